@@ -1,0 +1,161 @@
+//! Regions of memory that travel with a request.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+/// Where a region of memory lies.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum MemoryKind {
+    /// Ordinary host memory.
+    Cpu,
+    /// Host memory locked for transfers to a device.
+    CpuPinned,
+    /// Memory of the GPU with this number; the CPU can't read it.
+    Gpu(u32),
+}
+
+/// A ref-counted region of bytes that someone keeps alive: a slice of a
+/// request's body, a guard on a mapping, a caller's pointer with its release
+/// function, a slice of a batch's output.
+///
+/// Cloning and slicing never copy bytes.
+#[derive(Clone)]
+pub struct Buffer {
+    region: Region,
+}
+
+#[derive(Clone)]
+enum Region {
+    Host { bytes: Bytes, pinned: bool },
+    Device(DeviceRegion),
+}
+
+/// Memory of a device, known by its address alone.
+///
+/// The address is never dereferenced by safe code; it is handed to backends
+/// that can.
+#[derive(Clone)]
+pub struct DeviceRegion {
+    /// The device's number.
+    pub device: u32,
+    /// The address on the device.
+    pub address: u64,
+    /// The length in bytes.
+    pub byte_size: usize,
+    /// Whatever keeps the memory allocated; dropped with the last clone.
+    pub owner: Arc<dyn Any + Send + Sync>,
+}
+
+impl Buffer {
+    /// A buffer over host memory; foreign memory comes in through
+    /// [`Bytes::from_owner`].
+    #[must_use]
+    pub const fn from_bytes(bytes: Bytes) -> Self {
+        Self { region: Region::Host { bytes, pinned: false } }
+    }
+
+    /// A buffer that owns `data`.
+    #[must_use]
+    pub fn from_vec(data: Vec<u8>) -> Self {
+        Self::from_bytes(Bytes::from(data))
+    }
+
+    /// A buffer over host memory that is locked for device transfers.
+    #[must_use]
+    pub const fn from_pinned(bytes: Bytes) -> Self {
+        Self { region: Region::Host { bytes, pinned: true } }
+    }
+
+    /// A buffer over a device's memory.
+    #[must_use]
+    pub const fn from_device(region: DeviceRegion) -> Self {
+        Self { region: Region::Device(region) }
+    }
+
+    /// An empty host buffer.
+    #[must_use]
+    pub const fn empty() -> Self {
+        Self::from_bytes(Bytes::new())
+    }
+
+    /// Where the bytes lie.
+    #[must_use]
+    pub const fn memory(&self) -> MemoryKind {
+        match &self.region {
+            Region::Host { pinned: false, .. } => MemoryKind::Cpu,
+            Region::Host { pinned: true, .. } => MemoryKind::CpuPinned,
+            Region::Device(region) => MemoryKind::Gpu(region.device),
+        }
+    }
+
+    /// The length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match &self.region {
+            Region::Host { bytes, .. } => bytes.len(),
+            Region::Device(region) => region.byte_size,
+        }
+    }
+
+    /// Whether the length is zero.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The bytes, if the CPU can read them.
+    #[must_use]
+    pub const fn host(&self) -> Option<&Bytes> {
+        match &self.region {
+            Region::Host { bytes, .. } => Some(bytes),
+            Region::Device(_) => None,
+        }
+    }
+
+    /// The device region, if the bytes lie on a device.
+    #[must_use]
+    pub const fn device(&self) -> Option<&DeviceRegion> {
+        match &self.region {
+            Region::Host { .. } => None,
+            Region::Device(region) => Some(region),
+        }
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer({} bytes, {:?})", self.len(), self.memory())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clones_share_the_bytes() {
+        let buffer = Buffer::from_vec(vec![1, 2, 3]);
+        let clone = buffer.clone();
+        assert_eq!(buffer.host().unwrap().as_ptr(), clone.host().unwrap().as_ptr());
+        assert_eq!(buffer.memory(), MemoryKind::Cpu);
+    }
+
+    #[test]
+    fn a_device_buffer_is_not_readable_and_frees_its_owner_last() {
+        let owner = Arc::new(());
+        let buffer = Buffer::from_device(DeviceRegion {
+            device: 1,
+            address: 64,
+            byte_size: 8,
+            owner: owner.clone(),
+        });
+        let clone = buffer.clone();
+        assert!(buffer.host().is_none());
+        assert_eq!((clone.len(), clone.memory()), (8, MemoryKind::Gpu(1)));
+        drop((buffer, clone));
+        assert_eq!(Arc::strong_count(&owner), 1);
+    }
+}

@@ -1,0 +1,27 @@
+//! Tensors as the server sees them: a datatype, a checked shape and a region
+//! of bytes that someone keeps alive.
+//!
+//! This crate is the ground floor. It knows nothing of requests, models,
+//! protocols or backends, does no arithmetic on elements and holds no
+//! `unsafe` code: foreign memory enters as the owner of a [`bytes::Bytes`]
+//! or as the owner of a [`DeviceRegion`].
+//!
+//! ```
+//! use galatea_tensor::{Buffer, DataType, Shape};
+//!
+//! let shape = Shape::new(&[2, 3])?;
+//! let data = Buffer::from_vec(vec![0_u8; 24]);
+//! assert_eq!(shape.byte_size(DataType::Fp32), Some(data.len() as u64));
+//! # Ok::<(), galatea_tensor::ShapeError>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod buffer;
+mod datatype;
+pub mod elements;
+mod shape;
+
+pub use buffer::{Buffer, DeviceRegion, MemoryKind};
+pub use datatype::DataType;
+pub use shape::{Shape, ShapeError};
