@@ -1,1 +1,134 @@
-//! Placeholder.
+//! The three traits that every backend implements, native or behind a C
+//! boundary: [`Backend`], [`Model`] and [`Instance`].
+//!
+//! A backend receives owned requests and never sees a server, a scheduler or
+//! another backend. Threads are the engine's business: it calls
+//! [`Instance::execute`] from one thread at a time.
+
+#![forbid(unsafe_code)]
+
+mod files;
+
+use std::sync::Arc;
+
+use galatea_config::{ConfigDraft, ModelSpec};
+use galatea_infer::{ExecutionTimes, PendingRequest, Status};
+
+pub use files::ModelFiles;
+
+/// How the engine may call a backend's instances.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum ExecutionPolicy {
+    /// Executing takes a while: each instance gets a thread of its own.
+    Blocking,
+    /// Executing is over at once and never waits: the engine calls it on
+    /// whichever thread made the batch, and saves two thread switches.
+    Inline,
+}
+
+/// A kind of model, such as ONNX Runtime's.
+pub trait Backend: Send + Sync {
+    /// How its instances may be called, for a model with this configuration.
+    fn policy(&self, spec: &ModelSpec) -> ExecutionPolicy;
+
+    /// Fills in what `draft` leaves open and the model's files tell: inputs,
+    /// outputs, the batch size. What the draft says stays.
+    ///
+    /// # Errors
+    ///
+    /// A status whose message names the file and what is wrong with it.
+    fn complete_config(
+        &self,
+        draft: &mut ConfigDraft,
+        files: &dyn ModelFiles,
+    ) -> Result<(), Status>;
+
+    /// Loads one version of a model.
+    ///
+    /// # Errors
+    ///
+    /// A status whose message names what in the configuration or the files
+    /// is wrong.
+    fn load(
+        &self,
+        spec: Arc<ModelSpec>,
+        files: &dyn ModelFiles,
+        host: Arc<dyn Host>,
+    ) -> Result<Box<dyn Model>, Status>;
+}
+
+/// What a loaded model may tell the engine.
+pub trait Host: Send + Sync {
+    /// A batch of this many elements was executed.
+    fn batch_executed(&self, batch_size: u64, times: &ExecutionTimes);
+    /// The version that is being loaded.
+    fn model_version(&self) -> i64;
+    /// Writes a line to the server's log.
+    fn log(&self, level: LogLevel, message: &str);
+}
+
+/// How much a line of the log matters.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum LogLevel {
+    /// Something failed.
+    Error,
+    /// Something is doubtful.
+    Warning,
+    /// Something happened.
+    Info,
+    /// Something for whoever looks closely; higher numbers are finer.
+    Verbose(u32),
+}
+
+/// One loaded version of a model.
+pub trait Model: Send + Sync {
+    /// Makes an instance: one thing that executes one batch at a time.
+    ///
+    /// # Errors
+    ///
+    /// A status that says why it could not be made.
+    fn instance(&self, at: &Placement) -> Result<Box<dyn Instance>, Status>;
+}
+
+/// Where an instance lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// The instance's name, such as `simple_0_1`.
+    pub name: String,
+    /// The kind of processor.
+    pub device: Device,
+}
+
+/// The processor that an instance runs on.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Device {
+    /// The CPU.
+    Cpu,
+    /// The GPU with this number.
+    Gpu(u32),
+    /// Whatever the model chooses.
+    Model,
+}
+
+/// Executes batches, one at a time.
+pub trait Instance: Send {
+    /// Executes the requests together and answers each of them.
+    ///
+    /// Returning means that the next batch may come; responses may still
+    /// follow if the model is decoupled.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] gives back the requests that were not touched, and the
+    /// engine answers them with its status.
+    fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), Refused>;
+}
+
+/// A batch that an instance did not take.
+#[derive(Debug)]
+pub struct Refused {
+    /// The requests, all of them unanswered.
+    pub requests: Vec<PendingRequest>,
+    /// Why.
+    pub status: Status,
+}

@@ -1,0 +1,108 @@
+//! How a client's change of mind reaches a request.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+type Hook = Box<dyn FnOnce() + Send>;
+
+/// A flag that a door sets when its client gives up, and that whoever holds
+/// the request may read or be told of.
+///
+/// The default token can't be cancelled and costs no allocation.
+#[derive(Clone, Default)]
+pub struct CancelToken {
+    shared: Option<Arc<Shared>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    cancelled: AtomicBool,
+    hook: Mutex<Option<Hook>>,
+}
+
+impl CancelToken {
+    /// A token that can be cancelled.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { shared: Some(Arc::default()) }
+    }
+
+    /// Whether the client gave up.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.shared.as_ref().is_some_and(|shared| shared.cancelled.load(Ordering::Acquire))
+    }
+
+    /// Gives up; once is enough, further calls do nothing.
+    pub fn cancel(&self) {
+        let Some(shared) = &self.shared else { return };
+        let hook = {
+            let mut hook = shared.hook.lock().unwrap_or_else(PoisonError::into_inner);
+            shared.cancelled.store(true, Ordering::Release);
+            hook.take()
+        };
+        if let Some(hook) = hook {
+            hook();
+        }
+    }
+
+    /// Runs `hook` when the token is cancelled: at once if it already is.
+    /// A token has one hook; a later one replaces it.
+    pub fn on_cancel(&self, hook: impl FnOnce() + Send + 'static) {
+        let Some(shared) = &self.shared else { return };
+        {
+            let mut slot = shared.hook.lock().unwrap_or_else(PoisonError::into_inner);
+            if !shared.cancelled.load(Ordering::Acquire) {
+                *slot = Some(Box::new(hook));
+                return;
+            }
+        }
+        hook();
+    }
+
+    /// Forgets the hook, so that what it captured is freed.
+    pub fn clear_hook(&self) {
+        if let Some(shared) = &self.shared {
+            shared.hook.lock().unwrap_or_else(PoisonError::into_inner).take();
+        }
+    }
+}
+
+impl std::fmt::Debug for CancelToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "CancelToken(cancelled: {})", self.is_cancelled())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+
+    use super::*;
+
+    #[test]
+    fn the_hook_runs_once_whether_set_before_or_after() {
+        let runs = Arc::new(AtomicU32::new(0));
+        let count = |token: &CancelToken| {
+            let runs = runs.clone();
+            token.on_cancel(move || {
+                runs.fetch_add(1, Ordering::Relaxed);
+            });
+        };
+        let early = CancelToken::new();
+        count(&early);
+        early.cancel();
+        early.cancel();
+        assert!(early.is_cancelled());
+        let late = CancelToken::new();
+        late.cancel();
+        count(&late);
+        assert_eq!(runs.load(Ordering::Relaxed), 2);
+        let cleared = CancelToken::new();
+        count(&cleared);
+        cleared.clear_hook();
+        cleared.cancel();
+        CancelToken::default().cancel();
+        assert_eq!(runs.load(Ordering::Relaxed), 2);
+    }
+}

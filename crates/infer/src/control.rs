@@ -1,0 +1,195 @@
+//! What the server tells about itself and its models.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use galatea_tensor::DataType;
+
+/// The server's name, version and protocol extensions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerMetadata {
+    /// The name given with `--id`.
+    pub name: String,
+    /// The server's version.
+    pub version: String,
+    /// The protocol extensions, in Triton's order.
+    pub extensions: Vec<&'static str>,
+}
+
+/// A model's interface, as the metadata endpoints show it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelMetadata {
+    /// The model's name.
+    pub name: String,
+    /// The versions that are ready.
+    pub versions: Vec<i64>,
+    /// The platform, or the backend's name if the platform is empty.
+    pub platform: String,
+    /// The inputs, in the configuration's order.
+    pub inputs: Vec<TensorMetadata>,
+    /// The outputs, in the configuration's order.
+    pub outputs: Vec<TensorMetadata>,
+}
+
+/// A tensor in a model's interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorMetadata {
+    /// Its name.
+    pub name: String,
+    /// The type of its elements.
+    pub datatype: DataType,
+    /// Its dimensions with the batch dimension, -1 where variable.
+    pub shape: Vec<i64>,
+}
+
+/// A model's configuration in the two forms that leave the server, made once
+/// when the model is loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelConfigDocument {
+    /// The JSON that the HTTP endpoint shows.
+    pub json: String,
+    /// The encoded `inference.ModelConfig` message.
+    pub protobuf: Vec<u8>,
+}
+
+/// Where a model version stands in its life.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum ModelState {
+    /// Nothing is known of it.
+    Unknown,
+    /// It serves.
+    Ready,
+    /// It can't serve.
+    Unavailable,
+    /// It is being loaded.
+    Loading,
+    /// It is being unloaded.
+    Unloading,
+}
+
+impl ModelState {
+    /// The name that the protocols use, such as `READY`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unknown => "UNKNOWN",
+            Self::Ready => "READY",
+            Self::Unavailable => "UNAVAILABLE",
+            Self::Loading => "LOADING",
+            Self::Unloading => "UNLOADING",
+        }
+    }
+}
+
+/// One line of the repository index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RepositoryEntry {
+    /// The model's name.
+    pub name: String,
+    /// The version; `None` for a model that was never loaded.
+    pub version: Option<i64>,
+    /// Its state; `None` for a model that was never loaded.
+    pub state: Option<ModelState>,
+    /// Why it is in that state; empty if there is nothing to say.
+    pub reason: String,
+}
+
+/// Why a request failed, as the metric's label says it.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum FailureReason {
+    /// The scheduler refused it or its time in the queue ran out.
+    Rejected,
+    /// Its client gave up.
+    Canceled,
+    /// The backend reported an error.
+    Backend,
+    /// Anything else.
+    Other,
+}
+
+impl FailureReason {
+    /// Every reason, in the order in which the metrics show them.
+    pub const ALL: [Self; 4] = [Self::Rejected, Self::Canceled, Self::Backend, Self::Other];
+
+    /// The label's value.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Rejected => "REJECTED",
+            Self::Canceled => "CANCELED",
+            Self::Backend => "BACKEND",
+            Self::Other => "OTHER",
+        }
+    }
+}
+
+/// How often something happened and how long it took in all.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct DurationStatistic {
+    /// How often.
+    pub count: u64,
+    /// The sum of the durations, in nanoseconds.
+    pub ns: u64,
+}
+
+/// The statistics of one version of a model.
+#[derive(Clone, Debug)]
+pub struct ModelStatistics {
+    /// The model's name.
+    pub name: Arc<str>,
+    /// Its version.
+    pub version: i64,
+    /// When the last inference began, in milliseconds since the epoch; 0 if
+    /// there was none.
+    pub last_inference_ms: u64,
+    /// The sum of the batch sizes of successful requests.
+    pub inference_count: u64,
+    /// The number of executions, each of a whole batch.
+    pub execution_count: u64,
+    /// Durations by stage.
+    pub inference: InferenceStatistics,
+    /// Durations by executed batch size, ascending.
+    pub batches: Vec<BatchStatistics>,
+    /// Failed requests by reason, in the order of [`FailureReason::ALL`].
+    pub failures: [u64; 4],
+    /// Requests waiting in the scheduler now.
+    pub pending: u64,
+    /// How long the version took to load.
+    pub load_duration: Duration,
+    /// The labels that `metric_tags` of the configuration adds.
+    pub metric_tags: Arc<[(String, String)]>,
+}
+
+/// Durations of a model's requests by stage.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct InferenceStatistics {
+    /// Successful requests, from arrival to response.
+    pub success: DurationStatistic,
+    /// Failed requests, from arrival to response.
+    pub fail: DurationStatistic,
+    /// Time in the queue.
+    pub queue: DurationStatistic,
+    /// Gathering inputs.
+    pub compute_input: DurationStatistic,
+    /// Computing.
+    pub compute_infer: DurationStatistic,
+    /// Collecting outputs.
+    pub compute_output: DurationStatistic,
+    /// Answered from the response cache.
+    pub cache_hit: DurationStatistic,
+    /// Looked up in the response cache in vain.
+    pub cache_miss: DurationStatistic,
+}
+
+/// Durations of the executions of one batch size.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct BatchStatistics {
+    /// The number of batch elements executed together.
+    pub batch_size: u64,
+    /// Gathering inputs.
+    pub compute_input: DurationStatistic,
+    /// Computing.
+    pub compute_infer: DurationStatistic,
+    /// Collecting outputs.
+    pub compute_output: DurationStatistic,
+}

@@ -1,0 +1,155 @@
+//! The only way back to the client.
+
+use crate::{InferenceResponse, Status};
+
+/// Whether more responses to the same request follow.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Finality {
+    /// More may follow.
+    More,
+    /// This is the last.
+    Final,
+}
+
+/// What a [`ResponseSink`] receives.
+#[derive(Debug)]
+pub enum Reply {
+    /// A response, or the error that stands in its place.
+    Response {
+        /// The response or error.
+        outcome: Result<InferenceResponse, Status>,
+        /// Whether it is the last.
+        finality: Finality,
+    },
+    /// The end, without a response of its own.
+    Finished,
+}
+
+impl Reply {
+    /// Whether nothing follows this reply.
+    #[must_use]
+    pub const fn is_final(&self) -> bool {
+        matches!(self, Self::Finished | Self::Response { finality: Finality::Final, .. })
+    }
+}
+
+/// Where a door receives the replies to one request.
+///
+/// Called from whichever thread answers, so it must not block. After a final
+/// reply it is not called again.
+pub trait ResponseSink: Send {
+    /// Takes one reply.
+    fn deliver(&mut self, reply: Reply);
+}
+
+impl<F: FnMut(Reply) + Send> ResponseSink for F {
+    fn deliver(&mut self, reply: Reply) {
+        self(reply);
+    }
+}
+
+/// Sends the responses to one request; exactly one final reply reaches the
+/// sink, however the sender ends.
+#[must_use = "a sender that is dropped answers with an internal error"]
+pub struct ResponseSender {
+    sink: Option<Box<dyn ResponseSink>>,
+}
+
+impl ResponseSender {
+    /// A sender into `sink`.
+    pub fn new(sink: Box<dyn ResponseSink>) -> Self {
+        Self { sink: Some(sink) }
+    }
+
+    /// Sends a response that others will follow.
+    pub fn send(&mut self, outcome: Result<InferenceResponse, Status>) {
+        if let Some(sink) = &mut self.sink {
+            sink.deliver(Reply::Response { outcome, finality: Finality::More });
+        }
+    }
+
+    /// Sends the last response.
+    pub fn send_final(mut self, outcome: Result<InferenceResponse, Status>) {
+        self.end(Reply::Response { outcome, finality: Finality::Final });
+    }
+
+    /// Ends the request with an error.
+    pub fn fail(self, status: Status) {
+        self.send_final(Err(status));
+    }
+
+    /// Ends the request without a further response.
+    pub fn finish(mut self) {
+        self.end(Reply::Finished);
+    }
+
+    /// Puts `wrap` around the sink: how a layer sees the replies pass.
+    pub fn wrap(
+        mut self,
+        wrap: impl FnOnce(Box<dyn ResponseSink>) -> Box<dyn ResponseSink>,
+    ) -> Self {
+        Self { sink: self.sink.take().map(wrap) }
+    }
+
+    fn end(&mut self, reply: Reply) {
+        if let Some(mut sink) = self.sink.take() {
+            sink.deliver(reply);
+        }
+    }
+}
+
+impl Drop for ResponseSender {
+    fn drop(&mut self) {
+        let lost = Status::internal("the request was dropped without a final response");
+        self.end(Reply::Response { outcome: Err(lost), finality: Finality::Final });
+    }
+}
+
+impl std::fmt::Debug for ResponseSender {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ResponseSender")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    fn check(act: impl FnOnce(ResponseSender), expected: &[&str]) {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let log = seen.clone();
+        act(ResponseSender::new(Box::new(move |reply: Reply| {
+            let text = match &reply {
+                Reply::Finished => String::from("finished"),
+                Reply::Response { outcome, finality } => {
+                    let status = outcome.as_ref().err().map_or("ok", Status::message);
+                    format!("{finality:?}: {status}")
+                }
+            };
+            log.lock().unwrap().push(text);
+        })));
+        assert_eq!(*seen.lock().unwrap(), expected);
+    }
+
+    fn error(message: &'static str) -> Result<InferenceResponse, Status> {
+        Err(Status::internal(message))
+    }
+
+    #[test]
+    fn every_end_sends_exactly_one_final_reply() {
+        check(drop, &["Final: the request was dropped without a final response"]);
+        check(ResponseSender::finish, &["finished"]);
+        check(|sender| sender.send_final(error("a")), &["Final: a"]);
+        check(
+            |mut sender| {
+                sender.send(error("a"));
+                sender.send(error("b"));
+                sender.finish();
+            },
+            &["More: a", "More: b", "finished"],
+        );
+        check(|sender| sender.wrap(|sink| sink).finish(), &["finished"]);
+    }
+}

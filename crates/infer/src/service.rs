@@ -1,0 +1,84 @@
+//! The two traits through which doors reach the server.
+
+use crate::{
+    InferenceRequest, ModelConfigDocument, ModelMetadata, ModelStatistics, RepositoryEntry,
+    ResponseSender, ServerMetadata, Status,
+};
+
+/// Whatever can answer inference requests: the engine, or a layer before it.
+pub trait InferenceService: Send + Sync {
+    /// Answers `request` through `sender`, now or later, on any thread.
+    ///
+    /// It never blocks and never fails: errors go through the sender.
+    fn infer(&self, request: InferenceRequest, sender: ResponseSender);
+}
+
+/// What doors may ask and order beside inference.
+///
+/// `version` is `None` for the newest version that is ready. Unknown models
+/// and versions are [`NotFound`](crate::Code::NotFound); a version that
+/// exists and isn't ready is [`Unavailable`](crate::Code::Unavailable).
+pub trait ServerControl: Send + Sync {
+    /// Whether the server answers at all.
+    fn live(&self) -> bool;
+    /// Whether inferences can be sent.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` while the server shuts down.
+    fn ready(&self) -> Result<bool, Status>;
+    /// Whether a version of a model can be sent inferences.
+    ///
+    /// # Errors
+    ///
+    /// As in the trait's description.
+    fn model_ready(&self, name: &str, version: Option<i64>) -> Result<bool, Status>;
+    /// The server's name, version and extensions.
+    fn server_metadata(&self) -> ServerMetadata;
+    /// A model's interface.
+    ///
+    /// # Errors
+    ///
+    /// As in the trait's description.
+    fn model_metadata(&self, name: &str, version: Option<i64>) -> Result<ModelMetadata, Status>;
+    /// A model's normalised configuration.
+    ///
+    /// # Errors
+    ///
+    /// As in the trait's description.
+    fn model_config(
+        &self,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<std::sync::Arc<ModelConfigDocument>, Status>;
+    /// Whether a model answers with any number of responses.
+    ///
+    /// # Errors
+    ///
+    /// As in the trait's description.
+    fn is_decoupled(&self, name: &str, version: Option<i64>) -> Result<bool, Status>;
+    /// Statistics of every ready version, of one model's, or of one version.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for a model or version that isn't there.
+    fn statistics(
+        &self,
+        name: Option<&str>,
+        version: Option<i64>,
+    ) -> Result<Vec<ModelStatistics>, Status>;
+    /// Every model of the repositories, or only those with a ready version.
+    fn repository_index(&self, only_ready: bool) -> Vec<RepositoryEntry>;
+    /// Loads a model.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` unless the server was started for explicit control.
+    fn load_model(&self, name: &str) -> Result<(), Status>;
+    /// Unloads a model.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` unless the server was started for explicit control.
+    fn unload_model(&self, name: &str, unload_dependents: bool) -> Result<(), Status>;
+}
