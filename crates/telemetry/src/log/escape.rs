@@ -1,0 +1,57 @@
+//! Making any text harmless in a line of the log.
+
+/// The text as a JSON string, with its quotes.
+pub(super) fn quoted(text: &str) -> String {
+    let mut line = String::with_capacity(text.len() + 2);
+    line.push('"');
+    for character in text.chars() {
+        match character {
+            '"' => line.push_str("\\\""),
+            '\\' => line.push_str("\\\\"),
+            other => push_escaped(&mut line, other),
+        }
+    }
+    line.push('"');
+    line
+}
+
+/// The text without quotes, its control characters escaped.
+pub(crate) fn escape_controls(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    text.chars().for_each(|character| push_escaped(&mut line, character));
+    line
+}
+
+/// Control characters could end the line, colour it or move a terminal's
+/// cursor, so that one message could pass for another.
+fn push_escaped(line: &mut String, character: char) {
+    match character {
+        '\u{8}' => line.push_str("\\b"),
+        '\u{c}' => line.push_str("\\f"),
+        '\n' => line.push_str("\\n"),
+        '\r' => line.push_str("\\r"),
+        '\t' => line.push_str("\\t"),
+        control if control.is_control() => {
+            line.push_str(&format!("\\u{:04X}", u32::from(control)));
+        }
+        other => line.push(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_a_json_string() {
+        assert_eq!(quoted("plain"), r#""plain""#);
+        assert_eq!(quoted("a\"b\\c/d é"), r#""a\"b\\c/d é""#);
+        assert_eq!(quoted("a\nE1121 forged\r\t\u{1b}[31m"), r#""a\nE1121 forged\r\t\u001B[31m""#);
+        assert_eq!(quoted("\u{7f}\u{85}\u{0}"), r#""\u007F\u0085\u0000""#);
+    }
+
+    #[test]
+    fn without_quotes_control_characters_are_still_escaped() {
+        assert_eq!(escape_controls("a\"b\\c\nd"), "a\"b\\c\\nd");
+    }
+}

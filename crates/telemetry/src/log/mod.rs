@@ -1,0 +1,319 @@
+//! The log: a handle whose levels can be switched while the server runs.
+
+mod escape;
+mod line;
+
+use std::fmt::{self, Display};
+use std::fs::File;
+use std::io::{self, Write};
+use std::panic::Location;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use crate::Table;
+
+pub(crate) use escape::escape_controls;
+use line::Line;
+
+/// How a line begins.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// `I1121 07:45:01.123456 PID file:line] `: level, month and day, time.
+    #[default]
+    Default,
+    /// `2026-11-21T07:45:01Z I PID file:line] `.
+    Iso8601,
+}
+
+impl LogFormat {
+    /// The name that the command line and the protocols use.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::Iso8601 => "ISO8601",
+        }
+    }
+}
+
+/// How much a line matters.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum LogLevel {
+    /// Something failed.
+    Error,
+    /// Something is doubtful.
+    Warning,
+    /// Something happened.
+    Info,
+    /// Detail for whoever looks closely; a higher number is finer.
+    Verbose(u32),
+}
+
+impl LogLevel {
+    /// The letter at the head of a line; verbose lines count as information.
+    const fn letter(self) -> char {
+        match self {
+            Self::Error => 'E',
+            Self::Warning => 'W',
+            Self::Info | Self::Verbose(_) => 'I',
+        }
+    }
+}
+
+/// Where in the source a line was written.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct SourcePosition<'a> {
+    /// The file; only the part after its last slash is printed.
+    pub file: &'a str,
+    /// The line.
+    pub line: u32,
+}
+
+impl<'a> From<&'a Location<'_>> for SourcePosition<'a> {
+    fn from(location: &'a Location<'_>) -> Self {
+        Self { file: location.file(), line: location.line() }
+    }
+}
+
+/// How a [`Logger`] starts.
+#[derive(Clone, Debug)]
+pub struct LogOptions {
+    /// How lines begin.
+    pub format: LogFormat,
+    /// A file that receives everything instead of the console; appended to.
+    pub file: Option<PathBuf>,
+    /// Whether messages are quoted as JSON strings. Control characters are
+    /// escaped either way: a message can't pretend to be two lines.
+    pub quote: bool,
+    /// Whether information is logged.
+    pub info: bool,
+    /// Whether warnings are logged.
+    pub warning: bool,
+    /// Whether errors are logged.
+    pub error: bool,
+    /// Verbose lines up to this level are logged; 0 is none.
+    pub verbose_level: u32,
+}
+
+impl Default for LogOptions {
+    fn default() -> Self {
+        Self {
+            format: LogFormat::Default,
+            file: None,
+            quote: true,
+            info: true,
+            warning: true,
+            error: true,
+            verbose_level: 0,
+        }
+    }
+}
+
+/// What a [`Logger`] is set to at the moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogSettings {
+    /// The file that receives everything; empty for the console.
+    pub file: String,
+    /// Whether information is logged.
+    pub info: bool,
+    /// Whether warnings are logged.
+    pub warning: bool,
+    /// Whether errors are logged.
+    pub error: bool,
+    /// Verbose lines up to this level are logged.
+    pub verbose_level: u32,
+    /// How lines begin.
+    pub format: LogFormat,
+}
+
+/// Where lines go.
+enum Sink {
+    /// Information to one stream, warnings and errors to the other.
+    Split { information: Box<dyn Write + Send>, trouble: Box<dyn Write + Send> },
+    /// Everything to one place.
+    Joined(Box<dyn Write + Send>),
+}
+
+struct Inner {
+    info: AtomicBool,
+    warning: AtomicBool,
+    error: AtomicBool,
+    verbose_level: AtomicU32,
+    format: LogFormat,
+    quote: bool,
+    file: Option<PathBuf>,
+    process: u32,
+    sink: Mutex<Sink>,
+}
+
+/// A handle on the log. Clones write to the same place.
+#[derive(Clone)]
+pub struct Logger {
+    inner: Arc<Inner>,
+}
+
+impl fmt::Debug for Logger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Logger").field("settings", &self.settings()).finish()
+    }
+}
+
+impl Logger {
+    /// A log on the console, or in the file that the options name.
+    ///
+    /// # Errors
+    ///
+    /// If that file can't be opened for appending.
+    pub fn new(options: LogOptions) -> io::Result<Self> {
+        let sink = match &options.file {
+            None => {
+                Sink::Split { information: Box::new(io::stdout()), trouble: Box::new(io::stderr()) }
+            }
+            Some(path) => {
+                let file = File::options().append(true).create(true).open(path)?;
+                Sink::Joined(Box::new(file))
+            }
+        };
+        Ok(Self::with_sink(options, sink))
+    }
+
+    /// A log into two writers: information and verbose lines into the first,
+    /// warnings and errors into the second.
+    pub fn to_writers(
+        options: LogOptions,
+        information: Box<dyn Write + Send>,
+        trouble: Box<dyn Write + Send>,
+    ) -> Self {
+        Self::with_sink(options, Sink::Split { information, trouble })
+    }
+
+    /// A log that nobody reads.
+    #[must_use]
+    pub fn discarding() -> Self {
+        Self::with_sink(LogOptions::default(), Sink::Joined(Box::new(io::sink())))
+    }
+
+    fn with_sink(options: LogOptions, sink: Sink) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                info: AtomicBool::new(options.info),
+                warning: AtomicBool::new(options.warning),
+                error: AtomicBool::new(options.error),
+                verbose_level: AtomicU32::new(options.verbose_level),
+                format: options.format,
+                quote: options.quote,
+                file: options.file,
+                process: std::process::id(),
+                sink: Mutex::new(sink),
+            }),
+        }
+    }
+
+    /// Logs that something happened.
+    #[track_caller]
+    pub fn info(&self, message: impl Display) {
+        self.log(LogLevel::Info, Location::caller().into(), message);
+    }
+
+    /// Logs that something is doubtful.
+    #[track_caller]
+    pub fn warning(&self, message: impl Display) {
+        self.log(LogLevel::Warning, Location::caller().into(), message);
+    }
+
+    /// Logs that something failed.
+    #[track_caller]
+    pub fn error(&self, message: impl Display) {
+        self.log(LogLevel::Error, Location::caller().into(), message);
+    }
+
+    /// Logs a detail of this level.
+    #[track_caller]
+    pub fn verbose(&self, level: u32, message: impl Display) {
+        self.log(LogLevel::Verbose(level), Location::caller().into(), message);
+    }
+
+    /// Logs a table below a line of its own.
+    #[track_caller]
+    pub fn table(&self, table: &Table) {
+        if self.enabled(LogLevel::Info) {
+            let line = self.line(LogLevel::Info, Location::caller().into());
+            self.write(LogLevel::Info, &line.followed_by(&table.render()));
+        }
+    }
+
+    /// Logs a line on behalf of another place in the source.
+    pub fn log(&self, level: LogLevel, position: SourcePosition<'_>, message: impl Display) {
+        if self.enabled(level) {
+            let line = self.line(level, position);
+            self.write(level, &line.message(&message.to_string(), self.inner.quote));
+        }
+    }
+
+    /// Whether lines of this level are logged at the moment.
+    #[must_use]
+    pub fn enabled(&self, level: LogLevel) -> bool {
+        let inner = &self.inner;
+        match level {
+            LogLevel::Error => inner.error.load(Ordering::Relaxed),
+            LogLevel::Warning => inner.warning.load(Ordering::Relaxed),
+            LogLevel::Info => inner.info.load(Ordering::Relaxed),
+            LogLevel::Verbose(level) => inner.verbose_level.load(Ordering::Relaxed) >= level,
+        }
+    }
+
+    /// Switches information on or off.
+    pub fn set_info(&self, on: bool) {
+        self.inner.info.store(on, Ordering::Relaxed);
+    }
+
+    /// Switches warnings on or off.
+    pub fn set_warning(&self, on: bool) {
+        self.inner.warning.store(on, Ordering::Relaxed);
+    }
+
+    /// Switches errors on or off.
+    pub fn set_error(&self, on: bool) {
+        self.inner.error.store(on, Ordering::Relaxed);
+    }
+
+    /// Logs verbose lines up to this level from now on.
+    pub fn set_verbose_level(&self, level: u32) {
+        self.inner.verbose_level.store(level, Ordering::Relaxed);
+    }
+
+    /// What the log is set to at the moment.
+    #[must_use]
+    pub fn settings(&self) -> LogSettings {
+        let inner = &self.inner;
+        LogSettings {
+            file: inner.file.as_ref().map(|path| path.display().to_string()).unwrap_or_default(),
+            info: inner.info.load(Ordering::Relaxed),
+            warning: inner.warning.load(Ordering::Relaxed),
+            error: inner.error.load(Ordering::Relaxed),
+            verbose_level: inner.verbose_level.load(Ordering::Relaxed),
+            format: inner.format,
+        }
+    }
+
+    fn line(&self, level: LogLevel, position: SourcePosition<'_>) -> Line {
+        Line::head(self.inner.format, level, SystemTime::now(), self.inner.process, position)
+    }
+
+    /// Writes one record at once, so that records of two threads never mix.
+    /// A log that can't be written has nowhere to complain.
+    fn write(&self, level: LogLevel, record: &str) {
+        let mut sink = self.inner.sink.lock().unwrap_or_else(PoisonError::into_inner);
+        let writer = match (&mut *sink, level) {
+            (Sink::Joined(writer), _) => writer,
+            (Sink::Split { information, .. }, LogLevel::Info | LogLevel::Verbose(_)) => information,
+            (Sink::Split { trouble, .. }, LogLevel::Error | LogLevel::Warning) => trouble,
+        };
+        let _ = writer.write_all(record.as_bytes()).and_then(|()| writer.flush());
+    }
+}
+
+#[cfg(test)]
+mod tests;

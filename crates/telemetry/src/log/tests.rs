@@ -1,0 +1,104 @@
+//! The log from outside: which line goes where.
+
+use super::*;
+
+#[derive(Clone, Default)]
+struct Captured(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Captured {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Captured {
+    /// The messages, without the heads of their lines.
+    fn messages(&self) -> Vec<String> {
+        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        text.lines().map(|line| line.split_once("] ").unwrap().1.to_owned()).collect()
+    }
+}
+
+fn logger(options: LogOptions) -> (Logger, Captured, Captured) {
+    let (information, trouble) = (Captured::default(), Captured::default());
+    let logger =
+        Logger::to_writers(options, Box::new(information.clone()), Box::new(trouble.clone()));
+    (logger, information, trouble)
+}
+
+#[test]
+fn information_and_trouble_go_to_different_streams() {
+    let (logger, information, trouble) = logger(LogOptions::default());
+    logger.info("a");
+    logger.warning("b");
+    logger.error("c");
+    logger.verbose(1, "d");
+    assert_eq!(information.messages(), ["\"a\""]);
+    assert_eq!(trouble.messages(), ["\"b\"", "\"c\""]);
+}
+
+#[test]
+fn levels_switch_while_it_runs() {
+    let (logger, information, trouble) = logger(LogOptions::default());
+    let elsewhere = logger.clone();
+    elsewhere.set_info(false);
+    elsewhere.set_warning(false);
+    elsewhere.set_error(false);
+    elsewhere.set_verbose_level(2);
+    logger.info("a");
+    logger.warning("b");
+    logger.error("c");
+    logger.verbose(2, "d");
+    logger.verbose(3, "e");
+    assert_eq!(information.messages(), ["\"d\""]);
+    assert_eq!(trouble.messages(), Vec::<String>::new());
+}
+
+#[test]
+fn a_line_names_the_file_and_line_of_its_caller() {
+    let (logger, information, _) = logger(LogOptions::default());
+    let expected = format!("tests.rs:{}] \"here\"", line!() + 1);
+    logger.info("here");
+    let text = String::from_utf8(information.0.lock().unwrap().clone()).unwrap();
+    assert!(text.contains(&expected), "{text}");
+}
+
+#[test]
+fn one_message_is_one_line_with_and_without_quotes() {
+    for (quote, expected) in [(true, r#""a\nE1121 b""#), (false, r"a\nE1121 b")] {
+        let (logger, information, _) = logger(LogOptions { quote, ..LogOptions::default() });
+        logger.info("a\nE1121 b");
+        assert_eq!(information.messages(), [expected]);
+    }
+}
+
+#[test]
+fn a_file_receives_everything_and_keeps_what_it_had() {
+    let path = std::env::temp_dir().join(format!("galatea-log-{}", std::process::id()));
+    std::fs::write(&path, "before] kept\n").unwrap();
+    let options = LogOptions { file: Some(path.clone()), ..LogOptions::default() };
+    let logger = Logger::new(options).unwrap();
+    logger.info("a");
+    logger.error("b");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let messages: Vec<_> = text.lines().map(|line| line.split_once("] ").unwrap().1).collect();
+    assert_eq!(messages, ["kept", "\"a\"", "\"b\""]);
+    assert_eq!(logger.settings().file, path.display().to_string());
+}
+
+#[test]
+fn a_table_starts_below_the_head_of_its_line() {
+    let (logger, information, _) = logger(LogOptions::default());
+    let mut table = Table::new(500, ["Model"]);
+    table.row(["simple"]);
+    logger.table(&table);
+    let text = String::from_utf8(information.0.lock().unwrap().clone()).unwrap();
+    let below = text.split_once("] \n").unwrap().1;
+    assert_eq!(below, "+--------+\n| Model  |\n+--------+\n| simple |\n+--------+\n\n");
+}

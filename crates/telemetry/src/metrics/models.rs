@@ -1,0 +1,156 @@
+//! The families that have a series for each version of a model.
+
+use galatea_infer::{DurationStatistic, FailureReason, ModelStatistics};
+
+use super::{Exposition, Kind, text::Labels};
+
+const NANOSECONDS_PER_MICROSECOND: u64 = 1_000;
+
+/// The counters, in the order in which Triton shows them.
+pub(super) fn counters(
+    text: &mut Exposition,
+    statistics: &[ModelStatistics],
+    counter_latencies: bool,
+) {
+    requests(text, statistics, counter_latencies);
+    if counter_latencies {
+        durations(text, statistics);
+        cache(text, statistics);
+    }
+}
+
+/// The gauges.
+pub(super) fn gauges(text: &mut Exposition, statistics: &[ModelStatistics]) {
+    text.family(
+        "nv_inference_pending_request_count",
+        "Requests that wait in the model's scheduler",
+        Kind::Gauge,
+        statistics.iter().map(|model| (labels(model), model.pending)),
+    );
+    text.family(
+        "nv_model_load_duration_secs",
+        "Seconds that loading the version took",
+        Kind::Gauge,
+        statistics.iter().map(|model| (labels(model), model.load_duration.as_secs_f64())),
+    );
+}
+
+fn requests(text: &mut Exposition, statistics: &[ModelStatistics], counting: bool) {
+    let count = |value: u64| if counting { value } else { 0 };
+    text.family(
+        "nv_inference_request_success",
+        "Requests answered without an error, each counted once whatever its batch size",
+        Kind::Counter,
+        statistics.iter().map(|model| (labels(model), count(model.inference.success.count))),
+    );
+    text.family(
+        "nv_inference_request_failure",
+        "Requests that ended with an error, by reason",
+        Kind::Counter,
+        statistics.iter().flat_map(|model| failures(model, count)),
+    );
+    text.family(
+        "nv_inference_count",
+        "Batch elements inferred (cache hits are not counted)",
+        Kind::Counter,
+        statistics.iter().map(|model| (labels(model), count(model.inference_count))),
+    );
+    text.family(
+        "nv_inference_exec_count",
+        "Executions of the model, each of a whole batch (cache hits are not counted)",
+        Kind::Counter,
+        statistics.iter().map(|model| (labels(model), count(model.execution_count))),
+    );
+}
+
+/// One series for each reason, so that a rate can be taken before the first
+/// failure.
+fn failures(
+    model: &ModelStatistics,
+    count: impl Fn(u64) -> u64,
+) -> impl Iterator<Item = (Labels, u64)> {
+    let labels = labels(model);
+    let values = FailureReason::ALL.into_iter().zip(model.failures.map(count));
+    values.map(move |(reason, value)| (labels.with("reason", reason.label()), value))
+}
+
+fn durations(text: &mut Exposition, statistics: &[ModelStatistics]) {
+    type Stage = fn(&ModelStatistics) -> DurationStatistic;
+    let families: [(&str, &str, Stage); 5] = [
+        (
+            "nv_inference_request_duration_us",
+            "Microseconds from arrival to response, summed over successful requests",
+            |model| model.inference.success,
+        ),
+        (
+            "nv_inference_queue_duration_us",
+            "Microseconds in the model's queue, summed over requests",
+            |model| model.inference.queue,
+        ),
+        (
+            "nv_inference_compute_input_duration_us",
+            "Microseconds of gathering inputs, summed over requests",
+            |model| model.inference.compute_input,
+        ),
+        (
+            "nv_inference_compute_infer_duration_us",
+            "Microseconds of computing, summed over requests",
+            |model| model.inference.compute_infer,
+        ),
+        (
+            "nv_inference_compute_output_duration_us",
+            "Microseconds of collecting outputs, summed over requests",
+            |model| model.inference.compute_output,
+        ),
+    ];
+    for (name, help, stage) in families {
+        let series = statistics.iter().map(|model| (labels(model), microseconds(stage(model))));
+        text.family(name, help, Kind::Counter, series);
+    }
+}
+
+/// Only models that looked something up have a series here.
+fn cache(text: &mut Exposition, statistics: &[ModelStatistics]) {
+    let cached: Vec<&ModelStatistics> =
+        statistics.iter().filter(|model| uses_cache(model)).collect();
+    type Value = fn(&ModelStatistics) -> u64;
+    let families: [(&str, &str, Value); 4] = [
+        ("nv_cache_num_hits_per_model", "Requests answered from the response cache", |model| {
+            model.inference.cache_hit.count
+        }),
+        (
+            "nv_cache_hit_duration_per_model",
+            "Microseconds of lookups that found a response, summed",
+            |model| microseconds(model.inference.cache_hit),
+        ),
+        ("nv_cache_num_misses_per_model", "Requests looked up in vain", |model| {
+            model.inference.cache_miss.count
+        }),
+        (
+            "nv_cache_miss_duration_per_model",
+            "Microseconds of lookups in vain and of the insertions after them, summed",
+            |model| microseconds(model.inference.cache_miss),
+        ),
+    ];
+    for (name, help, value) in families {
+        let series = cached.iter().map(|model| (labels(model), value(model)));
+        text.family(name, help, Kind::Counter, series);
+    }
+}
+
+const fn uses_cache(model: &ModelStatistics) -> bool {
+    model.inference.cache_hit.count > 0 || model.inference.cache_miss.count > 0
+}
+
+const fn microseconds(duration: DurationStatistic) -> u64 {
+    duration.ns / NANOSECONDS_PER_MICROSECOND
+}
+
+fn labels(model: &ModelStatistics) -> Labels {
+    let mut labels = vec![
+        ("model".to_owned(), model.name.to_string()),
+        ("version".to_owned(), model.version.to_string()),
+    ];
+    labels.extend(model.metric_tags.iter().map(|(key, value)| (format!("_{key}"), value.clone())));
+    Labels::new(labels)
+}

@@ -1,0 +1,188 @@
+//! The whole text against what Triton prints for the same state.
+
+use galatea_infer::{DurationStatistic, InferenceStatistics};
+
+use super::*;
+
+fn exporter(counter_latencies: bool) -> MetricsExporter {
+    let options = MetricsOptions { cpu: false, counter_latencies, ..MetricsOptions::default() };
+    MetricsExporter::new(options)
+}
+
+fn statistic(count: u64, ns: u64) -> DurationStatistic {
+    DurationStatistic { count, ns }
+}
+
+fn plain() -> ModelStatistics {
+    ModelStatistics {
+        name: "plain".into(),
+        version: 1,
+        last_inference_ms: 1,
+        inference_count: 5,
+        execution_count: 2,
+        inference: InferenceStatistics {
+            success: statistic(3, 197_999),
+            queue: statistic(3, 56_000),
+            compute_input: statistic(3, 2_500),
+            compute_infer: statistic(3, 46_001),
+            compute_output: statistic(3, 999),
+            ..InferenceStatistics::default()
+        },
+        batches: Vec::new(),
+        failures: [1, 2, 3, 4],
+        pending: 7,
+        load_duration: Duration::from_millis(1_250),
+        metric_tags: [].into(),
+    }
+}
+
+fn tagged() -> ModelStatistics {
+    let tag = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    ModelStatistics {
+        name: "tagged".into(),
+        version: 12,
+        inference_count: 0,
+        execution_count: 0,
+        inference: InferenceStatistics::default(),
+        failures: [0; 4],
+        pending: 0,
+        load_duration: Duration::ZERO,
+        metric_tags: [tag("owner", "me \"quoted\""), tag("Zone", "z")].into(),
+        ..plain()
+    }
+}
+
+/// The lines with values; the words of the help texts are our own.
+fn values(text: &str) -> Vec<&str> {
+    text.lines().filter(|line| !line.starts_with("# HELP")).collect()
+}
+
+#[test]
+fn series_names_labels_types_and_order_are_tritons() {
+    let text = exporter(true).render(&[plain(), tagged()]);
+    let expected = r#"
+# TYPE nv_inference_request_success counter
+nv_inference_request_success{model="plain",version="1"} 3
+nv_inference_request_success{_Zone="z",_owner="me \"quoted\"",model="tagged",version="12"} 0
+# TYPE nv_inference_request_failure counter
+nv_inference_request_failure{model="plain",reason="REJECTED",version="1"} 1
+nv_inference_request_failure{model="plain",reason="CANCELED",version="1"} 2
+nv_inference_request_failure{model="plain",reason="BACKEND",version="1"} 3
+nv_inference_request_failure{model="plain",reason="OTHER",version="1"} 4
+nv_inference_request_failure{_Zone="z",_owner="me \"quoted\"",model="tagged",reason="REJECTED",version="12"} 0
+nv_inference_request_failure{_Zone="z",_owner="me \"quoted\"",model="tagged",reason="CANCELED",version="12"} 0
+nv_inference_request_failure{_Zone="z",_owner="me \"quoted\"",model="tagged",reason="BACKEND",version="12"} 0
+nv_inference_request_failure{_Zone="z",_owner="me \"quoted\"",model="tagged",reason="OTHER",version="12"} 0
+# TYPE nv_inference_count counter
+nv_inference_count{model="plain",version="1"} 5
+nv_inference_count{_Zone="z",_owner="me \"quoted\"",model="tagged",version="12"} 0
+# TYPE nv_inference_exec_count counter
+nv_inference_exec_count{model="plain",version="1"} 2
+nv_inference_exec_count{_Zone="z",_owner="me \"quoted\"",model="tagged",version="12"} 0
+# TYPE nv_inference_request_duration_us counter
+nv_inference_request_duration_us{model="plain",version="1"} 197
+nv_inference_request_duration_us{_Zone="z",_owner="me \"quoted\"",model="tagged",version="12"} 0
+# TYPE nv_inference_queue_duration_us counter
+nv_inference_queue_duration_us{model="plain",version="1"} 56
+nv_inference_queue_duration_us{_Zone="z",_owner="me \"quoted\"",model="tagged",version="12"} 0
+# TYPE nv_inference_compute_input_duration_us counter
+nv_inference_compute_input_duration_us{model="plain",version="1"} 2
+nv_inference_compute_input_duration_us{_Zone="z",_owner="me \"quoted\"",model="tagged",version="12"} 0
+# TYPE nv_inference_compute_infer_duration_us counter
+nv_inference_compute_infer_duration_us{model="plain",version="1"} 46
+nv_inference_compute_infer_duration_us{_Zone="z",_owner="me \"quoted\"",model="tagged",version="12"} 0
+# TYPE nv_inference_compute_output_duration_us counter
+nv_inference_compute_output_duration_us{model="plain",version="1"} 0
+nv_inference_compute_output_duration_us{_Zone="z",_owner="me \"quoted\"",model="tagged",version="12"} 0
+# TYPE nv_inference_pending_request_count gauge
+nv_inference_pending_request_count{model="plain",version="1"} 7
+nv_inference_pending_request_count{_Zone="z",_owner="me \"quoted\"",model="tagged",version="12"} 0
+# TYPE nv_model_load_duration_secs gauge
+nv_model_load_duration_secs{model="plain",version="1"} 1.25
+nv_model_load_duration_secs{_Zone="z",_owner="me \"quoted\"",model="tagged",version="12"} 0
+# TYPE nv_pinned_memory_pool_total_bytes gauge
+nv_pinned_memory_pool_total_bytes 268435456
+# TYPE nv_pinned_memory_pool_used_bytes gauge
+nv_pinned_memory_pool_used_bytes 0
+"#;
+    assert_eq!(values(&text), values(expected.trim()));
+}
+
+#[test]
+fn every_family_has_a_help_text() {
+    let text = exporter(true).render(&[plain()]);
+    let helps = text.lines().filter(|line| line.starts_with("# HELP ")).count();
+    let types = text.lines().filter(|line| line.starts_with("# TYPE ")).count();
+    assert_eq!(helps, types);
+    assert!(text.ends_with('\n'));
+}
+
+#[test]
+fn without_counter_latencies_durations_vanish_and_counters_rest() {
+    let text = exporter(false).render(&[plain()]);
+    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    let expected = [
+        r#"nv_inference_request_success{model="plain",version="1"} 0"#,
+        r#"nv_inference_request_failure{model="plain",reason="REJECTED",version="1"} 0"#,
+        r#"nv_inference_request_failure{model="plain",reason="CANCELED",version="1"} 0"#,
+        r#"nv_inference_request_failure{model="plain",reason="BACKEND",version="1"} 0"#,
+        r#"nv_inference_request_failure{model="plain",reason="OTHER",version="1"} 0"#,
+        r#"nv_inference_count{model="plain",version="1"} 0"#,
+        r#"nv_inference_exec_count{model="plain",version="1"} 0"#,
+        r#"nv_inference_pending_request_count{model="plain",version="1"} 7"#,
+        r#"nv_model_load_duration_secs{model="plain",version="1"} 1.25"#,
+        "nv_pinned_memory_pool_total_bytes 268435456",
+        "nv_pinned_memory_pool_used_bytes 0",
+    ];
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn a_model_that_used_the_cache_has_cache_series() {
+    let mut model = plain();
+    model.inference.cache_hit = statistic(2, 3_000);
+    model.inference.cache_miss = statistic(1, 9_000);
+    let text = exporter(true).render(&[model]);
+    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("nv_cache")).collect();
+    let expected = [
+        r#"nv_cache_num_hits_per_model{model="plain",version="1"} 2"#,
+        r#"nv_cache_hit_duration_per_model{model="plain",version="1"} 3"#,
+        r#"nv_cache_num_misses_per_model{model="plain",version="1"} 1"#,
+        r#"nv_cache_miss_duration_per_model{model="plain",version="1"} 9"#,
+    ];
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn the_machine_is_shown_only_if_asked_for() {
+    let shown = MetricsExporter::new(MetricsOptions::default()).render(&[]);
+    assert!(shown.contains("\nnv_cpu_memory_total_bytes "), "{shown}");
+    assert!(!exporter(true).render(&[]).contains("nv_cpu"));
+}
+
+#[test]
+fn settings_are_applied_noted_or_refused() {
+    let check = |setting: &str, value: &str, expected: Result<Option<&str>, &str>| {
+        let outcome = MetricsOptions::default().set(setting, value);
+        let outcome = outcome.map(|note| note.map(|SettingNote(text)| text));
+        let outcome = outcome.map_err(|error| error.to_string());
+        let expected = expected.map(|note| note.map(str::to_owned)).map_err(str::to_owned);
+        assert_eq!(outcome, expected);
+    };
+    check("counter_latencies", "false", Ok(None));
+    check("summary_latencies", "false", Ok(None));
+    check(
+        "summary_latencies",
+        "true",
+        Err("the metrics setting 'summary_latencies=true' is not supported yet: only \
+             counter_latencies is"),
+    );
+    check(
+        "colour",
+        "red",
+        Ok(Some("the metrics setting 'colour=red' is unknown and changes nothing")),
+    );
+    let mut options = MetricsOptions::default();
+    options.set("counter_latencies", "false").unwrap();
+    assert!(!options.counter_latencies);
+}
