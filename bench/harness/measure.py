@@ -1,0 +1,166 @@
+"""Measures one workload on one server, once."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+from contextlib import AbstractContextManager
+
+from . import h2load, perf_analyzer, process, server
+from .generator import Generator, Plan
+from .models import ModelStore
+from .server import Contestant, ModelCounts, Server
+from .workloads import Client, Load, Startup, Workload
+
+SETTLE_SECONDS = 0.3
+IDLE_SECONDS = 1.0
+POLL_SECONDS = 0.02
+KIBIBYTES_PER_MEBIBYTE = 1024
+STARTS = 3
+
+Values = dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Bench:
+    """Where and how long to measure."""
+
+    store: ModelStore
+    work: pathlib.Path
+    perf_analyzer: str
+    h2load: str
+    server_core: int
+    load_core: int
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """Server, model and client at one moment."""
+
+    time: float
+    counts: ModelCounts
+    server: process.Usage
+    client: process.Usage | None
+
+
+def measure(bench: Bench, contestant: Contestant, workload: Workload) -> Values:
+    """Starts the server, measures the workload and stops the server."""
+    if isinstance(workload, Startup):
+        return _startup(bench, contestant, workload)
+    with _start(bench, contestant, workload) as running:
+        return _under_load(bench, running, workload)
+
+
+def _start(
+    bench: Bench, contestant: Contestant, workload: Workload
+) -> AbstractContextManager[Server]:
+    repository = bench.store.repository(workload.model_names())
+    log = bench.work / f"{contestant.name}.log"
+    return server.running(contestant, repository, bench.server_core, log)
+
+
+def _startup(bench: Bench, contestant: Contestant, workload: Startup) -> Values:
+    ready = []
+    # The first start also reads programs and models from the disk: it is not counted.
+    for _ in range(STARTS):
+        with _start(bench, contestant, workload) as running:
+            ready.append(running.ready_seconds)
+    with _start(bench, contestant, workload) as running:
+        ready.append(running.ready_seconds)
+        time.sleep(IDLE_SECONDS)
+        idle = process.usage(running.pid)
+    return {
+        "ready_ms": statistics.median(ready[1:]) * 1e3,
+        "resident_mib": idle.resident / KIBIBYTES_PER_MEBIBYTE,
+        "threads": idle.threads,
+    }
+
+
+def _under_load(bench: Bench, running: Server, load: Load) -> Values:
+    seconds = bench.seconds * load.longer
+    plan = _plan(bench, running, load, seconds + 2 * SETTLE_SECONDS)
+    generator = Generator(plan, bench.load_core)
+    try:
+        _wait_for_requests(running, load, generator)
+        time.sleep(SETTLE_SECONDS)
+        before = _snapshot(running, load, generator)
+        time.sleep(seconds)
+        after = _snapshot(running, load, generator)
+        client = generator.finish(seconds)
+    finally:
+        generator.close()
+    values = per_request(before, after)
+    return values | {"throughput": client.throughput, "p50_us": client.p50, "p99_us": client.p99}
+
+
+def _plan(bench: Bench, running: Server, load: Load, seconds: float) -> Plan:
+    address = running.address(load.protocol)
+    match load.client:
+        case Client.PERF_ANALYZER:
+            return perf_analyzer.plan(bench.perf_analyzer, load, address, seconds, bench.work)
+        case Client.H2LOAD:
+            return h2load.plan(bench.h2load, load, address, seconds, bench.work)
+
+
+def _wait_for_requests(running: Server, load: Load, generator: Generator) -> None:
+    while running.counts(load.model).requests <= load.concurrency:
+        if generator.ended():
+            generator.finish(0.0)
+            return
+        time.sleep(POLL_SECONDS)
+
+
+def _snapshot(running: Server, load: Load, generator: Generator) -> Snapshot:
+    return Snapshot(
+        time=time.monotonic(),
+        counts=running.counts(load.model),
+        server=process.usage(running.pid),
+        client=None if generator.ended() else process.usage(generator.pid),
+    )
+
+
+def per_request(before: Snapshot, after: Snapshot) -> Values:
+    """Divides what the server spent between two snapshots by the requests it answered."""
+    requests = after.counts.requests - before.counts.requests
+    executions = after.counts.executions - before.counts.executions
+    if requests <= 0 or executions <= 0:
+        raise RuntimeError("the server answered no request in the measured time")
+    user = after.server.user - before.server.user
+    kernel = after.server.kernel - before.server.kernel
+    values = {
+        "cpu_us": (user + kernel) * 1e6 / requests,
+        "kernel_us": kernel * 1e6 / requests,
+        "children_us": (after.server.children - before.server.children) * 1e6 / requests,
+        "switches": _switches(before, after) / requests,
+        "resident_mib": after.server.resident / KIBIBYTES_PER_MEBIBYTE,
+        "peak_mib": after.server.resident_peak / KIBIBYTES_PER_MEBIBYTE,
+        "batch": (after.counts.inferences - before.counts.inferences) / executions,
+        "requests": requests,
+        "failures": after.counts.failures,
+    }
+    if before.client and after.client:
+        spent = after.client.user + after.client.kernel - before.client.user - before.client.kernel
+        values["client_core"] = spent / (after.time - before.time)
+    return values
+
+
+def _switches(before: Snapshot, after: Snapshot) -> int:
+    def total(usage: process.Usage) -> int:
+        return usage.voluntary_switches + usage.involuntary_switches
+
+    return total(after.server) - total(before.server)
+
+
+def direct_throughput(bench: Bench, model: str, batch: int) -> float:
+    """Inferences per second of ONNX Runtime alone, on the server's core."""
+    program = pathlib.Path(__file__).with_name("direct.py")
+    command = ["taskset", "-c", str(bench.server_core), sys.executable, str(program)]
+    command += [str(bench.store.network(model)), str(batch), str(bench.seconds)]
+    result = subprocess.run(command, check=True, capture_output=True, text=True)
+    return float(json.loads(result.stdout))

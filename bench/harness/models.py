@@ -1,0 +1,60 @@
+"""Writes the model repositories that both servers read."""
+
+from __future__ import annotations
+
+import pathlib
+import shutil
+import subprocess
+import sys
+
+IDENTITY_CONFIG = """\
+name: "identity"
+backend: "identity"
+max_batch_size: 8
+input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]
+output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]
+instance_group [ { count: 1 kind: KIND_CPU } ]
+"""
+
+# Each server has one core, so one thread: more would only take turns, and how
+# many there are by default depends on the machine.
+ONE_THREAD = """\
+parameters { key: "intra_op_thread_count" value { string_value: "1" } }
+parameters { key: "inter_op_thread_count" value { string_value: "1" } }
+"""
+
+MAKE_MODELS = pathlib.Path(__file__).resolve().parents[2] / "examples" / "make_models.py"
+
+
+class ModelStore:
+    """Every model once, and a repository for each set of models asked for."""
+
+    def __init__(self, root: pathlib.Path) -> None:
+        self._models = root / "models"
+        self._repositories = root / "repositories"
+
+    def write(self, names: set[str]) -> None:
+        """Writes the named models below the store."""
+        networks = sorted(names - {"identity"})
+        if "identity" in names:
+            (self._models / "identity" / "1").mkdir(parents=True, exist_ok=True)
+            (self._models / "identity" / "config.pbtxt").write_text(IDENTITY_CONFIG)
+        if not networks:
+            return
+        command = [sys.executable, str(MAKE_MODELS), "--output", str(self._models)]
+        subprocess.run([*command, "--only", *networks], check=True, stdout=subprocess.DEVNULL)
+        for name in networks:
+            config = self._models / name / "config.pbtxt"
+            config.write_text(config.read_text() + ONE_THREAD)
+
+    def repository(self, names: tuple[str, ...]) -> pathlib.Path:
+        """Returns a repository with exactly these models."""
+        root = self._repositories / "+".join(names)
+        for name in names:
+            if not (root / name).exists():
+                shutil.copytree(self._models / name, root / name)
+        return root
+
+    def network(self, name: str) -> pathlib.Path:
+        """Returns the ONNX file of a model."""
+        return self._models / name / "1" / "model.onnx"

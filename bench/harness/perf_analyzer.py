@@ -1,0 +1,76 @@
+"""How perf_analyzer is run, and how its report is read."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import os
+import pathlib
+import shutil
+import sys
+
+from .generator import ClientView, Plan
+from .workloads import Load
+
+WINDOWS = 3
+
+
+def find() -> str | None:
+    """Looks for perf_analyzer beside the Python that runs us, then on the path."""
+    beside = pathlib.Path(sys.executable).parent / "perf_analyzer"
+    return str(beside) if beside.is_file() else shutil.which("perf_analyzer")
+
+
+def _environment() -> dict[str, str]:
+    """Adds the CUDA runtime library from its Python package, which the program links to."""
+    environment = dict(os.environ)
+    try:
+        package = importlib.util.find_spec("nvidia.cuda_runtime")
+    except ModuleNotFoundError:
+        package = None
+    if package is not None and package.submodule_search_locations:
+        folders = [f"{place}/lib" for place in package.submodule_search_locations]
+        folders.append(environment.get("LD_LIBRARY_PATH", ""))
+        environment["LD_LIBRARY_PATH"] = ":".join(filter(None, folders))
+    return environment
+
+
+def plan(program: str, load: Load, address: str, seconds: float, work: pathlib.Path) -> Plan:
+    """Plans a run that lasts about so many seconds once requests flow."""
+    report = work / "load.csv"
+    window_ms = round(seconds * 1000 / WINDOWS)
+    command = [program, "-m", load.model, "-i", load.protocol, "-u", address]
+    command += ["--concurrency-range", str(load.concurrency)]
+    # One thread drives all clients; many threads on one core can hang it.
+    if load.concurrency > 1:
+        command += ["-a", "--max-threads", "1"]
+    for shape in load.shapes:
+        command += ["--shape", shape]
+    if load.shared_memory:
+        size = 4 * max([_elements(shape) for shape in load.shapes], default=1024)
+        command += ["--shared-memory", "system", "--output-shared-memory-size", str(size)]
+    # Every run takes the same number of windows, however much they differ: our
+    # answer to noise is the median over rounds.
+    command += ["-p", str(window_ms), "-r", str(WINDOWS), "-s", "999"]
+    command += ["-f", str(report)]
+    return Plan(tuple(command), report, parse_report, _environment())
+
+
+def _elements(shape: str) -> int:
+    product = 1
+    for dimension in shape.rpartition(":")[2].split(","):
+        product *= int(dimension)
+    return product
+
+
+def parse_report(text: str) -> ClientView:
+    """Reads throughput, median and 99th percentile from the CSV report."""
+    rows = list(csv.DictReader(text.splitlines()))
+    if len(rows) != 1:
+        raise RuntimeError(f"perf_analyzer reported {len(rows)} rows instead of one")
+    row = rows[0]
+    return ClientView(
+        throughput=float(row["Inferences/Second"]),
+        p50=float(row["p50 latency"]),
+        p99=float(row["p99 latency"]),
+    )

@@ -1,0 +1,176 @@
+"""Medians, ratios, and their three forms: table, JSON, section of RESULTS.md."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+import pathlib
+import platform
+import statistics
+from collections.abc import Iterable
+
+Rounds = list[dict[str, float]]
+# Workload, then server, then rounds.
+Results = dict[str, dict[str, Rounds]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """One measured value in the table."""
+
+    key: str
+    heading: str
+    digits: int
+    more_is_better: bool = False
+
+
+COLUMNS = (
+    Column("throughput", "infer/s", 0, more_is_better=True),
+    Column("direct", "of ONNX Runtime alone", 2, more_is_better=True),
+    Column("p50_us", "p50 µs", 0),
+    Column("p99_us", "p99 µs", 0),
+    Column("cpu_us", "CPU µs/request", 1),
+    Column("switches", "switches/request", 2),
+    Column("ready_ms", "ready ms", 1),
+    Column("resident_mib", "resident MiB", 1),
+    Column("peak_mib", "peak MiB", 1),
+    Column("threads", "threads", 0),
+)
+CLIENT_BOUND = 0.9
+# Ratios of these should agree between rounds; where they spread wider, a note says so.
+STEADY = ("throughput", "cpu_us", "ready_ms")
+WIDE_SPREAD = 1.2
+OURS, PEER = "galatea", "peer"
+
+
+def median(rounds: Rounds, key: str) -> float | None:
+    """The median of one value over the rounds that have it."""
+    values = [each[key] for each in rounds if key in each]
+    return statistics.median(values) if values else None
+
+
+def _ratios(ours: Rounds, peer: Rounds, key: str) -> list[float]:
+    return [
+        mine[key] / theirs[key]
+        for mine, theirs in zip(ours, peer, strict=False)
+        if key in mine and theirs.get(key)
+    ]
+
+
+def ratio(ours: Rounds, peer: Rounds, key: str) -> float | None:
+    """The median over rounds of ours divided by the peer's in the same round.
+
+    Machines change speed between rounds more than within one, so each round is
+    its own comparison.
+    """
+    pairs = _ratios(ours, peer, key)
+    return statistics.median(pairs) if pairs else None
+
+
+def spread(ours: Rounds, peer: Rounds) -> str:
+    """The range of ratios where rounds disagree so much that the median says little."""
+    found = []
+    for column in COLUMNS:
+        pairs = _ratios(ours, peer, column.key) if column.key in STEADY else []
+        if pairs and max(pairs) > WIDE_SPREAD * min(pairs):
+            found.append(f"{column.heading} {min(pairs):.2f}–{max(pairs):.2f}")
+    return ", ".join(found)
+
+
+def cell(ours: Rounds, peer: Rounds, key: str, digits: int) -> str:
+    """Ours, the peer's and the ratio of one value."""
+    values = [median(rounds, key) for rounds in (ours, peer)]
+    if all(value is None for value in values):
+        return "–"
+    texts = ["–" if value is None else f"{value:,.{digits}f}" for value in values]
+    if not peer:
+        return texts[0]
+    quotient = ratio(ours, peer, key)
+    return " / ".join(texts) + ("" if quotient is None else f" = **{quotient:.2f}**")
+
+
+def notes(rounds: dict[str, Rounds]) -> str:
+    """What a reader must know of a row: a busy client, failed requests, unsteady ratios."""
+    found = []
+    for name, measured in rounds.items():
+        if (median(measured, "client_core") or 0) > CLIENT_BOUND:
+            found.append(f"client-bound ({name})")
+        failures = sum(each.get("failures", 0) for each in measured)
+        if failures:
+            found.append(f"{failures:.0f} failures ({name})")
+    wide = spread(rounds.get(OURS, []), rounds.get(PEER, []))
+    if wide:
+        found.append(f"rounds differ: {wide}")
+    return ", ".join(found)
+
+
+def table(results: Results) -> str:
+    """The results as Markdown; a cell is ours / the peer's = ratio.
+
+    Neighbours with the same columns share a table.
+    """
+    groups = itertools.groupby(results.items(), key=lambda item: _used_columns(item[1]))
+    return "\n\n".join(_one_table(columns, list(rows)) for columns, rows in groups)
+
+
+def _used_columns(rounds: dict[str, Rounds]) -> tuple[Column, ...]:
+    keys = {key for side in rounds.values() for each in side for key in each}
+    return tuple(column for column in COLUMNS if column.key in keys)
+
+
+def _one_table(columns: tuple[Column, ...], rows: list[tuple[str, dict[str, Rounds]]]) -> str:
+    heads = ["workload"]
+    heads += [f"{each.heading} {'↑' if each.more_is_better else '↓'}" for each in columns]
+    heads.append("notes")
+    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    for name, rounds in rows:
+        ours, peer = rounds.get(OURS, []), rounds.get(PEER, [])
+        cells = [cell(ours, peer, each.key, each.digits) for each in columns]
+        lines.append("| " + " | ".join([name, *cells, notes(rounds)]) + " |")
+    return "\n".join(lines)
+
+
+def summary(results: Results) -> dict[str, dict[str, dict[str, float | None]]]:
+    """Medians of both sides and ratios, for the JSON file."""
+    out: dict[str, dict[str, dict[str, float | None]]] = {}
+    for name, rounds in results.items():
+        ours, peer = rounds.get(OURS, []), rounds.get(PEER, [])
+        keys = sorted({key for each in [*ours, *peer] for key in each})
+        out[name] = {
+            key: {
+                OURS: median(ours, key),
+                PEER: median(peer, key),
+                "ratio": ratio(ours, peer, key),
+            }
+            for key in keys
+        }
+    return out
+
+
+def machine() -> dict[str, str]:
+    """The facts without which the figures mean nothing."""
+    model = "unknown"
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            model = line.partition(":")[2].strip()
+            break
+    return {"cpu": model, "cores": str(os.cpu_count()), "kernel": platform.release()}
+
+
+def section(
+    date: str,
+    facts: dict[str, str],
+    how: Iterable[str],
+    results: Results,
+    errors: list[str],
+) -> str:
+    """A section for RESULTS.md."""
+    lines = [f"## {date}", ""]
+    lines.append(
+        f"{facts['cpu']}, {facts['cores']} cores, Linux {facts['kernel']}. " + " ".join(how)
+    )
+    lines += ["", table(results)]
+    if errors:
+        lines += ["", "Not measured:", "", *(f"- {error}" for error in errors)]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,77 @@
+"""Writes one inference request as bytes, for a load generator that knows no tensors."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import struct
+
+ELEMENTS = 16
+LENGTH_DELIMITED = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Tensor:
+    """An input tensor."""
+
+    name: str
+    datatype: str
+    data: bytes
+
+
+INPUTS = {
+    "identity": (Tensor("INPUT0", "FP32", struct.pack("<16f", *range(ELEMENTS))),),
+    "simple": (
+        Tensor("INPUT0", "INT32", struct.pack("<16i", *range(ELEMENTS))),
+        Tensor("INPUT1", "INT32", struct.pack("<16i", *range(ELEMENTS))),
+    ),
+}
+OUTPUTS = {"identity": ("OUTPUT0",), "simple": ("OUTPUT0", "OUTPUT1")}
+
+
+def http_body(model: str) -> tuple[bytes, int]:
+    """Returns a body with binary tensors, and the length of its JSON part."""
+    inputs = INPUTS[model]
+    header = {
+        "inputs": [
+            {
+                "name": each.name,
+                "shape": [1, ELEMENTS],
+                "datatype": each.datatype,
+                "parameters": {"binary_data_size": len(each.data)},
+            }
+            for each in inputs
+        ],
+        "outputs": [{"name": name, "parameters": {"binary_data": True}} for name in OUTPUTS[model]],
+    }
+    text = json.dumps(header, separators=(",", ":")).encode()
+    return text + b"".join(each.data for each in inputs), len(text)
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return _varint(number << 3 | LENGTH_DELIMITED) + _varint(len(content)) + content
+
+
+def grpc_body(model: str) -> bytes:
+    """Returns a gRPC frame with a ModelInferRequest of the KServe protocol.
+
+    Fields: 1 is the model's name, 5 an input (1 name, 2 datatype, 3 shape), 7
+    the raw content of an input.
+    """
+    message = _field(1, model.encode())
+    shape = _varint(1) + _varint(ELEMENTS)
+    for each in INPUTS[model]:
+        described = _field(1, each.name.encode()) + _field(2, each.datatype.encode())
+        message += _field(5, described + _field(3, shape))
+    for each in INPUTS[model]:
+        message += _field(7, each.data)
+    return struct.pack(">BI", 0, len(message)) + message

@@ -1,0 +1,137 @@
+"""Starts a server on one core, waits until it is ready, reads its statistics, stops it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import http.client
+import json
+import pathlib
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+
+from . import process
+
+READY_DEADLINE_SECONDS = 60.0
+STOP_DEADLINE_SECONDS = 10.0
+POLL_SECONDS = 0.001
+HOST = "127.0.0.1"
+
+
+@dataclasses.dataclass(frozen=True)
+class Contestant:
+    """A server program: its name in the report and how it is started."""
+
+    name: str
+    command: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelCounts:
+    """What a server says it has done for a model."""
+
+    requests: int
+    failures: int
+    inferences: int
+    executions: int
+
+
+class Server:
+    """A running server."""
+
+    def __init__(self, child: subprocess.Popen[bytes], http_port: int, grpc_port: int) -> None:
+        self._child = child
+        self._http_port = http_port
+        self._grpc_port = grpc_port
+        self.ready_seconds = 0.0
+        self.pid = child.pid
+
+    def address(self, protocol: str) -> str:
+        """Returns host and port of a protocol."""
+        port = self._http_port if protocol == "http" else self._grpc_port
+        return f"{HOST}:{port}"
+
+    def wait_ready(self, started: float) -> None:
+        """Polls the health endpoint every millisecond until it answers 200."""
+        while not self._is_ready():
+            if self._child.poll() is not None:
+                raise RuntimeError(f"the server ended with status {self._child.returncode}")
+            if time.monotonic() - started > READY_DEADLINE_SECONDS:
+                raise RuntimeError(f"not ready after {READY_DEADLINE_SECONDS:.0f} s")
+            time.sleep(POLL_SECONDS)
+        self.ready_seconds = time.monotonic() - started
+        self.pid = process.listener(self._child.pid, self._http_port)
+
+    def _get(self, path: str, timeout: float) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection(HOST, self._http_port, timeout=timeout)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read()
+        finally:
+            connection.close()
+
+    def _is_ready(self) -> bool:
+        try:
+            return self._get("/v2/health/ready", timeout=1.0)[0] == 200
+        except (OSError, http.client.HTTPException):
+            return False
+
+    def counts(self, model: str) -> ModelCounts:
+        """Reads the statistics of a model."""
+        status, body = self._get(f"/v2/models/{model}/stats", timeout=30.0)
+        if status != 200:
+            raise RuntimeError(f"statistics of {model}: HTTP status {status}")
+        statistics = json.loads(body)["model_stats"][0]
+        return ModelCounts(
+            requests=int(statistics["inference_stats"]["success"]["count"]),
+            failures=int(statistics["inference_stats"]["fail"]["count"]),
+            inferences=int(statistics["inference_count"]),
+            executions=int(statistics["execution_count"]),
+        )
+
+    def stop(self) -> None:
+        """Asks the server to end, and ends it if it does not."""
+        self._child.terminate()
+        try:
+            self._child.wait(STOP_DEADLINE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+
+
+def free_ports(count: int) -> list[int]:
+    """Returns ports that nobody listens on at this moment."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind((HOST, 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+@contextlib.contextmanager
+def running(
+    contestant: Contestant, repository: pathlib.Path, core: int, log: pathlib.Path
+) -> Iterator[Server]:
+    """Runs a server on the repository, ready and pinned to the core."""
+    http_port, grpc_port, metrics_port = free_ports(3)
+    command = ["taskset", "-c", str(core), *contestant.command]
+    command += [
+        f"--model-repository={repository}",
+        f"--http-address={HOST}",
+        f"--http-port={http_port}",
+        f"--grpc-address={HOST}",
+        f"--grpc-port={grpc_port}",
+        f"--metrics-port={metrics_port}",
+    ]
+    with log.open("wb") as output:
+        started = time.monotonic()
+        child = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+        server = Server(child, http_port, grpc_port)
+        try:
+            server.wait_ready(started)
+            yield server
+        finally:
+            server.stop()

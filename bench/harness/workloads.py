@@ -1,0 +1,108 @@
+"""The workloads: what is asked of a server, by how many clients, over which protocol."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+
+MEBIBYTE = 1 << 20
+FLOAT_BYTES = 4
+
+
+class Client(enum.Enum):
+    """The load generators."""
+
+    PERF_ANALYZER = "perf_analyzer"
+    H2LOAD = "h2load"
+
+
+@dataclasses.dataclass(frozen=True)
+class Load:
+    """One model under a closed loop of clients."""
+
+    name: str
+    model: str
+    protocol: str
+    concurrency: int
+    shapes: tuple[str, ...] = ()
+    shared_memory: bool = False
+    compare_direct: bool = False
+    # Times the duration of a measurement: slow requests need longer for a fair count.
+    longer: int = 1
+    client: Client = Client.PERF_ANALYZER
+
+    def model_names(self) -> tuple[str, ...]:
+        """The models that the server must have."""
+        return (self.model,)
+
+    def needs(self, client: Client) -> bool:
+        """Says whether this load generator makes the load."""
+        return self.client is client
+
+
+@dataclasses.dataclass(frozen=True)
+class Startup:
+    """No load: how soon several models are ready, and what the idle server holds."""
+
+    name: str
+    models: tuple[str, ...]
+
+    def model_names(self) -> tuple[str, ...]:
+        """The models that the server must have."""
+        return self.models
+
+    def needs(self, client: Client) -> bool:
+        """Nothing but the harness asks the idle server."""
+        return False
+
+
+Workload = Load | Startup
+
+
+def _identity(size: str, elements: int, protocol: str, concurrency: int) -> Load:
+    return Load(
+        name=f"identity{size}-{protocol}-{concurrency}",
+        model="identity",
+        protocol=protocol,
+        concurrency=concurrency,
+        shapes=(f"INPUT0:{elements}",),
+    )
+
+
+def _lean(load: Load) -> Load:
+    return dataclasses.replace(load, name=f"{load.name}-h2load", client=Client.H2LOAD)
+
+
+def all_workloads() -> list[Workload]:
+    """Returns every workload in the order in which it runs."""
+    both = ("http", "grpc")
+    large = MEBIBYTE // FLOAT_BYTES
+    loads: list[Workload] = [
+        Startup("startup", ("identity", "simple", "simple_string", "mlp", "convnet"))
+    ]
+    loads += [_identity("16", 16, kind, clients) for kind in both for clients in (1, 8, 32, 64)]
+    loads += [_lean(_identity("16", 16, kind, clients)) for kind in both for clients in (8, 32, 64)]
+    loads += [_identity("-1MiB", large, kind, 8) for kind in both]
+    loads += [
+        dataclasses.replace(_identity("-16MiB", 16 * large, kind, 4), longer=2) for kind in both
+    ]
+    loads.append(
+        dataclasses.replace(
+            _identity("-1MiB", large, "http", 32), name="identity-1MiB-shm-32", shared_memory=True
+        )
+    )
+    for model in ("simple", "mlp"):
+        loads += [Load(f"{model}-{kind}-32", model, kind, 32) for kind in both]
+    loads += [_lean(Load(f"simple-{kind}-32", "simple", kind, 32)) for kind in both]
+    loads += [Load(f"convnet-{kind}-16", "convnet", kind, 16, compare_direct=True) for kind in both]
+    loads.append(
+        Load("convnet-shm-16", "convnet", "http", 16, shared_memory=True, compare_direct=True)
+    )
+    return loads
+
+
+def select(workloads: list[Workload], filters: list[str]) -> list[Workload]:
+    """Keeps the workloads whose name contains one of the filters; all without filters."""
+    if not filters:
+        return workloads
+    return [work for work in workloads if any(text in work.name for text in filters)]

@@ -1,0 +1,184 @@
+"""Measures Galatea beside the original server, on the same models in one run.
+
+    python bench/run.py --peer "start-the-original" --peer-backends DIR
+
+Without --peer it measures Galatea alone. See bench/README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import pathlib
+import shlex
+import sys
+import tempfile
+
+from harness import h2load, measure, models, perf_analyzer, report, workloads
+from harness.server import Contestant
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+RESULTS = pathlib.Path(__file__).resolve().parent / "RESULTS.md"
+
+
+def onnxruntime_library() -> str | None:
+    """Finds the shared library inside the Python package onnxruntime."""
+    package = importlib.util.find_spec("onnxruntime")
+    if package is None or package.origin is None:
+        return None
+    found = sorted(pathlib.Path(package.origin).parent.glob("capi/libonnxruntime.so*"))
+    return str(found[0]) if found else None
+
+
+def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    add = parser.add_argument
+    add("--galatea", default=str(ROOT / "target/release/galatea"), metavar="COMMAND")
+    add("--onnxruntime-library", default=onnxruntime_library(), metavar="FILE")
+    add("--peer", metavar="COMMAND", help="command line that starts the original; flags follow it")
+    add("--peer-backends", metavar="DIR", help="the original's --backend-directory")
+    add("--perf-analyzer", default=perf_analyzer.find(), metavar="FILE")
+    add("--h2load", default=h2load.find(), metavar="FILE", help="without it its rows are left out")
+    add("--rounds", type=int, default=3, help="medians are taken over these")
+    add("--duration", type=float, default=3.0, metavar="SECONDS", help="of one measurement")
+    add("--workloads", nargs="*", default=[], metavar="TEXT", help="only names with one of these")
+    add("--list", action="store_true", help="print the names of the workloads and end")
+    add("--server-core", type=int, default=0)
+    add("--load-core", type=int, default=1)
+    add("--json", type=pathlib.Path, metavar="FILE", help="write everything measured")
+    add("--append-results", action="store_true", help="append a section to bench/RESULTS.md")
+    add("--date", help="heading of that section")
+    options = parser.parse_args(arguments)
+    check(parser, options)
+    return options
+
+
+def check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Refuses what could not be run."""
+    if options.append_results and not options.date:
+        parser.error("--append-results needs --date")
+    if options.rounds < 1 or options.duration <= 0:
+        parser.error("--rounds and --duration must be positive")
+    if options.server_core == options.load_core:
+        parser.error("server and load need a core each")
+    if not options.list and not options.perf_analyzer:
+        parser.error("perf_analyzer not found; give --perf-analyzer")
+    if not options.list and not options.onnxruntime_library:
+        parser.error("no ONNX Runtime library found; give --onnxruntime-library")
+
+
+def contestants(options: argparse.Namespace) -> list[Contestant]:
+    """Returns the servers to compare."""
+    galatea = [*shlex.split(options.galatea)]
+    galatea.append(f"--onnxruntime-library={options.onnxruntime_library}")
+    found = [Contestant(report.OURS, tuple(galatea))]
+    if options.peer:
+        peer = shlex.split(options.peer)
+        if options.peer_backends:
+            peer.append(f"--backend-directory={options.peer_backends}")
+        found.append(Contestant(report.PEER, tuple(peer)))
+    return found
+
+
+class Run:
+    """All rounds of all workloads."""
+
+    def __init__(self, bench: measure.Bench, servers: list[Contestant]) -> None:
+        self._bench = bench
+        self._servers = servers
+        self.results: report.Results = {}
+        self.errors: list[str] = []
+
+    def workload(self, workload: workloads.Workload, rounds: int) -> None:
+        """Measures the servers in turn, round after round."""
+        sides: dict[str, report.Rounds] = {each.name: [] for each in self._servers}
+        self.results[workload.name] = sides
+        for number in range(rounds):
+            for server in self._servers:
+                sides[server.name].append(self._once(server, workload, number))
+
+    def _once(
+        self, server: Contestant, workload: workloads.Workload, number: int
+    ) -> dict[str, float]:
+        try:
+            values = measure.measure(self._bench, server, workload)
+            if isinstance(workload, workloads.Load) and workload.compare_direct:
+                batch = max(1, round(values["batch"]))
+                rate = measure.direct_throughput(self._bench, workload.model, batch)
+                values["direct"] = values["throughput"] / rate
+                values["direct_throughput"] = rate
+        except (RuntimeError, OSError, KeyError, ValueError) as error:
+            # One refused workload must not cost the others; the pair of this round is void.
+            self.errors.append(f"{workload.name}, {server.name}, round {number + 1}: {error}")
+            print(self.errors[-1], file=sys.stderr, flush=True)
+            return {}
+        brief = {key: round(value, 1) for key, value in values.items()}
+        print(f"{workload.name} {server.name} {brief}", file=sys.stderr, flush=True)
+        return values
+
+
+def explain(options: argparse.Namespace) -> list[str]:
+    """How the figures were taken, for the report."""
+    return [
+        f"Server on one core, perf_analyzer on another; {options.rounds} rounds of",
+        f"{options.duration:g} s, medians; a cell is Galatea / the original = ratio of a round.",
+    ]
+
+
+def write(options: argparse.Namespace, run: Run) -> None:
+    """Prints the table and writes the files asked for."""
+    print(report.table(run.results))
+    if options.json:
+        document = {
+            "date": options.date,
+            "machine": report.machine(),
+            "rounds": options.rounds,
+            "seconds": options.duration,
+            "summary": report.summary(run.results),
+            "measured": run.results,
+            "errors": run.errors,
+        }
+        options.json.write_text(json.dumps(document, indent=1) + "\n")
+    if options.append_results:
+        text = report.section(
+            options.date, report.machine(), explain(options), run.results, run.errors
+        )
+        with RESULTS.open("a") as results:
+            results.write(("\n" if results.tell() else "# Results\n\n") + text)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command; returns the exit status."""
+    options = parse_arguments(arguments)
+    chosen = workloads.select(workloads.all_workloads(), options.workloads)
+    if not options.h2load:
+        chosen = [each for each in chosen if not each.needs(workloads.Client.H2LOAD)]
+    if options.list:
+        print("\n".join(work.name for work in chosen))
+        return 0
+    os.sched_setaffinity(0, {options.load_core})
+    with tempfile.TemporaryDirectory(prefix="galatea-bench-") as folder:
+        work = pathlib.Path(folder)
+        store = models.ModelStore(work)
+        store.write(set().union(*(each.model_names() for each in chosen)))
+        bench = measure.Bench(
+            store=store,
+            work=work,
+            perf_analyzer=options.perf_analyzer,
+            h2load=options.h2load or "",
+            server_core=options.server_core,
+            load_core=options.load_core,
+            seconds=options.duration,
+        )
+        run = Run(bench, contestants(options))
+        for each in chosen:
+            run.workload(each, options.rounds)
+    write(options, run)
+    return 1 if run.errors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
