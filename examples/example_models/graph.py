@@ -1,0 +1,66 @@
+"""Short hands for building ONNX graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy
+import onnx
+from onnx import helper, numpy_helper
+
+# Old enough that every ONNX Runtime since 1.14 loads the files.
+OPSET_VERSION = 17
+IR_VERSION = 8
+
+Dimension = int | str
+
+
+class GraphBuilder:
+    """Collects nodes and weights; each method returns the name of its output."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._nodes: list[onnx.NodeProto] = []
+        self._weights: list[onnx.TensorProto] = []
+        self._inputs: list[onnx.ValueInfoProto] = []
+        self._outputs: list[onnx.ValueInfoProto] = []
+        self._value_count = 0
+
+    def input(self, name: str, element_type: int, shape: Sequence[Dimension]) -> str:
+        """Declares an input of the model."""
+        self._inputs.append(helper.make_tensor_value_info(name, element_type, shape))
+        return name
+
+    def output(self, name: str, element_type: int, shape: Sequence[Dimension]) -> None:
+        """Declares a value that a node already produces as an output of the model."""
+        self._outputs.append(helper.make_tensor_value_info(name, element_type, shape))
+
+    def weight(self, array: numpy.ndarray, name: str | None = None) -> str:
+        """Adds a constant."""
+        name = name or self._fresh("weight")
+        self._weights.append(numpy_helper.from_array(numpy.ascontiguousarray(array), name))
+        return name
+
+    def node(self, operator: str, *inputs: str, output: str | None = None, **attributes) -> str:
+        """Adds a node with one output, which gets a name unless one is given."""
+        output = output or self._fresh(operator.lower())
+        self._nodes.append(helper.make_node(operator, list(inputs), [output], **attributes))
+        return output
+
+    def _fresh(self, stem: str) -> str:
+        self._value_count += 1
+        return f"{stem}_{self._value_count}"
+
+    def bytes(self) -> bytes:
+        """Checks the graph and serialises it as the content of `model.onnx`."""
+        graph = helper.make_graph(
+            self._nodes, self._name, self._inputs, self._outputs, self._weights
+        )
+        model = helper.make_model(
+            graph,
+            producer_name="galatea-examples",
+            ir_version=IR_VERSION,
+            opset_imports=[helper.make_opsetid("", OPSET_VERSION)],
+        )
+        onnx.checker.check_model(model)
+        return model.SerializeToString(deterministic=True)

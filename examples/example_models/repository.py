@@ -1,0 +1,51 @@
+"""What one example model is, and how it reaches a model repository on disk."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Iterator, Mapping
+
+
+@dataclasses.dataclass(frozen=True)
+class Example:
+    """The files of one model directory.
+
+    `config` is the text of `config.pbtxt`, or None where the server has to
+    complete the configuration by itself. `versions` maps a version number to
+    the bytes of its `model.onnx`; a model of a backend without files has none.
+    """
+
+    config: str | None
+    versions: Mapping[int, bytes]
+
+    def files(self) -> Iterator[tuple[str, bytes]]:
+        """Yields each file's path inside the model directory and its bytes."""
+        if self.config is not None:
+            yield "config.pbtxt", self.config.encode()
+        for version, model in self.versions.items():
+            yield f"{version}/model.onnx", model
+
+
+ExampleMaker = Callable[[], Example]
+
+
+def write_example(root: pathlib.Path, name: str, example: Example) -> list[pathlib.Path]:
+    """Writes one model below `root` and returns the files that changed.
+
+    Unchanged files keep their modification time, because a server that polls
+    its repository takes a newer time for a new model.
+    """
+    directory = root / name
+    written = []
+    for relative, content in example.files():
+        path = directory / relative
+        if path.is_file() and path.read_bytes() == content:
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        written.append(path)
+    # A version directory is what makes the server see a version, files or not.
+    if not example.versions:
+        (directory / "1").mkdir(parents=True, exist_ok=True)
+    return written

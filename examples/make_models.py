@@ -1,0 +1,64 @@
+"""Writes the example model repository.
+
+    python examples/make_models.py --output models
+
+The files are the same on every machine, and a file that is already right is
+left alone, so the command may run before every start of a server.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import sys
+from collections.abc import Iterable
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+from example_models import classic, networks  # noqa: E402
+from example_models.repository import ExampleMaker, write_example  # noqa: E402
+
+EXAMPLES: dict[str, ExampleMaker] = {**classic.MODELS, **networks.MODELS}
+
+
+def write_models(
+    output: pathlib.Path,
+    makers: dict[str, ExampleMaker],
+    only: Iterable[str] | None = None,
+) -> list[pathlib.Path]:
+    """Writes the named models, or all, below `output`; returns the changed files."""
+    names = list(makers) if only is None else list(only)
+    unknown = [name for name in names if name not in makers]
+    if unknown:
+        raise ValueError(f"unknown models: {', '.join(unknown)}; known: {', '.join(makers)}")
+    written = []
+    for name in names:
+        written += write_example(output, name, makers[name]())
+    return written
+
+
+def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--output", required=True, type=pathlib.Path, metavar="DIR")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="write only these models")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command; returns the exit status."""
+    options = parse_arguments(arguments)
+    try:
+        written = write_models(options.output, EXAMPLES, options.only)
+    except ValueError as error:
+        print(f"make_models.py: {error}", file=sys.stderr)
+        return 1
+    for path in written:
+        print(f"wrote {path} ({path.stat().st_size} bytes)")
+    if not written:
+        print(f"{options.output} is up to date")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
