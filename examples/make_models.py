@@ -15,10 +15,12 @@ from collections.abc import Iterable
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from example_models import classic, networks  # noqa: E402
-from example_models.repository import ExampleMaker, write_example  # noqa: E402
+from example_models import classic, conformance, minilm, networks
+from example_models.repository import ExampleMaker, write_example
 
 EXAMPLES: dict[str, ExampleMaker] = {**classic.MODELS, **networks.MODELS}
+TEST_MODELS: dict[str, ExampleMaker] = dict(conformance.MODELS)
+MINILM: dict[str, ExampleMaker] = dict(minilm.MODELS)
 
 
 def write_models(
@@ -42,14 +44,28 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--output", required=True, type=pathlib.Path, metavar="DIR")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="write only these models")
+    parser.add_argument(
+        "--with-minilm", action="store_true", help=f"also minilm; needs: {minilm.INSTALL_COMMAND}"
+    )
+    parser.add_argument(
+        "--for-tests", action="store_true", help="the models of the tests instead of the examples"
+    )
     return parser.parse_args(arguments)
+
+
+def selected_makers(options: argparse.Namespace) -> dict[str, ExampleMaker]:
+    """The models that the options ask for."""
+    makers = TEST_MODELS if options.for_tests else EXAMPLES
+    if options.with_minilm or "minilm" in (options.only or []):
+        return {**makers, **MINILM}
+    return makers
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns the exit status."""
     options = parse_arguments(arguments)
     try:
-        written = write_models(options.output, EXAMPLES, options.only)
+        written = write_models(options.output, selected_makers(options), options.only)
     except ValueError as error:
         print(f"make_models.py: {error}", file=sys.stderr)
         return 1

@@ -38,7 +38,7 @@ class GraphBuilder:
     def weight(self, array: numpy.ndarray, name: str | None = None) -> str:
         """Adds a constant."""
         name = name or self._fresh("weight")
-        self._weights.append(numpy_helper.from_array(numpy.ascontiguousarray(array), name))
+        self._weights.append(numpy_helper.from_array(numpy.asarray(array, order="C"), name))
         return name
 
     def node(self, operator: str, *inputs: str, output: str | None = None, **attributes) -> str:
@@ -51,13 +51,16 @@ class GraphBuilder:
         self._value_count += 1
         return f"{stem}_{self._value_count}"
 
-    def bytes(self) -> bytes:
-        """Checks the graph and serialises it as the content of `model.onnx`."""
-        graph = helper.make_graph(
+    def graph(self) -> onnx.GraphProto:
+        """The graph itself, for a node that takes one as an attribute."""
+        return helper.make_graph(
             self._nodes, self._name, self._inputs, self._outputs, self._weights
         )
+
+    def bytes(self) -> bytes:
+        """Checks the graph and serialises it as the content of `model.onnx`."""
         model = helper.make_model(
-            graph,
+            self.graph(),
             producer_name="galatea-examples",
             ir_version=IR_VERSION,
             opset_imports=[helper.make_opsetid("", OPSET_VERSION)],
