@@ -1,1 +1,72 @@
-//! Placeholder.
+//! Every scheduling decision of the server, as a value.
+//!
+//! [`Scheduler`] takes an [`Event`] and the time, and returns [`Action`]s: which
+//! requests run together, on which instance, and which are refused. One
+//! scheduler serves one model version. Its driver owns it, holds the only lock,
+//! reads the clock, and performs the actions; the simulator drives the same
+//! value in virtual time.
+//!
+//! The work goes through four stages, each a module with its own tests:
+//!
+//! | stage | decides |
+//! |---|---|
+//! | `sequencer` | when a request becomes eligible |
+//! | `queue` | in which order requests wait, how many may, and for how long |
+//! | `former` | where a batch ends, and whether to wait for it to grow |
+//! | `lanes` | which instance takes the batch |
+//!
+//! # What it is not
+//!
+//! There is no clock, thread, lock, file, environment, random number or randomly
+//! ordered map in this crate, and no tensor: whether two requests fit together is
+//! a [`BatchKey`] that admission computed. The scheduler does not hold requests;
+//! it knows them by [`RequestKey`].
+//!
+//! # Bounds
+//!
+//! A queue is bounded by its policy's `max_queue_size`; with 0 it is unlimited,
+//! as the configuration promises, and then the front ends' limits on open
+//! requests are the bound. A step costs O(log n) in queued requests; forming a
+//! batch also costs O(requests of that batch).
+//!
+//! # Example
+//!
+//! ```
+//! use galatea_policy::*;
+//!
+//! let spec = SchedulingSpec { max_batch_size: 4, mode: SchedulingMode::Dynamic(DynamicSpec::default()), hold_until_queued: 0 };
+//! let mut scheduler = Scheduler::new(spec);
+//! let mut actions = Actions::default();
+//! for key in 1..=3 {
+//!     let ticket = Ticket { key: RequestKey(key), batch_size: 1, batch_key: BatchKey(0), priority: 0, timeout_ns: 0 };
+//!     scheduler.step(Time(key), Event::Enqueue(ticket), &mut actions);
+//! }
+//! assert!(actions.is_empty(), "no instance yet");
+//! scheduler.step(Time(10), Event::AddInstance(InstanceId(0)), &mut actions);
+//! let batch = match actions.drain().next() {
+//!     Some(Action::Dispatch { batch, .. }) => batch,
+//!     other => panic!("expected a batch, not {other:?}"),
+//! };
+//! assert_eq!(batch.batch_size(), 3);
+//! ```
+#![forbid(unsafe_code)]
+
+mod batch;
+mod event;
+mod former;
+mod ids;
+mod lanes;
+mod queue;
+mod scheduler;
+mod sequencer;
+mod spec;
+mod status;
+mod time;
+
+pub use batch::{Batch, BatchEntry};
+pub use event::{Action, Actions, Event, FailReason};
+pub use ids::{BatchKey, InstanceId, RequestKey, Ticket};
+pub use scheduler::Scheduler;
+pub use spec::{DynamicSpec, QueuePolicy, SchedulingMode, SchedulingSpec, TimeoutAction};
+pub use status::{LaneStatus, QueueStatus, Status, WaitReason};
+pub use time::Time;

@@ -1,0 +1,183 @@
+use super::*;
+use crate::ids::BatchKey;
+
+fn ticket(key: u64, priority: u64, timeout_ns: u64) -> Ticket {
+    Ticket { key: RequestKey(key), batch_size: 1, batch_key: BatchKey(0), priority, timeout_ns }
+}
+
+fn policy(timeout_action: TimeoutAction, default_timeout_ns: u64) -> QueuePolicy {
+    QueuePolicy {
+        timeout_action,
+        default_timeout_ns,
+        allow_timeout_override: true,
+        max_queue_size: 0,
+    }
+}
+
+fn levels(count: u64, default_queue_policy: QueuePolicy) -> PolicyQueue {
+    PolicyQueue::new(&DynamicSpec {
+        priority_levels: count,
+        default_priority_level: 2.min(count),
+        default_queue_policy,
+        ..DynamicSpec::default()
+    })
+}
+
+/// Keys in the order of service, checked against the walk by `after`.
+fn order(queue: &PolicyQueue) -> Vec<u64> {
+    let mut keys = Vec::new();
+    let mut next = queue.first();
+    while let Some(slot) = next {
+        keys.push(queue.get(slot).key.0);
+        next = queue.after(slot);
+    }
+    assert_eq!(keys.len(), queue.len());
+    keys
+}
+
+fn rejected(queue: &mut PolicyQueue, now: u64) -> Vec<u64> {
+    std::iter::from_fn(|| queue.take_rejected(Time(now))).map(|waiting| waiting.key.0).collect()
+}
+
+#[test]
+fn levels_are_served_strictly_and_each_in_order_of_arrival() {
+    let mut queue = levels(3, QueuePolicy::default());
+    // 0 and what is out of range wait at the default level, which is 2.
+    for (key, priority) in [(1, 3), (2, 2), (3, 1), (4, 0), (5, 4), (6, 1), (7, u64::MAX)] {
+        queue.enqueue(ticket(key, priority, 0), Time(key)).unwrap();
+    }
+    assert_eq!(order(&queue), [3, 6, 2, 4, 5, 7, 1]);
+}
+
+#[test]
+fn without_levels_priority_means_nothing() {
+    let mut queue = levels(0, QueuePolicy::default());
+    for (key, priority) in [(1, 3), (2, 0), (3, 1)] {
+        queue.enqueue(ticket(key, priority, 0), Time(key)).unwrap();
+    }
+    assert_eq!(order(&queue), [1, 2, 3]);
+}
+
+#[test]
+fn a_request_leaves_from_anywhere() {
+    for leaver in 1..=4 {
+        let mut queue = levels(2, QueuePolicy::default());
+        for key in 1..=4 {
+            queue.enqueue(ticket(key, 1, 0), Time(key)).unwrap();
+        }
+        let slot = queue.find(RequestKey(leaver)).unwrap();
+        queue.take(slot);
+        assert_eq!(queue.find(RequestKey(leaver)), None);
+        let expected: Vec<u64> = (1..=4).filter(|key| *key != leaver).collect();
+        assert_eq!(order(&queue), expected);
+    }
+}
+
+#[test]
+fn a_level_takes_as_many_as_its_policy_says() {
+    let full = QueuePolicy { max_queue_size: 1, ..policy(TimeoutAction::Delay, 5) };
+    let mut queue = PolicyQueue::new(&DynamicSpec {
+        priority_levels: 2,
+        default_priority_level: 2,
+        default_queue_policy: QueuePolicy { max_queue_size: 2, ..QueuePolicy::default() },
+        priority_queue_policies: BTreeMap::from([(1, full)]),
+        ..DynamicSpec::default()
+    });
+    queue.enqueue(ticket(1, 1, 0), Time(0)).unwrap();
+    assert_eq!(queue.enqueue(ticket(2, 1, 0), Time(0)), Err(QueueFull));
+    queue.enqueue(ticket(2, 0, 0), Time(0)).unwrap();
+    queue.enqueue(ticket(3, 2, 0), Time(0)).unwrap();
+    assert_eq!(queue.enqueue(ticket(4, 2, 0), Time(0)), Err(QueueFull));
+    // A request that was moved back still waits, so it still counts.
+    queue.move_delayed(Time(5));
+    assert_eq!(queue.enqueue(ticket(5, 1, 0), Time(5)), Err(QueueFull));
+    assert_eq!(order(&queue), [1, 2, 3]);
+}
+
+#[test]
+fn rejection_is_by_deadline_and_an_own_timeout_only_shortens() {
+    let mut queue = levels(0, policy(TimeoutAction::Reject, 10));
+    for (key, timeout_ns) in [(1, 0), (2, 4), (3, 50), (4, 10)] {
+        queue.enqueue(ticket(key, 0, timeout_ns), Time(0)).unwrap();
+    }
+    assert_eq!(queue.next_rejection(), Some(Time(4)));
+    assert_eq!(rejected(&mut queue, 3), []);
+    assert_eq!(rejected(&mut queue, 4), [2]);
+    assert_eq!(rejected(&mut queue, 10), [1, 3, 4]);
+    assert_eq!(queue.next_rejection(), None);
+}
+
+#[test]
+fn an_own_timeout_has_no_effect_without_a_default_or_permission() {
+    let forbidden =
+        QueuePolicy { allow_timeout_override: false, ..policy(TimeoutAction::Reject, 10) };
+    for (policy, expected) in
+        [(policy(TimeoutAction::Reject, 0), None), (forbidden, Some(Time(10)))]
+    {
+        let mut queue = levels(0, policy);
+        queue.enqueue(ticket(1, 0, 4), Time(0)).unwrap();
+        assert_eq!(queue.next_rejection(), expected);
+    }
+}
+
+#[test]
+fn delayed_requests_stand_behind_their_level_and_before_the_next() {
+    let mut queue = levels(2, policy(TimeoutAction::Delay, 10));
+    queue.enqueue(ticket(1, 1, 0), Time(0)).unwrap();
+    queue.enqueue(ticket(2, 1, 5), Time(1)).unwrap();
+    queue.enqueue(ticket(3, 2, 0), Time(5)).unwrap();
+    queue.enqueue(ticket(4, 1, 0), Time(5)).unwrap();
+    assert_eq!(queue.next_delay(), Some(Time(6)));
+    queue.move_delayed(Time(10));
+    // 2 was due first, then 1.
+    assert_eq!(order(&queue), [4, 2, 1, 3]);
+    queue.enqueue(ticket(5, 1, 0), Time(10)).unwrap();
+    assert_eq!(order(&queue), [4, 5, 2, 1, 3]);
+    assert_eq!(queue.next_rejection(), None);
+    let oldest: Vec<Time> = queue.summaries().map(|level| level.oldest).collect();
+    assert_eq!(oldest, [Time(0), Time(5)]);
+}
+
+#[test]
+fn a_deadline_beyond_the_end_of_time_is_none() {
+    let mut queue = levels(0, policy(TimeoutAction::Reject, u64::MAX - 3));
+    queue.enqueue(ticket(1, 0, 0), Time(2)).unwrap();
+    queue.enqueue(ticket(2, 0, 0), Time(3)).unwrap();
+    assert_eq!(queue.next_rejection(), Some(Time(u64::MAX - 1)));
+    assert_eq!(rejected(&mut queue, u64::MAX - 1), [1]);
+    assert_eq!(queue.next_rejection(), None);
+}
+
+#[test]
+fn only_joining_at_the_very_end_keeps_the_revision() {
+    let mut queue = levels(2, policy(TimeoutAction::Delay, 10));
+    queue.enqueue(ticket(1, 1, 0), Time(0)).unwrap();
+    queue.enqueue(ticket(2, 2, 0), Time(0)).unwrap();
+    assert_eq!(queue.revision(), 0);
+    queue.enqueue(ticket(3, 1, 0), Time(1)).unwrap();
+    assert_eq!(queue.revision(), 1, "it joined before 2");
+    queue.move_delayed(Time(10));
+    let moved = queue.revision();
+    assert!(moved > 1, "requests moved back");
+    queue.enqueue(ticket(4, 2, 0), Time(10)).unwrap();
+    assert!(queue.revision() > moved, "it joined before 2, which was moved back");
+}
+
+#[test]
+#[should_panic(expected = "queued already")]
+fn a_key_is_queued_once() {
+    let mut queue = PolicyQueue::unlimited();
+    queue.enqueue(ticket(1, 0, 0), Time(0)).unwrap();
+    let _ = queue.enqueue(ticket(1, 0, 0), Time(0));
+}
+
+#[test]
+fn levels_that_are_empty_are_forgotten() {
+    let mut queue = levels(u64::MAX, QueuePolicy::default());
+    for key in 1..=100 {
+        queue.enqueue(ticket(key, key * 1000, 0), Time(0)).unwrap();
+        let slot = queue.find(RequestKey(key)).unwrap();
+        queue.take(slot);
+    }
+    assert!(queue.levels.len() <= 1);
+}

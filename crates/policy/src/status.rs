@@ -1,0 +1,77 @@
+//! Why things wait: plain data for status pages and messages of failing tests.
+
+use crate::ids::InstanceId;
+use crate::time::Time;
+
+/// A scheduler's state in words.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Status {
+    /// Levels where requests wait, served in this order.
+    pub queues: Vec<QueueStatus>,
+    /// Instances by id.
+    pub lanes: Vec<LaneStatus>,
+    /// Whether new requests are refused because the model unloads.
+    pub draining: bool,
+}
+
+/// Requests waiting at one level.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct QueueStatus {
+    /// The level; 0 if the model has none.
+    pub priority: u64,
+    /// Requests that wait, with those whose time was up and that were moved back.
+    pub waiting: usize,
+    /// Of these, requests moved behind the others because their time was up.
+    pub delayed: usize,
+    /// When the longest waiting request arrived.
+    pub oldest: Time,
+    /// What must happen before the level's requests run.
+    pub waits_for: WaitReason,
+}
+
+/// What queued requests wait for.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum WaitReason {
+    /// An instance to become free, or to be added.
+    Lane,
+    /// The batch to grow, or a time to come.
+    BatchDelay {
+        /// Rows that wait.
+        pending_batch_size: u32,
+        /// The preferred size that would go at once.
+        next_preferred_batch_size: u32,
+        /// When the batch goes as it is; none if that is never.
+        until: Option<Time>,
+    },
+    /// For tests: further requests that must be queued first.
+    Hold {
+        /// How many.
+        missing: u32,
+    },
+}
+
+/// What an instance does.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum LaneStatus {
+    /// It waits for a batch.
+    Free {
+        /// Which instance.
+        instance: InstanceId,
+        /// Since when.
+        since: Time,
+    },
+    /// It executes a batch.
+    Busy {
+        /// Which instance.
+        instance: InstanceId,
+        /// Since when.
+        since: Time,
+    },
+    /// It executes its last batch.
+    Leaving {
+        /// Which instance.
+        instance: InstanceId,
+        /// Since when.
+        busy_since: Time,
+    },
+}

@@ -1,0 +1,28 @@
+//! Time as an argument: a point on the driver's monotonic clock.
+
+/// Nanoseconds since an arbitrary start.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Time(pub u64);
+
+impl Time {
+    /// The end of time, which never comes: a deadline that saturates here is none.
+    pub const MAX: Time = Time(u64::MAX);
+
+    /// This time moved later, at most to [`Time::MAX`].
+    #[must_use]
+    pub fn saturating_add(self, nanoseconds: u64) -> Time {
+        Time(self.0.saturating_add(nanoseconds))
+    }
+
+    /// Nanoseconds from `earlier` to this time, 0 if `earlier` is later.
+    #[must_use]
+    pub fn saturating_since(self, earlier: Time) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+
+    /// This time moved later, or nothing if that is never.
+    pub(crate) fn deadline_after(self, nanoseconds: u64) -> Option<Time> {
+        let deadline = self.saturating_add(nanoseconds);
+        (deadline != Time::MAX).then_some(deadline)
+    }
+}
