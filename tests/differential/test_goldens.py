@@ -44,10 +44,11 @@ def comparable(case: Case, answer: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("case", all_cases(), ids=lambda case: case.name)
 def test_answers_like_the_original(case: Case, answers: dict[str, dict[str, Any]]) -> None:
     """Equal status; equal headers, JSON and bytes on success; a message on failure."""
-    golden, ours = GOLDENS[case.name], answers[case.name]
+    ours = answers[case.name]
     if case.ours:
         assert ours["status"] == case.ours_status, (case.ours, ours)
         return
+    golden = GOLDENS[case.name]
     if is_error(golden):
         assert ours["status"] == golden["status"], (ours, golden)
         if has_message(golden):
