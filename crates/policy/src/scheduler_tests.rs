@@ -1,1 +1,381 @@
+use super::*;
+use crate::ids::BatchKey;
+use crate::spec::{DynamicSpec, QueuePolicy, TimeoutAction};
+use crate::status::LaneStatus;
 
+fn dynamic(max_batch_size: u32, dynamic: DynamicSpec) -> SchedulingSpec {
+    SchedulingSpec { max_batch_size, mode: SchedulingMode::Dynamic(dynamic), hold_until_queued: 0 }
+}
+
+fn reject_after(default_timeout_ns: u64) -> QueuePolicy {
+    QueuePolicy { default_timeout_ns, ..QueuePolicy::default() }
+}
+
+/// One event as `TIME WORD ARGUMENT`: `add 0`, `remove 0`, `free 0`, `request
+/// 1`, `cancel 1`, `drain`, `tick`. A request may go on with `rows=`, `key=`,
+/// `priority=` and `timeout=`.
+fn event(words: &[&str]) -> Event {
+    let number = |text: &str| text.parse::<u64>().expect("a number");
+    let id = |text: &str| InstanceId(text.parse().expect("an id"));
+    match words {
+        ["add", instance] => Event::AddInstance(id(instance)),
+        ["remove", instance] => Event::RemoveInstance(id(instance)),
+        ["free", instance] => Event::LaneFree(id(instance)),
+        ["cancel", key] => Event::Cancel(RequestKey(number(key))),
+        ["drain"] => Event::Drain,
+        ["tick"] => Event::Tick,
+        ["request", key, settings @ ..] => {
+            let key = RequestKey(number(key));
+            let mut ticket =
+                Ticket { key, batch_size: 1, batch_key: BatchKey(0), priority: 0, timeout_ns: 0 };
+            for setting in settings {
+                match setting.split_once('=').expect("name=number") {
+                    ("rows", rows) => ticket.batch_size = rows.parse().expect("rows"),
+                    ("key", key) => ticket.batch_key = BatchKey(key.parse().expect("a key")),
+                    ("priority", priority) => ticket.priority = number(priority),
+                    ("timeout", timeout) => ticket.timeout_ns = number(timeout),
+                    (name, _) => panic!("unknown setting {name}"),
+                }
+            }
+            Event::Enqueue(ticket)
+        }
+        other => panic!("unknown event {other:?}"),
+    }
+}
+
+fn words(action: Action) -> String {
+    match action {
+        Action::Dispatch { instance, batch } => {
+            let keys: Vec<String> =
+                batch.entries().iter().map(|BatchEntry::Request(key)| key.0.to_string()).collect();
+            format!("run {} on {}", keys.join("+"), instance.0)
+        }
+        Action::Fail { key, reason } => format!("fail {} {reason:?}", key.0),
+        Action::InstanceRemoved(id) => format!("removed {}", id.0),
+        Action::Drained => "drained".to_owned(),
+    }
+}
+
+/// Plays `TIME EVENT -> ACTIONS; WAKEUP` line by line, the wake-up only where
+/// the line has one.
+#[track_caller]
+fn check(spec: SchedulingSpec, script: &str) -> Scheduler {
+    let mut scheduler = Scheduler::new(spec);
+    let mut actions = Actions::default();
+    for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let (input, expected) = line.split_once("->").expect("event -> actions");
+        let (expected, wakeup) = match expected.split_once(';') {
+            Some((expected, wakeup)) => (expected, Some(wakeup.trim())),
+            None => (expected, None),
+        };
+        let input: Vec<&str> = input.split_whitespace().collect();
+        let now = Time(input[0].parse().expect("a time"));
+        scheduler.step(now, event(&input[1..]), &mut actions);
+        let done: Vec<String> = actions.drain().map(words).collect();
+        assert_eq!(done.join(", "), expected.trim(), "in line {line:?}");
+        if let Some(wakeup) = wakeup {
+            let next =
+                scheduler.next_wakeup().map_or("never".to_owned(), |time| time.0.to_string());
+            assert_eq!(next, wakeup, "wake-up after line {line:?}");
+        }
+    }
+    scheduler
+}
+
+#[test]
+fn the_default_scheduler_never_merges() {
+    let spec =
+        SchedulingSpec { max_batch_size: 8, mode: SchedulingMode::Default, hold_until_queued: 0 };
+    check(
+        spec,
+        "0 request 1 rows=8 priority=3 timeout=1 -> ; never
+         0 request 2 rows=1 priority=1 -> ; never
+         5 add 0 -> run 1 on 0
+         6 request 3 -> ; never
+         7 free 0 -> run 2 on 0
+         8 free 0 -> run 3 on 0",
+    );
+}
+
+#[test]
+fn a_preferred_size_goes_inside_the_delay_and_the_rest_after_it() {
+    let settings = DynamicSpec {
+        preferred_batch_sizes: vec![2],
+        max_queue_delay_ns: 100,
+        ..DynamicSpec::default()
+    };
+    check(
+        dynamic(4, settings),
+        "0 add 0 -> ; never
+         0 add 1 -> ; never
+         10 request 1 -> ; 110
+         20 request 2 -> run 1+2 on 1; never
+         30 request 3 -> ; 130
+         129 tick -> ; 130
+         130 tick -> run 3 on 0; never",
+    );
+}
+
+#[test]
+fn batches_close_when_a_lane_is_free_and_take_what_came_until_then() {
+    check(
+        dynamic(4, DynamicSpec::default()),
+        "0 add 0 -> ; never
+         1 request 1 -> run 1 on 0; never
+         2 request 2 -> ; never
+         3 request 3 -> ; never
+         4 request 4 rows=3 -> ; never
+         5 request 5 key=7 -> ; never
+         6 free 0 -> run 2+3 on 0
+         7 free 0 -> run 4 on 0
+         8 free 0 -> run 5 on 0",
+    );
+}
+
+#[test]
+fn one_step_fills_all_free_lanes() {
+    let settings = DynamicSpec { max_queue_delay_ns: 100, ..DynamicSpec::default() };
+    check(
+        SchedulingSpec { hold_until_queued: 5, ..dynamic(2, settings) },
+        "0 add 0 -> ; never
+         0 add 1 -> ; never
+         0 add 2 -> ; never
+         1 request 1 -> ; never
+         2 request 2 -> ; never
+         3 request 3 -> ; never
+         4 request 4 -> ; never
+         5 request 5 -> run 1+2 on 2, run 3+4 on 1; 105
+         105 tick -> run 5 on 0",
+    );
+}
+
+#[test]
+fn whoever_is_late_is_rejected_at_once_even_without_a_lane() {
+    let settings = DynamicSpec { default_queue_policy: reject_after(10), ..DynamicSpec::default() };
+    check(
+        dynamic(4, settings),
+        "0 request 1 -> ; 10
+         3 request 2 -> ; 10
+         9 tick -> ; 10
+         10 tick -> fail 1 TimeoutExpired; 13
+         13 add 0 -> fail 2 TimeoutExpired; never",
+    );
+}
+
+#[test]
+fn a_rejection_comes_before_the_delay_that_ends_with_it() {
+    let settings = DynamicSpec {
+        max_queue_delay_ns: 10,
+        default_queue_policy: reject_after(10),
+        ..DynamicSpec::default()
+    };
+    check(
+        dynamic(4, settings),
+        "0 add 0 -> \n 0 request 1 -> ; 10 \n 10 tick -> fail 1 TimeoutExpired; never",
+    );
+}
+
+/// With 1 row before 2 no preferred size is reached; the other way round it is.
+#[test]
+fn being_moved_back_wakes_only_when_a_lane_is_free() {
+    let policy = QueuePolicy { timeout_action: TimeoutAction::Delay, ..reject_after(10) };
+    let settings = DynamicSpec {
+        preferred_batch_sizes: vec![2, 8],
+        max_queue_delay_ns: 50,
+        default_queue_policy: policy,
+        ..DynamicSpec::default()
+    };
+    check(
+        dynamic(8, settings.clone()),
+        "0 add 0 ->
+         0 request 1 -> ; 10
+         5 request 2 rows=2 -> ; 10
+         10 tick -> run 2 on 0; never",
+    );
+    check(
+        dynamic(8, settings),
+        "0 request 1 -> ; never
+         5 request 2 rows=2 -> ; never
+         10 add 0 -> run 2 on 0; never
+         11 request 3 -> ; never
+         12 free 0 -> run 3+1 on 0; never",
+    );
+}
+
+#[test]
+fn time_that_runs_out_makes_room_in_a_full_queue() {
+    let policy = QueuePolicy { max_queue_size: 1, ..reject_after(10) };
+    check(
+        dynamic(4, DynamicSpec { default_queue_policy: policy, ..DynamicSpec::default() }),
+        "0 request 1 -> ; 10
+         9 request 2 -> fail 2 QueueFull
+         10 request 3 -> fail 1 TimeoutExpired; 20
+         11 add 0 -> run 3 on 0",
+    );
+}
+
+#[test]
+fn cancelling_works_while_queued_and_is_ignored_later() {
+    let settings = DynamicSpec { max_queue_delay_ns: 100, ..DynamicSpec::default() };
+    check(
+        dynamic(2, settings),
+        "0 add 0 -> ; never
+         1 request 1 -> ; 101
+         2 cancel 1 -> fail 1 Cancelled; never
+         3 cancel 1 -> ; never
+         4 request 1 -> ; 104
+         5 request 2 -> run 1+2 on 0
+         6 cancel 2 -> ; never",
+    );
+}
+
+#[test]
+fn a_cancelled_request_may_have_kept_a_batch_apart() {
+    let settings = DynamicSpec {
+        max_queue_delay_ns: 100,
+        preferred_batch_sizes: vec![2, 8],
+        ..DynamicSpec::default()
+    };
+    check(
+        dynamic(8, settings),
+        "0 request 1 -> 
+         0 request 2 key=1 ->
+         0 request 3 ->
+         0 cancel 2 -> fail 2 Cancelled
+         1 add 0 -> run 1+3 on 0",
+    );
+}
+
+#[test]
+fn draining_runs_what_waits_refuses_what_comes_and_ends_once() {
+    let settings = DynamicSpec { max_queue_delay_ns: 100, ..DynamicSpec::default() };
+    check(
+        dynamic(2, settings),
+        "0 add 0 -> 
+         1 request 1 -> ; 101
+         2 drain -> run 1 on 0; never
+         3 request 2 -> fail 2 Draining
+         3 drain ->
+         4 free 0 -> drained
+         5 request 3 -> fail 3 Draining
+         6 remove 0 -> removed 0
+         7 drain -> ",
+    );
+    check(dynamic(2, DynamicSpec::default()), "0 drain -> drained");
+}
+
+#[test]
+fn draining_waits_for_requests_that_no_lane_took() {
+    check(
+        SchedulingSpec { hold_until_queued: 9, ..dynamic(1, DynamicSpec::default()) },
+        "0 request 1 -> 
+         0 request 2 ->
+         0 drain ->
+         1 add 0 -> run 1 on 0
+         2 remove 0 ->
+         3 free 0 -> removed 0
+         4 cancel 2 -> fail 2 Cancelled, drained",
+    );
+}
+
+/// The hook counts arrivals, so that a rejected request doesn't leave the
+/// others waiting for a number that never comes.
+#[test]
+fn the_test_hook_holds_until_enough_have_come() {
+    let settings = DynamicSpec { default_queue_policy: reject_after(10), ..DynamicSpec::default() };
+    let held = check(
+        SchedulingSpec { hold_until_queued: 3, ..dynamic(4, settings) },
+        "0 add 0 -> 
+         0 request 1 -> ; 10
+         5 request 2 -> ; 10
+         10 tick -> fail 1 TimeoutExpired; 15",
+    );
+    assert_eq!(held.status().queues[0].waits_for, WaitReason::Hold { missing: 1 });
+    let settings = DynamicSpec { default_queue_policy: reject_after(10), ..DynamicSpec::default() };
+    check(
+        SchedulingSpec { hold_until_queued: 3, ..dynamic(4, settings) },
+        "0 add 0 -> 
+         0 request 1 ->
+         5 request 2 ->
+         10 tick -> fail 1 TimeoutExpired
+         11 request 3 -> run 2+3 on 0
+         12 free 0 ->
+         13 request 4 -> run 4 on 0",
+    );
+}
+
+#[test]
+fn higher_levels_go_first_and_share_batches_with_lower_ones() {
+    let settings =
+        DynamicSpec { priority_levels: 3, default_priority_level: 2, ..DynamicSpec::default() };
+    check(
+        dynamic(2, settings),
+        "0 request 1 priority=3 -> 
+         1 request 2 ->
+         2 request 3 priority=1 ->
+         3 add 0 -> run 3+2 on 0
+         4 free 0 -> run 1 on 0",
+    );
+}
+
+#[test]
+fn the_clock_never_goes_back() {
+    let settings = DynamicSpec { max_queue_delay_ns: 10, ..DynamicSpec::default() };
+    check(
+        dynamic(4, settings),
+        "0 add 0 -> \n 20 tick -> \n 15 request 1 -> ; 30 \n 29 tick -> ; 30 \n 30 tick -> run 1 on 0",
+    );
+}
+
+#[test]
+fn the_status_says_what_everyone_waits_for() {
+    let settings = DynamicSpec {
+        max_queue_delay_ns: 100,
+        preferred_batch_sizes: vec![3],
+        priority_levels: 2,
+        default_priority_level: 1,
+        ..DynamicSpec::default()
+    };
+    let mut scheduler =
+        check(dynamic(4, settings), "0 add 0 -> \n 1 request 1 -> \n 2 request 2 priority=2 ->");
+    let status = scheduler.status();
+    let reason = WaitReason::BatchDelay {
+        pending_batch_size: 2,
+        next_preferred_batch_size: 3,
+        until: Some(Time(101)),
+    };
+    let queue = |priority, oldest, waits_for| QueueStatus {
+        priority,
+        waiting: 1,
+        delayed: 0,
+        oldest,
+        waits_for,
+    };
+    assert_eq!(status.queues, [queue(1, Time(1), reason), queue(2, Time(2), reason)]);
+    assert_eq!(status.lanes, [LaneStatus::Free { instance: InstanceId(0), since: Time(0) }]);
+    let mut actions = Actions::default();
+    scheduler.step(Time(101), Event::Tick, &mut actions);
+    scheduler.step(
+        Time(102),
+        Event::Enqueue(Ticket { key: RequestKey(3), ..TICKET }),
+        &mut actions,
+    );
+    let status = scheduler.status();
+    assert_eq!(status.queues, [queue(1, Time(102), WaitReason::Lane)]);
+    assert_eq!(status.lanes, [LaneStatus::Busy { instance: InstanceId(0), since: Time(101) }]);
+    assert_eq!(scheduler.queued(), 1);
+}
+
+const TICKET: Ticket = Ticket {
+    key: RequestKey(0),
+    batch_size: 1,
+    batch_key: BatchKey(0),
+    priority: 0,
+    timeout_ns: 0,
+};
+
+#[test]
+#[should_panic(expected = "is not known")]
+fn an_unknown_instance_is_a_broken_driver() {
+    check(dynamic(4, DynamicSpec::default()), "0 free 3 ->");
+}

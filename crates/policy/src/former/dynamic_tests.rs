@@ -1,1 +1,182 @@
+use super::*;
+use crate::ids::{RequestKey, Ticket};
 
+/// A request as `A4@10`: batch key A, 4 rows, arrived at 10.
+fn ticket(index: usize, text: &str) -> (Ticket, Time) {
+    let (what, when) = text.split_once('@').expect("key, rows, @, time");
+    let ticket = Ticket {
+        key: RequestKey(u64::try_from(index).unwrap()),
+        batch_size: what[1..].parse().unwrap(),
+        batch_key: BatchKey(u32::from(what.as_bytes()[0])),
+        priority: 0,
+        timeout_ns: 0,
+    };
+    (ticket, Time(when.parse().unwrap()))
+}
+
+fn words(verdict: Verdict) -> String {
+    match verdict {
+        Verdict::Nothing => "nothing".to_owned(),
+        Verdict::Close { requests, rows } => format!("{requests} requests, {rows} rows"),
+        Verdict::Wait { until: Some(Time(until)), next_preferred, .. } => {
+            format!("wait for {next_preferred} or {until}")
+        }
+        Verdict::Wait { until: None, next_preferred, .. } => format!("wait for {next_preferred}"),
+    }
+}
+
+struct Settings {
+    max: u32,
+    preferred: &'static [u32],
+    delay: u64,
+}
+
+impl Settings {
+    fn former(&self) -> DynamicFormer {
+        DynamicFormer::new(
+            self.max,
+            &DynamicSpec {
+                preferred_batch_sizes: self.preferred.to_vec(),
+                max_queue_delay_ns: self.delay,
+                ..DynamicSpec::default()
+            },
+        )
+    }
+
+    /// Compares one look at the whole queue with `expected`, and with the walk
+    /// that was continued request by request.
+    #[track_caller]
+    fn check(&self, requests: &str, now: u64, expected: &str) {
+        let mut queue = PolicyQueue::unlimited();
+        let mut continued = self.former();
+        for (index, text) in requests.split_whitespace().enumerate() {
+            let (ticket, arrival) = ticket(index, text);
+            queue.enqueue(ticket, arrival).unwrap();
+            continued.judge(&queue, arrival, Outlook::Open);
+        }
+        let verdict = self.former().judge(&queue, Time(now), Outlook::Open);
+        assert_eq!(words(verdict), expected, "{requests:?} at {now}");
+        assert_eq!(
+            continued.judge(&queue, Time(now), Outlook::Open),
+            verdict,
+            "a continued walk finds the same"
+        );
+    }
+}
+
+#[test]
+fn without_delay_everything_that_fits_goes() {
+    let settings = Settings { max: 8, preferred: &[], delay: 0 };
+    settings.check("", 0, "nothing");
+    settings.check("A1@0", 0, "1 requests, 1 rows");
+    settings.check("A1@0 A2@0 A3@0", 0, "3 requests, 6 rows");
+    settings.check("A4@0 A4@0 A1@0", 0, "2 requests, 8 rows");
+    settings.check("A4@0 A3@0 A4@0", 0, "2 requests, 7 rows");
+}
+
+/// Preferred 4 and 8 of at most 8: the largest one reached goes, even at once.
+#[test]
+fn a_preferred_size_goes_when_it_is_reached() {
+    let settings = Settings { max: 8, preferred: &[4, 8], delay: 100 };
+    settings.check("A1@0 A1@1 A1@2", 2, "wait for 4 or 100");
+    settings.check("A1@0 A1@1 A1@2 A1@3", 3, "4 requests, 4 rows");
+    settings.check("A1@0 A1@1 A1@2 A1@3 A2@4", 4, "4 requests, 4 rows");
+    settings.check("A2@0 A2@1 A2@2 A2@3 A1@4", 4, "4 requests, 8 rows");
+    settings.check("A3@0 A2@1", 1, "wait for 8 or 100");
+}
+
+/// When the delay is over all that waits goes, though 4 would have been preferred.
+#[test]
+fn after_the_delay_everything_up_to_the_maximum_goes() {
+    let settings = Settings { max: 8, preferred: &[4, 8], delay: 100 };
+    settings.check("A1@0 A1@1 A1@2", 99, "wait for 4 or 100");
+    settings.check("A1@0 A1@1 A1@2", 100, "3 requests, 3 rows");
+    settings.check("A1@0 A3@1 A2@2", 99, "2 requests, 4 rows");
+    settings.check("A1@0 A3@1 A2@2", 100, "3 requests, 6 rows");
+    settings.check("A4@50 A1@51", 149, "1 requests, 4 rows");
+    settings.check("A4@50 A1@51", 150, "2 requests, 5 rows");
+    settings.check("A3@0 A4@1 A2@2", 100, "2 requests, 7 rows");
+}
+
+#[test]
+fn no_preferred_size_means_the_maximum() {
+    let settings = Settings { max: 4, preferred: &[], delay: 100 };
+    settings.check("A1@0 A2@0", 50, "wait for 4 or 100");
+    settings.check("A1@0 A2@0 A1@50", 50, "3 requests, 4 rows");
+    // 0 and what is above the maximum can't be reached.
+    Settings { max: 4, preferred: &[0, 5], delay: 100 }.check("A2@0 A2@0", 0, "2 requests, 4 rows");
+}
+
+#[test]
+fn what_cannot_grow_does_not_wait() {
+    let settings = Settings { max: 8, preferred: &[8], delay: 100 };
+    settings.check("A3@0 A3@0 A3@0", 0, "2 requests, 6 rows");
+    settings.check("A1@0 A1@0 B1@0 A1@0", 0, "2 requests, 2 rows");
+    settings.check("A1@0 B1@0", 0, "1 requests, 1 rows");
+}
+
+#[test]
+fn a_key_that_differs_closes_behind_the_preferred_size() {
+    let settings = Settings { max: 8, preferred: &[2], delay: 100 };
+    settings.check("A1@0 A1@0 A1@0 B1@0", 0, "2 requests, 2 rows");
+    settings.check("A1@0 B1@0 B1@0", 0, "1 requests, 1 rows");
+}
+
+/// The next request would lead past the largest preferred size, so the batch
+/// before it goes although it has no preferred size itself.
+#[test]
+fn leading_past_the_largest_preferred_size_closes_before() {
+    let settings = Settings { max: 8, preferred: &[4], delay: 100 };
+    settings.check("A3@0", 0, "wait for 4 or 100");
+    settings.check("A3@0 A2@0", 0, "1 requests, 3 rows");
+    settings.check("A3@0 A2@0", 100, "2 requests, 5 rows");
+    settings.check("A6@0", 0, "1 requests, 6 rows");
+}
+
+#[test]
+fn models_that_do_not_batch_take_one_request_at_a_time() {
+    for max in [0, 1] {
+        let settings = Settings { max, preferred: &[], delay: 100 };
+        settings.check("A1@0 A1@0", 0, "1 requests, 1 rows");
+        settings.check("A0@0 A0@0", 0, "1 requests, 1 rows");
+    }
+}
+
+#[test]
+fn a_request_above_the_maximum_goes_alone() {
+    let settings = Settings { max: 4, preferred: &[2], delay: 100 };
+    settings.check("A9@0", 0, "1 requests, 9 rows");
+    settings.check("A9@0 A1@0", 100, "1 requests, 9 rows");
+    settings.check("A4294967295@0 A4294967295@0", 0, "1 requests, 4294967295 rows");
+}
+
+#[test]
+fn a_delay_beyond_the_end_of_time_waits_for_the_size_alone() {
+    Settings { max: 4, preferred: &[], delay: u64::MAX }.check("A1@3", 5, "wait for 4");
+}
+
+#[test]
+fn an_unloading_model_does_not_wait() {
+    let mut queue = PolicyQueue::unlimited();
+    let mut former = Settings { max: 8, preferred: &[4], delay: 100 }.former();
+    queue.enqueue(ticket(1, "A1@0").0, Time(0)).unwrap();
+    assert_eq!(words(former.judge(&queue, Time(0), Outlook::Open)), "wait for 4 or 100");
+    assert_eq!(words(former.judge(&queue, Time(0), Outlook::Draining)), "1 requests, 1 rows");
+}
+
+#[test]
+fn the_walk_starts_again_when_someone_leaves() {
+    let mut queue = PolicyQueue::unlimited();
+    let mut former = Settings { max: 8, preferred: &[], delay: 100 }.former();
+    for (index, text) in ["A1@0", "B1@1", "A2@2"].into_iter().enumerate() {
+        let (ticket, arrival) = ticket(index, text);
+        queue.enqueue(ticket, arrival).unwrap();
+    }
+    assert_eq!(words(former.judge(&queue, Time(2), Outlook::Open)), "1 requests, 1 rows");
+    let slot = queue.find(RequestKey(1)).unwrap();
+    queue.take(slot);
+    assert_eq!(words(former.judge(&queue, Time(2), Outlook::Open)), "wait for 8 or 100");
+    let slot = queue.find(RequestKey(0)).unwrap();
+    queue.take(slot);
+    assert_eq!(words(former.judge(&queue, Time(2), Outlook::Open)), "wait for 8 or 102");
+}
