@@ -1,1 +1,44 @@
-//! Placeholder.
+//! The engine: loaded models, their queues and the threads that execute
+//! them, behind the traits [`InferenceService`](galatea_infer::InferenceService)
+//! and [`ServerControl`](galatea_infer::ServerControl).
+//!
+//! Every decision about queues and batches is made by the pure scheduler of
+//! `galatea-policy`; this crate is its driver. It owns the clock, the locks
+//! and the threads, and holds no rule about when a batch is due.
+//!
+//! It is no front end (it never sees bytes of a protocol), reads no file, and
+//! knows no backend by name: models come in as [`ModelDefinition`]s.
+//!
+//! The way of a request: [`Server`] finds the model in a snapshot of the
+//! registry, [`admission`](Admission) checks it against the configuration,
+//! and the model's [`Dispatcher`] queues it until the scheduler hands it, in
+//! a batch, to a lane.
+
+#![forbid(unsafe_code)]
+
+mod admission;
+mod batch_key;
+mod control;
+mod dispatcher;
+mod lane;
+mod loader;
+mod model;
+mod output_shape;
+mod registry;
+mod scheduling;
+mod server;
+#[cfg(test)]
+mod server_tests;
+mod statistics;
+#[cfg(test)]
+mod testing;
+mod timer;
+
+pub use admission::{Admission, Admitted};
+pub use dispatcher::Dispatcher;
+pub use loader::{LoadFailure, ModelDefinition};
+pub use model::LoadedModel;
+pub use server::{Server, ServerOptions};
+
+/// Writes a line to the server's log.
+pub type LogSink = std::sync::Arc<dyn Fn(galatea_backend::LogLevel, &str) + Send + Sync>;

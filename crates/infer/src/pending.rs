@@ -13,7 +13,8 @@ use crate::{FailureReason, InferenceRequest, InferenceResponse, ResponseSender, 
 #[derive(Debug)]
 pub struct PendingRequest {
     request: InferenceRequest,
-    sender: ResponseSender,
+    /// Taken by the final answer.
+    sender: Option<ResponseSender>,
     batch_size: u32,
     times: RequestTimes,
     observer: Arc<dyn RequestObserver>,
@@ -82,7 +83,7 @@ impl PendingRequest {
         times: RequestTimes,
         observer: Arc<dyn RequestObserver>,
     ) -> Self {
-        Self { request, sender, batch_size, times, observer }
+        Self { request, sender: Some(sender), batch_size, times, observer }
     }
 
     /// What the client asked for.
@@ -107,18 +108,35 @@ impl PendingRequest {
     ///
     /// It is counted first: whoever has the response sees it in the
     /// statistics.
-    pub fn complete(self, outcome: Result<InferenceResponse, Status>, execution: &ExecutionTimes) {
+    pub fn complete(
+        mut self,
+        outcome: Result<InferenceResponse, Status>,
+        execution: &ExecutionTimes,
+    ) {
         match &outcome {
             Ok(_) => self.observer.succeeded(self.batch_size, &self.times, execution),
             Err(_) => self.observer.failed(&self.times, FailureReason::Backend),
         }
-        self.sender.send_final(outcome);
+        if let Some(sender) = self.sender.take() {
+            sender.send_final(outcome);
+        }
     }
 
     /// Ends the request with an error before it was executed, and counts it
     /// under `reason`.
-    pub fn fail(self, status: Status, reason: FailureReason) {
+    pub fn fail(mut self, status: Status, reason: FailureReason) {
         self.observer.failed(&self.times, reason);
-        self.sender.fail(status);
+        if let Some(sender) = self.sender.take() {
+            sender.fail(status);
+        }
+    }
+}
+
+impl Drop for PendingRequest {
+    fn drop(&mut self) {
+        self.request.cancel.clear_hook();
+        if self.sender.is_some() {
+            self.observer.failed(&self.times, FailureReason::Other);
+        }
     }
 }

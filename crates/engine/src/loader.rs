@@ -1,0 +1,140 @@
+//! From a model's draft configuration and files to a loaded version.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use galatea_backend::{Backend, Device, Host, Model, ModelFiles, Placement};
+use galatea_config::{ConfigDraft, InstanceKind, ModelSpec, Support};
+use galatea_infer::{ModelConfigDocument, Status};
+
+use crate::lane::Lane;
+use crate::model::Books;
+use crate::output_shape::OutputReshape;
+use crate::scheduling::scheduling_spec;
+use crate::statistics::Statistics;
+use crate::timer::Timer;
+use crate::{Admission, Dispatcher, LoadedModel, LogSink};
+
+/// Everything that loading a model needs.
+pub struct ModelDefinition {
+    /// The model's name.
+    pub name: String,
+    /// Its configuration, with name, backend and file name resolved.
+    pub draft: ConfigDraft,
+    /// The backend that the configuration names.
+    pub backend: Arc<dyn Backend>,
+    /// The versions to serve.
+    pub versions: Vec<Arc<dyn ModelFiles>>,
+    /// Whether the backend may fill in what the configuration leaves out.
+    pub auto_complete: bool,
+    /// What this server can serve.
+    pub support: Support,
+}
+
+/// A version that could not be loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadFailure {
+    /// The model's name.
+    pub name: String,
+    /// The version; `None` if it is the model as a whole that failed.
+    pub version: Option<i64>,
+    /// Why.
+    pub status: Status,
+}
+
+/// What all loads of a server share.
+pub(crate) struct Loader {
+    pub(crate) timer: Timer,
+    pub(crate) log: LogSink,
+    pub(crate) hold_until_queued: u32,
+}
+
+impl Loader {
+    /// Loads one version: configuration, model, instances, lanes.
+    pub(crate) fn load(
+        &self,
+        definition: &ModelDefinition,
+        files: &dyn ModelFiles,
+    ) -> Result<Arc<LoadedModel>, Status> {
+        let started = Instant::now();
+        let mut draft = definition.draft.clone();
+        if definition.auto_complete {
+            definition.backend.complete_config(&mut draft, files)?;
+        }
+        let spec = draft
+            .finish(&definition.support)
+            .map_err(|errors| Status::invalid_argument(errors.to_string()))?;
+        let spec = Arc::new(spec);
+        let books = Arc::new(Books {
+            statistics: Statistics::default(),
+            version: files.version(),
+            log: self.log.clone(),
+        });
+        let host: Arc<dyn Host> = books.clone();
+        let model = definition.backend.load(spec.clone(), files, host)?;
+        let lanes = self.lanes(&spec, model.as_ref(), definition.backend.as_ref())?;
+        let scheduling = scheduling_spec(&spec, self.hold_until_queued);
+        let dispatcher = Dispatcher::start(scheduling, lanes, self.timer.clone())?;
+        Ok(Arc::new(LoadedModel {
+            version: files.version(),
+            name: Arc::from(spec.name.as_str()),
+            config: Arc::new(ModelConfigDocument {
+                json: spec.to_json(),
+                protobuf: spec.to_protobuf().to_vec(),
+            }),
+            dispatcher,
+            load_duration: started.elapsed(),
+            metric_tags: spec.metric_tags.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
+            admission: Admission::new(&spec),
+            output_reshape: OutputReshape::new(&spec),
+            books,
+            _model: model,
+            spec,
+        }))
+    }
+
+    fn lanes(
+        &self,
+        spec: &ModelSpec,
+        model: &dyn Model,
+        backend: &dyn Backend,
+    ) -> Result<Vec<Lane>, Status> {
+        let policy = backend.policy(spec);
+        let mut lanes = Vec::new();
+        for placement in placements(spec)? {
+            let instance = model.instance(&placement)?;
+            lanes.push(Lane::new(placement.name, instance, policy, self.log.clone()));
+        }
+        Ok(lanes)
+    }
+}
+
+/// Every instance that the configuration's groups ask for.
+fn placements(spec: &ModelSpec) -> Result<Vec<Placement>, Status> {
+    let mut placements = Vec::new();
+    for group in &spec.instance_groups {
+        let devices: Vec<Device> = match group.kind {
+            InstanceKind::Cpu => vec![Device::Cpu],
+            InstanceKind::Model => vec![Device::Model],
+            InstanceKind::Gpu => group
+                .gpus
+                .iter()
+                .map(|&gpu| u32::try_from(gpu).map(Device::Gpu))
+                .collect::<Result<_, _>>()
+                .map_err(|_| {
+                    Status::invalid_argument(format!(
+                        "instance group '{}' of model '{}' names a negative GPU",
+                        group.name, spec.name
+                    ))
+                })?,
+        };
+        let mut number: u32 = 0;
+        for device in devices {
+            for _ in 0..group.count {
+                placements.push(Placement { name: format!("{}_{number}", group.name), device });
+                number += 1;
+            }
+        }
+    }
+    Ok(placements)
+}

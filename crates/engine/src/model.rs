@@ -1,0 +1,150 @@
+//! One loaded version of a model.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use galatea_backend::{Host, LogLevel, Model};
+use galatea_config::ModelSpec;
+use galatea_infer::{
+    ExecutionTimes, FailureReason, InferenceRequest, ModelConfigDocument, ModelMetadata,
+    ModelStatistics, PendingRequest, RequestObserver, RequestTimes, ResponseSender, TensorMetadata,
+};
+
+use crate::output_shape::OutputReshape;
+use crate::statistics::Statistics;
+use crate::{Admission, Dispatcher, LogSink};
+
+/// A version of a model that is loaded; every request on its way keeps it so.
+pub struct LoadedModel {
+    pub(crate) spec: Arc<ModelSpec>,
+    pub(crate) version: i64,
+    pub(crate) name: Arc<str>,
+    pub(crate) config: Arc<ModelConfigDocument>,
+    pub(crate) dispatcher: Arc<Dispatcher>,
+    pub(crate) load_duration: Duration,
+    pub(crate) metric_tags: Arc<[(String, String)]>,
+    pub(crate) admission: Admission,
+    pub(crate) output_reshape: Option<Arc<OutputReshape>>,
+    pub(crate) books: Arc<Books>,
+    /// Kept, because the instances in the lanes live by it.
+    pub(crate) _model: Box<dyn Model>,
+}
+
+impl LoadedModel {
+    /// Checks a request and queues it.
+    pub(crate) fn infer(&self, request: InferenceRequest, sender: ResponseSender) {
+        let arrival = Instant::now();
+        let admitted = match self.admission.admit(request) {
+            Ok(admitted) => admitted,
+            Err(status) => return sender.fail(status),
+        };
+        let sender = match &self.output_reshape {
+            Some(reshape) => reshape.wrap(sender),
+            None => sender,
+        };
+        let times = RequestTimes { arrival, queued: Instant::now() };
+        let observer = self.books.clone();
+        let pending =
+            PendingRequest::new(admitted.request, sender, admitted.batch_size, times, observer);
+        self.dispatcher.enqueue(pending, admitted.shape_class);
+    }
+
+    /// The interface that clients see; `versions` are those that are ready.
+    pub(crate) fn metadata(&self, versions: Vec<i64>) -> ModelMetadata {
+        let spec = &self.spec;
+        let shape = |dims: &[i64]| {
+            let batch = (spec.max_batch_size > 0).then_some(-1);
+            batch.into_iter().chain(dims.iter().copied()).collect()
+        };
+        let platform = if spec.platform.is_empty() { &spec.backend } else { &spec.platform };
+        ModelMetadata {
+            name: spec.name.clone(),
+            versions,
+            platform: platform.clone(),
+            inputs: spec
+                .inputs
+                .iter()
+                .map(|input| TensorMetadata {
+                    name: input.name.clone(),
+                    datatype: input.datatype,
+                    shape: shape(&input.dims),
+                })
+                .collect(),
+            outputs: spec
+                .outputs
+                .iter()
+                .map(|output| TensorMetadata {
+                    name: output.name.clone(),
+                    datatype: output.datatype,
+                    shape: shape(&output.dims),
+                })
+                .collect(),
+        }
+    }
+
+    /// A copy of the counters.
+    pub(crate) fn statistics(&self) -> ModelStatistics {
+        let counters = &self.books.statistics;
+        ModelStatistics {
+            name: self.name.clone(),
+            version: self.version,
+            last_inference_ms: counters.last_inference_ms(),
+            inference_count: counters.inference_count(),
+            execution_count: counters.execution_count(),
+            inference: counters.stages(),
+            batches: counters.batches(),
+            failures: counters.failures(),
+            pending: u64::try_from(self.dispatcher.queued()).unwrap_or(u64::MAX),
+            load_duration: self.load_duration,
+            metric_tags: self.metric_tags.clone(),
+        }
+    }
+
+    /// Refuses new requests and lets the queued ones run.
+    pub(crate) fn drain(&self) {
+        self.dispatcher.drain();
+    }
+}
+
+impl std::fmt::Debug for LoadedModel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "LoadedModel({} version {})", self.name, self.version)
+    }
+}
+
+/// The books of one model version, which requests and the backend write.
+pub(crate) struct Books {
+    pub(crate) statistics: Statistics,
+    pub(crate) version: i64,
+    pub(crate) log: LogSink,
+}
+
+impl std::fmt::Debug for Books {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Books")
+    }
+}
+
+impl RequestObserver for Books {
+    fn succeeded(&self, batch_size: u32, times: &RequestTimes, execution: &ExecutionTimes) {
+        self.statistics.succeeded(batch_size, times, execution);
+    }
+
+    fn failed(&self, times: &RequestTimes, reason: FailureReason) {
+        self.statistics.failed(times, reason);
+    }
+}
+
+impl Host for Books {
+    fn batch_executed(&self, batch_size: u64, times: &ExecutionTimes) {
+        self.statistics.executed(batch_size, times);
+    }
+
+    fn model_version(&self) -> i64 {
+        self.version
+    }
+
+    fn log(&self, level: LogLevel, message: &str) {
+        (self.log)(level, message);
+    }
+}

@@ -1,0 +1,223 @@
+//! The engine as a whole: requests in, replies out, over a fake backend.
+
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use galatea_backend::ExecutionPolicy::{Blocking, Inline};
+use galatea_infer::{CancelToken, Code, InferenceRequest, ModelState, ServerControl, Status};
+use galatea_tensor::Shape;
+
+use crate::testing::{ECHO, FakeBackend, request, send, serve};
+
+const LONG: Duration = Duration::from_secs(30);
+
+fn with(extra: &str) -> String {
+    format!("{ECHO} {extra}")
+}
+
+#[test]
+fn a_request_is_answered_inline_and_by_a_thread() {
+    for policy in [Inline, Blocking] {
+        let (server, failures) = serve(ECHO, FakeBackend::new(policy), &[1], 0);
+        assert!(failures.is_empty());
+        let mut asked = request(&[2, 3]);
+        asked.id = String::from("seven");
+        let response = send(&server, asked).recv_timeout(LONG).unwrap().unwrap();
+        assert_eq!((response.id.as_str(), response.model_version), ("seven", 1));
+        assert_eq!(response.outputs[0].shape, Shape::new(&[2, 3]).unwrap());
+        let statistics = &server.statistics(None, None).unwrap()[0];
+        assert_eq!((statistics.inference_count, statistics.execution_count), (2, 1));
+        assert_eq!(statistics.inference.success.count, 1);
+        assert_eq!(statistics.batches[0].batch_size, 2);
+    }
+}
+
+#[test]
+fn queued_requests_of_one_shape_share_a_batch() {
+    for policy in [Inline, Blocking] {
+        let backend = FakeBackend::new(policy);
+        let batches = backend.batches.clone();
+        let text = with("dynamic_batching { } instance_group { kind: KIND_CPU count: 1 }");
+        let (server, _) = serve(&text, backend, &[1], 5);
+        let shapes = [[1, 4], [2, 4], [1, 4], [1, 5], [1, 4]];
+        let inboxes: Vec<_> = shapes.iter().map(|dims| send(&server, request(dims))).collect();
+        for inbox in inboxes {
+            inbox.recv_timeout(LONG).unwrap().unwrap();
+        }
+        assert_eq!(*batches.lock().unwrap(), [4, 1, 1]);
+    }
+}
+
+#[test]
+fn errors_name_what_was_wrong() {
+    let (server, _) = serve(ECHO, FakeBackend::new(Inline), &[2, 4], 0);
+    let check = |change: &dyn Fn(&mut InferenceRequest), code: Code, part: &str| {
+        let mut asked = request(&[1, 4]);
+        change(&mut asked);
+        let status = send(&server, asked).recv_timeout(LONG).unwrap().unwrap_err();
+        assert_eq!(status.code(), code, "{status}");
+        assert!(status.message().contains(part), "{status}");
+    };
+    let invalid = Code::InvalidArgument;
+    check(&|r| r.model_name = "no".into(), Code::NotFound, "unknown model: 'no' is not found");
+    check(&|r| r.model_version = Some(3), Code::NotFound, "'echo' version 3 is not found");
+    check(&|r| r.inputs.clear(), invalid, "[request id: <id_unknown>] expected 1 inputs but got 0");
+    check(&|r| r.inputs[0].name = "X".into(), invalid, "unexpected inference input 'X'");
+    check(&|r| r.outputs = vec!["X".into()], invalid, "expecting one of ['OUT']");
+    check(&|r| r.outputs = vec!["OUT".into(), "OUT".into()], invalid, "already exists");
+    check(&|r| r.inputs.push(r.inputs[0].clone()), invalid, "input 'IN' already exists");
+    check(
+        &|r| r.inputs[0].datatype = galatea_tensor::DataType::Int32,
+        invalid,
+        "data-type is 'INT32', but model 'echo' expects 'FP32'",
+    );
+    check(
+        &|r| r.inputs[0].shape = Shape::new(&[4]).unwrap(),
+        invalid,
+        "Expected [-1,-1], got [4]. NOTE",
+    );
+    check(&|r| r.inputs[0].shape = Shape::new(&[]).unwrap(), invalid, "has no shape");
+    check(&|r| r.inputs[0].shape = Shape::new(&[9, 4]).unwrap(), invalid, "must be <= 8");
+    check(&|r| r.inputs[0].shape = Shape::new(&[0, 4]).unwrap(), invalid, "must be >= 1");
+    check(&|r| r.inputs[0].shape = Shape::new(&[1, 5]).unwrap(), invalid, "Expected 20, got 16");
+    assert_eq!(server.statistics(Some("echo"), Some(4)).unwrap()[0].inference_count, 0);
+    assert_eq!(server.statistics(Some("no"), None).unwrap_err().code(), invalid);
+}
+
+#[test]
+fn the_newest_ready_version_answers_unless_another_is_named() {
+    let (server, _) = serve(ECHO, FakeBackend::new(Inline), &[2, 10], 0);
+    let version = |wanted| {
+        let asked = InferenceRequest { model_version: wanted, ..request(&[1, 1]) };
+        send(&server, asked).recv_timeout(LONG).unwrap().unwrap().model_version
+    };
+    assert_eq!((version(None), version(Some(2))), (10, 2));
+    assert_eq!(server.model_metadata("echo", None).unwrap().versions, [2, 10]);
+    assert_eq!(server.model_metadata("echo", Some(2)).unwrap().versions, [2]);
+}
+
+#[test]
+fn a_version_that_fails_to_load_is_listed_with_its_reason() {
+    let text = with(r#"parameters { key: "refuse_load" value { string_value: "1" } }"#);
+    let (server, failures) = serve(&text, FakeBackend::new(Inline), &[1], 0);
+    assert_eq!(failures[0].status.message(), "refused as configured");
+    let index = server.repository_index(false);
+    assert_eq!(index[0].state, Some(ModelState::Unavailable));
+    assert_eq!(index[0].reason, "refused as configured");
+    assert!(server.repository_index(true).is_empty());
+    assert_eq!(server.ready(), Ok(false));
+    assert_eq!(server.model_ready("echo", None).unwrap_err().code(), Code::NotFound);
+    assert_eq!(server.model_ready("echo", Some(1)).unwrap_err().code(), Code::Unavailable);
+}
+
+#[test]
+fn a_backend_that_refuses_or_panics_answers_and_lives_on() {
+    for policy in [Inline, Blocking] {
+        let backend =
+            FakeBackend::acting(policy, |requests| match requests[0].request().id.as_str() {
+                "refuse" => Err(Status::unavailable("not today")),
+                "panic" => panic!("planned"),
+                _ => Ok(()),
+            });
+        let (server, _) = serve(ECHO, backend, &[1], 0);
+        let ask = |id: &str| {
+            let asked = InferenceRequest { id: id.into(), ..request(&[1, 1]) };
+            send(&server, asked).recv_timeout(LONG).unwrap().map_err(|status| status.code())
+        };
+        assert_eq!(ask("refuse").unwrap_err(), Code::Unavailable);
+        assert_eq!(ask("panic").unwrap_err(), Code::Internal);
+        assert!(ask("fine").is_ok());
+        let statistics = &server.statistics(None, None).unwrap()[0];
+        assert_eq!(statistics.failures, [0, 0, 1, 1]);
+    }
+}
+
+/// A backend whose batches wait until the test lets each of them go.
+fn gated() -> (FakeBackend, mpsc::Receiver<()>, mpsc::Sender<()>) {
+    let (entered, entries) = mpsc::channel();
+    let (release, releases) = mpsc::channel();
+    let releases = Mutex::new(releases);
+    let backend = FakeBackend::acting(Blocking, move |_| {
+        let _ = entered.send(());
+        let _ = releases.lock().unwrap().recv_timeout(LONG);
+        Ok(())
+    });
+    (backend, entries, release)
+}
+
+const ONE_INSTANCE: &str = "instance_group { kind: KIND_CPU count: 1 }";
+
+#[test]
+fn a_cancelled_request_leaves_the_queue_at_once() {
+    let (backend, entries, release) = gated();
+    let (server, _) = serve(&with(ONE_INSTANCE), backend, &[1], 0);
+    let first = send(&server, request(&[1, 1]));
+    entries.recv_timeout(LONG).unwrap();
+    let token = CancelToken::new();
+    let second = send(&server, InferenceRequest { cancel: token.clone(), ..request(&[1, 1]) });
+    token.cancel();
+    let status = second.recv_timeout(LONG).unwrap().unwrap_err();
+    assert_eq!(status.code(), Code::Cancelled);
+    release.send(()).unwrap();
+    first.recv_timeout(LONG).unwrap().unwrap();
+    assert_eq!(server.statistics(None, None).unwrap()[0].failures, [0, 1, 0, 0]);
+}
+
+#[test]
+fn a_request_whose_time_runs_out_is_rejected_while_the_instance_is_busy() {
+    let (backend, entries, release) = gated();
+    let text = with(&format!(
+        "{ONE_INSTANCE} dynamic_batching {{ default_queue_policy {{ \
+         default_timeout_microseconds: 1000 }} }}"
+    ));
+    let (server, _) = serve(&text, backend, &[1], 0);
+    let first = send(&server, request(&[1, 1]));
+    entries.recv_timeout(LONG).unwrap();
+    let second = send(&server, request(&[1, 1]));
+    let status = second.recv_timeout(LONG).unwrap().unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    assert!(status.message().ends_with("Request timeout expired"), "{status}");
+    release.send(()).unwrap();
+    first.recv_timeout(LONG).unwrap().unwrap();
+}
+
+#[test]
+fn unloading_runs_what_is_queued_and_refuses_what_comes_later() {
+    let (backend, entries, release) = gated();
+    let (server, _) = serve(&with(ONE_INSTANCE), backend, &[1], 0);
+    let early: Vec<_> = (0..3).map(|_| send(&server, request(&[1, 1]))).collect();
+    entries.recv_timeout(LONG).unwrap();
+    server.begin_exit();
+    assert_eq!(server.ready().unwrap_err().code(), Code::Unavailable);
+    let late = send(&server, request(&[1, 1])).recv_timeout(LONG).unwrap().unwrap_err();
+    assert_eq!(late.code(), Code::Unavailable);
+    assert_eq!(server.unload_all(Duration::ZERO), 1);
+    for _ in 0..3 {
+        release.send(()).unwrap();
+    }
+    assert_eq!(server.unload_all(LONG), 0);
+    for inbox in early {
+        inbox.recv_timeout(LONG).unwrap().unwrap();
+    }
+    assert_eq!(server.repository_index(false)[0].reason, "unloaded");
+}
+
+#[test]
+fn clients_see_the_configured_dims_and_backends_the_reshaped_ones() {
+    let text = r#"
+        name: "echo" backend: "fake" max_batch_size: 4
+        input { name: "IN" data_type: TYPE_FP32 dims: [ -1, 2 ] reshape { shape: [ 2, -1, 1 ] } }
+        output { name: "OUT" data_type: TYPE_FP32 dims: [ -1, 2 ] reshape { shape: [ 2, -1, 1 ] } }
+    "#;
+    let seen = Arc::new(Mutex::new(None));
+    let shape = seen.clone();
+    let backend = FakeBackend::acting(Inline, move |requests| {
+        *shape.lock().unwrap() = Some(requests[0].request().inputs[0].shape.clone());
+        Ok(())
+    });
+    let (server, _) = serve(text, backend, &[1], 0);
+    let response = send(&server, request(&[1, 3, 2])).recv_timeout(LONG).unwrap().unwrap();
+    assert_eq!(seen.lock().unwrap().as_ref().unwrap().dims(), [1, 2, 3, 1]);
+    assert_eq!(response.outputs[0].shape.dims(), [1, 3, 2]);
+}

@@ -1,0 +1,128 @@
+//! The counters of one version of a model.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use galatea_infer::{
+    BatchStatistics, DurationStatistic, ExecutionTimes, FailureReason, InferenceStatistics,
+    RequestTimes,
+};
+
+/// Counters that requests and executions raise, and that readers copy.
+///
+/// Each is exact; a reader that comes between two of them may see a request
+/// in one and not yet in the other.
+#[derive(Debug, Default)]
+pub(crate) struct Statistics {
+    last_inference_ms: AtomicU64,
+    inference_count: AtomicU64,
+    execution_count: AtomicU64,
+    success: Stage,
+    fail: Stage,
+    queue: Stage,
+    compute_input: Stage,
+    compute_infer: Stage,
+    compute_output: Stage,
+    failures: [AtomicU64; 4],
+    batches: Mutex<BTreeMap<u64, BatchStatistics>>,
+}
+
+/// A count and a sum of durations.
+#[derive(Debug, Default)]
+struct Stage {
+    count: AtomicU64,
+    ns: AtomicU64,
+}
+
+impl Stage {
+    fn add(&self, duration: Duration) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.ns.fetch_add(nanoseconds(duration), Ordering::Relaxed);
+    }
+
+    fn read(&self) -> DurationStatistic {
+        DurationStatistic {
+            count: self.count.load(Ordering::Relaxed),
+            ns: self.ns.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Statistics {
+    /// A request was answered without an error.
+    pub(crate) fn succeeded(&self, batch: u32, times: &RequestTimes, execution: &ExecutionTimes) {
+        self.inference_count.fetch_add(u64::from(batch), Ordering::Relaxed);
+        self.success.add(execution.end.saturating_duration_since(times.arrival));
+        self.queue.add(execution.start.saturating_duration_since(times.queued));
+        self.compute_input.add(execution.input());
+        self.compute_infer.add(execution.infer());
+        self.compute_output.add(execution.output());
+    }
+
+    /// A request ended with an error.
+    pub(crate) fn failed(&self, times: &RequestTimes, reason: FailureReason) {
+        self.fail.add(Instant::now().saturating_duration_since(times.arrival));
+        let position = FailureReason::ALL.iter().position(|r| *r == reason);
+        if let Some(counter) = position.and_then(|index| self.failures.get(index)) {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A batch was executed.
+    pub(crate) fn executed(&self, batch_size: u64, times: &ExecutionTimes) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+        self.last_inference_ms.fetch_max(now_ms, Ordering::Relaxed);
+        self.execution_count.fetch_add(1, Ordering::Relaxed);
+        let mut batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
+        let batch = batches.entry(batch_size).or_default();
+        batch.batch_size = batch_size;
+        add(&mut batch.compute_input, times.input());
+        add(&mut batch.compute_infer, times.infer());
+        add(&mut batch.compute_output, times.output());
+    }
+
+    pub(crate) fn last_inference_ms(&self) -> u64 {
+        self.last_inference_ms.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn inference_count(&self) -> u64 {
+        self.inference_count.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn execution_count(&self) -> u64 {
+        self.execution_count.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn failures(&self) -> [u64; 4] {
+        std::array::from_fn(|index| self.failures[index].load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn stages(&self) -> InferenceStatistics {
+        InferenceStatistics {
+            success: self.success.read(),
+            fail: self.fail.read(),
+            queue: self.queue.read(),
+            compute_input: self.compute_input.read(),
+            compute_infer: self.compute_infer.read(),
+            compute_output: self.compute_output.read(),
+            cache_hit: DurationStatistic::default(),
+            cache_miss: DurationStatistic::default(),
+        }
+    }
+
+    pub(crate) fn batches(&self) -> Vec<BatchStatistics> {
+        self.batches.lock().unwrap_or_else(PoisonError::into_inner).values().copied().collect()
+    }
+}
+
+fn add(statistic: &mut DurationStatistic, duration: Duration) {
+    statistic.count += 1;
+    statistic.ns = statistic.ns.saturating_add(nanoseconds(duration));
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,207 @@
+//! A backend under the test's control, and requests to it.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Instant;
+
+use galatea_backend::{
+    Backend, ExecutionPolicy, Host, Instance, Model, ModelFiles, Placement, Refused,
+};
+use galatea_config::{ConfigDraft, ModelSpec, Support};
+use galatea_infer::{
+    ExecutionTimes, InferenceRequest, InferenceResponse, InferenceService, InputTensor,
+    OutputTensor, PendingRequest, Reply, ResponseSender, Status,
+};
+use galatea_tensor::{Buffer, DataType, Shape};
+
+use crate::{LoadFailure, ModelDefinition, Server, ServerOptions};
+
+/// The model that most tests use: one FP32 input and output of any length.
+pub(crate) const ECHO: &str = r#"
+    name: "echo" backend: "fake" max_batch_size: 8
+    input { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] }
+    output { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] }
+"#;
+
+/// What an instance does with a batch.
+type Act = dyn Fn(&[PendingRequest]) -> Result<(), Status> + Send + Sync;
+
+/// Answers each request with its own input; what it does before is the
+/// test's to say.
+pub(crate) struct FakeBackend {
+    pub(crate) policy: ExecutionPolicy,
+    pub(crate) act: Arc<Act>,
+    /// The batch sizes executed, in order.
+    pub(crate) batches: Arc<Mutex<Vec<u32>>>,
+}
+
+impl FakeBackend {
+    pub(crate) fn new(policy: ExecutionPolicy) -> Self {
+        Self::acting(policy, |_| Ok(()))
+    }
+
+    pub(crate) fn acting(
+        policy: ExecutionPolicy,
+        act: impl Fn(&[PendingRequest]) -> Result<(), Status> + Send + Sync + 'static,
+    ) -> Self {
+        Self { policy, act: Arc::new(act), batches: Arc::default() }
+    }
+}
+
+impl Backend for FakeBackend {
+    fn policy(&self, _spec: &ModelSpec) -> ExecutionPolicy {
+        self.policy
+    }
+
+    fn complete_config(&self, _: &mut ConfigDraft, _: &dyn ModelFiles) -> Result<(), Status> {
+        Ok(())
+    }
+
+    fn load(
+        &self,
+        spec: Arc<ModelSpec>,
+        _files: &dyn ModelFiles,
+        host: Arc<dyn Host>,
+    ) -> Result<Box<dyn Model>, Status> {
+        if spec.parameters.contains_key("refuse_load") {
+            return Err(Status::invalid_argument("refused as configured"));
+        }
+        let model = FakeModel { spec, host, act: self.act.clone(), batches: self.batches.clone() };
+        Ok(Box::new(model))
+    }
+}
+
+#[derive(Clone)]
+struct FakeModel {
+    spec: Arc<ModelSpec>,
+    host: Arc<dyn Host>,
+    act: Arc<Act>,
+    batches: Arc<Mutex<Vec<u32>>>,
+}
+
+impl Model for FakeModel {
+    fn instance(&self, _at: &Placement) -> Result<Box<dyn Instance>, Status> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Instance for FakeModel {
+    fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), Refused> {
+        let now = Instant::now();
+        let times = ExecutionTimes { start: now, compute_start: now, compute_end: now, end: now };
+        let batch_size: u32 = requests.iter().map(PendingRequest::batch_size).sum();
+        self.batches.lock().unwrap().push(batch_size);
+        if let Err(status) = (self.act)(&requests) {
+            return Err(Refused { requests, status });
+        }
+        self.host.batch_executed(u64::from(batch_size), &times);
+        for pending in requests {
+            let input = &pending.request().inputs[0];
+            let response = InferenceResponse {
+                model_name: Arc::from(self.spec.name.as_str()),
+                model_version: self.host.model_version(),
+                id: pending.request().id.clone(),
+                parameters: Vec::new(),
+                outputs: vec![OutputTensor {
+                    name: Arc::from("OUT"),
+                    datatype: input.datatype,
+                    shape: input.shape.clone(),
+                    data: input.data.clone(),
+                }],
+            };
+            pending.complete(Ok(response), &times);
+        }
+        Ok(())
+    }
+}
+
+struct NoFiles(i64);
+
+impl ModelFiles for NoFiles {
+    fn model_path(&self) -> &Path {
+        Path::new("")
+    }
+
+    fn version(&self) -> i64 {
+        self.0
+    }
+
+    fn version_path(&self) -> &Path {
+        Path::new("")
+    }
+
+    fn resolve(&self, name: &str) -> Result<PathBuf, Status> {
+        Err(Status::not_found(format!("no file '{name}'")))
+    }
+}
+
+fn draft(text: &str) -> ConfigDraft {
+    let mut draft = ConfigDraft::from_pbtxt("config.pbtxt", text).unwrap();
+    let name = String::from(draft.name());
+    draft.resolve_identity(&name, &[]).unwrap();
+    draft
+}
+
+/// A server with one model in these versions.
+pub(crate) fn serve(
+    text: &str,
+    backend: FakeBackend,
+    versions: &[i64],
+    hold_until_queued: u32,
+) -> (Arc<Server>, Vec<LoadFailure>) {
+    let server = Server::new(ServerOptions {
+        name: String::from("triton"),
+        version: String::from("0"),
+        strict_readiness: true,
+        hold_until_queued,
+        log: Arc::new(|_, _| {}),
+    })
+    .unwrap();
+    let draft = draft(text);
+    let failures = server.load(
+        vec![ModelDefinition {
+            name: String::from(draft.name()),
+            draft,
+            backend: Arc::new(backend),
+            versions: versions
+                .iter()
+                .map(|&v| Arc::new(NoFiles(v)) as Arc<dyn ModelFiles>)
+                .collect(),
+            auto_complete: true,
+            support: Support::default(),
+        }],
+        4,
+    );
+    (Arc::new(server), failures)
+}
+
+/// A request to [`ECHO`] with this shape and as many zeros as it needs.
+pub(crate) fn request(dims: &[i64]) -> InferenceRequest {
+    let shape = Shape::new(dims).unwrap();
+    let bytes = usize::try_from(shape.byte_size(DataType::Fp32).unwrap()).unwrap();
+    InferenceRequest {
+        model_name: String::from("echo"),
+        inputs: vec![InputTensor {
+            name: String::from("IN"),
+            datatype: DataType::Fp32,
+            shape,
+            data: Buffer::from_vec(vec![0; bytes]),
+        }],
+        ..InferenceRequest::default()
+    }
+}
+
+/// The final reply to one request, when it comes.
+pub(crate) type Inbox = mpsc::Receiver<Result<InferenceResponse, Status>>;
+
+/// Sends a request and returns where its reply will arrive.
+pub(crate) fn send(server: &Server, request: InferenceRequest) -> Inbox {
+    let (replies, inbox) = mpsc::channel();
+    let sender = ResponseSender::new(Box::new(move |reply: Reply| {
+        if let Reply::Response { outcome, .. } = reply {
+            let _ = replies.send(outcome);
+        }
+    }));
+    server.infer(request, sender);
+    inbox
+}
