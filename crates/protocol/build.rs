@@ -2,7 +2,7 @@
 //! code, and the descriptor set for everything that works by reflection.
 
 use std::error::Error;
-use std::path::Path;
+use std::path::PathBuf;
 use std::{env, fs};
 
 use prost::Message as _;
@@ -20,7 +20,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     for file in &mut descriptors.file {
         file.source_code_info = None;
     }
-    let out = env::var("OUT_DIR")?;
-    fs::write(Path::new(&out).join("descriptors.bin"), descriptors.encode_to_vec())?;
+    fs::write(out_directory()?.join("descriptors.bin"), descriptors.encode_to_vec())?;
     Ok(())
+}
+
+#[expect(clippy::disallowed_methods, reason = "Cargo names the build directory this way only")]
+fn out_directory() -> Result<PathBuf, Box<dyn Error>> {
+    Ok(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?.into())
 }
