@@ -20,6 +20,8 @@
 //! assert_eq!(ModelInferRequest::decode(wire.as_slice()).unwrap(), request);
 //! ```
 
+#![forbid(unsafe_code)]
+
 use std::sync::LazyLock;
 
 use prost_reflect::DescriptorPool;

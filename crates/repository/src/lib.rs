@@ -1,1 +1,34 @@
-//! Placeholder.
+//! Model repositories on disk: which models they hold, and a safe way to
+//! their files.
+//!
+//! ```text
+//! REPOSITORY/MODEL/config.pbtxt
+//!                  configs/NAME.pbtxt
+//!                  VERSION/model.onnx
+//! ```
+//!
+//! [`Repository::scan`] lists what is there, [`versions_to_load`] applies a
+//! version policy to it, and a [`VersionDirectory`] is what a backend gets to
+//! find its files. Nothing here reads a configuration's content or decides
+//! what a model needs, and nothing watches for changes.
+//!
+//! Files are opened relative to the handle of a directory, by the kernel's
+//! rule that the way may not lead out of it; paths are never compared as
+//! text. The operator's links count: a model's directory may be a link to
+//! anywhere, and links below it may lead to anywhere in the same repository.
+//! Names that come out of a configuration may not even contain `..`.
+
+#![forbid(unsafe_code)]
+
+mod beneath;
+mod directory;
+mod name;
+mod policy;
+mod scan;
+
+pub use directory::{ModelDirectory, VersionDirectory};
+pub use name::{InvalidName, check_model_name};
+pub use policy::{VersionSelection, versions_to_load};
+pub use scan::{
+    ModelSource, Problem, Repository, RepositoryError, Scan, ScanOptions, VersionSource,
+};

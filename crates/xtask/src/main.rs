@@ -1,1 +1,67 @@
-fn main() {}
+//! The workshop: tasks around the code, run as `cargo xtask TASK`.
+//!
+//! | task | what it does |
+//! |---|---|
+//! | `test` | everything that must pass, as the continuous integration runs it |
+//! | `serve` | example models and a server with them, ready to be asked |
+//! | `fetch-onnxruntime` | a pinned ONNX Runtime from PyPI; prints its path |
+//! | `arrows` | which crate may use what |
+//!
+//! Nothing here is part of the server. What tasks fetch or make is kept in
+//! `.cache` at the workspace's root.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stdout, clippy::print_stderr)] // A tool for a terminal speaks to it.
+
+mod arrows;
+mod count;
+mod onnxruntime;
+mod process;
+mod python;
+mod serve;
+mod test;
+mod workspace;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask TASK
+
+  test                 format, lints, arrows, tests in Rust and Python, simulation
+    --only STEP        one step alone: fmt, clippy, arrows, rust, doc, python,
+                       descriptors or simulation
+  serve                make example models and serve them on ports 8000 to 8002
+    --with-minilm      also a sentence embedding model (downloads 90 MB once)
+    --port-offset N    add N to the ports
+  fetch-onnxruntime    download a pinned ONNX Runtime and print its path
+  arrows               check which crate uses what
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            eprintln!("error: {reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &[&str]) -> Result<(), String> {
+    match arguments {
+        ["test", options @ ..] => test::run(options),
+        ["serve", options @ ..] => serve::run(options),
+        ["fetch-onnxruntime"] => {
+            println!("{}", onnxruntime::fetch()?.display());
+            Ok(())
+        }
+        ["arrows"] => arrows::run(),
+        [] | ["help" | "--help"] => {
+            println!("{USAGE}");
+            Ok(())
+        }
+        unknown => Err(format!("unknown task '{}'\n\n{USAGE}", unknown.join(" "))),
+    }
+}

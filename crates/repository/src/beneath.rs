@@ -1,0 +1,176 @@
+//! Opening files below a directory so that the way can't lead out of it.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path};
+
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+/// Opens a directory that the operator named; every link in it counts.
+pub(crate) fn open_directory(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(CWD, path, flags, Mode::empty())?)
+}
+
+/// Opens an entry of a directory, following a link to anywhere. `name` must
+/// be a single component.
+pub(crate) fn open_entry(directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(directory, name, flags, Mode::empty())?)
+}
+
+/// Opens `path` below `directory` without reading it: enough to know that it
+/// is there and to ask for its type.
+///
+/// The error is `EXDEV` if the way leads out.
+pub(crate) fn locate(directory: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd, Errno> {
+    open(directory, path, OFlags::PATH)
+}
+
+/// The kernel resolves the whole path under one rule. Kernels before 5.6, and
+/// sandboxes that hide the call, get a walk that follows no link at all.
+fn open(directory: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let flags = flags | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    match rustix::fs::openat2(directory, path, flags, Mode::empty(), resolve) {
+        Err(Errno::NOSYS | Errno::PERM) => walk(directory, path, flags),
+        outcome => outcome,
+    }
+}
+
+fn walk(directory: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let mut components = path.components().filter(|part| *part != Component::CurDir).peekable();
+    let mut reached: Option<OwnedFd> = None;
+    while let Some(component) = components.next() {
+        let Component::Normal(name) = component else { return Err(Errno::XDEV) };
+        let from = reached.as_ref().map_or(directory, AsFd::as_fd);
+        let looked_at = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let next = rustix::fs::openat(from, name, looked_at, Mode::empty())?;
+        if file_type(&next)? == FileType::Symlink {
+            return Err(Errno::XDEV);
+        }
+        reached = Some(if components.peek().is_some() {
+            next
+        } else {
+            rustix::fs::openat(from, name, flags | OFlags::NOFOLLOW, Mode::empty())?
+        });
+    }
+    match reached {
+        Some(handle) => Ok(handle),
+        None => rustix::fs::openat(directory, ".", flags, Mode::empty()),
+    }
+}
+
+/// What kind of file a handle stands for.
+pub(crate) fn file_type(handle: &OwnedFd) -> Result<FileType, Errno> {
+    Ok(FileType::from_raw_mode(rustix::fs::fstat(handle)?.st_mode))
+}
+
+/// Reads a text file below `directory`.
+///
+/// # Errors
+///
+/// Also if it is not a regular file, is longer than `bytes_max` or isn't
+/// UTF-8.
+pub(crate) fn read_text(
+    directory: BorrowedFd<'_>,
+    path: &Path,
+    bytes_max: u64,
+) -> io::Result<String> {
+    // A named pipe must not block the scan.
+    let handle = open(directory, path, OFlags::RDONLY | OFlags::NONBLOCK)?;
+    if file_type(&handle)? != FileType::RegularFile {
+        return Err(io::Error::other("not a regular file"));
+    }
+    let mut text = String::new();
+    let file = File::from(handle);
+    file.take(bytes_max.saturating_add(1)).read_to_string(&mut text)?;
+    if u64::try_from(text.len()).unwrap_or(u64::MAX) > bytes_max {
+        return Err(io::Error::other(format!("longer than {bytes_max} bytes")));
+    }
+    Ok(text)
+}
+
+/// The names of the entries of the directory at `path`, sorted.
+pub(crate) fn list(directory: BorrowedFd<'_>, path: &Path) -> io::Result<Vec<OsString>> {
+    let handle = open(directory, path, OFlags::RDONLY | OFlags::DIRECTORY)?;
+    entries(handle.as_fd())
+}
+
+/// The names of a directory's entries, sorted.
+pub(crate) fn entries(directory: BorrowedFd<'_>) -> io::Result<Vec<OsString>> {
+    let mut names = Vec::new();
+    for entry in rustix::fs::Dir::read_from(directory)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            names.push(OsStr::from_bytes(name).to_owned());
+        }
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::directory::tests::Scratch;
+
+    /// Both ways of opening, so that the rarer one is tested as well.
+    fn check(inside: &OwnedFd, path: &str, kernel: Result<(), Errno>, walked: Result<(), Errno>) {
+        let path = Path::new(path);
+        assert_eq!(locate(inside.as_fd(), path).map(drop), kernel, "{path:?}");
+        assert_eq!(walk(inside.as_fd(), path, OFlags::PATH).map(drop), walked, "walk {path:?}");
+    }
+
+    #[test]
+    fn no_way_leads_out() {
+        let scratch = Scratch::new();
+        scratch.file("model/1/model.onnx", "x");
+        scratch.file("model_evil/secret", "x");
+        let root = scratch.path();
+        symlink("1/model.onnx", root.join("model/inner")).unwrap();
+        symlink("../model_evil/secret", root.join("model/outer")).unwrap();
+        symlink(root.join("model/1"), root.join("model/absolute")).unwrap();
+        symlink("loop", root.join("model/loop")).unwrap();
+        let inside = open_directory(&root.join("model")).unwrap();
+        let out = Err(Errno::XDEV);
+        check(&inside, "1/model.onnx", Ok(()), Ok(()));
+        check(&inside, "./1", Ok(()), Ok(()));
+        check(&inside, ".", Ok(()), Ok(()));
+        check(&inside, "inner", Ok(()), out);
+        check(&inside, "outer", out, out);
+        check(&inside, "../model_evil/secret", out, out);
+        check(&inside, "1/../../model_evil/secret", out, out);
+        check(&inside, "/etc/passwd", out, out);
+        check(&inside, "absolute/model.onnx", out, out);
+        check(&inside, "loop", Err(Errno::LOOP), out);
+        check(&inside, "nothing", Err(Errno::NOENT), Err(Errno::NOENT));
+        check(&inside, "1/model.onnx/x", Err(Errno::NOTDIR), Err(Errno::NOTDIR));
+    }
+
+    #[test]
+    fn only_short_regular_files_in_utf_8_are_text() {
+        let scratch = Scratch::new();
+        scratch.file("text", "12345");
+        std::fs::write(scratch.path().join("bytes"), [0xff, 0xfe]).unwrap();
+        std::fs::create_dir(scratch.path().join("folder")).unwrap();
+        rustix::fs::mkfifoat(CWD, scratch.path().join("pipe"), Mode::RWXU).unwrap();
+        let inside = open_directory(scratch.path()).unwrap();
+        let read = |name: &str, bytes_max| {
+            let outcome = read_text(inside.as_fd(), Path::new(name), bytes_max);
+            outcome.map_err(|error| error.to_string())
+        };
+        assert_eq!(read("text", 5), Ok("12345".to_owned()));
+        assert_eq!(read("text", 4), Err("longer than 4 bytes".to_owned()));
+        assert_eq!(read("pipe", 5), Err("not a regular file".to_owned()));
+        assert_eq!(read("folder", 5), Err("not a regular file".to_owned()));
+        assert!(read("bytes", 5).is_err());
+    }
+}

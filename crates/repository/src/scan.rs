@@ -1,0 +1,334 @@
+//! What the repositories hold.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::FileType;
+use rustix::io::Errno;
+use thiserror::Error;
+
+use crate::directory::ModelDirectory;
+use crate::{beneath, check_model_name};
+
+/// A longer configuration is a mistake, and not worth the memory.
+const CONFIG_BYTES_MAX: u64 = 16 * 1024 * 1024;
+
+const CONFIG_FILE: &str = "config.pbtxt";
+const CONFIG_FOLDER: &str = "configs";
+
+/// Directories of a model that are no versions and need no mention.
+const KNOWN_FOLDERS: [&str; 3] = ["warmup", "initial_state", CONFIG_FOLDER];
+
+/// Places of models that Triton knows and this server can't read.
+const CLOUD_SCHEMES: [&str; 3] = ["s3://", "gs://", "as://"];
+
+/// A repository that can't be used at all.
+#[derive(Debug, Error)]
+pub enum RepositoryError {
+    /// It is in an object store.
+    #[error(
+        "model repository '{path}' is in an object store, which is not supported yet: \
+         copy it to a local directory"
+    )]
+    Cloud {
+        /// The address.
+        path: String,
+    },
+    /// It can't be opened as a directory.
+    #[error("can't open model repository '{path}': {source}")]
+    Open {
+        /// The path.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// What keeps a model from being loaded, or a repository from being listed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Problem {
+    /// A repository can't be listed.
+    #[error("failed to poll model repository '{path}': {reason}")]
+    Repository {
+        /// Its path.
+        path: String,
+        /// Why.
+        reason: String,
+    },
+    /// Several repositories have a model of that name; none of them counts.
+    #[error("failed to poll model '{name}': not unique across all model repositories")]
+    Duplicate {
+        /// The model's name.
+        name: String,
+    },
+    /// A model's directory can't be read.
+    #[error("failed to poll model '{name}': {reason}")]
+    Model {
+        /// The model's name; escaped where it isn't a possible name.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What a scan looks for.
+#[derive(Clone, Debug, Default)]
+pub struct ScanOptions {
+    /// Models that have `configs/NAME.pbtxt` with this name use it instead of
+    /// their `config.pbtxt`.
+    pub config_name: Option<String>,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Scan {
+    /// The models, sorted by name.
+    pub models: Vec<ModelSource>,
+    /// What could not be taken.
+    pub problems: Vec<Problem>,
+}
+
+/// A model as the repository holds it.
+#[derive(Clone, Debug)]
+pub struct ModelSource {
+    /// Its name, which is its directory's.
+    pub name: String,
+    /// Its directory.
+    pub directory: ModelDirectory,
+    /// Its configuration's text; `None` if it has none.
+    pub config_text: Option<String>,
+    /// Its versions, ascending.
+    pub versions: Vec<VersionSource>,
+    /// What was left out, for the log.
+    pub notes: Vec<String>,
+}
+
+/// A version of a model as the repository holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VersionSource {
+    /// Its number.
+    pub number: i64,
+    /// The names of the files and directories in it, sorted. Names that
+    /// aren't UTF-8 are left out: no configuration could ask for them.
+    pub files: Vec<String>,
+}
+
+/// The model repositories of a server.
+#[derive(Debug)]
+pub struct Repository {
+    roots: Vec<Root>,
+}
+
+#[derive(Debug)]
+struct Root {
+    path: PathBuf,
+    handle: Arc<OwnedFd>,
+}
+
+impl Repository {
+    /// Opens the directories; the same path given twice counts once.
+    ///
+    /// # Errors
+    ///
+    /// If one of them is in an object store or can't be opened.
+    pub fn open<P: Into<PathBuf>>(
+        paths: impl IntoIterator<Item = P>,
+    ) -> Result<Self, RepositoryError> {
+        let mut paths: Vec<PathBuf> = paths.into_iter().map(Into::into).collect();
+        paths.sort();
+        paths.dedup();
+        let roots = paths.into_iter().map(Root::open).collect::<Result<_, _>>()?;
+        Ok(Self { roots })
+    }
+
+    /// The directories' paths, in the order in which they are searched.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.roots.iter().map(|root| root.path.as_path())
+    }
+
+    /// Lists the models of all repositories.
+    #[must_use]
+    pub fn scan(&self, options: &ScanOptions) -> Scan {
+        let mut scan = Scan::default();
+        let mut places: BTreeMap<String, Vec<&Root>> = BTreeMap::new();
+        for root in &self.roots {
+            match root.model_names(&mut scan.problems) {
+                Ok(names) => {
+                    names.into_iter().for_each(|name| places.entry(name).or_default().push(root));
+                }
+                Err(error) => scan.problems.push(Problem::Repository {
+                    path: root.path.display().to_string(),
+                    reason: error.to_string(),
+                }),
+            }
+        }
+        for (name, roots) in places {
+            let [root] = roots.as_slice() else {
+                scan.problems.push(Problem::Duplicate { name });
+                continue;
+            };
+            match root.model(&name, options) {
+                Ok(model) => scan.models.push(model),
+                Err(reason) => scan.problems.push(Problem::Model { name, reason }),
+            }
+        }
+        scan
+    }
+}
+
+impl Root {
+    fn open(path: PathBuf) -> Result<Self, RepositoryError> {
+        let text = path.display().to_string();
+        if CLOUD_SCHEMES.iter().any(|scheme| text.starts_with(scheme)) {
+            return Err(RepositoryError::Cloud { path: text });
+        }
+        match beneath::open_directory(&path) {
+            Ok(handle) => Ok(Self { path, handle: Arc::new(handle) }),
+            Err(source) => Err(RepositoryError::Open { path: text, source }),
+        }
+    }
+
+    /// Names of entries that are, or may be, directories of models.
+    fn model_names(&self, problems: &mut Vec<Problem>) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in beneath::entries(self.handle.as_fd())? {
+            if self.is_no_directory(&entry) {
+                continue;
+            }
+            let name = entry.to_string_lossy();
+            let possible = entry.to_str().map_or_else(
+                || Err(String::from("its name isn't UTF-8")),
+                |name| check_model_name(name).map_err(|error| error.to_string()),
+            );
+            match possible {
+                Ok(()) => names.push(name.into_owned()),
+                Err(reason) => {
+                    problems.push(Problem::Model { name: name.escape_debug().to_string(), reason })
+                }
+            }
+        }
+        Ok(names)
+    }
+
+    /// Whether an entry is certainly something else than a directory, such
+    /// as a text file beside the models. What can't be examined may be one.
+    fn is_no_directory(&self, entry: &OsStr) -> bool {
+        let status = rustix::fs::statat(&self.handle, entry, rustix::fs::AtFlags::empty());
+        status.is_ok_and(|status| FileType::from_raw_mode(status.st_mode) != FileType::Directory)
+    }
+
+    fn model(&self, name: &str, options: &ScanOptions) -> Result<ModelSource, String> {
+        let directory = self.model_directory(name).map_err(|error| error.to_string())?;
+        let mut source = ModelSource {
+            name: name.to_owned(),
+            config_text: config_text(&directory, options)?,
+            directory,
+            versions: Vec::new(),
+            notes: Vec::new(),
+        };
+        source.find_versions()?;
+        Ok(source)
+    }
+
+    /// Usually bounded by the repository; bounded by itself where the entry
+    /// is a link to somewhere else.
+    fn model_directory(&self, name: &str) -> io::Result<ModelDirectory> {
+        let path = self.path.join(name);
+        match beneath::locate(self.handle.as_fd(), Path::new(name)) {
+            Ok(_) => Ok(ModelDirectory::new(path, self.handle.clone(), PathBuf::from(name))),
+            Err(Errno::XDEV) => {
+                let own = beneath::open_entry(self.handle.as_fd(), OsStr::new(name))?;
+                Ok(ModelDirectory::new(path, Arc::new(own), PathBuf::new()))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl ModelSource {
+    fn find_versions(&mut self) -> Result<(), String> {
+        for entry in list(&self.directory, Path::new(""))? {
+            let Some(name) = entry.to_str() else { continue };
+            if KNOWN_FOLDERS.contains(&name) || !is_directory(&self.directory, name)? {
+                continue;
+            }
+            match version_number(name) {
+                Ok(number) => {
+                    let names = list(&self.directory, Path::new(name))?;
+                    let files = names.into_iter().filter_map(|name| name.into_string().ok());
+                    self.versions.push(VersionSource { number, files: files.collect() });
+                }
+                Err(reason) => self.notes.push(format!(
+                    "ignore version directory '{}' of model '{}', {reason}",
+                    name.escape_debug(),
+                    self.name
+                )),
+            }
+        }
+        self.versions.sort_by_key(|version| version.number);
+        Ok(())
+    }
+}
+
+/// The number in a version directory's name: digits, the first of them not a
+/// zero unless it is the only one.
+fn version_number(name: &str) -> Result<i64, &'static str> {
+    if !name.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err("which is not a number");
+    }
+    if name.len() > 1 && name.starts_with('0') {
+        return Err("which has leading zeros");
+    }
+    name.parse().map_err(|_| "which is too large a number")
+}
+
+fn is_directory(model: &ModelDirectory, name: &str) -> Result<bool, String> {
+    let handle = beneath::locate(model.boundary().as_fd(), &model.prefixed(Path::new(name)));
+    let kind = handle.and_then(|handle| beneath::file_type(&handle));
+    match (kind, version_number(name)) {
+        (Ok(kind), _) => Ok(kind == FileType::Directory),
+        // A broken link that could be a version is the model's error; any
+        // other is none of our business.
+        (Err(error), Ok(_)) => Err(explain(model, Path::new(name), error)),
+        (Err(_), Err(_)) => Ok(false),
+    }
+}
+
+fn list(model: &ModelDirectory, folder: &Path) -> Result<Vec<std::ffi::OsString>, String> {
+    beneath::list(model.boundary().as_fd(), &model.prefixed(folder))
+        .map_err(|error| explain(model, folder, error))
+}
+
+fn config_text(model: &ModelDirectory, options: &ScanOptions) -> Result<Option<String>, String> {
+    if let Some(name) = &options.config_name {
+        let custom = Path::new(CONFIG_FOLDER).join(format!("{name}.pbtxt"));
+        if let Some(text) = read_optional(model, &custom)? {
+            return Ok(Some(text));
+        }
+    }
+    read_optional(model, Path::new(CONFIG_FILE))
+}
+
+fn read_optional(model: &ModelDirectory, path: &Path) -> Result<Option<String>, String> {
+    match beneath::read_text(model.boundary().as_fd(), &model.prefixed(path), CONFIG_BYTES_MAX) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(explain(model, path, error)),
+    }
+}
+
+fn explain(model: &ModelDirectory, path: &Path, error: impl Into<io::Error>) -> String {
+    let error = error.into();
+    let path = model.path().join(path);
+    if error.raw_os_error() == Some(Errno::XDEV.raw_os_error()) {
+        return format!("'{}' leads out of the repository", path.display());
+    }
+    format!("can't read '{}': {error}", path.display())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,185 @@
+//! Scans of small trees, written down as text.
+
+use std::fmt::Write;
+use std::os::unix::fs::symlink;
+
+use super::*;
+use crate::directory::tests::Scratch;
+
+/// What a scan found, a line each.
+fn describe(scan: &Scan) -> String {
+    let mut text = String::new();
+    for model in &scan.models {
+        let config = model.config_text.as_deref().unwrap_or("no config");
+        writeln!(text, "{}: {config}", model.name).unwrap();
+        for version in &model.versions {
+            writeln!(text, "  {} {:?}", version.number, version.files).unwrap();
+        }
+        model.notes.iter().for_each(|note| writeln!(text, "  note: {note}").unwrap());
+    }
+    for problem in &scan.problems {
+        writeln!(text, "problem: {problem}").unwrap();
+    }
+    text
+}
+
+fn check_with(scratch: &Scratch, roots: &[&str], options: &ScanOptions, expected: &str) {
+    let paths = roots.iter().map(|root| scratch.path().join(root));
+    let scan = Repository::open(paths).unwrap().scan(options);
+    let found = describe(&scan).replace(&scratch.path().display().to_string(), "@");
+    assert_eq!(found, expected);
+}
+
+fn check(scratch: &Scratch, roots: &[&str], expected: &str) {
+    check_with(scratch, roots, &ScanOptions::default(), expected);
+}
+
+#[test]
+fn models_with_their_configurations_versions_and_files() {
+    let scratch = Scratch::new();
+    scratch.file("r/README", "not a model");
+    scratch.file("r/full/config.pbtxt", "max_batch_size: 8");
+    scratch.file("r/full/labels.txt", "");
+    scratch.file("r/full/configs/x.pbtxt", "");
+    scratch.file("r/full/warmup/data", "");
+    scratch.file("r/full/initial_state/data", "");
+    scratch.file("r/full/10/model.onnx", "");
+    scratch.file("r/full/9/model.onnx", "");
+    scratch.file("r/full/9/extra", "");
+    scratch.file("r/empty/1/model.py", "");
+    std::fs::create_dir(scratch.path().join("r/bare")).unwrap();
+    let expected = "\
+bare: no config
+empty: no config
+  1 [\"model.py\"]
+full: max_batch_size: 8
+  9 [\"extra\", \"model.onnx\"]
+  10 [\"model.onnx\"]
+";
+    check(&scratch, &["r"], expected);
+}
+
+#[test]
+fn only_plain_numbers_are_versions() {
+    let scratch = Scratch::new();
+    for version in ["0", "1", "01", "00", "1a", "-1", "+1", " 1", "9999999999999999999"] {
+        scratch.file(&format!("r/m/{version}/f"), "");
+    }
+    scratch.file("r/m/2", "a file, not a directory");
+    let expected = "\
+m: no config
+  0 [\"f\"]
+  1 [\"f\"]
+  note: ignore version directory ' 1' of model 'm', which is not a number
+  note: ignore version directory '+1' of model 'm', which is not a number
+  note: ignore version directory '-1' of model 'm', which is not a number
+  note: ignore version directory '00' of model 'm', which has leading zeros
+  note: ignore version directory '01' of model 'm', which has leading zeros
+  note: ignore version directory '1a' of model 'm', which is not a number
+  note: ignore version directory '9999999999999999999' of model 'm', which is too large a number
+";
+    check(&scratch, &["r"], expected);
+}
+
+#[test]
+fn a_model_in_two_repositories_is_in_neither() {
+    let scratch = Scratch::new();
+    scratch.file("a/twice/1/f", "");
+    scratch.file("a/once/1/f", "");
+    scratch.file("b/twice/1/f", "");
+    let expected = "\
+once: no config
+  1 [\"f\"]
+problem: failed to poll model 'twice': not unique across all model repositories
+";
+    check(&scratch, &["b", "a"], expected);
+    check(&scratch, &["a", "a"], "once: no config\n  1 [\"f\"]\ntwice: no config\n  1 [\"f\"]\n");
+}
+
+#[test]
+fn a_custom_configuration_wins_where_it_exists() {
+    let scratch = Scratch::new();
+    scratch.file("r/has/config.pbtxt", "default");
+    scratch.file("r/has/configs/h100.pbtxt", "custom");
+    scratch.file("r/lacks/config.pbtxt", "default");
+    let options = ScanOptions { config_name: Some("h100".to_owned()) };
+    check_with(&scratch, &["r"], &options, "has: custom\nlacks: default\n");
+}
+
+#[test]
+fn links_that_loop_break_or_leave_are_the_models_own_problem() {
+    let scratch = Scratch::new();
+    scratch.file("r/good/1/f", "");
+    scratch.file("outside/config.pbtxt", "secret");
+    for model in ["loop", "broken", "leaves", "harmless"] {
+        std::fs::create_dir(scratch.path().join("r").join(model)).unwrap();
+    }
+    let at = |path: &str| scratch.path().join("r").join(path);
+    symlink("1", at("loop/1")).unwrap();
+    symlink("nothing", at("broken/1")).unwrap();
+    symlink("../../outside/config.pbtxt", at("leaves/config.pbtxt")).unwrap();
+    symlink("nothing", at("harmless/notes")).unwrap();
+    symlink("self", at("self")).unwrap();
+    let expected = "\
+good: no config
+  1 [\"f\"]
+harmless: no config
+problem: failed to poll model 'broken': can't read '@/r/broken/1': No such file or directory (os error 2)
+problem: failed to poll model 'leaves': '@/r/leaves/config.pbtxt' leads out of the repository
+problem: failed to poll model 'loop': can't read '@/r/loop/1': Too many levels of symbolic links (os error 40)
+problem: failed to poll model 'self': Too many levels of symbolic links (os error 40)
+";
+    check(&scratch, &["r"], expected);
+}
+
+#[test]
+fn a_model_may_be_a_link_and_links_may_stay_in_the_repository() {
+    let scratch = Scratch::new();
+    scratch.file("elsewhere/1/f", "");
+    scratch.file("r/a/1/f", "");
+    scratch.file("r/b/config.pbtxt", "b");
+    symlink("../elsewhere", scratch.path().join("r/linked")).unwrap();
+    symlink("../a/1", scratch.path().join("r/b/7")).unwrap();
+    let expected = "\
+a: no config
+  1 [\"f\"]
+b: b
+  7 [\"f\"]
+linked: no config
+  1 [\"f\"]
+";
+    check(&scratch, &["r"], expected);
+}
+
+#[test]
+fn a_directory_with_an_impossible_name_is_a_problem() {
+    let scratch = Scratch::new();
+    scratch.file("r/a\nE1121 forged/1/f", "");
+    let expected = "problem: failed to poll model 'a\\nE1121 forged': \
+                    invalid model name 'a\\nE1121 forged': it contains a control character\n";
+    check(&scratch, &["r"], expected);
+}
+
+#[test]
+fn repositories_that_are_not_local_directories_are_refused() {
+    let scratch = Scratch::new();
+    scratch.file("file", "");
+    let open = |path: &str| {
+        let error = Repository::open([path]).unwrap_err().to_string();
+        error.replace(&scratch.path().display().to_string(), "@")
+    };
+    assert_eq!(
+        open("s3://bucket/models"),
+        "model repository 's3://bucket/models' is in an object store, which is not supported \
+         yet: copy it to a local directory"
+    );
+    let at = |name: &str| scratch.path().join(name).display().to_string();
+    assert_eq!(
+        open(&at("file")),
+        "can't open model repository '@/file': Not a directory (os error 20)"
+    );
+    assert_eq!(
+        open(&at("nothing")),
+        "can't open model repository '@/nothing': No such file or directory (os error 2)"
+    );
+}

@@ -1,0 +1,131 @@
+//! Which crate may use what: the rules that keep the floors apart.
+//!
+//! They are checked over what cargo says about the workspace and over the
+//! sources, here and as a test of this crate.
+
+mod graph;
+mod rules;
+mod sources;
+
+pub(crate) use graph::Graph;
+
+/// The ground and the vocabulary that everything above may speak.
+const GROUND: [&str; 4] = ["tensor", "config", "infer", "backend"];
+
+/// What each crate may use of the others, named as their folders are.
+///
+/// An arrow that is not here is a decision of its own: ARCHITECTURE.md says
+/// what must be absent and why.
+const ALLOWED: [(&str, &[&str]); 20] = [
+    ("tensor", &[]),
+    ("protocol", &[]),
+    ("config", &["tensor", "protocol"]),
+    ("infer", &["tensor"]),
+    ("backend", &["tensor", "infer", "config"]),
+    ("policy", &[]),
+    ("codec", &["tensor", "infer", "protocol"]),
+    ("engine", &["tensor", "config", "protocol", "infer", "backend", "policy", "codec"]),
+    ("repository", &["config", "infer", "backend", "policy"]),
+    ("telemetry", &["infer"]),
+    ("shm", &["tensor"]),
+    ("backend-identity", &GROUND),
+    ("backend-onnxruntime", &GROUND),
+    ("http", &["tensor", "infer", "codec"]),
+    ("grpc", &["tensor", "infer", "codec", "protocol"]),
+    (
+        "galatea",
+        &[
+            "tensor",
+            "config",
+            "infer",
+            "backend",
+            "policy",
+            "engine",
+            "repository",
+            "telemetry",
+            "shm",
+            "backend-identity",
+            "backend-onnxruntime",
+            "http",
+            "grpc",
+        ],
+    ),
+    ("sim", &["policy"]),
+    ("testkit", &["tensor", "infer", "config", "backend", "protocol", "policy"]),
+    ("xtask", &[]),
+    ("fuzz", &["tensor", "config", "protocol", "infer", "codec", "policy"]),
+];
+
+/// The crates that decide: no thread, socket, clock, file or chance reaches
+/// them, neither directly nor through a library.
+const PURE: [&str; 2] = ["policy", "codec"];
+
+const IMPURE_LIBRARIES: [&str; 16] = [
+    "async-std",
+    "crossbeam",
+    "getrandom",
+    "h2",
+    "hyper",
+    "libloading",
+    "mio",
+    "parking_lot",
+    "rand",
+    "rayon",
+    "rustix",
+    "smol",
+    "socket2",
+    "time",
+    "tokio",
+    "tonic",
+];
+
+/// Only these may contain unsafe code, each block with its reason.
+const UNSAFE_ALLOWED: [&str; 5] = ["abi", "capi", "backend-plugin", "backend-onnxruntime", "shm"];
+
+/// Only these read the environment; all others get what they need passed in.
+const ENVIRONMENT_ALLOWED: [&str; 2] = ["galatea", "xtask"];
+
+/// Only this one may keep state in statics: C callers have no handle.
+const STATICS_ALLOWED: [&str; 1] = ["capi"];
+
+/// What the deciding crates never name.
+const IMPURE_WORDS: [&str; 10] = [
+    "std::fs",
+    "std::net",
+    "std::thread",
+    "std::env",
+    "std::sync::Mutex",
+    "Instant::now",
+    "SystemTime",
+    "HashMap",
+    "HashSet",
+    "RandomState",
+];
+
+/// Every broken rule, a line each.
+pub(crate) fn violations() -> Result<Vec<String>, String> {
+    let graph = Graph::of_workspace()?;
+    let mut found = rules::check(&graph);
+    for package in graph.members() {
+        found.extend(sources::check(package)?);
+    }
+    Ok(found)
+}
+
+/// The task.
+pub(crate) fn run() -> Result<(), String> {
+    let found = violations()?;
+    if found.is_empty() {
+        println!("every arrow points the right way");
+        return Ok(());
+    }
+    Err(format!("{} arrows point the wrong way:\n  {}", found.len(), found.join("\n  ")))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn this_workspace_keeps_the_rules() {
+        assert_eq!(super::violations().unwrap(), Vec::<String>::new());
+    }
+}

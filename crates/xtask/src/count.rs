@@ -1,0 +1,90 @@
+//! Counting the tests in what test runners print.
+
+/// How many tests passed and failed.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Count {
+    /// Passed.
+    pub(crate) passed: u64,
+    /// Failed.
+    pub(crate) failed: u64,
+}
+
+impl Count {
+    /// The sum of both.
+    pub(crate) const fn plus(self, other: Self) -> Self {
+        Self {
+            passed: self.passed.saturating_add(other.passed),
+            failed: self.failed.saturating_add(other.failed),
+        }
+    }
+
+    /// Adds up the summaries of `cargo test`, `cargo nextest` and pytest in
+    /// a text.
+    pub(crate) fn in_text(text: &str) -> Self {
+        text.lines()
+            .filter(|line| is_summary(line))
+            .map(in_summary)
+            .fold(Self::default(), Self::plus)
+    }
+}
+
+/// - `test result: ok. 25 passed; 0 failed; 0 ignored; …`
+/// - `     Summary [   0.110s] 3 tests run: 2 passed, 1 failed, 0 skipped`
+/// - `===== 2 passed, 1 failed in 0.12s =====`, without the signs if quiet
+fn is_summary(line: &str) -> bool {
+    let line = line.trim();
+    let pytest = line.trim_matches('=').trim().contains(" in ")
+        && line.trim_matches(['=', ' ']).starts_with(|first: char| first.is_ascii_digit());
+    line.starts_with("test result: ") || line.starts_with("Summary [") || pytest
+}
+
+fn in_summary(line: &str) -> Count {
+    let words: Vec<&str> = line.split([' ', ',', ';']).filter(|word| !word.is_empty()).collect();
+    let mut count = Count::default();
+    for pair in words.windows(2) {
+        if let [number, what] = pair
+            && let Ok(number) = number.parse::<u64>()
+        {
+            match *what {
+                "passed" => count.passed = count.passed.saturating_add(number),
+                "failed" | "error" | "errors" => {
+                    count.failed = count.failed.saturating_add(number);
+                }
+                _ => {}
+            }
+        }
+    }
+    count
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, passed: u64, failed: u64) {
+        assert_eq!(Count::in_text(text), Count { passed, failed }, "{text}");
+    }
+
+    #[test]
+    fn every_runners_summary_counts() {
+        check("test result: ok. 25 passed; 0 failed; 1 ignored; 0 measured", 25, 0);
+        check("test result: FAILED. 2 passed; 3 failed; 1 ignored; 0 measured", 2, 3);
+        check("     Summary [   0.110s] 3 tests run: 2 passed, 1 failed, 0 skipped", 2, 1);
+        check("========== 2 passed, 1 failed, 4 errors in 0.12s ==========", 2, 5);
+        check("7 passed in 3.10s", 7, 0);
+        check("1 failed, 7 passed, 2 warnings in 3.10s", 7, 1);
+    }
+
+    #[test]
+    fn summaries_add_up_and_other_lines_do_not_count() {
+        let text = "\
+running 2 tests
+test a ... ok
+error: 3 failed somewhere
+test result: ok. 1 passed; 0 failed; 0 ignored
+test result: ok. 2 passed; 1 failed; 0 ignored
+";
+        check(text, 3, 1);
+        check("", 0, 0);
+    }
+}

@@ -1,0 +1,88 @@
+//! Running other programs.
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+
+use crate::workspace;
+
+/// A command in the workspace's root.
+pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir(workspace::root());
+    command
+}
+
+/// Cargo, as it runs this task.
+pub(crate) fn cargo() -> Command {
+    command(option_env!("CARGO").unwrap_or("cargo"))
+}
+
+/// The words of a command, for messages.
+pub(crate) fn words(command: &Command) -> String {
+    let program = Path::new(command.get_program()).file_name().unwrap_or_default();
+    let mut words = vec![program.to_string_lossy()];
+    words.extend(command.get_args().map(OsStr::to_string_lossy));
+    words.join(" ")
+}
+
+/// Runs a command on this terminal.
+pub(crate) fn run(command: &mut Command) -> Result<(), String> {
+    let words = words(command);
+    let status = command.status().map_err(|error| format!("can't run `{words}`: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("`{words}` failed ({status})")) }
+}
+
+/// Runs a command and returns what it prints on its standard output.
+pub(crate) fn output(command: &mut Command) -> Result<String, String> {
+    let words = words(command);
+    let output = command
+        .stderr(Stdio::piped())
+        .output()
+        .map_err(|error| format!("can't run `{words}`: {error}"))?;
+    if !output.status.success() {
+        let complaint = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        return Err(format!("`{words}` failed ({}):\n{complaint}", output.status));
+    }
+    String::from_utf8(output.stdout).map_err(|_| format!("`{words}` did not print UTF-8"))
+}
+
+/// What a command that was shown and recorded ended with.
+pub(crate) struct Recorded {
+    /// Whether it succeeded.
+    pub(crate) success: bool,
+    /// Both of its outputs.
+    pub(crate) text: String,
+}
+
+/// Runs a command, shows what it prints and records it.
+pub(crate) fn record(command: &mut Command) -> Result<Recorded, String> {
+    let words = words(command);
+    println!("\n$ {words}");
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| format!("can't run `{words}`: {error}"))?;
+    let errors = child.stderr.take().map(|stream| thread::spawn(|| tee(stream, std::io::stderr())));
+    let mut text = child.stdout.take().map(|stream| tee(stream, std::io::stdout()));
+    let mut text = text.take().unwrap_or_default();
+    if let Some(errors) = errors {
+        text.push_str(&errors.join().map_err(|_| String::from("the reading thread panicked"))?);
+    }
+    let status = child.wait().map_err(|error| format!("lost `{words}`: {error}"))?;
+    Ok(Recorded { success: status.success(), text })
+}
+
+fn tee(stream: impl Read, mut shown: impl Write) -> String {
+    let mut text = String::new();
+    for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
+        let line = String::from_utf8_lossy(&line);
+        let _ = writeln!(shown, "{line}");
+        text.push_str(&line);
+        text.push('\n');
+    }
+    text
+}

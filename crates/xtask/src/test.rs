@@ -1,0 +1,192 @@
+//! Everything that must pass, in the order in which mistakes show cheapest.
+
+use std::process::Command;
+
+use crate::count::Count;
+use crate::process::{Recorded, cargo, command, record};
+use crate::{arrows, onnxruntime, python, workspace};
+
+/// One step with its name for `--only`.
+struct Step {
+    name: &'static str,
+    run: fn() -> Result<Outcome, String>,
+}
+
+/// What a step ended with.
+enum Outcome {
+    /// It counts as one check.
+    Check(bool),
+    /// It ran tests and said how many.
+    Tests(Recorded),
+    /// It has nothing to do in this checkout.
+    Skipped(&'static str),
+}
+
+const STEPS: [Step; 8] = [
+    Step { name: "fmt", run: format },
+    Step { name: "clippy", run: lints },
+    Step { name: "arrows", run: check_arrows },
+    Step { name: "rust", run: rust_tests },
+    Step { name: "doc", run: doc_tests },
+    Step { name: "python", run: python_tests },
+    Step { name: "descriptors", run: descriptors },
+    Step { name: "simulation", run: simulation },
+];
+
+/// The task: runs the steps, all of them even if one fails, and adds up.
+pub(crate) fn run(options: &[&str]) -> Result<(), String> {
+    let only = match options {
+        [] => None,
+        ["--only", name] => Some(*name),
+        _ => return Err(String::from("usage: cargo xtask test [--only STEP]")),
+    };
+    let chosen: Vec<&Step> =
+        STEPS.iter().filter(|step| only.is_none_or(|only| only == step.name)).collect();
+    if chosen.is_empty() {
+        return Err(format!("there is no step '{}'", only.unwrap_or_default()));
+    }
+    let mut total = Count::default();
+    let mut summary = Vec::new();
+    for step in chosen {
+        let (count, line) = run_step(step);
+        total = total.plus(count);
+        summary.push(line);
+    }
+    println!("\n{}\n{} passed, {} failed", summary.join("\n"), total.passed, total.failed);
+    if total.failed == 0 { Ok(()) } else { Err(String::from("something failed")) }
+}
+
+fn run_step(step: &Step) -> (Count, String) {
+    println!("\n== {} ==", step.name);
+    let check = |passed: bool| Count { passed: passed.into(), failed: (!passed).into() };
+    let (count, remark) = match (step.run)() {
+        Ok(Outcome::Check(passed)) => (check(passed), String::new()),
+        Ok(Outcome::Skipped(why)) => (Count::default(), format!(" (skipped: {why})")),
+        Ok(Outcome::Tests(recorded)) => (counted(&recorded), String::new()),
+        Err(reason) => {
+            println!("error: {reason}");
+            (check(false), format!(" ({reason})"))
+        }
+    };
+    let Count { passed, failed } = count;
+    (count, format!("{:12} {passed} passed, {failed} failed{remark}", step.name))
+}
+
+/// A runner that failed without a failed test, such as for code that doesn't
+/// compile, counts as one failure; one that ran nothing is suspicious too.
+fn counted(recorded: &Recorded) -> Count {
+    let count = Count::in_text(&recorded.text);
+    let silent_failure = !recorded.success && count.failed == 0;
+    let nothing_ran = recorded.success && count == Count::default();
+    count.plus(Count { passed: 0, failed: u64::from(silent_failure || nothing_ran) })
+}
+
+fn check(command: &mut Command) -> Result<Outcome, String> {
+    Ok(Outcome::Check(record(command)?.success))
+}
+
+fn format() -> Result<Outcome, String> {
+    check(cargo().args(["fmt", "--all", "--check"]))
+}
+
+fn lints() -> Result<Outcome, String> {
+    let options = ["--workspace", "--all-targets", "--locked", "--", "--deny", "warnings"];
+    check(cargo().arg("clippy").args(options))
+}
+
+fn check_arrows() -> Result<Outcome, String> {
+    arrows::run()?;
+    Ok(Outcome::Check(true))
+}
+
+/// Tests that need ONNX Runtime find it through the same variable as the
+/// server does.
+fn with_onnxruntime(command: &mut Command) -> Result<&mut Command, String> {
+    Ok(command.env("GALATEA_ONNXRUNTIME_LIBRARY", onnxruntime::fetch()?))
+}
+
+fn rust_tests() -> Result<Outcome, String> {
+    let mut tests = cargo();
+    if has_nextest() {
+        tests.args(["nextest", "run", "--workspace", "--locked", "--no-fail-fast"]);
+    } else {
+        tests.args(["test", "--workspace", "--locked", "--no-fail-fast"]);
+        tests.args(["--lib", "--bins", "--tests", "--examples"]);
+    }
+    Ok(Outcome::Tests(record(with_onnxruntime(&mut tests)?)?))
+}
+
+fn has_nextest() -> bool {
+    let version = cargo().args(["nextest", "--version"]).output();
+    version.is_ok_and(|output| output.status.success())
+}
+
+fn doc_tests() -> Result<Outcome, String> {
+    let options = ["test", "--workspace", "--locked", "--no-fail-fast", "--doc"];
+    Ok(Outcome::Tests(record(with_onnxruntime(cargo().args(options))?)?))
+}
+
+/// Real clients against the real program, and recorded answers of the
+/// original against ours.
+fn python_tests() -> Result<Outcome, String> {
+    let root = workspace::root();
+    let folders = ["tests/clients", "tests/differential"];
+    let folders = folders.into_iter().filter(|folder| root.join(folder).exists());
+    if !record(cargo().args(["build", "--locked", "--package", "galatea"]))?.success {
+        return Ok(Outcome::Check(false));
+    }
+    let python = python::environment("venv-tests", &root.join("tests/requirements.txt"), &[])?;
+    let library = onnxruntime::fetch()?;
+    let mut all = Recorded { success: true, text: String::new() };
+    for folder in folders {
+        let mut tests = command(&python);
+        tests.args(["-m", "pytest", "--quiet", folder]);
+        tests.arg("--galatea").arg(workspace::program("debug", "galatea"));
+        tests.arg("--onnxruntime-library").arg(&library);
+        let one = record(&mut tests)?;
+        all.success &= one.success;
+        all.text.push_str(&one.text);
+    }
+    Ok(Outcome::Tests(all))
+}
+
+/// Our .proto files against those that public clients carry.
+fn descriptors() -> Result<Outcome, String> {
+    let root = workspace::root();
+    let script = "tests/protocol/compare_descriptors.py";
+    if !root.join(script).exists() {
+        return Ok(Outcome::Skipped("there is no script to compare descriptors"));
+    }
+    let python = python::environment("venv-tests", &root.join("tests/requirements.txt"), &[])?;
+    check(command(python).arg(script))
+}
+
+/// A minute of the simulator from a seed that nobody has tried.
+fn simulation() -> Result<Outcome, String> {
+    let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let seed = time.map_or(0, |time| time.as_secs());
+    check(cargo().args(["run", "--release", "--locked", "--package", "galatea-sim", "--"]).args([
+        "--seed",
+        &seed.to_string(),
+        "--seconds",
+        "60",
+    ]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recorded(success: bool, text: &str) -> Count {
+        counted(&Recorded { success, text: text.to_owned() })
+    }
+
+    #[test]
+    fn a_failure_counts_even_where_no_test_failed() {
+        let count = |passed, failed| Count { passed, failed };
+        assert_eq!(recorded(true, "test result: ok. 3 passed; 0 failed"), count(3, 0));
+        assert_eq!(recorded(false, "test result: FAILED. 3 passed; 1 failed"), count(3, 1));
+        assert_eq!(recorded(false, "error: could not compile"), count(0, 1));
+        assert_eq!(recorded(true, "nothing"), count(0, 1));
+    }
+}
