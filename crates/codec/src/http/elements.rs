@@ -1,0 +1,268 @@
+//! Tensor elements from JSON text to bytes.
+
+use galatea_infer::Status;
+use galatea_tensor::elements::push_bytes_element;
+use galatea_tensor::{DataType, Shape};
+
+use super::json::{Number, Reader, depth_exceeded};
+use crate::limits::Limits;
+
+/// Reads the array behind `data` into the bytes of a tensor, row by row,
+/// whether it is flat or nested as the shape is.
+///
+/// Memory grows with the text that was read, never with what the shape says.
+pub(super) fn read_elements(
+    reader: &mut Reader<'_>,
+    name: &str,
+    datatype: DataType,
+    shape: &Shape,
+    limits: &Limits,
+) -> Result<Vec<u8>, Status> {
+    let expected = match datatype.byte_size() {
+        None => None,
+        Some(_) if matches!(datatype, DataType::Fp16 | DataType::Bf16) => {
+            return Err(no_json_form(name, datatype));
+        }
+        Some(size) => {
+            let bytes = checked_byte_size(name, datatype, size, shape)?;
+            check_limit(name, bytes, limits)?;
+            Some(Expected { elements: shape.element_count(), bytes })
+        }
+    };
+    let Some(expected) = expected else {
+        return read_byte_strings(reader, name, limits);
+    };
+    let mut walk = Walk { reader, expected };
+    match datatype {
+        DataType::Bool => walk.read(|reader, out| push_low::<1>(out, boolean(reader)?)),
+        DataType::Uint8 => walk.read(|reader, out| push_low::<1>(out, unsigned(reader)?)),
+        DataType::Uint16 => walk.read(|reader, out| push_low::<2>(out, unsigned(reader)?)),
+        DataType::Uint32 => walk.read(|reader, out| push_low::<4>(out, unsigned(reader)?)),
+        DataType::Uint64 => walk.read(|reader, out| push_low::<8>(out, unsigned(reader)?)),
+        DataType::Int8 => walk.read(|reader, out| push_low::<1>(out, signed(reader)?)),
+        DataType::Int16 => walk.read(|reader, out| push_low::<2>(out, signed(reader)?)),
+        DataType::Int32 => walk.read(|reader, out| push_low::<4>(out, signed(reader)?)),
+        DataType::Int64 => walk.read(|reader, out| push_low::<8>(out, signed(reader)?)),
+        DataType::Fp32 => walk.read(|reader, out| {
+            let value = to_single(double(reader)?);
+            out.extend_from_slice(&value.to_le_bytes());
+            Ok(())
+        }),
+        DataType::Fp64 => walk.read(|reader, out| {
+            out.extend_from_slice(&double(reader)?.to_le_bytes());
+            Ok(())
+        }),
+        DataType::Fp16 | DataType::Bf16 | DataType::Bytes => Err(no_json_form(name, datatype)),
+    }
+}
+
+/// How much a tensor of a type with fixed element size must hold.
+#[derive(Copy, Clone)]
+struct Expected {
+    elements: u64,
+    bytes: u64,
+}
+
+struct Walk<'r, 'a> {
+    reader: &'r mut Reader<'a>,
+    expected: Expected,
+}
+
+impl Walk<'_, '_> {
+    fn read(
+        &mut self,
+        mut element: impl FnMut(&mut Reader<'_>, &mut Vec<u8>) -> Result<(), Status>,
+    ) -> Result<Vec<u8>, Status> {
+        let mut left = self.expected.elements;
+        let bytes = usize::try_from(self.expected.bytes).unwrap_or(usize::MAX);
+        let mut out = Vec::with_capacity(bytes.min(self.reader.remaining()));
+        walk_leaves(self.reader, |reader, depth| {
+            if depth >= Limits::JSON_DEPTH_MAX {
+                return Err(depth_exceeded().prefixed(CONTEXT));
+            }
+            let Some(after) = left.checked_sub(1) else {
+                return Err(Status::internal(
+                    "Unable to parse 'data': Shape does not match true shape of 'data' field",
+                ));
+            };
+            left = after;
+            element(reader, &mut out)
+        })
+        .map_err(|error| error.into_status(CONTEXT))?;
+        if left != 0 {
+            return Err(Status::internal(
+                "Failed to parse 'data' field: shape does not match true shape",
+            ));
+        }
+        Ok(out)
+    }
+}
+
+/// What messages about elements begin with.
+const CONTEXT: &str = "Unable to parse 'data': ";
+
+/// Why a walk over nested arrays ended early.
+enum WalkError {
+    TooDeep,
+    Status(Status),
+}
+
+impl WalkError {
+    fn into_status(self, context: &str) -> Status {
+        match self {
+            Self::TooDeep => depth_exceeded().prefixed(context),
+            Self::Status(status) => status,
+        }
+    }
+}
+
+/// Calls `leaf` at each value that is no array, with the number of arrays
+/// around it. Arrays are counted, not stacked: nothing grows with the depth.
+fn walk_leaves<'a>(
+    reader: &mut Reader<'a>,
+    mut leaf: impl FnMut(&mut Reader<'a>, usize) -> Result<(), Status>,
+) -> Result<(), WalkError> {
+    let mut depth: usize = 0;
+    loop {
+        if reader.peek() == Some(b'[') {
+            depth = depth.saturating_add(1);
+            if depth > Limits::JSON_DEPTH_MAX {
+                return Err(WalkError::TooDeep);
+            }
+            if !reader.open_array() {
+                continue;
+            }
+            depth = depth.saturating_sub(1);
+        } else {
+            leaf(reader, depth).map_err(WalkError::Status)?;
+        }
+        while depth > 0 && !reader.following_element().map_err(WalkError::Status)? {
+            depth = depth.saturating_sub(1);
+        }
+        if depth == 0 {
+            return Ok(());
+        }
+    }
+}
+
+fn read_byte_strings(
+    reader: &mut Reader<'_>,
+    name: &str,
+    limits: &Limits,
+) -> Result<Vec<u8>, Status> {
+    let mut out = Vec::new();
+    walk_leaves(reader, |reader, depth| {
+        if depth >= Limits::JSON_DEPTH_MAX {
+            return Err(depth_exceeded());
+        }
+        if reader.peek() != Some(b'"') {
+            return Err(type_error(
+                reader,
+                "Unable to parse JSON bytes array: ",
+                "non-string as string",
+            ));
+        }
+        let element = reader.string()?;
+        push_bytes_element(&mut out, &element)
+            .map_err(|error| Status::invalid_argument(error.to_string()))?;
+        check_limit(name, u64::try_from(out.len()).unwrap_or(u64::MAX), limits)
+    })
+    .map_err(|error| error.into_status(""))?;
+    Ok(out)
+}
+
+fn checked_byte_size(
+    name: &str,
+    datatype: DataType,
+    size: usize,
+    shape: &Shape,
+) -> Result<u64, Status> {
+    shape.byte_size(datatype).ok_or_else(|| {
+        Status::invalid_argument(format!(
+            "byte size overflow for input '{name}': element count ({}) * data type size ({size}) \
+             exceeds maximum allowed size ({})",
+            shape.element_count(),
+            i64::MAX
+        ))
+    })
+}
+
+fn check_limit(name: &str, bytes: u64, limits: &Limits) -> Result<(), Status> {
+    if bytes <= limits.input_bytes_max {
+        return Ok(());
+    }
+    Err(Status::invalid_argument(format!(
+        "JSON input '{name}' has a byte_size ({bytes} bytes) that exceeds the maximum allowed \
+         value of {} bytes. Use --http-max-input-size to increase the limit.",
+        limits.input_bytes_max
+    )))
+}
+
+fn no_json_form(name: &str, datatype: DataType) -> Status {
+    Status::invalid_argument(format!(
+        "receiving {datatype} data via JSON is not supported. Please use the binary data format \
+         for input {name}"
+    ))
+}
+
+/// An element of another type than its tensor. The original reports these
+/// as internal errors, and so does this.
+fn type_error(reader: &mut Reader<'_>, context: &str, what: &str) -> Status {
+    match reader.kind() {
+        Ok(_) => Status::internal(format!("{context}attempt to access JSON {what}")),
+        Err(status) => status,
+    }
+}
+
+#[inline]
+fn number(reader: &mut Reader<'_>, what: &'static str) -> Result<Number, Status> {
+    match reader.peek() {
+        Some(b'-' | b'0'..=b'9' | b'N' | b'I') => reader.number(),
+        _ => Err(type_error(reader, CONTEXT, what)),
+    }
+}
+
+fn mismatch(what: &str) -> Status {
+    Status::internal(format!("{CONTEXT}attempt to access JSON {what}"))
+}
+
+#[inline]
+fn unsigned(reader: &mut Reader<'_>) -> Result<[u8; 8], Status> {
+    const WHAT: &str = "non-unsigned-integer as unsigned-integer";
+    let value = number(reader, WHAT)?.as_unsigned().ok_or_else(|| mismatch(WHAT))?;
+    Ok(value.to_le_bytes())
+}
+
+#[inline]
+fn signed(reader: &mut Reader<'_>) -> Result<[u8; 8], Status> {
+    const WHAT: &str = "non-signed-integer as signed-integer";
+    let value = number(reader, WHAT)?.as_signed().ok_or_else(|| mismatch(WHAT))?;
+    Ok(value.to_le_bytes())
+}
+
+#[inline]
+fn double(reader: &mut Reader<'_>) -> Result<f64, Status> {
+    Ok(number(reader, "non-number as double")?.as_double())
+}
+
+fn boolean(reader: &mut Reader<'_>) -> Result<[u8; 8], Status> {
+    match reader.peek() {
+        Some(b't' | b'f') => Ok(u64::from(reader.boolean()?).to_le_bytes()),
+        _ => Err(type_error(reader, CONTEXT, "non-boolean as boolean")),
+    }
+}
+
+/// Appends the low bytes of a number. What doesn't fit is cut off, as in the
+/// original, which checks no ranges.
+#[inline]
+fn push_low<const SIZE: usize>(out: &mut Vec<u8>, value: [u8; 8]) -> Result<(), Status> {
+    if let Some(low) = value.first_chunk::<SIZE>() {
+        out.extend_from_slice(low);
+    }
+    Ok(())
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "rounding to single precision is the point")]
+fn to_single(value: f64) -> f32 {
+    value as f32
+}

@@ -1,0 +1,238 @@
+//! Input tensors, from JSON or from the bytes behind it.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use galatea_infer::{InputTensor, Status};
+use galatea_tensor::{Buffer, DataType, Shape};
+
+use crate::limits::Limits;
+
+use super::elements::read_elements;
+use super::fields;
+use super::json::{Kind, Reader};
+
+/// The binary tensors behind the JSON, handed out from the front.
+pub(super) struct BinaryTail<'a> {
+    body: &'a Bytes,
+    position: usize,
+    remaining: usize,
+}
+
+impl<'a> BinaryTail<'a> {
+    pub(super) const fn new(body: &'a Bytes, position: usize, remaining: usize) -> Self {
+        Self { body, position, remaining }
+    }
+
+    /// The next `length` bytes, or the number of bytes that are missing.
+    fn take(&mut self, length: u64) -> Result<Bytes, u64> {
+        let remaining = u64::try_from(self.remaining).unwrap_or(u64::MAX);
+        let missing = length.saturating_sub(remaining);
+        let Ok(length) = usize::try_from(length) else { return Err(missing) };
+        let end = self.position.checked_add(length).filter(|_| missing == 0).ok_or(missing)?;
+        let bytes = self.body.slice(self.position..end);
+        self.position = end;
+        self.remaining = self.remaining.saturating_sub(length);
+        Ok(bytes)
+    }
+
+    /// Checks that every byte found its input.
+    pub(super) fn finish(&self, model_name: &str) -> Result<(), Status> {
+        if self.remaining == 0 {
+            return Ok(());
+        }
+        Err(Status::invalid_argument(format!(
+            "unexpected additional input data for model '{model_name}'"
+        )))
+    }
+}
+
+pub(super) fn read_inputs(
+    reader: &mut Reader<'_>,
+    tail: &mut BinaryTail<'_>,
+    model_name: &str,
+    limits: &Limits,
+) -> Result<Vec<InputTensor>, Status> {
+    fields::array(reader, "inputs")?;
+    let mut inputs = Vec::new();
+    let mut progress = reader.open();
+    while reader.next_element(&mut progress)? {
+        if inputs.len() >= Limits::TENSORS_MAX {
+            return Err(super::errors::too_many("inputs"));
+        }
+        let draft = read_input(reader, limits)?;
+        inputs.push(draft.finish(tail, model_name, limits)?);
+    }
+    Ok(inputs)
+}
+
+/// An input's members, in whatever order they came.
+#[derive(Default)]
+struct Draft<'a> {
+    name: Option<Cow<'a, str>>,
+    datatype: Option<Option<DataType>>,
+    shape: Option<DraftShape>,
+    data: Option<DraftData<'a>>,
+    binary_size: Option<u64>,
+    shared_memory: bool,
+    has_parameters: bool,
+}
+
+/// A list of dimensions that may turn out to be no shape.
+struct DraftShape(Result<Shape, Status>);
+
+enum DraftData<'a> {
+    /// Read on the spot, since type and shape were known.
+    Elements(Vec<u8>),
+    /// Where the array is, to be read when type and shape are known.
+    Text(Reader<'a>),
+}
+
+fn read_input<'a>(reader: &mut Reader<'a>, limits: &Limits) -> Result<Draft<'a>, Status> {
+    let mut draft = Draft::default();
+    if reader.kind()? != Kind::Object {
+        return Err(wrong_source(&draft));
+    }
+    let mut progress = reader.open();
+    while let Some(member) = reader.next_member(&mut progress)? {
+        match member.as_ref() {
+            b"name" => fields::keep_first(&mut draft.name, fields::string(reader, "name")?),
+            b"datatype" => {
+                let name = fields::string(reader, "datatype")?;
+                fields::keep_first(&mut draft.datatype, DataType::from_protocol_name(&name));
+            }
+            b"shape" => fields::keep_first(&mut draft.shape, DraftShape(read_shape(reader)?)),
+            b"parameters" if !draft.has_parameters && reader.kind()? == Kind::Object => {
+                draft.has_parameters = true;
+                read_input_parameters(reader, &mut draft)?;
+            }
+            b"data" if draft.data.is_none() => {
+                draft.data = Some(read_data(reader, &draft, limits)?);
+            }
+            _ => reader.skip_value()?,
+        }
+    }
+    Ok(draft)
+}
+
+fn read_data<'a>(
+    reader: &mut Reader<'a>,
+    draft: &Draft<'_>,
+    limits: &Limits,
+) -> Result<DraftData<'a>, Status> {
+    if reader.kind()? == Kind::Array
+        && let Some(name) = &draft.name
+        && let Some(Some(datatype)) = draft.datatype
+        && let Some(DraftShape(Ok(shape))) = &draft.shape
+        && shape.element_count() > 0
+    {
+        return read_elements(reader, name, datatype, shape, limits).map(DraftData::Elements);
+    }
+    let start = reader.clone();
+    reader.skip_value()?;
+    Ok(DraftData::Text(start))
+}
+
+fn read_shape(reader: &mut Reader<'_>) -> Result<Result<Shape, Status>, Status> {
+    fields::array(reader, "shape")?;
+    let mut dims = smallvec::SmallVec::<[i64; 8]>::new();
+    let mut beyond = None;
+    let mut progress = reader.open();
+    while reader.next_element(&mut progress)? {
+        let dim = fields::unsigned(reader, "shape")?;
+        match i64::try_from(dim) {
+            Ok(dim) => dims.push(dim),
+            Err(_) => fields::keep_first(&mut beyond, dim),
+        }
+    }
+    if let Some(dim) = beyond {
+        return Ok(Err(Status::invalid_argument(format!(
+            "shape with dimension {dim} contains one or more invalid dimensions"
+        ))));
+    }
+    Ok(Shape::new(&dims).map_err(|_| {
+        let dims: Vec<String> = dims.iter().map(i64::to_string).collect();
+        Status::invalid_argument(format!(
+            "shape [{}] causes total element count to exceed maximum size of {}",
+            dims.join(","),
+            i64::MAX
+        ))
+    }))
+}
+
+fn read_input_parameters(reader: &mut Reader<'_>, draft: &mut Draft<'_>) -> Result<(), Status> {
+    let mut progress = reader.open();
+    while let Some(name) = reader.next_member(&mut progress)? {
+        match name.as_ref() {
+            b"binary_data_size" => {
+                let size = fields::unsigned(reader, "binary_data_size")?;
+                fields::keep_first(&mut draft.binary_size, size);
+            }
+            b"shared_memory_region" => {
+                draft.shared_memory = true;
+                reader.skip_value()?;
+            }
+            _ => reader.skip_value()?,
+        }
+    }
+    Ok(())
+}
+
+impl Draft<'_> {
+    fn finish(
+        self,
+        tail: &mut BinaryTail<'_>,
+        model_name: &str,
+        limits: &Limits,
+    ) -> Result<InputTensor, Status> {
+        let sources = [self.data.is_some(), self.binary_size.is_some(), self.shared_memory];
+        if sources.into_iter().filter(|set| *set).count() != 1 {
+            return Err(wrong_source(&self));
+        }
+        let name = self.name.ok_or_else(|| fields::missing("name"))?.into_owned();
+        let datatype = self.datatype.ok_or_else(|| fields::missing("datatype"))?;
+        let DraftShape(shape) = self.shape.ok_or_else(|| fields::missing("shape"))?;
+        let shape = shape
+            .map_err(|status| status.prefixed(format!("invalid shape for input '{name}': ")))?;
+        let datatype = datatype.ok_or_else(|| {
+            Status::invalid_argument(format!("invalid datatype for input {name}"))
+        })?;
+        if self.shared_memory {
+            return Err(super::errors::no_shared_memory(&name));
+        }
+        let data = match (self.data, self.binary_size) {
+            (Some(DraftData::Elements(bytes)), _) => Buffer::from_vec(bytes),
+            (Some(DraftData::Text(_)), _) if shape.element_count() == 0 => Buffer::empty(),
+            (Some(DraftData::Text(mut text)), _) => {
+                fields::array(&mut text, "data")?;
+                Buffer::from_vec(read_elements(&mut text, &name, datatype, &shape, limits)?)
+            }
+            (None, size) => Buffer::from_bytes(
+                tail.take(size.unwrap_or(0))
+                    .map_err(|missing| too_few_bytes(&name, missing, model_name))?,
+            ),
+        };
+        Ok(InputTensor { name, datatype, shape, data })
+    }
+}
+
+fn too_few_bytes(name: &str, missing: u64, model_name: &str) -> Status {
+    Status::invalid_argument(format!(
+        "unexpected size for input '{name}', expecting {missing} additional bytes for model \
+         '{model_name}'"
+    ))
+}
+
+fn wrong_source(draft: &Draft<'_>) -> Status {
+    let sources = [
+        (draft.data.is_some(), " 'data'"),
+        (draft.binary_size.is_some(), " 'binary_data_size'"),
+        (draft.shared_memory, " 'shared_memory_region'"),
+    ];
+    let set: String = sources.into_iter().filter_map(|(set, name)| set.then_some(name)).collect();
+    let set = if set.is_empty() { " no field is set".to_owned() } else { format!(" set{set}") };
+    Status::invalid_argument(format!(
+        "Input must set only one of the following fields: 'data', 'binary_data_size' in \
+         'parameters', 'shared_memory_region' in 'parameters'. But{set}"
+    ))
+}

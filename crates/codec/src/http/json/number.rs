@@ -1,0 +1,174 @@
+//! Numbers, read without rounding integers and with correct rounding of the
+//! others.
+
+use galatea_infer::Status;
+
+use super::reader::Reader;
+
+/// A number, as the narrowest of the forms that the original tells apart.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub(crate) enum Number {
+    /// A whole number from 0 to `u64::MAX`.
+    Unsigned(u64),
+    /// A whole number below 0, down to `i64::MIN`.
+    Negative(i64),
+    /// Everything else.
+    Double(f64),
+}
+
+impl Number {
+    /// The value, if it is a whole number that fits.
+    #[inline]
+    pub(crate) fn as_unsigned(self) -> Option<u64> {
+        match self {
+            Self::Unsigned(value) => Some(value),
+            Self::Negative(_) | Self::Double(_) => None,
+        }
+    }
+
+    /// The value, if it is a whole number that fits.
+    #[inline]
+    pub(crate) fn as_signed(self) -> Option<i64> {
+        match self {
+            Self::Unsigned(value) => i64::try_from(value).ok(),
+            Self::Negative(value) => Some(value),
+            Self::Double(_) => None,
+        }
+    }
+
+    /// The value, rounded if it must be.
+    #[inline]
+    pub(crate) fn as_double(self) -> f64 {
+        match self {
+            Self::Unsigned(value) => value as f64,
+            Self::Negative(value) => value as f64,
+            Self::Double(value) => value,
+        }
+    }
+}
+
+/// The powers of ten that a double holds exactly.
+const EXACT_POWERS: [f64; 23] = [
+    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16,
+    1e17, 1e18, 1e19, 1e20, 1e21, 1e22,
+];
+
+/// Whole numbers up to this one are doubles without rounding.
+const EXACT_MANTISSA_MAX: u64 = 1 << 53;
+
+/// A decimal number on its way to becoming a double.
+struct Decimal {
+    /// The digits without the point; `None` if they don't fit.
+    mantissa: Option<u64>,
+    /// The digits behind the point, as a negative power of ten.
+    exponent: i32,
+    negative: bool,
+}
+
+#[inline]
+pub(super) fn read(reader: &mut Reader<'_>) -> Result<Number, Status> {
+    reader.peek();
+    let start = reader.clone();
+    let negative = reader.take(b'-');
+    if matches!(reader.rest, [b'N' | b'I', ..]) {
+        return non_finite(reader, negative);
+    }
+    let mut decimal = Decimal { mantissa: Some(0), exponent: 0, negative };
+    if !reader.take(b'0') && !digits(reader, &mut decimal) {
+        return Err(reader.invalid_value());
+    }
+    if !matches!(reader.rest, [b'.' | b'e' | b'E', ..])
+        && let Some(number) = whole(&decimal)
+    {
+        return Ok(number);
+    }
+    fraction_and_exponent(reader, &mut decimal)?;
+    double(&start, reader, &decimal)
+}
+
+/// Reads digits into the mantissa; false if there is none.
+#[inline]
+fn digits(reader: &mut Reader<'_>, decimal: &mut Decimal) -> bool {
+    let before = reader.rest.len();
+    while let [digit @ b'0'..=b'9', rest @ ..] = reader.rest {
+        let value = u64::from(digit & 0x0f);
+        decimal.mantissa = decimal
+            .mantissa
+            .and_then(|mantissa| mantissa.checked_mul(10))
+            .and_then(|mantissa| mantissa.checked_add(value));
+        reader.rest = rest;
+    }
+    reader.rest.len() < before
+}
+
+fn whole(decimal: &Decimal) -> Option<Number> {
+    let mantissa = decimal.mantissa?;
+    if !decimal.negative || mantissa == 0 {
+        return Some(Number::Unsigned(mantissa));
+    }
+    0_i64.checked_sub_unsigned(mantissa).map(Number::Negative)
+}
+
+fn fraction_and_exponent(reader: &mut Reader<'_>, decimal: &mut Decimal) -> Result<(), Status> {
+    if reader.take(b'.') {
+        let before = reader.rest.len();
+        if !digits(reader, decimal) {
+            return Err(reader.error("Miss fraction part in number."));
+        }
+        let count = before.saturating_sub(reader.rest.len());
+        decimal.exponent = i32::try_from(count).unwrap_or(i32::MAX).saturating_neg();
+    }
+    if reader.take(b'e') || reader.take(b'E') {
+        let negative = !reader.take(b'+') && reader.take(b'-');
+        let mut exponent = Decimal { mantissa: Some(0), exponent: 0, negative: false };
+        if !digits(reader, &mut exponent) {
+            return Err(reader.error("Miss exponent in number."));
+        }
+        let value = exponent.mantissa.and_then(|value| i32::try_from(value).ok());
+        let value = value.unwrap_or(i32::MAX);
+        let value = if negative { value.saturating_neg() } else { value };
+        decimal.exponent = decimal.exponent.saturating_add(value);
+    }
+    Ok(())
+}
+
+/// The double nearest to the decimal between `start` and `reader`.
+///
+/// Where digits and power of ten are both exact one operation rounds once,
+/// and so correctly; the rest is left to the standard library.
+fn double(start: &Reader<'_>, reader: &Reader<'_>, decimal: &Decimal) -> Result<Number, Status> {
+    let power = usize::try_from(decimal.exponent.unsigned_abs())
+        .ok()
+        .and_then(|power| EXACT_POWERS.get(power));
+    let mantissa = decimal.mantissa.filter(|mantissa| *mantissa <= EXACT_MANTISSA_MAX);
+    let value = if let (Some(mantissa), Some(power)) = (mantissa, power) {
+        let mantissa = mantissa as f64;
+        let value = if decimal.exponent < 0 { mantissa / power } else { mantissa * power };
+        if decimal.negative { -value } else { value }
+    } else {
+        let length = start.rest.len().saturating_sub(reader.rest.len());
+        let digits = start.rest.get(..length).and_then(|text| std::str::from_utf8(text).ok());
+        digits.and_then(|text| text.parse().ok()).ok_or_else(|| start.invalid_value())?
+    };
+    if value.is_finite() {
+        Ok(Number::Double(value))
+    } else {
+        Err(start.error("Number too big to be stored in double."))
+    }
+}
+
+/// `NaN`, `Inf` and `Infinity`, which the original reads although they are
+/// not JSON: it also writes them for outputs.
+fn non_finite(reader: &mut Reader<'_>, negative: bool) -> Result<Number, Status> {
+    let value = if reader.rest.starts_with(b"NaN") {
+        reader.word(b"NaN")?;
+        f64::NAN
+    } else {
+        reader.word(b"Inf")?;
+        if reader.rest.starts_with(b"inity") {
+            reader.word(b"inity")?;
+        }
+        f64::INFINITY
+    };
+    Ok(Number::Double(if negative { -value } else { value }))
+}

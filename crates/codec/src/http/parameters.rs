@@ -1,0 +1,103 @@
+//! The parameters of an inference request.
+
+use galatea_infer::{CorrelationId, Parameter, ParameterValue, SequenceFlags, Status};
+
+use super::fields;
+use super::json::{Kind, Number, Reader};
+use super::output::OutputForm;
+
+/// A request's parameters: those with a meaning to the server, and the rest.
+pub(super) struct RequestParameters {
+    pub(super) correlation_id: CorrelationId,
+    pub(super) sequence_flags: SequenceFlags,
+    pub(super) priority: u64,
+    pub(super) timeout_microseconds: u64,
+    pub(super) default_form: OutputForm,
+    pub(super) others: Vec<Parameter>,
+}
+
+/// The longest name of a sequence, in bytes.
+const CORRELATION_ID_LENGTH_MAX: usize = 128;
+
+pub(super) fn read_parameters(reader: &mut Reader<'_>) -> Result<RequestParameters, Status> {
+    if reader.kind()? != Kind::Object {
+        return Err(Status::invalid_argument(
+            "failed to get request params.: attempt to get members for non-object",
+        ));
+    }
+    let mut parameters = RequestParameters::default();
+    let mut progress = reader.open();
+    while let Some(name) = reader.next_member(&mut progress)? {
+        let name = std::str::from_utf8(&name)
+            .map_err(|_| Status::invalid_argument("parameter keys must be UTF-8"))?;
+        read_parameter(reader, name, &mut parameters)?;
+    }
+    Ok(parameters)
+}
+
+fn read_parameter(
+    reader: &mut Reader<'_>,
+    name: &str,
+    parameters: &mut RequestParameters,
+) -> Result<(), Status> {
+    match name {
+        "sequence_id" => parameters.correlation_id = correlation_id(reader)?,
+        "sequence_start" => parameters.sequence_flags.start = fields::boolean(reader, name)?,
+        "sequence_end" => parameters.sequence_flags.end = fields::boolean(reader, name)?,
+        "priority" => parameters.priority = fields::unsigned(reader, name)?,
+        "timeout" => parameters.timeout_microseconds = fields::unsigned(reader, name)?,
+        "binary_data_output" => {
+            let binary = fields::boolean(reader, name)?;
+            parameters.default_form = OutputForm::of_binary_flag(binary);
+        }
+        _ if name.starts_with("triton_") => {
+            return Err(Status::invalid_argument(
+                "parameter keys starting with 'triton_' are reserved for Triton usage and should \
+                 not be specified.",
+            ));
+        }
+        _ => {
+            let value = custom_value(reader, name)?;
+            parameters.others.push(Parameter { name: name.to_owned(), value });
+        }
+    }
+    Ok(())
+}
+
+fn correlation_id(reader: &mut Reader<'_>) -> Result<CorrelationId, Status> {
+    match reader.kind()? {
+        Kind::Number => match fields::unsigned(reader, "sequence_id")? {
+            0 => Ok(CorrelationId::None),
+            number => Ok(CorrelationId::Number(number)),
+        },
+        Kind::Object | Kind::Array | Kind::String | Kind::Bool | Kind::Null => {
+            let text = fields::string(reader, "sequence_id")?;
+            if text.len() > CORRELATION_ID_LENGTH_MAX {
+                return Err(Status::invalid_argument(
+                    "string correlation ID cannot be longer than 128 characters",
+                ));
+            }
+            if text.is_empty() {
+                return Ok(CorrelationId::None);
+            }
+            Ok(CorrelationId::Text(text.into_owned()))
+        }
+    }
+}
+
+fn custom_value(reader: &mut Reader<'_>, name: &str) -> Result<ParameterValue, Status> {
+    match reader.kind()? {
+        Kind::String => Ok(ParameterValue::String(reader.text()?.into_owned())),
+        Kind::Bool => Ok(ParameterValue::Bool(reader.boolean()?)),
+        Kind::Number => {
+            let number: Number = reader.number()?;
+            Ok(match number.as_signed() {
+                Some(value) => ParameterValue::Int64(value),
+                None => ParameterValue::Double(number.as_double()),
+            })
+        }
+        Kind::Object | Kind::Array | Kind::Null => Err(Status::invalid_argument(format!(
+            "parameter '{name}' has invalid type. It should be either 'int', 'bool', or 'string'."
+        ))),
+    }
+}

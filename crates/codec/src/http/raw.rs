@@ -1,0 +1,115 @@
+//! Raw requests: a body that is nothing but the bytes of the only input.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use galatea_infer::{InferenceRequest, InputTensor, ModelConfigDocument, Status};
+use galatea_protocol::inference::ModelConfig;
+use galatea_tensor::{Buffer, DataType, Shape};
+use prost::Message;
+
+use crate::limits::Limits;
+
+use super::decode::Target;
+use super::output::{OutputEncoding, OutputForm};
+
+/// Decodes a raw request: `body` is the only input of the model that
+/// `config` describes, of batch size 1. Outputs are sent in binary form.
+///
+/// # Errors
+///
+/// `InvalidArgument` if the model doesn't have exactly one input, or if the
+/// input's shape can't be told from the length of the body.
+pub fn decode_raw_infer(
+    body: &Bytes,
+    target: Target,
+    config: &ModelConfigDocument,
+    limits: &Limits,
+) -> Result<(InferenceRequest, OutputEncoding), Status> {
+    let length = u64::try_from(body.len()).unwrap_or(u64::MAX);
+    if length > limits.input_bytes_max {
+        return Err(super::errors::raw_too_large(length, limits));
+    }
+    let mut request = InferenceRequest {
+        model_name: target.model_name,
+        model_version: target.model_version,
+        ..InferenceRequest::default()
+    };
+    let input = raw_input(body, &request.model_name, config)
+        .map_err(|status| status.prefixed(request.log_prefix()))?;
+    request.inputs.push(input);
+    Ok((request, OutputEncoding::uniform(OutputForm::Binary)))
+}
+
+fn raw_input(
+    body: &Bytes,
+    model_name: &str,
+    config: &ModelConfigDocument,
+) -> Result<InputTensor, Status> {
+    let config = ModelConfig::decode(config.protobuf.as_slice())
+        .map_err(|error| Status::internal(format!("unreadable model configuration: {error}")))?;
+    let [input] = config.input.as_slice() else {
+        return Err(Status::invalid_argument(format!(
+            "Raw request must only have 1 input (found 1) to be deduced but got {} inputs in \
+             '{model_name}' model configuration",
+            config.input.len()
+        )));
+    };
+    let datatype = DataType::from_config_number(input.data_type)
+        .ok_or_else(|| Status::internal("model configuration with an unknown datatype"))?;
+    let batch: &[i64] = if config.max_batch_size > 0 { &[1] } else { &[] };
+    let mut dims: Vec<i64> = batch.iter().chain(&input.dims).copied().collect();
+    let data = match datatype.byte_size() {
+        Some(size) => {
+            deduce_variable_dim(&mut dims, body.len(), size, &input.name)?;
+            body.clone()
+        }
+        None => {
+            if dims.iter().any(|dim| *dim != 1) {
+                return Err(Status::invalid_argument(format!(
+                    "For BYTE datatype raw input '{}', the model must have input shape [1]",
+                    input.name
+                )));
+            }
+            with_length(body)?
+        }
+    };
+    let shape = Shape::new(&dims).map_err(|error| Status::invalid_argument(error.to_string()))?;
+    Ok(InputTensor { name: input.name.clone(), datatype, shape, data: Buffer::from_bytes(data) })
+}
+
+/// Gives the one variable dimension the size that the bytes allow; whether
+/// they fit exactly is checked at admission.
+fn deduce_variable_dim(
+    dims: &mut [i64],
+    byte_size: usize,
+    element_size: usize,
+    name: &str,
+) -> Result<(), Status> {
+    if dims.iter().filter(|dim| **dim < 0).count() > 1 {
+        return Err(Status::invalid_argument(format!(
+            "The shape of the raw input '{name}' can not be deduced because there are more than \
+             one variable-sized dimension"
+        )));
+    }
+    let row = dims
+        .iter()
+        .filter(|dim| **dim >= 0)
+        .try_fold(1_usize, |count, dim| count.checked_mul(usize::try_from(*dim).ok()?))
+        .and_then(|count| count.checked_mul(element_size))
+        .unwrap_or(usize::MAX);
+    let size = byte_size.checked_div(row).and_then(|size| i64::try_from(size).ok()).unwrap_or(0);
+    for dim in dims.iter_mut().filter(|dim| **dim < 0) {
+        *dim = size;
+    }
+    Ok(())
+}
+
+/// The body as the only element of a `BYTES` tensor.
+fn with_length(body: &Bytes) -> Result<Bytes, Status> {
+    let length = u32::try_from(body.len()).map_err(|_| {
+        Status::invalid_argument("a BYTES element can't be longer than 4294967295 bytes")
+    })?;
+    let mut element = BytesMut::with_capacity(body.len().saturating_add(size_of::<u32>()));
+    element.put_u32_le(length);
+    element.put_slice(body);
+    Ok(element.freeze())
+}

@@ -1,0 +1,75 @@
+//! The statistics endpoints' body.
+
+use galatea_infer::{BatchStatistics, DurationStatistic, InferenceStatistics, ModelStatistics};
+
+use super::documents::push_list;
+use super::json::{push_signed, push_string, push_unsigned};
+
+/// The statistics of model versions.
+///
+/// `response_stats` and `memory_usage` are there and empty: nothing in this
+/// server reports them yet.
+#[must_use]
+pub fn encode_statistics(models: &[ModelStatistics]) -> Vec<u8> {
+    let mut json = Vec::with_capacity(1024);
+    json.extend_from_slice(b"{\"model_stats\":");
+    push_list(&mut json, models, push_model);
+    json.push(b'}');
+    json
+}
+
+fn push_model(json: &mut Vec<u8>, model: &ModelStatistics) {
+    json.extend_from_slice(b"{\"name\":");
+    push_string(json, model.name.as_bytes());
+    json.extend_from_slice(b",\"version\":\"");
+    push_signed(json, model.version);
+    json.extend_from_slice(b"\",\"last_inference\":");
+    push_unsigned(json, model.last_inference_ms);
+    json.extend_from_slice(b",\"inference_count\":");
+    push_unsigned(json, model.inference_count);
+    json.extend_from_slice(b",\"execution_count\":");
+    push_unsigned(json, model.execution_count);
+    json.extend_from_slice(b",\"inference_stats\":");
+    push_inference(json, &model.inference);
+    json.extend_from_slice(b",\"response_stats\":{},\"batch_stats\":");
+    push_list(json, &model.batches, push_batch);
+    json.extend_from_slice(b",\"memory_usage\":[]}");
+}
+
+fn push_inference(json: &mut Vec<u8>, statistics: &InferenceStatistics) {
+    let stages: [(&[u8], &DurationStatistic); 8] = [
+        (b"{\"success\":", &statistics.success),
+        (b",\"fail\":", &statistics.fail),
+        (b",\"queue\":", &statistics.queue),
+        (b",\"compute_input\":", &statistics.compute_input),
+        (b",\"compute_infer\":", &statistics.compute_infer),
+        (b",\"compute_output\":", &statistics.compute_output),
+        (b",\"cache_hit\":", &statistics.cache_hit),
+        (b",\"cache_miss\":", &statistics.cache_miss),
+    ];
+    push_durations(json, &stages);
+}
+
+fn push_batch(json: &mut Vec<u8>, batch: &BatchStatistics) {
+    json.extend_from_slice(b"{\"batch_size\":");
+    push_unsigned(json, batch.batch_size);
+    let stages: [(&[u8], &DurationStatistic); 3] = [
+        (b",\"compute_input\":", &batch.compute_input),
+        (b",\"compute_infer\":", &batch.compute_infer),
+        (b",\"compute_output\":", &batch.compute_output),
+    ];
+    push_durations(json, &stages);
+}
+
+/// Appends each duration behind its label, and closes the object.
+fn push_durations(json: &mut Vec<u8>, stages: &[(&[u8], &DurationStatistic)]) {
+    for (label, duration) in stages {
+        json.extend_from_slice(label);
+        json.extend_from_slice(b"{\"count\":");
+        push_unsigned(json, duration.count);
+        json.extend_from_slice(b",\"ns\":");
+        push_unsigned(json, duration.ns);
+        json.push(b'}');
+    }
+    json.push(b'}');
+}
