@@ -32,6 +32,9 @@ class Case:
 #: The reason of cases that end the original's process; they are not sent to it.
 CRASH = "the original crashes"
 
+#: The reason where the original answers malformed JSON with 500.
+CLIENTS_FAULT = "malformed JSON is the client's mistake: 400"
+
 DTYPES: dict[str, Any] = {
     "bool": np.bool_,
     "uint8": np.uint8,
@@ -103,8 +106,11 @@ def server_cases() -> list[Case]:
                  "/v2/models/simple/stats", "/v2/models/identity_fp32/ready"]:
         cases.append(Case(f"POST {path}", "POST", path))
     cases.append(Case("DELETE infer", "DELETE", infer_path("identity_fp32")))
-    for body in [b"", b'{"ready":true}', b'{"ready":1}', b"[]", b"x"]:
+    for body in [b"", b'{"ready":true}', b"[]"]:
         cases.append(Case(f"index {body!r}", "POST", "/v2/repository/index", (), body))
+    for body in [b'{"ready":1}', b"x"]:
+        cases.append(Case(f"index {body!r}", "POST", "/v2/repository/index", (), body,
+                          ours=CLIENTS_FAULT, ours_status=400))
     for verb in ["load", "unload"]:
         path = f"/v2/repository/models/identity_fp32/{verb}"
         cases.append(Case(f"{verb} in mode none", "POST", path))
@@ -177,31 +183,34 @@ def bad_input_cases() -> list[Case]:
     def bad(name: str, request: Any, model: str = "identity_fp32", **extra: Any) -> None:
         cases.append(json_infer(f"bad: {name}", model, request, **extra))
 
+    def malformed(name: str, request: Any) -> None:
+        bad(name, request, ours=CLIENTS_FAULT, ours_status=400)
+
     bad("empty body", b"")
-    bad("not json", b"{")
-    bad("array", b"[]")
-    bad("no inputs", {})
-    bad("inputs not a list", {"inputs": 1})
+    malformed("not json", b"{")
+    malformed("array", b"[]")
+    malformed("no inputs", {})
+    malformed("inputs not a list", {"inputs": 1})
     bad("empty inputs", {"inputs": []})
     bad("unknown model", good, model="nope")
     bad("unknown input", fp32([1], name="X"))
     bad("duplicate input", {"inputs": good["inputs"] * 2})
     bad("unknown output", good | {"outputs": [{"name": "Z"}]})
-    bad("output without name", good | {"outputs": [{}]})
+    malformed("output without name", good | {"outputs": [{}]})
     bad("duplicate output", good | {"outputs": [{"name": "OUTPUT0"}] * 2},
         ours="an output named twice is refused", ours_status=400)
     bad("datatype differs", fp32([1], datatype="INT32"))
     bad("datatype unknown", fp32([1], datatype="FP31"))
-    bad("datatype missing", {"inputs": [{"name": "INPUT0", "shape": [1, 1], "data": [1]}]})
-    bad("shape missing", {"inputs": [{"name": "INPUT0", "datatype": "FP32", "data": [1]}]})
-    bad("name missing", {"inputs": [{"shape": [1, 1], "datatype": "FP32", "data": [1]}]})
+    malformed("datatype missing", {"inputs": [{"name": "INPUT0", "shape": [1, 1], "data": [1]}]})
+    malformed("shape missing", {"inputs": [{"name": "INPUT0", "datatype": "FP32", "data": [1]}]})
+    malformed("name missing", {"inputs": [{"shape": [1, 1], "datatype": "FP32", "data": [1]}]})
     bad("data missing", {"inputs": [{"name": "INPUT0", "shape": [1, 1], "datatype": "FP32"}]})
     bad("shape too short", fp32([1, 2], [2]))
     bad("shape too long", fp32([1, 2], [1, 2, 1]))
     bad("shape empty", fp32([1], []) | {"inputs": [fp32([1])["inputs"][0] | {"shape": []}]})
-    bad("shape of strings", fp32([1], ["1", "1"]))
-    bad("shape of floats", fp32([1], [1.5, 1]))
-    bad("shape negative", fp32([1], [1, -1]))
+    malformed("shape of strings", fp32([1], ["1", "1"]))
+    malformed("shape of floats", fp32([1], [1.5, 1]))
+    malformed("shape negative", fp32([1], [1, -1]))
     bad("shape huge", fp32([1], [1, 1 << 62]), ours=CRASH, ours_status=400)
     bad("shape overflows", fp32([1], [4, 1 << 62]), ours=CRASH, ours_status=400)
     bad("batch too large", fp32([0] * 9, [9, 1]))
@@ -219,11 +228,11 @@ def bad_input_cases() -> list[Case]:
     bad("data and binary size", fp32([1], parameters={"binary_data_size": 4}))
     bad("binary size without bytes", {"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1, 1],
                                                  "parameters": {"binary_data_size": 4}}]})
-    bad("priority not a number", good | {"parameters": {"priority": "x"}})
-    bad("sequence_start not a bool", good | {"parameters": {"sequence_start": 1}})
+    malformed("priority not a number", good | {"parameters": {"priority": "x"}})
+    malformed("sequence_start not a bool", good | {"parameters": {"sequence_start": 1}})
     bad("parameter of a wrong type", good | {"parameters": {"x": [1]}})
     bad("reserved parameter", good | {"parameters": {"triton_x": 1}})
-    bad("id not a string", good | {"id": 1})
+    malformed("id not a string", good | {"id": 1})
     return cases
 
 
