@@ -18,6 +18,7 @@ mod count;
 mod onnxruntime;
 mod process;
 mod python;
+mod readme;
 mod serve;
 mod test;
 mod workspace;
@@ -29,7 +30,7 @@ usage: cargo xtask TASK
 
   test                 format, lints, arrows, tests in Rust and Python, simulation
     --only STEP        one step alone: fmt, clippy, arrows, rust, doc, python,
-                       descriptors or simulation
+                       readme, descriptors or simulation
   serve                make example models and serve them on ports 8000 to 8002
     --with-minilm      also a sentence embedding model (downloads 90 MB once)
     --port-offset N    add N to the ports

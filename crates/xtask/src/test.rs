@@ -1,10 +1,11 @@
 //! Everything that must pass, in the order in which mistakes show cheapest.
 
+use std::path::PathBuf;
 use std::process::Command;
 
 use crate::count::Count;
-use crate::process::{Recorded, cargo, command, record};
-use crate::{arrows, onnxruntime, python, workspace};
+use crate::process::{Recorded, cargo, command, record, run as run_command};
+use crate::{arrows, onnxruntime, python, readme, workspace};
 
 /// One step with its name for `--only`.
 struct Step {
@@ -18,17 +19,20 @@ enum Outcome {
     Check(bool),
     /// It ran tests and said how many.
     Tests(Recorded),
+    /// It ran tests and counted them itself.
+    Counted(Count),
     /// It has nothing to do in this checkout.
     Skipped(&'static str),
 }
 
-const STEPS: [Step; 8] = [
+const STEPS: [Step; 9] = [
     Step { name: "fmt", run: format },
     Step { name: "clippy", run: lints },
     Step { name: "arrows", run: check_arrows },
     Step { name: "rust", run: rust_tests },
     Step { name: "doc", run: doc_tests },
     Step { name: "python", run: python_tests },
+    Step { name: "readme", run: readme },
     Step { name: "descriptors", run: descriptors },
     Step { name: "simulation", run: simulation },
 ];
@@ -63,6 +67,7 @@ fn run_step(step: &Step) -> (Count, String) {
         Ok(Outcome::Check(passed)) => (check(passed), String::new()),
         Ok(Outcome::Skipped(why)) => (Count::default(), format!(" (skipped: {why})")),
         Ok(Outcome::Tests(recorded)) => (counted(&recorded), String::new()),
+        Ok(Outcome::Counted(count)) => (count, String::new()),
         Err(reason) => {
             println!("error: {reason}");
             (check(false), format!(" ({reason})"))
@@ -132,22 +137,44 @@ fn python_tests() -> Result<Outcome, String> {
     let root = workspace::root();
     let folders = ["tests/clients", "tests/differential"];
     let folders = folders.into_iter().filter(|folder| root.join(folder).exists());
-    if !record(cargo().args(["build", "--locked", "--package", "galatea"]))?.success {
-        return Ok(Outcome::Check(false));
-    }
-    let python = python::environment("venv-tests", &root.join("tests/requirements.txt"), &[])?;
+    let program = build_program()?;
+    let python = python_for_tests()?;
     let library = onnxruntime::fetch()?;
     let mut all = Recorded { success: true, text: String::new() };
     for folder in folders {
         let mut tests = command(&python);
         tests.args(["-m", "pytest", "--quiet", folder]);
-        tests.arg("--galatea").arg(workspace::program("debug", "galatea"));
+        tests.arg("--galatea").arg(&program);
         tests.arg("--onnxruntime-library").arg(&library);
         let one = record(&mut tests)?;
         all.success &= one.success;
         all.text.push_str(&one.text);
     }
     Ok(Outcome::Tests(all))
+}
+
+fn build_program() -> Result<PathBuf, String> {
+    run_command(cargo().args(["build", "--locked", "--package", "galatea"]))?;
+    Ok(workspace::program("debug", "galatea"))
+}
+
+fn python_for_tests() -> Result<PathBuf, String> {
+    let requirements = workspace::root().join("tests/requirements.txt");
+    python::environment("venv-tests", &requirements, &[])
+}
+
+/// The commands that README.md shows.
+fn readme() -> Result<Outcome, String> {
+    let path = workspace::root().join("README.md");
+    let document = std::fs::read_to_string(&path)
+        .map_err(|error| format!("can't read '{}': {error}", path.display()))?;
+    let program = build_program()?;
+    let library = onnxruntime::fetch()?;
+    let models = workspace::cache().join("models-readme");
+    run_command(
+        command(python_for_tests()?).arg("examples/make_models.py").arg("--output").arg(&models),
+    )?;
+    readme::run(&document, &program, &library, &models).map(Outcome::Counted)
 }
 
 /// Our .proto files against those that public clients carry.
@@ -157,8 +184,7 @@ fn descriptors() -> Result<Outcome, String> {
     if !root.join(script).exists() {
         return Ok(Outcome::Skipped("there is no script to compare descriptors"));
     }
-    let python = python::environment("venv-tests", &root.join("tests/requirements.txt"), &[])?;
-    check(command(python).arg(script))
+    check(command(python_for_tests()?).arg(script))
 }
 
 /// A minute of the simulator from a seed that nobody has tried.

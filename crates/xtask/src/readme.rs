@@ -1,0 +1,141 @@
+//! The commands of README.md, run against a real server.
+//!
+//! A block of the language `sh` whose first line is `# test: NAME` must end
+//! well. The usual ports in it stand for those of the server under test.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Stdio};
+
+use crate::count::Count;
+use crate::process::{command, record};
+
+/// A block of commands.
+#[derive(Debug, PartialEq, Eq)]
+struct Block {
+    name: String,
+    script: String,
+}
+
+/// Runs every block of a document; each counts as a test.
+pub(crate) fn run(
+    document: &str,
+    program: &Path,
+    library: &Path,
+    models: &Path,
+) -> Result<Count, String> {
+    let server = Server::start(program, library, models)?;
+    let mut count = Count::default();
+    for block in blocks(document) {
+        println!("\n-- {} --", block.name);
+        let script = server.with_real_ports(&block.script);
+        let passed = record(command("sh").args(["-e", "-c", &script]))?.success;
+        let one = Count { passed: passed.into(), failed: (!passed).into() };
+        count = count.plus(one);
+    }
+    Ok(count)
+}
+
+fn blocks(document: &str) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    let mut lines = document.lines();
+    while let Some(line) = lines.next() {
+        if line != "```sh" {
+            continue;
+        }
+        let body: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
+        if let Some((first, rest)) = body.split_first()
+            && let Some(name) = first.strip_prefix("# test: ")
+        {
+            blocks.push(Block { name: name.trim().to_owned(), script: rest.join("\n") });
+        }
+    }
+    blocks
+}
+
+/// A server on ports that the system chose; it ends with its value.
+struct Server {
+    child: Child,
+    /// The usual address and the one that stands for it.
+    addresses: Vec<(&'static str, String)>,
+}
+
+const STARTED: [(&str, &str); 3] = [
+    ("Started GRPCInferenceService at ", "localhost:8001"),
+    ("Started HTTPService at ", "localhost:8000"),
+    ("Started Metrics Service at ", "localhost:8002"),
+];
+
+impl Server {
+    fn start(program: &Path, library: &Path, models: &Path) -> Result<Self, String> {
+        let mut child = command(program)
+            .arg("--model-repository")
+            .arg(models)
+            .arg("--onnxruntime-library")
+            .arg(library)
+            .args(["--http-port=0", "--grpc-port=0", "--metrics-port=0"])
+            .args(["--http-address=127.0.0.1", "--grpc-address=127.0.0.1"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("can't start '{}': {error}", program.display()))?;
+        let output = child.stdout.take().map(BufReader::new);
+        let mut server = Self { child, addresses: Vec::new() };
+        let output = output.ok_or("the server has no output")?;
+        server.read_addresses(output)?;
+        Ok(server)
+    }
+
+    fn read_addresses(&mut self, mut output: BufReader<ChildStdout>) -> Result<(), String> {
+        while self.addresses.len() < STARTED.len() {
+            let mut line = String::new();
+            if !output.read_line(&mut line).is_ok_and(|length| length > 0) {
+                return Err(String::from("the server ended before it was ready"));
+            }
+            for (text, usual) in STARTED {
+                if let Some((_, address)) = line.split_once(text) {
+                    let address = address.trim().trim_end_matches('"').to_owned();
+                    self.addresses.push((usual, address));
+                }
+            }
+        }
+        // A server must never wait for somebody to read its log.
+        std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
+        Ok(())
+    }
+
+    fn with_real_ports(&self, script: &str) -> String {
+        let replaced = self.addresses.iter();
+        replaced.fold(script.to_owned(), |script, (usual, real)| script.replace(usual, real))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_named_blocks_are_run() {
+        let document = "\
+# A\n```sh\n# test: one\ncurl a\ncurl b\n```\n\
+```sh\ncargo build\n```\n```json\n# test: no\n```\n```sh\n# test: two\n```\n";
+        let block = |name: &str, script: &str| Block { name: name.into(), script: script.into() };
+        assert_eq!(blocks(document), [block("one", "curl a\ncurl b"), block("two", "")]);
+    }
+
+    #[test]
+    fn the_readme_has_blocks_to_run() {
+        let path = crate::workspace::root().join("README.md");
+        let names: Vec<String> = blocks(&std::fs::read_to_string(path).unwrap())
+            .into_iter()
+            .map(|block| block.name)
+            .collect();
+        assert_eq!(names, ["ready", "metadata", "infer", "metrics"]);
+    }
+}
