@@ -1,0 +1,155 @@
+//! Typed tensor contents, gathered in the form in which tensors travel inside
+//! the server.
+
+use bytes::Bytes;
+use galatea_infer::Status;
+use galatea_tensor::elements::push_bytes_element;
+use galatea_tensor::{Buffer, DataType};
+
+use super::wire::{Malformed, Reader, Value};
+
+/// The lists of an `InferTensorContents`, each already little-endian, and
+/// `BYTES` elements behind their lengths.
+#[derive(Debug, Default)]
+pub(super) struct Contents {
+    bools: Vec<u8>,
+    /// Four bytes for each element.
+    ints: Vec<u8>,
+    int64s: Vec<u8>,
+    /// Four bytes for each element.
+    uints: Vec<u8>,
+    uint64s: Vec<u8>,
+    fp32s: Vec<u8>,
+    fp64s: Vec<u8>,
+    bytes: Vec<u8>,
+}
+
+impl Contents {
+    /// Appends the lists of one wire message; a field that comes twice means
+    /// both lists, one after the other.
+    pub(super) fn merge(&mut self, message: &[u8]) -> Result<(), Malformed> {
+        let mut reader = Reader::new(message);
+        while let Some((number, value)) = reader.field()? {
+            match number {
+                1 => value.varints(|n| self.bools.push(u8::from(n != 0)))?,
+                2 => value.varints(|n| push_low_half(&mut self.ints, n))?,
+                3 => value.varints(|n| self.int64s.extend_from_slice(&n.to_le_bytes()))?,
+                4 => value.varints(|n| push_low_half(&mut self.uints, n))?,
+                5 => value.varints(|n| self.uint64s.extend_from_slice(&n.to_le_bytes()))?,
+                6 => match value {
+                    Value::Bytes(packed) => push_fixed::<4>(&mut self.fp32s, packed)?,
+                    single => self.fp32s.extend_from_slice(&single.fixed32()?),
+                },
+                7 => match value {
+                    Value::Bytes(packed) => push_fixed::<8>(&mut self.fp64s, packed)?,
+                    single => self.fp64s.extend_from_slice(&single.fixed64()?),
+                },
+                8 => push_bytes_element(&mut self.bytes, value.bytes()?).map_err(|_| Malformed)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The tensor's bytes, if the list that is filled is the one for its
+    /// datatype and no other is.
+    ///
+    /// `INT8` and `INT16` take the low bytes of their 32-bit elements without
+    /// a look at the others, as the original does; so do their unsigned
+    /// siblings. `FP16` and `BF16` have no list.
+    pub(super) fn into_buffer(
+        self,
+        input: &str,
+        model: &str,
+        datatype: DataType,
+    ) -> Result<Buffer, Status> {
+        let small_int = if datatype == DataType::Int8 || datatype == DataType::Int16 {
+            datatype
+        } else {
+            DataType::Int32
+        };
+        let small_uint = if datatype == DataType::Uint8 || datatype == DataType::Uint16 {
+            datatype
+        } else {
+            DataType::Uint32
+        };
+        let lists = [
+            (DataType::Bool, self.bools),
+            (small_int, self.ints),
+            (DataType::Int64, self.int64s),
+            (small_uint, self.uints),
+            (DataType::Uint64, self.uint64s),
+            (DataType::Fp32, self.fp32s),
+            (DataType::Fp64, self.fp64s),
+            (DataType::Bytes, self.bytes),
+        ];
+        let mut data = Vec::new();
+        for (held, list) in lists {
+            if list.is_empty() {
+                continue;
+            }
+            check_list(input, model, held, datatype, data.is_empty())?;
+            data = list;
+        }
+        Ok(Buffer::from_bytes(Bytes::from(narrow(data, datatype))))
+    }
+}
+
+fn check_list(
+    input: &str,
+    model: &str,
+    held: DataType,
+    datatype: DataType,
+    is_first: bool,
+) -> Result<(), Status> {
+    let place = format_args!(
+        "unexpected explicit tensor data for input tensor '{input}' for model '{model}'"
+    );
+    if !is_first {
+        return Err(Status::invalid_argument(format!(
+            "{place}, binary data was already supplied."
+        )));
+    }
+    if held != datatype {
+        return Err(Status::invalid_argument(format!(
+            "{place} of type '{held}', expected datatype '{datatype}'"
+        )));
+    }
+    Ok(())
+}
+
+/// Keeps the low bytes of four-byte elements where the datatype is narrower.
+fn narrow(data: Vec<u8>, datatype: DataType) -> Vec<u8> {
+    match datatype {
+        DataType::Int8 | DataType::Uint8 => {
+            data.as_chunks::<4>().0.iter().map(|[low, ..]| *low).collect()
+        }
+        DataType::Int16 | DataType::Uint16 => {
+            data.as_chunks::<4>().0.iter().flat_map(|[low, high, ..]| [*low, *high]).collect()
+        }
+        DataType::Bool
+        | DataType::Uint32
+        | DataType::Uint64
+        | DataType::Int32
+        | DataType::Int64
+        | DataType::Fp16
+        | DataType::Fp32
+        | DataType::Fp64
+        | DataType::Bytes
+        | DataType::Bf16 => data,
+    }
+}
+
+fn push_low_half(into: &mut Vec<u8>, number: u64) {
+    let [a, b, c, d, ..] = number.to_le_bytes();
+    into.extend_from_slice(&[a, b, c, d]);
+}
+
+fn push_fixed<const N: usize>(into: &mut Vec<u8>, packed: &[u8]) -> Result<(), Malformed> {
+    let (_, rest) = packed.as_chunks::<N>();
+    if !rest.is_empty() {
+        return Err(Malformed);
+    }
+    into.extend_from_slice(packed);
+    Ok(())
+}

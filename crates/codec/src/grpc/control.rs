@@ -1,0 +1,155 @@
+//! What the server tells about itself and its models, as messages.
+
+use galatea_infer::{
+    BatchStatistics, DurationStatistic, InferenceStatistics, ModelMetadata, ModelStatistics,
+    RepositoryEntry, ServerMetadata, Status, TensorMetadata,
+};
+use galatea_protocol::inference as message;
+use message::model_metadata_response::TensorMetadata as TensorMetadataMessage;
+use message::model_repository_parameter::ParameterChoice;
+use message::repository_index_response::ModelIndex;
+
+pub use super::response::encode_config_response;
+
+/// The response to `ServerMetadata`.
+#[must_use]
+pub fn server_metadata(metadata: ServerMetadata) -> message::ServerMetadataResponse {
+    message::ServerMetadataResponse {
+        name: metadata.name,
+        version: metadata.version,
+        extensions: metadata.extensions.into_iter().map(str::to_owned).collect(),
+    }
+}
+
+/// The response to `ModelMetadata`.
+#[must_use]
+pub fn model_metadata(metadata: ModelMetadata) -> message::ModelMetadataResponse {
+    message::ModelMetadataResponse {
+        name: metadata.name,
+        versions: metadata.versions.iter().map(i64::to_string).collect(),
+        platform: metadata.platform,
+        inputs: metadata.inputs.into_iter().map(tensor_metadata).collect(),
+        outputs: metadata.outputs.into_iter().map(tensor_metadata).collect(),
+    }
+}
+
+fn tensor_metadata(tensor: TensorMetadata) -> TensorMetadataMessage {
+    TensorMetadataMessage {
+        name: tensor.name,
+        datatype: tensor.datatype.protocol_name().to_owned(),
+        shape: tensor.shape,
+    }
+}
+
+/// The response to `ModelStatistics`.
+#[must_use]
+pub fn statistics(models: &[ModelStatistics]) -> message::ModelStatisticsResponse {
+    message::ModelStatisticsResponse { model_stats: models.iter().map(model_statistics).collect() }
+}
+
+fn model_statistics(model: &ModelStatistics) -> message::ModelStatistics {
+    message::ModelStatistics {
+        name: model.name.to_string(),
+        version: model.version.to_string(),
+        last_inference: model.last_inference_ms,
+        inference_count: model.inference_count,
+        execution_count: model.execution_count,
+        inference_stats: Some(inference_statistics(&model.inference)),
+        batch_stats: model.batches.iter().map(batch_statistics).collect(),
+        // No backend reports memory or statistics of single responses.
+        memory_usage: Vec::new(),
+        response_stats: std::collections::BTreeMap::new(),
+    }
+}
+
+fn inference_statistics(statistics: &InferenceStatistics) -> message::InferStatistics {
+    message::InferStatistics {
+        success: duration(statistics.success),
+        fail: duration(statistics.fail),
+        queue: duration(statistics.queue),
+        compute_input: duration(statistics.compute_input),
+        compute_infer: duration(statistics.compute_infer),
+        compute_output: duration(statistics.compute_output),
+        cache_hit: duration(statistics.cache_hit),
+        cache_miss: duration(statistics.cache_miss),
+    }
+}
+
+fn batch_statistics(statistics: &BatchStatistics) -> message::InferBatchStatistics {
+    message::InferBatchStatistics {
+        batch_size: statistics.batch_size,
+        compute_input: duration(statistics.compute_input),
+        compute_infer: duration(statistics.compute_infer),
+        compute_output: duration(statistics.compute_output),
+    }
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "message fields of messages are options")]
+const fn duration(statistic: DurationStatistic) -> Option<message::StatisticDuration> {
+    Some(message::StatisticDuration { count: statistic.count, ns: statistic.ns })
+}
+
+/// The response to `RepositoryIndex`.
+#[must_use]
+pub fn repository_index(entries: Vec<RepositoryEntry>) -> message::RepositoryIndexResponse {
+    let models = entries.into_iter().map(|entry| ModelIndex {
+        name: entry.name,
+        version: entry.version.map(|version| version.to_string()).unwrap_or_default(),
+        state: entry.state.map(|state| state.name().to_owned()).unwrap_or_default(),
+        reason: entry.reason,
+    });
+    message::RepositoryIndexResponse { models: models.collect() }
+}
+
+/// Refuses the name of a repository: models are found by their own names.
+///
+/// # Errors
+///
+/// `Unsupported` if there is one.
+pub fn refuse_repository_name(name: &str) -> Result<(), Status> {
+    if name.is_empty() {
+        return Ok(());
+    }
+    Err(Status::unsupported("'repository_name' specification is not supported"))
+}
+
+/// Refuses the parameters of a load: overriding a model's configuration or
+/// files is not supported.
+///
+/// # Errors
+///
+/// `InvalidArgument` for parameters that no server knows or that have a wrong
+/// type, `Unsupported` for the others.
+pub fn refuse_load_parameters(request: &message::RepositoryModelLoadRequest) -> Result<(), Status> {
+    let Some((name, parameter)) = request.parameters.first_key_value() else { return Ok(()) };
+    let choice = parameter.parameter_choice.as_ref();
+    let expected = if name == "config" {
+        (!matches!(choice, Some(ParameterChoice::StringParam(_)))).then_some("string_param")
+    } else if name.starts_with("file:") {
+        (!matches!(choice, Some(ParameterChoice::BytesParam(_)))).then_some("bytes_param")
+    } else {
+        return Err(Status::invalid_argument(format!("unrecognized load parameter '{name}'.")));
+    };
+    match expected {
+        Some(expected) => Err(Status::invalid_argument(format!(
+            "invalid value type for load parameter '{name}', expected {expected}."
+        ))),
+        None => Err(Status::unsupported(format!("load parameter '{name}' is not supported"))),
+    }
+}
+
+/// Whether an unload is to take the models with it that depend on this one.
+/// Other parameters are ignored, as in the original.
+///
+/// # Errors
+///
+/// `InvalidArgument` if the parameter is no boolean.
+pub fn unload_dependents(request: &message::RepositoryModelUnloadRequest) -> Result<bool, Status> {
+    match request.parameters.get("unload_dependents").map(|value| &value.parameter_choice) {
+        None => Ok(false),
+        Some(Some(ParameterChoice::BoolParam(unload))) => Ok(*unload),
+        Some(_) => Err(Status::invalid_argument(
+            "invalid value type for 'unload_dependents' parameter, expected bool_param.",
+        )),
+    }
+}

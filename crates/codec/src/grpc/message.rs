@@ -1,0 +1,158 @@
+//! Messages on their way out: a length, then pieces that are never joined.
+
+use std::io::IoSlice;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use galatea_infer::Status;
+use prost::Message;
+use prost::encoding::{WireType, encode_key, encode_varint};
+
+/// The bytes before every message: a flag for compression and a length.
+pub const MESSAGE_PREFIX_BYTES: usize = 5;
+
+/// The longest message that this server takes or sends.
+pub const MESSAGE_BYTES_MAX: usize = 0x7fff_ffff;
+
+/// Tensors up to this length are copied behind the fields before them: a copy
+/// of two pages' half costs less than one more piece to carry and write.
+const COPY_BYTES_MAX: usize = 2048;
+
+/// A length-prefixed message in one or more pieces, for a connection to send.
+#[derive(Debug)]
+pub struct MessageChunks {
+    /// Not empty unless everything was consumed.
+    head: Bytes,
+    tail: std::vec::IntoIter<Bytes>,
+    remaining: usize,
+}
+
+impl Buf for MessageChunks {
+    fn remaining(&self) -> usize {
+        self.remaining
+    }
+
+    fn chunk(&self) -> &[u8] {
+        &self.head
+    }
+
+    fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        let pieces = std::iter::once(&self.head).chain(self.tail.as_slice());
+        let filled = pieces.filter(|piece| !piece.is_empty()).zip(slices.iter_mut());
+        filled.map(|(piece, slice)| *slice = IoSlice::new(piece)).count()
+    }
+
+    fn advance(&mut self, count: usize) {
+        // The contract of `Buf`: advancing past the end is the caller's bug.
+        assert!(count <= self.remaining, "advanced past the end of a message");
+        self.remaining = self.remaining.saturating_sub(count);
+        let mut left = count;
+        while left >= self.head.len() {
+            left = left.saturating_sub(self.head.len());
+            match self.tail.next() {
+                Some(next) => self.head = next,
+                None => {
+                    self.head = Bytes::new();
+                    return;
+                }
+            }
+        }
+        self.head.advance(left);
+    }
+}
+
+/// Encodes a generated message with its prefix.
+///
+/// # Errors
+///
+/// `InvalidArgument` if it is longer than gRPC can say.
+pub fn frame_message(message: &impl Message) -> Result<MessageChunks, Status> {
+    let length = message.encoded_len();
+    check_length(length)?;
+    let mut writer = MessageWriter::with_capacity(length);
+    message.encode_raw(&mut writer.fields);
+    writer.finish()
+}
+
+/// Writes a message field by field; large `bytes` fields become pieces.
+pub(super) struct MessageWriter {
+    /// The prefix, all fields, and the keys and lengths of the pieces.
+    pub(super) fields: BytesMut,
+    /// Each piece with its place among the fields.
+    pieces: Vec<(usize, Bytes)>,
+    pieces_bytes: usize,
+}
+
+impl MessageWriter {
+    pub(super) fn with_capacity(fields_bytes: usize) -> Self {
+        let mut fields = BytesMut::with_capacity(fields_bytes.saturating_add(MESSAGE_PREFIX_BYTES));
+        fields.put_bytes(0, MESSAGE_PREFIX_BYTES);
+        Self { fields, pieces: Vec::new(), pieces_bytes: 0 }
+    }
+
+    /// A string field, left out if it is empty.
+    pub(super) fn text(&mut self, number: u32, text: &str) {
+        put_text(&mut self.fields, number, text);
+    }
+
+    /// A field that holds a message, written by `write`.
+    pub(super) fn nested(&mut self, number: u32, length: usize, write: impl FnOnce(&mut BytesMut)) {
+        put_length(&mut self.fields, number, length);
+        write(&mut self.fields);
+    }
+
+    /// A `bytes` field that is an entry of a list, so it is written even if
+    /// it is empty.
+    pub(super) fn piece(&mut self, number: u32, bytes: &Bytes) {
+        put_length(&mut self.fields, number, bytes.len());
+        if bytes.len() <= COPY_BYTES_MAX {
+            self.fields.extend_from_slice(bytes);
+        } else {
+            self.pieces_bytes = self.pieces_bytes.saturating_add(bytes.len());
+            self.pieces.push((self.fields.len(), bytes.clone()));
+        }
+    }
+
+    pub(super) fn finish(mut self) -> Result<MessageChunks, Status> {
+        let remaining = self.fields.len().saturating_add(self.pieces_bytes);
+        let length = check_length(remaining.saturating_sub(MESSAGE_PREFIX_BYTES))?;
+        if let Some(prefix) = self.fields.first_chunk_mut::<MESSAGE_PREFIX_BYTES>() {
+            let [a, b, c, d] = length.to_be_bytes();
+            *prefix = [0, a, b, c, d];
+        }
+        let mut head = self.fields.freeze();
+        if self.pieces.is_empty() {
+            return Ok(MessageChunks { head, tail: Vec::new().into_iter(), remaining });
+        }
+        let mut tail = Vec::with_capacity(self.pieces.len().saturating_mul(2));
+        for (place, piece) in self.pieces.into_iter().rev() {
+            let after = head.split_off(place);
+            if !after.is_empty() {
+                tail.push(after);
+            }
+            tail.push(piece);
+        }
+        tail.reverse();
+        Ok(MessageChunks { head, tail: tail.into_iter(), remaining })
+    }
+}
+
+fn check_length(length: usize) -> Result<u32, Status> {
+    u32::try_from(length).ok().filter(|_| length <= MESSAGE_BYTES_MAX).ok_or_else(|| {
+        Status::invalid_argument(format!(
+            "Response has byte size {length} which exceeds gRPC's byte size limit \
+             {MESSAGE_BYTES_MAX}."
+        ))
+    })
+}
+
+pub(super) fn put_text(into: &mut BytesMut, number: u32, text: &str) {
+    if !text.is_empty() {
+        put_length(into, number, text.len());
+        into.extend_from_slice(text.as_bytes());
+    }
+}
+
+pub(super) fn put_length(into: &mut BytesMut, number: u32, length: usize) {
+    encode_key(number, WireType::LengthDelimited, into);
+    encode_varint(u64::try_from(length).unwrap_or(u64::MAX), into);
+}

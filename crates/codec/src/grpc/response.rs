@@ -1,0 +1,113 @@
+//! From a response to a `ModelInferResponse`.
+//!
+//! Outputs always travel as raw contents, one entry for each output in their
+//! order; the typed lists are never filled.
+
+use bytes::{BufMut as _, BytesMut};
+use galatea_infer::{InferenceResponse, OutputTensor, Parameter, ParameterValue, Status};
+use galatea_protocol::inference::InferParameter;
+use galatea_protocol::inference::infer_parameter::ParameterChoice;
+use prost::Message as _;
+use prost::encoding::{encode_varint, encoded_len_varint};
+
+use super::message::{MessageChunks, MessageWriter, put_length, put_text};
+
+/// What the fields of a small response take; a guess that saves growing.
+const FIELDS_BYTES_GUESS: usize = 192;
+
+/// Encodes a response with its prefix; large outputs are not copied.
+///
+/// # Errors
+///
+/// `InvalidArgument` if the message would be longer than gRPC can say,
+/// `Internal` if an output lies where the CPU can't read it.
+pub fn encode_infer_response(response: &InferenceResponse) -> Result<MessageChunks, Status> {
+    let small: usize = response.outputs.iter().map(|output| output.data.len().min(2048)).sum();
+    let mut writer = MessageWriter::with_capacity(small.saturating_add(FIELDS_BYTES_GUESS));
+    writer.text(1, &response.model_name);
+    writer.text(2, decimal(response.model_version, &mut [0; 20]));
+    writer.text(3, &response.id);
+    for parameter in &response.parameters {
+        put_parameter(&mut writer, parameter);
+    }
+    for output in &response.outputs {
+        put_output(&mut writer, output);
+    }
+    for output in &response.outputs {
+        let bytes = output.data.host().ok_or_else(|| {
+            Status::internal(format!("output '{}' is not in CPU memory", output.name))
+        })?;
+        writer.piece(6, bytes);
+    }
+    writer.finish()
+}
+
+/// The number's digits, written into `space` without an allocation.
+fn decimal(number: i64, space: &mut [u8; 20]) -> &str {
+    use std::io::Write as _;
+    let mut rest: &mut [u8] = space;
+    let fits = write!(rest, "{number}").is_ok();
+    let unused = rest.len();
+    let used = space.len().saturating_sub(unused);
+    let digits = space.get(..used).filter(|_| fits).unwrap_or_default();
+    std::str::from_utf8(digits).unwrap_or_default()
+}
+
+fn put_parameter(writer: &mut MessageWriter, parameter: &Parameter) {
+    let choice = match &parameter.value {
+        ParameterValue::Bool(value) => ParameterChoice::BoolParam(*value),
+        ParameterValue::Int64(value) => ParameterChoice::Int64Param(*value),
+        ParameterValue::Double(value) => ParameterChoice::DoubleParam(*value),
+        ParameterValue::String(value) => ParameterChoice::StringParam(value.clone()),
+    };
+    let value = InferParameter { parameter_choice: Some(choice) };
+    let value_length = value.encoded_len();
+    let length = text_length(&parameter.name).saturating_add(length_of(value_length));
+    writer.nested(4, length, |fields| {
+        put_text(fields, 1, &parameter.name);
+        put_length(fields, 2, value_length);
+        value.encode_raw(fields);
+    });
+}
+
+fn put_output(writer: &mut MessageWriter, output: &OutputTensor) {
+    let datatype = output.datatype.protocol_name();
+    let dims = output.shape.dims();
+    let shape_length: usize = dims.iter().map(|&dim| encoded_len_varint(dim.cast_unsigned())).sum();
+    let shape_field = if dims.is_empty() { 0 } else { length_of(shape_length) };
+    let length =
+        text_length(&output.name).saturating_add(text_length(datatype)).saturating_add(shape_field);
+    writer.nested(5, length, |fields: &mut BytesMut| {
+        put_text(fields, 1, &output.name);
+        put_text(fields, 2, datatype);
+        if !dims.is_empty() {
+            put_length(fields, 3, shape_length);
+            for &dim in dims {
+                encode_varint(dim.cast_unsigned(), fields);
+            }
+        }
+    });
+}
+
+/// What a field with a length takes if its number is below 16: a byte for the
+/// key, the length, and the bytes.
+fn length_of(bytes: usize) -> usize {
+    let length = encoded_len_varint(u64::try_from(bytes).unwrap_or(u64::MAX));
+    bytes.saturating_add(length).saturating_add(1)
+}
+
+fn text_length(text: &str) -> usize {
+    if text.is_empty() { 0 } else { length_of(text.len()) }
+}
+
+/// The response to `ModelConfig`, around a configuration that is encoded
+/// already.
+///
+/// # Errors
+///
+/// `InvalidArgument` if the message would be longer than gRPC can say.
+pub fn encode_config_response(config: &[u8]) -> Result<MessageChunks, Status> {
+    let mut writer = MessageWriter::with_capacity(config.len().saturating_add(8));
+    writer.nested(1, config.len(), |fields| fields.put_slice(config));
+    writer.finish()
+}

@@ -1,0 +1,87 @@
+//! The one place where failures become gRPC status codes.
+
+use galatea_infer::Code;
+
+/// The gRPC status codes that this server answers with.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum GrpcCode {
+    /// Success.
+    Ok,
+    /// The client gave up.
+    Cancelled,
+    /// A failure that fits no other code.
+    Unknown,
+    /// The request is wrong.
+    InvalidArgument,
+    /// The call's deadline passed.
+    DeadlineExceeded,
+    /// What was asked for does not exist.
+    NotFound,
+    /// What was to be created exists.
+    AlreadyExists,
+    /// A message is longer than this side takes.
+    ResourceExhausted,
+    /// The method, or what it was asked to do, isn't offered.
+    Unimplemented,
+    /// The server broke one of its own rules, or the bytes are no message.
+    Internal,
+    /// Not now.
+    Unavailable,
+}
+
+impl GrpcCode {
+    /// The number that travels in `grpc-status`.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Ok => 0,
+            Self::Cancelled => 1,
+            Self::Unknown => 2,
+            Self::InvalidArgument => 3,
+            Self::DeadlineExceeded => 4,
+            Self::NotFound => 5,
+            Self::AlreadyExists => 6,
+            Self::ResourceExhausted => 8,
+            Self::Unimplemented => 12,
+            Self::Internal => 13,
+            Self::Unavailable => 14,
+        }
+    }
+}
+
+/// The gRPC code of a failure, mapped as the original maps it.
+#[must_use]
+pub const fn grpc_code(code: Code) -> GrpcCode {
+    match code {
+        Code::Unknown => GrpcCode::Unknown,
+        Code::Internal => GrpcCode::Internal,
+        Code::NotFound => GrpcCode::NotFound,
+        Code::InvalidArgument => GrpcCode::InvalidArgument,
+        Code::Unavailable => GrpcCode::Unavailable,
+        Code::Unsupported => GrpcCode::Unimplemented,
+        Code::AlreadyExists => GrpcCode::AlreadyExists,
+        Code::Cancelled => GrpcCode::Cancelled,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_has_its_number() {
+        let expected = [
+            (Code::Unknown, 2),
+            (Code::Internal, 13),
+            (Code::NotFound, 5),
+            (Code::InvalidArgument, 3),
+            (Code::Unavailable, 14),
+            (Code::Unsupported, 12),
+            (Code::AlreadyExists, 6),
+            (Code::Cancelled, 1),
+        ];
+        for (code, number) in expected {
+            assert_eq!(grpc_code(code).number(), number, "{code:?}");
+        }
+    }
+}

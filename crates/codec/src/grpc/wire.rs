@@ -1,0 +1,171 @@
+//! Reading the protobuf wire format from a slice.
+
+/// The bytes are not a message of the expected type.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) struct Malformed;
+
+/// One field of a message, with its value still in wire form.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub(super) enum Value<'a> {
+    /// Integers, booleans and enumerations.
+    Varint(u64),
+    /// Eight bytes.
+    Fixed64([u8; 8]),
+    /// Strings, bytes, messages and packed lists.
+    Bytes(&'a [u8]),
+    /// Four bytes.
+    Fixed32([u8; 4]),
+    /// A group, read over: no message here has one.
+    Group,
+}
+
+/// How deeply groups of unknown fields may be nested.
+const GROUP_DEPTH_MAX: u32 = 100;
+
+/// A cursor over a message's fields.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    pub(super) const fn new(message: &'a [u8]) -> Self {
+        Self { rest: message }
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// The next field's number and value; `None` at the end.
+    pub(super) fn field(&mut self) -> Result<Option<(u32, Value<'a>)>, Malformed> {
+        if self.rest.is_empty() {
+            return Ok(None);
+        }
+        let (number, wire_type) = self.key()?;
+        Ok(Some((number, self.value(number, wire_type, 0)?)))
+    }
+
+    fn key(&mut self) -> Result<(u32, u32), Malformed> {
+        let key = u32::try_from(self.varint()?).map_err(|_| Malformed)?;
+        let number = key >> 3;
+        if number == 0 { Err(Malformed) } else { Ok((number, key & 7)) }
+    }
+
+    fn value(&mut self, number: u32, wire_type: u32, depth: u32) -> Result<Value<'a>, Malformed> {
+        match wire_type {
+            0 => self.varint().map(Value::Varint),
+            1 => self.fixed().map(Value::Fixed64),
+            2 => self.bytes().map(Value::Bytes),
+            3 => self.skip_group(number, depth).map(|()| Value::Group),
+            5 => self.fixed().map(Value::Fixed32),
+            _ => Err(Malformed),
+        }
+    }
+
+    pub(super) fn varint(&mut self) -> Result<u64, Malformed> {
+        // Nearly every varint of a request is one byte: keys and lengths.
+        if let Some((&byte, rest)) = self.rest.split_first()
+            && byte < 0x80
+        {
+            self.rest = rest;
+            return Ok(u64::from(byte));
+        }
+        self.long_varint()
+    }
+
+    fn long_varint(&mut self) -> Result<u64, Malformed> {
+        let mut value = 0_u64;
+        for shift in (0..64_u32).step_by(7) {
+            let (&byte, rest) = self.rest.split_first().ok_or(Malformed)?;
+            self.rest = rest;
+            // Only one bit of the tenth byte fits.
+            if shift == 63 && byte > 1 {
+                return Err(Malformed);
+            }
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err(Malformed)
+    }
+
+    fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
+        let length = usize::try_from(self.varint()?).map_err(|_| Malformed)?;
+        let (bytes, rest) = self.rest.split_at_checked(length).ok_or(Malformed)?;
+        self.rest = rest;
+        Ok(bytes)
+    }
+
+    pub(super) fn fixed<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let (bytes, rest) = self.rest.split_first_chunk::<N>().ok_or(Malformed)?;
+        self.rest = rest;
+        Ok(*bytes)
+    }
+
+    fn skip_group(&mut self, group: u32, depth: u32) -> Result<(), Malformed> {
+        let depth = depth.checked_add(1).filter(|&d| d <= GROUP_DEPTH_MAX).ok_or(Malformed)?;
+        loop {
+            match self.key()? {
+                (number, 4) if number == group => return Ok(()),
+                (_, 4) => return Err(Malformed),
+                (number, wire_type) => {
+                    self.value(number, wire_type, depth)?;
+                }
+            }
+        }
+    }
+}
+
+impl<'a> Value<'a> {
+    pub(super) const fn bytes(self) -> Result<&'a [u8], Malformed> {
+        match self {
+            Self::Bytes(bytes) => Ok(bytes),
+            Self::Varint(_) | Self::Fixed64(_) | Self::Fixed32(_) | Self::Group => Err(Malformed),
+        }
+    }
+
+    /// A string; proto3 wants it in UTF-8.
+    pub(super) fn text(self) -> Result<&'a str, Malformed> {
+        std::str::from_utf8(self.bytes()?).map_err(|_| Malformed)
+    }
+
+    pub(super) const fn varint(self) -> Result<u64, Malformed> {
+        match self {
+            Self::Varint(value) => Ok(value),
+            Self::Bytes(_) | Self::Fixed64(_) | Self::Fixed32(_) | Self::Group => Err(Malformed),
+        }
+    }
+
+    pub(super) const fn fixed64(self) -> Result<[u8; 8], Malformed> {
+        match self {
+            Self::Fixed64(value) => Ok(value),
+            Self::Bytes(_) | Self::Varint(_) | Self::Fixed32(_) | Self::Group => Err(Malformed),
+        }
+    }
+
+    pub(super) const fn fixed32(self) -> Result<[u8; 4], Malformed> {
+        match self {
+            Self::Fixed32(value) => Ok(value),
+            Self::Bytes(_) | Self::Varint(_) | Self::Fixed64(_) | Self::Group => Err(Malformed),
+        }
+    }
+
+    /// Calls `each` for every number of a repeated field, which may come
+    /// packed or one by one.
+    pub(super) fn varints(self, mut each: impl FnMut(u64)) -> Result<(), Malformed> {
+        let packed = match self {
+            Self::Varint(value) => {
+                each(value);
+                return Ok(());
+            }
+            other => other.bytes()?,
+        };
+        let mut reader = Reader::new(packed);
+        while !reader.is_empty() {
+            each(reader.varint()?);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,186 @@
+//! A server with one model, `identity_fp32`, that gives back what it gets: for
+//! trying clients against the door, and for measuring the door alone.
+//!
+//! Usage: `echo ADDRESS [inline]`; inline answers on the connection's thread.
+
+use std::sync::{Arc, mpsc};
+
+use galatea_infer::{
+    InferenceRequest, InferenceResponse, InferenceService, ModelConfigDocument, ModelMetadata,
+    ModelStatistics, OutputTensor, RepositoryEntry, ResponseSender, ServerControl, ServerMetadata,
+    Status, TensorMetadata,
+};
+use galatea_protocol::inference::{ModelConfig, ModelInput, ModelOutput};
+use galatea_tensor::DataType;
+use prost::Message as _;
+
+const MODEL: &str = "identity_fp32";
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let address = arguments.next().unwrap_or_else(|| String::from("127.0.0.1:8001"));
+    let service: Arc<dyn InferenceService> = match arguments.next().as_deref() {
+        Some("inline") => Arc::new(Inline),
+        _ => Arc::new(OtherThread::new()),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let workers = [runtime.handle().clone()];
+    let listener = std::net::TcpListener::bind(address)?;
+    let options = galatea_grpc::GrpcOptions::default();
+    let door = galatea_grpc::start(&workers, listener, service, Arc::new(OneModel), options)?;
+    runtime.block_on(async {
+        let _ = tokio::signal::ctrl_c().await;
+        door.stop_accepting();
+        door.drained().await;
+    });
+    Ok(())
+}
+
+fn echo(request: InferenceRequest, sender: ResponseSender) {
+    let outputs = request.inputs.into_iter().map(|input| OutputTensor {
+        name: input.name.replace("INPUT", "OUTPUT").into(),
+        datatype: input.datatype,
+        shape: input.shape,
+        data: input.data,
+    });
+    sender.send_final(Ok(InferenceResponse {
+        model_name: request.model_name.into(),
+        model_version: 1,
+        id: request.id,
+        parameters: request.parameters,
+        outputs: outputs.collect(),
+    }));
+}
+
+struct Inline;
+
+impl InferenceService for Inline {
+    fn infer(&self, request: InferenceRequest, sender: ResponseSender) {
+        echo(request, sender);
+    }
+}
+
+/// Answers on a thread of its own, as an engine does.
+struct OtherThread {
+    work: mpsc::Sender<(InferenceRequest, ResponseSender)>,
+}
+
+impl OtherThread {
+    fn new() -> Self {
+        let (work, inbox) = mpsc::channel();
+        std::thread::spawn(move || {
+            for (request, sender) in inbox {
+                echo(request, sender);
+            }
+        });
+        Self { work }
+    }
+}
+
+impl InferenceService for OtherThread {
+    fn infer(&self, request: InferenceRequest, sender: ResponseSender) {
+        // A request that can't be sent is dropped, and its sender answers.
+        let _ = self.work.send((request, sender));
+    }
+}
+
+struct OneModel;
+
+fn known(name: &str) -> Result<(), Status> {
+    if name == MODEL {
+        return Ok(());
+    }
+    Err(Status::not_found(format!("Request for unknown model: '{name}' is not found")))
+}
+
+fn tensor(name: &str) -> TensorMetadata {
+    TensorMetadata { name: name.into(), datatype: DataType::Fp32, shape: vec![-1] }
+}
+
+impl ServerControl for OneModel {
+    fn live(&self) -> bool {
+        true
+    }
+
+    fn ready(&self) -> Result<bool, Status> {
+        Ok(true)
+    }
+
+    fn model_ready(&self, name: &str, _version: Option<i64>) -> Result<bool, Status> {
+        known(name).map(|()| true)
+    }
+
+    fn server_metadata(&self) -> ServerMetadata {
+        let version = String::from(env!("CARGO_PKG_VERSION"));
+        ServerMetadata { name: String::from("echo"), version, extensions: vec!["statistics"] }
+    }
+
+    fn model_metadata(&self, name: &str, _version: Option<i64>) -> Result<ModelMetadata, Status> {
+        known(name)?;
+        Ok(ModelMetadata {
+            name: name.into(),
+            versions: vec![1],
+            platform: String::from("echo"),
+            inputs: vec![tensor("INPUT0")],
+            outputs: vec![tensor("OUTPUT0")],
+        })
+    }
+
+    fn model_config(
+        &self,
+        name: &str,
+        _version: Option<i64>,
+    ) -> Result<Arc<ModelConfigDocument>, Status> {
+        known(name)?;
+        let data_type = DataType::Fp32.config_number();
+        let input =
+            ModelInput { name: "INPUT0".into(), data_type, dims: vec![-1], ..Default::default() };
+        let output =
+            ModelOutput { name: "OUTPUT0".into(), data_type, dims: vec![-1], ..Default::default() };
+        let config = ModelConfig {
+            name: name.into(),
+            backend: String::from("identity"),
+            input: vec![input],
+            output: vec![output],
+            ..Default::default()
+        };
+        let protobuf = config.encode_to_vec();
+        Ok(Arc::new(ModelConfigDocument { json: String::from("{}"), protobuf }))
+    }
+
+    fn is_decoupled(&self, name: &str, _version: Option<i64>) -> Result<bool, Status> {
+        known(name).map(|()| false)
+    }
+
+    fn statistics(
+        &self,
+        _name: Option<&str>,
+        _version: Option<i64>,
+    ) -> Result<Vec<ModelStatistics>, Status> {
+        Ok(vec![ModelStatistics {
+            name: MODEL.into(),
+            version: 1,
+            last_inference_ms: 0,
+            inference_count: 0,
+            execution_count: 0,
+            inference: Default::default(),
+            batches: Vec::new(),
+            failures: [0; 4],
+            pending: 0,
+            load_duration: std::time::Duration::ZERO,
+            metric_tags: Arc::new([]),
+        }])
+    }
+
+    fn repository_index(&self, _only_ready: bool) -> Vec<RepositoryEntry> {
+        Vec::new()
+    }
+
+    fn load_model(&self, _name: &str) -> Result<(), Status> {
+        Err(Status::unavailable("explicit model load / unload is not allowed"))
+    }
+
+    fn unload_model(&self, _name: &str, _unload_dependents: bool) -> Result<(), Status> {
+        Err(Status::unavailable("explicit model load / unload is not allowed"))
+    }
+}

@@ -1,0 +1,211 @@
+//! One length-prefixed message out of a call's body.
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use galatea_codec::grpc::{GrpcCode, MESSAGE_PREFIX_BYTES};
+
+use crate::answer::Failure;
+
+/// Memory is taken for this much of a message before any of it is there, and
+/// from then on only for as much again as has come.
+const FIRST_BYTES: usize = 64 * 1024;
+
+/// Collects the body of a call with one message.
+#[derive(Debug)]
+pub(crate) struct MessageReader {
+    message_bytes_max: usize,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// The first bytes, fewer than a prefix.
+    Prefix(BytesMut),
+    /// A part of the message, and how long it will be.
+    Part(BytesMut, usize),
+    /// The whole message.
+    Whole(Bytes),
+}
+
+impl MessageReader {
+    pub(crate) fn new(message_bytes_max: usize) -> Self {
+        Self { message_bytes_max, state: State::Prefix(BytesMut::new()) }
+    }
+
+    /// Takes the next bytes of the body.
+    pub(crate) fn push(&mut self, bytes: Bytes) -> Result<(), Failure> {
+        match &mut self.state {
+            State::Prefix(start) if start.is_empty() && bytes.len() >= MESSAGE_PREFIX_BYTES => {
+                self.begin(bytes)
+            }
+            State::Prefix(start) => {
+                start.extend_from_slice(&bytes);
+                if start.len() < MESSAGE_PREFIX_BYTES {
+                    return Ok(());
+                }
+                let start = std::mem::take(start).freeze();
+                self.begin(start)
+            }
+            State::Part(part, length) => {
+                let length = *length;
+                let have = part.len().saturating_add(bytes.len());
+                if have > length {
+                    return Err(one_message_only());
+                }
+                let wanted = length.saturating_sub(part.len());
+                part.reserve(bytes.len().max(wanted.min(part.len())));
+                part.extend_from_slice(&bytes);
+                if have == length {
+                    self.state = State::Whole(std::mem::take(part).freeze());
+                }
+                Ok(())
+            }
+            State::Whole(_) if bytes.is_empty() => Ok(()),
+            State::Whole(_) => Err(one_message_only()),
+        }
+    }
+
+    /// Begins with bytes that hold the whole prefix.
+    fn begin(&mut self, mut bytes: Bytes) -> Result<(), Failure> {
+        let Some(&[flag, a, b, c, d]) = bytes.first_chunk::<MESSAGE_PREFIX_BYTES>() else {
+            return Err(no_message());
+        };
+        match flag {
+            0 => {}
+            1 => {
+                return Err(Failure::new(
+                    GrpcCode::Internal,
+                    "compressed message without a grpc-encoding header",
+                ));
+            }
+            _ => return Err(Failure::new(GrpcCode::Internal, "unknown flags before a message")),
+        }
+        let length = usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX);
+        if length > self.message_bytes_max {
+            let message = format!(
+                "Received message larger than max ({length} vs. {})",
+                self.message_bytes_max
+            );
+            return Err(Failure::new(GrpcCode::ResourceExhausted, message));
+        }
+        bytes.advance(MESSAGE_PREFIX_BYTES);
+        self.state = match bytes.len().cmp(&length) {
+            std::cmp::Ordering::Equal => State::Whole(bytes),
+            std::cmp::Ordering::Greater => return Err(one_message_only()),
+            std::cmp::Ordering::Less => {
+                let first = length.min(FIRST_BYTES.max(bytes.len().saturating_mul(2)));
+                let mut part = BytesMut::with_capacity(first);
+                part.extend_from_slice(&bytes);
+                State::Part(part, length)
+            }
+        };
+        Ok(())
+    }
+
+    /// The message, when the body is at its end.
+    pub(crate) fn finish(self) -> Result<Bytes, Failure> {
+        match self.state {
+            State::Whole(message) => Ok(message),
+            State::Prefix(start) if start.is_empty() => Err(no_message()),
+            State::Prefix(_) | State::Part(..) => {
+                Err(Failure::new(GrpcCode::Internal, "the body ends inside a message"))
+            }
+        }
+    }
+}
+
+fn one_message_only() -> Failure {
+    Failure::new(GrpcCode::Unimplemented, "the method takes one message, and more were sent")
+}
+
+fn no_message() -> Failure {
+    Failure::new(GrpcCode::Unimplemented, "the method takes one message, and none was sent")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAX: usize = 1000;
+
+    /// Feeds `body` in pieces of `size` bytes.
+    fn read(body: &[u8], size: usize) -> Result<Bytes, (GrpcCode, String)> {
+        let mut reader = MessageReader::new(MAX);
+        for piece in body.chunks(size) {
+            reader.push(Bytes::copy_from_slice(piece)).map_err(Failure::into_parts)?;
+        }
+        reader.finish().map_err(Failure::into_parts)
+    }
+
+    fn body(flag: u8, length: u32, bytes: usize) -> Vec<u8> {
+        let mut body = vec![flag];
+        body.extend_from_slice(&length.to_be_bytes());
+        body.extend((0..bytes).map(|i| u8::try_from(i % 251).unwrap()));
+        body
+    }
+
+    fn check(body: &[u8], expected: Result<usize, (GrpcCode, &str)>) {
+        for size in [1, 2, 4, 5, 6, 100, 2000] {
+            let outcome = read(body, size);
+            match (&outcome, &expected) {
+                (Ok(message), Ok(length)) => {
+                    assert_eq!(message.len(), *length, "size {size}");
+                    assert_eq!(message.as_ref(), &body[5..], "size {size}");
+                }
+                (Err((code, text)), Err((expected_code, expected_text))) => {
+                    assert_eq!((code, text.as_str()), (expected_code, *expected_text));
+                }
+                _ => panic!("size {size}: {outcome:?} instead of {expected:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_message_comes_whole_however_it_is_cut() {
+        check(&body(0, 0, 0), Ok(0));
+        check(&body(0, 1, 1), Ok(1));
+        check(&body(0, 1000, 1000), Ok(1000));
+    }
+
+    #[test]
+    fn other_bodies_are_refused() {
+        let none = "the method takes one message, and none was sent";
+        let more = "the method takes one message, and more were sent";
+        check(&[], Err((GrpcCode::Unimplemented, none)));
+        check(&body(0, 0, 1), Err((GrpcCode::Unimplemented, more)));
+        check(&body(0, 3, 9), Err((GrpcCode::Unimplemented, more)));
+        check(&[0, 0, 0], Err((GrpcCode::Internal, "the body ends inside a message")));
+        check(&body(0, 9, 8), Err((GrpcCode::Internal, "the body ends inside a message")));
+        check(
+            &body(0, 1001, 0),
+            Err((GrpcCode::ResourceExhausted, "Received message larger than max (1001 vs. 1000)")),
+        );
+        check(
+            &body(0, u32::MAX, 10),
+            Err((
+                GrpcCode::ResourceExhausted,
+                "Received message larger than max (4294967295 vs. 1000)",
+            )),
+        );
+        check(
+            &body(1, 1, 1),
+            Err((GrpcCode::Internal, "compressed message without a grpc-encoding header")),
+        );
+        check(&body(2, 1, 1), Err((GrpcCode::Internal, "unknown flags before a message")));
+    }
+
+    #[test]
+    fn memory_follows_the_bytes_and_not_the_length() {
+        let mut reader = MessageReader::new(usize::MAX);
+        reader.push(Bytes::from(body(0, 0x7fff_ffff, 10))).unwrap();
+        let State::Part(part, _) = &reader.state else { panic!("not a part") };
+        assert!(part.capacity() <= FIRST_BYTES, "{}", part.capacity());
+    }
+
+    #[test]
+    fn a_message_in_one_piece_is_not_copied() {
+        let body = Bytes::from(body(0, 100, 100));
+        let mut reader = MessageReader::new(MAX);
+        reader.push(body.clone()).unwrap();
+        assert_eq!(reader.finish().unwrap().as_ptr(), body[5..].as_ptr());
+    }
+}

@@ -1,0 +1,110 @@
+//! The calls of a connection that have no answer yet.
+
+use bytes::Bytes;
+use galatea_infer::CancelToken;
+use h2::RecvStream;
+use slab::Slab;
+use tokio::time::Instant;
+
+use crate::answer::Responder;
+use crate::body::MessageReader;
+use crate::route::Method;
+use crate::signal::CallKey;
+
+/// A call that has no answer yet.
+pub(crate) struct Call {
+    pub(crate) respond: Responder,
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) phase: Phase,
+    serial: u64,
+}
+
+/// Where a call stands: its message arrives, then it is worked on.
+pub(crate) enum Phase {
+    /// The message is arriving.
+    Reading(Arrival),
+    /// Someone works on it.
+    Working(CancelToken),
+}
+
+/// A message that is arriving.
+pub(crate) struct Arrival {
+    pub(crate) method: Method,
+    pub(crate) body: RecvStream,
+    pub(crate) reader: MessageReader,
+}
+
+/// What an arrival leads to.
+pub(crate) enum Arrived {
+    /// More is to come.
+    NotYet,
+    /// The message of a call of this method.
+    Message(Method, Bytes),
+}
+
+/// All calls of a connection.
+#[derive(Default)]
+pub(crate) struct Calls {
+    calls: Slab<Call>,
+    next_serial: u64,
+}
+
+impl Calls {
+    pub(crate) fn insert(
+        &mut self,
+        respond: Responder,
+        deadline: Option<Instant>,
+        arrival: Arrival,
+    ) -> CallKey {
+        let serial = self.next_serial;
+        self.next_serial = serial.wrapping_add(1);
+        let phase = Phase::Reading(arrival);
+        let place = self.calls.insert(Call { respond, deadline, phase, serial });
+        CallKey { place, serial }
+    }
+
+    pub(crate) fn get_mut(&mut self, key: CallKey) -> Option<&mut Call> {
+        self.calls.get_mut(key.place).filter(|call| call.serial == key.serial)
+    }
+
+    /// Takes a call out; `None` if it is over already.
+    pub(crate) fn remove(&mut self, key: CallKey) -> Option<Call> {
+        self.get_mut(key)?;
+        self.calls.try_remove(key.place)
+    }
+
+    /// Every call for which `is_over` says so, with a look at each.
+    pub(crate) fn select(&mut self, mut is_over: impl FnMut(&mut Call) -> bool) -> Vec<CallKey> {
+        let mut selected = Vec::new();
+        for (place, call) in &mut self.calls {
+            if is_over(call) {
+                selected.push(CallKey { place, serial: call.serial });
+            }
+        }
+        selected
+    }
+
+    /// The earliest deadline of all.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        self.calls.iter().filter_map(|(_, call)| call.deadline).min()
+    }
+}
+
+impl Call {
+    /// Tells whoever works on the call that nobody waits for it any more.
+    pub(crate) fn cancel(&self) {
+        match &self.phase {
+            Phase::Reading(_) => {}
+            Phase::Working(cancel) => cancel.cancel(),
+        }
+    }
+}
+
+/// The client is gone, so nobody waits for these calls.
+impl Drop for Calls {
+    fn drop(&mut self) {
+        for (_, call) in &self.calls {
+            call.cancel();
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! One connection: a task that reads calls, hands them on and writes answers.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use bytes::Bytes;
+use galatea_codec::grpc::{GrpcCode, InferMessage, MessageChunks, parse_version};
+use galatea_infer::{CancelToken, ResponseSender, Status};
+use h2::RecvStream;
+use h2::server::Connection;
+use http::Request;
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+use crate::answer::{self, Failure, Responder};
+use crate::body::MessageReader;
+use crate::call::{Arrival, Arrived, Calls, Phase};
+use crate::deadline::{Alarm, Timeout};
+use crate::dispatch;
+use crate::door::Door;
+use crate::output::{Flusher, Gathering, gather};
+use crate::route::{Method, route};
+use crate::signal::{CallKey, CallSink, News, Signal};
+
+/// What a client may send of one call before the task reads it.
+const CALL_WINDOW_BYTES: u32 = 16 << 20;
+/// The same for all calls of a connection.
+const CONNECTION_WINDOW_BYTES: u32 = 64 << 20;
+/// The longest frame that HTTP/2 knows: a message in one frame isn't copied.
+const FRAME_BYTES_MAX: u32 = (1 << 24) - 1;
+/// What gRPC servers usually take of headers.
+const HEADER_BYTES_MAX: u32 = 16 << 10;
+/// How many calls a client may give up before they were looked at; more is an
+/// attack, and ends the connection.
+const UNSEEN_RESETS_MAX: usize = 256;
+/// How often the task looks for more to do before others have their turn.
+const ROUNDS_MAX: u32 = 8;
+
+/// Serves a client until it or the door is done.
+pub(crate) async fn serve(door: Arc<Door>, stream: TcpStream) {
+    // Answers are whole when they are written; waiting for more to send with
+    // them only makes clients wait.
+    let _ = stream.set_nodelay(true);
+    let (socket, flusher) = gather(stream);
+    let handshake = h2::server::Builder::new()
+        .initial_window_size(CALL_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_frame_size(FRAME_BYTES_MAX)
+        .max_header_list_size(HEADER_BYTES_MAX)
+        .max_concurrent_streams(door.options.concurrent_calls_max)
+        .max_pending_accept_reset_streams(UNSEEN_RESETS_MAX)
+        .handshake(socket);
+    let Ok(Ok(h2)) = tokio::time::timeout(door.options.handshake_timeout, handshake).await else {
+        return;
+    };
+    flusher.take_over();
+    let signal = Arc::new(Signal::new());
+    let _presence = door.enter(&signal);
+    ConnectionTask::new(door, signal, h2, flusher).await;
+}
+
+struct ConnectionTask {
+    door: Arc<Door>,
+    signal: Arc<Signal>,
+    /// The signal as a waker.
+    waker: Waker,
+    h2: Connection<Gathering, MessageChunks>,
+    flusher: Flusher,
+    calls: Calls,
+    /// Calls whose messages are arriving.
+    reading: Vec<CallKey>,
+    resets: Arc<ResetFlag>,
+    resets_waker: Waker,
+    alarm: Alarm,
+    /// Kept for its memory.
+    news: Vec<News>,
+}
+
+/// Raised when `h2` says that some call may have been given up.
+///
+/// It wakes nobody: `h2` learns such things when the task polls it, and the
+/// task looks here right after.
+#[derive(Default)]
+struct ResetFlag(AtomicBool);
+
+impl Wake for ResetFlag {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// The connection is over.
+struct Closed;
+
+impl Future for ConnectionTask {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let task = self.get_mut();
+        task.signal.begin(cx.waker());
+        for _ in 0..ROUNDS_MAX {
+            if let Err(Closed) = task.round() {
+                return Poll::Ready(());
+            }
+            if task.signal.rest() {
+                return Poll::Pending;
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+impl ConnectionTask {
+    fn new(
+        door: Arc<Door>,
+        signal: Arc<Signal>,
+        h2: Connection<Gathering, MessageChunks>,
+        flusher: Flusher,
+    ) -> Self {
+        let resets = Arc::<ResetFlag>::default();
+        Self {
+            door,
+            waker: Waker::from(signal.clone()),
+            signal,
+            h2,
+            flusher,
+            calls: Calls::default(),
+            reading: Vec::new(),
+            resets_waker: Waker::from(resets.clone()),
+            resets,
+            alarm: Alarm::default(),
+            news: Vec::new(),
+        }
+    }
+
+    /// Does everything that there is to do, once: answers first, so that they
+    /// are on their way before new calls are begun.
+    fn round(&mut self) -> Result<(), Closed> {
+        self.take_news();
+        // The answers made `h2` want to run, and now it does. A wake-up from
+        // elsewhere that is forgotten with those is answered below too.
+        self.signal.settle();
+        self.resets.0.store(false, Ordering::Release);
+        self.accept()?;
+        self.read();
+        if self.resets.0.load(Ordering::Acquire) {
+            self.drop_reset_calls();
+        }
+        self.expire();
+        match self.flusher.poll_flush(&mut Context::from_waker(&self.waker)) {
+            Poll::Ready(Err(_)) => Err(Closed),
+            Poll::Ready(Ok(())) | Poll::Pending => Ok(()),
+        }
+    }
+
+    fn take_news(&mut self) {
+        let mut news = std::mem::take(&mut self.news);
+        self.signal.take(&mut news);
+        for item in news.drain(..) {
+            match item {
+                News::Answer { call, outcome } => self.finish(call, outcome),
+                News::Stop => self.h2.graceful_shutdown(),
+            }
+        }
+        self.news = news;
+    }
+
+    fn accept(&mut self) -> Result<(), Closed> {
+        let mut cx = Context::from_waker(&self.waker);
+        loop {
+            match self.h2.poll_accept(&mut cx) {
+                Poll::Pending => return Ok(()),
+                Poll::Ready(Some(Ok((request, respond)))) => {
+                    let opened = open(&self.door, request, respond);
+                    if let Some((respond, deadline, arrival)) = opened {
+                        if let Some(deadline) = deadline {
+                            self.alarm.set(deadline);
+                        }
+                        self.reading.push(self.calls.insert(respond, deadline, arrival));
+                    }
+                }
+                Poll::Ready(Some(Err(_)) | None) => return Err(Closed),
+            }
+        }
+    }
+
+    /// Reads what has arrived of every message that is not whole.
+    fn read(&mut self) {
+        let mut reading = std::mem::take(&mut self.reading);
+        reading.retain(|&key| self.read_call(key));
+        self.reading = reading;
+    }
+
+    /// Reads one call; returns whether more of it is to come.
+    fn read_call(&mut self, key: CallKey) -> bool {
+        let Some(call) = self.calls.get_mut(key) else { return false };
+        let Phase::Reading(arrival) = &mut call.phase else { return false };
+        match arrival.read() {
+            Some(Ok(Arrived::NotYet)) => true,
+            Some(Ok(Arrived::Message(method, message))) => {
+                self.dispatch(key, method, message);
+                false
+            }
+            Some(Err(failure)) => {
+                self.fail(key, &failure);
+                false
+            }
+            None => {
+                self.calls.remove(key);
+                false
+            }
+        }
+    }
+
+    fn dispatch(&mut self, key: CallKey, method: Method, message: Bytes) {
+        let Some(call) = self.calls.get_mut(key) else { return };
+        let cancel = CancelToken::new();
+        call.phase = Phase::Working(cancel.clone());
+        let mut cx = Context::from_waker(&self.resets_waker);
+        if call.respond.poll_reset(&mut cx).is_ready() {
+            self.calls.remove(key);
+            return;
+        }
+        if method == Method::ModelInfer {
+            let begun = catch_unwind(AssertUnwindSafe(|| self.infer(key, &message, cancel)));
+            match begun {
+                Ok(Ok(())) => {}
+                Ok(Err(status)) => self.fail(key, &status.into()),
+                Err(_panic) => self.fail(key, &panicked()),
+            }
+        } else if dispatch::may_wait(method) {
+            let (door, signal) = (self.door.clone(), self.signal.clone());
+            tokio::task::spawn_blocking(move || {
+                let outcome = answer_control(&door, method, message);
+                signal.push(News::Answer { call: key, outcome });
+            });
+        } else {
+            let outcome = answer_control(&self.door, method, message);
+            self.finish(key, outcome);
+        }
+    }
+
+    fn infer(&self, key: CallKey, message: &Bytes, cancel: CancelToken) -> Result<(), Status> {
+        if self.door.is_stopping() {
+            return Err(Status::unavailable(
+                "GRPC server is shutting down and has stopped accepting new requests.",
+            ));
+        }
+        let message = InferMessage::parse(message)?;
+        let version = parse_version(message.model_version())?;
+        if self.door.control.is_decoupled(message.model_name(), version)? {
+            return Err(Status::unsupported(
+                "ModelInfer RPC doesn't support models with decoupled transaction policy",
+            ));
+        }
+        let mut request = message.into_request(version)?;
+        request.cancel = cancel;
+        let sink = CallSink::new(self.signal.clone(), key);
+        self.door.service.infer(request, ResponseSender::new(Box::new(sink)));
+        Ok(())
+    }
+
+    /// Answers a call, unless it is over.
+    fn finish(&mut self, key: CallKey, outcome: Result<MessageChunks, Status>) {
+        match outcome {
+            Ok(message) => {
+                if let Some(mut call) = self.calls.remove(key) {
+                    answer::send_message(&mut call.respond, message);
+                }
+            }
+            Err(status) => self.fail(key, &status.into()),
+        }
+    }
+
+    fn fail(&mut self, key: CallKey, failure: &Failure) {
+        if let Some(mut call) = self.calls.remove(key) {
+            answer::send_failure(&mut call.respond, failure);
+        }
+    }
+
+    fn drop_reset_calls(&mut self) {
+        let mut cx = Context::from_waker(&self.resets_waker);
+        let reset = self.calls.select(|call| match call.phase {
+            // Reading finds out by itself.
+            Phase::Reading(_) => false,
+            Phase::Working(_) => call.respond.poll_reset(&mut cx).is_ready(),
+        });
+        for key in reset {
+            if let Some(call) = self.calls.remove(key) {
+                call.cancel();
+            }
+        }
+    }
+
+    fn expire(&mut self) {
+        if !self.alarm.poll(&mut Context::from_waker(&self.waker)) {
+            return;
+        }
+        let now = Instant::now();
+        let expired =
+            self.calls.select(|call| call.deadline.is_some_and(|deadline| deadline <= now));
+        for key in expired {
+            if let Some(mut call) = self.calls.remove(key) {
+                call.cancel();
+                let failure = Failure::new(GrpcCode::DeadlineExceeded, "Deadline Exceeded");
+                answer::send_failure(&mut call.respond, &failure);
+            }
+        }
+        if let Some(deadline) = self.calls.next_deadline() {
+            self.alarm.set(deadline);
+            // The timer is asked once more, so that it knows whom to wake.
+            self.waker.wake_by_ref();
+        }
+    }
+}
+
+/// Looks at a call's head; answers at once if that is enough.
+fn open(
+    door: &Door,
+    request: Request<RecvStream>,
+    mut respond: Responder,
+) -> Option<(Responder, Option<Instant>, Arrival)> {
+    let (head, body) = request.into_parts();
+    match route(&head) {
+        Ok(route) => {
+            let deadline = match route.timeout {
+                Some(Timeout::Within(timeout)) => Instant::now().checked_add(timeout),
+                Some(Timeout::Never) | None => None,
+            };
+            let reader = MessageReader::new(door.options.message_bytes_max);
+            Some((respond, deadline, Arrival { method: route.method, body, reader }))
+        }
+        Err(refusal) => {
+            answer::send_refusal(&mut respond, &refusal);
+            None
+        }
+    }
+}
+
+fn answer_control(door: &Door, method: Method, message: Bytes) -> dispatch::Outcome {
+    catch_unwind(AssertUnwindSafe(|| dispatch::answer(door, method, message)))
+        .unwrap_or_else(|_panic| Err(Status::internal(PANICKED)))
+}
+
+const PANICKED: &str = "the server failed on this request";
+
+fn panicked() -> Failure {
+    Failure::new(GrpcCode::Internal, PANICKED)
+}
+
+impl Arrival {
+    /// Reads what has arrived; `None` if the client gave up.
+    ///
+    /// Nobody is woken when more arrives: that happens when the connection's
+    /// task polls `h2`, and it comes here right after.
+    fn read(&mut self) -> Option<Result<Arrived, Failure>> {
+        let mut cx = Context::from_waker(Waker::noop());
+        while !self.body.is_end_stream() {
+            match self.body.poll_data(&mut cx) {
+                Poll::Pending => return Some(Ok(Arrived::NotYet)),
+                Poll::Ready(Some(Ok(bytes))) => {
+                    // What was read may be sent again; how much a call may
+                    // bring in all is the reader's affair.
+                    let _ = self.body.flow_control().release_capacity(bytes.len());
+                    if let Err(failure) = self.reader.push(bytes) {
+                        return Some(Err(failure));
+                    }
+                }
+                Poll::Ready(Some(Err(_))) => return None,
+                Poll::Ready(None) => break,
+            }
+        }
+        let reader = std::mem::replace(&mut self.reader, MessageReader::new(0));
+        Some(reader.finish().map(|message| Arrived::Message(self.method, message)))
+    }
+}

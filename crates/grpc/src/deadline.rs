@@ -1,0 +1,97 @@
+//! The `grpc-timeout` header, and the one timer of a connection.
+
+use std::pin::Pin;
+use std::task::Context;
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// Timeouts beyond this are none: timers have an end too.
+const TIMEOUT_MAX: Duration = Duration::from_hours(24 * 365);
+
+/// What a timeout may say.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Timeout {
+    /// The call must end within this time.
+    Within(Duration),
+    /// There is so much time that nobody will wait for its end.
+    Never,
+}
+
+/// Reads up to eight digits and a unit; `None` for anything else.
+pub(crate) fn parse_timeout(text: &[u8]) -> Option<Timeout> {
+    let (&unit, digits) = text.split_last()?;
+    if digits.is_empty() || digits.len() > 8 || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let amount: u64 = std::str::from_utf8(digits).ok()?.parse().ok()?;
+    let timeout = match unit {
+        b'n' => Duration::from_nanos(amount),
+        b'u' => Duration::from_micros(amount),
+        b'm' => Duration::from_millis(amount),
+        b'S' => Duration::from_secs(amount),
+        b'M' => Duration::from_secs(amount.saturating_mul(60)),
+        b'H' => Duration::from_secs(amount.saturating_mul(3600)),
+        _ => return None,
+    };
+    Some(if timeout > TIMEOUT_MAX { Timeout::Never } else { Timeout::Within(timeout) })
+}
+
+/// The timer for all deadlines of a connection.
+///
+/// It is set for the earliest one and left alone when that call ends in time,
+/// as nearly all do: setting a timer costs more than one look too many.
+#[derive(Debug, Default)]
+pub(crate) struct Alarm {
+    sleep: Option<Pin<Box<Sleep>>>,
+    is_set: bool,
+}
+
+impl Alarm {
+    /// Makes the alarm go off at `deadline` at the latest.
+    pub(crate) fn set(&mut self, deadline: Instant) {
+        match &mut self.sleep {
+            None => self.sleep = Some(Box::pin(sleep_until(deadline))),
+            Some(sleep) if !self.is_set || deadline < sleep.deadline() => {
+                sleep.as_mut().reset(deadline);
+            }
+            Some(_) => {}
+        }
+        self.is_set = true;
+    }
+
+    /// Whether it went off. It must be set again then.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> bool {
+        if !self.is_set {
+            return false;
+        }
+        let rang = self.sleep.as_mut().is_some_and(|sleep| sleep.as_mut().poll(cx).is_ready());
+        self.is_set = !rang;
+        rang
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, expected: Option<Timeout>) {
+        assert_eq!(parse_timeout(text.as_bytes()), expected, "{text}");
+    }
+
+    #[test]
+    fn timeouts_have_up_to_eight_digits_and_a_unit() {
+        let within = |duration| Some(Timeout::Within(duration));
+        check("1n", within(Duration::from_nanos(1)));
+        check("20u", within(Duration::from_micros(20)));
+        check("00000300m", within(Duration::from_millis(300)));
+        check("4S", within(Duration::from_secs(4)));
+        check("5M", within(Duration::from_mins(5)));
+        check("6H", within(Duration::from_hours(6)));
+        check("0S", within(Duration::ZERO));
+        check("99999999H", Some(Timeout::Never));
+        for refused in ["", "S", "5", "5s", "-5S", "+5S", "5 S", "123456789S", "1e3S", "５S"] {
+            check(refused, None);
+        }
+    }
+}

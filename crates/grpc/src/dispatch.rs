@@ -1,0 +1,126 @@
+//! Answering the calls that are no inference.
+
+use galatea_codec::grpc::{MessageChunks, control as codec, frame_message, parse_version};
+use galatea_infer::{Code, Status};
+use galatea_protocol::{health, inference};
+use health::health_check_response::ServingStatus;
+use prost::Message;
+use prost::bytes::Bytes;
+
+use crate::door::Door;
+use crate::route::Method;
+
+/// The answer to a call.
+pub(crate) type Outcome = Result<MessageChunks, Status>;
+
+/// Whether answering may wait for something, and so must not be done on a
+/// connection's task: loading takes as long as a model likes, and the index
+/// looks at the repositories.
+pub(crate) const fn may_wait(method: Method) -> bool {
+    match method {
+        Method::RepositoryIndex | Method::RepositoryModelLoad | Method::RepositoryModelUnload => {
+            true
+        }
+        Method::HealthCheck
+        | Method::ModelConfig
+        | Method::ModelInfer
+        | Method::ModelMetadata
+        | Method::ModelReady
+        | Method::ModelStatistics
+        | Method::ServerLive
+        | Method::ServerMetadata
+        | Method::ServerReady => false,
+    }
+}
+
+/// Answers a call.
+pub(crate) fn answer(door: &Door, method: Method, body: Bytes) -> Outcome {
+    match method {
+        Method::HealthCheck => health_check(door, body),
+        Method::ServerLive => {
+            decode::<inference::ServerLiveRequest>(body)?;
+            frame_message(&inference::ServerLiveResponse { live: door.control.live() })
+        }
+        Method::ServerReady => {
+            decode::<inference::ServerReadyRequest>(body)?;
+            let ready = door.control.ready()? && !door.is_stopping();
+            frame_message(&inference::ServerReadyResponse { ready })
+        }
+        Method::ServerMetadata => {
+            decode::<inference::ServerMetadataRequest>(body)?;
+            frame_message(&codec::server_metadata(door.control.server_metadata()))
+        }
+        Method::ModelReady => {
+            let request: inference::ModelReadyRequest = decode(body)?;
+            let version = parse_version(&request.version)?;
+            let ready = door.control.model_ready(&request.name, version)?;
+            frame_message(&inference::ModelReadyResponse { ready })
+        }
+        Method::ModelMetadata => {
+            let request: inference::ModelMetadataRequest = decode(body)?;
+            let version = parse_version(&request.version)?;
+            let metadata = door.control.model_metadata(&request.name, version)?;
+            frame_message(&codec::model_metadata(metadata))
+        }
+        Method::ModelConfig => {
+            let request: inference::ModelConfigRequest = decode(body)?;
+            let version = parse_version(&request.version)?;
+            let document = door.control.model_config(&request.name, version)?;
+            codec::encode_config_response(&document.protobuf)
+        }
+        Method::ModelStatistics => statistics(door, body),
+        Method::RepositoryIndex => repository_index(door, body),
+        Method::RepositoryModelLoad => load(door, body),
+        Method::RepositoryModelUnload => unload(door, body),
+        // Inferences are answered through a sender.
+        Method::ModelInfer => Err(Status::internal("ModelInfer was taken for a control call")),
+    }
+}
+
+fn decode<M: Message + Default>(body: Bytes) -> Result<M, Status> {
+    // The words of gRPC's own servers.
+    M::decode(body).map_err(|_| Status::internal("Unable to parse request"))
+}
+
+/// The standard health check, for the server as a whole whatever service the
+/// client names.
+fn health_check(door: &Door, body: Bytes) -> Outcome {
+    decode::<health::HealthCheckRequest>(body)?;
+    let ready = match door.control.ready() {
+        Ok(ready) => ready && !door.is_stopping(),
+        Err(status) if status.code() == Code::Unavailable => false,
+        Err(status) => return Err(status),
+    };
+    let status = if ready { ServingStatus::Serving } else { ServingStatus::NotServing };
+    frame_message(&health::HealthCheckResponse { status: i32::from(status) })
+}
+
+fn statistics(door: &Door, body: Bytes) -> Outcome {
+    let request: inference::ModelStatisticsRequest = decode(body)?;
+    let version = parse_version(&request.version)?;
+    let name = (!request.name.is_empty()).then_some(request.name.as_str());
+    let models = door.control.statistics(name, version)?;
+    frame_message(&codec::statistics(&models))
+}
+
+fn repository_index(door: &Door, body: Bytes) -> Outcome {
+    let request: inference::RepositoryIndexRequest = decode(body)?;
+    codec::refuse_repository_name(&request.repository_name)?;
+    frame_message(&codec::repository_index(door.control.repository_index(request.ready)))
+}
+
+fn load(door: &Door, body: Bytes) -> Outcome {
+    let request: inference::RepositoryModelLoadRequest = decode(body)?;
+    codec::refuse_repository_name(&request.repository_name)?;
+    codec::refuse_load_parameters(&request)?;
+    door.control.load_model(&request.model_name)?;
+    frame_message(&inference::RepositoryModelLoadResponse {})
+}
+
+fn unload(door: &Door, body: Bytes) -> Outcome {
+    let request: inference::RepositoryModelUnloadRequest = decode(body)?;
+    codec::refuse_repository_name(&request.repository_name)?;
+    let unload_dependents = codec::unload_dependents(&request)?;
+    door.control.unload_model(&request.model_name, unload_dependents)?;
+    frame_message(&inference::RepositoryModelUnloadResponse {})
+}

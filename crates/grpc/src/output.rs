@@ -1,0 +1,154 @@
+//! A connection's socket, with what is to be written gathered.
+//!
+//! `h2` flushes after nearly every frame that carries data: headers and data
+//! in one system call, trailers in the next, for each answer. Here its
+//! flushes do nothing; its task flushes once it has written all it has.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf as _, BytesMut};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+
+/// Gathered bytes beyond this are written without waiting for the flush.
+const GATHER_BYTES_MAX: usize = 64 * 1024;
+
+/// A single write from this size on goes to the socket from where it lies:
+/// copying it would cost more than the system call it saves.
+const COPY_BYTES_MAX: usize = 16 * 1024;
+
+/// The side of the socket that `h2` holds.
+pub(crate) struct Gathering {
+    read: OwnedReadHalf,
+    output: Arc<Mutex<Output>>,
+}
+
+/// The side that the connection's task holds.
+#[derive(Clone)]
+pub(crate) struct Flusher {
+    output: Arc<Mutex<Output>>,
+}
+
+struct Output {
+    write: OwnedWriteHalf,
+    gathered: BytesMut,
+    /// Until the task takes over, flushes are flushes.
+    gathering: bool,
+}
+
+/// Splits a socket.
+pub(crate) fn gather(stream: TcpStream) -> (Gathering, Flusher) {
+    let (read, write) = stream.into_split();
+    let output = Output { write, gathered: BytesMut::new(), gathering: false };
+    let output = Arc::new(Mutex::new(output));
+    (Gathering { read, output: output.clone() }, Flusher { output })
+}
+
+impl Flusher {
+    /// From now on only the task flushes.
+    pub(crate) fn take_over(&self) {
+        lock(&self.output).gathering = true;
+    }
+
+    /// Writes everything that was gathered.
+    pub(crate) fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        lock(&self.output).poll_write_out(cx)
+    }
+}
+
+fn lock(output: &Mutex<Output>) -> MutexGuard<'_, Output> {
+    output.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Output {
+    fn poll_write_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.gathered.is_empty() {
+            let written = ready!(Pin::new(&mut self.write).poll_write(cx, &self.gathered))?;
+            self.advance(written)?;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn advance(&mut self, written: usize) -> io::Result<()> {
+        if written == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        self.gathered.advance(written.min(self.gathered.len()));
+        if self.gathered.is_empty() {
+            // Back to the start of the allocation, and not to a new one.
+            self.gathered.clear();
+            self.gathered.reserve(0);
+        }
+        Ok(())
+    }
+
+    /// Whether `length` more bytes are gathered instead of written.
+    fn has_room(&self, length: usize) -> bool {
+        length < COPY_BYTES_MAX && self.gathered.len().saturating_add(length) <= GATHER_BYTES_MAX
+    }
+
+    fn poll_take(
+        &mut self,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let length = slices.iter().fold(0_usize, |sum, slice| sum.saturating_add(slice.len()));
+        if !self.has_room(length) {
+            ready!(self.poll_write_out(cx))?;
+        }
+        if self.has_room(length) {
+            for slice in slices {
+                self.gathered.extend_from_slice(slice);
+            }
+            return Poll::Ready(Ok(length));
+        }
+        Pin::new(&mut self.write).poll_write_vectored(cx, slices)
+    }
+}
+
+impl AsyncRead for Gathering {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.read).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Gathering {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        lock(&self.output).poll_take(cx, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        lock(&self.output).poll_take(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut output = lock(&self.output);
+        if output.gathering { Poll::Ready(Ok(())) } else { output.poll_write_out(cx) }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut output = lock(&self.output);
+        ready!(output.poll_write_out(cx))?;
+        Pin::new(&mut output.write).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,186 @@
+//! From a request's head to a method, or to the reason why there is none.
+
+use galatea_codec::grpc::GrpcCode;
+use http::header::{CONTENT_TYPE, HeaderMap};
+use http::request::Parts;
+use http::{Method as HttpMethod, StatusCode};
+
+use crate::answer::{Failure, Refusal};
+use crate::deadline::{Timeout, parse_timeout};
+
+/// The methods that this server offers.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Method {
+    HealthCheck,
+    ModelConfig,
+    ModelInfer,
+    ModelMetadata,
+    ModelReady,
+    ModelStatistics,
+    RepositoryIndex,
+    RepositoryModelLoad,
+    RepositoryModelUnload,
+    ServerLive,
+    ServerMetadata,
+    ServerReady,
+}
+
+/// A call that may be read.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Route {
+    pub(crate) method: Method,
+    pub(crate) timeout: Option<Timeout>,
+}
+
+/// Decides about a call by its head.
+pub(crate) fn route(head: &Parts) -> Result<Route, Refusal> {
+    if head.method != HttpMethod::POST {
+        return Err(Refusal::Http(StatusCode::METHOD_NOT_ALLOWED));
+    }
+    if !is_grpc(&head.headers) {
+        return Err(Refusal::Http(StatusCode::UNSUPPORTED_MEDIA_TYPE));
+    }
+    let method = method(head.uri.path()).map_err(Refusal::Grpc)?;
+    refuse_compression(&head.headers)?;
+    let timeout = match head.headers.get("grpc-timeout") {
+        None => None,
+        Some(text) => Some(parse_timeout(text.as_bytes()).ok_or_else(|| {
+            let failure = Failure::new(GrpcCode::InvalidArgument, "malformed grpc-timeout header");
+            Refusal::Grpc(failure)
+        })?),
+    };
+    Ok(Route { method, timeout })
+}
+
+/// `application/grpc`, alone or with a message format or parameters behind it.
+fn is_grpc(headers: &HeaderMap) -> bool {
+    let Some(value) = headers.get(CONTENT_TYPE) else { return false };
+    match value.as_bytes().strip_prefix(b"application/grpc") {
+        Some([]) => true,
+        Some(rest) => rest.starts_with(b"+proto") || rest.starts_with(b";"),
+        None => false,
+    }
+}
+
+fn refuse_compression(headers: &HeaderMap) -> Result<(), Refusal> {
+    match headers.get("grpc-encoding").map(http::HeaderValue::as_bytes) {
+        None | Some(b"identity" | b"") => Ok(()),
+        Some(_) => Err(Refusal::Compressed(unimplemented("compressed requests are not supported"))),
+    }
+}
+
+fn method(path: &str) -> Result<Method, Failure> {
+    match path {
+        "/inference.GRPCInferenceService/ModelInfer" => Ok(Method::ModelInfer),
+        "/inference.GRPCInferenceService/ServerLive" => Ok(Method::ServerLive),
+        "/inference.GRPCInferenceService/ServerReady" => Ok(Method::ServerReady),
+        "/inference.GRPCInferenceService/ModelReady" => Ok(Method::ModelReady),
+        "/inference.GRPCInferenceService/ServerMetadata" => Ok(Method::ServerMetadata),
+        "/inference.GRPCInferenceService/ModelMetadata" => Ok(Method::ModelMetadata),
+        "/inference.GRPCInferenceService/ModelConfig" => Ok(Method::ModelConfig),
+        "/inference.GRPCInferenceService/ModelStatistics" => Ok(Method::ModelStatistics),
+        "/inference.GRPCInferenceService/RepositoryIndex" => Ok(Method::RepositoryIndex),
+        "/inference.GRPCInferenceService/RepositoryModelLoad" => Ok(Method::RepositoryModelLoad),
+        "/inference.GRPCInferenceService/RepositoryModelUnload" => {
+            Ok(Method::RepositoryModelUnload)
+        }
+        "/grpc.health.v1.Health/Check" => Ok(Method::HealthCheck),
+        _ => Err(not_offered(path)),
+    }
+}
+
+/// Says what is missing, for methods that clients may expect.
+fn not_offered(path: &str) -> Failure {
+    unimplemented(match path {
+        "/inference.GRPCInferenceService/ModelStreamInfer" => {
+            "streaming inference (ModelStreamInfer) is not supported"
+        }
+        "/inference.GRPCInferenceService/SystemSharedMemoryStatus"
+        | "/inference.GRPCInferenceService/SystemSharedMemoryRegister"
+        | "/inference.GRPCInferenceService/SystemSharedMemoryUnregister" => {
+            "system shared memory is not supported"
+        }
+        "/inference.GRPCInferenceService/CudaSharedMemoryStatus"
+        | "/inference.GRPCInferenceService/CudaSharedMemoryRegister"
+        | "/inference.GRPCInferenceService/CudaSharedMemoryUnregister" => {
+            "CUDA shared memory is not supported"
+        }
+        "/inference.GRPCInferenceService/TraceSetting" => "trace settings are not supported",
+        "/inference.GRPCInferenceService/LogSettings" => "log settings are not supported",
+        "/grpc.health.v1.Health/Watch" => "watching the health status is not supported",
+        _ => return Failure::new(GrpcCode::Unimplemented, format!("unknown method {path}")),
+    })
+}
+
+fn unimplemented(message: &'static str) -> Failure {
+    Failure::new(GrpcCode::Unimplemented, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use http::Request;
+
+    use super::*;
+
+    /// What becomes of a call with this path, content type and further header.
+    fn check(path: &str, content_type: &str, header: (&str, &str), expected: &str) {
+        let request = Request::post(path).header("content-type", content_type);
+        let request = request.header(header.0, header.1).body(()).unwrap();
+        let said = match route(&request.into_parts().0) {
+            Ok(route) => format!("{route:?}"),
+            Err(refusal) => format!("{refusal:?}"),
+        };
+        assert!(said.contains(expected), "{path}: {said}");
+    }
+
+    const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
+    const NONE: (&str, &str) = ("x", "y");
+
+    #[test]
+    fn content_types_and_http_methods_are_checked() {
+        let ok = "ModelInfer";
+        check(INFER, "application/grpc", NONE, ok);
+        check(INFER, "application/grpc+proto", NONE, ok);
+        check(INFER, "application/grpc;charset=utf-8", NONE, ok);
+        for refused in ["application/grpc-web", "application/json", "application/grpcs", ""] {
+            check(INFER, refused, NONE, "Http(415)");
+        }
+        let get = Request::get(INFER).header("content-type", "application/grpc").body(()).unwrap();
+        let expected = Err(Refusal::Http(StatusCode::METHOD_NOT_ALLOWED));
+        assert_eq!(route(&get.into_parts().0), expected);
+    }
+
+    #[test]
+    fn every_method_of_the_protocol_is_known() {
+        let descriptors = galatea_protocol::descriptor_pool();
+        let mut offered = 0;
+        for service in descriptors.services() {
+            for rpc in service.methods() {
+                match method(&format!("/{}/{}", service.full_name(), rpc.name())) {
+                    Ok(_) => offered += 1,
+                    Err(failure) => {
+                        let (code, message) = failure.into_parts();
+                        assert_eq!(code, GrpcCode::Unimplemented);
+                        assert!(message.ends_with("not supported"), "{}: {message}", rpc.name());
+                    }
+                }
+            }
+        }
+        assert_eq!(offered, 12);
+        check("/x/y", "application/grpc", NONE, "unknown method /x/y");
+        check(&format!("{INFER}/"), "application/grpc", NONE, "unknown method");
+    }
+
+    #[test]
+    fn compression_and_timeouts_are_checked() {
+        let compressed = "Compressed(Failure { code: Unimplemented";
+        check(INFER, "application/grpc", ("grpc-encoding", "gzip"), compressed);
+        check(INFER, "application/grpc", ("grpc-encoding", "deflate"), compressed);
+        check(INFER, "application/grpc", ("grpc-encoding", "identity"), "ModelInfer");
+        check(INFER, "application/grpc", ("grpc-timeout", "x"), "InvalidArgument");
+        let within = format!("{:?}", Timeout::Within(Duration::from_millis(5)));
+        check(INFER, "application/grpc", ("grpc-timeout", "5m"), &within);
+    }
+}

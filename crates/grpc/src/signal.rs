@@ -1,0 +1,171 @@
+//! How news reaches a connection's task.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Wake, Waker};
+
+use galatea_codec::grpc::{MessageChunks, encode_infer_response};
+use galatea_infer::{InferenceResponse, Reply, ResponseSink, Status};
+
+/// Something that happened outside a connection's task.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// A call has its answer.
+    Answer {
+        /// The call.
+        call: CallKey,
+        /// The message, or why there is none.
+        outcome: Result<MessageChunks, Status>,
+    },
+    /// The door is closing.
+    Stop,
+}
+
+/// A call of a connection. Places are used again, serial numbers are not: the
+/// answer to a call that is over finds nothing.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CallKey {
+    pub(crate) place: usize,
+    pub(crate) serial: u64,
+}
+
+/// The inbox of a connection's task, and the only thing that wakes it.
+///
+/// The task is woken when it rests, and then once, however many answers
+/// arrive before it runs: waking a runtime's thread costs a system call, and
+/// the answers of a batch arrive together. `h2` and the socket get this as
+/// their waker too, because `h2` wakes its task whenever an answer is handed
+/// to it, even by that task itself, and would have it run twice.
+pub(crate) struct Signal {
+    state: Mutex<State>,
+}
+
+struct State {
+    news: Vec<News>,
+    waker: Waker,
+    /// Whether the task runs or is about to.
+    awake: bool,
+    /// Whether someone wanted it to while it did.
+    notified: bool,
+}
+
+impl Signal {
+    pub(crate) fn new() -> Self {
+        let state =
+            State { news: Vec::new(), waker: Waker::noop().clone(), awake: true, notified: false };
+        Self { state: Mutex::new(state) }
+    }
+
+    /// The task runs; `waker` is how to wake it from now on.
+    pub(crate) fn begin(&self, waker: &Waker) {
+        let mut state = self.lock();
+        state.awake = true;
+        if !state.waker.will_wake(waker) {
+            state.waker = waker.clone();
+        }
+    }
+
+    /// Moves the news into `into`, which is empty.
+    pub(crate) fn take(&self, into: &mut Vec<News>) {
+        std::mem::swap(&mut self.lock().news, into);
+    }
+
+    /// Forgets wake-ups up to here: what they announced is about to be looked
+    /// at. News are not forgotten.
+    pub(crate) fn settle(&self) {
+        self.lock().notified = false;
+    }
+
+    /// Whether the task may rest; if not, there is something to do.
+    pub(crate) fn rest(&self) -> bool {
+        let mut state = self.lock();
+        state.awake = state.notified || !state.news.is_empty();
+        !state.awake
+    }
+
+    /// Tells the task that the door is closing.
+    pub(crate) fn stop(&self) {
+        self.push(News::Stop);
+    }
+
+    pub(crate) fn push(&self, news: News) {
+        let mut state = self.lock();
+        state.news.push(news);
+        wake(state);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn wake(mut state: MutexGuard<'_, State>) {
+    state.notified = true;
+    if !state.awake {
+        state.awake = true;
+        let waker = state.waker.clone();
+        drop(state);
+        waker.wake();
+    }
+}
+
+impl Wake for Signal {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        wake(self.lock());
+    }
+}
+
+/// Receives the replies to one call and brings the answer to the connection.
+///
+/// The message is encoded here, on the thread that answers: the response is
+/// in that core's cache and its parts were allocated on that thread, so one
+/// buffer changes threads instead of a handful.
+pub(crate) struct CallSink {
+    signal: Arc<Signal>,
+    call: CallKey,
+    replies: Replies,
+}
+
+/// What came so far; a call has one response, which may come before the end.
+enum Replies {
+    None,
+    One(Result<InferenceResponse, Status>),
+    Many(u64),
+}
+
+impl CallSink {
+    pub(crate) const fn new(signal: Arc<Signal>, call: CallKey) -> Self {
+        Self { signal, call, replies: Replies::None }
+    }
+
+    fn note(&mut self, outcome: Result<InferenceResponse, Status>) {
+        self.replies = match &self.replies {
+            Replies::None => Replies::One(outcome),
+            Replies::One(_) => Replies::Many(2),
+            Replies::Many(count) => Replies::Many(count.saturating_add(1)),
+        };
+    }
+}
+
+impl ResponseSink for CallSink {
+    fn deliver(&mut self, reply: Reply) {
+        let is_final = reply.is_final();
+        if let Reply::Response { outcome, .. } = reply {
+            self.note(outcome);
+        }
+        if !is_final {
+            return;
+        }
+        let outcome = match std::mem::replace(&mut self.replies, Replies::None) {
+            Replies::One(outcome) => outcome.and_then(|response| encode_infer_response(&response)),
+            Replies::None => Err(Status::internal("the model ended without a response")),
+            Replies::Many(count) => {
+                Err(Status::internal(format!("expected a single response, got {count}")))
+            }
+        };
+        self.signal.push(News::Answer { call: self.call, outcome });
+    }
+}
