@@ -1,0 +1,287 @@
+//! The endpoints of the protocol.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use galatea_codec::http::{
+    IndexRequest, UnloadRequest, body_too_large, check_load_request, encode_model_metadata,
+    encode_repository_index, encode_server_metadata, encode_statistics, parse_version,
+};
+use galatea_codec::limits::Limits;
+use galatea_infer::{InferenceService, ServerControl, Status};
+use hyper::body::Incoming;
+use hyper::header::EXPECT;
+use hyper::http::request::Parts;
+use hyper::{Request, StatusCode};
+
+use crate::HttpOptions;
+use crate::body::{BodyError, BodyLimits, collect, discard};
+use crate::door::{Closed, Endpoint};
+use crate::respond::{self, HEADER_LENGTH, Reply};
+use crate::route::{ModelAction, Route, SharedMemoryAction};
+
+/// What the endpoints need.
+pub(crate) struct Api {
+    pub(crate) service: Arc<dyn InferenceService>,
+    pub(crate) control: Arc<dyn ServerControl>,
+    pub(crate) limits: Limits,
+    chunks_max: u32,
+    stopping: AtomicBool,
+}
+
+/// The status of a server that is on its way out.
+pub(crate) fn exiting() -> Status {
+    Status::unavailable("Server exiting")
+}
+
+/// Runs `work` and makes an error of a panic: one request's misfortune is
+/// nobody else's.
+pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T, Status>) -> Result<T, Status> {
+    catch_unwind(AssertUnwindSafe(work))
+        .unwrap_or_else(|_| Err(Status::internal("the server failed while it handled the request")))
+}
+
+impl Endpoint for Api {
+    async fn respond(self: Arc<Self>, request: Request<Incoming>) -> Result<Reply, Closed> {
+        let (head, mut body) = request.into_parts();
+        let Some(route) = Route::of(head.uri.path()) else {
+            return Ok(respond::error(StatusCode::NOT_FOUND, "Not Found"));
+        };
+        if !route.allows(&head.method) {
+            return Ok(respond::error(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed"));
+        }
+        match route {
+            Route::Model { name, version, action: ModelAction::Infer } => {
+                self.infer(&head, &mut body, name, version).await
+            }
+            Route::RepositoryIndex { .. } | Route::Load { .. } | Route::Unload { .. } => {
+                match self.read_body(&head, &mut body).await? {
+                    Ok(body) => Ok(self.repository(route, body).await),
+                    Err(refusal) => Ok(refusal),
+                }
+            }
+            Route::Live
+            | Route::Ready
+            | Route::ServerMetadata
+            | Route::Model { .. }
+            | Route::AllStatistics
+            | Route::SharedMemory { .. }
+            | Route::Logging
+            | Route::TraceSetting => {
+                let answer = guarded(|| self.show(&route));
+                Ok(answer.unwrap_or_else(|status| respond::failure(&status)))
+            }
+        }
+    }
+
+    fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+    }
+}
+
+impl Api {
+    pub(crate) fn new(
+        service: Arc<dyn InferenceService>,
+        control: Arc<dyn ServerControl>,
+        options: &HttpOptions,
+    ) -> Self {
+        Self {
+            service,
+            control,
+            limits: options.limits(),
+            chunks_max: options.max_chunks,
+            stopping: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Answers what needs no body.
+    fn show(&self, route: &Route<'_>) -> Result<Reply, Status> {
+        match *route {
+            Route::Live if self.is_stopping() => Err(exiting()),
+            Route::Live => Ok(health(self.control.live())),
+            Route::Ready if self.is_stopping() => Err(exiting()),
+            Route::Ready => self.control.ready().map(health),
+            Route::ServerMetadata => {
+                Ok(respond::json(encode_server_metadata(&self.control.server_metadata())))
+            }
+            Route::Model { name, version, action } => {
+                self.show_model(name, parse_version(version)?, action)
+            }
+            Route::AllStatistics => {
+                Ok(respond::json(encode_statistics(&self.control.statistics(None, None)?)))
+            }
+            Route::SharedMemory { region, action } => shared_memory(region, action),
+            Route::Logging => Err(Status::unsupported(
+                "the logging extension is not available in this server: logging is set when the \
+                 server is started",
+            )),
+            Route::TraceSetting => {
+                Err(Status::unsupported("the trace extension is not available in this server"))
+            }
+            Route::RepositoryIndex { .. } | Route::Load { .. } | Route::Unload { .. } => {
+                Err(Status::internal("a repository request was taken for another"))
+            }
+        }
+    }
+
+    fn show_model(
+        &self,
+        name: &str,
+        version: Option<i64>,
+        action: ModelAction,
+    ) -> Result<Reply, Status> {
+        match action {
+            ModelAction::Metadata => {
+                let metadata = self.control.model_metadata(name, version)?;
+                Ok(respond::json(encode_model_metadata(&metadata)))
+            }
+            ModelAction::Ready => {
+                if self.control.model_ready(name, version)? {
+                    return Ok(respond::empty(StatusCode::OK));
+                }
+                Ok(respond::error(StatusCode::BAD_REQUEST, "Model version not ready"))
+            }
+            ModelAction::Config => {
+                let config = self.control.model_config(name, version)?;
+                Ok(respond::json(config.json.clone()))
+            }
+            ModelAction::Statistics => {
+                let statistics = self.control.statistics(Some(name), version)?;
+                Ok(respond::json(encode_statistics(&statistics)))
+            }
+            ModelAction::Generate => {
+                Err(Status::unsupported("the generate extension is not available in this server"))
+            }
+            ModelAction::Infer => {
+                Err(Status::internal("an inference request was taken for another"))
+            }
+        }
+    }
+
+    async fn repository(&self, route: Route<'_>, body: Bytes) -> Reply {
+        let answer = match route {
+            Route::RepositoryIndex { repository } => guarded(|| {
+                refuse_repository_name(repository)?;
+                let request = IndexRequest::decode(&body, &self.limits)?;
+                let index = self.control.repository_index(request.only_ready);
+                Ok(respond::json(encode_repository_index(&index)))
+            }),
+            Route::Load { repository, model } => {
+                let checked = guarded(|| {
+                    refuse_repository_name(repository)?;
+                    check_load_request(&body, &self.limits)
+                });
+                match checked {
+                    Ok(()) => self.change(model, |control, model| control.load_model(model)).await,
+                    Err(status) => Err(status),
+                }
+            }
+            Route::Unload { repository, model } => {
+                let request = guarded(|| {
+                    refuse_repository_name(repository)?;
+                    UnloadRequest::decode(&body, &self.limits)
+                });
+                match request {
+                    Ok(request) => {
+                        let dependents = request.unload_dependents;
+                        self.change(model, move |control, model| {
+                            control.unload_model(model, dependents)
+                        })
+                        .await
+                    }
+                    Err(status) => Err(status),
+                }
+            }
+            Route::Live
+            | Route::Ready
+            | Route::ServerMetadata
+            | Route::Model { .. }
+            | Route::AllStatistics
+            | Route::SharedMemory { .. }
+            | Route::Logging
+            | Route::TraceSetting => {
+                Err(Status::internal("a request was taken for one to the repository"))
+            }
+        };
+        answer.unwrap_or_else(|status| respond::failure(&status))
+    }
+
+    /// Loads or unloads on a thread that may wait: it takes as long as the
+    /// model takes, and connections must go on meanwhile.
+    async fn change(
+        &self,
+        model: &str,
+        change: impl FnOnce(&dyn ServerControl, &str) -> Result<(), Status> + Send + 'static,
+    ) -> Result<Reply, Status> {
+        let control = self.control.clone();
+        let model = model.to_owned();
+        let done = tokio::task::spawn_blocking(move || guarded(|| change(&*control, &model)));
+        match done.await {
+            Ok(result) => result.map(|()| respond::empty(StatusCode::OK)),
+            Err(_) => Err(exiting()),
+        }
+    }
+
+    /// Reads the body, or says what is to be answered instead of it.
+    pub(crate) async fn read_body(
+        &self,
+        head: &Parts,
+        body: &mut Incoming,
+    ) -> Result<Result<Bytes, Reply>, Closed> {
+        let limits =
+            BodyLimits { bytes_max: self.limits.input_bytes_max, chunks_max: self.chunks_max };
+        let refusal = match collect(body, limits).await {
+            Ok(bytes) => return Ok(Ok(bytes)),
+            Err(BodyError::Truncated) => return Err(Closed),
+            Err(BodyError::TooLarge { length }) => {
+                let header_length = head.headers.get(HEADER_LENGTH).map(|value| {
+                    value.to_str().ok().and_then(|text| text.parse().ok()).unwrap_or(1)
+                });
+                respond::failure(&body_too_large(length, header_length, &self.limits))
+            }
+            Err(BodyError::TooManyChunks) => respond::error(
+                StatusCode::BAD_REQUEST,
+                &format!(
+                    "Chunked request body exceeds maximum of {} non-empty chunks. Send fewer or \
+                     larger HTTP chunks.",
+                    self.chunks_max
+                ),
+            ),
+        };
+        // A client that waits to be told to go on sees the answer anyway.
+        if !head.headers.contains_key(EXPECT) {
+            discard(body, self.limits.input_bytes_max.saturating_mul(4)).await;
+        }
+        Ok(Err(respond::closing(refusal)))
+    }
+}
+
+fn health(good: bool) -> Reply {
+    respond::empty(if good { StatusCode::OK } else { StatusCode::BAD_REQUEST })
+}
+
+fn refuse_repository_name(repository: Option<&str>) -> Result<(), Status> {
+    match repository {
+        None => Ok(()),
+        Some(_) => Err(Status::unsupported("'repository_name' specification is not supported")),
+    }
+}
+
+/// No region can be registered here, so the list of regions is empty.
+fn shared_memory(region: Option<&str>, action: SharedMemoryAction) -> Result<Reply, Status> {
+    match (action, region) {
+        (SharedMemoryAction::Status, None) => Ok(respond::json("[]")),
+        (SharedMemoryAction::Status, Some(region)) => {
+            Err(Status::not_found(format!("Unable to find shared memory region: '{region}'")))
+        }
+        (SharedMemoryAction::Register | SharedMemoryAction::Unregister, _) => {
+            Err(Status::unsupported("client shared memory is not available in this server"))
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Reading a request's body into one piece.
+
+use bytes::Bytes;
+use http_body::Body;
+use http_body_util::BodyExt;
+
+/// What bounds a body.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct BodyLimits {
+    pub(crate) bytes_max: u64,
+    pub(crate) chunks_max: u32,
+}
+
+/// Why a body could not be read.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum BodyError {
+    /// It is longer than allowed; `length` is what is known of its length.
+    TooLarge { length: u64 },
+    /// It comes in more pieces than allowed.
+    TooManyChunks,
+    /// The connection ended before the body did.
+    Truncated,
+}
+
+/// A buffer grows by at least this much, and on the word of a header alone
+/// by at most this much.
+const GROWTH_BYTES: usize = 1 << 20;
+
+/// Data frames shorter than this count as chunks. Longer ones are what the
+/// network's segments make of a large chunk, and need no bound of their own.
+const CHUNK_BYTES: usize = 512;
+
+/// How many frames of a refused body are read and thrown away.
+const DISCARDED_FRAMES_MAX: u32 = 1 << 20;
+
+/// Reads a body. One that arrives in one piece isn't copied.
+pub(crate) async fn collect<B>(body: &mut B, limits: BodyLimits) -> Result<Bytes, BodyError>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    let hint = body.size_hint();
+    if hint.lower() > limits.bytes_max {
+        return Err(BodyError::TooLarge { length: hint.lower() });
+    }
+    let chunked = hint.exact().is_none();
+    let expected = usize::try_from(hint.lower()).unwrap_or(usize::MAX);
+    let mut collected = Collected::Nothing;
+    let mut length: u64 = 0;
+    let mut chunks: u32 = 0;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| BodyError::Truncated)?;
+        let Ok(data) = frame.into_data() else { continue };
+        length = length.saturating_add(u64::try_from(data.len()).unwrap_or(u64::MAX));
+        if length > limits.bytes_max {
+            return Err(BodyError::TooLarge { length });
+        }
+        if chunked && data.len() < CHUNK_BYTES {
+            chunks = chunks.saturating_add(1);
+            if chunks > limits.chunks_max {
+                return Err(BodyError::TooManyChunks);
+            }
+        }
+        collected = collected.with(data, expected);
+    }
+    Ok(collected.into_bytes())
+}
+
+/// Reads and forgets what is left of a refused body, within bounds: a client
+/// that is still sending would not see the answer otherwise.
+pub(crate) async fn discard<B>(body: &mut B, bytes_max: u64)
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    let mut length: u64 = 0;
+    for _ in 0..DISCARDED_FRAMES_MAX {
+        let Some(Ok(frame)) = body.frame().await else { return };
+        let size = frame.data_ref().map_or(0, Bytes::len);
+        length = length.saturating_add(u64::try_from(size).unwrap_or(u64::MAX));
+        if length > bytes_max {
+            return;
+        }
+    }
+}
+
+enum Collected {
+    Nothing,
+    One(Bytes),
+    Many(Vec<u8>),
+}
+
+impl Collected {
+    fn with(self, data: Bytes, expected: usize) -> Self {
+        match self {
+            Self::Nothing => Self::One(data),
+            Self::One(first) => {
+                let mut buffer = Vec::new();
+                append(&mut buffer, &first, expected);
+                append(&mut buffer, &data, expected);
+                Self::Many(buffer)
+            }
+            Self::Many(mut buffer) => {
+                append(&mut buffer, &data, expected);
+                Self::Many(buffer)
+            }
+        }
+    }
+
+    fn into_bytes(self) -> Bytes {
+        match self {
+            Self::Nothing => Bytes::new(),
+            Self::One(data) => data,
+            Self::Many(buffer) => Bytes::from(buffer),
+        }
+    }
+}
+
+/// Appends `data`, growing the buffer towards `expected` bytes in steps that
+/// double what has arrived.
+fn append(buffer: &mut Vec<u8>, data: &[u8], expected: usize) {
+    let needed = buffer.len().saturating_add(data.len());
+    if needed > buffer.capacity() {
+        let step = buffer.len().saturating_mul(2).max(GROWTH_BYTES);
+        let target = if expected == 0 { step } else { step.min(expected) };
+        let additional = target.max(needed).saturating_sub(buffer.len());
+        buffer.reserve_exact(additional);
+    }
+    buffer.extend_from_slice(data);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::pin::Pin;
+    use std::task::{Context, Poll, Waker};
+
+    use http_body::{Frame, SizeHint};
+
+    use super::*;
+
+    struct Pieces {
+        pieces: Vec<&'static [u8]>,
+        declared: Option<u64>,
+    }
+
+    impl Body for Pieces {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            let next = if self.pieces.is_empty() { None } else { Some(self.pieces.remove(0)) };
+            Poll::Ready(next.map(|piece| Ok(Frame::data(Bytes::from_static(piece)))))
+        }
+
+        fn size_hint(&self) -> SizeHint {
+            self.declared.map_or_else(SizeHint::default, SizeHint::with_exact)
+        }
+    }
+
+    fn read(pieces: &[&'static [u8]], declared: Option<u64>) -> Result<Bytes, BodyError> {
+        let mut body = Pieces { pieces: pieces.to_vec(), declared };
+        let limits = BodyLimits { bytes_max: 8, chunks_max: 3 };
+        let future = std::pin::pin!(collect(&mut body, limits));
+        match future.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(result) => result,
+            Poll::Pending => panic!("nothing to wait for"),
+        }
+    }
+
+    #[test]
+    fn pieces_become_one() {
+        assert_eq!(read(&[], None), Ok(Bytes::new()));
+        assert_eq!(read(&[b"ab"], Some(2)), Ok(Bytes::from_static(b"ab")));
+        assert_eq!(read(&[b"ab", b"", b"cd"], Some(4)), Ok(Bytes::from_static(b"abcd")));
+        assert_eq!(read(&[b"ab", b"c", b"d"], None), Ok(Bytes::from_static(b"abcd")));
+    }
+
+    #[test]
+    fn a_single_piece_is_not_copied() {
+        let piece: &'static [u8] = b"abcd";
+        assert_eq!(read(&[piece], None).unwrap().as_ptr(), piece.as_ptr());
+    }
+
+    #[test]
+    fn too_long_or_too_many_is_refused() {
+        assert_eq!(read(&[], Some(9)), Err(BodyError::TooLarge { length: 9 }));
+        assert_eq!(read(&[b"12345678", b"9"], None), Err(BodyError::TooLarge { length: 9 }));
+        assert_eq!(read(&[b"1", b"2", b"3"], None), Ok(Bytes::from_static(b"123")));
+        assert_eq!(read(&[b"1", b"2", b"3", b"4"], None), Err(BodyError::TooManyChunks));
+        let declared = read(&[b"1", b"2", b"3", b"4"], Some(4));
+        assert_eq!(declared, Ok(Bytes::from_static(b"1234")));
+    }
+
+    #[test]
+    fn a_buffer_does_not_grow_on_a_declared_length_alone() {
+        let mut buffer = Vec::new();
+        append(&mut buffer, b"ab", 1 << 30);
+        assert!(buffer.capacity() <= 2 * GROWTH_BYTES, "{}", buffer.capacity());
+        let mut exact = Vec::new();
+        append(&mut exact, b"ab", 100);
+        assert_eq!(exact.capacity(), 100);
+    }
+}

@@ -1,0 +1,271 @@
+//! Which endpoint a path names.
+//!
+//! Paths are taken as they are, without decoding percent signs, as the
+//! original takes them: a model whose name would need encoding can't be
+//! reached. Every path is matched as a whole.
+
+use hyper::Method;
+
+/// An endpoint with the names in its path.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Route<'a> {
+    Live,
+    Ready,
+    ServerMetadata,
+    Model { name: &'a str, version: &'a str, action: ModelAction },
+    AllStatistics,
+    RepositoryIndex { repository: Option<&'a str> },
+    Load { repository: Option<&'a str>, model: &'a str },
+    Unload { repository: Option<&'a str>, model: &'a str },
+    SharedMemory { region: Option<&'a str>, action: SharedMemoryAction },
+    Logging,
+    TraceSetting,
+}
+
+/// What is asked of a model.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ModelAction {
+    Metadata,
+    Infer,
+    Generate,
+    Ready,
+    Config,
+    Statistics,
+}
+
+/// What is asked of shared memory.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum SharedMemoryAction {
+    Status,
+    Register,
+    Unregister,
+}
+
+impl<'a> Route<'a> {
+    /// The endpoint at `path`, if there is one.
+    pub(crate) fn of(path: &'a str) -> Option<Self> {
+        let rest = path.strip_prefix("/v2")?;
+        if rest.is_empty() {
+            return Some(Self::ServerMetadata);
+        }
+        let rest = rest.strip_prefix('/')?;
+        if let Some(rest) = rest.strip_prefix("models/") {
+            return if rest == "stats" { Some(Self::AllStatistics) } else { model(rest) };
+        }
+        match rest {
+            "health/live" => return Some(Self::Live),
+            "health/ready" => return Some(Self::Ready),
+            "logging" => return Some(Self::Logging),
+            "trace/setting" => return Some(Self::TraceSetting),
+            _ => {}
+        }
+        if let Some(rest) = rest.strip_prefix("repository/") {
+            return repository(rest);
+        }
+        let rest = rest
+            .strip_prefix("systemsharedmemory/")
+            .or_else(|| rest.strip_prefix("cudasharedmemory/"))?;
+        shared_memory(rest)
+    }
+
+    /// Whether the endpoint has this method.
+    pub(crate) fn allows(&self, method: &Method) -> bool {
+        match self {
+            Self::Live | Self::Ready | Self::ServerMetadata | Self::AllStatistics => {
+                method == Method::GET
+            }
+            Self::Model { action, .. } => match action {
+                ModelAction::Infer | ModelAction::Generate => method == Method::POST,
+                ModelAction::Metadata
+                | ModelAction::Ready
+                | ModelAction::Config
+                | ModelAction::Statistics => method == Method::GET,
+            },
+            Self::RepositoryIndex { .. } | Self::Load { .. } | Self::Unload { .. } => {
+                method == Method::POST
+            }
+            Self::SharedMemory { action, .. } => match action {
+                SharedMemoryAction::Status => method == Method::GET,
+                SharedMemoryAction::Register | SharedMemoryAction::Unregister => {
+                    method == Method::POST
+                }
+            },
+            Self::Logging | Self::TraceSetting => method == Method::GET || method == Method::POST,
+        }
+    }
+}
+
+fn model(rest: &str) -> Option<Route<'_>> {
+    let (name, rest) = split(rest);
+    if name.is_empty() {
+        return None;
+    }
+    let (version, rest) = match rest {
+        Some(rest) if rest.starts_with("versions/") => {
+            let (_, rest) = split(rest);
+            let (version, rest) = split(rest?);
+            if version.is_empty() || !version.bytes().all(|byte| byte.is_ascii_digit()) {
+                return None;
+            }
+            (version, rest)
+        }
+        Some(_) | None => ("", rest),
+    };
+    let action = match rest {
+        None => ModelAction::Metadata,
+        Some("infer") => ModelAction::Infer,
+        Some("generate" | "generate_stream") => ModelAction::Generate,
+        Some("ready") => ModelAction::Ready,
+        Some("config") => ModelAction::Config,
+        Some("stats") => ModelAction::Statistics,
+        Some("trace/setting") if version.is_empty() => return Some(Route::TraceSetting),
+        Some(_) => return None,
+    };
+    Some(Route::Model { name, version, action })
+}
+
+fn repository(rest: &str) -> Option<Route<'_>> {
+    if let Some(route) = repository_action(rest, None) {
+        return Some(route);
+    }
+    let (repository, rest) = split(rest);
+    repository_action(rest.filter(|_| !repository.is_empty())?, Some(repository))
+}
+
+fn repository_action<'a>(rest: &'a str, repository: Option<&'a str>) -> Option<Route<'a>> {
+    if rest == "index" {
+        return Some(Route::RepositoryIndex { repository });
+    }
+    let (model, action) = split(rest.strip_prefix("models/")?);
+    if model.is_empty() {
+        return None;
+    }
+    match action {
+        Some("load") => Some(Route::Load { repository, model }),
+        Some("unload") => Some(Route::Unload { repository, model }),
+        Some(_) | None => None,
+    }
+}
+
+fn shared_memory(rest: &str) -> Option<Route<'_>> {
+    let (region, action) = match rest.strip_prefix("region/") {
+        None => (None, rest),
+        Some(rest) => {
+            let (region, action) = split(rest);
+            (Some(region).filter(|region| !region.is_empty()), action?)
+        }
+    };
+    let action = match action {
+        "status" => SharedMemoryAction::Status,
+        "register" => SharedMemoryAction::Register,
+        "unregister" => SharedMemoryAction::Unregister,
+        _ => return None,
+    };
+    if region.is_none() && rest.starts_with("region/") {
+        return None;
+    }
+    Some(Route::SharedMemory { region, action })
+}
+
+/// The part before the first slash, and the part behind it if there is one.
+fn split(path: &str) -> (&str, Option<&str>) {
+    match path.split_once('/') {
+        Some((first, rest)) => (first, Some(rest)),
+        None => (path, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(path: &str, expected: &str) {
+        let found = Route::of(path).map_or(String::from("none"), |route| format!("{route:?}"));
+        assert_eq!(found, expected, "{path}");
+    }
+
+    #[test]
+    fn server_paths() {
+        check("/v2", "ServerMetadata");
+        check("/v2/health/live", "Live");
+        check("/v2/health/ready", "Ready");
+        check("/v2/logging", "Logging");
+        check("/v2/trace/setting", "TraceSetting");
+        check("/v2/models/stats", "AllStatistics");
+    }
+
+    #[test]
+    fn model_paths() {
+        let of = |name: &str, version: &str, action: &str| {
+            format!("Model {{ name: {name:?}, version: {version:?}, action: {action} }}")
+        };
+        check("/v2/models/m", &of("m", "", "Metadata"));
+        check("/v2/models/m/versions/3", &of("m", "3", "Metadata"));
+        check("/v2/models/m/infer", &of("m", "", "Infer"));
+        check("/v2/models/m/versions/3/infer", &of("m", "3", "Infer"));
+        check("/v2/models/m/generate", &of("m", "", "Generate"));
+        check("/v2/models/m/generate_stream", &of("m", "", "Generate"));
+        check("/v2/models/m/versions/12/ready", &of("m", "12", "Ready"));
+        check("/v2/models/m/config", &of("m", "", "Config"));
+        check("/v2/models/m/stats", &of("m", "", "Statistics"));
+        check("/v2/models/stats/infer", &of("stats", "", "Infer"));
+        check("/v2/models/versions", &of("versions", "", "Metadata"));
+        check("/v2/models/a%2Fb/infer", &of("a%2Fb", "", "Infer"));
+        check("/v2/models/m/trace/setting", "TraceSetting");
+    }
+
+    #[test]
+    fn repository_and_shared_memory_paths() {
+        check("/v2/repository/index", "RepositoryIndex { repository: None }");
+        check("/v2/repository/r/index", "RepositoryIndex { repository: Some(\"r\") }");
+        check("/v2/repository/models/m/load", "Load { repository: None, model: \"m\" }");
+        check(
+            "/v2/repository/r/models/m/unload",
+            "Unload { repository: Some(\"r\"), model: \"m\" }",
+        );
+        check(
+            "/v2/repository/models/models/m/load",
+            "Load { repository: Some(\"models\"), model: \"m\" }",
+        );
+        let of = |region: &str, action: &str| {
+            format!("SharedMemory {{ region: {region}, action: {action} }}")
+        };
+        check("/v2/systemsharedmemory/status", &of("None", "Status"));
+        check("/v2/cudasharedmemory/region/r/register", &of("Some(\"r\")", "Register"));
+        check("/v2/systemsharedmemory/region/r/unregister", &of("Some(\"r\")", "Unregister"));
+        check("/v2/systemsharedmemory/region/status", "none");
+        check("/v2/systemsharedmemory/region//status", "none");
+    }
+
+    #[test]
+    fn anything_else_is_unknown() {
+        for path in [
+            "/",
+            "",
+            "/v2/",
+            "/v1",
+            "/v2x",
+            "/v2/models",
+            "/v2/models/",
+            "/v2/models/m/",
+            "/v2/models//infer",
+            "/v2/models/m/infer/",
+            "/v2/models/m/versions",
+            "/v2/models/m/versions/",
+            "/v2/models/m/versions/x",
+            "/v2/models/m/versions/-1",
+            "/v2/models/m/versions/1/trace/setting",
+            "/v2/models/m/versions/1/versions/2",
+            "/v2/health",
+            "/v2/health/live/",
+            "/v2/repository",
+            "/v2/repository//index",
+            "/v2/repository/models//load",
+            "/v2/repository/models/a/b/load",
+            "/v2/systemsharedmemory",
+            "/v2/othersharedmemory/status",
+        ] {
+            check(path, "none");
+        }
+    }
+}
