@@ -1,0 +1,136 @@
+//! Bodies of the management endpoints.
+
+use galatea_infer::{
+    BatchStatistics, DurationStatistic, InferenceStatistics, ModelMetadata, ModelState,
+    ModelStatistics, RepositoryEntry, ServerMetadata, TensorMetadata,
+};
+use galatea_tensor::DataType;
+
+use super::*;
+use crate::http::{
+    IndexRequest, UnloadRequest, check_load_request, encode_error, encode_model_metadata,
+    encode_repository_index, encode_server_metadata, encode_statistics,
+};
+
+fn check(json: Vec<u8>, expected: &str) {
+    assert_eq!(String::from_utf8(json).unwrap(), expected);
+}
+
+#[test]
+fn errors() {
+    check(encode_error("say \"no\"\n"), r#"{"error":"say \"no\"\n"}"#);
+}
+
+#[test]
+fn metadata() {
+    let server = ServerMetadata {
+        name: "triton".into(),
+        version: "1.0".into(),
+        extensions: vec!["classification", "sequence"],
+    };
+    check(
+        encode_server_metadata(&server),
+        r#"{"name":"triton","version":"1.0","extensions":["classification","sequence"]}"#,
+    );
+    let tensor =
+        |name: &str, datatype| TensorMetadata { name: name.into(), datatype, shape: vec![-1, 16] };
+    let model = ModelMetadata {
+        name: "m".into(),
+        versions: vec![1, 3],
+        platform: "onnxruntime_onnx".into(),
+        inputs: vec![tensor("x", DataType::Fp32)],
+        outputs: vec![tensor("y", DataType::Bytes)],
+    };
+    check(
+        encode_model_metadata(&model),
+        r#"{"name":"m","versions":["1","3"],"platform":"onnxruntime_onnx","inputs":[{"name":"x","datatype":"FP32","shape":[-1,16]}],"outputs":[{"name":"y","datatype":"BYTES","shape":[-1,16]}]}"#,
+    );
+}
+
+#[test]
+fn index() {
+    let entry = |name: &str, version, state, reason: &str| RepositoryEntry {
+        name: name.into(),
+        version,
+        state,
+        reason: reason.into(),
+    };
+    let entries = [
+        entry("a", Some(1), Some(ModelState::Ready), ""),
+        entry("b", Some(2), Some(ModelState::Unavailable), "unloaded"),
+        entry("c", None, None, ""),
+    ];
+    check(
+        encode_repository_index(&entries),
+        r#"[{"name":"a","version":"1","state":"READY"},{"name":"b","version":"2","state":"UNAVAILABLE","reason":"unloaded"},{"name":"c"}]"#,
+    );
+    check(encode_repository_index(&[]), "[]");
+}
+
+#[test]
+fn statistics() {
+    let duration = |count| DurationStatistic { count, ns: count * 10 };
+    let model = ModelStatistics {
+        name: "m".into(),
+        version: 2,
+        last_inference_ms: 5,
+        inference_count: 6,
+        execution_count: 7,
+        inference: InferenceStatistics {
+            success: duration(1),
+            fail: duration(2),
+            queue: duration(3),
+            compute_input: duration(4),
+            compute_infer: duration(5),
+            compute_output: duration(6),
+            cache_hit: duration(7),
+            cache_miss: duration(8),
+        },
+        batches: vec![BatchStatistics {
+            batch_size: 4,
+            compute_input: duration(1),
+            compute_infer: duration(2),
+            compute_output: duration(3),
+        }],
+        failures: [0; 4],
+        pending: 0,
+        load_duration: std::time::Duration::ZERO,
+        metric_tags: [].into(),
+    };
+    check(
+        encode_statistics(&[model]),
+        r#"{"model_stats":[{"name":"m","version":"2","last_inference":5,"inference_count":6,"execution_count":7,"inference_stats":{"success":{"count":1,"ns":10},"fail":{"count":2,"ns":20},"queue":{"count":3,"ns":30},"compute_input":{"count":4,"ns":40},"compute_infer":{"count":5,"ns":50},"compute_output":{"count":6,"ns":60},"cache_hit":{"count":7,"ns":70},"cache_miss":{"count":8,"ns":80}},"response_stats":{},"batch_stats":[{"batch_size":4,"compute_input":{"count":1,"ns":10},"compute_infer":{"count":2,"ns":20},"compute_output":{"count":3,"ns":30}}],"memory_usage":[]}]}"#,
+    );
+    check(encode_statistics(&[]), r#"{"model_stats":[]}"#);
+}
+
+#[test]
+fn repository_requests() {
+    let limits = Limits::default();
+    let index = |body: &str| IndexRequest::decode(body.as_bytes(), &limits);
+    assert_eq!(index("").map(|r| r.only_ready), Ok(false));
+    assert_eq!(index("[]").map(|r| r.only_ready), Ok(false));
+    assert_eq!(index(r#"{"other":[1],"ready":true}"#).map(|r| r.only_ready), Ok(true));
+    let status = index(r#"{"ready":1}"#).unwrap_err();
+    assert_eq!(status.message(), "Invalid value for 'ready': expected a boolean");
+    assert_eq!(status.code(), Code::InvalidArgument);
+    assert_eq!(index("x").unwrap_err().code(), Code::InvalidArgument);
+
+    let unload = |body: &str| UnloadRequest::decode(body.as_bytes(), &limits);
+    assert_eq!(unload("").map(|r| r.unload_dependents), Ok(false));
+    let body = r#"{"parameters":{"unload_dependents":true,"x":1}}"#;
+    assert_eq!(unload(body).map(|r| r.unload_dependents), Ok(true));
+    assert_eq!(
+        unload(r#"{"parameters":{"unload_dependents":1}}"#).unwrap_err().message(),
+        "Unable to parse 'unload_dependents': attempt to access JSON non-boolean as boolean"
+    );
+
+    let load = |body: &str| check_load_request(body.as_bytes(), &limits);
+    for body in ["", "{}", r#"{"parameters":{}}"#] {
+        assert_eq!(load(body), Ok(()), "{body}");
+    }
+    let status = load(r#"{"parameters":{"config":"{}"}}"#).unwrap_err();
+    assert_eq!(status.code(), Code::Unsupported);
+    assert!(status.message().starts_with("load parameter 'config' is not supported"));
+    assert_eq!(load(r#"{"parameters":{"x":"y"}}"#).unwrap_err().code(), Code::Internal);
+}

@@ -1,0 +1,244 @@
+//! Requests that are refused, each with its code and text.
+
+use galatea_infer::Code::{Internal, InvalidArgument, Unsupported};
+
+use super::*;
+
+#[test]
+fn malformed_json_names_the_place() {
+    let check = |json: &str, message: &str| {
+        let expected = format!("failed to parse the request JSON buffer: {message}");
+        refuse(json, InvalidArgument, &expected);
+    };
+    check("", "The document is empty. at 0");
+    check("  ", "Invalid value. at 2");
+    check("A", "Invalid value. at 0");
+    check("{", "Missing a name for object member. at 1");
+    check("{]", "Missing a name for object member. at 1");
+    check("{\"a\"}", "Missing a colon after a name of object member. at 4");
+    check("{\"a\":1 \"b\":2}", "Missing a comma or } after an object member. at 7");
+    check("{\"a\":1,}", "Missing a name for object member. at 7");
+    check("{\"a\":[1 2]}", "Missing a comma or ] after an array element. at 8");
+    check("{\"a\":[1,]}", "Invalid value. at 8");
+    check("{\"a\":nul}", "Invalid value. at 5");
+    check("{\"a\":tru}", "Invalid value. at 5");
+    check("{\"a\":01}", "Missing a comma or } after an object member. at 6");
+    check("{\"a\":-}", "Invalid value. at 6");
+    check("{\"a\":1.}", "Miss fraction part in number. at 7");
+    check("{\"a\":1e}", "Miss exponent in number. at 7");
+    check("{\"a\":1e400}", "Number too big to be stored in double. at 5");
+    check("{\"a\":Nan}", "Invalid value. at 5");
+    check("{\"a", "Missing a closing quotation mark in string. at 3");
+    check("{\"a\u{1}\":1}", "Invalid encoding in string. at 3");
+    check("{\"\\x\":1}", "Invalid escape character in string. at 2");
+    check("{\"\\", "Invalid escape character in string. at 2");
+    check("{\"\\u12g4\":1}", "Incorrect hex digit after \\u escape in string. at 2");
+    check("{\"\\ud800\":1}", "The surrogate pair in string is invalid. at 2");
+    check("{\"\\ud800\\u0041\":1}", "The surrogate pair in string is invalid. at 2");
+    check("{\"\\udc00\":1}", "The surrogate pair in string is invalid. at 2");
+    check("{\"inputs\":[]} x", "The document root must not be followed by other values. at 14");
+}
+
+#[test]
+fn members_of_the_wrong_type() {
+    let missing = "attempt to access non-existing object member";
+    refuse("{}", InvalidArgument, &format!("Unable to parse 'inputs': {missing} 'inputs'"));
+    refuse("[1]", InvalidArgument, &format!("Unable to parse 'inputs': {missing} 'inputs'"));
+    let check = |json: &str, field: &str, what: &str| {
+        let expected = format!("Unable to parse '{field}': attempt to access JSON {what}");
+        refuse(json, InvalidArgument, &expected);
+    };
+    check(r#"{"inputs":{}}"#, "inputs", "non-array as array");
+    check(r#"{"id":1,"inputs":[]}"#, "id", "non-string as string");
+    check(r#"{"inputs":[],"outputs":{}}"#, "outputs", "non-array as array");
+    check(r#"{"inputs":[{"name":1}]}"#, "name", "non-string as string");
+    check(r#"{"inputs":[{"datatype":[]}]}"#, "datatype", "non-string as string");
+    check(r#"{"inputs":[{"shape":3}]}"#, "shape", "non-array as array");
+    check(r#"{"inputs":[],"outputs":[{"name":null}]}"#, "name", "non-string as string");
+    let parameter = |name: &str, value: &str, what: &str| {
+        check(&format!(r#"{{"parameters":{{"{name}":{value}}},"inputs":[]}}"#), name, what);
+    };
+    parameter("sequence_start", "1", "non-boolean as boolean");
+    parameter("sequence_end", "\"x\"", "non-boolean as boolean");
+    parameter("binary_data_output", "0", "non-boolean as boolean");
+    parameter("priority", "-1", "non-unsigned-integer as unsigned-integer");
+    parameter("timeout", "1.0", "non-unsigned-integer as unsigned-integer");
+    parameter("sequence_id", "-1", "non-unsigned-integer as unsigned-integer");
+    parameter("sequence_id", "true", "non-string as string");
+}
+
+#[test]
+fn parameters_that_may_not_be() {
+    refuse(
+        r#"{"parameters":[],"inputs":[]}"#,
+        InvalidArgument,
+        "failed to get request params.: attempt to get members for non-object",
+    );
+    refuse(
+        r#"{"parameters":{"triton_enable_empty_final_response":true},"inputs":[]}"#,
+        InvalidArgument,
+        "parameter keys starting with 'triton_' are reserved for Triton usage and should not be \
+         specified.",
+    );
+    for value in ["null", "[]", "{}"] {
+        refuse(
+            &format!(r#"{{"parameters":{{"p":{value}}},"inputs":[]}}"#),
+            InvalidArgument,
+            "parameter 'p' has invalid type. It should be either 'int', 'bool', or 'string'.",
+        );
+    }
+    refuse(
+        &format!(r#"{{"parameters":{{"sequence_id":"{}"}},"inputs":[]}}"#, "x".repeat(129)),
+        InvalidArgument,
+        "string correlation ID cannot be longer than 128 characters",
+    );
+}
+
+#[test]
+fn an_input_has_one_source() {
+    const RULE: &str = "Input must set only one of the following fields: 'data', \
+        'binary_data_size' in 'parameters', 'shared_memory_region' in 'parameters'. But";
+    let check = |members: &str, what: &str| {
+        refuse(&input(members), InvalidArgument, &format!("{RULE}{what}"));
+    };
+    let tensor = r#""datatype":"UINT8","shape":[1]"#;
+    check(tensor, " no field is set");
+    let both = format!(r#"{tensor},"data":[1],"parameters":{{"binary_data_size":1}}"#);
+    check(&both, " set 'data' 'binary_data_size'");
+    let shared = format!(r#"{tensor},"data":[1],"parameters":{{"shared_memory_region":"r"}}"#);
+    check(&shared, " set 'data' 'shared_memory_region'");
+    refuse(r#"{"inputs":[1]}"#, InvalidArgument, &format!("{RULE} no field is set"));
+}
+
+#[test]
+fn an_input_is_whole() {
+    let missing = |field: &str| {
+        format!("Unable to parse '{field}': attempt to access non-existing object member '{field}'")
+    };
+    let check = |json: &str, field: &str| refuse(json, InvalidArgument, &missing(field));
+    check(r#"{"inputs":[{"datatype":"INT8","shape":[1],"data":[1]}]}"#, "name");
+    check(&input(r#""shape":[1],"data":[1]"#), "datatype");
+    check(&input(r#""datatype":"INT8","data":[1]"#), "shape");
+    refuse(
+        &input(r#""datatype":"fp32","shape":[1],"data":[1]"#),
+        InvalidArgument,
+        "invalid datatype for input x",
+    );
+}
+
+#[test]
+fn elements_that_do_not_fit() {
+    let check = |datatype: &str, shape: &str, data: &str, message: &str| {
+        let members = format!(r#""datatype":"{datatype}","shape":{shape},"data":{data}"#);
+        refuse(&input(&members), Internal, message);
+    };
+    let more = "Unable to parse 'data': Shape does not match true shape of 'data' field";
+    let fewer = "Failed to parse 'data' field: shape does not match true shape";
+    check("INT32", "[2]", "[1,2,3]", more);
+    check("INT32", "[2,2]", "[[1,2],[3,4],[5]]", more);
+    check("INT32", "[3]", "[1,2]", fewer);
+    check("INT32", "[3]", "[]", fewer);
+    let types = |datatype: &str, data: &str, what: &str| {
+        let message = format!("Unable to parse 'data': attempt to access JSON {what}");
+        check(datatype, "[1]", data, &message);
+    };
+    types("BOOL", "[1]", "non-boolean as boolean");
+    types("UINT8", "[-1]", "non-unsigned-integer as unsigned-integer");
+    types("UINT64", "[18446744073709551616]", "non-unsigned-integer as unsigned-integer");
+    types("UINT32", "[\"1\"]", "non-unsigned-integer as unsigned-integer");
+    types("INT32", "[1.0]", "non-signed-integer as signed-integer");
+    types("INT64", "[9223372036854775808]", "non-signed-integer as signed-integer");
+    types("INT8", "[null]", "non-signed-integer as signed-integer");
+    types("FP32", "[true]", "non-number as double");
+    types("FP64", "[{}]", "non-number as double");
+    check(
+        "BYTES",
+        "[1]",
+        "[1]",
+        "Unable to parse JSON bytes array: attempt to access JSON non-string as string",
+    );
+}
+
+#[test]
+fn data_is_an_array() {
+    for datatype in ["FP32", "BYTES"] {
+        refuse(
+            &input(&format!(r#""datatype":"{datatype}","shape":[1],"data":1"#)),
+            InvalidArgument,
+            "Unable to parse 'data': attempt to access JSON non-array as array",
+        );
+    }
+}
+
+#[test]
+fn half_precision_has_no_json_form() {
+    for datatype in ["FP16", "BF16"] {
+        refuse(
+            &input(&format!(r#""datatype":"{datatype}","shape":[1],"data":[1]"#)),
+            InvalidArgument,
+            &format!(
+                "receiving {datatype} data via JSON is not supported. Please use the binary data \
+                 format for input x"
+            ),
+        );
+    }
+}
+
+#[test]
+fn binary_data_fits_the_body() {
+    let json = input(r#""datatype":"UINT8","shape":[4],"parameters":{"binary_data_size":4}"#);
+    let check = |binary: &[u8], message: &str| {
+        let status = decode_parts(&json, binary).unwrap_err();
+        assert_eq!((status.code(), status.message()), (InvalidArgument, message));
+    };
+    check(b"12", "unexpected size for input 'x', expecting 2 additional bytes for model 'm'");
+    check(b"12345", "unexpected additional input data for model 'm'");
+    assert!(decode_parts(&json, b"1234").is_ok());
+    let body = Bytes::from_static(b"{}");
+    let status = decode_infer(&body, 5, target(), &Limits::default()).unwrap_err();
+    assert_eq!(status.message(), "unexpected size for request JSON, expecting 3 more bytes");
+}
+
+#[test]
+fn what_this_server_does_not_have_is_named() {
+    refuse(
+        &input(r#""datatype":"UINT8","shape":[1],"parameters":{"shared_memory_region":"r"}"#),
+        Unsupported,
+        "'x' asks for 'shared_memory_region': client shared memory is not available in this server",
+    );
+    refuse(
+        r#"{"inputs":[],"outputs":[{"name":"y","parameters":{"shared_memory_region":"r"}}]}"#,
+        Unsupported,
+        "'y' asks for 'shared_memory_region': client shared memory is not available in this server",
+    );
+    refuse(
+        r#"{"inputs":[],"outputs":[{"name":"y","parameters":{"classification":3}}]}"#,
+        Unsupported,
+        "output 'y' asks for 'classification', which this server does not support",
+    );
+}
+
+#[test]
+fn sizes_beyond_the_limit_name_the_flag() {
+    let limits = Limits { input_bytes_max: 100 };
+    let check = |json: &str, message: &str| {
+        let body = Bytes::copy_from_slice(json.as_bytes());
+        let status = decode_infer(&body, body.len(), target(), &limits).unwrap_err();
+        assert_eq!((status.code(), status.message()), (InvalidArgument, message));
+    };
+    check(
+        &" ".repeat(101),
+        "request JSON size of 101 bytes exceeds the maximum allowed input size of 100 bytes. Use \
+         --http-max-input-size to increase the limit.",
+    );
+    check(
+        &input(r#""datatype":"FP64","shape":[13],"data":[]"#),
+        "JSON input 'x' has a byte_size (104 bytes) that exceeds the maximum allowed value of 100 \
+         bytes. Use --http-max-input-size to increase the limit.",
+    );
+    let strings = vec![r#""""#; 26].join(",");
+    let json = input(&format!(r#""datatype":"BYTES","shape":[26],"data":[{strings}]"#));
+    let limits = Limits { input_bytes_max: 160 };
+    let body = Bytes::from(json);
+    assert!(decode_infer(&body, body.len(), target(), &limits).is_ok());
+}
