@@ -207,8 +207,8 @@ fn unloading_runs_what_is_queued_and_refuses_what_comes_later() {
 fn clients_see_the_configured_dims_and_backends_the_reshaped_ones() {
     let text = r#"
         name: "echo" backend: "fake" max_batch_size: 4
-        input { name: "IN" data_type: TYPE_FP32 dims: [ -1, 2 ] reshape { shape: [ 2, -1, 1 ] } }
-        output { name: "OUT" data_type: TYPE_FP32 dims: [ -1, 2 ] reshape { shape: [ 2, -1, 1 ] } }
+        input { name: "IN" data_type: TYPE_FP32 dims: [ -1, 2 ] reshape { shape: [ -1, 1, 2 ] } }
+        output { name: "OUT" data_type: TYPE_FP32 dims: [ -1, 2 ] reshape { shape: [ -1, 1, 2 ] } }
     "#;
     let seen = Arc::new(Mutex::new(None));
     let shape = seen.clone();
@@ -218,6 +218,6 @@ fn clients_see_the_configured_dims_and_backends_the_reshaped_ones() {
     });
     let (server, _) = serve(text, backend, &[1], 0);
     let response = send(&server, request(&[1, 3, 2])).recv_timeout(LONG).unwrap().unwrap();
-    assert_eq!(seen.lock().unwrap().as_ref().unwrap().dims(), [1, 2, 3, 1]);
+    assert_eq!(seen.lock().unwrap().as_ref().unwrap().dims(), [1, 3, 1, 2]);
     assert_eq!(response.outputs[0].shape.dims(), [1, 3, 2]);
 }
