@@ -51,6 +51,21 @@ impl Contents {
         Ok(())
     }
 
+    #[cfg(test)]
+    pub(super) fn lists(&self) -> Vec<Vec<u8>> {
+        let lists = [
+            &self.bools,
+            &self.ints,
+            &self.int64s,
+            &self.uints,
+            &self.uint64s,
+            &self.fp32s,
+            &self.fp64s,
+            &self.bytes,
+        ];
+        lists.map(Clone::clone).to_vec()
+    }
+
     /// The tensor's bytes, if the list that is filled is the one for its
     /// datatype and no other is.
     ///
