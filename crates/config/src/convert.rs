@@ -1,0 +1,222 @@
+//! From the message to the specification; numbers change type here, so what
+//! does not fit is found here.
+
+use std::collections::BTreeMap;
+
+use galatea_protocol::inference::model_config::SchedulingChoice as MessageChoice;
+use galatea_protocol::inference::model_instance_group::Kind;
+use galatea_protocol::inference::model_optimization_policy::ModelPriority as MessagePriority;
+use galatea_protocol::inference::model_optimization_policy::execution_accelerators;
+use galatea_protocol::inference::model_queue_policy::TimeoutAction as MessageAction;
+use galatea_protocol::inference::model_version_policy::PolicyChoice;
+use galatea_protocol::inference::{
+    ModelConfig, ModelDynamicBatching, ModelInput, ModelInstanceGroup, ModelOptimizationPolicy,
+    ModelOutput, ModelQueuePolicy, model_input, model_optimization_policy,
+};
+use galatea_tensor::DataType;
+
+use crate::diagnostic::Diagnostic;
+use crate::spec::{
+    Accelerator, DynamicBatching, InputFormat, InputSpec, InstanceGroup, InstanceKind,
+    ModelPriority, ModelSpec, Optimization, OutputSpec, QueuePolicy, SchedulingChoice,
+    TimeoutAction, VersionPolicy,
+};
+
+/// The specification, or `None` and a diagnostic for what can not be one.
+///
+/// A diagnostic is added only if nothing else was found before: the checks
+/// that come first explain better.
+pub(crate) fn model_spec(message: &ModelConfig, found: &mut Vec<Diagnostic>) -> Option<ModelSpec> {
+    match convert(message) {
+        Ok(spec) => Some(spec),
+        Err(path) => {
+            if found.is_empty() {
+                found.push(Diagnostic::about(path, "has a value that can not be represented"));
+            }
+            None
+        }
+    }
+}
+
+fn convert(message: &ModelConfig) -> Result<ModelSpec, String> {
+    Ok(ModelSpec {
+        name: message.name.clone(),
+        backend: message.backend.clone(),
+        platform: message.platform.clone(),
+        max_batch_size: unsigned(message.max_batch_size, "max_batch_size")?,
+        inputs: indexed(&message.input, "input", input)?,
+        outputs: indexed(&message.output, "output", output)?,
+        instance_groups: indexed(&message.instance_group, "instance_group", instance_group)?,
+        default_model_filename: message.default_model_filename.clone(),
+        parameters: parameters(message),
+        scheduling: scheduling(message)?,
+        optimization: optimization(message.optimization.as_ref())?,
+        version_policy: version_policy(message),
+        decoupled: message.model_transaction_policy.as_ref().is_some_and(|p| p.decoupled),
+        metric_tags: message.metric_tags.clone(),
+        message: message.clone(),
+    })
+}
+
+fn indexed<M, S>(
+    messages: &[M],
+    field: &str,
+    convert: impl Fn(&M) -> Result<S, &'static str>,
+) -> Result<Vec<S>, String> {
+    let numbered = messages.iter().enumerate();
+    numbered
+        .map(|(index, one)| convert(one).map_err(|inner| format!("{field}[{index}].{inner}")))
+        .collect()
+}
+
+fn unsigned(number: i32, path: &str) -> Result<u32, String> {
+    u32::try_from(number).map_err(|_| path.to_owned())
+}
+
+fn datatype(number: i32) -> Result<DataType, &'static str> {
+    DataType::from_config_number(number).ok_or("data_type")
+}
+
+fn input(message: &ModelInput) -> Result<InputSpec, &'static str> {
+    let format = model_input::Format::try_from(message.format).map_err(|_| "format")?;
+    Ok(InputSpec {
+        name: message.name.clone(),
+        datatype: datatype(message.data_type)?,
+        dims: message.dims.clone(),
+        reshape: message.reshape.as_ref().map(|reshape| reshape.shape.clone()),
+        optional: message.optional,
+        allow_ragged_batch: message.allow_ragged_batch,
+        is_shape_tensor: message.is_shape_tensor,
+        format: match format {
+            model_input::Format::None => InputFormat::None,
+            model_input::Format::Nhwc => InputFormat::Nhwc,
+            model_input::Format::Nchw => InputFormat::Nchw,
+        },
+    })
+}
+
+fn output(message: &ModelOutput) -> Result<OutputSpec, &'static str> {
+    Ok(OutputSpec {
+        name: message.name.clone(),
+        datatype: datatype(message.data_type)?,
+        dims: message.dims.clone(),
+        reshape: message.reshape.as_ref().map(|reshape| reshape.shape.clone()),
+        label_filename: message.label_filename.clone(),
+        is_shape_tensor: message.is_shape_tensor,
+    })
+}
+
+fn instance_group(message: &ModelInstanceGroup) -> Result<InstanceGroup, &'static str> {
+    let kind = match Kind::try_from(message.kind) {
+        Ok(Kind::Cpu) => InstanceKind::Cpu,
+        Ok(Kind::Gpu) => InstanceKind::Gpu,
+        Ok(Kind::Model) => InstanceKind::Model,
+        Ok(Kind::Auto) | Err(_) => return Err("kind"),
+    };
+    Ok(InstanceGroup {
+        name: message.name.clone(),
+        kind,
+        count: u32::try_from(message.count).map_err(|_| "count")?,
+        gpus: message.gpus.clone(),
+        passive: message.passive,
+    })
+}
+
+fn parameters(message: &ModelConfig) -> BTreeMap<String, String> {
+    let entries = message.parameters.iter();
+    entries.map(|(key, value)| (key.clone(), value.string_value.clone())).collect()
+}
+
+fn scheduling(message: &ModelConfig) -> Result<SchedulingChoice, String> {
+    match &message.scheduling_choice {
+        None => Ok(SchedulingChoice::Default),
+        Some(MessageChoice::DynamicBatching(batching)) => {
+            dynamic_batching(batching).map(SchedulingChoice::Dynamic)
+        }
+        Some(MessageChoice::SequenceBatching(_)) => Err("sequence_batching".to_owned()),
+        Some(MessageChoice::EnsembleScheduling(_)) => Err("ensemble_scheduling".to_owned()),
+    }
+}
+
+fn dynamic_batching(message: &ModelDynamicBatching) -> Result<DynamicBatching, String> {
+    const PREFERRED: &str = "dynamic_batching.preferred_batch_size";
+    let sizes = message.preferred_batch_size.iter();
+    let default = message.default_queue_policy.unwrap_or_default();
+    // Without levels there is one queue, and policies of levels have no meaning.
+    let levels = message.priority_queue_policy.iter().filter(|_| message.priority_levels > 0);
+    Ok(DynamicBatching {
+        preferred_batch_sizes: sizes
+            .map(|&size| unsigned(size, PREFERRED))
+            .collect::<Result<_, _>>()?,
+        max_queue_delay_microseconds: message.max_queue_delay_microseconds,
+        preserve_ordering: message.preserve_ordering,
+        priority_levels: message.priority_levels,
+        default_priority_level: message.default_priority_level,
+        default_queue_policy: queue_policy(&default, "dynamic_batching.default_queue_policy")?,
+        priority_queue_policies: levels
+            .map(|(&level, policy)| {
+                let path = format!("dynamic_batching.priority_queue_policy[{level}]");
+                Ok((level, queue_policy(policy, &path)?))
+            })
+            .collect::<Result<_, String>>()?,
+    })
+}
+
+fn queue_policy(message: &ModelQueuePolicy, path: &str) -> Result<QueuePolicy, String> {
+    let action = MessageAction::try_from(message.timeout_action)
+        .map_err(|_| format!("{path}.timeout_action"))?;
+    Ok(QueuePolicy {
+        timeout_action: match action {
+            MessageAction::Reject => TimeoutAction::Reject,
+            MessageAction::Delay => TimeoutAction::Delay,
+        },
+        default_timeout_microseconds: message.default_timeout_microseconds,
+        allow_timeout_override: message.allow_timeout_override,
+        max_queue_size: message.max_queue_size,
+    })
+}
+
+fn optimization(message: Option<&ModelOptimizationPolicy>) -> Result<Optimization, String> {
+    let Some(message) = message else { return Ok(Optimization::default()) };
+    let priority = match MessagePriority::try_from(message.priority) {
+        Ok(MessagePriority::PriorityDefault) => ModelPriority::Default,
+        Ok(MessagePriority::PriorityMax) => ModelPriority::Max,
+        Ok(MessagePriority::PriorityMin) => ModelPriority::Min,
+        Err(_) => return Err("optimization.priority".to_owned()),
+    };
+    let pinned = |buffer: Option<&model_optimization_policy::PinnedMemoryBuffer>| {
+        buffer.is_some_and(|buffer| buffer.enable)
+    };
+    let accelerators = message.execution_accelerators.clone().unwrap_or_default();
+    Ok(Optimization {
+        graph_level: message.graph.map_or(0, |graph| graph.level),
+        priority,
+        cpu_execution_accelerators: list(accelerators.cpu_execution_accelerator),
+        gpu_execution_accelerators: list(accelerators.gpu_execution_accelerator),
+        input_pinned_memory: pinned(message.input_pinned_memory.as_ref()),
+        output_pinned_memory: pinned(message.output_pinned_memory.as_ref()),
+        eager_batching: message.eager_batching,
+        gather_kernel_buffer_threshold: message.gather_kernel_buffer_threshold,
+    })
+}
+
+fn list(messages: Vec<execution_accelerators::Accelerator>) -> Vec<Accelerator> {
+    let convert = |message: execution_accelerators::Accelerator| Accelerator {
+        name: message.name,
+        parameters: message.parameters,
+    };
+    messages.into_iter().map(convert).collect()
+}
+
+/// The version policy; an empty one means every version, as in the original,
+/// and none at all the latest.
+pub(crate) fn version_policy(message: &ModelConfig) -> VersionPolicy {
+    let Some(policy) = &message.version_policy else { return VersionPolicy::Latest(1) };
+    match &policy.policy_choice {
+        Some(PolicyChoice::Latest(latest)) => VersionPolicy::Latest(latest.num_versions),
+        Some(PolicyChoice::Specific(specific)) => {
+            VersionPolicy::Specific(specific.versions.clone())
+        }
+        Some(PolicyChoice::All(_)) | None => VersionPolicy::All,
+    }
+}

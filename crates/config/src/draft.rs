@@ -1,0 +1,263 @@
+//! A configuration that is not complete yet.
+
+use galatea_protocol::inference::model_config::SchedulingChoice;
+use galatea_protocol::inference::{
+    ModelConfig, ModelDynamicBatching, ModelInput, ModelOutput, ModelTensorReshape,
+};
+use galatea_tensor::DataType;
+
+use crate::diagnostic::{ConfigErrors, Diagnostic};
+use crate::source::{Source, SourceMap};
+use crate::spec::{ModelSpec, VersionPolicy};
+use crate::{convert, identity, json_input, normalise, text, unsupported, validate};
+
+/// What this server can do beside what every server can.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Support {
+    /// Numbers of the GPUs that models may use; empty on a CPU-only server.
+    pub gpus: Vec<i32>,
+}
+
+impl Support {
+    /// Whether there is any GPU.
+    #[must_use]
+    pub const fn gpus_available(&self) -> bool {
+        !self.gpus.is_empty()
+    }
+}
+
+/// A tensor of a draft; what is not given is absent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorDraft {
+    /// Its name; empty if not given.
+    pub name: String,
+    /// The type of its elements.
+    pub datatype: Option<DataType>,
+    /// Its shape without the batch dimension.
+    pub dims: Vec<i64>,
+    /// The shape that the backend sees instead.
+    pub reshape: Option<Vec<i64>>,
+    /// Whether a request may leave it out; never for outputs.
+    pub optional: bool,
+}
+
+/// A configuration that may still be completed and has not been checked.
+#[derive(Clone, Debug, Default)]
+pub struct ConfigDraft {
+    message: ModelConfig,
+    map: SourceMap,
+}
+
+impl ConfigDraft {
+    /// A draft that says nothing, for a model without a configuration file.
+    #[must_use]
+    pub fn empty() -> Self {
+        Self::default()
+    }
+
+    /// Parses a `config.pbtxt`.
+    ///
+    /// # Errors
+    ///
+    /// Every syntax error, unknown field and value of the wrong type, each with
+    /// its place in the file.
+    pub fn from_pbtxt(file_name: &str, text: &str) -> Result<Self, ConfigErrors> {
+        let source = Source::new(file_name, text);
+        let parsed = text::parse_config(&source)?;
+        Ok(Self { message: parsed.message, map: SourceMap::new(source, parsed.spans) })
+    }
+
+    /// Parses the JSON form: the names of the .proto file or their camel-case
+    /// forms, enumerations by name in any case or by number.
+    ///
+    /// # Errors
+    ///
+    /// What is not JSON, not a field or of the wrong type.
+    pub fn from_json(file_name: &str, text: &str) -> Result<Self, ConfigErrors> {
+        let message = json_input::parse(file_name, text)?;
+        Ok(Self { message, map: SourceMap::default() })
+    }
+
+    /// The message as it is so far.
+    #[must_use]
+    pub const fn message(&self) -> &ModelConfig {
+        &self.message
+    }
+
+    /// The message, for changes that have no setter here.
+    pub const fn message_mut(&mut self) -> &mut ModelConfig {
+        &mut self.message
+    }
+
+    /// The model's name; empty until it is given or resolved.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.message.name
+    }
+
+    /// The backend; empty until it is given or resolved.
+    #[must_use]
+    pub fn backend(&self) -> &str {
+        &self.message.backend
+    }
+
+    /// The platform; empty if it is not given.
+    #[must_use]
+    pub fn platform(&self) -> &str {
+        &self.message.platform
+    }
+
+    /// The model's file; empty until it is given or resolved.
+    #[must_use]
+    pub fn default_model_filename(&self) -> &str {
+        &self.message.default_model_filename
+    }
+
+    /// The value of a parameter.
+    #[must_use]
+    pub fn parameter(&self, key: &str) -> Option<&str> {
+        self.message.parameters.get(key).map(|parameter| parameter.string_value.as_str())
+    }
+
+    /// Which versions are to be served.
+    #[must_use]
+    pub fn version_policy(&self) -> VersionPolicy {
+        convert::version_policy(&self.message)
+    }
+
+    /// The largest batch; 0 if there are no batches or nothing is given, and
+    /// not yet checked to be positive.
+    #[must_use]
+    pub const fn max_batch_size(&self) -> i32 {
+        self.message.max_batch_size
+    }
+
+    /// Whether the file gives the largest batch, be it as 0.
+    #[must_use]
+    pub fn max_batch_size_is_given(&self) -> bool {
+        self.message.max_batch_size != 0 || self.map.contains("max_batch_size")
+    }
+
+    /// Sets the largest batch.
+    pub const fn set_max_batch_size(&mut self, max_batch_size: i32) {
+        self.message.max_batch_size = max_batch_size;
+    }
+
+    /// The inputs so far.
+    #[must_use]
+    pub fn inputs(&self) -> Vec<TensorDraft> {
+        let draft = |input: &ModelInput| TensorDraft {
+            name: input.name.clone(),
+            datatype: DataType::from_config_number(input.data_type),
+            dims: input.dims.clone(),
+            reshape: input.reshape.as_ref().map(|reshape| reshape.shape.clone()),
+            optional: input.optional,
+        };
+        self.message.input.iter().map(draft).collect()
+    }
+
+    /// The outputs so far.
+    #[must_use]
+    pub fn outputs(&self) -> Vec<TensorDraft> {
+        let draft = |output: &ModelOutput| TensorDraft {
+            name: output.name.clone(),
+            datatype: DataType::from_config_number(output.data_type),
+            dims: output.dims.clone(),
+            reshape: output.reshape.as_ref().map(|reshape| reshape.shape.clone()),
+            optional: false,
+        };
+        self.message.output.iter().map(draft).collect()
+    }
+
+    /// Adds an input whose shape, without the batch dimension, is `dims`.
+    ///
+    /// A shape without dimensions becomes one element for clients. With
+    /// batches it is reshaped for the backend, so set the batch size first.
+    pub fn add_input(&mut self, name: &str, datatype: DataType, dims: &[i64]) {
+        let (dims, reshape) = self.client_shape(dims);
+        self.message.input.push(ModelInput {
+            name: name.to_owned(),
+            data_type: datatype.config_number(),
+            dims,
+            reshape,
+            ..ModelInput::default()
+        });
+    }
+
+    /// Adds an output, by the rules of [`ConfigDraft::add_input`].
+    pub fn add_output(&mut self, name: &str, datatype: DataType, dims: &[i64]) {
+        let (dims, reshape) = self.client_shape(dims);
+        self.message.output.push(ModelOutput {
+            name: name.to_owned(),
+            data_type: datatype.config_number(),
+            dims,
+            reshape,
+            ..ModelOutput::default()
+        });
+    }
+
+    fn client_shape(&self, dims: &[i64]) -> (Vec<i64>, Option<ModelTensorReshape>) {
+        if dims.is_empty() {
+            let batches = self.message.max_batch_size > 0;
+            return (vec![1], batches.then(ModelTensorReshape::default));
+        }
+        (dims.to_vec(), None)
+    }
+
+    /// Whether a scheduler is chosen.
+    #[must_use]
+    pub const fn scheduling_is_set(&self) -> bool {
+        self.message.scheduling_choice.is_some()
+    }
+
+    /// Chooses dynamic batching with its defaults, unless a scheduler is
+    /// chosen already.
+    pub fn enable_dynamic_batching(&mut self) {
+        if self.message.scheduling_choice.is_none() {
+            let batching = ModelDynamicBatching::default();
+            self.message.scheduling_choice = Some(SchedulingChoice::DynamicBatching(batching));
+        }
+    }
+
+    /// Fills in what follows from the model's directory: name, backend,
+    /// platform and the model's file.
+    ///
+    /// `version_files` are the names in one version directory; empty if there
+    /// is none.
+    ///
+    /// # Errors
+    ///
+    /// If the name is not the directory's, or no backend can be told.
+    pub fn resolve_identity(
+        &mut self,
+        directory_name: &str,
+        version_files: &[String],
+    ) -> Result<(), ConfigErrors> {
+        let found = identity::resolve(&mut self.message, directory_name, version_files);
+        self.placed(found)
+    }
+
+    /// Normalises and checks the configuration.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong, missing or not supported.
+    pub fn finish(mut self, support: &Support) -> Result<ModelSpec, ConfigErrors> {
+        normalise::normalise(&mut self.message, support);
+        let mut found = Vec::new();
+        validate::check(&self.message, support, &mut found);
+        unsupported::check(&self.message, &mut found);
+        let spec = convert::model_spec(&self.message, &mut found);
+        self.placed(found)?;
+        // Without a diagnostic there is a specification: convert makes it so.
+        spec.ok_or_else(|| Diagnostic::about("", "the configuration can not be converted").into())
+    }
+
+    fn placed(&self, mut found: Vec<Diagnostic>) -> Result<(), ConfigErrors> {
+        for diagnostic in &mut found {
+            self.map.place(diagnostic);
+        }
+        ConfigErrors { diagnostics: found }.into_result()
+    }
+}

@@ -1,0 +1,144 @@
+//! The file that a configuration came from, and where its fields are in it.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::diagnostic::{Diagnostic, Excerpt, Position};
+
+/// Characters of a long line that an excerpt shows before and after the place.
+const EXCERPT_CONTEXT: usize = 60;
+
+/// A part of the file, in bytes.
+pub(crate) type Span = Range<usize>;
+
+/// A file's name and text.
+#[derive(Debug)]
+pub(crate) struct Source {
+    name: String,
+    text: String,
+    line_starts: Vec<usize>,
+}
+
+impl Source {
+    pub(crate) fn new(name: &str, text: &str) -> Self {
+        let line_starts = std::iter::once(0)
+            .chain(text.match_indices('\n').map(|(at, _)| at.saturating_add(1)))
+            .collect();
+        Self { name: name.to_owned(), text: text.to_owned(), line_starts }
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    fn line(&self, offset: usize) -> (usize, &str) {
+        let number = self.line_starts.partition_point(|start| *start <= offset);
+        let start = number.checked_sub(1).and_then(|n| self.line_starts.get(n)).copied();
+        let rest = start.and_then(|start| self.text.get(start..)).unwrap_or("");
+        let line = rest.split('\n').next().unwrap_or("");
+        (number, line.strip_suffix('\r').unwrap_or(line))
+    }
+
+    fn column(&self, number: usize, offset: usize) -> usize {
+        let start = number.checked_sub(1).and_then(|n| self.line_starts.get(n)).copied();
+        let before = start.and_then(|start| self.text.get(start..offset)).unwrap_or("");
+        before.chars().count().saturating_add(1)
+    }
+
+    pub(crate) fn position(&self, offset: usize) -> Position {
+        let (line, _) = self.line(offset);
+        Position { line, column: self.column(line, offset) }
+    }
+
+    fn excerpt(&self, span: &Span) -> Excerpt {
+        let (number, line) = self.line(span.start);
+        let before = self.column(number, span.start).saturating_sub(1);
+        let width = self.text.get(span.clone()).unwrap_or("");
+        let width = width.split('\n').next().unwrap_or("").chars().count();
+        let skipped = before.saturating_sub(EXCERPT_CONTEXT);
+        let length = EXCERPT_CONTEXT.saturating_mul(2);
+        // One character for one column: a tab or an escape would move the caret.
+        let visible = |c: char| if c.is_control() { ' ' } else { c };
+        let text: String = line.chars().skip(skipped).take(length).map(visible).collect();
+        let room = length.saturating_sub(before - skipped);
+        Excerpt { text, offset: before - skipped, width: width.clamp(1, room.max(1)) }
+    }
+
+    /// Points a diagnostic at a part of this file.
+    pub(crate) fn place(&self, diagnostic: &mut Diagnostic, span: &Span) {
+        diagnostic.file.clone_from(&self.name);
+        diagnostic.position = Some(self.position(span.start));
+        diagnostic.excerpt = Some(self.excerpt(span));
+    }
+}
+
+/// Where the fields of a configuration are, by path.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SourceMap {
+    source: Option<Arc<Source>>,
+    spans: Arc<BTreeMap<String, Span>>,
+}
+
+impl SourceMap {
+    pub(crate) fn new(source: Source, spans: BTreeMap<String, Span>) -> Self {
+        Self { source: Some(Arc::new(source)), spans: Arc::new(spans) }
+    }
+
+    /// Whether the file gives this field, be it with its default value.
+    pub(crate) fn contains(&self, path: &str) -> bool {
+        self.spans.contains_key(path)
+    }
+
+    /// Points the diagnostic at its field, or at the nearest field around it
+    /// that the file has.
+    pub(crate) fn place(&self, diagnostic: &mut Diagnostic) {
+        let Some(source) = &self.source else { return };
+        diagnostic.file.clone_from(&source.name);
+        let mut path = diagnostic.path.as_str();
+        loop {
+            if let Some(span) = self.spans.get(path) {
+                return source.place(diagnostic, &span.clone());
+            }
+            match path.rfind(['.', '[']) {
+                Some(end) => path = path.get(..end).unwrap_or(""),
+                None => return,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_count_characters() {
+        let source = Source::new("f", "ä: 1\r\nb: 2\n");
+        assert_eq!(source.position(2), Position { line: 1, column: 2 });
+        assert_eq!(source.position(7), Position { line: 2, column: 1 });
+        assert_eq!(source.position(12), Position { line: 3, column: 1 });
+        assert_eq!(source.excerpt(&(0..2)).text, "ä: 1");
+    }
+
+    #[test]
+    fn long_lines_are_cut_around_the_place() {
+        let text = format!("{}HERE{}", "a".repeat(500), "b".repeat(500));
+        let excerpt = Source::new("f", &text).excerpt(&(500..504));
+        assert_eq!(excerpt.text.chars().count(), 120);
+        let shown: String = excerpt.text.chars().skip(excerpt.offset).take(excerpt.width).collect();
+        assert_eq!(shown, "HERE");
+    }
+
+    #[test]
+    fn a_missing_field_is_placed_at_what_contains_it() {
+        let spans = BTreeMap::from([("input[0]".to_owned(), 2..7)]);
+        let map = SourceMap::new(Source::new("f", "\n\ninput { }"), spans);
+        let mut diagnostic = Diagnostic::about("input[0].reshape.shape[1]", "x");
+        map.place(&mut diagnostic);
+        assert_eq!(diagnostic.position, Some(Position { line: 3, column: 1 }));
+        let mut placeless = Diagnostic::about("name", "x");
+        map.place(&mut placeless);
+        assert_eq!((placeless.file.as_str(), placeless.position), ("f", None));
+    }
+}

@@ -1,0 +1,260 @@
+//! The configuration as the rest of the server sees it: checked, normalised,
+//! and never changed again.
+
+use std::collections::BTreeMap;
+
+use galatea_protocol::inference::ModelConfig;
+use galatea_tensor::DataType;
+use prost::Message as _;
+
+/// Everything that is known about a model before it is loaded.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct ModelSpec {
+    /// The model's name, equal to its directory's.
+    pub name: String,
+    /// The backend that executes it.
+    pub backend: String,
+    /// The older way of naming model format and backend; may be empty.
+    pub platform: String,
+    /// The largest batch; 0 if the first dimension is not a batch.
+    pub max_batch_size: u32,
+    /// Tensors that requests bring.
+    pub inputs: Vec<InputSpec>,
+    /// Tensors that the model returns.
+    pub outputs: Vec<OutputSpec>,
+    /// Groups of instances; at least one.
+    pub instance_groups: Vec<InstanceGroup>,
+    /// The model's file in its version directory, such as `model.onnx`; empty
+    /// if the backend has no such file.
+    pub default_model_filename: String,
+    /// Values that the backend gives a meaning.
+    pub parameters: BTreeMap<String, String>,
+    /// How requests become batches.
+    pub scheduling: SchedulingChoice,
+    /// Settings that trade resources for speed.
+    pub optimization: Optimization,
+    /// Which versions are served.
+    pub version_policy: VersionPolicy,
+    /// Whether a request may get any number of responses.
+    pub decoupled: bool,
+    /// Labels added to the model's metrics.
+    pub metric_tags: BTreeMap<String, String>,
+    pub(crate) message: ModelConfig,
+}
+
+impl ModelSpec {
+    /// The normalised configuration message.
+    #[must_use]
+    pub const fn message(&self) -> &ModelConfig {
+        &self.message
+    }
+
+    /// The normalised configuration as the configuration endpoint prints it.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        crate::json::to_json(&self.message)
+    }
+
+    /// The normalised configuration as an encoded `inference.ModelConfig`.
+    #[must_use]
+    pub fn to_protobuf(&self) -> Vec<u8> {
+        self.message.encode_to_vec()
+    }
+
+    /// The input with this name.
+    #[must_use]
+    pub fn input(&self, name: &str) -> Option<&InputSpec> {
+        self.inputs.iter().find(|input| input.name == name)
+    }
+
+    /// The output with this name.
+    #[must_use]
+    pub fn output(&self, name: &str) -> Option<&OutputSpec> {
+        self.outputs.iter().find(|output| output.name == name)
+    }
+}
+
+/// A tensor that requests bring.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InputSpec {
+    /// Its name, unique among the inputs.
+    pub name: String,
+    /// The type of its elements.
+    pub datatype: DataType,
+    /// Its shape without the batch dimension; -1 is any size.
+    pub dims: Vec<i64>,
+    /// The shape that the backend sees instead; empty for one element per
+    /// batch item.
+    pub reshape: Option<Vec<i64>>,
+    /// Whether a request may leave it out.
+    pub optional: bool,
+    /// Whether requests with different shapes may share a batch.
+    pub allow_ragged_batch: bool,
+    /// Whether its contents are a shape.
+    pub is_shape_tensor: bool,
+    /// The order of an image's dimensions.
+    pub format: InputFormat,
+}
+
+/// The order of the dimensions of an image.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum InputFormat {
+    /// Not an image, or not said.
+    #[default]
+    None,
+    /// Height, width, channels.
+    Nhwc,
+    /// Channels, height, width.
+    Nchw,
+}
+
+/// A tensor that the model returns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutputSpec {
+    /// Its name, unique among the outputs.
+    pub name: String,
+    /// The type of its elements.
+    pub datatype: DataType,
+    /// Its shape without the batch dimension; -1 is any size.
+    pub dims: Vec<i64>,
+    /// The shape that the backend returns instead.
+    pub reshape: Option<Vec<i64>>,
+    /// The file with the labels of its classes; empty if there is none.
+    pub label_filename: String,
+    /// Whether its contents are a shape.
+    pub is_shape_tensor: bool,
+}
+
+/// Instances of a model on one kind of device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstanceGroup {
+    /// The group's name; instances are called by it and their number.
+    pub name: String,
+    /// Where they run.
+    pub kind: InstanceKind,
+    /// How many instances per device, at least 1.
+    pub count: u32,
+    /// The GPUs, if `kind` is [`InstanceKind::Gpu`].
+    pub gpus: Vec<i32>,
+    /// Whether they are made but never given requests.
+    pub passive: bool,
+}
+
+/// Where an instance runs.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum InstanceKind {
+    /// On the CPU.
+    Cpu,
+    /// On a GPU.
+    Gpu,
+    /// Where the model says.
+    Model,
+}
+
+/// How requests become batches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SchedulingChoice {
+    /// Each request is a batch of its own.
+    Default,
+    /// Requests are joined.
+    Dynamic(DynamicBatching),
+}
+
+/// How requests of different clients are joined.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DynamicBatching {
+    /// Sizes worth dispatching before the delay ends, as configured; one entry
+    /// with the largest batch if nothing was configured.
+    pub preferred_batch_sizes: Vec<u32>,
+    /// How long the oldest request may wait for others.
+    pub max_queue_delay_microseconds: u64,
+    /// Whether responses leave in the order of the requests.
+    pub preserve_ordering: bool,
+    /// Number of priorities; 0 if there are none, and then everything waits
+    /// in one queue.
+    pub priority_levels: u64,
+    /// The priority of requests that give none; 1 is served first.
+    pub default_priority_level: u64,
+    /// Bounds on every queue that has no policy of its own.
+    pub default_queue_policy: QueuePolicy,
+    /// Bounds on the queues of single priorities; empty without priorities.
+    pub priority_queue_policies: BTreeMap<u64, QueuePolicy>,
+}
+
+/// Bounds on a queue of waiting requests.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct QueuePolicy {
+    /// What happens to a request that waited too long.
+    pub timeout_action: TimeoutAction,
+    /// How long is too long; 0 for any time.
+    pub default_timeout_microseconds: u64,
+    /// Whether a request may ask for a shorter timeout.
+    pub allow_timeout_override: bool,
+    /// How many requests may wait; 0 for any number.
+    pub max_queue_size: u32,
+}
+
+/// What happens to a request that waited too long.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum TimeoutAction {
+    /// It is refused.
+    #[default]
+    Reject,
+    /// It waits behind the others.
+    Delay,
+}
+
+/// Settings that trade resources for speed; most are hints to the backend.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Optimization {
+    /// How much the backend may change the graph: 0 is its default, which is
+    /// also what nothing configured means.
+    pub graph_level: i32,
+    /// How important the model is beside others on its device.
+    pub priority: ModelPriority,
+    /// Providers to try on the CPU, in order.
+    pub cpu_execution_accelerators: Vec<Accelerator>,
+    /// Providers to try on the GPU, in order.
+    pub gpu_execution_accelerators: Vec<Accelerator>,
+    /// Whether inputs are gathered in pinned memory; no effect on the CPU.
+    pub input_pinned_memory: bool,
+    /// Whether outputs are taken from pinned memory; no effect on the CPU.
+    pub output_pinned_memory: bool,
+    /// Whether the next batch is prepared while one executes.
+    pub eager_batching: bool,
+    /// How many buffers make a gather kernel worth its launch; GPU only.
+    pub gather_kernel_buffer_threshold: u32,
+}
+
+/// How important a model is beside others on its device.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum ModelPriority {
+    /// As the backend thinks.
+    #[default]
+    Default,
+    /// The highest that the backend knows.
+    Max,
+    /// The lowest that the backend knows.
+    Min,
+}
+
+/// A provider that makes a backend faster, and its settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accelerator {
+    /// The provider's name.
+    pub name: String,
+    /// Settings that it gives a meaning.
+    pub parameters: BTreeMap<String, String>,
+}
+
+/// Which of the versions on disk are served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VersionPolicy {
+    /// So many of the highest numbers.
+    Latest(u32),
+    /// Every one.
+    All,
+    /// These.
+    Specific(Vec<i64>),
+}

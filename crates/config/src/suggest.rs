@@ -1,0 +1,72 @@
+//! What was probably meant by a name that does not exist.
+
+/// The candidate that is nearest to `name`, if any is near enough to be a slip
+/// of the keyboard.
+pub(crate) fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<String> {
+    // A name far longer than any candidate is none of them, and measuring it
+    // would take long.
+    if name.len() > 64 {
+        return None;
+    }
+    let limit = name.chars().count().div_ceil(3).max(1);
+    candidates
+        .map(|candidate| (distance(&fold(name), &fold(candidate)), candidate))
+        .filter(|(distance, _)| *distance <= limit)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate.to_owned())
+}
+
+/// Case and underscores are the commonest differences, and cost nothing.
+fn fold(name: &str) -> Vec<char> {
+    name.chars().filter(|c| *c != '_').map(|c| c.to_ascii_lowercase()).collect()
+}
+
+/// The number of insertions, deletions and replacements between two names.
+fn distance(a: &[char], b: &[char]) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.iter().enumerate() {
+        let mut diagonal = i;
+        let mut left = i.saturating_add(1);
+        for (cell, to) in row.iter_mut().skip(1).zip(b) {
+            let replace = diagonal.saturating_add(usize::from(from != to));
+            diagonal = *cell;
+            left = replace.min(diagonal.saturating_add(1)).min(left.saturating_add(1));
+            *cell = left;
+        }
+        if let Some(first) = row.first_mut() {
+            *first = i.saturating_add(1);
+        }
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(name: &str, expected: Option<&str>) {
+        let fields = ["max_batch_size", "input", "output", "instance_group", "name"];
+        assert_eq!(nearest(name, fields.into_iter()).as_deref(), expected, "{name}");
+    }
+
+    #[test]
+    fn slips_are_recognised_and_strangers_are_not() {
+        check("maxBatchSize", Some("max_batch_size"));
+        check("max_batchsize", Some("max_batch_size"));
+        check("inputs", Some("input"));
+        check("instance_groups", Some("instance_group"));
+        check("nmae", Some("name"));
+        check("colour", None);
+        check("", None);
+        check(&"a".repeat(1000), None);
+    }
+
+    #[test]
+    fn distances() {
+        let measure = |a: &str, b: &str| distance(&fold(a), &fold(b));
+        assert_eq!(measure("kitten", "sitting"), 3);
+        assert_eq!(measure("", "abc"), 3);
+        assert_eq!(measure("abc", ""), 3);
+        assert_eq!(measure("same", "same"), 0);
+    }
+}

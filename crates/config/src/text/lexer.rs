@@ -1,0 +1,185 @@
+//! From text to tokens.
+
+use crate::source::Span;
+
+/// What a token is; its text is found through its span.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A name: of a field, of an enumeration's value, or `true`, `inf`, `nan`.
+    Identifier,
+    /// Something that starts like a number; whether it is one is seen when it
+    /// is read.
+    Number,
+    /// A string with its quotes, whose end is known to exist.
+    String,
+    /// One character of punctuation.
+    Symbol(char),
+    /// The end of the text.
+    End,
+}
+
+/// A token and its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Token {
+    pub(super) kind: Kind,
+    pub(super) span: Span,
+}
+
+/// What is not a token, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LexicalError {
+    pub(super) message: String,
+    pub(super) span: Span,
+}
+
+/// Splits `text`; the last token is always [`Kind::End`].
+pub(super) fn tokens(text: &str) -> (Vec<Token>, Vec<LexicalError>) {
+    let mut lexer = Lexer { text, at: 0, tokens: Vec::new(), errors: Vec::new() };
+    lexer.run();
+    (lexer.tokens, lexer.errors)
+}
+
+struct Lexer<'a> {
+    text: &'a str,
+    at: usize,
+    tokens: Vec<Token>,
+    errors: Vec<LexicalError>,
+}
+
+impl Lexer<'_> {
+    fn run(&mut self) {
+        self.skip_while(|c| c == '\u{feff}');
+        while let Some(c) = self.peek() {
+            let start = self.at;
+            match c {
+                '#' => self.skip_while(|c| c != '\n'),
+                ' ' | '\t' | '\r' | '\n' | '\u{b}' | '\u{c}' => self.advance(c),
+                'A'..='Z' | 'a'..='z' | '_' => {
+                    self.skip_while(|c| c.is_ascii_alphanumeric() || c == '_');
+                    self.push(Kind::Identifier, start);
+                }
+                '0'..='9' => self.number(start),
+                '.' if self.second().is_some_and(|c| c.is_ascii_digit()) => self.number(start),
+                '"' | '\'' => self.string(c, start),
+                ':' | '{' | '}' | '<' | '>' | '[' | ']' | ',' | ';' | '-' | '.' | '/' => {
+                    self.advance(c);
+                    self.push(Kind::Symbol(c), start);
+                }
+                other => self.unexpected(other, start),
+            }
+        }
+        self.push(Kind::End, self.text.len());
+    }
+
+    fn peek(&self) -> Option<char> {
+        self.text.get(self.at..)?.chars().next()
+    }
+
+    fn second(&self) -> Option<char> {
+        self.text.get(self.at..)?.chars().nth(1)
+    }
+
+    fn advance(&mut self, c: char) {
+        self.at = self.at.saturating_add(c.len_utf8());
+    }
+
+    fn skip_while(&mut self, keep: impl Fn(char) -> bool) {
+        while let Some(c) = self.peek()
+            && keep(c)
+        {
+            self.advance(c);
+        }
+    }
+
+    fn push(&mut self, kind: Kind, start: usize) {
+        self.tokens.push(Token { kind, span: start..self.at });
+    }
+
+    /// Takes everything that is glued to a number, so that `12abc` is one
+    /// wrong number and not a right one and a stray name.
+    fn number(&mut self, start: usize) {
+        let mut previous = ' ';
+        let hexadecimal = self.text.get(start..).is_some_and(|t| t.starts_with("0x"));
+        while let Some(c) = self.peek() {
+            let exponent = matches!(previous, 'e' | 'E') && matches!(c, '+' | '-') && !hexadecimal;
+            if !(c.is_ascii_alphanumeric() || c == '_' || c == '.' || exponent) {
+                break;
+            }
+            previous = c;
+            self.advance(c);
+        }
+        self.push(Kind::Number, start);
+    }
+
+    fn string(&mut self, quote: char, start: usize) {
+        self.advance(quote);
+        let mut escaped = false;
+        while let Some(c) = self.peek()
+            && c != '\n'
+        {
+            self.advance(c);
+            if escaped {
+                escaped = false;
+            } else if c == '\\' {
+                escaped = true;
+            } else if c == quote {
+                return self.push(Kind::String, start);
+            }
+        }
+        let span = start..self.at;
+        self.errors.push(LexicalError {
+            message: format!("the string has no closing {quote} on its line"),
+            span,
+        });
+        // The parser needs something in its place to go on.
+        self.push(Kind::String, start);
+    }
+
+    fn unexpected(&mut self, c: char, start: usize) {
+        self.skip_while(|other| other == c);
+        let name = if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+        let message = format!("the character '{name}' has no meaning here");
+        self.errors.push(LexicalError { message, span: start..self.at });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, expected: &[&str]) {
+        let (tokens, errors) = tokens(text);
+        let (end, rest) = tokens.split_last().unwrap();
+        assert_eq!(end.kind, Kind::End);
+        let shown: Vec<&str> = rest.iter().map(|token| &text[token.span.clone()]).collect();
+        assert_eq!(shown, expected);
+        assert_eq!(errors, []);
+    }
+
+    #[test]
+    fn tokens_and_comments() {
+        check("a: -1 # rest : {", &["a", ":", "-", "1"]);
+        check("\u{feff}a{b<[,;]>}", &["a", "{", "b", "<", "[", ",", ";", "]", ">", "}"]);
+        check(r##"s: "a\"#b" 'c"d'"##, &["s", ":", r##""a\"#b""##, r#"'c"d'"#]);
+        check("1e+5 .5f 1.e-3 12abc 0x1e-5", &["1e+5", ".5f", "1.e-3", "12abc", "0x1e", "-", "5"]);
+    }
+
+    #[test]
+    fn what_is_no_token_is_named_and_skipped() {
+        let (tokens, errors) = tokens("a: @@@ 'open\nb: \u{1}");
+        let kinds: Vec<Kind> = tokens.iter().map(|token| token.kind).collect();
+        let colon = Kind::Symbol(':');
+        let name = Kind::Identifier;
+        assert_eq!(kinds, [name, colon, Kind::String, name, colon, Kind::End]);
+        let shown: Vec<(&str, Span)> =
+            errors.iter().map(|error| (error.message.as_str(), error.span.clone())).collect();
+        assert_eq!(
+            shown,
+            [
+                ("the character '@' has no meaning here", 3..6),
+                ("the string has no closing ' on its line", 7..12),
+                ("the character '\\u{1}' has no meaning here", 16..17),
+            ]
+        );
+    }
+}

@@ -1,0 +1,50 @@
+//! The text format of protocol buffers, read by descriptor.
+//!
+//! The parser goes on after an error, so that one run finds everything that is
+//! wrong with a file.
+
+mod lexer;
+mod literal;
+mod parser;
+mod scalar;
+
+use std::collections::BTreeMap;
+
+use galatea_protocol::inference::ModelConfig;
+use galatea_protocol::{MODEL_CONFIG_MESSAGE, descriptor_pool};
+
+use crate::diagnostic::{ConfigErrors, Diagnostic};
+use crate::source::{Source, Span};
+
+/// Larger files are no configurations; the bound keeps positions and
+/// diagnostics small.
+const MAX_TEXT_BYTES: usize = 16 << 20;
+
+/// A configuration and where its fields are in its file.
+#[derive(Debug)]
+pub(crate) struct Parsed {
+    pub(crate) message: ModelConfig,
+    pub(crate) spans: BTreeMap<String, Span>,
+}
+
+/// Reads a configuration file.
+pub(crate) fn parse_config(source: &Source) -> Result<Parsed, ConfigErrors> {
+    if source.text().len() > MAX_TEXT_BYTES {
+        let size = source.text().len();
+        let message = format!("{size} bytes are too many, at most {MAX_TEXT_BYTES} are read");
+        return Err(Diagnostic::about("", message).into());
+    }
+    let Some(descriptor) = descriptor_pool().get_message_by_name(MODEL_CONFIG_MESSAGE) else {
+        return Err(Diagnostic::about("", "the schema of configurations is missing").into());
+    };
+    let outcome = parser::parse(source, descriptor);
+    ConfigErrors { diagnostics: outcome.diagnostics }.into_result()?;
+    let message = outcome
+        .message
+        .transcode_to()
+        .map_err(|error| Diagnostic::about("", format!("can not be read back: {error}")))?;
+    Ok(Parsed { message, spans: outcome.spans })
+}
+
+#[cfg(test)]
+mod tests;

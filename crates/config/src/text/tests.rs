@@ -1,0 +1,150 @@
+//! The forms that the format allows.
+
+use galatea_protocol::inference::ModelConfig;
+
+use super::parse_config;
+use crate::source::Source;
+
+fn parse(text: &str) -> ModelConfig {
+    match parse_config(&Source::new("config.pbtxt", text)) {
+        Ok(parsed) => parsed.message,
+        Err(errors) => panic!("{errors:#}"),
+    }
+}
+
+/// Every text is another way to write the first one.
+fn check_same(texts: &[&str]) {
+    let first = parse(texts[0]);
+    assert_ne!(first, ModelConfig::default());
+    for text in texts {
+        assert_eq!(parse(text), first, "{text}");
+    }
+}
+
+#[test]
+fn an_empty_file_says_nothing() {
+    for text in ["", " \n\t", "# only a comment", "# one\n# two\n"] {
+        assert_eq!(parse(text), ModelConfig::default());
+    }
+}
+
+#[test]
+fn lists_of_messages() {
+    check_same(&[
+        "input [ { name: 'A' }, { name: 'B' } ]",
+        "input: [ { name: 'A' }, { name: 'B' } ]",
+        "input { name: 'A' } input { name: 'B' }",
+        "input: { name: 'A' } input: < name: 'B' >",
+        "input < name: 'A' > input [ < name: 'B' > ]",
+        "input { name: 'A' }, input { name: 'B' };",
+        "input[]input[{name:'A'},{name:'B'}]input:[]",
+    ]);
+}
+
+#[test]
+fn lists_of_scalars() {
+    check_same(&[
+        "input { dims: [ 1, -1, 3 ] }",
+        "input { dims: 1 dims: -1 dims: 3 }",
+        "input { dims: 1, dims: - 1; dims: [ 0x3 ] }",
+        "input { dims: [1] dims: [] dims: [-1, 03] }",
+    ]);
+}
+
+#[test]
+fn strings() {
+    check_same(&[
+        "name: 'simple'",
+        r#"name: "simple""#,
+        "name: 'sim' \"ple\"",
+        "name: 'sim' # comment\n 'ple'",
+        r"name: '\163\x69m\u0070le'",
+    ]);
+}
+
+#[test]
+fn enumerations_and_booleans() {
+    check_same(&["input { data_type: TYPE_FP32 }", "input { data_type: 11 }"]);
+    check_same(&[
+        "input { optional: true }",
+        "input { optional: True }",
+        "input { optional: t }",
+        "input { optional: 1 }",
+        "input { optional: 0x1 }",
+    ]);
+    for text in ["false", "False", "f", "0"] {
+        let config = parse(&format!("input {{ optional: {text} }}"));
+        assert!(!config.input[0].optional);
+    }
+}
+
+#[test]
+fn floats() {
+    let buckets = |text: &str| {
+        let text = format!(
+            "model_metrics {{ metric_control {{ histogram_options {{ buckets: {text} }} }} }}"
+        );
+        let options = parse(&text).model_metrics.unwrap().metric_control[0].metric_options.clone();
+        let galatea_protocol::inference::model_metrics::metric_control::MetricOptions::HistogramOptions(
+            histogram,
+        ) = options.unwrap();
+        histogram.buckets
+    };
+    assert_eq!(
+        buckets("[1, 1.5, 2f, 2.5F, 1e3, -.5, inf]"),
+        [1.0, 1.5, 2.0, 2.5, 1000.0, -0.5, f64::INFINITY]
+    );
+    assert_eq!(buckets("-Infinity"), [f64::NEG_INFINITY]);
+    assert!(buckets("nan")[0].is_nan());
+}
+
+#[test]
+fn maps() {
+    check_same(&[
+        "parameters { key: 'a' value { string_value: 'x' } } parameters { key: 'b' value { } }",
+        "parameters [ { key: 'b' }, { value: { string_value: 'x' } key: 'a' } ]",
+        "parameters: { key: 'a' } parameters: <key: 'b'> parameters: { key: 'a' value <string_value: 'x'>}",
+    ]);
+    check_same(&[
+        "dynamic_batching { priority_queue_policy { key: 2 value { max_queue_size: 3 } } }",
+        "dynamic_batching: < priority_queue_policy: [ < key: 0x2, value: < max_queue_size: 3, > > ] >",
+    ]);
+}
+
+#[test]
+fn an_empty_choice_is_a_choice() {
+    assert!(parse("dynamic_batching { }").scheduling_choice.is_some());
+    assert!(parse("version_policy { all { } }").version_policy.unwrap().policy_choice.is_some());
+}
+
+#[test]
+fn depth_does_not_grow_the_stack() {
+    let text = format!("nested {}", "{ a ".repeat(200_000));
+    let errors = parse_config(&Source::new("f", &text)).unwrap_err();
+    assert_eq!(errors.diagnostics.len(), 2);
+    let text = format!("input {}", "{ x [".repeat(100_000));
+    assert!(parse_config(&Source::new("f", &text)).is_err());
+}
+
+#[test]
+fn errors_are_bounded() {
+    let text = "no_such_field: 1\n".repeat(1000);
+    let errors = parse_config(&Source::new("f", &text)).unwrap_err();
+    assert_eq!(errors.diagnostics.len(), 100);
+    assert!(errors.to_string().ends_with("and more errors, which are not shown"));
+}
+
+#[test]
+fn any_prefix_and_any_garbled_byte_ends_without_a_panic() {
+    let text = "name: \"m\\x41\" input [ { name: 'A' dims: [ 1, -1 ] reshape { shape: [ ] } } ]\n\
+                parameters { key: \"k\" value: { string_value: \"v\" } } # end\n";
+    for end in 0..=text.len() {
+        let _ = parse_config(&Source::new("f", &text[..end]));
+    }
+    for at in 0..text.len() {
+        for garbage in ["{", "}", "[", "]", "<", "'", "\\", ":", "-", "\u{0}", "ä", "\n"] {
+            let garbled = format!("{}{garbage}{}", &text[..at], &text[at + 1..]);
+            let _ = parse_config(&Source::new("f", &garbled));
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Settings that the format has and this server does not honour yet.
+//!
+//! Each is refused by name: a configuration either does what it says or does
+//! not load. A setting that becomes supported loses its row here.
+
+use galatea_protocol::inference::model_config::SchedulingChoice;
+use galatea_protocol::inference::{ModelConfig, ModelInput, ModelInstanceGroup};
+
+use crate::diagnostic::Diagnostic;
+
+/// One setting.
+struct Row {
+    /// What the diagnostic calls it.
+    name: &'static str,
+    /// Where a configuration uses it; empty if it does not.
+    uses: fn(&ModelConfig) -> Vec<String>,
+}
+
+const ROWS: [Row; 22] = [
+    Row { name: "sequence_batching", uses: sequence_batching },
+    Row { name: "ensemble_scheduling", uses: ensemble_scheduling },
+    Row { name: "preserve_ordering", uses: preserve_ordering },
+    Row { name: "model_warmup", uses: |c| at(!c.model_warmup.is_empty(), "model_warmup") },
+    Row { name: "response_cache", uses: response_cache },
+    Row { name: "batch_input", uses: |c| at(!c.batch_input.is_empty(), "batch_input") },
+    Row { name: "batch_output", uses: |c| at(!c.batch_output.is_empty(), "batch_output") },
+    Row { name: "model_repository_agents", uses: model_repository_agents },
+    Row { name: "runtime", uses: |c| at(!c.runtime.is_empty(), "runtime") },
+    Row { name: "model_operations", uses: model_operations },
+    Row {
+        name: "cc_model_filenames",
+        uses: |c| at(!c.cc_model_filenames.is_empty(), "cc_model_filenames"),
+    },
+    Row { name: "model_metrics", uses: model_metrics },
+    Row { name: "decoupled", uses: decoupled },
+    Row {
+        name: "allow_ragged_batch",
+        uses: |c| inputs(c, "allow_ragged_batch", |input| input.allow_ragged_batch),
+    },
+    Row {
+        name: "is_shape_tensor",
+        uses: |c| {
+            tensors(
+                c,
+                "is_shape_tensor",
+                |input| input.is_shape_tensor,
+                |output| output.is_shape_tensor,
+            )
+        },
+    },
+    Row {
+        name: "is_non_linear_format_io",
+        uses: |c| {
+            tensors(
+                c,
+                "is_non_linear_format_io",
+                |input| input.is_non_linear_format_io,
+                |output| output.is_non_linear_format_io,
+            )
+        },
+    },
+    Row { name: "label_filename", uses: label_filename },
+    Row {
+        name: "rate_limiter",
+        uses: |c| groups(c, "rate_limiter", |group| group.rate_limiter.is_some()),
+    },
+    Row {
+        name: "secondary_devices",
+        uses: |c| groups(c, "secondary_devices", |group| !group.secondary_devices.is_empty()),
+    },
+    Row { name: "profile", uses: |c| groups(c, "profile", |group| !group.profile.is_empty()) },
+    Row { name: "passive", uses: |c| groups(c, "passive", |group| group.passive) },
+    Row {
+        name: "host_policy",
+        uses: |c| groups(c, "host_policy", |group| !group.host_policy.is_empty()),
+    },
+];
+
+/// Appends a diagnostic for every use of a setting in the table.
+///
+/// A field that was found wrong before is not reported again.
+pub(crate) fn check(config: &ModelConfig, found: &mut Vec<Diagnostic>) {
+    for row in &ROWS {
+        for path in (row.uses)(config) {
+            if found.iter().all(|diagnostic| diagnostic.path != path) {
+                let text = format!("'{}' is not supported, for {}", row.name, config.name);
+                found.push(Diagnostic::about(path, text));
+            }
+        }
+    }
+}
+
+fn at(used: bool, path: &str) -> Vec<String> {
+    if used { vec![path.to_owned()] } else { Vec::new() }
+}
+
+fn sequence_batching(config: &ModelConfig) -> Vec<String> {
+    let choice = &config.scheduling_choice;
+    at(matches!(choice, Some(SchedulingChoice::SequenceBatching(_))), "sequence_batching")
+}
+
+fn ensemble_scheduling(config: &ModelConfig) -> Vec<String> {
+    let choice = &config.scheduling_choice;
+    at(matches!(choice, Some(SchedulingChoice::EnsembleScheduling(_))), "ensemble_scheduling")
+}
+
+fn preserve_ordering(config: &ModelConfig) -> Vec<String> {
+    let ordered = match &config.scheduling_choice {
+        Some(SchedulingChoice::DynamicBatching(batching)) => batching.preserve_ordering,
+        Some(SchedulingChoice::SequenceBatching(_) | SchedulingChoice::EnsembleScheduling(_))
+        | None => false,
+    };
+    at(ordered, "dynamic_batching.preserve_ordering")
+}
+
+fn response_cache(config: &ModelConfig) -> Vec<String> {
+    at(config.response_cache.as_ref().is_some_and(|cache| cache.enable), "response_cache.enable")
+}
+
+fn model_repository_agents(config: &ModelConfig) -> Vec<String> {
+    let used = config.model_repository_agents.as_ref().is_some_and(|a| !a.agents.is_empty());
+    at(used, "model_repository_agents.agents")
+}
+
+fn model_operations(config: &ModelConfig) -> Vec<String> {
+    let operations = config.model_operations.as_ref();
+    let used = operations.is_some_and(|o| !o.op_library_filename.is_empty());
+    at(used, "model_operations.op_library_filename")
+}
+
+fn model_metrics(config: &ModelConfig) -> Vec<String> {
+    let used = config.model_metrics.as_ref().is_some_and(|m| !m.metric_control.is_empty());
+    at(used, "model_metrics.metric_control")
+}
+
+fn decoupled(config: &ModelConfig) -> Vec<String> {
+    let policy = config.model_transaction_policy.as_ref();
+    at(policy.is_some_and(|p| p.decoupled), "model_transaction_policy.decoupled")
+}
+
+fn label_filename(config: &ModelConfig) -> Vec<String> {
+    let numbered = config.output.iter().enumerate();
+    numbered
+        .filter(|(_, output)| !output.label_filename.is_empty())
+        .map(|(index, _)| format!("output[{index}].label_filename"))
+        .collect()
+}
+
+fn inputs(config: &ModelConfig, field: &str, uses: fn(&ModelInput) -> bool) -> Vec<String> {
+    let numbered = config.input.iter().enumerate();
+    numbered
+        .filter(|(_, input)| uses(input))
+        .map(|(index, _)| format!("input[{index}].{field}"))
+        .collect()
+}
+
+fn tensors(
+    config: &ModelConfig,
+    field: &str,
+    input_uses: fn(&ModelInput) -> bool,
+    output_uses: fn(&galatea_protocol::inference::ModelOutput) -> bool,
+) -> Vec<String> {
+    let mut paths = inputs(config, field, input_uses);
+    let numbered = config.output.iter().enumerate();
+    let outputs = numbered.filter(|(_, output)| output_uses(output));
+    paths.extend(outputs.map(|(index, _)| format!("output[{index}].{field}")));
+    paths
+}
+
+fn groups(config: &ModelConfig, field: &str, uses: fn(&ModelInstanceGroup) -> bool) -> Vec<String> {
+    let numbered = config.instance_group.iter().enumerate();
+    numbered
+        .filter(|(_, group)| uses(group))
+        .map(|(index, _)| format!("instance_group[{index}].{field}"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ROWS;
+    use crate::{ConfigDraft, Support};
+
+    /// One use of each row, in the order of the table: the text of a
+    /// configuration and the field that the diagnostic must name.
+    const USES: [(&str, &str); ROWS.len()] = [
+        ("sequence_batching { }", "sequence_batching"),
+        ("ensemble_scheduling { }", "ensemble_scheduling"),
+        ("dynamic_batching { preserve_ordering: true }", "dynamic_batching.preserve_ordering"),
+        ("model_warmup { name: 'w' }", "model_warmup"),
+        ("response_cache { enable: true }", "response_cache.enable"),
+        ("batch_input { kind: BATCH_ITEM_SHAPE }", "batch_input"),
+        ("batch_output { target_name: 'OUT' }", "batch_output"),
+        ("model_repository_agents { agents { name: 'a' } }", "model_repository_agents.agents"),
+        ("runtime: 'r'", "runtime"),
+        (
+            "model_operations { op_library_filename: 'l.so' }",
+            "model_operations.op_library_filename",
+        ),
+        ("cc_model_filenames { key: '8.0' value: 'm' }", "cc_model_filenames"),
+        ("model_metrics { metric_control { } }", "model_metrics.metric_control"),
+        ("model_transaction_policy { decoupled: true }", "model_transaction_policy.decoupled"),
+        (
+            "input { name: 'R' data_type: TYPE_FP32 dims: 1 allow_ragged_batch: true }",
+            "input[0].allow_ragged_batch",
+        ),
+        (
+            "platform: 'tensorrt_plan' input { name: 'R' data_type: TYPE_FP32 dims: 1 \
+             is_shape_tensor: true }",
+            "input[0].is_shape_tensor",
+        ),
+        (
+            "platform: 'tensorrt_plan' output { name: 'R' data_type: TYPE_FP32 dims: 1 \
+             is_non_linear_format_io: true }",
+            "output[0].is_non_linear_format_io",
+        ),
+        (
+            "output { name: 'R' data_type: TYPE_FP32 dims: 1 label_filename: 'l' }",
+            "output[0].label_filename",
+        ),
+        ("instance_group { rate_limiter { } }", "instance_group[0].rate_limiter"),
+        ("instance_group { secondary_devices { } }", "instance_group[0].secondary_devices"),
+        ("platform: 'tensorrt_plan' instance_group { profile: '0' }", "instance_group[0].profile"),
+        ("instance_group { passive: true }", "instance_group[0].passive"),
+        ("instance_group { host_policy: 'h' }", "instance_group[0].host_policy"),
+    ];
+
+    #[test]
+    fn each_row_is_refused_by_name_and_place() {
+        for (row, (text, path)) in ROWS.iter().zip(USES) {
+            let mut draft = ConfigDraft::from_pbtxt("f", text).unwrap();
+            let backend = if text.contains("tensorrt_plan") { "tensorrt" } else { "identity" };
+            backend.clone_into(&mut draft.message_mut().backend);
+            draft.resolve_identity("m", &[]).unwrap();
+            let errors = draft.finish(&Support::default()).unwrap_err();
+            let field = path.rsplit('.').next().unwrap();
+            let column = text.rfind(field).unwrap() + 1;
+            let expected = format!("f:1:{column}: {path}: '{}' is not supported, for m", row.name);
+            assert_eq!(errors.to_string(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn defaults_are_not_uses() {
+        let text = "backend: 'identity' response_cache { } model_transaction_policy { } \
+                    model_operations { } model_metrics { } model_repository_agents { } \
+                    dynamic_batching { preserve_ordering: false } max_batch_size: 2 \
+                    instance_group { passive: false host_policy: '' }";
+        let mut draft = ConfigDraft::from_pbtxt("f", text).unwrap();
+        draft.resolve_identity("m", &[]).unwrap();
+        draft.finish(&Support::default()).unwrap();
+    }
+}

@@ -1,0 +1,98 @@
+//! Name, backend, platform, model file and version policy.
+
+use galatea_protocol::inference::ModelConfig;
+use galatea_protocol::inference::model_version_policy::PolicyChoice;
+
+use crate::diagnostic::Diagnostic;
+use crate::identity::{backend_has_platforms, backend_of_platform, is_ensemble};
+
+pub(super) fn check(config: &ModelConfig, found: &mut Vec<Diagnostic>) {
+    if config.name.is_empty() {
+        found.push(Diagnostic::about("name", "model configuration must specify 'name'"));
+    } else if !is_plain_name(&config.name) {
+        let shown = config.name.escape_debug();
+        let text = format!("'{shown}' can not be the name of a model");
+        found.push(Diagnostic {
+            expected: Some("a name without slashes and control characters".to_owned()),
+            ..Diagnostic::about("name", text)
+        });
+    }
+    check_backend(config, found);
+    if !is_path_beneath(&config.default_model_filename) {
+        let shown = config.default_model_filename.escape_debug();
+        let text = format!("'{shown}' is not a file in the version directory of {}", config.name);
+        found.push(Diagnostic::about("default_model_filename", text));
+    }
+    check_versions(config, found);
+}
+
+/// Names become parts of paths, of log lines and of the names of libraries.
+fn is_plain_name(name: &str) -> bool {
+    name != "."
+        && name != ".."
+        && !name.contains(['/', '\\'])
+        && !name.chars().any(char::is_control)
+}
+
+/// A relative path that never leaves its directory; empty is allowed.
+fn is_path_beneath(path: &str) -> bool {
+    let parts = |part: &str| part != "..";
+    !path.starts_with('/') && !path.chars().any(char::is_control) && path.split('/').all(parts)
+}
+
+fn check_backend(config: &ModelConfig, found: &mut Vec<Diagnostic>) {
+    let name = &config.name;
+    let platform = &config.platform;
+    if config.backend.is_empty() {
+        if !is_ensemble(platform) {
+            let shown = platform.escape_debug();
+            let text = format!("unexpected platform type '{shown}' for {name}");
+            found.push(Diagnostic {
+                expected: Some("a 'backend', or a 'platform' that implies one".to_owned()),
+                ..Diagnostic::about("platform", text)
+            });
+        }
+        return;
+    }
+    if !is_plain_name(&config.backend) {
+        let shown = config.backend.escape_debug();
+        let text = format!("'{shown}' can not be the name of a backend");
+        found.push(Diagnostic::about("backend", text));
+    } else if is_ensemble(platform) {
+        let text = format!(
+            "Ensemble model '{name}' must have platform type '{platform}' and empty backend type"
+        );
+        found.push(Diagnostic::about("backend", text));
+    } else if backend_has_platforms(&config.backend)
+        && backend_of_platform(platform) != Some(config.backend.as_str())
+    {
+        let shown = platform.escape_debug();
+        let text =
+            format!("unexpected 'platform' and 'backend' pair, got:{shown}, {}", config.backend);
+        found.push(Diagnostic::about("platform", text));
+    }
+}
+
+fn check_versions(config: &ModelConfig, found: &mut Vec<Diagnostic>) {
+    let choice = config.version_policy.as_ref().and_then(|policy| policy.policy_choice.as_ref());
+    match choice {
+        Some(PolicyChoice::Latest(latest)) if latest.num_versions == 0 => {
+            let text = format!("at least one version must be allowed for {}", config.name);
+            found.push(Diagnostic::about("version_policy.latest.num_versions", text));
+        }
+        Some(PolicyChoice::Specific(specific)) if specific.versions.is_empty() => {
+            let text = format!("at least one version must be allowed for {}", config.name);
+            found.push(Diagnostic::about("version_policy.specific.versions", text));
+        }
+        Some(PolicyChoice::Specific(specific)) => {
+            for (index, version) in specific.versions.iter().enumerate() {
+                if *version < 0 {
+                    let text = format!("there is no version {version} of {}", config.name);
+                    let path = format!("version_policy.specific.versions[{index}]");
+                    found.push(Diagnostic::about(path, text));
+                }
+            }
+        }
+        Some(PolicyChoice::Latest(_) | PolicyChoice::All(_)) | None => {}
+    }
+}

@@ -1,0 +1,78 @@
+//! Instance groups: kinds, devices and numbers.
+
+use galatea_protocol::inference::model_instance_group::Kind;
+use galatea_protocol::inference::{ModelConfig, ModelInstanceGroup};
+
+use super::tensors::TENSORRT_PLATFORM;
+use crate::Support;
+use crate::diagnostic::Diagnostic;
+
+/// Each instance has a thread and the backend's memory: more than this is a
+/// slip of the keyboard.
+const MAX_INSTANCES: i64 = 4096;
+
+pub(super) fn check(config: &ModelConfig, support: &Support, found: &mut Vec<Diagnostic>) {
+    let mut instances: i64 = 0;
+    for (index, group) in config.instance_group.iter().enumerate() {
+        check_devices(config, group, index, support, found);
+        if config.platform != TENSORRT_PLATFORM && !group.profile.is_empty() {
+            let text = format!(
+                "{} and platform {} specifies profile field which is only supported for TensorRT \
+                 models",
+                subject(config, group),
+                config.platform
+            );
+            found.push(Diagnostic::about(format!("instance_group[{index}].profile"), text));
+        }
+        let devices = i64::try_from(group.gpus.len()).unwrap_or(MAX_INSTANCES).max(1);
+        instances = instances.saturating_add(devices.saturating_mul(i64::from(group.count)));
+    }
+    if instances > MAX_INSTANCES {
+        let text = format!(
+            "{instances} instances are too many for {}, at most {MAX_INSTANCES} are allowed",
+            config.name
+        );
+        found.push(Diagnostic::about("instance_group", text));
+    }
+}
+
+fn subject(config: &ModelConfig, group: &ModelInstanceGroup) -> String {
+    format!("instance group {} of model {}", group.name.escape_debug(), config.name)
+}
+
+fn check_devices(
+    config: &ModelConfig,
+    group: &ModelInstanceGroup,
+    index: usize,
+    support: &Support,
+    found: &mut Vec<Diagnostic>,
+) {
+    let subject = subject(config, group);
+    let mut report = |field: &str, text: &str| {
+        let path = format!("instance_group[{index}].{field}");
+        found.push(Diagnostic::about(path, format!("{subject} {text}")));
+    };
+    match group.kind() {
+        Kind::Model if !group.gpus.is_empty() => {
+            report("gpus", "has kind KIND_MODEL but specifies one or more GPUs");
+        }
+        Kind::Cpu if !group.gpus.is_empty() => {
+            report("gpus", "has kind KIND_CPU but specifies one or more GPUs");
+        }
+        Kind::Gpu if !support.gpus_available() => {
+            report("kind", "has kind KIND_GPU but server does not support GPUs");
+        }
+        Kind::Gpu => {
+            let listed: Vec<String> = support.gpus.iter().map(ToString::to_string).collect();
+            for gpu in group.gpus.iter().filter(|gpu| !support.gpus.contains(gpu)) {
+                let text = format!(
+                    "specifies invalid or unsupported gpu id {gpu}. Usable are: {}",
+                    listed.join(", ")
+                );
+                report("gpus", &text);
+            }
+        }
+        Kind::Cpu | Kind::Model => {}
+        Kind::Auto => report("kind", "has unexpected kind KIND_AUTO"),
+    }
+}

@@ -1,0 +1,202 @@
+//! Inputs and outputs: names, types and shapes.
+
+use std::collections::BTreeSet;
+
+use galatea_protocol::inference::{ModelConfig, ModelTensorReshape, model_input};
+use galatea_tensor::DataType;
+
+use crate::diagnostic::Diagnostic;
+
+/// The dimension that stands for any size.
+const ANY: i64 = -1;
+
+/// The platform whose tensors may be shapes or laid out unusually.
+pub(crate) const TENSORRT_PLATFORM: &str = "tensorrt_plan";
+
+/// What inputs and outputs have in common.
+struct Tensor<'a> {
+    path: String,
+    side: &'static str,
+    name: &'a str,
+    data_type: i32,
+    dims: &'a [i64],
+    reshape: Option<&'a ModelTensorReshape>,
+    is_shape_tensor: bool,
+    is_non_linear: bool,
+}
+
+/// The model around a tensor.
+struct Model<'a> {
+    name: &'a str,
+    platform: &'a str,
+    batches: bool,
+}
+
+pub(super) fn check(config: &ModelConfig, found: &mut Vec<Diagnostic>) {
+    let model = Model {
+        name: &config.name,
+        platform: &config.platform,
+        batches: config.max_batch_size != 0,
+    };
+    let inputs = inputs(config);
+    let outputs = outputs(config);
+    for tensors in [&inputs, &outputs] {
+        let mut names = BTreeSet::new();
+        for tensor in tensors {
+            check_tensor(&model, tensor, found);
+            if !tensor.name.is_empty() && !names.insert(tensor.name) {
+                let text = "is specified more than once";
+                report(found, &model, tensor, "name", text);
+            }
+        }
+    }
+    for (input, tensor) in config.input.iter().zip(&inputs) {
+        if input.format() != model_input::Format::None && input.dims.len() != 3 {
+            let text = format!("model input NHWC/NCHW require 3 dims for {}", config.name);
+            found.push(Diagnostic::about(format!("{}.format", tensor.path), text));
+        }
+    }
+}
+
+fn inputs(config: &ModelConfig) -> Vec<Tensor<'_>> {
+    let numbered = config.input.iter().enumerate();
+    numbered
+        .map(|(index, input)| Tensor {
+            path: format!("input[{index}]"),
+            side: "input",
+            name: &input.name,
+            data_type: input.data_type,
+            dims: &input.dims,
+            reshape: input.reshape.as_ref(),
+            is_shape_tensor: input.is_shape_tensor,
+            is_non_linear: input.is_non_linear_format_io,
+        })
+        .collect()
+}
+
+fn outputs(config: &ModelConfig) -> Vec<Tensor<'_>> {
+    let numbered = config.output.iter().enumerate();
+    numbered
+        .map(|(index, output)| Tensor {
+            path: format!("output[{index}]"),
+            side: "output",
+            name: &output.name,
+            data_type: output.data_type,
+            dims: &output.dims,
+            reshape: output.reshape.as_ref(),
+            is_shape_tensor: output.is_shape_tensor,
+            is_non_linear: output.is_non_linear_format_io,
+        })
+        .collect()
+}
+
+/// Reports `text` about a tensor, or about a field of it.
+fn report(
+    found: &mut Vec<Diagnostic>,
+    model: &Model<'_>,
+    tensor: &Tensor<'_>,
+    field: &str,
+    text: &str,
+) {
+    let path = format!("{}.{field}", tensor.path);
+    let name = tensor.name.escape_debug();
+    let subject = if tensor.name.is_empty() { String::new() } else { format!("'{name}' ") };
+    let text = format!("model {} {subject}{text} for {}", tensor.side, model.name);
+    found.push(Diagnostic::about(path, text));
+}
+
+fn check_tensor(model: &Model<'_>, tensor: &Tensor<'_>, found: &mut Vec<Diagnostic>) {
+    if tensor.name.is_empty() {
+        report(found, model, tensor, "name", "must specify 'name'");
+    }
+    if DataType::from_config_number(tensor.data_type).is_none() {
+        report(found, model, tensor, "data_type", "must specify 'data_type'");
+    }
+    if tensor.dims.is_empty() {
+        report(found, model, tensor, "dims", "must specify 'dims'");
+    }
+    let usable = check_dims(model, tensor, found);
+    if let Some(reshape) = tensor.reshape {
+        check_reshape(model, tensor, &reshape.shape, usable, found);
+    }
+    if tensor.is_shape_tensor && model.platform != TENSORRT_PLATFORM {
+        let text = "shape tensors are only supported for TensorRT platform";
+        let text = format!("{text} for {}", model.name);
+        found.push(Diagnostic::about(format!("{}.is_shape_tensor", tensor.path), text));
+    }
+    if tensor.is_non_linear && model.platform != TENSORRT_PLATFORM {
+        let text = "Non-linear IO format is only supported for the TensorRT platform";
+        let text = format!("{text} for {}", model.name);
+        found.push(Diagnostic::about(format!("{}.is_non_linear_format_io", tensor.path), text));
+    }
+}
+
+/// Whether the shape can be reasoned about.
+fn check_dims(model: &Model<'_>, tensor: &Tensor<'_>, found: &mut Vec<Diagnostic>) -> bool {
+    let mut usable = !tensor.dims.is_empty();
+    for (index, dim) in tensor.dims.iter().enumerate() {
+        if *dim < 1 && *dim != ANY {
+            let text =
+                "dimension must be integer >= 1, or -1 to indicate a variable-size dimension";
+            report(found, model, tensor, &format!("dims[{index}]"), text);
+            usable = false;
+        }
+    }
+    if usable && runs(tensor.dims).is_none() {
+        report(found, model, tensor, "dims", "has more elements than any tensor can have");
+        usable = false;
+    }
+    usable
+}
+
+fn check_reshape(
+    model: &Model<'_>,
+    tensor: &Tensor<'_>,
+    shape: &[i64],
+    dims_usable: bool,
+    found: &mut Vec<Diagnostic>,
+) {
+    if shape.is_empty() && !model.batches {
+        let text = "cannot have empty reshape for non-batching model as scalar tensors are not \
+                    supported";
+        return report(found, model, tensor, "reshape", text);
+    }
+    let mut usable = dims_usable;
+    for (index, dim) in shape.iter().enumerate() {
+        if *dim < 1 && *dim != ANY {
+            let text = "reshape dimensions must be integer >= 1, or -1 to indicate a variable-size \
+                        dimension";
+            report(found, model, tensor, &format!("reshape.shape[{index}]"), text);
+            usable = false;
+        }
+    }
+    if !usable {
+        return;
+    }
+    let different = "has different size for dims and reshape";
+    match (runs(tensor.dims), runs(shape)) {
+        (Some(dims), Some(reshape)) if dims.len() == reshape.len() => {
+            if dims != reshape {
+                report(found, model, tensor, "reshape.shape", different);
+            }
+        }
+        (Some(dims), Some(reshape)) if dims.len() > 1 && reshape.len() > 1 => {
+            let text = "has different number of variable-size dimensions for dims and reshape";
+            report(found, model, tensor, "reshape.shape", text);
+        }
+        (Some(_) | None, Some(_) | None) => {
+            report(found, model, tensor, "reshape.shape", different);
+        }
+    }
+}
+
+/// The element counts of the runs of fixed dimensions between variable ones;
+/// `None` if a count, or their product, fits no tensor.
+fn runs(dims: &[i64]) -> Option<Vec<i64>> {
+    let runs: Vec<i64> = dims
+        .split(|dim| *dim == ANY)
+        .map(|run| run.iter().try_fold(1_i64, |count, dim| count.checked_mul(*dim)))
+        .collect::<Option<_>>()?;
+    runs.iter().try_fold(1_i64, |count, run| count.checked_mul(*run))?;
+    Some(runs)
+}
