@@ -1,0 +1,157 @@
+//! How bodies arrive: in pieces, too long, cut short, on demand.
+
+use std::sync::atomic::Ordering;
+
+use galatea_http::HttpOptions;
+
+use crate::harness::{Server, infer_answer, infer_body, request};
+
+const INFER: &str = "/v2/models/echo/infer";
+const CHUNKED: &str =
+    "POST /v2/models/echo/infer HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+
+fn small() -> Server {
+    Server::with(HttpOptions { max_input_size: 1000, max_chunks: 100, ..HttpOptions::default() })
+}
+
+fn chunks(body: &[u8], size: usize) -> Vec<u8> {
+    let mut text = Vec::new();
+    for chunk in body.chunks(size) {
+        text.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());
+        text.extend_from_slice(chunk);
+        text.extend_from_slice(b"\r\n");
+    }
+    text.extend_from_slice(b"0\r\n\r\n");
+    text
+}
+
+#[test]
+fn chunked_bodies() {
+    let server = Server::start();
+    let mut client = server.connect();
+    for size in [1, 3, 1000] {
+        client.send(CHUNKED);
+        client.send(chunks(infer_body(5).as_bytes(), size));
+        assert_eq!(client.response().text(), infer_answer("echo", 5), "chunks of {size}");
+    }
+}
+
+#[test]
+fn a_body_in_many_segments() {
+    let server = Server::start();
+    let mut client = server.connect();
+    for byte in request("POST", INFER, "", infer_body(5).as_bytes()) {
+        client.send([byte]);
+    }
+    assert_eq!(client.response().text(), infer_answer("echo", 5));
+}
+
+#[test]
+fn a_large_body_arrives_whole() {
+    let server = Server::start();
+    let size = 3_000_000;
+    let json = format!(
+        r#"{{"inputs":[{{"name":"x","datatype":"UINT8","shape":[{size}],"parameters":{{"binary_data_size":{size}}}}}],"outputs":[{{"name":"x","parameters":{{"binary_data":true}}}}]}}"#
+    );
+    let tensor: Vec<u8> = (0..size).map(|index: u32| index.to_le_bytes()[0] ^ 0x5a).collect();
+    let headers = format!("Inference-Header-Content-Length: {}\r\n", json.len());
+    let mut client = server.connect();
+    client.request("POST", INFER, &headers, &[json.as_bytes(), &tensor].concat());
+    let response = client.response();
+    assert_eq!(response.code, 200);
+    assert!(response.body.ends_with(&tensor), "the tensor changed on its way");
+}
+
+#[test]
+fn a_body_beyond_the_limit() {
+    let server = small();
+    let check = |headers: &str, expected: &str| {
+        let mut client = server.connect();
+        client.request("POST", INFER, headers, &[b' '; 1001]);
+        let response = client.response();
+        assert_eq!((response.code, response.text()), (400, expected));
+        assert_eq!(response.header("Connection"), Some("close"));
+        assert!(client.is_closed());
+    };
+    check(
+        "",
+        r#"{"error":"request JSON size of 1001 bytes exceeds the maximum allowed input size of 1000 bytes. Use --http-max-input-size to increase the limit."}"#,
+    );
+    check(
+        "Inference-Header-Content-Length: 0\r\n",
+        r#"{"error":"Raw input has a byte_size (1001 bytes) that exceeds the maximum allowed value of 1000 bytes. Use --http-max-input-size to increase the limit."}"#,
+    );
+    check(
+        "Inference-Header-Content-Length: 10\r\n",
+        r#"{"error":"request size of 1001 bytes exceeds the maximum allowed input size of 1000 bytes. Use --http-max-input-size to increase the limit."}"#,
+    );
+    let mut client = server.connect();
+    client.send(CHUNKED);
+    client.send(chunks(&[b' '; 2000], 600));
+    let response = client.response();
+    assert_eq!(response.code, 400);
+    assert!(response.text().contains("Use --http-max-input-size to increase the limit."));
+    let exact = [infer_body(1).as_bytes(), &vec![b' '; 1000 - infer_body(1).len()]].concat();
+    let mut client = server.connect();
+    client.request("POST", INFER, "", &exact);
+    assert_eq!(client.response().code, 200);
+    let mut client = server.connect();
+    client.request("POST", "/v2/repository/index", "", &[b' '; 1001]);
+    assert_eq!(client.response().code, 400);
+    assert_eq!(server.service.requests.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn a_client_that_asks_first_is_told() {
+    let server = small();
+    let expect = |length: usize| {
+        format!(
+            "POST {INFER} HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: {length}\r\n\r\n"
+        )
+    };
+    let body = infer_body(3);
+    let mut client = server.connect();
+    client.send(expect(body.len()));
+    assert_eq!(client.response().code, 100);
+    client.send(&body);
+    assert_eq!(client.response().text(), infer_answer("echo", 3));
+    client.send(expect(1001));
+    let response = client.response();
+    assert_eq!(response.code, 400, "{}", response.head);
+    assert!(client.is_closed());
+}
+
+#[test]
+fn a_body_that_is_cut_short_reaches_nobody() {
+    let server = Server::start();
+    let body = infer_body(1);
+    let whole = request("POST", INFER, "", body.as_bytes());
+    for cut in [whole.len() - 1, whole.len() - body.len(), 10] {
+        let mut client = server.connect();
+        client.send(&whole[..cut]);
+        drop(client);
+    }
+    let mut client = server.connect();
+    client.send(CHUNKED);
+    client.send("5\r\nab");
+    drop(client);
+    assert_eq!(server.ask("POST", INFER, &body).code, 200);
+    assert_eq!(server.service.requests.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn compressed_bodies_are_refused() {
+    let server = Server::start();
+    for encoding in ["gzip", "deflate", "br", "nonsense"] {
+        let mut client = server.connect();
+        let header = format!("Content-Encoding: {encoding}\r\n");
+        client.request("POST", INFER, &header, infer_body(1).as_bytes());
+        let response = client.response();
+        let text = r#"{"error":"Unsupported compression type"}"#;
+        assert_eq!((response.code, response.text()), (501, text));
+        assert_eq!(response.header("Accept-Encoding"), Some("identity"));
+    }
+    let mut client = server.connect();
+    client.request("POST", INFER, "Content-Encoding: identity\r\n", infer_body(1).as_bytes());
+    assert_eq!(client.response().code, 200);
+}

@@ -1,0 +1,175 @@
+//! Routes, methods and the management endpoints.
+
+use std::sync::atomic::Ordering;
+
+use crate::harness::Server;
+
+#[test]
+fn unknown_paths_are_404() {
+    let server = Server::start();
+    for path in ["/", "/v2/", "/v2/models/echo/", "/v2/models/echo/versions/x", "/metrics"] {
+        server.check("GET", path, "", 404, r#"{"error":"Not Found"}"#);
+        server.check("POST", path, "{}", 404, r#"{"error":"Not Found"}"#);
+    }
+    let response = server.get("/nothing");
+    assert_eq!(response.header("Content-Type"), Some("application/json"));
+}
+
+#[test]
+fn wrong_methods_are_405() {
+    let server = Server::start();
+    for path in [
+        "/v2",
+        "/v2/health/live",
+        "/v2/health/ready",
+        "/v2/models/stats",
+        "/v2/models/echo",
+        "/v2/models/echo/versions/1",
+        "/v2/models/echo/ready",
+        "/v2/models/echo/config",
+        "/v2/models/echo/stats",
+        "/v2/systemsharedmemory/status",
+    ] {
+        for method in ["POST", "PUT", "HEAD", "DELETE"] {
+            assert_eq!(server.ask_head(method, path), 405, "{method} {path}");
+        }
+    }
+    for path in [
+        "/v2/models/echo/infer",
+        "/v2/models/echo/generate",
+        "/v2/models/echo/generate_stream",
+        "/v2/repository/index",
+        "/v2/repository/models/echo/load",
+        "/v2/repository/models/echo/unload",
+        "/v2/cudasharedmemory/register",
+        "/v2/cudasharedmemory/region/r/unregister",
+    ] {
+        server.check("GET", path, "", 405, r#"{"error":"Method Not Allowed"}"#);
+    }
+    assert_eq!(server.ask_head("PUT", "/v2/logging"), 405);
+    assert_eq!(server.ask_head("DELETE", "/v2/trace/setting"), 405);
+}
+
+impl Server {
+    /// The status that a request without a body is answered with.
+    fn ask_head(&self, method: &str, path: &str) -> u16 {
+        let mut client = self.connect();
+        client.send(format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"));
+        let head = client.response_head();
+        head.split(' ').nth(1).unwrap().parse().unwrap()
+    }
+}
+
+#[test]
+fn health() {
+    let server = Server::start();
+    server.check("GET", "/v2/health/live", "", 200, "");
+    server.check("GET", "/v2/health/ready", "", 200, "");
+    server.check("GET", "/v2/models/echo/ready", "", 200, "");
+    server.check("GET", "/v2/models/echo/versions/1/ready", "", 200, "");
+    server.control.unready.store(true, Ordering::SeqCst);
+    server.check("GET", "/v2/health/live", "", 200, "");
+    server.check("GET", "/v2/health/ready", "", 400, "");
+    let not_ready = r#"{"error":"Model version not ready"}"#;
+    server.check("GET", "/v2/models/echo/ready", "", 400, not_ready);
+    let unknown = r#"{"error":"Request for unknown model: 'no' is not found"}"#;
+    server.check("GET", "/v2/models/no/ready", "", 404, unknown);
+}
+
+#[test]
+fn metadata_config_and_statistics() {
+    let server = Server::start();
+    let check = |path: &str, expected: &str| {
+        let response = server.get(path);
+        assert_eq!((response.code, response.text()), (200, expected), "{path}");
+        assert_eq!(response.header("Content-Type"), Some("application/json"));
+    };
+    check("/v2", r#"{"name":"n","version":"v","extensions":["statistics"]}"#);
+    let model = r#"{"name":"echo","versions":["1"],"platform":"identity","inputs":[{"name":"x","datatype":"UINT8","shape":[-1]}],"outputs":[]}"#;
+    check("/v2/models/echo", model);
+    check("/v2/models/echo?query=ignored", model);
+    check("/v2/models/echo/versions/1", model);
+    check("/v2/models/echo/config", r#"{"name":"echo"}"#);
+    for path in ["/v2/models/stats", "/v2/models/echo/stats", "/v2/models/echo/versions/1/stats"] {
+        let response = server.get(path);
+        assert!(response.text().starts_with(r#"{"model_stats":[{"name":"echo","version":"1","#));
+    }
+}
+
+#[test]
+fn statuses_become_http_codes() {
+    let server = Server::start();
+    let unknown = r#"{"error":"Request for unknown model: 'no' is not found"}"#;
+    server.check("GET", "/v2/models/no", "", 404, unknown);
+    server.check("GET", "/v2/models/no/config", "", 404, unknown);
+    let unready = r#"{"error":"'echo' version 2 is not at ready state"}"#;
+    server.check("GET", "/v2/models/echo/versions/2", "", 503, unready);
+    let unavailable = r#"{"error":"requested model is not available"}"#;
+    server.check("GET", "/v2/models/no/stats", "", 400, unavailable);
+    let response = server.get("/v2/models/echo/versions/99999999999999999999");
+    assert_eq!(response.code, 400);
+    assert!(response.text().contains("version should be an integral value > 0"));
+}
+
+#[test]
+fn repository() {
+    let server = Server::start();
+    let all = r#"[{"name":"echo","state":"READY"},{"name":"other"}]"#;
+    server.check("POST", "/v2/repository/index", "", 200, all);
+    server.check("POST", "/v2/repository/index", r#"{"ready":false}"#, 200, all);
+    let ready = r#"[{"name":"echo","state":"READY"}]"#;
+    server.check("POST", "/v2/repository/index", r#"{"ready":true}"#, 200, ready);
+    server.check(
+        "POST",
+        "/v2/repository/index",
+        r#"{"ready":"x"}"#,
+        400,
+        r#"{"error":"Invalid value for 'ready': expected a boolean"}"#,
+    );
+    server.check("POST", "/v2/repository/models/m/load", "", 200, "");
+    server.check(
+        "POST",
+        "/v2/repository/models/broken/load",
+        "{}",
+        500,
+        r#"{"error":"failed to load 'broken'"}"#,
+    );
+    server.check("POST", "/v2/repository/models/m/unload", "", 200, "");
+    let dependents = r#"{"parameters":{"unload_dependents":true}}"#;
+    server.check("POST", "/v2/repository/models/m/unload", dependents, 200, "");
+    let changes = server.control.changes.lock().unwrap().join(", ");
+    assert_eq!(changes, "load m, load broken, unload m false, unload m true");
+    let named = r#"{"error":"'repository_name' specification is not supported"}"#;
+    for path in ["index", "models/m/load", "models/m/unload"] {
+        server.check("POST", &format!("/v2/repository/r/{path}"), "", 501, named);
+    }
+}
+
+#[test]
+fn what_is_not_there_says_so() {
+    let server = Server::start();
+    let check = |method: &str, path: &str, expected: &str| {
+        let response = server.ask(method, path, "{}");
+        assert_eq!(response.code, 501, "{path}");
+        assert!(response.text().contains(expected), "{path}: {}", response.text());
+    };
+    check("POST", "/v2/models/echo/generate", "generate extension is not available");
+    check("POST", "/v2/models/echo/generate_stream", "generate extension is not available");
+    check("GET", "/v2/trace/setting", "trace extension is not available");
+    check("POST", "/v2/models/echo/trace/setting", "trace extension is not available");
+    check("GET", "/v2/logging", "logging extension is not available");
+    for kind in ["system", "cuda"] {
+        for path in ["register", "unregister", "region/r/register", "region/r/unregister"] {
+            let path = format!("/v2/{kind}sharedmemory/{path}");
+            check("POST", &path, "client shared memory is not available");
+        }
+        server.check("GET", &format!("/v2/{kind}sharedmemory/status"), "", 200, "[]");
+        server.check(
+            "GET",
+            &format!("/v2/{kind}sharedmemory/region/r/status"),
+            "",
+            404,
+            r#"{"error":"Unable to find shared memory region: 'r'"}"#,
+        );
+    }
+}

@@ -1,0 +1,183 @@
+//! A service that echoes and a control that knows one model.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use galatea_infer::{
+    InferenceRequest, InferenceResponse, InferenceService, InferenceStatistics,
+    ModelConfigDocument, ModelMetadata, ModelState, ModelStatistics, OutputTensor, RepositoryEntry,
+    ResponseSender, ServerControl, ServerMetadata, Status, TensorMetadata,
+};
+use galatea_tensor::DataType;
+
+/// A request that the test answers.
+pub(crate) type Held = (InferenceRequest, ResponseSender);
+
+/// Echoes inputs as outputs; what else it does depends on the model's name.
+pub(crate) struct FakeService {
+    pub(crate) requests: AtomicU32,
+    held: Mutex<mpsc::Sender<Held>>,
+}
+
+impl FakeService {
+    pub(crate) fn new() -> (Arc<Self>, mpsc::Receiver<Held>) {
+        let (sender, receiver) = mpsc::channel();
+        (Arc::new(Self { requests: AtomicU32::new(0), held: Mutex::new(sender) }), receiver)
+    }
+}
+
+impl InferenceService for FakeService {
+    fn infer(&self, request: InferenceRequest, mut sender: ResponseSender) {
+        self.requests.fetch_add(1, Ordering::SeqCst);
+        match request.model_name.as_str() {
+            "echo" => sender.send_final(Ok(echo(request))),
+            "hold" => self.held.lock().unwrap().send((request, sender)).unwrap(),
+            "panic" => panic!("the test asked for it"),
+            "drop" => drop(sender),
+            "twice" => {
+                sender.send(Ok(echo(request.clone())));
+                sender.send_final(Ok(echo(request)));
+            }
+            name => sender.fail(unknown(name)),
+        }
+    }
+}
+
+fn unknown(name: &str) -> Status {
+    Status::not_found(format!("Request for unknown model: '{name}' is not found"))
+}
+
+pub(crate) fn echo(request: InferenceRequest) -> InferenceResponse {
+    InferenceResponse {
+        model_name: request.model_name.into(),
+        model_version: request.model_version.unwrap_or(1),
+        id: request.id,
+        parameters: request.parameters,
+        outputs: request
+            .inputs
+            .into_iter()
+            .map(|input| OutputTensor {
+                name: input.name.into(),
+                datatype: input.datatype,
+                shape: input.shape,
+                data: input.data,
+            })
+            .collect(),
+    }
+}
+
+/// Knows the model `echo` in version 1.
+#[derive(Default)]
+pub(crate) struct FakeControl {
+    pub(crate) unready: AtomicBool,
+    pub(crate) changes: Mutex<Vec<String>>,
+}
+
+impl FakeControl {
+    fn find(&self, name: &str, version: Option<i64>) -> Result<(), Status> {
+        match (name, version) {
+            ("echo", None | Some(1)) => Ok(()),
+            ("echo", Some(version)) => {
+                Err(Status::unavailable(format!("'echo' version {version} is not at ready state")))
+            }
+            _ => Err(unknown(name)),
+        }
+    }
+}
+
+impl ServerControl for FakeControl {
+    fn live(&self) -> bool {
+        true
+    }
+
+    fn ready(&self) -> Result<bool, Status> {
+        Ok(!self.unready.load(Ordering::SeqCst))
+    }
+
+    fn model_ready(&self, name: &str, version: Option<i64>) -> Result<bool, Status> {
+        self.find(name, version).map(|()| !self.unready.load(Ordering::SeqCst))
+    }
+
+    fn server_metadata(&self) -> ServerMetadata {
+        ServerMetadata { name: "n".into(), version: "v".into(), extensions: vec!["statistics"] }
+    }
+
+    fn model_metadata(&self, name: &str, version: Option<i64>) -> Result<ModelMetadata, Status> {
+        self.find(name, version)?;
+        Ok(ModelMetadata {
+            name: name.into(),
+            versions: vec![1],
+            platform: "identity".into(),
+            inputs: vec![TensorMetadata {
+                name: "x".into(),
+                datatype: DataType::Uint8,
+                shape: vec![-1],
+            }],
+            outputs: Vec::new(),
+        })
+    }
+
+    fn model_config(
+        &self,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<Arc<ModelConfigDocument>, Status> {
+        self.find(name, version)?;
+        // A configuration with the one input "x", TYPE_UINT8, dims [-1].
+        let input = b"\x0a\x01x\x10\x02\x22\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01";
+        let protobuf = [&b"\x2a\x11"[..], input].concat();
+        Ok(Arc::new(ModelConfigDocument { json: r#"{"name":"echo"}"#.into(), protobuf }))
+    }
+
+    fn is_decoupled(&self, name: &str, version: Option<i64>) -> Result<bool, Status> {
+        self.find(name, version).map(|()| false)
+    }
+
+    fn statistics(
+        &self,
+        name: Option<&str>,
+        _version: Option<i64>,
+    ) -> Result<Vec<ModelStatistics>, Status> {
+        if name.is_some_and(|name| name != "echo") {
+            return Err(Status::invalid_argument("requested model is not available"));
+        }
+        Ok(vec![ModelStatistics {
+            name: "echo".into(),
+            version: 1,
+            last_inference_ms: 0,
+            inference_count: 0,
+            execution_count: 0,
+            inference: InferenceStatistics::default(),
+            batches: Vec::new(),
+            failures: [0; 4],
+            pending: 0,
+            load_duration: Duration::ZERO,
+            metric_tags: [].into(),
+        }])
+    }
+
+    fn repository_index(&self, only_ready: bool) -> Vec<RepositoryEntry> {
+        let entry = |name: &str, state| RepositoryEntry {
+            name: name.into(),
+            version: None,
+            state,
+            reason: String::new(),
+        };
+        let mut entries = vec![entry("echo", Some(ModelState::Ready))];
+        if !only_ready {
+            entries.push(entry("other", None));
+        }
+        entries
+    }
+
+    fn load_model(&self, name: &str) -> Result<(), Status> {
+        self.changes.lock().unwrap().push(format!("load {name}"));
+        if name == "broken" { Err(Status::internal("failed to load 'broken'")) } else { Ok(()) }
+    }
+
+    fn unload_model(&self, name: &str, unload_dependents: bool) -> Result<(), Status> {
+        self.changes.lock().unwrap().push(format!("unload {name} {unload_dependents}"));
+        Ok(())
+    }
+}

@@ -1,0 +1,163 @@
+//! Requests shaped after published vulnerabilities of servers like this one.
+//! Each ends with a server that still answers.
+
+use galatea_http::HttpOptions;
+
+use crate::harness::{Server, infer_answer, infer_body};
+
+const INFER: &str = "/v2/models/echo/infer";
+
+#[track_caller]
+fn still_answers(server: &Server) {
+    assert_eq!(server.ask("POST", INFER, &infer_body(9)).text(), infer_answer("echo", 9));
+}
+
+fn chunk_flood(server: &Server, path: &str, count: usize) -> u16 {
+    let mut client = server.connect();
+    client.send(format!("POST {path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"));
+    client.try_send("1\r\nA\r\n".repeat(count));
+    client.try_send("0\r\n\r\n");
+    let response = client.response();
+    if count > 65_536 {
+        let expected = r#"{"error":"Chunked request body exceeds maximum of 65536 non-empty chunks. Send fewer or larger HTTP chunks."}"#;
+        assert_eq!(response.text(), expected);
+        assert_eq!(response.header("Connection"), Some("close"));
+    }
+    response.code
+}
+
+#[test]
+fn cve_2025_23310_23311_33202_2026_47476_floods_of_chunks() {
+    let server = Server::start();
+    for path in [INFER, "/v2/repository/index", "/v2/repository/models/m/load"] {
+        assert_eq!(chunk_flood(&server, path, 65_537), 400);
+    }
+    assert_eq!(chunk_flood(&server, INFER, 300_000), 400);
+    // As many as are allowed make a body, which is no JSON.
+    assert_eq!(chunk_flood(&server, INFER, 65_536), 400);
+    still_answers(&server);
+}
+
+#[test]
+fn cve_2025_23317_header_length_beyond_the_body_in_segments() {
+    let server = Server::start();
+    for length in ["99999999999", "18446744073709551616", "2000", "-1", "x", ""] {
+        let mut client = server.connect();
+        client.send(format!("POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: 20\r\n"));
+        client.send(format!("Inference-Header-Content-Length: {length}\r\n\r\n0123456789"));
+        client.send("0123456789");
+        assert_eq!(client.response().code, 400, "{length}");
+    }
+    still_answers(&server);
+}
+
+#[test]
+fn cve_2025_33201_a_declared_length_allocates_nothing() {
+    let server = Server::start();
+    for length in ["67108865", "9223372036854775807", "18446744073709551613"] {
+        let mut client = server.connect();
+        client.send(format!(
+            "POST {INFER} HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: {length}\r\n\r\n"
+        ));
+        assert_eq!(client.response().code, 400, "{length}");
+    }
+    still_answers(&server);
+}
+
+#[test]
+fn cve_2025_23325_2026_47477_nested_json_over_the_wire() {
+    let server = Server::start();
+    let deep = "[".repeat(250_000);
+    let data = format!(r#"{{"inputs":[{{"name":"x","datatype":"FP32","shape":[1],"data":{deep}"#);
+    for (path, body) in [
+        ("/v2/repository/index", &deep),
+        ("/v2/repository/models/m/load", &deep),
+        ("/v2/repository/models/m/unload", &deep),
+        (INFER, &deep),
+        (INFER, &data),
+    ] {
+        let response = server.ask("POST", path, body);
+        assert_eq!(response.code, 400, "{path}: {}", response.text());
+    }
+    still_answers(&server);
+}
+
+#[test]
+fn cve_2024_0087_2024_0100_no_file_is_named_by_a_client() {
+    let server = Server::start();
+    let log = server.ask("POST", "/v2/logging", r#"{"log_file":"/tmp/x"}"#);
+    let trace = server.ask("POST", "/v2/trace/setting", r#"{"trace_file":"/tmp/x"}"#);
+    assert_eq!((log.code, trace.code), (501, 501));
+}
+
+#[test]
+fn cve_2023_31036_2024_53880_load_takes_no_files() {
+    let server = Server::start();
+    let body = r#"{"parameters":{"config":"{}","file:../../x":"QQ=="}}"#;
+    let response = server.ask("POST", "/v2/repository/models/m/load", body);
+    assert_eq!(response.code, 501);
+    assert!(server.control.changes.lock().unwrap().is_empty());
+}
+
+#[test]
+fn cve_2026_24175_numbers_in_headers_that_no_type_holds() {
+    let server = Server::start();
+    let mut client = server.connect();
+    let header = "Accept-Encoding: gzip;q=1e9999, deflate;q=, ;q=1\r\n";
+    client.request("POST", INFER, header, infer_body(4).as_bytes());
+    assert_eq!(client.response().text(), infer_answer("echo", 4));
+}
+
+#[test]
+fn cve_2025_23316_2026_24208_24209_names_are_only_names() {
+    let server = Server::start();
+    for name in ["..", ".", "%2e%2e", "a;touch%20x", "$(x)", "a%00", "..%2f..%2fetc"] {
+        let response = server.ask("POST", &format!("/v2/models/{name}/infer"), &infer_body(1));
+        assert_eq!(response.code, 404, "{name}");
+        assert!(response.text().contains("unknown model"), "{}", response.text());
+    }
+    for path in ["/v2/models/../infer/x", "/v2/models/a/b/infer", "/v2/../etc/passwd"] {
+        assert_eq!(server.get(path).code, 404, "{path}");
+    }
+    still_answers(&server);
+}
+
+#[test]
+fn cve_2025_23331_cve_2025_23323_shapes_over_the_wire() {
+    let server = Server::start();
+    for shape in ["[4611686018427387904,4]", "[1,8589934592,8589934592]", "[-1]", "[1e3]"] {
+        let body = format!(
+            r#"{{"inputs":[{{"name":"x","datatype":"FP32","shape":{shape},"data":[1]}}]}}"#
+        );
+        assert_eq!(server.ask("POST", INFER, &body).code, 400, "{shape}");
+    }
+    still_answers(&server);
+}
+
+#[test]
+fn nonsense_before_any_request() {
+    let server = Server::with(HttpOptions::default());
+    for nonsense in [
+        &b"\x16\x03\x01\x02\x00\x01"[..],
+        b"GET\r\n\r\n",
+        b"\0\0\0\0\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"POST /v2/models/echo/infer HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        b"POST /v2/models/echo/infer HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+        b"POST /v2/models/echo/infer HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n",
+        b"POST /v2/models/echo/infer HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n",
+    ] {
+        let mut client = server.connect();
+        client.try_send(nonsense);
+        // Refused or closed, as long as it ends.
+        if let Some(response) = client.try_response() {
+            assert_eq!(response.code, 400);
+        }
+    }
+    let mut client = server.connect();
+    client.try_send(format!("GET /v2 HTTP/1.1\r\n{}", "a: b\r\n".repeat(1_000_000)));
+    if let Some(response) = client.try_response() {
+        assert_eq!(response.code, 431);
+    }
+    still_answers(&server);
+}

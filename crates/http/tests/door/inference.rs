@@ -1,0 +1,189 @@
+//! Inferences, connections that stay open, and clients that go away.
+
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+
+use galatea_infer::Status;
+
+use crate::fake::echo;
+use crate::harness::{Client, PATIENCE, Server, infer_answer, infer_body, request};
+
+const INFER: &str = "/v2/models/echo/infer";
+const HOLD: &str = "/v2/models/hold/infer";
+
+#[test]
+fn json_in_json_out() {
+    let server = Server::start();
+    let response = server.ask("POST", INFER, &infer_body(7));
+    assert_eq!((response.code, response.text()), (200, infer_answer("echo", 7).as_str()));
+    assert_eq!(response.header("Content-Type"), Some("application/json"));
+    assert_eq!(response.header("Inference-Header-Content-Length"), None);
+    let body = r#"{"id":"i","inputs":[{"name":"x","datatype":"INT8","shape":[1],"data":[1]}]}"#;
+    server.check(
+        "POST",
+        "/v2/models/echo/versions/3/infer",
+        body,
+        200,
+        r#"{"id":"i","model_name":"echo","model_version":"3","outputs":[{"name":"x","datatype":"INT8","shape":[1],"data":[1]}]}"#,
+    );
+}
+
+#[test]
+fn binary_in_binary_out() {
+    let server = Server::start();
+    let json = r#"{"inputs":[{"name":"x","datatype":"FP16","shape":[3],"parameters":{"binary_data_size":6}}],"parameters":{"binary_data_output":true}}"#;
+    let headers = format!("inference-header-content-length: {}\r\n", json.len());
+    let mut client = server.connect();
+    client.request("POST", INFER, &headers, &[json.as_bytes(), b"abcdef"].concat());
+    let response = client.response();
+    assert_eq!(response.code, 200, "{}", response.text());
+    assert_eq!(response.header("Content-Type"), Some("application/octet-stream"));
+    let length: usize =
+        response.header("Inference-Header-Content-Length").unwrap().parse().unwrap();
+    assert_eq!(
+        std::str::from_utf8(&response.body[..length]).unwrap(),
+        r#"{"model_name":"echo","model_version":"1","outputs":[{"name":"x","datatype":"FP16","shape":[3],"parameters":{"binary_data_size":6}}]}"#
+    );
+    assert_eq!(&response.body[length..], b"abcdef");
+}
+
+#[test]
+fn a_raw_body_is_the_input() {
+    let server = Server::start();
+    let mut client = server.connect();
+    client.request("POST", INFER, "Inference-Header-Content-Length: 0\r\n", b"raw");
+    let response = client.response();
+    assert_eq!(response.code, 200, "{}", response.text());
+    assert!(response.body.ends_with(b"]}raw"), "{}", response.text());
+    assert!(response.text().contains(r#""name":"x","datatype":"UINT8","shape":[3]"#));
+    // A body without anything is raw too, and its tensor empty.
+    let response = server.ask("POST", INFER, "");
+    assert!(response.text().contains(r#""shape":[0],"parameters":{"binary_data_size":0}"#));
+    let unknown = r#"{"error":"Request for unknown model: 'no' is not found"}"#;
+    server.check("POST", "/v2/models/no/infer", "", 404, unknown);
+}
+
+#[test]
+fn errors_are_json_whoever_makes_them() {
+    let server = Server::start();
+    let check = |model: &str, body: &str, code: u16, message: &str| {
+        let response = server.ask("POST", &format!("/v2/models/{model}/infer"), body);
+        assert_eq!(
+            (response.code, response.text()),
+            (code, format!(r#"{{"error":"{message}"}}"#).as_str())
+        );
+        assert_eq!(response.header("Content-Type"), Some("application/json"));
+    };
+    check("echo", "A", 400, "failed to parse the request JSON buffer: Invalid value. at 0");
+    check(
+        "echo",
+        r#"{"inputs":[{"name":"x","datatype":"UINT8","shape":[2],"data":[1]}]}"#,
+        500,
+        "Failed to parse 'data' field: shape does not match true shape",
+    );
+    check(
+        "echo",
+        r#"{"inputs":[],"outputs":[{"name":"y","parameters":{"classification":1}}]}"#,
+        501,
+        "output 'y' asks for 'classification', which this server does not support",
+    );
+    check("no", &infer_body(1), 404, "Request for unknown model: 'no' is not found");
+    check("drop", &infer_body(1), 500, "the request was dropped without a final response");
+    check("twice", &infer_body(1), 500, "expected a single response, got 2");
+}
+
+#[test]
+fn a_panic_is_one_requests_misfortune() {
+    let server = Server::start();
+    let mut client = server.connect();
+    client.request("POST", "/v2/models/panic/infer", "", infer_body(1).as_bytes());
+    assert_eq!(client.response().code, 500);
+    client.request("POST", INFER, "", infer_body(2).as_bytes());
+    assert_eq!(client.response().text(), infer_answer("echo", 2));
+}
+
+#[test]
+fn a_connection_serves_many_requests() {
+    let server = Server::start();
+    let mut client = server.connect();
+    for value in 0..50 {
+        client.request("POST", INFER, "", infer_body(value).as_bytes());
+        assert_eq!(client.response().text(), infer_answer("echo", value));
+    }
+    client.request("GET", "/v2/health/live", "Connection: close\r\n", b"");
+    assert_eq!(client.response().code, 200);
+    assert!(client.is_closed());
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_order() {
+    let server = Server::start();
+    let mut client = server.connect();
+    let mut burst = Vec::new();
+    for value in 0..20 {
+        burst.extend(request("POST", INFER, "", infer_body(value).as_bytes()));
+    }
+    client.send(burst);
+    for value in 0..20 {
+        assert_eq!(client.response().text(), infer_answer("echo", value));
+    }
+}
+
+#[test]
+fn a_request_that_waits_keeps_no_other_waiting() {
+    let server = Server::start();
+    let mut waiting: Vec<Client> = Vec::new();
+    for value in 0..4 {
+        let mut client = server.connect();
+        client.request("POST", HOLD, "", infer_body(value).as_bytes());
+        waiting.push(client);
+    }
+    let held: Vec<_> = waiting.iter().map(|_| server.next_held()).collect();
+    assert_eq!(server.ask("POST", INFER, &infer_body(9)).code, 200);
+    for (request, sender) in held {
+        sender.send_final(Ok(echo(request)));
+    }
+    for (client, value) in waiting.iter_mut().zip(0..) {
+        assert_eq!(client.response().text(), infer_answer("hold", value));
+    }
+}
+
+#[test]
+fn a_late_error_arrives() {
+    let server = Server::start();
+    let mut client = server.connect();
+    client.request("POST", HOLD, "", infer_body(0).as_bytes());
+    server.next_held().1.fail(Status::unavailable("Request timeout expired"));
+    let response = client.response();
+    assert_eq!((response.code, response.text()), (503, r#"{"error":"Request timeout expired"}"#));
+}
+
+#[test]
+fn a_client_that_goes_away_cancels_its_request() {
+    let server = Server::start();
+    let mut client = server.connect();
+    client.request("POST", HOLD, "", infer_body(0).as_bytes());
+    let (request, sender) = server.next_held();
+    assert!(!request.cancel.is_cancelled());
+    let (told, cancelled) = mpsc::channel();
+    request.cancel.on_cancel(move || told.send(()).unwrap());
+    drop(client);
+    cancelled.recv_timeout(PATIENCE).expect("the request was not cancelled");
+    sender.fail(Status::cancelled("nobody reads this"));
+}
+
+#[test]
+fn an_answered_request_is_not_cancelled() {
+    let server = Server::start();
+    let mut client = server.connect();
+    client.request("POST", HOLD, "", infer_body(0).as_bytes());
+    let (request, sender) = server.next_held();
+    let cancel = request.cancel.clone();
+    sender.send_final(Ok(echo(request)));
+    assert_eq!(client.response().code, 200);
+    client.request("GET", "/v2/health/live", "Connection: close\r\n", b"");
+    client.response();
+    assert!(client.is_closed());
+    assert!(!cancel.is_cancelled());
+    assert_eq!(server.service.requests.load(Ordering::SeqCst), 1);
+}

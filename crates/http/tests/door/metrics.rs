@@ -1,0 +1,34 @@
+//! The metrics endpoint.
+
+use std::sync::Arc;
+
+use galatea_http::start_metrics;
+
+use crate::harness::{Client, Workers, listener};
+
+#[test]
+fn metrics_are_text_and_other_paths_are_empty() {
+    let workers = Workers::start(1);
+    let render = Arc::new(|| String::from("a_metric 1\n"));
+    let door = start_metrics(&workers.handles, listener(), render).unwrap();
+    let ask = |method: &str, path: &str| {
+        let mut client = Client::connect(door.address());
+        client.request(method, path, "", b"");
+        client.response()
+    };
+    for (path, expected) in
+        [("/metrics", "a_metric 1\n"), ("/metrics/", "a_metric 1\n"), ("/", ""), ("/metrics/x", "")]
+    {
+        let response = ask("GET", path);
+        assert_eq!((response.code, response.text()), (200, expected), "{path}");
+        assert_eq!(response.header("Content-Type"), Some("text/plain; charset=utf-8"));
+    }
+    let response = ask("POST", "/metrics");
+    assert_eq!((response.code, response.text()), (405, r#"{"error":"Method Not Allowed"}"#));
+}
+
+#[test]
+fn a_door_needs_a_worker() {
+    let render = Arc::new(String::new);
+    assert!(start_metrics(&[], listener(), render).is_err());
+}
