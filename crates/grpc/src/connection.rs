@@ -144,7 +144,7 @@ impl ConnectionTask {
     /// Does everything that there is to do, once: answers first, so that they
     /// are on their way before new calls are begun.
     fn round(&mut self) -> Result<(), Closed> {
-        self.take_news();
+        self.take_news()?;
         // The answers made `h2` want to run, and now it does. A wake-up from
         // elsewhere that is forgotten with those is answered below too.
         self.signal.settle();
@@ -161,16 +161,18 @@ impl ConnectionTask {
         }
     }
 
-    fn take_news(&mut self) {
+    fn take_news(&mut self) -> Result<(), Closed> {
         let mut news = std::mem::take(&mut self.news);
         self.signal.take(&mut news);
         for item in news.drain(..) {
             match item {
                 News::Answer { call, outcome } => self.finish(call, outcome),
                 News::Stop => self.h2.graceful_shutdown(),
+                News::Close => return Err(Closed),
             }
         }
         self.news = news;
+        Ok(())
     }
 
     fn accept(&mut self) -> Result<(), Closed> {

@@ -1,7 +1,6 @@
 //! Accepting connections, and stopping.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use std::{io, net};
@@ -14,7 +13,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use crate::connection;
-use crate::signal::Signal;
+use crate::signal::{News, Signal};
 
 /// How long a refused `accept` waits before the next: the process is out of
 /// descriptors, and only closing connections helps.
@@ -49,41 +48,57 @@ pub(crate) struct Door {
     pub(crate) service: Arc<dyn InferenceService>,
     pub(crate) control: Arc<dyn ServerControl>,
     pub(crate) options: GrpcOptions,
-    stopping: AtomicBool,
+    phase: watch::Sender<Phase>,
     connections: Mutex<Slab<Arc<Signal>>>,
-    /// The tasks that run: the one that accepts, and one per connection.
-    tasks: watch::Sender<usize>,
-    accepting: watch::Sender<bool>,
+    /// How many connections are open that were made while the door served.
+    open: watch::Sender<usize>,
+}
+
+/// Where a door stands; it only ever moves down this list.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    Serving,
+    /// New connections are accepted still, so that a client hears why it is
+    /// not served.
+    Draining,
+    Closed,
 }
 
 impl Door {
     /// Whether new inferences are refused.
     pub(crate) fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::SeqCst)
+        *self.phase.borrow() != Phase::Serving
     }
 
-    fn stop(&self) {
-        self.stopping.store(true, Ordering::SeqCst);
-        self.accepting.send_replace(false);
+    /// Moves on to `phase` and tells every connection.
+    fn advance(&self, phase: Phase) {
+        let moved = self.phase.send_if_modified(|now| {
+            let moves = *now < phase;
+            *now = (*now).max(phase);
+            moves
+        });
+        if !moved {
+            return;
+        }
         let connections: Vec<Arc<Signal>> = {
             let connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
             connections.iter().map(|(_, signal)| signal.clone()).collect()
         };
         for signal in connections {
-            signal.stop();
+            signal.push(if phase == Phase::Closed { News::Close } else { News::Stop });
         }
     }
 
-    /// Makes a connection known, so that stopping reaches it.
+    /// Makes a connection known, so that closing reaches it.
     pub(crate) fn enter(self: &Arc<Self>, signal: &Arc<Signal>) -> Presence {
         let key = {
             let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
             connections.insert(signal.clone())
         };
-        // Whoever stopped the door before this connection was in the list
+        // Whoever closed the door before this connection was in the list
         // could not tell it.
-        if self.is_stopping() {
-            signal.stop();
+        if *self.phase.borrow() == Phase::Closed {
+            signal.push(News::Close);
         }
         Presence { door: self.clone(), key }
     }
@@ -102,49 +117,70 @@ impl Drop for Presence {
     }
 }
 
-/// Counts a task of the door for as long as it runs.
-struct TaskCount(Arc<Door>);
+/// Counts a connection that was made while the door served.
+struct OpenConnection(Arc<Door>);
 
-impl TaskCount {
-    fn new(door: &Arc<Door>) -> Self {
-        door.tasks.send_modify(|count| *count = count.saturating_add(1));
-        Self(door.clone())
+impl OpenConnection {
+    fn new(door: &Arc<Door>) -> Option<Self> {
+        if door.is_stopping() {
+            return None;
+        }
+        door.open.send_modify(|count| *count = count.saturating_add(1));
+        Some(Self(door.clone()))
     }
 }
 
-impl Drop for TaskCount {
+impl Drop for OpenConnection {
     fn drop(&mut self) {
-        self.0.tasks.send_modify(|count| *count = count.saturating_sub(1));
+        self.0.open.send_modify(|count| *count = count.saturating_sub(1));
     }
 }
 
-/// A door that is open; dropping it changes nothing.
-#[derive(Clone)]
+/// A door that listens. Dropping it closes it.
 pub struct RunningDoor {
     door: Arc<Door>,
     address: SocketAddr,
 }
 
 impl RunningDoor {
-    /// Where it listens.
+    /// Where it listens, with the port that the system chose if none was
+    /// given.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Takes no further connections and inferences; what is in progress goes
-    /// on. Clients are told to go elsewhere, and health checks say that the
-    /// server does not serve.
+    /// Sends clients elsewhere and lets go of each connection when the calls
+    /// on it have their answers. Inferences that come later are refused, and
+    /// health checks say that the server does not serve.
     pub fn stop_accepting(&self) {
-        self.door.stop();
+        self.door.advance(Phase::Draining);
     }
 
-    /// Waits until every connection is gone, which needs
-    /// [`stop_accepting`](Self::stop_accepting) first.
+    /// How many connections are open that were made before
+    /// [`RunningDoor::stop_accepting`].
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        *self.door.open.borrow()
+    }
+
+    /// Waits until [`RunningDoor::connections`] is zero; callers bound the
+    /// wait.
     pub async fn drained(&self) {
-        let mut tasks = self.door.tasks.subscribe();
-        // The sender lives in the door, which lives here.
-        let _ = tasks.wait_for(|count| *count == 0).await;
+        let mut open = self.door.open.subscribe();
+        // It can't fail: the sender lives in the door, which lives here.
+        let _ = open.wait_for(|count| *count == 0).await;
+    }
+
+    /// Closes the port and every connection; calls on the way are cancelled.
+    pub fn close(&self) {
+        self.door.advance(Phase::Closed);
+    }
+}
+
+impl Drop for RunningDoor {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 
@@ -183,23 +219,21 @@ pub fn start(
         service,
         control,
         options,
-        stopping: AtomicBool::new(false),
+        phase: watch::Sender::new(Phase::Serving),
         connections: Mutex::new(Slab::new()),
-        tasks: watch::Sender::new(0),
-        accepting: watch::Sender::new(true),
+        open: watch::Sender::new(0),
     });
-    let counted = TaskCount::new(&door);
-    first.spawn(accept(door.clone(), listener, workers.to_vec(), counted));
+    first.spawn(accept(door.clone(), listener, workers.to_vec()));
     Ok(RunningDoor { door, address })
 }
 
-async fn accept(door: Arc<Door>, listener: TcpListener, workers: Vec<Handle>, _counted: TaskCount) {
-    let mut accepting = door.accepting.subscribe();
+async fn accept(door: Arc<Door>, listener: TcpListener, workers: Vec<Handle>) {
+    let mut phase = door.phase.subscribe();
     let mut turns = workers.iter().cycle();
     loop {
         let accepted = tokio::select! {
             biased;
-            _ = accepting.wait_for(|accepting| !accepting) => return,
+            _ = phase.wait_for(|phase| *phase == Phase::Closed) => return,
             accepted = listener.accept() => accepted,
         };
         match (accepted, turns.next()) {
@@ -214,7 +248,7 @@ async fn accept(door: Arc<Door>, listener: TcpListener, workers: Vec<Handle>, _c
 
 /// Moves a connection to the worker that will keep it.
 fn hand_over(door: &Arc<Door>, stream: TcpStream, worker: &Handle) {
-    let counted = TaskCount::new(door);
+    let counted = OpenConnection::new(door);
     let door = door.clone();
     // A socket belongs to the runtime that it was made in, so it leaves this
     // one before it enters the other. Failures here concern this client only.

@@ -16,8 +16,10 @@ pub(crate) enum News {
         /// The message, or why there is none.
         outcome: Result<MessageChunks, Status>,
     },
-    /// The door is closing.
+    /// The door takes no new inferences.
     Stop,
+    /// The door is closed.
+    Close,
 }
 
 /// A call of a connection. Places are used again, serial numbers are not: the
@@ -82,11 +84,7 @@ impl Signal {
         !state.awake
     }
 
-    /// Tells the task that the door is closing.
-    pub(crate) fn stop(&self) {
-        self.push(News::Stop);
-    }
-
+    /// Brings news to the task.
     pub(crate) fn push(&self, news: News) {
         let mut state = self.lock();
         state.news.push(news);

@@ -1,0 +1,384 @@
+//! A door over services that do what a test wants, and a client for it.
+
+#![allow(dead_code, reason = "each test file uses a part of this")]
+#![allow(clippy::unwrap_used, reason = "only tests use this")]
+
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use galatea_grpc::{GrpcOptions, RunningDoor, start};
+use galatea_infer::{
+    Code, InferenceRequest, InferenceResponse, InferenceService, ModelConfigDocument,
+    ModelMetadata, ModelState, ModelStatistics, OutputTensor, RepositoryEntry, ResponseSender,
+    ServerControl, ServerMetadata, Status, TensorMetadata,
+};
+use galatea_protocol::inference::model_infer_request::InferInputTensor;
+use galatea_protocol::inference::{ModelInferRequest, ModelInferResponse};
+use galatea_tensor::DataType;
+use h2::client::SendRequest;
+use http::{HeaderMap, Method, Request, StatusCode};
+use prost::Message;
+use tokio::net::TcpStream;
+use tokio::runtime::Builder;
+use tokio::sync::mpsc;
+use tokio::sync::oneshot;
+
+/// A request that a test answers when it likes.
+pub(crate) type Held = (InferenceRequest, ResponseSender);
+
+/// Answers by the model's name.
+pub(crate) struct Models {
+    held: mpsc::UnboundedSender<Held>,
+}
+
+impl InferenceService for Models {
+    fn infer(&self, request: InferenceRequest, mut sender: ResponseSender) {
+        match request.model_name.as_str() {
+            "inline" => sender.send_final(Ok(echo(request))),
+            "thread" => {
+                std::thread::spawn(move || sender.send_final(Ok(echo(request))));
+            }
+            "held" => self.held.send((request, sender)).unwrap(),
+            "split" => {
+                sender.send(Ok(echo(request)));
+                sender.finish();
+            }
+            "twice" => {
+                sender.send(Ok(echo(request.clone())));
+                sender.send_final(Ok(echo(request)));
+            }
+            "silent" => sender.finish(),
+            "refusing" => sender.fail(Status::unavailable("nicht jetzt – später")),
+            "dropping" => drop(sender),
+            "panicking" => panic!("a bug"),
+            name => panic!("no service for {name}"),
+        }
+    }
+}
+
+pub(crate) fn echo(request: InferenceRequest) -> InferenceResponse {
+    let outputs = request.inputs.into_iter().map(|input| OutputTensor {
+        name: input.name.into(),
+        datatype: input.datatype,
+        shape: input.shape,
+        data: input.data,
+    });
+    InferenceResponse {
+        model_name: request.model_name.into(),
+        model_version: request.model_version.unwrap_or(1),
+        id: request.id,
+        parameters: request.parameters,
+        outputs: outputs.collect(),
+    }
+}
+
+/// Knows every model but `unknown`.
+#[derive(Default)]
+pub(crate) struct Control {
+    /// What was loaded and unloaded.
+    pub(crate) orders: Mutex<Vec<String>>,
+    pub(crate) stopping: std::sync::atomic::AtomicBool,
+}
+
+impl Control {
+    fn check(&self, name: &str) -> Result<(), Status> {
+        match name {
+            "unknown" => Err(Status::not_found("Request for unknown model: 'unknown'")),
+            "buggy" => panic!("a bug"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl ServerControl for Control {
+    fn live(&self) -> bool {
+        true
+    }
+
+    fn ready(&self) -> Result<bool, Status> {
+        if self.stopping.load(std::sync::atomic::Ordering::Relaxed) {
+            return Err(Status::unavailable("Server is stopping."));
+        }
+        Ok(true)
+    }
+
+    fn model_ready(&self, name: &str, version: Option<i64>) -> Result<bool, Status> {
+        self.check(name)?;
+        Ok(version != Some(9))
+    }
+
+    fn server_metadata(&self) -> ServerMetadata {
+        ServerMetadata { name: "s".into(), version: "2".into(), extensions: vec!["a", "b"] }
+    }
+
+    fn model_metadata(&self, name: &str, version: Option<i64>) -> Result<ModelMetadata, Status> {
+        self.check(name)?;
+        let tensor = |name: &str| TensorMetadata {
+            name: name.into(),
+            datatype: DataType::Int8,
+            shape: vec![-1, 2],
+        };
+        Ok(ModelMetadata {
+            name: name.into(),
+            versions: vec![version.unwrap_or(1), 7],
+            platform: "p".into(),
+            inputs: vec![tensor("I")],
+            outputs: vec![tensor("O")],
+        })
+    }
+
+    fn model_config(
+        &self,
+        name: &str,
+        _version: Option<i64>,
+    ) -> Result<Arc<ModelConfigDocument>, Status> {
+        self.check(name)?;
+        let config = galatea_protocol::inference::ModelConfig {
+            name: name.into(),
+            max_batch_size: 8,
+            ..Default::default()
+        };
+        let protobuf = config.encode_to_vec();
+        Ok(Arc::new(ModelConfigDocument { json: String::new(), protobuf }))
+    }
+
+    fn is_decoupled(&self, name: &str, _version: Option<i64>) -> Result<bool, Status> {
+        self.check(name)?;
+        Ok(name == "decoupled")
+    }
+
+    fn statistics(
+        &self,
+        name: Option<&str>,
+        version: Option<i64>,
+    ) -> Result<Vec<ModelStatistics>, Status> {
+        let mut inference = galatea_infer::InferenceStatistics::default();
+        inference.queue.count = 3;
+        inference.queue.ns = 4;
+        let mut batch = galatea_infer::BatchStatistics { batch_size: 5, ..Default::default() };
+        batch.compute_infer.ns = 6;
+        Ok(vec![ModelStatistics {
+            name: name.unwrap_or("every").into(),
+            version: version.unwrap_or(1),
+            last_inference_ms: 10,
+            inference_count: 11,
+            execution_count: 12,
+            inference,
+            batches: vec![batch],
+            failures: [0; 4],
+            pending: 0,
+            load_duration: std::time::Duration::ZERO,
+            metric_tags: Arc::new([]),
+        }])
+    }
+
+    fn repository_index(&self, only_ready: bool) -> Vec<RepositoryEntry> {
+        let entry = |name: &str, version, state, reason: &str| RepositoryEntry {
+            name: name.into(),
+            version,
+            state,
+            reason: reason.into(),
+        };
+        let mut entries = vec![entry("a", Some(1), Some(ModelState::Ready), "")];
+        if !only_ready {
+            entries.push(entry("b", Some(2), Some(ModelState::Unavailable), "unloaded"));
+            entries.push(entry("c", None, None, ""));
+        }
+        entries
+    }
+
+    fn load_model(&self, name: &str) -> Result<(), Status> {
+        self.check(name)?;
+        self.orders.lock().unwrap().push(format!("load {name}"));
+        Ok(())
+    }
+
+    fn unload_model(&self, name: &str, unload_dependents: bool) -> Result<(), Status> {
+        self.check(name)?;
+        self.orders.lock().unwrap().push(format!("unload {name} {unload_dependents}"));
+        Ok(())
+    }
+}
+
+/// An open door with two workers on threads of their own.
+pub(crate) struct Fixture {
+    pub(crate) door: RunningDoor,
+    pub(crate) control: Arc<Control>,
+    pub(crate) held: mpsc::UnboundedReceiver<Held>,
+    _ends: Vec<oneshot::Sender<()>>,
+}
+
+impl Fixture {
+    pub(crate) fn new() -> Self {
+        Self::with(GrpcOptions::default())
+    }
+
+    pub(crate) fn with(options: GrpcOptions) -> Self {
+        let (held_sender, held) = mpsc::unbounded_channel();
+        let (mut workers, mut ends) = (Vec::new(), Vec::new());
+        for _ in 0..2 {
+            let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+            let (end, ended) = oneshot::channel::<()>();
+            workers.push(runtime.handle().clone());
+            ends.push(end);
+            std::thread::spawn(move || runtime.block_on(ended));
+        }
+        let control = Arc::new(Control::default());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let service = Arc::new(Models { held: held_sender });
+        let door = start(&workers, listener, service, control.clone(), options).unwrap();
+        Self { door, control, held, _ends: ends }
+    }
+
+    pub(crate) async fn client(&self) -> Client {
+        let stream = TcpStream::connect(self.door.address()).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        let (send, connection) = h2::client::Builder::new()
+            .initial_window_size(1 << 20)
+            // Answers may wait here, however many and small.
+            .data_frame_budget(1 << 30)
+            .handshake(stream)
+            .await
+            .unwrap();
+        let task = tokio::spawn(async move {
+            let _ = connection.await;
+        });
+        Client { send, task }
+    }
+}
+
+/// A connection to the door.
+pub(crate) struct Client {
+    pub(crate) send: SendRequest<Bytes>,
+    pub(crate) task: tokio::task::JoinHandle<()>,
+}
+
+/// What came back.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) http: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) data: Bytes,
+    pub(crate) trailers: HeaderMap,
+}
+
+impl Answer {
+    /// The code and the message, wherever they are.
+    pub(crate) fn status(&self) -> (u32, String) {
+        let get = |name| self.trailers.get(name).or(self.headers.get(name));
+        let text = |name| get(name).map_or("", |value| value.to_str().unwrap());
+        (text("grpc-status").parse().unwrap(), text("grpc-message").to_owned())
+    }
+
+    /// The message of a success.
+    pub(crate) fn message<M: Message + Default>(&self) -> M {
+        assert_eq!(self.status(), (0, String::new()));
+        assert_eq!(self.data[0], 0);
+        let length = u32::from_be_bytes(self.data[1..5].try_into().unwrap()) as usize;
+        assert_eq!(length, self.data.len() - 5);
+        M::decode(&self.data[5..]).unwrap()
+    }
+
+    pub(crate) fn assert_failed(&self, code: Code, message: &str) {
+        assert_eq!(self.status(), (u32::from(number(code)), message.to_owned()));
+        assert!(self.data.is_empty());
+    }
+}
+
+fn number(code: Code) -> u8 {
+    galatea_codec::grpc::grpc_code(code).number()
+}
+
+pub(crate) fn framed(message: &impl Message) -> Bytes {
+    let mut body = BytesMut::new();
+    body.put_u8(0);
+    body.put_u32(message.encoded_len().try_into().unwrap());
+    message.encode(&mut body).unwrap();
+    body.freeze()
+}
+
+/// A request for `model` with one raw tensor.
+pub(crate) fn infer_request(model: &str, data: Bytes) -> ModelInferRequest {
+    ModelInferRequest {
+        model_name: model.into(),
+        id: "7".into(),
+        inputs: vec![InferInputTensor {
+            name: "T".into(),
+            datatype: "UINT8".into(),
+            shape: vec![data.len().try_into().unwrap()],
+            ..Default::default()
+        }],
+        raw_input_contents: vec![data],
+        ..Default::default()
+    }
+}
+
+pub(crate) fn request(path: &str) -> http::request::Builder {
+    Request::builder()
+        .method(Method::POST)
+        .uri(format!("http://localhost{path}"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+}
+
+pub(crate) fn inference(method: &str) -> String {
+    format!("/inference.GRPCInferenceService/{method}")
+}
+
+pub(crate) fn infer_head() -> http::request::Builder {
+    request(&inference("ModelInfer"))
+}
+
+impl Client {
+    /// Sends a call with its body in pieces.
+    pub(crate) async fn begin(
+        &self,
+        head: http::request::Builder,
+        pieces: Vec<Bytes>,
+    ) -> h2::client::ResponseFuture {
+        let mut send = self.send.clone().ready().await.unwrap();
+        let (response, mut stream) = send.send_request(head.body(()).unwrap(), false).unwrap();
+        let last = pieces.len().saturating_sub(1);
+        for (index, piece) in pieces.into_iter().enumerate() {
+            if stream.send_data(piece, index == last).is_err() {
+                break; // the answer is there already
+            }
+        }
+        response
+    }
+
+    pub(crate) async fn call(&self, head: http::request::Builder, body: Bytes) -> Answer {
+        let response = self.begin(head, vec![body]).await;
+        finish(response).await.unwrap()
+    }
+
+    pub(crate) async fn control(&self, method: &str, message: &impl Message) -> Answer {
+        self.call(request(&inference(method)), framed(message)).await
+    }
+
+    pub(crate) async fn infer(&self, model: &str, data: Bytes) -> Answer {
+        self.call(infer_head(), framed(&infer_request(model, data))).await
+    }
+
+    pub(crate) async fn check_echo(&self, model: &str, data: Bytes) {
+        let answer = self.infer(model, data.clone()).await;
+        let response: ModelInferResponse = answer.message();
+        assert_eq!(answer.http, StatusCode::OK);
+        assert_eq!(answer.headers["content-type"], "application/grpc");
+        assert_eq!((response.model_name.as_str(), response.id.as_str()), (model, "7"));
+        assert!(response.raw_output_contents == [data], "other data came back");
+    }
+}
+
+pub(crate) async fn finish(response: h2::client::ResponseFuture) -> Result<Answer, h2::Error> {
+    let (head, mut body) = response.await?.into_parts();
+    let mut data = BytesMut::new();
+    while let Some(piece) = body.data().await {
+        let piece = piece?;
+        body.flow_control().release_capacity(piece.len())?;
+        data.extend_from_slice(&piece);
+    }
+    let trailers = body.trailers().await?.unwrap_or_default();
+    Ok(Answer { http: head.status, headers: head.headers, data: data.freeze(), trailers })
+}

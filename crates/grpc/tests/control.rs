@@ -1,0 +1,223 @@
+//! Every method but inference, and paths that are none.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use common::{Fixture, framed, infer_request, inference, request};
+use galatea_infer::Code;
+use galatea_protocol::inference as message;
+use http::{Method, StatusCode};
+use message::ModelRepositoryParameter;
+use message::model_repository_parameter::ParameterChoice;
+
+fn named<M: Default>(name: &str, set: impl FnOnce(&mut M, String)) -> M {
+    let mut request = M::default();
+    set(&mut request, name.into());
+    request
+}
+
+#[tokio::test]
+async fn the_server_tells_about_itself() {
+    let fixture = Fixture::new();
+    let client = fixture.client().await;
+    let answer = client.control("ServerLive", &message::ServerLiveRequest {}).await;
+    assert!(answer.message::<message::ServerLiveResponse>().live);
+    let answer = client.control("ServerReady", &message::ServerReadyRequest {}).await;
+    assert!(answer.message::<message::ServerReadyResponse>().ready);
+    let answer = client.control("ServerMetadata", &message::ServerMetadataRequest {}).await;
+    let metadata: message::ServerMetadataResponse = answer.message();
+    assert_eq!((metadata.name.as_str(), metadata.version.as_str()), ("s", "2"));
+    assert_eq!(metadata.extensions, ["a", "b"]);
+}
+
+#[tokio::test]
+async fn the_server_tells_about_its_models() {
+    let fixture = Fixture::new();
+    let client = fixture.client().await;
+    let ready = async |name: &str, version: &str| {
+        let request = message::ModelReadyRequest { name: name.into(), version: version.into() };
+        client.control("ModelReady", &request).await
+    };
+    assert!(ready("m", "").await.message::<message::ModelReadyResponse>().ready);
+    assert!(!ready("m", "9").await.message::<message::ModelReadyResponse>().ready);
+    let unknown = "Request for unknown model: 'unknown'";
+    ready("unknown", "").await.assert_failed(Code::NotFound, unknown);
+    assert_eq!(ready("m", "x").await.status().0, 3);
+    ready("buggy", "").await.assert_failed(Code::Internal, "the server failed on this request");
+
+    let request = message::ModelMetadataRequest { name: "m".into(), version: "3".into() };
+    let answer = client.control("ModelMetadata", &request).await;
+    let metadata: message::ModelMetadataResponse = answer.message();
+    assert_eq!(metadata.versions, ["3", "7"]);
+    assert_eq!((metadata.name.as_str(), metadata.platform.as_str()), ("m", "p"));
+    let shown: Vec<String> = metadata
+        .inputs
+        .iter()
+        .chain(&metadata.outputs)
+        .map(|tensor| format!("{} {} {:?}", tensor.name, tensor.datatype, tensor.shape))
+        .collect();
+    assert_eq!(shown, ["I INT8 [-1, 2]", "O INT8 [-1, 2]"]);
+
+    let request: message::ModelConfigRequest =
+        named("m", |request: &mut message::ModelConfigRequest, name| request.name = name);
+    let answer = client.control("ModelConfig", &request).await;
+    let config = answer.message::<message::ModelConfigResponse>().config.unwrap();
+    assert_eq!((config.name.as_str(), config.max_batch_size), ("m", 8));
+}
+
+#[tokio::test]
+async fn statistics_are_shown_for_one_or_all() {
+    let fixture = Fixture::new();
+    let client = fixture.client().await;
+    for (name, version, shown) in [("", "", "every 1"), ("m", "", "m 1"), ("m", "4", "m 4")] {
+        let request =
+            message::ModelStatisticsRequest { name: name.into(), version: version.into() };
+        let answer = client.control("ModelStatistics", &request).await;
+        let statistics = answer.message::<message::ModelStatisticsResponse>().model_stats;
+        let [model] = statistics.as_slice() else { panic!("{statistics:?}") };
+        assert_eq!(format!("{} {}", model.name, model.version), shown);
+        let counts = (model.last_inference, model.inference_count, model.execution_count);
+        assert_eq!(counts, (10, 11, 12));
+        let inference = model.inference_stats.as_ref().unwrap();
+        let queue = message::StatisticDuration { count: 3, ns: 4 };
+        assert_eq!(inference.queue, Some(queue));
+        assert_eq!(inference.success, Some(message::StatisticDuration::default()));
+        let [batch] = model.batch_stats.as_slice() else { panic!("{model:?}") };
+        assert_eq!((batch.batch_size, batch.compute_infer.unwrap().ns), (5, 6));
+    }
+}
+
+#[tokio::test]
+async fn the_index_lists_models() {
+    let fixture = Fixture::new();
+    let client = fixture.client().await;
+    let index = async |ready, repository: &str| {
+        let repository_name = repository.into();
+        let request = message::RepositoryIndexRequest { repository_name, ready };
+        client.control("RepositoryIndex", &request).await
+    };
+    let shown = |answer: common::Answer| -> Vec<String> {
+        let models = answer.message::<message::RepositoryIndexResponse>().models;
+        models.iter().map(|m| [&*m.name, &*m.version, &*m.state, &*m.reason].join("|")).collect()
+    };
+    assert_eq!(shown(index(true, "").await), ["a|1|READY|"]);
+    let all = ["a|1|READY|", "b|2|UNAVAILABLE|unloaded", "c|||"];
+    assert_eq!(shown(index(false, "").await), all);
+    let refused = "'repository_name' specification is not supported";
+    index(false, "r").await.assert_failed(Code::Unsupported, refused);
+}
+
+fn parameters(
+    name: &str,
+    choice: Option<ParameterChoice>,
+) -> BTreeMap<String, ModelRepositoryParameter> {
+    BTreeMap::from([(name.into(), ModelRepositoryParameter { parameter_choice: choice })])
+}
+
+#[tokio::test]
+async fn models_are_loaded() {
+    let fixture = Fixture::new();
+    let client = fixture.client().await;
+    let load = async |model: &str, parameters| {
+        let request = message::RepositoryModelLoadRequest {
+            model_name: model.into(),
+            parameters,
+            ..Default::default()
+        };
+        client.control("RepositoryModelLoad", &request).await
+    };
+    let _: message::RepositoryModelLoadResponse = load("m", BTreeMap::new()).await.message();
+    assert_eq!(*fixture.control.orders.lock().unwrap(), ["load m"]);
+    let unknown = "Request for unknown model: 'unknown'";
+    load("unknown", BTreeMap::new()).await.assert_failed(Code::NotFound, unknown);
+    let bug = "the server failed on this request";
+    load("buggy", BTreeMap::new()).await.assert_failed(Code::Internal, bug);
+    let refused = async |name: &str, choice, code, message: &str| {
+        load("m", parameters(name, choice)).await.assert_failed(code, message);
+    };
+    let text = || Some(ParameterChoice::StringParam("{}".into()));
+    let bytes = || Some(ParameterChoice::BytesParam(Bytes::new()));
+    let wrong = "invalid value type for load parameter 'config', expected string_param.";
+    refused("config", bytes(), Code::InvalidArgument, wrong).await;
+    let wrong = "invalid value type for load parameter 'file:x', expected bytes_param.";
+    refused("file:x", text(), Code::InvalidArgument, wrong).await;
+    let wrong = "unrecognized load parameter 'other'.";
+    refused("other", text(), Code::InvalidArgument, wrong).await;
+    let unsupported = "load parameter 'config' is not supported";
+    refused("config", text(), Code::Unsupported, unsupported).await;
+    let unsupported = "load parameter 'file:../../x' is not supported";
+    refused("file:../../x", bytes(), Code::Unsupported, unsupported).await;
+    assert_eq!(fixture.control.orders.lock().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn models_are_unloaded() {
+    let fixture = Fixture::new();
+    let client = fixture.client().await;
+    let unload = async |parameters| {
+        let request = message::RepositoryModelUnloadRequest {
+            model_name: "m".into(),
+            parameters,
+            ..Default::default()
+        };
+        client.control("RepositoryModelUnload", &request).await
+    };
+    for choice in [None, Some(true), Some(false)] {
+        let parameters = choice.map_or_else(BTreeMap::new, |choice| {
+            parameters("unload_dependents", Some(ParameterChoice::BoolParam(choice)))
+        });
+        let _: message::RepositoryModelUnloadResponse = unload(parameters).await.message();
+    }
+    let expected = ["unload m false", "unload m true", "unload m false"];
+    assert_eq!(*fixture.control.orders.lock().unwrap(), expected);
+    let number = Some(ParameterChoice::Int64Param(1));
+    let wrong = "invalid value type for 'unload_dependents' parameter, expected bool_param.";
+    unload(parameters("unload_dependents", number))
+        .await
+        .assert_failed(Code::InvalidArgument, wrong);
+}
+
+#[tokio::test]
+async fn what_is_not_offered_is_named() {
+    let fixture = Fixture::new();
+    let client = fixture.client().await;
+    let refused = async |path: &str, expected: &str| {
+        client.call(request(path), Bytes::new()).await.assert_failed(Code::Unsupported, expected);
+    };
+    let stream = "streaming inference (ModelStreamInfer) is not supported";
+    refused(&inference("ModelStreamInfer"), stream).await;
+    let shared = "system shared memory is not supported";
+    refused(&inference("SystemSharedMemoryStatus"), shared).await;
+    let shared = "CUDA shared memory is not supported";
+    refused(&inference("CudaSharedMemoryRegister"), shared).await;
+    refused(&inference("TraceSetting"), "trace settings are not supported").await;
+    refused(&inference("LogSettings"), "log settings are not supported").await;
+    let watch = "watching the health status is not supported";
+    refused("/grpc.health.v1.Health/Watch", watch).await;
+    refused("/a/b", "unknown method /a/b").await;
+    refused("/", "unknown method /").await;
+}
+
+#[tokio::test]
+async fn what_is_no_grpc_is_refused_as_http() {
+    let fixture = Fixture::new();
+    let client = fixture.client().await;
+    let body = framed(&infer_request("inline", Bytes::new()));
+    let path = format!("http://localhost{}", inference("ModelInfer"));
+    let plain = || http::Request::builder().method(Method::POST).uri(path.as_str());
+    let answer = client.call(plain(), body.clone()).await;
+    assert_eq!(answer.http, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    let answer =
+        client.call(plain().header("content-type", "application/json"), body.clone()).await;
+    assert_eq!(answer.http, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    let get = plain().method(Method::GET).header("content-type", "application/grpc");
+    assert_eq!(client.call(get, body.clone()).await.http, StatusCode::METHOD_NOT_ALLOWED);
+    for encoding in ["gzip", "deflate", "snappy"] {
+        let head = request(&inference("ModelInfer")).header("grpc-encoding", encoding);
+        let answer = client.call(head, body.clone()).await;
+        answer.assert_failed(Code::Unsupported, "compressed requests are not supported");
+        assert_eq!(answer.headers["grpc-accept-encoding"], "identity");
+    }
+}

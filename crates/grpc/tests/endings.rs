@@ -1,0 +1,184 @@
+//! Calls and connections that end before their time, and doors that close.
+
+mod common;
+
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use common::{Fixture, Held, echo, finish, framed, infer_head, infer_request, request};
+use galatea_infer::Code;
+use galatea_protocol::health::{HealthCheckRequest, HealthCheckResponse};
+use galatea_protocol::inference::ModelInferResponse;
+use h2::Reason;
+use tokio::sync::oneshot;
+
+/// Resolves when the request is cancelled.
+fn cancelled(held: &Held) -> oneshot::Receiver<()> {
+    let (sender, receiver) = oneshot::channel();
+    held.0.cancel.on_cancel(move || {
+        let _ = sender.send(());
+    });
+    receiver
+}
+
+fn held_body() -> Vec<Bytes> {
+    vec![framed(&infer_request("held", Bytes::from_static(b"x")))]
+}
+
+/// Begins a call and waits until the service has it.
+macro_rules! begin_held {
+    ($fixture:ident, $client:ident, $head:expr) => {{
+        let call = $client.begin($head, held_body()).await;
+        (call, $fixture.held.recv().await.unwrap())
+    }};
+}
+
+#[tokio::test]
+async fn a_reset_cancels_its_call_and_no_other() {
+    let mut fixture = Fixture::new();
+    let client = fixture.client().await;
+    let (other, other_held) = begin_held!(fixture, client, infer_head());
+    let mut send = client.send.clone().ready().await.unwrap();
+    let (response, mut stream) = send.send_request(infer_head().body(()).unwrap(), false).unwrap();
+    stream.send_data(held_body().remove(0), true).unwrap();
+    let held = fixture.held.recv().await.unwrap();
+    let told = cancelled(&held);
+    stream.send_reset(Reason::CANCEL);
+    drop(response);
+    told.await.unwrap();
+    // The late answer finds nobody; the other call finds its own.
+    held.1.send_final(Ok(echo(held.0)));
+    assert!(!other_held.0.cancel.is_cancelled());
+    other_held.1.send_final(Ok(echo(other_held.0)));
+    let _: ModelInferResponse = finish(other).await.unwrap().message();
+}
+
+/// Opened and given up a thousand times, in every state: nothing stays.
+#[tokio::test]
+async fn calls_given_up_early_leave_nothing_behind() {
+    let mut fixture = Fixture::new();
+    let client = fixture.client().await;
+    for round in 0..1000 {
+        let mut send = client.send.clone().ready().await.unwrap();
+        let (_response, mut stream) =
+            send.send_request(infer_head().body(()).unwrap(), false).unwrap();
+        let body = held_body().remove(0);
+        match round % 4 {
+            0 => {}
+            1 => stream.send_data(body.slice(..7), false).unwrap(),
+            2 => stream.send_data(body, false).unwrap(),
+            _ => {
+                stream.send_data(body, true).unwrap();
+                let held = fixture.held.recv().await.unwrap();
+                let told = cancelled(&held);
+                stream.send_reset(Reason::CANCEL);
+                told.await.unwrap();
+            }
+        }
+        stream.send_reset(Reason::CANCEL);
+        // An answer from the server shows that it has come this far, so that
+        // it is not taken for an attack.
+        client.check_echo("inline", Bytes::from_static(b"x")).await;
+    }
+}
+
+#[tokio::test]
+async fn a_lost_connection_cancels_its_calls() {
+    let mut fixture = Fixture::new();
+    let client = fixture.client().await;
+    let (call, held) = begin_held!(fixture, client, infer_head());
+    let told = cancelled(&held);
+    drop(call);
+    client.task.abort();
+    drop(client);
+    told.await.unwrap();
+    held.1.send_final(Ok(echo(held.0)));
+    fixture.client().await.check_echo("inline", Bytes::from_static(b"x")).await;
+}
+
+#[tokio::test]
+async fn a_deadline_ends_and_cancels_its_call() {
+    let mut fixture = Fixture::new();
+    let client = fixture.client().await;
+    let (patient, patient_held) =
+        begin_held!(fixture, client, infer_head().header("grpc-timeout", "1H"));
+    for timeout in ["30m", "1m", "0n", "2000u"] {
+        let head = infer_head().header("grpc-timeout", timeout);
+        let answer = finish(client.begin(head, held_body()).await).await.unwrap();
+        assert_eq!(answer.status(), (4, String::from("Deadline Exceeded")));
+        // Time may be up before the service hears of the call.
+        if let Ok(held) = fixture.held.try_recv() {
+            assert!(held.0.cancel.is_cancelled());
+            held.1.send_final(Ok(echo(held.0)));
+        }
+    }
+    // The places of those calls were used again, and nothing was mixed up.
+    client.check_echo("inline", Bytes::from_static(b"y")).await;
+    patient_held.1.send_final(Ok(echo(patient_held.0)));
+    let response: ModelInferResponse = finish(patient).await.unwrap().message();
+    assert_eq!(response.raw_output_contents, [Bytes::from_static(b"x")]);
+}
+
+#[tokio::test]
+async fn a_deadline_ends_a_call_whose_message_never_comes() {
+    let fixture = Fixture::new();
+    let client = fixture.client().await;
+    let mut send = client.send.clone().ready().await.unwrap();
+    let head = infer_head().header("grpc-timeout", "5m");
+    let (response, _stream) = send.send_request(head.body(()).unwrap(), false).unwrap();
+    assert_eq!(finish(response).await.unwrap().status().0, 4);
+}
+
+async fn health(fixture: &Fixture) -> i32 {
+    let client = fixture.client().await;
+    let head = request("/grpc.health.v1.Health/Check");
+    let answer = client.call(head, framed(&HealthCheckRequest { service: "any".into() })).await;
+    answer.message::<HealthCheckResponse>().status
+}
+
+const SERVING: i32 = 1;
+const NOT_SERVING: i32 = 2;
+
+#[tokio::test]
+async fn a_stopping_door_finishes_what_it_began() {
+    let mut fixture = Fixture::new();
+    assert_eq!(health(&fixture).await, SERVING);
+    let idle = fixture.client().await;
+    let client = fixture.client().await;
+    let (call, held) = begin_held!(fixture, client, infer_head());
+    fixture.door.stop_accepting();
+    // Connections without calls are closed at once.
+    idle.task.await.unwrap();
+    // Whoever comes now hears why it is not served.
+    assert_eq!(health(&fixture).await, NOT_SERVING);
+    let late = fixture.client().await.infer("inline", Bytes::new()).await;
+    late.assert_failed(
+        Code::Unavailable,
+        "GRPC server is shutting down and has stopped accepting new requests.",
+    );
+    assert_eq!(fixture.door.connections(), 1);
+    held.1.send_final(Ok(echo(held.0)));
+    let _: ModelInferResponse = finish(call).await.unwrap().message();
+    fixture.door.drained().await;
+    client.task.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_ready_does_not_serve() {
+    let fixture = Fixture::new();
+    fixture.control.stopping.store(true, Ordering::Relaxed);
+    assert_eq!(health(&fixture).await, NOT_SERVING);
+}
+
+#[tokio::test]
+async fn a_closed_door_cancels_everything() {
+    let mut fixture = Fixture::new();
+    let client = fixture.client().await;
+    let (call, held) = begin_held!(fixture, client, infer_head());
+    let told = cancelled(&held);
+    fixture.door.close();
+    told.await.unwrap();
+    assert!(finish(call).await.is_err());
+    fixture.door.drained().await;
+    assert_eq!(fixture.door.connections(), 0);
+}
