@@ -1,1 +1,68 @@
-fn main() {}
+//! The server as a program: reads the command line and the environment, puts
+//! the parts together, and stops them in order when a signal says so.
+//!
+//! It is the only crate that knows all the others, and the only one that
+//! reads environment variables. What the parts do is theirs: there is no
+//! protocol, no scheduling and no inference here.
+//!
+//! The way through the files: `main` → `flags` → `startup` (models, then
+//! doors) → `shutdown`.
+
+#![forbid(unsafe_code)]
+
+mod backends;
+mod banner;
+mod doors;
+mod environment;
+mod flags;
+mod listeners;
+mod models;
+mod onnxruntime_library;
+mod shutdown;
+mod startup;
+mod workers;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use environment::Environment;
+use flags::Request;
+
+fn main() -> ExitCode {
+    let arguments = std::env::args_os().skip(1);
+    let arguments = arguments.map(|argument| argument.to_string_lossy().into_owned());
+    match flags::parse(arguments) {
+        Ok(Request::Serve(settings)) => match startup::run(*settings, &Environment::read()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => {
+                print(&mut io::stderr(), &failure.to_string());
+                // Threads may still be busy with what could not be finished,
+                // so nothing is torn down any more.
+                end(1)
+            }
+        },
+        Ok(Request::Help) => {
+            print(&mut io::stdout(), flags::usage().trim_end());
+            ExitCode::SUCCESS
+        }
+        Ok(Request::Version) => {
+            print(&mut io::stdout(), concat!("galatea ", env!("CARGO_PKG_VERSION")));
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            // The error comes last, where it is seen.
+            print(&mut io::stderr(), &format!("{}\n{error}", flags::usage()));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Prints a line; a closed stream is nobody's problem.
+fn print(stream: &mut dyn Write, line: &str) {
+    let _ = writeln!(stream, "{line}").and_then(|()| stream.flush());
+}
+
+#[allow(clippy::disallowed_methods)] // This is main.
+fn end(code: i32) -> ExitCode {
+    std::process::exit(code)
+}

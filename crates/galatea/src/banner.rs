@@ -1,0 +1,141 @@
+//! The tables that the log shows once the models are loaded.
+
+use std::collections::BTreeMap;
+
+use galatea_infer::{RepositoryEntry, ServerControl, ServerMetadata};
+use galatea_telemetry::{Logger, Table};
+
+use crate::flags::Settings;
+
+/// Logs what became of the models and how the server is set up. `reasons`
+/// says why models have no version.
+pub(crate) fn log_summary(
+    logger: &Logger,
+    control: &dyn ServerControl,
+    settings: &Settings,
+    reasons: &BTreeMap<String, String>,
+) {
+    logger.table(&models(&control.repository_index(false), reasons));
+    logger.table(&options(&control.server_metadata(), settings));
+}
+
+fn models(index: &[RepositoryEntry], reasons: &BTreeMap<String, String>) -> Table {
+    let mut table = Table::for_console(["Model", "Version", "Status"]);
+    for entry in index {
+        let version = entry.version.map_or_else(|| String::from("-"), |number| number.to_string());
+        let status = match (entry.state, reasons.get(&entry.name)) {
+            (None, Some(reason)) => format!("Not loaded: {reason}"),
+            _ => status(entry),
+        };
+        table.row([entry.name.clone(), version, status]);
+    }
+    table
+}
+
+fn status(entry: &RepositoryEntry) -> String {
+    match (entry.state, entry.reason.as_str()) {
+        (None, "") => String::from("Not loaded: No model version was found"),
+        (None, reason) => format!("Not loaded: {reason}"),
+        (Some(state), "") => state.name().to_owned(),
+        (Some(state), reason) => format!("{}: {reason}", state.name()),
+    }
+}
+
+/// The rows and their order are Triton's, as far as there is something to say.
+fn options(metadata: &ServerMetadata, settings: &Settings) -> Table {
+    let mut table = Table::for_console(["Option", "Value"]);
+    let number = |on: bool| String::from(if on { "1" } else { "0" });
+    table.row(["server_id", &metadata.name]);
+    table.row(["server_version", &metadata.version]);
+    table.row(["server_extensions", &metadata.extensions.join(" ")]);
+    for (index, path) in settings.model_repositories.iter().enumerate() {
+        table.row([format!("model_repository_path[{index}]"), path.display().to_string()]);
+    }
+    table.row(["model_control_mode", "MODE_NONE"]);
+    table.row(["strict_model_config", &number(!settings.auto_complete_config)]);
+    table.row(["model_config_name", settings.model_config_name.as_deref().unwrap_or_default()]);
+    table.row(["rate_limit", "OFF"]);
+    let pinned = settings.metrics_options.pinned_memory_pool_bytes;
+    table.row(["pinned_memory_pool_byte_size", &pinned.to_string()]);
+    table.row(["min_supported_compute_capability", "0.0"]);
+    table.row(["strict_readiness", &number(settings.strict_readiness)]);
+    table.row(["exit_timeout", &settings.exit_timeout_secs.to_string()]);
+    table.row(["cache_enabled", "0"]);
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use galatea_infer::ModelState;
+
+    use super::*;
+
+    fn entry(
+        name: &str,
+        version: Option<i64>,
+        state: Option<ModelState>,
+        reason: &str,
+    ) -> RepositoryEntry {
+        RepositoryEntry { name: name.to_owned(), version, state, reason: reason.to_owned() }
+    }
+
+    #[test]
+    fn models_show_their_state_and_its_reason() {
+        let index = [
+            entry("a", Some(1), Some(ModelState::Ready), ""),
+            entry("b", Some(2), Some(ModelState::Unavailable), "Internal: no file"),
+            entry("c", None, None, ""),
+            entry("d", None, None, ""),
+        ];
+        let reasons = BTreeMap::from([(String::from("d"), String::from("wrong"))]);
+        let table = models(&index, &reasons);
+        let expected = "\
++-------+---------+----------------------------------------+
+| Model | Version | Status                                 |
++-------+---------+----------------------------------------+
+| a     | 1       | READY                                  |
+| b     | 2       | UNAVAILABLE: Internal: no file         |
+| c     | -       | Not loaded: No model version was found |
+| d     | -       | Not loaded: wrong                      |
++-------+---------+----------------------------------------+
+";
+        assert_eq!(table.render(), expected);
+    }
+
+    #[test]
+    fn options_are_listed_as_triton_lists_them() {
+        let metadata = ServerMetadata {
+            name: String::from("triton"),
+            version: String::from("0.1.0"),
+            extensions: vec!["a", "b"],
+        };
+        let settings = Settings {
+            model_repositories: vec!["/m".into()],
+            auto_complete_config: false,
+            ..Settings::default()
+        };
+        let rendered = options(&metadata, &settings).render();
+        let rows: Vec<Vec<&str>> = rendered
+            .lines()
+            .filter(|line| line.starts_with('|'))
+            .map(|line| line.split('|').map(str::trim).filter(|cell| !cell.is_empty()).collect())
+            .collect();
+        let expected: [&[&str]; 14] = [
+            &["Option", "Value"],
+            &["server_id", "triton"],
+            &["server_version", "0.1.0"],
+            &["server_extensions", "a b"],
+            &["model_repository_path[0]", "/m"],
+            &["model_control_mode", "MODE_NONE"],
+            &["strict_model_config", "1"],
+            &["model_config_name"],
+            &["rate_limit", "OFF"],
+            &["pinned_memory_pool_byte_size", "268435456"],
+            &["min_supported_compute_capability", "0.0"],
+            &["strict_readiness", "1"],
+            &["exit_timeout", "30"],
+            &["cache_enabled", "0"],
+        ];
+        assert_eq!(rows, expected);
+    }
+}

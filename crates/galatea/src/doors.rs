@@ -1,0 +1,126 @@
+//! The endpoints: opened when the models are there, closed in order.
+
+use std::io;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+use galatea_engine::Server;
+use galatea_grpc::GrpcOptions;
+use galatea_http::HttpOptions;
+use galatea_infer::ServerControl;
+use galatea_telemetry::{Logger, MetricsExporter};
+use tokio::runtime::Runtime;
+
+use crate::flags::{DoorSettings, Settings};
+use crate::listeners::bind;
+use crate::workers::Workers;
+
+/// What opening endpoints needs.
+pub(crate) struct Doors<'a> {
+    /// Which to open, and where.
+    pub(crate) settings: &'a Settings,
+    /// Who serves them.
+    pub(crate) workers: &'a Workers,
+    /// Who answers.
+    pub(crate) server: &'a Arc<Server>,
+    /// What the metrics endpoint shows.
+    pub(crate) metrics: Arc<MetricsExporter>,
+    /// Where to say that they are open.
+    pub(crate) logger: &'a Logger,
+}
+
+/// Endpoints that listen; they close when this is dropped.
+pub(crate) struct OpenDoors {
+    grpc: Option<galatea_grpc::RunningDoor>,
+    http: Option<galatea_http::RunningDoor>,
+    /// Open until the end: the last minutes are worth measuring too.
+    _metrics: Option<galatea_http::RunningDoor>,
+}
+
+impl Doors<'_> {
+    /// Opens those that are allowed.
+    ///
+    /// The error is the line that ends the program.
+    pub(crate) fn open(&self) -> Result<OpenDoors, String> {
+        let settings = self.settings;
+        Ok(OpenDoors {
+            grpc: self.grpc(&settings.grpc)?,
+            http: self.http(&settings.http)?,
+            _metrics: self.metrics(&settings.metrics)?,
+        })
+    }
+
+    fn grpc(&self, door: &DoorSettings) -> Result<Option<galatea_grpc::RunningDoor>, String> {
+        let start = |socket| {
+            let (service, control) = (self.server.clone(), self.server.clone());
+            let options = GrpcOptions::default();
+            galatea_grpc::start(self.workers.handles(), socket, service, control, options)
+        };
+        self.start("GRPC service", "GRPCInferenceService", &door.address, door, start)
+    }
+
+    fn http(&self, door: &DoorSettings) -> Result<Option<galatea_http::RunningDoor>, String> {
+        let max_input_size = self.settings.http_input_bytes_max;
+        let start = |socket| {
+            let (service, control) = (self.server.clone(), self.server.clone());
+            let options = HttpOptions { max_input_size, ..HttpOptions::default() };
+            galatea_http::start(self.workers.handles(), socket, service, control, options)
+        };
+        self.start("HTTP service", "HTTPService", &door.address, door, start)
+    }
+
+    fn metrics(&self, door: &DoorSettings) -> Result<Option<galatea_http::RunningDoor>, String> {
+        let (server, exporter) = (self.server.clone(), self.metrics.clone());
+        let render = Arc::new(move || {
+            // All models' statistics can always be had.
+            exporter.render(&server.statistics(None, None).unwrap_or_default())
+        });
+        let start = |socket| galatea_http::start_metrics(self.workers.handles(), socket, render);
+        let address = self.settings.metrics_address();
+        self.start("Metrics service", "Metrics Service", address, door, start)
+    }
+
+    /// Binds and starts one endpoint, if it is allowed.
+    fn start<D>(
+        &self,
+        name: &str,
+        started: &str,
+        address: &str,
+        door: &DoorSettings,
+        start: impl FnOnce(TcpListener) -> io::Result<D>,
+    ) -> Result<Option<D>, String> {
+        if !door.allow {
+            return Ok(None);
+        }
+        let failed = |error: String| format!("failed to start {name}: {error}");
+        let listener = bind(address, door).map_err(failed)?;
+        let running = start(listener.socket).map_err(|error| failed(error.to_string()))?;
+        self.logger.info(format_args!("Started {started} at {}", listener.shown));
+        Ok(Some(running))
+    }
+}
+
+impl OpenDoors {
+    /// Turns new work away; what has come is still answered.
+    pub(crate) fn stop_accepting(&self) {
+        self.http.iter().for_each(galatea_http::RunningDoor::stop_accepting);
+        self.grpc.iter().for_each(galatea_grpc::RunningDoor::stop_accepting);
+    }
+
+    /// Waits until every answer is written; whether that was in time.
+    pub(crate) fn wait_drained(&self, runtime: &Runtime, timeout_secs: u32) -> bool {
+        let drained = async {
+            if let Some(http) = &self.http {
+                http.drained().await;
+            }
+            if let Some(grpc) = &self.grpc {
+                grpc.drained().await;
+            }
+        };
+        // A last moment is always given: the answers exist, they only have
+        // to be written.
+        let timeout = Duration::from_secs(u64::from(timeout_secs.max(1)));
+        runtime.block_on(async { tokio::time::timeout(timeout, drained).await.is_ok() })
+    }
+}

@@ -1,0 +1,92 @@
+//! The environment variables that count, read here and nowhere else.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// What the environment says.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Environment {
+    /// Whether messages in the log are quoted; `TRITON_SERVER_ESCAPE_LOG_MESSAGES=0`
+    /// turns it off.
+    pub(crate) quote_log_messages: bool,
+    /// `TRITONSERVER_DELAY_SCHEDULER`: schedulers wait until that many
+    /// requests are queued, so that tests get the batches they expect.
+    pub(crate) delay_scheduler: u32,
+    /// `GALATEA_ONNXRUNTIME_LIBRARY`.
+    pub(crate) onnxruntime_library: Option<PathBuf>,
+    /// `VIRTUAL_ENV`.
+    pub(crate) virtual_environment: Option<PathBuf>,
+    /// `HOME`.
+    pub(crate) home: Option<PathBuf>,
+    /// The folders of `PATH`.
+    pub(crate) program_folders: Vec<PathBuf>,
+}
+
+impl Environment {
+    /// The environment of this process.
+    #[allow(clippy::disallowed_methods)] // The one place where it is read.
+    pub(crate) fn read() -> Self {
+        Self::of(|name| std::env::var_os(name))
+    }
+
+    fn of(variable: impl Fn(&str) -> Option<OsString>) -> Self {
+        let text = |name: &str| variable(name).and_then(|value| value.into_string().ok());
+        let path = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        Self {
+            quote_log_messages: text("TRITON_SERVER_ESCAPE_LOG_MESSAGES").as_deref() != Some("0"),
+            delay_scheduler: text("TRITONSERVER_DELAY_SCHEDULER")
+                .and_then(|value| value.parse().ok())
+                .unwrap_or(0),
+            onnxruntime_library: path("GALATEA_ONNXRUNTIME_LIBRARY"),
+            virtual_environment: path("VIRTUAL_ENV"),
+            home: path("HOME"),
+            program_folders: variable("PATH")
+                .map(|folders| std::env::split_paths(&folders).collect())
+                .unwrap_or_default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn environment(variables: &[(&str, &str)]) -> Environment {
+        Environment::of(|name| {
+            let found = variables.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| OsString::from(value))
+        })
+    }
+
+    #[test]
+    fn nothing_set_is_the_default() {
+        let environment = environment(&[]);
+        assert!(environment.quote_log_messages);
+        assert_eq!(environment.delay_scheduler, 0);
+        assert_eq!(environment.onnxruntime_library, None);
+        assert!(environment.program_folders.is_empty());
+    }
+
+    #[test]
+    fn only_zero_turns_quoting_off() {
+        let quoted =
+            |value| environment(&[("TRITON_SERVER_ESCAPE_LOG_MESSAGES", value)]).quote_log_messages;
+        assert!(!quoted("0"));
+        assert!(quoted("1"));
+        assert!(quoted(""));
+    }
+
+    #[test]
+    fn paths_and_numbers_are_read() {
+        let environment = environment(&[
+            ("TRITONSERVER_DELAY_SCHEDULER", "5"),
+            ("GALATEA_ONNXRUNTIME_LIBRARY", "/a/b.so"),
+            ("VIRTUAL_ENV", ""),
+            ("PATH", "/x:/y"),
+        ]);
+        assert_eq!(environment.delay_scheduler, 5);
+        assert_eq!(environment.onnxruntime_library, Some(PathBuf::from("/a/b.so")));
+        assert_eq!(environment.virtual_environment, None);
+        assert_eq!(environment.program_folders, [PathBuf::from("/x"), PathBuf::from("/y")]);
+    }
+}

@@ -1,0 +1,252 @@
+//! The gRPC endpoint.
+
+use super::value::{self, Refusal};
+use super::{Flag, Group};
+
+pub(super) const GROUP: Group = Group {
+    title: "GRPC",
+    flags: &[
+        ALLOW_GRPC,
+        GRPC_ADDRESS,
+        GRPC_PORT,
+        REUSE_GRPC_PORT,
+        GRPC_HEADER_FORWARD_PATTERN,
+        GRPC_INFER_THREAD_COUNT,
+        GRPC_INFER_ALLOCATION_POOL_SIZE,
+        GRPC_MAX_RESPONSE_POOL_SIZE,
+        GRPC_USE_SSL,
+        GRPC_USE_SSL_MUTUAL,
+        GRPC_SERVER_CERT,
+        GRPC_SERVER_KEY,
+        GRPC_ROOT_CERT,
+        GRPC_INFER_RESPONSE_COMPRESSION_LEVEL,
+        GRPC_KEEPALIVE_TIME,
+        GRPC_KEEPALIVE_TIMEOUT,
+        GRPC_KEEPALIVE_PERMIT_WITHOUT_CALLS,
+        GRPC_HTTP2_MAX_PINGS_WITHOUT_DATA,
+        GRPC_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA,
+        GRPC_HTTP2_MAX_PING_STRIKES,
+        GRPC_MAX_CONNECTION_AGE,
+        GRPC_MAX_CONNECTION_AGE_GRACE,
+        GRPC_RESTRICTED_PROTOCOL,
+    ],
+};
+
+const ALLOW_GRPC: Flag = Flag {
+    name: "allow-grpc",
+    argument: Some("boolean"),
+    default: "true",
+    help: "Whether to listen for gRPC requests.",
+    apply: |settings, value| {
+        settings.grpc.allow = value::boolean(value)?;
+        Ok(())
+    },
+};
+
+const GRPC_ADDRESS: Flag = Flag {
+    name: "grpc-address",
+    argument: Some("string"),
+    default: "0.0.0.0",
+    help: "The address to listen on for gRPC.",
+    apply: |settings, value| {
+        settings.grpc.address = value.to_owned();
+        Ok(())
+    },
+};
+
+const GRPC_PORT: Flag = Flag {
+    name: "grpc-port",
+    argument: Some("integer"),
+    default: "8001",
+    help: "The port to listen on for gRPC; 0 lets the system choose one.",
+    apply: |settings, value| {
+        settings.grpc.port = value::number(value)?;
+        Ok(())
+    },
+};
+
+const REUSE_GRPC_PORT: Flag = Flag {
+    name: "reuse-grpc-port",
+    argument: Some("boolean"),
+    default: "false",
+    help: "Whether several servers may listen on the same gRPC port, each of them with this \
+           flag. They should serve the same models.",
+    apply: |settings, value| {
+        settings.grpc.reuse_port = value::boolean(value)?;
+        Ok(())
+    },
+};
+
+const GRPC_HEADER_FORWARD_PATTERN: Flag = Flag {
+    name: "grpc-header-forward-pattern",
+    argument: Some("string"),
+    default: "",
+    help: "Forward the metadata that matches as request parameters. Not supported yet.",
+    apply: |_, _| Err(Refusal::unsupported("forwarding metadata")),
+};
+
+const GRPC_INFER_THREAD_COUNT: Flag = Flag {
+    name: "grpc-infer-thread-count",
+    argument: Some("integer"),
+    default: "2",
+    help: "Threads for gRPC inference, from 2 to 128. No effect: see --http-thread-count.",
+    apply: |_, value| match value::number::<i32>(value)? {
+        2..=128 => Ok(()),
+        _ => Err(Refusal(String::from(
+            "invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128.",
+        ))),
+    },
+};
+
+const GRPC_INFER_ALLOCATION_POOL_SIZE: Flag = Flag {
+    name: "grpc-infer-allocation-pool-size",
+    argument: Some("integer"),
+    default: "8",
+    help: "How many request states to keep for reuse. No effect: none are kept.",
+    apply: |_, value| value::number::<i32>(value).map(drop),
+};
+
+const GRPC_MAX_RESPONSE_POOL_SIZE: Flag = Flag {
+    name: "grpc-max-response-pool-size",
+    argument: Some("integer"),
+    default: "2147483647",
+    help: "How many responses may wait for a slow client. Only the default is supported yet.",
+    apply: |_, value| {
+        if value::number::<i32>(value)? <= 0 {
+            return Err(Refusal(String::from(
+                "Error: --grpc-max-response-pool-size must be greater than 0.",
+            )));
+        }
+        value::must_be(value, &i32::MAX, "a size")
+    },
+};
+
+const GRPC_USE_SSL: Flag = Flag {
+    name: "grpc-use-ssl",
+    argument: Some("boolean"),
+    default: "false",
+    help: "Whether gRPC is encrypted. Only false is supported yet.",
+    apply: |_, value| value::must_be_false(value, "TLS"),
+};
+
+const GRPC_USE_SSL_MUTUAL: Flag = Flag {
+    name: "grpc-use-ssl-mutual",
+    argument: Some("boolean"),
+    default: "false",
+    help: "Whether clients must show a certificate. Only false is supported yet.",
+    apply: |_, value| value::must_be_false(value, "TLS"),
+};
+
+const GRPC_SERVER_CERT: Flag = Flag {
+    name: "grpc-server-cert",
+    argument: Some("string"),
+    default: "",
+    help: "The file with the server's certificate. No effect without --grpc-use-ssl.",
+    apply: |_, _| Ok(()),
+};
+
+const GRPC_SERVER_KEY: Flag = Flag {
+    name: "grpc-server-key",
+    argument: Some("string"),
+    default: "",
+    help: "The file with the server's key. No effect without --grpc-use-ssl.",
+    apply: |_, _| Ok(()),
+};
+
+const GRPC_ROOT_CERT: Flag = Flag {
+    name: "grpc-root-cert",
+    argument: Some("string"),
+    default: "",
+    help: "The file with the root certificate. No effect without --grpc-use-ssl.",
+    apply: |_, _| Ok(()),
+};
+
+const GRPC_INFER_RESPONSE_COMPRESSION_LEVEL: Flag = Flag {
+    name: "grpc-infer-response-compression-level",
+    argument: Some("string"),
+    default: "none",
+    help: "How hard to compress responses. Only none is supported yet.",
+    apply: |_, value| match value.to_ascii_lowercase().as_str() {
+        "none" => Ok(()),
+        level @ ("low" | "medium" | "high") => {
+            Err(Refusal::unsupported(format_args!("the level '{level}'")))
+        }
+        _ => Err(Refusal(String::from(
+            "invalid argument for --grpc_infer_response_compression_level",
+        ))),
+    },
+};
+
+const GRPC_KEEPALIVE_TIME: Flag = Flag {
+    name: "grpc-keepalive-time",
+    argument: Some("integer"),
+    default: "7200000",
+    help: "Milliseconds between two keepalive pings. Only the default is supported yet.",
+    apply: |_, value| value::must_be(value, &7_200_000_i32, "a keepalive time"),
+};
+
+const GRPC_KEEPALIVE_TIMEOUT: Flag = Flag {
+    name: "grpc-keepalive-timeout",
+    argument: Some("integer"),
+    default: "20000",
+    help: "Milliseconds to wait for the answer to a ping. Only the default is supported yet.",
+    apply: |_, value| value::must_be(value, &20_000_i32, "a keepalive timeout"),
+};
+
+const GRPC_KEEPALIVE_PERMIT_WITHOUT_CALLS: Flag = Flag {
+    name: "grpc-keepalive-permit-without-calls",
+    argument: Some("boolean"),
+    default: "false",
+    help: "Whether pings are sent while there is no call. Only false is supported yet.",
+    apply: |_, value| value::must_be_false(value, "sending pings without calls"),
+};
+
+const GRPC_HTTP2_MAX_PINGS_WITHOUT_DATA: Flag = Flag {
+    name: "grpc-http2-max-pings-without-data",
+    argument: Some("integer"),
+    default: "2",
+    help: "How many pings may be sent without data between them. Only the default is supported \
+           yet.",
+    apply: |_, value| value::must_be(value, &2_i32, "a number of pings"),
+};
+
+const GRPC_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA: Flag = Flag {
+    name: "grpc-http2-min-recv-ping-interval-without-data",
+    argument: Some("integer"),
+    default: "300000",
+    help: "Milliseconds that a client must leave between two pings. Only the default is \
+           supported yet.",
+    apply: |_, value| value::must_be(value, &300_000_i32, "an interval"),
+};
+
+const GRPC_HTTP2_MAX_PING_STRIKES: Flag = Flag {
+    name: "grpc-http2-max-ping-strikes",
+    argument: Some("integer"),
+    default: "2",
+    help: "How many early pings of a client are tolerated. Only the default is supported yet.",
+    apply: |_, value| value::must_be(value, &2_i32, "a number of strikes"),
+};
+
+const GRPC_MAX_CONNECTION_AGE: Flag = Flag {
+    name: "grpc-max-connection-age",
+    argument: Some("integer"),
+    default: "",
+    help: "Milliseconds that a connection may last. Not supported yet.",
+    apply: |_, _| Err(Refusal::unsupported("a limit on a connection's age")),
+};
+
+const GRPC_MAX_CONNECTION_AGE_GRACE: Flag = Flag {
+    name: "grpc-max-connection-age-grace",
+    argument: Some("integer"),
+    default: "",
+    help: "Milliseconds that calls may go on after that. Not supported yet.",
+    apply: |_, _| Err(Refusal::unsupported("a limit on a connection's age")),
+};
+
+const GRPC_RESTRICTED_PROTOCOL: Flag = Flag {
+    name: "grpc-restricted-protocol",
+    argument: Some("string:string=string"),
+    default: "",
+    help: "Demand a header with a secret for some of the protocols. Not supported yet.",
+    apply: |_, _| Err(Refusal::unsupported("restricting protocols")),
+};

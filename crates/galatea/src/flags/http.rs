@@ -1,0 +1,109 @@
+//! The HTTP endpoint.
+
+use super::value::{self, Refusal};
+use super::{Flag, Group};
+
+pub(super) const GROUP: Group = Group {
+    title: "HTTP",
+    flags: &[
+        ALLOW_HTTP,
+        HTTP_ADDRESS,
+        HTTP_PORT,
+        REUSE_HTTP_PORT,
+        HTTP_THREAD_COUNT,
+        HTTP_MAX_INPUT_SIZE,
+        HTTP_HEADER_FORWARD_PATTERN,
+        HTTP_RESTRICTED_API,
+    ],
+};
+
+const ALLOW_HTTP: Flag = Flag {
+    name: "allow-http",
+    argument: Some("boolean"),
+    default: "true",
+    help: "Whether to listen for HTTP requests.",
+    apply: |settings, value| {
+        settings.http.allow = value::boolean(value)?;
+        Ok(())
+    },
+};
+
+const HTTP_ADDRESS: Flag = Flag {
+    name: "http-address",
+    argument: Some("string"),
+    default: "0.0.0.0",
+    help: "The address to listen on for HTTP.",
+    apply: |settings, value| {
+        settings.http.address = value.to_owned();
+        Ok(())
+    },
+};
+
+const HTTP_PORT: Flag = Flag {
+    name: "http-port",
+    argument: Some("integer"),
+    default: "8000",
+    help: "The port to listen on for HTTP; 0 lets the system choose one.",
+    apply: |settings, value| {
+        settings.http.port = value::number(value)?;
+        Ok(())
+    },
+};
+
+const REUSE_HTTP_PORT: Flag = Flag {
+    name: "reuse-http-port",
+    argument: Some("boolean"),
+    default: "false",
+    help: "Whether several servers may listen on the same HTTP port, each of them with this \
+           flag. They should serve the same models.",
+    apply: |settings, value| {
+        settings.http.reuse_port = value::boolean(value)?;
+        Ok(())
+    },
+};
+
+const HTTP_THREAD_COUNT: Flag = Flag {
+    name: "http-thread-count",
+    argument: Some("integer"),
+    default: "8",
+    help: "At most this many threads serve the endpoints, gRPC included, and never more than \
+           the machine has processors.",
+    apply: |settings, value| {
+        settings.http_threads = match value::number(value)? {
+            0 => return Err(Refusal(String::from("at least one thread is needed. Got 0"))),
+            threads => threads,
+        };
+        Ok(())
+    },
+};
+
+const HTTP_MAX_INPUT_SIZE: Flag = Flag {
+    name: "http-max-input-size",
+    argument: Some("integer"),
+    default: "67108864",
+    help: "The longest HTTP request in bytes, also when inflated.",
+    apply: |settings, value| {
+        let bytes: i64 = value::number(value)?;
+        settings.http_input_bytes_max =
+            u64::try_from(bytes).ok().filter(|bytes| *bytes > 0).ok_or_else(|| {
+                Refusal(String::from("Error: --http-max-input-size must be greater than 0."))
+            })?;
+        Ok(())
+    },
+};
+
+const HTTP_HEADER_FORWARD_PATTERN: Flag = Flag {
+    name: "http-header-forward-pattern",
+    argument: Some("string"),
+    default: "",
+    help: "Forward the headers that match as request parameters. Not supported yet.",
+    apply: |_, _| Err(Refusal::unsupported("forwarding headers")),
+};
+
+const HTTP_RESTRICTED_API: Flag = Flag {
+    name: "http-restricted-api",
+    argument: Some("string:string=string"),
+    default: "",
+    help: "Demand a header with a secret for some of the APIs. Not supported yet.",
+    apply: |_, _| Err(Refusal::unsupported("restricting APIs")),
+};

@@ -1,0 +1,243 @@
+//! Flags of parts that this server doesn't have yet. They are taken where
+//! they ask for nothing, or for what is the case anyway.
+
+use super::value::{self, Refusal};
+use super::{Flag, Group};
+
+pub(super) const SHARED_MEMORY: Group =
+    Group { title: "Shared Memory", flags: &[ALLOW_CLIENT_SHM] };
+
+pub(super) const TRACING: Group = Group { title: "Tracing", flags: &[TRACE_CONFIG] };
+
+pub(super) const CACHE: Group =
+    Group { title: "Response Cache", flags: &[CACHE_CONFIG, CACHE_DIRECTORY] };
+
+pub(super) const RATE_LIMITER: Group =
+    Group { title: "Rate Limiter", flags: &[RATE_LIMIT, RATE_LIMIT_RESOURCE] };
+
+pub(super) const CLOUD_ENDPOINTS: Group = Group {
+    title: "Sagemaker and Vertex",
+    flags: &[
+        ALLOW_SAGEMAKER,
+        SAGEMAKER_PORT,
+        SAGEMAKER_SAFE_PORT_RANGE,
+        SAGEMAKER_THREAD_COUNT,
+        ALLOW_VERTEX_AI,
+        VERTEX_AI_PORT,
+        VERTEX_AI_THREAD_COUNT,
+        VERTEX_AI_DEFAULT_MODEL,
+    ],
+};
+
+pub(super) const DEPRECATED: Group = Group {
+    title: "DEPRECATED",
+    flags: &[
+        STRICT_MODEL_CONFIG,
+        RESPONSE_CACHE_BYTE_SIZE,
+        TRACE_FILE,
+        TRACE_LEVEL,
+        TRACE_RATE,
+        TRACE_COUNT,
+        TRACE_LOG_FREQUENCY,
+    ],
+};
+
+const ALLOW_CLIENT_SHM: Flag = Flag {
+    name: "allow-client-shm",
+    argument: Some("boolean"),
+    default: "false",
+    help: "Whether clients may register shared memory. Only false is supported yet.",
+    apply: |_, value| value::must_be_false(value, "shared memory of clients"),
+};
+
+const TRACE_CONFIG: Flag = Flag {
+    name: "trace-config",
+    argument: Some("string,string=string"),
+    default: "",
+    help: "A setting of the tracing of requests. Not supported yet: only the values of a \
+           server that traces nothing are taken.",
+    apply: |_, value| match value.to_ascii_lowercase().as_str() {
+        "level=off"
+        | "level=false"
+        | "mode=triton"
+        | "rate=1000"
+        | "count=-1"
+        | "triton,log-frequency=0" => Ok(()),
+        _ => Err(Refusal::unsupported("tracing")),
+    },
+};
+
+const CACHE_CONFIG: Flag = Flag {
+    name: "cache-config",
+    argument: Some("string,string=string"),
+    default: "",
+    help: "A setting of the response cache. Not supported yet.",
+    apply: |_, _| Err(Refusal::unsupported("the response cache")),
+};
+
+const CACHE_DIRECTORY: Flag = Flag {
+    name: "cache-directory",
+    argument: Some("string"),
+    default: "/opt/tritonserver/caches",
+    help: "Where to find caches. No effect without --cache-config.",
+    apply: |_, _| Ok(()),
+};
+
+const RATE_LIMIT: Flag = Flag {
+    name: "rate-limit",
+    argument: Some("string"),
+    default: "off",
+    help: "How to share resources among models. Only off is supported yet.",
+    apply: |_, value| match value.to_ascii_lowercase().as_str() {
+        "off" => Ok(()),
+        "execution_count" => Err(Refusal::unsupported("the rate limiter")),
+        _ => Err(Refusal(String::from("invalid argument for --rate-limit"))),
+    },
+};
+
+const RATE_LIMIT_RESOURCE: Flag = Flag {
+    name: "rate-limit-resource",
+    argument: Some("string:integer:integer"),
+    default: "",
+    help: "NAME:COUNT[:DEVICE] of a resource. No effect with --rate-limit=off.",
+    apply: |_, value| {
+        let shape = "<resource_name>:<count>:<device> or <resource_name>:<count>";
+        let (_, numbers) = value::pair(value, ':', shape)?;
+        numbers.splitn(2, ':').try_for_each(|part| value::number::<i32>(part).map(drop))
+    },
+};
+
+const ALLOW_SAGEMAKER: Flag = Flag {
+    name: "allow-sagemaker",
+    argument: Some("boolean"),
+    default: "false",
+    help: "Whether to listen for SageMaker. Only false is supported yet.",
+    apply: |_, value| value::must_be_false(value, "the SageMaker endpoint"),
+};
+
+const SAGEMAKER_PORT: Flag = Flag {
+    name: "sagemaker-port",
+    argument: Some("integer"),
+    default: "8080",
+    help: "The port for SageMaker. No effect without --allow-sagemaker.",
+    apply: |_, value| value::number::<i32>(value).map(drop),
+};
+
+const SAGEMAKER_SAFE_PORT_RANGE: Flag = Flag {
+    name: "sagemaker-safe-port-range",
+    argument: Some("integer-integer"),
+    default: "",
+    help: "The ports allowed for other endpoints. No effect without --allow-sagemaker.",
+    apply: |_, value| {
+        let (first, last) = value::pair(value, '-', "<integer>-<integer>")?;
+        value::number::<i32>(first)?;
+        value::number::<i32>(last).map(drop)
+    },
+};
+
+const SAGEMAKER_THREAD_COUNT: Flag = Flag {
+    name: "sagemaker-thread-count",
+    argument: Some("integer"),
+    default: "8",
+    help: "Threads for SageMaker. No effect without --allow-sagemaker.",
+    apply: |_, value| value::number::<i32>(value).map(drop),
+};
+
+const ALLOW_VERTEX_AI: Flag = Flag {
+    name: "allow-vertex-ai",
+    argument: Some("boolean"),
+    default: "false",
+    help: "Whether to listen for Vertex AI. Only false is supported yet.",
+    apply: |_, value| value::must_be_false(value, "the Vertex AI endpoint"),
+};
+
+const VERTEX_AI_PORT: Flag = Flag {
+    name: "vertex-ai-port",
+    argument: Some("integer"),
+    default: "8080",
+    help: "The port for Vertex AI. No effect without --allow-vertex-ai.",
+    apply: |_, value| value::number::<i32>(value).map(drop),
+};
+
+const VERTEX_AI_THREAD_COUNT: Flag = Flag {
+    name: "vertex-ai-thread-count",
+    argument: Some("integer"),
+    default: "8",
+    help: "Threads for Vertex AI. No effect without --allow-vertex-ai.",
+    apply: |_, value| value::number::<i32>(value).map(drop),
+};
+
+const VERTEX_AI_DEFAULT_MODEL: Flag = Flag {
+    name: "vertex-ai-default-model",
+    argument: Some("string"),
+    default: "",
+    help: "The model that Vertex AI's requests mean. No effect without --allow-vertex-ai.",
+    apply: |_, _| Ok(()),
+};
+
+const STRICT_MODEL_CONFIG: Flag = Flag {
+    name: "strict-model-config",
+    argument: Some("boolean"),
+    default: "false",
+    help: "True is the same as --disable-auto-complete-config.",
+    apply: |settings, value| {
+        if value::boolean(value)? {
+            settings.auto_complete_config = false;
+        }
+        settings.notes.push(String::from(
+            "'--strict-model-config' has been deprecated: use '--disable-auto-complete-config'",
+        ));
+        Ok(())
+    },
+};
+
+const RESPONSE_CACHE_BYTE_SIZE: Flag = Flag {
+    name: "response-cache-byte-size",
+    argument: Some("integer"),
+    default: "",
+    help: "The size of the response cache. Not supported yet.",
+    apply: |_, _| Err(Refusal::unsupported("the response cache")),
+};
+
+const TRACE_FILE: Flag = Flag {
+    name: "trace-file",
+    argument: Some("string"),
+    default: "",
+    help: "The file for traces. Not supported yet.",
+    apply: |_, _| Err(Refusal::unsupported("tracing")),
+};
+
+const TRACE_LEVEL: Flag = Flag {
+    name: "trace-level",
+    argument: Some("string"),
+    default: "OFF",
+    help: "What to trace. Only OFF is supported yet.",
+    apply: |_, value| match value.to_ascii_lowercase().as_str() {
+        "off" | "false" => Ok(()),
+        _ => Err(Refusal::unsupported("tracing")),
+    },
+};
+
+const TRACE_RATE: Flag = Flag {
+    name: "trace-rate",
+    argument: Some("integer"),
+    default: "1000",
+    help: "Of how many requests one is traced. No effect while nothing is traced.",
+    apply: |_, value| value::number::<i32>(value).map(drop),
+};
+
+const TRACE_COUNT: Flag = Flag {
+    name: "trace-count",
+    argument: Some("integer"),
+    default: "-1",
+    help: "How many requests to trace. No effect while nothing is traced.",
+    apply: |_, value| value::number::<i32>(value).map(drop),
+};
+
+const TRACE_LOG_FREQUENCY: Flag = Flag {
+    name: "trace-log-frequency",
+    argument: Some("integer"),
+    default: "0",
+    help: "How many traces go into one file. No effect while nothing is traced.",
+    apply: |_, value| value::number::<i32>(value).map(drop),
+};

@@ -1,0 +1,91 @@
+//! Memory and devices.
+
+use super::value::{self, Refusal};
+use super::{Flag, Group};
+
+pub(super) const GROUP: Group = Group {
+    title: "Memory/Device Management",
+    flags: &[
+        PINNED_MEMORY_POOL_BYTE_SIZE,
+        CUDA_MEMORY_POOL_BYTE_SIZE,
+        CUDA_VIRTUAL_ADDRESS_SIZE,
+        MIN_SUPPORTED_COMPUTE_CAPABILITY,
+        BUFFER_MANAGER_THREAD_COUNT,
+        HOST_POLICY,
+        MODEL_LOAD_GPU_LIMIT,
+    ],
+};
+
+const PINNED_MEMORY_POOL_BYTE_SIZE: Flag = Flag {
+    name: "pinned-memory-pool-byte-size",
+    argument: Some("integer"),
+    default: "268435456",
+    help: "Bytes that may be pinned for GPUs. Only shown in the metrics: nothing is pinned \
+           without GPUs.",
+    apply: |settings, value| {
+        let bytes: i64 = value::number(value)?;
+        settings.metrics_options.pinned_memory_pool_bytes = u64::try_from(bytes)
+            .map_err(|_| Refusal(format!("Provided option value is out of bound. Got {value}")))?;
+        Ok(())
+    },
+};
+
+const CUDA_MEMORY_POOL_BYTE_SIZE: Flag = Flag {
+    name: "cuda-memory-pool-byte-size",
+    argument: Some("integer:integer"),
+    default: "",
+    help: "GPU:BYTES for a pool of GPU memory. No effect without GPUs.",
+    apply: |_, value| gpu_and_bytes(value),
+};
+
+const CUDA_VIRTUAL_ADDRESS_SIZE: Flag = Flag {
+    name: "cuda-virtual-address-size",
+    argument: Some("integer:integer"),
+    default: "",
+    help: "GPU:BYTES for growing states of sequences. No effect without GPUs.",
+    apply: |_, value| gpu_and_bytes(value),
+};
+
+fn gpu_and_bytes(value: &str) -> Result<(), Refusal> {
+    let (gpu, bytes) = value::pair(value, ':', "<GPU>:<bytes>")?;
+    value::number::<i32>(gpu)?;
+    value::number::<u64>(bytes).map(drop)
+}
+
+const MIN_SUPPORTED_COMPUTE_CAPABILITY: Flag = Flag {
+    name: "min-supported-compute-capability",
+    argument: Some("float"),
+    default: "0.0",
+    help: "GPUs below this compute capability are left alone. No effect without GPUs.",
+    apply: |_, value| value::number::<f64>(value).map(drop),
+};
+
+const BUFFER_MANAGER_THREAD_COUNT: Flag = Flag {
+    name: "buffer-manager-thread-count",
+    argument: Some("integer"),
+    default: "0",
+    help: "Threads that copy tensors in parallel. No effect: a batch is gathered by the thread \
+           that executes it.",
+    apply: |_, value| value::number::<i32>(value).map(drop),
+};
+
+const HOST_POLICY: Flag = Flag {
+    name: "host-policy",
+    argument: Some("string,string=string"),
+    default: "",
+    help: "Bind instances to processors and memory nodes. Not supported yet.",
+    apply: |_, _| Err(Refusal::unsupported("binding instances to processors")),
+};
+
+const MODEL_LOAD_GPU_LIMIT: Flag = Flag {
+    name: "model-load-gpu-limit",
+    argument: Some("integer:fraction"),
+    default: "",
+    help: "GPU:FRACTION of a GPU's memory above which no model is loaded onto it. No effect \
+           without GPUs.",
+    apply: |_, value| {
+        let (gpu, fraction) = value::pair(value, ':', "<GPU>:<fraction>")?;
+        value::number::<i32>(gpu)?;
+        value::number::<f64>(fraction).map(drop)
+    },
+};

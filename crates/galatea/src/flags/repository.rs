@@ -1,0 +1,172 @@
+//! Model repositories and how their models are loaded.
+
+use std::path::PathBuf;
+
+use super::value::{self, Refusal};
+use super::{Flag, Group, Settings};
+
+pub(super) const GROUP: Group = Group {
+    title: "Model Repository",
+    flags: &[
+        MODEL_STORE,
+        MODEL_REPOSITORY,
+        EXIT_ON_ERROR,
+        DISABLE_AUTO_COMPLETE_CONFIG,
+        STRICT_READINESS,
+        MODEL_CONTROL_MODE,
+        REPOSITORY_POLL_SECS,
+        LOAD_MODEL,
+        MODEL_CONFIG_NAME,
+        MODEL_LOAD_THREAD_COUNT,
+        MODEL_LOAD_RETRY_COUNT,
+        MODEL_NAMESPACING,
+        ENABLE_PEER_ACCESS,
+    ],
+};
+
+const MODEL_STORE: Flag = Flag {
+    name: "model-store",
+    argument: Some("string"),
+    default: "",
+    help: "The same as --model-repository.",
+    apply: add_repository,
+};
+
+const MODEL_REPOSITORY: Flag = Flag {
+    name: "model-repository",
+    argument: Some("string"),
+    default: "",
+    help: "A directory with models. May be given several times; a model that is in two of them \
+           is not loaded.",
+    apply: add_repository,
+};
+
+fn add_repository(settings: &mut Settings, value: &str) -> Result<(), Refusal> {
+    if value.is_empty() {
+        return Err(Refusal(String::from("the path is empty")));
+    }
+    settings.model_repositories.push(PathBuf::from(value));
+    Ok(())
+}
+
+const EXIT_ON_ERROR: Flag = Flag {
+    name: "exit-on-error",
+    argument: Some("boolean"),
+    default: "true",
+    help: "Whether to end with an error if a model can't be loaded at start. Otherwise the \
+           other models are served.",
+    apply: |settings, value| {
+        settings.exit_on_error = value::boolean(value)?;
+        Ok(())
+    },
+};
+
+const DISABLE_AUTO_COMPLETE_CONFIG: Flag = Flag {
+    name: "disable-auto-complete-config",
+    argument: None,
+    default: "",
+    help: "Demand complete model configurations: backends don't fill in what one leaves out.",
+    apply: |settings, _| {
+        settings.auto_complete_config = false;
+        Ok(())
+    },
+};
+
+const STRICT_READINESS: Flag = Flag {
+    name: "strict-readiness",
+    argument: Some("boolean"),
+    default: "true",
+    help: "Whether the server calls itself ready only if all of its models are.",
+    apply: |settings, value| {
+        settings.strict_readiness = value::boolean(value)?;
+        Ok(())
+    },
+};
+
+const MODEL_CONTROL_MODE: Flag = Flag {
+    name: "model-control-mode",
+    argument: Some("string"),
+    default: "none",
+    help: "How models come and go. \"none\" loads all of them at start and changes nothing \
+           later; \"poll\" and \"explicit\" are not supported yet.",
+    apply: |_, value| match value.to_ascii_lowercase().as_str() {
+        "none" => Ok(()),
+        mode @ ("poll" | "explicit") => {
+            Err(Refusal::unsupported(format_args!("the model control mode '{mode}'")))
+        }
+        _ => Err(Refusal(String::from("invalid argument for --model-control-mode"))),
+    },
+};
+
+const REPOSITORY_POLL_SECS: Flag = Flag {
+    name: "repository-poll-secs",
+    argument: Some("integer"),
+    default: "15",
+    help: "Seconds between two looks at the repositories. No effect: it is for \
+           --model-control-mode=poll alone.",
+    apply: |_, value| value::number::<i32>(value).map(drop),
+};
+
+const LOAD_MODEL: Flag = Flag {
+    name: "load-model",
+    argument: Some("string"),
+    default: "",
+    help: "A model to load at start. An error, as it needs --model-control-mode=explicit.",
+    apply: |settings, value| {
+        settings.startup_models.push(value.to_owned());
+        Ok(())
+    },
+};
+
+const MODEL_CONFIG_NAME: Flag = Flag {
+    name: "model-config-name",
+    argument: Some("string"),
+    default: "",
+    help: "Use configs/NAME.pbtxt of the models that have it instead of their config.pbtxt.",
+    apply: |settings, value| {
+        if value.is_empty() {
+            return Err(Refusal(String::from("Error: empty argument for --model-config-name")));
+        }
+        if value.contains(['/', '\0']) {
+            return Err(Refusal(String::from("the name of a file without a path is needed")));
+        }
+        settings.model_config_name = Some(value.to_owned());
+        Ok(())
+    },
+};
+
+const MODEL_LOAD_THREAD_COUNT: Flag = Flag {
+    name: "model-load-thread-count",
+    argument: Some("integer"),
+    default: "4",
+    help: "How many models load at the same time.",
+    apply: |settings, value| {
+        let threads = value::not_negative(value)?.max(1);
+        settings.model_load_threads = usize::try_from(threads).unwrap_or(usize::MAX);
+        Ok(())
+    },
+};
+
+const MODEL_LOAD_RETRY_COUNT: Flag = Flag {
+    name: "model-load-retry-count",
+    argument: Some("integer"),
+    default: "0",
+    help: "How often to try again to load a model that failed. Only 0 is supported yet.",
+    apply: |_, value| value::must_be(value, &0_i32, "a number of attempts"),
+};
+
+const MODEL_NAMESPACING: Flag = Flag {
+    name: "model-namespacing",
+    argument: Some("boolean"),
+    default: "false",
+    help: "Whether repositories may hold models of the same name. Only false is supported yet.",
+    apply: |_, value| value::must_be_false(value, "model namespacing"),
+};
+
+const ENABLE_PEER_ACCESS: Flag = Flag {
+    name: "enable-peer-access",
+    argument: Some("boolean"),
+    default: "true",
+    help: "Whether GPUs may reach each other's memory. No effect without GPUs.",
+    apply: |_, value| value::boolean(value).map(drop),
+};

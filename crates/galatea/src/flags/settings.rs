@@ -1,0 +1,142 @@
+//! What the command line decides.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use galatea_telemetry::{LogOptions, MetricsOptions};
+
+/// Everything that flags set, with the defaults that Triton has.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// The server's name.
+    pub(crate) id: String,
+    /// How long requests may go on after the order to stop.
+    pub(crate) exit_timeout_secs: u32,
+    /// Whether a model that fails to load ends the start.
+    pub(crate) exit_on_error: bool,
+    /// Whether the server is ready only if all of its models are.
+    pub(crate) strict_readiness: bool,
+    /// The model repositories.
+    pub(crate) model_repositories: Vec<PathBuf>,
+    /// Whether backends may fill in what a configuration leaves out.
+    pub(crate) auto_complete_config: bool,
+    /// The custom configuration to prefer in each model.
+    pub(crate) model_config_name: Option<String>,
+    /// How many models load at once.
+    pub(crate) model_load_threads: usize,
+    /// Models named with `--load-model`.
+    pub(crate) startup_models: Vec<String>,
+    /// The log.
+    pub(crate) log: LogOptions,
+    /// The HTTP endpoint.
+    pub(crate) http: DoorSettings,
+    /// Threads that serve the endpoints.
+    pub(crate) http_threads: usize,
+    /// The longest HTTP body, also when inflated.
+    pub(crate) http_input_bytes_max: u64,
+    /// The gRPC endpoint.
+    pub(crate) grpc: DoorSettings,
+    /// The metrics endpoint; an empty address is the HTTP endpoint's.
+    pub(crate) metrics: DoorSettings,
+    /// What the metrics show.
+    pub(crate) metrics_options: MetricsOptions,
+    /// Settings for backends, in their order.
+    pub(crate) backend_settings: Vec<BackendSetting>,
+    /// Where ONNX Runtime's library is.
+    pub(crate) onnxruntime_library: Option<PathBuf>,
+    /// Remarks about flags, for the log.
+    pub(crate) notes: Vec<String>,
+}
+
+/// An endpoint that can be listened on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DoorSettings {
+    /// Whether to listen at all.
+    pub(crate) allow: bool,
+    /// The address to bind to.
+    pub(crate) address: String,
+    /// The port; 0 lets the system choose.
+    pub(crate) port: u16,
+    /// Whether other processes may listen on the same port.
+    pub(crate) reuse_port: bool,
+}
+
+/// `--backend-config BACKEND,KEY=VALUE`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BackendSetting {
+    /// The backend; empty for all of them.
+    pub(crate) backend: String,
+    /// The setting's name.
+    pub(crate) key: String,
+    /// Its value.
+    pub(crate) value: String,
+}
+
+impl fmt::Display for BackendSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let separator = if self.backend.is_empty() { "" } else { "," };
+        write!(f, "{}{separator}{}={}", self.backend, self.key, self.value)
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let door = |address: &str, port| DoorSettings {
+            allow: true,
+            address: address.to_owned(),
+            port,
+            reuse_port: false,
+        };
+        Self {
+            id: String::from("triton"),
+            exit_timeout_secs: 30,
+            exit_on_error: true,
+            strict_readiness: true,
+            model_repositories: Vec::new(),
+            auto_complete_config: true,
+            model_config_name: None,
+            model_load_threads: 4,
+            startup_models: Vec::new(),
+            log: LogOptions::default(),
+            http: door("0.0.0.0", 8000),
+            http_threads: 8,
+            http_input_bytes_max: 64 * 1024 * 1024,
+            grpc: door("0.0.0.0", 8001),
+            metrics: door("", 8002),
+            metrics_options: MetricsOptions::default(),
+            backend_settings: Vec::new(),
+            onnxruntime_library: None,
+            notes: Vec::new(),
+        }
+    }
+}
+
+impl Settings {
+    /// The address of the metrics endpoint.
+    pub(crate) fn metrics_address(&self) -> &str {
+        if self.metrics.address.is_empty() { &self.http.address } else { &self.metrics.address }
+    }
+
+    /// Two endpoints can't share an address and a port; they are compared as
+    /// they are written. Port 0 is a different port for each.
+    pub(super) fn check_ports(&self) -> Result<(), String> {
+        let doors = [
+            ("HTTP", &self.http, self.http.address.as_str()),
+            ("GRPC", &self.grpc, self.grpc.address.as_str()),
+            ("metrics", &self.metrics, self.metrics_address()),
+        ];
+        for (index, (name, door, address)) in doors.iter().enumerate() {
+            for (other_name, other, other_address) in doors.iter().skip(index + 1) {
+                let same = (address, door.port) == (other_address, other.port);
+                if door.allow && other.allow && door.port != 0 && same {
+                    return Err(format!(
+                        "The server cannot listen to {name} requests and {other_name} requests \
+                         at the same address and port {address}:{}",
+                        door.port
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,345 @@
+//! The command line as a whole: what is taken, what it means, what is said
+//! about what isn't.
+
+use std::collections::BTreeSet;
+
+use super::settings::BackendSetting;
+use super::*;
+
+fn settings(arguments: &[&str]) -> Settings {
+    match parse(arguments.iter().map(|argument| (*argument).to_owned())) {
+        Ok(Request::Serve(settings)) => *settings,
+        other => panic!("{arguments:?}: {other:?}"),
+    }
+}
+
+fn error(arguments: &[&str]) -> String {
+    parse(arguments.iter().map(|argument| (*argument).to_owned())).unwrap_err().to_string()
+}
+
+/// Every difference between the settings after `arguments` and the defaults.
+fn check(arguments: &[&str], expected: &[&str]) {
+    let lines = |settings: &Settings| -> Vec<String> {
+        let text = format!("{settings:#?}");
+        text.lines().map(|line| line.trim().trim_end_matches(',').to_owned()).collect()
+    };
+    let before = lines(&Settings::default());
+    let changed: Vec<String> = lines(&settings(arguments))
+        .into_iter()
+        .filter(|line| line != ")" && !before.contains(line))
+        .collect();
+    assert_eq!(changed, expected, "{arguments:?}");
+}
+
+#[test]
+fn values_come_after_an_equals_sign_or_as_the_next_argument() {
+    check(&["--id=a"], &["id: \"a\""]);
+    check(&["--id", "a"], &["id: \"a\""]);
+    check(&["--id", "--http-port"], &["id: \"--http-port\""]);
+    check(&["--id=a=b"], &["id: \"a=b\""]);
+    check(&["--id="], &["id: \"\""]);
+    check(&["--id=a", "--id=b"], &["id: \"b\""]);
+}
+
+#[test]
+fn flags_change_what_they_name_and_nothing_else() {
+    check(&[], &[]);
+    check(&["--exit-timeout-secs=7"], &["exit_timeout_secs: 7"]);
+    check(&["--exit-timeout-secs=-7"], &["exit_timeout_secs: 0"]);
+    check(&["--exit-on-error=off"], &["exit_on_error: false"]);
+    check(&["--strict-readiness=FALSE"], &["strict_readiness: false"]);
+    check(&["--disable-auto-complete-config"], &["auto_complete_config: false"]);
+    check(&["--model-config-name=h100"], &["model_config_name: Some(", "\"h100\""]);
+    check(&["--model-load-thread-count=0"], &["model_load_threads: 1"]);
+    check(&["--log-verbose=3"], &["verbose_level: 3"]);
+    check(&["--log-verbose=True"], &["verbose_level: 1"]);
+    check(&["--log-verbose=-1"], &[]);
+    check(&["--log-info=false"], &["info: false"]);
+    check(&["--log-warning=0"], &["warning: false"]);
+    check(&["--log-error=off"], &["error: false"]);
+    check(&["--log-format=ISO8601"], &["format: Iso8601"]);
+    check(&["--log-file=x"], &["file: Some(", "\"x\""]);
+    check(&["--http-port=9000"], &["port: 9000"]);
+    check(&["--http-address=::1"], &["address: \"::1\""]);
+    check(&["--http-thread-count=3"], &["http_threads: 3"]);
+    check(&["--http-max-input-size=5"], &["http_input_bytes_max: 5"]);
+    check(&["--grpc-port=9001"], &["port: 9001"]);
+    check(&["--metrics-port=9002"], &["port: 9002"]);
+    check(&["--metrics-interval-ms=5"], &["interval: 5ms"]);
+    check(&["--metrics-config=counter_latencies=false"], &["counter_latencies: false"]);
+    check(&["--allow-cpu-metrics=false"], &["cpu: false"]);
+    check(&["--pinned-memory-pool-byte-size=9"], &["pinned_memory_pool_bytes: 9"]);
+    check(&["--onnxruntime-library=x"], &["onnxruntime_library: Some(", "\"x\""]);
+}
+
+#[test]
+fn flags_of_the_endpoints_reach_their_own() {
+    let settings = settings(&[
+        "--allow-http=false",
+        "--reuse-http-port=true",
+        "--allow-grpc=false",
+        "--grpc-address=b",
+        "--reuse-grpc-port=true",
+        "--allow-metrics=false",
+        "--metrics-address=c",
+    ]);
+    let door = |address: &str, port, reuse_port| DoorSettings {
+        allow: false,
+        address: address.to_owned(),
+        port,
+        reuse_port,
+    };
+    assert_eq!(settings.http, door("0.0.0.0", 8000, true));
+    assert_eq!(settings.grpc, door("b", 8001, true));
+    assert_eq!(settings.metrics, door("c", 8002, false));
+}
+
+#[test]
+fn repeated_flags_add_up() {
+    let settings = settings(&[
+        "--model-repository=b",
+        "--model-store",
+        "a",
+        "--backend-config=default-max-batch-size=8",
+        "--backend-config=onnxruntime,x=y=z",
+    ]);
+    assert_eq!(settings.model_repositories, ["b", "a"].map(std::path::PathBuf::from));
+    let setting = |backend: &str, key: &str, value: &str| BackendSetting {
+        backend: backend.to_owned(),
+        key: key.to_owned(),
+        value: value.to_owned(),
+    };
+    let expected = [setting("", "default-max-batch-size", "8"), setting("onnxruntime", "x", "y=z")];
+    assert_eq!(settings.backend_settings, expected);
+}
+
+#[test]
+fn a_default_in_the_help_is_the_default() {
+    for flag in flags().filter(|flag| !flag.default.is_empty()) {
+        let mut settings = Settings::default();
+        (flag.apply)(&mut settings, flag.default).unwrap();
+        settings.notes.clear();
+        assert_eq!(format!("{settings:?}"), format!("{:?}", Settings::default()), "{}", flag.name);
+    }
+}
+
+#[test]
+fn what_is_not_understood_is_named() {
+    let check = |arguments: &[&str], expected: &str| assert_eq!(error(arguments), expected);
+    check(&["--nonsense=1"], "Bad option: \"--nonsense\".\nunrecognized option");
+    check(&["--http-port"], "Bad option: \"--http-port\".\nthe option requires an argument");
+    check(
+        &["--disable-auto-complete-config=1"],
+        "Bad option: \"--disable-auto-complete-config\".\nthe option takes no argument",
+    );
+    check(&["--http-port=x"], "Bad option: \"--http-port\".\nInvalid option value. Got x");
+    check(
+        &["--http-port=70000"],
+        "Bad option: \"--http-port\".\nProvided option value is out of bound. Got 70000",
+    );
+    check(
+        &["--allow-http=maybe"],
+        "Bad option: \"--allow-http\".\ninvalid value for bool option: maybe",
+    );
+    check(&["models"], "Unexpected argument: models");
+    check(&["-v"], "Unexpected argument: -v");
+    check(&["--", "--id=a"], "Unexpected argument: --");
+    check(&["models", "--id"], "Bad option: \"--id\".\nthe option requires an argument");
+    check(
+        &["--log-format=json"],
+        "Bad option: \"--log-format\".\ninvalid argument for --log-format",
+    );
+    check(
+        &["--model-control-mode=sometimes"],
+        "Bad option: \"--model-control-mode\".\ninvalid argument for --model-control-mode",
+    );
+    check(
+        &["--load-model=a"],
+        "Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as well.",
+    );
+}
+
+#[test]
+fn what_is_not_supported_is_refused_by_name() {
+    for arguments in [
+        "--model-control-mode=Poll",
+        "--model-control-mode=explicit",
+        "--model-load-retry-count=1",
+        "--model-namespacing=true",
+        "--http-header-forward-pattern=x",
+        "--http-restricted-api=health:a=b",
+        "--grpc-header-forward-pattern=x",
+        "--grpc-restricted-protocol=health:a=b",
+        "--grpc-use-ssl=true",
+        "--grpc-use-ssl-mutual=true",
+        "--grpc-infer-response-compression-level=low",
+        "--grpc-keepalive-time=1",
+        "--grpc-keepalive-permit-without-calls=1",
+        "--grpc-max-connection-age=1",
+        "--grpc-max-response-pool-size=1",
+        "--metrics-config=summary_latencies=true",
+        "--metrics-config=histogram_latencies=true",
+        "--host-policy=a,numa-node=0",
+        "--allow-client-shm=true",
+        "--trace-config=level=TIMESTAMPS",
+        "--trace-level=TENSORS",
+        "--trace-file=x",
+        "--cache-config=local,size=1",
+        "--response-cache-byte-size=0",
+        "--rate-limit=execution_count",
+        "--allow-sagemaker=true",
+        "--allow-vertex-ai=true",
+    ] {
+        let message = error(&[arguments]);
+        let name = arguments.split('=').next().unwrap();
+        assert!(message.starts_with(&format!("Bad option: \"{name}\".\n")), "{message}");
+        assert!(message.contains("not supported yet"), "{message}");
+    }
+}
+
+#[test]
+fn what_changes_nothing_is_taken() {
+    for arguments in [
+        "--model-control-mode=NONE",
+        "--repository-poll-secs=3",
+        "--enable-peer-access=false",
+        "--grpc-infer-thread-count=16",
+        "--grpc-infer-allocation-pool-size=64",
+        "--grpc-server-key=x",
+        "--allow-gpu-metrics=false",
+        "--cuda-memory-pool-byte-size=0:1",
+        "--cuda-virtual-address-size=0:1",
+        "--min-supported-compute-capability=7.5",
+        "--buffer-manager-thread-count=4",
+        "--model-load-gpu-limit=0:0.5",
+        "--backend-directory=x",
+        "--repoagent-directory=x",
+        "--cache-directory=x",
+        "--rate-limit=OFF",
+        "--rate-limit-resource=a:1:2",
+        "--rate-limit-resource=a:1",
+        "--trace-config=level=OFF",
+        "--sagemaker-safe-port-range=1-2",
+        "--vertex-ai-default-model=x",
+    ] {
+        check(&[arguments], &[]);
+    }
+}
+
+#[test]
+fn values_without_effect_are_still_checked() {
+    for arguments in [
+        "--repository-poll-secs=x",
+        "--grpc-infer-thread-count=1",
+        "--grpc-infer-thread-count=129",
+        "--cuda-memory-pool-byte-size=1",
+        "--cuda-memory-pool-byte-size=0:-1",
+        "--min-supported-compute-capability=new",
+        "--model-load-gpu-limit=0",
+        "--rate-limit-resource=a",
+        "--rate-limit-resource=a:1:2:3",
+        "--rate-limit=sometimes",
+        "--repoagent-directory=",
+        "--model-config-name=",
+        "--model-config-name=a/b",
+        "--http-max-input-size=0",
+        "--http-thread-count=0",
+        "--pinned-memory-pool-byte-size=-1",
+        "--metrics-config=a",
+        "--metrics-config=a,b=c",
+        "--backend-config=a",
+        "--backend-config=,a=b",
+        "--backend-config=a,b",
+    ] {
+        assert!(error(&[arguments]).starts_with("Bad option: \""), "{arguments}");
+    }
+}
+
+#[test]
+fn two_endpoints_can_not_share_a_port() {
+    assert_eq!(
+        error(&["--http-port=8001"]),
+        "The server cannot listen to HTTP requests and GRPC requests at the same address and \
+         port 0.0.0.0:8001"
+    );
+    assert_eq!(
+        error(&["--metrics-port=8000"]),
+        "The server cannot listen to HTTP requests and metrics requests at the same address \
+         and port 0.0.0.0:8000"
+    );
+    settings(&["--http-port=8001", "--allow-grpc=false"]);
+    settings(&["--http-port=8001", "--grpc-address=127.0.0.1"]);
+    settings(&["--http-port=0", "--grpc-port=0", "--metrics-port=0"]);
+}
+
+#[test]
+fn the_metrics_address_follows_the_http_address() {
+    assert_eq!(settings(&["--http-address=a"]).metrics_address(), "a");
+    assert_eq!(settings(&["--http-address=a", "--metrics-address=b"]).metrics_address(), "b");
+}
+
+#[test]
+fn remarks_wait_for_the_log() {
+    let notes = settings(&["--strict-model-config=true", "--metrics-config=colour=red"]).notes;
+    assert_eq!(
+        notes,
+        [
+            "'--strict-model-config' has been deprecated: use '--disable-auto-complete-config'",
+            "the metrics setting 'colour=red' is unknown and changes nothing",
+        ]
+    );
+    assert!(!settings(&["--strict-model-config=true"]).auto_complete_config);
+    assert!(settings(&["--strict-model-config=false"]).auto_complete_config);
+}
+
+#[test]
+fn help_and_version_come_before_errors_that_follow() {
+    let request = |argument: &str| parse([argument.to_owned(), String::from("--nonsense")]);
+    assert!(matches!(request("--help"), Ok(Request::Help)));
+    assert!(matches!(request("--version"), Ok(Request::Version)));
+}
+
+#[test]
+fn the_usage_names_every_flag_once_in_lines_of_a_readable_width() {
+    let usage = usage();
+    for flag in flags() {
+        let lines = usage.lines().filter(|line| {
+            line.strip_prefix("  --").and_then(|line| line.split(' ').next()) == Some(flag.name)
+        });
+        assert_eq!(lines.count(), 1, "{}", flag.name);
+    }
+    assert!(usage.lines().all(|line| line.len() <= 80));
+}
+
+/// The flags of the original, so that none is missing here.
+const ORIGINAL: &str = "
+    allow-client-shm allow-cpu-metrics allow-gpu-metrics allow-grpc allow-http allow-metrics
+    allow-sagemaker allow-vertex-ai backend-config backend-directory buffer-manager-thread-count
+    cache-config cache-directory cuda-memory-pool-byte-size cuda-virtual-address-size
+    disable-auto-complete-config enable-peer-access exit-on-error exit-timeout-secs grpc-address
+    grpc-header-forward-pattern grpc-http2-max-ping-strikes grpc-http2-max-pings-without-data
+    grpc-http2-min-recv-ping-interval-without-data grpc-infer-allocation-pool-size
+    grpc-infer-response-compression-level grpc-infer-thread-count
+    grpc-keepalive-permit-without-calls grpc-keepalive-time grpc-keepalive-timeout
+    grpc-max-connection-age grpc-max-connection-age-grace grpc-max-response-pool-size grpc-port
+    grpc-restricted-protocol grpc-root-cert grpc-server-cert grpc-server-key grpc-use-ssl
+    grpc-use-ssl-mutual host-policy http-address http-header-forward-pattern http-max-input-size
+    http-port http-restricted-api http-thread-count id load-model log-error log-file log-format
+    log-info log-verbose log-warning metrics-address metrics-config metrics-interval-ms
+    metrics-port min-supported-compute-capability model-config-name model-control-mode
+    model-load-gpu-limit model-load-retry-count model-load-thread-count model-namespacing
+    model-repository model-store pinned-memory-pool-byte-size rate-limit rate-limit-resource
+    repoagent-directory repository-poll-secs response-cache-byte-size reuse-grpc-port
+    reuse-http-port sagemaker-port sagemaker-safe-port-range sagemaker-thread-count
+    strict-model-config strict-readiness trace-config trace-count trace-file trace-level
+    trace-log-frequency trace-rate vertex-ai-default-model vertex-ai-port vertex-ai-thread-count
+";
+
+#[test]
+fn every_flag_of_the_original_is_known_and_one_is_new() {
+    let known: BTreeSet<&str> = flags().map(|flag| flag.name).collect();
+    let mut expected: BTreeSet<&str> = ORIGINAL.split_whitespace().collect();
+    expected.insert("onnxruntime-library");
+    assert_eq!(known, expected);
+    assert_eq!(flags().count(), known.len());
+}

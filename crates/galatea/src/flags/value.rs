@@ -1,0 +1,119 @@
+//! What a flag's value may look like.
+
+use std::fmt::Display;
+use std::str::FromStr;
+
+/// Why a flag's value was not taken; the flag's name is added later.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Refusal(pub(super) String);
+
+impl Refusal {
+    /// The value asks for something that this server can't do yet.
+    pub(super) fn unsupported(what: impl Display) -> Self {
+        Self(format!("{what} is not supported yet"))
+    }
+}
+
+/// `true`, `on` or `1`; `false`, `off` or `0`; in any case.
+pub(super) fn boolean(value: &str) -> Result<bool, Refusal> {
+    match value.to_ascii_lowercase().as_str() {
+        "true" | "on" | "1" => Ok(true),
+        "false" | "off" | "0" => Ok(false),
+        _ => Err(Refusal(format!("invalid value for bool option: {value}"))),
+    }
+}
+
+/// A number in the range of its type.
+pub(super) fn number<T: FromStr>(value: &str) -> Result<T, Refusal> {
+    value.parse().map_err(|_| {
+        let digits = value.strip_prefix('-').unwrap_or(value);
+        let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        Refusal(if is_number {
+            format!("Provided option value is out of bound. Got {value}")
+        } else {
+            format!("Invalid option value. Got {value}")
+        })
+    })
+}
+
+/// A number of which the original takes anything below 0 for 0.
+pub(super) fn not_negative(value: &str) -> Result<u32, Refusal> {
+    let number: i64 = number(value)?;
+    u32::try_from(number.max(0))
+        .map_err(|_| Refusal(format!("Provided option value is out of bound. Got {value}")))
+}
+
+/// Two parts with a separator between them, neither of them empty.
+pub(super) fn pair<'a>(
+    value: &'a str,
+    separator: char,
+    shape: &str,
+) -> Result<(&'a str, &'a str), Refusal> {
+    match value.split_once(separator) {
+        Some((first, second)) if !first.is_empty() && !second.is_empty() => Ok((first, second)),
+        _ => Err(Refusal(format!("the format is {shape}. Got {value}"))),
+    }
+}
+
+/// Takes a boolean that must be false, because `what` isn't there.
+pub(super) fn must_be_false(value: &str, what: &str) -> Result<(), Refusal> {
+    if boolean(value)? { Err(Refusal::unsupported(what)) } else { Ok(()) }
+}
+
+/// Takes a number that must be the default, because `what` can't be changed.
+pub(super) fn must_be<T: FromStr + PartialEq + Display>(
+    value: &str,
+    default: &T,
+    what: &str,
+) -> Result<(), Refusal> {
+    if number::<T>(value)? == *default {
+        Ok(())
+    } else {
+        Err(Refusal::unsupported(format_args!("{what} other than {default}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn booleans_have_six_spellings_in_any_case() {
+        for (words, expected) in [(["true", "On", "1"], true), (["FALSE", "off", "0"], false)] {
+            for word in words {
+                assert_eq!(boolean(word), Ok(expected));
+            }
+        }
+        for word in ["", "yes", "2", " true"] {
+            assert_eq!(
+                boolean(word),
+                Err(Refusal(format!("invalid value for bool option: {word}")))
+            );
+        }
+    }
+
+    #[test]
+    fn numbers_are_whole_and_in_range() {
+        assert_eq!(number::<u16>("8000"), Ok(8000));
+        let invalid = |value: &str| Err(Refusal(format!("Invalid option value. Got {value}")));
+        let out = |value: &str| {
+            Err(Refusal(format!("Provided option value is out of bound. Got {value}")))
+        };
+        for value in ["", "-", "1.5", "80a", "0x10", " 1"] {
+            assert_eq!(number::<u16>(value), invalid(value));
+        }
+        for value in ["65536", "-1", "99999999999999999999"] {
+            assert_eq!(number::<u16>(value), out(value));
+        }
+        assert_eq!(not_negative("-5"), Ok(0));
+        assert!(not_negative("4294967296").is_err());
+    }
+
+    #[test]
+    fn pairs_have_two_parts() {
+        assert_eq!(pair("a=b=c", '=', "x"), Ok(("a", "b=c")));
+        for value in ["", "a", "=b", "a="] {
+            assert!(pair(value, '=', "x").is_err(), "{value}");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Binding to addresses.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::flags::DoorSettings;
+
+/// How many connections may wait to be accepted.
+const BACKLOG: i32 = 1024;
+
+/// A listener with the address as it is shown.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    /// The socket, in non-blocking mode.
+    pub(crate) socket: TcpListener,
+    /// The address as it was written, with the port that it got.
+    pub(crate) shown: String,
+}
+
+/// Binds an endpoint.
+pub(crate) fn bind(address: &str, door: &DoorSettings) -> Result<Listener, String> {
+    let shown = |port: u16| format!("{address}:{port}");
+    let bound = resolve(address, door.port)
+        .and_then(|at| listen(at, door.reuse_port))
+        .and_then(|socket| Ok((socket.local_addr()?.port(), socket)));
+    match bound {
+        Ok((port, socket)) => Ok(Listener { socket, shown: shown(port) }),
+        Err(error) => Err(format!("can't listen at {}: {error}", shown(door.port))),
+    }
+}
+
+fn resolve(address: &str, port: u16) -> io::Result<SocketAddr> {
+    let bare = address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(address);
+    (bare, port)
+        .to_socket_addrs()?
+        .next()
+        .ok_or_else(|| io::Error::other("the name stands for no address"))
+}
+
+fn listen(address: SocketAddr, reuse_port: bool) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    // A server that starts again must not wait for its old connections.
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(reuse_port)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn door(port: u16, reuse_port: bool) -> DoorSettings {
+        DoorSettings { allow: true, address: String::new(), port, reuse_port }
+    }
+
+    #[test]
+    fn the_address_is_shown_with_the_port_it_got() {
+        let listener = bind("127.0.0.1", &door(0, false)).unwrap();
+        let port = listener.socket.local_addr().unwrap().port();
+        assert_ne!(port, 0);
+        assert_eq!(listener.shown, format!("127.0.0.1:{port}"));
+    }
+
+    #[test]
+    fn a_port_is_shared_only_if_all_agree() {
+        let first = bind("127.0.0.1", &door(0, true)).unwrap();
+        let port = first.socket.local_addr().unwrap().port();
+        bind("127.0.0.1", &door(port, true)).unwrap();
+        let message = bind("127.0.0.1", &door(port, false)).unwrap_err();
+        assert!(message.starts_with(&format!("can't listen at 127.0.0.1:{port}: ")), "{message}");
+    }
+
+    #[test]
+    fn addresses_that_mean_nothing_are_refused() {
+        assert!(bind("no such host", &door(0, false)).is_err());
+        assert!(bind("", &door(0, false)).is_err());
+    }
+}

@@ -1,0 +1,103 @@
+//! The threads that serve sockets: one single-threaded runtime each, so that
+//! a connection's work never moves between cores.
+
+use std::io;
+use std::num::NonZero;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+
+/// Running worker threads; they end when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Workers {
+    handles: Vec<Handle>,
+    threads: Vec<Worker>,
+}
+
+#[derive(Debug)]
+struct Worker {
+    /// Dropped to end the thread's runtime.
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Workers {
+    /// As many workers as there are processors, and at most `count_max`.
+    pub(crate) fn start(count_max: usize) -> io::Result<Self> {
+        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let mut workers = Self { handles: Vec::new(), threads: Vec::new() };
+        for number in 0..processors.min(count_max).max(1) {
+            let (handle, worker) = start_worker(number)?;
+            workers.handles.push(handle);
+            workers.threads.push(worker);
+        }
+        Ok(workers)
+    }
+
+    /// The runtimes.
+    pub(crate) fn handles(&self) -> &[Handle] {
+        &self.handles
+    }
+}
+
+fn start_worker(number: usize) -> io::Result<(Handle, Worker)> {
+    let (made, made_receiver) = mpsc::sync_channel(1);
+    let (stop, stopped) = oneshot::channel::<()>();
+    let thread = std::thread::Builder::new().name(format!("worker-{number}")).spawn(move || {
+        match Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => {
+                let _ = made.send(Ok(runtime.handle().clone()));
+                // Ends when the sender is dropped; nothing is ever sent.
+                let _ = runtime.block_on(stopped);
+            }
+            Err(error) => {
+                let _ = made.send(Err(error));
+            }
+        }
+    })?;
+    let handle = made_receiver
+        .recv()
+        .unwrap_or_else(|_| Err(io::Error::other("a worker thread ended at once")))?;
+    Ok((handle, Worker { stop: Some(stop), thread: Some(thread) }))
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_worker_runs_tasks_on_a_thread_of_its_own() {
+        let workers = Workers::start(2).unwrap();
+        let names: Vec<_> = workers
+            .handles()
+            .iter()
+            .map(|handle| {
+                let (sender, receiver) = mpsc::channel();
+                handle.spawn(async move {
+                    let _ = sender.send(std::thread::current().name().map(str::to_owned));
+                });
+                receiver.recv().unwrap().unwrap()
+            })
+            .collect();
+        let expected: Vec<String> =
+            (0..names.len()).map(|number| format!("worker-{number}")).collect();
+        assert_eq!(names, expected);
+        assert!((1..=2).contains(&names.len()));
+    }
+
+    #[test]
+    fn at_least_one_worker_starts() {
+        assert_eq!(Workers::start(0).unwrap().handles().len(), 1);
+    }
+}
