@@ -212,10 +212,12 @@ fn open<E: Endpoint>(
 
 fn protocol(header_read_timeout: Option<Duration>) -> http1::Builder {
     let mut protocol = http1::Builder::new();
+    // Each response is flushed by itself: gathering pipelined responses into
+    // one write would hold an answer back until later requests have theirs.
     protocol
         .timer(TokioTimer::new())
         .header_read_timeout(header_read_timeout)
-        .pipeline_flush(true)
+        .pipeline_flush(false)
         .title_case_headers(true);
     protocol
 }

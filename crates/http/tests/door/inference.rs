@@ -130,6 +130,19 @@ fn pipelined_requests_are_answered_in_order() {
 }
 
 #[test]
+fn a_pipelined_answer_does_not_wait_for_the_next() {
+    let server = Server::start();
+    let mut client = server.connect();
+    let infer = |path, value| request("POST", path, "", infer_body(value).as_bytes());
+    client.send([infer(INFER, 1), infer(HOLD, 2), infer(INFER, 3)].concat());
+    assert_eq!(client.response().text(), infer_answer("echo", 1));
+    let (request, sender) = server.next_held();
+    sender.send_final(Ok(echo(request)));
+    assert_eq!(client.response().text(), infer_answer("hold", 2));
+    assert_eq!(client.response().text(), infer_answer("echo", 3));
+}
+
+#[test]
 fn a_request_that_waits_keeps_no_other_waiting() {
     let server = Server::start();
     let mut waiting: Vec<Client> = Vec::new();

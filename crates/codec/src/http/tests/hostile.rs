@@ -98,22 +98,29 @@ fn cve_2025_23325_deeply_nested_data() {
         |depth| input(&format!(r#""datatype":"INT8","shape":[1],"data":{}"#, nested(depth, "1")));
     assert!(decode(&at(99)).is_ok());
     assert!(refused(&at(100)).message().ends_with("maximum allowed limit (100)"));
+    // Arrays around nothing count too.
+    let empty =
+        |depth| input(&format!(r#""datatype":"INT8","shape":[1],"data":{}"#, nested(depth, "")));
+    assert_eq!(decode(&empty(100)).unwrap_err().code(), Code::Internal);
+    assert!(refused(&empty(101)).message().ends_with("maximum allowed limit (100)"));
 }
 
 #[test]
 fn cve_2026_47477_nested_brackets_anywhere() {
     let deep = "[".repeat(250_000);
     let objects = r#"{"a":"#.repeat(250_000);
+    let too_deep = "JSON nesting depth exceeds maximum allowed limit (100)";
     for text in [&deep, &objects] {
-        assert_eq!(
-            IndexRequest::decode(text.as_bytes(), &Limits::default()).unwrap_err().code(),
-            Code::InvalidArgument
-        );
+        let unknown = format!(r#"{{"unknown":{text}"#);
+        let status = IndexRequest::decode(unknown.as_bytes(), &Limits::default()).unwrap_err();
+        assert_eq!((status.code(), status.message()), (Code::InvalidArgument, too_deep));
+        assert_eq!(refused(&unknown).message(), too_deep);
+        let within = format!(r#"{{"inputs":[{{"parameters":{{"p":{text}"#);
+        assert_eq!(refused(&within).message(), too_deep);
         refused(text);
-        refused(&format!(r#"{{"unknown":{text}"#));
         refused(&format!(r#"{{"parameters":{{"p":{text}"#));
-        refused(&format!(r#"{{"inputs":[{{"parameters":{{"p":{text}"#));
     }
+    assert_eq!(refused(&deep).message(), too_deep);
 }
 
 #[test]
