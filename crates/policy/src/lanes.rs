@@ -11,14 +11,14 @@ use crate::status::LaneStatus;
 use crate::time::Time;
 
 /// The model's instances. Each has at most one batch.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Lanes {
     lanes: BTreeMap<InstanceId, Lane>,
     /// A stack: the last to become free is the first to be taken.
     free: Vec<InstanceId>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Lane {
     state: LaneState,
     since: Time,

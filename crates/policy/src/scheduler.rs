@@ -12,7 +12,7 @@ use crate::status::{QueueStatus, Status, WaitReason};
 use crate::time::Time;
 
 /// Decides for one model version what runs when, where and together.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Scheduler {
     sequencer: Sequencer,
     queue: PolicyQueue,

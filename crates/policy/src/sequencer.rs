@@ -3,7 +3,7 @@
 use crate::ids::Ticket;
 
 /// Who holds requests back before they may be queued.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Sequencer {
     /// Nobody: requests are independent, so each is eligible on arrival.
     None,

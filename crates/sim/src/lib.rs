@@ -1,1 +1,46 @@
-//! Placeholder.
+//! A seeded simulator of the scheduler: the real machine, a made-up world.
+//!
+//! Clients send, cancel and vanish; instances come, take their time and go; all
+//! in virtual time, so that a second of work shows hours of life. Every step of
+//! the scheduler goes through a [`Harness`], which compares it with a naive
+//! scheduler that is obviously right and too slow to serve, and checks what must
+//! hold whatever the decision was. The same seed repeats the same run, down to
+//! the hash of its trace.
+//!
+//! Three generators use the harness: [`run`] draws a world from a seed,
+//! [`explore`] tries all orders of a few events, and [`Trace::replay`] repeats a
+//! recorded trace. A trace that fails is cut down to its essence by
+//! [`Trace::shrink`].
+//!
+//! # What it is not
+//!
+//! Nothing here is part of the server, and nothing here knows how the scheduler
+//! works inside: it sees events, actions and wake-ups. Seeds are worth only what
+//! the checkers see, so a list of planted bugs says whether they see enough
+//! (`cargo run -p galatea-sim --bin mutants`).
+//!
+//! # Example
+//!
+//! ```
+//! let outcome = galatea_sim::run(42, &galatea_sim::Config::default()).expect("the scheduler keeps its promises");
+//! assert_eq!(outcome, galatea_sim::run(42, &galatea_sim::Config::default()).unwrap());
+//! ```
+#![forbid(unsafe_code)]
+
+mod checks;
+mod deed;
+mod exhaustive;
+mod harness;
+mod ledger;
+mod oracle;
+mod random;
+mod specs;
+mod trace;
+mod world;
+
+pub use deed::Deed;
+pub use exhaustive::{Alphabet, explore};
+pub use harness::{Harness, Reference};
+pub use random::Random;
+pub use trace::Trace;
+pub use world::{Config, Outcome, Violation, run};

@@ -22,7 +22,7 @@ use crate::queue::{PolicyQueue, SlotId};
 use crate::spec::DynamicSpec;
 use crate::time::Time;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct DynamicFormer {
     max_batch_size: u64,
     /// Ascending, without duplicates, never empty, at most `max_batch_size`.

@@ -7,7 +7,7 @@ use crate::queue::PolicyQueue;
 use crate::time::Time;
 
 /// Who forms batches.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Former {
     /// From the front of the queue, by size, key and delay.
     Dynamic(DynamicFormer),

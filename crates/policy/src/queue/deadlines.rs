@@ -12,7 +12,7 @@ struct Entry {
     slot: SlotId,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Deadlines {
     heap: Vec<Entry>,
     /// For each slot, where its entry is.

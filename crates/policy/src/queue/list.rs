@@ -3,7 +3,7 @@
 
 use super::slab::{Slab, SlotId};
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct List {
     head: Option<SlotId>,
     tail: Option<SlotId>,

@@ -24,7 +24,7 @@ use crate::spec::{DynamicSpec, QueuePolicy, TimeoutAction};
 use crate::time::Time;
 
 /// All requests of a model that wait.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct PolicyQueue {
     policies: Policies,
     slab: Slab,
@@ -39,7 +39,7 @@ pub(crate) struct PolicyQueue {
     revision: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Level {
     in_time: List,
     delayed: List,
@@ -56,7 +56,7 @@ impl Level {
 }
 
 /// Which level a request belongs to, and what holds there.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Policies {
     priority_levels: u64,
     default_level: u64,

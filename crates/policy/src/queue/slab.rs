@@ -20,7 +20,7 @@ impl SlotId {
 }
 
 /// A request that waits.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Waiting {
     pub(crate) key: RequestKey,
     pub(crate) rows: u32,
@@ -42,7 +42,7 @@ pub(super) enum WaitingLane {
     Delayed,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Slab {
     slots: Vec<Option<Waiting>>,
     vacant: Vec<SlotId>,

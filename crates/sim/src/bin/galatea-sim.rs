@@ -1,0 +1,109 @@
+//! Lives through seeds until time is up, or repeats what failed.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a tool speaks to whoever called it")]
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use galatea_sim::{Config, Reference, Trace, run};
+
+const USAGE: &str = "\
+galatea-sim [--seed S | --seconds N] [--seeds N] [--first S] [--requests N] [--without-oracle]
+galatea-sim --replay FILE [--without-oracle]
+
+  --seed S          live through one seed; where it fails, print the shortest trace found
+  --seconds N       live through seeds for so many seconds
+  --seeds N         live through so many seeds (1000)
+  --first S         begin with this seed (0)
+  --requests N      requests per seed (100)
+  --without-oracle  rely on the checks alone
+  --replay FILE     repeat a trace";
+
+struct Arguments {
+    seed: Option<u64>,
+    first: u64,
+    seeds: u64,
+    time: Option<Duration>,
+    replay: Option<String>,
+    config: Config,
+}
+
+fn main() -> ExitCode {
+    let result = parse(std::env::args().skip(1)).and_then(|arguments| {
+        match (&arguments.replay, arguments.seed) {
+            (Some(path), _) => replay(path, arguments.config.reference),
+            (None, Some(seed)) => one(seed, &arguments.config),
+            (None, None) => many(&arguments),
+        }
+    });
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
+    let config = Config::default();
+    let mut arguments =
+        Arguments { seed: None, first: 0, seeds: 1000, time: None, replay: None, config };
+    while let Some(word) = words.next() {
+        if word == "--without-oracle" {
+            arguments.config.reference = Reference::ChecksOnly;
+            continue;
+        }
+        let value = words.next().ok_or(USAGE)?;
+        let number = || value.parse::<u64>().map_err(|_| format!("{word} wants a number\n{USAGE}"));
+        match word.as_str() {
+            "--seed" => arguments.seed = Some(number()?),
+            "--first" => arguments.first = number()?,
+            "--seeds" => arguments.seeds = number()?,
+            "--seconds" => arguments.time = Some(Duration::from_secs(number()?)),
+            "--requests" => arguments.config.requests = number()?,
+            "--replay" => arguments.replay = Some(value),
+            _ => return Err(USAGE.to_owned()),
+        }
+    }
+    Ok(arguments)
+}
+
+fn replay(path: &str, reference: Reference) -> Result<(), String> {
+    let text = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
+    let trace: Trace = text.parse()?;
+    let hash = trace
+        .replay(reference)
+        .map_err(|(step, message)| format!("after {step} steps: {message}"))?;
+    println!("holds, trace hash {hash:016x}");
+    Ok(())
+}
+
+fn one(seed: u64, config: &Config) -> Result<(), String> {
+    let outcome = run(seed, config).map_err(|violation| {
+        format!("{violation}\n\n{}", violation.trace.shrink(config.reference))
+    })?;
+    println!("seed {seed} holds: {outcome:?}");
+    Ok(())
+}
+
+fn many(arguments: &Arguments) -> Result<(), String> {
+    let start = Instant::now();
+    let (mut seed, mut events, mut hash) = (arguments.first, 0_u64, 0_u64);
+    let enough = |seed: u64| match arguments.time {
+        Some(time) => start.elapsed() >= time,
+        None => seed - arguments.first >= arguments.seeds,
+    };
+    while !enough(seed) {
+        let outcome = run(seed, &arguments.config).map_err(|violation| violation.to_string())?;
+        events += outcome.events;
+        hash = hash.rotate_left(1) ^ outcome.trace_hash;
+        seed += 1;
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    let count = seed - arguments.first;
+    println!("{count} seeds, {events} events, {seconds:.1} s, hash {hash:016x}");
+    #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+    let rate = events as f64 / seconds;
+    println!("{rate:.0} events per second");
+    Ok(())
+}

@@ -1,0 +1,309 @@
+//! What must hold, whatever the scheduler decided. Each check names the promise
+//! that was broken.
+
+use galatea_policy::{Event, FailReason, InstanceId, LaneStatus, RequestKey, Scheduler, Time};
+
+use crate::deed::Deed;
+use crate::ledger::{Fact, Lane, Ledger};
+
+pub(crate) type Check = Result<(), String>;
+
+macro_rules! ensure {
+    ($condition:expr, $($message:tt)+) => {
+        if !$condition {
+            return Err(format!($($message)+));
+        }
+    };
+}
+
+/// Enters the event, then the deeds one by one, then looks at what is left.
+pub(crate) fn check_step(ledger: &mut Ledger, now: Time, event: &Event, deeds: &[Deed]) -> Check {
+    ledger.now = ledger.now.max(now);
+    let before = ledger.waiting.len();
+    let owed = enter_event(ledger, event);
+    for deed in deeds {
+        enter_deed(ledger, event, deed)?;
+    }
+    if let Some(owed) = owed {
+        ensure!(deeds.contains(&owed), "{owed:?} was due and did not come");
+    }
+    // Each deed ends the waiting of a request, or of an instance, or the drain.
+    let bound = before + 3;
+    ensure!(deeds.len() <= bound, "{} deeds in one step, {bound} is the most", deeds.len());
+    check_nothing_is_late(ledger)?;
+    check_waiting_has_a_reason(ledger)
+}
+
+/// Enters the event and returns the deed that must follow from it alone.
+fn enter_event(ledger: &mut Ledger, event: &Event) -> Option<Deed> {
+    match event {
+        Event::Enqueue(ticket) if ledger.draining => {
+            return Some(Deed::Fail(ticket.key, FailReason::Draining));
+        }
+        Event::Enqueue(ticket) if ledger.is_full_for(ticket) => {
+            return Some(Deed::Fail(ticket.key, FailReason::QueueFull));
+        }
+        Event::Enqueue(ticket) => ledger.arrive(ticket),
+        Event::Cancel(key) => {
+            let fact = &ledger.waiting[ledger.find(*key)?];
+            let reason = if fact.is_rejected_by(ledger.now) {
+                FailReason::TimeoutExpired
+            } else {
+                FailReason::Cancelled
+            };
+            return Some(Deed::Fail(*key, reason));
+        }
+        Event::LaneFree(id) => match ledger.lanes.get_mut(id) {
+            Some(lane @ Lane::Busy) => *lane = Lane::Free,
+            Some(Lane::Leaving | Lane::Free) | None => return Some(Deed::Removed(*id)),
+        },
+        Event::AddInstance(id) => {
+            ledger.lanes.insert(*id, Lane::Free);
+        }
+        Event::RemoveInstance(id) => match ledger.lanes.get_mut(id) {
+            Some(Lane::Free) => return Some(Deed::Removed(*id)),
+            Some(lane @ Lane::Busy) => *lane = Lane::Leaving,
+            Some(Lane::Leaving) | None => {}
+        },
+        Event::Drain => {
+            ledger.draining = true;
+            ledger.held = 0;
+        }
+        Event::Tick => {}
+    }
+    None
+}
+
+fn enter_deed(ledger: &mut Ledger, event: &Event, deed: &Deed) -> Check {
+    match deed {
+        Deed::Run { instance, keys, rows } => enter_run(ledger, *instance, keys, u64::from(*rows)),
+        Deed::Fail(key, reason) => enter_failure(ledger, event, *key, *reason),
+        Deed::Removed(id) => {
+            let caused = match (event, ledger.lanes.get(id)) {
+                (Event::LaneFree(freed), Some(Lane::Leaving)) => freed == id,
+                (Event::RemoveInstance(removed), Some(Lane::Free)) => removed == id,
+                _ => false,
+            };
+            ensure!(caused, "{id:?} was removed without cause");
+            ledger.lanes.remove(id);
+            Ok(())
+        }
+        Deed::Drained => {
+            ensure!(ledger.draining && !ledger.drained, "drained without a drain, or twice");
+            ensure!(ledger.is_quiet(), "drained while requests wait or run");
+            ledger.drained = true;
+            Ok(())
+        }
+    }
+}
+
+fn enter_failure(ledger: &mut Ledger, event: &Event, key: RequestKey, reason: FailReason) -> Check {
+    let arriving = matches!(event, Event::Enqueue(ticket) if ticket.key == key);
+    let Some(index) = ledger.find(key) else {
+        ensure!(arriving, "{key:?} fails with {reason:?}, but it does not wait: a second outcome");
+        let refused = matches!(reason, FailReason::QueueFull | FailReason::Draining);
+        ensure!(refused, "{key:?} fails with {reason:?} on arrival");
+        return Ok(());
+    };
+    let due = match reason {
+        FailReason::TimeoutExpired => ledger.waiting[index].is_rejected_by(ledger.now),
+        FailReason::Cancelled => *event == Event::Cancel(key),
+        FailReason::QueueFull | FailReason::Draining => false,
+    };
+    ensure!(due, "{key:?} fails with {reason:?} without cause");
+    ledger.waiting.remove(index);
+    Ok(())
+}
+
+fn enter_run(ledger: &mut Ledger, instance: InstanceId, keys: &[RequestKey], rows: u64) -> Check {
+    ensure!(ledger.held == 0, "a batch ran although the test hook holds for {} more", ledger.held);
+    ensure!(
+        ledger.lanes.get(&instance) == Some(&Lane::Free),
+        "{instance:?} got a batch, but it is not free"
+    );
+    let order = ledger.in_order_of_service();
+    let count = keys.len();
+    ensure!(count > 0 && count <= order.len(), "a batch of {count} while {} wait", order.len());
+    let first: Vec<RequestKey> = order[..count].iter().map(|fact| fact.key).collect();
+    ensure!(first == keys, "{keys:?} ran, but the first in order of service are {first:?}");
+    check_batch(ledger, &order, count, rows)?;
+    ledger.lanes.insert(instance, Lane::Busy);
+    ledger.waiting.retain(|fact| !keys.contains(&fact.key));
+    Ok(())
+}
+
+/// The batch is legal, and of the size that the rules ask for.
+fn check_batch(ledger: &Ledger, order: &[&Fact], count: usize, rows: u64) -> Check {
+    let rules = &ledger.rules;
+    let batch = &order[..count];
+    ensure!(
+        rows == rows_of(batch),
+        "the batch says {rows} rows, its requests have {}",
+        rows_of(batch)
+    );
+    ensure!(
+        count == 1 || rows <= rules.max_rows,
+        "{rows} rows in a batch, {} is the maximum",
+        rules.max_rows
+    );
+    ensure!(
+        batch.iter().all(|fact| fact.batch_key == batch[0].batch_key),
+        "two batch keys in a batch"
+    );
+    for fact in batch {
+        ensure!(!fact.is_rejected_by(ledger.now), "{:?} ran past its deadline", fact.key);
+    }
+    let next = order.get(count).copied();
+    let fits = next
+        .filter(|next| next.batch_key == batch[0].batch_key && rows + next.rows <= rules.max_rows);
+    let run = run_length(ledger, order);
+    if is_delay_over(ledger, &order[..run]) {
+        ensure!(
+            fits.is_none(),
+            "the delay is over, but {:?} was left behind",
+            fits.map(|fact| fact.key)
+        );
+        return Ok(());
+    }
+    let largest = rules.largest_preferred();
+    let reaches = |count: usize| rules.preferred.contains(&rows_of(&order[..count]));
+    let better = (count + 1..=run).find(|longer| reaches(*longer));
+    ensure!(better.is_none(), "{count} requests ran, but {better:?} reach a larger preferred size");
+    let leads_past = next.is_some_and(|next| rows + next.rows > largest);
+    if reaches(count) || leads_past {
+        return Ok(());
+    }
+    ensure!(
+        fits.is_none(),
+        "{rows} rows are not preferred, and {:?} was left behind",
+        fits.map(|fact| fact.key)
+    );
+    let forced = next.is_some() || rows >= largest || ledger.delay_ns() == 0;
+    ensure!(forced, "{rows} rows are not preferred, may grow, and the delay is not over");
+    Ok(())
+}
+
+fn rows_of(facts: &[&Fact]) -> u64 {
+    facts.iter().map(|fact| fact.rows).sum()
+}
+
+/// How many requests from the front could be one batch.
+fn run_length(ledger: &Ledger, order: &[&Fact]) -> usize {
+    let mut rows = 0;
+    let mut length = 0;
+    for fact in order {
+        rows += fact.rows;
+        if length > 0 && (rows > ledger.rules.max_rows || fact.batch_key != order[0].batch_key) {
+            break;
+        }
+        length += 1;
+    }
+    length
+}
+
+fn is_delay_over(ledger: &Ledger, run: &[&Fact]) -> bool {
+    let waited =
+        run.iter().map(|fact| ledger.now.saturating_since(fact.enqueued)).max().unwrap_or(0);
+    ledger.delay_ns() != 0 && waited >= ledger.delay_ns()
+}
+
+fn check_nothing_is_late(ledger: &Ledger) -> Check {
+    for fact in &ledger.waiting {
+        ensure!(!fact.is_rejected_by(ledger.now), "{:?} still waits after its deadline", fact.key);
+    }
+    let quiet = ledger.draining && ledger.is_quiet();
+    ensure!(!quiet || ledger.drained, "everything is over, but drained was not said");
+    Ok(())
+}
+
+/// With a free lane requests may wait only for their batch to grow, which it
+/// must be able to do, and only inside the delay.
+fn check_waiting_has_a_reason(ledger: &Ledger) -> Check {
+    if !ledger.can_run() || ledger.waiting.is_empty() {
+        return Ok(());
+    }
+    let order = ledger.in_order_of_service();
+    ensure!(
+        run_length(ledger, &order) == order.len(),
+        "a lane is free and a batch can't grow, but it waits"
+    );
+    ensure!(ledger.delay_ns() != 0, "a lane is free and there is no delay, but requests wait");
+    ensure!(
+        !is_delay_over(ledger, &order),
+        "a lane is free and the delay is over, but requests wait"
+    );
+    ensure!(
+        rows_of(&order) < ledger.rules.largest_preferred(),
+        "a lane is free and a full batch waits"
+    );
+    let reached =
+        (1..=order.len()).find(|count| ledger.rules.preferred.contains(&rows_of(&order[..*count])));
+    ensure!(reached.is_none(), "a lane is free and {reached:?} requests of a preferred size wait");
+    Ok(())
+}
+
+/// The wake-up comes neither late nor for nothing.
+pub(crate) fn check_wakeup(ledger: &Ledger, wakeup: Option<Time>) -> Check {
+    let rejection = ledger.waiting.iter().filter_map(|fact| fact.reject_at).min();
+    if !ledger.can_run() || ledger.waiting.is_empty() {
+        ensure!(
+            wakeup == rejection,
+            "wakes at {wakeup:?}, but only the rejection at {rejection:?} can happen"
+        );
+        return Ok(());
+    }
+    let oldest = ledger.waiting.iter().map(|fact| fact.enqueued).min().unwrap_or_default();
+    let go = Some(oldest.saturating_add(ledger.rules.delay_ns)).filter(|time| *time != Time::MAX);
+    let latest = [rejection, go].into_iter().flatten().min();
+    ensure!(
+        latest.is_none() || wakeup.is_some_and(|wakeup| Some(wakeup) <= latest),
+        "{wakeup:?} is after {latest:?}"
+    );
+    let moves = ledger.waiting.iter().filter_map(|fact| fact.move_back_at);
+    let purpose =
+        wakeup.is_none() || wakeup == latest || moves.into_iter().any(|time| Some(time) == wakeup);
+    ensure!(purpose, "wakes at {wakeup:?} for nothing");
+    ensure!(
+        wakeup.is_none_or(|wakeup| wakeup > ledger.now),
+        "wakes at {wakeup:?}, which has passed"
+    );
+    Ok(())
+}
+
+/// The status page tells the truth.
+pub(crate) fn check_status(ledger: &Ledger, scheduler: &Scheduler) -> Check {
+    let status = scheduler.status();
+    let waiting: usize = status.queues.iter().map(|queue| queue.waiting).sum();
+    ensure!(waiting == ledger.waiting.len(), "the status says {waiting} wait");
+    for queue in &status.queues {
+        let here = || ledger.waiting.iter().filter(|fact| fact.level == queue.priority);
+        ensure!(
+            queue.waiting == here().count(),
+            "the status is wrong about level {}",
+            queue.priority
+        );
+        let oldest = here().map(|fact| fact.enqueued).min();
+        ensure!(
+            oldest == Some(queue.oldest),
+            "the oldest of level {} is of {oldest:?}",
+            queue.priority
+        );
+        let delayed =
+            here().filter(|fact| fact.move_back_at.is_some_and(|time| time <= ledger.now)).count();
+        ensure!(queue.delayed == delayed, "{delayed} were moved back at level {}", queue.priority);
+    }
+    let lanes: Vec<(InstanceId, Lane)> = status.lanes.iter().map(lane_fact).collect();
+    let known: Vec<(InstanceId, Lane)> =
+        ledger.lanes.iter().map(|(id, lane)| (*id, lane.clone())).collect();
+    ensure!(lanes == known, "the status says {lanes:?} of lanes {known:?}");
+    ensure!(status.draining == ledger.draining, "the status is wrong about draining");
+    Ok(())
+}
+
+fn lane_fact(status: &LaneStatus) -> (InstanceId, Lane) {
+    match status {
+        LaneStatus::Free { instance, .. } => (*instance, Lane::Free),
+        LaneStatus::Busy { instance, .. } => (*instance, Lane::Busy),
+        LaneStatus::Leaving { instance, .. } => (*instance, Lane::Leaving),
+    }
+}

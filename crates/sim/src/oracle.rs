@@ -1,0 +1,252 @@
+//! A naive scheduler: one list, sorted and walked anew in each step. It shares no
+//! code with the real one and keeps nothing between steps that it could
+//! calculate, which is why it can be believed.
+
+use galatea_policy::{
+    BatchKey, DynamicSpec, Event, FailReason, InstanceId, QueuePolicy, RequestKey, SchedulingMode,
+    SchedulingSpec, Ticket, Time, TimeoutAction,
+};
+
+use crate::deed::Deed;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Oracle {
+    max: u64,
+    settings: DynamicSpec,
+    pending: Vec<Pending>,
+    /// In the order in which they became free.
+    free: Vec<InstanceId>,
+    busy: Vec<InstanceId>,
+    leaving: Vec<InstanceId>,
+    hold: u32,
+    draining: bool,
+    drained: bool,
+    arrivals: u64,
+    now: Time,
+}
+
+#[derive(Clone, Debug)]
+struct Pending {
+    key: RequestKey,
+    rows: u64,
+    batch_key: BatchKey,
+    level: u64,
+    arrival: u64,
+    enqueued: Time,
+    deadline: Option<Time>,
+    action: TimeoutAction,
+}
+
+impl Oracle {
+    pub(crate) fn new(spec: &SchedulingSpec) -> Self {
+        let (max, mut settings) = match &spec.mode {
+            SchedulingMode::Default => (1, DynamicSpec::default()),
+            SchedulingMode::Dynamic(settings) => {
+                (u64::from(spec.max_batch_size.max(1)), settings.clone())
+            }
+        };
+        settings.preferred_batch_sizes.retain(|size| *size > 0 && u64::from(*size) <= max);
+        if settings.preferred_batch_sizes.is_empty() {
+            settings.preferred_batch_sizes = vec![u32::try_from(max).expect("it was one")];
+        }
+        Oracle {
+            max,
+            settings,
+            pending: Vec::new(),
+            free: Vec::new(),
+            busy: Vec::new(),
+            leaving: Vec::new(),
+            hold: spec.hold_until_queued,
+            draining: false,
+            drained: false,
+            arrivals: 0,
+            now: Time(0),
+        }
+    }
+
+    pub(crate) fn step(&mut self, now: Time, event: Event) -> Vec<Deed> {
+        self.now = self.now.max(now);
+        let mut deeds = self.reject();
+        match event {
+            Event::Enqueue(ticket) => deeds.extend(self.enqueue(ticket)),
+            Event::Cancel(key) => {
+                if let Some(index) = self.pending.iter().position(|pending| pending.key == key) {
+                    self.pending.remove(index);
+                    deeds.push(Deed::Fail(key, FailReason::Cancelled));
+                }
+            }
+            Event::LaneFree(instance) => {
+                self.busy.retain(|busy| *busy != instance);
+                if self.leaving.contains(&instance) {
+                    self.leaving.retain(|leaving| *leaving != instance);
+                    deeds.push(Deed::Removed(instance));
+                } else {
+                    self.free.push(instance);
+                }
+            }
+            Event::AddInstance(instance) => self.free.push(instance),
+            Event::RemoveInstance(instance) if self.free.contains(&instance) => {
+                self.free.retain(|free| *free != instance);
+                deeds.push(Deed::Removed(instance));
+            }
+            Event::RemoveInstance(instance) => self.leaving.push(instance),
+            Event::Drain => {
+                self.draining = true;
+                self.hold = 0;
+            }
+            Event::Tick => {}
+        }
+        self.run(&mut deeds);
+        if self.draining && !self.drained && self.pending.is_empty() && self.busy.is_empty() {
+            self.drained = true;
+            deeds.push(Deed::Drained);
+        }
+        deeds
+    }
+
+    fn reject(&mut self) -> Vec<Deed> {
+        let now = self.now;
+        let is_late = |pending: &Pending| {
+            pending.action == TimeoutAction::Reject
+                && pending.deadline.is_some_and(|deadline| deadline <= now)
+        };
+        let mut late: Vec<Pending> =
+            self.pending.iter().filter(|pending| is_late(pending)).cloned().collect();
+        self.pending.retain(|pending| !is_late(pending));
+        late.sort_by_key(|pending| (pending.deadline, pending.arrival));
+        late.iter().map(|pending| Deed::Fail(pending.key, FailReason::TimeoutExpired)).collect()
+    }
+
+    fn enqueue(&mut self, ticket: Ticket) -> Option<Deed> {
+        if self.draining {
+            return Some(Deed::Fail(ticket.key, FailReason::Draining));
+        }
+        let (level, policy) = self.level(ticket.priority);
+        let there = self.pending.iter().filter(|pending| pending.level == level).count();
+        if policy.max_queue_size != 0
+            && there >= usize::try_from(policy.max_queue_size).expect("64 bits")
+        {
+            return Some(Deed::Fail(ticket.key, FailReason::QueueFull));
+        }
+        let mut timeout = policy.default_timeout_ns;
+        if policy.allow_timeout_override && ticket.timeout_ns != 0 && ticket.timeout_ns < timeout {
+            timeout = ticket.timeout_ns;
+        }
+        let deadline = if timeout == 0 { None } else { sum(self.now, timeout) };
+        self.pending.push(Pending {
+            key: ticket.key,
+            rows: u64::from(ticket.batch_size).max(1),
+            batch_key: ticket.batch_key,
+            level,
+            arrival: self.arrivals,
+            enqueued: self.now,
+            deadline,
+            action: policy.timeout_action,
+        });
+        self.arrivals += 1;
+        self.hold = self.hold.saturating_sub(1);
+        None
+    }
+
+    fn level(&self, priority: u64) -> (u64, QueuePolicy) {
+        let settings = &self.settings;
+        if settings.priority_levels == 0 {
+            return (0, settings.default_queue_policy);
+        }
+        let named = priority >= 1 && priority <= settings.priority_levels;
+        let level = if named { priority } else { settings.default_priority_level };
+        (
+            level,
+            settings
+                .priority_queue_policies
+                .get(&level)
+                .copied()
+                .unwrap_or(settings.default_queue_policy),
+        )
+    }
+
+    /// Puts pending requests into the order of service as of now.
+    fn sort(&mut self) {
+        let now = self.now;
+        self.pending.sort_by_key(|pending| {
+            let moved_back = pending.deadline.filter(|deadline| *deadline <= now);
+            (pending.level, moved_back, pending.arrival)
+        });
+    }
+
+    fn run(&mut self, deeds: &mut Vec<Deed>) {
+        self.sort();
+        while self.hold == 0 && !self.free.is_empty() {
+            let Some(count) = self.batch() else { return };
+            let instance = self.free.pop().expect("checked above");
+            self.busy.push(instance);
+            let batch: Vec<Pending> = self.pending.drain(..count).collect();
+            let rows: u64 = batch.iter().map(|pending| pending.rows).sum();
+            let keys = batch.iter().map(|pending| pending.key).collect();
+            deeds.push(Deed::Run {
+                instance,
+                keys,
+                rows: u32::try_from(rows).expect("a batch is small"),
+            });
+        }
+    }
+
+    /// How many requests go now, if any do.
+    fn batch(&self) -> Option<usize> {
+        let first = self.pending.first()?;
+        let rows =
+            |count: usize| self.pending[..count].iter().map(|pending| pending.rows).sum::<u64>();
+        let fits = |count: &usize| {
+            let same_key =
+                self.pending[..*count].iter().all(|pending| pending.batch_key == first.batch_key);
+            *count == 1 || (same_key && rows(*count) <= self.max)
+        };
+        let most = (1..=self.pending.len()).take_while(fits).last().expect("one always fits");
+        let preferred = |count: &usize| {
+            self.settings.preferred_batch_sizes.iter().any(|s| u64::from(*s) == rows(*count))
+        };
+        let largest =
+            u64::from(*self.settings.preferred_batch_sizes.iter().max().expect("never empty"));
+        let before_the_largest =
+            |count: &usize| *count < self.pending.len() && rows(count + 1) > largest;
+        let at_once = (1..=most).rfind(preferred).or_else(|| (1..=most).find(before_the_largest));
+
+        let oldest = self.pending[..most]
+            .iter()
+            .map(|pending| pending.enqueued)
+            .min()
+            .expect("at least one");
+        let delay = if self.draining { 0 } else { self.settings.max_queue_delay_ns };
+        let waited_enough = delay != 0 && self.now.0 - oldest.0 >= delay;
+        match at_once {
+            Some(count) if !waited_enough => Some(count),
+            _ if waited_enough || delay == 0 => Some(most),
+            _ if most < self.pending.len() || rows(most) >= largest => Some(most),
+            _ => None,
+        }
+    }
+
+    /// When something can happen by itself.
+    pub(crate) fn next_wakeup(&self) -> Option<Time> {
+        let can_run = self.hold == 0 && !self.free.is_empty();
+        let mut times = Vec::new();
+        for pending in &self.pending {
+            match pending.action {
+                TimeoutAction::Reject => times.extend(pending.deadline),
+                TimeoutAction::Delay if can_run => {
+                    times.extend(pending.deadline.filter(|deadline| *deadline > self.now))
+                }
+                TimeoutAction::Delay => {}
+            }
+            if can_run {
+                times.extend(sum(pending.enqueued, self.settings.max_queue_delay_ns));
+            }
+        }
+        times.into_iter().min()
+    }
+}
+
+/// The time some nanoseconds later, unless that is the end of time or beyond.
+fn sum(time: Time, nanoseconds: u64) -> Option<Time> {
+    time.0.checked_add(nanoseconds).filter(|sum| *sum != u64::MAX).map(Time)
+}

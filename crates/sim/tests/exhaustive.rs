@@ -1,0 +1,95 @@
+//! All orders of a few events.
+
+use std::collections::BTreeMap;
+
+use galatea_policy::{DynamicSpec, QueuePolicy, SchedulingMode, SchedulingSpec, TimeoutAction};
+use galatea_sim::{Alphabet, Reference, explore};
+
+#[track_caller]
+fn check(mode: SchedulingMode, max_batch_size: u32, alphabet: &Alphabet, depth: u32) {
+    let spec = SchedulingSpec { max_batch_size, mode, hold_until_queued: 0 };
+    match explore(&spec, alphabet, depth) {
+        Ok(steps) => {
+            assert!(steps > 10_000, "only {steps} steps: the alphabet is too small to say much")
+        }
+        Err((trace, message)) => panic!("{message}\n{}", trace.shrink(Reference::Oracle)),
+    }
+}
+
+#[test]
+fn default_scheduler() {
+    let alphabet = Alphabet {
+        tickets: vec![Alphabet::ticket(2, 0, 0, 0)],
+        cancels: true,
+        instances: 2,
+        drains: true,
+    };
+    check(SchedulingMode::Default, 4, &alphabet, 7);
+}
+
+#[test]
+fn sizes_and_keys_under_a_delay() {
+    let alphabet = Alphabet {
+        tickets: [(1, 0), (2, 0), (3, 0), (1, 1)]
+            .map(|(rows, key)| Alphabet::ticket(rows, key, 0, 0))
+            .to_vec(),
+        instances: 1,
+        ..Alphabet::default()
+    };
+    for preferred_batch_sizes in [vec![], vec![2], vec![3, 2]] {
+        let settings =
+            DynamicSpec { preferred_batch_sizes, max_queue_delay_ns: 3, ..DynamicSpec::default() };
+        check(SchedulingMode::Dynamic(settings), 4, &alphabet, 7);
+    }
+}
+
+#[test]
+fn timeouts_under_a_delay() {
+    let alphabet = Alphabet {
+        tickets: vec![Alphabet::ticket(1, 0, 0, 0), Alphabet::ticket(2, 0, 0, 2)],
+        cancels: true,
+        instances: 1,
+        drains: true,
+    };
+    for timeout_action in [TimeoutAction::Reject, TimeoutAction::Delay] {
+        let policy = QueuePolicy {
+            timeout_action,
+            default_timeout_ns: 3,
+            allow_timeout_override: true,
+            max_queue_size: 3,
+        };
+        let settings = DynamicSpec {
+            preferred_batch_sizes: vec![2, 4],
+            max_queue_delay_ns: 4,
+            default_queue_policy: policy,
+            ..DynamicSpec::default()
+        };
+        check(SchedulingMode::Dynamic(settings), 4, &alphabet, 7);
+    }
+}
+
+#[test]
+fn levels_with_different_policies() {
+    let alphabet = Alphabet {
+        tickets: [1, 2, 3].map(|priority| Alphabet::ticket(1, 0, priority, 0)).to_vec(),
+        cancels: true,
+        instances: 1,
+        drains: false,
+    };
+    let delayed = QueuePolicy {
+        timeout_action: TimeoutAction::Delay,
+        default_timeout_ns: 2,
+        ..QueuePolicy::default()
+    };
+    let rejected =
+        QueuePolicy { default_timeout_ns: 3, max_queue_size: 2, ..QueuePolicy::default() };
+    let settings = DynamicSpec {
+        max_queue_delay_ns: 5,
+        priority_levels: 2,
+        default_priority_level: 2,
+        default_queue_policy: rejected,
+        priority_queue_policies: BTreeMap::from([(1, delayed)]),
+        ..DynamicSpec::default()
+    };
+    check(SchedulingMode::Dynamic(settings), 3, &alphabet, 7);
+}
