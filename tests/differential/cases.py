@@ -244,9 +244,11 @@ def binary_framing_cases() -> list[Case]:
     raw = struct.pack("<2f", 1, 2)
     path = infer_path("identity_fp32")
 
-    def framed(name: str, length: str, body: bytes, model: str = "identity_fp32") -> Case:
+    def framed(
+        name: str, length: str, body: bytes, model: str = "identity_fp32", **extra: Any
+    ) -> Case:
         headers = (("Inference-Header-Content-Length", length),)
-        return Case(f"framing: {name}", "POST", infer_path(model), headers, body)
+        return Case(f"framing: {name}", "POST", infer_path(model), headers, body, **extra)
 
     return [
         framed("good", str(len(text)), text + raw),
@@ -254,7 +256,8 @@ def binary_framing_cases() -> list[Case]:
         framed("long by one", str(len(text)), text + raw + b"x"),
         framed("length past the end", str(len(text) + 100), text + raw),
         framed("length negative", "-1", text + raw),
-        framed("length not a number", "abc", text + raw),
+        framed("length not a number", "abc", text + raw,
+               ours="the original takes it for 0, a raw request", ours_status=400),
         Case("framing: no length header", "POST", path, (), text + raw),
         framed("raw request", "0", raw),
         framed("raw request of no element", "0", b""),
@@ -274,7 +277,8 @@ def parameter_cases() -> list[Case]:
         json_infer("sequence and priority on a plain model", "identity_fp32",
                    good | {"parameters": {"sequence_id": 7, "sequence_start": True, "priority": 3,
                                           "timeout": 10}}),
-        json_infer("string sequence id", "identity_fp32", good | {"parameters": {"sequence_id": "s"}}),
+        json_infer("string sequence id", "identity_fp32", good | {"parameters": {"sequence_id": "s"}},
+                   ours="the original's identity backend asks for a number", ours_status=200),
         json_infer("listed output ignores the default", "identity_fp32",
                    good | {"parameters": {"binary_data_output": True}, "outputs": [{"name": "OUTPUT0"}]}),
         json_infer("unlisted output follows the default", "identity_fp32",
@@ -324,7 +328,8 @@ def grpc_cases() -> list[Case]:
     cases = [
         call("live", "ServerLive"), call("ready", "ServerReady"),
         call("model ready", "ModelReady", {"name": "simple"}),
-        call("model ready, unknown", "ModelReady", {"name": "nope"}),
+        call("model ready, unknown", "ModelReady", {"name": "nope"},
+             ours="an error since 2.6x; false before", ours_status="NOT_FOUND"),
         call("model ready, bad version", "ModelReady", {"name": "simple", "version": "x"}),
         call("metadata", "ServerMetadata"),
         call("model metadata", "ModelMetadata", {"name": "simple"}),

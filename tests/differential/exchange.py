@@ -42,9 +42,9 @@ def write_repository(root: pathlib.Path) -> None:
 
 
 def masked(value: Any) -> Any:
-    """The same JSON with figures replaced that differ from run to run."""
+    """The same JSON without the figures that differ from run to run."""
     if isinstance(value, dict):
-        return {k: 0 if k in MASKED_KEYS else masked(v) for k, v in value.items()}
+        return {k: masked(v) for k, v in value.items() if k not in MASKED_KEYS}
     if isinstance(value, list):
         return [masked(item) for item in value]
     return value
@@ -72,7 +72,8 @@ def over_http(address: str, case: Case) -> dict[str, Any]:
         response = connection.getresponse()
         body = response.read()
         headers = {k.lower(): v for k, v in response.getheaders()}
-        kept = {k: headers[k] for k in KEPT_HEADERS if k in headers}
+        # The type of an empty body says nothing.
+        kept = {k: headers[k] for k in KEPT_HEADERS if k in headers and body}
         return {"status": response.status, "headers": kept} | body_parts(headers, body)
     except (OSError, http.client.HTTPException) as error:
         return {"status": f"no response: {type(error).__name__}"}
