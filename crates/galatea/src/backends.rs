@@ -1,28 +1,47 @@
 //! The backends that are built in, made when the first model asks for one.
 
 use std::collections::BTreeMap;
+use std::num::NonZero;
 use std::sync::Arc;
 
 use galatea_backend::{Backend, ExecutionPolicy, Host, Model, ModelFiles};
 use galatea_backend_identity::IdentityBackend;
+use galatea_backend_onnxruntime::{BackendOptions, Library, OnnxRuntimeBackend};
 use galatea_config::{ConfigDraft, ModelSpec};
+use galatea_engine::LogSink;
 use galatea_infer::Status;
 
 use crate::environment::Environment;
-use crate::flags::Settings;
+use crate::flags::{BackendSetting, Settings};
 use crate::onnxruntime_library;
+
+const ONNXRUNTIME: &str = "onnxruntime";
+
+/// The settings that the backend `onnxruntime` reads; no other backend has
+/// any.
+const ONNXRUNTIME_SETTINGS: [&str; 4] = [
+    "default-max-batch-size",
+    "enable-global-threadpool",
+    "inter_op_thread_count",
+    "intra_op_thread_count",
+];
 
 /// Backends by name.
 pub(crate) struct Backends<'a> {
     settings: &'a Settings,
     environment: &'a Environment,
+    log: LogSink,
     made: BTreeMap<String, Arc<dyn Backend>>,
 }
 
 impl<'a> Backends<'a> {
     /// No backend is made yet.
-    pub(crate) const fn new(settings: &'a Settings, environment: &'a Environment) -> Self {
-        Self { settings, environment, made: BTreeMap::new() }
+    pub(crate) const fn new(
+        settings: &'a Settings,
+        environment: &'a Environment,
+        log: LogSink,
+    ) -> Self {
+        Self { settings, environment, log, made: BTreeMap::new() }
     }
 
     /// The backend of that name; one that can't be had says so when a model
@@ -40,17 +59,45 @@ impl<'a> Backends<'a> {
     fn make(&self, name: &str) -> Result<Arc<dyn Backend>, Status> {
         match name {
             "identity" => Ok(Arc::new(IdentityBackend)),
-            "onnxruntime" => {
-                let flag = self.settings.onnxruntime_library.as_deref();
-                let library =
-                    onnxruntime_library::find(flag, self.environment).map_err(Status::not_found)?;
-                Err(Status::unsupported(format!("this build can't use '{}'", library.display())))
-            }
+            ONNXRUNTIME => self.onnxruntime(),
             _ => Err(Status::unsupported(format!(
                 "unknown backend '{name}': this server has identity and onnxruntime"
             ))),
         }
     }
+
+    fn onnxruntime(&self) -> Result<Arc<dyn Backend>, Status> {
+        let flag = self.settings.onnxruntime_library.as_deref();
+        let path = onnxruntime_library::find(flag, self.environment).map_err(Status::not_found)?;
+        let options = BackendOptions {
+            default_intra_op_threads: std::thread::available_parallelism().map_or(1, NonZero::get),
+            backend_config: settings_for(ONNXRUNTIME, &self.settings.backend_settings),
+            log: self.log.clone(),
+        };
+        Ok(Arc::new(OnnxRuntimeBackend::new(Library::open(&path)?, options)?))
+    }
+}
+
+/// The settings of one backend. Those for all backends come first, so that
+/// its own win.
+fn settings_for(backend: &str, settings: &[BackendSetting]) -> BTreeMap<String, String> {
+    let pairs = |wanted: &str| {
+        let chosen: Vec<(String, String)> = settings
+            .iter()
+            .filter(|setting| setting.backend == wanted)
+            .map(|setting| (setting.key.clone(), setting.value.clone()))
+            .collect();
+        chosen
+    };
+    pairs("").into_iter().chain(pairs(backend)).collect()
+}
+
+/// The settings that no backend reads.
+pub(crate) fn unused(settings: &[BackendSetting]) -> impl Iterator<Item = &BackendSetting> {
+    settings.iter().filter(|setting| {
+        let for_onnxruntime = setting.backend.is_empty() || setting.backend == ONNXRUNTIME;
+        !for_onnxruntime || !ONNXRUNTIME_SETTINGS.contains(&setting.key.as_str())
+    })
 }
 
 /// Stands where a backend can't be had.
@@ -74,5 +121,39 @@ impl Backend for Unavailable {
         _: Arc<dyn Host>,
     ) -> Result<Box<dyn Model>, Status> {
         Err(self.reason.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn setting(backend: &str, key: &str, value: &str) -> BackendSetting {
+        BackendSetting { backend: backend.into(), key: key.into(), value: value.into() }
+    }
+
+    #[test]
+    fn a_backends_own_settings_win_over_those_for_all() {
+        let settings = [
+            setting("onnxruntime", "a", "own"),
+            setting("", "a", "all"),
+            setting("", "b", "all"),
+            setting("tensorrt", "c", "other"),
+        ];
+        let expected = [("a", "own"), ("b", "all")];
+        let expected = expected.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        assert_eq!(settings_for("onnxruntime", &settings), BTreeMap::from(expected));
+    }
+
+    #[test]
+    fn settings_that_nothing_reads_are_found() {
+        let settings = [
+            setting("", "default-max-batch-size", "8"),
+            setting("onnxruntime", "intra_op_thread_count", "1"),
+            setting("onnxruntime", "nonsense", "1"),
+            setting("tensorrt", "default-max-batch-size", "1"),
+        ];
+        let unused: Vec<String> = unused(&settings).map(ToString::to_string).collect();
+        assert_eq!(unused, ["onnxruntime,nonsense=1", "tensorrt,default-max-batch-size=1"]);
     }
 }

@@ -15,7 +15,7 @@ use crate::environment::Environment;
 use crate::flags::Settings;
 use crate::shutdown::{StopSignals, count_down};
 use crate::workers::Workers;
-use crate::{banner, models};
+use crate::{backends, banner, models};
 
 /// Why the program ends with an error. What has been logged already is not
 /// said again.
@@ -38,7 +38,7 @@ impl Failure {
 pub(crate) fn run(settings: Settings, environment: &Environment) -> Result<(), Failure> {
     let logger = open_log(&settings, environment)?;
     settings.notes.iter().for_each(|note| logger.warning(note));
-    for setting in &settings.backend_settings {
+    for setting in backends::unused(&settings.backend_settings) {
         logger.warning(format_args!("--backend-config={setting} changes nothing"));
     }
     let server = create_server(&settings, environment, &logger)?;
@@ -87,15 +87,16 @@ fn create_server(
         };
         Failure::new(DOING, kind, error)
     })?;
+    let log = log_sink(logger.clone());
     let server = Server::new(ServerOptions {
         name: settings.id.clone(),
         version: String::from(env!("CARGO_PKG_VERSION")),
         strict_readiness: settings.strict_readiness,
         hold_until_queued: environment.delay_scheduler,
-        log: log_sink(logger.clone()),
+        log: log.clone(),
     })
     .map_err(|status: Status| Failure::new(DOING, "Internal", status))?;
-    let mut backends = Backends::new(settings, environment);
+    let mut backends = Backends::new(settings, environment, log);
     let report = models::load_all(&server, &repository, settings, &mut backends, logger);
     banner::log_summary(logger, &server, settings, &report.reasons);
     if !report.all_loaded && settings.exit_on_error {

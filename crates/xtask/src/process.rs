@@ -73,6 +73,9 @@ pub(crate) fn record(command: &mut Command) -> Result<Recorded, String> {
         text.push_str(&errors.join().map_err(|_| String::from("the reading thread panicked"))?);
     }
     let status = child.wait().map_err(|error| format!("lost `{words}`: {error}"))?;
+    if !status.success() {
+        println!("`{words}` ended with {status}");
+    }
     Ok(Recorded { success: status.success(), text })
 }
 

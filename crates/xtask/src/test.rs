@@ -70,7 +70,7 @@ fn run_step(step: &Step) -> (Count, String) {
         Ok(Outcome::Counted(count)) => (count, String::new()),
         Err(reason) => {
             println!("error: {reason}");
-            (check(false), format!(" ({reason})"))
+            (check(false), format!(" ({})", reason.lines().next().unwrap_or_default()))
         }
     };
     let Count { passed, failed } = count;

@@ -39,8 +39,10 @@ const BACKEND_CONFIG: Flag = Flag {
     name: "backend-config",
     argument: Some("string,string=string"),
     default: "",
-    help: "A setting as BACKEND,SETTING=VALUE, or SETTING=VALUE for all backends. One that \
-           nothing uses is mentioned in the log.",
+    help: "A setting as BACKEND,SETTING=VALUE, or SETTING=VALUE for all backends. The backend \
+           onnxruntime has default-max-batch-size (4), enable-global-threadpool, \
+           intra_op_thread_count and inter_op_thread_count. One that nothing reads is \
+           mentioned in the log.",
     apply: |settings, value| {
         let shape = "<backend name>,<setting>=<value> or <setting>=<value>";
         let malformed = || Refusal(format!("the format is {shape}. Got {value}"));

@@ -20,7 +20,7 @@ mod usage;
 mod value;
 
 pub(crate) use parse::{Request, parse};
-pub(crate) use settings::{DoorSettings, Settings};
+pub(crate) use settings::{BackendSetting, DoorSettings, Settings};
 pub(crate) use usage::usage;
 
 use value::Refusal;

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 
-use super::settings::BackendSetting;
 use super::*;
 
 fn settings(arguments: &[&str]) -> Settings {
