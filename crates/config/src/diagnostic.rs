@@ -80,7 +80,7 @@ impl Diagnostic {
     fn write_rendered(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "error: {}", self.message)?;
         let number = self.position.map(|p| p.line.to_string()).unwrap_or_default();
-        let margin = " ".repeat(number.len());
+        let margin = " ".repeat(number.len().max(1));
         if !self.file.is_empty() {
             write!(f, "\n{margin}--> {}", self.file)?;
             if let Some(position) = self.position {

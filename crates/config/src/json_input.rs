@@ -6,7 +6,7 @@ use prost_reflect::{DeserializeOptions, DynamicMessage, FieldDescriptor, Kind, M
 use serde_json::Value;
 
 use crate::diagnostic::{ConfigErrors, Diagnostic, Position};
-use crate::suggest::nearest;
+use crate::suggest::{nearest, nearest_value};
 
 pub(crate) fn parse(file_name: &str, text: &str) -> Result<ModelConfig, ConfigErrors> {
     let named = |mut diagnostic: Diagnostic| {
@@ -99,7 +99,7 @@ fn check_value(kind: &Kind, value: &mut Value, path: &str, found: &mut Vec<Diagn
                 let message = format!("'{shown}' is not a value of {}", descriptor.name());
                 found.push(Diagnostic {
                     expected: Some(format!("one of {}", names.join(", "))),
-                    suggestion: nearest(name, names.iter().map(String::as_str)),
+                    suggestion: nearest_value(name, &names),
                     ..Diagnostic::about(path, message)
                 });
             }

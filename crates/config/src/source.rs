@@ -56,8 +56,9 @@ impl Source {
         let before = self.column(number, span.start).saturating_sub(1);
         let width = self.text.get(span.clone()).unwrap_or("");
         let width = width.split('\n').next().unwrap_or("").chars().count();
-        let skipped = before.saturating_sub(EXCERPT_CONTEXT);
         let length = EXCERPT_CONTEXT.saturating_mul(2);
+        let fits = line.chars().nth(length).is_none();
+        let skipped = if fits { 0 } else { before.saturating_sub(EXCERPT_CONTEXT) };
         // One character for one column: a tab or an escape would move the caret.
         let visible = |c: char| if c.is_control() { ' ' } else { c };
         let text: String = line.chars().skip(skipped).take(length).map(visible).collect();

@@ -16,6 +16,14 @@ pub(crate) fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>)
         .map(|(_, candidate)| candidate.to_owned())
 }
 
+/// The value of an enumeration with this name behind its prefix, such as
+/// `TYPE_FP32` for `FP32`, or else the nearest one.
+pub(crate) fn nearest_value(name: &str, values: &[String]) -> Option<String> {
+    let tail = format!("_{}", name.to_ascii_uppercase());
+    let prefixed = values.iter().find(|value| value.ends_with(&tail)).cloned();
+    prefixed.or_else(|| nearest(name, values.iter().map(String::as_str)))
+}
+
 /// Case and underscores are the commonest differences, and cost nothing.
 fn fold(name: &str) -> Vec<char> {
     name.chars().filter(|c| *c != '_').map(|c| c.to_ascii_lowercase()).collect()

@@ -83,7 +83,8 @@ pub(crate) fn check(config: &ModelConfig, found: &mut Vec<Diagnostic>) {
     for row in &ROWS {
         for path in (row.uses)(config) {
             if found.iter().all(|diagnostic| diagnostic.path != path) {
-                let text = format!("'{}' is not supported, for {}", row.name, config.name);
+                let text =
+                    format!("model '{}' uses '{}', which is not supported", config.name, row.name);
                 found.push(Diagnostic::about(path, text));
             }
         }
@@ -234,7 +235,10 @@ mod tests {
             let errors = draft.finish(&Support::default()).unwrap_err();
             let field = path.rsplit('.').next().unwrap();
             let column = text.rfind(field).unwrap() + 1;
-            let expected = format!("f:1:{column}: {path}: '{}' is not supported, for m", row.name);
+            let expected = format!(
+                "f:1:{column}: {path}: model 'm' uses '{}', which is not supported",
+                row.name
+            );
             assert_eq!(errors.to_string(), expected, "{text}");
         }
     }

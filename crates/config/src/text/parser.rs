@@ -1,6 +1,6 @@
 //! From tokens to a message, by its descriptor.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use prost_reflect::{
     DynamicMessage, FieldDescriptor, Kind, MapKey, MessageDescriptor, ReflectMessage, Value,
@@ -30,8 +30,15 @@ pub(super) struct Outcome {
 /// the stack grow.
 pub(super) fn parse(source: &Source, descriptor: MessageDescriptor) -> Outcome {
     let (tokens, errors) = lexer::tokens(source.text());
-    let mut parser =
-        Parser { source, tokens, at: 0, spans: BTreeMap::new(), diagnostics: Vec::new() };
+    let mut parser = Parser {
+        source,
+        tokens,
+        at: 0,
+        spans: BTreeMap::new(),
+        diagnostics: Vec::new(),
+        root: descriptor.clone(),
+        broken: errors.iter().map(|error| error.span.start).collect(),
+    };
     for error in errors {
         parser.report(&error.span, "", error.message, None, None);
     }
@@ -45,6 +52,10 @@ struct Parser<'a> {
     at: usize,
     spans: BTreeMap<String, Span>,
     diagnostics: Vec<Diagnostic>,
+    /// The message that the whole file is.
+    root: MessageDescriptor,
+    /// Where the strings begin that do not end, which are reported already.
+    broken: BTreeSet<usize>,
 }
 
 /// What was read of the message that is being filled.
@@ -55,11 +66,19 @@ struct Frame {
     set: BTreeMap<String, String>,
 }
 
+/// What a message stands in directly.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Within {
+    Field,
+    List,
+}
+
 /// The bracket that a message ends with, and where it was opened.
 #[derive(Clone)]
 struct Opened {
     closer: char,
     span: Span,
+    within: Within,
 }
 
 impl<'a> Parser<'a> {
@@ -171,6 +190,14 @@ impl<'a> Parser<'a> {
                     }
                     return frame.message;
                 }
+                TokenKind::Symbol(']') if let Some(opened) = opened => {
+                    let expected = format!("'{}'", opened.closer);
+                    self.unexpected(path, &expected);
+                    if opened.within == Within::Field {
+                        self.advance();
+                    }
+                    return frame.message;
+                }
                 TokenKind::Symbol('[') => self.extension(&frame.path),
                 TokenKind::Symbol(_) | TokenKind::Number | TokenKind::String => {
                     self.unexpected(path, "the name of a field");
@@ -235,7 +262,11 @@ impl<'a> Parser<'a> {
         let name = self.text(token);
         let names: Vec<String> = descriptor.fields().map(|f| f.name().to_owned()).collect();
         let suggestion = nearest(name, names.iter().map(String::as_str));
-        let message = format!("unknown field '{}' in {}", short(name), owner(descriptor));
+        let mut message = format!("unknown field '{}' in {}", short(name), owner(descriptor));
+        // At home in the file's own message: this one was probably not closed.
+        if suggestion.is_none() && self.root.get_field_by_name(name).is_some() {
+            message.push_str(", a '}' may be missing before it");
+        }
         self.report(&token.span, &join(path, &short(name)), message, None, suggestion);
     }
 
@@ -270,9 +301,10 @@ impl<'a> Parser<'a> {
     ) {
         let repeated = field.is_list() || field.is_map();
         if repeated && self.is('[') {
-            return self.list(path, |parser| parser.one_message(frame, field, inner, path));
+            return self
+                .list(path, |parser| parser.one_message(frame, field, inner, path, Within::List));
         }
-        if !self.one_message(frame, field, inner, path) {
+        if !self.one_message(frame, field, inner, path, Within::Field) {
             self.skip_value();
         }
     }
@@ -284,6 +316,7 @@ impl<'a> Parser<'a> {
         field: &FieldDescriptor,
         inner: &MessageDescriptor,
         path: &str,
+        within: Within,
     ) -> bool {
         let token = self.token();
         let closer = match token.kind {
@@ -296,7 +329,7 @@ impl<'a> Parser<'a> {
             }
         };
         self.advance();
-        let opened = Opened { closer, span: token.span.clone() };
+        let opened = Opened { closer, span: token.span.clone(), within };
         let element = self.element_path(frame, field, path, &token.span);
         let message = self.message(inner.clone(), &element, Some(&opened));
         if field.is_map() {
@@ -390,6 +423,11 @@ impl<'a> Parser<'a> {
                     None
                 }
             },
+            // The next field, so the value is missing.
+            TokenKind::Identifier if !negative && self.starts_field() => {
+                self.unexpected(path, &expectation(kind));
+                return None;
+            }
             TokenKind::Identifier => Some(Written::Name { name: text, negative }),
             TokenKind::String if !negative => return Some(self.strings(path)),
             TokenKind::String | TokenKind::Symbol(_) | TokenKind::End => {
@@ -412,6 +450,7 @@ impl<'a> Parser<'a> {
         while self.token().kind == TokenKind::String {
             let token = self.token();
             match literal::string(self.text(&token)) {
+                _ if self.broken.contains(&token.span.start) => whole = false,
                 Ok(part) => bytes.extend(part),
                 Err(error) => {
                     whole = false;
@@ -561,7 +600,9 @@ impl<'a> Parser<'a> {
 
     /// Skips to where a field, or the end of the message, may be.
     fn recover(&mut self) {
-        self.advance();
+        if !matches!(self.token().kind, TokenKind::Symbol('{' | '<' | '[')) {
+            self.advance();
+        }
         loop {
             match self.token().kind {
                 TokenKind::Symbol('}' | '>') | TokenKind::End => return,
@@ -578,7 +619,7 @@ impl<'a> Parser<'a> {
     /// Whether a field seems to begin here: a name and what may follow it.
     fn starts_field(&self) -> bool {
         self.token().kind == TokenKind::Identifier
-            && matches!(self.peek(1).kind, TokenKind::Symbol(':' | '{' | '<'))
+            && matches!(self.peek(1).kind, TokenKind::Symbol(':' | '{' | '<' | '['))
     }
 }
 

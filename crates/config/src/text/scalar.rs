@@ -4,7 +4,7 @@ use bytes::Bytes;
 use prost_reflect::{EnumDescriptor, Kind, Value};
 
 use super::literal::Number;
-use crate::suggest::nearest;
+use crate::suggest::{nearest, nearest_value};
 
 /// A scalar as it is written.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,7 +32,10 @@ impl Written<'_> {
 /// Source text fit for a diagnostic: one line, and not too long.
 pub(super) fn short(text: &str) -> String {
     const MOST: usize = 40;
-    let mut shown: String = text.chars().take(MOST).flat_map(char::escape_debug).collect();
+    let mut shown = String::new();
+    for c in text.chars().take(MOST) {
+        if c.is_control() { shown.extend(c.escape_default()) } else { shown.push(c) }
+    }
     if text.chars().nth(MOST).is_some() {
         shown.push_str("...");
     }
@@ -113,7 +116,7 @@ fn wrong_type(kind: &Kind, written: &Written<'_>) -> Mismatch {
         // The commonest slips: quotes too many, and quotes too few.
         (Kind::Enum(descriptor), Written::Text(bytes)) => {
             let text = String::from_utf8_lossy(bytes);
-            nearest(&text, values(descriptor).iter().map(String::as_str))
+            nearest_value(&text, &values(descriptor))
         }
         (Kind::String, Written::Name { name, negative: false }) => Some(format!("\"{name}\"")),
         (_, Written::Text(bytes)) => {
@@ -216,7 +219,7 @@ fn enumeration(
     match written {
         Written::Name { name, negative: false } => {
             let found = descriptor.get_value_by_name(name).map(|v| Value::EnumNumber(v.number()));
-            found.ok_or_else(|| unknown(similar_value(descriptor, name)))
+            found.ok_or_else(|| unknown(nearest_value(name, &values(descriptor))))
         }
         Written::Number { number: Number::Integer { magnitude, .. }, negative, .. } => magnitude
             .map(i128::from)
@@ -229,13 +232,4 @@ fn enumeration(
             Err(wrong_type(kind, written))
         }
     }
-}
-
-/// A value with this name behind its prefix, such as `FP32` for `TYPE_FP32`,
-/// or else a similar one.
-fn similar_value(descriptor: &EnumDescriptor, name: &str) -> Option<String> {
-    let names = values(descriptor);
-    let tail = format!("_{}", name.to_ascii_uppercase());
-    let prefixed = names.iter().find(|value| value.ends_with(&tail)).cloned();
-    prefixed.or_else(|| nearest(name, names.iter().map(String::as_str)))
 }

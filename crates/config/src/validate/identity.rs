@@ -46,7 +46,11 @@ fn check_backend(config: &ModelConfig, found: &mut Vec<Diagnostic>) {
     if config.backend.is_empty() {
         if !is_ensemble(platform) {
             let shown = platform.escape_debug();
-            let text = format!("unexpected platform type '{shown}' for {name}");
+            let text = if platform.is_empty() {
+                format!("must specify 'platform' or 'backend' for '{name}'")
+            } else {
+                format!("unexpected platform type '{shown}' for {name}")
+            };
             found.push(Diagnostic {
                 expected: Some("a 'backend', or a 'platform' that implies one".to_owned()),
                 ..Diagnostic::about("platform", text)

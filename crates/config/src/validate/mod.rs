@@ -18,6 +18,3 @@ pub(crate) fn check(config: &ModelConfig, support: &Support, found: &mut Vec<Dia
     batching::check(config, found);
     instances::check(config, support, found);
 }
-
-#[cfg(test)]
-mod tests;

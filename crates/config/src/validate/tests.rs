@@ -1,1 +1,0 @@
-//! The rules, one by one, are checked here.

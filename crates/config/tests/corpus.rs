@@ -1,0 +1,122 @@
+//! The corpus: malformed and meaningless configurations with the diagnostics
+//! that they get, and valid ones.
+//!
+//! After a wanted change, write the new diagnostics with
+//! `cargo test -p galatea-config --test corpus -- --ignored` and read the
+//! difference.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests, which the lint does not know as such")]
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use galatea_config::{ConfigDraft, ConfigErrors, ModelSpec, Support};
+
+/// The name of the model's directory in every case.
+const DIRECTORY: &str = "example";
+
+const COLLECTIONS: [&str; 2] = ["syntax.cases", "semantic.cases"];
+
+struct Case {
+    name: String,
+    text: String,
+    diagnostics: String,
+}
+
+fn corpus() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join("corpus")
+}
+
+fn cases(collection: &str) -> Vec<Case> {
+    let whole = fs::read_to_string(corpus().join(collection)).unwrap();
+    let parts = whole.split("==== ").skip(1);
+    parts
+        .map(|part| {
+            let (name, rest) = part.split_once('\n').unwrap();
+            let (text, diagnostics) = rest.split_once("\n----\n").unwrap();
+            Case {
+                name: name.to_owned(),
+                text: text.to_owned(),
+                diagnostics: diagnostics.trim_end().to_owned(),
+            }
+        })
+        .collect()
+}
+
+fn load(text: &str) -> Result<ModelSpec, ConfigErrors> {
+    let mut draft = ConfigDraft::from_pbtxt("config.pbtxt", text)?;
+    draft.resolve_identity(DIRECTORY, &[])?;
+    draft.finish(&Support::default())
+}
+
+/// The diagnostics as people see them.
+fn diagnose(case: &Case) -> String {
+    match load(&case.text) {
+        Ok(_) => panic!("{} is accepted", case.name),
+        Err(errors) => {
+            assert_eq!(errors.to_string().lines().count(), errors.diagnostics.len());
+            format!("{errors:#}")
+        }
+    }
+}
+
+#[test]
+fn every_case_gets_its_diagnostics() {
+    let mut wrong = String::new();
+    for collection in COLLECTIONS {
+        for case in cases(collection) {
+            let actual = diagnose(&case);
+            if actual != case.diagnostics {
+                let name = &case.name;
+                let expected = &case.diagnostics;
+                write!(wrong, "== {name}\nexpected:\n{expected}\nactual:\n{actual}\n\n").unwrap();
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
+#[test]
+#[ignore = "writes the diagnostics into the corpus"]
+fn write_diagnostics() {
+    for collection in COLLECTIONS {
+        let mut whole = String::new();
+        for case in cases(collection) {
+            let diagnostics = diagnose(&case);
+            write!(whole, "==== {}\n{}\n----\n{diagnostics}\n\n", case.name, case.text).unwrap();
+        }
+        fs::write(corpus().join(collection), whole).unwrap();
+    }
+}
+
+#[test]
+fn valid_files_are_read() {
+    let mut count = 0;
+    for entry in fs::read_dir(corpus().join("valid")).unwrap() {
+        let path = entry.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap();
+        if let Err(errors) = ConfigDraft::from_pbtxt(&path.to_string_lossy(), &text) {
+            panic!("{errors:#}");
+        }
+        count += 1;
+    }
+    assert!(count > 10, "only {count} files");
+}
+
+/// Every valid file with one character less, or another one, is read to an end
+/// without a panic, and what is refused says why.
+#[test]
+fn damaged_files_are_accepted_or_diagnosed() {
+    for entry in fs::read_dir(corpus().join("valid")).unwrap() {
+        let text = fs::read_to_string(entry.unwrap().path()).unwrap();
+        for (at, character) in text.char_indices() {
+            let rest = &text[at + character.len_utf8()..];
+            let replacement = ["", "}", "\"", "0", "["][at % 5];
+            let damaged = format!("{}{replacement}{rest}", &text[..at]);
+            if let Err(errors) = ConfigDraft::from_pbtxt("damaged", &damaged) {
+                assert!(!errors.diagnostics.is_empty());
+            }
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The JSON form: printed as the original prints it, and read back.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests, which the lint does not know as such")]
+
+use std::fs;
+use std::path::Path;
+
+use galatea_config::{ConfigDraft, to_json};
+
+fn print(text: &str) -> String {
+    to_json(ConfigDraft::from_pbtxt("f", text).unwrap().message())
+}
+
+/// `part` stands in the printed form of `text`.
+fn check(text: &str, part: &str) {
+    let printed = print(text);
+    assert!(printed.contains(part), "{part} is not in\n{printed}");
+}
+
+fn errors(json: &str) -> String {
+    ConfigDraft::from_json("override", json).unwrap_err().to_string()
+}
+
+#[test]
+fn integers_of_64_bits_are_numbers_with_three_exceptions() {
+    check("input { dims: 9223372036854775807 }", "\"dims\":[9223372036854775807]");
+    check("version_policy { specific { versions: 3 } }", "{\"specific\":{\"versions\":[3]}}");
+    check(
+        "dynamic_batching { priority_levels: 18446744073709551615 \
+         priority_queue_policy { key: 7 value { default_timeout_microseconds: 8 } } }",
+        "\"priority_levels\":18446744073709551615,\"default_priority_level\":0,\
+         \"priority_queue_policy\":{\"7\":{\"timeout_action\":\"REJECT\",\
+         \"default_timeout_microseconds\":8,\"allow_timeout_override\":false,\
+         \"max_queue_size\":0}}",
+    );
+    check("ensemble_scheduling { step { model_version: -1 } }", "\"model_version\":-1");
+    check("instance_group { secondary_devices { device_id: 5 } }", "\"device_id\":\"5\"");
+    check(
+        "sequence_batching { state { dims: 1 initial_state { dims: 2 } } }",
+        "\"dims\":[1],\"initial_state\":[{\"data_type\":\"TYPE_INVALID\",\"dims\":[\"2\"],",
+    );
+    check(
+        "optimization { cuda { graph_spec { input { key: 'A' value { dim: 3 } } } } }",
+        "\"input\":{\"A\":{\"dim\":[\"3\"]}}",
+    );
+}
+
+#[test]
+fn absent_messages_and_choices_are_left_out() {
+    let printed = print("name: 'm'");
+    for absent in ["version_policy", "optimization", "batching", "response_cache", "runtime\":{"] {
+        assert!(!printed.contains(absent), "{absent} is in {printed}");
+    }
+    check("dynamic_batching { }", "\"dynamic_batching\":{\"preferred_batch_size\":[],");
+    check("version_policy { all { } }", "\"version_policy\":{\"all\":{}}");
+    check(
+        "model_warmup { inputs { key: 'A' value { zero_data: false } } }",
+        "\"zero_data\":false}",
+    );
+}
+
+#[test]
+fn strings_are_escaped() {
+    check(
+        r#"name: "\"\\/\b\f\n\r\t\001\037\177ä<>""#,
+        "\"\\\"\\\\/\\b\\f\\n\\r\\t\\u0001\\u001F\u{7f}ä<>\"",
+    );
+}
+
+#[test]
+fn maps_are_in_order() {
+    check(
+        "metric_tags { key: 'b' value: '2' } metric_tags { key: 'a' value: '1' }",
+        "\"metric_tags\":{\"a\":\"1\",\"b\":\"2\"}",
+    );
+}
+
+#[test]
+fn floats_have_the_fewest_digits() {
+    check(
+        "model_metrics { metric_control { histogram_options { \
+         buckets: [ 0, 1, 0.1, -2.5, 1e20, 1e-9, 123456.75, inf, -inf, nan ] } } }",
+        "\"buckets\":[0,1,0.1,-2.5,1e20,1e-9,123456.75,\"Infinity\",\"-Infinity\",\"NaN\"]",
+    );
+    check("sequence_batching { direct { minimum_slot_utilization: 0.1 } }", "_utilization\":0.1}");
+}
+
+#[test]
+fn what_is_printed_reads_back() {
+    let valid = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus/valid");
+    let mut count = 0;
+    for entry in fs::read_dir(valid).unwrap() {
+        let text = fs::read_to_string(entry.unwrap().path()).unwrap();
+        let draft = ConfigDraft::from_pbtxt("f", &text).unwrap();
+        let again = ConfigDraft::from_json("f", &to_json(draft.message())).unwrap();
+        assert_eq!(again.message(), draft.message(), "{text}");
+        count += 1;
+    }
+    assert!(count > 10);
+}
+
+#[test]
+fn enumerations_are_read_in_any_case_and_fields_by_both_names() {
+    let draft = ConfigDraft::from_json(
+        "override",
+        r#"{"maxBatchSize": 8, "input": [{"name": "A", "dataType": "type_fp32", "dims": ["1", 2]}],
+            "instance_group": [{"kind": "Kind_Cpu"}, {"kind": 3}], "parameters": {}}"#,
+    )
+    .unwrap();
+    assert_eq!(draft.max_batch_size(), 8);
+    assert_eq!(draft.inputs()[0].dims, [1, 2]);
+    assert_eq!(draft.inputs()[0].datatype, Some(galatea_tensor::DataType::Fp32));
+    let kinds: Vec<i32> = draft.message().instance_group.iter().map(|group| group.kind).collect();
+    assert_eq!(kinds, [2, 3]);
+}
+
+#[test]
+fn wrong_json_is_diagnosed() {
+    assert_eq!(
+        errors(r#"{"max_batchsize": 8, "input": [{"data_type": "FP32", "dim": 1}]}"#),
+        "override: max_batchsize: unknown field 'max_batchsize' in ModelConfig (did you mean \
+         'max_batch_size'?)\n\
+         override: input[0].data_type: 'FP32' is not a value of DataType, expected one of \
+         TYPE_INVALID, TYPE_BOOL, TYPE_UINT8, TYPE_UINT16, TYPE_UINT32, TYPE_UINT64, TYPE_INT8, \
+         TYPE_INT16, TYPE_INT32, TYPE_INT64, TYPE_FP16, TYPE_FP32, TYPE_FP64, TYPE_STRING, \
+         TYPE_BF16 (did you mean 'TYPE_FP32'?)\n\
+         override: input[0].dim: unknown field 'dim' in ModelInput (did you mean 'dims'?)"
+    );
+    assert!(errors("{\n \"name\": }").starts_with("override:2:10: expected value"));
+    assert!(errors(r#"{"max_batch_size": "many"}"#).starts_with("override: "));
+    assert!(errors(r#"{"input": [{"dims": [1.5]}]}"#).starts_with("override: "));
+    assert!(errors("[]").starts_with("override: "));
+    assert!(errors(r#"{"dynamic_batching": {}, "sequence_batching": {}}"#).contains("oneof"));
+    let deep = "[".repeat(100_000);
+    assert!(errors(&format!("{{\"input\": {deep}")).contains("recursion limit"));
+}
