@@ -1,0 +1,77 @@
+//! Executes batches.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use galatea_backend::{Host, Instance, Refused};
+use galatea_infer::{ExecutionTimes, InferenceResponse, OutputTensor, PendingRequest, Status};
+use galatea_tensor::{Buffer, Shape};
+
+use crate::pairs::Pair;
+
+pub(crate) struct IdentityInstance {
+    pub(crate) model_name: Arc<str>,
+    pub(crate) pairs: Arc<[Pair]>,
+    pub(crate) delay: Duration,
+    pub(crate) host: Arc<dyn Host>,
+}
+
+impl Instance for IdentityInstance {
+    fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), Refused> {
+        let start = Instant::now();
+        if !self.delay.is_zero() {
+            std::thread::sleep(self.delay);
+        }
+        let batch_size = requests.iter().map(|request| u64::from(request.batch_size())).sum();
+        let responses: Vec<_> = requests.iter().map(|request| self.respond(request)).collect();
+        let end = Instant::now();
+        let times = ExecutionTimes { start, compute_start: start, compute_end: end, end };
+        self.host.batch_executed(batch_size, &times);
+        for (request, response) in requests.into_iter().zip(responses) {
+            request.complete(response, &times);
+        }
+        Ok(())
+    }
+}
+
+impl IdentityInstance {
+    fn respond(&self, pending: &PendingRequest) -> Result<InferenceResponse, Status> {
+        let request = pending.request();
+        let mut outputs = Vec::with_capacity(self.pairs.len());
+        for pair in self.pairs.iter().filter(|pair| request.wants_output(&pair.output)) {
+            let (shape, data) = match request.input(&pair.input) {
+                Some(input) => (input.shape.clone(), input.data.clone()),
+                None => zeros(pair, pending)?,
+            };
+            let (name, datatype) = (pair.output.clone(), pair.datatype);
+            outputs.push(OutputTensor { name, datatype, shape, data });
+        }
+        Ok(InferenceResponse {
+            model_name: self.model_name.clone(),
+            model_version: self.host.model_version(),
+            id: request.id.clone(),
+            parameters: Vec::new(),
+            outputs,
+        })
+    }
+}
+
+/// What stands for an optional input that was left out, as Triton's backend
+/// answers it: zeros, with one element for each dimension of any size.
+fn zeros(pair: &Pair, pending: &PendingRequest) -> Result<(Shape, Buffer), Status> {
+    let impossible =
+        || Status::internal(format!("output '{}' can't be made without its input", pair.output));
+    let batch = pair.batched.then(|| i64::from(pending.batch_size()));
+    let dims: Vec<i64> = batch
+        .into_iter()
+        .chain(pair.dims.iter().map(|&dim| if dim < 0 { 1 } else { dim }))
+        .collect();
+    let shape = Shape::new(&dims).map_err(|_| impossible())?;
+    // An empty string is four zeros: its length.
+    let element_size = u64::try_from(pair.datatype.byte_size().unwrap_or(4)).ok();
+    let byte_size = element_size
+        .and_then(|size| size.checked_mul(shape.element_count()))
+        .and_then(|size| usize::try_from(size).ok())
+        .ok_or_else(impossible)?;
+    Ok((shape, Buffer::from_vec(vec![0; byte_size])))
+}

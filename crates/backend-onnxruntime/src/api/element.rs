@@ -1,0 +1,93 @@
+//! The types of the library's values.
+
+use galatea_tensor::DataType;
+use ort_sys::{ONNXTensorElementDataType, ONNXType};
+
+/// The type of a tensor's elements, as ONNX numbers it.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ElementType(pub(crate) i32);
+
+/// Each of our datatypes and its ONNX counterpart.
+const DATATYPES: [(DataType, ONNXTensorElementDataType); 14] = {
+    use ONNXTensorElementDataType as Onnx;
+    [
+        (DataType::Bool, Onnx::ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL),
+        (DataType::Uint8, Onnx::ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8),
+        (DataType::Uint16, Onnx::ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT16),
+        (DataType::Uint32, Onnx::ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT32),
+        (DataType::Uint64, Onnx::ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT64),
+        (DataType::Int8, Onnx::ONNX_TENSOR_ELEMENT_DATA_TYPE_INT8),
+        (DataType::Int16, Onnx::ONNX_TENSOR_ELEMENT_DATA_TYPE_INT16),
+        (DataType::Int32, Onnx::ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32),
+        (DataType::Int64, Onnx::ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64),
+        (DataType::Fp16, Onnx::ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16),
+        (DataType::Fp32, Onnx::ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT),
+        (DataType::Fp64, Onnx::ONNX_TENSOR_ELEMENT_DATA_TYPE_DOUBLE),
+        (DataType::Bytes, Onnx::ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING),
+        (DataType::Bf16, Onnx::ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16),
+    ]
+};
+
+impl ElementType {
+    /// The counterpart among our datatypes, if there is one.
+    pub(crate) fn datatype(self) -> Option<DataType> {
+        DATATYPES.iter().find(|(_, onnx)| *onnx as i32 == self.0).map(|(datatype, _)| *datatype)
+    }
+
+    /// The type's name in a model configuration, or its number in ONNX.
+    pub(crate) fn config_name(self) -> String {
+        match self.datatype() {
+            Some(datatype) => datatype.config_name().to_owned(),
+            None => format!("ONNX element type {}, which has no counterpart", self.0),
+        }
+    }
+}
+
+/// The ONNX counterpart of a datatype.
+pub(super) fn onnx_type(datatype: DataType) -> ONNXTensorElementDataType {
+    let pair = DATATYPES.iter().find(|(ours, _)| *ours == datatype);
+    pair.map_or(ONNXTensorElementDataType::ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED, |(_, onnx)| {
+        *onnx
+    })
+}
+
+/// What kind of value a model takes or returns.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ValueType {
+    /// A tensor with elements of this type.
+    Tensor(ElementType),
+    /// Something that requests and responses can't carry.
+    Other(&'static str),
+}
+
+impl ValueType {
+    /// The name of a kind other than a tensor.
+    pub(super) fn other(onnx_type: i32) -> Self {
+        const KINDS: [(ONNXType, &str); 5] = [
+            (ONNXType::ONNX_TYPE_SEQUENCE, "ONNX_TYPE_SEQUENCE"),
+            (ONNXType::ONNX_TYPE_MAP, "ONNX_TYPE_MAP"),
+            (ONNXType::ONNX_TYPE_OPAQUE, "ONNX_TYPE_OPAQUE"),
+            (ONNXType::ONNX_TYPE_SPARSETENSOR, "ONNX_TYPE_SPARSETENSOR"),
+            (ONNXType::ONNX_TYPE_OPTIONAL, "ONNX_TYPE_OPTIONAL"),
+        ];
+        let kind = KINDS.iter().find(|(kind, _)| *kind as i32 == onnx_type);
+        Self::Other(kind.map_or("ONNX_TYPE_UNKNOWN", |(_, name)| *name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_datatype_has_its_counterpart() {
+        for datatype in DataType::ALL {
+            let onnx = onnx_type(datatype);
+            assert_ne!(onnx, ONNXTensorElementDataType::ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED);
+            assert_eq!(ElementType(onnx as i32).datatype(), Some(datatype));
+        }
+        assert_eq!(ElementType(14).datatype(), None);
+        assert_eq!(ValueType::other(2), ValueType::Other("ONNX_TYPE_SEQUENCE"));
+        assert_eq!(ValueType::other(99), ValueType::Other("ONNX_TYPE_UNKNOWN"));
+    }
+}

@@ -1,0 +1,172 @@
+//! The environment that sessions share.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::{self, NonNull};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use galatea_backend::LogLevel;
+use galatea_infer::Status;
+use ort_sys::{OrtEnv, OrtLoggingFunction, OrtLoggingLevel, OrtMemoryInfo, OrtThreadingOptions};
+
+use super::error::{OrtError, text};
+use super::library::{Api, Library};
+use super::owned::Owned;
+use crate::backend::LogFunction;
+
+/// Thread pools that all sessions share; 0 threads is the library's choice.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct GlobalThreads {
+    /// Threads that compute one operator.
+    pub(crate) intra_op: c_int,
+    /// Threads that compute different operators.
+    pub(crate) inter_op: c_int,
+}
+
+/// The library's environment. There is one per process: the log function and
+/// the threads that were given first stay.
+///
+/// It is never released. The library counts how often it was asked for and
+/// ends it with the last release, but can't make another while it ends: two
+/// threads that did so at the same time have been seen to fail.
+pub(crate) struct Environment {
+    memory: Owned<OrtMemoryInfo>,
+    raw: NonNull<OrtEnv>,
+    library: Arc<Library>,
+    creation: Mutex<()>,
+}
+
+// SAFETY: the library documents its environment and memory descriptions as
+// usable from any thread; nothing here changes after construction.
+unsafe impl Send for Environment {}
+// SAFETY: as above.
+unsafe impl Sync for Environment {}
+
+impl Environment {
+    /// An environment that logs warnings and errors to `log`.
+    pub(crate) fn new(
+        library: Arc<Library>,
+        log: LogFunction,
+        threads: Option<GlobalThreads>,
+    ) -> Result<Arc<Self>, Status> {
+        let api = library.api();
+        let raw = create(api, log, threads)?;
+        // SAFETY: the constructor stores a memory description that the named
+        // function releases.
+        let memory = unsafe {
+            Owned::create(api, api.table().ReleaseMemoryInfo, "memory description", |out| {
+                (api.table().CreateCpuMemoryInfo)(
+                    ort_sys::OrtAllocatorType::OrtDeviceAllocator,
+                    ort_sys::OrtMemType::OrtMemTypeDefault,
+                    out,
+                )
+            })?
+        };
+        Ok(Arc::new(Self { memory, raw, library, creation: Mutex::new(()) }))
+    }
+
+    /// The library that the environment belongs to.
+    pub(crate) fn library(&self) -> &Library {
+        &self.library
+    }
+
+    /// Held while a session with an execution provider is made: some
+    /// providers keep state of the whole process without a lock.
+    pub(super) fn creation_lock(&self) -> MutexGuard<'_, ()> {
+        self.creation.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn api(&self) -> Api {
+        self.library.api()
+    }
+
+    pub(super) const fn as_ptr(&self) -> *mut OrtEnv {
+        self.raw.as_ptr()
+    }
+
+    /// Describes ordinary memory.
+    pub(super) const fn memory(&self) -> *const OrtMemoryInfo {
+        self.memory.as_ptr()
+    }
+}
+
+fn create(
+    api: Api,
+    log: LogFunction,
+    threads: Option<GlobalThreads>,
+) -> Result<NonNull<OrtEnv>, OrtError> {
+    // The environment is never released, and so neither is its log.
+    let param = Box::into_raw(Box::new(log)).cast::<c_void>();
+    let function: OrtLoggingFunction = write_log;
+    let level = OrtLoggingLevel::ORT_LOGGING_LEVEL_WARNING;
+    let name = c"galatea".as_ptr();
+    let mut raw = ptr::null_mut();
+    // SAFETY: function and parameter live for ever, the name during the call;
+    // the threading options are alive and copied.
+    unsafe {
+        match threads {
+            None => {
+                let create = api.table().CreateEnvWithCustomLogger;
+                api.check(create(function, param, level, name, &raw mut raw))?;
+            }
+            Some(threads) => {
+                let options = threading_options(api, threads)?;
+                let create = api.table().CreateEnvWithCustomLoggerAndGlobalThreadPools;
+                let options = options.as_ptr();
+                api.check(create(function, param, level, name, options, &raw mut raw))?;
+            }
+        }
+    }
+    NonNull::new(raw).ok_or_else(|| OrtError::missing("environment"))
+}
+
+fn threading_options(
+    api: Api,
+    threads: GlobalThreads,
+) -> Result<Owned<OrtThreadingOptions>, OrtError> {
+    let table = api.table();
+    // SAFETY: the constructor stores options that the named function
+    // releases; they are alive while they are changed.
+    unsafe {
+        let options =
+            Owned::create(api, table.ReleaseThreadingOptions, "threading options", |out| {
+                (table.CreateThreadingOptions)(out)
+            })?;
+        let raw = options.as_ptr();
+        if threads.intra_op > 0 {
+            api.check((table.SetGlobalIntraOpNumThreads)(raw, threads.intra_op))?;
+        }
+        if threads.inter_op > 0 {
+            api.check((table.SetGlobalInterOpNumThreads)(raw, threads.inter_op))?;
+        }
+        Ok(options)
+    }
+}
+
+/// Receives the library's log lines.
+unsafe extern "system" fn write_log(
+    param: *mut c_void,
+    severity: OrtLoggingLevel,
+    category: *const c_char,
+    _log_id: *const c_char,
+    location: *const c_char,
+    message: *const c_char,
+) {
+    let level = match severity {
+        OrtLoggingLevel::ORT_LOGGING_LEVEL_VERBOSE | OrtLoggingLevel::ORT_LOGGING_LEVEL_INFO => {
+            LogLevel::Verbose(1)
+        }
+        OrtLoggingLevel::ORT_LOGGING_LEVEL_WARNING => LogLevel::Warning,
+        OrtLoggingLevel::ORT_LOGGING_LEVEL_ERROR | OrtLoggingLevel::ORT_LOGGING_LEVEL_FATAL => {
+            LogLevel::Error
+        }
+    };
+    // SAFETY: the parameter is the box that `create` gave away for ever; the strings are
+    // NUL-terminated and live during this call.
+    let (log, line) = unsafe {
+        let line = format!("{}: {} ({})", text(category), text(message), text(location));
+        (&*param.cast_const().cast::<LogFunction>(), line)
+    };
+    // A panic must not unwind into the library. There is nowhere to report it.
+    let _ = catch_unwind(AssertUnwindSafe(|| log(level, &line)));
+}

@@ -1,0 +1,302 @@
+//! How a session is built and how it runs.
+
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::path::Path;
+
+use galatea_infer::Status;
+use ort_sys::{GraphOptimizationLevel, OrtRunOptions, OrtSessionOptions, OrtStatusPtr};
+
+use super::environment::Environment;
+use super::error::{OrtError, c_string};
+use super::library::Api;
+use super::owned::Owned;
+
+/// How much the library may change a model's graph.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum GraphLevel {
+    /// Not at all.
+    None,
+    /// What keeps the graph's meaning whatever executes it.
+    Basic,
+    /// Also fusions.
+    Extended,
+    /// Everything.
+    All,
+}
+
+/// In which order a graph's operators run.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ExecutionMode {
+    /// One after the other.
+    Sequential,
+    /// Independent ones at the same time.
+    Parallel,
+}
+
+/// Something that can be on or off.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Switch {
+    /// On.
+    On,
+    /// Off.
+    Off,
+}
+
+/// How a session is to be built.
+pub(crate) struct SessionOptions {
+    raw: Owned<OrtSessionOptions>,
+    api: Api,
+    has_providers: bool,
+}
+
+impl SessionOptions {
+    /// The library's defaults.
+    pub(crate) fn new(environment: &Environment) -> Result<Self, OrtError> {
+        let api = environment.api();
+        let table = api.table();
+        // SAFETY: the constructor stores options that the named function
+        // releases.
+        let raw = unsafe {
+            Owned::create(api, table.ReleaseSessionOptions, "session options", |out| {
+                (table.CreateSessionOptions)(out)
+            })?
+        };
+        Ok(Self { raw, api, has_providers: false })
+    }
+
+    /// Calls a setter that takes the options and one plain value.
+    fn set<T>(
+        &mut self,
+        setter: unsafe extern "system" fn(*mut OrtSessionOptions, T) -> OrtStatusPtr,
+        value: T,
+    ) -> Result<(), OrtError> {
+        // SAFETY: the options are alive and borrowed exclusively; the value
+        // is copied.
+        unsafe { self.api.check(setter(self.raw.as_ptr(), value)) }
+    }
+
+    /// Calls a setter that takes the options alone.
+    fn apply(
+        &mut self,
+        setter: unsafe extern "system" fn(*mut OrtSessionOptions) -> OrtStatusPtr,
+    ) -> Result<(), OrtError> {
+        // SAFETY: as for `set`.
+        unsafe { self.api.check(setter(self.raw.as_ptr())) }
+    }
+
+    pub(crate) fn set_graph_level(&mut self, level: GraphLevel) -> Result<(), OrtError> {
+        let level = match level {
+            GraphLevel::None => GraphOptimizationLevel::ORT_DISABLE_ALL,
+            GraphLevel::Basic => GraphOptimizationLevel::ORT_ENABLE_BASIC,
+            GraphLevel::Extended => GraphOptimizationLevel::ORT_ENABLE_EXTENDED,
+            GraphLevel::All => GraphOptimizationLevel::ORT_ENABLE_ALL,
+        };
+        self.set(self.api.table().SetSessionGraphOptimizationLevel, level)
+    }
+
+    pub(crate) fn set_execution_mode(&mut self, mode: ExecutionMode) -> Result<(), OrtError> {
+        let mode = match mode {
+            ExecutionMode::Sequential => ort_sys::ExecutionMode::ORT_SEQUENTIAL,
+            ExecutionMode::Parallel => ort_sys::ExecutionMode::ORT_PARALLEL,
+        };
+        self.set(self.api.table().SetSessionExecutionMode, mode)
+    }
+
+    pub(crate) fn set_intra_op_threads(&mut self, threads: c_int) -> Result<(), OrtError> {
+        self.set(self.api.table().SetIntraOpNumThreads, threads)
+    }
+
+    pub(crate) fn set_inter_op_threads(&mut self, threads: c_int) -> Result<(), OrtError> {
+        self.set(self.api.table().SetInterOpNumThreads, threads)
+    }
+
+    pub(crate) fn use_global_threads(&mut self) -> Result<(), OrtError> {
+        self.apply(self.api.table().DisablePerSessionThreads)
+    }
+
+    pub(crate) fn set_memory_arena(&mut self, arena: Switch) -> Result<(), OrtError> {
+        self.apply(match arena {
+            Switch::On => self.api.table().EnableCpuMemArena,
+            Switch::Off => self.api.table().DisableCpuMemArena,
+        })
+    }
+
+    pub(crate) fn set_memory_pattern(&mut self, pattern: Switch) -> Result<(), OrtError> {
+        self.apply(match pattern {
+            Switch::On => self.api.table().EnableMemPattern,
+            Switch::Off => self.api.table().DisableMemPattern,
+        })
+    }
+
+    /// Sets one of the entries that the library knows by name.
+    pub(crate) fn set_entry(&mut self, key: &str, value: &str) -> Result<(), Status> {
+        let (key, value) = (c_string(key, "a session option")?, c_string(value, key)?);
+        // SAFETY: the options are alive; both strings live during the call.
+        unsafe {
+            self.api.check((self.api.table().AddSessionConfigEntry)(
+                self.raw.as_ptr(),
+                key.as_ptr(),
+                value.as_ptr(),
+            ))?;
+        }
+        Ok(())
+    }
+
+    /// Lets TensorRT take the operators that it can.
+    pub(crate) fn append_tensorrt(&mut self, options: &[(String, String)]) -> Result<(), Status> {
+        let table = self.api.table();
+        let pairs = Pairs::new(options)?;
+        // SAFETY: the constructor stores options that the named function
+        // releases; keys and values are arrays of `pairs.len()` strings that
+        // live during the calls; the session options copy what they are given.
+        unsafe {
+            let provider = Owned::create(
+                self.api,
+                table.ReleaseTensorRTProviderOptions,
+                "TensorRT options",
+                |out| (table.CreateTensorRTProviderOptions)(out),
+            )?;
+            self.api.check((table.UpdateTensorRTProviderOptions)(
+                provider.as_ptr(),
+                pairs.keys.as_ptr(),
+                pairs.values.as_ptr(),
+                pairs.len(),
+            ))?;
+            self.api.check((table.SessionOptionsAppendExecutionProvider_TensorRT_V2)(
+                self.raw.as_ptr(),
+                provider.as_ptr(),
+            ))?;
+        }
+        self.has_providers = true;
+        Ok(())
+    }
+
+    /// Lets CUDA take the operators that it can.
+    pub(crate) fn append_cuda(&mut self, options: &[(String, String)]) -> Result<(), Status> {
+        let table = self.api.table();
+        let pairs = Pairs::new(options)?;
+        // SAFETY: as for TensorRT.
+        unsafe {
+            let provider =
+                Owned::create(self.api, table.ReleaseCUDAProviderOptions, "CUDA options", |out| {
+                    (table.CreateCUDAProviderOptions)(out)
+                })?;
+            self.api.check((table.UpdateCUDAProviderOptions)(
+                provider.as_ptr(),
+                pairs.keys.as_ptr(),
+                pairs.values.as_ptr(),
+                pairs.len(),
+            ))?;
+            self.api.check((table.SessionOptionsAppendExecutionProvider_CUDA_V2)(
+                self.raw.as_ptr(),
+                provider.as_ptr(),
+            ))?;
+        }
+        self.has_providers = true;
+        Ok(())
+    }
+
+    /// Lets OpenVINO take the operators that it can.
+    pub(crate) fn append_openvino(&mut self, options: &[(String, String)]) -> Result<(), Status> {
+        let pairs = Pairs::new(options)?;
+        // SAFETY: the options are alive; keys and values are arrays of
+        // `pairs.len()` strings that live during the call.
+        unsafe {
+            self.api.check(
+                (self.api.table().SessionOptionsAppendExecutionProvider_OpenVINO_V2)(
+                    self.raw.as_ptr(),
+                    pairs.keys.as_ptr(),
+                    pairs.values.as_ptr(),
+                    pairs.len(),
+                ),
+            )?;
+        }
+        self.has_providers = true;
+        Ok(())
+    }
+
+    pub(super) const fn as_ptr(&self) -> *const OrtSessionOptions {
+        self.raw.as_ptr()
+    }
+
+    /// Whether anything but the CPU provider was added.
+    pub(super) const fn has_providers(&self) -> bool {
+        self.has_providers
+    }
+}
+
+/// Keys and values as the library takes them.
+struct Pairs {
+    keys: Vec<*const c_char>,
+    values: Vec<*const c_char>,
+    /// What the pointers above point into.
+    _strings: Vec<CString>,
+}
+
+impl Pairs {
+    fn new(options: &[(String, String)]) -> Result<Self, Status> {
+        let mut pairs = Self { keys: Vec::new(), values: Vec::new(), _strings: Vec::new() };
+        for (key, value) in options {
+            let (key_string, value_string) =
+                (c_string(key, "an option's name")?, c_string(value, key)?);
+            pairs.keys.push(key_string.as_ptr());
+            pairs.values.push(value_string.as_ptr());
+            pairs._strings.extend([key_string, value_string]);
+        }
+        Ok(pairs)
+    }
+
+    const fn len(&self) -> usize {
+        self.keys.len()
+    }
+}
+
+/// How one run behaves; made once and reused.
+pub(crate) struct RunOptions {
+    raw: Owned<OrtRunOptions>,
+    api: Api,
+}
+
+// SAFETY: the options belong to no thread, and runs only read them.
+unsafe impl Send for RunOptions {}
+
+impl RunOptions {
+    /// The library's defaults.
+    pub(crate) fn new(environment: &Environment) -> Result<Self, OrtError> {
+        let api = environment.api();
+        // SAFETY: the constructor stores options that the named function
+        // releases.
+        let raw = unsafe {
+            Owned::create(api, api.table().ReleaseRunOptions, "run options", |out| {
+                (api.table().CreateRunOptions)(out)
+            })?
+        };
+        Ok(Self { raw, api })
+    }
+
+    /// Sets one of the entries that the library knows by name.
+    pub(crate) fn set_entry(&mut self, key: &CStr, value: &CStr) -> Result<(), OrtError> {
+        let api = self.api;
+        // SAFETY: the options are alive and borrowed exclusively; both
+        // strings live during the call.
+        unsafe {
+            api.check((api.table().AddRunConfigEntry)(
+                self.raw.as_ptr(),
+                key.as_ptr(),
+                value.as_ptr(),
+            ))
+        }
+    }
+
+    pub(super) const fn as_ptr(&self) -> *const OrtRunOptions {
+        self.raw.as_ptr()
+    }
+}
+
+/// A path as the library takes it.
+pub(super) fn path_string(path: &Path) -> Result<CString, Status> {
+    use std::os::unix::ffi::OsStrExt as _;
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| {
+        Status::invalid_argument(format!("the path '{}' has a NUL byte", path.display()))
+    })
+}

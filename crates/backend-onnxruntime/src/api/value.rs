@@ -1,0 +1,345 @@
+//! Tensors on their way into and out of a run.
+
+use std::ffi::{c_char, c_void};
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::ptr;
+
+use bytes::Bytes;
+use galatea_tensor::elements::{BytesElements, FramingError, push_bytes_element};
+use galatea_tensor::{DataType, Shape};
+use ort_sys::{ONNXTensorElementDataType, OrtValue};
+use smallvec::SmallVec;
+
+use super::element::{ElementType, onnx_type};
+use super::environment::Environment;
+use super::error::OrtError;
+use super::library::Api;
+use super::owned::Owned;
+use super::session::element_and_dims;
+
+/// A tensor of the library's. An input refers to memory of the caller's,
+/// which lives at least as long as `'data`; an output may refer to its run's
+/// inputs.
+pub(crate) struct Value<'data> {
+    raw: Owned<OrtValue>,
+    api: Api,
+    /// The addresses that the value refers to and doesn't own.
+    region: Range<usize>,
+    data: PhantomData<&'data [u8]>,
+}
+
+impl<'data> Value<'data> {
+    /// A tensor over `data`, which is not copied.
+    pub(crate) fn borrowed(
+        environment: &Environment,
+        datatype: DataType,
+        shape: &Shape,
+        data: &'data [u8],
+    ) -> Result<Self, OrtError> {
+        let expected = shape.byte_size(datatype).and_then(|size| usize::try_from(size).ok());
+        let aligned = datatype.byte_size().is_some_and(|size| is_aligned(data, size));
+        if expected != Some(data.len()) || !aligned {
+            return Err(OrtError::invalid(format!(
+                "{} bytes at an address like {:?} are no tensor of {datatype} with shape {shape}",
+                data.len(),
+                data.as_ptr(),
+            )));
+        }
+        let api = environment.api();
+        // An empty slice may point anywhere, so also where no element may be.
+        let address = if data.is_empty() {
+            ptr::dangling_mut::<u64>().cast::<c_void>()
+        } else {
+            data.as_ptr().cast_mut().cast::<c_void>()
+        };
+        // SAFETY: the memory holds exactly as many elements as the shape
+        // says, is aligned for them and outlives the value by its lifetime.
+        // The library takes a pointer to mutable memory but never writes to a
+        // run's inputs. Memory description and dimensions are copied.
+        let raw = unsafe {
+            Owned::create(api, api.table().ReleaseValue, "tensor", |out| {
+                (api.table().CreateTensorWithDataAsOrtValue)(
+                    environment.memory(),
+                    address,
+                    data.len(),
+                    shape.dims().as_ptr(),
+                    shape.rank(),
+                    onnx_type(datatype),
+                    out,
+                )
+            })?
+        };
+        let start = data.as_ptr().addr();
+        let region = start..start.saturating_add(data.len());
+        Ok(Self { raw, api, region, data: PhantomData })
+    }
+
+    /// A tensor of strings, copied from the elements of all `parts`.
+    pub(crate) fn strings(
+        environment: &Environment,
+        shape: &Shape,
+        parts: &[&[u8]],
+    ) -> Result<Self, OrtError> {
+        let api = environment.api();
+        let allocator = api.default_allocator()?;
+        // SAFETY: the allocator is the library's own and lives for ever; the
+        // dimensions are copied.
+        let raw = unsafe {
+            Owned::create(api, api.table().ReleaseValue, "tensor", |out| {
+                (api.table().CreateTensorAsOrtValue)(
+                    allocator,
+                    shape.dims().as_ptr(),
+                    shape.rank(),
+                    ONNXTensorElementDataType::ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING,
+                    out,
+                )
+            })?
+        };
+        let value = Self { raw, api, region: 0..0, data: PhantomData };
+        let count = usize::try_from(shape.element_count()).unwrap_or(usize::MAX);
+        let mut filled = 0;
+        for element in parts.iter().flat_map(|part| BytesElements::new(part)) {
+            let element =
+                element.map_err(|error: FramingError| OrtError::invalid(error.to_string()))?;
+            if filled == count {
+                return Err(OrtError::invalid(format!("more than {count} strings for {shape}")));
+            }
+            value.fill_string(filled, element)?;
+            filled += 1;
+        }
+        if filled != count {
+            return Err(OrtError::invalid(format!("{filled} strings for {shape}")));
+        }
+        Ok(value)
+    }
+
+    /// Sets one string, whatever bytes it has: the functions that take
+    /// C strings would cut it at its first NUL.
+    fn fill_string(&self, index: usize, element: &[u8]) -> Result<(), OrtError> {
+        let api = self.api;
+        let mut buffer: *mut c_char = ptr::null_mut();
+        // SAFETY: the value is a tensor of strings with more than `index`
+        // elements, and no one else has it yet; the library stores the
+        // address of as many bytes as asked for.
+        unsafe {
+            api.check((api.table().GetResizedStringTensorElementBuffer)(
+                self.raw.as_ptr(),
+                index,
+                element.len(),
+                &raw mut buffer,
+            ))?;
+        }
+        if buffer.is_null() {
+            return Err(OrtError::missing("string buffer"));
+        }
+        // SAFETY: as above; the two regions are different allocations.
+        unsafe { ptr::copy_nonoverlapping(element.as_ptr(), buffer.cast::<u8>(), element.len()) };
+        Ok(())
+    }
+
+    /// Takes a value that a run returned.
+    ///
+    /// # Safety
+    ///
+    /// `raw` is null or belongs to the caller, and what it refers to lives as
+    /// long as `'data`.
+    pub(super) unsafe fn output(raw: *mut OrtValue, api: Api) -> Option<Self> {
+        let release = api.table().ReleaseValue;
+        // SAFETY: as this function's own contract.
+        let raw = unsafe { Owned::new(raw, release, "output") }.ok()?;
+        Some(Self { raw, api, region: 0..0, data: PhantomData })
+    }
+
+    pub(super) const fn as_ptr(&self) -> *mut OrtValue {
+        self.raw.as_ptr()
+    }
+
+    pub(super) fn region(&self) -> Range<usize> {
+        self.region.clone()
+    }
+}
+
+/// Whether elements of `size` bytes may be read where `data` starts.
+pub(crate) fn is_aligned(data: &[u8], size: usize) -> bool {
+    data.is_empty() || data.as_ptr().addr().is_multiple_of(size)
+}
+
+/// What a run returned, not yet read.
+pub(crate) struct Outcome<'data> {
+    values: SmallVec<[Option<Value<'data>>; 4]>,
+    /// The memory that the run's inputs were lent.
+    lent: SmallVec<[Range<usize>; 8]>,
+}
+
+impl<'data> Outcome<'data> {
+    pub(super) const fn new(
+        values: SmallVec<[Option<Value<'data>>; 4]>,
+        lent: SmallVec<[Range<usize>; 8]>,
+    ) -> Self {
+        Self { values, lent }
+    }
+
+    /// The outputs in the order in which they were asked for; `None` for one
+    /// that the model did not make.
+    pub(crate) fn into_outputs(self) -> Result<Vec<Option<Output>>, OrtError> {
+        let Self { values, lent } = self;
+        values.into_iter().map(|value| value.map(|value| read(value, &lent)).transpose()).collect()
+    }
+}
+
+/// One output, independent of the run's inputs.
+pub(crate) struct Output {
+    /// The type of its elements.
+    pub(crate) datatype: DataType,
+    /// Its shape.
+    pub(crate) shape: Shape,
+    /// Its elements.
+    pub(crate) data: OutputData,
+}
+
+/// The elements of an output.
+pub(crate) enum OutputData {
+    /// Elements of a fixed size, in the library's memory: a clone or a slice
+    /// keeps the whole tensor alive.
+    Fixed(Bytes),
+    /// Strings.
+    Strings(Strings),
+}
+
+/// The strings of a tensor, one behind the other.
+pub(crate) struct Strings {
+    content: Vec<u8>,
+    /// Where each string ends.
+    ends: Vec<usize>,
+}
+
+impl Strings {
+    /// The elements with these indices, each behind its length.
+    pub(crate) fn framed(&self, elements: Range<usize>) -> Result<Vec<u8>, OrtError> {
+        let invalid = || OrtError::invalid(format!("there are no strings {elements:?}"));
+        let ends = self.ends.get(elements.clone()).ok_or_else(invalid)?;
+        let mut start = match elements.start.checked_sub(1) {
+            Some(previous) => *self.ends.get(previous).ok_or_else(invalid)?,
+            None => 0,
+        };
+        let mut framed = Vec::new();
+        for &end in ends {
+            let element = self.content.get(start..end).ok_or_else(invalid)?;
+            push_bytes_element(&mut framed, element)
+                .map_err(|error| OrtError::invalid(error.to_string()))?;
+            start = end;
+        }
+        Ok(framed)
+    }
+}
+
+fn read(value: Value<'_>, lent: &[Range<usize>]) -> Result<Output, OrtError> {
+    let (element, shape) = element_and_shape(&value)?;
+    let datatype = element.datatype().ok_or_else(|| {
+        OrtError::invalid(format!("the type is unsupported: {}", element.config_name()))
+    })?;
+    let data = match shape.byte_size(datatype) {
+        None => OutputData::Strings(strings(&value, &shape)?),
+        Some(byte_size) => {
+            let byte_size = usize::try_from(byte_size)
+                .map_err(|_| OrtError::invalid(format!("shape {shape} is too large")))?;
+            OutputData::Fixed(fixed(value, byte_size, lent)?)
+        }
+    };
+    Ok(Output { datatype, shape, data })
+}
+
+fn element_and_shape(value: &Value<'_>) -> Result<(ElementType, Shape), OrtError> {
+    let api = value.api;
+    let table = api.table();
+    // SAFETY: the value is alive; the function stores a description that the
+    // named function releases, or fails if the value is no tensor.
+    let (element, dims) = unsafe {
+        let info = Owned::create(api, table.ReleaseTensorTypeAndShapeInfo, "description", |out| {
+            (table.GetTensorTypeAndShape)(value.as_ptr(), out)
+        })?;
+        element_and_dims(api, info.as_ptr())?
+    };
+    let shape = Shape::new(&dims).map_err(|error| OrtError::invalid(error.to_string()))?;
+    Ok((element, shape))
+}
+
+/// The bytes of a tensor whose elements have a fixed size.
+fn fixed(value: Value<'_>, byte_size: usize, lent: &[Range<usize>]) -> Result<Bytes, OrtError> {
+    if byte_size == 0 {
+        return Ok(Bytes::new());
+    }
+    let api = value.api;
+    let mut address: *mut c_void = ptr::null_mut();
+    // SAFETY: the value is alive and a tensor, the out pointer valid.
+    unsafe {
+        api.check((api.table().GetTensorMutableData)(value.as_ptr(), &raw mut address))?;
+    }
+    if address.is_null() {
+        return Err(OrtError::missing("tensor data"));
+    }
+    let start = address.addr();
+    let end = start.saturating_add(byte_size);
+    if lent.iter().any(|region| start < region.end && region.start < end) {
+        // A graph may hand on an input as an output; then the memory is the
+        // request's, and goes when the request goes.
+        // SAFETY: the input's memory lives as long as the value, and the
+        // library says that the tensor has this many bytes.
+        let bytes = unsafe { std::slice::from_raw_parts(address.cast::<u8>(), byte_size) };
+        return Ok(Bytes::copy_from_slice(bytes));
+    }
+    Ok(Bytes::from_owner(TensorMemory { address: address.cast(), byte_size, _value: value.raw }))
+}
+
+/// A tensor's memory in the library's hands.
+struct TensorMemory {
+    address: *const u8,
+    byte_size: usize,
+    _value: Owned<OrtValue>,
+}
+
+// SAFETY: a value belongs to no thread; its last owner may release it
+// wherever it is. It keeps the allocator that its memory came from, so that it
+// may outlive its session.
+unsafe impl Send for TensorMemory {}
+
+impl AsRef<[u8]> for TensorMemory {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: the value owns this many initialised bytes at the address,
+        // nobody writes to them after the run, and the value lives as long as
+        // `self`.
+        unsafe { std::slice::from_raw_parts(self.address, self.byte_size) }
+    }
+}
+
+fn strings(value: &Value<'_>, shape: &Shape) -> Result<Strings, OrtError> {
+    let api = value.api;
+    let count = usize::try_from(shape.element_count())
+        .map_err(|_| OrtError::invalid(format!("shape {shape} is too large")))?;
+    if count == 0 {
+        return Ok(Strings { content: Vec::new(), ends: Vec::new() });
+    }
+    let mut length = 0;
+    // SAFETY: the value is alive and a tensor of strings, the out pointer
+    // valid.
+    unsafe {
+        api.check((api.table().GetStringTensorDataLength)(value.as_ptr(), &raw mut length))?;
+    }
+    let mut content = vec![0_u8; length];
+    let mut starts = vec![0_usize; count];
+    // SAFETY: as above; the two regions are as long as said.
+    unsafe {
+        api.check((api.table().GetStringTensorContent)(
+            value.as_ptr(),
+            content.as_mut_ptr().cast(),
+            length,
+            starts.as_mut_ptr(),
+            count,
+        ))?;
+    }
+    // Each string ends where the next one starts.
+    starts.remove(0);
+    starts.push(length);
+    Ok(Strings { content, ends: starts })
+}

@@ -1,0 +1,137 @@
+//! The backend: what all models share.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use galatea_backend::{Backend, ExecutionPolicy, Host, LogLevel, Model, ModelFiles};
+use galatea_config::{ConfigDraft, DEFAULT_MAX_BATCH_SIZE, ModelSpec};
+use galatea_infer::Status;
+
+use crate::api::{
+    Environment, GlobalThreads, GraphLevel, Library, Session, SessionOptions, Switch,
+};
+use crate::complete;
+use crate::model::OnnxModel;
+use crate::parameters::{integer, switch, wrong};
+use crate::settings::ThreadSource;
+
+/// Where lines for the server's log go.
+pub type LogFunction = Arc<dyn Fn(LogLevel, &str) + Send + Sync>;
+
+/// What the server tells the backend.
+pub struct BackendOptions {
+    /// How many threads the instances of one model together keep busy while
+    /// they compute, unless the model says how many each may use; below 1 is
+    /// 1. The server gives the number of its cores.
+    pub default_intra_op_threads: usize,
+    /// What was set for this backend on the command line:
+    /// `enable-global-threadpool`, `intra_op_thread_count` and
+    /// `inter_op_thread_count` for that pool, `default-max-batch-size`. Others
+    /// are left alone.
+    pub backend_config: BTreeMap<String, String>,
+    /// Where the library's warnings and errors go.
+    pub log: LogFunction,
+}
+
+/// The backend `onnxruntime`.
+pub struct OnnxRuntimeBackend {
+    environment: Arc<Environment>,
+    threads: ThreadSource,
+    default_max_batch_size: i32,
+}
+
+impl OnnxRuntimeBackend {
+    /// A backend over an open library.
+    ///
+    /// The library has one environment per process: of several backends, the
+    /// first one's log and thread pools serve all.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for a wrong value in `backend_config`, or what the
+    /// library reports.
+    pub fn new(library: Arc<Library>, options: BackendOptions) -> Result<Self, Status> {
+        let BackendOptions { default_intra_op_threads, backend_config, log } = options;
+        let pools = global_threads(&backend_config)?;
+        let threads = match pools {
+            Some(_) => ThreadSource::Environment,
+            None => ThreadSource::Session { default_threads: default_intra_op_threads },
+        };
+        let default_max_batch_size = default_max_batch_size(&backend_config)?;
+        let environment = Environment::new(library, log, pools)?;
+        Ok(Self { environment, threads, default_max_batch_size })
+    }
+}
+
+fn global_threads(config: &BTreeMap<String, String>) -> Result<Option<GlobalThreads>, Status> {
+    match switch(config, "enable-global-threadpool")? {
+        None | Some(Switch::Off) => Ok(None),
+        Some(Switch::On) => {
+            let intra_op = integer(config, "intra_op_thread_count")?.unwrap_or(0);
+            let inter_op = integer(config, "inter_op_thread_count")?.unwrap_or(0);
+            Ok(Some(GlobalThreads { intra_op, inter_op }))
+        }
+    }
+}
+
+fn default_max_batch_size(config: &BTreeMap<String, String>) -> Result<i32, Status> {
+    const KEY: &str = "default-max-batch-size";
+    match integer(config, KEY)? {
+        None => Ok(i32::try_from(DEFAULT_MAX_BATCH_SIZE).unwrap_or(i32::MAX)),
+        Some(size) if size >= 0 => Ok(size),
+        Some(size) => Err(wrong(KEY, &size.to_string(), "a batch size")),
+    }
+}
+
+impl Backend for OnnxRuntimeBackend {
+    fn policy(&self, _spec: &ModelSpec) -> ExecutionPolicy {
+        ExecutionPolicy::Blocking
+    }
+
+    fn complete_config(
+        &self,
+        draft: &mut ConfigDraft,
+        files: &dyn ModelFiles,
+    ) -> Result<(), Status> {
+        if complete::is_complete(draft) {
+            return Ok(());
+        }
+        // This session is only looked at, so it is made as quickly as can be.
+        let mut options = SessionOptions::new(&self.environment)?;
+        options.set_graph_level(GraphLevel::None)?;
+        match self.threads {
+            ThreadSource::Environment => options.use_global_threads()?,
+            ThreadSource::Session { .. } => options.set_intra_op_threads(1)?,
+        }
+        let path = model_path(files, draft.default_model_filename(), draft.name())?;
+        let session = Session::open(self.environment.clone(), &path, &options)
+            .map_err(|status| status.prefixed(format!("failed to open '{}': ", path.display())))?;
+        complete::complete(draft, &session, self.default_max_batch_size)
+    }
+
+    fn load(
+        &self,
+        spec: Arc<ModelSpec>,
+        files: &dyn ModelFiles,
+        host: Arc<dyn Host>,
+    ) -> Result<Box<dyn Model>, Status> {
+        let path = model_path(files, &spec.default_model_filename, &spec.name)?;
+        let environment = self.environment.clone();
+        Ok(Box::new(OnnxModel::load(environment, self.threads, path, spec, host)?))
+    }
+}
+
+/// The model's file: a directory holds it under the default name, beside the
+/// files with its weights.
+fn model_path(files: &dyn ModelFiles, name: &str, model: &str) -> Result<PathBuf, Status> {
+    const DEFAULT: &str = "model.onnx";
+    let name = if name.is_empty() { DEFAULT } else { name };
+    let unable =
+        |status: Status| status.prefixed(format!("unable to find '{name}' for model '{model}': "));
+    let path = files.resolve(name).map_err(unable)?;
+    if !path.is_dir() {
+        return Ok(path);
+    }
+    files.resolve(&format!("{name}/{DEFAULT}")).map_err(unable)
+}

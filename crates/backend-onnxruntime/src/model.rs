@@ -1,0 +1,118 @@
+//! A loaded version of a model.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use galatea_backend::{Device, Host, Instance, Model, Placement};
+use galatea_config::{InstanceKind, ModelSpec};
+use galatea_infer::Status;
+
+use crate::accelerators::{self, Processor};
+use crate::api::{Environment, Session};
+use crate::instance::OnnxInstance;
+use crate::settings::{Settings, ThreadSource};
+use crate::signature::Signature;
+
+/// A model with a session for each processor that it has instances on.
+pub(crate) struct OnnxModel {
+    environment: Arc<Environment>,
+    threads: ThreadSource,
+    path: PathBuf,
+    spec: Arc<ModelSpec>,
+    settings: Settings,
+    host: Arc<dyn Host>,
+    /// Sessions made so far: instances on the same processor share one, whose
+    /// runs may overlap. What instances have of their own is memory for
+    /// gathering inputs and their run options.
+    sessions: Mutex<BTreeMap<Processor, Loaded>>,
+}
+
+/// A session and what its tensors are called.
+#[derive(Clone)]
+struct Loaded {
+    session: Arc<Session>,
+    signature: Arc<Signature>,
+}
+
+impl OnnxModel {
+    /// Loads the model for the processor of its first instance group, and
+    /// compares it with its configuration.
+    pub(crate) fn load(
+        environment: Arc<Environment>,
+        threads: ThreadSource,
+        path: PathBuf,
+        spec: Arc<ModelSpec>,
+        host: Arc<dyn Host>,
+    ) -> Result<Self, Status> {
+        let settings = Settings::parse(&spec)?;
+        let sessions = Mutex::new(BTreeMap::new());
+        let model = Self { environment, threads, path, spec, settings, host, sessions };
+        if let Some(processor) = model.first_processor() {
+            model.session(processor)?;
+        }
+        Ok(model)
+    }
+
+    fn first_processor(&self) -> Option<Processor> {
+        let group = self.spec.instance_groups.first()?;
+        match group.kind {
+            InstanceKind::Cpu | InstanceKind::Model => Some(Processor::Cpu),
+            InstanceKind::Gpu => {
+                group.gpus.first().and_then(|&gpu| u32::try_from(gpu).ok()).map(Processor::Gpu)
+            }
+        }
+    }
+
+    /// How many instances the configuration puts on a processor.
+    fn instances(&self, processor: Processor) -> u32 {
+        let groups = self.spec.instance_groups.iter();
+        let counts = groups.map(|group| match (group.kind, processor) {
+            (InstanceKind::Cpu | InstanceKind::Model, Processor::Cpu) => group.count,
+            (InstanceKind::Gpu, Processor::Gpu(gpu)) => {
+                let here = group.gpus.iter().filter(|&&other| u32::try_from(other) == Ok(gpu));
+                here.fold(0, |sum: u32, _| sum.saturating_add(group.count))
+            }
+            (InstanceKind::Gpu, Processor::Cpu)
+            | (InstanceKind::Cpu | InstanceKind::Model, Processor::Gpu(_)) => 0,
+        });
+        counts.fold(0, u32::saturating_add)
+    }
+
+    /// The session for a processor, made when the first instance asks.
+    fn session(&self, processor: Processor) -> Result<Loaded, Status> {
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(loaded) = sessions.get(&processor) {
+            return Ok(loaded.clone());
+        }
+        let loaded = self.open(processor)?;
+        sessions.insert(processor, loaded.clone());
+        Ok(loaded)
+    }
+
+    fn open(&self, processor: Processor) -> Result<Loaded, Status> {
+        let environment = &self.environment;
+        let instances = self.instances(processor);
+        let mut options = self.settings.session_options(environment, instances, self.threads)?;
+        let library = environment.library();
+        accelerators::append(&mut options, &self.spec, processor, library, self.host.as_ref())?;
+        let session =
+            Session::open(environment.clone(), &self.path, &options).map_err(|status| {
+                status.prefixed(format!("failed to load '{}': ", self.path.display()))
+            })?;
+        let signature = Signature::new(&self.spec, &session)?;
+        Ok(Loaded { session: Arc::new(session), signature: Arc::new(signature) })
+    }
+}
+
+impl Model for OnnxModel {
+    fn instance(&self, at: &Placement) -> Result<Box<dyn Instance>, Status> {
+        let processor = match at.device {
+            Device::Cpu | Device::Model => Processor::Cpu,
+            Device::Gpu(gpu) => Processor::Gpu(gpu),
+        };
+        let Loaded { session, signature } = self.session(processor)?;
+        let instance = OnnxInstance::new(session, signature, &self.settings, self.host.clone())?;
+        Ok(Box::new(instance))
+    }
+}

@@ -1,0 +1,261 @@
+//! How a model's sessions are built, as its configuration says.
+//!
+//! Parameters that are not named here mean nothing to this backend and are
+//! left alone: a configuration's parameters are free-form, and others may
+//! read them.
+
+use std::collections::BTreeMap;
+use std::ffi::CString;
+
+use galatea_config::{InstanceKind, ModelSpec};
+use galatea_infer::Status;
+
+use crate::api::{
+    Environment, ExecutionMode, GraphLevel, RunOptions, SessionOptions, Switch, c_string,
+};
+use crate::parameters::{integer, switch, wrong};
+
+const ARENA_SHRINKAGE: &str = "memory.enable_memory_arena_shrinkage";
+const DEVICE_ALLOCATOR: &str = "session.use_device_allocator_for_initializers";
+const INTRA_OP_SPINNING: &str = "session.intra_op.allow_spinning";
+const INTER_OP_SPINNING: &str = "session.inter_op.allow_spinning";
+
+/// Who provides the threads that compute.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ThreadSource {
+    /// Each session has its own. Unless a model says otherwise, its instances
+    /// together keep this many threads busy.
+    Session { default_threads: usize },
+    /// The environment has pools for all sessions, and what models say about
+    /// threads does not count.
+    Environment,
+}
+
+/// A model's settings, read and checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Settings {
+    graph_level: GraphLevel,
+    execution_mode: ExecutionMode,
+    /// Per execution; `None` is the server's choice.
+    intra_op_threads: Option<i32>,
+    /// Per execution; `None` is the library's choice.
+    inter_op_threads: Option<i32>,
+    memory_arena: Option<Switch>,
+    memory_pattern: Option<Switch>,
+    device_allocator: Option<Switch>,
+    intra_op_spinning: Option<Switch>,
+    inter_op_spinning: Option<Switch>,
+    arena_shrinkage: Option<CString>,
+}
+
+impl Settings {
+    /// Reads the parameters and the optimization settings of a model.
+    pub(crate) fn parse(spec: &ModelSpec) -> Result<Self, Status> {
+        let values = &spec.parameters;
+        let memory_arena = switch(values, "enable_mem_arena")?;
+        Ok(Self {
+            graph_level: graph_level(spec.optimization.graph_level),
+            execution_mode: execution_mode(values)?,
+            intra_op_threads: threads(values, "intra_op_thread_count")?,
+            inter_op_threads: threads(values, "inter_op_thread_count")?,
+            memory_arena,
+            memory_pattern: switch(values, "enable_mem_pattern")?,
+            device_allocator: switch(values, DEVICE_ALLOCATOR)?,
+            intra_op_spinning: switch(values, INTRA_OP_SPINNING)?,
+            inter_op_spinning: switch(values, INTER_OP_SPINNING)?,
+            arena_shrinkage: arena_shrinkage(spec, memory_arena)?,
+        })
+    }
+
+    /// The options of a session that `instances` instances share.
+    pub(crate) fn session_options(
+        &self,
+        environment: &Environment,
+        instances: u32,
+        threads: ThreadSource,
+    ) -> Result<SessionOptions, Status> {
+        let mut options = SessionOptions::new(environment)?;
+        options.set_graph_level(self.graph_level)?;
+        options.set_execution_mode(self.execution_mode)?;
+        match threads {
+            ThreadSource::Environment => options.use_global_threads()?,
+            ThreadSource::Session { default_threads } => {
+                options.set_intra_op_threads(self.pool_threads(instances, default_threads))?;
+                if let Some(threads) = self.inter_op_threads {
+                    options.set_inter_op_threads(threads)?;
+                }
+            }
+        }
+        if let Some(arena) = self.memory_arena {
+            options.set_memory_arena(arena)?;
+        }
+        if let Some(pattern) = self.memory_pattern {
+            options.set_memory_pattern(pattern)?;
+        }
+        for (key, value) in self.entries(instances) {
+            options.set_entry(key, value)?;
+        }
+        Ok(options)
+    }
+
+    /// The size of the pool that a shared session needs.
+    ///
+    /// One session serves all instances of a model on a device, so that its
+    /// weights are in memory once; Triton makes a session per instance. The
+    /// library counts the calling thread as one of the pool's, and runs that
+    /// overlap share the others: `n` instances of which each may use `k`
+    /// threads keep `n * k` threads busy if the pool has `n * (k - 1)` besides
+    /// the callers, as many as `n` sessions with `k` threads each would have.
+    fn pool_threads(&self, instances: u32, default_threads: usize) -> i32 {
+        let callers = i32::try_from(instances.max(1)).unwrap_or(i32::MAX);
+        match self.intra_op_threads {
+            Some(threads) => callers.saturating_mul(threads.saturating_sub(1)).saturating_add(1),
+            None => {
+                let busy = i32::try_from(default_threads).unwrap_or(i32::MAX);
+                busy.saturating_sub(callers).saturating_add(1).max(1)
+            }
+        }
+    }
+
+    fn entries(&self, instances: u32) -> Vec<(&'static str, &'static str)> {
+        // Threads that wait for work by spinning take the processor from
+        // other instances, whose turn it may be. With one instance the
+        // library's default stays, which is to spin.
+        let spinning = (instances > 1).then_some(Switch::Off);
+        let entries = [
+            (DEVICE_ALLOCATOR, self.device_allocator),
+            (INTRA_OP_SPINNING, self.intra_op_spinning.or(spinning)),
+            (INTER_OP_SPINNING, self.inter_op_spinning.or(spinning)),
+        ];
+        let digit = |value| match value {
+            Switch::On => "1",
+            Switch::Off => "0",
+        };
+        entries.into_iter().filter_map(|(key, value)| Some((key, digit(value?)))).collect()
+    }
+
+    /// Prepares the options of an instance's runs.
+    pub(crate) fn prepare_run(&self, options: &mut RunOptions) -> Result<(), Status> {
+        if let Some(devices) = &self.arena_shrinkage {
+            let key = c_string(ARENA_SHRINKAGE, "an option's name")?;
+            options.set_entry(&key, devices)?;
+        }
+        Ok(())
+    }
+}
+
+/// The levels of a configuration are relative to its default, which is
+/// everything; Triton gives these four numbers their meaning and takes any
+/// other for the default.
+const fn graph_level(level: i32) -> GraphLevel {
+    match level {
+        -1 => GraphLevel::Basic,
+        1 => GraphLevel::Extended,
+        2 => GraphLevel::None,
+        _ => GraphLevel::All,
+    }
+}
+
+fn execution_mode(values: &BTreeMap<String, String>) -> Result<ExecutionMode, Status> {
+    match integer(values, "execution_mode")? {
+        None | Some(0) => Ok(ExecutionMode::Sequential),
+        Some(1) => Ok(ExecutionMode::Parallel),
+        Some(other) => Err(Status::invalid_argument(format!(
+            "Invalid configuration value provided. Expected values for execution_mode are 0 or 1 \
+             but got {other}."
+        ))),
+    }
+}
+
+/// A number of threads; below 1 asks for the default, as in Triton.
+fn threads(values: &BTreeMap<String, String>, key: &str) -> Result<Option<i32>, Status> {
+    Ok(integer(values, key)?.filter(|&threads| threads > 0))
+}
+
+/// The devices whose arenas shrink after each run, such as `cpu:0;gpu:0`.
+///
+/// The library checks them at each run and fails the run; here a wrong one
+/// fails the load.
+fn arena_shrinkage(
+    spec: &ModelSpec,
+    memory_arena: Option<Switch>,
+) -> Result<Option<CString>, Status> {
+    let Some(text) = spec.parameters.get(ARENA_SHRINKAGE) else { return Ok(None) };
+    for device in text.split(';') {
+        let (kind, number) = device.split_once(':').unwrap_or((device, ""));
+        if !matches!(kind, "cpu" | "gpu") || number.parse::<u16>().is_err() {
+            return Err(wrong(ARENA_SHRINKAGE, text, "a list of devices like 'cpu:0;gpu:0'"));
+        }
+        if kind == "cpu" && memory_arena == Some(Switch::Off) {
+            return Err(wrong(ARENA_SHRINKAGE, text, "possible while 'enable_mem_arena' is off"));
+        }
+        let on_gpu = spec.instance_groups.iter().any(|group| group.kind == InstanceKind::Gpu);
+        if kind == "gpu" && !on_gpu {
+            return Err(wrong(ARENA_SHRINKAGE, text, "possible without an instance on a GPU"));
+        }
+    }
+    Ok(Some(c_string(text, ARENA_SHRINKAGE)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use galatea_config::{ConfigDraft, Support};
+
+    use super::*;
+
+    fn settings(parameters: &[(&str, &str)]) -> Settings {
+        let mut text = String::from(
+            "input [ { name: 'I' data_type: TYPE_FP32 dims: [ 1 ] } ]
+             output [ { name: 'O' data_type: TYPE_FP32 dims: [ 1 ] } ]",
+        );
+        for (key, value) in parameters {
+            text.push_str(&format!(
+                "\nparameters {{ key: '{key}' value: {{ string_value: '{value}' }} }}"
+            ));
+        }
+        let mut draft = ConfigDraft::from_pbtxt("config.pbtxt", &text).unwrap();
+        draft.resolve_identity("m", &["model.onnx".to_owned()]).unwrap();
+        Settings::parse(&draft.finish(&Support::default()).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_shared_pool_keeps_as_many_threads_busy_as_sessions_of_their_own() {
+        let check = |threads: &str, instances: u32, pool: i32| {
+            let settings = settings(&[("intra_op_thread_count", threads)]);
+            assert_eq!(settings.pool_threads(instances, 8), pool, "{threads} by {instances}");
+        };
+        check("1", 4, 1);
+        check("3", 1, 3);
+        check("3", 4, 9);
+        // Without a number, eight threads are busy.
+        check("0", 1, 8);
+        check("-1", 4, 5);
+        check("0", 8, 1);
+        check("0", 9, 1);
+        assert_eq!(settings(&[]).pool_threads(1, 0), 1);
+    }
+
+    #[test]
+    fn threads_spin_only_for_a_single_instance() {
+        let spinning = |settings: &Settings, instances: u32| {
+            let entries = settings.entries(instances);
+            entries.iter().find(|(key, _)| *key == INTRA_OP_SPINNING).map(|(_, value)| *value)
+        };
+        assert_eq!(spinning(&settings(&[]), 1), None);
+        assert_eq!(spinning(&settings(&[]), 2), Some("0"));
+        assert_eq!(spinning(&settings(&[(INTRA_OP_SPINNING, "1")]), 2), Some("1"));
+        assert_eq!(spinning(&settings(&[(INTRA_OP_SPINNING, "off")]), 1), Some("0"));
+    }
+
+    #[test]
+    fn levels() {
+        for (level, expected) in [
+            (-1, GraphLevel::Basic),
+            (0, GraphLevel::All),
+            (1, GraphLevel::Extended),
+            (2, GraphLevel::None),
+        ] {
+            assert_eq!(graph_level(level), expected);
+        }
+    }
+}

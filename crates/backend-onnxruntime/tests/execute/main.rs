@@ -1,0 +1,15 @@
+//! Models executed by the real library.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic, and its helpers too")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod batches;
+mod completion;
+mod datatypes;
+mod failures;
+mod memory;
+mod refusals;
+mod settings;
+mod shapes;

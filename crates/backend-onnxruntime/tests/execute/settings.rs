@@ -1,0 +1,116 @@
+//! What parameters and optimization settings do, and which are refused.
+
+use galatea_tensor::DataType;
+
+use crate::support::onnx::{FLOAT, identity};
+use crate::support::{Files, failure, floats, output, request, tensor, try_backend, try_load};
+
+const BASE: &str = "
+    max_batch_size: 4
+    input [ { name: 'INPUT0' data_type: TYPE_FP32 dims: [ 2 ] } ]
+    output [ { name: 'OUTPUT0' data_type: TYPE_FP32 dims: [ 2 ] } ]";
+
+fn parameter(key: &str, value: &str) -> String {
+    format!("parameters {{ key: '{key}' value: {{ string_value: '{value}' }} }}")
+}
+
+/// The model loads and computes.
+fn accepts(settings: &str) {
+    let files = Files::model(identity(FLOAT, &[-1, 2]));
+    let mut loaded = try_load(&files, &format!("{BASE} {settings}")).unwrap();
+    let data = floats(&[1., 2.]);
+    let one = request(vec![tensor("INPUT0", DataType::Fp32, &[1, 2], data.clone())]);
+    assert_eq!(output(&loaded.answer(one).unwrap(), "OUTPUT0").1, data, "{settings}");
+}
+
+fn refuses(settings: &str, expected: &str) {
+    let files = Files::model(identity(FLOAT, &[-1, 2]));
+    let (_, message) = failure(try_load(&files, &format!("{BASE} {settings}")));
+    assert!(message.contains(expected), "{message}\n  lacks\n{expected}");
+}
+
+#[test]
+fn parameters_that_are_understood() {
+    for (key, value) in [
+        ("intra_op_thread_count", "2"),
+        ("intra_op_thread_count", "0"),
+        ("inter_op_thread_count", "2"),
+        ("execution_mode", "0"),
+        ("execution_mode", "1"),
+        ("enable_mem_arena", "0"),
+        ("enable_mem_arena", "1"),
+        ("enable_mem_pattern", "false"),
+        ("enable_mem_pattern", "true"),
+        ("memory.enable_memory_arena_shrinkage", "cpu:0"),
+        ("session.use_device_allocator_for_initializers", "1"),
+        ("session.intra_op.allow_spinning", "0"),
+        ("session.inter_op.allow_spinning", "1"),
+        ("of another program", "anything"),
+    ] {
+        accepts(&parameter(key, value));
+    }
+    for level in [-1, 0, 1, 2] {
+        accepts(&format!("optimization {{ graph {{ level: {level} }} }}"));
+    }
+    accepts("instance_group [ { count: 3 kind: KIND_CPU } ]");
+    let all = ["intra_op_thread_count", "inter_op_thread_count", "execution_mode"]
+        .map(|key| parameter(key, "1"))
+        .join(" ");
+    accepts(&all);
+}
+
+#[test]
+fn values_that_are_wrong() {
+    let refused =
+        |key: &str, value: &str, expected: &str| refuses(&parameter(key, value), expected);
+    let key = "intra_op_thread_count";
+    refused(key, "two", "'intra_op_thread_count' is 'two', which is not an integral number");
+    refused("inter_op_thread_count", "", "'inter_op_thread_count' is ''");
+    refused("execution_mode", "2", "Expected values for execution_mode are 0 or 1 but got 2");
+    refused("enable_mem_arena", "maybe", "'enable_mem_arena' is 'maybe', which is not a boolean");
+    refused("enable_mem_pattern", "2", "'enable_mem_pattern' is '2'");
+    let key = "memory.enable_memory_arena_shrinkage";
+    refused(key, "cpu", "'memory.enable_memory_arena_shrinkage' is 'cpu', which is not a list");
+    refused(key, "gpu:0", "which is not possible without an instance on a GPU");
+    refuses(
+        &format!("{} {}", parameter(key, "cpu:0"), parameter("enable_mem_arena", "0")),
+        "which is not possible while 'enable_mem_arena' is off",
+    );
+    let key = "session.use_device_allocator_for_initializers";
+    refused(key, "x", "'session.use_device_allocator_for_initializers' is 'x'");
+}
+
+#[test]
+fn accelerators() {
+    let accelerator = |kind: &str, name: &str| {
+        format!(
+            "optimization {{ execution_accelerators {{
+               {kind}_execution_accelerator: [ {{ name: '{name}' }} ] }} }}"
+        )
+    };
+    refuses(&accelerator("cpu", "warp"), "unknown Execution Accelerator 'warp' is requested");
+    refuses(&accelerator("gpu", "warp"), "unknown Execution Accelerator 'warp' is requested");
+    refuses(&accelerator("cpu", "cuda"), "unknown Execution Accelerator 'cuda' is requested");
+    // These need a library that has them; that of the tests is for CPUs.
+    refuses(
+        &accelerator("cpu", "openvino"),
+        "execution accelerator 'openvino' needs OpenVINOExecutionProvider, which ONNX Runtime",
+    );
+    refuses(
+        &accelerator("gpu", "tensorrt"),
+        "execution accelerator 'tensorrt' needs TensorrtExecutionProvider, which ONNX Runtime",
+    );
+    refuses(&accelerator("gpu", "cuda"), "does not have; it has ");
+}
+
+#[test]
+fn values_from_the_command_line() {
+    let refused = |key: &str, value: &str, expected: &str| {
+        let (_, message) = failure(try_backend(&[(key, value)]));
+        assert!(message.contains(expected), "{message}");
+    };
+    refused("default-max-batch-size", "many", "'default-max-batch-size' is 'many'");
+    refused("default-max-batch-size", "-1", "'default-max-batch-size' is '-1'");
+    refused("enable-global-threadpool", "7", "'enable-global-threadpool' is '7'");
+    assert!(try_backend(&[("of another backend", "anything")]).is_ok());
+}

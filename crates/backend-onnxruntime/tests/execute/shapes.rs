@@ -1,0 +1,88 @@
+//! Scalars, empty tensors and dimensions of any size.
+
+use galatea_infer::InferenceRequest;
+use galatea_tensor::DataType;
+
+use crate::support::onnx::{Data, FLOAT, Graph, INT64, identity};
+use crate::support::{floats, load, output, request, tensor};
+
+fn check(graph: Graph, config: &str, request: InferenceRequest, dims: &[i64], values: &[f32]) {
+    let answer = load(graph, config).answer(request).unwrap();
+    assert_eq!(output(&answer, "OUTPUT0"), (dims, &floats(values)[..]));
+}
+
+fn numbers(dims: &[i64], values: &[f32]) -> InferenceRequest {
+    request(vec![tensor("INPUT0", DataType::Fp32, dims, floats(values))])
+}
+
+/// A configuration of `INPUT0` and `OUTPUT0` with these dimensions.
+fn config(max_batch_size: u32, input: &str, output: &str) -> String {
+    format!(
+        "max_batch_size: {max_batch_size}
+         input [ {{ name: 'INPUT0' data_type: TYPE_FP32 {input} }} ]
+         output [ {{ name: 'OUTPUT0' data_type: TYPE_FP32 {output} }} ]"
+    )
+}
+
+#[test]
+fn a_scalar_is_one_element_for_clients() {
+    let config = config(0, "dims: [ 1 ]", "dims: [ 1 ]");
+    check(identity(FLOAT, &[]), &config, numbers(&[1], &[2.5]), &[1], &[2.5]);
+}
+
+#[test]
+fn a_graph_may_make_a_scalar() {
+    let shape = Data::Here(&[]);
+    let graph = Graph::default()
+        .input("INPUT0", FLOAT, &[1])
+        .output("OUTPUT0", FLOAT, &[])
+        .initializer("shape", INT64, &[0], shape)
+        .node("Reshape", &["INPUT0", "shape"], &["OUTPUT0"]);
+    let config = config(0, "dims: [ 1 ]", "dims: [ 1, 1 ]");
+    check(graph, &config, numbers(&[1], &[2.5]), &[1, 1], &[2.5]);
+}
+
+#[test]
+fn one_number_per_batch_item() {
+    let config =
+        config(4, "dims: [ 1 ] reshape: { shape: [ ] }", "dims: [ 1 ] reshape: { shape: [ ] }");
+    // The engine has removed the client's dimension, and adds it again.
+    check(identity(FLOAT, &[-1]), &config, numbers(&[3], &[1., 2., 3.]), &[3], &[1., 2., 3.]);
+}
+
+#[test]
+fn dimensions_of_any_size() {
+    let config = config(0, "dims: [ -1, 2 ]", "dims: [ -1, 2 ]");
+    let graph = identity(FLOAT, &[-1, 2]);
+    check(graph.clone(), &config, numbers(&[1, 2], &[1., 2.]), &[1, 2], &[1., 2.]);
+    check(graph, &config, numbers(&[0, 2], &[]), &[0, 2], &[]);
+}
+
+#[test]
+fn rows_without_elements() {
+    let config = config(4, "dims: [ -1 ]", "dims: [ -1 ]");
+    let mut loaded = load(identity(FLOAT, &[-1, -1]), &config);
+    let answers = loaded.execute(vec![numbers(&[1, 0], &[]), numbers(&[2, 0], &[])]);
+    assert_eq!(output(answers[0].as_ref().unwrap(), "OUTPUT0"), (&[1, 0][..], &[][..]));
+    assert_eq!(output(answers[1].as_ref().unwrap(), "OUTPUT0"), (&[2, 0][..], &[][..]));
+}
+
+#[test]
+fn an_input_with_a_default_may_be_left_out() {
+    let graph = Graph::default()
+        .input("INPUT0", FLOAT, &[2])
+        .input("SCALE", FLOAT, &[1])
+        .initializer("SCALE", FLOAT, &[1], Data::Here(&floats(&[10.])))
+        .output("OUTPUT0", FLOAT, &[2])
+        .node("Mul", &["INPUT0", "SCALE"], &["OUTPUT0"]);
+    let config = "
+        input [
+          { name: 'INPUT0' data_type: TYPE_FP32 dims: [ 2 ] },
+          { name: 'SCALE' data_type: TYPE_FP32 dims: [ 1 ] optional: true }
+        ]
+        output [ { name: 'OUTPUT0' data_type: TYPE_FP32 dims: [ 2 ] } ]";
+    check(graph.clone(), config, numbers(&[2], &[1., 2.]), &[2], &[10., 20.]);
+    let mut scaled = numbers(&[2], &[1., 2.]);
+    scaled.inputs.push(tensor("SCALE", DataType::Fp32, &[1], floats(&[3.])));
+    check(graph, config, scaled, &[2], &[3., 6.]);
+}

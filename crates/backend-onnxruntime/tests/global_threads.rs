@@ -1,0 +1,65 @@
+//! Thread pools that all sessions share. They belong to the process, so this
+//! is a process of its own.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic, and its helpers too")]
+
+mod support;
+
+use std::sync::Arc;
+
+use galatea_backend::Backend;
+use galatea_backend_onnxruntime::OnnxRuntimeBackend;
+use galatea_tensor::DataType;
+
+use support::onnx::{Data, FLOAT, Graph, INT64, identity};
+use support::{
+    Books, Files, LOG, backend_with, cpu, execute, floats, output, request, spec, tensor,
+};
+
+const CONFIG: &str = "
+    max_batch_size: 4
+    input [ { name: 'INPUT0' data_type: TYPE_FP32 dims: [ 2 ] } ]
+    output [ { name: 'OUTPUT0' data_type: TYPE_FP32 dims: [ 2 ] } ]
+    parameters { key: 'intra_op_thread_count' value: { string_value: '3' } }";
+
+#[test]
+fn sessions_use_the_pools_of_the_environment() {
+    let backend = backend_with(&[
+        ("enable-global-threadpool", "1"),
+        ("intra_op_thread_count", "2"),
+        ("inter_op_thread_count", "1"),
+    ]);
+    let files = Files::model(identity(FLOAT, &[-1, 2]));
+    let books = Arc::new(Books::default());
+    let model = backend.load(Arc::new(spec(CONFIG)), &files, books.clone()).unwrap();
+    let mut instance = model.instance(&cpu()).unwrap();
+    let data = floats(&[1., 2.]);
+    let one = request(vec![tensor("INPUT0", DataType::Fp32, &[1, 2], data.clone())]);
+    let answers = execute(instance.as_mut(), &books, vec![one]);
+    assert_eq!(output(answers[0].as_ref().unwrap(), "OUTPUT0").1, data);
+
+    assert_the_log_is_ours(&backend);
+}
+
+/// What the library has to say arrives in the backend's log.
+fn assert_the_log_is_ours(backend: &OnnxRuntimeBackend) {
+    let graph = Graph::default()
+        .input("INDEX", INT64, &[1])
+        .output("OUTPUT0", FLOAT, &[1])
+        .initializer("table", FLOAT, &[2], Data::Here(&floats(&[5., 6.])))
+        .node("Gather", &["table", "INDEX"], &["OUTPUT0"]);
+    let config = "
+        input [ { name: 'INDEX' data_type: TYPE_INT64 dims: [ 1 ] } ]
+        output [ { name: 'OUTPUT0' data_type: TYPE_FP32 dims: [ 1 ] } ]";
+    let books = Arc::new(Books::default());
+    let files = Files::model(graph);
+    let model = backend.load(Arc::new(spec(config)), &files, books.clone()).unwrap();
+    let mut instance = model.instance(&cpu()).unwrap();
+    let index = 9_i64.to_le_bytes().to_vec();
+    let one = request(vec![tensor("INDEX", DataType::Int64, &[1], index)]);
+    let answers = execute(instance.as_mut(), &books, vec![one]);
+    assert!(answers[0].is_err());
+    let log = LOG.lock().unwrap();
+    let logged = |line: &String| line.starts_with("Error onnxruntime: ") && line.contains("Gather");
+    assert!(log.iter().any(logged), "{log:?}");
+}

@@ -1,0 +1,272 @@
+//! What the tests of this backend share.
+
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+pub(crate) mod onnx;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Instant;
+
+use galatea_backend::{Backend, Device, Host, Instance, LogLevel, Model, ModelFiles, Placement};
+use galatea_backend_onnxruntime::{BackendOptions, Library, OnnxRuntimeBackend};
+use galatea_config::{ConfigDraft, ModelSpec, Support};
+use galatea_infer::{
+    Code, ExecutionTimes, FailureReason, InferenceRequest, InferenceResponse, InputTensor,
+    PendingRequest, Reply, RequestObserver, RequestTimes, ResponseSender, Status,
+};
+use galatea_tensor::{Buffer, DataType, Shape};
+
+/// Where ONNX Runtime's library is; without it these tests fail.
+pub(crate) fn library_path() -> PathBuf {
+    #[allow(clippy::disallowed_methods, reason = "a test has nobody who passes it in")]
+    if let Some(path) = std::env::var_os("GALATEA_TEST_ONNXRUNTIME") {
+        return PathBuf::from(path);
+    }
+    let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.cache/onnxruntime");
+    find_library(&cache).unwrap_or_else(|| {
+        panic!(
+            "there is no libonnxruntime.so below '{}': get it with `cargo xtask \
+             fetch-onnxruntime`, or name another in GALATEA_TEST_ONNXRUNTIME",
+            cache.display()
+        )
+    })
+}
+
+fn find_library(folder: &Path) -> Option<PathBuf> {
+    let entries: Vec<PathBuf> =
+        fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    let is_library = |path: &&PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("libonnxruntime.so")
+    };
+    let found = entries.iter().find(is_library).cloned();
+    found
+        .or_else(|| entries.iter().filter(|path| path.is_dir()).find_map(|path| find_library(path)))
+}
+
+/// The lines that the library wrote to the log of any backend of this
+/// process: the first one's log serves all.
+pub(crate) static LOG: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+pub(crate) fn backend() -> OnnxRuntimeBackend {
+    backend_with(&[])
+}
+
+/// A backend with values from the command line.
+pub(crate) fn backend_with(config: &[(&str, &str)]) -> OnnxRuntimeBackend {
+    try_backend(config).unwrap()
+}
+
+pub(crate) fn try_backend(config: &[(&str, &str)]) -> Result<OnnxRuntimeBackend, Status> {
+    let own = |&(key, value): &(&str, &str)| (key.to_owned(), value.to_owned());
+    let backend_config: BTreeMap<String, String> = config.iter().map(own).collect();
+    let log = Arc::new(|level: LogLevel, line: &str| {
+        LOG.lock().unwrap().push(format!("{level:?} {line}"));
+    });
+    let options = BackendOptions { default_intra_op_threads: 2, backend_config, log };
+    OnnxRuntimeBackend::new(Library::open(&library_path())?, options)
+}
+
+/// A version directory that vanishes with its value.
+pub(crate) struct Files {
+    root: PathBuf,
+    version: PathBuf,
+}
+
+impl Files {
+    pub(crate) fn new(files: &[(&str, &[u8])]) -> Self {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("galatea-onnxruntime-{}-{number}", std::process::id());
+        let root = std::env::temp_dir().join(name);
+        let version = root.join("1");
+        for (name, contents) in files {
+            let path = version.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, contents).unwrap();
+        }
+        Self { root, version }
+    }
+
+    pub(crate) fn model(graph: onnx::Graph) -> Self {
+        Self::new(&[("model.onnx", &graph.bytes())])
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.root);
+    }
+}
+
+impl ModelFiles for Files {
+    fn model_path(&self) -> &Path {
+        &self.root
+    }
+
+    fn version(&self) -> i64 {
+        1
+    }
+
+    fn version_path(&self) -> &Path {
+        &self.version
+    }
+
+    fn resolve(&self, name: &str) -> Result<PathBuf, Status> {
+        let path = self.version.join(name);
+        if path.exists() { Ok(path) } else { Err(Status::not_found("no such file")) }
+    }
+}
+
+/// Counts what a model reports.
+#[derive(Debug, Default)]
+pub(crate) struct Books {
+    pub(crate) batches: Mutex<Vec<u64>>,
+    pub(crate) succeeded: AtomicU64,
+    pub(crate) failed: Mutex<Vec<FailureReason>>,
+    pub(crate) log: Mutex<Vec<String>>,
+}
+
+impl Host for Books {
+    fn batch_executed(&self, batch_size: u64, times: &ExecutionTimes) {
+        assert!(times.start <= times.compute_start && times.compute_start <= times.compute_end);
+        assert!(times.compute_end <= times.end);
+        self.batches.lock().unwrap().push(batch_size);
+    }
+
+    fn model_version(&self) -> i64 {
+        1
+    }
+
+    fn log(&self, level: LogLevel, message: &str) {
+        self.log.lock().unwrap().push(format!("{level:?} {message}"));
+    }
+}
+
+impl RequestObserver for Books {
+    fn succeeded(&self, _: u32, _: &RequestTimes, _: &ExecutionTimes) {
+        self.succeeded.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn failed(&self, _: &RequestTimes, reason: FailureReason) {
+        self.failed.lock().unwrap().push(reason);
+    }
+}
+
+/// The configuration `text` of the model `m`.
+pub(crate) fn spec(text: &str) -> ModelSpec {
+    let mut draft = ConfigDraft::from_pbtxt("config.pbtxt", text).unwrap();
+    draft.resolve_identity("m", &["model.onnx".to_owned()]).unwrap();
+    draft.finish(&Support::default()).unwrap()
+}
+
+pub(crate) fn cpu() -> Placement {
+    Placement { name: String::from("m_0_0"), device: Device::Cpu }
+}
+
+/// A loaded model with one instance.
+pub(crate) struct Loaded {
+    pub(crate) instance: Box<dyn Instance>,
+    pub(crate) model: Box<dyn Model>,
+    pub(crate) books: Arc<Books>,
+}
+
+pub(crate) fn try_load(files: &Files, config: &str) -> Result<Loaded, Status> {
+    let books = Arc::new(Books::default());
+    let model = backend().load(Arc::new(spec(config)), files, books.clone())?;
+    Ok(Loaded { instance: model.instance(&cpu())?, model, books })
+}
+
+/// Loads a model or shows why not.
+pub(crate) fn load(graph: onnx::Graph, config: &str) -> Loaded {
+    try_load(&Files::model(graph), config).unwrap()
+}
+
+impl Loaded {
+    /// Executes a batch and returns the answers in its order.
+    pub(crate) fn execute(
+        &mut self,
+        requests: Vec<InferenceRequest>,
+    ) -> Vec<Result<InferenceResponse, Status>> {
+        execute(self.instance.as_mut(), &self.books, requests)
+    }
+
+    /// Executes one request.
+    pub(crate) fn answer(
+        &mut self,
+        request: InferenceRequest,
+    ) -> Result<InferenceResponse, Status> {
+        self.execute(vec![request]).remove(0)
+    }
+}
+
+pub(crate) fn execute(
+    instance: &mut dyn Instance,
+    books: &Arc<Books>,
+    requests: Vec<InferenceRequest>,
+) -> Vec<Result<InferenceResponse, Status>> {
+    let (pending, replies): (Vec<_>, Vec<_>) =
+        requests.into_iter().map(|request| pending(request, books)).unzip();
+    instance.execute(pending).unwrap();
+    replies.iter().map(only_reply).collect()
+}
+
+fn pending(
+    request: InferenceRequest,
+    books: &Arc<Books>,
+) -> (PendingRequest, mpsc::Receiver<Reply>) {
+    let (sender, replies) = mpsc::channel();
+    let sender = ResponseSender::new(Box::new(move |reply: Reply| {
+        let _ = sender.send(reply);
+    }));
+    let first = request.inputs.first().and_then(|input| input.shape.dims().first().copied());
+    let batch_size = u32::try_from(first.unwrap_or(1)).unwrap().max(1);
+    let times = RequestTimes { arrival: Instant::now(), queued: Instant::now() };
+    (PendingRequest::new(request, sender, batch_size, times, books.clone()), replies)
+}
+
+fn only_reply(replies: &mpsc::Receiver<Reply>) -> Result<InferenceResponse, Status> {
+    let reply = replies.try_recv().expect("the request was answered");
+    assert!(reply.is_final());
+    assert!(replies.try_recv().is_err());
+    match reply {
+        Reply::Response { outcome, .. } => outcome,
+        Reply::Finished => panic!("finished without a response"),
+    }
+}
+
+/// A request with these inputs.
+pub(crate) fn request(inputs: Vec<InputTensor>) -> InferenceRequest {
+    InferenceRequest { id: String::from("r"), inputs, ..InferenceRequest::default() }
+}
+
+pub(crate) fn tensor(name: &str, datatype: DataType, dims: &[i64], data: Vec<u8>) -> InputTensor {
+    let shape = Shape::new(dims).unwrap();
+    InputTensor { name: name.to_owned(), datatype, shape, data: Buffer::from_vec(data) }
+}
+
+pub(crate) fn int32s(values: &[i32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+pub(crate) fn floats(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+/// An output's dimensions and bytes.
+pub(crate) fn output<'a>(response: &'a InferenceResponse, name: &str) -> (&'a [i64], &'a [u8]) {
+    let output = response.outputs.iter().find(|output| *output.name == *name).unwrap();
+    (output.shape.dims(), output.data.host().unwrap())
+}
+
+/// The code and message of a failure.
+pub(crate) fn failure<T>(result: Result<T, Status>) -> (Code, String) {
+    match result {
+        Ok(_) => panic!("this must fail"),
+        Err(status) => (status.code(), status.message().to_owned()),
+    }
+}
