@@ -104,13 +104,14 @@ fn valid_files_are_read() {
     assert!(count > 10, "only {count} files");
 }
 
-/// Every valid file with one character less, or another one, is read to an end
+/// Every valid file with a character less, or another one, is read to an end
 /// without a panic, and what is refused says why.
 #[test]
 fn damaged_files_are_accepted_or_diagnosed() {
     for entry in fs::read_dir(corpus().join("valid")).unwrap() {
         let text = fs::read_to_string(entry.unwrap().path()).unwrap();
-        for (at, character) in text.char_indices() {
+        // Each third place: the whole takes seconds without optimisation.
+        for (at, character) in text.char_indices().step_by(3) {
             let rest = &text[at + character.len_utf8()..];
             let replacement = ["", "}", "\"", "0", "["][at % 5];
             let damaged = format!("{}{replacement}{rest}", &text[..at]);

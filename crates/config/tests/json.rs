@@ -69,10 +69,10 @@ fn strings_are_escaped() {
 
 #[test]
 fn maps_are_in_order() {
-    check(
-        "metric_tags { key: 'b' value: '2' } metric_tags { key: 'a' value: '1' }",
-        "\"metric_tags\":{\"a\":\"1\",\"b\":\"2\"}",
-    );
+    let entry = |key: char| format!("metric_tags {{ key: '{key}' value: '' }}");
+    let text: String = ('a'..='j').rev().map(entry).collect();
+    let keys: Vec<String> = ('a'..='j').map(|key| format!("\"{key}\":\"\"")).collect();
+    check(&text, &format!("\"metric_tags\":{{{}}}", keys.join(",")));
 }
 
 #[test]

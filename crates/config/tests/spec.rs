@@ -124,12 +124,18 @@ fn groups_on_gpus() {
             "example_3 Cpu 2 []"
         ]
     );
-    let mut draft =
-        ConfigDraft::from_pbtxt("f", "instance_group { kind: KIND_GPU gpus: 7 }").unwrap();
-    "identity".clone_into(&mut draft.message_mut().backend);
-    draft.resolve_identity("example", &[]).unwrap();
-    let errors = draft.finish(&support).unwrap_err().to_string();
-    assert!(errors.contains("invalid or unsupported gpu id 7. Usable are: 0, 1"), "{errors}");
+    for (group, expected) in [
+        ("kind: KIND_GPU gpus: 7", "invalid or unsupported gpu id 7. Usable are: 0, 1"),
+        // Without the listed GPU it falls back to the CPU, which takes none.
+        ("gpus: 7", "has kind KIND_CPU but specifies one or more GPUs"),
+        ("count: 3000", "6000 instances are too many"),
+    ] {
+        let text = format!("backend: 'identity' instance_group {{ {group} }}");
+        let mut draft = ConfigDraft::from_pbtxt("f", &text).unwrap();
+        draft.resolve_identity("example", &[]).unwrap();
+        let errors = draft.finish(&support).unwrap_err().to_string();
+        assert!(errors.contains(expected), "{errors}");
+    }
 }
 
 #[test]

@@ -1,0 +1,301 @@
+//! From tokens to a message, by its descriptor.
+
+mod recovery;
+mod values;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, ReflectMessage};
+
+use super::lexer::{self, Kind as TokenKind, Token};
+use super::scalar::{expectation, short};
+use crate::diagnostic::Diagnostic;
+use crate::source::{Source, Span};
+use crate::suggest::nearest;
+
+/// A file with more errors than this is not a configuration.
+const MAX_DIAGNOSTICS: usize = 100;
+
+/// What a file says, and what is wrong with it.
+pub(super) struct Outcome {
+    pub(super) message: DynamicMessage,
+    pub(super) spans: BTreeMap<String, Span>,
+    pub(super) diagnostics: Vec<Diagnostic>,
+}
+
+/// Reads a whole file as one message.
+///
+/// Messages nest no deeper than the schema does, which is not recursive, and
+/// what the schema does not know is skipped without recursion: no input makes
+/// the stack grow.
+pub(super) fn parse(source: &Source, descriptor: MessageDescriptor) -> Outcome {
+    let (tokens, errors) = lexer::tokens(source.text());
+    let mut parser = Parser {
+        source,
+        tokens,
+        at: 0,
+        spans: BTreeMap::new(),
+        diagnostics: Vec::new(),
+        root: descriptor.clone(),
+        broken: errors.iter().map(|error| error.span.start).collect(),
+    };
+    for error in errors {
+        parser.report(&error.span, "", error.message, None, None);
+    }
+    let message = parser.message(descriptor, "", None);
+    Outcome { message, spans: parser.spans, diagnostics: parser.diagnostics }
+}
+
+struct Parser<'a> {
+    source: &'a Source,
+    tokens: Vec<Token>,
+    at: usize,
+    spans: BTreeMap<String, Span>,
+    diagnostics: Vec<Diagnostic>,
+    /// The message that the whole file is.
+    root: MessageDescriptor,
+    /// Where the strings begin that do not end, which are reported already.
+    broken: BTreeSet<usize>,
+}
+
+/// What was read of the message that is being filled.
+struct Frame {
+    message: DynamicMessage,
+    path: String,
+    /// The name under which each field, and each choice, was first set.
+    set: BTreeMap<String, String>,
+}
+
+/// What a message stands in directly.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Within {
+    Field,
+    List,
+}
+
+/// The bracket that a message ends with, and where it was opened.
+#[derive(Clone)]
+struct Opened {
+    closer: char,
+    span: Span,
+    within: Within,
+}
+
+impl<'a> Parser<'a> {
+    // Tokens.
+
+    fn token(&self) -> Token {
+        self.peek(0)
+    }
+
+    fn peek(&self, ahead: usize) -> Token {
+        let end = self.source.text().len();
+        let token = self.tokens.get(self.at.saturating_add(ahead)).cloned();
+        token.unwrap_or(Token { kind: TokenKind::End, span: end..end })
+    }
+
+    fn text(&self, token: &Token) -> &'a str {
+        self.source.text().get(token.span.clone()).unwrap_or("")
+    }
+
+    fn advance(&mut self) {
+        self.at = self.at.saturating_add(1);
+    }
+
+    fn is(&self, symbol: char) -> bool {
+        self.token().kind == TokenKind::Symbol(symbol)
+    }
+
+    fn take(&mut self, symbol: char) -> bool {
+        let found = self.is(symbol);
+        if found {
+            self.advance();
+        }
+        found
+    }
+
+    // Diagnostics.
+
+    fn report(
+        &mut self,
+        span: &Span,
+        path: &str,
+        message: impl Into<String>,
+        expected: Option<String>,
+        suggestion: Option<String>,
+    ) {
+        if self.diagnostics.len() >= MAX_DIAGNOSTICS {
+            return;
+        }
+        let mut diagnostic = Diagnostic::about(path, message);
+        if self.diagnostics.len().saturating_add(1) == MAX_DIAGNOSTICS {
+            diagnostic = Diagnostic::about(path, "and more errors, which are not shown");
+        } else {
+            diagnostic.expected = expected;
+            diagnostic.suggestion = suggestion;
+        }
+        self.source.place(&mut diagnostic, span);
+        self.diagnostics.push(diagnostic);
+    }
+
+    /// Says that the next token is not what is needed.
+    fn unexpected(&mut self, path: &str, expected: &str) {
+        let token = self.token();
+        let message = match token.kind {
+            TokenKind::End => "the file ends too early".to_owned(),
+            _ => format!("'{}' is not expected here", short(self.text(&token))),
+        };
+        self.report(&token.span, path, message, Some(expected.to_owned()), None);
+    }
+
+    // Messages.
+
+    fn message(
+        &mut self,
+        descriptor: MessageDescriptor,
+        path: &str,
+        opened: Option<&Opened>,
+    ) -> DynamicMessage {
+        let mut frame = Frame {
+            message: DynamicMessage::new(descriptor),
+            path: path.to_owned(),
+            set: BTreeMap::new(),
+        };
+        loop {
+            match self.token().kind {
+                TokenKind::Identifier => {
+                    self.field(&mut frame);
+                    if !self.take(',') {
+                        self.take(';');
+                    }
+                }
+                TokenKind::Symbol(c) if opened.is_some_and(|o| o.closer == c) => {
+                    self.advance();
+                    return frame.message;
+                }
+                TokenKind::Symbol(c @ ('}' | '>')) => {
+                    let Some(opened) = opened else {
+                        self.report_stray_closer(c);
+                        continue;
+                    };
+                    let expected = format!("'{}'", opened.closer);
+                    self.unexpected(path, &expected);
+                    self.advance();
+                    return frame.message;
+                }
+                TokenKind::End => {
+                    if let Some(opened) = opened {
+                        let message = format!("there is no '{}' for this", opened.closer);
+                        self.report(&opened.span.clone(), path, message, None, None);
+                    }
+                    return frame.message;
+                }
+                TokenKind::Symbol(']') if let Some(opened) = opened => {
+                    let expected = format!("'{}'", opened.closer);
+                    self.unexpected(path, &expected);
+                    if opened.within == Within::Field {
+                        self.advance();
+                    }
+                    return frame.message;
+                }
+                TokenKind::Symbol('[') => self.extension(&frame.path),
+                TokenKind::Symbol(_) | TokenKind::Number | TokenKind::String => {
+                    self.unexpected(path, "the name of a field");
+                    self.recover();
+                }
+            }
+        }
+    }
+
+    fn report_stray_closer(&mut self, closer: char) {
+        let token = self.token();
+        let message = format!("this '{closer}' closes nothing");
+        self.report(&token.span, "", message, None, None);
+        self.advance();
+    }
+
+    /// `[package.extension]` or `[type.host/name]` in place of a field's name.
+    fn extension(&mut self, path: &str) {
+        let start = self.token().span.start;
+        self.skip_brackets();
+        let end = self.tokens.get(self.at.saturating_sub(1)).map_or(start, |t| t.span.end);
+        self.report(
+            &(start..end),
+            path,
+            "extensions and Any messages have no place in a configuration",
+            Some("the name of a field".to_owned()),
+            None,
+        );
+        self.skip_value();
+    }
+
+    fn field(&mut self, frame: &mut Frame) {
+        let name_token = self.token();
+        let name = self.text(&name_token);
+        self.advance();
+        let descriptor = frame.message.descriptor();
+        let Some(field) = descriptor.get_field_by_name(name) else {
+            self.unknown_field(&descriptor, &name_token, &frame.path);
+            return self.skip_value();
+        };
+        let path = join(&frame.path, name);
+        self.spans.entry(path.clone()).or_insert_with(|| name_token.span.clone());
+        if !field.is_list() && !field.is_map() {
+            self.check_set_once(frame, &field, &name_token.span, &path);
+        }
+        match field.kind() {
+            Kind::Message(inner) => {
+                self.take(':');
+                self.message_values(frame, &field, &inner, &path);
+            }
+            kind => {
+                if !self.take(':') {
+                    self.unexpected(&path, &format!("':' and {}", expectation(&kind)));
+                    return self.skip_value();
+                }
+                self.scalar_values(frame, &field, &kind, &path);
+            }
+        }
+    }
+
+    fn unknown_field(&mut self, descriptor: &MessageDescriptor, token: &Token, path: &str) {
+        let name = self.text(token);
+        let names: Vec<String> = descriptor.fields().map(|f| f.name().to_owned()).collect();
+        let suggestion = nearest(name, names.iter().map(String::as_str));
+        let mut message = format!("unknown field '{}' in {}", short(name), owner(descriptor));
+        // At home in the file's own message: this one was probably not closed.
+        if suggestion.is_none() && self.root.get_field_by_name(name).is_some() {
+            message.push_str(", a '}' may be missing before it");
+        }
+        self.report(&token.span, &join(path, &short(name)), message, None, suggestion);
+    }
+
+    fn check_set_once(
+        &mut self,
+        frame: &mut Frame,
+        field: &FieldDescriptor,
+        span: &Span,
+        path: &str,
+    ) {
+        let choice = field.containing_oneof();
+        let key =
+            choice.as_ref().map_or_else(|| field.name().to_owned(), |c| c.full_name().to_owned());
+        let Some(first) = frame.set.insert(key, field.name().to_owned()) else { return };
+        let message = if first == field.name() {
+            format!("'{first}' is given more than once")
+        } else {
+            let choice = choice.map(|c| c.name().to_owned()).unwrap_or_default();
+            format!("'{}' excludes '{first}': there is one {choice}", field.name())
+        };
+        self.report(span, path, message, None, None);
+    }
+}
+
+fn join(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}
+
+/// How a diagnostic calls a message; entries of maps have no name of their own.
+fn owner(descriptor: &MessageDescriptor) -> &str {
+    if descriptor.is_map_entry() { "an entry of a map" } else { descriptor.name() }
+}

@@ -1,0 +1,271 @@
+//! The values of fields: messages, scalars, and lists of them.
+
+use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MapKey, MessageDescriptor, Value};
+
+use super::super::lexer::Kind as TokenKind;
+use super::super::literal;
+use super::super::scalar::{self, Written, expectation, short};
+use super::{Frame, Opened, Parser, Within};
+use crate::source::Span;
+
+impl<'a> Parser<'a> {
+    pub(super) fn message_values(
+        &mut self,
+        frame: &mut Frame,
+        field: &FieldDescriptor,
+        inner: &MessageDescriptor,
+        path: &str,
+    ) {
+        let repeated = field.is_list() || field.is_map();
+        if repeated && self.is('[') {
+            return self
+                .list(path, |parser| parser.one_message(frame, field, inner, path, Within::List));
+        }
+        if !self.one_message(frame, field, inner, path, Within::Field) {
+            self.skip_value();
+        }
+    }
+
+    /// Reads one message in its brackets; `false` if there is none.
+    fn one_message(
+        &mut self,
+        frame: &mut Frame,
+        field: &FieldDescriptor,
+        inner: &MessageDescriptor,
+        path: &str,
+        within: Within,
+    ) -> bool {
+        let token = self.token();
+        let closer = match token.kind {
+            TokenKind::Symbol('{') => '}',
+            TokenKind::Symbol('<') => '>',
+            _ => {
+                let expected = expectation(&Kind::Message(inner.clone()));
+                self.unexpected(path, &expected);
+                return false;
+            }
+        };
+        self.advance();
+        let opened = Opened { closer, span: token.span.clone(), within };
+        let element = self.element_path(frame, field, path, &token.span);
+        let message = self.message(inner.clone(), &element, Some(&opened));
+        if field.is_map() {
+            self.insert_entry(frame, field, &message, path, &token.span);
+        } else {
+            store(frame, field, Value::Message(message));
+        }
+        true
+    }
+
+    fn insert_entry(
+        &mut self,
+        frame: &mut Frame,
+        field: &FieldDescriptor,
+        entry: &DynamicMessage,
+        path: &str,
+        span: &Span,
+    ) {
+        let (Some(key), Some(value)) = (entry.get_field_by_number(1), entry.get_field_by_number(2))
+        else {
+            return;
+        };
+        let Some(key) = key.into_owned().into_map_key() else { return };
+        let shown = match &key {
+            MapKey::String(text) => format!("\"{}\"", short(text)),
+            other => map_key_number(other),
+        };
+        self.spans.entry(format!("{path}[{shown}]")).or_insert_with(|| span.clone());
+        let value = value.into_owned();
+        if let Some(map) = frame.message.get_field_mut(field).as_map_mut() {
+            map.insert(key, value);
+        }
+    }
+
+    pub(super) fn scalar_values(
+        &mut self,
+        frame: &mut Frame,
+        field: &FieldDescriptor,
+        kind: &Kind,
+        path: &str,
+    ) {
+        if field.is_list() && self.is('[') {
+            return self.list(path, |parser| parser.one_scalar(frame, field, kind, path));
+        }
+        if !self.one_scalar(frame, field, kind, path) {
+            self.skip_value();
+        }
+    }
+
+    /// Reads one scalar; `false` if there is none.
+    fn one_scalar(
+        &mut self,
+        frame: &mut Frame,
+        field: &FieldDescriptor,
+        kind: &Kind,
+        path: &str,
+    ) -> bool {
+        let start = self.token().span;
+        let Some((written, span)) = self.written(kind, path) else { return false };
+        let element = self.element_path(frame, field, path, &start);
+        match written.map(|written| scalar::value(kind, &written)) {
+            Some(Ok(value)) => store(frame, field, value),
+            Some(Err(wrong)) => {
+                let expected = Some(wrong.expected);
+                self.report(&span, &element, wrong.message, expected, wrong.suggestion);
+                // The place in the list is taken, so that the elements after
+                // it keep their numbers.
+                if field.is_list() {
+                    store(frame, field, Value::default_value(kind));
+                }
+            }
+            None => {}
+        }
+        true
+    }
+
+    /// Reads the tokens of a scalar. `None` if there are none; no value inside
+    /// if it is wrong in itself, which has been reported then.
+    fn written(&mut self, kind: &Kind, path: &str) -> Option<(Option<Written<'a>>, Span)> {
+        let first = self.token();
+        let negative = self.is('-');
+        let token = if negative { self.peek(1) } else { first.clone() };
+        let span = first.span.start..token.span.end;
+        let text = self.text(&token);
+        let value = match token.kind {
+            TokenKind::Number => match literal::number(text) {
+                Some(number) => Some(Written::Number { number, negative, text }),
+                None => {
+                    let message = format!("'{}' is not a number", short(text));
+                    self.report(&span, path, message, Some(expectation(kind)), None);
+                    None
+                }
+            },
+            // The next field, so the value is missing.
+            TokenKind::Identifier if !negative && self.starts_field() => {
+                self.unexpected(path, &expectation(kind));
+                return None;
+            }
+            TokenKind::Identifier => Some(Written::Name { name: text, negative }),
+            TokenKind::String if !negative => return Some(self.strings(path)),
+            TokenKind::String | TokenKind::Symbol(_) | TokenKind::End => {
+                self.unexpected(path, &expectation(kind));
+                return None;
+            }
+        };
+        if negative {
+            self.advance();
+        }
+        self.advance();
+        Some((value, span))
+    }
+
+    /// Reads one string and those that directly follow it, which continue it.
+    fn strings(&mut self, path: &str) -> (Option<Written<'a>>, Span) {
+        let mut bytes = Vec::new();
+        let mut whole = true;
+        let mut span = self.token().span;
+        while self.token().kind == TokenKind::String {
+            let token = self.token();
+            match literal::string(self.text(&token)) {
+                _ if self.broken.contains(&token.span.start) => whole = false,
+                Ok(part) => bytes.extend(part),
+                Err(error) => {
+                    whole = false;
+                    let start = token.span.start.saturating_add(error.offset);
+                    let wrong = start..start.saturating_add(error.length);
+                    self.report(&wrong, path, error.message, None, None);
+                }
+            }
+            span.end = token.span.end;
+            self.advance();
+        }
+        (whole.then_some(Written::Text(bytes)), span)
+    }
+
+    /// Reads a list in brackets, element by element.
+    fn list(&mut self, path: &str, mut element: impl FnMut(&mut Self) -> bool) {
+        let opening = self.token().span;
+        self.advance();
+        if self.take(']') {
+            return;
+        }
+        loop {
+            if self.token().kind == TokenKind::End {
+                return self.report(&opening, path, "there is no ']' for this", None, None);
+            }
+            if !element(self) {
+                self.skip_element();
+            }
+            if self.take(']') {
+                return;
+            }
+            if self.take(',') {
+                continue;
+            }
+            if self.token().kind == TokenKind::End {
+                return self.report(&opening, path, "there is no ']' for this", None, None);
+            }
+            self.unexpected(path, "',' or ']'");
+            if self.starts_field() || self.is('}') || self.is('>') {
+                // The list was probably meant to end here.
+                return;
+            }
+            if self.begins_value() {
+                continue;
+            }
+            self.skip_element();
+            if self.take(']') || !self.take(',') {
+                return;
+            }
+        }
+    }
+
+    fn begins_value(&self) -> bool {
+        match self.token().kind {
+            TokenKind::Identifier | TokenKind::Number | TokenKind::String => true,
+            TokenKind::Symbol(c) => matches!(c, '{' | '<' | '-'),
+            TokenKind::End => false,
+        }
+    }
+
+    fn element_path(
+        &mut self,
+        frame: &Frame,
+        field: &FieldDescriptor,
+        path: &str,
+        span: &Span,
+    ) -> String {
+        if !field.is_list() && !field.is_map() {
+            return path.to_owned();
+        }
+        let index = match frame.message.get_field(field).as_ref() {
+            Value::List(list) => list.len(),
+            Value::Map(map) => map.len(),
+            _ => 0,
+        };
+        let element = format!("{path}[{index}]");
+        self.spans.entry(element.clone()).or_insert_with(|| span.clone());
+        element
+    }
+}
+
+fn store(frame: &mut Frame, field: &FieldDescriptor, value: Value) {
+    if field.is_list() {
+        if let Some(list) = frame.message.get_field_mut(field).as_list_mut() {
+            list.push(value);
+        }
+    } else {
+        frame.message.set_field(field, value);
+    }
+}
+
+fn map_key_number(key: &MapKey) -> String {
+    match key {
+        MapKey::Bool(b) => b.to_string(),
+        MapKey::I32(i) => i.to_string(),
+        MapKey::I64(i) => i.to_string(),
+        MapKey::U32(u) => u.to_string(),
+        MapKey::U64(u) => u.to_string(),
+        MapKey::String(s) => s.clone(),
+    }
+}
