@@ -197,7 +197,6 @@ impl Scheduler {
 
     /// Closes batches while lanes are free: the latest moment there is.
     fn dispatch(&mut self, out: &mut Actions) {
-        self.last_verdict = None;
         let outlook = if self.life == Life::Open { Outlook::Open } else { Outlook::Draining };
         while self.hold == Hold::Free && self.lanes.has_free() {
             let verdict = self.former.judge(&self.queue, self.now, outlook);

@@ -305,6 +305,51 @@ fn the_test_hook_holds_until_enough_have_come() {
 }
 
 #[test]
+fn the_test_hook_does_not_count_refused_requests() {
+    let policy = QueuePolicy { max_queue_size: 1, ..QueuePolicy::default() };
+    let settings = DynamicSpec { default_queue_policy: policy, ..DynamicSpec::default() };
+    check(
+        SchedulingSpec { hold_until_queued: 2, ..dynamic(4, settings) },
+        "0 add 0 ->
+         0 request 1 ->
+         0 request 2 -> fail 2 QueueFull
+         1 cancel 1 -> fail 1 Cancelled
+         2 request 3 -> run 3 on 0",
+    );
+}
+
+#[test]
+fn a_batch_knows_its_rows() {
+    let spec = |mode| SchedulingSpec { max_batch_size: 8, mode, hold_until_queued: 0 };
+    let settings = DynamicSpec::default();
+    for (mode, expected) in [(SchedulingMode::Default, 1), (SchedulingMode::Dynamic(settings), 4)] {
+        let mut scheduler = Scheduler::new(spec(mode));
+        let mut actions = Actions::default();
+        for (key, batch_size) in [(1, 0), (2, 3)] {
+            let ticket = Ticket { key: RequestKey(key), batch_size, ..TICKET };
+            scheduler.step(Time(0), Event::Enqueue(ticket), &mut actions);
+        }
+        scheduler.step(Time(0), Event::AddInstance(InstanceId(0)), &mut actions);
+        let Some(Action::Dispatch { batch, .. }) = actions.drain().next() else {
+            panic!("a batch")
+        };
+        assert_eq!(batch.batch_size(), expected);
+    }
+}
+
+#[test]
+fn a_lane_that_leaves_takes_the_wake_up_with_it() {
+    let settings = DynamicSpec { max_queue_delay_ns: 100, ..DynamicSpec::default() };
+    check(
+        dynamic(2, settings),
+        "0 add 0 ->
+         0 request 1 -> ; 100
+         1 remove 0 -> removed 0; never
+         200 add 1 -> run 1 on 1; never",
+    );
+}
+
+#[test]
 fn higher_levels_go_first_and_share_batches_with_lower_ones() {
     let settings =
         DynamicSpec { priority_levels: 3, default_priority_level: 2, ..DynamicSpec::default() };

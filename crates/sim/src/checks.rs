@@ -167,6 +167,10 @@ fn check_batch(ledger: &Ledger, order: &[&Fact], count: usize, rows: u64) -> Che
     }
     let largest = rules.largest_preferred();
     let reaches = |count: usize| rules.preferred.contains(&rows_of(&order[..count]));
+    ensure!(
+        count == 1 || rows <= largest,
+        "{rows} rows lead past {largest}, the largest preferred size"
+    );
     let better = (count + 1..=run).find(|longer| reaches(*longer));
     ensure!(better.is_none(), "{count} requests ran, but {better:?} reach a larger preferred size");
     let leads_past = next.is_some_and(|next| rows + next.rows > largest);
@@ -254,15 +258,10 @@ pub(crate) fn check_wakeup(ledger: &Ledger, wakeup: Option<Time>) -> Check {
     }
     let oldest = ledger.waiting.iter().map(|fact| fact.enqueued).min().unwrap_or_default();
     let go = Some(oldest.saturating_add(ledger.rules.delay_ns)).filter(|time| *time != Time::MAX);
-    let latest = [rejection, go].into_iter().flatten().min();
-    ensure!(
-        latest.is_none() || wakeup.is_some_and(|wakeup| Some(wakeup) <= latest),
-        "{wakeup:?} is after {latest:?}"
-    );
-    let moves = ledger.waiting.iter().filter_map(|fact| fact.move_back_at);
-    let purpose =
-        wakeup.is_none() || wakeup == latest || moves.into_iter().any(|time| Some(time) == wakeup);
-    ensure!(purpose, "wakes at {wakeup:?} for nothing");
+    let is_ahead = |time: &Time| *time > ledger.now;
+    let moves = ledger.waiting.iter().filter_map(|fact| fact.move_back_at).filter(is_ahead).min();
+    let next = [rejection, go, moves].into_iter().flatten().min();
+    ensure!(wakeup == next, "wakes at {wakeup:?}, but something can happen at {next:?}");
     ensure!(
         wakeup.is_none_or(|wakeup| wakeup > ledger.now),
         "wakes at {wakeup:?}, which has passed"

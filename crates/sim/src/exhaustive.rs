@@ -68,14 +68,14 @@ pub fn explore(
     spec: &SchedulingSpec,
     alphabet: &Alphabet,
     depth: u32,
-) -> Result<u64, (Trace, String)> {
+) -> Result<u64, Box<(Trace, String)>> {
     let mut explorer =
         Explorer { alphabet, trace: Trace { spec: spec.clone(), steps: Vec::new() }, steps: 0 };
     let mut harness = Harness::new(spec, Reference::Oracle);
     let result = explorer.take(&mut harness, Time(0), Event::AddInstance(InstanceId(0)));
     match result.and_then(|()| explorer.go_deeper(&harness, depth, 0)) {
         Ok(()) => Ok(explorer.steps),
-        Err(message) => Err((explorer.trace, message)),
+        Err(message) => Err(Box::new((explorer.trace, message))),
     }
 }
 

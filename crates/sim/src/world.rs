@@ -45,6 +45,8 @@ pub struct Outcome {
 pub struct Violation {
     /// The seed that shows it again.
     pub seed: u64,
+    /// The settings of the run, which must be the same again.
+    pub config: Config,
     /// Which promise.
     pub message: String,
     /// Everything that happened until then.
@@ -54,12 +56,17 @@ pub struct Violation {
 impl std::fmt::Display for Violation {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let steps = self.trace.steps.len();
-        write!(
+        writeln!(
             formatter,
-            "{}\nseed {} after {steps} steps; again with:\n",
+            "{}\nseed {} after {steps} steps; again with:",
             self.message, self.seed
         )?;
-        write!(formatter, "  cargo run -p galatea-sim --bin galatea-sim -- --seed {}", self.seed)
+        write!(formatter, "  cargo run -p galatea-sim --bin galatea-sim --")?;
+        write!(formatter, " --seed {} --requests {}", self.seed, self.config.requests)?;
+        match self.config.reference {
+            Reference::Oracle => Ok(()),
+            Reference::ChecksOnly => write!(formatter, " --without-oracle"),
+        }
     }
 }
 
@@ -72,7 +79,7 @@ pub fn run(seed: u64, config: &Config) -> Result<Outcome, Box<Violation>> {
         Ok(Err(message)) => message,
         Err(panic) => crate::trace::panic_text(&panic),
     };
-    Err(Box::new(Violation { seed, message, trace: world.trace }))
+    Err(Box::new(Violation { seed, config: *config, message, trace: world.trace }))
 }
 
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -12,7 +12,7 @@ fn check(mode: SchedulingMode, max_batch_size: u32, alphabet: &Alphabet, depth: 
         Ok(steps) => {
             assert!(steps > 10_000, "only {steps} steps: the alphabet is too small to say much")
         }
-        Err((trace, message)) => panic!("{message}\n{}", trace.shrink(Reference::Oracle)),
+        Err(failure) => panic!("{}\n{}", failure.1, failure.0.shrink(Reference::Oracle)),
     }
 }
 

@@ -108,20 +108,41 @@ mod tests {
         let mut expected = Vec::new();
         for index in 0..64_u32 {
             let deadline = Time(u64::from(index * 37 % 16));
-            deadlines.insert(deadline, u64::from(index), SlotId::for_test(index));
+            // Slots against the order of arrival: they must not break ties.
+            deadlines.insert(deadline, u64::from(index), SlotId::for_test(63 - index));
             if index % 3 != 0 {
                 expected.push((deadline, index));
             }
         }
         for index in (0..64).step_by(3) {
-            deadlines.remove(SlotId::for_test(index));
+            deadlines.remove(SlotId::for_test(63 - index));
         }
         expected.sort_unstable();
         for (deadline, index) in expected {
             assert_eq!(deadlines.next(), Some(deadline));
-            assert_eq!(deadlines.pop_due(deadline), Some(SlotId::for_test(index)));
+            assert_eq!(deadlines.pop_due(deadline), Some(SlotId::for_test(63 - index)));
         }
         assert_eq!(deadlines.next(), None);
+    }
+
+    /// The last entry takes the place of the one removed, below a later deadline.
+    #[test]
+    fn a_removal_may_lift_an_entry() {
+        let mut deadlines = Deadlines::default();
+        for (index, deadline) in [0, 10, 1, 11, 12, 2, 3].into_iter().enumerate() {
+            let slot = SlotId::for_test(u32::try_from(index).unwrap());
+            deadlines.insert(Time(deadline), 0, slot);
+        }
+        deadlines.remove(SlotId::for_test(3));
+        for (deadline, index) in [(20, 7), (21, 8), (22, 9)] {
+            deadlines.insert(Time(deadline), 0, SlotId::for_test(index));
+        }
+        let due = std::iter::from_fn(|| {
+            let next = deadlines.next()?;
+            deadlines.pop_due(next);
+            Some(next.0)
+        });
+        assert_eq!(due.collect::<Vec<_>>(), [0, 1, 2, 3, 10, 12, 20, 21, 22]);
     }
 
     #[test]

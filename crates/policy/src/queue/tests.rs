@@ -68,7 +68,8 @@ fn a_request_leaves_from_anywhere() {
         let slot = queue.find(RequestKey(leaver)).unwrap();
         queue.take(slot);
         assert_eq!(queue.find(RequestKey(leaver)), None);
-        let expected: Vec<u64> = (1..=4).filter(|key| *key != leaver).collect();
+        queue.enqueue(ticket(5, 1, 0), Time(5)).unwrap();
+        let expected: Vec<u64> = (1..=5).filter(|key| *key != leaver).collect();
         assert_eq!(order(&queue), expected);
     }
 }

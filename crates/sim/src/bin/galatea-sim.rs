@@ -80,6 +80,8 @@ fn replay(path: &str, reference: Reference) -> Result<(), String> {
 
 fn one(seed: u64, config: &Config) -> Result<(), String> {
     let outcome = run(seed, config).map_err(|violation| {
+        // Shorter traces may panic as the whole one did; once is enough to see.
+        std::panic::set_hook(Box::new(|_| {}));
         format!("{violation}\n\n{}", violation.trace.shrink(config.reference))
     })?;
     println!("seed {seed} holds: {outcome:?}");
