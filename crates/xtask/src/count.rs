@@ -19,8 +19,13 @@ impl Count {
     }
 
     /// Adds up the summaries of `cargo test`, `cargo nextest` and pytest in
-    /// a text.
+    /// a text. nextest shows what failed tests printed, summaries included, so
+    /// its own is the only one that counts.
     pub(crate) fn in_text(text: &str) -> Self {
+        let nextest = text.lines().rfind(|line| line.trim().starts_with("Summary ["));
+        if let Some(summary) = nextest {
+            return in_summary(summary);
+        }
         text.lines()
             .filter(|line| is_summary(line))
             .map(in_summary)
@@ -35,7 +40,7 @@ fn is_summary(line: &str) -> bool {
     let line = line.trim();
     let pytest = line.trim_matches('=').trim().contains(" in ")
         && line.trim_matches(['=', ' ']).starts_with(|first: char| first.is_ascii_digit());
-    line.starts_with("test result: ") || line.starts_with("Summary [") || pytest
+    line.starts_with("test result: ") || pytest
 }
 
 fn in_summary(line: &str) -> Count {
@@ -86,5 +91,15 @@ test result: ok. 2 passed; 1 failed; 0 ignored
 ";
         check(text, 3, 1);
         check("", 0, 0);
+    }
+
+    #[test]
+    fn nextest_shows_failures_more_than_once_but_they_count_once() {
+        let text = "\
+    test result: FAILED. 0 passed; 1 failed; 0 ignored
+     Summary [   0.110s] 3 tests run: 2 passed, 1 failed, 0 skipped
+        FAIL [   0.137s] galatea-a b
+";
+        check(text, 2, 1);
     }
 }
