@@ -3,12 +3,13 @@
 //!
 //! Usage: `echo ADDRESS [inline]`; inline answers on the connection's thread.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 
 use galatea_infer::{
-    InferenceRequest, InferenceResponse, InferenceService, ModelConfigDocument, ModelMetadata,
-    ModelStatistics, OutputTensor, RepositoryEntry, ResponseSender, ServerControl, ServerMetadata,
-    Status, TensorMetadata,
+    DurationStatistic, InferenceRequest, InferenceResponse, InferenceService, InferenceStatistics,
+    ModelConfigDocument, ModelMetadata, ModelStatistics, OutputTensor, RepositoryEntry,
+    ResponseSender, ServerControl, ServerMetadata, Status, TensorMetadata,
 };
 use galatea_protocol::inference::{ModelConfig, ModelInput, ModelOutput};
 use galatea_tensor::DataType;
@@ -19,15 +20,18 @@ const MODEL: &str = "identity_fp32";
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let address = arguments.next().unwrap_or_else(|| String::from("127.0.0.1:8001"));
+    let count = Arc::<AtomicU64>::default();
+    let inline = Inline { count: count.clone() };
     let service: Arc<dyn InferenceService> = match arguments.next().as_deref() {
-        Some("inline") => Arc::new(Inline),
-        _ => Arc::new(OtherThread::new()),
+        Some("inline") => Arc::new(inline),
+        _ => Arc::new(OtherThread::new(inline)),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let workers = [runtime.handle().clone()];
     let listener = std::net::TcpListener::bind(address)?;
     let options = galatea_grpc::GrpcOptions::default();
-    let door = galatea_grpc::start(&workers, listener, service, Arc::new(OneModel), options)?;
+    let door =
+        galatea_grpc::start(&workers, listener, service, Arc::new(OneModel { count }), options)?;
     runtime.block_on(async {
         let _ = tokio::signal::ctrl_c().await;
         door.stop_accepting();
@@ -52,10 +56,13 @@ fn echo(request: InferenceRequest, sender: ResponseSender) {
     }));
 }
 
-struct Inline;
+struct Inline {
+    count: Arc<AtomicU64>,
+}
 
 impl InferenceService for Inline {
     fn infer(&self, request: InferenceRequest, sender: ResponseSender) {
+        self.count.fetch_add(1, Ordering::Relaxed);
         echo(request, sender);
     }
 }
@@ -66,11 +73,11 @@ struct OtherThread {
 }
 
 impl OtherThread {
-    fn new() -> Self {
+    fn new(service: Inline) -> Self {
         let (work, inbox) = mpsc::channel();
         std::thread::spawn(move || {
             for (request, sender) in inbox {
-                echo(request, sender);
+                service.infer(request, sender);
             }
         });
         Self { work }
@@ -84,7 +91,9 @@ impl InferenceService for OtherThread {
     }
 }
 
-struct OneModel;
+struct OneModel {
+    count: Arc<AtomicU64>,
+}
 
 fn known(name: &str) -> Result<(), Status> {
     if name == MODEL {
@@ -157,13 +166,22 @@ impl ServerControl for OneModel {
         _name: Option<&str>,
         _version: Option<i64>,
     ) -> Result<Vec<ModelStatistics>, Status> {
+        let count = self.count.load(Ordering::Relaxed);
+        let counted = DurationStatistic { count, ns: count };
         Ok(vec![ModelStatistics {
             name: MODEL.into(),
             version: 1,
-            last_inference_ms: 0,
-            inference_count: 0,
-            execution_count: 0,
-            inference: Default::default(),
+            last_inference_ms: count,
+            inference_count: count,
+            execution_count: count,
+            inference: InferenceStatistics {
+                success: counted,
+                queue: counted,
+                compute_input: counted,
+                compute_infer: counted,
+                compute_output: counted,
+                ..Default::default()
+            },
             batches: Vec::new(),
             failures: [0; 4],
             pending: 0,

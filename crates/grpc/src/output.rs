@@ -78,11 +78,6 @@ impl Output {
             return Err(io::ErrorKind::WriteZero.into());
         }
         self.gathered.advance(written.min(self.gathered.len()));
-        if self.gathered.is_empty() {
-            // Back to the start of the allocation, and not to a new one.
-            self.gathered.clear();
-            self.gathered.reserve(0);
-        }
         Ok(())
     }
 
@@ -150,5 +145,65 @@ impl AsyncWrite for Gathering {
         let mut output = lock(&self.output);
         ready!(output.poll_write_out(cx))?;
         Pin::new(&mut output.write).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    async fn pair() -> (Gathering, Flusher, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (gathering, flusher) = gather(listener.accept().await.unwrap().0);
+        (gathering, flusher, client)
+    }
+
+    fn gathered(flusher: &Flusher) -> usize {
+        lock(&flusher.output).gathered.len()
+    }
+
+    #[tokio::test]
+    async fn flushes_wait_for_the_task_and_keep_the_order() {
+        let (mut gathering, flusher, mut client) = pair().await;
+        gathering.write_all(b"early ").await.unwrap();
+        gathering.flush().await.unwrap();
+        assert_eq!(gathered(&flusher), 0);
+        flusher.take_over();
+        gathering.write_all(b"one ").await.unwrap();
+        gathering.flush().await.unwrap();
+        gathering.write_all(b"two ").await.unwrap();
+        assert_eq!(gathered(&flusher), 8);
+        // Too large to be gathered, and behind what was.
+        let large = vec![7; 3 * COPY_BYTES_MAX];
+        let receive = async {
+            let mut received = vec![0; 14 + large.len() + 5];
+            client.read_exact(&mut received).await.unwrap();
+            received
+        };
+        let send = async {
+            gathering.write_all(&large).await.unwrap();
+            gathering.write_all(b"three").await.unwrap();
+            std::future::poll_fn(|cx| flusher.poll_flush(cx)).await.unwrap();
+        };
+        let (received, ()) = tokio::join!(receive, send);
+        assert_eq!(received, [b"early one two ", large.as_slice(), b"three"].concat());
+    }
+
+    #[tokio::test]
+    async fn a_client_that_does_not_read_stops_the_gathering() {
+        let (mut gathering, flusher, _client) = pair().await;
+        flusher.take_over();
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let piece = [7; 1000];
+        // The socket's buffers take some megabytes; what comes then waits.
+        let writes = (0..1_000_000)
+            .take_while(|_| Pin::new(&mut gathering).poll_write(&mut cx, &piece).is_ready())
+            .count();
+        assert!(writes < 1_000_000);
+        assert!(gathered(&flusher) <= GATHER_BYTES_MAX);
     }
 }

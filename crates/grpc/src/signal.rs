@@ -167,3 +167,83 @@ impl ResponseSink for CallSink {
         self.signal.push(News::Answer { call: self.call, outcome });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Count(AtomicU32);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A signal whose task rests, and how often it was woken.
+    fn resting() -> (Arc<Signal>, Arc<Count>) {
+        let (signal, woken) = (Arc::new(Signal::new()), Arc::<Count>::default());
+        signal.begin(&Waker::from(woken.clone()));
+        assert!(signal.rest());
+        (signal, woken)
+    }
+
+    fn check_woken(woken: &Count, expected: u32) {
+        assert_eq!(woken.0.load(Ordering::Relaxed), expected);
+    }
+
+    #[test]
+    fn a_burst_of_news_wakes_once() {
+        let (signal, woken) = resting();
+        for _ in 0..32 {
+            signal.push(News::Stop);
+        }
+        check_woken(&woken, 1);
+        let mut news = Vec::new();
+        signal.take(&mut news);
+        assert_eq!(news.len(), 32);
+    }
+
+    #[test]
+    fn a_task_that_runs_is_not_woken_and_does_not_rest() {
+        let (signal, woken) = resting();
+        let waker = Waker::from(signal.clone());
+        waker.wake_by_ref();
+        waker.wake_by_ref();
+        check_woken(&woken, 1);
+        signal.begin(&Waker::from(woken.clone()));
+        waker.wake_by_ref();
+        assert!(!signal.rest());
+        // What was announced is looked at now, and that was all.
+        signal.settle();
+        assert!(signal.rest());
+        check_woken(&woken, 1);
+    }
+
+    #[test]
+    fn news_outlive_settling() {
+        let (signal, _woken) = resting();
+        signal.begin(Waker::noop());
+        let mut news = Vec::new();
+        signal.take(&mut news);
+        signal.push(News::Stop);
+        signal.settle();
+        assert!(!signal.rest());
+        signal.take(&mut news);
+        assert_eq!(news.len(), 1);
+    }
+
+    #[test]
+    fn the_latest_waker_counts() {
+        let (signal, old) = resting();
+        let new = Arc::<Count>::default();
+        signal.begin(&Waker::from(new.clone()));
+        assert!(signal.rest());
+        signal.push(News::Stop);
+        check_woken(&old, 0);
+        check_woken(&new, 1);
+    }
+}

@@ -119,6 +119,21 @@ async fn a_deadline_ends_and_cancels_its_call() {
     assert_eq!(response.raw_output_contents, [Bytes::from_static(b"x")]);
 }
 
+/// The timer goes off for the first and must be set for the second.
+#[tokio::test]
+async fn every_deadline_has_its_turn() {
+    let fixture = Fixture::new();
+    let client = fixture.client().await;
+    let mut calls = Vec::new();
+    for timeout in ["60m", "10m", "30m"] {
+        let head = infer_head().header("grpc-timeout", timeout);
+        calls.push(client.begin(head, held_body()).await);
+    }
+    for call in calls {
+        assert_eq!(finish(call).await.unwrap().status().0, 4);
+    }
+}
+
 #[tokio::test]
 async fn a_deadline_ends_a_call_whose_message_never_comes() {
     let fixture = Fixture::new();

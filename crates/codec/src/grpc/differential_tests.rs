@@ -383,23 +383,53 @@ fn expected_response(response: &InferenceResponse) -> ModelInferResponse {
     }
 }
 
-#[test]
-fn large_outputs_are_sent_from_where_they_lie() {
-    let data = Bytes::from(vec![7_u8; 5000]);
-    let response = InferenceResponse {
+fn response_of(outputs: Vec<Bytes>) -> InferenceResponse {
+    let outputs = outputs.into_iter().map(|data| OutputTensor {
+        name: "O".into(),
+        datatype: DataType::Uint8,
+        shape: Shape::new(&[data.len() as i64]).unwrap(),
+        data: Buffer::from_bytes(data),
+    });
+    InferenceResponse {
         model_name: "m".into(),
         model_version: 1,
         id: String::new(),
         parameters: Vec::new(),
-        outputs: vec![OutputTensor {
-            name: "O".into(),
-            datatype: DataType::Uint8,
-            shape: Shape::new(&[5000]).unwrap(),
-            data: Buffer::from_bytes(data.clone()),
-        }],
-    };
-    let message = encode_infer_response(&response).unwrap();
+        outputs: outputs.collect(),
+    }
+}
+
+#[test]
+fn large_outputs_are_sent_from_where_they_lie() {
+    let data = Bytes::from(vec![7_u8; 5000]);
+    let message = encode_infer_response(&response_of(vec![data.clone()])).unwrap();
     let mut slices = [std::io::IoSlice::new(&[]); 4];
     assert_eq!(message.chunks_vectored(&mut slices), 2);
     assert_eq!(slices[1].as_ptr(), data.as_ptr());
+}
+
+/// One mebibyte, two thousand and forty-eight times.
+#[test]
+fn responses_beyond_the_limit_of_grpc_are_refused() {
+    let data = Bytes::from(vec![7_u8; 1 << 20]);
+    assert!(encode_infer_response(&response_of(vec![data.clone(); 2047])).is_ok());
+    let status = encode_infer_response(&response_of(vec![data; 2048])).unwrap_err();
+    assert_eq!(status.code(), galatea_infer::Code::InvalidArgument);
+    let (start, end) =
+        ("Response has byte size 2147", "exceeds gRPC's byte size limit 2147483647.");
+    let message = status.message();
+    assert!(message.starts_with(start) && message.ends_with(end), "{message}");
+}
+
+#[test]
+fn outputs_on_a_device_are_not_read() {
+    let mut response = response_of(vec![Bytes::new()]);
+    response.outputs[0].data = Buffer::from_device(galatea_tensor::DeviceRegion {
+        device: 0,
+        address: 1,
+        byte_size: 1,
+        owner: std::sync::Arc::new(()),
+    });
+    let status = encode_infer_response(&response).unwrap_err();
+    assert_eq!(status.message(), "output 'O' is not in CPU memory");
 }
