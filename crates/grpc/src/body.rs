@@ -193,6 +193,7 @@ mod tests {
         check(&body(2, 1, 1), Err((GrpcCode::Internal, "unknown flags before a message")));
     }
 
+    /// The shape of CVE-2025-23331.
     #[test]
     fn memory_follows_the_bytes_and_not_the_length() {
         let mut reader = MessageReader::new(usize::MAX);

@@ -53,7 +53,8 @@ async fn a_reset_cancels_its_call_and_no_other() {
     let _: ModelInferResponse = finish(other).await.unwrap().message();
 }
 
-/// Opened and given up a thousand times, in every state: nothing stays.
+/// Opened and given up a thousand times, in every state: nothing stays
+/// (CVE-2025-23322).
 #[tokio::test]
 async fn calls_given_up_early_leave_nothing_behind() {
     let mut fixture = Fixture::new();

@@ -8,6 +8,9 @@ use super::infer_message::{Choice, Parameters};
 /// concerns streams alone, so a single call checks its type and forgets it.
 const EMPTY_FINAL_RESPONSE: &str = "triton_enable_empty_final_response";
 
+/// The longest correlation ID, as backends get it in a tensor.
+const CORRELATION_ID_BYTES_MAX: usize = 128;
+
 /// Gives the parameters with a meaning to the request's fields and keeps the
 /// others for the backend.
 pub(super) fn apply(
@@ -45,6 +48,9 @@ fn correlation_id(choice: Choice<'_>) -> Result<CorrelationId, Status> {
         // the original.
         Choice::Int64(0) | Choice::Text("") => Ok(CorrelationId::None),
         Choice::Int64(number) => Ok(CorrelationId::Number(number.cast_unsigned())),
+        Choice::Text(text) if text.len() > CORRELATION_ID_BYTES_MAX => {
+            Err(Status::unsupported("string correlation ID cannot be longer than 128 characters"))
+        }
         Choice::Text(text) => Ok(CorrelationId::Text(text.to_owned())),
         Choice::Unset | Choice::Bool(_) | Choice::Double(_) | Choice::Uint64(_) => {
             Err(wrong_type("sequence_id", "int64_param or string_param"))

@@ -193,6 +193,14 @@ fn parameters_of_a_wrong_value_are_refused() {
 }
 
 #[test]
+fn correlation_ids_have_a_longest() {
+    let of = |length: usize| with_parameter("sequence_id", text(&"a".repeat(length)));
+    assert_eq!(decode(&of(128)).unwrap().correlation_id, CorrelationId::Text("a".repeat(128)));
+    let refused = "string correlation ID cannot be longer than 128 characters";
+    check_refused(&of(129), Code::Unsupported, refused);
+}
+
+#[test]
 fn a_parameter_without_a_value_is_refused() {
     let mut unset = request(Vec::new(), &[]);
     unset.parameters.insert("priority".into(), InferParameter::default());
@@ -203,6 +211,8 @@ fn a_parameter_without_a_value_is_refused() {
     );
 }
 
+/// Products that overflow among them (CVE-2025-23323, -23324, -23326, -23327,
+/// CVE-2026-24210).
 #[test]
 fn datatypes_and_shapes_are_checked() {
     let check = |tensor: InferInputTensor, message: &str| {
@@ -367,7 +377,7 @@ fn classification_is_refused() {
     );
 }
 
-/// Far more tensors than any model has, in two bytes each.
+/// Far more tensors than any model has, in two bytes each (CVE-2026-24146).
 #[test]
 fn too_many_tensors_are_refused_before_they_cost_memory() {
     let cases = [(b"\x2a\0", "inputs"), (b"\x32\0", "outputs"), (b"\x3a\0", "raw_input_contents")];
