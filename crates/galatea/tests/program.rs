@@ -172,6 +172,36 @@ fn an_interrupt_stops_it_as_well() {
 }
 
 #[test]
+fn a_request_that_takes_too_long_does_not_hold_up_the_end() {
+    let slow = "parameters { key: \"execute_delay_ms\" value { string_value: \"600000\" } }\n";
+    let repository = Repository::new().model("slow", &format!("{IDENTITY}{slow}"), &["1"]);
+    let mut server = Server::start(&repository, &["--exit-timeout-secs=1"]);
+    let http = server.wait_for("Started HTTPService at ");
+    let metrics = server.wait_for("Started Metrics Service at ");
+    let body = r#"{"inputs":[{"name":"INPUT0","shape":[1,1],"datatype":"INT32","data":[1]}]}"#;
+    let head = "POST /v2/models/slow/infer HTTP/1.1\r\nHost: a\r\nContent-Length";
+    // The first is executed; the second waits and can be seen waiting.
+    let clients = [(); 2].map(|()| {
+        let mut stream = TcpStream::connect(&http).unwrap();
+        write!(stream, "{head}: {}\r\n\r\n{body}", body.len()).unwrap();
+        stream
+    });
+    let waiting = "nv_inference_pending_request_count{model=\"slow\",version=\"1\"} 1";
+    while !get(&metrics, "/metrics").1.contains(waiting) {
+        std::thread::yield_now();
+    }
+    let (status, log) = server.stop(Signal::TERM);
+    drop(clients);
+    assert_eq!(status.code(), Some(1), "{log}");
+    for line in [
+        "Timeout 1: Found 1 model versions that have in-flight inferences",
+        "Timeout 0: Found 1 model versions that have in-flight inferences",
+    ] {
+        assert!(log.contains(line), "no '{line}' in\n{log}");
+    }
+}
+
+#[test]
 fn endpoints_that_are_off_are_not_started() {
     let repository = Repository::new();
     let flags = ["--allow-grpc=false", "--allow-metrics=false"];
