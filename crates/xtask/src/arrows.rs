@@ -16,7 +16,7 @@ const GROUND: [&str; 4] = ["tensor", "config", "infer", "backend"];
 ///
 /// An arrow that is not here is a decision of its own: ARCHITECTURE.md says
 /// what must be absent and why.
-const ALLOWED: [(&str, &[&str]); 20] = [
+const ALLOWED: [(&str, &[&str]); 17] = [
     ("tensor", &[]),
     ("protocol", &[]),
     ("config", &["tensor", "protocol"]),
@@ -24,10 +24,9 @@ const ALLOWED: [(&str, &[&str]); 20] = [
     ("backend", &["tensor", "infer", "config"]),
     ("policy", &[]),
     ("codec", &["tensor", "infer", "protocol"]),
-    ("engine", &["tensor", "config", "protocol", "infer", "backend", "policy", "codec"]),
-    ("repository", &["config", "infer", "backend", "policy"]),
+    ("engine", &["tensor", "config", "infer", "backend", "policy"]),
+    ("repository", &["config", "infer", "backend"]),
     ("telemetry", &["infer"]),
-    ("shm", &["tensor"]),
     ("backend-identity", &GROUND),
     ("backend-onnxruntime", &GROUND),
     ("http", &["tensor", "infer", "codec"]),
@@ -43,7 +42,6 @@ const ALLOWED: [(&str, &[&str]); 20] = [
             "engine",
             "repository",
             "telemetry",
-            "shm",
             "backend-identity",
             "backend-onnxruntime",
             "http",
@@ -51,9 +49,7 @@ const ALLOWED: [(&str, &[&str]); 20] = [
         ],
     ),
     ("sim", &["policy"]),
-    ("testkit", &["tensor", "infer", "config", "backend", "protocol", "policy"]),
     ("xtask", &[]),
-    ("fuzz", &["tensor", "config", "protocol", "infer", "codec", "policy"]),
 ];
 
 /// The crates that decide: no thread, socket, clock, file or chance reaches
@@ -80,13 +76,10 @@ const IMPURE_LIBRARIES: [&str; 16] = [
 ];
 
 /// Only these may contain unsafe code, each block with its reason.
-const UNSAFE_ALLOWED: [&str; 5] = ["abi", "capi", "backend-plugin", "backend-onnxruntime", "shm"];
+const UNSAFE_ALLOWED: [&str; 1] = ["backend-onnxruntime"];
 
 /// Only these read the environment; all others get what they need passed in.
 const ENVIRONMENT_ALLOWED: [&str; 2] = ["galatea", "xtask"];
-
-/// Only this one may keep state in statics: C callers have no handle.
-const STATICS_ALLOWED: [&str; 1] = ["capi"];
 
 /// What the deciding crates never name.
 const IMPURE_WORDS: [&str; 10] = [
