@@ -24,21 +24,31 @@ const CONFIG: &str = "
 
 #[test]
 fn sessions_use_the_pools_of_the_environment() {
+    let threads = thread_count();
     let backend = backend_with(&[
         ("enable-global-threadpool", "1"),
         ("intra_op_thread_count", "2"),
         ("inter_op_thread_count", "1"),
     ]);
+    // One beside the caller; and none that reports to anybody.
+    assert_eq!(thread_count(), threads + 1);
     let files = Files::model(identity(FLOAT, &[-1, 2]));
     let books = Arc::new(Books::default());
     let model = backend.load(Arc::new(spec(CONFIG)), &files, books.clone()).unwrap();
     let mut instance = model.instance(&cpu()).unwrap();
+    // The two that the model asks for beside its caller are not made.
+    assert_eq!(thread_count(), threads + 1);
     let data = floats(&[1., 2.]);
     let one = request(vec![tensor("INPUT0", DataType::Fp32, &[1, 2], data.clone())]);
     let answers = execute(instance.as_mut(), &books, vec![one]);
     assert_eq!(output(answers[0].as_ref().unwrap(), "OUTPUT0").1, data);
 
     assert_the_log_is_ours(&backend);
+}
+
+/// The threads of this process.
+fn thread_count() -> usize {
+    std::fs::read_dir("/proc/self/task").unwrap().count()
 }
 
 /// What the library has to say arrives in the backend's log.

@@ -97,7 +97,10 @@ fn create(
 ) -> Result<NonNull<OrtEnv>, OrtError> {
     // The environment is never released, and so neither is its log.
     let param = Box::into_raw(Box::new(log)).cast::<c_void>();
-    let function: OrtLoggingFunction = write_log;
+    // SAFETY: the enumeration is represented as an i32, so that the signatures
+    // agree, and whatever number the library passes is an i32.
+    let function =
+        unsafe { std::mem::transmute::<WriteLog, OrtLoggingFunction>(write_log as WriteLog) };
     let level = OrtLoggingLevel::ORT_LOGGING_LEVEL_WARNING;
     let name = c"galatea".as_ptr();
     let mut raw = ptr::null_mut();
@@ -117,7 +120,12 @@ fn create(
             }
         }
     }
-    NonNull::new(raw).ok_or_else(|| OrtError::missing("environment"))
+    let raw = NonNull::new(raw).ok_or_else(|| OrtError::missing("environment"))?;
+    // For builds that don't know the variable which the library was opened
+    // with.
+    // SAFETY: the environment is alive.
+    unsafe { api.check((api.table().DisableTelemetryEvents)(raw.as_ptr()))? };
+    Ok(raw)
 }
 
 fn threading_options(
@@ -143,23 +151,31 @@ fn threading_options(
     }
 }
 
+/// The type of [`write_log`]: the library's, with the severity as a number.
+type WriteLog = unsafe extern "system" fn(
+    *mut c_void,
+    i32,
+    *const c_char,
+    *const c_char,
+    *const c_char,
+    *const c_char,
+);
+
 /// Receives the library's log lines.
 unsafe extern "system" fn write_log(
     param: *mut c_void,
-    severity: OrtLoggingLevel,
+    severity: i32,
     category: *const c_char,
     _log_id: *const c_char,
     location: *const c_char,
     message: *const c_char,
 ) {
+    const INFO: i32 = OrtLoggingLevel::ORT_LOGGING_LEVEL_INFO as i32;
+    const WARNING: i32 = OrtLoggingLevel::ORT_LOGGING_LEVEL_WARNING as i32;
     let level = match severity {
-        OrtLoggingLevel::ORT_LOGGING_LEVEL_VERBOSE | OrtLoggingLevel::ORT_LOGGING_LEVEL_INFO => {
-            LogLevel::Verbose(1)
-        }
-        OrtLoggingLevel::ORT_LOGGING_LEVEL_WARNING => LogLevel::Warning,
-        OrtLoggingLevel::ORT_LOGGING_LEVEL_ERROR | OrtLoggingLevel::ORT_LOGGING_LEVEL_FATAL => {
-            LogLevel::Error
-        }
+        ..=INFO => LogLevel::Verbose(1),
+        WARNING => LogLevel::Warning,
+        _ => LogLevel::Error,
     };
     // SAFETY: the parameter is the box that `create` gave away for ever; the strings are
     // NUL-terminated and live during this call.

@@ -39,7 +39,10 @@ impl Api {
 }
 
 impl Library {
-    /// Opens the library at `path`.
+    /// Opens the library at `path`, with its telemetry off.
+    ///
+    /// Call it while the process starts: it sets an environment variable,
+    /// which code in C may be reading in another thread.
     ///
     /// # Errors
     ///
@@ -74,6 +77,7 @@ impl Library {
         })?;
         // From here on, what `table` refers to must stay.
         std::mem::forget(library);
+        turn_telemetry_off();
         let api = Api(table);
         let providers = providers(api)?;
         Ok(Arc::new(Self { api, version, path: path.to_path_buf(), providers }))
@@ -106,6 +110,17 @@ impl std::fmt::Debug for Library {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Library(ONNX Runtime {} at '{}')", self.version, self.path.display())
     }
+}
+
+/// Official builds send reports to the library's maker, keep an identifier of
+/// the machine on disk and start threads for that, which have been seen to read
+/// freed memory while the process ended. A server does none of that unasked,
+/// and only this variable prevents all of it: the function of the API that
+/// turns telemetry off comes too late for the first report.
+fn turn_telemetry_off() {
+    // SAFETY: a server opens the library before it starts the threads that
+    // serve. Rust's own readers of the environment are kept out by a lock.
+    unsafe { std::env::set_var("ORT_DISABLE_TELEMETRY", "1") };
 }
 
 /// The loader's words are in the cause of what the binding reports.

@@ -41,9 +41,8 @@ impl<'data> Value<'data> {
         let aligned = datatype.byte_size().is_some_and(|size| is_aligned(data, size));
         if expected != Some(data.len()) || !aligned {
             return Err(OrtError::invalid(format!(
-                "{} bytes at an address like {:?} are no tensor of {datatype} with shape {shape}",
-                data.len(),
-                data.as_ptr(),
+                "{} bytes are no aligned tensor of {datatype} with shape {shape}",
+                data.len()
             )));
         }
         let api = environment.api();

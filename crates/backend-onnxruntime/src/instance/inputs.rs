@@ -122,21 +122,19 @@ fn contiguous<'data>(
         .byte_size(plan.datatype)
         .and_then(|size| usize::try_from(size).ok())
         .ok_or_else(|| mismatch(plan, "is too large"))?;
-    let given = host.iter().try_fold(0_usize, |sum, part| sum.checked_add(part.len()));
-    if given != Some(byte_size) {
-        return Err(mismatch(plan, "has another size than its shape says"));
-    }
     let mut rest = arena.bytes(byte_size);
+    let wrong_size = || mismatch(plan, "has another size than its shape says");
     for (part, tensor) in host.iter().zip(parts) {
-        let expected = tensor.shape.byte_size(plan.datatype);
-        if expected != u64::try_from(part.len()).ok() {
-            return Err(mismatch(plan, "has another size than its shape says"));
+        if tensor.shape.byte_size(plan.datatype) != u64::try_from(part.len()).ok() {
+            return Err(wrong_size());
         }
-        let Some((place, behind)) = rest.split_at_mut_checked(part.len()) else {
-            return Err(mismatch(plan, "has another size than its shape says"));
-        };
+        let (place, behind) = rest.split_at_mut_checked(part.len()).ok_or_else(wrong_size)?;
         place.copy_from_slice(part);
         rest = behind;
+    }
+    // What is left over would be the bytes of an earlier batch.
+    if !rest.is_empty() {
+        return Err(wrong_size());
     }
     Ok(arena.bytes(byte_size))
 }

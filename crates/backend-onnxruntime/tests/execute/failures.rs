@@ -4,7 +4,7 @@ use galatea_infer::{Code, InferenceRequest};
 use galatea_tensor::DataType;
 
 use crate::batches::{CONFIG, graph, pair};
-use crate::support::onnx::{Data, FLOAT, Graph, INT64};
+use crate::support::onnx::{Data, FLOAT, Graph, INT64, STRING, identity};
 use crate::support::{failure, floats, int32s, load, output, request, tensor};
 
 #[test]
@@ -88,6 +88,11 @@ fn inconsistent_batches_are_refused_before_the_library_sees_them() {
     };
     let short = with(|request| request.inputs[1].data = galatea_tensor::Buffer::empty());
     check(vec![good(), short.clone()], "input 'INPUT1' has another size than its shape says");
+    // Together these two have as many bytes as they should.
+    let long = with(|request| {
+        request.inputs[1].data = galatea_tensor::Buffer::from_vec(int32s(&[1, 2, 3, 4]));
+    });
+    check(vec![short.clone(), long], "input 'INPUT1' has another size than its shape says");
     check(
         vec![with(|request| drop(request.inputs.pop())), good()],
         "input 'INPUT1' is missing in some requests of a batch",
@@ -114,10 +119,28 @@ fn a_model_without_batches_takes_one_request() {
     let config = "
         input [ { name: 'INPUT0' data_type: TYPE_FP32 dims: [ 2 ] } ]
         output [ { name: 'OUTPUT0' data_type: TYPE_FP32 dims: [ 2 ] } ]";
-    let mut loaded = load(crate::support::onnx::identity(FLOAT, &[2]), config);
+    let mut loaded = load(identity(FLOAT, &[2]), config);
     let one = || request(vec![tensor("INPUT0", DataType::Fp32, &[2], floats(&[1., 2.]))]);
     assert!(loaded.answer(one()).is_ok());
     for answer in loaded.execute(vec![one(), one()]) {
-        assert_eq!(failure(answer).0, Code::Internal);
+        let (code, message) = failure(answer);
+        assert_eq!(code, Code::Internal);
+        assert!(message.starts_with("2 requests with "), "{message}");
+    }
+}
+
+#[test]
+fn strings_must_be_as_many_as_the_shape_says() {
+    let config = "
+        input [ { name: 'INPUT0' data_type: TYPE_STRING dims: [ 2 ] } ]
+        output [ { name: 'OUTPUT0' data_type: TYPE_STRING dims: [ 2 ] } ]";
+    let mut loaded = load(identity(STRING, &[2]), config);
+    for (empty_strings, expected) in [(1, "1 strings for [2]"), (3, "more than 2 strings for [2]")]
+    {
+        let data = vec![0; 4 * empty_strings];
+        let one = request(vec![tensor("INPUT0", DataType::Bytes, &[2], data)]);
+        let (code, message) = failure(loaded.answer(one));
+        assert_eq!(code, Code::Internal);
+        assert!(message.contains(expected), "{message}");
     }
 }

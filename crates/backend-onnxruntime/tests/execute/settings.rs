@@ -3,7 +3,9 @@
 use galatea_tensor::DataType;
 
 use crate::support::onnx::{FLOAT, identity};
-use crate::support::{Files, failure, floats, output, request, tensor, try_backend, try_load};
+use crate::support::{
+    Files, failure, floats, library, output, request, tensor, try_backend, try_load,
+};
 
 const BASE: &str = "
     max_batch_size: 4
@@ -80,6 +82,17 @@ fn values_that_are_wrong() {
     refused(key, "x", "'session.use_device_allocator_for_initializers' is 'x'");
 }
 
+/// The library finds out when it runs, which shows that it is told.
+#[test]
+fn an_arena_that_is_not_there_fails_the_run() {
+    let files = Files::model(identity(FLOAT, &[-1, 2]));
+    let shrink = parameter("memory.enable_memory_arena_shrinkage", "cpu:9");
+    let mut loaded = try_load(&files, &format!("{BASE} {shrink}")).unwrap();
+    let one = request(vec![tensor("INPUT0", DataType::Fp32, &[1, 2], floats(&[1., 2.]))]);
+    let (_, message) = failure(loaded.answer(one));
+    assert!(message.contains("arena"), "{message}");
+}
+
 #[test]
 fn accelerators() {
     let accelerator = |kind: &str, name: &str| {
@@ -91,16 +104,21 @@ fn accelerators() {
     refuses(&accelerator("cpu", "warp"), "unknown Execution Accelerator 'warp' is requested");
     refuses(&accelerator("gpu", "warp"), "unknown Execution Accelerator 'warp' is requested");
     refuses(&accelerator("cpu", "cuda"), "unknown Execution Accelerator 'cuda' is requested");
-    // These need a library that has them; that of the tests is for CPUs.
-    refuses(
-        &accelerator("cpu", "openvino"),
-        "execution accelerator 'openvino' needs OpenVINOExecutionProvider, which ONNX Runtime",
-    );
-    refuses(
-        &accelerator("gpu", "tensorrt"),
-        "execution accelerator 'tensorrt' needs TensorrtExecutionProvider, which ONNX Runtime",
-    );
-    refuses(&accelerator("gpu", "cuda"), "does not have; it has ");
+    let library = library();
+    for (kind, name, provider) in [
+        ("cpu", "openvino", "OpenVINOExecutionProvider"),
+        ("gpu", "tensorrt", "TensorrtExecutionProvider"),
+        ("gpu", "cuda", "CUDAExecutionProvider"),
+    ] {
+        // A library for CPUs has none of them.
+        if !library.providers().iter().any(|name| name == provider) {
+            let expected = format!(
+                "execution accelerator '{name}' needs {provider}, which ONNX Runtime {} at",
+                library.version()
+            );
+            refuses(&accelerator(kind, name), &expected);
+        }
+    }
 }
 
 #[test]

@@ -31,6 +31,17 @@ fn a_scalar_is_one_element_for_clients() {
 }
 
 #[test]
+fn the_graph_sees_a_scalar() {
+    let graph = Graph::default()
+        .input("INPUT0", FLOAT, &[])
+        .output("OUTPUT0", FLOAT, &[1])
+        .initializer("axes", INT64, &[1], Data::Here(&[0; 8]))
+        .node("Unsqueeze", &["INPUT0", "axes"], &["OUTPUT0"]);
+    let config = config(0, "dims: [ 1, 1 ]", "dims: [ 1 ]");
+    check(graph, &config, numbers(&[1, 1], &[2.5]), &[1], &[2.5]);
+}
+
+#[test]
 fn a_graph_may_make_a_scalar() {
     let shape = Data::Here(&[]);
     let graph = Graph::default()

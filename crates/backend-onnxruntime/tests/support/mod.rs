@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, LazyLock, Mutex, mpsc};
 use std::time::Instant;
 
 use galatea_backend::{Backend, Device, Host, Instance, LogLevel, Model, ModelFiles, Placement};
@@ -48,6 +48,14 @@ fn find_library(folder: &Path) -> Option<PathBuf> {
         .or_else(|| entries.iter().filter(|path| path.is_dir()).find_map(|path| find_library(path)))
 }
 
+/// The library, opened once: opening it changes the environment, which other
+/// threads read.
+pub(crate) fn library() -> Arc<Library> {
+    static LIBRARY: LazyLock<Arc<Library>> =
+        LazyLock::new(|| Library::open(&library_path()).unwrap());
+    LIBRARY.clone()
+}
+
 /// The lines that the library wrote to the log of any backend of this
 /// process: the first one's log serves all.
 pub(crate) static LOG: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -68,7 +76,7 @@ pub(crate) fn try_backend(config: &[(&str, &str)]) -> Result<OnnxRuntimeBackend,
         LOG.lock().unwrap().push(format!("{level:?} {line}"));
     });
     let options = BackendOptions { default_intra_op_threads: 2, backend_config, log };
-    OnnxRuntimeBackend::new(Library::open(&library_path())?, options)
+    OnnxRuntimeBackend::new(library(), options)
 }
 
 /// A version directory that vanishes with its value.
