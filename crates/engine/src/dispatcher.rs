@@ -107,29 +107,27 @@ impl Dispatcher {
     /// Queues an admitted request.
     pub(crate) fn enqueue(&self, request: PendingRequest, shape_class: Option<ShapeClass>) {
         let cancel = request.request().cancel.clone();
-        let key = {
-            let mut state = self.lock();
-            let (ticket, generation) = state.admit(request, shape_class);
-            let key = ticket.key;
-            let effects = self.step(&mut state, Event::Enqueue(ticket));
-            drop(state);
-            self.perform(effects);
-            (key, generation)
-        };
-        let this = self.this.clone();
-        cancel.on_cancel(move || {
-            if let Some(dispatcher) = this.upgrade() {
-                dispatcher.cancel(key.0, key.1);
-            }
-        });
+        let mut state = self.lock();
+        let (ticket, generation) = state.admit(request, shape_class);
+        let key = ticket.key;
+        let effects = self.step(&mut state, Event::Enqueue(ticket));
+        let is_queued = state.holds(key, generation);
+        drop(state);
+        self.perform(effects);
+        if is_queued {
+            let this = self.this.clone();
+            cancel.on_cancel(move || {
+                if let Some(dispatcher) = this.upgrade() {
+                    dispatcher.cancel(key, generation);
+                }
+            });
+        }
     }
 
     /// Takes a request out of the queue; one that has left it goes on.
     fn cancel(&self, key: RequestKey, generation: u32) {
         let mut state = self.lock();
-        let index = usize::try_from(key.0 & SLOT_MASK).unwrap_or(usize::MAX);
-        let queued = state.waiting.get(index).is_some_and(|w| w.generation == generation);
-        if queued {
+        if state.holds(key, generation) {
             let effects = self.step(&mut state, Event::Cancel(key));
             drop(state);
             self.perform(effects);
@@ -281,6 +279,10 @@ impl Dispatcher {
 /// generation.
 const SLOT_MASK: u64 = 0xffff_ffff;
 
+fn slot(key: RequestKey) -> usize {
+    usize::try_from(key.0 & SLOT_MASK).unwrap_or(usize::MAX)
+}
+
 impl State {
     /// Puts a request into the slab and makes its ticket.
     fn admit(&mut self, request: PendingRequest, class: Option<ShapeClass>) -> (Ticket, u32) {
@@ -295,6 +297,11 @@ impl State {
         assert!(slot <= SLOT_MASK, "the queue holds more requests than keys can name");
         let key = RequestKey(u64::from(generation) << 32 | slot);
         (Ticket { key, batch_size, batch_key, priority, timeout_ns }, generation)
+    }
+
+    /// Whether this very request still waits.
+    fn holds(&self, key: RequestKey, generation: u32) -> bool {
+        self.waiting.get(slot(key)).is_some_and(|waiting| waiting.generation == generation)
     }
 
     fn effect(&mut self, action: Action, effects: &mut Effects) {
@@ -319,8 +326,7 @@ impl State {
     }
 
     fn take(&mut self, key: RequestKey) -> PendingRequest {
-        let index = usize::try_from(key.0 & SLOT_MASK).unwrap_or(usize::MAX);
-        let waiting = self.waiting.remove(index);
+        let waiting = self.waiting.remove(slot(key));
         self.batch_keys.release(waiting.batch_key);
         waiting.request
     }

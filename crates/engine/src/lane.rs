@@ -1,7 +1,7 @@
 //! One instance and whatever thread executes it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use galatea_backend::{ExecutionPolicy, Instance, LogLevel};
@@ -20,9 +20,9 @@ pub(crate) struct Lane {
 
 enum Kind {
     Threaded {
-        messages: mpsc::Sender<Message>,
-        /// What the thread takes with it when it starts.
-        parts: Mutex<Option<ThreadParts>>,
+        mailbox: Arc<Mailbox>,
+        /// The thread takes it when it starts.
+        instance: Mutex<Option<Box<dyn Instance>>>,
         thread: Mutex<Option<JoinHandle<()>>>,
     },
     /// The scheduler gives a lane one batch at a time, so the lock is free
@@ -30,13 +30,47 @@ enum Kind {
     Inline { instance: Mutex<Option<Box<dyn Instance>>> },
 }
 
-/// What a lane's thread owns.
-type ThreadParts = (Box<dyn Instance>, mpsc::Receiver<Message>);
+/// Where a lane's thread finds what to do next: one batch at a time, because
+/// the scheduler gives it no second one before it is free.
+#[derive(Default)]
+struct Mailbox {
+    content: Mutex<Content>,
+    filled: Condvar,
+}
 
-/// What a lane's thread is told.
-enum Message {
-    Execute(Vec<PendingRequest>),
-    Stop,
+#[derive(Default)]
+struct Content {
+    batch: Option<Vec<PendingRequest>>,
+    stopped: bool,
+}
+
+impl Mailbox {
+    fn put(&self, batch: Vec<PendingRequest>) {
+        let displaced = lock(&self.content).batch.replace(batch);
+        assert!(displaced.is_none(), "a lane was given a second batch");
+        // After unlocking: a thread that wakes to a held lock goes back to
+        // sleep.
+        self.filled.notify_one();
+    }
+
+    fn stop(&self) {
+        lock(&self.content).stopped = true;
+        self.filled.notify_one();
+    }
+
+    /// Waits for a batch; `None` when the lane stops.
+    fn take(&self) -> Option<Vec<PendingRequest>> {
+        let mut content = lock(&self.content);
+        loop {
+            if let Some(batch) = content.batch.take() {
+                return Some(batch);
+            }
+            if content.stopped {
+                return None;
+            }
+            content = self.filled.wait(content).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
 }
 
 /// What became of a batch given to a lane.
@@ -64,37 +98,30 @@ impl Lane {
     ) -> Self {
         let kind = match policy {
             ExecutionPolicy::Inline => Kind::Inline { instance: Mutex::new(Some(instance)) },
-            ExecutionPolicy::Blocking => {
-                let (messages, inbox) = mpsc::channel();
-                Kind::Threaded {
-                    messages,
-                    parts: Mutex::new(Some((instance, inbox))),
-                    thread: Mutex::new(None),
-                }
-            }
+            ExecutionPolicy::Blocking => Kind::Threaded {
+                mailbox: Arc::default(),
+                instance: Mutex::new(Some(instance)),
+                thread: Mutex::new(None),
+            },
         };
         Self { name, log, kind }
     }
 
     /// Starts the lane's thread if it has one.
     pub(crate) fn start(&self, id: InstanceId, dispatcher: &Arc<Dispatcher>) -> Result<(), Status> {
-        let Kind::Threaded { parts, thread, .. } = &self.kind else { return Ok(()) };
-        let Some((mut instance, inbox)) = lock(parts).take() else { return Ok(()) };
-        let dispatcher = dispatcher.clone();
-        let (name, log) = (self.name.clone(), self.log.clone());
+        let Kind::Threaded { mailbox, instance, thread } = &self.kind else { return Ok(()) };
+        let Some(instance) = lock(instance).take() else { return Ok(()) };
+        let worker = Worker {
+            id,
+            instance,
+            mailbox: mailbox.clone(),
+            dispatcher: dispatcher.clone(),
+            name: self.name.clone(),
+            log: self.log.clone(),
+        };
         let handle = std::thread::Builder::new()
             .name(self.name.clone())
-            .spawn(move || {
-                while let Ok(Message::Execute(mut batch)) = inbox.recv() {
-                    loop {
-                        execute(instance.as_mut(), batch, &name, &log);
-                        match dispatcher.lane_free(id) {
-                            Some(next) => batch = next,
-                            None => break,
-                        }
-                    }
-                }
-            })
+            .spawn(move || worker.run())
             .map_err(|error| {
                 Status::internal(format!("can't start a thread for {}: {error}", self.name))
             })?;
@@ -105,10 +132,8 @@ impl Lane {
     /// Executes a batch or sends it to the lane's thread.
     pub(crate) fn execute(&self, batch: Vec<PendingRequest>) -> Handover {
         match &self.kind {
-            Kind::Threaded { messages, .. } => {
-                // A thread that is gone drops the batch, and its requests
-                // answer for themselves.
-                let _ = messages.send(Message::Execute(batch));
+            Kind::Threaded { mailbox, .. } => {
+                mailbox.put(batch);
                 Handover::Sent
             }
             Kind::Inline { instance } => {
@@ -123,9 +148,7 @@ impl Lane {
     /// Lets the thread end, and the instance with it, after its last batch.
     pub(crate) fn stop(&self) {
         match &self.kind {
-            Kind::Threaded { messages, .. } => {
-                let _ = messages.send(Message::Stop);
-            }
+            Kind::Threaded { mailbox, .. } => mailbox.stop(),
             Kind::Inline { instance } => {
                 lock(instance).take();
             }
@@ -138,6 +161,35 @@ impl Lane {
         let handle = lock(thread).take();
         if let Some(handle) = handle {
             let _ = handle.join();
+        }
+    }
+}
+
+/// A lane's thread.
+struct Worker {
+    id: InstanceId,
+    instance: Box<dyn Instance>,
+    mailbox: Arc<Mailbox>,
+    dispatcher: Arc<Dispatcher>,
+    name: String,
+    log: LogSink,
+}
+
+impl Worker {
+    fn run(mut self) {
+        while let Some(mut batch) = self.mailbox.take() {
+            loop {
+                execute(self.instance.as_mut(), batch, &self.name, &self.log);
+                // The doors now have responses to send, and behind those the
+                // next requests. Where they share a core with this thread,
+                // letting them go first makes the next batch larger; where
+                // they don't, this costs next to nothing.
+                std::thread::yield_now();
+                match self.dispatcher.lane_free(self.id) {
+                    Some(next) => batch = next,
+                    None => break,
+                }
+            }
         }
     }
 }

@@ -19,6 +19,7 @@ use hyper::{Request, StatusCode};
 use crate::HttpOptions;
 use crate::body::{BodyError, BodyLimits, collect, discard};
 use crate::door::{Closed, Endpoint};
+use crate::mailroom::Mailrooms;
 use crate::respond::{self, HEADER_LENGTH, Reply};
 use crate::route::{ModelAction, Route, SharedMemoryAction};
 
@@ -27,6 +28,7 @@ pub(crate) struct Api {
     pub(crate) service: Arc<dyn InferenceService>,
     pub(crate) control: Arc<dyn ServerControl>,
     pub(crate) limits: Limits,
+    pub(crate) mailrooms: Mailrooms,
     chunks_max: u32,
     stopping: AtomicBool,
 }
@@ -85,12 +87,14 @@ impl Api {
     pub(crate) fn new(
         service: Arc<dyn InferenceService>,
         control: Arc<dyn ServerControl>,
+        mailrooms: Mailrooms,
         options: &HttpOptions,
     ) -> Self {
         Self {
             service,
             control,
             limits: options.limits(),
+            mailrooms,
             chunks_max: options.max_chunks,
             stopping: AtomicBool::new(false),
         }

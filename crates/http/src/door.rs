@@ -17,6 +17,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::HttpOptions;
 use crate::api::Api;
+use crate::mailroom::Mailrooms;
 use crate::metrics::Metrics;
 use crate::respond::Reply;
 
@@ -165,7 +166,8 @@ pub fn start(
     options: HttpOptions,
 ) -> io::Result<RunningDoor> {
     let header_read_timeout = options.header_read_timeout;
-    open(workers, listener, Api::new(service, control, &options), header_read_timeout)
+    let api = Api::new(service, control, Mailrooms::open(workers), &options);
+    open(workers, listener, api, header_read_timeout)
 }
 
 /// Opens the metrics door: `GET /metrics` answers with what `render` returns.

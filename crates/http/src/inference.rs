@@ -77,7 +77,7 @@ impl Api {
         let token = CancelToken::new();
         request.cancel = token.clone();
         let cancel = CancelOnDrop::new(token);
-        let (sink, outcome) = SingleResponse::new();
+        let (sink, outcome) = SingleResponse::new(self.mailrooms.here());
         self.service.infer(request, ResponseSender::new(Box::new(sink)));
         Ok(Started { encoding, outcome, cancel })
     }

@@ -35,6 +35,7 @@ mod api;
 mod body;
 mod door;
 mod inference;
+mod mailroom;
 mod metrics;
 mod options;
 mod reply;

@@ -3,6 +3,10 @@
 use galatea_infer::{CancelToken, InferenceResponse, Reply, ResponseSink, Status};
 use tokio::sync::oneshot;
 
+use std::sync::Arc;
+
+use crate::mailroom::Mailroom;
+
 pub(crate) type Outcome = Result<InferenceResponse, Status>;
 
 /// Takes the replies to a request that must have exactly one response, and
@@ -11,12 +15,15 @@ pub(crate) struct SingleResponse {
     outcome: Option<Outcome>,
     responses: u32,
     waiting: Option<oneshot::Sender<Outcome>>,
+    /// The mailroom of the worker that waits; without one the outcome goes
+    /// straight to the request.
+    mailroom: Option<Arc<Mailroom>>,
 }
 
 impl SingleResponse {
-    pub(crate) fn new() -> (Self, oneshot::Receiver<Outcome>) {
+    pub(crate) fn new(mailroom: Option<Arc<Mailroom>>) -> (Self, oneshot::Receiver<Outcome>) {
         let (sender, receiver) = oneshot::channel();
-        (Self { outcome: None, responses: 0, waiting: Some(sender) }, receiver)
+        (Self { outcome: None, responses: 0, waiting: Some(sender), mailroom }, receiver)
     }
 
     fn finish(&mut self) {
@@ -26,9 +33,11 @@ impl SingleResponse {
                 Err(Status::internal(format!("expected a single response, got {}", self.responses)))
             }
         };
-        if let Some(waiting) = self.waiting.take() {
+        let Some(waiting) = self.waiting.take() else { return };
+        match &self.mailroom {
+            Some(mailroom) => mailroom.post(waiting, outcome),
             // Nobody waits if the client has gone.
-            let _ = waiting.send(outcome);
+            None => drop(waiting.send(outcome)),
         }
     }
 }
@@ -74,7 +83,7 @@ mod tests {
     use super::*;
 
     fn check(act: impl FnOnce(ResponseSender), expected: &str) {
-        let (sink, mut receiver) = SingleResponse::new();
+        let (sink, mut receiver) = SingleResponse::new(None);
         act(ResponseSender::new(Box::new(sink)));
         let outcome = receiver.try_recv().unwrap();
         assert_eq!(outcome.unwrap_err().message(), expected);

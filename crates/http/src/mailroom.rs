@@ -1,0 +1,132 @@
+//! Where outcomes from other threads reach a worker's requests.
+//!
+//! A batch answers many requests at once. Waking a runtime from outside costs
+//! a system call each time; so the outcomes are put into the worker's
+//! mailroom, and only the first of a burst wakes it.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::ThreadId;
+
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, oneshot};
+
+use crate::reply::Outcome;
+
+/// The mailroom of one worker, which delivers what others posted.
+#[derive(Default)]
+pub(crate) struct Mailroom {
+    /// The worker's thread, once it runs.
+    thread: OnceLock<ThreadId>,
+    letters: Mutex<Vec<Letter>>,
+    arrived: Notify,
+}
+
+/// An outcome and who waits for it.
+struct Letter {
+    waiting: oneshot::Sender<Outcome>,
+    outcome: Outcome,
+}
+
+/// The mailrooms of a door's workers.
+#[derive(Clone, Default)]
+pub(crate) struct Mailrooms(Arc<[Arc<Mailroom>]>);
+
+impl Mailrooms {
+    /// Opens a mailroom in each of these runtimes.
+    pub(crate) fn open(workers: &[Handle]) -> Self {
+        let open = |worker: &Handle| {
+            let room = Arc::<Mailroom>::default();
+            worker.spawn(room.clone().run());
+            room
+        };
+        Self(workers.iter().map(open).collect())
+    }
+
+    /// The mailroom of the worker whose thread this is; there is none before
+    /// it runs, and then outcomes go to their requests one by one.
+    pub(crate) fn here(&self) -> Option<Arc<Mailroom>> {
+        self.0.iter().find(|room| room.is_here()).cloned()
+    }
+}
+
+impl Mailroom {
+    async fn run(self: Arc<Self>) {
+        let _ = self.thread.set(std::thread::current().id());
+        loop {
+            self.arrived.notified().await;
+            for letter in std::mem::take(&mut *self.lock()) {
+                // Nobody waits if the client has gone.
+                let _ = letter.waiting.send(letter.outcome);
+            }
+        }
+    }
+
+    fn is_here(&self) -> bool {
+        self.thread.get().is_some_and(|thread| *thread == std::thread::current().id())
+    }
+
+    /// Brings `outcome` to whoever waits for it: at once on the worker's own
+    /// thread, with the next delivery from another.
+    pub(crate) fn post(&self, waiting: oneshot::Sender<Outcome>, outcome: Outcome) {
+        if self.is_here() {
+            let _ = waiting.send(outcome);
+            return;
+        }
+        let mut letters = self.lock();
+        let is_first = letters.is_empty();
+        letters.push(Letter { waiting, outcome });
+        drop(letters);
+        if is_first {
+            self.arrived.notify_one();
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Letter>> {
+        self.letters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use galatea_infer::Status;
+
+    use super::*;
+
+    #[test]
+    fn a_burst_from_another_thread_arrives_whole() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let rooms = Mailrooms::open(&[runtime.handle().clone()]);
+        assert!(rooms.here().is_none(), "the worker does not run yet");
+        runtime.block_on(async {
+            while rooms.here().is_none() {
+                tokio::task::yield_now().await;
+            }
+            let room = rooms.here().unwrap();
+            let (waiting, outcomes): (Vec<_>, Vec<_>) =
+                (0..100).map(|_| oneshot::channel()).unzip();
+            let poster = std::thread::spawn(move || {
+                for sender in waiting {
+                    room.post(sender, Err(Status::unavailable("busy")));
+                }
+            });
+            for outcome in outcomes {
+                assert_eq!(outcome.await.unwrap().unwrap_err().message(), "busy");
+            }
+            poster.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn an_outcome_from_the_worker_itself_needs_no_delivery() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let rooms = Mailrooms::open(&[runtime.handle().clone()]);
+        runtime.block_on(async {
+            while rooms.here().is_none() {
+                tokio::task::yield_now().await;
+            }
+            let (sender, mut receiver) = oneshot::channel();
+            rooms.here().unwrap().post(sender, Err(Status::unavailable("busy")));
+            assert!(receiver.try_recv().is_ok());
+        });
+    }
+}
