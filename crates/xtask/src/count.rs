@@ -52,7 +52,7 @@ fn in_summary(line: &str) -> Count {
         {
             match *what {
                 "passed" => count.passed = count.passed.saturating_add(number),
-                "failed" | "error" | "errors" => {
+                "failed" | "timed" | "error" | "errors" => {
                     count.failed = count.failed.saturating_add(number);
                 }
                 _ => {}
@@ -75,6 +75,7 @@ mod tests {
         check("test result: ok. 25 passed; 0 failed; 1 ignored; 0 measured", 25, 0);
         check("test result: FAILED. 2 passed; 3 failed; 1 ignored; 0 measured", 2, 3);
         check("     Summary [   0.110s] 3 tests run: 2 passed, 1 failed, 0 skipped", 2, 1);
+        check("     Summary [ 189.125s] 5 tests run: 3 passed, 1 failed, 1 timed out", 3, 2);
         check("========== 2 passed, 1 failed, 4 errors in 0.12s ==========", 2, 5);
         check("7 passed in 3.10s", 7, 0);
         check("1 failed, 7 passed, 2 warnings in 3.10s", 7, 1);
