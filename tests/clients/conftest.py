@@ -1,0 +1,145 @@
+"""Fixtures: the program under test, the model repository, running servers."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import itertools
+import pathlib
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+import tritonclient.grpc
+import tritonclient.http
+
+from server import Program, Server
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "examples"))
+
+import make_models  # noqa: E402
+
+LOG_CHARACTERS_SHOWN = 6000
+
+StartServer = Callable[..., contextlib.AbstractContextManager[Server]]
+
+_servers: dict[Server, int] = {}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds the options that README.md lists."""
+    parser.addoption("--galatea", type=pathlib.Path, help="the server to test")
+    parser.addoption("--onnxruntime-library", type=pathlib.Path, help="ONNX Runtime's library")
+    parser.addoption("--original", action="store_true", help="the server is Triton itself")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declares the marks."""
+    for mark in (
+        "galatea_only: the original answers otherwise, see docs/differences.md",
+        "not_yet: Galatea refuses this so far, and test_not_yet.py checks how",
+    ):
+        config.addinivalue_line("markers", mark)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out what the program under test can't pass, with the reason."""
+    is_original = config.getoption("--original")
+    left_out, reason = (
+        ("galatea_only", "the original answers otherwise")
+        if is_original
+        else ("not_yet", "Galatea refuses this so far")
+    )
+    for item in items:
+        if item.get_closest_marker(left_out):
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Shows what the servers printed during a failed test."""
+    outcome = yield
+    report = outcome.get_result()
+    for server, seen in _servers.items():
+        text = server.log()
+        if report.failed:
+            report.sections.append(
+                (f"server log {server.log_path}", text[seen:][-LOG_CHARACTERS_SHOWN:])
+            )
+        if report.when == "teardown":
+            _servers[server] = len(text)
+
+
+def find_onnxruntime_library() -> pathlib.Path | None:
+    """Finds the shared library that the Python package carries."""
+    specification = importlib.util.find_spec("onnxruntime")
+    if specification is None or specification.origin is None:
+        return None
+    folder = pathlib.Path(specification.origin).parent / "capi"
+    return next(iter(sorted(folder.glob("libonnxruntime.so*"))), None)
+
+
+@pytest.fixture(scope="session")
+def program(request: pytest.FixtureRequest) -> Program:
+    """The server under test."""
+    chosen = request.config.getoption("--galatea")
+    built = [ROOT / "target" / profile / "galatea" for profile in ("debug", "release")]
+    candidates = [chosen] if chosen else built
+    path = next((path for path in candidates if path.is_file()), None)
+    if path is None:
+        pytest.exit(f"no server at {' or '.join(map(str, candidates))}: run cargo build", 1)
+    library = request.config.getoption("--onnxruntime-library") or find_onnxruntime_library()
+    return Program(path.resolve(), library, request.config.getoption("--original"))
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A repository of the example models and the models for tests."""
+    repository = tmp_path_factory.mktemp("models")
+    make_models.write_models(repository, make_models.EXAMPLES)
+    make_models.write_models(repository, make_models.TEST_MODELS)
+    return repository
+
+
+@pytest.fixture(scope="session")
+def start_server(
+    program: Program, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[StartServer]:
+    """Starts servers; each is a context manager that stops its server."""
+    logs = tmp_path_factory.mktemp("logs")
+    numbers = itertools.count()
+
+    @contextlib.contextmanager
+    def start(repository: pathlib.Path, *flags: str) -> Iterator[Server]:
+        server = Server(program, repository, logs / f"server_{next(numbers)}.log", flags)
+        _servers[server] = 0
+        try:
+            yield server
+        finally:
+            server.stop()
+
+    yield start
+
+
+@pytest.fixture(scope="session")
+def server(start_server: StartServer, models: pathlib.Path) -> Iterator[Server]:
+    """The server that most tests share. It has to survive them all and end well."""
+    with start_server(models) as running:
+        yield running.wait_until_ready()
+    # The original gives up on connections that clients keep.
+    assert running.process.returncode == 0 or running.is_original
+
+
+@pytest.fixture
+def http_client(server: Server) -> Iterator[tritonclient.http.InferenceServerClient]:
+    """The client library's HTTP client."""
+    with tritonclient.http.InferenceServerClient(server.http_url, concurrency=4) as client:
+        yield client
+
+
+@pytest.fixture
+def grpc_client(server: Server) -> Iterator[tritonclient.grpc.InferenceServerClient]:
+    """The client library's gRPC client."""
+    with tritonclient.grpc.InferenceServerClient(server.grpc_url) as client:
+        yield client

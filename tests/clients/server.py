@@ -1,0 +1,225 @@
+"""A server process under test, and plain HTTP requests to it."""
+
+from __future__ import annotations
+
+import dataclasses
+import http.client
+import json
+import pathlib
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+START_SECONDS_MAX = 90.0
+STOP_SECONDS_MAX = 60.0
+POLL_SECONDS = 0.02
+REQUEST_SECONDS_MAX = 60.0
+
+HEADER_LENGTH = "Inference-Header-Content-Length"
+
+
+@dataclasses.dataclass(frozen=True)
+class Reply:
+    """An HTTP response."""
+
+    status: int
+    headers: http.client.HTTPMessage
+    body: bytes
+
+    def json(self) -> Any:
+        """The body as JSON, which the response has to declare."""
+        assert self.headers["Content-Type"] == "application/json", self
+        return json.loads(self.body)
+
+    def error(self) -> str:
+        """The text of an error object, after checking that the body is one."""
+        document = json.loads(self.body)
+        assert list(document) == ["error"], self
+        assert isinstance(document["error"], str) and document["error"], self
+        return document["error"]
+
+    def tensors(self) -> tuple[dict[str, Any], bytes]:
+        """The JSON part and the binary part of an inference response."""
+        length = self.headers[HEADER_LENGTH]
+        if length is None:
+            return self.json(), b""
+        assert self.headers["Content-Type"] == "application/octet-stream", self
+        return json.loads(self.body[: int(length)]), self.body[int(length) :]
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on at the moment."""
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def wait_until(condition: Callable[[], bool], seconds_max: float, what: str) -> None:
+    """Polls `condition`; fails when it takes longer than `seconds_max`."""
+    deadline = time.monotonic() + seconds_max
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"gave up after {seconds_max} s waiting until {what}")
+        time.sleep(POLL_SECONDS)
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """How the server under test is started."""
+
+    path: pathlib.Path
+    onnxruntime_library: pathlib.Path | None
+    is_original: bool
+
+    def command(self, flags: Sequence[str]) -> list[str]:
+        """The command line; the original finds ONNX Runtime by itself."""
+        library = []
+        if self.onnxruntime_library is not None and not self.is_original:
+            library = ["--onnxruntime-library", str(self.onnxruntime_library)]
+        return [str(self.path), *library, *flags]
+
+
+class Server:
+    """A running server."""
+
+    def __init__(
+        self,
+        program: Program,
+        repository: pathlib.Path,
+        log_path: pathlib.Path,
+        flags: Sequence[str] = (),
+    ) -> None:
+        """Starts the process; it is not ready yet."""
+        self.http_port, self.grpc_port, self.metrics_port = free_ports(3)
+        self.log_path = log_path
+        self.is_original = program.is_original
+        command = program.command(
+            [
+                f"--model-repository={repository}",
+                "--http-address=127.0.0.1",
+                "--grpc-address=127.0.0.1",
+                f"--http-port={self.http_port}",
+                f"--grpc-port={self.grpc_port}",
+                f"--metrics-port={self.metrics_port}",
+                *flags,
+            ]
+        )
+        with log_path.open("wb") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+
+    @property
+    def http_url(self) -> str:
+        """Where the HTTP endpoint listens, as the client library takes it."""
+        return f"127.0.0.1:{self.http_port}"
+
+    @property
+    def grpc_url(self) -> str:
+        """The same for gRPC."""
+        return f"127.0.0.1:{self.grpc_port}"
+
+    def log(self) -> str:
+        """Everything that the server has printed."""
+        return self.log_path.read_text(errors="replace")
+
+    def is_live(self) -> bool:
+        """Whether the health endpoint answers 200."""
+        try:
+            return self.get("/v2/health/live").status == 200
+        except OSError:
+            return False
+
+    def is_ready(self) -> bool:
+        """Whether all models are ready."""
+        try:
+            return self.get("/v2/health/ready").status == 200
+        except OSError:
+            return False
+
+    def wait_until_ready(self) -> Server:
+        """Waits for the models and fails early if the process ends."""
+        return self._wait_until(self.is_ready, "the server is ready")
+
+    def wait_until_live(self) -> Server:
+        """Waits for the endpoint, for servers with a model that can't load."""
+        return self._wait_until(self.is_live, "the server is live")
+
+    def _wait_until(self, condition: Callable[[], bool], what: str) -> Server:
+        def done() -> bool:
+            code = self.process.poll()
+            assert code is None, f"the server ended with {code}:\n{self.log()[-4000:]}"
+            return condition()
+
+        wait_until(done, START_SECONDS_MAX, what)
+        return self
+
+    def terminate(self) -> None:
+        """Asks the server to stop, without waiting."""
+        self.process.send_signal(signal.SIGTERM)
+
+    def wait_for_exit(self) -> int:
+        """Waits for the end of the process and returns its exit code."""
+        return self.process.wait(STOP_SECONDS_MAX)
+
+    def stop(self) -> int:
+        """Stops the server as an orchestrator does; kills it if it won't."""
+        if self.process.poll() is None:
+            self.terminate()
+        try:
+            return self.wait_for_exit()
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        port: int | None = None,
+    ) -> Reply:
+        """Sends one request on a connection of its own."""
+        connection = http.client.HTTPConnection(
+            "127.0.0.1", port or self.http_port, timeout=REQUEST_SECONDS_MAX
+        )
+        try:
+            connection.request(method, path, body, dict(headers or {}))
+            response = connection.getresponse()
+            return Reply(response.status, response.headers, response.read())
+        finally:
+            connection.close()
+
+    def get(self, path: str) -> Reply:
+        """GET on the main HTTP port."""
+        return self.request("GET", path)
+
+    def infer(
+        self,
+        model: str,
+        document: Any,
+        binary: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Reply:
+        """Sends an inference request; `document` may also be ready-made bytes."""
+        text = document if isinstance(document, bytes) else json.dumps(document).encode()
+        extra = dict(headers or {})
+        if binary is not None:
+            extra.setdefault(HEADER_LENGTH, str(len(text)))
+        return self.request("POST", f"/v2/models/{model}/infer", text + (binary or b""), extra)
+
+    def statistics(self, model: str) -> dict[str, Any]:
+        """The statistics of a model's only version."""
+        (entry,) = self.get(f"/v2/models/{model}/stats").json()["model_stats"]
+        return entry
+
+    def metrics(self) -> str:
+        """The text of the metrics endpoint."""
+        return self.request("GET", "/metrics", port=self.metrics_port).body.decode()

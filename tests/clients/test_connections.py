@@ -1,0 +1,141 @@
+"""Persistent connections, pipelining, and clients that leave."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+
+from raw_http import Connection, get, post
+from server import Server, wait_until
+
+BUSY_ROUNDS = 8000
+
+
+def slow_request(rounds: int) -> bytes:
+    """A request that keeps the slow model's only instance busy."""
+    tensor = {"name": "ROUNDS", "shape": [1, 1], "datatype": "INT64", "data": [rounds]}
+    return json.dumps({"inputs": [tensor]}).encode()
+
+
+def test_a_connection_serves_many_requests(server: Server) -> None:
+    """HTTP/1.1 connections stay open, errors included."""
+    with Connection(server) as connection:
+        for _ in range(3):
+            connection.send(get("/v2/health/live"))
+            assert connection.read_response() == (200, b"")
+            connection.send(get("/v2/models/absent"))
+            assert (connection.read_response() or (0, b""))[0] == 404
+
+
+def test_connection_close_is_obeyed(server: Server) -> None:
+    """A client may ask for the end."""
+    with Connection(server) as connection:
+        connection.send(get("/v2/health/live", "Connection: close"))
+        assert connection.read_response() == (200, b"")
+        assert connection.is_closed_by_server()
+
+
+@pytest.mark.galatea_only
+def test_pipelined_requests_are_answered_in_order(server: Server) -> None:
+    """A slow request in front doesn't change the order of answers."""
+    with Connection(server) as connection:
+        connection.send(
+            post("/v2/models/onnx_slow/infer", slow_request(100)),
+            get("/v2/health/live"),
+            get("/v2/models/absent"),
+            get("/v2"),
+        )
+        statuses = [(connection.read_response() or (0, b""))[0] for _ in range(4)]
+    assert statuses == [200, 200, 404, 200]
+
+
+@pytest.mark.galatea_only
+def test_a_request_may_come_byte_by_byte(server: Server) -> None:
+    """Where the segments are cut means nothing."""
+    request = post("/v2/models/onnx_slow/infer", slow_request(1))
+    with Connection(server) as connection:
+        for index in range(len(request)):
+            connection.send(request[index : index + 1])
+        assert (connection.read_response() or (0, b""))[0] == 200
+
+
+def test_chunked_requests(server: Server) -> None:
+    """A body may come in chunks."""
+    body = slow_request(1)
+    head = get("/v2/models/onnx_slow/infer", "Transfer-Encoding: chunked").replace(
+        b"GET", b"POST", 1
+    )
+    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body)
+    with Connection(server) as connection:
+        connection.send(head, chunks, b"0\r\n\r\n")
+        assert (connection.read_response() or (0, b""))[0] == 200
+
+
+def test_expect_continue(server: Server) -> None:
+    """curl asks before it sends more than a kilobyte."""
+    body = slow_request(1)
+    request = post("/v2/models/onnx_slow/infer", body, "Expect: 100-continue")
+    head = request[: -len(body)]
+    with Connection(server) as connection:
+        connection.send(head)
+        assert connection.read_response() == (100, b"")
+        connection.send(body)
+        assert (connection.read_response() or (0, b""))[0] == 200
+
+
+def test_head_of_others_is_not_blocked(server: Server) -> None:
+    """While a model works, other connections are answered."""
+    before = server.statistics("onnx_slow")["inference_count"]
+    statuses: list[int] = []
+
+    def send() -> None:
+        statuses.append(server.infer("onnx_slow", slow_request(BUSY_ROUNDS)).status)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    assert server.is_live()
+    was_busy = server.statistics("onnx_slow")["inference_count"] == before
+    thread.join()
+    assert statuses == [200]
+    assert was_busy
+
+
+@pytest.mark.parametrize("cut", [10, 60, 120, -1])
+def test_clients_may_leave_in_the_middle_of_a_request(server: Server, cut: int) -> None:
+    """Half a request is no request."""
+    request = post("/v2/models/onnx_slow/infer", slow_request(1))
+    for _ in range(20):
+        with Connection(server) as connection:
+            connection.send(request[:cut])
+    assert server.is_live()
+
+
+def test_clients_may_leave_before_the_answer(server: Server) -> None:
+    """Abandoned requests leave the queue; the model serves the next client."""
+    for _ in range(10):
+        with Connection(server) as connection:
+            connection.send(post("/v2/models/onnx_slow/infer", slow_request(500)))
+    reply = server.infer("onnx_slow", slow_request(1))
+    assert reply.status == 200
+
+    def nothing_is_pending() -> bool:
+        line = 'nv_inference_pending_request_count{model="onnx_slow",version="1"} '
+        (value,) = (one for one in server.metrics().splitlines() if one.startswith(line))
+        return float(value.removeprefix(line)) == 0
+
+    wait_until(nothing_is_pending, 30, "no request is pending")
+
+
+def test_many_connections_at_once(server: Server) -> None:
+    """Idle connections cost the others nothing."""
+    connections = [Connection(server) for _ in range(200)]
+    try:
+        for connection in reversed(connections):
+            connection.send(get("/v2/health/ready"))
+        for connection in connections:
+            assert connection.read_response() == (200, b"")
+    finally:
+        for connection in connections:
+            connection.__exit__()

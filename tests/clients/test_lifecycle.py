@@ -1,0 +1,252 @@
+"""Start and end of the process; models that can't be loaded."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import signal
+import threading
+
+import make_models
+import pytest
+
+from conftest import StartServer
+from raw_http import Connection, post
+from server import Reply, Server, wait_until
+
+BUSY_ROUNDS = 20_000
+
+IDENTITY = """\
+name: "{name}"
+backend: "identity"
+max_batch_size: 8
+input [ {{ name: "INPUT0" data_type: TYPE_FP32 dims: [ -1 ] }} ]
+output [ {{ name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] }} ]
+"""
+
+
+def slow_request(rounds: int) -> bytes:
+    """A request that keeps the slow model's only instance busy."""
+    tensor = {"name": "ROUNDS", "shape": [1, 1], "datatype": "INT64", "data": [rounds]}
+    return json.dumps({"inputs": [tensor]}).encode()
+
+
+@pytest.fixture
+def slow_repository(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A repository with the slow model alone."""
+    make_models.write_models(tmp_path, make_models.TEST_MODELS, ["onnx_slow"])
+    return tmp_path
+
+
+def waiting_requests(server: Server) -> int:
+    """How many requests the slow model has taken and not begun."""
+    line = 'nv_inference_pending_request_count{model="onnx_slow",version="1"} '
+    (value,) = (one for one in server.metrics().splitlines() if one.startswith(line))
+    return int(float(value.removeprefix(line)))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_end_an_idle_server(
+    start_server: StartServer, slow_repository: pathlib.Path, number: signal.Signals
+) -> None:
+    """Both usual signals mean an orderly end."""
+    with start_server(slow_repository) as server:
+        server.wait_until_ready()
+        server.process.send_signal(number)
+        assert server.wait_for_exit() == 0
+
+
+def test_requests_in_flight_are_finished(
+    start_server: StartServer, slow_repository: pathlib.Path
+) -> None:
+    """After SIGTERM, what was accepted is answered, and the exit code is 0."""
+    with start_server(slow_repository) as server:
+        server.wait_until_ready()
+        replies: list[Reply] = []
+
+        def send() -> None:
+            replies.append(server.infer("onnx_slow", slow_request(BUSY_ROUNDS)))
+
+        threads = [threading.Thread(target=send) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        # One is at work, the others wait for it: all three were accepted.
+        wait_until(lambda: waiting_requests(server) == 2, 30, "requests are in flight")
+        server.terminate()
+        for thread in threads:
+            thread.join()
+        assert [reply.status for reply in replies] == [200] * 3
+        assert replies[0].json()["outputs"][0]["data"] == [BUSY_ROUNDS]
+        assert server.wait_for_exit() == 0
+
+
+@pytest.mark.galatea_only
+def test_idle_connections_do_not_delay_the_end(
+    start_server: StartServer, slow_repository: pathlib.Path
+) -> None:
+    """Kept connections without a request are no reason to wait for the time limit."""
+    with start_server(slow_repository, "--exit-timeout-secs=600") as server:
+        server.wait_until_ready()
+        with Connection(server) as idle:
+            idle.send(post("/v2/models/onnx_slow/infer", slow_request(1)))
+            assert (idle.read_response() or (0, b""))[0] == 200
+            server.terminate()
+            assert server.wait_for_exit() == 0
+
+
+@pytest.mark.galatea_only
+def test_the_time_limit_ends_what_does_not_end(
+    start_server: StartServer, slow_repository: pathlib.Path
+) -> None:
+    """A request that takes longer than --exit-timeout-secs doesn't hold the server."""
+    with start_server(slow_repository, "--exit-timeout-secs=1") as server:
+        server.wait_until_ready()
+        with Connection(server) as first, Connection(server) as second:
+            for connection in (first, second):
+                connection.send(post("/v2/models/onnx_slow/infer", slow_request(2_000_000)))
+            wait_until(lambda: waiting_requests(server) == 1, 30, "requests are in flight")
+            server.terminate()
+            server.wait_for_exit()
+
+
+BROKEN_MODELS = {
+    "corrupt model file": {"1/model.onnx": b"this is no model" * 100},
+    "empty model file": {"1/model.onnx": b""},
+    "no model file": {"1/other": b""},
+    "no version": {},
+    "unknown backend": {"1/x": b"", "config.pbtxt": b'backend: "nothing"'},
+    "no backend": {"1/x": b"", "config.pbtxt": b"max_batch_size: 1"},
+    "wrong name": {"1/x": b"", "config.pbtxt": IDENTITY.format(name="other").encode()},
+    "broken text": {"1/x": b"", "config.pbtxt": b'backend: "identity" input ['},
+    "no text": {"1/x": b"", "config.pbtxt": bytes(range(256)) * 10},
+    "unknown field": {"1/x": b"", "config.pbtxt": b'backend: "identity" colour: "blue"'},
+    "wrong type": {"1/x": b"", "config.pbtxt": b'backend: "identity" max_batch_size: "many"'},
+    "negative batch": {"1/x": b"", "config.pbtxt": b'backend: "identity" max_batch_size: -1'},
+    "huge number": {"1/x": b"", "config.pbtxt": b'backend: "identity" max_batch_size: 99999999999'},
+    "dims of zero": {
+        "1/x": b"",
+        "config.pbtxt": IDENTITY.format(name="broken").replace("-1", "0").encode(),
+    },
+    "deep nesting": {"1/x": b"", "config.pbtxt": b"parameters {" * 100_000},
+    "inputs that are not the model's": {
+        "1/model.onnx": None,
+        "config.pbtxt": b'backend: "onnxruntime" max_batch_size: 8 '
+        b'input [ { name: "OTHER" data_type: TYPE_FP32 dims: [ 16 ] } ] '
+        b'output [ { name: "OUTPUT0" data_type: TYPE_INT32 dims: [ 16 ] } ]',
+    },
+    "types that are not the model's": {
+        "1/model.onnx": None,
+        "config.pbtxt": b'backend: "onnxruntime" max_batch_size: 8 '
+        b'input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ 16 ] }, '
+        b'{ name: "INPUT1" data_type: TYPE_FP32 dims: [ 16 ] } ] '
+        b'output [ { name: "OUTPUT0" data_type: TYPE_INT32 dims: [ 16 ] } ]',
+    },
+    "a model file outside": {
+        "1/x": b"",
+        "config.pbtxt": b'backend: "onnxruntime" default_model_filename: "../../good/1/model.onnx"',
+    },
+}
+
+
+def broken_repository(root: pathlib.Path, name: str) -> pathlib.Path:
+    """A repository with a model that works and one that can't."""
+    make_models.write_models(root, make_models.EXAMPLES, ["simple"])
+    simple = (root / "simple" / "1" / "model.onnx").read_bytes()
+    (root / "broken").mkdir()
+    for relative, content in BROKEN_MODELS[name].items():
+        path = root / "broken" / relative
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(simple if content is None else content)
+    return root
+
+
+@pytest.mark.parametrize("name", BROKEN_MODELS)
+def test_a_broken_model_is_reported(
+    start_server: StartServer, tmp_path: pathlib.Path, name: str
+) -> None:
+    """The others are served; the index has the reason; readiness is refused."""
+    repository = broken_repository(tmp_path, name)
+    with start_server(repository, "--exit-on-error=false") as server:
+        server.wait_until_live()
+        wait_until(
+            lambda: server.get("/v2/models/simple/ready").status == 200, 60, "the other is ready"
+        )
+        # The original forgets models whose configuration it can't read.
+        allowed = (200, 400) if server.is_original else (400,)
+        assert server.get("/v2/health/ready").status in allowed
+        index = server.request("POST", "/v2/repository/index", b"").json()
+        (entry,) = (entry for entry in index if entry["name"] == "broken")
+        assert entry.get("state", "UNAVAILABLE") == "UNAVAILABLE"
+        assert server.get("/v2/models/broken/ready").status in (400, 404)
+        reply = server.infer("broken", {"inputs": []})
+        assert reply.status in (400, 404, 503)
+        assert "broken" in reply.error()
+        assert "broken" in server.log()
+
+
+@pytest.mark.parametrize("name", ["corrupt model file", "broken text"])
+def test_a_broken_model_ends_the_start(
+    start_server: StartServer, tmp_path: pathlib.Path, name: str
+) -> None:
+    """By default a server with a model that can't load doesn't start."""
+    with start_server(broken_repository(tmp_path, name)) as server:
+        assert server.wait_for_exit() == 1
+        assert "broken" in server.log()
+
+
+def test_readiness_need_not_be_strict(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+    """With --strict-readiness=false one bad model doesn't take the server out."""
+    repository = broken_repository(tmp_path, "corrupt model file")
+    with start_server(repository, "--exit-on-error=false", "--strict-readiness=false") as server:
+        server.wait_until_ready()
+
+
+def test_the_newest_version_is_served(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+    """By number, not by text; the others aren't loaded."""
+    model = tmp_path / "versions"
+    for version in ("1", "2", "10"):
+        (model / version).mkdir(parents=True)
+    for odd in ("007", "x", "-3"):
+        (model / odd).mkdir()
+    (model / "config.pbtxt").write_text(IDENTITY.format(name="versions"))
+    with start_server(tmp_path) as server:
+        server.wait_until_ready()
+        assert server.get("/v2/models/versions").json()["versions"] == ["10"]
+        assert server.get("/v2/models/versions/versions/2").status == 404
+
+
+def test_version_policies(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+    """All of them, or the ones that are named."""
+    for name, policy in (("all", "all { }"), ("specific", "specific { versions: [ 1, 3 ] }")):
+        for version in ("1", "2", "3"):
+            (tmp_path / name / version).mkdir(parents=True)
+        text = IDENTITY.format(name=name) + f"version_policy {{ {policy} }}\n"
+        (tmp_path / name / "config.pbtxt").write_text(text)
+    with start_server(tmp_path) as server:
+        server.wait_until_ready()
+        assert sorted(server.get("/v2/models/all").json()["versions"]) == ["1", "2", "3"]
+        assert sorted(server.get("/v2/models/specific").json()["versions"]) == ["1", "3"]
+        assert server.get("/v2/models/specific/versions/1").json()["versions"] == ["1"]
+        tensor = {"name": "INPUT0", "shape": [1, 1], "datatype": "FP32", "data": [1]}
+        reply = server.infer("all", {"inputs": [tensor]})
+        assert reply.json()["model_version"] == "3"
+
+
+def test_an_empty_repository(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+    """No models is a server without models."""
+    with start_server(tmp_path) as server:
+        server.wait_until_ready()
+        assert server.request("POST", "/v2/repository/index", b"").json() == []
+
+
+@pytest.mark.not_yet
+def test_explicit_control(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+    """With explicit control only the models named at start are loaded."""
+    make_models.write_models(tmp_path, make_models.EXAMPLES, ["simple", "mlp"])
+    flags = ["--model-control-mode=explicit", "--load-model=simple"]
+    with start_server(tmp_path, *flags) as server:
+        server.wait_until_ready()
+        assert server.get("/v2/models/simple/ready").status == 200
+        assert server.get("/v2/models/mlp/ready").status in (400, 404)
+        ready = server.request("POST", "/v2/repository/index", b'{"ready":true}').json()
+        assert [entry["name"] for entry in ready] == ["simple"]

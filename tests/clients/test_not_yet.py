@@ -1,0 +1,140 @@
+"""What Galatea lacks so far is refused by name, never ignored.
+
+Each test goes when its feature comes, and so does the mark `not_yet` on the tests of
+that feature.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import pathlib
+from typing import Any
+
+import grpc
+import numpy
+import pytest
+from conftest import StartServer
+from server import Server
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+pytestmark = pytest.mark.galatea_only
+
+VECTOR = {"name": "INPUT0", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/v2/models/identity_fp32/generate", "/v2/models/identity_fp32/generate_stream"],
+)
+def test_generate(server: Server, path: str) -> None:
+    """The generate extension."""
+    reply = server.request("POST", path, b'{"INPUT0":[1]}')
+    assert reply.status == 501
+    assert "generate" in reply.error()
+
+
+def test_classification(server: Server) -> None:
+    """The classification extension."""
+    output = {"name": "OUTPUT0", "parameters": {"classification": 1}}
+    reply = server.infer("identity_fp32", {"inputs": [VECTOR], "outputs": [output]})
+    assert reply.status in (400, 501)
+    assert "classification" in reply.error()
+
+
+def test_compression(server: Server) -> None:
+    """Compressed bodies; a compressed answer is only a wish and not refused."""
+    body = gzip.compress(json.dumps({"inputs": [VECTOR]}).encode())
+    reply = server.infer("identity_fp32", body, headers={"Content-Encoding": "gzip"})
+    assert reply.status == 501
+    reply = server.infer("identity_fp32", {"inputs": [VECTOR]}, headers={"Accept-Encoding": "gzip"})
+    assert reply.status == 200
+    assert reply.json()["outputs"][0]["data"] == [1, 2]
+
+
+@pytest.mark.parametrize("field", ["input", "output"])
+def test_shared_memory(server: Server, field: str) -> None:
+    """Tensors in shared memory."""
+    region = {"shared_memory_region": "r", "shared_memory_byte_size": 8}
+    request: dict[str, Any] = {"inputs": [VECTOR]}
+    if field == "input":
+        request["inputs"] = [{**VECTOR, "parameters": region}]
+        del request["inputs"][0]["data"]
+    else:
+        request["outputs"] = [{"name": "OUTPUT0", "parameters": region}]
+    reply = server.infer("identity_fp32", request)
+    assert reply.status >= 400
+    assert "shared" in reply.error()
+
+
+@pytest.mark.parametrize("path", ["/v2/logging", "/v2/trace/setting"])
+def test_settings_while_running(server: Server, path: str) -> None:
+    """The logging and trace extensions."""
+    assert server.get(path).status == 501
+
+
+def test_streams(server: Server) -> None:
+    """Inference on gRPC streams."""
+    request = service_pb2.ModelInferRequest(model_name="identity_fp32")
+    request.inputs.add(name="INPUT0", datatype="FP32", shape=[1, 2])
+    request.raw_input_contents.append(numpy.zeros(2, numpy.float32).tobytes())
+    with grpc.insecure_channel(server.grpc_url) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        with pytest.raises(grpc.RpcError) as caught:
+            list(stub.ModelStreamInfer(iter([request])))
+    assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_compressed_messages(server: Server) -> None:
+    """Compressed gRPC messages."""
+    options = {"compression": grpc.Compression.Gzip}
+    with grpc.insecure_channel(server.grpc_url, **options) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        with pytest.raises(grpc.RpcError) as caught:
+            stub.ModelMetadata(service_pb2.ModelMetadataRequest(name="identity_fp32" * 100))
+    assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--model-control-mode=explicit",
+        "--model-control-mode=poll",
+        "--allow-client-shm=true",
+        "--grpc-use-ssl=true",
+        "--cache-config=local,size=1048576",
+        "--trace-config=level=TIMESTAMPS",
+        "--rate-limit=execution_count",
+        "--allow-sagemaker=true",
+        "--allow-vertex-ai=true",
+    ],
+)
+def test_flags(start_server: StartServer, tmp_path: pathlib.Path, flag: str) -> None:
+    """A flag that would have an effect is no flag to ignore."""
+    with start_server(tmp_path, flag) as server:
+        assert server.wait_for_exit() == 1
+        assert flag.split("=")[0] in server.log()
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        "sequence_batching { }",
+        "ensemble_scheduling { step [ { model_name: 'a' model_version: -1 } ] }",
+        "response_cache { enable: true }",
+        "model_transaction_policy { decoupled: true }",
+        "instance_group [ { kind: KIND_GPU } ]",
+        "model_warmup [ { name: 'w' batch_size: 1 } ]",
+    ],
+)
+def test_configurations(start_server: StartServer, tmp_path: pathlib.Path, field: str) -> None:
+    """A field that would change what a model does is no field to ignore."""
+    (tmp_path / "model" / "1").mkdir(parents=True)
+    (tmp_path / "model" / "config.pbtxt").write_text(
+        'backend: "identity" max_batch_size: 8 '
+        'input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ] '
+        f'output [ {{ name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] }} ] {field}'
+    )
+    with start_server(tmp_path) as server:
+        assert server.wait_for_exit() == 1
+        assert field.split()[0] in server.log() or "GPU" in server.log()
