@@ -574,3 +574,36 @@ def test_truncated_requests(server: Server) -> None:
             connection.finish_sending()
             response = connection.read_response()
             assert response is None or response[0] >= 400
+
+
+def resident_bytes(server: Server) -> int:
+    """The memory that the server's process holds."""
+    status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
+    (line,) = (line for line in status.splitlines() if line.startswith("VmRSS:"))
+    return int(line.split()[1]) * 1024
+
+
+@pytest.mark.galatea_only
+def test_refusals_leave_no_memory_behind(server: Server) -> None:
+    """The same bad requests again and again cost nothing that lasts."""
+    bodies = [
+        b"{",
+        b"[" * 100_000,
+        json.dumps(changed(shape=[2**62, 4])).encode(),
+        b'{"id":"' + b"x" * MEBIBYTE,
+        b'{"inputs":[' + b'{"name":"INPUT0"},' * 50_000 + b"1]}",
+    ]
+
+    def send_all() -> None:
+        for body in bodies:
+            assert server.infer("simple", body).status == 400
+        with Connection(server) as connection:
+            connection.send(post(INFER, bytes(MEBIBYTE))[: MEBIBYTE // 2])
+
+    # The first rounds fill what allocators and threads keep.
+    for _ in range(20):
+        send_all()
+    before = resident_bytes(server)
+    for _ in range(100):
+        send_all()
+    assert resident_bytes(server) - before < 16 * MEBIBYTE

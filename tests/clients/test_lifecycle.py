@@ -14,7 +14,7 @@ from conftest import StartServer
 from raw_http import Connection, post
 from server import Reply, Server, wait_until
 
-BUSY_ROUNDS = 20_000
+BUSY_ROUNDS = 10_000
 
 IDENTITY = """\
 name: "{name}"
