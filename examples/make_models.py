@@ -64,6 +64,8 @@ def selected_makers(options: argparse.Namespace) -> dict[str, ExampleMaker]:
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns the exit status."""
     options = parse_arguments(arguments)
+    if options.only is not None and options.with_minilm and "minilm" not in options.only:
+        options.only.append("minilm")
     try:
         written = write_models(options.output, selected_makers(options), options.only)
     except ValueError as error:
