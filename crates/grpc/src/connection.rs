@@ -20,7 +20,7 @@ use crate::body::MessageReader;
 use crate::call::{Arrival, Arrived, Calls, Phase};
 use crate::deadline::{Alarm, Timeout};
 use crate::dispatch;
-use crate::door::Door;
+use crate::door::{Door, Origin};
 use crate::output::{Flusher, Gathering, gather};
 use crate::route::{Method, route};
 use crate::signal::{CallKey, CallSink, News, Signal};
@@ -40,7 +40,7 @@ const UNSEEN_RESETS_MAX: usize = 256;
 const ROUNDS_MAX: u32 = 8;
 
 /// Serves a client until it or the door is done.
-pub(crate) async fn serve(door: Arc<Door>, stream: TcpStream) {
+pub(crate) async fn serve(door: Arc<Door>, stream: TcpStream, origin: Origin) {
     // Answers are whole when they are written; waiting for more to send with
     // them only makes clients wait.
     let _ = stream.set_nodelay(true);
@@ -58,7 +58,7 @@ pub(crate) async fn serve(door: Arc<Door>, stream: TcpStream) {
     };
     flusher.take_over();
     let signal = Arc::new(Signal::new());
-    let _presence = door.enter(&signal);
+    let _presence = door.enter(&signal, origin);
     ConnectionTask::new(door, signal, h2, flusher).await;
 }
 

@@ -89,19 +89,30 @@ impl Door {
         }
     }
 
-    /// Makes a connection known, so that closing reaches it.
-    pub(crate) fn enter(self: &Arc<Self>, signal: &Arc<Signal>) -> Presence {
+    /// Makes a connection known, so that stopping and closing reach it.
+    pub(crate) fn enter(self: &Arc<Self>, signal: &Arc<Signal>, origin: Origin) -> Presence {
         let key = {
             let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
             connections.insert(signal.clone())
         };
-        // Whoever closed the door before this connection was in the list
-        // could not tell it.
-        if *self.phase.borrow() == Phase::Closed {
-            signal.push(News::Close);
+        // Whoever stopped or closed the door before this connection was in the
+        // list could not tell it.
+        match (*self.phase.borrow(), origin) {
+            (Phase::Closed, _) => signal.push(News::Close),
+            (Phase::Draining, Origin::Serving) => signal.push(News::Stop),
+            (Phase::Draining, Origin::Stopping) | (Phase::Serving, _) => {}
         }
         Presence { door: self.clone(), key }
     }
+}
+
+/// What the door did when a connection was accepted.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// It served: the connection is counted, and ends when the door stops.
+    Serving,
+    /// It was stopping: the connection may stay until the door is closed.
+    Stopping,
 }
 
 /// A connection's place in the list of the door; given back on drop.
@@ -254,9 +265,10 @@ fn hand_over(door: &Arc<Door>, stream: TcpStream, worker: &Handle) {
     // one before it enters the other. Failures here concern this client only.
     let Ok(stream) = stream.into_std() else { return };
     worker.spawn(async move {
-        let _counted = counted;
+        let origin = if counted.is_some() { Origin::Serving } else { Origin::Stopping };
         if let Ok(stream) = TcpStream::from_std(stream) {
-            connection::serve(door, stream).await;
+            connection::serve(door, stream, origin).await;
         }
+        drop(counted);
     });
 }

@@ -160,6 +160,8 @@ async fn a_stopping_door_finishes_what_it_began() {
     let mut fixture = Fixture::new();
     assert_eq!(health(&fixture).await, SERVING);
     let idle = fixture.client().await;
+    // A connection that was not accepted yet would count as a late one.
+    idle.check_echo("inline", Bytes::new()).await;
     let client = fixture.client().await;
     let (call, held) = begin_held!(fixture, client, infer_head());
     fixture.door.stop_accepting();
@@ -177,6 +179,20 @@ async fn a_stopping_door_finishes_what_it_began() {
     let _: ModelInferResponse = finish(call).await.unwrap().message();
     fixture.door.drained().await;
     client.task.await.unwrap();
+}
+
+/// The door stops between accepting a connection and hearing of its client.
+#[tokio::test]
+async fn a_connection_that_is_being_made_while_the_door_stops_is_let_go() {
+    let fixture = Fixture::new();
+    let silent = tokio::net::TcpStream::connect(fixture.door.address()).await.unwrap();
+    while fixture.door.connections() == 0 {
+        tokio::task::yield_now().await;
+    }
+    fixture.door.stop_accepting();
+    let (_send, connection) = h2::client::handshake(silent).await.unwrap();
+    let _ = connection.await;
+    fixture.door.drained().await;
 }
 
 #[tokio::test]
