@@ -268,14 +268,34 @@ impl Admission {
                 input.name, input.shape
             ));
         };
-        if u64::try_from(input.data.len()) == Ok(expected) {
+        if u64::try_from(input.data.len()) != Ok(expected) {
+            return Err(format!(
+                "input byte size mismatch for input '{}' for model '{}'. Expected {expected}, got {}",
+                input.name,
+                self.model_name,
+                input.data.len()
+            ));
+        }
+        self.check_booleans(input)
+    }
+
+    /// Backends read a boolean's byte as C++ does, where any other than 0 and
+    /// 1 is undefined: a count of true elements has been seen to add the bytes
+    /// up, and to hand out memory that was never written.
+    fn check_booleans(&self, input: &InputTensor) -> Result<(), String> {
+        if input.datatype != DataType::Bool {
+            return Ok(());
+        }
+        let bytes = input.data.host().map_or(&[][..], |bytes| &bytes[..]);
+        // All bytes together, without a branch for each, is what compilers
+        // turn into vector instructions.
+        if bytes.iter().fold(0, |all, byte| all | byte) <= 1 {
             return Ok(());
         }
         Err(format!(
-            "input byte size mismatch for input '{}' for model '{}'. Expected {expected}, got {}",
-            input.name,
-            self.model_name,
-            input.data.len()
+            "unexpected boolean for inference input '{}' for model '{}': each of its bytes must be \
+             0 or 1",
+            input.name, self.model_name
         ))
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use galatea_backend::ExecutionPolicy::{Blocking, Inline};
 use galatea_infer::{CancelToken, Code, InferenceRequest, ModelState, ServerControl, Status};
-use galatea_tensor::Shape;
+use galatea_tensor::{Buffer, DataType, Shape};
 
 use crate::testing::{ECHO, FakeBackend, request, send, serve};
 
@@ -68,7 +68,7 @@ fn errors_name_what_was_wrong() {
     check(&|r| r.outputs = vec!["OUT".into(), "OUT".into()], invalid, "already exists");
     check(&|r| r.inputs.push(r.inputs[0].clone()), invalid, "input 'IN' already exists");
     check(
-        &|r| r.inputs[0].datatype = galatea_tensor::DataType::Int32,
+        &|r| r.inputs[0].datatype = DataType::Int32,
         invalid,
         "data-type is 'INT32', but model 'echo' expects 'FP32'",
     );
@@ -83,6 +83,24 @@ fn errors_name_what_was_wrong() {
     check(&|r| r.inputs[0].shape = Shape::new(&[1, 5]).unwrap(), invalid, "Expected 20, got 16");
     assert_eq!(server.statistics(Some("echo"), Some(4)).unwrap()[0].inference_count, 0);
     assert_eq!(server.statistics(Some("no"), None).unwrap_err().code(), invalid);
+}
+
+#[test]
+fn a_boolean_is_zero_or_one() {
+    let text = ECHO.replace("TYPE_FP32", "TYPE_BOOL");
+    let (server, _) = serve(&text, FakeBackend::new(Inline), &[1], 0);
+    let ask = |bytes: &[u8]| {
+        let mut asked = request(&[1, 3]);
+        asked.inputs[0].datatype = DataType::Bool;
+        asked.inputs[0].data = Buffer::from_vec(bytes.to_vec());
+        send(&server, asked).recv_timeout(LONG).unwrap()
+    };
+    ask(&[0, 1, 1]).unwrap();
+    for bytes in [[2, 0, 1], [1, 0, 255], [0, 128, 0]] {
+        let status = ask(&bytes).unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument);
+        assert!(status.message().contains("each of its bytes must be 0 or 1"), "{status}");
+    }
 }
 
 #[test]

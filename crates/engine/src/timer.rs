@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -52,10 +53,15 @@ impl Timer {
     }
 
     /// Calls the dispatcher's [`Dispatcher::tick`] at `at`, unless it is gone
-    /// by then. Dispatchers keep at most one alarm that matters; an outdated
-    /// one costs a tick that changes nothing.
+    /// by then or sets another alarm before.
+    ///
+    /// A dispatcher's earlier alarm is taken back: it would tick, find nothing
+    /// to do and set the next one a second time, so that alarms became more
+    /// and more as long as requests wait. There are as many alarms as loaded
+    /// models at most, so looking at all of them is cheap.
     pub(crate) fn set(&self, at: Instant, dispatcher: Weak<Dispatcher>) {
         let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.alarms.retain(|Reverse(alarm)| !alarm.dispatcher.ptr_eq(&dispatcher));
         let is_earliest = state.alarms.peek().is_none_or(|Reverse(first)| at < first.at);
         state.alarms.push(Reverse(Alarm { at, dispatcher }));
         drop(state);
@@ -69,7 +75,9 @@ impl Shared {
     fn run(&self) {
         while let Some(dispatcher) = self.next_due() {
             if let Some(dispatcher) = dispatcher.upgrade() {
-                dispatcher.tick();
+                // A model whose scheduler fails must not take the clock of
+                // all others with it.
+                let _ = catch_unwind(AssertUnwindSafe(|| dispatcher.tick()));
             }
         }
     }
@@ -131,5 +139,26 @@ impl PartialOrd for Alarm {
 impl Ord for Alarm {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.at.cmp(&other.at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_dispatcher_has_one_alarm_and_the_latest_set_counts() {
+        let timer = Timer::start().unwrap();
+        let far = Instant::now() + Duration::from_hours(1);
+        // Stands for one dispatcher that is gone, so that nothing is called.
+        let dispatcher = Weak::new();
+        for seconds in [30, 10, 20] {
+            timer.set(far + Duration::from_secs(seconds), dispatcher.clone());
+        }
+        let state = timer.shared.state.lock().unwrap();
+        let alarms: Vec<Instant> = state.alarms.iter().map(|Reverse(alarm)| alarm.at).collect();
+        assert_eq!(alarms, [far + Duration::from_secs(20)]);
     }
 }
