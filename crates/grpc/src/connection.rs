@@ -20,7 +20,7 @@ use crate::body::MessageReader;
 use crate::call::{Arrival, Arrived, Calls, Phase};
 use crate::deadline::{Alarm, Timeout};
 use crate::dispatch;
-use crate::door::{Door, Origin};
+use crate::door::{Door, OpenConnection, Origin};
 use crate::output::{Flusher, Gathering, gather};
 use crate::route::{Method, route};
 use crate::signal::{CallKey, CallSink, News, Signal};
@@ -40,7 +40,10 @@ const UNSEEN_RESETS_MAX: usize = 256;
 const ROUNDS_MAX: u32 = 8;
 
 /// Serves a client until it or the door is done.
-pub(crate) async fn serve(door: Arc<Door>, stream: TcpStream, origin: Origin) {
+///
+/// `counted` is there if the connection was made while the door served.
+pub(crate) async fn serve(door: Arc<Door>, stream: TcpStream, mut counted: Option<OpenConnection>) {
+    let origin = if counted.is_some() { Origin::Serving } else { Origin::Stopping };
     // Answers are whole when they are written; waiting for more to send with
     // them only makes clients wait.
     let _ = stream.set_nodelay(true);
@@ -53,9 +56,20 @@ pub(crate) async fn serve(door: Arc<Door>, stream: TcpStream, origin: Origin) {
         .max_concurrent_streams(door.options.concurrent_calls_max)
         .max_pending_accept_reset_streams(UNSEEN_RESETS_MAX)
         .handshake(socket);
-    let Ok(Ok(h2)) = tokio::time::timeout(door.options.handshake_timeout, handshake).await else {
-        return;
+    let shaken = {
+        let handshake = tokio::time::timeout(door.options.handshake_timeout, handshake);
+        let mut handshake = std::pin::pin!(handshake);
+        tokio::select! {
+            biased;
+            shaken = handshake.as_mut() => shaken,
+            () = door.stops(), if counted.is_some() => {
+                // Nobody waits for a client that hasn't said anything yet.
+                drop(counted.take());
+                handshake.await
+            }
+        }
     };
+    let Ok(Ok(h2)) = shaken else { return };
     flusher.take_over();
     let signal = Arc::new(Signal::new());
     let _presence = door.enter(&signal, origin);

@@ -70,6 +70,12 @@ impl Door {
         *self.phase.borrow() != Phase::Serving
     }
 
+    /// Waits until new inferences are refused.
+    pub(crate) async fn stops(&self) {
+        // It can't fail: the sender is right here.
+        let _ = self.phase.subscribe().wait_for(|phase| *phase != Phase::Serving).await;
+    }
+
     /// Moves on to `phase` and tells every connection.
     fn advance(&self, phase: Phase) {
         let moved = self.phase.send_if_modified(|now| {
@@ -129,7 +135,7 @@ impl Drop for Presence {
 }
 
 /// Counts a connection that was made while the door served.
-struct OpenConnection(Arc<Door>);
+pub(crate) struct OpenConnection(Arc<Door>);
 
 impl OpenConnection {
     fn new(door: &Arc<Door>) -> Option<Self> {
@@ -265,10 +271,8 @@ fn hand_over(door: &Arc<Door>, stream: TcpStream, worker: &Handle) {
     // one before it enters the other. Failures here concern this client only.
     let Ok(stream) = stream.into_std() else { return };
     worker.spawn(async move {
-        let origin = if counted.is_some() { Origin::Serving } else { Origin::Stopping };
         if let Ok(stream) = TcpStream::from_std(stream) {
-            connection::serve(door, stream, origin).await;
+            connection::serve(door, stream, counted).await;
         }
-        drop(counted);
     });
 }

@@ -195,6 +195,19 @@ async fn a_connection_that_is_being_made_while_the_door_stops_is_let_go() {
     fixture.door.drained().await;
 }
 
+/// As what probes a port without speaking does.
+#[tokio::test]
+async fn nobody_waits_for_a_client_that_says_nothing() {
+    let fixture = Fixture::new();
+    let silent = tokio::net::TcpStream::connect(fixture.door.address()).await.unwrap();
+    while fixture.door.connections() == 0 {
+        tokio::task::yield_now().await;
+    }
+    fixture.door.stop_accepting();
+    fixture.door.drained().await;
+    drop(silent);
+}
+
 #[tokio::test]
 async fn a_server_that_is_not_ready_does_not_serve() {
     let fixture = Fixture::new();
