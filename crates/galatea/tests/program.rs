@@ -202,6 +202,24 @@ fn a_request_that_takes_too_long_does_not_hold_up_the_end() {
 }
 
 #[test]
+fn a_client_that_never_finishes_does_not_make_the_end_a_failure() {
+    let repository = Repository::new().identity("m", &["1"]);
+    let mut server = Server::start(&repository, &["--exit-timeout-secs=1"]);
+    let http = server.wait_for("Started HTTPService at ");
+    server.wait_for("Started Metrics Service at ");
+    let mut stream = TcpStream::connect(&http).unwrap();
+    let head = "POST /v2/models/m/infer HTTP/1.1\r\nHost: a\r\nContent-Length: 99";
+    write!(stream, "{head}\r\nExpect: 100-continue\r\n\r\n").unwrap();
+    // It is told to go on, and doesn't.
+    let mut told = [0; 12];
+    stream.read_exact(&mut told).unwrap();
+    assert_eq!(&told, b"HTTP/1.1 100");
+    let (status, log) = server.stop(Signal::TERM);
+    assert_eq!(status.code(), Some(0), "{log}");
+    drop(stream);
+}
+
+#[test]
 fn endpoints_that_are_off_are_not_started() {
     let repository = Repository::new();
     let flags = ["--allow-grpc=false", "--allow-metrics=false"];
