@@ -195,8 +195,6 @@ fn optimization(message: Option<&ModelOptimizationPolicy>) -> Result<Optimizatio
         gpu_execution_accelerators: list(accelerators.gpu_execution_accelerator),
         input_pinned_memory: pinned(message.input_pinned_memory.as_ref()),
         output_pinned_memory: pinned(message.output_pinned_memory.as_ref()),
-        eager_batching: message.eager_batching,
-        gather_kernel_buffer_threshold: message.gather_kernel_buffer_threshold,
     })
 }
 

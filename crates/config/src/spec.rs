@@ -221,10 +221,6 @@ pub struct Optimization {
     pub input_pinned_memory: bool,
     /// Whether outputs are taken from pinned memory; no effect on the CPU.
     pub output_pinned_memory: bool,
-    /// Whether the next batch is prepared while one executes.
-    pub eager_batching: bool,
-    /// How many buffers make a gather kernel worth its launch; GPU only.
-    pub gather_kernel_buffer_threshold: u32,
 }
 
 /// How important a model is beside others on its device.

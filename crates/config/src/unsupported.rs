@@ -4,7 +4,9 @@
 //! not load. A setting that becomes supported loses its row here.
 
 use galatea_protocol::inference::model_config::SchedulingChoice;
-use galatea_protocol::inference::{ModelConfig, ModelInput, ModelInstanceGroup};
+use galatea_protocol::inference::{
+    ModelConfig, ModelInput, ModelInstanceGroup, ModelOptimizationPolicy,
+};
 
 use crate::diagnostic::Diagnostic;
 
@@ -16,7 +18,7 @@ struct Row {
     uses: fn(&ModelConfig) -> Vec<String>,
 }
 
-const ROWS: [Row; 22] = [
+const ROWS: [Row; 24] = [
     Row { name: "sequence_batching", uses: sequence_batching },
     Row { name: "ensemble_scheduling", uses: ensemble_scheduling },
     Row { name: "preserve_ordering", uses: preserve_ordering },
@@ -57,6 +59,18 @@ const ROWS: [Row; 22] = [
                 |input| input.is_non_linear_format_io,
                 |output| output.is_non_linear_format_io,
             )
+        },
+    },
+    Row {
+        name: "eager_batching",
+        uses: |c| optimization(c, "eager_batching", |o| o.eager_batching),
+    },
+    Row {
+        name: "gather_kernel_buffer_threshold",
+        uses: |c| {
+            optimization(c, "gather_kernel_buffer_threshold", |o| {
+                o.gather_kernel_buffer_threshold != 0
+            })
         },
     },
     Row { name: "label_filename", uses: label_filename },
@@ -139,6 +153,14 @@ fn decoupled(config: &ModelConfig) -> Vec<String> {
     at(policy.is_some_and(|p| p.decoupled), "model_transaction_policy.decoupled")
 }
 
+fn optimization(
+    config: &ModelConfig,
+    field: &str,
+    uses: fn(&ModelOptimizationPolicy) -> bool,
+) -> Vec<String> {
+    at(config.optimization.as_ref().is_some_and(uses), &format!("optimization.{field}"))
+}
+
 fn label_filename(config: &ModelConfig) -> Vec<String> {
     let numbered = config.output.iter().enumerate();
     numbered
@@ -213,6 +235,11 @@ mod tests {
             "platform: 'tensorrt_plan' output { name: 'R' data_type: TYPE_FP32 dims: 1 \
              is_non_linear_format_io: true }",
             "output[0].is_non_linear_format_io",
+        ),
+        ("optimization { eager_batching: true }", "optimization.eager_batching"),
+        (
+            "optimization { gather_kernel_buffer_threshold: 3 }",
+            "optimization.gather_kernel_buffer_threshold",
         ),
         (
             "output { name: 'R' data_type: TYPE_FP32 dims: 1 label_filename: 'l' }",

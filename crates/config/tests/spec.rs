@@ -187,16 +187,15 @@ fn optimization() {
     assert_eq!((default.graph_level, default.priority), (0, ModelPriority::Default));
     let set = spec(
         "backend: 'identity' optimization { graph { level: -1 } priority: PRIORITY_MIN \
-         input_pinned_memory { enable: false } eager_batching: true \
-         gather_kernel_buffer_threshold: 3 cuda { graphs: true } \
+         input_pinned_memory { enable: false } \
+         cuda { graphs: true } \
          execution_accelerators { cpu_execution_accelerator [ { name: 'openvino' \
            parameters { key: 'k' value: 'v' } } ] \
            gpu_execution_accelerator { name: 'tensorrt' } } }",
     )
     .optimization;
     assert_eq!((set.graph_level, set.priority), (-1, ModelPriority::Min));
-    assert!(!set.input_pinned_memory && set.output_pinned_memory && set.eager_batching);
-    assert_eq!(set.gather_kernel_buffer_threshold, 3);
+    assert!(!set.input_pinned_memory && set.output_pinned_memory);
     let openvino = Accelerator {
         name: "openvino".into(),
         parameters: [("k".to_owned(), "v".to_owned())].into(),

@@ -28,12 +28,6 @@ use std::process::ExitCode;
 use environment::Environment;
 use flags::Request;
 
-/// Large tensors come and go with every request. The system's allocator gives
-/// their pages back each time and gets them again one fault at a time; this
-/// one keeps some for the next.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
     let arguments = std::env::args_os().skip(1);
     let arguments = arguments.map(|argument| argument.to_string_lossy().into_owned());

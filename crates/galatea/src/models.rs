@@ -75,6 +75,11 @@ fn define(
     let newest = source.versions.last();
     let files = newest.map_or(&[][..], |version| version.files.as_slice());
     draft.resolve_identity(&source.name, files).map_err(|error| error.to_string())?;
+    let support = Support::default();
+    if draft.backend().is_empty() {
+        // No backend will look at it, so what is wrong is said here.
+        draft.clone().finish(&support).map_err(|errors| errors.to_string())?;
+    }
     let versions = versions(source, &draft, logger)?;
     Ok(ModelDefinition {
         name: source.name.clone(),
@@ -82,17 +87,20 @@ fn define(
         draft,
         versions,
         auto_complete: settings.auto_complete_config,
-        support: Support::default(),
+        support,
     })
 }
 
 fn draft(source: &ModelSource, auto_complete: bool) -> Result<ConfigDraft, String> {
-    let path = source.directory.path().join("config.pbtxt").display().to_string();
-    match &source.config_text {
-        Some(text) => ConfigDraft::from_pbtxt(&path, text).map_err(|errors| errors.to_string()),
+    match &source.config {
+        Some(file) => {
+            let path = file.path.display().to_string();
+            ConfigDraft::from_pbtxt(&path, &file.text).map_err(|errors| errors.to_string())
+        }
         None if auto_complete => Ok(ConfigDraft::empty()),
         None => Err(format!(
-            "there is no '{path}', which is needed because configurations are not completed"
+            "there is no '{}', which is needed because configurations are not completed",
+            source.directory.path().join("config.pbtxt").display()
         )),
     }
 }

@@ -39,6 +39,9 @@ pub(crate) fn answer(door: &Door, method: Method, body: Bytes) -> Outcome {
         Method::HealthCheck => health_check(door, body),
         Method::ServerLive => {
             decode::<inference::ServerLiveRequest>(body)?;
+            if door.is_stopping() {
+                return Err(Status::unavailable("Server exiting"));
+            }
             frame_message(&inference::ServerLiveResponse { live: door.control.live() })
         }
         Method::ServerReady => {

@@ -64,6 +64,12 @@ impl Api {
         version: &str,
     ) -> Result<Started, Status> {
         let target = Target { model_name: name.to_owned(), model_version: parse_version(version)? };
+        // A model that isn't there is said before anything about the body.
+        if self.control.is_decoupled(name, target.model_version)? {
+            return Err(Status::unsupported(
+                "HTTP end point doesn't support models with decoupled transaction policy",
+            ));
+        }
         let header_length = match head.headers.get(HEADER_LENGTH) {
             Some(value) => parse_header_length(value.as_bytes(), body.len())?,
             None => body.len(),

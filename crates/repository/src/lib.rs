@@ -30,5 +30,5 @@ pub use directory::{ModelDirectory, VersionDirectory};
 pub use name::{InvalidName, check_model_name};
 pub use policy::{VersionSelection, versions_to_load};
 pub use scan::{
-    ModelSource, Problem, Repository, RepositoryError, Scan, ScanOptions, VersionSource,
+    ConfigFile, ModelSource, Problem, Repository, RepositoryError, Scan, ScanOptions, VersionSource,
 };

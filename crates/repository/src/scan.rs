@@ -99,12 +99,21 @@ pub struct ModelSource {
     pub name: String,
     /// Its directory.
     pub directory: ModelDirectory,
-    /// Its configuration's text; `None` if it has none.
-    pub config_text: Option<String>,
+    /// Its configuration; `None` if it has none.
+    pub config: Option<ConfigFile>,
     /// Its versions, ascending.
     pub versions: Vec<VersionSource>,
     /// What was left out, for the log.
     pub notes: Vec<String>,
+}
+
+/// A configuration file that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigFile {
+    /// Where it is, for messages.
+    pub path: PathBuf,
+    /// What it says.
+    pub text: String,
 }
 
 /// A version of a model as the repository holds it.
@@ -225,7 +234,7 @@ impl Root {
         let directory = self.model_directory(name).map_err(|error| error.to_string())?;
         let mut source = ModelSource {
             name: name.to_owned(),
-            config_text: config_text(&directory, options)?,
+            config: config_file(&directory, options)?,
             directory,
             versions: Vec::new(),
             notes: Vec::new(),
@@ -303,19 +312,22 @@ fn list(model: &ModelDirectory, folder: &Path) -> Result<Vec<std::ffi::OsString>
         .map_err(|error| explain(model, folder, error))
 }
 
-fn config_text(model: &ModelDirectory, options: &ScanOptions) -> Result<Option<String>, String> {
+fn config_file(
+    model: &ModelDirectory,
+    options: &ScanOptions,
+) -> Result<Option<ConfigFile>, String> {
     if let Some(name) = &options.config_name {
         let custom = Path::new(CONFIG_FOLDER).join(format!("{name}.pbtxt"));
-        if let Some(text) = read_optional(model, &custom)? {
-            return Ok(Some(text));
+        if let Some(file) = read_optional(model, &custom)? {
+            return Ok(Some(file));
         }
     }
     read_optional(model, Path::new(CONFIG_FILE))
 }
 
-fn read_optional(model: &ModelDirectory, path: &Path) -> Result<Option<String>, String> {
+fn read_optional(model: &ModelDirectory, path: &Path) -> Result<Option<ConfigFile>, String> {
     match beneath::read_text(model.boundary().as_fd(), &model.prefixed(path), CONFIG_BYTES_MAX) {
-        Ok(text) => Ok(Some(text)),
+        Ok(text) => Ok(Some(ConfigFile { path: model.path().join(path), text })),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(explain(model, path, error)),
     }

@@ -24,6 +24,7 @@ pub(super) fn check(config: &ModelConfig, found: &mut Vec<Diagnostic>) {
         found.push(Diagnostic::about("default_model_filename", text));
     }
     check_versions(config, found);
+    check_metric_tags(config, found);
 }
 
 /// Names become parts of paths, of log lines and of the names of libraries.
@@ -74,6 +75,20 @@ fn check_backend(config: &ModelConfig, found: &mut Vec<Diagnostic>) {
         let text =
             format!("unexpected 'platform' and 'backend' pair, got:{shown}, {}", config.backend);
         found.push(Diagnostic::about("platform", text));
+    }
+}
+
+/// Tags become labels of metrics, and one bad label spoils the whole page.
+fn check_metric_tags(config: &ModelConfig, found: &mut Vec<Diagnostic>) {
+    let is_label = |key: &str| {
+        !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    };
+    for key in config.metric_tags.keys().filter(|key| !is_label(key)) {
+        let text = format!("'{}' can not be the label of a metric", key.escape_debug());
+        found.push(Diagnostic {
+            expected: Some("a key of letters, digits and underscores".to_owned()),
+            ..Diagnostic::about("metric_tags", text)
+        });
     }
 }
 

@@ -130,8 +130,12 @@ impl ServerControl for FakeControl {
         Ok(Arc::new(ModelConfigDocument { json: r#"{"name":"echo"}"#.into(), protobuf }))
     }
 
-    fn is_decoupled(&self, name: &str, version: Option<i64>) -> Result<bool, Status> {
-        self.find(name, version).map(|()| false)
+    /// Every name is an order to the service here, but for the missing model.
+    fn is_decoupled(&self, name: &str, _version: Option<i64>) -> Result<bool, Status> {
+        match name {
+            "missing" => Err(Status::not_found("Request for unknown model: 'missing'")),
+            _ => Ok(name == "decoupled"),
+        }
     }
 
     fn statistics(

@@ -200,3 +200,15 @@ fn an_answered_request_is_not_cancelled() {
     assert!(!cancel.is_cancelled());
     assert_eq!(server.service.requests.load(Ordering::SeqCst), 1);
 }
+
+#[test]
+fn the_model_is_looked_for_before_the_body_is_read() {
+    let server = Server::start();
+    let missing = r#"{"error":"Request for unknown model: 'missing'"}"#;
+    server.check("POST", "/v2/models/missing/infer", "{}", 404, missing);
+    let decoupled = concat!(
+        r#"{"error":"HTTP end point doesn't support models with decoupled "#,
+        r#"transaction policy"}"#
+    );
+    server.check("POST", "/v2/models/decoupled/infer", "{}", 501, decoupled);
+}

@@ -10,7 +10,7 @@ use crate::directory::tests::Scratch;
 fn describe(scan: &Scan) -> String {
     let mut text = String::new();
     for model in &scan.models {
-        let config = model.config_text.as_deref().unwrap_or("no config");
+        let config = model.config.as_ref().map_or("no config", |file| file.text.as_str());
         writeln!(text, "{}: {config}", model.name).unwrap();
         for version in &model.versions {
             writeln!(text, "  {} {:?}", version.number, version.files).unwrap();
