@@ -1,6 +1,7 @@
 //! The driver of one model's scheduler: owns it, its lock and its clock, and
 //! performs what it decides.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -42,6 +43,9 @@ struct State {
     /// The earliest alarm that the timer was asked for.
     armed: Option<Time>,
     drained: bool,
+    /// The scheduler broke one of its own rules. What it says can't be
+    /// trusted any more: the model answers every request with an error.
+    broken: bool,
     /// Reused from step to step.
     actions: Actions,
 }
@@ -57,8 +61,16 @@ struct Waiting {
 /// What is left to do when the lock is released.
 #[derive(Debug)]
 enum Effect {
-    Execute { instance: InstanceId, batch: Vec<PendingRequest> },
-    Fail { request: Box<PendingRequest>, reason: FailReason },
+    Execute {
+        instance: InstanceId,
+        batch: Vec<PendingRequest>,
+    },
+    Fail {
+        request: Box<PendingRequest>,
+        reason: FailReason,
+    },
+    /// Requests that nobody will schedule; dropping them answers them.
+    Abandon(Vec<PendingRequest>),
     StopLane(InstanceId),
     NotifyDrained,
 }
@@ -86,6 +98,7 @@ impl Dispatcher {
                 generation: 0,
                 armed: None,
                 drained: false,
+                broken: false,
                 actions: Actions::default(),
             }),
             lanes,
@@ -155,7 +168,10 @@ impl Dispatcher {
         );
         let batch = own.map(|index| effects.remove(index)).and_then(|effect| match effect {
             Effect::Execute { batch, .. } => Some(batch),
-            Effect::Fail { .. } | Effect::StopLane(_) | Effect::NotifyDrained => None,
+            Effect::Fail { .. }
+            | Effect::Abandon(_)
+            | Effect::StopLane(_)
+            | Effect::NotifyDrained => None,
         });
         self.perform(effects);
         batch
@@ -187,6 +203,12 @@ impl Dispatcher {
         true
     }
 
+    /// Lets the scheduler fail as it would on a rule that the driver broke.
+    #[cfg(test)]
+    pub(crate) fn break_scheduler(&self) {
+        self.event(Event::LaneFree(InstanceId(u32::MAX)));
+    }
+
     /// The number of requests in the queue.
     pub(crate) fn queued(&self) -> usize {
         self.lock().scheduler.queued()
@@ -201,8 +223,8 @@ impl Dispatcher {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A poisoned lock means that a scheduler's assertion failed; its
-        // model is lost, and saying so again beats serving on a broken state.
+        // Panics of the scheduler are caught in `step`, so a poisoned lock
+        // tells nothing that `State::broken` doesn't.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -213,8 +235,16 @@ impl Dispatcher {
     /// One step of the scheduler, with its actions turned into effects.
     fn step(&self, state: &mut State, event: Event) -> Effects {
         let now = self.now();
+        let is_drain = matches!(event, Event::Drain);
         let mut actions = std::mem::take(&mut state.actions);
-        state.scheduler.step(now, event, &mut actions);
+        if !state.broken {
+            let scheduler = &mut state.scheduler;
+            let step = AssertUnwindSafe(|| scheduler.step(now, event, &mut actions));
+            state.broken = catch_unwind(step).is_err();
+        }
+        if state.broken {
+            return state.give_up(is_drain);
+        }
         let mut effects = Effects::new();
         for action in actions.drain() {
             state.effect(action, &mut effects);
@@ -256,6 +286,7 @@ impl Dispatcher {
                 return handover.is_done().then_some(Event::LaneFree(instance));
             }
             Effect::Fail { request, reason } => fail(*request, reason),
+            Effect::Abandon(requests) => drop(requests),
             Effect::StopLane(instance) => self.lane(instance)?.stop(),
             Effect::NotifyDrained => self.stop_lanes(),
         }
@@ -263,8 +294,12 @@ impl Dispatcher {
     }
 
     fn stop_lanes(&self) {
-        for (instance, _) in self.instances() {
-            self.event(Event::RemoveInstance(instance));
+        for (instance, lane) in self.instances() {
+            if self.lock().broken {
+                lane.stop();
+            } else {
+                self.event(Event::RemoveInstance(instance));
+            }
         }
         self.lock().drained = true;
         self.drained.notify_all();
@@ -302,6 +337,19 @@ impl State {
     /// Whether this very request still waits.
     fn holds(&self, key: RequestKey, generation: u32) -> bool {
         self.waiting.get(slot(key)).is_some_and(|waiting| waiting.generation == generation)
+    }
+
+    /// What a broken scheduler comes to: nothing waits any more, and draining
+    /// is over at once.
+    fn give_up(&mut self, is_drain: bool) -> Effects {
+        self.batch_keys = BatchKeys::default();
+        let abandoned = self.waiting.drain().map(|waiting| waiting.request).collect();
+        let mut effects = Effects::new();
+        effects.push(Effect::Abandon(abandoned));
+        if is_drain {
+            effects.push(Effect::NotifyDrained);
+        }
+        effects
     }
 
     fn effect(&mut self, action: Action, effects: &mut Effects) {

@@ -239,3 +239,21 @@ fn clients_see_the_configured_dims_and_backends_the_reshaped_ones() {
     assert_eq!(seen.lock().unwrap().as_ref().unwrap().dims(), [1, 3, 1, 2]);
     assert_eq!(response.outputs[0].shape.dims(), [1, 3, 2]);
 }
+
+#[test]
+fn a_broken_scheduler_costs_its_model_and_nothing_else() {
+    let (backend, entries, release) = gated();
+    let (server, _) = serve(&with(ONE_INSTANCE), backend, &[1], 0);
+    let running = send(&server, request(&[1, 1]));
+    entries.recv_timeout(LONG).unwrap();
+    let queued = send(&server, request(&[1, 1]));
+    let snapshot = server.registry.snapshot();
+    snapshot.find("echo", None).unwrap().dispatcher.break_scheduler();
+    let code = |inbox: crate::testing::Inbox| inbox.recv_timeout(LONG).unwrap().unwrap_err().code();
+    assert_eq!(code(queued), Code::Internal);
+    assert_eq!(code(send(&server, request(&[1, 1]))), Code::Internal);
+    release.send(()).unwrap();
+    running.recv_timeout(LONG).unwrap().unwrap();
+    drop(snapshot);
+    assert_eq!(server.unload_all(LONG), 0);
+}
