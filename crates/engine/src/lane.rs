@@ -215,6 +215,8 @@ fn execute(instance: &mut dyn Instance, batch: Vec<PendingRequest>, name: &str, 
         }
         // The requests were dropped while the stack unwound, and answered
         // with an internal error.
-        Err(_) => log(LogLevel::Error, &format!("instance '{name}' panicked while executing")),
+        Err(_) => {
+            log.write(LogLevel::Error, &format!("instance '{name}' panicked while executing"))
+        }
     }
 }

@@ -22,6 +22,7 @@ mod control;
 mod dispatcher;
 mod lane;
 mod loader;
+mod log;
 mod model;
 mod output_shape;
 mod registry;
@@ -40,5 +41,4 @@ pub use loader::{LoadFailure, ModelDefinition};
 pub use model::LoadedModel;
 pub use server::{Server, ServerOptions};
 
-/// Writes a line to the server's log.
-pub type LogSink = std::sync::Arc<dyn Fn(galatea_backend::LogLevel, &str) + Send + Sync>;
+pub use log::LogSink;

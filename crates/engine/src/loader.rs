@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use galatea_backend::{Backend, Device, Host, Model, ModelFiles, Placement};
+use galatea_backend::{Backend, Device, Host, LogLevel, Model, ModelFiles, Placement};
 use galatea_config::{ConfigDraft, InstanceKind, ModelSpec, Support};
 use galatea_infer::{ModelConfigDocument, Status};
 
@@ -102,6 +102,8 @@ impl Loader {
         let policy = backend.policy(spec);
         let mut lanes = Vec::new();
         for placement in placements(spec)? {
+            let line = format!("creating instance '{}' of '{}'", placement.name, spec.name);
+            self.log.write(LogLevel::Verbose(1), &line);
             let instance = model.instance(&placement)?;
             lanes.push(Lane::new(placement.name, instance, policy, self.log.clone()));
         }

@@ -145,6 +145,6 @@ impl Host for Books {
     }
 
     fn log(&self, level: LogLevel, message: &str) {
-        (self.log)(level, message);
+        self.log.write(level, message);
     }
 }

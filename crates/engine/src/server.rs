@@ -99,18 +99,20 @@ impl Server {
         for files in &definition.versions {
             let version = files.version();
             self.note(definition, version, ModelState::Loading, String::new(), None);
-            (self.options.log)(LogLevel::Info, &format!("loading: {}:{version}", definition.name));
+            self.options
+                .log
+                .write(LogLevel::Info, &format!("loading: {}:{version}", definition.name));
             match self.loader.load(definition, files.as_ref()) {
                 Ok(model) => {
                     self.note(definition, version, ModelState::Ready, String::new(), Some(model));
                     let line = format!("successfully loaded '{}'", definition.name);
-                    (self.options.log)(LogLevel::Info, &line);
+                    self.options.log.write(LogLevel::Info, &line);
                 }
                 Err(status) => {
                     let reason = String::from(status.message());
                     let line =
                         format!("failed to load '{}' version {version}: {status}", definition.name);
-                    (self.options.log)(LogLevel::Error, &line);
+                    self.options.log.write(LogLevel::Error, &line);
                     self.note(definition, version, ModelState::Unavailable, reason, None);
                     let name = definition.name.clone();
                     failures.push(LoadFailure { name, version: Some(version), status });
@@ -165,7 +167,7 @@ impl Server {
             };
             self.registry.set(&model.name, model.version, entry);
             let line = format!("successfully unloaded '{}' version {}", model.name, model.version);
-            (self.options.log)(LogLevel::Info, &line);
+            self.options.log.write(LogLevel::Info, &line);
         }
         left
     }

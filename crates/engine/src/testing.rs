@@ -154,7 +154,7 @@ pub(crate) fn serve(
         version: String::from("0"),
         strict_readiness: true,
         hold_until_queued,
-        log: Arc::new(|_, _| {}),
+        log: crate::LogSink::new(|_, _, _| {}),
     })
     .unwrap();
     let draft = draft(text);

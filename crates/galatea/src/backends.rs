@@ -69,10 +69,11 @@ impl<'a> Backends<'a> {
     fn onnxruntime(&self) -> Result<Arc<dyn Backend>, Status> {
         let flag = self.settings.onnxruntime_library.as_deref();
         let path = onnxruntime_library::find(flag, self.environment).map_err(Status::not_found)?;
+        let log = self.log.clone();
         let options = BackendOptions {
             default_intra_op_threads: std::thread::available_parallelism().map_or(1, NonZero::get),
             backend_config: settings_for(ONNXRUNTIME, &self.settings.backend_settings),
-            log: self.log.clone(),
+            log: Arc::new(move |level, message| log.write(level, message)),
         };
         Ok(Arc::new(OnnxRuntimeBackend::new(Library::open(&path)?, options)?))
     }

@@ -7,7 +7,7 @@ use galatea_backend::LogLevel as BackendLogLevel;
 use galatea_engine::{LogSink, Server, ServerOptions};
 use galatea_infer::Status;
 use galatea_repository::{Repository, RepositoryError};
-use galatea_telemetry::{LogLevel, LogOptions, Logger, MetricsExporter, SourcePosition};
+use galatea_telemetry::{LogLevel, LogOptions, Logger, MetricsExporter};
 
 use crate::backends::Backends;
 use crate::doors::{Doors, OpenDoors};
@@ -107,14 +107,14 @@ fn create_server(
 
 /// Lines of the engine and of backends go to the same log.
 fn log_sink(logger: Logger) -> LogSink {
-    Arc::new(move |level, message| {
+    LogSink::new(move |level, location, message| {
         let level = match level {
             BackendLogLevel::Error => LogLevel::Error,
             BackendLogLevel::Warning => LogLevel::Warning,
             BackendLogLevel::Info => LogLevel::Info,
             BackendLogLevel::Verbose(level) => LogLevel::Verbose(level),
         };
-        logger.log(level, SourcePosition { file: "engine", line: 0 }, message);
+        logger.log(level, location.into(), message);
     })
 }
 
