@@ -10,6 +10,7 @@ use galatea_infer::Status;
 
 use crate::api::{
     Environment, GlobalThreads, GraphLevel, Library, Session, SessionOptions, Switch,
+    return_free_memory,
 };
 use crate::complete;
 use crate::model::OnnxModel;
@@ -118,7 +119,9 @@ impl Backend for OnnxRuntimeBackend {
     ) -> Result<Box<dyn Model>, Status> {
         let path = model_path(files, &spec.default_model_filename, &spec.name)?;
         let environment = self.environment.clone();
-        Ok(Box::new(OnnxModel::load(environment, self.threads, path, spec, host)?))
+        let model = OnnxModel::load(environment, self.threads, path, spec, host)?;
+        return_free_memory();
+        Ok(Box::new(model))
     }
 }
 
