@@ -77,20 +77,10 @@ impl Server {
         failures
     }
 
-    /// Records a model that can't be loaded, so that the index shows why.
-    pub fn declare_unavailable(&self, name: &str, version: Option<i64>, reason: &str) {
-        match version {
-            None => self.registry.declare(name),
-            Some(version) => self.registry.set(
-                name,
-                version,
-                VersionEntry {
-                    state: ModelState::Unavailable,
-                    reason: String::from(reason),
-                    model: None,
-                },
-            ),
-        }
+    /// Makes a model known of which no version can be tried: the index lists
+    /// it by name alone, as the original does, and the server isn't ready.
+    pub fn declare(&self, name: &str) {
+        self.registry.declare(name);
     }
 
     fn load_model_versions(&self, definition: &ModelDefinition) -> Vec<LoadFailure> {

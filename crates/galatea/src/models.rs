@@ -57,8 +57,8 @@ pub(crate) fn load_all(
             }
         }
     }
-    for (name, reason) in &report.reasons {
-        server.declare_unavailable(name, None, reason);
+    for name in report.reasons.keys() {
+        server.declare(name);
     }
     let failures = server.load(definitions, settings.model_load_threads);
     report.all_loaded &= report.reasons.is_empty() && failures.is_empty();
