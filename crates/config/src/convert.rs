@@ -50,6 +50,8 @@ fn convert(message: &ModelConfig) -> Result<ModelSpec, String> {
         default_model_filename: message.default_model_filename.clone(),
         parameters: parameters(message),
         scheduling: scheduling(message)?,
+        batch_inputs: Vec::new(),
+        batch_outputs: Vec::new(),
         optimization: optimization(message.optimization.as_ref())?,
         version_policy: version_policy(message),
         decoupled: message.model_transaction_policy.as_ref().is_some_and(|p| p.decoupled),

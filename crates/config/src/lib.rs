@@ -46,9 +46,10 @@ pub use diagnostic::{ConfigErrors, Diagnostic, Excerpt, Position};
 pub use draft::{ConfigDraft, Support, TensorDraft};
 pub use json::to_json;
 pub use spec::{
-    Accelerator, DynamicBatching, InputFormat, InputSpec, InstanceGroup, InstanceKind,
+    Accelerator, BatchInputKind, BatchInputSpec, BatchOutputSpec, ControlKind, ControlSpec,
+    DynamicBatching, FalseTrue, InitialState, InputFormat, InputSpec, InstanceGroup, InstanceKind,
     ModelPriority, ModelSpec, Optimization, OutputSpec, QueuePolicy, SchedulingChoice,
-    TimeoutAction, VersionPolicy,
+    SequenceBatching, SequenceStrategy, StateSpec, TimeoutAction, VersionPolicy,
 };
 
 /// The batch size that a backend fills in for a model that could batch but

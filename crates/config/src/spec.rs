@@ -32,6 +32,10 @@ pub struct ModelSpec {
     pub parameters: BTreeMap<String, String>,
     /// How requests become batches.
     pub scheduling: SchedulingChoice,
+    /// Tensors made from the shapes of a batch's requests.
+    pub batch_inputs: Vec<BatchInputSpec>,
+    /// Outputs of a batch that are split by the shapes of an input.
+    pub batch_outputs: Vec<BatchOutputSpec>,
     /// Settings that trade resources for speed.
     pub optimization: Optimization,
     /// Which versions are served.
@@ -153,12 +157,165 @@ pub enum InstanceKind {
 }
 
 /// How requests become batches.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum SchedulingChoice {
     /// Each request is a batch of its own.
     Default,
     /// Requests are joined.
     Dynamic(DynamicBatching),
+    /// Requests that belong together go to one instance, in order.
+    Sequence(SequenceBatching),
+}
+
+/// How sequences of requests are led to instances.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SequenceBatching {
+    /// How long a sequence with a slot may be idle; 0 for any time.
+    pub max_sequence_idle_microseconds: u64,
+    /// How an instance's sequences share batches.
+    pub strategy: SequenceStrategy,
+    /// Tensors that tell the model about sequences. Each kind at most once.
+    pub controls: Vec<ControlSpec>,
+    /// Tensors that go from each request of a sequence to its next one.
+    pub states: Vec<StateSpec>,
+    /// Whether each request is a sequence of its own, which runs again until its
+    /// backend is done with it.
+    pub iterative: bool,
+}
+
+/// How an instance's sequences share batches.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SequenceStrategy {
+    /// Each sequence has a slot, which is its row in every batch.
+    Direct {
+        /// How long the longest waiting request may wait for more slots.
+        max_queue_delay_microseconds: u64,
+        /// The part of the slots, from 0 to 1, that must be ready for a batch to
+        /// go before the delay is over; with 0 it always does.
+        minimum_slot_utilization: f32,
+    },
+    /// The next requests of the sequences are batched dynamically.
+    Oldest {
+        /// Sequences that an instance takes on, at least 1.
+        max_candidate_sequences: u32,
+        /// As [`DynamicBatching::preferred_batch_sizes`].
+        preferred_batch_sizes: Vec<u32>,
+        /// How long the oldest request may wait for others.
+        max_queue_delay_microseconds: u64,
+        /// Whether responses leave in the order of the requests.
+        preserve_ordering: bool,
+    },
+}
+
+/// An input that the sequence batcher fills in: one element per request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ControlSpec {
+    /// The input's name; no other input has it.
+    pub name: String,
+    /// The type of its element.
+    pub datatype: DataType,
+    /// What it says.
+    pub kind: ControlKind,
+}
+
+/// What a control input says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ControlKind {
+    /// The sequence begins.
+    Start(FalseTrue),
+    /// The row holds a request.
+    Ready(FalseTrue),
+    /// The sequence ends.
+    End(FalseTrue),
+    /// The sequence's correlation ID.
+    CorrelationId,
+}
+
+/// The two values of a control input: one little-endian element each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FalseTrue {
+    /// The bytes that stand for no.
+    pub when_false: Vec<u8>,
+    /// The bytes that stand for yes.
+    pub when_true: Vec<u8>,
+}
+
+/// A tensor that goes from each request of a sequence to its next one. It is
+/// neither among [`ModelSpec::inputs`], nor, unless it is configured there too,
+/// among [`ModelSpec::outputs`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StateSpec {
+    /// The input that it is fed to.
+    pub input_name: String,
+    /// The output that it comes from.
+    pub output_name: String,
+    /// The type of its elements.
+    pub datatype: DataType,
+    /// Its shape without the batch dimension; -1 is any size.
+    pub dims: Vec<i64>,
+    /// What the first request of a sequence sees.
+    pub initial: InitialState,
+    /// Whether input and output are to be one buffer.
+    pub use_same_buffer_for_input_output: bool,
+}
+
+/// What the first request of a sequence sees as its state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InitialState {
+    /// Anything of the state's shape, with 1 in place of -1.
+    Unspecified,
+    /// Zeros, or empty strings.
+    Zero {
+        /// The shape without the batch dimension; no -1.
+        dims: Vec<i64>,
+    },
+    /// The contents of a file in the model's directory `initial_state`.
+    File {
+        /// The shape without the batch dimension; no -1.
+        dims: Vec<i64>,
+        /// The file's name.
+        file_name: String,
+    },
+}
+
+/// A tensor that the server makes from the shapes of a batch's requests. It is
+/// not among [`ModelSpec::inputs`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BatchInputSpec {
+    /// What it holds.
+    pub kind: BatchInputKind,
+    /// The model's input, or inputs.
+    pub target_names: Vec<String>,
+    /// The type of its elements: INT32 or FP32.
+    pub datatype: DataType,
+    /// The input, among [`ModelSpec::inputs`], whose shapes are meant.
+    pub source_input: String,
+}
+
+/// What a batch input holds.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum BatchInputKind {
+    /// Each request's number of elements.
+    ElementCount,
+    /// The same, summed up from the first request on.
+    AccumulatedElementCount,
+    /// The same, with a 0 in front.
+    AccumulatedElementCountWithZero,
+    /// Nothing: its shape is the largest number of elements.
+    MaxElementCountAsShape,
+    /// Each request's shape, one row per batch element.
+    ItemShape,
+    /// The same, without rows.
+    ItemShapeFlatten,
+}
+
+/// Outputs of a whole batch, which are split by the shapes of an input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BatchOutputSpec {
+    /// The outputs.
+    pub target_names: Vec<String>,
+    /// The input whose shapes say how many elements each request gets.
+    pub source_input: String,
 }
 
 /// How requests of different clients are joined.

@@ -88,6 +88,10 @@ impl ServerControl for Server {
         Ok(self.find(name, version)?.spec.decoupled)
     }
 
+    fn scheduler_status(&self, name: &str, version: Option<i64>) -> Result<String, Status> {
+        Ok(self.find(name, version)?.scheduler_status())
+    }
+
     fn statistics(
         &self,
         name: Option<&str>,

@@ -209,6 +209,11 @@ impl Dispatcher {
         self.event(Event::LaneFree(InstanceId(u32::MAX)));
     }
 
+    /// What everything waits for.
+    pub(crate) fn status(&self) -> galatea_policy::Status {
+        self.lock().scheduler.status()
+    }
+
     /// The number of requests in the queue.
     pub(crate) fn queued(&self) -> usize {
         self.lock().scheduler.queued()
@@ -331,7 +336,7 @@ impl State {
         let slot = u64::try_from(index).unwrap_or(u64::MAX);
         assert!(slot <= SLOT_MASK, "the queue holds more requests than keys can name");
         let key = RequestKey(u64::from(generation) << 32 | slot);
-        (Ticket { key, batch_size, batch_key, priority, timeout_ns }, generation)
+        (Ticket { key, batch_size, batch_key, priority, timeout_ns, sequence: None }, generation)
     }
 
     /// Whether this very request still waits.
@@ -360,6 +365,9 @@ impl State {
                 for entry in entries {
                     match entry {
                         BatchEntry::Request(key) => requests.push(self.take(key)),
+                        BatchEntry::Step(_) | BatchEntry::Padding => {
+                            unreachable!("the configuration refuses sequences still")
+                        }
                     }
                 }
                 effects.push(Effect::Execute { instance, batch: requests });
@@ -367,6 +375,9 @@ impl State {
             Action::Fail { key, reason } => {
                 let request = Box::new(self.take(key));
                 effects.push(Effect::Fail { request, reason });
+            }
+            Action::SequenceClosed(_) | Action::SequenceEnded(_) => {
+                unreachable!("the configuration refuses sequences still")
             }
             Action::InstanceRemoved(instance) => effects.push(Effect::StopLane(instance)),
             Action::Drained => effects.push(Effect::NotifyDrained),
@@ -396,6 +407,11 @@ fn fail(request: PendingRequest, reason: FailReason) {
             ),
             FailureReason::Rejected,
         ),
+        FailReason::NoSequence
+        | FailReason::MissingStart
+        | FailReason::SequenceTimeoutExpired => {
+            unreachable!("the configuration refuses sequences still")
+        }
     };
     request.fail(status.prefixed(prefix), reason);
 }

@@ -82,6 +82,11 @@ impl LoadedModel {
         }
     }
 
+    /// What every queue and instance waits for, as JSON.
+    pub(crate) fn scheduler_status(&self) -> String {
+        format!("{:?}", self.dispatcher.status())
+    }
+
     /// A copy of the counters.
     pub(crate) fn statistics(&self) -> ModelStatistics {
         let counters = &self.books.statistics;

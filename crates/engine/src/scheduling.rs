@@ -21,8 +21,14 @@ pub(crate) fn scheduling_spec(spec: &ModelSpec, hold_until_queued: u32) -> Sched
                 .map(|(level, policy)| (*level, queue_policy(policy)))
                 .collect(),
         }),
+        SchedulingChoice::Sequence(_) => unreachable!("the configuration refuses it still"),
     };
-    SchedulingSpec { max_batch_size: spec.max_batch_size, mode, hold_until_queued }
+    SchedulingSpec {
+        max_batch_size: spec.max_batch_size,
+        mode,
+        hold_until_queued,
+        hold_until_backlogged: 0,
+    }
 }
 
 fn queue_policy(policy: &ConfigPolicy) -> QueuePolicy {

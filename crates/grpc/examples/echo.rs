@@ -161,6 +161,10 @@ impl ServerControl for OneModel {
         known(name).map(|()| false)
     }
 
+    fn scheduler_status(&self, name: &str, _version: Option<i64>) -> Result<String, Status> {
+        known(name).map(|()| String::from("{}"))
+    }
+
     fn statistics(
         &self,
         _name: Option<&str>,

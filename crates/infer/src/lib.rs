@@ -40,7 +40,10 @@ pub use control::{
     BatchStatistics, DurationStatistic, FailureReason, InferenceStatistics, ModelConfigDocument,
     ModelMetadata, ModelState, ModelStatistics, RepositoryEntry, ServerMetadata, TensorMetadata,
 };
-pub use pending::{ExecutionTimes, PendingRequest, RequestObserver, RequestTimes};
+pub use pending::{
+    ExecutionTimes, PendingRequest, RequestObserver, RequestTimes, Responder, SequenceOwner,
+    SequenceStep, StateTensor,
+};
 pub use request::{
     CorrelationId, InferenceRequest, InputTensor, Parameter, ParameterValue, SequenceFlags,
 };

@@ -3,7 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::{FailureReason, InferenceRequest, InferenceResponse, ResponseSender, Status};
+use galatea_tensor::{Buffer, DataType, Shape};
+
+use crate::{
+    CancelToken, CorrelationId, FailureReason, InferenceRequest, InferenceResponse, InputTensor,
+    ResponseSender, SequenceFlags, Status,
+};
 
 /// An admitted request with its sender: what the engine queues and what a
 /// backend receives.
@@ -13,11 +18,80 @@ use crate::{FailureReason, InferenceRequest, InferenceResponse, ResponseSender, 
 #[derive(Debug)]
 pub struct PendingRequest {
     request: InferenceRequest,
-    /// Taken by the final answer.
+    /// Taken by the final answer. Padding never had one.
+    responder: Option<Responder>,
+    batch_size: u32,
+    /// The sequence that it is a step of; set while a backend has it.
+    step: Option<Box<SequenceStep>>,
+    kind: Kind,
+}
+
+/// Whether anybody asked for a request.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Kind {
+    /// A client did.
+    Asked,
+    /// Nobody did.
+    Padding,
+}
+
+/// What a request answers through: to be taken out where responses go on when
+/// the request itself is released.
+///
+/// Dropping it unfinished answers the client with an internal error.
+#[derive(Debug)]
+pub struct Responder {
     sender: Option<ResponseSender>,
     batch_size: u32,
     times: RequestTimes,
     observer: Arc<dyn RequestObserver>,
+    /// Kept here too, so that its hook is cleared when nothing is left to
+    /// cancel.
+    cancel: CancelToken,
+}
+
+/// How one execution stands in its sequence, and the sequence's state.
+#[derive(Debug)]
+pub struct SequenceStep {
+    /// The sequence's identity.
+    pub correlation_id: CorrelationId,
+    /// Whether the sequence begins or ends with this execution.
+    pub flags: SequenceFlags,
+    /// The sequence's implicit state: on the way in, what its previous request
+    /// left; [`PendingRequest::update_state`] replaces it.
+    pub states: Vec<StateTensor>,
+    /// Whom to tell when the request is released, and its name there.
+    pub owner: Arc<dyn SequenceOwner>,
+    /// The request's name with its owner.
+    pub key: u64,
+    /// Whether the request may be rescheduled.
+    pub iterative: bool,
+}
+
+/// One tensor of a sequence's implicit state.
+#[derive(Clone, Debug)]
+pub struct StateTensor {
+    /// The input that it is fed to.
+    pub input_name: Arc<str>,
+    /// The output that it comes from.
+    pub output_name: Arc<str>,
+    /// The type of its elements.
+    pub datatype: DataType,
+    /// Its shape, with a batch dimension of 1 if the model has batches.
+    pub shape: Shape,
+    /// Its elements, laid out like an input's.
+    pub data: Buffer,
+}
+
+/// Who takes the requests of sequences back from the backend.
+///
+/// Called on whichever thread releases a request, with no lock of the caller's
+/// held; it must not block.
+pub trait SequenceOwner: Send + Sync + std::fmt::Debug {
+    /// The backend is done with the request; `states` go on with its sequence.
+    fn done(&self, key: u64, states: Vec<StateTensor>);
+    /// The request is to be executed again, after others that wait.
+    fn again(&self, key: u64, request: PendingRequest, states: Vec<StateTensor>);
 }
 
 /// When a request reached the stations before the backend.
@@ -83,7 +157,19 @@ impl PendingRequest {
         times: RequestTimes,
         observer: Arc<dyn RequestObserver>,
     ) -> Self {
-        Self { request, sender: Some(sender), batch_size, times, observer }
+        let cancel = request.cancel.clone();
+        let responder = Responder { sender: Some(sender), batch_size, times, observer, cancel };
+        Self { request, responder: Some(responder), batch_size, step: None, kind: Kind::Asked }
+    }
+
+    /// A row that nobody asked for: it keeps the other rows of a direct
+    /// sequence batch in their slots. Whatever it is answered is dropped.
+    ///
+    /// `request` has inputs of the right types and shapes; their contents mean
+    /// nothing.
+    #[must_use]
+    pub fn padding(request: InferenceRequest) -> Self {
+        Self { request, responder: None, batch_size: 1, step: None, kind: Kind::Padding }
     }
 
     /// What the client asked for.
@@ -92,22 +178,171 @@ impl PendingRequest {
         &self.request
     }
 
+    /// For the engine, which adds a sequence's controls and states to the
+    /// inputs before it hands the request to a backend.
+    pub const fn inputs_mut(&mut self) -> &mut Vec<InputTensor> {
+        &mut self.request.inputs
+    }
+
     /// How many batch elements it brings.
     #[must_use]
     pub const fn batch_size(&self) -> u32 {
         self.batch_size
     }
 
-    /// When it passed the stations so far.
+    /// When it passed the stations so far; `None` for padding and for a request
+    /// whose responder was taken.
     #[must_use]
-    pub const fn times(&self) -> RequestTimes {
-        self.times
+    pub fn times(&self) -> Option<RequestTimes> {
+        self.responder.as_ref().map(|responder| responder.times)
     }
 
-    /// Answers the request with its only response, counts it and releases it.
+    /// Whether this row is only there to keep others in their slots.
+    #[must_use]
+    pub const fn is_padding(&self) -> bool {
+        matches!(self.kind, Kind::Padding)
+    }
+
+    /// How this execution stands in its sequence, if the model has a sequence
+    /// batcher and the row is not padding.
+    #[must_use]
+    pub fn step(&self) -> Option<&SequenceStep> {
+        self.step.as_deref()
+    }
+
+    /// For the engine: makes the request a step of its sequence until it is
+    /// released.
+    pub fn begin_step(&mut self, step: Box<SequenceStep>) {
+        assert!(self.step.is_none(), "a request is one step at a time");
+        self.step = Some(step);
+    }
+
+    /// Replaces a state of the request's sequence: the next request sees it
+    /// once this one is released.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if the sequence has no state that comes from the
+    /// output `output_name`. Padding has every state and forgets it.
+    pub fn update_state(
+        &mut self,
+        output_name: &str,
+        shape: Shape,
+        data: Buffer,
+    ) -> Result<(), Status> {
+        if self.is_padding() {
+            return Ok(());
+        }
+        let states = self.step.as_mut().map(|step| &mut step.states);
+        let state = states
+            .and_then(|states| states.iter_mut().find(|one| &*one.output_name == output_name))
+            .ok_or_else(|| {
+                Status::invalid_argument(format!(
+                    "the sequence has no state with the output name '{output_name}'"
+                ))
+            })?;
+        state.shape = shape;
+        state.data = data;
+        Ok(())
+    }
+
+    /// Sends a response that others will follow. Only for decoupled models.
+    pub fn respond(&mut self, outcome: Result<InferenceResponse, Status>) {
+        if let Some(responder) = &mut self.responder {
+            responder.respond(outcome);
+        }
+    }
+
+    /// Takes out what the request is answered through. The request can then be
+    /// released while its responses go on.
+    ///
+    /// `None` for padding, which nobody waits for.
+    pub const fn take_responder(&mut self) -> Option<Responder> {
+        self.responder.take()
+    }
+
+    /// Answers the request with its last or only response, counts it and
+    /// releases it.
     ///
     /// It is counted first: whoever has the response sees it in the
     /// statistics.
+    pub fn complete(
+        mut self,
+        outcome: Result<InferenceResponse, Status>,
+        execution: &ExecutionTimes,
+    ) {
+        if let Some(responder) = self.responder.take() {
+            responder.complete(outcome, execution);
+        }
+    }
+
+    /// Ends the request without a further response, counts it as a success and
+    /// releases it. Only for decoupled models.
+    pub fn finish(mut self, execution: &ExecutionTimes) {
+        if let Some(responder) = self.responder.take() {
+            responder.finish(execution);
+        }
+    }
+
+    /// Ends the request with an error before it was executed, and counts it
+    /// under `reason`.
+    pub fn fail(mut self, status: Status, reason: FailureReason) {
+        if let Some(responder) = self.responder.take() {
+            responder.fail(status, reason);
+        }
+    }
+
+    /// Gives the request back to be executed again. Only with iterative
+    /// sequences; padding is simply dropped.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`, with the request, if its model's sequences are not
+    /// iterative.
+    pub fn reschedule(mut self) -> Result<(), (Box<Self>, Status)> {
+        if self.is_padding() {
+            return Ok(());
+        }
+        match self.step.take() {
+            Some(step) if step.iterative => {
+                let SequenceStep { states, owner, key, .. } = *step;
+                owner.again(key, self, states);
+                Ok(())
+            }
+            step => {
+                self.step = step;
+                let status = Status::invalid_argument(format!(
+                    "{}a request can only be rescheduled by a model with sequence_batching \
+                     iterative_sequence, which '{}' is not",
+                    self.request.log_prefix(),
+                    self.request.model_name
+                ));
+                Err((Box::new(self), status))
+            }
+        }
+    }
+}
+
+impl Drop for PendingRequest {
+    fn drop(&mut self) {
+        // The answer first: whoever is told of the release may stop the model.
+        drop(self.responder.take());
+        if let Some(step) = self.step.take() {
+            let SequenceStep { states, owner, key, .. } = *step;
+            owner.done(key, states);
+        }
+    }
+}
+
+impl Responder {
+    /// Sends a response that others will follow. Only for decoupled models.
+    pub fn respond(&mut self, outcome: Result<InferenceResponse, Status>) {
+        if let Some(sender) = &mut self.sender {
+            sender.send(outcome);
+        }
+    }
+
+    /// Sends the last or only response and counts the request.
     pub fn complete(
         mut self,
         outcome: Result<InferenceResponse, Status>,
@@ -122,8 +357,15 @@ impl PendingRequest {
         }
     }
 
-    /// Ends the request with an error before it was executed, and counts it
-    /// under `reason`.
+    /// Ends the request without a further response and counts it as a success.
+    pub fn finish(mut self, execution: &ExecutionTimes) {
+        self.observer.succeeded(self.batch_size, &self.times, execution);
+        if let Some(sender) = self.sender.take() {
+            sender.finish();
+        }
+    }
+
+    /// Ends the request with an error and counts it under `reason`.
     pub fn fail(mut self, status: Status, reason: FailureReason) {
         self.observer.failed(&self.times, reason);
         if let Some(sender) = self.sender.take() {
@@ -132,9 +374,9 @@ impl PendingRequest {
     }
 }
 
-impl Drop for PendingRequest {
+impl Drop for Responder {
     fn drop(&mut self) {
-        self.request.cancel.clear_hook();
+        self.cancel.clear_hook();
         if self.sender.is_some() {
             self.observer.failed(&self.times, FailureReason::Other);
         }

@@ -57,6 +57,13 @@ pub trait ServerControl: Send + Sync {
     ///
     /// As in the trait's description.
     fn is_decoupled(&self, name: &str, version: Option<i64>) -> Result<bool, Status>;
+    /// What each queue, slot and instance of a model waits for, as a JSON
+    /// document.
+    ///
+    /// # Errors
+    ///
+    /// As in the trait's description.
+    fn scheduler_status(&self, name: &str, version: Option<i64>) -> Result<String, Status>;
     /// Statistics of every ready version, of one model's, or of one version.
     ///
     /// # Errors

@@ -1,16 +1,26 @@
 //! What happens to a scheduler, and what it wants done. Both lists are closed.
 
 use crate::batch::Batch;
-use crate::ids::{InstanceId, RequestKey, Ticket};
+use crate::ids::{InstanceId, RequestKey, SequenceKey, Ticket};
 
 /// Something that happened.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// A request arrived. Its key must not be queued already.
     Enqueue(Ticket),
-    /// The client no longer wants the request. Ignored unless it is queued: a
-    /// cancellation may cross a dispatch or a failure on its way.
+    /// The client no longer wants the request. Ignored unless it is queued, or
+    /// is between two iterations or in one: a cancellation may cross a dispatch
+    /// or a failure on its way.
     Cancel(RequestKey),
+    /// The backend gave a request of a sequence back. Said once per execution
+    /// of each [`SequenceStep`](crate::SequenceStep), before or after the
+    /// `LaneFree` of its batch.
+    Released {
+        /// Which request.
+        key: RequestKey,
+        /// Whether it has been served.
+        release: Release,
+    },
     /// The instance finished its batch.
     LaneFree(InstanceId),
     /// The instance is ready for batches.
@@ -21,6 +31,15 @@ pub enum Event {
     Drain,
     /// Time passed.
     Tick,
+}
+
+/// What a backend wants with the request that it gives back.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Release {
+    /// It is served, and its key is free.
+    Done,
+    /// It is to run again. Only with iterative sequences.
+    Reschedule,
 }
 
 /// Something that the driver shall do.
@@ -40,6 +59,14 @@ pub enum Action {
         /// Why.
         reason: FailReason,
     },
+    /// No further request belongs to the sequence: its correlation ID may be
+    /// forgotten. What is queued of it still runs. Said once per sequence,
+    /// before its `SequenceEnded`.
+    SequenceClosed(SequenceKey),
+    /// Nothing of the sequence is queued any more, and its slot is free. The
+    /// last of its requests may still be in execution; its state has no
+    /// successor.
+    SequenceEnded(SequenceKey),
     /// The instance has no batch and gets none: it may be destroyed.
     InstanceRemoved(InstanceId),
     /// Nothing is queued and nothing runs. Said once, after `Drain`.
@@ -57,6 +84,12 @@ pub enum FailReason {
     Cancelled,
     /// The model unloads.
     Draining,
+    /// It belongs to no sequence, but the model has a sequence batcher.
+    NoSequence,
+    /// Its sequence is not known, and it does not start one.
+    MissingStart,
+    /// Its sequence waited for a slot as long as one of its requests allows.
+    SequenceTimeoutExpired,
 }
 
 /// Actions in the order in which they are to be performed. The driver keeps one

@@ -1,6 +1,10 @@
 //! Names of things, and what the scheduler sees of a request.
 
-/// A request, named by the driver. No two queued requests have equal keys.
+/// A request, named by the driver. No two requests that are queued, or that a
+/// sequence has in execution, have equal keys.
+///
+/// The low half is the request's place in the driver's slab and equally unique;
+/// it indexes tables here, whose size is therefore that of the driver's slab.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct RequestKey(pub u64);
 
@@ -11,6 +15,25 @@ pub struct InstanceId(pub u32);
 /// What requests must have in common to share a batch, interned per model.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct BatchKey(pub u32);
+
+/// A sequence, named by the driver. A key may be used again after the action
+/// [`SequenceEnded`](crate::Action::SequenceEnded).
+///
+/// The low half is the sequence's place in the driver's slab, as with
+/// [`RequestKey`].
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct SequenceKey(pub u64);
+
+/// Where in which sequence a request stands.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct SequenceMark {
+    /// The sequence. A key that the scheduler does not know names a new one.
+    pub sequence: SequenceKey,
+    /// It is the first request of its sequence.
+    pub start: bool,
+    /// It is the last request of its sequence.
+    pub end: bool,
+}
 
 /// What the scheduler knows of a request: plain data, no tensors.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -25,6 +48,8 @@ pub struct Ticket {
     pub priority: u64,
     /// The request's own timeout from its arrival; 0 is none.
     pub timeout_ns: u64,
+    /// Its sequence; needed with a sequence batcher and unused without.
+    pub sequence: Option<SequenceMark>,
 }
 
 impl Ticket {

@@ -34,11 +34,11 @@
 //! ```
 //! use galatea_policy::*;
 //!
-//! let spec = SchedulingSpec { max_batch_size: 4, mode: SchedulingMode::Dynamic(DynamicSpec::default()), hold_until_queued: 0 };
+//! let spec = SchedulingSpec { max_batch_size: 4, mode: SchedulingMode::Dynamic(DynamicSpec::default()), hold_until_queued: 0, hold_until_backlogged: 0 };
 //! let mut scheduler = Scheduler::new(spec);
 //! let mut actions = Actions::default();
 //! for key in 1..=3 {
-//!     let ticket = Ticket { key: RequestKey(key), batch_size: 1, batch_key: BatchKey(0), priority: 0, timeout_ns: 0 };
+//!     let ticket = Ticket { key: RequestKey(key), batch_size: 1, batch_key: BatchKey(0), priority: 0, timeout_ns: 0, sequence: None };
 //!     scheduler.step(Time(key), Event::Enqueue(ticket), &mut actions);
 //! }
 //! assert!(actions.is_empty(), "no instance yet");
@@ -61,12 +61,20 @@ mod scheduler;
 mod sequencer;
 mod spec;
 mod status;
+mod strategy;
 mod time;
 
-pub use batch::{Batch, BatchEntry};
-pub use event::{Action, Actions, Event, FailReason};
-pub use ids::{BatchKey, InstanceId, RequestKey, Ticket};
+pub use batch::{Batch, BatchEntry, SequenceStep};
+pub use event::{Action, Actions, Event, FailReason, Release};
+pub use ids::{BatchKey, InstanceId, RequestKey, SequenceKey, SequenceMark, Ticket};
 pub use scheduler::Scheduler;
-pub use spec::{DynamicSpec, QueuePolicy, SchedulingMode, SchedulingSpec, TimeoutAction};
-pub use status::{LaneStatus, QueueStatus, Status, WaitReason};
+pub use spec::{
+    DynamicSpec, QueuePolicy, SchedulingMode, SchedulingSpec, SequenceSpec, SequenceStrategy,
+    TimeoutAction,
+};
+pub use status::{
+    BacklogStatus, LaneStatus, QueueStatus, SequencesStatus, SlotStatus, SlotWait, Status,
+    WaitReason,
+};
+pub use strategy::{BatchStrategy, Inclusion};
 pub use time::Time;

@@ -51,6 +51,7 @@ impl Scheduler {
             SchedulingMode::Dynamic(dynamic) => {
                 (PolicyQueue::new(dynamic), DynamicFormer::new(spec.max_batch_size, dynamic))
             }
+            SchedulingMode::Sequence(_) => unreachable!("the configuration refuses it still"),
         };
         Scheduler {
             sequencer: Sequencer::None,
@@ -84,6 +85,7 @@ impl Scheduler {
         match event {
             Event::Enqueue(ticket) => self.enqueue(ticket, out),
             Event::Cancel(key) => self.cancel(key, out),
+            Event::Released { .. } => {}
             Event::LaneFree(id) => {
                 let departure = self.lanes.release(id, self.now);
                 report_departure(departure, id, out);
@@ -127,6 +129,7 @@ impl Scheduler {
         Status {
             queues: self.queue.summaries().map(describe).collect(),
             lanes: self.lanes.status(),
+            sequences: None,
             draining: self.life != Life::Open,
         }
     }

@@ -4,7 +4,12 @@ use crate::spec::{DynamicSpec, QueuePolicy, TimeoutAction};
 use crate::status::LaneStatus;
 
 fn dynamic(max_batch_size: u32, dynamic: DynamicSpec) -> SchedulingSpec {
-    SchedulingSpec { max_batch_size, mode: SchedulingMode::Dynamic(dynamic), hold_until_queued: 0 }
+    SchedulingSpec {
+        max_batch_size,
+        mode: SchedulingMode::Dynamic(dynamic),
+        hold_until_queued: 0,
+        hold_until_backlogged: 0,
+    }
 }
 
 fn reject_after(default_timeout_ns: u64) -> QueuePolicy {
@@ -26,8 +31,14 @@ fn event(words: &[&str]) -> Event {
         ["tick"] => Event::Tick,
         ["request", key, settings @ ..] => {
             let key = RequestKey(number(key));
-            let mut ticket =
-                Ticket { key, batch_size: 1, batch_key: BatchKey(0), priority: 0, timeout_ns: 0 };
+            let mut ticket = Ticket {
+                key,
+                batch_size: 1,
+                batch_key: BatchKey(0),
+                priority: 0,
+                timeout_ns: 0,
+                sequence: None,
+            };
             for setting in settings {
                 match setting.split_once('=').expect("name=number") {
                     ("rows", rows) => ticket.batch_size = rows.parse().expect("rows"),
@@ -46,13 +57,27 @@ fn event(words: &[&str]) -> Event {
 fn words(action: Action) -> String {
     match action {
         Action::Dispatch { instance, batch } => {
-            let keys: Vec<String> =
-                batch.entries().iter().map(|BatchEntry::Request(key)| key.0.to_string()).collect();
-            format!("run {} on {}", keys.join("+"), instance.0)
+            let rows: Vec<String> = batch.entries().iter().map(row).collect();
+            format!("run {} on {}", rows.join("+"), instance.0)
         }
         Action::Fail { key, reason } => format!("fail {} {reason:?}", key.0),
         Action::InstanceRemoved(id) => format!("removed {}", id.0),
         Action::Drained => "drained".to_owned(),
+        Action::SequenceClosed(sequence) => format!("closed {}", sequence.0),
+        Action::SequenceEnded(sequence) => format!("ended {}", sequence.0),
+    }
+}
+
+/// A step's start is written `^1`, its end `1$`, padding `_`.
+fn row(entry: &BatchEntry) -> String {
+    match entry {
+        BatchEntry::Request(key) => key.0.to_string(),
+        BatchEntry::Step(step) => {
+            let start = if step.start { "^" } else { "" };
+            let end = if step.end { "$" } else { "" };
+            format!("{start}{}{end}", step.key.0)
+        }
+        BatchEntry::Padding => "_".to_owned(),
     }
 }
 
@@ -84,8 +109,12 @@ fn check(spec: SchedulingSpec, script: &str) -> Scheduler {
 
 #[test]
 fn the_default_scheduler_never_merges() {
-    let spec =
-        SchedulingSpec { max_batch_size: 8, mode: SchedulingMode::Default, hold_until_queued: 0 };
+    let spec = SchedulingSpec {
+        max_batch_size: 8,
+        mode: SchedulingMode::Default,
+        hold_until_queued: 0,
+        hold_until_backlogged: 0,
+    };
     check(
         spec,
         "0 request 1 rows=8 priority=3 timeout=1 -> ; never
@@ -320,7 +349,12 @@ fn the_test_hook_does_not_count_refused_requests() {
 
 #[test]
 fn a_batch_knows_its_rows() {
-    let spec = |mode| SchedulingSpec { max_batch_size: 8, mode, hold_until_queued: 0 };
+    let spec = |mode| SchedulingSpec {
+        max_batch_size: 8,
+        mode,
+        hold_until_queued: 0,
+        hold_until_backlogged: 0,
+    };
     let settings = DynamicSpec::default();
     for (mode, expected) in [(SchedulingMode::Default, 1), (SchedulingMode::Dynamic(settings), 4)] {
         let mut scheduler = Scheduler::new(spec(mode));
@@ -417,6 +451,7 @@ const TICKET: Ticket = Ticket {
     batch_key: BatchKey(0),
     priority: 0,
     timeout_ns: 0,
+    sequence: None,
 };
 
 #[test]

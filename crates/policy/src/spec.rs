@@ -11,8 +11,12 @@ pub struct SchedulingSpec {
     /// Who decides which requests run together.
     pub mode: SchedulingMode,
     /// For tests: dispatch nothing until that many requests have been queued
-    /// since the start; 0 is off.
+    /// since the start; 0 is off. With a sequence batcher: until that many
+    /// requests wait in slots.
     pub hold_until_queued: u32,
+    /// For tests: with a sequence batcher, and in addition, until that many
+    /// requests wait in the backlog; 0 is off.
+    pub hold_until_backlogged: u32,
 }
 
 /// Who decides which requests run together.
@@ -22,6 +26,44 @@ pub enum SchedulingMode {
     Default,
     /// The dynamic batcher joins whole requests.
     Dynamic(DynamicSpec),
+    /// The sequence batcher leads each sequence to one instance, in order.
+    Sequence(SequenceSpec),
+}
+
+/// The sequence batcher's settings.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SequenceSpec {
+    /// How the requests of an instance's sequences become batches.
+    pub strategy: SequenceStrategy,
+    /// How long a sequence with a slot may have nothing queued and nothing in
+    /// execution; 0 is for ever.
+    pub max_sequence_idle_ns: u64,
+    /// Whether each request is a sequence of its own, which runs again until its
+    /// backend is done with it.
+    pub iterative: bool,
+}
+
+/// How the requests of an instance's sequences become batches.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SequenceStrategy {
+    /// A slot is a row of the batch; each instance has `max_batch_size` of them.
+    Direct {
+        /// How long the longest waiting request may wait for more slots to get
+        /// ready.
+        max_queue_delay_ns: u64,
+        /// With so many ready slots a batch goes before the delay is over; with
+        /// 0 it always does.
+        minimum_ready_slots: u32,
+    },
+    /// The next requests of an instance's sequences are batched dynamically.
+    Oldest {
+        /// Sequences that an instance takes on; 0 means `max_batch_size`.
+        max_candidate_sequences: u32,
+        /// As [`DynamicSpec::preferred_batch_sizes`].
+        preferred_batch_sizes: Vec<u32>,
+        /// As [`DynamicSpec::max_queue_delay_ns`].
+        max_queue_delay_ns: u64,
+    },
 }
 
 /// The dynamic batcher's settings.

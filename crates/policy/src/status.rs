@@ -1,6 +1,6 @@
 //! Why things wait: plain data for status pages and messages of failing tests.
 
-use crate::ids::InstanceId;
+use crate::ids::{InstanceId, SequenceKey};
 use crate::time::Time;
 
 /// A scheduler's state in words.
@@ -10,6 +10,8 @@ pub struct Status {
     pub queues: Vec<QueueStatus>,
     /// Instances by id.
     pub lanes: Vec<LaneStatus>,
+    /// The sequence batcher's slots and backlog, if the model has one.
+    pub sequences: Option<SequencesStatus>,
     /// Whether new requests are refused because the model unloads.
     pub draining: bool,
 }
@@ -74,4 +76,62 @@ pub enum LaneStatus {
         /// Since when.
         busy_since: Time,
     },
+}
+
+/// A sequence batcher's slots and backlog.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SequencesStatus {
+    /// Slots that hold a sequence, by instance and number.
+    pub slots: Vec<SlotStatus>,
+    /// Slots that hold none.
+    pub free_slots: u64,
+    /// Sequences that wait for a slot, in order.
+    pub backlog: Vec<BacklogStatus>,
+}
+
+/// A slot that holds a sequence.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct SlotStatus {
+    /// Whose slot.
+    pub instance: InstanceId,
+    /// Its number.
+    pub slot: u32,
+    /// The sequence in it.
+    pub sequence: SequenceKey,
+    /// Its requests that wait.
+    pub waiting: usize,
+    /// What it waits for.
+    pub waits_for: SlotWait,
+}
+
+/// What a slot's sequence waits for.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum SlotWait {
+    /// Its next request; without one, it ends then.
+    Request {
+        /// When it counts as idle; none if that is never.
+        idle_at: Option<Time>,
+    },
+    /// The end of its request's execution.
+    Execution,
+    /// Its instance to become free.
+    Lane,
+    /// Its batch to grow, or a time to come.
+    BatchDelay {
+        /// When the batch goes as it is; none if that is never.
+        until: Option<Time>,
+    },
+    /// For tests: further requests that must be queued first.
+    Hold,
+}
+
+/// A sequence that waits for a slot.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct BacklogStatus {
+    /// The sequence.
+    pub sequence: SequenceKey,
+    /// Its requests so far.
+    pub waiting: usize,
+    /// When it fails; none if that is never.
+    pub fails_at: Option<Time>,
 }

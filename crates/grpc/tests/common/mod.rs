@@ -148,6 +148,11 @@ impl ServerControl for Control {
         Ok(name == "decoupled")
     }
 
+    fn scheduler_status(&self, name: &str, _version: Option<i64>) -> Result<String, Status> {
+        self.check(name)?;
+        Ok(String::from("{}"))
+    }
+
     fn statistics(
         &self,
         name: Option<&str>,

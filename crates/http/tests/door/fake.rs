@@ -138,6 +138,10 @@ impl ServerControl for FakeControl {
         }
     }
 
+    fn scheduler_status(&self, name: &str, _version: Option<i64>) -> Result<String, Status> {
+        self.is_decoupled(name, None).map(|_| String::from("{\"queues\":[]}"))
+    }
+
     fn statistics(
         &self,
         name: Option<&str>,

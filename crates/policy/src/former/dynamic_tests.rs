@@ -10,6 +10,7 @@ fn ticket(index: usize, text: &str) -> (Ticket, Time) {
         batch_key: BatchKey(u32::from(what.as_bytes()[0])),
         priority: 0,
         timeout_ns: 0,
+        sequence: None,
     };
     (ticket, Time(when.parse().unwrap()))
 }

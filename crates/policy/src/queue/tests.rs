@@ -2,7 +2,14 @@ use super::*;
 use crate::ids::BatchKey;
 
 fn ticket(key: u64, priority: u64, timeout_ns: u64) -> Ticket {
-    Ticket { key: RequestKey(key), batch_size: 1, batch_key: BatchKey(0), priority, timeout_ns }
+    Ticket {
+        key: RequestKey(key),
+        batch_size: 1,
+        batch_key: BatchKey(0),
+        priority,
+        timeout_ns,
+        sequence: None,
+    }
 }
 
 fn policy(timeout_action: TimeoutAction, default_timeout_ns: u64) -> QueuePolicy {
