@@ -15,12 +15,14 @@ use galatea_protocol::inference::model_infer_request::{
 };
 use galatea_protocol::inference::{
     InferParameter, InferTensorContents, ModelInferRequest, ModelInferResponse,
+    ModelStreamInferResponse,
 };
 use galatea_tensor::{Buffer, DataType, Shape};
 use prost::Message as _;
 use prost::bytes::Buf as _;
 
 use super::infer_message::{Choice, Parameters};
+use super::stream::{RequestTag, encode_stream_end, encode_stream_failure, encode_stream_response};
 use super::{InferMessage, encode_infer_response, parse_version};
 
 /// A small generator with a seed, so that a failure can be repeated.
@@ -352,6 +354,64 @@ fn responses_are_what_the_generated_message_reads() {
     }
 }
 
+/// The message in a body with its prefix.
+fn framed(random: &mut Random, message: super::MessageChunks) -> ModelStreamInferResponse {
+    let bytes = drain(random, message);
+    assert_eq!(bytes[0], 0);
+    let length = u32::from_be_bytes([bytes[1], bytes[2], bytes[3], bytes[4]]);
+    assert_eq!(length as usize, bytes.len() - 5);
+    ModelStreamInferResponse::decode(&bytes[5..]).unwrap()
+}
+
+/// The same response with the parameter that every response of a stream has.
+fn with_finality(mut response: ModelInferResponse, is_final: bool) -> ModelInferResponse {
+    let choice = Some(ParameterChoice::BoolParam(is_final));
+    let parameter = InferParameter { parameter_choice: choice };
+    response.parameters.insert("triton_final_response".into(), parameter);
+    response
+}
+
+#[test]
+fn responses_of_streams_are_what_the_generated_message_reads() {
+    for seed in 1..1000 {
+        let mut random = Random::new(seed);
+        let (response, is_final) = (random_response(&mut random), random.one_in(2));
+        let message = encode_stream_response(&response, is_final).unwrap();
+        let expected = ModelStreamInferResponse {
+            error_message: String::new(),
+            infer_response: Some(with_finality(expected_response(&response), is_final)),
+        };
+        assert_eq!(framed(&mut random, message), expected, "seed {seed}");
+    }
+}
+
+#[test]
+fn failures_and_ends_of_streams_name_their_request() {
+    for seed in 1..300 {
+        let mut random = Random::new(seed);
+        let tag = RequestTag {
+            id: random.text().repeat(random.below(40) as usize),
+            model_name: random.text(),
+            model_version: random.text(),
+        };
+        let named = ModelInferResponse {
+            id: tag.id.clone(),
+            model_name: tag.model_name.clone(),
+            model_version: tag.model_version.clone(),
+            ..Default::default()
+        };
+        let expected = |error_message: &str, is_final| ModelStreamInferResponse {
+            error_message: error_message.into(),
+            infer_response: Some(with_finality(named.clone(), is_final)),
+        };
+        let end = encode_stream_end(&tag).unwrap();
+        assert_eq!(framed(&mut random, end), expected("", true), "seed {seed}");
+        let (text, is_final) = (random.text().repeat(50), random.one_in(2));
+        let failure = encode_stream_failure(&tag, &text, is_final).unwrap();
+        assert_eq!(framed(&mut random, failure), expected(&text, is_final), "seed {seed}");
+    }
+}
+
 fn expected_response(response: &InferenceResponse) -> ModelInferResponse {
     use galatea_protocol::inference::model_infer_response::InferOutputTensor;
     let parameter = |parameter: &Parameter| {
@@ -406,6 +466,9 @@ fn large_outputs_are_sent_from_where_they_lie() {
     let mut slices = [std::io::IoSlice::new(&[]); 4];
     assert_eq!(message.chunks_vectored(&mut slices), 2);
     assert_eq!(slices[1].as_ptr(), data.as_ptr());
+    let message = encode_stream_response(&response_of(vec![data.clone()]), true).unwrap();
+    assert_eq!(message.chunks_vectored(&mut slices), 2);
+    assert_eq!(slices[1].as_ptr(), data.as_ptr());
 }
 
 /// One mebibyte, two thousand and forty-eight times.
@@ -413,7 +476,10 @@ fn large_outputs_are_sent_from_where_they_lie() {
 fn responses_beyond_the_limit_of_grpc_are_refused() {
     let data = Bytes::from(vec![7_u8; 1 << 20]);
     assert!(encode_infer_response(&response_of(vec![data.clone(); 2047])).is_ok());
-    let status = encode_infer_response(&response_of(vec![data; 2048])).unwrap_err();
+    assert!(encode_stream_response(&response_of(vec![data.clone(); 2047]), true).is_ok());
+    let too_long = response_of(vec![data; 2048]);
+    assert!(encode_stream_response(&too_long, true).is_err());
+    let status = encode_infer_response(&too_long).unwrap_err();
     assert_eq!(status.code(), galatea_infer::Code::InvalidArgument);
     let (start, end) =
         ("Response has byte size 2147", "exceeds gRPC's byte size limit 2147483647.");

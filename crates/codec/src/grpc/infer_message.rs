@@ -13,6 +13,7 @@ use galatea_infer::Status;
 use smallvec::SmallVec;
 
 use super::contents::Contents;
+use super::parameters::EMPTY_FINAL_RESPONSE;
 use super::wire::{Malformed, Reader, Value};
 use crate::limits::Limits;
 
@@ -104,6 +105,14 @@ impl<'a> InferMessage<'a> {
     #[must_use]
     pub const fn id(&self) -> &'a str {
         self.id
+    }
+
+    /// Whether the client of a stream wants to be told of an end that brings no
+    /// response of its own. A value of a wrong type asks for nothing here; it
+    /// is refused when the message becomes a request.
+    #[must_use]
+    pub fn enables_empty_final_response(&self) -> bool {
+        self.parameters.get(EMPTY_FINAL_RESPONSE) == Some(&Choice::Bool(true))
     }
 
     fn read(body: &'a Bytes) -> Result<Self, Refusal> {

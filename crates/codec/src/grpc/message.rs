@@ -73,9 +73,14 @@ pub fn frame_message(message: &impl Message) -> Result<MessageChunks, Status> {
     writer.finish()
 }
 
+/// What is kept free before a message that becomes the field of another: the
+/// prefix, a key and a length.
+const OUTER_BYTES_MAX: usize = MESSAGE_PREFIX_BYTES + 6;
+
 /// Writes a message field by field; large `bytes` fields become pieces.
 pub(super) struct MessageWriter {
-    /// The prefix, all fields, and the keys and lengths of the pieces.
+    /// Room for what comes before, all fields, and the keys and lengths of the
+    /// pieces.
     pub(super) fields: BytesMut,
     /// Each piece with its place among the fields.
     pieces: Vec<(usize, Bytes)>,
@@ -86,6 +91,13 @@ impl MessageWriter {
     pub(super) fn with_capacity(fields_bytes: usize) -> Self {
         let mut fields = BytesMut::with_capacity(fields_bytes.saturating_add(MESSAGE_PREFIX_BYTES));
         fields.put_bytes(0, MESSAGE_PREFIX_BYTES);
+        Self { fields, pieces: Vec::new(), pieces_bytes: 0 }
+    }
+
+    /// A writer for a message that will [`MessageWriter::become_field`].
+    pub(super) fn within(fields_bytes: usize) -> Self {
+        let mut fields = BytesMut::with_capacity(fields_bytes.saturating_add(OUTER_BYTES_MAX));
+        fields.put_bytes(0, OUTER_BYTES_MAX);
         Self { fields, pieces: Vec::new(), pieces_bytes: 0 }
     }
 
@@ -110,6 +122,29 @@ impl MessageWriter {
             self.pieces_bytes = self.pieces_bytes.saturating_add(bytes.len());
             self.pieces.push((self.fields.len(), bytes.clone()));
         }
+    }
+
+    /// Makes what was written since [`MessageWriter::within`] the field
+    /// `number`, below 16, of another message, which further fields go to.
+    pub(super) fn become_field(&mut self, number: u32) -> Result<(), Status> {
+        let written = self.fields.len().saturating_add(self.pieces_bytes);
+        let length = check_length(written.saturating_sub(OUTER_BYTES_MAX))?;
+        let mut outer = [0_u8; OUTER_BYTES_MAX];
+        let mut free = &mut outer[MESSAGE_PREFIX_BYTES..];
+        encode_key(number, WireType::LengthDelimited, &mut free);
+        encode_varint(u64::from(length), &mut free);
+        // A short length leaves room before the prefix.
+        let unused = free.len();
+        self.fields.advance(unused);
+        self.fields
+            .iter_mut()
+            .zip(outer)
+            .take(OUTER_BYTES_MAX.saturating_sub(unused))
+            .for_each(|(place, byte)| *place = byte);
+        for (place, _) in &mut self.pieces {
+            *place = place.saturating_sub(unused);
+        }
+        Ok(())
     }
 
     pub(super) fn finish(mut self) -> Result<MessageChunks, Status> {

@@ -3,10 +3,12 @@
 //! Inference takes the short way in both directions: [`InferMessage`] reads a
 //! `ModelInferRequest` from its wire form without building the generated
 //! message first, and [`encode_infer_response`] writes a `ModelInferResponse`
-//! whose large tensors stay where they lie. Everything else goes through the
-//! generated messages; [`control`] fills them.
+//! whose large tensors stay where they lie; [`stream`] does the same for the
+//! responses of a stream. Everything else goes through the generated messages;
+//! [`control`] fills them.
 
 pub mod control;
+pub mod stream;
 
 mod contents;
 mod infer_message;

@@ -5,8 +5,8 @@ use galatea_infer::{CorrelationId, InferenceRequest, Parameter, ParameterValue, 
 use super::infer_message::{Choice, Parameters};
 
 /// The one parameter with the reserved prefix that clients may set. It
-/// concerns streams alone, so a single call checks its type and forgets it.
-const EMPTY_FINAL_RESPONSE: &str = "triton_enable_empty_final_response";
+/// concerns streams alone, so here its type is checked and nothing else.
+pub(super) const EMPTY_FINAL_RESPONSE: &str = "triton_enable_empty_final_response";
 
 /// The longest correlation ID, as backends get it in a tensor.
 const CORRELATION_ID_BYTES_MAX: usize = 128;

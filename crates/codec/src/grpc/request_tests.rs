@@ -84,6 +84,20 @@ fn a_whole_request_arrives() {
 }
 
 #[test]
+fn a_stream_may_ask_for_ends_without_a_response() {
+    let name = "triton_enable_empty_final_response";
+    let asks = |choice| {
+        let body = Bytes::from(with_parameter(name, choice).encode_to_vec());
+        InferMessage::parse(&body).unwrap().enables_empty_final_response()
+    };
+    assert!(asks(Choice::BoolParam(true)));
+    assert!(!asks(Choice::BoolParam(false)));
+    assert!(!asks(Choice::Int64Param(1)));
+    let plain = Bytes::from(request(Vec::new(), &[]).encode_to_vec());
+    assert!(!InferMessage::parse(&plain).unwrap().enables_empty_final_response());
+}
+
+#[test]
 fn raw_contents_are_slices_of_the_body() {
     let body = Bytes::from(request(vec![input("A", "UINT8", &[3])], &[b"abc"]).encode_to_vec());
     let message = InferMessage::parse(&body).unwrap();

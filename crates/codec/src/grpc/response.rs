@@ -22,16 +22,34 @@ const FIELDS_BYTES_GUESS: usize = 192;
 /// `InvalidArgument` if the message would be longer than gRPC can say,
 /// `Internal` if an output lies where the CPU can't read it.
 pub fn encode_infer_response(response: &InferenceResponse) -> Result<MessageChunks, Status> {
+    let mut writer = MessageWriter::with_capacity(fields_bytes_guess(response));
+    put_names(&mut writer, response);
+    put_outputs(&mut writer, response)?;
+    writer.finish()
+}
+
+pub(super) fn fields_bytes_guess(response: &InferenceResponse) -> usize {
     let small: usize = response.outputs.iter().map(|output| output.data.len().min(2048)).sum();
-    let mut writer = MessageWriter::with_capacity(small.saturating_add(FIELDS_BYTES_GUESS));
+    small.saturating_add(FIELDS_BYTES_GUESS)
+}
+
+/// Writes the fields of a `ModelInferResponse` before its outputs.
+pub(super) fn put_names(writer: &mut MessageWriter, response: &InferenceResponse) {
     writer.text(1, &response.model_name);
     writer.text(2, decimal(response.model_version, &mut [0; 20]));
     writer.text(3, &response.id);
     for parameter in &response.parameters {
-        put_parameter(&mut writer, parameter);
+        put_parameter(writer, parameter);
     }
+}
+
+/// Writes the outputs of a `ModelInferResponse`.
+pub(super) fn put_outputs(
+    writer: &mut MessageWriter,
+    response: &InferenceResponse,
+) -> Result<(), Status> {
     for output in &response.outputs {
-        put_output(&mut writer, output);
+        put_output(writer, output);
     }
     for output in &response.outputs {
         let bytes = output.data.host().ok_or_else(|| {
@@ -39,7 +57,7 @@ pub fn encode_infer_response(response: &InferenceResponse) -> Result<MessageChun
         })?;
         writer.piece(6, bytes);
     }
-    writer.finish()
+    Ok(())
 }
 
 /// The number's digits, written into `space` without an allocation.
@@ -91,12 +109,12 @@ fn put_output(writer: &mut MessageWriter, output: &OutputTensor) {
 
 /// What a field with a length takes if its number is below 16: a byte for the
 /// key, the length, and the bytes.
-fn length_of(bytes: usize) -> usize {
+pub(super) fn length_of(bytes: usize) -> usize {
     let length = encoded_len_varint(u64::try_from(bytes).unwrap_or(u64::MAX));
     bytes.saturating_add(length).saturating_add(1)
 }
 
-fn text_length(text: &str) -> usize {
+pub(super) fn text_length(text: &str) -> usize {
     if text.is_empty() { 0 } else { length_of(text.len()) }
 }
 
