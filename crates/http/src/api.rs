@@ -159,6 +159,9 @@ impl Api {
                 let statistics = self.control.statistics(Some(name), version)?;
                 Ok(respond::json(encode_statistics(&statistics)))
             }
+            ModelAction::Scheduler => {
+                Ok(respond::json(self.control.scheduler_status(name, version)?))
+            }
             ModelAction::Generate => {
                 Err(Status::unsupported("the generate extension is not available in this server"))
             }

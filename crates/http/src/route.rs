@@ -31,6 +31,8 @@ pub(crate) enum ModelAction {
     Ready,
     Config,
     Statistics,
+    /// What its queues, slots and instances wait for.
+    Scheduler,
 }
 
 /// What is asked of shared memory.
@@ -79,7 +81,8 @@ impl<'a> Route<'a> {
                 ModelAction::Metadata
                 | ModelAction::Ready
                 | ModelAction::Config
-                | ModelAction::Statistics => method == Method::GET,
+                | ModelAction::Statistics
+                | ModelAction::Scheduler => method == Method::GET,
             },
             Self::RepositoryIndex { .. } | Self::Load { .. } | Self::Unload { .. } => {
                 method == Method::POST
@@ -118,6 +121,7 @@ fn model(rest: &str) -> Option<Route<'_>> {
         Some("ready") => ModelAction::Ready,
         Some("config") => ModelAction::Config,
         Some("stats") => ModelAction::Statistics,
+        Some("scheduler") => ModelAction::Scheduler,
         Some("trace/setting") if version.is_empty() => return Some(Route::TraceSetting),
         Some(_) => return None,
     };
@@ -208,6 +212,8 @@ mod tests {
         check("/v2/models/m/versions/12/ready", &of("m", "12", "Ready"));
         check("/v2/models/m/config", &of("m", "", "Config"));
         check("/v2/models/m/stats", &of("m", "", "Statistics"));
+        check("/v2/models/m/scheduler", &of("m", "", "Scheduler"));
+        check("/v2/models/m/versions/3/scheduler", &of("m", "3", "Scheduler"));
         check("/v2/models/stats/infer", &of("stats", "", "Infer"));
         check("/v2/models/versions", &of("versions", "", "Metadata"));
         check("/v2/models/a%2Fb/infer", &of("a%2Fb", "", "Infer"));
@@ -250,6 +256,8 @@ mod tests {
             "/v2/models/m/",
             "/v2/models//infer",
             "/v2/models/m/infer/",
+            "/v2/models/m/scheduler/",
+            "/v2/models/m/scheduler/x",
             "/v2/models/m/versions",
             "/v2/models/m/versions/",
             "/v2/models/m/versions/x",

@@ -28,6 +28,8 @@ fn wrong_methods_are_405() {
         "/v2/models/echo/ready",
         "/v2/models/echo/config",
         "/v2/models/echo/stats",
+        "/v2/models/echo/scheduler",
+        "/v2/models/echo/versions/1/scheduler",
         "/v2/systemsharedmemory/status",
     ] {
         for method in ["POST", "PUT", "HEAD", "DELETE"] {
@@ -90,6 +92,8 @@ fn metadata_config_and_statistics() {
     check("/v2/models/echo?query=ignored", model);
     check("/v2/models/echo/versions/1", model);
     check("/v2/models/echo/config", r#"{"name":"echo"}"#);
+    check("/v2/models/echo/scheduler", r#"{"queues":[]}"#);
+    check("/v2/models/echo/versions/1/scheduler", r#"{"queues":[]}"#);
     for path in ["/v2/models/stats", "/v2/models/echo/stats", "/v2/models/echo/versions/1/stats"] {
         let response = server.get(path);
         assert!(response.text().starts_with(r#"{"model_stats":[{"name":"echo","version":"1","#));
@@ -102,8 +106,10 @@ fn statuses_become_http_codes() {
     let unknown = r#"{"error":"Request for unknown model: 'no' is not found"}"#;
     server.check("GET", "/v2/models/no", "", 404, unknown);
     server.check("GET", "/v2/models/no/config", "", 404, unknown);
+    server.check("GET", "/v2/models/no/scheduler", "", 404, unknown);
     let unready = r#"{"error":"'echo' version 2 is not at ready state"}"#;
     server.check("GET", "/v2/models/echo/versions/2", "", 503, unready);
+    server.check("GET", "/v2/models/echo/versions/2/scheduler", "", 503, unready);
     let unavailable = r#"{"error":"requested model is not available"}"#;
     server.check("GET", "/v2/models/no/stats", "", 400, unavailable);
     let response = server.get("/v2/models/echo/versions/99999999999999999999");
