@@ -119,10 +119,9 @@ def test_flags(start_server: StartServer, tmp_path: pathlib.Path, flag: str) -> 
 @pytest.mark.parametrize(
     "field",
     [
-        "sequence_batching { }",
         "ensemble_scheduling { step [ { model_name: 'a' model_version: -1 } ] }",
         "response_cache { enable: true }",
-        "model_transaction_policy { decoupled: true }",
+        "parameters { key: 'TRITON_BATCH_STRATEGY_PATH' value { string_value: 'b.so' } }",
         "instance_group [ { kind: KIND_GPU } ]",
         "model_warmup [ { name: 'w' batch_size: 1 } ]",
     ],

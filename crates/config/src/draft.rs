@@ -1,8 +1,11 @@
 //! A configuration that is not complete yet.
 
+use std::collections::BTreeSet;
+
 use galatea_protocol::inference::model_config::SchedulingChoice;
 use galatea_protocol::inference::{
-    ModelConfig, ModelDynamicBatching, ModelInput, ModelOutput, ModelTensorReshape,
+    ModelConfig, ModelDynamicBatching, ModelInput, ModelOutput, ModelSequenceBatching,
+    ModelTensorReshape,
 };
 use galatea_tensor::DataType;
 
@@ -168,6 +171,36 @@ impl ConfigDraft {
             optional: false,
         };
         self.message.output.iter().map(draft).collect()
+    }
+
+    /// Names of the model's inputs that requests never bring, so they must not
+    /// be added as inputs: the sequence batcher's controls and states, and
+    /// tensors made from the shapes of a batch.
+    #[must_use]
+    pub fn reserved_input_names(&self) -> BTreeSet<String> {
+        let targets = self.message.batch_input.iter().flat_map(|one| one.target_name.clone());
+        let Some(batching) = self.sequence_batching() else { return targets.collect() };
+        let controls = batching.control_input.iter().map(|control| control.name.clone());
+        let states = batching.state.iter().map(|state| state.input_name.clone());
+        targets.chain(controls).chain(states).collect()
+    }
+
+    /// Names of the model's outputs that responses do not have unless the
+    /// configuration lists them too: the states of the sequence batcher.
+    #[must_use]
+    pub fn reserved_output_names(&self) -> BTreeSet<String> {
+        let Some(batching) = self.sequence_batching() else { return BTreeSet::new() };
+        batching.state.iter().map(|state| state.output_name.clone()).collect()
+    }
+
+    const fn sequence_batching(&self) -> Option<&ModelSequenceBatching> {
+        match &self.message.scheduling_choice {
+            Some(SchedulingChoice::SequenceBatching(batching)) => Some(batching),
+            Some(
+                SchedulingChoice::DynamicBatching(_) | SchedulingChoice::EnsembleScheduling(_),
+            )
+            | None => None,
+        }
     }
 
     /// Adds an input whose shape, without the batch dimension, is `dims`.

@@ -4,33 +4,57 @@
 use galatea_protocol::inference::model_config::SchedulingChoice;
 use galatea_protocol::inference::model_instance_group::Kind;
 use galatea_protocol::inference::model_optimization_policy::PinnedMemoryBuffer;
+use galatea_protocol::inference::model_sequence_batching::StrategyChoice;
 use galatea_protocol::inference::model_version_policy::{Latest, PolicyChoice};
-use galatea_protocol::inference::{ModelConfig, ModelInstanceGroup, ModelVersionPolicy};
+use galatea_protocol::inference::{
+    ModelConfig, ModelInstanceGroup, ModelSequenceBatching, ModelVersionPolicy,
+};
 
 use crate::Support;
 
 /// Backends for which one CPU instance leaves too much of the machine idle.
 const TWO_CPU_INSTANCES: [&str; 2] = ["onnxruntime", "tensorflow"];
 
+/// How long a sequence with a slot may be idle if the configuration does not
+/// say.
+const DEFAULT_SEQUENCE_IDLE_MICROSECONDS: u64 = 1_000_000;
+
 pub(crate) fn normalise(message: &mut ModelConfig, support: &Support) {
     if message.version_policy.is_none() {
         let latest = PolicyChoice::Latest(Latest { num_versions: 1 });
         message.version_policy = Some(ModelVersionPolicy { policy_choice: Some(latest) });
     }
-    if let Some(SchedulingChoice::DynamicBatching(batching)) = &mut message.scheduling_choice
-        && batching.preferred_batch_size.is_empty()
-        && message.max_batch_size > 0
-    {
-        batching.preferred_batch_size.push(message.max_batch_size);
-    }
-    if matches!(message.scheduling_choice, Some(SchedulingChoice::EnsembleScheduling(_))) {
-        return;
+    match &mut message.scheduling_choice {
+        Some(SchedulingChoice::DynamicBatching(batching)) => {
+            preferred_sizes(&mut batching.preferred_batch_size, message.max_batch_size);
+        }
+        Some(SchedulingChoice::SequenceBatching(batching)) => {
+            sequence_batching(batching, message.max_batch_size);
+        }
+        Some(SchedulingChoice::EnsembleScheduling(_)) => return,
+        None => {}
     }
     let optimization = message.optimization.get_or_insert_default();
     let enabled = PinnedMemoryBuffer { enable: true };
     optimization.input_pinned_memory.get_or_insert(enabled);
     optimization.output_pinned_memory.get_or_insert(enabled);
     instance_groups(message, support);
+}
+
+fn preferred_sizes(sizes: &mut Vec<i32>, max_batch_size: i32) {
+    if sizes.is_empty() && max_batch_size > 0 {
+        sizes.push(max_batch_size);
+    }
+}
+
+fn sequence_batching(batching: &mut ModelSequenceBatching, max_batch_size: i32) {
+    if batching.max_sequence_idle_microseconds == 0 {
+        batching.max_sequence_idle_microseconds = DEFAULT_SEQUENCE_IDLE_MICROSECONDS;
+    }
+    // A strategy that is not given is not filled in: the original prints none.
+    if let Some(StrategyChoice::Oldest(oldest)) = &mut batching.strategy_choice {
+        preferred_sizes(&mut oldest.preferred_batch_size, max_batch_size);
+    }
 }
 
 fn instance_groups(message: &mut ModelConfig, support: &Support) {

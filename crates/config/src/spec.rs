@@ -77,6 +77,31 @@ impl ModelSpec {
     pub fn output(&self, name: &str) -> Option<&OutputSpec> {
         self.outputs.iter().find(|output| output.name == name)
     }
+
+    /// The inputs that the sequence batcher fills in; none without it.
+    #[must_use]
+    pub fn controls(&self) -> &[ControlSpec] {
+        self.sequence_batching().map_or(&[], |batching| &batching.controls)
+    }
+
+    /// The states that sequences carry; none without the sequence batcher.
+    #[must_use]
+    pub fn states(&self) -> &[StateSpec] {
+        self.sequence_batching().map_or(&[], |batching| &batching.states)
+    }
+
+    /// The state that the output with this name carries on.
+    #[must_use]
+    pub fn state_for_output(&self, name: &str) -> Option<&StateSpec> {
+        self.states().iter().find(|state| state.output_name == name)
+    }
+
+    const fn sequence_batching(&self) -> Option<&SequenceBatching> {
+        match &self.scheduling {
+            SchedulingChoice::Sequence(batching) => Some(batching),
+            SchedulingChoice::Default | SchedulingChoice::Dynamic(_) => None,
+        }
+    }
 }
 
 /// A tensor that requests bring.
@@ -170,7 +195,7 @@ pub enum SchedulingChoice {
 /// How sequences of requests are led to instances.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SequenceBatching {
-    /// How long a sequence with a slot may be idle; 0 for any time.
+    /// How long a sequence with a slot may be idle; never 0.
     pub max_sequence_idle_microseconds: u64,
     /// How an instance's sequences share batches.
     pub strategy: SequenceStrategy,

@@ -10,6 +10,9 @@ use galatea_protocol::inference::{
 
 use crate::diagnostic::Diagnostic;
 
+/// The parameter that names a library with a custom batching strategy.
+pub(crate) const BATCH_STRATEGY: &str = "TRITON_BATCH_STRATEGY_PATH";
+
 /// One setting.
 struct Row {
     /// What the diagnostic calls it.
@@ -18,14 +21,12 @@ struct Row {
     uses: fn(&ModelConfig) -> Vec<String>,
 }
 
-const ROWS: [Row; 24] = [
-    Row { name: "sequence_batching", uses: sequence_batching },
+const ROWS: [Row; 20] = [
+    Row { name: "use_growable_memory", uses: use_growable_memory },
+    Row { name: BATCH_STRATEGY, uses: batch_strategy },
     Row { name: "ensemble_scheduling", uses: ensemble_scheduling },
-    Row { name: "preserve_ordering", uses: preserve_ordering },
     Row { name: "model_warmup", uses: |c| at(!c.model_warmup.is_empty(), "model_warmup") },
     Row { name: "response_cache", uses: response_cache },
-    Row { name: "batch_input", uses: |c| at(!c.batch_input.is_empty(), "batch_input") },
-    Row { name: "batch_output", uses: |c| at(!c.batch_output.is_empty(), "batch_output") },
     Row { name: "model_repository_agents", uses: model_repository_agents },
     Row { name: "runtime", uses: |c| at(!c.runtime.is_empty(), "runtime") },
     Row { name: "model_operations", uses: model_operations },
@@ -34,11 +35,6 @@ const ROWS: [Row; 24] = [
         uses: |c| at(!c.cc_model_filenames.is_empty(), "cc_model_filenames"),
     },
     Row { name: "model_metrics", uses: model_metrics },
-    Row { name: "decoupled", uses: decoupled },
-    Row {
-        name: "allow_ragged_batch",
-        uses: |c| inputs(c, "allow_ragged_batch", |input| input.allow_ragged_batch),
-    },
     Row {
         name: "is_shape_tensor",
         uses: |c| {
@@ -109,23 +105,28 @@ fn at(used: bool, path: &str) -> Vec<String> {
     if used { vec![path.to_owned()] } else { Vec::new() }
 }
 
-fn sequence_batching(config: &ModelConfig) -> Vec<String> {
-    let choice = &config.scheduling_choice;
-    at(matches!(choice, Some(SchedulingChoice::SequenceBatching(_))), "sequence_batching")
+/// Memory that grows in place is a matter of GPUs.
+fn use_growable_memory(config: &ModelConfig) -> Vec<String> {
+    let states = match &config.scheduling_choice {
+        Some(SchedulingChoice::SequenceBatching(batching)) => batching.state.as_slice(),
+        Some(SchedulingChoice::DynamicBatching(_) | SchedulingChoice::EnsembleScheduling(_))
+        | None => &[],
+    };
+    let numbered = states.iter().enumerate();
+    numbered
+        .filter(|(_, state)| state.use_growable_memory)
+        .map(|(index, _)| format!("sequence_batching.state[{index}].use_growable_memory"))
+        .collect()
+}
+
+fn batch_strategy(config: &ModelConfig) -> Vec<String> {
+    let used = config.parameters.contains_key(BATCH_STRATEGY);
+    at(used, &format!("parameters[\"{BATCH_STRATEGY}\"]"))
 }
 
 fn ensemble_scheduling(config: &ModelConfig) -> Vec<String> {
     let choice = &config.scheduling_choice;
     at(matches!(choice, Some(SchedulingChoice::EnsembleScheduling(_))), "ensemble_scheduling")
-}
-
-fn preserve_ordering(config: &ModelConfig) -> Vec<String> {
-    let ordered = match &config.scheduling_choice {
-        Some(SchedulingChoice::DynamicBatching(batching)) => batching.preserve_ordering,
-        Some(SchedulingChoice::SequenceBatching(_) | SchedulingChoice::EnsembleScheduling(_))
-        | None => false,
-    };
-    at(ordered, "dynamic_batching.preserve_ordering")
 }
 
 fn response_cache(config: &ModelConfig) -> Vec<String> {
@@ -146,11 +147,6 @@ fn model_operations(config: &ModelConfig) -> Vec<String> {
 fn model_metrics(config: &ModelConfig) -> Vec<String> {
     let used = config.model_metrics.as_ref().is_some_and(|m| !m.metric_control.is_empty());
     at(used, "model_metrics.metric_control")
-}
-
-fn decoupled(config: &ModelConfig) -> Vec<String> {
-    let policy = config.model_transaction_policy.as_ref();
-    at(policy.is_some_and(|p| p.decoupled), "model_transaction_policy.decoupled")
 }
 
 fn optimization(
@@ -206,13 +202,18 @@ mod tests {
     /// One use of each row, in the order of the table: the text of a
     /// configuration and the field that the diagnostic must name.
     const USES: [(&str, &str); ROWS.len()] = [
-        ("sequence_batching { }", "sequence_batching"),
+        (
+            "sequence_batching { state { input_name: 'A' output_name: 'B' data_type: TYPE_FP32 \
+             dims: 1 use_same_buffer_for_input_output: true use_growable_memory: true } }",
+            "sequence_batching.state[0].use_growable_memory",
+        ),
+        (
+            "parameters { key: 'TRITON_BATCH_STRATEGY_PATH' value { } }",
+            "parameters[\"TRITON_BATCH_STRATEGY_PATH\"]",
+        ),
         ("ensemble_scheduling { }", "ensemble_scheduling"),
-        ("dynamic_batching { preserve_ordering: true }", "dynamic_batching.preserve_ordering"),
         ("model_warmup { name: 'w' }", "model_warmup"),
         ("response_cache { enable: true }", "response_cache.enable"),
-        ("batch_input { kind: BATCH_ITEM_SHAPE }", "batch_input"),
-        ("batch_output { target_name: 'OUT' }", "batch_output"),
         ("model_repository_agents { agents { name: 'a' } }", "model_repository_agents.agents"),
         ("runtime: 'r'", "runtime"),
         (
@@ -221,11 +222,6 @@ mod tests {
         ),
         ("cc_model_filenames { key: '8.0' value: 'm' }", "cc_model_filenames"),
         ("model_metrics { metric_control { } }", "model_metrics.metric_control"),
-        ("model_transaction_policy { decoupled: true }", "model_transaction_policy.decoupled"),
-        (
-            "input { name: 'R' data_type: TYPE_FP32 dims: 1 allow_ragged_batch: true }",
-            "input[0].allow_ragged_batch",
-        ),
         (
             "platform: 'tensorrt_plan' input { name: 'R' data_type: TYPE_FP32 dims: 1 \
              is_shape_tensor: true }",
@@ -260,7 +256,9 @@ mod tests {
             backend.clone_into(&mut draft.message_mut().backend);
             draft.resolve_identity("m", &[]).unwrap();
             let errors = draft.finish(&Support::default()).unwrap_err();
+            // An entry of a map is where its braces open.
             let field = path.rsplit('.').next().unwrap();
+            let field = if field.ends_with("\"]") { "{ key" } else { field };
             let column = text.rfind(field).unwrap() + 1;
             let expected = format!(
                 "f:1:{column}: {path}: model 'm' uses '{}', which is not supported",

@@ -1,6 +1,9 @@
 //! From the message to the specification; numbers change type here, so what
 //! does not fit is found here.
 
+mod ragged;
+mod sequence;
+
 use std::collections::BTreeMap;
 
 use galatea_protocol::inference::model_config::SchedulingChoice as MessageChoice;
@@ -50,8 +53,8 @@ fn convert(message: &ModelConfig) -> Result<ModelSpec, String> {
         default_model_filename: message.default_model_filename.clone(),
         parameters: parameters(message),
         scheduling: scheduling(message)?,
-        batch_inputs: Vec::new(),
-        batch_outputs: Vec::new(),
+        batch_inputs: indexed(&message.batch_input, "batch_input", ragged::batch_input)?,
+        batch_outputs: indexed(&message.batch_output, "batch_output", ragged::batch_output)?,
         optimization: optimization(message.optimization.as_ref())?,
         version_policy: version_policy(message),
         decoupled: message.model_transaction_policy.as_ref().is_some_and(|p| p.decoupled),
@@ -135,7 +138,10 @@ fn scheduling(message: &ModelConfig) -> Result<SchedulingChoice, String> {
         Some(MessageChoice::DynamicBatching(batching)) => {
             dynamic_batching(batching).map(SchedulingChoice::Dynamic)
         }
-        Some(MessageChoice::SequenceBatching(_)) => Err("sequence_batching".to_owned()),
+        Some(MessageChoice::SequenceBatching(batching)) => {
+            sequence::sequence_batching(batching, message.max_batch_size)
+                .map(SchedulingChoice::Sequence)
+        }
         Some(MessageChoice::EnsembleScheduling(_)) => Err("ensemble_scheduling".to_owned()),
     }
 }
