@@ -10,7 +10,7 @@
 //!
 //! | stage | decides |
 //! |---|---|
-//! | `sequencer` | when a request becomes eligible |
+//! | `sequence` | with a sequence batcher: which instance a sequence is led to, and when its next request is eligible |
 //! | `queue` | in which order requests wait, how many may, and for how long |
 //! | `former` | where a batch ends, and whether to wait for it to grow |
 //! | `lanes` | which instance takes the batch |
@@ -56,9 +56,11 @@ mod event;
 mod former;
 mod ids;
 mod lanes;
+mod ordering;
 mod queue;
 mod scheduler;
-mod sequencer;
+mod sequence;
+mod shared;
 mod spec;
 mod status;
 mod strategy;
@@ -67,6 +69,7 @@ mod time;
 pub use batch::{Batch, BatchEntry, SequenceStep};
 pub use event::{Action, Actions, Event, FailReason, Release};
 pub use ids::{BatchKey, InstanceId, RequestKey, SequenceKey, SequenceMark, Ticket};
+pub use ordering::{ReplyKind, ReplyNumber, ReplyOrder};
 pub use scheduler::Scheduler;
 pub use spec::{
     DynamicSpec, QueuePolicy, SchedulingMode, SchedulingSpec, SequenceSpec, SequenceStrategy,
