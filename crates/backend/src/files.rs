@@ -22,4 +22,25 @@ pub trait ModelFiles: Send + Sync {
     /// `InvalidArgument` if `name` leads out of that directory, `NotFound` if
     /// nothing is there.
     fn resolve(&self, name: &str) -> Result<PathBuf, Status>;
+
+    /// Reads a file in `initial_state`, a directory beside the versions. Unless
+    /// said otherwise there is none.
+    ///
+    /// # Errors
+    ///
+    /// As with [`ModelFiles::resolve`]; `InvalidArgument` also if it is no
+    /// regular file or of another size. The message names the file.
+    fn read_initial_state(&self, name: &str, size: FileSize) -> Result<Vec<u8>, Status> {
+        let _ = size;
+        Err(Status::not_found(format!("there is no '{name}': the model has no initial_state")))
+    }
+}
+
+/// How many bytes a file is to have.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum FileSize {
+    /// This many.
+    Exactly(u64),
+    /// Any number up to this.
+    AtMost(u64),
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use galatea_config::{ConfigDraft, ModelSpec};
 use galatea_infer::{ExecutionTimes, PendingRequest, Status};
 
-pub use files::ModelFiles;
+pub use files::{FileSize, ModelFiles};
 
 /// How the engine may call a backend's instances.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

@@ -70,6 +70,16 @@ pub(crate) fn file_type(handle: &OwnedFd) -> Result<FileType, Errno> {
     Ok(FileType::from_raw_mode(rustix::fs::fstat(handle)?.st_mode))
 }
 
+/// Opens a regular file below `directory` for reading.
+pub(crate) fn open_file(directory: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
+    // A named pipe must not block whoever opens it.
+    let handle = open(directory, path, OFlags::RDONLY | OFlags::NONBLOCK)?;
+    if file_type(&handle)? != FileType::RegularFile {
+        return Err(io::Error::other("not a regular file"));
+    }
+    Ok(File::from(handle))
+}
+
 /// Reads a text file below `directory`.
 ///
 /// # Errors
@@ -81,13 +91,8 @@ pub(crate) fn read_text(
     path: &Path,
     bytes_max: u64,
 ) -> io::Result<String> {
-    // A named pipe must not block the scan.
-    let handle = open(directory, path, OFlags::RDONLY | OFlags::NONBLOCK)?;
-    if file_type(&handle)? != FileType::RegularFile {
-        return Err(io::Error::other("not a regular file"));
-    }
+    let file = open_file(directory, path)?;
     let mut text = String::new();
-    let file = File::from(handle);
     file.take(bytes_max.saturating_add(1)).read_to_string(&mut text)?;
     if u64::try_from(text.len()).unwrap_or(u64::MAX) > bytes_max {
         return Err(io::Error::other(format!("longer than {bytes_max} bytes")));

@@ -1,14 +1,20 @@
 //! A model's directory and those of its versions, as backends see them.
 
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use galatea_backend::ModelFiles;
+use galatea_backend::{FileSize, ModelFiles};
 use galatea_infer::Status;
 use rustix::io::Errno;
 
 use crate::beneath;
+
+/// The directory in a model's directory where the states that its sequences
+/// begin with lie.
+const INITIAL_STATE_DIRECTORY: &str = "initial_state";
 
 /// The directory of a model, with the handle that bounds it.
 #[derive(Clone, Debug)]
@@ -61,22 +67,59 @@ impl ModelDirectory {
     }
 
     fn resolve_in(&self, folder: &Path, name: &str) -> Result<PathBuf, Status> {
-        let relative = checked_relative(name)?;
-        let inside = folder.join(relative);
+        let inside = folder.join(checked_relative(name)?);
         match beneath::locate(self.boundary.as_fd(), &self.prefixed(&inside)) {
             Ok(_) => Ok(self.path.join(inside)),
-            Err(Errno::XDEV) => Err(leads_out(name)),
-            Err(Errno::NOENT | Errno::NOTDIR) => {
-                let path = self.path.join(inside);
-                Err(Status::not_found(format!("there is no '{}'", path.display())))
-            }
-            Err(error) => {
-                let path = self.path.join(inside);
-                let reason = std::io::Error::from(error);
-                Err(Status::invalid_argument(format!("can't open '{}': {reason}", path.display())))
-            }
+            Err(error) => Err(self.not_opened(&inside, name, error.into())),
         }
     }
+
+    fn read_in(&self, folder: &Path, name: &str, size: FileSize) -> Result<Vec<u8>, Status> {
+        let inside = folder.join(checked_relative(name)?);
+        let content = beneath::open_file(self.boundary.as_fd(), &self.prefixed(&inside))
+            .map_err(|error| self.not_opened(&inside, name, error))?;
+        read_sized(content, size).map_err(|reason| {
+            let path = self.path.join(&inside);
+            Status::invalid_argument(format!("file '{}' {reason}", path.display()))
+        })
+    }
+
+    fn not_opened(&self, inside: &Path, name: &str, error: io::Error) -> Status {
+        let path = self.path.join(inside);
+        match error.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::XDEV) => leads_out(name),
+            Some(Errno::NOENT | Errno::NOTDIR) => {
+                Status::not_found(format!("there is no '{}'", path.display()))
+            }
+            _ => Status::invalid_argument(format!("can't open '{}': {error}", path.display())),
+        }
+    }
+}
+
+/// Reads a whole file of the size that is expected. The size is asked for first,
+/// so that a file that is much too long is not read.
+fn read_sized(file: File, size: FileSize) -> Result<Vec<u8>, String> {
+    let cannot = |error: io::Error| format!("can't be read: {error}");
+    let length = file.metadata().map_err(cannot)?.len();
+    let bytes_max = match size {
+        FileSize::Exactly(expected) => expected,
+        FileSize::AtMost(bytes_max) => bytes_max,
+    };
+    let fits = |length: u64| match size {
+        FileSize::Exactly(expected) if length != expected => {
+            Err(format!("has {length} bytes, but {expected} are expected"))
+        }
+        FileSize::AtMost(bytes_max) if length > bytes_max => {
+            Err(format!("has {length} bytes, but may have {bytes_max} at most"))
+        }
+        FileSize::Exactly(_) | FileSize::AtMost(_) => Ok(()),
+    };
+    fits(length)?;
+    let mut bytes = Vec::new();
+    file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes).map_err(cannot)?;
+    // It may have changed since.
+    fits(u64::try_from(bytes.len()).unwrap_or(u64::MAX))?;
+    Ok(bytes)
 }
 
 /// A name from a configuration may go down, never up or elsewhere, whatever
@@ -123,6 +166,10 @@ impl ModelFiles for VersionDirectory {
     /// change the repository in between could put the file there as well.
     fn resolve(&self, name: &str) -> Result<PathBuf, Status> {
         self.model.resolve_in(&self.name, name)
+    }
+
+    fn read_initial_state(&self, name: &str, size: FileSize) -> Result<Vec<u8>, Status> {
+        self.model.read_in(Path::new(INITIAL_STATE_DIRECTORY), name, size)
     }
 }
 
@@ -227,5 +274,38 @@ pub(crate) mod tests {
         assert_eq!(directory.resolve("labels.txt"), Ok(expected));
         let code = directory.resolve("../b/labels.txt").unwrap_err().code();
         assert_eq!(code, Code::InvalidArgument);
+    }
+
+    #[test]
+    fn initial_states_lie_beside_the_versions_and_have_the_size_that_is_expected() {
+        let scratch = Scratch::new();
+        scratch.file("repository/a/1/model.onnx", "");
+        scratch.file("repository/a/initial_state/zeros", "0123");
+        scratch.file("repository/a/config.pbtxt", "");
+        scratch.file("outside/secret", "0123");
+        let states = scratch.path().join("repository/a/initial_state");
+        symlink("../../../outside/secret", states.join("leak")).unwrap();
+        symlink("zeros", states.join("same")).unwrap();
+        std::fs::create_dir(states.join("folder")).unwrap();
+        let version = model(&scratch, "a").version(1);
+        let read = |name: &str, size| version.read_initial_state(name, size);
+        assert_eq!(read("zeros", FileSize::Exactly(4)).unwrap(), b"0123");
+        assert_eq!(read("same", FileSize::AtMost(4)).unwrap(), b"0123");
+        let refused = |name: &str, size, code, part: &str| {
+            let status = read(name, size).unwrap_err();
+            assert_eq!(status.code(), code, "{status}");
+            assert!(status.message().contains(part), "{status}");
+        };
+        let invalid = Code::InvalidArgument;
+        let exactly = FileSize::Exactly;
+        refused("zeros", exactly(5), invalid, "zeros' has 4 bytes, but 5 are expected");
+        refused("zeros", exactly(3), invalid, "zeros' has 4 bytes, but 3 are expected");
+        refused("zeros", FileSize::AtMost(3), invalid, "but may have 3 at most");
+        refused("nothing", exactly(4), Code::NotFound, "initial_state/nothing'");
+        refused("folder", exactly(4), invalid, "not a regular file");
+        refused("leak", exactly(4), invalid, "must stay inside the model's directory");
+        refused("../config.pbtxt", exactly(0), invalid, "must stay inside");
+        refused("/etc/passwd", exactly(0), invalid, "must stay inside");
+        refused("", exactly(0), invalid, "must stay inside");
     }
 }
