@@ -84,17 +84,28 @@ impl Lanes {
         !self.free.is_empty()
     }
 
+    pub(crate) fn is_free(&self, id: InstanceId) -> bool {
+        self.lanes.get(&id).is_some_and(|lane| lane.state == LaneState::Free)
+    }
+
     pub(crate) fn all_free(&self) -> bool {
         self.free.len() == self.lanes.len()
     }
 
     /// Gives a batch to the best free instance.
     pub(crate) fn take(&mut self, now: Time) -> InstanceId {
-        let id = self.free.pop().expect("a batch closes only when a lane is free");
+        let id = *self.free.last().expect("a batch closes only when a lane is free");
+        self.take_this(id, now);
+        id
+    }
+
+    /// Gives a batch to this instance, which is free.
+    pub(crate) fn take_this(&mut self, id: InstanceId, now: Time) {
+        let place = self.free.iter().rposition(|free| *free == id);
+        self.free.remove(place.unwrap_or_else(|| panic!("{id:?} is not free")));
         let lane = self.lanes.get_mut(&id).expect("a free lane exists");
         assert_eq!(lane.state, LaneState::Free, "{id:?} takes one batch at a time");
         *lane = Lane { state: LaneState::Busy, since: now };
-        id
     }
 
     pub(crate) fn status(&self) -> Vec<LaneStatus> {

@@ -10,7 +10,7 @@
 //!
 //! | stage | decides |
 //! |---|---|
-//! | `sequencer` | when a request becomes eligible |
+//! | `sequence` | with a sequence batcher: which instance a sequence is led to, and when its next request is eligible |
 //! | `queue` | in which order requests wait, how many may, and for how long |
 //! | `former` | where a batch ends, and whether to wait for it to grow |
 //! | `lanes` | which instance takes the batch |
@@ -59,7 +59,10 @@ mod lanes;
 mod ordering;
 mod queue;
 mod scheduler;
-mod sequencer;
+#[cfg(test)]
+mod script;
+mod sequence;
+mod shared;
 mod spec;
 mod status;
 mod strategy;

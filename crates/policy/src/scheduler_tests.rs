@@ -1,7 +1,9 @@
 use super::*;
 use crate::ids::BatchKey;
+use crate::script::{check, play};
 use crate::spec::{DynamicSpec, QueuePolicy, TimeoutAction};
-use crate::status::LaneStatus;
+use crate::status::{LaneStatus, QueueStatus, WaitReason};
+use crate::strategy::{BatchStrategy, Inclusion};
 
 fn dynamic(max_batch_size: u32, dynamic: DynamicSpec) -> SchedulingSpec {
     SchedulingSpec {
@@ -14,97 +16,6 @@ fn dynamic(max_batch_size: u32, dynamic: DynamicSpec) -> SchedulingSpec {
 
 fn reject_after(default_timeout_ns: u64) -> QueuePolicy {
     QueuePolicy { default_timeout_ns, ..QueuePolicy::default() }
-}
-
-/// One event as `TIME WORD ARGUMENT`: `add 0`, `remove 0`, `free 0`, `request
-/// 1`, `cancel 1`, `drain`, `tick`. A request may go on with `rows=`, `key=`,
-/// `priority=` and `timeout=`.
-fn event(words: &[&str]) -> Event {
-    let number = |text: &str| text.parse::<u64>().expect("a number");
-    let id = |text: &str| InstanceId(text.parse().expect("an id"));
-    match words {
-        ["add", instance] => Event::AddInstance(id(instance)),
-        ["remove", instance] => Event::RemoveInstance(id(instance)),
-        ["free", instance] => Event::LaneFree(id(instance)),
-        ["cancel", key] => Event::Cancel(RequestKey(number(key))),
-        ["drain"] => Event::Drain,
-        ["tick"] => Event::Tick,
-        ["request", key, settings @ ..] => {
-            let key = RequestKey(number(key));
-            let mut ticket = Ticket {
-                key,
-                batch_size: 1,
-                batch_key: BatchKey(0),
-                priority: 0,
-                timeout_ns: 0,
-                sequence: None,
-            };
-            for setting in settings {
-                match setting.split_once('=').expect("name=number") {
-                    ("rows", rows) => ticket.batch_size = rows.parse().expect("rows"),
-                    ("key", key) => ticket.batch_key = BatchKey(key.parse().expect("a key")),
-                    ("priority", priority) => ticket.priority = number(priority),
-                    ("timeout", timeout) => ticket.timeout_ns = number(timeout),
-                    (name, _) => panic!("unknown setting {name}"),
-                }
-            }
-            Event::Enqueue(ticket)
-        }
-        other => panic!("unknown event {other:?}"),
-    }
-}
-
-fn words(action: Action) -> String {
-    match action {
-        Action::Dispatch { instance, batch } => {
-            let rows: Vec<String> = batch.entries().iter().map(row).collect();
-            format!("run {} on {}", rows.join("+"), instance.0)
-        }
-        Action::Fail { key, reason } => format!("fail {} {reason:?}", key.0),
-        Action::InstanceRemoved(id) => format!("removed {}", id.0),
-        Action::Drained => "drained".to_owned(),
-        Action::SequenceClosed(sequence) => format!("closed {}", sequence.0),
-        Action::SequenceEnded(sequence) => format!("ended {}", sequence.0),
-    }
-}
-
-/// A step's start is written `^1`, its end `1$`, padding `_`.
-fn row(entry: &BatchEntry) -> String {
-    match entry {
-        BatchEntry::Request(key) => key.0.to_string(),
-        BatchEntry::Step(step) => {
-            let start = if step.start { "^" } else { "" };
-            let end = if step.end { "$" } else { "" };
-            format!("{start}{}{end}", step.key.0)
-        }
-        BatchEntry::Padding => "_".to_owned(),
-    }
-}
-
-/// Plays `TIME EVENT -> ACTIONS; WAKEUP` line by line, the wake-up only where
-/// the line has one.
-#[track_caller]
-fn check(spec: SchedulingSpec, script: &str) -> Scheduler {
-    let mut scheduler = Scheduler::new(spec);
-    let mut actions = Actions::default();
-    for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
-        let (input, expected) = line.split_once("->").expect("event -> actions");
-        let (expected, wakeup) = match expected.split_once(';') {
-            Some((expected, wakeup)) => (expected, Some(wakeup.trim())),
-            None => (expected, None),
-        };
-        let input: Vec<&str> = input.split_whitespace().collect();
-        let now = Time(input[0].parse().expect("a time"));
-        scheduler.step(now, event(&input[1..]), &mut actions);
-        let done: Vec<String> = actions.drain().map(words).collect();
-        assert_eq!(done.join(", "), expected.trim(), "in line {line:?}");
-        if let Some(wakeup) = wakeup {
-            let next =
-                scheduler.next_wakeup().map_or("never".to_owned(), |time| time.0.to_string());
-            assert_eq!(next, wakeup, "wake-up after line {line:?}");
-        }
-    }
-    scheduler
 }
 
 #[test]
@@ -458,4 +369,54 @@ const TICKET: Ticket = Ticket {
 #[should_panic(expected = "is not known")]
 fn an_unknown_instance_is_a_broken_driver() {
     check(dynamic(4, DynamicSpec::default()), "0 free 3 ->");
+}
+
+/// Closes a batch before every request whose key is in the list, and writes
+/// down what it is asked.
+#[expect(clippy::disallowed_types, reason = "the test reads what the strategy was asked")]
+#[derive(Clone, Debug, Default)]
+struct ClosesBefore {
+    keys: Vec<u64>,
+    log: std::sync::Arc<std::sync::Mutex<Vec<String>>>,
+}
+
+impl BatchStrategy for ClosesBefore {
+    fn open(&mut self) {
+        self.log.lock().unwrap().push("open".to_owned());
+    }
+
+    fn include(&mut self, request: RequestKey) -> Inclusion {
+        self.log.lock().unwrap().push(format!("include {}", request.0));
+        if self.keys.contains(&request.0) { Inclusion::Closes } else { Inclusion::Joins }
+    }
+
+    fn close(&mut self) {
+        self.log.lock().unwrap().push("close".to_owned());
+    }
+
+    fn boxed_clone(&self) -> Box<dyn BatchStrategy> {
+        Box::new(self.clone())
+    }
+}
+
+#[test]
+fn a_strategy_closes_batches_before_requests_but_never_before_the_first() {
+    let strategy = ClosesBefore { keys: vec![1, 3], ..ClosesBefore::default() };
+    let log = strategy.log.clone();
+    let settings = DynamicSpec { max_queue_delay_ns: 100, ..DynamicSpec::default() };
+    let scheduler = Scheduler::with_batch_strategy(dynamic(8, settings), Box::new(strategy));
+    play(
+        scheduler,
+        "0 request 1 -> ; never
+         1 request 2 -> ; never
+         2 add 0 -> ; 100
+         3 request 3 -> run 1+2 on 0; never
+         4 free 0 -> ; 103
+         5 request 4 -> ; 103
+         6 cancel 3 -> fail 3 Cancelled; 105
+         105 tick -> run 4 on 0; never",
+    );
+    let calls = "open, include 1, include 2, include 3, close, open, include 3, include 4, close, \
+                 open, include 4, close";
+    assert_eq!(log.lock().unwrap().join(", "), calls);
 }

@@ -13,13 +13,17 @@
 //!    less of it.
 //! 4. Otherwise the run waits for what is left of the delay.
 //!
+//! A custom batching strategy is asked for each request that fits by size and
+//! key, and can close the batch before it.
+//!
 //! The walk along the queue is kept from step to step and continued while
 //! requests only join at the end, so that a step costs what is new.
 
 use crate::former::{Outlook, Verdict};
-use crate::ids::BatchKey;
+use crate::ids::{BatchKey, RequestKey};
 use crate::queue::{PolicyQueue, SlotId};
 use crate::spec::DynamicSpec;
+use crate::strategy::{BatchStrategy, Inclusion};
 use crate::time::Time;
 
 #[derive(Clone, Debug)]
@@ -29,6 +33,36 @@ pub(crate) struct DynamicFormer {
     preferred_sizes: Vec<u64>,
     max_queue_delay_ns: u64,
     run: Run,
+    custom: Option<CustomBatching>,
+}
+
+/// The model's own rule, and whether it has a batch open.
+#[derive(Debug)]
+struct CustomBatching {
+    strategy: Box<dyn BatchStrategy>,
+    is_open: bool,
+}
+
+impl Clone for CustomBatching {
+    fn clone(&self) -> Self {
+        CustomBatching { strategy: self.strategy.boxed_clone(), is_open: self.is_open }
+    }
+}
+
+impl CustomBatching {
+    /// Shows the strategy the first request of a batch, which it can't refuse.
+    fn open_with(&mut self, first: RequestKey) {
+        self.close();
+        self.strategy.open();
+        self.is_open = true;
+        self.strategy.include(first);
+    }
+
+    fn close(&mut self) {
+        if std::mem::take(&mut self.is_open) {
+            self.strategy.close();
+        }
+    }
 }
 
 /// The requests from the front of the queue that can be one batch.
@@ -76,6 +110,20 @@ impl DynamicFormer {
             preferred_sizes,
             max_queue_delay_ns: spec.max_queue_delay_ns,
             run: Run::default(),
+            custom: None,
+        }
+    }
+
+    /// Lets the model have its say.
+    pub(crate) fn with_strategy(mut self, strategy: Option<Box<dyn BatchStrategy>>) -> Self {
+        self.custom = strategy.map(|strategy| CustomBatching { strategy, is_open: false });
+        self
+    }
+
+    /// The batch that was judged last is closed: its requests leave the queue.
+    pub(crate) fn close(&mut self) {
+        if let Some(custom) = &mut self.custom {
+            custom.close();
         }
     }
 
@@ -142,11 +190,20 @@ impl DynamicFormer {
         if run.whole.requests == 0 {
             run.batch_key = waiting.batch_key;
             run.oldest = waiting.enqueued;
+            if let Some(custom) = &mut self.custom {
+                custom.open_with(waiting.key);
+            }
         } else {
             if rows > largest_preferred && run.preferred.is_none() {
                 run.preferred = Some(run.whole);
             }
             if rows > self.max_batch_size || waiting.batch_key != run.batch_key {
+                run.end = RunEnd::Closed;
+                return;
+            }
+            if let Some(custom) = &mut self.custom
+                && custom.strategy.include(waiting.key) == Inclusion::Closes
+            {
                 run.end = RunEnd::Closed;
                 return;
             }

@@ -1,17 +1,11 @@
 //! Stage three: where does a batch end, and shall it wait to grow?
 
 mod dynamic;
+mod positional;
 
 pub(crate) use self::dynamic::DynamicFormer;
-use crate::queue::PolicyQueue;
+pub(crate) use self::positional::{PositionalFormer, Ready};
 use crate::time::Time;
-
-/// Who forms batches.
-#[derive(Clone, Debug)]
-pub(crate) enum Former {
-    /// From the front of the queue, by size, key and delay.
-    Dynamic(DynamicFormer),
-}
 
 /// What becomes of the requests at the front of the queue, given a free lane.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -43,13 +37,4 @@ pub(crate) enum Outlook {
     Open,
     /// The model unloads, so that waiting is in vain.
     Draining,
-}
-
-impl Former {
-    /// Looks at the queue as of now. Requests leave it by someone else's hand.
-    pub(crate) fn judge(&mut self, queue: &PolicyQueue, now: Time, outlook: Outlook) -> Verdict {
-        match self {
-            Former::Dynamic(former) => former.judge(queue, now, outlook),
-        }
-    }
 }

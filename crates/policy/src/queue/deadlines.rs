@@ -2,25 +2,36 @@
 //! where each slot's entry is. Nothing stale stays in it, so its size is that
 //! of the queue however long the timeouts are.
 
-use super::slab::SlotId;
 use crate::time::Time;
 
-#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Entry {
-    deadline: Time,
-    arrival: u64,
-    slot: SlotId,
+/// What has a deadline: something with a small number of its own.
+pub(crate) trait Place: Copy + Ord + std::fmt::Debug {
+    /// Its number.
+    fn index(self) -> usize;
 }
 
-#[derive(Clone, Debug, Default)]
-pub(super) struct Deadlines {
-    heap: Vec<Entry>,
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Entry<P> {
+    deadline: Time,
+    arrival: u64,
+    slot: P,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Deadlines<P> {
+    heap: Vec<Entry<P>>,
     /// For each slot, where its entry is.
     positions: Vec<Option<usize>>,
 }
 
-impl Deadlines {
-    pub(super) fn insert(&mut self, deadline: Time, arrival: u64, slot: SlotId) {
+impl<P> Default for Deadlines<P> {
+    fn default() -> Self {
+        Deadlines { heap: Vec::new(), positions: Vec::new() }
+    }
+}
+
+impl<P: Place> Deadlines<P> {
+    pub(crate) fn insert(&mut self, deadline: Time, arrival: u64, slot: P) {
         if self.positions.len() <= slot.index() {
             self.positions.resize(slot.index() + 1, None);
         }
@@ -31,7 +42,7 @@ impl Deadlines {
     }
 
     /// Forgets the slot's deadline, if it has one here.
-    pub(super) fn remove(&mut self, slot: SlotId) {
+    pub(crate) fn remove(&mut self, slot: P) {
         let Some(position) = self.positions.get_mut(slot.index()).and_then(Option::take) else {
             return;
         };
@@ -44,13 +55,19 @@ impl Deadlines {
         }
     }
 
+    /// The slot's deadline, if it has one here.
+    pub(crate) fn of(&self, slot: P) -> Option<Time> {
+        let position = self.positions.get(slot.index()).copied().flatten()?;
+        Some(self.heap[position].deadline)
+    }
+
     /// The earliest deadline.
-    pub(super) fn next(&self) -> Option<Time> {
+    pub(crate) fn next(&self) -> Option<Time> {
         self.heap.first().map(|entry| entry.deadline)
     }
 
     /// Takes out the earliest deadline that has come; ties in order of arrival.
-    pub(super) fn pop_due(&mut self, now: Time) -> Option<SlotId> {
+    pub(crate) fn pop_due(&mut self, now: Time) -> Option<P> {
         let first = *self.heap.first()?;
         if first.deadline > now {
             return None;
@@ -99,6 +116,7 @@ impl Deadlines {
 
 #[cfg(test)]
 mod tests {
+    use super::super::slab::SlotId;
     use super::*;
 
     #[test]

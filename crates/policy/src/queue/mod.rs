@@ -15,7 +15,7 @@ mod slab;
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
 
-use self::deadlines::Deadlines;
+pub(crate) use self::deadlines::{Deadlines, Place};
 use self::list::List;
 use self::slab::{Slab, WaitingLane};
 pub(crate) use self::slab::{SlotId, Waiting};
@@ -32,8 +32,8 @@ pub(crate) struct PolicyQueue {
     /// Levels where requests wait, and the default level once it was used: that
     /// one comes and goes with each request of an idle model, so it stays.
     levels: BTreeMap<u64, Level>,
-    rejections: Deadlines,
-    delays: Deadlines,
+    rejections: Deadlines<SlotId>,
+    delays: Deadlines<SlotId>,
     /// Counts arrivals: ties of deadlines go by it.
     arrivals: u64,
     revision: u64,
@@ -129,10 +129,6 @@ impl PolicyQueue {
 
     pub(crate) fn len(&self) -> usize {
         self.slots.len()
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.slots.is_empty()
     }
 
     /// Changes whenever the order of service changes in any way but a request

@@ -1,6 +1,7 @@
 //! Where waiting requests are kept: slots that are reused, so that a queue of
 //! steady length allocates nothing.
 
+use super::deadlines::Place;
 use crate::ids::{BatchKey, RequestKey};
 use crate::time::Time;
 
@@ -8,11 +9,13 @@ use crate::time::Time;
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct SlotId(u32);
 
-impl SlotId {
-    pub(super) fn index(self) -> usize {
+impl Place for SlotId {
+    fn index(self) -> usize {
         self.0 as usize
     }
+}
 
+impl SlotId {
     #[cfg(test)]
     pub(super) fn for_test(index: u32) -> SlotId {
         SlotId(index)

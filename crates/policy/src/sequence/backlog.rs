@@ -1,0 +1,83 @@
+//! Sequences that wait for a slot, first come, first served, and when they give
+//! up.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::sequence::SequenceIndex;
+use crate::time::Time;
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Backlog {
+    waiting: BTreeMap<u64, SequenceIndex>,
+    failures: BTreeSet<(Time, SequenceIndex)>,
+    failure_of: BTreeMap<SequenceIndex, Time>,
+    places: u64,
+}
+
+impl Backlog {
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Lets the sequence wait behind all others; returns its place.
+    pub(super) fn push(&mut self, index: SequenceIndex) -> u64 {
+        let place = self.places;
+        self.places += 1;
+        self.waiting.insert(place, index);
+        place
+    }
+
+    /// The sequence that has waited longest gets its slot.
+    pub(super) fn pop(&mut self) -> Option<SequenceIndex> {
+        let (_, index) = self.waiting.pop_first()?;
+        self.set_failure(index, None);
+        Some(index)
+    }
+
+    pub(super) fn remove(&mut self, place: u64, index: SequenceIndex) {
+        let removed = self.waiting.remove(&place);
+        assert_eq!(removed, Some(index), "a sequence keeps its place");
+        self.set_failure(index, None);
+    }
+
+    /// When the sequence gives up; none is never.
+    pub(super) fn set_failure(&mut self, index: SequenceIndex, deadline: Option<Time>) {
+        if let Some(earlier) = self.failure_of.remove(&index) {
+            self.failures.remove(&(earlier, index));
+        }
+        if let Some(deadline) = deadline {
+            self.failure_of.insert(index, deadline);
+            self.failures.insert((deadline, index));
+        }
+    }
+
+    /// The sequence gives up then, unless it does earlier.
+    pub(super) fn bring_failure_forward(&mut self, index: SequenceIndex, deadline: Time) {
+        if self.failure_of(index).is_none_or(|earlier| deadline < earlier) {
+            self.set_failure(index, Some(deadline));
+        }
+    }
+
+    pub(super) fn failure_of(&self, index: SequenceIndex) -> Option<Time> {
+        self.failure_of.get(&index).copied()
+    }
+
+    pub(super) fn next_failure(&self) -> Option<Time> {
+        self.failures.first().map(|(deadline, _)| *deadline)
+    }
+
+    /// A sequence whose time is up, the earliest first. It still waits.
+    pub(super) fn pop_failed(&mut self, now: Time) -> Option<SequenceIndex> {
+        let (deadline, index) = *self.failures.first()?;
+        if deadline > now {
+            return None;
+        }
+        self.set_failure(index, None);
+        Some(index)
+    }
+
+    /// All that wait, in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = SequenceIndex> {
+        self.waiting.values().copied()
+    }
+}

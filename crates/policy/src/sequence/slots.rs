@@ -1,0 +1,167 @@
+//! Which slot does a new sequence get?
+//!
+//! The free slot with the lowest number, of the instance with the lowest id
+//! among those that have it: sequences spread over the instances, and batches
+//! stay as short as they can.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::ids::InstanceId;
+
+/// A place for one sequence on one instance.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) struct Slot {
+    pub(super) instance: InstanceId,
+    pub(super) number: u32,
+}
+
+/// All slots of all instances. What is kept grows with the slots that were ever
+/// taken, not with the capacity, which configurations make huge.
+#[derive(Clone, Debug)]
+pub(super) struct Slots {
+    /// Slots of each instance.
+    capacity: u32,
+    instances: BTreeMap<InstanceId, InstanceSlots>,
+    /// The lowest free slot of each instance that has one and is not leaving.
+    lowest: BTreeSet<(u32, InstanceId)>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct InstanceSlots {
+    /// Free slots that were taken before.
+    freed: BTreeSet<u32>,
+    /// Slots from here on were never taken.
+    fresh: u32,
+    taken: u32,
+    leaving: bool,
+}
+
+impl InstanceSlots {
+    fn lowest(&self, capacity: u32) -> Option<u32> {
+        let fresh = (self.fresh < capacity).then_some(self.fresh);
+        // A freed slot lies below every fresh one.
+        let lowest = self.freed.first().copied().or(fresh);
+        lowest.filter(|_| !self.leaving)
+    }
+}
+
+impl Slots {
+    pub(super) fn new(capacity: u32) -> Self {
+        assert!(capacity > 0, "an instance has at least one slot");
+        Slots { capacity, instances: BTreeMap::new(), lowest: BTreeSet::new() }
+    }
+
+    pub(super) fn add(&mut self, instance: InstanceId) {
+        let previous = self.instances.insert(instance, InstanceSlots::default());
+        assert!(previous.is_none(), "{instance:?} was added twice");
+        self.lowest.insert((0, instance));
+    }
+
+    /// Takes the best free slot, if there is one.
+    pub(super) fn take(&mut self) -> Option<Slot> {
+        let (number, instance) = *self.lowest.first()?;
+        self.update(instance, |slots| {
+            if !slots.freed.remove(&number) {
+                slots.fresh += 1;
+            }
+            slots.taken += 1;
+        });
+        Some(Slot { instance, number })
+    }
+
+    pub(super) fn free(&mut self, slot: Slot) {
+        self.update(slot.instance, |slots| {
+            let is_new = slots.freed.insert(slot.number);
+            assert!(is_new && slot.number < slots.fresh, "{slot:?} was not taken");
+            slots.taken -= 1;
+        });
+    }
+
+    /// The instance gets no further sequences.
+    pub(super) fn leave(&mut self, instance: InstanceId) {
+        self.update(instance, |slots| slots.leaving = true);
+    }
+
+    /// Forgets an instance, none of whose slots is taken.
+    pub(super) fn remove(&mut self, instance: InstanceId) {
+        self.update(instance, |slots| slots.leaving = true);
+        let removed = self.instances.remove(&instance);
+        assert!(removed.is_some_and(|slots| slots.taken == 0), "{instance:?} has sequences");
+    }
+
+    /// Slots of the instance that hold a sequence.
+    pub(super) fn taken(&self, instance: InstanceId) -> u32 {
+        self.instances.get(&instance).map_or(0, |slots| slots.taken)
+    }
+
+    /// Slots that a sequence could take.
+    pub(super) fn free_count(&self) -> u64 {
+        let open = self.instances.values().filter(|slots| !slots.leaving);
+        open.map(|slots| u64::from(self.capacity - slots.taken)).sum()
+    }
+
+    fn update(&mut self, instance: InstanceId, change: impl FnOnce(&mut InstanceSlots)) {
+        let slots =
+            self.instances.get_mut(&instance).unwrap_or_else(|| panic!("{instance:?} is unknown"));
+        if let Some(number) = slots.lowest(self.capacity) {
+            self.lowest.remove(&(number, instance));
+        }
+        change(slots);
+        if let Some(number) = slots.lowest(self.capacity) {
+            self.lowest.insert((number, instance));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slots(capacity: u32, instances: u32) -> Slots {
+        let mut slots = Slots::new(capacity);
+        for id in 0..instances {
+            slots.add(InstanceId(id));
+        }
+        slots
+    }
+
+    fn take(slots: &mut Slots) -> Option<(u32, u32)> {
+        slots.take().map(|slot| (slot.instance.0, slot.number))
+    }
+
+    #[test]
+    fn sequences_spread_over_the_instances() {
+        let mut slots = slots(2, 2);
+        let order: Vec<_> = std::iter::from_fn(|| take(&mut slots)).collect();
+        assert_eq!(order, [(0, 0), (1, 0), (0, 1), (1, 1)]);
+        slots.free(Slot { instance: InstanceId(1), number: 1 });
+        slots.free(Slot { instance: InstanceId(1), number: 0 });
+        assert_eq!(slots.free_count(), 2);
+        assert_eq!(take(&mut slots), Some((1, 0)));
+        assert_eq!(take(&mut slots), Some((1, 1)));
+        assert_eq!(take(&mut slots), None);
+    }
+
+    #[test]
+    fn a_leaving_instance_gets_no_sequence() {
+        let mut slots = slots(2, 2);
+        assert_eq!(take(&mut slots), Some((0, 0)));
+        slots.leave(InstanceId(0));
+        assert_eq!(slots.free_count(), 2);
+        assert_eq!(take(&mut slots), Some((1, 0)));
+        slots.free(Slot { instance: InstanceId(0), number: 0 });
+        assert_eq!(slots.taken(InstanceId(0)), 0);
+        slots.remove(InstanceId(0));
+        assert_eq!(take(&mut slots), Some((1, 1)));
+        assert_eq!(take(&mut slots), None);
+    }
+
+    #[test]
+    #[should_panic(expected = "was not taken")]
+    fn a_slot_is_freed_once() {
+        let mut slots = slots(1, 1);
+        let slot = slots.take().unwrap();
+        slots.free(slot);
+        slots.free(slot);
+    }
+}

@@ -1,0 +1,322 @@
+use crate::script::check;
+use crate::{
+    BacklogStatus, DynamicSpec, InstanceId, SchedulingMode, SchedulingSpec, SequenceKey,
+    SequenceSpec, SequenceStrategy, SlotStatus, SlotWait, Time,
+};
+
+fn spec(max_batch_size: u32, strategy: SequenceStrategy) -> SchedulingSpec {
+    let sequence = SequenceSpec { strategy, max_sequence_idle_ns: 100, iterative: false };
+    SchedulingSpec {
+        max_batch_size,
+        mode: SchedulingMode::Sequence(sequence),
+        hold_until_queued: 0,
+        hold_until_backlogged: 0,
+    }
+}
+
+fn direct(max_batch_size: u32) -> SchedulingSpec {
+    spec(max_batch_size, SequenceStrategy::Direct { max_queue_delay_ns: 0, minimum_ready_slots: 0 })
+}
+
+fn oldest(max_batch_size: u32, max_candidate_sequences: u32) -> SchedulingSpec {
+    let DynamicSpec { preferred_batch_sizes, max_queue_delay_ns, .. } = DynamicSpec::default();
+    let strategy = SequenceStrategy::Oldest {
+        max_candidate_sequences,
+        preferred_batch_sizes,
+        max_queue_delay_ns,
+    };
+    spec(max_batch_size, strategy)
+}
+
+fn iterative(spec: SchedulingSpec) -> SchedulingSpec {
+    let SchedulingMode::Sequence(sequence) = spec.mode else { panic!("a sequence batcher") };
+    SchedulingSpec {
+        mode: SchedulingMode::Sequence(SequenceSpec { iterative: true, ..sequence }),
+        ..spec
+    }
+}
+
+#[test]
+fn a_sequence_keeps_its_slot_and_runs_in_order() {
+    check(
+        direct(2),
+        "0 add 0 -> ; never
+         1 request 1 of=7 start -> run ^1 on 0; never
+         2 request 2 of=8 start -> ; never
+         3 request 3 of=7 -> ; never
+         4 free 0 -> run _+^2 on 0; never
+         5 done 1 -> ; never
+         6 request 4 of=7 -> ; never
+         7 done 2 -> ; 107
+         8 free 0 -> run 3 on 0; 107
+         9 request 5 of=8 end -> closed 8; never
+         9 done 3 -> ; never
+         10 free 0 -> run 4+5$ on 0, ended 8; never",
+    );
+}
+
+#[test]
+fn a_freed_slot_goes_to_the_backlog_in_the_same_step() {
+    check(
+        direct(1),
+        "0 add 0 -> ; never
+         1 request 1 of=7 start -> run ^1 on 0; never
+         2 request 2 of=8 start -> ; never
+         3 request 3 of=9 start -> ; never
+         4 request 4 of=8 -> ; never
+         5 request 5 of=7 end -> closed 7; never
+         6 done 1 -> ; never
+         6 free 0 -> run 5$ on 0, ended 7; never
+         7 done 5 -> ; never
+         7 free 0 -> run ^2 on 0; never
+         8 done 2 -> ; never
+         8 free 0 -> run 4 on 0; never
+         9 done 4 -> ; 109
+         9 free 0 -> ; 109
+         109 tick -> closed 8, ended 8, run ^3 on 0; never",
+    );
+}
+
+#[test]
+fn what_a_sequence_must_have() {
+    check(
+        direct(1),
+        "0 request 1 -> fail 1 NoSequence
+         1 request 2 of=7 -> fail 2 MissingStart, closed 7, ended 7
+         2 request 3 of=7 start -> ; never
+         3 request 4 of=7 start end -> closed 7; never
+         4 add 0 -> run ^3 on 0; never
+         5 done 3 -> ; never
+         6 free 0 -> run ^4$ on 0, ended 7; never
+         7 request 5 of=7 -> fail 5 MissingStart, closed 7, ended 7",
+    );
+}
+
+#[test]
+fn oldest_batches_the_next_requests_of_its_candidates() {
+    check(
+        oldest(2, 3),
+        "0 add 0 -> ; never
+         1 request 1 of=1 start -> run ^1 on 0; never
+         2 request 2 of=2 start -> ; never
+         3 request 3 of=3 start -> ; never
+         3 request 4 of=4 start -> ; never
+         4 request 5 of=2 -> ; never
+         5 done 1 -> ; 105
+         5 free 0 -> run ^2+^3 on 0; 105
+         6 request 6 of=1 end -> closed 1; never
+         7 done 2 -> ; never
+         7 done 3 -> ; 107
+         7 free 0 -> run 6$+5 on 0, ended 1; 107
+         8 done 6 -> ; 107
+         8 done 5 -> ; 107
+         8 free 0 -> run ^4 on 0; 107",
+    );
+}
+
+#[test]
+fn a_late_release_keeps_the_sequence_back_and_nobody_else() {
+    check(
+        oldest(2, 2),
+        "0 add 0 -> ; never
+         1 request 1 of=1 start -> run ^1 on 0; never
+         2 request 2 of=1 -> ; never
+         2 request 3 of=2 start -> ; never
+         3 free 0 -> run ^3 on 0; never
+         4 free 0 -> ; never
+         5 done 1 -> run 2 on 0; never
+         6 done 3 -> ; 106",
+    );
+}
+
+#[test]
+fn a_slot_waits_for_others_only_inside_the_delay() {
+    let strategy = SequenceStrategy::Direct { max_queue_delay_ns: 50, minimum_ready_slots: 2 };
+    check(
+        spec(3, strategy),
+        "0 add 0 -> ; never
+         1 request 1 of=1 start -> ; 51
+         2 request 2 of=2 start -> run ^1+^2 on 0; never
+         3 request 3 of=3 start -> ; never
+         4 done 1 -> ; 104
+         4 done 2 -> ; 104
+         5 free 0 -> ; 53
+         53 tick -> run _+_+^3 on 0; 104",
+    );
+}
+
+#[test]
+fn requests_that_do_not_fit_run_in_a_later_batch() {
+    check(
+        direct(3),
+        "1 request 1 of=1 start key=1 -> ; never
+         2 request 2 of=2 start key=2 -> ; never
+         3 request 3 of=3 start key=1 -> ; never
+         4 add 0 -> run ^1+_+^3 on 0; never
+         5 free 0 -> run _+^2 on 0; never",
+    );
+}
+
+#[test]
+fn a_sequence_in_the_backlog_fails_with_the_first_of_its_requests() {
+    check(
+        direct(1),
+        "1 request 1 of=1 start timeout=5 -> ; 6
+         2 request 2 of=1 timeout=2 -> ; 4
+         3 request 3 of=2 start timeout=50 -> ; 4
+         4 tick -> fail 1 SequenceTimeoutExpired, fail 2 SequenceTimeoutExpired, closed 1, ended 1; 53
+         5 add 0 -> run ^3 on 0; never
+         60 done 3 -> ; 160",
+    );
+}
+
+#[test]
+fn cancelling_drops_the_rest_of_the_sequence() {
+    check(
+        direct(1),
+        "0 add 0 -> ; never
+         1 request 1 of=1 start -> run ^1 on 0; never
+         2 request 2 of=1 -> ; never
+         2 request 3 of=1 -> ; never
+         2 request 4 of=1 -> ; never
+         2 request 5 of=2 start -> ; never
+         3 cancel 1 -> ; never
+         3 cancel 3 -> fail 3 Cancelled, fail 4 Cancelled, closed 1; never
+         4 request 6 of=3 -> fail 6 MissingStart, closed 3, ended 3
+         5 done 1 -> ; never
+         5 free 0 -> run 2 on 0, ended 1; never
+         6 cancel 5 -> fail 5 Cancelled, closed 2, ended 2; never
+         7 done 2 -> ; never
+         7 free 0 -> ; never",
+    );
+}
+
+#[test]
+fn cancelling_all_that_waits_frees_the_slot_at_once() {
+    check(
+        direct(1),
+        "0 add 0 -> ; never
+         1 request 1 of=1 start -> run ^1 on 0; never
+         2 request 2 of=1 -> ; never
+         3 request 3 of=2 start -> ; never
+         4 cancel 2 -> fail 2 Cancelled, closed 1, ended 1; never
+         5 free 0 -> run ^3 on 0; never
+         6 done 1 -> ; never
+         7 done 3 -> ; 107",
+    );
+}
+
+#[test]
+fn iterations_share_batches_with_whoever_comes() {
+    check(
+        iterative(direct(2)),
+        "0 add 0 -> ; never
+         1 request 1 of=1 start -> closed 1, run ^1 on 0; never
+         2 request 2 of=2 start -> closed 2; never
+         3 request 3 of=3 start -> closed 3; never
+         4 again 1 -> ; never
+         4 free 0 -> run 1+^2 on 0; never
+         5 done 1 -> ended 1; never
+         5 again 2 -> ; never
+         5 free 0 -> run ^3+2 on 0; never
+         6 cancel 3 -> ; never
+         7 again 3 -> fail 3 Cancelled, ended 3; never
+         8 done 2 -> ended 2; never
+         8 free 0 -> ; never",
+    );
+}
+
+#[test]
+fn an_iteration_that_waits_can_be_cancelled() {
+    check(
+        iterative(oldest(2, 2)),
+        "0 add 0 -> ; never
+         1 request 1 of=1 start -> closed 1, run ^1 on 0; never
+         2 again 1 -> ; never
+         3 cancel 1 -> fail 1 Cancelled, ended 1; never
+         4 free 0 -> ; never",
+    );
+}
+
+#[test]
+fn draining_takes_what_open_sequences_still_send() {
+    check(
+        direct(1),
+        "0 add 0 -> ; never
+         1 request 1 of=1 start -> run ^1 on 0; never
+         2 request 2 of=2 start -> ; never
+         3 drain -> ; never
+         4 request 3 of=3 start -> fail 3 Draining, closed 3, ended 3; never
+         5 request 4 of=1 end -> closed 1; never
+         6 done 1 -> ; never
+         6 free 0 -> run 4$ on 0, ended 1; never
+         7 done 4 -> ; never
+         7 free 0 -> run ^2 on 0; never
+         8 free 0 -> ; never
+         9 done 2 -> closed 2, ended 2, drained; never
+         9 request 5 of=2 -> fail 5 Draining, closed 2, ended 2; never
+         9 remove 0 -> removed 0; never",
+    );
+}
+
+#[test]
+fn an_instance_leaves_when_its_last_sequence_has_ended() {
+    check(
+        direct(1),
+        "0 add 0 -> ; never
+         1 request 1 of=1 start -> run ^1 on 0; never
+         2 remove 0 -> ; never
+         3 request 2 of=2 start -> ; never
+         4 request 3 of=1 end -> closed 1; never
+         5 done 1 -> ; never
+         5 free 0 -> run 3$ on 0, ended 1; never
+         6 free 0 -> removed 0; never
+         7 done 3 -> ; never
+         8 add 1 -> run ^2 on 1; never
+         9 done 2 -> ; 109
+         9 free 1 -> ; 109
+         10 remove 1 -> ; 109
+         109 tick -> closed 2, ended 2, removed 1; never",
+    );
+}
+
+#[test]
+fn sequences_are_held_until_slots_and_backlog_have_enough() {
+    let held = SchedulingSpec { hold_until_queued: 2, hold_until_backlogged: 1, ..direct(2) };
+    check(
+        held,
+        "0 add 0 -> ; never
+         1 request 1 of=1 start -> ; never
+         2 request 2 of=2 start -> ; never
+         3 request 3 of=3 start -> run ^1+^2 on 0; never
+         4 done 1 -> ; 104
+         4 free 0 -> ; 104
+         5 request 4 of=1 -> run 4 on 0; never",
+    );
+}
+
+#[test]
+fn the_status_says_what_each_slot_waits_for() {
+    let scheduler = check(
+        direct(2),
+        "0 add 3 -> ; never
+         1 request 1 of=1 start -> run ^1 on 3; never
+         2 request 2 of=1 -> ; never
+         3 request 3 of=2 start -> ; never
+         4 request 4 of=4 start timeout=6 -> ; 10
+         4 done 1 -> ; 10",
+    );
+    let status = scheduler.status().sequences.unwrap();
+    let slot = |slot, sequence, waits_for| SlotStatus {
+        instance: InstanceId(3),
+        slot,
+        sequence: SequenceKey(sequence),
+        waiting: 1,
+        waits_for,
+    };
+    assert_eq!(status.slots, [slot(0, 1, SlotWait::Lane), slot(1, 2, SlotWait::Lane)]);
+    let fails_at = Some(Time(10));
+    assert_eq!(status.backlog, [BacklogStatus { sequence: SequenceKey(4), waiting: 1, fails_at }]);
+    assert_eq!(status.free_slots, 0);
+    assert_eq!(scheduler.queued(), 3);
+}
