@@ -1,11 +1,16 @@
-//! The batch size and the dynamic batcher.
+//! The batch size and the batchers.
 
 use galatea_protocol::inference::model_config::SchedulingChoice;
 use galatea_protocol::inference::model_queue_policy::TimeoutAction;
-use galatea_protocol::inference::{ModelConfig, ModelDynamicBatching, ModelQueuePolicy};
+use galatea_protocol::inference::model_sequence_batching::StrategyChoice;
+use galatea_protocol::inference::{
+    ModelConfig, ModelDynamicBatching, ModelQueuePolicy, ModelSequenceBatching,
+};
 
+use super::{controls, sequence_batching, states};
 use crate::diagnostic::Diagnostic;
 use crate::identity::is_ensemble;
+use crate::unsupported::BATCH_STRATEGY;
 
 pub(super) fn check(config: &ModelConfig, found: &mut Vec<Diagnostic>) {
     let name = &config.name;
@@ -15,13 +20,21 @@ pub(super) fn check(config: &ModelConfig, found: &mut Vec<Diagnostic>) {
     }
     match &config.scheduling_choice {
         Some(SchedulingChoice::DynamicBatching(batching)) => {
-            check_preferred(config, batching, found);
+            let subject = Preferred {
+                what: "dynamic batching preferred size",
+                path: "dynamic_batching.preferred_batch_size",
+            };
+            check_preferred(config, &subject, &batching.preferred_batch_size, found);
             check_priorities(name, batching, found);
             check_ordering(name, batching, found);
         }
         Some(SchedulingChoice::EnsembleScheduling(_)) => return,
-        Some(SchedulingChoice::SequenceBatching(_)) | None => {}
+        Some(SchedulingChoice::SequenceBatching(batching)) => {
+            check_sequences(config, batching, found);
+        }
+        None => {}
     }
+    check_cache(config, found);
     if is_ensemble(&config.platform) {
         let text = format!(
             "ensemble scheduling must be set for ensemble {name} whose platform is {}",
@@ -31,12 +44,19 @@ pub(super) fn check(config: &ModelConfig, found: &mut Vec<Diagnostic>) {
     }
 }
 
+/// How diagnostics call a list of preferred sizes.
+struct Preferred {
+    what: &'static str,
+    path: &'static str,
+}
+
 fn check_preferred(
     config: &ModelConfig,
-    batching: &ModelDynamicBatching,
+    subject: &Preferred,
+    sizes: &[i32],
     found: &mut Vec<Diagnostic>,
 ) {
-    for (index, size) in batching.preferred_batch_size.iter().enumerate() {
+    for (index, size) in sizes.iter().enumerate() {
         let problem = if *size <= 0 {
             "must be positive"
         } else if *size > config.max_batch_size {
@@ -44,10 +64,75 @@ fn check_preferred(
         } else {
             continue;
         };
-        let text = format!("dynamic batching preferred size {problem} for {}", config.name);
-        let path = format!("dynamic_batching.preferred_batch_size[{index}]");
-        found.push(Diagnostic::about(path, text));
+        let text = format!("{} {problem} for {}", subject.what, config.name);
+        found.push(Diagnostic::about(format!("{}[{index}]", subject.path), text));
     }
+}
+
+fn check_sequences(
+    config: &ModelConfig,
+    batching: &ModelSequenceBatching,
+    found: &mut Vec<Diagnostic>,
+) {
+    controls::check(&config.name, batching, found);
+    states::check(config, batching, found);
+    match &batching.strategy_choice {
+        Some(StrategyChoice::Oldest(oldest)) => {
+            let subject = Preferred {
+                what: "sequence batching preferred batch size",
+                path: "sequence_batching.oldest.preferred_batch_size",
+            };
+            check_preferred(config, &subject, &oldest.preferred_batch_size, found);
+        }
+        Some(StrategyChoice::Direct(direct)) => {
+            check_utilization(&config.name, direct.minimum_slot_utilization, found);
+        }
+        None => {}
+    }
+    if config.parameters.contains_key(BATCH_STRATEGY) {
+        let text = format!(
+            "{BATCH_STRATEGY} cannot be specified with sequence batcher for {}",
+            config.name
+        );
+        found.push(Diagnostic::about(format!("parameters[\"{BATCH_STRATEGY}\"]"), text));
+    }
+}
+
+fn check_utilization(name: &str, utilization: f32, found: &mut Vec<Diagnostic>) {
+    if (0.0..=1.0).contains(&utilization) {
+        return;
+    }
+    let text = format!(
+        "sequence batching minimum slot utilization must be in range [0.0, 1.0] for {name}"
+    );
+    // The commonest slip is a percentage.
+    let percentage =
+        (2.0..=100.0).contains(&utilization).then(|| (utilization / 100.0).to_string());
+    found.push(Diagnostic {
+        suggestion: percentage,
+        ..Diagnostic::about("sequence_batching.direct.minimum_slot_utilization", text)
+    });
+}
+
+/// A cache keeps one response to a request, whatever came before it.
+fn check_cache(config: &ModelConfig, found: &mut Vec<Diagnostic>) {
+    if !config.response_cache.as_ref().is_some_and(|cache| cache.enable) {
+        return;
+    }
+    let decoupled = config.model_transaction_policy.as_ref().is_some_and(|p| p.decoupled);
+    let reason = if sequence_batching(config).is_some() {
+        "with sequence batching scheduler"
+    } else if decoupled {
+        "with 'decoupled' transaction policy"
+    } else {
+        return;
+    };
+    let text = format!(
+        "Response Cache does not currently support model {} {reason}. Please disable the response \
+         cache.",
+        config.name
+    );
+    found.push(Diagnostic::about("response_cache.enable", text));
 }
 
 fn check_priorities(name: &str, batching: &ModelDynamicBatching, found: &mut Vec<Diagnostic>) {

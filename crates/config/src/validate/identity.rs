@@ -36,7 +36,7 @@ fn is_plain_name(name: &str) -> bool {
 }
 
 /// A relative path that never leaves its directory; empty is allowed.
-fn is_path_beneath(path: &str) -> bool {
+pub(super) fn is_path_beneath(path: &str) -> bool {
     let parts = |part: &str| part != "..";
     !path.starts_with('/') && !path.chars().any(char::is_control) && path.split('/').all(parts)
 }

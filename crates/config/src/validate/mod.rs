@@ -2,11 +2,16 @@
 //! original's say where it checks the same.
 
 mod batching;
+mod controls;
 mod identity;
 mod instances;
+mod names;
+mod ragged;
+mod states;
 mod tensors;
 
-use galatea_protocol::inference::ModelConfig;
+use galatea_protocol::inference::model_config::SchedulingChoice;
+use galatea_protocol::inference::{ModelConfig, ModelSequenceBatching};
 
 use crate::Support;
 use crate::diagnostic::Diagnostic;
@@ -15,6 +20,17 @@ use crate::diagnostic::Diagnostic;
 pub(crate) fn check(config: &ModelConfig, support: &Support, found: &mut Vec<Diagnostic>) {
     identity::check(config, found);
     tensors::check(config, found);
+    names::check(config, found);
+    ragged::check(config, found);
     batching::check(config, found);
     instances::check(config, support, found);
+}
+
+/// The sequence batcher, if it is chosen.
+const fn sequence_batching(config: &ModelConfig) -> Option<&ModelSequenceBatching> {
+    match &config.scheduling_choice {
+        Some(SchedulingChoice::SequenceBatching(batching)) => Some(batching),
+        Some(SchedulingChoice::DynamicBatching(_) | SchedulingChoice::EnsembleScheduling(_))
+        | None => None,
+    }
 }

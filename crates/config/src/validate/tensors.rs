@@ -8,7 +8,7 @@ use galatea_tensor::DataType;
 use crate::diagnostic::Diagnostic;
 
 /// The dimension that stands for any size.
-const ANY: i64 = -1;
+pub(super) const ANY: i64 = -1;
 
 /// The platform whose tensors may be shapes or laid out unusually.
 pub(crate) const TENSORRT_PLATFORM: &str = "tensorrt_plan";
@@ -192,7 +192,7 @@ fn check_reshape(
 
 /// The element counts of the runs of fixed dimensions between variable ones;
 /// `None` if a count, or their product, fits no tensor.
-fn runs(dims: &[i64]) -> Option<Vec<i64>> {
+pub(super) fn runs(dims: &[i64]) -> Option<Vec<i64>> {
     let runs: Vec<i64> = dims
         .split(|dim| *dim == ANY)
         .map(|run| run.iter().try_fold(1_i64, |count, dim| count.checked_mul(*dim)))

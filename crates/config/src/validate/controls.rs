@@ -1,0 +1,139 @@
+//! The inputs that tell a model about sequences: one kind, two values.
+
+use std::collections::BTreeSet;
+
+use galatea_protocol::inference::ModelSequenceBatching;
+use galatea_protocol::inference::model_sequence_batching::control::Kind;
+use galatea_protocol::inference::model_sequence_batching::{Control, ControlInput};
+use galatea_tensor::DataType;
+
+use crate::diagnostic::Diagnostic;
+
+/// The types that a correlation ID fits into.
+const CORRELATION_TYPES: [DataType; 5] =
+    [DataType::Uint64, DataType::Int64, DataType::Uint32, DataType::Int32, DataType::Bytes];
+
+/// The fields that give a control its two values.
+const VALUES: &str = "'int32_false_true', 'fp32_false_true' or 'bool_false_true'";
+
+pub(super) fn check(model: &str, batching: &ModelSequenceBatching, found: &mut Vec<Diagnostic>) {
+    let mut kinds = BTreeSet::new();
+    for (index, input) in batching.control_input.iter().enumerate() {
+        let path = format!("sequence_batching.control_input[{index}]");
+        check_input(model, input, &path, found);
+        for (index, control) in input.control.iter().enumerate() {
+            let path = format!("{path}.control[{index}]");
+            // The parsers let no other number through; converting reports it.
+            let Ok(kind) = Kind::try_from(control.kind) else { continue };
+            if !kinds.insert(kind) {
+                let text = format!(
+                    "sequence batching specifies multiple {} tensors for {model}",
+                    kind.as_str_name()
+                );
+                found.push(Diagnostic::about(format!("{path}.kind"), text));
+            }
+            let control = Checked { model, control, kind: kind.as_str_name(), path: &path };
+            match kind {
+                Kind::ControlSequenceStart
+                | Kind::ControlSequenceReady
+                | Kind::ControlSequenceEnd => control.check_boolean(found),
+                Kind::ControlSequenceCorrid => control.check_correlation(found),
+            }
+        }
+    }
+}
+
+/// Each control input has one element per request, so it says one thing.
+fn check_input(model: &str, input: &ControlInput, path: &str, found: &mut Vec<Diagnostic>) {
+    let name = input.name.escape_debug();
+    if input.name.is_empty() {
+        let text = format!("sequence batching control tensor must have a name for {model}");
+        found.push(Diagnostic::about(format!("{path}.name"), text));
+    }
+    if input.control.is_empty() {
+        let text = format!(
+            "sequence batching control tensor '{name}' must specify a 'control' for {model}"
+        );
+        found.push(Diagnostic::about(format!("{path}.control"), text));
+    }
+    if input.control.len() > 1 {
+        let text = format!(
+            "sequence batching control tensor '{name}' has more than one 'control' for {model}"
+        );
+        found.push(Diagnostic {
+            expected: Some("a control input for each".to_owned()),
+            ..Diagnostic::about(format!("{path}.control[1]"), text)
+        });
+    }
+}
+
+/// One control, and how to speak of it.
+struct Checked<'a> {
+    model: &'a str,
+    control: &'a Control,
+    kind: &'static str,
+    path: &'a str,
+}
+
+impl Checked<'_> {
+    /// The fields with values that are given, how many each has, and the type
+    /// that each implies.
+    fn values(&self) -> Vec<(&'static str, usize, DataType)> {
+        let Control { int32_false_true, fp32_false_true, bool_false_true, .. } = self.control;
+        let all = [
+            ("int32_false_true", int32_false_true.len(), DataType::Int32),
+            ("fp32_false_true", fp32_false_true.len(), DataType::Fp32),
+            ("bool_false_true", bool_false_true.len(), DataType::Bool),
+        ];
+        all.into_iter().filter(|(_, count, _)| *count > 0).collect()
+    }
+
+    fn report(&self, field: &str, text: &str, found: &mut Vec<Diagnostic>) {
+        let separator = if field.is_empty() { "" } else { "." };
+        let path = format!("{}{separator}{field}", self.path);
+        let text = format!("{text} for {} for {}", self.kind, self.model);
+        found.push(Diagnostic::about(path, text));
+    }
+
+    fn check_boolean(&self, found: &mut Vec<Diagnostic>) {
+        let values = self.values();
+        let (field, count, datatype) = match values.as_slice() {
+            [] => {
+                let text = format!("sequence batching must specify either {VALUES}");
+                return self.report("", &text, found);
+            }
+            [one] => *one,
+            [_, (field, ..), ..] => {
+                let text = "sequence batching specifies more than one from 'int32_false_true', \
+                            'fp32_false_true' and 'bool_false_true'";
+                return self.report(field, text, found);
+            }
+        };
+        if count != 2 {
+            let text = format!("sequence batching control '{field}' must have exactly 2 entries");
+            self.report(field, &text, found);
+        }
+        let given = self.control.data_type;
+        if given != 0 && given != datatype.config_number() {
+            let shown = DataType::from_config_number(given).map_or("", DataType::config_name);
+            let text = format!("data type {shown} contradicts '{field}'");
+            self.report("data_type", &text, found);
+        }
+    }
+
+    fn check_correlation(&self, found: &mut Vec<Diagnostic>) {
+        for (field, ..) in self.values() {
+            let text = format!("sequence batching must not specify either {VALUES}");
+            self.report(field, &text, found);
+        }
+        let datatype = DataType::from_config_number(self.control.data_type);
+        if datatype.is_none_or(|datatype| !CORRELATION_TYPES.contains(&datatype)) {
+            let allowed = CORRELATION_TYPES.map(DataType::config_name).join(", ");
+            let text = format!("unexpected data type for control {} for {}", self.kind, self.model);
+            found.push(Diagnostic {
+                expected: Some(format!("one of {allowed}")),
+                ..Diagnostic::about(format!("{}.data_type", self.path), text)
+            });
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! States that go from each request of a sequence to its next one, and what
+//! they begin with.
+
+use galatea_protocol::inference::model_instance_group::Kind;
+use galatea_protocol::inference::model_sequence_batching::initial_state::StateData;
+use galatea_protocol::inference::model_sequence_batching::{InitialState, State};
+use galatea_protocol::inference::{ModelConfig, ModelSequenceBatching};
+use galatea_tensor::DataType;
+
+use super::identity::is_path_beneath;
+use super::tensors::{ANY, runs};
+use crate::diagnostic::Diagnostic;
+
+pub(super) fn check(
+    config: &ModelConfig,
+    batching: &ModelSequenceBatching,
+    found: &mut Vec<Diagnostic>,
+) {
+    for (index, state) in batching.state.iter().enumerate() {
+        let path = format!("sequence_batching.state[{index}]");
+        let mut checked = Checked { config, state, path, found };
+        checked.check_tensor();
+        checked.check_dims();
+        checked.check_memory();
+        if let [_, _, ..] = state.initial_state.as_slice() {
+            let text = format!(
+                "must contain exactly one or zero element of 'initial_state', found {}",
+                state.initial_state.len()
+            );
+            checked.report("initial_state[1]", &text);
+        }
+        if let Some(initial) = state.initial_state.first() {
+            checked.check_initial(initial);
+        }
+    }
+}
+
+/// One state, and where to report about it.
+struct Checked<'a> {
+    config: &'a ModelConfig,
+    state: &'a State,
+    path: String,
+    found: &'a mut Vec<Diagnostic>,
+}
+
+impl Checked<'_> {
+    fn report(&mut self, field: &str, text: &str) {
+        let diagnostic = self.about(field, text);
+        self.found.push(diagnostic);
+    }
+
+    fn about(&self, field: &str, text: &str) -> Diagnostic {
+        let name = self.state.input_name.escape_debug();
+        let subject = if self.state.input_name.is_empty() {
+            "state input".to_owned()
+        } else {
+            format!("state input '{name}'")
+        };
+        let text = format!("{subject} {text} for {}", self.config.name);
+        Diagnostic::about(format!("{}.{field}", self.path), text)
+    }
+
+    fn check_tensor(&mut self) {
+        if self.state.input_name.is_empty() {
+            self.report("input_name", "must specify 'input_name'");
+        }
+        if self.state.output_name.is_empty() {
+            self.report("output_name", "must specify 'output_name'");
+        }
+        if DataType::from_config_number(self.state.data_type).is_none() {
+            self.report("data_type", "must specify 'data_type'");
+        }
+        let mut outputs = self.config.output.iter();
+        let output = outputs.find(|output| output.name == self.state.output_name);
+        let other = output.filter(|output| output.data_type != self.state.data_type);
+        let types = [Some(self.state.data_type), other.map(|output| output.data_type)];
+        let types = types.map(|number| number.and_then(DataType::from_config_number));
+        if let [Some(state), Some(output)] = types {
+            let text = format!(
+                "has data type {}, but the output '{}' has {}",
+                state.config_name(),
+                self.state.output_name.escape_debug(),
+                output.config_name()
+            );
+            self.report("data_type", &text);
+        }
+    }
+
+    fn check_dims(&mut self) {
+        // With batches a state may be a scalar: one element per request.
+        if self.state.dims.is_empty() && self.config.max_batch_size == 0 {
+            self.report("dims", "must specify 'dims'");
+        }
+        for (index, dim) in self.state.dims.iter().enumerate() {
+            if *dim < 1 && *dim != ANY {
+                let text =
+                    "dimension must be integer >= 1, or -1 to indicate a variable-size dimension";
+                self.report(&format!("dims[{index}]"), text);
+            }
+        }
+        if !fits(self.state.data_type, &self.state.dims) {
+            self.report("dims", "has more elements than any tensor can have");
+        }
+    }
+
+    fn check_memory(&mut self) {
+        if !self.state.use_growable_memory {
+            return;
+        }
+        if !self.state.use_same_buffer_for_input_output {
+            let text = "can not 'use_growable_memory' without 'use_same_buffer_for_input_output'";
+            return self.report("use_growable_memory", text);
+        }
+        if self.config.instance_group.iter().any(|group| group.kind() != Kind::Gpu) {
+            let text = "can 'use_growable_memory' only in instances of kind KIND_GPU";
+            self.report("use_growable_memory", text);
+        }
+    }
+
+    fn check_initial(&mut self, initial: &InitialState) {
+        if initial.data_type != self.state.data_type {
+            let text = "has an 'initial_state' whose data type does not match the state's";
+            self.report("initial_state[0].data_type", text);
+        }
+        if initial.name.is_empty() {
+            self.report("initial_state[0].name", "has an 'initial_state' without a 'name'");
+        }
+        self.check_initial_dims(initial);
+        match &initial.state_data {
+            None => {
+                let diagnostic = Diagnostic {
+                    expected: Some("'zero_data' or 'data_file'".to_owned()),
+                    ..self.about("initial_state[0]", "has an 'initial_state' without data")
+                };
+                self.found.push(diagnostic);
+            }
+            Some(StateData::DataFile(file)) => self.check_file(file),
+            Some(StateData::ZeroData(_)) => {}
+        }
+    }
+
+    fn check_initial_dims(&mut self, initial: &InitialState) {
+        let (given, expected) = (initial.dims.len(), self.state.dims.len());
+        if given != expected {
+            let text = format!("has an 'initial_state' of {given} dimensions, not {expected},");
+            return self.report("initial_state[0].dims", &text);
+        }
+        for (index, (dim, of_state)) in initial.dims.iter().zip(&self.state.dims).enumerate() {
+            let text = if *dim == ANY {
+                "has an 'initial_state' that contains variable dimensions".to_owned()
+            } else if *of_state != ANY && dim != of_state {
+                format!("has an 'initial_state' dimension {dim} that doesn't match {of_state}")
+            } else if *dim < 0 {
+                // A state of any size may begin without an element.
+                "has an 'initial_state' dimension that is not >= 0".to_owned()
+            } else {
+                continue;
+            };
+            self.report(&format!("initial_state[0].dims[{index}]"), &text);
+        }
+        if !fits(self.state.data_type, &initial.dims) {
+            let text = "has an 'initial_state' of more elements than any tensor can have";
+            self.report("initial_state[0].dims", text);
+        }
+    }
+
+    fn check_file(&mut self, file: &str) {
+        if !file.is_empty() && is_path_beneath(file) {
+            return;
+        }
+        let shown = file.escape_debug();
+        let text = format!("has an 'initial_state' whose file '{shown}' can not be used");
+        let last = file.rsplit('/').next().filter(|last| is_path_beneath(last));
+        let diagnostic = Diagnostic {
+            expected: Some("a file in the model's directory 'initial_state'".to_owned()),
+            suggestion: last.filter(|last| !last.is_empty()).map(str::to_owned),
+            ..self.about("initial_state[0].data_file", &text)
+        };
+        self.found.push(diagnostic);
+    }
+}
+
+/// Whether a tensor like this can be in memory; wrong dimensions, which are
+/// reported elsewhere, count as if they could.
+fn fits(data_type: i32, dims: &[i64]) -> bool {
+    // A string takes at least the bytes of its length.
+    const LENGTH: usize = 4;
+    let datatype = DataType::from_config_number(data_type);
+    let element = datatype.map_or(1, |datatype| datatype.byte_size().unwrap_or(LENGTH));
+    let positive: Vec<i64> = dims.iter().map(|dim| if *dim < 1 { 1 } else { *dim }).collect();
+    let elements = runs(&positive).and_then(|runs| runs.first().copied());
+    let bytes = elements.zip(i64::try_from(element).ok()).map(|(n, size)| n.checked_mul(size));
+    bytes.flatten().is_some()
+}
