@@ -1,0 +1,262 @@
+//! Nanoseconds per event of the scheduler, and bytes per live sequence, with 1
+//! to 1,000,000 requests queued or sequences live: `cargo bench -p
+//! galatea-policy`. The numbers are of one machine; compare them only with its
+//! own. Each mode is driven as a busy server drives it: requests come, batches
+//! run, steps are released, sequences end and others begin.
+#![allow(clippy::print_stdout, reason = "a tool speaks to whoever called it")]
+#![allow(clippy::cast_precision_loss, reason = "rates for people")]
+#![allow(clippy::disallowed_types, reason = "what is measured reads no clock; who measures does")]
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use galatea_policy::{
+    Action, Actions, Batch, BatchEntry, BatchKey, DynamicSpec, Event, InstanceId, QueuePolicy,
+    Release, RequestKey, Scheduler, SchedulingMode, SchedulingSpec, SequenceKey, SequenceMark,
+    SequenceSpec, SequenceStep, SequenceStrategy, Ticket, Time,
+};
+
+/// Events that are timed at each size.
+const EVENTS: u64 = 2_000_000;
+const SAMPLES: usize = 3;
+const SIZES: [u32; 4] = [1, 1_000, 100_000, 1_000_000];
+const BATCH: u32 = 32;
+const INSTANCES: u32 = 4;
+/// A sequence ends with about every so manieth of its requests.
+const REQUESTS_PER_SEQUENCE: u64 = 8;
+
+/// Hands out numbers below the largest count that was ever in use at a time,
+/// each with a new high half, as a driver's slab does.
+#[derive(Default)]
+struct Names {
+    free: Vec<u32>,
+    used: u32,
+    generation: u64,
+}
+
+impl Names {
+    fn take(&mut self) -> u64 {
+        self.generation += 1;
+        let low = self.free.pop().unwrap_or_else(|| {
+            self.used += 1;
+            self.used - 1
+        });
+        self.generation << 32 | u64::from(low)
+    }
+
+    fn give_back(&mut self, name: u64) {
+        self.free.push(u32::try_from(name & 0xffff_ffff).expect("the low half"));
+    }
+}
+
+struct Driver {
+    scheduler: Scheduler,
+    actions: Actions,
+    requests: Names,
+    sequences: Names,
+    /// Batches in execution.
+    running: Vec<(InstanceId, Batch)>,
+    now: Time,
+    events: u64,
+    random: u64,
+    iterative: bool,
+}
+
+impl Driver {
+    fn new(mode: SchedulingMode) -> Self {
+        let iterative = matches!(&mode, SchedulingMode::Sequence(spec) if spec.iterative);
+        let spec = SchedulingSpec {
+            max_batch_size: BATCH,
+            mode,
+            hold_until_queued: 0,
+            hold_until_backlogged: 0,
+        };
+        let mut driver = Driver {
+            scheduler: Scheduler::new(spec),
+            actions: Actions::default(),
+            requests: Names::default(),
+            sequences: Names::default(),
+            running: Vec::new(),
+            now: Time(0),
+            events: 0,
+            random: 0x9e37_79b9_7f4a_7c15,
+            iterative,
+        };
+        for id in 0..INSTANCES {
+            driver.step(Event::AddInstance(InstanceId(id)));
+        }
+        driver
+    }
+
+    fn step(&mut self, event: Event) {
+        self.now = self.now.saturating_add(50);
+        self.events += 1;
+        self.scheduler.step(self.now, event, &mut self.actions);
+        black_box(self.scheduler.next_wakeup());
+        for action in self.actions.drain() {
+            match action {
+                Action::Dispatch { instance, batch } => self.running.push((instance, batch)),
+                Action::SequenceEnded(key) => self.sequences.give_back(key.0),
+                Action::SequenceClosed(_) => {}
+                other => panic!("nothing fails here: {other:?}"),
+            }
+        }
+    }
+
+    fn one_in(&mut self, count: u64) -> bool {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random.is_multiple_of(count)
+    }
+
+    fn enqueue(&mut self, sequence: Option<SequenceMark>) {
+        let key = RequestKey(self.requests.take());
+        let batch_key = BatchKey(0);
+        let ticket = Ticket { key, batch_size: 1, batch_key, priority: 0, timeout_ns: 0, sequence };
+        self.step(Event::Enqueue(ticket));
+    }
+
+    fn begin_sequence(&mut self) {
+        let sequence = SequenceKey(self.sequences.take());
+        self.enqueue(Some(SequenceMark { sequence, start: true, end: false }));
+    }
+
+    /// Ends the oldest batch in execution and sends as many requests as it had.
+    fn turn(&mut self) {
+        let (instance, batch) = self.running.remove(0);
+        for entry in batch.entries() {
+            match *entry {
+                BatchEntry::Request(key) => {
+                    self.requests.give_back(key.0);
+                    self.enqueue(None);
+                }
+                BatchEntry::Step(step) => self.release(step),
+                BatchEntry::Padding => {}
+            }
+        }
+        self.step(Event::LaneFree(instance));
+    }
+
+    fn release(&mut self, step: SequenceStep) {
+        let key = step.key;
+        let is_last = self.one_in(REQUESTS_PER_SEQUENCE);
+        if self.iterative && !is_last {
+            self.step(Event::Released { key, release: Release::Reschedule });
+            return;
+        }
+        self.step(Event::Released { key, release: Release::Done });
+        self.requests.give_back(key.0);
+        if step.end || self.iterative {
+            self.begin_sequence();
+        } else {
+            let sequence = step.sequence;
+            self.enqueue(Some(SequenceMark { sequence, start: false, end: is_last }));
+        }
+    }
+}
+
+fn dynamic() -> SchedulingMode {
+    SchedulingMode::Dynamic(DynamicSpec {
+        max_queue_delay_ns: 1_000,
+        default_queue_policy: QueuePolicy {
+            default_timeout_ns: u64::MAX / 2,
+            ..QueuePolicy::default()
+        },
+        ..DynamicSpec::default()
+    })
+}
+
+fn sequence(strategy: SequenceStrategy, iterative: bool) -> SchedulingMode {
+    let max_sequence_idle_ns = u64::MAX / 2;
+    SchedulingMode::Sequence(SequenceSpec { strategy, max_sequence_idle_ns, iterative })
+}
+
+fn direct() -> SequenceStrategy {
+    SequenceStrategy::Direct { max_queue_delay_ns: 1_000, minimum_ready_slots: BATCH / 2 }
+}
+
+/// Every live sequence is a candidate.
+fn oldest(live: u32) -> SequenceStrategy {
+    SequenceStrategy::Oldest {
+        max_candidate_sequences: live.div_ceil(INSTANCES),
+        preferred_batch_sizes: vec![BATCH / 2],
+        max_queue_delay_ns: 1_000,
+    }
+}
+
+/// A scheduler that is busy with `size` requests or sequences.
+fn fill(name: &str, size: u32) -> Driver {
+    let mut driver = Driver::new(match name {
+        "dynamic" => dynamic(),
+        "direct" => sequence(direct(), false),
+        "oldest" => sequence(oldest(size), false),
+        "iterative, direct" => sequence(direct(), true),
+        "iterative, oldest" => sequence(oldest(size), true),
+        other => panic!("no mode is called {other}"),
+    });
+    for _ in 0..size {
+        if name == "dynamic" {
+            driver.enqueue(None);
+        } else {
+            driver.begin_sequence();
+        }
+    }
+    driver
+}
+
+fn nanoseconds_per_event(name: &str, size: u32) -> f64 {
+    let mut samples: Vec<f64> = (0..SAMPLES)
+        .map(|_| {
+            let mut driver = fill(name, size);
+            let before = driver.events;
+            let start = Instant::now();
+            while driver.events - before < EVENTS {
+                driver.wait();
+                driver.turn();
+            }
+            start.elapsed().as_nanos() as f64 / (driver.events - before) as f64
+        })
+        .collect();
+    samples.sort_by(f64::total_cmp);
+    samples[SAMPLES / 2]
+}
+
+impl Driver {
+    /// Lets time pass while nothing runs, because batches wait to grow.
+    fn wait(&mut self) {
+        while self.running.is_empty() {
+            self.now = self.scheduler.next_wakeup().expect("something is waited for");
+            self.step(Event::Tick);
+        }
+    }
+}
+
+/// Resident memory of this process.
+fn resident_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
+    let pages = statm.split(' ').nth(1).expect("the resident pages");
+    pages.parse::<u64>().expect("a number") * 4096
+}
+
+fn main() {
+    println!("ns per event      {:>10} {:>10} {:>10} {:>10}   1M/1k", 1, "1k", "100k", "1M");
+    let modes = ["dynamic", "direct", "oldest", "iterative, direct", "iterative, oldest"];
+    for mode in modes {
+        let costs = SIZES.map(|size| nanoseconds_per_event(mode, size));
+        let [one, thousand, hundred_thousand, million] = costs;
+        let growth = million / thousand;
+        println!(
+            "{mode:17} {one:10.0} {thousand:10.0} {hundred_thousand:10.0} {million:10.0} {growth:7.2}"
+        );
+    }
+    println!();
+    println!("bytes per live sequence, 1M of them with one request each");
+    for mode in &modes[1..] {
+        let before = resident_bytes();
+        let driver = fill(mode, 1_000_000);
+        let bytes = resident_bytes().saturating_sub(before) as f64 / 1e6;
+        println!("{mode:17} {bytes:10.0}");
+        std::mem::forget(driver);
+    }
+}
