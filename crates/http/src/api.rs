@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use galatea_codec::http::{
@@ -11,13 +12,14 @@ use galatea_codec::http::{
 };
 use galatea_codec::limits::Limits;
 use galatea_infer::{InferenceService, ServerControl, Status};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::header::EXPECT;
 use hyper::http::request::Parts;
 use hyper::{Request, StatusCode};
+use tokio::sync::Notify;
 
 use crate::HttpOptions;
-use crate::body::{BodyError, BodyLimits, collect, discard};
+use crate::body::{BodyError, BodyLimits, DiscardLimits, collect, discard};
 use crate::door::{Closed, Endpoint};
 use crate::mailroom::Mailrooms;
 use crate::respond::{self, HEADER_LENGTH, Reply};
@@ -31,7 +33,20 @@ pub(crate) struct Api {
     pub(crate) mailrooms: Mailrooms,
     chunks_max: u32,
     stopping: AtomicBool,
+    /// Told once `stopping` is set.
+    stopped: Notify,
 }
+
+/// How many frames of a refused body are read and thrown away.
+const DISCARDED_FRAMES_MAX: u32 = 1 << 20;
+
+/// How long a refused client is waited for, while it sends and when it stops
+/// sending.
+const DISCARD_TIME_MAX: Duration = Duration::from_secs(30);
+const DISCARD_SILENCE_MAX: Duration = Duration::from_secs(1);
+
+/// The same while the door stops.
+const STOPPING_DISCARD_MAX: Duration = Duration::from_millis(500);
 
 /// The status of a server that is on its way out.
 pub(crate) fn exiting() -> Status {
@@ -80,6 +95,7 @@ impl Endpoint for Api {
 
     fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
+        self.stopped.notify_waiters();
     }
 }
 
@@ -97,11 +113,21 @@ impl Api {
             mailrooms,
             chunks_max: options.max_chunks,
             stopping: AtomicBool::new(false),
+            stopped: Notify::new(),
         }
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Waits until the door begins to stop.
+    async fn stopped(&self) {
+        let mut told = std::pin::pin!(self.stopped.notified());
+        told.as_mut().enable();
+        if !self.is_stopping() {
+            told.await;
+        }
     }
 
     /// Answers what needs no body.
@@ -243,29 +269,64 @@ impl Api {
     ) -> Result<Result<Bytes, Reply>, Closed> {
         let limits =
             BodyLimits { bytes_max: self.limits.input_bytes_max, chunks_max: self.chunks_max };
-        let refusal = match collect(body, limits).await {
+        // It has not sent anything then, and sees the answer.
+        let waits_to_be_told =
+            head.headers.contains_key(EXPECT) && body.size_hint().lower() > limits.bytes_max;
+        let collected = tokio::select! {
+            biased;
+            collected = collect(body, limits) => collected,
+            // What has not arrived by now would keep the server from ending.
+            () = self.stopped() => Err(BodyError::Stopping),
+        };
+        let error = match collected {
             Ok(bytes) => return Ok(Ok(bytes)),
-            Err(BodyError::Truncated) => return Err(Closed),
-            Err(BodyError::TooLarge { length }) => {
+            Err(error) => error,
+        };
+        let refusal = self.refusal(head, error)?;
+        if !waits_to_be_told {
+            self.discard(body).await;
+        }
+        Ok(Err(respond::closing(refusal)))
+    }
+
+    fn refusal(&self, head: &Parts, error: BodyError) -> Result<Reply, Closed> {
+        match error {
+            BodyError::Truncated => Err(Closed),
+            BodyError::Stopping => Ok(respond::failure(&exiting())),
+            BodyError::TooLarge { length } => {
                 let header_length = head.headers.get(HEADER_LENGTH).map(|value| {
                     value.to_str().ok().and_then(|text| text.parse().ok()).unwrap_or(1)
                 });
-                respond::failure(&body_too_large(length, header_length, &self.limits))
+                Ok(respond::failure(&body_too_large(length, header_length, &self.limits)))
             }
-            Err(BodyError::TooManyChunks) => respond::error(
+            BodyError::TooManyChunks => Ok(respond::error(
                 StatusCode::BAD_REQUEST,
                 &format!(
                     "Chunked request body exceeds maximum of {} non-empty chunks. Send fewer or \
                      larger HTTP chunks.",
                     self.chunks_max
                 ),
-            ),
-        };
-        // A client that waits to be told to go on sees the answer anyway.
-        if !head.headers.contains_key(EXPECT) {
-            discard(body, self.limits.input_bytes_max.saturating_mul(4)).await;
+            )),
         }
-        Ok(Err(respond::closing(refusal)))
+    }
+
+    /// Lets a refused client finish what it is sending, as far as that is
+    /// reasonable.
+    async fn discard(&self, body: &mut Incoming) {
+        let limits = DiscardLimits {
+            bytes_max: self.limits.input_bytes_max.saturating_mul(4),
+            frames_max: DISCARDED_FRAMES_MAX,
+            silence_max: DISCARD_SILENCE_MAX,
+            time_max: DISCARD_TIME_MAX,
+        };
+        let stopped = async {
+            self.stopped().await;
+            tokio::time::sleep(STOPPING_DISCARD_MAX).await;
+        };
+        tokio::select! {
+            () = discard(body, limits) => {}
+            () = stopped => {}
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Reading a request's body into one piece.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http_body::Body;
 use http_body_util::BodyExt;
@@ -20,6 +22,8 @@ pub(crate) enum BodyError {
     TooManyChunks,
     /// The connection ended before the body did.
     Truncated,
+    /// The door stops and waits for no more of it.
+    Stopping,
 }
 
 /// A buffer grows by at least this much, and on the word of a header alone
@@ -30,8 +34,16 @@ const GROWTH_BYTES: usize = 1 << 20;
 /// network's segments make of a large chunk, and need no bound of their own.
 const CHUNK_BYTES: usize = 512;
 
-/// How many frames of a refused body are read and thrown away.
-const DISCARDED_FRAMES_MAX: u32 = 1 << 20;
+/// What bounds the reading of a body that nobody wants.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct DiscardLimits {
+    pub(crate) bytes_max: u64,
+    pub(crate) frames_max: u32,
+    /// A client that is silent for so long is not sending, and sees the
+    /// answer without more ado.
+    pub(crate) silence_max: Duration,
+    pub(crate) time_max: Duration,
+}
 
 /// Reads a body. One that arrives in one piece isn't copied.
 pub(crate) async fn collect<B>(body: &mut B, limits: BodyLimits) -> Result<Bytes, BodyError>
@@ -67,19 +79,24 @@ where
 
 /// Reads and forgets what is left of a refused body, within bounds: a client
 /// that is still sending would not see the answer otherwise.
-pub(crate) async fn discard<B>(body: &mut B, bytes_max: u64)
+pub(crate) async fn discard<B>(body: &mut B, limits: DiscardLimits)
 where
     B: Body<Data = Bytes> + Unpin,
 {
-    let mut length: u64 = 0;
-    for _ in 0..DISCARDED_FRAMES_MAX {
-        let Some(Ok(frame)) = body.frame().await else { return };
-        let size = frame.data_ref().map_or(0, Bytes::len);
-        length = length.saturating_add(u64::try_from(size).unwrap_or(u64::MAX));
-        if length > bytes_max {
-            return;
+    let reading = async {
+        let mut length: u64 = 0;
+        for _ in 0..limits.frames_max {
+            let frame = tokio::time::timeout(limits.silence_max, body.frame()).await;
+            let Ok(Some(Ok(frame))) = frame else { return };
+            let size = frame.data_ref().map_or(0, Bytes::len);
+            length = length.saturating_add(u64::try_from(size).unwrap_or(u64::MAX));
+            if length > limits.bytes_max {
+                return;
+            }
         }
-    }
+    };
+    // However far it came, the answer goes out now.
+    let _ = tokio::time::timeout(limits.time_max, reading).await;
 }
 
 enum Collected {
@@ -191,6 +208,60 @@ mod tests {
         assert_eq!(read(&[b"1", b"2", b"3", b"4"], None), Err(BodyError::TooManyChunks));
         let declared = read(&[b"1", b"2", b"3", b"4"], Some(4));
         assert_eq!(declared, Ok(Bytes::from_static(b"1234")));
+    }
+
+    /// A body of endless silence, or of endless pieces of this size that each
+    /// come a little later.
+    struct Endless {
+        size: Option<usize>,
+        due: bool,
+        read: u64,
+    }
+
+    impl Body for Endless {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            let Some(size) = self.size else { return Poll::Pending };
+            self.due = !self.due;
+            if self.due {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            self.read = self.read.saturating_add(1);
+            Poll::Ready(Some(Ok(Frame::data(vec![0; size].into()))))
+        }
+    }
+
+    /// How many pieces are read of such a body.
+    fn discarded(size: Option<usize>, limits: DiscardLimits) -> u64 {
+        let mut body = Endless { size, due: false, read: 0 };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let patience = Duration::from_secs(20);
+        let discarding = async { tokio::time::timeout(patience, discard(&mut body, limits)).await };
+        runtime.block_on(discarding).expect("discarding does not end");
+        body.read
+    }
+
+    #[test]
+    fn what_is_discarded_ends_though_the_client_does_not() {
+        let for_ever = Duration::from_secs(1 << 30);
+        let limits = DiscardLimits {
+            bytes_max: u64::MAX,
+            frames_max: u32::MAX,
+            silence_max: for_ever,
+            time_max: for_ever,
+        };
+        let moment = Duration::from_millis(1);
+        assert_eq!(discarded(None, DiscardLimits { silence_max: moment, ..limits }), 0);
+        assert_eq!(discarded(None, DiscardLimits { time_max: moment, ..limits }), 0);
+        discarded(Some(0), DiscardLimits { time_max: moment, ..limits });
+        assert_eq!(discarded(Some(0), DiscardLimits { frames_max: 5, ..limits }), 5);
+        assert_eq!(discarded(Some(3), DiscardLimits { bytes_max: 9, ..limits }), 4);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use galatea_infer::{InferenceService, ServerControl};
@@ -46,7 +46,7 @@ impl std::fmt::Display for Closed {
 impl std::error::Error for Closed {}
 
 /// How far a door is on its way; it only goes forward.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {
     Serving,
     Draining,
@@ -81,7 +81,8 @@ impl RunningDoor {
     }
 
     /// Closes idle connections, and each other one after the response that
-    /// it is waiting for. Later requests find a server that isn't ready.
+    /// it is waiting for. A request that has not arrived whole is refused, or
+    /// its connection closed. Later requests find a server that isn't ready.
     pub fn stop_accepting(&self) {
         self.endpoint.stop();
         self.phase.send_if_modified(|phase| {
@@ -289,31 +290,54 @@ struct Connection<E> {
     open: Option<OpenConnection>,
 }
 
+/// What is left of a request's head may arrive this long after the order to
+/// stop.
+const HEAD_GRACE: Duration = Duration::from_millis(500);
+
 impl<E: Endpoint> Connection<E> {
     async fn run(self) {
         let Self { stream, endpoint, mut phase, mut protocol, open } = self;
         let Ok(stream) = tokio::net::TcpStream::from_std(stream) else { return };
-        let service = service_fn(move |request| endpoint.clone().respond(request));
+        let asked = Arc::<AtomicBool>::default();
+        let ask = asked.clone();
+        let service = service_fn(move |request| {
+            ask.store(true, Ordering::Relaxed);
+            endpoint.clone().respond(request)
+        });
         if open.is_none() {
             protocol.keep_alive(false);
         }
         let mut connection =
             std::pin::pin!(protocol.serve_connection(TokioIo::new(stream), service));
-        let mut draining = open.is_none();
-        loop {
+        if open.is_some() {
             tokio::select! {
                 biased;
                 // However it ended, nobody is left to be told.
                 _ = connection.as_mut() => return,
-                changed = phase.changed() => {
-                    if changed.is_err() || *phase.borrow() == Phase::Closed {
-                        return;
-                    }
-                }
-            }
-            if !std::mem::replace(&mut draining, true) {
-                connection.as_mut().graceful_shutdown();
+                () = after(&mut phase, Phase::Serving) => connection.as_mut().graceful_shutdown(),
             }
         }
+        tokio::select! {
+            biased;
+            _ = connection.as_mut() => {}
+            () = after(&mut phase, Phase::Draining) => {}
+            () = no_request(&asked), if open.is_some() => {}
+        }
+    }
+}
+
+/// Waits until the door is beyond `passed`. Without a sender the door is gone,
+/// which is beyond everything.
+async fn after(phase: &mut watch::Receiver<Phase>, passed: Phase) {
+    drop(phase.wait_for(|phase| *phase > passed).await);
+}
+
+/// Gives a connection that stops the time for its first request, and ends if
+/// none has come. A connection that had one is ended by hyper: when it is idle
+/// or has half a head, at once; else after the response.
+async fn no_request(asked: &AtomicBool) {
+    tokio::time::sleep(HEAD_GRACE).await;
+    if asked.load(Ordering::Relaxed) {
+        std::future::pending::<()>().await;
     }
 }

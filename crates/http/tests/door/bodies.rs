@@ -102,6 +102,16 @@ fn a_body_beyond_the_limit() {
 }
 
 #[test]
+fn a_refused_client_that_falls_silent_is_answered() {
+    let server = small();
+    let mut client = server.connect();
+    client.send(format!("POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: 1001\r\n\r\n12345"));
+    let response = client.response();
+    assert_eq!((response.code, response.header("Connection")), (400, Some("close")));
+    assert!(client.is_closed());
+}
+
+#[test]
 fn a_client_that_asks_first_is_told() {
     let server = small();
     let expect = |length: usize| {

@@ -1,8 +1,10 @@
 //! The two steps in which a door stops.
 
 use std::net::TcpStream;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use crate::fake::echo;
 use crate::harness::{PATIENCE, Server, infer_answer, infer_body};
@@ -62,6 +64,104 @@ fn pipelined_requests_behind_one_that_waits_are_refused() {
     sender.send_final(Ok(echo(request)));
     assert_eq!(client.response().code, 200);
     assert!(client.is_closed());
+}
+
+/// Whether every connection ends soon after the order to stop. Tests that this
+/// fails for wait for a while.
+#[track_caller]
+fn check_drains(server: &Server) {
+    let drained = async { tokio::time::timeout(PATIENCE, server.door.drained()).await };
+    assert!(server.workers.handles[0].block_on(drained).is_ok(), "the door does not drain");
+}
+
+#[test]
+fn half_a_head_does_not_delay_the_end() {
+    let server = Server::start();
+    let mut first = server.connect();
+    first.send("GET /v2/health/ready HTTP/1.1\r\nHo");
+    let mut second = server.connect();
+    second.request("GET", "/v2/health/ready", "", b"");
+    second.send("GET /v2/health/ready HTTP/1.1\r\nHo");
+    assert_eq!(second.response().code, 200);
+    while server.door.connections() < 2 {
+        std::thread::yield_now();
+    }
+    server.door.stop_accepting();
+    check_drains(&server);
+    assert!(first.is_closed());
+    assert!(second.is_closed());
+}
+
+#[test]
+fn a_head_that_is_completed_while_stopping_is_answered() {
+    let server = Server::start();
+    let mut client = server.connect();
+    client.send("GET /v2/health/ready HTTP/1.1\r\nHost: x\r\n");
+    while server.door.connections() < 1 {
+        std::thread::yield_now();
+    }
+    server.door.stop_accepting();
+    // Too late, or in time: either way it ends, with an answer if it was read.
+    client.try_send("\r\n");
+    if let Some(response) = client.try_response() {
+        assert_eq!(response.code, 503);
+        assert!(client.is_closed());
+    }
+    check_drains(&server);
+}
+
+#[test]
+fn half_a_body_is_refused_when_the_door_stops() {
+    let server = Server::start();
+    let body = infer_body(1);
+    let half = &body[..body.len() / 2];
+    let check = |path: &str, head: &str| {
+        let mut client = server.connect();
+        client.send(format!("POST {path} HTTP/1.1\r\nHost: x\r\n{head}"));
+        client
+    };
+    let length = format!("Content-Length: {}\r\n\r\n{half}", body.len());
+    let chunk = format!("Transfer-Encoding: chunked\r\n\r\n{:x}\r\n{half}", half.len() + 1);
+    let mut clients = [
+        check("/v2/models/echo/infer", &length),
+        check("/v2/models/echo/infer", &chunk),
+        check("/v2/repository/index", &length),
+    ];
+    // A client that asked first is told to go on when its body is read.
+    let mut told =
+        check("/v2/models/echo/infer", "Expect: 100-continue\r\nContent-Length: 5\r\n\r\n");
+    assert_eq!(told.response().code, 100);
+    while server.door.connections() < 4 {
+        std::thread::yield_now();
+    }
+    server.door.stop_accepting();
+    for client in clients.iter_mut().chain([&mut told]) {
+        let response = client.response();
+        assert_eq!((response.code, response.text()), (503, r#"{"error":"Server exiting"}"#));
+        assert_eq!(response.header("Connection"), Some("close"));
+        assert!(client.is_closed());
+    }
+    check_drains(&server);
+    assert_eq!(server.service.requests.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn a_body_that_trickles_does_not_delay_the_end() {
+    let server = Server::start();
+    let mut client = server.connect();
+    client.send(
+        "POST /v2/models/echo/infer HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n\
+         Content-Length: 1000000\r\n\r\n",
+    );
+    assert_eq!(client.response().code, 100);
+    server.door.stop_accepting();
+    let trickle = std::thread::spawn(move || {
+        while client.try_send(" ") {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
+    check_drains(&server);
+    trickle.join().unwrap();
 }
 
 #[test]
