@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::Path;
 
-use galatea_config::{ConfigDraft, to_json};
+use galatea_config::{ConfigDraft, Support, to_json};
 
 fn print(text: &str) -> String {
     to_json(ConfigDraft::from_pbtxt("f", text).unwrap().message())
@@ -76,13 +76,36 @@ fn maps_are_in_order() {
 }
 
 #[test]
-fn floats_have_the_fewest_digits() {
+fn numbers_with_fractions() {
     check(
         "model_metrics { metric_control { histogram_options { \
          buckets: [ 0, 1, 0.1, -2.5, 1e20, 1e-9, 123456.75, inf, -inf, nan ] } } }",
-        "\"buckets\":[0,1,0.1,-2.5,1e20,1e-9,123456.75,\"Infinity\",\"-Infinity\",\"NaN\"]",
+        "\"buckets\":[0,1,0.1,-2.5,100000000000000000000.0,1e-9,123456.75,\"Infinity\",\"-Infinity\",\"NaN\"]",
     );
     check("sequence_batching { direct { minimum_slot_utilization: 0.1 } }", "_utilization\":0.1}");
+}
+
+/// The answers of Triton 2.51 to `GET /v2/models/NAME/config`, byte for byte. It
+/// served each `printed/NAME.pbtxt` with a backend that looks at no tensor; the
+/// model `iterative` had a file of 8 bytes, `initial_state/counter`.
+#[test]
+fn configurations_are_printed_as_the_original_prints_them() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus/printed");
+    let mut count = 0;
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "pbtxt") {
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        let mut draft = ConfigDraft::from_pbtxt("config.pbtxt", &text).unwrap();
+        draft.resolve_identity(&path.file_stem().unwrap().to_string_lossy(), &[]).unwrap();
+        let spec = draft.finish(&Support::default()).unwrap();
+        let expected = fs::read_to_string(path.with_extension("json")).unwrap();
+        assert_eq!(spec.to_json(), expected.trim_end(), "{}", path.display());
+        count += 1;
+    }
+    assert!(count >= 10, "only {count} files");
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The configuration as JSON, exactly as the original prints it.
 
+mod float;
+
 use galatea_protocol::inference::ModelConfig;
 use galatea_protocol::{MODEL_CONFIG_MESSAGE, descriptor_pool};
 use prost::Message as _;
@@ -15,9 +17,9 @@ const QUOTED_INTEGERS: [&str; 3] = [
     "inference.ModelSequenceBatching.InitialState.dims",
 ];
 
-/// Prints a configuration: the names of the .proto file in the order of their
-/// declaration, every scalar and list even if empty, enumerations by name,
-/// 64-bit integers as numbers, no white space.
+/// Prints a configuration: the names of the .proto file, every scalar and list
+/// even if empty, enumerations by name, 64-bit integers as numbers, no white
+/// space.
 #[must_use]
 pub fn to_json(config: &ModelConfig) -> String {
     let mut out = String::new();
@@ -49,10 +51,18 @@ fn write_message(out: &mut String, message: &DynamicMessage) {
     out.push('}');
 }
 
-/// The fields in the order of the .proto file; reflection gives them by number.
+/// The fields in the order in which they are printed: that of the .proto file,
+/// which reflection does not keep, but scalars of which one can be chosen come
+/// last. The original's writer prepares all other fields with their defaults.
 fn declared_fields(descriptor: &MessageDescriptor) -> Vec<FieldDescriptor> {
     let declared = descriptor.descriptor_proto().field.iter();
-    declared.filter_map(|field| descriptor.get_field_by_name(field.name())).collect()
+    let fields = declared.filter_map(|field| descriptor.get_field_by_name(field.name()));
+    let chosen_scalar = |field: &FieldDescriptor| {
+        field.containing_oneof().is_some() && !matches!(field.kind(), Kind::Message(_))
+    };
+    let (last, mut first): (Vec<_>, Vec<_>) = fields.partition(chosen_scalar);
+    first.extend(last);
+    first
 }
 
 fn write_field(out: &mut String, field: &FieldDescriptor, value: &Value) {
@@ -106,8 +116,8 @@ fn write_value(out: &mut String, field: &FieldDescriptor, kind: &Kind, value: &V
         Value::U32(u) => out.push_str(&u.to_string()),
         Value::I64(i) => write_integer(out, field, &i.to_string()),
         Value::U64(u) => write_integer(out, field, &u.to_string()),
-        Value::F32(f) => write_float(out, f64::from(*f), f.to_string(), format!("{f:e}")),
-        Value::F64(f) => write_float(out, *f, f.to_string(), format!("{f:e}")),
+        Value::F32(f) => out.push_str(&float::single(*f)),
+        Value::F64(f) => out.push_str(&float::double(*f)),
         Value::String(text) => write_string(out, text),
         // No field of a configuration holds bytes.
         Value::Bytes(bytes) => write_string(out, &String::from_utf8_lossy(bytes)),
@@ -122,20 +132,6 @@ fn write_integer(out: &mut String, field: &FieldDescriptor, digits: &str) {
         write_string(out, digits);
     } else {
         out.push_str(digits);
-    }
-}
-
-/// The shortest digits that read back as the same number.
-fn write_float(out: &mut String, value: f64, plain: String, scientific: String) {
-    const PLAIN: std::ops::Range<f64> = 1e-5..1e15;
-    if value.is_nan() {
-        out.push_str("\"NaN\"");
-    } else if value.is_infinite() {
-        out.push_str(if value > 0.0 { "\"Infinity\"" } else { "\"-Infinity\"" });
-    } else if value == 0.0 || PLAIN.contains(&value.abs()) {
-        out.push_str(&plain);
-    } else {
-        out.push_str(&scientific);
     }
 }
 
