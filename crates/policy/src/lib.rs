@@ -58,6 +58,7 @@ mod ids;
 mod lanes;
 mod ordering;
 mod queue;
+mod rate_limiter;
 mod scheduler;
 #[cfg(test)]
 mod script;
@@ -72,6 +73,7 @@ pub use batch::{Batch, BatchEntry, SequenceStep};
 pub use event::{Action, Actions, Event, FailReason, Release};
 pub use ids::{BatchKey, InstanceId, RequestKey, SequenceKey, SequenceMark, Ticket};
 pub use ordering::{ReplyKind, ReplyNumber, ReplyOrder};
+pub use rate_limiter::{PermitEvent, PermitHolder, PermitUse, RateLimiter, ResourceId};
 pub use scheduler::Scheduler;
 pub use spec::{
     DynamicSpec, QueuePolicy, SchedulingMode, SchedulingSpec, SequenceSpec, SequenceStrategy,

@@ -1,0 +1,110 @@
+use super::*;
+
+const GPU: ResourceId = ResourceId(0);
+const DISK: ResourceId = ResourceId(1);
+
+/// Holders 0, 1, 2, … with what they need of GPU and DISK, and their priority.
+fn limiter(gpu: u64, disk: u64, holders: &[(u64, u64, u32)]) -> RateLimiter {
+    let mut limiter = RateLimiter::default();
+    limiter.set_capacity(GPU, gpu);
+    limiter.set_capacity(DISK, disk);
+    for (name, &(gpu, disk, priority)) in (0..).zip(holders) {
+        limiter.register(PermitHolder(name), &[(GPU, gpu), (DISK, disk)], priority);
+    }
+    limiter
+}
+
+/// Plays `+1` (request), `-1` (withdraw), `!1` (executed), `?1` (unused), and
+/// says who got a permit at each.
+#[track_caller]
+fn check(limiter: &mut RateLimiter, script: &str) {
+    for word in script.split_whitespace() {
+        let (event, expected) = word.split_once(':').unwrap_or((word, ""));
+        let holder = PermitHolder(event[1..].parse().expect("a number"));
+        let event = match &event[..1] {
+            "+" => PermitEvent::Request(holder),
+            "-" => PermitEvent::Withdraw(holder),
+            "!" => PermitEvent::Return { holder, used_for: PermitUse::Executed },
+            "?" => PermitEvent::Return { holder, used_for: PermitUse::Unused },
+            other => panic!("unknown event {other}"),
+        };
+        let mut granted = Vec::new();
+        limiter.step(event, &mut granted);
+        let granted: Vec<String> = granted.iter().map(|one| one.0.to_string()).collect();
+        assert_eq!(granted.join(","), expected, "at {word}");
+    }
+}
+
+#[test]
+fn as_many_run_as_the_resource_allows() {
+    let mut limiter = limiter(2, 0, &[(1, 0, 1), (1, 0, 1), (1, 0, 1)]);
+    check(&mut limiter, "+0:0 +1:1 +2 !0:2 !1 !2");
+}
+
+#[test]
+fn a_permit_that_was_not_used_does_not_count() {
+    let mut used = limiter(1, 0, &[(1, 0, 1), (1, 0, 1)]);
+    check(&mut used, "+0:0 +1 !0:1 +0 !1:0 +1 !0:1");
+    let mut unused = limiter(1, 0, &[(1, 0, 1), (1, 0, 1)]);
+    check(&mut unused, "+0:0 !0 +1:1 +0 ?1:0 +1 ?0:1");
+    check(&mut unused, "+0 !1:0");
+}
+
+#[test]
+fn an_instance_of_priority_two_gets_half_as_many() {
+    let mut limiter = limiter(1, 0, &[(1, 0, 1), (1, 0, 2)]);
+    let mut counts = [0_u64; 2];
+    let mut granted = Vec::new();
+    for holder in [0, 1] {
+        limiter.step(PermitEvent::Request(PermitHolder(holder)), &mut granted);
+    }
+    for _ in 0..300 {
+        let holder = granted.pop().expect("somebody runs");
+        counts[usize::try_from(holder.0).unwrap()] += 1;
+        // It asks again before others are looked at: as a busy instance does.
+        limiter.take_back(holder, PermitUse::Executed);
+        limiter.step(PermitEvent::Request(holder), &mut granted);
+    }
+    assert_eq!(counts, [200, 100]);
+}
+
+#[test]
+fn who_needs_much_is_not_starved_and_who_needs_something_else_goes_on() {
+    let mut limiter = limiter(2, 1, &[(1, 0, 1), (2, 0, 1), (1, 0, 1), (0, 1, 1)]);
+    check(&mut limiter, "+0:0 +1 +2 +3:3 !0:1 !1:2");
+}
+
+#[test]
+fn who_withdraws_keeps_nobody_off() {
+    let mut limiter = limiter(2, 0, &[(1, 0, 1), (2, 0, 1), (1, 0, 1)]);
+    check(&mut limiter, "+0:0 +1 +2 -1:2 -1 !0 !2");
+}
+
+#[test]
+fn a_raised_capacity_helps_at_the_next_event() {
+    let mut limiter = limiter(1, 0, &[(1, 0, 1), (1, 0, 1)]);
+    check(&mut limiter, "+0:0 +1");
+    limiter.set_capacity(GPU, 2);
+    check(&mut limiter, "!0:1 +0:0");
+    assert_eq!(limiter.waiting().count(), 0);
+}
+
+#[test]
+#[should_panic(expected = "could never run")]
+fn nobody_is_registered_who_could_never_run() {
+    limiter(1, 0, &[(2, 0, 1)]);
+}
+
+#[test]
+#[should_panic(expected = "asked before")]
+fn a_holder_asks_once() {
+    check(&mut limiter(1, 0, &[(1, 0, 1)]), "+0:0 +0");
+}
+
+#[test]
+#[should_panic(expected = "not idle")]
+fn a_holder_with_a_permit_is_not_forgotten() {
+    let mut limiter = limiter(1, 0, &[(1, 0, 1)]);
+    check(&mut limiter, "+0:0");
+    limiter.unregister(PermitHolder(0));
+}
