@@ -133,7 +133,7 @@ instance_group [ { count: 1 kind: KIND_CPU } ]
     return Example(config, {1: graph.bytes()})
 
 
-def _matrix_loop_body() -> GraphProto:
+def matrix_loop_body() -> GraphProto:
     """One round of the slow model: a matrix product, kept within bounds by tanh."""
     body = GraphBuilder("round")
     body.input("round", TensorProto.INT64, [])
@@ -160,7 +160,7 @@ def onnx_slow() -> Example:
     start = graph.weight(random.standard_normal((SLOW_SIZE, SLOW_SIZE)).astype(numpy.float32))
     most = graph.node("ReduceMax", rounds, keepdims=0)
     go_on = graph.weight(numpy.array(True))
-    state = graph.node("Loop", most, go_on, start, body=_matrix_loop_body())
+    state = graph.node("Loop", most, go_on, start, body=matrix_loop_body())
     # Tanh keeps the mean below one, so it vanishes in the sum, yet has to be computed.
     mean = graph.node("ReduceMean", state, keepdims=0)
     rest = graph.node("Cast", graph.node("Floor", graph.node("Abs", mean)), to=TensorProto.INT64)

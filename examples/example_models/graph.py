@@ -11,6 +11,8 @@ from onnx import helper, numpy_helper
 # Old enough that every ONNX Runtime since 1.14 loads the files.
 OPSET_VERSION = 17
 IR_VERSION = 8
+# Joining strings is an operator since this version.
+OPSET_WITH_STRINGS = 20
 
 Dimension = int | str
 
@@ -18,8 +20,9 @@ Dimension = int | str
 class GraphBuilder:
     """Collects nodes and weights; each method returns the name of its output."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, opset: int = OPSET_VERSION) -> None:
         self._name = name
+        self._opset = opset
         self._nodes: list[onnx.NodeProto] = []
         self._weights: list[onnx.TensorProto] = []
         self._inputs: list[onnx.ValueInfoProto] = []
@@ -63,7 +66,7 @@ class GraphBuilder:
             self.graph(),
             producer_name="galatea-examples",
             ir_version=IR_VERSION,
-            opset_imports=[helper.make_opsetid("", OPSET_VERSION)],
+            opset_imports=[helper.make_opsetid("", self._opset)],
         )
         onnx.checker.check_model(model)
         return model.SerializeToString(deterministic=True)

@@ -14,10 +14,12 @@ class Example:
     `config` is the text of `config.pbtxt`, or None where the server has to
     complete the configuration by itself. `versions` maps a version number to
     the bytes of its `model.onnx`; a model of a backend without files has none.
+    `extra` holds further files by their path inside the model directory.
     """
 
     config: str | None
     versions: Mapping[int, bytes]
+    extra: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
 
     def files(self) -> Iterator[tuple[str, bytes]]:
         """Yields each file's path inside the model directory and its bytes."""
@@ -25,6 +27,7 @@ class Example:
             yield "config.pbtxt", self.config.encode()
         for version, model in self.versions.items():
             yield f"{version}/model.onnx", model
+        yield from self.extra.items()
 
 
 ExampleMaker = Callable[[], Example]

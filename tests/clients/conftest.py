@@ -7,7 +7,7 @@ import importlib.util
 import itertools
 import pathlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 import tritonclient.grpc
@@ -111,8 +111,11 @@ def start_server(
     numbers = itertools.count()
 
     @contextlib.contextmanager
-    def start(repository: pathlib.Path, *flags: str) -> Iterator[Server]:
-        server = Server(program, repository, logs / f"server_{next(numbers)}.log", flags)
+    def start(
+        repository: pathlib.Path, *flags: str, environment: Mapping[str, str] | None = None
+    ) -> Iterator[Server]:
+        log_path = logs / f"server_{next(numbers)}.log"
+        server = Server(program, repository, log_path, flags, environment or {})
         _servers[server] = 0
         try:
             yield server

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import http.client
 import json
+import os
 import pathlib
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 START_SECONDS_MAX = 90.0
@@ -95,8 +97,9 @@ class Server:
         repository: pathlib.Path,
         log_path: pathlib.Path,
         flags: Sequence[str] = (),
+        environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Starts the process; it is not ready yet."""
+        """Starts the process with additional variables; it is not ready yet."""
         self.http_port, self.grpc_port, self.metrics_port = free_ports(3)
         self.log_path = log_path
         self.is_original = program.is_original
@@ -112,7 +115,9 @@ class Server:
             ]
         )
         with log_path.open("wb") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+            self.process = subprocess.Popen(
+                command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **environment}
+            )
 
     @property
     def http_url(self) -> str:
