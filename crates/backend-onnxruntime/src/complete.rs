@@ -7,9 +7,15 @@ use galatea_tensor::DataType;
 use crate::api::{Session, TensorInfo, ValueType};
 use crate::signature::not_a_tensor;
 
-/// Whether the model must be opened at all.
+/// Whether the model need not be opened at all.
 pub(crate) fn is_complete(draft: &ConfigDraft) -> bool {
-    !draft.message().input.is_empty() && !draft.message().output.is_empty()
+    inputs_are_given(draft) && !draft.message().output.is_empty()
+}
+
+/// Whether the configuration lists the inputs. Who describes the shapes of
+/// inputs means certain ones, which the model can't tell.
+fn inputs_are_given(draft: &ConfigDraft) -> bool {
+    !draft.message().input.is_empty() || !draft.message().batch_input.is_empty()
 }
 
 /// Adds what the draft leaves out.
@@ -21,14 +27,17 @@ pub(crate) fn complete(
     let required = session.inputs().get(..session.required_inputs()).unwrap_or_default();
     complete_batch_size(draft, required, session.outputs(), default_max_batch_size)?;
     let batch_dims = usize::from(draft.max_batch_size() > 0);
-    if draft.message().input.is_empty() {
-        for tensor in in_order(required) {
+    if !inputs_are_given(draft) {
+        let reserved = draft.reserved_input_names();
+        for tensor in in_order(required).filter(|tensor| !reserved.contains(&tensor.name)) {
             let (datatype, dims) = description(tensor, batch_dims)?;
             draft.add_input(&tensor.name, datatype, dims);
         }
     }
     if draft.message().output.is_empty() {
-        for tensor in in_order(session.outputs()) {
+        let reserved = draft.reserved_output_names();
+        let outputs = in_order(session.outputs());
+        for tensor in outputs.filter(|tensor| !reserved.contains(&tensor.name)) {
             let (datatype, dims) = description(tensor, batch_dims)?;
             draft.add_output(&tensor.name, datatype, dims);
         }

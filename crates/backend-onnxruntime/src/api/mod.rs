@@ -20,6 +20,7 @@ mod library;
 mod memory;
 mod options;
 mod owned;
+mod region;
 mod session;
 mod value;
 
@@ -30,5 +31,6 @@ pub(crate) use error::c_string;
 pub use library::Library;
 pub(crate) use memory::return_free_memory;
 pub(crate) use options::{ExecutionMode, GraphLevel, RunOptions, SessionOptions, Switch};
+pub(crate) use region::Region;
 pub(crate) use session::{Session, TensorInfo};
-pub(crate) use value::{Output, OutputData, Value, is_aligned};
+pub(crate) use value::{Output, OutputData, Value};

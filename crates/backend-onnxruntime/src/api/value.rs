@@ -16,6 +16,7 @@ use super::environment::Environment;
 use super::error::OrtError;
 use super::library::Api;
 use super::owned::Owned;
+use super::region::Region;
 use super::session::element_and_dims;
 
 /// A tensor of the library's. An input refers to memory of the caller's,
@@ -35,22 +36,22 @@ impl<'data> Value<'data> {
         environment: &Environment,
         datatype: DataType,
         shape: &Shape,
-        data: &'data [u8],
+        data: Region<'data>,
     ) -> Result<Self, OrtError> {
         let expected = shape.byte_size(datatype).and_then(|size| usize::try_from(size).ok());
-        let aligned = datatype.byte_size().is_some_and(|size| is_aligned(data, size));
-        if expected != Some(data.len()) || !aligned {
+        let aligned = datatype.byte_size().is_some_and(|size| data.is_aligned(size));
+        let byte_size = data.byte_size();
+        if expected != Some(byte_size) || !aligned {
             return Err(OrtError::invalid(format!(
-                "{} bytes are no aligned tensor of {datatype} with shape {shape}",
-                data.len()
+                "{byte_size} bytes are no aligned tensor of {datatype} with shape {shape}"
             )));
         }
         let api = environment.api();
         // An empty slice may point anywhere, so also where no element may be.
-        let address = if data.is_empty() {
+        let address = if byte_size == 0 {
             ptr::dangling_mut::<u64>().cast::<c_void>()
         } else {
-            data.as_ptr().cast_mut().cast::<c_void>()
+            data.start().cast_mut().cast::<c_void>()
         };
         // SAFETY: the memory holds exactly as many elements as the shape
         // says, is aligned for them and outlives the value by its lifetime.
@@ -61,7 +62,7 @@ impl<'data> Value<'data> {
                 (api.table().CreateTensorWithDataAsOrtValue)(
                     environment.memory(),
                     address,
-                    data.len(),
+                    byte_size,
                     shape.dims().as_ptr(),
                     shape.rank(),
                     onnx_type(datatype),
@@ -69,9 +70,7 @@ impl<'data> Value<'data> {
                 )
             })?
         };
-        let start = data.as_ptr().addr();
-        let region = start..start.saturating_add(data.len());
-        Ok(Self { raw, api, region, data: PhantomData })
+        Ok(Self { raw, api, region: data.addresses(), data: PhantomData })
     }
 
     /// A tensor of strings, copied from the elements of all `parts`.
@@ -157,11 +156,6 @@ impl<'data> Value<'data> {
     pub(super) fn region(&self) -> Range<usize> {
         self.region.clone()
     }
-}
-
-/// Whether elements of `size` bytes may be read where `data` starts.
-pub(crate) fn is_aligned(data: &[u8], size: usize) -> bool {
-    data.is_empty() || data.as_ptr().addr().is_multiple_of(size)
 }
 
 /// What a run returned, not yet read.
@@ -283,10 +277,12 @@ fn fixed(value: Value<'_>, byte_size: usize, lent: &[Range<usize>]) -> Result<By
     if lent.iter().any(|region| start < region.end && region.start < end) {
         // A graph may hand on an input as an output; then the memory is the
         // request's, and goes when the request goes.
+        let mut copy = vec![0_u8; byte_size];
         // SAFETY: the input's memory lives as long as the value, and the
-        // library says that the tensor has this many bytes.
-        let bytes = unsafe { std::slice::from_raw_parts(address.cast::<u8>(), byte_size) };
-        return Ok(Bytes::copy_from_slice(bytes));
+        // library says that the tensor has this many bytes. They may be of
+        // several allocations, so no slice is made over them.
+        unsafe { ptr::copy_nonoverlapping(address.cast::<u8>(), copy.as_mut_ptr(), byte_size) };
+        return Ok(Bytes::from(copy));
     }
     Ok(Bytes::from_owner(TensorMemory { address: address.cast(), byte_size, _value: value.raw }))
 }

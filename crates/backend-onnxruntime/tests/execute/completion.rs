@@ -104,3 +104,57 @@ fn a_model_that_can_not_batch() {
          max_batch_size is specified"
     );
 }
+
+#[test]
+fn what_the_server_adds_is_not_for_clients() {
+    let graph = Graph::default()
+        .input("X", INT32, &[-1, 2])
+        .input("START", INT32, &[-1, 1])
+        .input("S_IN", INT32, &[-1, 2])
+        .output("Y", INT32, &[-1, 2])
+        .output("S_OUT", INT32, &[-1, 2])
+        .node("Add", &["X", "S_IN"], &["S_OUT"])
+        .node("Mul", &["X", "START"], &["Y"]);
+    let sequence = "max_batch_size: 3 sequence_batching {
+        control_input [ { name: 'START' control [ {
+          kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ]
+        } ] } ]
+        state [ { input_name: 'S_IN' output_name: 'S_OUT' data_type: TYPE_INT32 dims: [ 2 ] } ]
+      }";
+    check(graph.clone(), sequence, &["3 scheduler", "in X INT32 [2]", "out Y INT32 [2]"]);
+    // A state that is listed is an output too, and then no other is added.
+    let listed = "output [ { name: 'S_OUT' data_type: TYPE_INT32 dims: [ 2 ] } ]";
+    check(
+        graph,
+        &format!("{sequence} {listed}"),
+        &["3 scheduler", "in X INT32 [2]", "out S_OUT INT32 [2]"],
+    );
+}
+
+#[test]
+fn inputs_of_ragged_batches_must_be_listed() {
+    let graph = Graph::default()
+        .input("RAGGED", FLOAT, &[-1])
+        .input("COUNT", INT32, &[-1])
+        .output("Y", FLOAT, &[-1, 1])
+        .node("Unsqueeze", &["RAGGED", "axes"], &["Y"])
+        .initializer("axes", INT64, &[1], crate::support::onnx::Data::Here(&1_i64.to_le_bytes()));
+    let count = "batch_input [ {
+        kind: BATCH_ELEMENT_COUNT target_name: 'COUNT' data_type: TYPE_INT32
+        source_input: 'RAGGED'
+      } ]";
+    let ragged =
+        "input [ { name: 'RAGGED' data_type: TYPE_FP32 dims: [ -1 ] allow_ragged_batch: true } ]";
+    check(
+        graph.clone(),
+        &format!("max_batch_size: 2 {ragged} {count}"),
+        &["2 scheduler", "in RAGGED FP32 [-1]", "out Y FP32 [1]"],
+    );
+    let files = Files::model(graph);
+    let mut draft = ConfigDraft::from_pbtxt("config.pbtxt", count).unwrap();
+    draft.resolve_identity("m", &["model.onnx".to_owned()]).unwrap();
+    backend_with(&[]).complete_config(&mut draft, &files).unwrap();
+    assert!(draft.inputs().is_empty());
+    let errors = draft.finish(&Support::default()).unwrap_err().to_string();
+    assert!(errors.contains("RAGGED"), "{errors}");
+}

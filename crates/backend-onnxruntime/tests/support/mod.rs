@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 pub(crate) mod onnx;
+pub(crate) mod sequence;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -223,7 +224,7 @@ pub(crate) fn execute(
     replies.iter().map(only_reply).collect()
 }
 
-fn pending(
+pub(crate) fn pending(
     request: InferenceRequest,
     books: &Arc<Books>,
 ) -> (PendingRequest, mpsc::Receiver<Reply>) {
@@ -237,7 +238,7 @@ fn pending(
     (PendingRequest::new(request, sender, batch_size, times, books.clone()), replies)
 }
 
-fn only_reply(replies: &mpsc::Receiver<Reply>) -> Result<InferenceResponse, Status> {
+pub(crate) fn only_reply(replies: &mpsc::Receiver<Reply>) -> Result<InferenceResponse, Status> {
     let reply = replies.try_recv().expect("the request was answered");
     assert!(reply.is_final());
     assert!(replies.try_recv().is_err());

@@ -8,6 +8,8 @@ pub(crate) const FLOAT: Element = Element(1);
 pub(crate) const INT32: Element = Element(6);
 pub(crate) const INT64: Element = Element(7);
 pub(crate) const STRING: Element = Element(8);
+pub(crate) const BOOL: Element = Element(9);
+pub(crate) const UINT64: Element = Element(13);
 pub(crate) const FLOAT8: Element = Element(17);
 
 /// A message that is being written.
@@ -78,6 +80,18 @@ impl Graph {
     }
 
     pub(crate) fn node(self, operator: &str, inputs: &[&str], outputs: &[&str]) -> Self {
+        self.node_with(operator, inputs, outputs, &[])
+    }
+
+    /// A node with attributes that are integers.
+    pub(crate) fn node_with(
+        self,
+        operator: &str,
+        inputs: &[&str],
+        outputs: &[&str],
+        attributes: &[(&str, u64)],
+    ) -> Self {
+        const INTEGER: u64 = 2;
         let mut node = Message::default();
         for name in inputs {
             node = node.text(1, name);
@@ -85,7 +99,12 @@ impl Graph {
         for name in outputs {
             node = node.text(2, name);
         }
-        Self { message: self.message.message(1, &node.text(4, operator)) }
+        node = node.text(4, operator);
+        for &(name, value) in attributes {
+            let attribute = Message::default().text(1, name).number(3, value).number(20, INTEGER);
+            node = node.message(5, &attribute);
+        }
+        Self { message: self.message.message(1, &node) }
     }
 
     pub(crate) fn initializer(
@@ -112,7 +131,7 @@ impl Graph {
 
     /// The model's file.
     pub(crate) fn bytes(self) -> Vec<u8> {
-        let opset = Message::default().text(1, "").number(2, 19);
+        let opset = Message::default().text(1, "").number(2, 20);
         let graph = self.message.text(2, "graph");
         Message::default().number(1, 9).message(7, &graph).message(8, &opset).0
     }

@@ -1,0 +1,104 @@
+//! Bytes of requests, as the library is shown them.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::ptr;
+
+/// Bytes that the library may read for as long as `'data`, one behind the
+/// other: of one part, or of several that happen to be neighbours.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Region<'data> {
+    start: *const u8,
+    byte_size: usize,
+    data: PhantomData<&'data [u8]>,
+}
+
+impl<'data> From<&'data [u8]> for Region<'data> {
+    fn from(data: &'data [u8]) -> Self {
+        Self { start: data.as_ptr(), byte_size: data.len(), data: PhantomData }
+    }
+}
+
+impl<'data> Region<'data> {
+    /// The bytes of all parts, if each part begins where the one before ends.
+    ///
+    /// The parts need not be of one allocation. All of them are borrowed, so
+    /// each byte from the first to the last is in memory that somebody keeps
+    /// and nobody changes; and only the library reads them as a whole. No
+    /// slice is ever made over them, because that would need one allocation.
+    pub(crate) fn of_neighbours(parts: &[&'data [u8]]) -> Option<Self> {
+        let mut parts = parts.iter().filter(|part| !part.is_empty());
+        let Some(first) = parts.next() else { return Some(Self::from(&[][..])) };
+        // The library is given an address, through which it may read any part.
+        let start = first.as_ptr().expose_provenance();
+        let mut end = start.checked_add(first.len())?;
+        for part in parts {
+            if part.as_ptr().expose_provenance() != end {
+                return None;
+            }
+            end = end.checked_add(part.len())?;
+        }
+        let byte_size = end - start;
+        Some(Self { start: ptr::with_exposed_provenance(start), byte_size, data: PhantomData })
+    }
+
+    pub(crate) const fn start(&self) -> *const u8 {
+        self.start
+    }
+
+    pub(crate) const fn byte_size(&self) -> usize {
+        self.byte_size
+    }
+
+    /// Whether elements of `size` bytes may be read where it starts.
+    pub(crate) fn is_aligned(&self, size: usize) -> bool {
+        self.byte_size == 0 || self.start.addr().is_multiple_of(size)
+    }
+
+    /// The addresses that it covers.
+    pub(crate) fn addresses(&self) -> Range<usize> {
+        let start = self.start.addr();
+        start..start.saturating_add(self.byte_size)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_are_one_region() {
+        let bytes = [1_u8, 2, 3, 4, 5, 6];
+        let of = |ranges: &[Range<usize>]| {
+            let parts: Vec<&[u8]> = ranges.iter().map(|range| &bytes[range.clone()]).collect();
+            let region = Region::of_neighbours(&parts)?;
+            Some((region.start().addr() - bytes.as_ptr().addr(), region.byte_size()))
+        };
+        assert_eq!(of(&[0..2, 2..3, 3..6]), Some((0, 6)));
+        assert_eq!(of(&[1..2, 2..4]), Some((1, 3)));
+        assert_eq!(of(&[2..2, 1..2, 5..5, 2..4, 0..0]), Some((1, 3)));
+        for apart in [&[0..2, 3..6][..], &[2..4, 0..2], &[0..2, 0..2], &[0..3, 2..4]] {
+            assert_eq!(of(apart), None, "{apart:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_a_region_too() {
+        for parts in [&[][..], &[&[][..], &[][..]]] {
+            let region = Region::of_neighbours(parts).unwrap();
+            assert_eq!(region.byte_size(), 0);
+            assert!(region.is_aligned(8));
+            assert!(region.addresses().is_empty());
+        }
+    }
+
+    #[test]
+    fn alignment_is_that_of_the_first_byte() {
+        let bytes = [0_u64; 2].map(u64::to_ne_bytes).concat();
+        let start = bytes.as_ptr().align_offset(8);
+        let region = Region::from(&bytes[start..]);
+        assert!(region.is_aligned(8));
+        assert!(!Region::from(&bytes[start + 4..]).is_aligned(8));
+        assert!(Region::from(&bytes[start + 4..]).is_aligned(4));
+    }
+}

@@ -1,0 +1,46 @@
+//! Batches whose sequences have states of different shapes.
+//!
+//! The scheduler joins requests whose inputs have equal shapes, but a state of
+//! variable size has the shape that the sequence's last request left. One
+//! tensor can't hold states of different shapes, so such a batch is executed
+//! in several runs. Triton fails it as a whole.
+
+use galatea_infer::PendingRequest;
+use galatea_tensor::Shape;
+use smallvec::{SmallVec, smallvec};
+
+use crate::signature::Signature;
+
+/// Requests that one run can execute together.
+type Group = Vec<PendingRequest>;
+
+/// Splits a batch into as few groups as can be; requests of a group stay in
+/// their order. Most batches stay whole.
+pub(super) fn split(signature: &Signature, requests: Vec<PendingRequest>) -> SmallVec<[Group; 1]> {
+    let rest = requests.split_first();
+    if rest.is_none_or(|(first, rest)| rest.iter().all(|one| same_shapes(signature, first, one))) {
+        return smallvec![requests];
+    }
+    let mut groups: SmallVec<[Group; 1]> = SmallVec::new();
+    for pending in requests {
+        let fits = |group: &&mut Group| {
+            group.first().is_some_and(|first| same_shapes(signature, first, &pending))
+        };
+        match groups.iter_mut().find(fits) {
+            Some(group) => group.push(pending),
+            None => groups.push(vec![pending]),
+        }
+    }
+    // Padding holds rows in place for others; alone it is good for nothing.
+    groups.retain(|group| group.iter().any(|pending| !pending.is_padding()));
+    groups
+}
+
+fn same_shapes(signature: &Signature, one: &PendingRequest, other: &PendingRequest) -> bool {
+    let mut states = signature.inputs.iter().filter(|plan| plan.is_state);
+    states.all(|plan| shape(one, &plan.name) == shape(other, &plan.name))
+}
+
+fn shape<'a>(pending: &'a PendingRequest, name: &str) -> Option<&'a Shape> {
+    pending.request().input(name).map(|input| &input.shape)
+}

@@ -1,0 +1,210 @@
+//! What all comparisons of a configuration with its model share.
+
+use galatea_config::ModelSpec;
+use galatea_infer::Status;
+use galatea_tensor::DataType;
+
+use crate::api::{Session, TensorInfo, ValueType};
+
+/// A configuration and the model that it is compared with.
+pub(super) struct Check<'a> {
+    pub(super) spec: &'a ModelSpec,
+    pub(super) session: &'a Session,
+}
+
+/// Which sizes may stand for a dimension of any size.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(super) enum AnySize {
+    /// The configuration may be narrower than the model.
+    AcceptsAll,
+    /// The configuration must say -1 too: it is a promise to clients.
+    StaysAny,
+}
+
+impl Check<'_> {
+    pub(super) fn refuse<T>(&self, reason: &str) -> Result<T, Status> {
+        Err(Status::invalid_argument(format!(
+            "unable to load model '{}', {reason}",
+            self.spec.name
+        )))
+    }
+
+    pub(super) const fn batched(&self) -> bool {
+        self.spec.max_batch_size > 0
+    }
+
+    /// Every input without a default must be in the configuration, so that
+    /// requests or the server bring it.
+    pub(super) fn input_count(&self) -> Result<(), Status> {
+        let configured = self.spec.inputs.iter().filter(|input| !input.optional).count();
+        let targets = self.spec.batch_inputs.iter().map(|input| input.target_names.len());
+        let added = self.spec.controls().len() + self.spec.states().len() + targets.sum::<usize>();
+        let expected = configured + added;
+        let provided = self.session.required_inputs();
+        if expected == provided {
+            return Ok(());
+        }
+        self.refuse(&format!(
+            "configuration expects {expected} inputs, model provides {provided}: {}",
+            names(self.required_inputs())
+        ))
+    }
+
+    fn required_inputs(&self) -> impl Iterator<Item = &TensorInfo> {
+        self.session.inputs().iter().take(self.session.required_inputs())
+    }
+
+    /// The input that requests may bring, with or without a default.
+    pub(super) fn find_input(&self, name: &str) -> Result<(usize, &TensorInfo), Status> {
+        let tensors = self.session.inputs();
+        find(tensors.iter(), name).ok_or_else(|| {
+            Status::invalid_argument(format!(
+                "unexpected inference input '{name}', allowed inputs are: {}",
+                names(tensors.iter())
+            ))
+        })
+    }
+
+    /// The input that the server fills in, which has no default. `role` says
+    /// what it is called for.
+    pub(super) fn find_added_input(
+        &self,
+        role: &str,
+        name: &str,
+    ) -> Result<(usize, &TensorInfo), Status> {
+        find(self.required_inputs(), name).ok_or_else(|| {
+            Status::invalid_argument(format!(
+                "unable to load model '{}', configuration specified {role} '{name}', but model \
+                 does not provide that input; it provides: {}",
+                self.spec.name,
+                names(self.required_inputs())
+            ))
+        })
+    }
+
+    pub(super) fn find_output(&self, name: &str) -> Result<(usize, &TensorInfo), Status> {
+        let tensors = self.session.outputs();
+        find(tensors.iter(), name).ok_or_else(|| {
+            Status::invalid_argument(format!(
+                "unexpected inference output '{name}', allowed outputs are: {}",
+                names(tensors.iter())
+            ))
+        })
+    }
+
+    pub(super) fn datatype(
+        &self,
+        role: &str,
+        name: &str,
+        datatype: DataType,
+        tensor: &TensorInfo,
+    ) -> Result<(), Status> {
+        let provided = match tensor.value_type {
+            ValueType::Tensor(element) if element.datatype() == Some(datatype) => return Ok(()),
+            ValueType::Tensor(element) => element.config_name(),
+            ValueType::Other(kind) => return Err(not_a_tensor(name, kind)),
+        };
+        let expected = datatype.config_name();
+        self.refuse(&format!(
+            "configuration expects datatype {expected} for {role} '{name}', model provides \
+             {provided}"
+        ))
+    }
+
+    pub(super) fn dims(
+        &self,
+        name: &str,
+        dims: &[i64],
+        tensor: &TensorInfo,
+        any_size: AnySize,
+    ) -> Result<(), Status> {
+        if self.batched() && tensor.dims.first() != Some(&-1) {
+            return Err(self.no_batch_dimension(name, tensor));
+        }
+        if tensor.dims.is_empty() {
+            return self.scalar(name, dims);
+        }
+        let full = self.full(dims);
+        let fits = |(model, ours): (&i64, &i64)| {
+            model == ours || (*model == -1 && any_size == AnySize::AcceptsAll)
+        };
+        if full.len() == tensor.dims.len() && tensor.dims.iter().zip(&full).all(fits) {
+            return Ok(());
+        }
+        Err(self.other_dims(name, &full, tensor))
+    }
+
+    /// The dimensions of a tensor with the batch's in front.
+    pub(super) fn full(&self, dims: &[i64]) -> Vec<i64> {
+        self.batched().then_some(-1).into_iter().chain(dims.iter().copied()).collect()
+    }
+
+    pub(super) fn no_batch_dimension(&self, name: &str, tensor: &TensorInfo) -> Status {
+        Status::invalid_argument(format!(
+            "model '{}', tensor '{name}': for the model to support batching the shape should have \
+             at least 1 dimension and the first dimension must be -1; but shape expected by the \
+             model is {}",
+            self.spec.name,
+            Dims(&tensor.dims)
+        ))
+    }
+
+    pub(super) fn other_dims(&self, name: &str, full: &[i64], tensor: &TensorInfo) -> Status {
+        let reason = if self.batched() {
+            "an initial batch dimension because max_batch_size > 0 followed by the explicit tensor \
+             shape, making complete shape"
+        } else {
+            "shape"
+        };
+        Status::invalid_argument(format!(
+            "model '{}', tensor '{name}': the model expects {} dimensions (shape {}) but the model \
+             configuration specifies {} dimensions ({reason} {})",
+            self.spec.name,
+            tensor.dims.len(),
+            Dims(&tensor.dims),
+            full.len(),
+            Dims(full)
+        ))
+    }
+
+    pub(super) fn scalar(&self, name: &str, dims: &[i64]) -> Result<(), Status> {
+        if dims.iter().all(|&dim| dim == 1) {
+            return Ok(());
+        }
+        self.refuse(&format!(
+            "scalar tensor '{name}', should only provide 1 in the model configuration when the \
+             model doesn't support batching. Model configuration provided: {}.",
+            Dims(dims)
+        ))
+    }
+}
+
+/// The refusal of something that is no tensor.
+pub(crate) fn not_a_tensor(name: &str, kind: &str) -> Status {
+    Status::unsupported(format!(
+        "Unsupported ONNX Type '{kind}' for I/O '{name}', expected 'ONNX_TYPE_TENSOR'."
+    ))
+}
+
+fn find<'a>(
+    tensors: impl Iterator<Item = &'a TensorInfo>,
+    name: &str,
+) -> Option<(usize, &'a TensorInfo)> {
+    tensors.enumerate().find(|(_, tensor)| tensor.name == name)
+}
+
+fn names<'a>(tensors: impl Iterator<Item = &'a TensorInfo>) -> String {
+    let mut names: Vec<&str> = tensors.map(|tensor| tensor.name.as_str()).collect();
+    names.sort_unstable();
+    names.join(", ")
+}
+
+/// Prints dimensions as Triton does: `[-1,3]`.
+pub(super) struct Dims<'a>(pub(super) &'a [i64]);
+
+impl std::fmt::Display for Dims<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let dims: Vec<String> = self.0.iter().map(i64::to_string).collect();
+        write!(f, "[{}]", dims.join(","))
+    }
+}

@@ -1,0 +1,88 @@
+//! Inputs and outputs of batches whose requests differ in shape.
+
+use galatea_config::{BatchInputKind, BatchInputSpec, InputSpec};
+use galatea_infer::Status;
+
+use super::check::{Check, Dims};
+use super::{BatchInputPlan, InputLayout, ScatterPlan};
+use crate::api::TensorInfo;
+
+impl Check<'_> {
+    /// The model sees all elements of a batch in one dimension.
+    pub(super) fn ragged_input(
+        &self,
+        input: &InputSpec,
+        tensor: &TensorInfo,
+    ) -> Result<InputLayout, Status> {
+        let expected = format!(
+            "configuration expects model provides input with shape [-1] for ragged input '{}'",
+            input.name
+        );
+        if input.optional {
+            return self.refuse(&format!("{expected}, which is not supported for optional input"));
+        }
+        if tensor.dims != [-1] {
+            return self.refuse(&format!("{expected}, model provides {}", Dims(&tensor.dims)));
+        }
+        Ok(InputLayout::Flat)
+    }
+
+    pub(super) fn batch_input(&self, input: &BatchInputSpec) -> Result<BatchInputPlan, Status> {
+        let BatchInputSpec { kind, target_names, datatype, source_input } = input;
+        let expected = match kind {
+            BatchInputKind::ItemShape => {
+                let source = self.spec.input(source_input);
+                // Without the batch dimension, which only batching models have.
+                let rank = source.map(|input| input.reshape.as_ref().unwrap_or(&input.dims).len());
+                vec![-1, rank.and_then(|rank| i64::try_from(rank).ok()).unwrap_or(-1)]
+            }
+            BatchInputKind::ElementCount
+            | BatchInputKind::AccumulatedElementCount
+            | BatchInputKind::AccumulatedElementCountWithZero
+            | BatchInputKind::MaxElementCountAsShape
+            | BatchInputKind::ItemShapeFlatten => vec![-1],
+        };
+        let mut indices = Vec::with_capacity(target_names.len());
+        for name in target_names {
+            let (index, tensor) = self.find_added_input("batch input", name)?;
+            self.datatype("batch input", name, *datatype, tensor)?;
+            self.batch_input_dims(name, &expected, tensor)?;
+            indices.push(index);
+        }
+        Ok(BatchInputPlan {
+            kind: *kind,
+            datatype: *datatype,
+            source_input: source_input.clone(),
+            name: target_names.first().cloned().unwrap_or_default(),
+            indices,
+        })
+    }
+
+    /// A size that the model fixes may be right for some batches; the library
+    /// compares it with each.
+    fn batch_input_dims(
+        &self,
+        name: &str,
+        expected: &[i64],
+        tensor: &TensorInfo,
+    ) -> Result<(), Status> {
+        let fits = |(model, ours): (&i64, &i64)| model == ours || *model == -1 || *ours == -1;
+        if tensor.dims.len() == expected.len() && tensor.dims.iter().zip(expected).all(fits) {
+            return Ok(());
+        }
+        self.refuse(&format!(
+            "batch input '{name}' in model has dims {} but dims {} is expected",
+            Dims(&tensor.dims),
+            Dims(expected)
+        ))
+    }
+
+    /// How the output `name` is split, if by the shapes of an input.
+    pub(super) fn scatter(&self, name: &str, dims: &[i64]) -> Option<ScatterPlan> {
+        let is_target = |names: &[String]| names.iter().any(|target| target == name);
+        let mut batch_outputs = self.spec.batch_outputs.iter();
+        let batch_output = batch_outputs.find(|one| is_target(&one.target_names))?;
+        let source_input = batch_output.source_input.clone();
+        Some(ScatterPlan { source_input, dims: self.full(dims) })
+    }
+}

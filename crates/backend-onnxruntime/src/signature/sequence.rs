@@ -1,0 +1,94 @@
+//! Inputs and outputs that are the sequence batcher's: controls and states.
+
+use std::sync::Arc;
+
+use galatea_config::{ControlSpec, StateSpec};
+use galatea_infer::Status;
+
+use super::check::{Check, Dims};
+use super::{InputLayout, InputPlan, OutputPlan, scalar_shape};
+use crate::api::{TensorInfo, ValueType};
+
+impl Check<'_> {
+    /// A control is one element for each request.
+    pub(super) fn control(&self, control: &ControlSpec) -> Result<InputPlan, Status> {
+        let ControlSpec { name, datatype, .. } = control;
+        let (index, tensor) = self.find_added_input("sequence control", name)?;
+        self.batch_dimension(name, tensor)?;
+        let dims = tensor.dims.get(usize::from(self.batched())..).unwrap_or_default();
+        if dims != [1] {
+            return self.refuse(&format!(
+                "sequence control '{name}' in model has dims {} but dims [1] is expected",
+                Dims(dims)
+            ));
+        }
+        let provided = match tensor.value_type {
+            ValueType::Tensor(element) => element,
+            ValueType::Other(kind) => return Err(super::not_a_tensor(name, kind)),
+        };
+        if provided.datatype() != Some(*datatype) {
+            return self.refuse(&format!(
+                "sequence control '{name}', the model expects data-type {} but the model \
+                 configuration specifies data-type {}",
+                provided.config_name(),
+                datatype.config_name()
+            ));
+        }
+        let layout = InputLayout::Rows;
+        Ok(InputPlan { name: name.clone(), datatype: *datatype, index, layout, is_state: false })
+    }
+
+    pub(super) fn state_input(&self, state: &StateSpec) -> Result<InputPlan, Status> {
+        let StateSpec { input_name: name, datatype, dims, .. } = state;
+        let (index, tensor) = self.find_added_input("input state", name)?;
+        self.datatype("input state", name, *datatype, tensor)?;
+        self.state_dims(name, dims, tensor)?;
+        let layout = InputLayout::of_rank(tensor.dims.len());
+        Ok(InputPlan { name: name.clone(), datatype: *datatype, index, layout, is_state: true })
+    }
+
+    /// The output that a state comes from, as if the configuration did not
+    /// list it.
+    pub(super) fn state_output(&self, state: &StateSpec) -> Result<OutputPlan, Status> {
+        let StateSpec { output_name: name, datatype, dims, .. } = state;
+        let (index, tensor) = self.find_output(name)?;
+        self.datatype("output state", name, *datatype, tensor)?;
+        self.state_dims(name, dims, tensor)?;
+        let is_scalar = tensor.dims.is_empty();
+        Ok(OutputPlan {
+            name: Arc::from(name.as_str()),
+            datatype: *datatype,
+            index,
+            scalar_shape: is_scalar.then(|| scalar_shape(dims)).transpose()?,
+            is_visible: false,
+            is_state: true,
+            scatter: None,
+        })
+    }
+
+    /// No client sees a state's shape, so wherever one side says "any size"
+    /// the sizes are found out as sequences go on.
+    fn state_dims(&self, name: &str, dims: &[i64], tensor: &TensorInfo) -> Result<(), Status> {
+        self.batch_dimension(name, tensor)?;
+        if tensor.dims.is_empty() {
+            let ones: Vec<i64> = dims.iter().map(|&dim| if dim == -1 { 1 } else { dim }).collect();
+            return self.scalar(name, &ones);
+        }
+        let model = tensor.dims.get(usize::from(self.batched())..).unwrap_or_default();
+        let fits = |(model, ours): (&i64, &i64)| model == ours || *model == -1 || *ours == -1;
+        if model.len() == dims.len() && model.iter().zip(dims).all(fits) {
+            return Ok(());
+        }
+        Err(self.other_dims(name, &self.full(dims), tensor))
+    }
+
+    /// Batches of any size that the configuration allows must be possible.
+    fn batch_dimension(&self, name: &str, tensor: &TensorInfo) -> Result<(), Status> {
+        match tensor.dims.first() {
+            _ if !self.batched() => Ok(()),
+            Some(-1) => Ok(()),
+            Some(1) if self.spec.max_batch_size == 1 => Ok(()),
+            Some(_) | None => Err(self.no_batch_dimension(name, tensor)),
+        }
+    }
+}
