@@ -172,6 +172,25 @@ fn an_interrupt_stops_it_as_well() {
 }
 
 #[test]
+fn flags_without_effect_are_in_the_log_once() {
+    // It ends for want of a repository, after it has spoken of its flags.
+    let (output, _, errors) = run(&[
+        "--backend-directory=/x",
+        "--backend-directory=/y",
+        "--backend-config=tensorflow,version=2",
+        "--metrics-config=colour=red",
+    ]);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    for line in [
+        "'--backend-directory' has no effect: backends are built in",
+        "--backend-config=tensorflow,version=2 changes nothing",
+        "the metrics setting 'colour=red' is unknown and changes nothing",
+    ] {
+        assert_eq!(errors.matches(line).count(), 1, "'{line}' in\n{errors}");
+    }
+}
+
+#[test]
 fn a_request_that_takes_too_long_does_not_hold_up_the_end() {
     let slow = "parameters { key: \"execute_delay_ms\" value { string_value: \"600000\" } }\n";
     let repository = Repository::new().model("slow", &format!("{IDENTITY}{slow}"), &["1"]);

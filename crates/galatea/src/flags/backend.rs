@@ -32,7 +32,10 @@ const BACKEND_DIRECTORY: Flag = Flag {
     argument: Some("string"),
     default: "/opt/tritonserver/backends",
     help: "Where to find backends. No effect: they are built in.",
-    apply: |_, _| Ok(()),
+    apply: |settings, _| {
+        settings.no_effect("backend-directory", "backends are built in");
+        Ok(())
+    },
 };
 
 const BACKEND_CONFIG: Flag = Flag {
@@ -66,10 +69,11 @@ const REPOAGENT_DIRECTORY: Flag = Flag {
     argument: Some("string"),
     default: "/opt/tritonserver/repoagents",
     help: "Where to find repository agents. No effect: there are none yet.",
-    apply: |_, value| {
+    apply: |settings, value| {
         if value.is_empty() {
             return Err(Refusal(String::from("--repoagent-directory can not be empty")));
         }
+        settings.no_effect("repoagent-directory", "there are no repository agents yet");
         Ok(())
     },
 };

@@ -90,8 +90,12 @@ const GRPC_INFER_THREAD_COUNT: Flag = Flag {
     argument: Some("integer"),
     default: "2",
     help: "Threads for gRPC inference, from 2 to 128. No effect: see --http-thread-count.",
-    apply: |_, value| match value::number::<i32>(value)? {
-        2..=128 => Ok(()),
+    apply: |settings, value| match value::number::<i32>(value)? {
+        2..=128 => {
+            let because = "--http-thread-count bounds the threads of all endpoints";
+            settings.no_effect("grpc-infer-thread-count", because);
+            Ok(())
+        }
         _ => Err(Refusal(String::from(
             "invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128.",
         ))),
@@ -103,7 +107,12 @@ const GRPC_INFER_ALLOCATION_POOL_SIZE: Flag = Flag {
     argument: Some("integer"),
     default: "8",
     help: "How many request states to keep for reuse. No effect: none are kept.",
-    apply: |_, value| value::number::<i32>(value).map(drop),
+    apply: |settings, value| {
+        value::number::<i32>(value)?;
+        settings
+            .no_effect("grpc-infer-allocation-pool-size", "no request states are kept for reuse");
+        Ok(())
+    },
 };
 
 const GRPC_MAX_RESPONSE_POOL_SIZE: Flag = Flag {
@@ -142,7 +151,10 @@ const GRPC_SERVER_CERT: Flag = Flag {
     argument: Some("string"),
     default: "",
     help: "The file with the server's certificate. No effect without --grpc-use-ssl.",
-    apply: |_, _| Ok(()),
+    apply: |settings, _| {
+        settings.no_effect("grpc-server-cert", "gRPC is not encrypted");
+        Ok(())
+    },
 };
 
 const GRPC_SERVER_KEY: Flag = Flag {
@@ -150,7 +162,10 @@ const GRPC_SERVER_KEY: Flag = Flag {
     argument: Some("string"),
     default: "",
     help: "The file with the server's key. No effect without --grpc-use-ssl.",
-    apply: |_, _| Ok(()),
+    apply: |settings, _| {
+        settings.no_effect("grpc-server-key", "gRPC is not encrypted");
+        Ok(())
+    },
 };
 
 const GRPC_ROOT_CERT: Flag = Flag {
@@ -158,7 +173,10 @@ const GRPC_ROOT_CERT: Flag = Flag {
     argument: Some("string"),
     default: "",
     help: "The file with the root certificate. No effect without --grpc-use-ssl.",
-    apply: |_, _| Ok(()),
+    apply: |settings, _| {
+        settings.no_effect("grpc-root-cert", "gRPC is not encrypted");
+        Ok(())
+    },
 };
 
 const GRPC_INFER_RESPONSE_COMPRESSION_LEVEL: Flag = Flag {

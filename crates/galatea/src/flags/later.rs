@@ -80,7 +80,10 @@ const CACHE_DIRECTORY: Flag = Flag {
     argument: Some("string"),
     default: "/opt/tritonserver/caches",
     help: "Where to find caches. No effect without --cache-config.",
-    apply: |_, _| Ok(()),
+    apply: |settings, _| {
+        settings.no_effect("cache-directory", "there is no response cache yet");
+        Ok(())
+    },
 };
 
 const RATE_LIMIT: Flag = Flag {
@@ -100,10 +103,12 @@ const RATE_LIMIT_RESOURCE: Flag = Flag {
     argument: Some("string:integer:integer"),
     default: "",
     help: "NAME:COUNT[:DEVICE] of a resource. No effect with --rate-limit=off.",
-    apply: |_, value| {
+    apply: |settings, value| {
         let shape = "<resource_name>:<count>:<device> or <resource_name>:<count>";
         let (_, numbers) = value::pair(value, ':', shape)?;
-        numbers.splitn(2, ':').try_for_each(|part| value::number::<i32>(part).map(drop))
+        numbers.splitn(2, ':').try_for_each(|part| value::number::<i32>(part).map(drop))?;
+        settings.no_effect("rate-limit-resource", "there is no rate limiter yet");
+        Ok(())
     },
 };
 
@@ -120,7 +125,11 @@ const SAGEMAKER_PORT: Flag = Flag {
     argument: Some("integer"),
     default: "8080",
     help: "The port for SageMaker. No effect without --allow-sagemaker.",
-    apply: |_, value| value::number::<i32>(value).map(drop),
+    apply: |settings, value| {
+        value::number::<i32>(value)?;
+        settings.no_effect("sagemaker-port", "there is no SageMaker endpoint yet");
+        Ok(())
+    },
 };
 
 const SAGEMAKER_SAFE_PORT_RANGE: Flag = Flag {
@@ -128,10 +137,12 @@ const SAGEMAKER_SAFE_PORT_RANGE: Flag = Flag {
     argument: Some("integer-integer"),
     default: "",
     help: "The ports allowed for other endpoints. No effect without --allow-sagemaker.",
-    apply: |_, value| {
+    apply: |settings, value| {
         let (first, last) = value::pair(value, '-', "<integer>-<integer>")?;
         value::number::<i32>(first)?;
-        value::number::<i32>(last).map(drop)
+        value::number::<i32>(last)?;
+        settings.no_effect("sagemaker-safe-port-range", "there is no SageMaker endpoint yet");
+        Ok(())
     },
 };
 
@@ -140,7 +151,11 @@ const SAGEMAKER_THREAD_COUNT: Flag = Flag {
     argument: Some("integer"),
     default: "8",
     help: "Threads for SageMaker. No effect without --allow-sagemaker.",
-    apply: |_, value| value::number::<i32>(value).map(drop),
+    apply: |settings, value| {
+        value::number::<i32>(value)?;
+        settings.no_effect("sagemaker-thread-count", "there is no SageMaker endpoint yet");
+        Ok(())
+    },
 };
 
 const ALLOW_VERTEX_AI: Flag = Flag {
@@ -156,7 +171,11 @@ const VERTEX_AI_PORT: Flag = Flag {
     argument: Some("integer"),
     default: "8080",
     help: "The port for Vertex AI. No effect without --allow-vertex-ai.",
-    apply: |_, value| value::number::<i32>(value).map(drop),
+    apply: |settings, value| {
+        value::number::<i32>(value)?;
+        settings.no_effect("vertex-ai-port", "there is no Vertex AI endpoint yet");
+        Ok(())
+    },
 };
 
 const VERTEX_AI_THREAD_COUNT: Flag = Flag {
@@ -164,7 +183,11 @@ const VERTEX_AI_THREAD_COUNT: Flag = Flag {
     argument: Some("integer"),
     default: "8",
     help: "Threads for Vertex AI. No effect without --allow-vertex-ai.",
-    apply: |_, value| value::number::<i32>(value).map(drop),
+    apply: |settings, value| {
+        value::number::<i32>(value)?;
+        settings.no_effect("vertex-ai-thread-count", "there is no Vertex AI endpoint yet");
+        Ok(())
+    },
 };
 
 const VERTEX_AI_DEFAULT_MODEL: Flag = Flag {
@@ -172,7 +195,10 @@ const VERTEX_AI_DEFAULT_MODEL: Flag = Flag {
     argument: Some("string"),
     default: "",
     help: "The model that Vertex AI's requests mean. No effect without --allow-vertex-ai.",
-    apply: |_, _| Ok(()),
+    apply: |settings, _| {
+        settings.no_effect("vertex-ai-default-model", "there is no Vertex AI endpoint yet");
+        Ok(())
+    },
 };
 
 const STRICT_MODEL_CONFIG: Flag = Flag {
@@ -184,9 +210,9 @@ const STRICT_MODEL_CONFIG: Flag = Flag {
         if value::boolean(value)? {
             settings.auto_complete_config = false;
         }
-        settings.notes.push(String::from(
+        settings.note(
             "'--strict-model-config' has been deprecated: use '--disable-auto-complete-config'",
-        ));
+        );
         Ok(())
     },
 };
@@ -223,7 +249,11 @@ const TRACE_RATE: Flag = Flag {
     argument: Some("integer"),
     default: "1000",
     help: "Of how many requests one is traced. No effect while nothing is traced.",
-    apply: |_, value| value::number::<i32>(value).map(drop),
+    apply: |settings, value| {
+        value::number::<i32>(value)?;
+        settings.no_effect("trace-rate", "nothing is traced");
+        Ok(())
+    },
 };
 
 const TRACE_COUNT: Flag = Flag {
@@ -231,7 +261,11 @@ const TRACE_COUNT: Flag = Flag {
     argument: Some("integer"),
     default: "-1",
     help: "How many requests to trace. No effect while nothing is traced.",
-    apply: |_, value| value::number::<i32>(value).map(drop),
+    apply: |settings, value| {
+        value::number::<i32>(value)?;
+        settings.no_effect("trace-count", "nothing is traced");
+        Ok(())
+    },
 };
 
 const TRACE_LOG_FREQUENCY: Flag = Flag {
@@ -239,5 +273,9 @@ const TRACE_LOG_FREQUENCY: Flag = Flag {
     argument: Some("integer"),
     default: "0",
     help: "How many traces go into one file. No effect while nothing is traced.",
-    apply: |_, value| value::number::<i32>(value).map(drop),
+    apply: |settings, value| {
+        value::number::<i32>(value)?;
+        settings.no_effect("trace-log-frequency", "nothing is traced");
+        Ok(())
+    },
 };

@@ -26,6 +26,8 @@ const PINNED_MEMORY_POOL_BYTE_SIZE: Flag = Flag {
         let bytes: i64 = value::number(value)?;
         settings.metrics_options.pinned_memory_pool_bytes = u64::try_from(bytes)
             .map_err(|_| Refusal(format!("Provided option value is out of bound. Got {value}")))?;
+        settings
+            .note("'--pinned-memory-pool-byte-size' is only shown: nothing is pinned without GPUs");
         Ok(())
     },
 };
@@ -35,7 +37,11 @@ const CUDA_MEMORY_POOL_BYTE_SIZE: Flag = Flag {
     argument: Some("integer:integer"),
     default: "",
     help: "GPU:BYTES for a pool of GPU memory. No effect without GPUs.",
-    apply: |_, value| gpu_and_bytes(value),
+    apply: |settings, value| {
+        gpu_and_bytes(value)?;
+        settings.no_effect("cuda-memory-pool-byte-size", "no GPU is used");
+        Ok(())
+    },
 };
 
 const CUDA_VIRTUAL_ADDRESS_SIZE: Flag = Flag {
@@ -43,7 +49,11 @@ const CUDA_VIRTUAL_ADDRESS_SIZE: Flag = Flag {
     argument: Some("integer:integer"),
     default: "",
     help: "GPU:BYTES for growing states of sequences. No effect without GPUs.",
-    apply: |_, value| gpu_and_bytes(value),
+    apply: |settings, value| {
+        gpu_and_bytes(value)?;
+        settings.no_effect("cuda-virtual-address-size", "no GPU is used");
+        Ok(())
+    },
 };
 
 fn gpu_and_bytes(value: &str) -> Result<(), Refusal> {
@@ -57,7 +67,11 @@ const MIN_SUPPORTED_COMPUTE_CAPABILITY: Flag = Flag {
     argument: Some("float"),
     default: "0.0",
     help: "GPUs below this compute capability are left alone. No effect without GPUs.",
-    apply: |_, value| value::number::<f64>(value).map(drop),
+    apply: |settings, value| {
+        value::number::<f64>(value)?;
+        settings.no_effect("min-supported-compute-capability", "no GPU is used");
+        Ok(())
+    },
 };
 
 const BUFFER_MANAGER_THREAD_COUNT: Flag = Flag {
@@ -66,7 +80,14 @@ const BUFFER_MANAGER_THREAD_COUNT: Flag = Flag {
     default: "0",
     help: "Threads that copy tensors in parallel. No effect: a batch is gathered by the thread \
            that executes it.",
-    apply: |_, value| value::number::<i32>(value).map(drop),
+    apply: |settings, value| {
+        value::number::<i32>(value)?;
+        settings.no_effect(
+            "buffer-manager-thread-count",
+            "a batch is gathered by the thread that executes it",
+        );
+        Ok(())
+    },
 };
 
 const HOST_POLICY: Flag = Flag {
@@ -83,9 +104,11 @@ const MODEL_LOAD_GPU_LIMIT: Flag = Flag {
     default: "",
     help: "GPU:FRACTION of a GPU's memory above which no model is loaded onto it. No effect \
            without GPUs.",
-    apply: |_, value| {
+    apply: |settings, value| {
         let (gpu, fraction) = value::pair(value, ':', "<GPU>:<fraction>")?;
         value::number::<i32>(gpu)?;
-        value::number::<f64>(fraction).map(drop)
+        value::number::<f64>(fraction)?;
+        settings.no_effect("model-load-gpu-limit", "no GPU is used");
+        Ok(())
     },
 };

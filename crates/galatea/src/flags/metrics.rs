@@ -36,7 +36,12 @@ const ALLOW_GPU_METRICS: Flag = Flag {
     argument: Some("boolean"),
     default: "true",
     help: "Whether to show the use of GPUs. No effect: they are not measured yet.",
-    apply: |_, value| value::boolean(value).map(drop),
+    apply: |settings, value| {
+        if value::boolean(value)? {
+            settings.no_effect("allow-gpu-metrics", "GPUs are not measured yet");
+        }
+        Ok(())
+    },
 };
 
 const ALLOW_CPU_METRICS: Flag = Flag {
@@ -99,7 +104,9 @@ const METRICS_CONFIG: Flag = Flag {
         }
         let note = settings.metrics_options.set(setting, setting_value);
         let note = note.map_err(|error| Refusal(error.to_string()))?;
-        settings.notes.extend(note.map(|SettingNote(text)| text));
+        if let Some(SettingNote(text)) = note {
+            settings.note(text);
+        }
         Ok(())
     },
 };

@@ -3,7 +3,8 @@
 //! A flag is one [`Flag`] value in the file of its group; parsing, the usage
 //! text and the refusal of what is not supported all come from that table.
 //! Triton's flags are all known here. One that asks for something that this
-//! server can't do is refused by name, so that nothing is ignored silently.
+//! server can't do is refused by name, and one that has no effect is remarked
+//! upon in the log, so that nothing is ignored silently.
 
 mod backend;
 mod grpc;

@@ -104,7 +104,11 @@ const REPOSITORY_POLL_SECS: Flag = Flag {
     default: "15",
     help: "Seconds between two looks at the repositories. No effect: it is for \
            --model-control-mode=poll alone.",
-    apply: |_, value| value::number::<i32>(value).map(drop),
+    apply: |settings, value| {
+        value::number::<i32>(value)?;
+        settings.no_effect("repository-poll-secs", "the repositories are not polled");
+        Ok(())
+    },
 };
 
 const LOAD_MODEL: Flag = Flag {
@@ -168,5 +172,9 @@ const ENABLE_PEER_ACCESS: Flag = Flag {
     argument: Some("boolean"),
     default: "true",
     help: "Whether GPUs may reach each other's memory. No effect without GPUs.",
-    apply: |_, value| value::boolean(value).map(drop),
+    apply: |settings, value| {
+        value::boolean(value)?;
+        settings.no_effect("enable-peer-access", "no GPU is used");
+        Ok(())
+    },
 };

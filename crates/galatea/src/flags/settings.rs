@@ -112,6 +112,20 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// Leaves a remark for the log. A flag that is given twice is remarked
+    /// upon once.
+    pub(super) fn note(&mut self, text: impl Into<String>) {
+        let text = text.into();
+        if !self.notes.contains(&text) {
+            self.notes.push(text);
+        }
+    }
+
+    /// Remarks that a flag which is taken changes nothing.
+    pub(super) fn no_effect(&mut self, flag: &str, because: &str) {
+        self.note(format!("'--{flag}' has no effect: {because}"));
+    }
+
     /// The address of the metrics endpoint.
     pub(crate) fn metrics_address(&self) -> &str {
         if self.metrics.address.is_empty() { &self.http.address } else { &self.metrics.address }

@@ -67,7 +67,15 @@ fn flags_change_what_they_name_and_nothing_else() {
     check(&["--metrics-interval-ms=5"], &["interval: 5ms"]);
     check(&["--metrics-config=counter_latencies=false"], &["counter_latencies: false"]);
     check(&["--allow-cpu-metrics=false"], &["cpu: false"]);
-    check(&["--pinned-memory-pool-byte-size=9"], &["pinned_memory_pool_bytes: 9"]);
+    check(
+        &["--pinned-memory-pool-byte-size=9"],
+        &[
+            "pinned_memory_pool_bytes: 9",
+            "notes: [",
+            "\"'--pinned-memory-pool-byte-size' is only shown: nothing is pinned without GPUs\"",
+            "]",
+        ],
+    );
     check(&["--onnxruntime-library=x"], &["onnxruntime_library: Some(", "\"x\""]);
 }
 
@@ -197,32 +205,73 @@ fn what_is_not_supported_is_refused_by_name() {
 }
 
 #[test]
-fn what_changes_nothing_is_taken() {
+fn what_is_the_case_anyway_is_taken() {
     for arguments in [
         "--model-control-mode=NONE",
-        "--repository-poll-secs=3",
-        "--enable-peer-access=false",
-        "--grpc-infer-thread-count=16",
-        "--grpc-infer-allocation-pool-size=64",
-        "--grpc-server-key=x",
         "--allow-gpu-metrics=false",
-        "--cuda-memory-pool-byte-size=0:1",
-        "--cuda-virtual-address-size=0:1",
-        "--min-supported-compute-capability=7.5",
-        "--buffer-manager-thread-count=4",
-        "--model-load-gpu-limit=0:0.5",
-        "--backend-directory=x",
-        "--repoagent-directory=x",
-        "--cache-directory=x",
         "--rate-limit=OFF",
-        "--rate-limit-resource=a:1:2",
-        "--rate-limit-resource=a:1",
         "--trace-config=level=OFF",
-        "--sagemaker-safe-port-range=1-2",
-        "--vertex-ai-default-model=x",
+        "--model-namespacing=false",
     ] {
         check(&[arguments], &[]);
     }
+}
+
+/// Flags that are taken and change nothing.
+const WITHOUT_EFFECT: [&str; 26] = [
+    "--repository-poll-secs=3",
+    "--enable-peer-access=false",
+    "--grpc-infer-thread-count=16",
+    "--grpc-infer-allocation-pool-size=64",
+    "--grpc-server-cert=x",
+    "--grpc-server-key=x",
+    "--grpc-root-cert=x",
+    "--allow-gpu-metrics=true",
+    "--cuda-memory-pool-byte-size=0:1",
+    "--cuda-virtual-address-size=0:1",
+    "--min-supported-compute-capability=7.5",
+    "--buffer-manager-thread-count=4",
+    "--model-load-gpu-limit=0:0.5",
+    "--backend-directory=x",
+    "--repoagent-directory=x",
+    "--cache-directory=x",
+    "--rate-limit-resource=a:1:2",
+    "--trace-rate=5",
+    "--trace-count=5",
+    "--trace-log-frequency=5",
+    "--sagemaker-port=1",
+    "--sagemaker-safe-port-range=1-2",
+    "--sagemaker-thread-count=1",
+    "--vertex-ai-port=1",
+    "--vertex-ai-thread-count=1",
+    "--vertex-ai-default-model=x",
+];
+
+#[test]
+fn what_changes_nothing_is_said_once() {
+    for argument in WITHOUT_EFFECT {
+        let changed = settings(&[argument, argument]);
+        let name = argument.split('=').next().unwrap();
+        let [note] = &changed.notes[..] else { panic!("{argument}: {:?}", changed.notes) };
+        assert!(note.starts_with(&format!("'{name}' has no effect: ")), "{argument}: {note}");
+        let unchanged = Settings { notes: Vec::new(), ..changed };
+        assert_eq!(format!("{unchanged:?}"), format!("{:?}", Settings::default()), "{argument}");
+    }
+    let note = "'--pinned-memory-pool-byte-size' is only shown: nothing is pinned without GPUs";
+    assert_eq!(settings(&["--pinned-memory-pool-byte-size=1"]).notes, [note]);
+}
+
+#[test]
+fn a_help_that_admits_no_effect_comes_with_a_remark() {
+    let named: BTreeSet<&str> = WITHOUT_EFFECT
+        .iter()
+        .filter_map(|argument| argument.strip_prefix("--")?.split('=').next())
+        .collect();
+    let admitted: BTreeSet<&str> = flags()
+        .filter(|flag| flag.help.to_lowercase().contains("no effect"))
+        .map(|flag| flag.name)
+        .collect();
+    assert_eq!(named, admitted);
 }
 
 #[test]
