@@ -52,6 +52,7 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+mod ensemble;
 mod event;
 mod former;
 mod ids;
@@ -70,6 +71,10 @@ mod strategy;
 mod time;
 
 pub use batch::{Batch, BatchEntry, SequenceStep};
+pub use ensemble::{
+    CallKey, EnsembleAction, EnsembleGraph, EnsembleRun, EnsembleSpec, GraphError, RunFailure,
+    StepGates, StepIndex, StepSpec, TensorIndex,
+};
 pub use event::{Action, Actions, Event, FailReason, Release};
 pub use ids::{BatchKey, InstanceId, RequestKey, SequenceKey, SequenceMark, Ticket};
 pub use ordering::{ReplyKind, ReplyNumber, ReplyOrder};

@@ -1,0 +1,213 @@
+//! What an ensemble's configuration says, brought into the form that runs need.
+
+/// A tensor of an ensemble, numbered by the driver from 0 on.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct TensorIndex(pub u32);
+
+/// A step of an ensemble, numbered in the order of the configuration.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct StepIndex(pub u32);
+
+/// An ensemble, as its configuration describes it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct EnsembleSpec {
+    /// How many tensors there are.
+    pub tensors: u32,
+    /// Tensors that a request brings, or leaves out.
+    pub inputs: Vec<TensorIndex>,
+    /// Tensors that a client can ask for.
+    pub outputs: Vec<TensorIndex>,
+    /// The steps.
+    pub steps: Vec<StepSpec>,
+}
+
+/// One step.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct StepSpec {
+    /// The tensors of its inputs; one tensor may feed several inputs.
+    pub inputs: Vec<TensorIndex>,
+    /// The tensors that its outputs become.
+    pub outputs: Vec<TensorIndex>,
+    /// Whether its model is decoupled.
+    pub decoupled: bool,
+}
+
+/// Why a specification is no ensemble.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum GraphError {
+    /// The tensor is made by nobody.
+    NotProduced(TensorIndex),
+    /// The tensor is made twice, or is an input and made too.
+    ProducedTwice(TensorIndex),
+    /// The step waits, perhaps through others, for itself.
+    Cycle(StepIndex),
+    /// The step needs tensors of different decoupled steps.
+    MixedWaves(StepIndex),
+    /// The ensemble's outputs come from different decoupled steps.
+    MixedOutputWaves,
+    /// The step has no inputs, so nothing would start it.
+    NoInputs(StepIndex),
+}
+
+/// A checked ensemble.
+#[derive(Clone, Debug)]
+pub struct EnsembleGraph {
+    pub(super) steps: Vec<Step>,
+    pub(super) tensors: Vec<Tensor>,
+    decoupled: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    pub(super) inputs: Vec<TensorIndex>,
+    pub(super) outputs: Vec<TensorIndex>,
+    pub(super) decoupled: bool,
+    /// The decoupled step that its waves come from.
+    pub(super) source: Option<StepIndex>,
+    /// Steps that need one of its outputs.
+    pub(super) downstream: Vec<StepIndex>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tensor {
+    pub(super) producer: Option<StepIndex>,
+    /// Steps that need it, each once.
+    pub(super) consumers: Vec<StepIndex>,
+    /// The decoupled step that its waves come from.
+    pub(super) source: Option<StepIndex>,
+}
+
+pub(super) fn place(number: u32) -> usize {
+    number as usize
+}
+
+impl EnsembleGraph {
+    /// Checks the specification.
+    ///
+    /// # Errors
+    ///
+    /// The first thing that makes it no ensemble.
+    ///
+    /// # Panics
+    ///
+    /// If a tensor's number is not below `spec.tensors`.
+    pub fn new(spec: &EnsembleSpec) -> Result<Self, GraphError> {
+        let mut graph = EnsembleGraph {
+            steps: Vec::new(),
+            tensors: vec![Tensor::default(); place(spec.tensors)],
+            decoupled: false,
+        };
+        graph.connect(spec)?;
+        for index in graph.order()? {
+            graph.find_source(index)?;
+        }
+        let sources: Vec<StepIndex> =
+            spec.outputs.iter().filter_map(|output| graph.tensor(*output).source).collect();
+        if sources.iter().any(|source| *source != sources[0]) {
+            return Err(GraphError::MixedOutputWaves);
+        }
+        graph.decoupled = !sources.is_empty();
+        Ok(graph)
+    }
+
+    /// Whether a request may get any number of responses.
+    pub fn is_decoupled(&self) -> bool {
+        self.decoupled
+    }
+
+    pub(super) fn tensor(&self, index: TensorIndex) -> &Tensor {
+        &self.tensors[place(index.0)]
+    }
+
+    pub(super) fn step(&self, index: StepIndex) -> &Step {
+        &self.steps[place(index.0)]
+    }
+
+    fn connect(&mut self, spec: &EnsembleSpec) -> Result<(), GraphError> {
+        for (index, step) in (0..).map(StepIndex).zip(&spec.steps) {
+            if step.inputs.is_empty() {
+                return Err(GraphError::NoInputs(index));
+            }
+            for output in &step.outputs {
+                let tensor = &mut self.tensors[place(output.0)];
+                if tensor.producer.is_some() || spec.inputs.contains(output) {
+                    return Err(GraphError::ProducedTwice(*output));
+                }
+                tensor.producer = Some(index);
+            }
+            for input in &step.inputs {
+                let consumers = &mut self.tensors[place(input.0)].consumers;
+                if consumers.last() != Some(&index) {
+                    consumers.push(index);
+                }
+            }
+            self.steps.push(Step {
+                inputs: step.inputs.clone(),
+                outputs: step.outputs.clone(),
+                decoupled: step.decoupled,
+                source: None,
+                downstream: Vec::new(),
+            });
+        }
+        let needed = spec.steps.iter().flat_map(|step| &step.inputs).chain(&spec.outputs);
+        for tensor in needed {
+            if self.tensor(*tensor).producer.is_none() && !spec.inputs.contains(tensor) {
+                return Err(GraphError::NotProduced(*tensor));
+            }
+        }
+        for index in 0..self.steps.len() {
+            let outputs = self.steps[index].outputs.iter();
+            let mut downstream: Vec<StepIndex> =
+                outputs.flat_map(|output| self.tensor(*output).consumers.clone()).collect();
+            downstream.sort_unstable();
+            downstream.dedup();
+            self.steps[index].downstream = downstream;
+        }
+        Ok(())
+    }
+
+    /// The steps, each behind those that it needs.
+    pub(super) fn order(&self) -> Result<Vec<StepIndex>, GraphError> {
+        let producers = |step: &Step| {
+            let inputs = step.inputs.iter();
+            let mut found: Vec<StepIndex> =
+                inputs.filter_map(|input| self.tensor(*input).producer).collect();
+            found.sort_unstable();
+            found.dedup();
+            found
+        };
+        let mut missing: Vec<usize> = self.steps.iter().map(|step| producers(step).len()).collect();
+        let numbered = (0..).map(StepIndex);
+        let mut order: Vec<StepIndex> =
+            numbered.take(self.steps.len()).filter(|index| missing[place(index.0)] == 0).collect();
+        let mut next = 0;
+        while let Some(index) = order.get(next).copied() {
+            next += 1;
+            for consumer in &self.step(index).downstream {
+                missing[place(consumer.0)] -= 1;
+                if missing[place(consumer.0)] == 0 {
+                    order.push(*consumer);
+                }
+            }
+        }
+        match (0..).map(StepIndex).zip(&missing).find(|(_, missing)| **missing > 0) {
+            Some((index, _)) => Err(GraphError::Cycle(index)),
+            None => Ok(order),
+        }
+    }
+
+    fn find_source(&mut self, index: StepIndex) -> Result<(), GraphError> {
+        let step = self.step(index);
+        let mut sources = step.inputs.iter().filter_map(|input| self.tensor(*input).source);
+        let source = sources.next();
+        if sources.any(|other| Some(other) != source) {
+            return Err(GraphError::MixedWaves(index));
+        }
+        let of_outputs = if step.decoupled { Some(index) } else { source };
+        for output in step.outputs.clone() {
+            self.tensors[place(output.0)].source = of_outputs;
+        }
+        self.steps[place(index.0)].source = source;
+        Ok(())
+    }
+}
