@@ -57,6 +57,7 @@ mod event;
 mod former;
 mod ids;
 mod lanes;
+mod lifecycle;
 mod ordering;
 mod queue;
 mod rate_limiter;
@@ -77,6 +78,10 @@ pub use ensemble::{
 };
 pub use event::{Action, Actions, Event, FailReason, Release};
 pub use ids::{BatchKey, InstanceId, RequestKey, SequenceKey, SequenceMark, Ticket};
+pub use lifecycle::{
+    BlockReason, Lifecycle, LifecycleAction, LifecycleEvent, LoadOutcome, ModelName,
+    ModelSituation, Revision, Wanted,
+};
 pub use ordering::{ReplyKind, ReplyNumber, ReplyOrder};
 pub use rate_limiter::{PermitEvent, PermitHolder, PermitUse, RateLimiter, ResourceId};
 pub use scheduler::Scheduler;
