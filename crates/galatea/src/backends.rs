@@ -7,6 +7,7 @@ use std::sync::Arc;
 use galatea_backend::{Backend, ExecutionPolicy, Host, Model, ModelFiles};
 use galatea_backend_identity::IdentityBackend;
 use galatea_backend_onnxruntime::{BackendOptions, Library, OnnxRuntimeBackend};
+use galatea_backend_token_counter::TokenCounterBackend;
 use galatea_config::{ConfigDraft, ModelSpec};
 use galatea_engine::LogSink;
 use galatea_infer::Status;
@@ -59,9 +60,11 @@ impl<'a> Backends<'a> {
     fn make(&self, name: &str) -> Result<Arc<dyn Backend>, Status> {
         match name {
             "identity" => Ok(Arc::new(IdentityBackend)),
+            "token_counter" => Ok(Arc::new(TokenCounterBackend)),
             ONNXRUNTIME => self.onnxruntime(),
             _ => Err(Status::unsupported(format!(
-                "unknown backend '{name}': this server has identity and onnxruntime"
+                "unknown backend '{name}': this server has identity, onnxruntime and \
+                 token_counter"
             ))),
         }
     }

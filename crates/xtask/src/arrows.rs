@@ -16,7 +16,7 @@ const GROUND: [&str; 4] = ["tensor", "config", "infer", "backend"];
 ///
 /// An arrow that is not here is a decision of its own: ARCHITECTURE.md says
 /// what must be absent and why.
-const ALLOWED: [(&str, &[&str]); 17] = [
+const ALLOWED: [(&str, &[&str]); 18] = [
     ("tensor", &[]),
     ("protocol", &[]),
     ("config", &["tensor", "protocol"]),
@@ -29,6 +29,7 @@ const ALLOWED: [(&str, &[&str]); 17] = [
     ("telemetry", &["infer"]),
     ("backend-identity", &GROUND),
     ("backend-onnxruntime", &GROUND),
+    ("backend-token-counter", &GROUND),
     ("http", &["tensor", "infer", "codec"]),
     ("grpc", &["tensor", "infer", "codec", "protocol"]),
     (
@@ -44,6 +45,7 @@ const ALLOWED: [(&str, &[&str]); 17] = [
             "telemetry",
             "backend-identity",
             "backend-onnxruntime",
+            "backend-token-counter",
             "http",
             "grpc",
         ],
