@@ -36,7 +36,6 @@ impl Steps {
         if step.flags.start {
             if let Self::Here(entries) = self {
                 entries.retain(|_, entry| !entry.cancel.is_cancelled());
-                entries.remove(&step.correlation_id);
             }
             return Ok(0);
         }
