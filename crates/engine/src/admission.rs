@@ -4,8 +4,10 @@
 //! in the configuration's order, of the right type and shape, and hold
 //! exactly the bytes that their shape needs.
 
-use galatea_config::{InputSpec, ModelSpec};
-use galatea_infer::{InferenceRequest, InputTensor, Status};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use galatea_config::{ControlKind, InputSpec, ModelSpec, SchedulingChoice};
+use galatea_infer::{CorrelationId, InferenceRequest, InputTensor, Status};
 use galatea_tensor::elements::{BytesElements, FramingError};
 use galatea_tensor::{DataType, Shape};
 
@@ -22,6 +24,51 @@ pub struct Admission {
     /// Whether requests to this model can differ in what keeps them from
     /// sharing a batch.
     has_shape_classes: bool,
+    sequences: Option<SequenceRule>,
+}
+
+/// What requests to a model with a sequence batcher must look like.
+#[derive(Debug)]
+struct SequenceRule {
+    /// The input that takes the correlation ID, and its type.
+    correlation_id: Option<(String, DataType)>,
+    /// For iterative sequences: the correlation ID of the next request that
+    /// brings none.
+    next_id: Option<AtomicU64>,
+}
+
+impl SequenceRule {
+    fn new(spec: &ModelSpec) -> Option<Self> {
+        let SchedulingChoice::Sequence(batching) = &spec.scheduling else { return None };
+        let control = spec.controls().iter().find(|one| one.kind == ControlKind::CorrelationId);
+        Some(Self {
+            correlation_id: control.map(|control| (control.name.clone(), control.datatype)),
+            next_id: batching.iterative.then(|| AtomicU64::new(1)),
+        })
+    }
+
+    /// A model gets its sequences' identities in the one type that its control
+    /// has.
+    fn check_correlation_id(&self, id: &CorrelationId, model_name: &str) -> Result<(), String> {
+        let Some((control, expected)) = &self.correlation_id else { return Ok(()) };
+        let got = match id {
+            CorrelationId::Number(_) if *expected == DataType::Bytes => DataType::Uint64,
+            CorrelationId::Text(_) if *expected != DataType::Bytes => DataType::Bytes,
+            CorrelationId::None | CorrelationId::Number(_) | CorrelationId::Text(_) => {
+                return Ok(());
+            }
+        };
+        Err(format!(
+            "sequence batching control '{control}' data-type is '{got}', but model '{model_name}' \
+             expects '{expected}'"
+        ))
+    }
+
+    fn name_sequence(&self, id: &mut CorrelationId) {
+        if let (Some(next), CorrelationId::None) = (&self.next_id, &*id) {
+            *id = CorrelationId::Number(next.fetch_add(1, Ordering::Relaxed));
+        }
+    }
 }
 
 /// What one input must look like.
@@ -67,6 +114,7 @@ impl Admission {
                     .iter()
                     .any(|rule| rule.variable || rule.spec.optional || rule.spec.is_shape_tensor),
             inputs,
+            sequences: SequenceRule::new(spec),
         }
     }
 
@@ -74,16 +122,26 @@ impl Admission {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` with a message that begins with the request's
-    /// identifier and names the input and what was expected.
+    /// `InvalidArgument` with a message that, but for batches of sequences,
+    /// begins with the request's identifier and names the input and what was
+    /// expected.
     pub fn admit(&self, mut request: InferenceRequest) -> Result<Admitted, Status> {
-        match self.check(&mut request) {
-            Ok(batch_size) => {
-                let shape_class = self.has_shape_classes.then(|| self.shape_class(&request));
-                Ok(Admitted { request, batch_size, shape_class })
+        let batch_size = self
+            .check(&mut request)
+            .map_err(|message| Status::invalid_argument(message).prefixed(request.log_prefix()))?;
+        if let Some(rule) = &self.sequences {
+            // As in the original, without the identifier.
+            if batch_size > 1 {
+                return Err(Status::invalid_argument(format!(
+                    "inference request to model '{}' must specify batch-size 1 due to requirements \
+                     of sequence batcher",
+                    self.model_name
+                )));
             }
-            Err(message) => Err(Status::invalid_argument(message).prefixed(request.log_prefix())),
+            rule.name_sequence(&mut request.correlation_id);
         }
+        let shape_class = self.has_shape_classes.then(|| self.shape_class(&request));
+        Ok(Admitted { request, batch_size, shape_class })
     }
 
     fn check(&self, request: &mut InferenceRequest) -> Result<u32, String> {
@@ -93,6 +151,9 @@ impl Admission {
         for input in &mut request.inputs {
             let rule = self.rule(&input.name)?;
             self.check_input(rule, input)?;
+        }
+        if let Some(rule) = &self.sequences {
+            rule.check_correlation_id(&request.correlation_id, &self.model_name)?;
         }
         Ok(batch_size)
     }

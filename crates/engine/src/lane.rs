@@ -5,9 +5,10 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use galatea_backend::{ExecutionPolicy, Instance, LogLevel};
-use galatea_infer::{FailureReason, PendingRequest, Status};
+use galatea_infer::{FailureReason, Status};
 use galatea_policy::InstanceId;
 
+use crate::assembly::Work;
 use crate::{Dispatcher, LogSink};
 
 /// An instance that executes one batch at a time, on a thread of its own or
@@ -24,6 +25,9 @@ enum Kind {
         /// The thread takes it when it starts.
         instance: Mutex<Option<Box<dyn Instance>>>,
         thread: Mutex<Option<JoinHandle<()>>>,
+        /// For tests: more than there is, so that the thread can't be started.
+        #[cfg(test)]
+        stack_size: Option<usize>,
     },
     /// The scheduler gives a lane one batch at a time, so the lock is free
     /// whenever it is asked for.
@@ -40,13 +44,13 @@ struct Mailbox {
 
 #[derive(Default)]
 struct Content {
-    batch: Option<Vec<PendingRequest>>,
+    work: Option<Work>,
     stopped: bool,
 }
 
 impl Mailbox {
-    fn put(&self, batch: Vec<PendingRequest>) {
-        let displaced = lock(&self.content).batch.replace(batch);
+    fn put(&self, work: Work) {
+        let displaced = lock(&self.content).work.replace(work);
         assert!(displaced.is_none(), "a lane was given a second batch");
         // After unlocking: a thread that wakes to a held lock goes back to
         // sleep.
@@ -59,32 +63,17 @@ impl Mailbox {
     }
 
     /// Waits for a batch; `None` when the lane stops.
-    fn take(&self) -> Option<Vec<PendingRequest>> {
+    fn take(&self) -> Option<Work> {
         let mut content = lock(&self.content);
         loop {
-            if let Some(batch) = content.batch.take() {
-                return Some(batch);
+            if let Some(work) = content.work.take() {
+                return Some(work);
             }
             if content.stopped {
                 return None;
             }
             content = self.filled.wait(content).unwrap_or_else(PoisonError::into_inner);
         }
-    }
-}
-
-/// What became of a batch given to a lane.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Handover {
-    /// The lane's thread has it and will report back.
-    Sent,
-    /// It was executed; the lane is free.
-    Done,
-}
-
-impl Handover {
-    pub(crate) const fn is_done(self) -> bool {
-        matches!(self, Self::Done)
     }
 }
 
@@ -102,14 +91,35 @@ impl Lane {
                 mailbox: Arc::default(),
                 instance: Mutex::new(Some(instance)),
                 thread: Mutex::new(None),
+                #[cfg(test)]
+                stack_size: None,
             },
         };
         Self { name, log, kind }
     }
 
+    /// Whether the lane has no thread: [`Lane::execute_inline`] is for it, and
+    /// [`Lane::send`] for the others.
+    pub(crate) const fn is_inline(&self) -> bool {
+        matches!(self.kind, Kind::Inline { .. })
+    }
+
+    /// The instance's name.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Makes starting the thread fail.
+    #[cfg(test)]
+    pub(crate) fn ask_too_much(&mut self) {
+        if let Kind::Threaded { stack_size, .. } = &mut self.kind {
+            *stack_size = Some(usize::MAX / 4);
+        }
+    }
+
     /// Starts the lane's thread if it has one.
     pub(crate) fn start(&self, id: InstanceId, dispatcher: &Arc<Dispatcher>) -> Result<(), Status> {
-        let Kind::Threaded { mailbox, instance, thread } = &self.kind else { return Ok(()) };
+        let Kind::Threaded { mailbox, instance, thread, .. } = &self.kind else { return Ok(()) };
         let Some(instance) = lock(instance).take() else { return Ok(()) };
         let worker = Worker {
             id,
@@ -119,48 +129,58 @@ impl Lane {
             name: self.name.clone(),
             log: self.log.clone(),
         };
-        let handle = std::thread::Builder::new()
-            .name(self.name.clone())
-            .spawn(move || worker.run())
-            .map_err(|error| {
-                Status::internal(format!("can't start a thread for {}: {error}", self.name))
-            })?;
+        // A name with a NUL in it would be no name.
+        let builder = std::thread::Builder::new().name(self.name.replace('\0', ""));
+        #[cfg(test)]
+        let builder = match &self.kind {
+            Kind::Threaded { stack_size: Some(size), .. } => builder.stack_size(*size),
+            Kind::Threaded { .. } | Kind::Inline { .. } => builder,
+        };
+        let handle = builder.spawn(move || worker.run()).map_err(|error| {
+            Status::internal(format!("can't start a thread for {}: {error}", self.name))
+        })?;
         *lock(thread) = Some(handle);
         Ok(())
     }
 
-    /// Executes a batch or sends it to the lane's thread.
-    pub(crate) fn execute(&self, batch: Vec<PendingRequest>) -> Handover {
-        match &self.kind {
-            Kind::Threaded { mailbox, .. } => {
-                mailbox.put(batch);
-                Handover::Sent
-            }
-            Kind::Inline { instance } => {
-                if let Some(instance) = lock(instance).as_mut() {
-                    execute(instance.as_mut(), batch, &self.name, &self.log);
-                }
-                Handover::Done
-            }
+    /// Sends a batch to the lane's thread, which reports back.
+    pub(crate) fn send(&self, work: Work) {
+        if let Kind::Threaded { mailbox, .. } = &self.kind {
+            mailbox.put(work);
         }
     }
 
-    /// Lets the thread end, and the instance with it, after its last batch.
+    /// Executes a batch on this thread.
+    pub(crate) fn execute_inline(&self, work: Work, dispatcher: &Dispatcher) {
+        if let Kind::Inline { instance } = &self.kind
+            && let Some(instance) = lock(instance).as_mut()
+        {
+            execute(instance.as_mut(), work, dispatcher, &self.name, &self.log);
+        }
+    }
+
+    /// Lets the thread end, and the instance with it, after its last batch. An
+    /// instance without a thread goes when it is joined: whoever stops it may be
+    /// in the middle of something of its backend's.
     pub(crate) fn stop(&self) {
-        match &self.kind {
-            Kind::Threaded { mailbox, .. } => mailbox.stop(),
-            Kind::Inline { instance } => {
-                lock(instance).take();
-            }
+        if let Kind::Threaded { mailbox, .. } = &self.kind {
+            mailbox.stop();
         }
     }
 
-    /// Waits for the thread's end.
+    /// Waits for the thread's end, after which the instance is gone.
     pub(crate) fn join(&self) {
-        let Kind::Threaded { thread, .. } = &self.kind else { return };
-        let handle = lock(thread).take();
-        if let Some(handle) = handle {
-            let _ = handle.join();
+        match &self.kind {
+            Kind::Threaded { thread, .. } => {
+                let handle = lock(thread).take();
+                if let Some(handle) = handle {
+                    let _ = handle.join();
+                }
+            }
+            Kind::Inline { instance } => {
+                let instance = lock(instance).take();
+                drop(instance);
+            }
         }
     }
 }
@@ -177,16 +197,17 @@ struct Worker {
 
 impl Worker {
     fn run(mut self) {
-        while let Some(mut batch) = self.mailbox.take() {
+        while let Some(mut work) = self.mailbox.take() {
             loop {
-                execute(self.instance.as_mut(), batch, &self.name, &self.log);
+                let instance = self.instance.as_mut();
+                execute(instance, work, &self.dispatcher, &self.name, &self.log);
                 // The doors now have responses to send, and behind those the
                 // next requests. Where they share a core with this thread,
                 // letting them go first makes the next batch larger; where
                 // they don't, this costs next to nothing.
                 std::thread::yield_now();
                 match self.dispatcher.lane_free(self.id) {
-                    Some(next) => batch = next,
+                    Some(next) => work = next,
                     None => break,
                 }
             }
@@ -204,9 +225,17 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Executes one batch; whatever the backend does, every request is answered.
-fn execute(instance: &mut dyn Instance, batch: Vec<PendingRequest>, name: &str, log: &LogSink) {
-    match catch_unwind(AssertUnwindSafe(|| instance.execute(batch))) {
+/// Executes one batch; whatever the backend does, every request is answered and
+/// released.
+fn execute(
+    instance: &mut dyn Instance,
+    work: Work,
+    dispatcher: &Dispatcher,
+    name: &str,
+    log: &LogSink,
+) {
+    let execute = || instance.execute(dispatcher.assemble(work));
+    match catch_unwind(AssertUnwindSafe(execute)) {
         Ok(Ok(())) => {}
         Ok(Err(refused)) => {
             for request in refused.requests {

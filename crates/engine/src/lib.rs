@@ -17,20 +17,29 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod assembly;
 mod batch_key;
 mod control;
 mod dispatcher;
+#[cfg(test)]
+mod driving_tests;
+mod initial_state;
 mod lane;
 mod loader;
 mod log;
 mod model;
+#[cfg(test)]
+mod ordering_tests;
 mod output_shape;
 mod registry;
 mod scheduling;
+#[cfg(test)]
+mod sequence_tests;
 mod server;
 #[cfg(test)]
 mod server_tests;
 mod statistics;
+mod status;
 #[cfg(test)]
 mod testing;
 mod timer;

@@ -7,10 +7,12 @@ use galatea_backend::{Backend, Device, Host, LogLevel, Model, ModelFiles, Placem
 use galatea_config::{ConfigDraft, InstanceKind, ModelSpec, Support};
 use galatea_infer::{ModelConfigDocument, Status};
 
+use crate::assembly::Assembly;
+use crate::dispatcher::Parts;
 use crate::lane::Lane;
 use crate::model::Books;
 use crate::output_shape::OutputReshape;
-use crate::scheduling::scheduling_spec;
+use crate::scheduling::{Holds, reply_ordering, scheduling_spec};
 use crate::statistics::Statistics;
 use crate::timer::Timer;
 use crate::{Admission, Dispatcher, LoadedModel, LogSink};
@@ -46,7 +48,7 @@ pub struct LoadFailure {
 pub(crate) struct Loader {
     pub(crate) timer: Timer,
     pub(crate) log: LogSink,
-    pub(crate) hold_until_queued: u32,
+    pub(crate) holds: Holds,
 }
 
 impl Loader {
@@ -70,11 +72,19 @@ impl Loader {
             version: files.version(),
             log: self.log.clone(),
         });
+        // First, because it may fail and costs less than the model.
+        let assembly = Assembly::new(&spec, files)?;
         let host: Arc<dyn Host> = books.clone();
         let model = definition.backend.load(spec.clone(), files, host)?;
         let lanes = self.lanes(&spec, model.as_ref(), definition.backend.as_ref())?;
-        let scheduling = scheduling_spec(&spec, self.hold_until_queued);
-        let dispatcher = Dispatcher::start(scheduling, lanes, self.timer.clone())?;
+        let dispatcher = Dispatcher::start(Parts {
+            scheduling: scheduling_spec(&spec, self.holds),
+            lanes,
+            assembly,
+            reply_order: reply_ordering(&spec),
+            log: self.log.clone(),
+            timer: self.timer.clone(),
+        })?;
         Ok(Arc::new(LoadedModel {
             version: files.version(),
             name: Arc::from(spec.name.as_str()),

@@ -10,9 +10,10 @@ use galatea_infer::{
     ModelStatistics, PendingRequest, RequestObserver, RequestTimes, ResponseSender, TensorMetadata,
 };
 
+use crate::dispatcher::Arrival;
 use crate::output_shape::OutputReshape;
 use crate::statistics::Statistics;
-use crate::{Admission, Dispatcher, LogSink};
+use crate::{Admission, Dispatcher, LogSink, status};
 
 /// A version of a model that is loaded; every request on its way keeps it so.
 pub struct LoadedModel {
@@ -38,15 +39,16 @@ impl LoadedModel {
             Ok(admitted) => admitted,
             Err(status) => return sender.fail(status),
         };
+        let (sender, number) = self.dispatcher.order_replies(sender);
         let sender = match &self.output_reshape {
             Some(reshape) => reshape.wrap(sender),
             None => sender,
         };
         let times = RequestTimes { arrival, queued: Instant::now() };
         let observer = self.books.clone();
-        let pending =
+        let request =
             PendingRequest::new(admitted.request, sender, admitted.batch_size, times, observer);
-        self.dispatcher.enqueue(pending, admitted.shape_class);
+        self.dispatcher.enqueue(Arrival { request, shape_class: admitted.shape_class, number });
     }
 
     /// The interface that clients see; `versions` are those that are ready.
@@ -84,7 +86,7 @@ impl LoadedModel {
 
     /// What every queue and instance waits for, as JSON.
     pub(crate) fn scheduler_status(&self) -> String {
-        format!("{:?}", self.dispatcher.status())
+        status::to_json(&self.name, self.version, &self.dispatcher.report())
     }
 
     /// A copy of the counters.

@@ -1,34 +1,117 @@
 //! From a model's configuration to what its scheduler needs to know.
 
-use galatea_config::{ModelSpec, QueuePolicy as ConfigPolicy, SchedulingChoice, TimeoutAction};
-use galatea_policy::{DynamicSpec, QueuePolicy, SchedulingMode, SchedulingSpec};
+use galatea_config::{
+    DynamicBatching, ModelSpec, QueuePolicy as ConfigPolicy, SchedulingChoice, SequenceBatching,
+    SequenceStrategy as ConfigStrategy, TimeoutAction,
+};
+use galatea_policy::{
+    DynamicSpec, QueuePolicy, SchedulingMode, SchedulingSpec, SequenceSpec, SequenceStrategy,
+};
+
+use crate::dispatcher::ReplyOrdering;
 
 const NS_PER_US: u64 = 1_000;
 
+/// For tests: until how many requests wait nothing is dispatched; 0 is off.
+#[derive(Copy, Clone, Debug, Default)]
+pub(crate) struct Holds {
+    pub(crate) until_queued: u32,
+    pub(crate) until_backlogged: u32,
+}
+
 /// The scheduler's settings for this model.
-pub(crate) fn scheduling_spec(spec: &ModelSpec, hold_until_queued: u32) -> SchedulingSpec {
+pub(crate) fn scheduling_spec(spec: &ModelSpec, holds: Holds) -> SchedulingSpec {
     let mode = match &spec.scheduling {
         SchedulingChoice::Default => SchedulingMode::Default,
-        SchedulingChoice::Dynamic(dynamic) => SchedulingMode::Dynamic(DynamicSpec {
-            preferred_batch_sizes: dynamic.preferred_batch_sizes.clone(),
-            max_queue_delay_ns: dynamic.max_queue_delay_microseconds.saturating_mul(NS_PER_US),
-            priority_levels: dynamic.priority_levels,
-            default_priority_level: dynamic.default_priority_level,
-            default_queue_policy: queue_policy(&dynamic.default_queue_policy),
-            priority_queue_policies: dynamic
-                .priority_queue_policies
-                .iter()
-                .map(|(level, policy)| (*level, queue_policy(policy)))
-                .collect(),
-        }),
-        SchedulingChoice::Sequence(_) => unreachable!("the configuration refuses it still"),
+        SchedulingChoice::Dynamic(dynamic) => SchedulingMode::Dynamic(dynamic_spec(dynamic)),
+        SchedulingChoice::Sequence(batching) => {
+            SchedulingMode::Sequence(sequence_spec(batching, spec.max_batch_size))
+        }
     };
     SchedulingSpec {
         max_batch_size: spec.max_batch_size,
         mode,
-        hold_until_queued,
-        hold_until_backlogged: 0,
+        hold_until_queued: holds.until_queued,
+        hold_until_backlogged: holds.until_backlogged,
     }
+}
+
+/// In which order the model promises its replies.
+pub(crate) fn reply_ordering(spec: &ModelSpec) -> ReplyOrdering {
+    let preserved = match &spec.scheduling {
+        SchedulingChoice::Default => false,
+        SchedulingChoice::Dynamic(dynamic) => dynamic.preserve_ordering,
+        SchedulingChoice::Sequence(batching) => match batching.strategy {
+            ConfigStrategy::Direct { .. } => false,
+            ConfigStrategy::Oldest { preserve_ordering, .. } => preserve_ordering,
+        },
+    };
+    if preserved { ReplyOrdering::Preserved } else { ReplyOrdering::Free }
+}
+
+fn dynamic_spec(dynamic: &DynamicBatching) -> DynamicSpec {
+    DynamicSpec {
+        preferred_batch_sizes: dynamic.preferred_batch_sizes.clone(),
+        max_queue_delay_ns: dynamic.max_queue_delay_microseconds.saturating_mul(NS_PER_US),
+        priority_levels: dynamic.priority_levels,
+        default_priority_level: dynamic.default_priority_level,
+        default_queue_policy: queue_policy(&dynamic.default_queue_policy),
+        priority_queue_policies: dynamic
+            .priority_queue_policies
+            .iter()
+            .map(|(level, policy)| (*level, queue_policy(policy)))
+            .collect(),
+    }
+}
+
+fn sequence_spec(batching: &SequenceBatching, max_batch_size: u32) -> SequenceSpec {
+    let strategy = match &batching.strategy {
+        ConfigStrategy::Direct { max_queue_delay_microseconds, minimum_slot_utilization } => {
+            SequenceStrategy::Direct {
+                max_queue_delay_ns: max_queue_delay_microseconds.saturating_mul(NS_PER_US),
+                minimum_ready_slots: ready_slots(*minimum_slot_utilization, max_batch_size),
+            }
+        }
+        ConfigStrategy::Oldest {
+            max_candidate_sequences,
+            preferred_batch_sizes,
+            max_queue_delay_microseconds,
+            preserve_ordering: _,
+        } => SequenceStrategy::Oldest {
+            max_candidate_sequences: *max_candidate_sequences,
+            preferred_batch_sizes: preferred_batch_sizes.clone(),
+            max_queue_delay_ns: max_queue_delay_microseconds.saturating_mul(NS_PER_US),
+        },
+    };
+    SequenceSpec {
+        strategy,
+        max_sequence_idle_ns: batching.max_sequence_idle_microseconds.saturating_mul(NS_PER_US),
+        iterative: batching.iterative,
+    }
+}
+
+/// The smallest number of ready slots that makes up the utilization; 0 if there
+/// is nothing to reach.
+///
+/// As in the original it is the quotient that is compared, in single precision:
+/// 0.3 of 10 slots are 3, although 10 times 0.3 is a little more.
+fn ready_slots(minimum_utilization: f32, max_batch_size: u32) -> u32 {
+    if minimum_utilization <= 0.0 {
+        return 0;
+    }
+    let slots = max_batch_size.max(1);
+    let reaches = |ready: u32| ready as f32 / slots as f32 >= minimum_utilization;
+    // A binary search: the batch size may be huge.
+    let (mut too_few, mut enough) = (0, slots);
+    while enough - too_few > 1 {
+        let middle = too_few + (enough - too_few) / 2;
+        if reaches(middle) {
+            enough = middle;
+        } else {
+            too_few = middle;
+        }
+    }
+    enough
 }
 
 fn queue_policy(policy: &ConfigPolicy) -> QueuePolicy {
@@ -40,5 +123,27 @@ fn queue_policy(policy: &ConfigPolicy) -> QueuePolicy {
         default_timeout_ns: policy.default_timeout_microseconds.saturating_mul(NS_PER_US),
         allow_timeout_override: policy.allow_timeout_override,
         max_queue_size: policy.max_queue_size,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_smallest_number_of_slots_that_reaches_the_utilization() {
+        let check = |utilization, slots, expected| {
+            assert_eq!(ready_slots(utilization, slots), expected, "{utilization} of {slots}");
+        };
+        check(0.0, 8, 0);
+        check(0.001, 8, 1);
+        check(0.5, 8, 4);
+        check(0.5, 7, 4);
+        check(0.3, 10, 3);
+        check(0.7, 10, 7);
+        check(1.0, 8, 8);
+        check(1.0, 0, 1);
+        check(0.5, 1, 1);
+        check(0.5, 1 << 24, 1 << 23);
     }
 }

@@ -10,6 +10,7 @@ use galatea_infer::{InferenceRequest, InferenceService, ModelState, ResponseSend
 
 use crate::loader::Loader;
 use crate::registry::{Registry, VersionEntry};
+use crate::scheduling::Holds;
 use crate::timer::Timer;
 use crate::{LoadFailure, LoadedModel, LogSink, ModelDefinition};
 
@@ -24,6 +25,8 @@ pub struct ServerOptions {
     /// Schedulers hold back until this many requests wait; 0 is off. Makes
     /// batches predictable in tests.
     pub hold_until_queued: u32,
+    /// The same for the backlog of sequence batchers, in addition.
+    pub hold_until_backlogged: u32,
     /// Where lines of the log go.
     pub log: LogSink,
 }
@@ -49,7 +52,10 @@ impl Server {
         let loader = Loader {
             timer,
             log: options.log.clone(),
-            hold_until_queued: options.hold_until_queued,
+            holds: Holds {
+                until_queued: options.hold_until_queued,
+                until_backlogged: options.hold_until_backlogged,
+            },
         };
         Ok(Self { options, registry: Registry::default(), loader, exiting: AtomicBool::new(false) })
     }

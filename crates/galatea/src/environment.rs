@@ -12,6 +12,9 @@ pub(crate) struct Environment {
     /// `TRITONSERVER_DELAY_SCHEDULER`: schedulers wait until that many
     /// requests are queued, so that tests get the batches they expect.
     pub(crate) delay_scheduler: u32,
+    /// `TRITONSERVER_BACKLOG_DELAY_SCHEDULER`: sequence batchers wait, in
+    /// addition, until that many requests are in their backlog.
+    pub(crate) backlog_delay_scheduler: u32,
     /// `GALATEA_ONNXRUNTIME_LIBRARY`.
     pub(crate) onnxruntime_library: Option<PathBuf>,
     /// `VIRTUAL_ENV`.
@@ -31,12 +34,13 @@ impl Environment {
 
     fn of(variable: impl Fn(&str) -> Option<OsString>) -> Self {
         let text = |name: &str| variable(name).and_then(|value| value.into_string().ok());
+        // A text that is no number counts as none was given, as in the original.
+        let count = |name: &str| text(name).and_then(|value| value.parse().ok()).unwrap_or(0);
         let path = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         Self {
             quote_log_messages: text("TRITON_SERVER_ESCAPE_LOG_MESSAGES").as_deref() != Some("0"),
-            delay_scheduler: text("TRITONSERVER_DELAY_SCHEDULER")
-                .and_then(|value| value.parse().ok())
-                .unwrap_or(0),
+            delay_scheduler: count("TRITONSERVER_DELAY_SCHEDULER"),
+            backlog_delay_scheduler: count("TRITONSERVER_BACKLOG_DELAY_SCHEDULER"),
             onnxruntime_library: path("GALATEA_ONNXRUNTIME_LIBRARY"),
             virtual_environment: path("VIRTUAL_ENV"),
             home: path("HOME"),
@@ -62,7 +66,7 @@ mod tests {
     fn nothing_set_is_the_default() {
         let environment = environment(&[]);
         assert!(environment.quote_log_messages);
-        assert_eq!(environment.delay_scheduler, 0);
+        assert_eq!((environment.delay_scheduler, environment.backlog_delay_scheduler), (0, 0));
         assert_eq!(environment.onnxruntime_library, None);
         assert!(environment.program_folders.is_empty());
     }
@@ -80,13 +84,26 @@ mod tests {
     fn paths_and_numbers_are_read() {
         let environment = environment(&[
             ("TRITONSERVER_DELAY_SCHEDULER", "5"),
+            ("TRITONSERVER_BACKLOG_DELAY_SCHEDULER", "7"),
             ("GALATEA_ONNXRUNTIME_LIBRARY", "/a/b.so"),
             ("VIRTUAL_ENV", ""),
             ("PATH", "/x:/y"),
         ]);
-        assert_eq!(environment.delay_scheduler, 5);
+        assert_eq!((environment.delay_scheduler, environment.backlog_delay_scheduler), (5, 7));
         assert_eq!(environment.onnxruntime_library, Some(PathBuf::from("/a/b.so")));
         assert_eq!(environment.virtual_environment, None);
         assert_eq!(environment.program_folders, [PathBuf::from("/x"), PathBuf::from("/y")]);
+    }
+
+    #[test]
+    fn counts_that_are_none_are_ignored() {
+        for value in ["", "-1", "many", "99999999999"] {
+            let environment = environment(&[
+                ("TRITONSERVER_DELAY_SCHEDULER", value),
+                ("TRITONSERVER_BACKLOG_DELAY_SCHEDULER", value),
+            ]);
+            assert_eq!(environment.delay_scheduler, 0, "{value}");
+            assert_eq!(environment.backlog_delay_scheduler, 0, "{value}");
+        }
     }
 }

@@ -93,6 +93,7 @@ fn create_server(
         version: String::from(env!("CARGO_PKG_VERSION")),
         strict_readiness: settings.strict_readiness,
         hold_until_queued: environment.delay_scheduler,
+        hold_until_backlogged: environment.backlog_delay_scheduler,
         log: log.clone(),
     })
     .map_err(|status: Status| Failure::new(DOING, "Internal", status))?;

@@ -1,11 +1,13 @@
-//! A backend under the test's control, and requests to it.
+//! Backends under the test's control, and requests to them.
+
+pub(crate) mod sequences;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Instant;
 
 use galatea_backend::{
-    Backend, ExecutionPolicy, Host, Instance, Model, ModelFiles, Placement, Refused,
+    Backend, ExecutionPolicy, FileSize, Host, Instance, Model, ModelFiles, Placement, Refused,
 };
 use galatea_config::{ConfigDraft, ModelSpec, Support};
 use galatea_infer::{
@@ -14,7 +16,7 @@ use galatea_infer::{
 };
 use galatea_tensor::{Buffer, DataType, Shape};
 
-use crate::{LoadFailure, ModelDefinition, Server, ServerOptions};
+use crate::{LoadFailure, LogSink, ModelDefinition, Server, ServerOptions};
 
 /// The model that most tests use: one FP32 input and output of any length.
 pub(crate) const ECHO: &str = r#"
@@ -115,15 +117,20 @@ impl Instance for FakeModel {
     }
 }
 
-struct NoFiles(i64);
+/// The files of a version that needs none, but for initial states.
+#[derive(Default)]
+pub(crate) struct Files {
+    pub(crate) version: i64,
+    pub(crate) initial_states: Vec<(&'static str, Vec<u8>)>,
+}
 
-impl ModelFiles for NoFiles {
+impl ModelFiles for Files {
     fn model_path(&self) -> &Path {
         Path::new("")
     }
 
     fn version(&self) -> i64 {
-        self.0
+        self.version
     }
 
     fn version_path(&self) -> &Path {
@@ -132,6 +139,18 @@ impl ModelFiles for NoFiles {
 
     fn resolve(&self, name: &str) -> Result<PathBuf, Status> {
         Err(Status::not_found(format!("no file '{name}'")))
+    }
+
+    fn read_initial_state(&self, name: &str, size: FileSize) -> Result<Vec<u8>, Status> {
+        let found = self.initial_states.iter().find(|(known, _)| *known == name);
+        let (_, bytes) = found.ok_or_else(|| Status::not_found(format!("no file '{name}'")))?;
+        let length = u64::try_from(bytes.len()).unwrap();
+        match size {
+            FileSize::Exactly(expected) if length != expected => Err(Status::invalid_argument(
+                format!("file '{name}' has {length} bytes, but {expected} are expected"),
+            )),
+            FileSize::Exactly(_) | FileSize::AtMost(_) => Ok(bytes.clone()),
+        }
     }
 }
 
@@ -142,6 +161,79 @@ fn draft(text: &str) -> ConfigDraft {
     draft
 }
 
+/// A server to be.
+pub(crate) struct Setup {
+    text: String,
+    backend: Arc<dyn Backend>,
+    files: Vec<Files>,
+    hold_until_queued: u32,
+    hold_until_backlogged: u32,
+    log: LogSink,
+}
+
+impl Setup {
+    pub(crate) fn new(text: impl Into<String>, backend: impl Backend + 'static) -> Self {
+        Self {
+            text: text.into(),
+            backend: Arc::new(backend),
+            files: vec![Files { version: 1, ..Files::default() }],
+            hold_until_queued: 0,
+            hold_until_backlogged: 0,
+            log: LogSink::new(|_, _, _| {}),
+        }
+    }
+
+    pub(crate) fn files(mut self, files: Vec<Files>) -> Self {
+        self.files = files;
+        self
+    }
+
+    pub(crate) fn hold(mut self, until_queued: u32, until_backlogged: u32) -> Self {
+        self.hold_until_queued = until_queued;
+        self.hold_until_backlogged = until_backlogged;
+        self
+    }
+
+    pub(crate) fn log(mut self, log: LogSink) -> Self {
+        self.log = log;
+        self
+    }
+
+    /// The server with its one model.
+    pub(crate) fn load(self) -> (Arc<Server>, Vec<LoadFailure>) {
+        let server = Server::new(ServerOptions {
+            name: String::from("triton"),
+            version: String::from("0"),
+            strict_readiness: true,
+            hold_until_queued: self.hold_until_queued,
+            hold_until_backlogged: self.hold_until_backlogged,
+            log: self.log,
+        })
+        .unwrap();
+        let draft = draft(&self.text);
+        let files = self.files.into_iter().map(|files| Arc::new(files) as Arc<dyn ModelFiles>);
+        let failures = server.load(
+            vec![ModelDefinition {
+                name: String::from(draft.name()),
+                draft,
+                backend: self.backend,
+                versions: files.collect(),
+                auto_complete: true,
+                support: Support::default(),
+            }],
+            4,
+        );
+        (Arc::new(server), failures)
+    }
+
+    /// The server with its one model, which loads.
+    pub(crate) fn serve(self) -> Arc<Server> {
+        let (server, failures) = self.load();
+        assert!(failures.is_empty(), "{failures:?}");
+        server
+    }
+}
+
 /// A server with one model in these versions.
 pub(crate) fn serve(
     text: &str,
@@ -149,30 +241,8 @@ pub(crate) fn serve(
     versions: &[i64],
     hold_until_queued: u32,
 ) -> (Arc<Server>, Vec<LoadFailure>) {
-    let server = Server::new(ServerOptions {
-        name: String::from("triton"),
-        version: String::from("0"),
-        strict_readiness: true,
-        hold_until_queued,
-        log: crate::LogSink::new(|_, _, _| {}),
-    })
-    .unwrap();
-    let draft = draft(text);
-    let failures = server.load(
-        vec![ModelDefinition {
-            name: String::from(draft.name()),
-            draft,
-            backend: Arc::new(backend),
-            versions: versions
-                .iter()
-                .map(|&v| Arc::new(NoFiles(v)) as Arc<dyn ModelFiles>)
-                .collect(),
-            auto_complete: true,
-            support: Support::default(),
-        }],
-        4,
-    );
-    (Arc::new(server), failures)
+    let files = versions.iter().map(|&version| Files { version, ..Files::default() });
+    Setup::new(text, backend).files(files.collect()).hold(hold_until_queued, 0).load()
 }
 
 /// A request to [`ECHO`] with this shape and as many zeros as it needs.

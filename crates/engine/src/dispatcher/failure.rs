@@ -1,0 +1,75 @@
+//! What clients are told of requests that the scheduler refuses or drops.
+
+use galatea_infer::{CorrelationId, FailureReason, PendingRequest, Status};
+use galatea_policy::FailReason;
+
+/// Answers a request that did not run, and counts it.
+pub(super) fn fail(request: PendingRequest, reason: FailReason) {
+    let (status, counted_as) = describe(&request, reason);
+    request.fail(status, counted_as);
+}
+
+fn describe(request: &PendingRequest, reason: FailReason) -> (Status, FailureReason) {
+    let content = request.request();
+    // As in the original, what the sequence batcher says has no prefix.
+    let named = |status: Status| status.prefixed(content.log_prefix());
+    let model = &content.model_name;
+    match reason {
+        FailReason::QueueFull => {
+            let status = Status::unavailable("Exceeds maximum queue size");
+            (named(status), FailureReason::Rejected)
+        }
+        FailReason::TimeoutExpired => {
+            let status = Status::unavailable("Request timeout expired");
+            (named(status), FailureReason::Rejected)
+        }
+        FailReason::Cancelled => {
+            (named(Status::cancelled("Request cancelled")), FailureReason::Canceled)
+        }
+        FailReason::Draining => {
+            let status = Status::unavailable(
+                "Server is stopping, scheduler for model has stopped accepting new inference \
+                 requests",
+            );
+            (named(status), FailureReason::Rejected)
+        }
+        FailReason::NoSequence => {
+            let status = Status::invalid_argument(format!(
+                "inference request to model '{model}' must specify a non-zero or non-empty \
+                 correlation ID"
+            ));
+            (status, FailureReason::Other)
+        }
+        FailReason::MissingStart => {
+            let status = Status::invalid_argument(format!(
+                "inference request for sequence {} to model '{model}' must specify the START flag \
+                 on the first request of the sequence",
+                plain(&content.correlation_id)
+            ));
+            (status, FailureReason::Other)
+        }
+        FailReason::SequenceTimeoutExpired => (
+            Status::unavailable("timeout of the corresponding sequence has been expired"),
+            FailureReason::Rejected,
+        ),
+    }
+}
+
+fn plain(id: &CorrelationId) -> String {
+    match id {
+        CorrelationId::None => String::from("0"),
+        CorrelationId::Number(number) => number.to_string(),
+        CorrelationId::Text(text) => text.clone(),
+    }
+}
+
+/// What the log says of a request that starts a sequence which goes on.
+pub(super) fn restart_warning(request: &PendingRequest) -> String {
+    let content = request.request();
+    format!(
+        "sequence {} of model '{}' starts anew although it has not ended; what it was before ends \
+         here",
+        plain(&content.correlation_id).escape_debug(),
+        content.model_name.escape_debug()
+    )
+}

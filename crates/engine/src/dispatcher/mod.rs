@@ -1,0 +1,450 @@
+//! The driver of one model's scheduler: owns it, its lock and its clock, and
+//! performs what it decides.
+
+mod failure;
+mod inline;
+mod replies;
+mod sequences;
+mod state;
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use galatea_backend::LogLevel;
+use galatea_infer::{
+    CorrelationId, PendingRequest, ResponseSender, SequenceOwner, StateTensor, Status,
+};
+use galatea_policy::{
+    Event, InstanceId, Release, ReplyNumber, RequestKey, SchedulingSpec, SequenceKey, Time,
+};
+
+use self::inline::Inline;
+#[cfg(test)]
+pub(crate) use self::inline::ROUNDS_MAX;
+use self::replies::Replies;
+use self::state::{Effect, Effects, State};
+use crate::LogSink;
+use crate::assembly::{Assembly, Work};
+use crate::batch_key::ShapeClass;
+use crate::lane::Lane;
+use crate::timer::Timer;
+
+/// Queues the requests of one model version and hands batches to its lanes.
+///
+/// Its one lock is a leaf: it is held for one step of the scheduler, and
+/// nothing is called under it. That includes dropping: a request that is dropped
+/// answers, and tells this dispatcher of its release.
+#[derive(Debug)]
+pub struct Dispatcher {
+    /// Where the scheduler's time starts.
+    epoch: Instant,
+    state: Mutex<State>,
+    lanes: Vec<Lane>,
+    /// There if the lanes have no threads of their own.
+    inline: Option<Inline>,
+    /// There if the model has a sequence batcher.
+    assembly: Option<Assembly>,
+    /// There if replies leave in the order of their requests.
+    numbers: Option<replies::Numbers>,
+    log: LogSink,
+    timer: Timer,
+    drained: Condvar,
+    this: Weak<Self>,
+}
+
+/// What a dispatcher is made of.
+pub(crate) struct Parts {
+    pub(crate) scheduling: SchedulingSpec,
+    pub(crate) lanes: Vec<Lane>,
+    /// For a model with a sequence batcher.
+    pub(crate) assembly: Option<Assembly>,
+    pub(crate) reply_order: ReplyOrdering,
+    pub(crate) log: LogSink,
+    pub(crate) timer: Timer,
+}
+
+/// In which order replies leave.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum ReplyOrdering {
+    /// As they come.
+    Free,
+    /// In the order of their requests.
+    Preserved,
+}
+
+/// An admitted request that comes to be queued.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    pub(crate) request: PendingRequest,
+    pub(crate) shape_class: Option<ShapeClass>,
+    /// As [`Dispatcher::order_replies`] gave it.
+    pub(crate) number: ReplyNumber,
+}
+
+/// What everything waits for, and how the names in it are read.
+pub(crate) struct Report {
+    pub(crate) now: Time,
+    pub(crate) status: galatea_policy::Status,
+    /// What clients call the sequences of the status.
+    pub(crate) sequences: BTreeMap<SequenceKey, CorrelationId>,
+    /// The instances' names, by number.
+    pub(crate) instances: Vec<String>,
+}
+
+impl Dispatcher {
+    /// A dispatcher over these lanes, which it starts.
+    ///
+    /// # Errors
+    ///
+    /// `Internal` if a lane's thread can't be started; then none is left.
+    pub(crate) fn start(parts: Parts) -> Result<Arc<Self>, Status> {
+        let (numbers, replies) = match parts.reply_order {
+            ReplyOrdering::Free => (None, None),
+            ReplyOrdering::Preserved => {
+                (Some(replies::Numbers::default()), Some(Replies::default()))
+            }
+        };
+        let dispatcher = Arc::new_cyclic(|this| Self {
+            epoch: Instant::now(),
+            state: Mutex::new(State::new(parts.scheduling, replies)),
+            inline: parts.lanes.iter().any(Lane::is_inline).then(Inline::default),
+            lanes: parts.lanes,
+            assembly: parts.assembly,
+            numbers,
+            log: parts.log,
+            timer: parts.timer,
+            drained: Condvar::new(),
+            this: this.clone(),
+        });
+        for (instance, lane) in dispatcher.instances() {
+            if let Err(status) = lane.start(instance, &dispatcher) {
+                dispatcher.abandon_lanes();
+                return Err(status);
+            }
+        }
+        for (instance, _) in dispatcher.instances() {
+            dispatcher.event(Event::AddInstance(instance));
+        }
+        Ok(dispatcher)
+    }
+
+    fn abandon_lanes(&self) {
+        self.lanes.iter().for_each(Lane::stop);
+        self.lanes.iter().for_each(Lane::join);
+    }
+
+    fn instances(&self) -> impl Iterator<Item = (InstanceId, &Lane)> {
+        (0..).map(InstanceId).zip(&self.lanes)
+    }
+
+    /// Makes the replies of a request that is about to be queued leave in order,
+    /// if the model promises that.
+    pub(crate) fn order_replies(&self, sender: ResponseSender) -> (ResponseSender, ReplyNumber) {
+        match &self.numbers {
+            None => (sender, ReplyNumber::default()),
+            Some(numbers) => replies::order(sender, numbers.next_number(), self.this.clone()),
+        }
+    }
+
+    /// Queues an admitted request.
+    pub(crate) fn enqueue(&self, arrival: Arrival) {
+        let cancel = arrival.request.request().cancel.clone();
+        let now = self.now();
+        let mut state = self.lock();
+        let mut effects = self.settle_sequences(&mut state, now);
+        let admitted = state.admit(arrival);
+        let key = admitted.ticket.key;
+        let warning = admitted.restarts.then(|| state.restart_warning(key)).flatten();
+        effects.extend(self.step_at(&mut state, now, Event::Enqueue(admitted.ticket)));
+        state.unpark(&mut effects);
+        let may_cancel = state.may_cancel(key);
+        drop(state);
+        if let Some(warning) = warning {
+            self.log.write(LogLevel::Warning, &warning);
+        }
+        self.perform(effects);
+        if may_cancel {
+            let this = self.this.clone();
+            cancel.on_cancel(move || {
+                if let Some(dispatcher) = this.upgrade() {
+                    dispatcher.cancel(key);
+                }
+            });
+        }
+    }
+
+    /// Takes a request out of the queue; one that has left it goes on, unless it
+    /// would come back.
+    fn cancel(&self, key: RequestKey) {
+        let mut state = self.lock();
+        if state.knows(key) {
+            let effects = self.step(&mut state, Event::Cancel(key));
+            drop(state);
+            self.perform(effects);
+        }
+    }
+
+    /// An alarm went off.
+    pub(crate) fn tick(&self) {
+        let mut state = self.lock();
+        state.armed = None;
+        let mut effects = self.step(&mut state, Event::Tick);
+        state.unpark(&mut effects);
+        drop(state);
+        self.perform(effects);
+    }
+
+    /// A lane's thread finished a batch. The next one for the same lane, if
+    /// there is one, is returned instead of sent.
+    pub(crate) fn lane_free(&self, instance: InstanceId) -> Option<Work> {
+        let mut effects = {
+            let mut state = self.lock();
+            self.step(&mut state, Event::LaneFree(instance))
+        };
+        let own = effects.iter().position(
+            |effect| matches!(effect, Effect::Execute { instance: i, .. } if *i == instance),
+        );
+        let work = own.map(|index| effects.remove(index)).and_then(|effect| match effect {
+            Effect::Execute { work, .. } => Some(work),
+            Effect::Fail { .. }
+            | Effect::Abandon(_)
+            | Effect::Forget(_)
+            | Effect::StopLane(_)
+            | Effect::NotifyDrained => None,
+        });
+        self.perform(effects);
+        work
+    }
+
+    /// The backend gave a request of a sequence back.
+    fn release(&self, key: RequestKey, again: Option<PendingRequest>, states: Vec<StateTensor>) {
+        let mut state = self.lock();
+        if !state.knows(key) {
+            // Its scheduler broke meanwhile. What is dropped may answer, so
+            // not under the lock.
+            drop(state);
+            drop((again, states));
+            return;
+        }
+        let release = if again.is_some() { Release::Reschedule } else { Release::Done };
+        let superseded = state.take_back(key, again, states);
+        let mut effects = self.step(&mut state, Event::Released { key, release });
+        self.park_released(&mut state, &mut effects);
+        drop(state);
+        drop(superseded);
+        self.perform(effects);
+    }
+
+    /// Refuses new requests, lets the queued ones run and stops the lanes
+    /// behind them. Returns at once.
+    pub(crate) fn drain(&self) {
+        self.event(Event::Drain);
+    }
+
+    /// Waits until every request has run and every lane has stopped; `false`
+    /// if that takes longer than `timeout`.
+    pub(crate) fn wait_drained(&self, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
+        let mut state = self.lock();
+        while !state.drained {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            let waited = self.drained.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        drop(state);
+        self.lanes.iter().for_each(Lane::join);
+        true
+    }
+
+    /// Lets the scheduler fail as it would on a rule that the driver broke.
+    #[cfg(test)]
+    pub(crate) fn break_scheduler(&self) {
+        self.event(Event::LaneFree(InstanceId(u32::MAX)));
+    }
+
+    /// How many requests, open sequences and sequences are known.
+    #[cfg(test)]
+    pub(crate) fn kept(&self) -> (usize, usize, usize) {
+        self.lock().kept()
+    }
+
+    /// How many requests' replies have not left, of those that run.
+    #[cfg(test)]
+    pub(crate) fn replies_waiting(&self) -> usize {
+        self.lock().replies.as_ref().map_or(0, |replies| replies.order.waiting())
+    }
+
+    /// What everything waits for.
+    pub(crate) fn report(&self) -> Report {
+        let state = self.lock();
+        let status = state.scheduler.status();
+        let slots = status.sequences.iter().flat_map(|known| &known.slots);
+        let backlog = status.sequences.iter().flat_map(|known| &known.backlog);
+        let keys = slots.map(|slot| slot.sequence).chain(backlog.map(|one| one.sequence));
+        let name = |key| (key, state.correlation_id(key));
+        let sequences = keys.map(name).collect();
+        let instances = self.lanes.iter().map(|lane| String::from(lane.name())).collect();
+        Report { now: self.now(), sequences, status, instances }
+    }
+
+    /// The number of requests in the queue.
+    pub(crate) fn queued(&self) -> usize {
+        self.lock().scheduler.queued()
+    }
+
+    /// The requests of a batch, ready to be executed.
+    pub(crate) fn assemble(&self, work: Work) -> Vec<PendingRequest> {
+        let rows = match work {
+            Work::Requests(requests) => return requests,
+            Work::Rows(rows) => rows,
+        };
+        let (Some(assembly), Some(this)) = (&self.assembly, self.this.upgrade()) else {
+            unreachable!("only a sequence batcher makes rows, and a dispatcher lives while it runs")
+        };
+        let owner: Arc<dyn SequenceOwner> = this;
+        assembly.assemble(rows, &owner)
+    }
+
+    fn event(&self, event: Event) {
+        let effects = {
+            let mut state = self.lock();
+            self.step(&mut state, event)
+        };
+        self.perform(effects);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Panics of the scheduler are caught in `step`, so a poisoned lock
+        // tells nothing that `State::broken` doesn't.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Time {
+        Time(u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// Ends the sequences whose time is up. Whose request this is has to be
+    /// looked up after that and in the same moment: in the scheduler's own step
+    /// their ends would come between the look and the request.
+    fn settle_sequences(&self, state: &mut State, now: Time) -> Effects {
+        let is_due = state.sequences.is_some()
+            && !state.broken
+            && state.scheduler.next_wakeup().is_some_and(|wakeup| wakeup <= now);
+        if is_due { self.step_at(state, now, Event::Tick) } else { Effects::new() }
+    }
+
+    /// One step of the scheduler, with its actions turned into effects.
+    fn step(&self, state: &mut State, event: Event) -> Effects {
+        self.step_at(state, self.now(), event)
+    }
+
+    fn step_at(&self, state: &mut State, now: Time, event: Event) -> Effects {
+        let is_drain = matches!(event, Event::Drain);
+        let mut effects = Effects::new();
+        if !state.broken {
+            let mut actions = std::mem::take(&mut state.actions);
+            let scheduler = &mut state.scheduler;
+            let step = AssertUnwindSafe(|| scheduler.step(now, event, &mut actions));
+            state.broken = catch_unwind(step).is_err();
+            if !state.broken {
+                for action in actions.drain() {
+                    state.effect(action, &mut effects);
+                }
+                state.actions = actions;
+                self.arm(state);
+            }
+        }
+        if state.broken {
+            effects.extend(state.give_up(is_drain));
+        }
+        effects
+    }
+
+    /// Asks the timer for the scheduler's next wake-up, unless an earlier
+    /// alarm is set already: that one will look again.
+    fn arm(&self, state: &mut State) {
+        if let Some(wakeup) = state.scheduler.next_wakeup() {
+            self.arm_at(state, wakeup);
+        }
+    }
+
+    fn arm_at(&self, state: &mut State, wakeup: Time) {
+        if state.armed.is_none_or(|armed| wakeup < armed) {
+            state.armed = Some(wakeup);
+            self.timer.set(self.epoch + Duration::from_nanos(wakeup.0), self.this.clone());
+        }
+    }
+
+    /// Performs one effect.
+    fn perform_one(&self, effect: Effect) {
+        match effect {
+            Effect::Execute { instance, work } => {
+                if let Some(lane) = self.lane(instance) {
+                    lane.send(work);
+                }
+            }
+            Effect::Fail { request, reason } => {
+                failure::fail(*request, reason);
+                self.send_ordered();
+            }
+            Effect::Abandon(requests) => {
+                drop(requests);
+                self.send_ordered();
+            }
+            Effect::Forget(states) => drop(states),
+            Effect::StopLane(instance) => {
+                if let Some(lane) = self.lane(instance) {
+                    lane.stop();
+                }
+            }
+            Effect::NotifyDrained => self.stop_lanes(),
+        }
+    }
+
+    fn stop_lanes(&self) {
+        for (instance, lane) in self.instances() {
+            if self.lock().broken {
+                lane.stop();
+            } else {
+                self.event(Event::RemoveInstance(instance));
+            }
+        }
+        self.lock().drained = true;
+        self.drained.notify_all();
+    }
+
+    fn lane(&self, instance: InstanceId) -> Option<&Lane> {
+        self.lanes.get(usize::try_from(instance.0).ok()?)
+    }
+}
+
+impl SequenceOwner for Dispatcher {
+    fn done(&self, key: u64, states: Vec<StateTensor>) {
+        self.release(RequestKey(key), None, states);
+    }
+
+    fn again(&self, key: u64, mut request: PendingRequest, states: Vec<StateTensor>) {
+        let added = self.assembly.as_ref().map_or(0, Assembly::added_inputs);
+        let inputs = request.inputs_mut();
+        inputs.truncate(inputs.len().saturating_sub(added));
+        self.release(RequestKey(key), Some(request), states);
+    }
+}
+
+/// The part of a key that is a place in a slab; the rest is its generation.
+const PLACE_MASK: u64 = 0xffff_ffff;
+
+fn key_of(place: usize, generation: u32) -> u64 {
+    let place = u64::try_from(place).unwrap_or(u64::MAX);
+    assert!(place <= PLACE_MASK, "there are more requests or sequences than keys can name");
+    u64::from(generation) << 32 | place
+}
+
+fn place_of(key: u64) -> usize {
+    usize::try_from(key & PLACE_MASK).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,316 @@
+//! What the dispatcher's lock guards: the scheduler, and the requests and
+//! sequences that its keys stand for.
+
+use galatea_infer::{CorrelationId, PendingRequest, SequenceFlags, StateTensor};
+use galatea_policy::{
+    Action, Actions, Batch, BatchEntry, BatchKey, FailReason, InstanceId, ReplyNumber, RequestKey,
+    Scheduler, SchedulingMode, SchedulingSpec, SequenceKey, Ticket, Time,
+};
+use slab::Slab;
+use smallvec::SmallVec;
+
+use super::replies::Replies;
+use super::sequences::Sequences;
+use super::{Arrival, failure, key_of, place_of};
+use crate::assembly::{Row, Work};
+use crate::batch_key::BatchKeys;
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) scheduler: Scheduler,
+    requests: Slab<Entry>,
+    batch_keys: BatchKeys,
+    /// With a sequence batcher.
+    pub(super) sequences: Option<Sequences>,
+    /// If replies leave in the order of their requests.
+    pub(super) replies: Option<Replies>,
+    /// Counts enqueued requests, so that a late cancellation can't reach
+    /// another request in the same place of the slab.
+    generation: u32,
+    /// The earliest alarm that the timer was asked for.
+    pub(super) armed: Option<Time>,
+    pub(super) drained: bool,
+    /// The scheduler broke one of its own rules. What it says can't be
+    /// trusted any more: the model answers every request with an error.
+    pub(super) broken: bool,
+    /// Reused from step to step.
+    pub(super) actions: Actions,
+    /// Batches for inline instances that wait for a thread.
+    pub(super) parked: Vec<(InstanceId, Work)>,
+}
+
+/// A request that the scheduler knows.
+#[derive(Debug)]
+struct Entry {
+    key: RequestKey,
+    /// None while it is executed. Only requests of sequences stay known then.
+    request: Option<PendingRequest>,
+    batch_key: BatchKey,
+    sequence: Option<SequenceKey>,
+    number: ReplyNumber,
+}
+
+/// What is left to do when the lock is released.
+#[derive(Debug)]
+pub(super) enum Effect {
+    Execute {
+        instance: InstanceId,
+        work: Work,
+    },
+    Fail {
+        request: Box<PendingRequest>,
+        reason: FailReason,
+    },
+    /// Requests that nobody will schedule; dropping them answers them.
+    Abandon(Vec<PendingRequest>),
+    /// States that have no successor.
+    Forget(Vec<StateTensor>),
+    StopLane(InstanceId),
+    NotifyDrained,
+}
+
+/// Nearly every step has one effect or none.
+pub(super) type Effects = SmallVec<[Effect; 1]>;
+
+/// A request that was put into the slab.
+pub(super) struct Admitted {
+    pub(super) ticket: Ticket,
+    /// It starts a sequence that goes on: worth a warning.
+    pub(super) restarts: bool,
+}
+
+impl State {
+    pub(super) fn new(spec: SchedulingSpec, replies: Option<Replies>) -> Self {
+        let sequences = match &spec.mode {
+            SchedulingMode::Default | SchedulingMode::Dynamic(_) => None,
+            SchedulingMode::Sequence(sequence) => Some(Sequences::new(sequence.iterative)),
+        };
+        Self {
+            scheduler: Scheduler::new(spec),
+            requests: Slab::new(),
+            batch_keys: BatchKeys::default(),
+            sequences,
+            replies,
+            generation: 0,
+            armed: None,
+            drained: false,
+            broken: false,
+            actions: Actions::default(),
+            parked: Vec::new(),
+        }
+    }
+
+    /// Puts a request into the slab and makes its ticket.
+    pub(super) fn admit(&mut self, arrival: Arrival) -> Admitted {
+        let Arrival { request, shape_class, number } = arrival;
+        self.generation = self.generation.wrapping_add(1);
+        let batch_key = self.batch_keys.acquire(shape_class);
+        let content = request.request();
+        let marked = self
+            .sequences
+            .as_mut()
+            .and_then(|known| known.mark(&content.correlation_id, content.sequence_flags));
+        let sequence = marked.map(|marked| marked.mark);
+        let place = self.requests.vacant_entry();
+        let key = RequestKey(key_of(place.key(), self.generation));
+        let ticket = Ticket {
+            key,
+            batch_size: request.batch_size(),
+            batch_key,
+            priority: content.priority,
+            timeout_ns: content.timeout_microseconds.saturating_mul(1_000),
+            sequence,
+        };
+        let sequence = sequence.map(|mark| mark.sequence);
+        place.insert(Entry { key, request: Some(request), batch_key, sequence, number });
+        self.expect_reply(sequence, number);
+        Admitted { ticket, restarts: marked.is_some_and(|marked| marked.restarts) }
+    }
+
+    /// A queued request of a sequence that runs already is sure to run.
+    fn expect_reply(&mut self, sequence: Option<SequenceKey>, number: ReplyNumber) {
+        if let (Some(replies), Some(sequences), Some(sequence)) =
+            (&mut self.replies, &mut self.sequences, sequence)
+            && sequences.expect_reply(sequence, number)
+        {
+            replies.order.start(number);
+        }
+    }
+
+    /// What the log says of a request that starts a sequence which goes on.
+    pub(super) fn restart_warning(&self, key: RequestKey) -> Option<String> {
+        self.entry(key)?.request.as_ref().map(failure::restart_warning)
+    }
+
+    /// What clients call a sequence.
+    pub(super) fn correlation_id(&self, key: SequenceKey) -> CorrelationId {
+        self.sequences.as_ref().map(|known| known.correlation_id(key)).unwrap_or_default()
+    }
+
+    #[cfg(test)]
+    pub(super) fn kept(&self) -> (usize, usize, usize) {
+        let (open, known) = self.sequences.as_ref().map_or((0, 0), Sequences::counts);
+        (self.requests.len(), open, known)
+    }
+
+    /// Whether this very request is queued or, as one of a sequence, executed.
+    pub(super) fn knows(&self, key: RequestKey) -> bool {
+        self.entry(key).is_some()
+    }
+
+    /// Whether a cancellation could have an effect.
+    pub(super) fn may_cancel(&self, key: RequestKey) -> bool {
+        let runs_again = self.sequences.as_ref().is_some_and(Sequences::is_iterative);
+        self.entry(key).is_some_and(|entry| entry.request.is_some() || runs_again)
+    }
+
+    fn entry(&self, key: RequestKey) -> Option<&Entry> {
+        self.requests.get(place_of(key.0)).filter(|entry| entry.key == key)
+    }
+
+    fn entry_mut(&mut self, key: RequestKey) -> Option<&mut Entry> {
+        self.requests.get_mut(place_of(key.0)).filter(|entry| entry.key == key)
+    }
+
+    /// What a broken scheduler comes to: nothing waits any more, and draining
+    /// is over at once.
+    pub(super) fn give_up(&mut self, is_drain: bool) -> Effects {
+        self.batch_keys = BatchKeys::default();
+        let mut abandoned = Vec::new();
+        for entry in self.requests.drain() {
+            if let (Some(replies), Some(_)) = (&mut self.replies, &entry.request) {
+                replies.order.withdraw(entry.number);
+            }
+            abandoned.extend(entry.request);
+        }
+        let mut effects = Effects::new();
+        effects.push(Effect::Abandon(abandoned));
+        if let Some(sequences) = &mut self.sequences {
+            effects.push(Effect::Forget(sequences.clear()));
+        }
+        if is_drain {
+            effects.push(Effect::NotifyDrained);
+        }
+        effects
+    }
+
+    pub(super) fn effect(&mut self, action: Action, effects: &mut Effects) {
+        match action {
+            Action::Dispatch { instance, batch } => {
+                let work = match &self.sequences {
+                    None => Work::Requests(self.requests_of(batch)),
+                    Some(_) => Work::Rows(self.rows_of(batch)),
+                };
+                effects.push(Effect::Execute { instance, work });
+            }
+            Action::Fail { key, reason } => {
+                if let Some(request) = self.take_failed(key).map(Box::new) {
+                    effects.push(Effect::Fail { request, reason });
+                }
+            }
+            Action::SequenceClosed(key) => {
+                if let Some(sequences) = &mut self.sequences {
+                    sequences.close(key);
+                }
+            }
+            Action::SequenceEnded(key) => {
+                let ended = self.sequences.as_mut().map(|known| known.end(key));
+                if let Some(states) = ended.filter(|states| !states.is_empty()) {
+                    effects.push(Effect::Forget(states));
+                }
+            }
+            Action::InstanceRemoved(instance) => effects.push(Effect::StopLane(instance)),
+            Action::Drained => effects.push(Effect::NotifyDrained),
+        }
+    }
+
+    fn requests_of(&mut self, batch: Batch) -> Vec<PendingRequest> {
+        let entries = batch.into_entries();
+        let mut requests = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let taken = entry.request().and_then(|key| self.take(key));
+            if let (Some(replies), Some(entry)) = (&mut self.replies, &taken) {
+                replies.order.start(entry.number);
+            }
+            // Whoever dispatches what is not queued breaks its own rules.
+            self.broken |= taken.is_none();
+            requests.extend(taken.and_then(|entry| entry.request));
+        }
+        requests
+    }
+
+    fn take(&mut self, key: RequestKey) -> Option<Entry> {
+        self.entry(key)?;
+        let entry = self.requests.remove(place_of(key.0));
+        self.batch_keys.release(entry.batch_key);
+        Some(entry)
+    }
+
+    fn take_failed(&mut self, key: RequestKey) -> Option<PendingRequest> {
+        let entry = self.take(key);
+        self.broken |= entry.is_none();
+        let entry = entry?;
+        if let Some(replies) = &mut self.replies {
+            replies.order.withdraw(entry.number);
+            if let (Some(sequences), Some(sequence)) = (&mut self.sequences, entry.sequence) {
+                sequences.forget_reply(sequence, entry.number);
+            }
+        }
+        entry.request
+    }
+
+    fn rows_of(&mut self, batch: Batch) -> Vec<Option<Row>> {
+        let entries = batch.into_entries();
+        let mut rows = Vec::with_capacity(entries.len());
+        for entry in entries {
+            match entry {
+                BatchEntry::Padding => rows.push(None),
+                BatchEntry::Step(step) => {
+                    let flags = SequenceFlags { start: step.start, end: step.end };
+                    let row = self.row(step.key, step.sequence, flags);
+                    self.broken |= row.is_none();
+                    rows.push(row);
+                }
+                BatchEntry::Request(_) => self.broken = true,
+            }
+        }
+        rows
+    }
+
+    /// The request leaves its entry, which stays until it is released.
+    fn row(&mut self, key: RequestKey, sequence: SequenceKey, flags: SequenceFlags) -> Option<Row> {
+        let request = self.entry_mut(key)?.request.take()?;
+        let sequences = self.sequences.as_mut()?;
+        let states = sequences.take_states(sequence);
+        if let Some(replies) = &mut self.replies {
+            for number in sequences.assure_replies(sequence) {
+                replies.order.start(number);
+            }
+        }
+        Some(Row { request, key, flags, states })
+    }
+
+    /// The backend gives a known request of a sequence back, to be executed
+    /// again if it comes along. States that have no successor come back, to be
+    /// dropped where no lock is held.
+    pub(super) fn take_back(
+        &mut self,
+        key: RequestKey,
+        again: Option<PendingRequest>,
+        states: Vec<StateTensor>,
+    ) -> Vec<StateTensor> {
+        let sequence = self.entry(key).and_then(|entry| entry.sequence);
+        match again {
+            None => drop(self.take(key)),
+            Some(request) => {
+                if let Some(entry) = self.entry_mut(key) {
+                    entry.request = Some(request);
+                }
+            }
+        }
+        match (&mut self.sequences, sequence) {
+            (Some(sequences), Some(sequence)) => sequences.put_states(sequence, states),
+            (None, _) | (_, None) => states,
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! What the first request of a sequence sees as its states.
+
+use std::sync::Arc;
+
+use galatea_backend::{FileSize, ModelFiles};
+use galatea_config::{InitialState, ModelSpec, StateSpec};
+use galatea_infer::{StateTensor, Status};
+use galatea_tensor::elements::count_bytes_elements;
+use galatea_tensor::{Buffer, DataType, Shape};
+
+/// Strings have any length, but nobody means a state of this size.
+const STRINGS_BYTES_MAX: u64 = 1 << 32;
+
+/// The bytes of an empty string.
+const EMPTY_STRING_BYTES: u64 = 4;
+
+/// The states of a sequence that begins, in the configuration's order. Every
+/// sequence shares their buffers.
+///
+/// # Errors
+///
+/// `InvalidArgument` or `NotFound` with a message that names the state, and the
+/// file if it comes from one.
+pub(crate) fn initial_states(
+    spec: &ModelSpec,
+    files: &dyn ModelFiles,
+) -> Result<Vec<StateTensor>, Status> {
+    spec.states().iter().map(|state| initial_state(spec, state, files)).collect()
+}
+
+fn initial_state(
+    spec: &ModelSpec,
+    state: &StateSpec,
+    files: &dyn ModelFiles,
+) -> Result<StateTensor, Status> {
+    let refuse = |reason: &dyn std::fmt::Display| {
+        Status::invalid_argument(format!(
+            "state '{}' of '{}': {reason}",
+            state.input_name, spec.name
+        ))
+    };
+    let dims = match &state.initial {
+        // As in the original, a size that isn't known yet is 1.
+        InitialState::Unspecified => {
+            state.dims.iter().map(|&dim| if dim == -1 { 1 } else { dim }).collect()
+        }
+        InitialState::Zero { dims } | InitialState::File { dims, .. } => dims.clone(),
+    };
+    let batch = (spec.max_batch_size > 0).then_some(1);
+    let dims: Vec<i64> = batch.into_iter().chain(dims).collect();
+    let shape = Shape::new(&dims).map_err(|error| refuse(&error))?;
+    let data = match &state.initial {
+        // Contents that nobody specified are zeros as well: memory that
+        // nobody wrote would show what was in it before.
+        InitialState::Unspecified | InitialState::Zero { .. } => {
+            zeros(&shape, state.datatype).map_err(|reason| refuse(&reason))?
+        }
+        InitialState::File { file_name, .. } => {
+            let content = read(&shape, state.datatype, file_name, files);
+            content.map_err(|status| {
+                status.prefixed(format_args!("state '{}' of '{}': ", state.input_name, spec.name))
+            })?
+        }
+    };
+    Ok(StateTensor {
+        input_name: Arc::from(state.input_name.as_str()),
+        output_name: Arc::from(state.output_name.as_str()),
+        datatype: state.datatype,
+        shape,
+        data: Buffer::from_vec(data),
+    })
+}
+
+fn zeros(shape: &Shape, datatype: DataType) -> Result<Vec<u8>, String> {
+    let byte_size = match datatype {
+        DataType::Bytes => shape.element_count().checked_mul(EMPTY_STRING_BYTES),
+        _ => shape.byte_size(datatype),
+    };
+    let too_large = || format!("shape {shape} is larger than memory");
+    let byte_size = byte_size.and_then(|size| usize::try_from(size).ok()).ok_or_else(too_large)?;
+    // What can't be had must not end the process.
+    Vec::<u8>::new().try_reserve_exact(byte_size).map_err(|_| too_large())?;
+    Ok(vec![0; byte_size])
+}
+
+fn read(
+    shape: &Shape,
+    datatype: DataType,
+    file_name: &str,
+    files: &dyn ModelFiles,
+) -> Result<Vec<u8>, Status> {
+    let size = match datatype {
+        DataType::Bytes => FileSize::AtMost(STRINGS_BYTES_MAX),
+        _ => FileSize::Exactly(shape.byte_size(datatype).ok_or_else(|| {
+            Status::invalid_argument(format!("shape {shape} is larger than any file"))
+        })?),
+    };
+    let bytes = files.read_initial_state(file_name, size)?;
+    check_content(&bytes, shape, datatype).map_err(|reason| {
+        Status::invalid_argument(format!("initial_state file '{file_name}' {reason}"))
+    })?;
+    Ok(bytes)
+}
+
+fn check_content(bytes: &[u8], shape: &Shape, datatype: DataType) -> Result<(), String> {
+    match datatype {
+        DataType::Bytes => {
+            let expected = shape.element_count();
+            let found = count_bytes_elements(bytes).map_err(|error| format!("has {error}"))?;
+            if found != expected {
+                return Err(format!("has {found} strings, but {expected} are expected"));
+            }
+        }
+        // Backends read a boolean as C++ does, where other values are undefined.
+        DataType::Bool if bytes.iter().any(|&byte| byte > 1) => {
+            return Err(String::from("has booleans other than 0 and 1"));
+        }
+        _ => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,160 @@
+//! A scheduler's status as a document: what everything waits for, and how long
+//! it has.
+//!
+//! Names of fields are for programs and stay; `words` are for people.
+
+use galatea_infer::CorrelationId;
+use galatea_policy::{
+    BacklogStatus, InstanceId, LaneStatus, QueueStatus, SequenceKey, SequencesStatus, SlotStatus,
+    SlotWait, Time, WaitReason,
+};
+use serde_json::{Value, json};
+
+use crate::dispatcher::Report;
+
+/// The report on a version of a model.
+pub(crate) fn to_json(name: &str, version: i64, report: &Report) -> String {
+    let page = Page { report };
+    let status = &report.status;
+    let document = json!({
+        "name": name,
+        "version": version.to_string(),
+        "draining": status.draining,
+        "instances": status.lanes.iter().map(|lane| page.lane(lane)).collect::<Vec<_>>(),
+        "queues": status.queues.iter().map(|queue| page.queue(queue)).collect::<Vec<_>>(),
+        "sequences": status.sequences.as_ref().map(|sequences| page.sequences(sequences)),
+    });
+    document.to_string()
+}
+
+struct Page<'a> {
+    report: &'a Report,
+}
+
+impl Page<'_> {
+    fn queue(&self, queue: &QueueStatus) -> Value {
+        json!({
+            "priority": queue.priority,
+            "waiting": queue.waiting,
+            "delayed": queue.delayed,
+            "oldest_age_us": self.since_us(queue.oldest),
+            "waits_for": self.queue_wait(queue.waits_for),
+        })
+    }
+
+    fn queue_wait(&self, reason: WaitReason) -> Value {
+        match reason {
+            WaitReason::Lane => json!({
+                "reason": "instance",
+                "words": "an instance that is free",
+            }),
+            WaitReason::BatchDelay { pending_batch_size, next_preferred_batch_size, until } => {
+                json!({
+                    "reason": "batch_delay",
+                    "words": "more requests for the batch, or the end of its delay",
+                    "pending_batch_size": pending_batch_size,
+                    "next_preferred_batch_size": next_preferred_batch_size,
+                    "remaining_us": self.until_us(until),
+                })
+            }
+            WaitReason::Hold { missing } => json!({
+                "reason": "hold",
+                "words": "further requests, because TRITONSERVER_DELAY_SCHEDULER is set",
+                "missing_requests": missing,
+            }),
+        }
+    }
+
+    fn lane(&self, lane: &LaneStatus) -> Value {
+        let (instance, state, since) = match *lane {
+            LaneStatus::Free { instance, since } => (instance, "free", since),
+            LaneStatus::Busy { instance, since } => (instance, "busy", since),
+            LaneStatus::Leaving { instance, busy_since } => (instance, "leaving", busy_since),
+        };
+        json!({
+            "name": self.instance(instance),
+            "state": state,
+            "state_age_us": self.since_us(since),
+        })
+    }
+
+    fn sequences(&self, sequences: &SequencesStatus) -> Value {
+        json!({
+            "slots": sequences.slots.iter().map(|slot| self.slot(slot)).collect::<Vec<_>>(),
+            "free_slots": sequences.free_slots,
+            "backlog":
+                sequences.backlog.iter().map(|waiting| self.backlog(waiting)).collect::<Vec<_>>(),
+        })
+    }
+
+    fn slot(&self, slot: &SlotStatus) -> Value {
+        json!({
+            "instance": self.instance(slot.instance),
+            "slot": slot.slot,
+            "correlation_id": self.correlation_id(slot.sequence),
+            "waiting": slot.waiting,
+            "waits_for": self.slot_wait(slot.waits_for),
+        })
+    }
+
+    fn slot_wait(&self, wait: SlotWait) -> Value {
+        match wait {
+            SlotWait::Request { idle_at } => json!({
+                "reason": "request",
+                "words": "its next request, or the end of the time that it may be idle",
+                "remaining_us": self.until_us(idle_at),
+            }),
+            SlotWait::Execution => json!({
+                "reason": "execution",
+                "words": "the end of its request's execution",
+            }),
+            SlotWait::Lane => json!({
+                "reason": "instance",
+                "words": "its instance to be free",
+            }),
+            SlotWait::BatchDelay { until } => json!({
+                "reason": "batch_delay",
+                "words": "more requests for the batch, or the end of its delay",
+                "remaining_us": self.until_us(until),
+            }),
+            SlotWait::Hold => json!({
+                "reason": "hold",
+                "words": "further requests, because TRITONSERVER_DELAY_SCHEDULER or \
+                          TRITONSERVER_BACKLOG_DELAY_SCHEDULER is set",
+            }),
+        }
+    }
+
+    fn backlog(&self, waiting: &BacklogStatus) -> Value {
+        json!({
+            "correlation_id": self.correlation_id(waiting.sequence),
+            "waiting": waiting.waiting,
+            "waits_for": {
+                "reason": "slot",
+                "words": "a slot, which is free when another sequence ends",
+                "remaining_us": self.until_us(waiting.fails_at),
+            },
+        })
+    }
+
+    fn instance(&self, instance: InstanceId) -> &str {
+        let index = usize::try_from(instance.0).ok();
+        index.and_then(|index| self.report.instances.get(index)).map_or("", String::as_str)
+    }
+
+    fn correlation_id(&self, key: SequenceKey) -> Value {
+        match self.report.sequences.get(&key) {
+            None | Some(CorrelationId::None) => Value::Null,
+            Some(CorrelationId::Number(number)) => json!(number),
+            Some(CorrelationId::Text(text)) => json!(text),
+        }
+    }
+
+    fn since_us(&self, time: Time) -> u64 {
+        self.report.now.saturating_since(time) / 1_000
+    }
+
+    fn until_us(&self, time: Option<Time>) -> Option<u64> {
+        time.map(|time| time.saturating_since(self.report.now) / 1_000)
+    }
+}
