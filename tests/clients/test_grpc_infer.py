@@ -306,7 +306,6 @@ def test_deadline(stub: service_pb2_grpc.GRPCInferenceServiceStub) -> None:
     assert numbers(stub.ModelInfer(simple_request()))["OUTPUT0"] == SUM
 
 
-@pytest.mark.not_yet
 def test_stream(grpc_client: tritonclient.grpc.InferenceServerClient) -> None:
     """Several requests on one stream; answers keep the order of the requests."""
     answers: queue.Queue[Any] = queue.Queue()
@@ -323,7 +322,6 @@ def test_stream(grpc_client: tritonclient.grpc.InferenceServerClient) -> None:
     assert [result.as_numpy("OUTPUT0")[0, 0] for result, _ in received] == list(range(20))
 
 
-@pytest.mark.not_yet
 def test_a_stream_survives_a_bad_request(
     stub: service_pb2_grpc.GRPCInferenceServiceStub,
 ) -> None:
@@ -341,7 +339,6 @@ def test_a_stream_survives_a_bad_request(
             assert parameters["triton_final_response"].bool_param
 
 
-@pytest.mark.not_yet
 def test_streams_that_end_early(server: Server) -> None:
     """Opened, used and dropped in many threads."""
 

@@ -12,7 +12,6 @@ import pathlib
 from typing import Any
 
 import grpc
-import numpy
 import pytest
 from conftest import StartServer
 from server import Server
@@ -71,18 +70,6 @@ def test_shared_memory(server: Server, field: str) -> None:
 def test_settings_while_running(server: Server, path: str) -> None:
     """The logging and trace extensions."""
     assert server.get(path).status == 501
-
-
-def test_streams(server: Server) -> None:
-    """Inference on gRPC streams."""
-    request = service_pb2.ModelInferRequest(model_name="identity_fp32")
-    request.inputs.add(name="INPUT0", datatype="FP32", shape=[1, 2])
-    request.raw_input_contents.append(numpy.zeros(2, numpy.float32).tobytes())
-    with grpc.insecure_channel(server.grpc_url) as channel:
-        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-        with pytest.raises(grpc.RpcError) as caught:
-            list(stub.ModelStreamInfer(iter([request])))
-    assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
 
 
 def test_compressed_messages(server: Server) -> None:

@@ -3,11 +3,14 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use galatea_codec::grpc::{GrpcCode, MessageChunks, grpc_code};
+use galatea_codec::grpc::{GrpcCode, grpc_code};
 use galatea_infer::Status;
+use h2::SendStream;
 use h2::server::SendResponse;
 use http::header::{CONTENT_TYPE, HeaderName};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
+
+use crate::unwritten::Outgoing;
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -56,21 +59,38 @@ pub(crate) enum Refusal {
 
 /// A stream that an answer goes to. Failures to send are not looked at: the
 /// client is gone, and the connection will tell.
-pub(crate) type Responder = SendResponse<MessageChunks>;
+pub(crate) type Responder = SendResponse<Outgoing>;
 
-/// Answers with a message.
-pub(crate) fn send_message(respond: &mut Responder, message: MessageChunks) {
+/// Begins an answer; `None` if the client is gone.
+pub(crate) fn send_head(respond: &mut Responder) -> Option<SendStream<Outgoing>> {
     let mut response = Response::new(());
     response.headers_mut().insert(CONTENT_TYPE, APPLICATION_GRPC);
-    let Ok(mut stream) = respond.send_response(response, false) else { return };
+    respond.send_response(response, false).ok()
+}
+
+/// Answers with a message.
+pub(crate) fn send_message(respond: &mut Responder, message: Outgoing) {
+    let Some(mut stream) = send_head(respond) else { return };
     // What the client's window has no room for stays in pieces that exist
-    // anyway, so nothing is gained by waiting for the window here.
-    if stream.send_data(message, false).is_err() {
-        return;
+    // anyway and that are counted, so nothing is gained by waiting for the
+    // window here.
+    if stream.send_data(message, false).is_ok() {
+        let _ = stream.send_trailers(success_trailers());
     }
+}
+
+/// What follows the last message of a call that succeeds.
+pub(crate) fn success_trailers() -> HeaderMap {
     let mut trailers = HeaderMap::with_capacity(1);
     trailers.insert(GRPC_STATUS, HeaderValue::from_static("0"));
-    let _ = stream.send_trailers(trailers);
+    trailers
+}
+
+/// What follows the last message of a call that fails.
+pub(crate) fn failure_trailers(failure: &Failure) -> HeaderMap {
+    let mut trailers = HeaderMap::with_capacity(2);
+    put_failure(&mut trailers, failure);
+    trailers
 }
 
 /// Answers with a failure.
@@ -101,13 +121,17 @@ fn failure_response(failure: &Failure) -> Response<()> {
     let mut response = Response::new(());
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, APPLICATION_GRPC);
+    put_failure(headers, failure);
+    response
+}
+
+fn put_failure(headers: &mut HeaderMap, failure: &Failure) {
     headers.insert(GRPC_STATUS, HeaderValue::from(u16::from(failure.code.number())));
     if let Ok(message) = HeaderValue::from_str(&percent_encoded(&failure.message))
         && !message.is_empty()
     {
         headers.insert(GRPC_MESSAGE, message);
     }
-    response
 }
 
 /// A message as it travels in `grpc-message`: printable ASCII, and everything

@@ -9,6 +9,36 @@ use crate::answer::Failure;
 /// from then on only for as much again as has come.
 const FIRST_BYTES: usize = 64 * 1024;
 
+/// The length that a prefix announces, if such a message is taken.
+pub(crate) fn message_length(
+    prefix: [u8; MESSAGE_PREFIX_BYTES],
+    message_bytes_max: usize,
+) -> Result<usize, Failure> {
+    let [flag, a, b, c, d] = prefix;
+    match flag {
+        0 => {}
+        1 => {
+            return Err(Failure::new(
+                GrpcCode::Internal,
+                "compressed message without a grpc-encoding header",
+            ));
+        }
+        _ => return Err(Failure::new(GrpcCode::Internal, "unknown flags before a message")),
+    }
+    let length = usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX);
+    if length > message_bytes_max {
+        let message =
+            format!("Received message larger than max ({length} vs. {message_bytes_max})");
+        return Err(Failure::new(GrpcCode::ResourceExhausted, message));
+    }
+    Ok(length)
+}
+
+/// The memory to take for a message of this length when so much of it is there.
+pub(crate) fn first_capacity(length: usize, there: usize) -> usize {
+    length.min(FIRST_BYTES.max(there.saturating_mul(2)))
+}
+
 /// Collects the body of a call with one message.
 #[derive(Debug)]
 pub(crate) struct MessageReader {
@@ -66,34 +96,16 @@ impl MessageReader {
 
     /// Begins with bytes that hold the whole prefix.
     fn begin(&mut self, mut bytes: Bytes) -> Result<(), Failure> {
-        let Some(&[flag, a, b, c, d]) = bytes.first_chunk::<MESSAGE_PREFIX_BYTES>() else {
+        let Some(&prefix) = bytes.first_chunk::<MESSAGE_PREFIX_BYTES>() else {
             return Err(no_message());
         };
-        match flag {
-            0 => {}
-            1 => {
-                return Err(Failure::new(
-                    GrpcCode::Internal,
-                    "compressed message without a grpc-encoding header",
-                ));
-            }
-            _ => return Err(Failure::new(GrpcCode::Internal, "unknown flags before a message")),
-        }
-        let length = usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX);
-        if length > self.message_bytes_max {
-            let message = format!(
-                "Received message larger than max ({length} vs. {})",
-                self.message_bytes_max
-            );
-            return Err(Failure::new(GrpcCode::ResourceExhausted, message));
-        }
+        let length = message_length(prefix, self.message_bytes_max)?;
         bytes.advance(MESSAGE_PREFIX_BYTES);
         self.state = match bytes.len().cmp(&length) {
             std::cmp::Ordering::Equal => State::Whole(bytes),
             std::cmp::Ordering::Greater => return Err(one_message_only()),
             std::cmp::Ordering::Less => {
-                let first = length.min(FIRST_BYTES.max(bytes.len().saturating_mul(2)));
-                let mut part = BytesMut::with_capacity(first);
+                let mut part = BytesMut::with_capacity(first_capacity(length, bytes.len()));
                 part.extend_from_slice(&bytes);
                 State::Part(part, length)
             }

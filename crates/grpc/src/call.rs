@@ -1,4 +1,4 @@
-//! The calls of a connection that have no answer yet.
+//! The calls of a connection that are not answered to their end.
 
 use bytes::Bytes;
 use galatea_infer::CancelToken;
@@ -10,8 +10,9 @@ use crate::answer::Responder;
 use crate::body::MessageReader;
 use crate::route::Method;
 use crate::signal::CallKey;
+use crate::stream::Stream;
 
-/// A call that has no answer yet.
+/// A call that is not answered to its end.
 pub(crate) struct Call {
     pub(crate) respond: Responder,
     pub(crate) deadline: Option<Instant>,
@@ -19,12 +20,15 @@ pub(crate) struct Call {
     serial: u64,
 }
 
-/// Where a call stands: its message arrives, then it is worked on.
+/// Where a call stands. One with a single request goes from reading to
+/// working; a stream is a stream from its beginning to its end.
 pub(crate) enum Phase {
     /// The message is arriving.
     Reading(Arrival),
     /// Someone works on it.
     Working(CancelToken),
+    /// Requests come and responses go.
+    Streaming(Box<Stream>),
 }
 
 /// A message that is arriving.
@@ -54,17 +58,26 @@ impl Calls {
         &mut self,
         respond: Responder,
         deadline: Option<Instant>,
-        arrival: Arrival,
+        phase: impl FnOnce(CallKey) -> Phase,
     ) -> CallKey {
         let serial = self.next_serial;
         self.next_serial = serial.wrapping_add(1);
-        let phase = Phase::Reading(arrival);
-        let place = self.calls.insert(Call { respond, deadline, phase, serial });
-        CallKey { place, serial }
+        let entry = self.calls.vacant_entry();
+        let key = CallKey { place: entry.key(), serial };
+        entry.insert(Call { respond, deadline, phase: phase(key), serial });
+        key
     }
 
     pub(crate) fn get_mut(&mut self, key: CallKey) -> Option<&mut Call> {
         self.calls.get_mut(key.place).filter(|call| call.serial == key.serial)
+    }
+
+    /// The stream that a call is.
+    pub(crate) fn stream(&mut self, key: CallKey) -> Option<&mut Stream> {
+        match &mut self.get_mut(key)?.phase {
+            Phase::Streaming(stream) => Some(stream),
+            Phase::Reading(_) | Phase::Working(_) => None,
+        }
     }
 
     /// Takes a call out; `None` if it is over already.
@@ -96,6 +109,7 @@ impl Call {
         match &self.phase {
             Phase::Reading(_) => {}
             Phase::Working(cancel) => cancel.cancel(),
+            Phase::Streaming(stream) => stream.cancel(),
         }
     }
 }

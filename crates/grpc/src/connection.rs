@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use bytes::Bytes;
-use galatea_codec::grpc::{GrpcCode, InferMessage, MessageChunks, parse_version};
+use galatea_codec::grpc::{GrpcCode, InferMessage, parse_version};
 use galatea_infer::{CancelToken, ResponseSender, Status};
 use h2::RecvStream;
 use h2::server::Connection;
@@ -22,8 +22,12 @@ use crate::deadline::{Alarm, Timeout};
 use crate::dispatch;
 use crate::door::{Door, OpenConnection, Origin};
 use crate::output::{Flusher, Gathering, gather};
-use crate::route::{Method, route};
-use crate::signal::{CallKey, CallSink, News, Signal};
+use crate::route::{Method, Route, route};
+use crate::signal::{CallKey, News, Signal, UnwrittenLimits};
+use crate::sink::{CallSink, overrun};
+use crate::unwritten::{Holder, Outgoing};
+
+mod streams;
 
 /// What a client may send of one call before the task reads it.
 const CALL_WINDOW_BYTES: u32 = 16 << 20;
@@ -71,7 +75,10 @@ pub(crate) async fn serve(door: Arc<Door>, stream: TcpStream, mut counted: Optio
     };
     let Ok(Ok(h2)) = shaken else { return };
     flusher.take_over();
-    let signal = Arc::new(Signal::new());
+    let signal = Arc::new(Signal::new(UnwrittenLimits {
+        pause_bytes: door.options.unwritten_bytes_max,
+        drop_bytes: door.options.unwritten_bytes_dropped,
+    }));
     let _presence = door.enter(&signal, origin);
     ConnectionTask::new(door, signal, h2, flusher).await;
 }
@@ -81,11 +88,17 @@ struct ConnectionTask {
     signal: Arc<Signal>,
     /// The signal as a waker.
     waker: Waker,
-    h2: Connection<Gathering, MessageChunks>,
+    h2: Connection<Gathering, Outgoing>,
     flusher: Flusher,
     calls: Calls,
     /// Calls whose messages are arriving.
     reading: Vec<CallKey>,
+    /// Streams to look at; kept for its memory.
+    streams: Vec<CallKey>,
+    /// Streams that wait until the connection has less to write.
+    paused_streams: Vec<CallKey>,
+    /// Whether something is not read because there is so much to write.
+    paused: bool,
     resets: Arc<ResetFlag>,
     resets_waker: Waker,
     alarm: Alarm,
@@ -136,7 +149,7 @@ impl ConnectionTask {
     fn new(
         door: Arc<Door>,
         signal: Arc<Signal>,
-        h2: Connection<Gathering, MessageChunks>,
+        h2: Connection<Gathering, Outgoing>,
         flusher: Flusher,
     ) -> Self {
         let resets = Arc::<ResetFlag>::default();
@@ -148,6 +161,9 @@ impl ConnectionTask {
             flusher,
             calls: Calls::default(),
             reading: Vec::new(),
+            streams: Vec::new(),
+            paused_streams: Vec::new(),
+            paused: false,
             resets_waker: Waker::from(resets.clone()),
             resets,
             alarm: Alarm::default(),
@@ -164,11 +180,17 @@ impl ConnectionTask {
         self.signal.settle();
         self.resets.0.store(false, Ordering::Release);
         self.accept()?;
+        self.paused = false;
         self.read();
+        self.serve_streams();
         if self.resets.0.load(Ordering::Acquire) {
             self.drop_reset_calls();
         }
         self.expire();
+        if self.paused && !self.signal.is_full() {
+            // Calls that ended took their answers with them.
+            self.waker.wake_by_ref();
+        }
         match self.flusher.poll_flush(&mut Context::from_waker(&self.waker)) {
             Poll::Ready(Err(_)) => Err(Closed),
             Poll::Ready(Ok(())) | Poll::Pending => Ok(()),
@@ -181,7 +203,14 @@ impl ConnectionTask {
         for item in news.drain(..) {
             match item {
                 News::Answer { call, outcome } => self.finish(call, outcome),
-                News::Stop => self.h2.graceful_shutdown(),
+                News::Reply { call, place, answer, is_final } => {
+                    self.reply(call, place, answer, is_final);
+                }
+                News::Overrun { call } => self.reset_stream(call),
+                News::Stop => {
+                    self.h2.graceful_shutdown();
+                    self.end_idle_streams();
+                }
                 News::Close => return Err(Closed),
             }
         }
@@ -190,22 +219,38 @@ impl ConnectionTask {
     }
 
     fn accept(&mut self) -> Result<(), Closed> {
-        let mut cx = Context::from_waker(&self.waker);
         loop {
-            match self.h2.poll_accept(&mut cx) {
+            match self.h2.poll_accept(&mut Context::from_waker(&self.waker)) {
                 Poll::Pending => return Ok(()),
                 Poll::Ready(Some(Ok((request, respond)))) => {
-                    let opened = open(&self.door, request, respond);
-                    if let Some((respond, deadline, arrival)) = opened {
-                        if let Some(deadline) = deadline {
-                            self.alarm.set(deadline);
-                        }
-                        self.reading.push(self.calls.insert(respond, deadline, arrival));
-                    }
+                    self.open(request, respond);
                 }
                 Poll::Ready(Some(Err(_)) | None) => return Err(Closed),
             }
         }
+    }
+
+    /// Looks at a call's head; answers at once if that is enough.
+    fn open(&mut self, request: Request<RecvStream>, mut respond: Responder) {
+        let (head, body) = request.into_parts();
+        let route = match route(&head) {
+            Ok(route) => route,
+            Err(refusal) => {
+                answer::send_refusal(&mut respond, &refusal);
+                return;
+            }
+        };
+        let deadline = deadline(&route);
+        if let Some(deadline) = deadline {
+            self.alarm.set(deadline);
+        }
+        if route.method == Method::ModelStreamInfer {
+            self.open_stream(respond, body, deadline, route.errors);
+            return;
+        }
+        let reader = MessageReader::new(self.door.options.message_bytes_max);
+        let arrival = Arrival { method: route.method, body, reader };
+        self.reading.push(self.calls.insert(respond, deadline, |_| Phase::Reading(arrival)));
     }
 
     /// Reads what has arrived of every message that is not whole.
@@ -219,6 +264,15 @@ impl ConnectionTask {
     fn read_call(&mut self, key: CallKey) -> bool {
         let Some(call) = self.calls.get_mut(key) else { return false };
         let Phase::Reading(arrival) = &mut call.phase else { return false };
+        if self.signal.is_full() && !arrival.method.is_brief() {
+            self.paused = true;
+            let mut cx = Context::from_waker(Waker::noop());
+            let is_given_up = call.respond.poll_reset(&mut cx).is_ready();
+            if is_given_up {
+                self.calls.remove(key);
+            }
+            return !is_given_up;
+        }
         match arrival.read() {
             Some(Ok(Arrived::NotYet)) => true,
             Some(Ok(Arrived::Message(method, message))) => {
@@ -255,21 +309,17 @@ impl ConnectionTask {
         } else if dispatch::may_wait(method) {
             let (door, signal) = (self.door.clone(), self.signal.clone());
             tokio::task::spawn_blocking(move || {
-                let outcome = answer_control(&door, method, message);
+                let outcome = answer_control(&door, &signal, method, message);
                 signal.push(News::Answer { call: key, outcome });
             });
         } else {
-            let outcome = answer_control(&self.door, method, message);
+            let outcome = answer_control(&self.door, &self.signal, method, message);
             self.finish(key, outcome);
         }
     }
 
     fn infer(&self, key: CallKey, message: &Bytes, cancel: CancelToken) -> Result<(), Status> {
-        if self.door.is_stopping() {
-            return Err(Status::unavailable(
-                "GRPC server is shutting down and has stopped accepting new requests.",
-            ));
-        }
+        refuse_while_stopping(&self.door)?;
         let message = InferMessage::parse(message)?;
         let version = parse_version(message.model_version())?;
         if self.door.control.is_decoupled(message.model_name(), version)? {
@@ -285,28 +335,33 @@ impl ConnectionTask {
     }
 
     /// Answers a call, unless it is over.
-    fn finish(&mut self, key: CallKey, outcome: Result<MessageChunks, Status>) {
+    fn finish(&mut self, key: CallKey, outcome: Result<Outgoing, Failure>) {
         match outcome {
             Ok(message) => {
                 if let Some(mut call) = self.calls.remove(key) {
                     answer::send_message(&mut call.respond, message);
                 }
             }
-            Err(status) => self.fail(key, &status.into()),
+            Err(failure) => self.fail(key, &failure),
         }
     }
 
+    /// Ends a call with a failure, unless it is over.
     fn fail(&mut self, key: CallKey, failure: &Failure) {
-        if let Some(mut call) = self.calls.remove(key) {
-            answer::send_failure(&mut call.respond, failure);
+        let Some(mut call) = self.calls.remove(key) else { return };
+        match &mut call.phase {
+            Phase::Streaming(stream) => stream.fail(failure),
+            Phase::Reading(_) | Phase::Working(_) => {
+                answer::send_failure(&mut call.respond, failure);
+            }
         }
     }
 
     fn drop_reset_calls(&mut self) {
         let mut cx = Context::from_waker(&self.resets_waker);
         let reset = self.calls.select(|call| match call.phase {
-            // Reading finds out by itself.
-            Phase::Reading(_) => false,
+            // Reading finds out by itself, and a stream is told.
+            Phase::Reading(_) | Phase::Streaming(_) => false,
             Phase::Working(_) => call.respond.poll_reset(&mut cx).is_ready(),
         });
         for key in reset {
@@ -324,11 +379,10 @@ impl ConnectionTask {
         let expired =
             self.calls.select(|call| call.deadline.is_some_and(|deadline| deadline <= now));
         for key in expired {
-            if let Some(mut call) = self.calls.remove(key) {
+            if let Some(call) = self.calls.get_mut(key) {
                 call.cancel();
-                let failure = Failure::new(GrpcCode::DeadlineExceeded, "Deadline Exceeded");
-                answer::send_failure(&mut call.respond, &failure);
             }
+            self.fail(key, &Failure::new(GrpcCode::DeadlineExceeded, "Deadline Exceeded"));
         }
         if let Some(deadline) = self.calls.next_deadline() {
             self.alarm.set(deadline);
@@ -338,32 +392,38 @@ impl ConnectionTask {
     }
 }
 
-/// Looks at a call's head; answers at once if that is enough.
-fn open(
-    door: &Door,
-    request: Request<RecvStream>,
-    mut respond: Responder,
-) -> Option<(Responder, Option<Instant>, Arrival)> {
-    let (head, body) = request.into_parts();
-    match route(&head) {
-        Ok(route) => {
-            let deadline = match route.timeout {
-                Some(Timeout::Within(timeout)) => Instant::now().checked_add(timeout),
-                Some(Timeout::Never) | None => None,
-            };
-            let reader = MessageReader::new(door.options.message_bytes_max);
-            Some((respond, deadline, Arrival { method: route.method, body, reader }))
-        }
-        Err(refusal) => {
-            answer::send_refusal(&mut respond, &refusal);
-            None
-        }
+/// Whatever the task leaves behind is nobody's any more.
+impl Drop for ConnectionTask {
+    fn drop(&mut self) {
+        self.signal.close();
     }
 }
 
-fn answer_control(door: &Door, method: Method, message: Bytes) -> dispatch::Outcome {
-    catch_unwind(AssertUnwindSafe(|| dispatch::answer(door, method, message)))
-        .unwrap_or_else(|_panic| Err(Status::internal(PANICKED)))
+fn deadline(route: &Route) -> Option<Instant> {
+    match route.timeout {
+        Some(Timeout::Within(timeout)) => Instant::now().checked_add(timeout),
+        Some(Timeout::Never) | None => None,
+    }
+}
+
+fn refuse_while_stopping(door: &Door) -> Result<(), Status> {
+    if door.is_stopping() {
+        return Err(Status::unavailable(
+            "GRPC server is shutting down and has stopped accepting new requests.",
+        ));
+    }
+    Ok(())
+}
+
+fn answer_control(
+    door: &Door,
+    signal: &Arc<Signal>,
+    method: Method,
+    message: Bytes,
+) -> Result<Outgoing, Failure> {
+    let answer = catch_unwind(AssertUnwindSafe(|| dispatch::answer(door, method, message)))
+        .unwrap_or_else(|_panic| Err(Status::internal(PANICKED)))?;
+    Outgoing::new(answer, Holder::Connection(signal.clone())).ok_or_else(overrun)
 }
 
 const PANICKED: &str = "the server failed on this request";

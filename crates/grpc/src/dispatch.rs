@@ -21,15 +21,18 @@ pub(crate) const fn may_wait(method: Method) -> bool {
         Method::RepositoryIndex | Method::RepositoryModelLoad | Method::RepositoryModelUnload => {
             true
         }
-        Method::HealthCheck
+        Method::CudaSharedMemoryStatus
+        | Method::HealthCheck
         | Method::ModelConfig
         | Method::ModelInfer
         | Method::ModelMetadata
         | Method::ModelReady
         | Method::ModelStatistics
+        | Method::ModelStreamInfer
         | Method::ServerLive
         | Method::ServerMetadata
-        | Method::ServerReady => false,
+        | Method::ServerReady
+        | Method::SystemSharedMemoryStatus => false,
     }
 }
 
@@ -75,14 +78,35 @@ pub(crate) fn answer(door: &Door, method: Method, body: Bytes) -> Outcome {
         Method::RepositoryIndex => repository_index(door, body),
         Method::RepositoryModelLoad => load(door, body),
         Method::RepositoryModelUnload => unload(door, body),
+        Method::SystemSharedMemoryStatus => {
+            let request: inference::SystemSharedMemoryStatusRequest = decode(body)?;
+            refuse_region("system", &request.name)?;
+            frame_message(&inference::SystemSharedMemoryStatusResponse::default())
+        }
+        Method::CudaSharedMemoryStatus => {
+            let request: inference::CudaSharedMemoryStatusRequest = decode(body)?;
+            refuse_region("cuda", &request.name)?;
+            frame_message(&inference::CudaSharedMemoryStatusResponse::default())
+        }
         // Inferences are answered through a sender.
-        Method::ModelInfer => Err(Status::internal("ModelInfer was taken for a control call")),
+        Method::ModelInfer | Method::ModelStreamInfer => {
+            Err(Status::internal("an inference was taken for a control call"))
+        }
     }
 }
 
 fn decode<M: Message + Default>(body: Bytes) -> Result<M, Status> {
     // The words of gRPC's own servers.
     M::decode(body).map_err(|_| Status::internal("Unable to parse request"))
+}
+
+/// No region is ever registered, so whoever names one is told that it isn't
+/// there.
+fn refuse_region(kind: &str, name: &str) -> Result<(), Status> {
+    if name.is_empty() {
+        return Ok(());
+    }
+    Err(Status::not_found(format!("Unable to find {kind} shared memory region: '{name}'")))
 }
 
 /// The standard health check, for the server as a whole whatever service the

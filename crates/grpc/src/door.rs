@@ -31,6 +31,19 @@ pub struct GrpcOptions {
     pub concurrent_calls_max: u32,
     /// How long a new connection may take to say that it speaks HTTP/2.
     pub handshake_timeout: Duration,
+    /// How many bytes of answers a connection may have unwritten before no
+    /// further requests are read from it. A client that doesn't read its
+    /// answers is held here.
+    pub unwritten_bytes_max: usize,
+    /// From how many bytes of unwritten answers on a connection drops further
+    /// ones: requests that were read before may be answered at any time after.
+    /// Calls fail then, and streams end.
+    pub unwritten_bytes_dropped: usize,
+    /// How many requests of a stream may be without their last response, with
+    /// the responses that are unwritten, before further ones have to wait.
+    pub stream_messages_max: usize,
+    /// The same in bytes of their messages.
+    pub stream_bytes_max: usize,
 }
 
 impl Default for GrpcOptions {
@@ -39,6 +52,10 @@ impl Default for GrpcOptions {
             message_bytes_max: MESSAGE_BYTES_MAX,
             concurrent_calls_max: 4096,
             handshake_timeout: Duration::from_secs(120),
+            unwritten_bytes_max: 64 << 20,
+            unwritten_bytes_dropped: 2 << 30,
+            stream_messages_max: 4096,
+            stream_bytes_max: 32 << 20,
         }
     }
 }
@@ -179,6 +196,15 @@ impl RunningDoor {
     #[must_use]
     pub fn connections(&self) -> usize {
         *self.door.open.borrow()
+    }
+
+    /// What the answers take that were made and not yet written to their
+    /// clients.
+    #[must_use]
+    pub fn unwritten_bytes(&self) -> usize {
+        let connections = self.door.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = connections.iter().map(|(_, signal)| signal.unwritten_bytes());
+        bytes.fold(0, usize::saturating_add)
     }
 
     /// Waits until [`RunningDoor::connections`] is zero; callers bound the

@@ -5,13 +5,17 @@
 //! back through a queue of the connection's own, so that a batch of them wakes
 //! the task once and leaves in one system call. There is no task, channel or
 //! lock per request, and the bytes of tensors are not copied on the way in
-//! or, if they are many, on the way out.
+//! or, if they are many, on the way out. Nor is there a task per stream.
+//!
+//! A client that doesn't read costs a bounded amount of memory: answers are
+//! counted from when they are made until they are written, and a connection
+//! with too many of them reads no further requests.
 //!
 //! What this is not: it knows no model, queue or backend, only the two
 //! traits of `galatea-infer`; and it translates nothing itself, that is the
-//! work of `galatea-codec`. Streaming inference, shared memory, trace and log
-//! settings, compression and TLS are not offered; a client that asks for them
-//! is told so.
+//! work of `galatea-codec`. Client shared memory, trace and log settings,
+//! compression and TLS are not offered; a client that asks for them is told
+//! so.
 //!
 //! ```no_run
 //! # use std::sync::Arc;
@@ -47,5 +51,8 @@ mod door;
 mod output;
 mod route;
 mod signal;
+mod sink;
+mod stream;
+mod unwritten;
 
 pub use door::{GrpcOptions, RunningDoor, start};

@@ -7,22 +7,35 @@ use http::{Method as HttpMethod, StatusCode};
 
 use crate::answer::{Failure, Refusal};
 use crate::deadline::{Timeout, parse_timeout};
+use crate::stream::Errors;
 
 /// The methods that this server offers.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
+    CudaSharedMemoryStatus,
     HealthCheck,
     ModelConfig,
     ModelInfer,
     ModelMetadata,
     ModelReady,
     ModelStatistics,
+    ModelStreamInfer,
     RepositoryIndex,
     RepositoryModelLoad,
     RepositoryModelUnload,
     ServerLive,
     ServerMetadata,
     ServerReady,
+    SystemSharedMemoryStatus,
+}
+
+impl Method {
+    /// Whether every answer is a few bytes, so that it needs no room to speak
+    /// of: whether a server is well can be asked on a connection whose client
+    /// doesn't keep up with its answers.
+    pub(crate) const fn is_brief(self) -> bool {
+        matches!(self, Self::HealthCheck | Self::ModelReady | Self::ServerLive | Self::ServerReady)
+    }
 }
 
 /// A call that may be read.
@@ -30,6 +43,8 @@ pub(crate) enum Method {
 pub(crate) struct Route {
     pub(crate) method: Method,
     pub(crate) timeout: Option<Timeout>,
+    /// Of use to streams alone.
+    pub(crate) errors: Errors,
 }
 
 /// Decides about a call by its head.
@@ -49,7 +64,16 @@ pub(crate) fn route(head: &Parts) -> Result<Route, Refusal> {
             Refusal::Grpc(failure)
         })?),
     };
-    Ok(Route { method, timeout })
+    Ok(Route { method, timeout, errors: errors(&head.headers) })
+}
+
+/// How the client of a stream wants to hear of failures: as the status of the
+/// stream if it says so with exactly this value.
+fn errors(headers: &HeaderMap) -> Errors {
+    match headers.get("triton_grpc_error") {
+        Some(value) if value.as_bytes() == b"true" => Errors::AsStatus,
+        Some(_) | None => Errors::AsMessages,
+    }
 }
 
 /// `application/grpc`, alone or with a message format or parameters behind it.
@@ -72,6 +96,7 @@ fn refuse_compression(headers: &HeaderMap) -> Result<(), Refusal> {
 fn method(path: &str) -> Result<Method, Failure> {
     match path {
         "/inference.GRPCInferenceService/ModelInfer" => Ok(Method::ModelInfer),
+        "/inference.GRPCInferenceService/ModelStreamInfer" => Ok(Method::ModelStreamInfer),
         "/inference.GRPCInferenceService/ServerLive" => Ok(Method::ServerLive),
         "/inference.GRPCInferenceService/ServerReady" => Ok(Method::ServerReady),
         "/inference.GRPCInferenceService/ModelReady" => Ok(Method::ModelReady),
@@ -84,6 +109,12 @@ fn method(path: &str) -> Result<Method, Failure> {
         "/inference.GRPCInferenceService/RepositoryModelUnload" => {
             Ok(Method::RepositoryModelUnload)
         }
+        "/inference.GRPCInferenceService/SystemSharedMemoryStatus" => {
+            Ok(Method::SystemSharedMemoryStatus)
+        }
+        "/inference.GRPCInferenceService/CudaSharedMemoryStatus" => {
+            Ok(Method::CudaSharedMemoryStatus)
+        }
         "/grpc.health.v1.Health/Check" => Ok(Method::HealthCheck),
         _ => Err(not_offered(path)),
     }
@@ -92,18 +123,11 @@ fn method(path: &str) -> Result<Method, Failure> {
 /// Says what is missing, for methods that clients may expect.
 fn not_offered(path: &str) -> Failure {
     unimplemented(match path {
-        "/inference.GRPCInferenceService/ModelStreamInfer" => {
-            "streaming inference (ModelStreamInfer) is not supported"
-        }
-        "/inference.GRPCInferenceService/SystemSharedMemoryStatus"
-        | "/inference.GRPCInferenceService/SystemSharedMemoryRegister"
-        | "/inference.GRPCInferenceService/SystemSharedMemoryUnregister" => {
-            "system shared memory is not supported"
-        }
-        "/inference.GRPCInferenceService/CudaSharedMemoryStatus"
+        "/inference.GRPCInferenceService/SystemSharedMemoryRegister"
+        | "/inference.GRPCInferenceService/SystemSharedMemoryUnregister"
         | "/inference.GRPCInferenceService/CudaSharedMemoryRegister"
         | "/inference.GRPCInferenceService/CudaSharedMemoryUnregister" => {
-            "CUDA shared memory is not supported"
+            "client shared memory is not available in this server"
         }
         "/inference.GRPCInferenceService/TraceSetting" => "trace settings are not supported",
         "/inference.GRPCInferenceService/LogSettings" => "log settings are not supported",
@@ -163,14 +187,24 @@ mod tests {
                     Err(failure) => {
                         let (code, message) = failure.into_parts();
                         assert_eq!(code, GrpcCode::Unimplemented);
-                        assert!(message.ends_with("not supported"), "{}: {message}", rpc.name());
+                        let says_so = ["not supported", "not available in this server"];
+                        let is_named = says_so.iter().any(|end| message.ends_with(end));
+                        assert!(is_named, "{}: {message}", rpc.name());
                     }
                 }
             }
         }
-        assert_eq!(offered, 12);
+        assert_eq!(offered, 15);
         check("/x/y", "application/grpc", NONE, "unknown method /x/y");
         check(&format!("{INFER}/"), "application/grpc", NONE, "unknown method");
+    }
+
+    #[test]
+    fn streams_choose_how_they_hear_of_failures() {
+        let stream = "/inference.GRPCInferenceService/ModelStreamInfer";
+        check(stream, "application/grpc", NONE, "AsMessages");
+        check(stream, "application/grpc", ("triton_grpc_error", "true"), "AsStatus");
+        check(stream, "application/grpc", ("triton_grpc_error", "1"), "AsMessages");
     }
 
     #[test]

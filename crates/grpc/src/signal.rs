@@ -1,10 +1,12 @@
 //! How news reaches a connection's task.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
 
-use galatea_codec::grpc::{MessageChunks, encode_infer_response};
-use galatea_infer::{InferenceResponse, Reply, ResponseSink, Status};
+use crate::answer::Failure;
+use crate::stream::Place;
+use crate::unwritten::Outgoing;
 
 /// Something that happened outside a connection's task.
 #[derive(Debug)]
@@ -14,7 +16,24 @@ pub(crate) enum News {
         /// The call.
         call: CallKey,
         /// The message, or why there is none.
-        outcome: Result<MessageChunks, Status>,
+        outcome: Result<Outgoing, Failure>,
+    },
+    /// A request of a stream has a reply.
+    Reply {
+        /// The stream.
+        call: CallKey,
+        /// The request.
+        place: Place,
+        /// The message, or the failure that ends the stream. There is none if
+        /// the request ended without a further response.
+        answer: Option<Result<Outgoing, Failure>>,
+        /// Whether it is the last.
+        is_final: bool,
+    },
+    /// A stream has a reply that there is no room for.
+    Overrun {
+        /// The stream.
+        call: CallKey,
     },
     /// The door takes no new inferences.
     Stop,
@@ -39,10 +58,25 @@ pub(crate) struct CallKey {
 /// to it, even by that task itself, and would have it run twice.
 pub(crate) struct Signal {
     state: Mutex<State>,
+    unwritten_bytes: AtomicUsize,
+    limits: UnwrittenLimits,
+}
+
+/// How much of a connection's answers may be unwritten.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct UnwrittenLimits {
+    /// From here on no further request is read.
+    pub(crate) pause_bytes: usize,
+    /// From here on further answers are dropped.
+    pub(crate) drop_bytes: usize,
 }
 
 struct State {
     news: Vec<News>,
+    /// Streams that can go on.
+    streams: Vec<CallKey>,
+    /// Whether the task is gone, so that nobody takes news.
+    closed: bool,
     waker: Waker,
     /// Whether the task runs or is about to.
     awake: bool,
@@ -51,10 +85,16 @@ struct State {
 }
 
 impl Signal {
-    pub(crate) fn new() -> Self {
-        let state =
-            State { news: Vec::new(), waker: Waker::noop().clone(), awake: true, notified: false };
-        Self { state: Mutex::new(state) }
+    pub(crate) fn new(limits: UnwrittenLimits) -> Self {
+        let state = State {
+            news: Vec::new(),
+            streams: Vec::new(),
+            closed: false,
+            waker: Waker::noop().clone(),
+            awake: true,
+            notified: false,
+        };
+        Self { state: Mutex::new(state), unwritten_bytes: AtomicUsize::new(0), limits }
     }
 
     /// The task runs; `waker` is how to wake it from now on.
@@ -71,6 +111,11 @@ impl Signal {
         std::mem::swap(&mut self.lock().news, into);
     }
 
+    /// Moves the streams that can go on into `into`.
+    pub(crate) fn take_streams(&self, into: &mut Vec<CallKey>) {
+        into.append(&mut self.lock().streams);
+    }
+
     /// Forgets wake-ups up to here: what they announced is about to be looked
     /// at. News are not forgotten.
     pub(crate) fn settle(&self) {
@@ -80,15 +125,66 @@ impl Signal {
     /// Whether the task may rest; if not, there is something to do.
     pub(crate) fn rest(&self) -> bool {
         let mut state = self.lock();
-        state.awake = state.notified || !state.news.is_empty();
+        state.awake = state.notified || !state.news.is_empty() || !state.streams.is_empty();
         !state.awake
     }
 
     /// Brings news to the task.
     pub(crate) fn push(&self, news: News) {
         let mut state = self.lock();
+        if state.closed {
+            // An answer that is dropped lets go of this connection, so the
+            // lock comes first.
+            drop(state);
+            return;
+        }
         state.news.push(news);
+        state.notified = true;
         wake(state);
+    }
+
+    /// Has the task look at a stream. A task that runs does so on its way:
+    /// `h2` says such things while the task polls it.
+    pub(crate) fn push_stream(&self, call: CallKey) {
+        let mut state = self.lock();
+        if !state.closed {
+            state.streams.push(call);
+            wake(state);
+        }
+    }
+
+    /// The task is gone: drops the news, and those that are still to come.
+    pub(crate) fn close(&self) {
+        let news = {
+            let mut state = self.lock();
+            state.closed = true;
+            std::mem::take(&mut state.news)
+        };
+        drop(news);
+    }
+
+    /// Counts an answer; returns whether there is room for it.
+    pub(crate) fn hold(&self, bytes: usize) -> bool {
+        let has_room = self.unwritten_bytes() < self.limits.drop_bytes;
+        if has_room {
+            self.unwritten_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+        has_room
+    }
+
+    /// Forgets an answer.
+    pub(crate) fn let_go(&self, bytes: usize) {
+        self.unwritten_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Whether so much is unwritten that no further request is read.
+    pub(crate) fn is_full(&self) -> bool {
+        self.unwritten_bytes() >= self.limits.pause_bytes
+    }
+
+    /// What the answers take that are not written.
+    pub(crate) fn unwritten_bytes(&self) -> usize {
+        self.unwritten_bytes.load(Ordering::Relaxed)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -97,7 +193,6 @@ impl Signal {
 }
 
 fn wake(mut state: MutexGuard<'_, State>) {
-    state.notified = true;
     if !state.awake {
         state.awake = true;
         let waker = state.waker.clone();
@@ -112,67 +207,26 @@ impl Wake for Signal {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        wake(self.lock());
+        let mut state = self.lock();
+        state.notified = true;
+        wake(state);
     }
 }
 
-/// Receives the replies to one call and brings the answer to the connection.
-///
-/// The message is encoded here, on the thread that answers: the response is
-/// in that core's cache and its parts were allocated on that thread, so one
-/// buffer changes threads instead of a handful.
-pub(crate) struct CallSink {
-    signal: Arc<Signal>,
-    call: CallKey,
-    replies: Replies,
-}
-
-/// What came so far; a call has one response, which may come before the end.
-enum Replies {
-    None,
-    One(Result<InferenceResponse, Status>),
-    Many(u64),
-}
-
-impl CallSink {
-    pub(crate) const fn new(signal: Arc<Signal>, call: CallKey) -> Self {
-        Self { signal, call, replies: Replies::None }
-    }
-
-    fn note(&mut self, outcome: Result<InferenceResponse, Status>) {
-        self.replies = match &self.replies {
-            Replies::None => Replies::One(outcome),
-            Replies::One(_) => Replies::Many(2),
-            Replies::Many(count) => Replies::Many(count.saturating_add(1)),
-        };
-    }
-}
-
-impl ResponseSink for CallSink {
-    fn deliver(&mut self, reply: Reply) {
-        let is_final = reply.is_final();
-        if let Reply::Response { outcome, .. } = reply {
-            self.note(outcome);
-        }
-        if !is_final {
-            return;
-        }
-        let outcome = match std::mem::replace(&mut self.replies, Replies::None) {
-            Replies::One(outcome) => outcome.and_then(|response| encode_infer_response(&response)),
-            Replies::None => Err(Status::internal("the model ended without a response")),
-            Replies::Many(count) => {
-                Err(Status::internal(format!("expected a single response, got {count}")))
-            }
-        };
-        self.signal.push(News::Answer { call: self.call, outcome });
+impl std::fmt::Debug for Signal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Signal({} bytes unwritten)", self.unwritten_bytes())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::AtomicU32;
 
     use super::*;
+    use crate::unwritten::Holder;
+
+    const LIMITS: UnwrittenLimits = UnwrittenLimits { pause_bytes: 2000, drop_bytes: 4000 };
 
     #[derive(Default)]
     struct Count(AtomicU32);
@@ -185,7 +239,7 @@ mod tests {
 
     /// A signal whose task rests, and how often it was woken.
     fn resting() -> (Arc<Signal>, Arc<Count>) {
-        let (signal, woken) = (Arc::new(Signal::new()), Arc::<Count>::default());
+        let (signal, woken) = (Arc::new(Signal::new(LIMITS)), Arc::<Count>::default());
         signal.begin(&Waker::from(woken.clone()));
         assert!(signal.rest());
         (signal, woken)
@@ -245,5 +299,64 @@ mod tests {
         signal.push(News::Stop);
         check_woken(&old, 0);
         check_woken(&new, 1);
+    }
+
+    fn answer(signal: &Arc<Signal>, text_bytes: usize) -> Option<Outgoing> {
+        let text = "x".repeat(text_bytes);
+        let message =
+            galatea_protocol::inference::ModelConfigRequest { name: text, ..Default::default() };
+        let message = galatea_codec::grpc::frame_message(&message).unwrap();
+        Outgoing::new(message, Holder::Connection(signal.clone()))
+    }
+
+    #[test]
+    fn answers_are_counted_until_they_are_dropped() {
+        let signal = Arc::new(Signal::new(LIMITS));
+        let first = answer(&signal, 1000).unwrap();
+        assert!(signal.unwritten_bytes() > 1000 && !signal.is_full());
+        let second = answer(&signal, 1000).unwrap();
+        assert!(signal.is_full());
+        // One answer may be larger than the limit; behind it there is no room.
+        let third = answer(&signal, 100_000).unwrap();
+        assert!(answer(&signal, 1).is_none());
+        drop(third);
+        drop(first);
+        assert!(!signal.is_full());
+        drop(second);
+        assert_eq!(signal.unwritten_bytes(), 0);
+    }
+
+    /// Answers hold the signal, and the signal holds answers.
+    #[test]
+    fn nothing_stays_in_a_closed_signal() {
+        let signal = Arc::new(Signal::new(LIMITS));
+        let call = CallKey { place: 0, serial: 0 };
+        let news = |signal: &Arc<Signal>| News::Answer {
+            call,
+            outcome: answer(signal, 10).ok_or_else(crate::sink::overrun),
+        };
+        signal.push(news(&signal));
+        signal.close();
+        signal.push(news(&signal));
+        signal.push_stream(call);
+        assert_eq!(signal.unwritten_bytes(), 0);
+        assert_eq!(Arc::strong_count(&signal), 1);
+    }
+
+    /// What `h2` says while the task polls it is looked at in the same turn.
+    #[test]
+    fn a_stream_that_can_go_on_keeps_the_task_from_resting() {
+        let (signal, woken) = resting();
+        let call = CallKey { place: 3, serial: 4 };
+        signal.push_stream(call);
+        check_woken(&woken, 1);
+        signal.begin(&Waker::from(woken.clone()));
+        signal.push_stream(call);
+        assert!(!signal.rest());
+        let mut streams = Vec::new();
+        signal.take_streams(&mut streams);
+        assert_eq!(streams, [call, call]);
+        assert!(signal.rest());
+        check_woken(&woken, 1);
     }
 }

@@ -179,6 +179,29 @@ async fn models_are_unloaded() {
         .assert_failed(Code::InvalidArgument, wrong);
 }
 
+/// As a server answers that has the extension and no regions.
+#[tokio::test]
+async fn no_shared_memory_is_registered() {
+    let fixture = Fixture::new();
+    let client = fixture.client().await;
+    let system = async |name: &str| {
+        let request = message::SystemSharedMemoryStatusRequest { name: name.into() };
+        client.control("SystemSharedMemoryStatus", &request).await
+    };
+    let answer: message::SystemSharedMemoryStatusResponse = system("").await.message();
+    assert!(answer.regions.is_empty());
+    let missing = "Unable to find system shared memory region: 'r'";
+    system("r").await.assert_failed(Code::NotFound, missing);
+    let cuda = async |name: &str| {
+        let request = message::CudaSharedMemoryStatusRequest { name: name.into() };
+        client.control("CudaSharedMemoryStatus", &request).await
+    };
+    let answer: message::CudaSharedMemoryStatusResponse = cuda("").await.message();
+    assert!(answer.regions.is_empty());
+    let missing = "Unable to find cuda shared memory region: 'r'";
+    cuda("r").await.assert_failed(Code::NotFound, missing);
+}
+
 #[tokio::test]
 async fn what_is_not_offered_is_named() {
     let fixture = Fixture::new();
@@ -186,12 +209,12 @@ async fn what_is_not_offered_is_named() {
     let refused = async |path: &str, expected: &str| {
         client.call(request(path), Bytes::new()).await.assert_failed(Code::Unsupported, expected);
     };
-    let stream = "streaming inference (ModelStreamInfer) is not supported";
-    refused(&inference("ModelStreamInfer"), stream).await;
-    let shared = "system shared memory is not supported";
-    refused(&inference("SystemSharedMemoryStatus"), shared).await;
-    let shared = "CUDA shared memory is not supported";
-    refused(&inference("CudaSharedMemoryRegister"), shared).await;
+    let shared = "client shared memory is not available in this server";
+    for kind in ["System", "Cuda"] {
+        for action in ["Register", "Unregister"] {
+            refused(&inference(&format!("{kind}SharedMemory{action}")), shared).await;
+        }
+    }
     refused(&inference("TraceSetting"), "trace settings are not supported").await;
     refused(&inference("LogSettings"), "log settings are not supported").await;
     let watch = "watching the health status is not supported";

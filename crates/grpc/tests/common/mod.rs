@@ -3,6 +3,8 @@
 #![allow(dead_code, reason = "each test file uses a part of this")]
 #![allow(clippy::unwrap_used, reason = "only tests use this")]
 
+mod stream;
+
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 
@@ -39,7 +41,7 @@ impl InferenceService for Models {
             "thread" => {
                 std::thread::spawn(move || sender.send_final(Ok(echo(request))));
             }
-            "held" => self.held.send((request, sender)).unwrap(),
+            "held" | "decoupled" => self.held.send((request, sender)).unwrap(),
             "split" => {
                 sender.send(Ok(echo(request)));
                 sender.finish();
@@ -237,19 +239,46 @@ impl Fixture {
     }
 
     pub(crate) async fn client(&self) -> Client {
+        self.client_with(1 << 20).await
+    }
+
+    /// A client that may be sent so many bytes of each answer before it reads
+    /// them, and a lot of all answers together.
+    pub(crate) async fn client_with(&self, call_window_bytes: u32) -> Client {
         let stream = TcpStream::connect(self.door.address()).await.unwrap();
         stream.set_nodelay(true).unwrap();
-        let (send, connection) = h2::client::Builder::new()
-            .initial_window_size(1 << 20)
+        let (send, mut connection) = h2::client::Builder::new()
+            .initial_window_size(call_window_bytes)
+            .initial_connection_window_size(1 << 30)
             // Answers may wait here, however many and small.
             .data_frame_budget(1 << 30)
             .handshake(stream)
             .await
             .unwrap();
+        let ping = tokio::sync::Mutex::new(connection.ping_pong().unwrap());
         let task = tokio::spawn(async move {
             let _ = connection.await;
         });
-        Client { send, task }
+        Client { send, task, ping }
+    }
+
+    /// Waits until the answers that are not written take at least `bytes`;
+    /// returns what they take.
+    pub(crate) async fn unwritten_at_least(&self, bytes: usize) -> usize {
+        loop {
+            let unwritten = self.door.unwritten_bytes();
+            if unwritten >= bytes {
+                return unwritten;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Waits until the answers that are not written take at most `bytes`.
+    pub(crate) async fn unwritten_at_most(&self, bytes: usize) {
+        while self.door.unwritten_bytes() > bytes {
+            tokio::task::yield_now().await;
+        }
     }
 }
 
@@ -257,6 +286,7 @@ impl Fixture {
 pub(crate) struct Client {
     pub(crate) send: SendRequest<Bytes>,
     pub(crate) task: tokio::task::JoinHandle<()>,
+    ping: tokio::sync::Mutex<h2::PingPong>,
 }
 
 /// What came back.
@@ -373,6 +403,17 @@ impl Client {
         assert_eq!(answer.headers["content-type"], "application/grpc");
         assert_eq!((response.model_name.as_str(), response.id.as_str()), (model, "7"));
         assert!(response.raw_output_contents == [data], "other data came back");
+    }
+}
+
+impl Client {
+    /// Waits until the door has done what it could with all that was sent: each
+    /// answer to a ping is the end of one of its rounds.
+    pub(crate) async fn settle(&self) {
+        let mut ping = self.ping.lock().await;
+        for _ in 0..30 {
+            ping.ping(h2::Ping::opaque()).await.unwrap();
+        }
     }
 }
 

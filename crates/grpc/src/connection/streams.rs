@@ -1,0 +1,215 @@
+//! What a connection's task does for its streams.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use galatea_codec::grpc::stream::RequestTag;
+use galatea_codec::grpc::{InferMessage, parse_version};
+use galatea_infer::{InferenceRequest, ResponseSender, Status};
+use h2::RecvStream;
+use tokio::time::Instant;
+
+use super::{ConnectionTask, PANICKED, refuse_while_stopping};
+use crate::answer::{self, Failure, Responder};
+use crate::call::Phase;
+use crate::door::Door;
+use crate::signal::CallKey;
+use crate::stream::{
+    Errors, Next, Order, Place, Stream, StreamGone, StreamLimits, StreamSignal, StreamSink,
+};
+use crate::unwritten::Outgoing;
+
+/// How many requests of a stream are begun before others have their turn.
+const TURN_REQUESTS_MAX: usize = 64;
+
+impl ConnectionTask {
+    /// Begins a stream. Its head is sent at once: there are clients that wait
+    /// for it before they send anything.
+    pub(super) fn open_stream(
+        &mut self,
+        mut respond: Responder,
+        body: RecvStream,
+        deadline: Option<Instant>,
+        errors: Errors,
+    ) {
+        let Some(send) = answer::send_head(&mut respond) else { return };
+        let options = &self.door.options;
+        let limits = StreamLimits {
+            messages_max: options.stream_messages_max,
+            bytes_max: options.stream_bytes_max,
+        };
+        let key = self.calls.insert(respond, deadline, |key| {
+            let signal = Arc::new(StreamSignal::new(self.signal.clone(), key, errors));
+            let stream = Stream::new(send, body, options.message_bytes_max, signal, limits);
+            Phase::Streaming(Box::new(stream))
+        });
+        self.streams.push(key);
+    }
+
+    /// Looks at every stream that can go on.
+    pub(super) fn serve_streams(&mut self) {
+        let mut streams = std::mem::take(&mut self.streams);
+        self.signal.take_streams(&mut streams);
+        if !self.signal.is_full() {
+            for key in self.paused_streams.drain(..) {
+                if let Some(stream) = self.calls.stream(key) {
+                    stream.resume();
+                    streams.push(key);
+                }
+            }
+        }
+        for key in streams.drain(..) {
+            self.serve_stream(key);
+        }
+        streams.append(&mut self.streams);
+        self.streams = streams;
+        self.paused |= !self.paused_streams.is_empty();
+    }
+
+    /// Begins the requests of a stream that have arrived, as far as there is
+    /// room for them.
+    fn serve_stream(&mut self, key: CallKey) {
+        let Some(stream) = self.calls.stream(key) else { return };
+        if let Err(StreamGone) = stream.pull() {
+            if let Some(call) = self.calls.remove(key) {
+                call.cancel();
+            }
+            return;
+        }
+        self.begin_requests(key);
+        if let Some(stream) = self.calls.stream(key) {
+            stream.release();
+        }
+        self.end_if_done(key);
+    }
+
+    fn begin_requests(&mut self, key: CallKey) {
+        for _ in 0..TURN_REQUESTS_MAX {
+            let Some(stream) = self.calls.stream(key) else { return };
+            if self.signal.is_full() {
+                if stream.pause() {
+                    self.paused_streams.push(key);
+                }
+                return;
+            }
+            if stream.is_full() {
+                return;
+            }
+            match stream.next() {
+                Next::Wait | Next::End => return,
+                Next::Request(message) => self.begin_request(key, &message),
+                Next::Broken(failure) => {
+                    self.fail(key, &failure);
+                    return;
+                }
+            }
+        }
+        if let Some(stream) = self.calls.stream(key) {
+            stream.signal().look();
+        }
+    }
+
+    /// Begins a request. Its failures take the way of its replies, so that
+    /// they come in turn.
+    fn begin_request(&mut self, key: CallKey, message: &Bytes) {
+        let prepared = Prepared::new(&self.door, message);
+        let Some(stream) = self.calls.stream(key) else { return };
+        let (place, cancel) = stream.begin(prepared.order, message.len());
+        let signal = stream.signal().clone();
+        let sink =
+            StreamSink::new(signal, place, prepared.order, prepared.tag, prepared.sends_empty_end);
+        let sender = ResponseSender::new(Box::new(sink));
+        match prepared.request {
+            Err(status) => sender.fail(status),
+            Ok(mut request) => {
+                request.cancel = cancel;
+                // A panic drops the sender, which then answers.
+                let _ = catch_unwind(AssertUnwindSafe(|| self.door.service.infer(request, sender)));
+            }
+        }
+    }
+
+    /// Takes the reply to a request of a stream.
+    pub(super) fn reply(
+        &mut self,
+        key: CallKey,
+        place: Place,
+        answer: Option<Result<Outgoing, Failure>>,
+        is_final: bool,
+    ) {
+        let Some(stream) = self.calls.stream(key) else { return };
+        match stream.reply(place, answer, is_final) {
+            Ok(()) => self.end_if_done(key),
+            Err(failure) => self.fail(key, &failure),
+        }
+    }
+
+    /// Ends a stream whose client takes so little of it that responses had to
+    /// be dropped.
+    pub(super) fn reset_stream(&mut self, key: CallKey) {
+        if let Some(stream) = self.calls.stream(key) {
+            stream.reset();
+            self.calls.remove(key);
+        }
+    }
+
+    /// Ends a stream that has nothing to do any more: its client said so, or
+    /// the door stops.
+    fn end_if_done(&mut self, key: CallKey) {
+        let Some(stream) = self.calls.stream(key) else { return };
+        if stream.is_done() {
+            stream.finish();
+            self.calls.remove(key);
+        } else if stream.is_idle()
+            && let Err(status) = refuse_while_stopping(&self.door)
+        {
+            self.fail(key, &status.into());
+        }
+    }
+
+    /// Ends the streams that nothing is done for; the others end when they are
+    /// done.
+    pub(super) fn end_idle_streams(&mut self) {
+        for key in self.calls.select(|call| matches!(call.phase, Phase::Streaming(_))) {
+            self.end_if_done(key);
+        }
+    }
+}
+
+/// A message, made a request or refused.
+struct Prepared {
+    tag: RequestTag,
+    order: Order,
+    sends_empty_end: bool,
+    request: Result<InferenceRequest, Status>,
+}
+
+impl Prepared {
+    fn new(door: &Door, message: &Bytes) -> Self {
+        let mut prepared = Self {
+            tag: RequestTag::default(),
+            order: Order::InTurn,
+            sends_empty_end: false,
+            request: Err(Status::internal(PANICKED)),
+        };
+        // A panic leaves behind what was known by then.
+        let request = catch_unwind(AssertUnwindSafe(|| prepared.read(door, message)));
+        if let Ok(request) = request {
+            prepared.request = request;
+        }
+        prepared
+    }
+
+    fn read(&mut self, door: &Door, message: &Bytes) -> Result<InferenceRequest, Status> {
+        let message = InferMessage::parse(message)?;
+        self.tag = RequestTag::new(&message);
+        refuse_while_stopping(door)?;
+        let version = parse_version(message.model_version())?;
+        if door.control.is_decoupled(message.model_name(), version)? {
+            self.order = Order::AtOnce;
+        }
+        self.sends_empty_end = message.enables_empty_final_response();
+        message.into_request(version)
+    }
+}

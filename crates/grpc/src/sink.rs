@@ -1,0 +1,79 @@
+//! Where the replies to a single call go.
+
+use std::sync::Arc;
+
+use galatea_codec::grpc::{GrpcCode, encode_infer_response};
+use galatea_infer::{InferenceResponse, Reply, ResponseSink, Status};
+
+use crate::answer::Failure;
+use crate::signal::{CallKey, News, Signal};
+use crate::unwritten::{Holder, Outgoing};
+
+/// Receives the replies to one call and brings the answer to the connection.
+///
+/// The message is encoded here, on the thread that answers: the response is
+/// in that core's cache and its parts were allocated on that thread, so one
+/// buffer changes threads instead of a handful.
+pub(crate) struct CallSink {
+    signal: Arc<Signal>,
+    call: CallKey,
+    replies: OneResponse,
+}
+
+impl CallSink {
+    pub(crate) const fn new(signal: Arc<Signal>, call: CallKey) -> Self {
+        Self { signal, call, replies: OneResponse::None }
+    }
+}
+
+impl ResponseSink for CallSink {
+    fn deliver(&mut self, reply: Reply) {
+        let Some(outcome) = self.replies.take(reply) else { return };
+        let outcome = outcome
+            .and_then(|response| encode_infer_response(&response))
+            .map_err(Failure::from)
+            .and_then(|message| {
+                Outgoing::new(message, Holder::Connection(self.signal.clone())).ok_or_else(overrun)
+            });
+        self.signal.push(News::Answer { call: self.call, outcome });
+    }
+}
+
+/// Said in the place of an answer that there is no room for.
+pub(crate) fn overrun() -> Failure {
+    let message = "the answer was dropped: the client does not read those before it";
+    Failure::new(GrpcCode::ResourceExhausted, message)
+}
+
+/// What came so far of the one response of a request to a model that is not
+/// decoupled; it may come before the end.
+pub(crate) enum OneResponse {
+    None,
+    One(Result<InferenceResponse, Status>),
+    Many(u64),
+}
+
+impl OneResponse {
+    /// Takes a reply; returns the outcome when it was the last.
+    pub(crate) fn take(&mut self, reply: Reply) -> Option<Result<InferenceResponse, Status>> {
+        let is_final = reply.is_final();
+        if let Reply::Response { outcome, .. } = reply {
+            self.note(outcome);
+        }
+        is_final.then(|| match std::mem::replace(self, Self::None) {
+            Self::One(outcome) => outcome,
+            Self::None => Err(Status::internal("the model ended without a response")),
+            Self::Many(count) => {
+                Err(Status::internal(format!("expected a single response, got {count}")))
+            }
+        })
+    }
+
+    fn note(&mut self, outcome: Result<InferenceResponse, Status>) {
+        *self = match self {
+            Self::None => Self::One(outcome),
+            Self::One(_) => Self::Many(2),
+            Self::Many(count) => Self::Many(count.saturating_add(1)),
+        };
+    }
+}

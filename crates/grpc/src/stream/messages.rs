@@ -1,0 +1,213 @@
+//! The messages in a stream's body.
+
+use std::collections::VecDeque;
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use galatea_codec::grpc::{GrpcCode, MESSAGE_PREFIX_BYTES};
+
+use crate::answer::Failure;
+use crate::body::{first_capacity, message_length};
+
+/// Takes a body apart, frame by frame as it arrives.
+#[derive(Debug)]
+pub(crate) struct Messages {
+    message_bytes_max: usize,
+    frames: VecDeque<Bytes>,
+    state: State,
+    /// How many bytes left the frames since they were asked for.
+    taken: usize,
+}
+
+#[derive(Debug)]
+enum State {
+    /// So much of a prefix is there.
+    Prefix([u8; MESSAGE_PREFIX_BYTES], usize),
+    /// A part of a message, and how long it will be.
+    Part(BytesMut, usize),
+}
+
+impl State {
+    const START: Self = Self::Prefix([0; MESSAGE_PREFIX_BYTES], 0);
+}
+
+impl Messages {
+    pub(crate) const fn new(message_bytes_max: usize) -> Self {
+        Self { message_bytes_max, frames: VecDeque::new(), state: State::START, taken: 0 }
+    }
+
+    /// Adds the next frame of the body.
+    pub(crate) fn push(&mut self, frame: Bytes) {
+        if !frame.is_empty() {
+            self.frames.push_back(frame);
+        }
+    }
+
+    /// The next message, if it is there. One that lies in a single frame isn't
+    /// copied.
+    pub(crate) fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+        loop {
+            if let State::Part(part, length) = &mut self.state
+                && part.len() == *length
+            {
+                let message = std::mem::take(part).freeze();
+                self.state = State::START;
+                return Ok(Some(message));
+            }
+            let Some(mut frame) = self.frames.pop_front() else { return Ok(None) };
+            let before = frame.len();
+            let whole = self.advance(&mut frame);
+            self.taken = self.taken.saturating_add(before.saturating_sub(frame.len()));
+            if !frame.is_empty() {
+                self.frames.push_front(frame);
+            }
+            if let Some(message) = whole? {
+                return Ok(Some(message));
+            }
+        }
+    }
+
+    /// Takes from `frame` what belongs to the prefix or message that is begun;
+    /// returns a message that lies in it whole.
+    fn advance(&mut self, frame: &mut Bytes) -> Result<Option<Bytes>, Failure> {
+        match &mut self.state {
+            State::Prefix(prefix, filled) => {
+                let missing = prefix.iter_mut().skip(*filled);
+                let taken = missing.zip(frame.iter()).map(|(to, from)| *to = *from).count();
+                frame.advance(taken);
+                *filled = filled.saturating_add(taken);
+                if *filled == MESSAGE_PREFIX_BYTES {
+                    let length = message_length(*prefix, self.message_bytes_max)?;
+                    self.state = State::Part(BytesMut::new(), length);
+                }
+                Ok(None)
+            }
+            State::Part(part, length) if part.is_empty() && frame.len() >= *length => {
+                let message = frame.split_to(*length);
+                self.state = State::START;
+                Ok(Some(message))
+            }
+            State::Part(part, length) => {
+                let missing = length.saturating_sub(part.len());
+                let taken = frame.split_to(missing.min(frame.len()));
+                if part.is_empty() {
+                    part.reserve(first_capacity(*length, taken.len()));
+                } else {
+                    part.reserve(taken.len().max(missing.min(part.len())));
+                }
+                part.extend_from_slice(&taken);
+                Ok(None)
+            }
+        }
+    }
+
+    /// How many bytes were taken out since the last time: the client may send
+    /// as many again.
+    pub(crate) const fn take_count(&mut self) -> usize {
+        std::mem::replace(&mut self.taken, 0)
+    }
+
+    /// Looks at the body's end: nothing of a message may be left.
+    pub(crate) fn finish(&self) -> Result<(), Failure> {
+        match self.state {
+            State::Prefix(_, 0) if self.frames.is_empty() => Ok(()),
+            State::Prefix(..) | State::Part(..) => {
+                Err(Failure::new(GrpcCode::Internal, "the body ends inside a message"))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn body(lengths: &[usize]) -> Vec<u8> {
+        let mut body = Vec::new();
+        for (number, &length) in lengths.iter().enumerate() {
+            body.push(0);
+            body.extend_from_slice(&u32::try_from(length).unwrap().to_be_bytes());
+            body.extend(std::iter::repeat_n(u8::try_from(number).unwrap(), length));
+        }
+        body
+    }
+
+    /// Every message of `body`, which comes in frames of `size` bytes.
+    fn read(messages: &mut Messages, body: &[u8], size: usize) -> Result<Vec<Bytes>, Failure> {
+        let mut read = Vec::new();
+        for frame in body.chunks(size) {
+            messages.push(Bytes::copy_from_slice(frame));
+            while let Some(message) = messages.next()? {
+                read.push(message);
+            }
+        }
+        messages.finish()?;
+        Ok(read)
+    }
+
+    #[test]
+    fn messages_come_whole_however_they_are_cut() {
+        let lengths = [0, 1, 300, 0, 0, 5, 1000, 2];
+        let body = body(&lengths);
+        for size in [1, 2, 4, 5, 6, 7, 100, 1005, 5000] {
+            let mut messages = Messages::new(1000);
+            let read = read(&mut messages, &body, size).unwrap();
+            let expected: Vec<Vec<u8>> =
+                lengths.iter().zip(0..).map(|(&length, number)| vec![number; length]).collect();
+            assert_eq!(read, expected, "size {size}");
+            assert_eq!(messages.take_count(), body.len());
+            assert_eq!(messages.take_count(), 0);
+        }
+    }
+
+    #[test]
+    fn frames_that_are_not_asked_for_stay_uncounted() {
+        let mut messages = Messages::new(1000);
+        messages.push(Bytes::from(body(&[10, 20])));
+        messages.push(Bytes::from(body(&[30])));
+        assert_eq!(messages.next().unwrap().unwrap().len(), 10);
+        assert_eq!(messages.take_count(), 15);
+        assert!(messages.finish().is_err());
+        assert_eq!(messages.next().unwrap().unwrap().len(), 20);
+        assert_eq!(messages.next().unwrap().unwrap().len(), 30);
+        assert_eq!(messages.take_count(), 60);
+        assert_eq!(messages.next().unwrap(), None);
+    }
+
+    #[test]
+    fn bad_bodies_are_refused() {
+        let check = |body: &[u8], code, text: &str| {
+            for size in [1, 3, 100] {
+                let failure = read(&mut Messages::new(1000), body, size).unwrap_err();
+                assert_eq!(failure.into_parts(), (code, text.to_owned()));
+            }
+        };
+        let inside = "the body ends inside a message";
+        check(&body(&[3])[..7], GrpcCode::Internal, inside);
+        check(&[0, 0], GrpcCode::Internal, inside);
+        let long = "Received message larger than max (1001 vs. 1000)";
+        check(&body(&[2, 1001]), GrpcCode::ResourceExhausted, long);
+        let flag = "compressed message without a grpc-encoding header";
+        check(&[1, 0, 0, 0, 0], GrpcCode::Internal, flag);
+        check(&[7, 0, 0, 0, 0], GrpcCode::Internal, "unknown flags before a message");
+    }
+
+    #[test]
+    fn a_message_in_one_frame_is_not_copied() {
+        let frame = Bytes::from(body(&[100]));
+        let mut messages = Messages::new(1000);
+        messages.push(frame.clone());
+        assert_eq!(messages.next().unwrap().unwrap().as_ptr(), frame[5..].as_ptr());
+    }
+
+    /// The shape of CVE-2025-23331.
+    #[test]
+    fn memory_follows_the_bytes_and_not_the_length() {
+        let mut messages = Messages::new(usize::MAX);
+        let mut start = vec![0, 0x7f, 0xff, 0xff, 0xff];
+        start.extend_from_slice(&[1; 10]);
+        messages.push(Bytes::from(start));
+        assert_eq!(messages.next().unwrap(), None);
+        let State::Part(part, _) = &messages.state else { panic!("not a part") };
+        assert!(part.capacity() <= 64 * 1024, "{}", part.capacity());
+    }
+}

@@ -1,0 +1,132 @@
+//! What is shared between a stream, its answers, and whoever makes them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::Wake;
+
+use crate::signal::{CallKey, News, Signal};
+
+/// What becomes of the failure of a request.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Errors {
+    /// It is sent as a message, and the stream goes on.
+    AsMessages,
+    /// It ends the stream as its status.
+    AsStatus,
+}
+
+/// The side of a stream that is known outside its connection's task, and that
+/// `h2` wakes when the stream can go on.
+#[derive(Debug)]
+pub(crate) struct StreamSignal {
+    connection: Arc<Signal>,
+    call: CallKey,
+    errors: Errors,
+    /// How many responses are not written, and what they take.
+    unwritten_messages: AtomicUsize,
+    unwritten_bytes: AtomicUsize,
+    /// Whether the connection's task will look at the stream.
+    awake: AtomicBool,
+    /// Whether the stream waits until less of it is unwritten.
+    waits: AtomicBool,
+    /// Whether nobody takes replies any more.
+    over: AtomicBool,
+}
+
+impl StreamSignal {
+    pub(crate) fn new(connection: Arc<Signal>, call: CallKey, errors: Errors) -> Self {
+        Self {
+            connection,
+            call,
+            errors,
+            unwritten_messages: AtomicUsize::new(0),
+            unwritten_bytes: AtomicUsize::new(0),
+            awake: AtomicBool::new(false),
+            waits: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) const fn call(&self) -> CallKey {
+        self.call
+    }
+
+    pub(crate) const fn errors(&self) -> Errors {
+        self.errors
+    }
+
+    pub(crate) fn unwritten_messages(&self) -> usize {
+        self.unwritten_messages.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn unwritten_bytes(&self) -> usize {
+        self.unwritten_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn push(&self, news: News) {
+        self.connection.push(news);
+    }
+
+    /// The task looks at the stream now.
+    pub(crate) fn begin(&self) {
+        self.awake.store(false, Ordering::Release);
+        self.waits.store(false, Ordering::Release);
+    }
+
+    /// The task will look at the stream again when less of it is unwritten or
+    /// unfinished.
+    pub(crate) fn wait(&self) {
+        self.waits.store(true, Ordering::Release);
+    }
+
+    /// Has the task look at the stream, if it waits for less work.
+    pub(crate) fn relieve(&self) {
+        if self.waits.swap(false, Ordering::AcqRel) {
+            self.look();
+        }
+    }
+
+    /// Has the task look at the stream.
+    pub(crate) fn look(&self) {
+        if !self.awake.swap(true, Ordering::AcqRel) {
+            self.connection.push_stream(self.call);
+        }
+    }
+
+    /// From now on replies are dropped where they are made.
+    pub(crate) fn end(&self) {
+        self.over.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    /// Counts an answer; returns whether there is room for it.
+    pub(crate) fn hold(&self, bytes: usize) -> bool {
+        let held = self.connection.hold(bytes);
+        if held {
+            self.unwritten_messages.fetch_add(1, Ordering::Relaxed);
+            self.unwritten_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+        held
+    }
+
+    /// Forgets an answer.
+    pub(crate) fn let_go(&self, bytes: usize) {
+        self.unwritten_messages.fetch_sub(1, Ordering::Relaxed);
+        self.unwritten_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.connection.let_go(bytes);
+        self.relieve();
+    }
+}
+
+impl Wake for StreamSignal {
+    fn wake(self: Arc<Self>) {
+        self.look();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.look();
+    }
+}

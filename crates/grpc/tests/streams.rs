@@ -1,0 +1,379 @@
+//! Streams of inferences: order, ends and failures.
+
+mod common;
+
+use bytes::Bytes;
+use common::{Fixture, Held, echo, framed, infer_request, inference, request};
+use galatea_infer::{CancelToken, Status};
+use galatea_protocol::inference::InferParameter;
+use galatea_protocol::inference::infer_parameter::ParameterChoice;
+use h2::Reason;
+use tokio::sync::oneshot;
+
+/// Resolves when the request is cancelled.
+fn cancelled(cancel: &CancelToken) -> oneshot::Receiver<()> {
+    let (sender, receiver) = oneshot::channel();
+    cancel.on_cancel(move || {
+        let _ = sender.send(());
+    });
+    receiver
+}
+
+fn answer((request, sender): Held) {
+    sender.send_final(Ok(echo(request)));
+}
+
+#[tokio::test]
+async fn responses_come_in_the_order_of_their_requests() {
+    let mut fixture = Fixture::new();
+    let client = fixture.client().await;
+    let mut stream = client.stream().await;
+    for (model, id) in [("held", "1"), ("inline", "2"), ("thread", "3"), ("held", "4")] {
+        stream.infer(model, id);
+    }
+    stream.end();
+    let first = fixture.held.recv().await.unwrap();
+    let last = fixture.held.recv().await.unwrap();
+    answer(last);
+    client.settle().await;
+    answer(first);
+    stream.check("1 held:1 1 output .").await;
+    stream.check("2 inline:1 1 output .").await;
+    stream.check("3 thread:1 1 output .").await;
+    stream.check("4 held:1 1 output .").await;
+    stream.check("end 0 ").await;
+}
+
+#[tokio::test]
+async fn tensors_pass_whole_in_both_directions() {
+    let fixture = Fixture::new();
+    let client = fixture.client().await;
+    let mut stream = client.stream().await;
+    for length in [0, 1, 2047, 2049, 100_000, 5 << 20] {
+        let data = Bytes::from((0..length).map(|i| (i % 251) as u8).collect::<Vec<_>>());
+        stream.request(&infer_request("thread", data.clone()));
+        let response = stream.next().await.unwrap().infer_response.unwrap();
+        assert!(response.raw_output_contents == [data], "{length} bytes came back otherwise");
+    }
+}
+
+/// Frames say nothing about messages.
+#[tokio::test]
+async fn messages_may_lie_in_frames_as_they_like() {
+    let fixture = Fixture::new();
+    let client = fixture.client().await;
+    let mut body = Vec::new();
+    for number in 0..300 {
+        let mut request = infer_request("inline", Bytes::from_static(b"0123456789"));
+        request.id = number.to_string();
+        body.extend_from_slice(&framed(&request));
+    }
+    for size in [3, 70, 1000, body.len()] {
+        let mut stream = client.stream().await;
+        for piece in body.chunks(size) {
+            stream.send.send_data(Bytes::copy_from_slice(piece), false).unwrap();
+        }
+        stream.end();
+        for number in 0..300 {
+            stream.check(&format!("{number} inline:1 1 output .")).await;
+        }
+        stream.check("end 0 ").await;
+    }
+}
+
+#[tokio::test]
+async fn responses_of_decoupled_models_do_not_wait() {
+    let mut fixture = Fixture::new();
+    let client = fixture.client().await;
+    let mut stream = client.stream().await;
+    stream.infer("held", "first");
+    stream.infer("decoupled", "a");
+    stream.infer("decoupled", "b");
+    stream.end();
+    let held = fixture.held.recv().await.unwrap();
+    let (a, mut to_a) = fixture.held.recv().await.unwrap();
+    let (b, mut to_b) = fixture.held.recv().await.unwrap();
+    to_b.send(Ok(echo(b.clone())));
+    stream.check("b decoupled:1 1 output +").await;
+    to_a.send(Ok(echo(a.clone())));
+    stream.check("a decoupled:1 1 output +").await;
+    // The end of a request may come with a response or without one; the
+    // latter is not told unless the client asks.
+    to_b.finish();
+    to_a.send(Ok(echo(a.clone())));
+    to_a.send_final(Ok(echo(a)));
+    stream.check("a decoupled:1 1 output +").await;
+    stream.check("a decoupled:1 1 output .").await;
+    answer(held);
+    stream.check("first held:1 1 output .").await;
+    stream.check("end 0 ").await;
+}
+
+#[tokio::test]
+async fn empty_ends_are_told_to_those_who_ask() {
+    let mut fixture = Fixture::new();
+    let client = fixture.client().await;
+    let mut stream = client.stream().await;
+    let mut request = infer_request("decoupled", Bytes::new());
+    let asks = InferParameter { parameter_choice: Some(ParameterChoice::BoolParam(true)) };
+    request.parameters.insert("triton_enable_empty_final_response".into(), asks);
+    request.model_version = "3".into();
+    stream.request(&request);
+    let (_, sender) = fixture.held.recv().await.unwrap();
+    sender.finish();
+    stream.check("7 decoupled:3 empty .").await;
+    // A last response is an end of its own.
+    stream.request(&request);
+    answer(fixture.held.recv().await.unwrap());
+    stream.check("7 decoupled:3 1 output .").await;
+    // Other models have no such end.
+    request.model_name = "split".into();
+    stream.request(&request);
+    stream.check("7 split:3 1 output .").await;
+    stream.end();
+    stream.check("end 0 ").await;
+}
+
+#[tokio::test]
+async fn failures_are_messages_and_the_stream_goes_on() {
+    let mut fixture = Fixture::new();
+    let client = fixture.client().await;
+    let mut stream = client.stream().await;
+    let mut check = async |model: &str, expected: &str| {
+        stream.infer(model, "i");
+        stream.check(expected).await;
+    };
+    let unknown = "i unknown: Request for unknown model: 'unknown' .";
+    check("unknown", unknown).await;
+    check("refusing", "i refusing: nicht jetzt – später .").await;
+    check("dropping", "i dropping: the request was dropped without a final response .").await;
+    check("panicking", "i panicking: the request was dropped without a final response .").await;
+    check("buggy", "i buggy: the server failed on this request .").await;
+    check("silent", "i silent: the model ended without a response .").await;
+    check("twice", "i twice: expected a single response, got 2 .").await;
+    check("inline", "i inline:1 1 output .").await;
+
+    let mut request = infer_request("inline", Bytes::new());
+    request.model_version = "x".into();
+    stream.request(&request);
+    let shown = stream.shown().await;
+    assert!(shown.starts_with("7 inline:x failed to get model version"), "{shown}");
+    request.model_version = "1".into();
+    request.raw_input_contents.clear();
+    stream.request(&request);
+    let missing = "unable to find data for input tensor 'T' for model 'inline' in request.";
+    stream.check(&format!("7 inline:1 {missing} .")).await;
+    stream.send.send_data(Bytes::from_static(b"\0\0\0\0\x01\xff"), false).unwrap();
+    stream.check(" : Unable to parse request .").await;
+
+    // A decoupled model may fail and go on.
+    stream.infer("decoupled", "d");
+    let (request, mut sender) = fixture.held.recv().await.unwrap();
+    sender.send(Err(Status::internal("once")));
+    sender.send(Ok(echo(request)));
+    sender.fail(Status::internal("for good"));
+    stream.check("d decoupled: once +").await;
+    stream.check("d decoupled:1 1 output +").await;
+    stream.check("d decoupled: for good .").await;
+    stream.end();
+    stream.check("end 0 ").await;
+}
+
+#[tokio::test]
+async fn failures_come_in_turn() {
+    let mut fixture = Fixture::new();
+    let client = fixture.client().await;
+    let mut stream = client.stream().await;
+    stream.infer("held", "1");
+    stream.infer("unknown", "2");
+    stream.infer("refusing", "3");
+    let held = fixture.held.recv().await.unwrap();
+    client.settle().await;
+    answer(held);
+    stream.check("1 held:1 1 output .").await;
+    stream.check("2 unknown: Request for unknown model: 'unknown' .").await;
+    stream.check("3 refusing: nicht jetzt – später .").await;
+}
+
+#[tokio::test]
+async fn a_failure_ends_the_stream_of_a_client_that_wants_it_so() {
+    let mut fixture = Fixture::new();
+    let client = fixture.client().await;
+    let head = || request(&inference("ModelStreamInfer")).header("triton_grpc_error", "true");
+    // What came before it is still answered, what came after is cancelled.
+    let mut stream = client.stream_with(head()).await;
+    for (model, id) in [("held", "1"), ("refusing", "2"), ("held", "3"), ("decoupled", "4")] {
+        stream.infer(model, id);
+    }
+    let first = fixture.held.recv().await.unwrap();
+    let third = fixture.held.recv().await.unwrap();
+    let fourth = fixture.held.recv().await.unwrap();
+    let (third_told, fourth_told) = (cancelled(&third.0.cancel), cancelled(&fourth.0.cancel));
+    answer(first);
+    stream.check("1 held:1 1 output .").await;
+    stream.check("end 14 nicht jetzt %E2%80%93 sp%C3%A4ter").await;
+    third_told.await.unwrap();
+    fourth_told.await.unwrap();
+    answer(third);
+    answer(fourth);
+    // So does a request that reaches no model, and one response of many.
+    let mut stream = client.stream_with(head()).await;
+    stream.infer("unknown", "1");
+    stream.check("end 5 Request for unknown model: 'unknown'").await;
+    let mut stream = client.stream_with(head()).await;
+    stream.infer("decoupled", "1");
+    let (request, mut sender) = fixture.held.recv().await.unwrap();
+    let told = cancelled(&request.cancel);
+    sender.send(Ok(echo(request)));
+    sender.send(Err(Status::invalid_argument("bad")));
+    sender.send(Err(Status::invalid_argument("worse")));
+    stream.check("1 decoupled:1 1 output +").await;
+    stream.check("end 3 bad").await;
+    told.await.unwrap();
+    sender.finish();
+    client.check_echo("inline", Bytes::from_static(b"x")).await;
+    assert_eq!(fixture.door.unwritten_bytes(), 0);
+}
+
+#[tokio::test]
+async fn a_stream_without_requests_ends_well() {
+    let fixture = Fixture::new();
+    let mut stream = fixture.client().await.stream().await;
+    stream.end();
+    stream.check("end 0 ").await;
+}
+
+#[tokio::test]
+async fn bodies_that_are_no_messages_end_the_stream() {
+    let mut fixture = Fixture::new();
+    let client = fixture.client().await;
+    for (body, is_end, expected) in [
+        (&b"\0\0"[..], true, "end 13 the body ends inside a message"),
+        (b"\x01\0\0\0\0", false, "end 13 compressed message without a grpc-encoding header"),
+        (b"\0\xff\xff\xff\xff", false, "end 8 Received message larger than max (4294967295 vs. "),
+    ] {
+        let mut stream = client.stream().await;
+        stream.infer("held", "1");
+        let held = fixture.held.recv().await.unwrap();
+        let told = cancelled(&held.0.cancel);
+        stream.send.send_data(Bytes::from_static(body), is_end).unwrap();
+        let shown = stream.shown().await;
+        assert!(shown.starts_with(expected), "{shown}");
+        told.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_reset_cancels_everything_inside() {
+    let mut fixture = Fixture::new();
+    let client = fixture.client().await;
+    let mut other = client.stream().await;
+    other.infer("held", "other");
+    let other_held = fixture.held.recv().await.unwrap();
+    for is_half_closed in [false, true] {
+        let mut stream = client.stream().await;
+        let mut told = Vec::new();
+        let mut held = Vec::new();
+        for model in ["held", "decoupled", "held"] {
+            stream.infer(model, "1");
+            let one = fixture.held.recv().await.unwrap();
+            told.push(cancelled(&one.0.cancel));
+            held.push(one);
+        }
+        if is_half_closed {
+            stream.end();
+        }
+        // One answer waits for its turn when the stream is given up.
+        answer(held.pop().unwrap());
+        told.pop();
+        client.settle().await;
+        stream.send.send_reset(Reason::CANCEL);
+        for one in told {
+            one.await.unwrap();
+        }
+        // Late answers find nobody.
+        held.into_iter().for_each(answer);
+    }
+    assert!(!other_held.0.cancel.is_cancelled());
+    answer(other_held);
+    other.check("other held:1 1 output .").await;
+    client.settle().await;
+    assert_eq!(fixture.door.unwritten_bytes(), 0);
+}
+
+#[tokio::test]
+async fn a_lost_connection_cancels_its_streams() {
+    let mut fixture = Fixture::new();
+    let client = fixture.client().await;
+    let mut stream = client.stream().await;
+    stream.infer("decoupled", "1");
+    let (request, mut sender) = fixture.held.recv().await.unwrap();
+    let told = cancelled(&request.cancel);
+    client.task.abort();
+    drop(client);
+    told.await.unwrap();
+    for _ in 0..100 {
+        sender.send(Ok(echo(request.clone())));
+    }
+    fixture.unwritten_at_most(0).await;
+}
+
+#[tokio::test]
+async fn a_deadline_ends_a_stream() {
+    let mut fixture = Fixture::new();
+    let client = fixture.client().await;
+    let head = request(&inference("ModelStreamInfer")).header("grpc-timeout", "100m");
+    let mut stream = client.stream_with(head).await;
+    stream.infer("inline", "1");
+    stream.infer("held", "2");
+    let held = fixture.held.recv().await.unwrap();
+    let told = cancelled(&held.0.cancel);
+    stream.check("1 inline:1 1 output .").await;
+    stream.check("end 4 Deadline Exceeded").await;
+    told.await.unwrap();
+}
+
+const STOPPING: &str = "GRPC server is shutting down and has stopped accepting new requests.";
+
+#[tokio::test]
+async fn a_stopping_door_finishes_what_streams_began() {
+    let mut fixture = Fixture::new();
+    let client = fixture.client().await;
+    let (mut idle, mut busy) = (client.stream().await, client.stream().await);
+    idle.infer("inline", "1");
+    idle.check("1 inline:1 1 output .").await;
+    busy.infer("held", "1");
+    busy.infer("decoupled", "2");
+    let held = fixture.held.recv().await.unwrap();
+    let (request, mut sender) = fixture.held.recv().await.unwrap();
+    fixture.door.stop_accepting();
+    idle.check(&format!("end 14 {STOPPING}")).await;
+    busy.infer("inline", "3");
+    sender.send(Ok(echo(request)));
+    busy.check("2 decoupled:1 1 output +").await;
+    answer(held);
+    busy.check("1 held:1 1 output .").await;
+    busy.check(&format!("3 inline: {STOPPING} .")).await;
+    sender.finish();
+    busy.check(&format!("end 14 {STOPPING}")).await;
+    fixture.door.drained().await;
+    client.task.await.unwrap();
+    // Whoever comes now is told at once.
+    let late = fixture.client().await;
+    late.stream().await.check(&format!("end 14 {STOPPING}")).await;
+}
+
+#[tokio::test]
+async fn a_closed_door_cancels_streams() {
+    let mut fixture = Fixture::new();
+    let client = fixture.client().await;
+    let mut stream = client.stream().await;
+    stream.infer("held", "1");
+    let held = fixture.held.recv().await.unwrap();
+    let told = cancelled(&held.0.cancel);
+    fixture.door.close();
+    told.await.unwrap();
+    assert!(stream.body.data().await.is_none_or(|data| data.is_err()));
+    answer(held);
+    fixture.unwritten_at_most(0).await;
+}
