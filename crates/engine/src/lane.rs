@@ -245,7 +245,7 @@ fn execute(
         // The requests were dropped while the stack unwound, and answered
         // with an internal error.
         Err(_) => {
-            log.write(LogLevel::Error, &format!("instance '{name}' panicked while executing"))
+            log.write(LogLevel::Error, format_args!("instance '{name}' panicked while executing"))
         }
     }
 }

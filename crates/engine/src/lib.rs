@@ -26,6 +26,8 @@ mod driving_tests;
 mod initial_state;
 mod lane;
 mod loader;
+#[cfg(test)]
+mod loading_tests;
 mod log;
 mod model;
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! From a model's draft configuration and files to a loaded version.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -60,12 +61,15 @@ impl Loader {
     ) -> Result<Arc<LoadedModel>, Status> {
         let started = Instant::now();
         let mut draft = definition.draft.clone();
+        let about = format!("'{}' version {}", definition.name, files.version());
         if definition.auto_complete {
+            self.detail(1, format_args!("{about}: completing the configuration"));
             definition.backend.complete_config(&mut draft, files)?;
         }
         let spec = draft
             .finish(&definition.support)
             .map_err(|errors| Status::invalid_argument(errors.to_string()))?;
+        self.detail(2, format_args!("{about}: configuration {}", spec.to_json()));
         let spec = Arc::new(spec);
         let books = Arc::new(Books {
             statistics: Statistics::default(),
@@ -75,6 +79,7 @@ impl Loader {
         // First, because it may fail and costs less than the model.
         let assembly = Assembly::new(&spec, files)?;
         let host: Arc<dyn Host> = books.clone();
+        self.detail(1, format_args!("{about}: loading with backend '{}'", spec.backend));
         let model = definition.backend.load(spec.clone(), files, host)?;
         let lanes = self.lanes(&spec, model.as_ref(), definition.backend.as_ref())?;
         let dispatcher = Dispatcher::start(Parts {
@@ -85,6 +90,7 @@ impl Loader {
             log: self.log.clone(),
             timer: self.timer.clone(),
         })?;
+        self.detail(1, format_args!("{about}: loaded within {:?}", started.elapsed()));
         Ok(Arc::new(LoadedModel {
             version: files.version(),
             name: Arc::from(spec.name.as_str()),
@@ -103,6 +109,11 @@ impl Loader {
         }))
     }
 
+    #[track_caller]
+    fn detail(&self, level: u32, line: fmt::Arguments<'_>) {
+        self.log.write(LogLevel::Verbose(level), line);
+    }
+
     fn lanes(
         &self,
         spec: &ModelSpec,
@@ -112,8 +123,10 @@ impl Loader {
         let policy = backend.policy(spec);
         let mut lanes = Vec::new();
         for placement in placements(spec)? {
-            let line = format!("creating instance '{}' of '{}'", placement.name, spec.name);
-            self.log.write(LogLevel::Verbose(1), &line);
+            self.detail(
+                1,
+                format_args!("creating instance '{}' of '{}'", placement.name, spec.name),
+            );
             let instance = model.instance(&placement)?;
             lanes.push(Lane::new(placement.name, instance, policy, self.log.clone()));
         }

@@ -11,6 +11,7 @@ use galatea_infer::{
 };
 
 use crate::dispatcher::Arrival;
+use crate::log::refuse;
 use crate::output_shape::OutputReshape;
 use crate::statistics::Statistics;
 use crate::{Admission, Dispatcher, LogSink, status};
@@ -37,7 +38,7 @@ impl LoadedModel {
         let arrival = Instant::now();
         let admitted = match self.admission.admit(request) {
             Ok(admitted) => admitted,
-            Err(status) => return sender.fail(status),
+            Err(status) => return refuse(sender, status, &self.books.log),
         };
         let (sender, number) = self.dispatcher.order_replies(sender);
         let sender = match &self.output_reshape {

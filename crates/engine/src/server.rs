@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use galatea_backend::LogLevel;
+use galatea_backend::{LogLevel, ModelFiles};
 use galatea_infer::{InferenceRequest, InferenceService, ModelState, ResponseSender, Status};
 
 use crate::loader::Loader;
+use crate::log::refuse;
 use crate::registry::{Registry, VersionEntry};
 use crate::scheduling::Holds;
 use crate::timer::Timer;
@@ -27,6 +28,8 @@ pub struct ServerOptions {
     pub hold_until_queued: u32,
     /// The same for the backlog of sequence batchers, in addition.
     pub hold_until_backlogged: u32,
+    /// How often a version that fails to load is tried again.
+    pub load_retries: u32,
     /// Where lines of the log go.
     pub log: LogSink,
 }
@@ -97,8 +100,8 @@ impl Server {
             self.note(definition, version, ModelState::Loading, String::new(), None);
             self.options
                 .log
-                .write(LogLevel::Info, &format!("loading: {}:{version}", definition.name));
-            match self.loader.load(definition, files.as_ref()) {
+                .write(LogLevel::Info, format_args!("loading: {}:{version}", definition.name));
+            match self.load_version(definition, files.as_ref()) {
                 Ok(model) => {
                     self.note(definition, version, ModelState::Ready, String::new(), Some(model));
                     let line = format!("successfully loaded '{}'", definition.name);
@@ -116,6 +119,30 @@ impl Server {
             }
         }
         failures
+    }
+
+    /// Loads a version, and tries again at once, as the original does, as often
+    /// as the options say.
+    fn load_version(
+        &self,
+        definition: &ModelDefinition,
+        files: &dyn ModelFiles,
+    ) -> Result<Arc<LoadedModel>, Status> {
+        let mut retries = self.options.load_retries;
+        loop {
+            let outcome = self.loader.load(definition, files);
+            let Err(status) = outcome else { return outcome };
+            let Some(left) = retries.checked_sub(1) else { return Err(status) };
+            retries = left;
+            self.options.log.write(
+                LogLevel::Warning,
+                format_args!(
+                    "'{}' version {} failed to load and is tried again: {status}",
+                    definition.name,
+                    files.version()
+                ),
+            );
+        }
     }
 
     fn note(
@@ -172,13 +199,13 @@ impl Server {
 impl InferenceService for Server {
     fn infer(&self, request: InferenceRequest, sender: ResponseSender) {
         if self.is_exiting() {
-            return sender
-                .fail(Status::unavailable("Server is stopping: no new requests are accepted"));
+            let status = Status::unavailable("Server is stopping: no new requests are accepted");
+            return refuse(sender, status, &self.options.log);
         }
         let snapshot = self.registry.snapshot();
         match snapshot.find(&request.model_name, request.model_version) {
             Ok(model) => model.infer(request, sender),
-            Err(status) => sender.fail(status),
+            Err(status) => refuse(sender, status, &self.options.log),
         }
     }
 }

@@ -94,6 +94,7 @@ fn create_server(
         strict_readiness: settings.strict_readiness,
         hold_until_queued: environment.delay_scheduler,
         hold_until_backlogged: environment.backlog_delay_scheduler,
+        load_retries: settings.load_retries,
         log: log.clone(),
     })
     .map_err(|status: Status| Failure::new(DOING, "Internal", status))?;

@@ -268,6 +268,29 @@ fn a_model_that_fails_ends_the_start_unless_told_otherwise() {
 }
 
 #[test]
+fn a_model_that_fails_is_tried_again() {
+    let repository = Repository::new().model("bad", BROKEN, &["1"]);
+    let path = repository.path().display().to_string();
+    let (output, _, errors) = run(&["--model-repository", &path, "--model-load-retry-count=2"]);
+    assert_eq!(output.status.code(), Some(1));
+    let again = "'bad' version 1 failed to load and is tried again: unknown backend";
+    assert_eq!(errors.matches(again).count(), 2, "{errors}");
+}
+
+#[test]
+fn who_looks_closely_sees_refused_requests() {
+    let repository = Repository::new().identity("m", &["1"]);
+    let mut server = Server::start(&repository, &["--log-verbose=2"]);
+    let http = server.wait_for("Started HTTPService at ");
+    assert!(server.seen.contains("'m' version 1: configuration {"), "{}", server.seen);
+    let mut stream = TcpStream::connect(&http).unwrap();
+    let request = "POST /v2/models/m/infer HTTP/1.1\r\nHost: a\r\nContent-Length: 13";
+    write!(stream, "{request}\r\n\r\n{{\"inputs\":[]}}").unwrap();
+    server.wait_for("a request is refused: [request id: <id_unknown>] expected 1 inputs");
+    server.stop(Signal::TERM);
+}
+
+#[test]
 fn a_model_without_a_version_to_serve_fails() {
     let policy = "version_policy { specific { versions: [ 9 ] } }\n";
     let repository = Repository::new().model("m", &format!("{policy}{IDENTITY}"), &["1", "2"]);

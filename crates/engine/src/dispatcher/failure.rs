@@ -1,11 +1,16 @@
 //! What clients are told of requests that the scheduler refuses or drops.
 
+use galatea_backend::LogLevel;
 use galatea_infer::{CorrelationId, FailureReason, PendingRequest, Status};
 use galatea_policy::FailReason;
 
-/// Answers a request that did not run, and counts it.
-pub(super) fn fail(request: PendingRequest, reason: FailReason) {
+use crate::LogSink;
+use crate::log::refusal;
+
+/// Answers a request that did not run, counts it and says so.
+pub(super) fn fail(request: PendingRequest, reason: FailReason, log: &LogSink) {
     let (status, counted_as) = describe(&request, reason);
+    log.write(LogLevel::Verbose(1), refusal(&status));
     request.fail(status, counted_as);
 }
 

@@ -389,7 +389,7 @@ impl Dispatcher {
                 }
             }
             Effect::Fail { request, reason } => {
-                failure::fail(*request, reason);
+                failure::fail(*request, reason, &self.log);
                 self.send_ordered();
             }
             Effect::Abandon(requests) => {

@@ -168,6 +168,7 @@ pub(crate) struct Setup {
     files: Vec<Files>,
     hold_until_queued: u32,
     hold_until_backlogged: u32,
+    load_retries: u32,
     log: LogSink,
 }
 
@@ -179,6 +180,7 @@ impl Setup {
             files: vec![Files { version: 1, ..Files::default() }],
             hold_until_queued: 0,
             hold_until_backlogged: 0,
+            load_retries: 0,
             log: LogSink::new(|_, _, _| {}),
         }
     }
@@ -191,6 +193,11 @@ impl Setup {
     pub(crate) fn hold(mut self, until_queued: u32, until_backlogged: u32) -> Self {
         self.hold_until_queued = until_queued;
         self.hold_until_backlogged = until_backlogged;
+        self
+    }
+
+    pub(crate) fn load_retries(mut self, retries: u32) -> Self {
+        self.load_retries = retries;
         self
     }
 
@@ -207,6 +214,7 @@ impl Setup {
             strict_readiness: true,
             hold_until_queued: self.hold_until_queued,
             hold_until_backlogged: self.hold_until_backlogged,
+            load_retries: self.load_retries,
             log: self.log,
         })
         .unwrap();

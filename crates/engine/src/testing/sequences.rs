@@ -242,7 +242,7 @@ pub(crate) fn log() -> (LogSink, Arc<Mutex<Vec<String>>>) {
     let written = lines.clone();
     let log = LogSink::new(move |level, _, line| {
         if matches!(level, LogLevel::Warning | LogLevel::Error) {
-            written.lock().unwrap().push(String::from(line));
+            written.lock().unwrap().push(line.to_string());
         }
     });
     (log, lines)

@@ -155,8 +155,11 @@ const MODEL_LOAD_RETRY_COUNT: Flag = Flag {
     name: "model-load-retry-count",
     argument: Some("integer"),
     default: "0",
-    help: "How often to try again to load a model that failed. Only 0 is supported yet.",
-    apply: |_, value| value::must_be(value, &0_i32, "a number of attempts"),
+    help: "How often to try again, at once, to load a model version that failed.",
+    apply: |settings, value| {
+        settings.load_retries = value::not_negative(value)?;
+        Ok(())
+    },
 };
 
 const MODEL_NAMESPACING: Flag = Flag {

@@ -24,6 +24,8 @@ pub(crate) struct Settings {
     pub(crate) model_config_name: Option<String>,
     /// How many models load at once.
     pub(crate) model_load_threads: usize,
+    /// How often a version that fails to load is tried again.
+    pub(crate) load_retries: u32,
     /// Models named with `--load-model`.
     pub(crate) startup_models: Vec<String>,
     /// The log.
@@ -96,6 +98,7 @@ impl Default for Settings {
             auto_complete_config: true,
             model_config_name: None,
             model_load_threads: 4,
+            load_retries: 0,
             startup_models: Vec::new(),
             log: LogOptions::default(),
             http: door("0.0.0.0", 8000),

@@ -50,6 +50,7 @@ fn flags_change_what_they_name_and_nothing_else() {
     check(&["--disable-auto-complete-config"], &["auto_complete_config: false"]);
     check(&["--model-config-name=h100"], &["model_config_name: Some(", "\"h100\""]);
     check(&["--model-load-thread-count=0"], &["model_load_threads: 1"]);
+    check(&["--model-load-retry-count=3"], &["load_retries: 3"]);
     check(&["--log-verbose=3"], &["verbose_level: 3"]);
     check(&["--log-verbose=True"], &["verbose_level: 1"]);
     check(&["--log-verbose=-1"], &[]);
@@ -171,7 +172,6 @@ fn what_is_not_supported_is_refused_by_name() {
     for arguments in [
         "--model-control-mode=Poll",
         "--model-control-mode=explicit",
-        "--model-load-retry-count=1",
         "--model-namespacing=true",
         "--http-header-forward-pattern=x",
         "--http-restricted-api=health:a=b",

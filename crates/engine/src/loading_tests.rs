@@ -1,0 +1,159 @@
+//! Loading that fails at first, and what the log says to those who look closely.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use galatea_backend::{Backend, ExecutionPolicy, Host, LogLevel, Model, ModelFiles};
+use galatea_config::{ConfigDraft, ModelSpec};
+use galatea_infer::{InferenceRequest, Status};
+
+use crate::LogSink;
+use crate::testing::{ECHO, FakeBackend, Setup, request, send};
+
+const LONG: Duration = Duration::from_secs(30);
+
+/// Fails to load as often as it says.
+struct Flaky {
+    backend: FakeBackend,
+    failures: Arc<AtomicU32>,
+}
+
+impl Backend for Flaky {
+    fn policy(&self, spec: &ModelSpec) -> ExecutionPolicy {
+        self.backend.policy(spec)
+    }
+
+    fn complete_config(
+        &self,
+        draft: &mut ConfigDraft,
+        files: &dyn ModelFiles,
+    ) -> Result<(), Status> {
+        self.backend.complete_config(draft, files)
+    }
+
+    fn load(
+        &self,
+        spec: Arc<ModelSpec>,
+        files: &dyn ModelFiles,
+        host: Arc<dyn Host>,
+    ) -> Result<Box<dyn Model>, Status> {
+        let left = self.failures.load(Ordering::Relaxed);
+        if left > 0 {
+            self.failures.store(left - 1, Ordering::Relaxed);
+            return Err(Status::internal(format!("{left} to go")));
+        }
+        self.backend.load(spec, files, host)
+    }
+}
+
+type Lines = Arc<Mutex<Vec<(LogLevel, String)>>>;
+
+fn log() -> (LogSink, Lines) {
+    let lines = Lines::default();
+    let written = lines.clone();
+    let log = LogSink::new(move |level, _, line| {
+        written.lock().unwrap().push((level, line.to_string()));
+    });
+    (log, lines)
+}
+
+fn of_level(lines: &Lines, level: LogLevel) -> Vec<String> {
+    let lines = lines.lock().unwrap();
+    lines.iter().filter(|(one, _)| *one == level).map(|(_, line)| line.clone()).collect()
+}
+
+#[test]
+fn a_version_is_tried_again_as_often_as_allowed() {
+    let check = |failures: u32, retries: u32, expected: Result<&[&str], &str>| {
+        let failures = Arc::new(AtomicU32::new(failures));
+        let backend = Flaky {
+            backend: FakeBackend::new(ExecutionPolicy::Inline),
+            failures: failures.clone(),
+        };
+        let (log, lines) = log();
+        let (_, failed) = Setup::new(ECHO, backend).load_retries(retries).log(log).load();
+        let warnings = of_level(&lines, LogLevel::Warning);
+        match expected {
+            Ok(expected) => {
+                assert_eq!(failed, []);
+                assert_eq!(warnings, expected);
+            }
+            Err(reason) => {
+                assert_eq!(failed[0].status.message(), reason);
+                assert_eq!(warnings.len(), usize::try_from(retries).unwrap());
+            }
+        }
+        assert_eq!(failures.load(Ordering::Relaxed), 0, "every attempt was made, and no other");
+    };
+    let again =
+        |left: u32| format!("'echo' version 1 failed to load and is tried again: {left} to go");
+    check(0, 0, Ok(&[]));
+    check(0, 3, Ok(&[]));
+    check(1, 0, Err("1 to go"));
+    check(2, 2, Ok(&[&again(2), &again(1)]));
+    check(3, 2, Err("1 to go"));
+}
+
+#[test]
+fn refused_requests_are_seen_with_their_reason() {
+    let (log, lines) = log();
+    let server = Setup::new(ECHO, FakeBackend::new(ExecutionPolicy::Inline)).log(log).serve();
+    lines.lock().unwrap().clear();
+    let refused = |asked: InferenceRequest| {
+        send(&server, asked).recv_timeout(LONG).unwrap().unwrap_err();
+        let lines = std::mem::take(&mut *lines.lock().unwrap());
+        let [(level, line)] = &lines[..] else { panic!("{lines:?}") };
+        assert_eq!(*level, LogLevel::Verbose(1));
+        line.clone()
+    };
+    let unknown = InferenceRequest { model_name: "a\nb".into(), ..request(&[1, 1]) };
+    assert_eq!(
+        refused(unknown),
+        "a request is refused: Request for unknown model: 'a\\nb' is not found"
+    );
+    let wrong = InferenceRequest { id: "seven".into(), inputs: Vec::new(), ..request(&[1, 1]) };
+    let line = refused(wrong);
+    assert!(line.starts_with("a request is refused: [request id: seven] expected 1"), "{line}");
+    server.begin_exit();
+    assert_eq!(
+        refused(request(&[1, 1])),
+        "a request is refused: Server is stopping: no new requests are accepted"
+    );
+}
+
+#[test]
+fn requests_that_the_scheduler_refuses_are_seen_too() {
+    let (log, lines) = log();
+    let queue = "dynamic_batching { default_queue_policy { max_queue_size: 1 } }";
+    let backend = FakeBackend::new(ExecutionPolicy::Inline);
+    let server = Setup::new(format!("{ECHO} {queue}"), backend).hold(5, 0).log(log).serve();
+    lines.lock().unwrap().clear();
+    let _waits = send(&server, request(&[1, 1]));
+    send(&server, request(&[1, 1])).recv_timeout(LONG).unwrap().unwrap_err();
+    assert_eq!(
+        of_level(&lines, LogLevel::Verbose(1)),
+        ["a request is refused: [request id: <id_unknown>] Exceeds maximum queue size"]
+    );
+}
+
+#[test]
+fn the_steps_of_loading_are_seen() {
+    let (log, lines) = log();
+    let backend = FakeBackend::new(ExecutionPolicy::Inline);
+    let server = Setup::new(ECHO, backend).log(log).serve();
+    let steps = of_level(&lines, LogLevel::Verbose(1));
+    let expected = [
+        "'echo' version 1: completing the configuration",
+        "'echo' version 1: loading with backend 'fake'",
+        "creating instance 'echo_0' of 'echo'",
+        "'echo' version 1: loaded within ",
+    ];
+    assert_eq!(steps.len(), expected.len(), "{steps:?}");
+    for (step, expected) in steps.iter().zip(expected) {
+        assert!(step.starts_with(expected), "{steps:?}");
+    }
+    let [config] = &of_level(&lines, LogLevel::Verbose(2))[..] else { panic!("{lines:?}") };
+    assert!(config.starts_with("'echo' version 1: configuration {\"name\":\"echo\""), "{config}");
+    drop(server);
+}
