@@ -1,4 +1,4 @@
-"""Small models that show one feature each: addition, strings, auto-completion."""
+"""Small models that show one feature each: addition, strings, auto-completion, steps."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from .graph import GraphBuilder
 from .repository import Example
 
 ELEMENT_COUNT = 16
+# How long a step of the token counter lasts: so that its steps can be watched.
+STEP_MICROSECONDS = 20_000
 
 
 def _pair_config(name: str, data_type: str, batching: str = "") -> str:
@@ -84,9 +86,38 @@ def autocomplete() -> Example:
     return Example(None, {1: graph.bytes()})
 
 
+def token_counter() -> Example:
+    """Answers with COUNT tokens, one in each execution of its batch, without a file."""
+    config = f"""\
+name: "token_counter"
+backend: "token_counter"
+max_batch_size: 4
+input [ {{ name: "COUNT" data_type: TYPE_INT32 dims: [ 1 ] }} ]
+output [
+  {{ name: "TOKEN" data_type: TYPE_INT32 dims: [ -1 ] }},
+  {{ name: "LIVE" data_type: TYPE_INT32 dims: [ 1 ] }}
+]
+model_transaction_policy {{ decoupled: true }}
+sequence_batching {{
+  iterative_sequence: true
+  oldest {{ max_candidate_sequences: 4 }}
+  state [ {{
+    input_name: "STEPS" output_name: "STEPS_NEXT" data_type: TYPE_INT32 dims: [ 1 ]
+    initial_state {{ name: "zero" data_type: TYPE_INT32 dims: [ 1 ] zero_data: true }}
+  }} ]
+}}
+parameters {{
+  key: "DELAY_MICROSECONDS" value {{ string_value: "{STEP_MICROSECONDS}" }}
+}}
+instance_group [ {{ count: 1 kind: KIND_CPU }} ]
+"""
+    return Example(config, {})
+
+
 MODELS = {
     "simple": simple,
     "simple_string": simple_string,
     "string_identity": string_identity,
     "autocomplete": autocomplete,
+    "token_counter": token_counter,
 }

@@ -61,6 +61,16 @@ def test_add_sub_clients(server: Server) -> None:
     assert expected in run_client("add_sub_grpc.py", "--url", server.grpc_url)
 
 
+def test_tokens_client(server: Server) -> None:
+    """Both requests get their tokens in order, and an end."""
+    printed = run_client("tokens_grpc.py", "--url", server.grpc_url, "--count", "20").splitlines()
+    for name, count in (("first", 20), ("second", 2)):
+        lines = [line.split() for line in printed if line.startswith(name)]
+        assert [words[2] for words in lines[:-1]] == [f"{token}," for token in range(count)]
+        assert {words[-1] for words in lines[:-1]} <= {"1", "2"}
+        assert lines[-1] == [name, "ends"]
+
+
 @pytest.mark.parametrize("rows", [1, 5])
 @pytest.mark.parametrize(
     "model, input_name, shape", [("mlp", "input", [256]), ("convnet", "image", [3, 224, 224])]
