@@ -12,9 +12,9 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One request over HTTP (`path`) or gRPC (`rpc`).
+    """One request over HTTP (`path`) or gRPC (`rpc`), or a stream of them.
 
-    `ours` says why our answer differs on purpose; then only the status class
+    A stream's requests are `messages`, and `metadata` goes before them. `ours` says why our answer differs on purpose; then only the status class
     is compared, or what `ours_status` says.
     """
 
@@ -25,6 +25,8 @@ class Case:
     body: bytes = b""
     rpc: str = ""
     message: dict[str, Any] | None = None
+    messages: tuple[dict[str, Any], ...] | None = None
+    metadata: tuple[tuple[str, str], ...] = ()
     ours: str = ""
     ours_status: int | str | None = None
 
@@ -378,10 +380,105 @@ def grpc_cases() -> list[Case]:
     return cases
 
 
+#: Ends a stream with the status of its first failure.
+ERRORS_AS_STATUS = (("triton_grpc_error", "true"),)
+
+
+def stream_cases() -> list[Case]:
+    """Inference streams: order, last responses, failures."""
+    def tensor(name: str, dtype: str, shape: list[int]) -> dict[str, Any]:
+        return {"name": name, "datatype": dtype, "shape": shape}
+
+    def identity(id: str, **fields: Any) -> dict[str, Any]:
+        return {
+            "model_name": "identity_fp32", "id": id, "inputs": [tensor("INPUT0", "FP32", [1, 2])],
+            "raw_input_contents": [struct.pack("<2f", 1, 2)],
+        } | fields
+
+    def simple(id: str, **fields: Any) -> dict[str, Any]:
+        raw = np.arange(16, dtype=np.int32).tobytes()
+        return {
+            "model_name": "simple", "id": id, "raw_input_contents": [raw, raw],
+            "inputs": [tensor(f"INPUT{i}", "INT32", [1, 16]) for i in (0, 1)],
+        } | fields
+
+    def words(id: str, word: bytes, **fields: Any) -> dict[str, Any]:
+        raw = (struct.pack("<I", len(word)) + word) * 16
+        return {
+            "model_name": "simple_string", "id": id, "raw_input_contents": [raw, raw],
+            "inputs": [tensor(f"INPUT{i}", "BYTES", [1, 16]) for i in (0, 1)],
+        } | fields
+
+    def stream(name: str, *messages: dict[str, Any], **extra: Any) -> Case:
+        return Case(f"stream {name}", rpc="ModelStreamInfer", messages=messages, **extra)
+
+    def parameter(name: str, **choice: Any) -> dict[str, Any]:
+        return {"parameters": {name: choice}}
+
+    ends = "triton_enable_empty_final_response"
+    bad = {
+        "unknown model": identity("bad", model_name="nope"),
+        "version that is no number": identity("bad", model_version="x"),
+        "unknown version": identity("bad", model_version="9"),
+        "no data": identity("bad", raw_input_contents=[]),
+        "unknown input": identity("bad", inputs=[tensor("X", "FP32", [1, 2])]),
+        "unknown output": identity("bad", outputs=[{"name": "X"}]),
+        "wrong datatype": identity("bad", inputs=[tensor("INPUT0", "INT32", [1, 2])]),
+        "wrong shape": identity("bad", inputs=[tensor("INPUT0", "FP32", [2])]),
+        "data too short": identity("bad", raw_input_contents=[b"abc"]),
+        "sequence id of a wrong type": identity("bad", **parameter("sequence_id", bool_param=True)),
+        "unsigned sequence id": identity("bad", **parameter("sequence_id", uint64_param=1)),
+        "sequence start of a wrong type": identity("bad", **parameter("sequence_start", int64_param=1)),
+        "sequence end of a wrong type": identity("bad", **parameter("sequence_end", string_param="x")),
+        "reserved parameter": identity("bad", **parameter("triton_x", bool_param=True)),
+        "empty ends of a wrong type": identity("bad", **parameter(ends, int64_param=1)),
+    }
+    cases = [
+        stream("without requests"),
+        stream("without an id", identity("")),
+        stream("of many models", simple("1"), identity("2"), words("3", b"7"), identity("4"),
+               simple("5", model_version="1"), identity("6")),
+        stream("of one model", *(identity(str(n), raw_input_contents=[struct.pack("<2f", n, -n)])
+                                 for n in range(30))),
+        stream("with the same id", identity("a"), identity("a")),
+        stream("that asks for empty ends", identity("a", **parameter(ends, bool_param=True))),
+        stream("that asks for one output", simple("a", outputs=[{"name": "OUTPUT1"}])),
+        stream("with parameters", identity("a", **parameter("priority", uint64_param=1)),
+               identity("b", **parameter("sequence_id", int64_param=5)),
+               identity("c", **parameter("own", double_param=0.5))),
+        stream("of failures at the model", words("bad", b"x"), words("bad", b"x", model_version="1"),
+               identity("good")),
+        stream("of failures only", bad["unknown model"], words("bad", b"x"), bad["no data"]),
+        stream("that ends with a failure's status", identity("good"), words("bad", b"x"),
+               metadata=ERRORS_AS_STATUS),
+        stream("that ends with the status of a request without a model", bad["unknown model"],
+               identity("good"), metadata=ERRORS_AS_STATUS,
+               ours="every failure ends the stream, as documented", ours_status="NOT_FOUND"),
+        stream("with another value of triton_grpc_error", words("bad", b"x"), identity("good"),
+               metadata=(("triton_grpc_error", "1"),)),
+        stream("without failures, with triton_grpc_error", identity("a"), simple("b"),
+               metadata=ERRORS_AS_STATUS),
+    ]
+    for name, message in bad.items():
+        cases.append(stream(f"with {name}", identity("before"), message, simple("after")))
+    return cases
+
+
+def shared_memory_cases() -> list[Case]:
+    """The status of shared memory, of which there is none."""
+    cases = []
+    for kind in ("System", "Cuda"):
+        rpc = f"{kind}SharedMemoryStatus"
+        cases += [Case(f"grpc {rpc}", rpc=rpc, message={}),
+                  Case(f"grpc {rpc} of a region", rpc=rpc, message={"name": "r"})]
+    return cases
+
+
 def all_cases() -> list[Case]:
     """Every case, names unique."""
     cases = (server_cases() + datatype_cases() + number_cases() + bad_input_cases()
-             + binary_framing_cases() + parameter_cases() + onnx_cases() + grpc_cases())
+             + binary_framing_cases() + parameter_cases() + onnx_cases() + grpc_cases()
+             + stream_cases() + shared_memory_cases())
     names = [case.name for case in cases]
     assert len(names) == len(set(names)), "case names must be unique"
     return cases
