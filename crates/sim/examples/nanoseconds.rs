@@ -8,8 +8,8 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use galatea_policy::{
-    Action, Actions, BatchEntry, BatchKey, DynamicSpec, Event, InstanceId, QueuePolicy, RequestKey,
-    Scheduler, SchedulingMode, SchedulingSpec, Ticket, Time,
+    Action, Actions, BatchKey, DynamicSpec, Event, InstanceId, QueuePolicy, RequestKey, Scheduler,
+    SchedulingMode, SchedulingSpec, Ticket, Time,
 };
 
 const ROUNDS: u64 = 400_000;
@@ -24,7 +24,12 @@ struct Driver {
 
 impl Driver {
     fn new(mode: SchedulingMode, queued: u64) -> Self {
-        let spec = SchedulingSpec { max_batch_size: 8, mode, hold_until_queued: 0 };
+        let spec = SchedulingSpec {
+            max_batch_size: 8,
+            mode,
+            hold_until_queued: 0,
+            hold_until_backlogged: 0,
+        };
         let mut driver = Driver {
             scheduler: Scheduler::new(spec),
             actions: Actions::default(),
@@ -46,7 +51,7 @@ impl Driver {
         let mut ran = 0;
         for action in self.actions.drain() {
             if let Action::Dispatch { batch, .. } = action {
-                ran += batch.entries().iter().map(|BatchEntry::Request(_)| 1).sum::<u64>();
+                ran += u64::from(batch.batch_size());
             }
         }
         ran
@@ -60,6 +65,7 @@ impl Driver {
             batch_key: BatchKey(0),
             priority: self.keys % 3,
             timeout_ns: 0,
+            sequence: None,
         };
         self.step(Event::Enqueue(ticket))
     }

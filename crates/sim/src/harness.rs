@@ -1,12 +1,14 @@
 //! The one way to step a scheduler here: compared with the naive one, checked,
 //! counted and hashed.
 
-use galatea_policy::{Actions, Event, Scheduler, SchedulingSpec, Time};
+use galatea_policy::{Actions, Event, Scheduler, Time};
 
-use crate::checks::{check_status, check_step, check_wakeup};
-use crate::deed::{Deed, TraceHash};
-use crate::ledger::{Lane, Ledger};
-use crate::oracle::Oracle;
+use crate::batching::has_open_batch;
+use crate::check::{Check, ensure};
+use crate::deed::Deed;
+use crate::examiner::{Examiner, Oracle};
+use crate::hash::TraceHash;
+use crate::setup::Setup;
 
 /// What decisions are compared with.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -23,23 +25,25 @@ pub enum Reference {
 pub struct Harness {
     scheduler: Scheduler,
     oracle: Option<Oracle>,
-    ledger: Ledger,
+    examiner: Examiner,
     actions: Actions,
+    has_own_rule: bool,
     hash: TraceHash,
     steps: u64,
 }
 
 impl Harness {
     /// A new scheduler.
-    pub fn new(spec: &SchedulingSpec, reference: Reference) -> Self {
+    pub fn new(setup: &Setup, reference: Reference) -> Self {
         Harness {
-            scheduler: Scheduler::new(spec.clone()),
+            scheduler: setup.scheduler(),
             oracle: match reference {
-                Reference::Oracle => Some(Oracle::new(spec)),
+                Reference::Oracle => Some(Oracle::new(setup)),
                 Reference::ChecksOnly => None,
             },
-            ledger: Ledger::new(spec),
+            examiner: Examiner::new(setup),
             actions: Actions::default(),
+            has_own_rule: setup.custom.is_some(),
             hash: TraceHash::default(),
             steps: 0,
         }
@@ -52,47 +56,44 @@ impl Harness {
         self.steps += 1;
         self.hash.event(now.0, &event);
         deeds.iter().for_each(|deed| self.hash.deed(deed));
-        check_step(&mut self.ledger, now, &event, &deeds)?;
+        self.examiner.check_step(now, &event, &deeds)?;
         let wakeup = self.scheduler.next_wakeup();
-        check_wakeup(&self.ledger, wakeup)?;
-        if self.scheduler.queued() != self.ledger.waiting.len() {
-            return Err(format!(
-                "{} queued, {} wait",
-                self.scheduler.queued(),
-                self.ledger.waiting.len()
-            ));
-        }
+        self.examiner.check_wakeup(wakeup)?;
+        let (said, waiting) = (self.scheduler.queued(), self.examiner.queued());
+        ensure!(said == waiting, "{said} queued, {waiting} wait");
         if self.steps.is_multiple_of(4) {
-            check_status(&self.ledger, &self.scheduler)?;
+            self.examiner.check_status(&self.scheduler)?;
         }
         self.compare(now, event, &deeds, wakeup)?;
+        self.check_closed(&deeds)?;
         Ok(deeds)
     }
 
-    fn compare(
-        &mut self,
-        now: Time,
-        event: Event,
-        deeds: &[Deed],
-        wakeup: Option<Time>,
-    ) -> Result<(), String> {
+    fn compare(&mut self, now: Time, event: Event, deeds: &[Deed], wakeup: Option<Time>) -> Check {
         let Some(oracle) = &mut self.oracle else { return Ok(()) };
         let expected = oracle.step(now, event);
-        if deeds != expected {
-            return Err(format!("it did {deeds:?}, the naive scheduler {expected:?}"));
-        }
-        if wakeup != oracle.next_wakeup() {
-            return Err(format!(
-                "it wakes at {wakeup:?}, the naive scheduler at {:?}",
-                oracle.next_wakeup()
-            ));
-        }
+        let is_same = arranged(deeds) == arranged(&expected);
+        ensure!(is_same, "it did {deeds:?}, the naive scheduler {expected:?}");
+        let expected = oracle.next_wakeup();
+        ensure!(wakeup == expected, "it wakes at {wakeup:?}, the naive scheduler at {expected:?}");
         Ok(())
     }
 
-    /// Whether a well-behaved driver can say this now.
-    pub fn allows(&self, event: &Event) -> bool {
-        self.ledger.allows(event)
+    /// The model's own rule hears of the end of a batch when it goes, or when
+    /// nobody is left in it.
+    fn check_closed(&self, deeds: &[Deed]) -> Check {
+        if !self.has_own_rule || self.scheduler.queued() > 0 {
+            return Ok(());
+        }
+        let ran = deeds.iter().any(|deed| matches!(deed, Deed::Run { .. }));
+        let is_open = (ran || self.examiner.can_run()) && has_open_batch(&self.scheduler);
+        ensure!(!is_open, "nobody waits, but the model's own rule has a batch open");
+        Ok(())
+    }
+
+    /// Whether a well-behaved driver can say this at that time.
+    pub fn allows(&self, now: Time, event: &Event) -> bool {
+        self.examiner.allows(now, event)
     }
 
     /// When the scheduler wants to be woken.
@@ -102,12 +103,17 @@ impl Harness {
 
     /// The latest time of a step.
     pub fn now(&self) -> Time {
-        self.ledger.now
+        self.examiner.now()
     }
 
     /// Steps so far.
     pub fn steps(&self) -> u64 {
         self.steps
+    }
+
+    /// Requests that wait.
+    pub fn queued(&self) -> usize {
+        self.examiner.queued()
     }
 
     /// A hash of all events and deeds so far.
@@ -117,26 +123,46 @@ impl Harness {
 
     /// Whether `Drained` was said.
     pub fn is_drained(&self) -> bool {
-        self.ledger.drained
+        self.examiner.is_drained()
     }
 
-    /// Whether some instance takes batches.
+    /// Whether some instance takes whatever comes.
     pub fn has_staying_lane(&self) -> bool {
-        self.ledger.lanes.values().any(|lane| *lane != Lane::Leaving)
+        self.examiner.has_staying_lane()
+    }
+
+    /// The scheduler's state in full, for whoever looks for what it forgot to
+    /// forget.
+    pub fn state(&self) -> String {
+        format!("{:?}", self.scheduler)
     }
 
     /// After everything is over nothing may be left anywhere.
-    pub fn check_empty(&self) -> Result<(), String> {
+    pub fn check_empty(&self) -> Check {
         let status = self.scheduler.status();
+        let no_sequences = status
+            .sequences
+            .as_ref()
+            .is_none_or(|sequences| sequences.slots.is_empty() && sequences.backlog.is_empty());
         let empty = self.scheduler.queued() == 0
             && status.queues.is_empty()
+            && no_sequences
             && self.scheduler.next_wakeup().is_none();
-        if !empty {
-            return Err(format!("it is quiet, but something is left: {status:?}"));
-        }
-        if !self.is_drained() {
-            return Err("it is quiet after a drain, but drained was not said".to_owned());
-        }
+        ensure!(empty, "it is quiet, but something is left: {status:?}");
+        ensure!(self.is_drained(), "it is quiet after a drain, but drained was not said");
         Ok(())
     }
+}
+
+/// The deeds with what says that an instance is gone behind all others, by id:
+/// where it comes means nothing to anybody.
+fn arranged(deeds: &[Deed]) -> Vec<&Deed> {
+    let mut arranged: Vec<&Deed> = deeds.iter().collect();
+    arranged.sort_by_key(|deed| match deed {
+        Deed::Removed(instance) => Some(*instance),
+        Deed::Run { .. } | Deed::Fail(..) | Deed::Closed(_) | Deed::Ended(_) | Deed::Drained => {
+            None
+        }
+    });
+    arranged
 }

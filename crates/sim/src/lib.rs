@@ -27,20 +27,31 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod checks;
+mod batching;
+mod check;
 mod deed;
+mod driver;
+mod examiner;
 mod exhaustive;
+mod forming;
 mod harness;
-mod ledger;
-mod oracle;
+mod hash;
+mod naive;
 mod random;
+mod replies;
+mod sequences;
+mod setup;
 mod specs;
+mod stateless;
 mod trace;
 mod world;
 
+pub use batching::CustomBatching;
 pub use deed::Deed;
-pub use exhaustive::{Alphabet, explore};
+pub use exhaustive::{Alphabet, Letter, explore};
 pub use harness::{Harness, Reference};
 pub use random::Random;
+pub use setup::Setup;
+pub use specs::Mode;
 pub use trace::Trace;
 pub use world::{Config, Outcome, Violation, run};

@@ -2,24 +2,101 @@
 //! and now and then the largest there are.
 
 use std::collections::BTreeMap;
+use std::str::FromStr;
 
-use galatea_policy::{DynamicSpec, QueuePolicy, SchedulingMode, SchedulingSpec, TimeoutAction};
+use galatea_policy::{
+    DynamicSpec, QueuePolicy, SchedulingMode, SchedulingSpec, SequenceSpec, SequenceStrategy,
+    TimeoutAction,
+};
 
+use crate::batching::CustomBatching;
 use crate::random::Random;
+use crate::setup::Setup;
 
-pub(crate) fn random_spec(random: &mut Random) -> SchedulingSpec {
-    let max_batch_size = random.pick(&[0, 1, 2, 3, 4, 4, 8, 8, 16, 64]);
-    let mode = if random.percent(12) {
-        SchedulingMode::Default
-    } else {
-        SchedulingMode::Dynamic(random_settings(random, max_batch_size.max(1)))
+/// A kind of scheduler.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// Each request a batch of its own.
+    Default,
+    /// The dynamic batcher.
+    Dynamic,
+    /// The sequence batcher by slot.
+    Direct,
+    /// The sequence batcher by age.
+    Oldest,
+    /// The sequence batcher with requests that run again and again.
+    Iterative,
+}
+
+impl Mode {
+    const NAMES: [(&'static str, Mode); 5] = [
+        ("default", Mode::Default),
+        ("dynamic", Mode::Dynamic),
+        ("direct", Mode::Direct),
+        ("oldest", Mode::Oldest),
+        ("iterative", Mode::Iterative),
+    ];
+
+    /// Its name on a command line.
+    pub fn name(self) -> &'static str {
+        let named = Self::NAMES.iter().find(|(_, mode)| *mode == self);
+        named.map_or("", |(name, _)| name)
+    }
+}
+
+impl FromStr for Mode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let named = Self::NAMES.iter().find(|(name, _)| *name == text);
+        named.map(|(_, mode)| *mode).ok_or_else(|| format!("{text:?} is not a mode"))
+    }
+}
+
+/// Draws a specification, of the given mode or of any.
+pub(crate) fn random_setup(random: &mut Random, mode: Option<Mode>) -> Setup {
+    let drawn = match random.between(1, 100) {
+        1..=5 => Mode::Default,
+        6..=40 => Mode::Dynamic,
+        41..=62 => Mode::Direct,
+        63..=84 => Mode::Oldest,
+        _ => Mode::Iterative,
     };
+    match mode.unwrap_or(drawn) {
+        Mode::Default => random_stateless(random, |_, _| SchedulingMode::Default).into(),
+        Mode::Dynamic => {
+            let spec = random_stateless(random, |random, max| {
+                SchedulingMode::Dynamic(random_settings(random, max))
+            });
+            let custom = random.percent(20).then(|| CustomBatching { limit: random.between(1, 9) });
+            Setup { spec, custom }
+        }
+        Mode::Direct => {
+            random_sequential(random, |random, max| (random_direct(random, max), false)).into()
+        }
+        Mode::Oldest => {
+            random_sequential(random, |random, max| (random_oldest(random, max), false)).into()
+        }
+        Mode::Iterative => random_sequential(random, |random, max| {
+            let direct = random.percent(40);
+            let draw = if direct { random_direct } else { random_oldest };
+            (draw(random, max), true)
+        })
+        .into(),
+    }
+}
+
+fn random_stateless(
+    random: &mut Random,
+    mode: impl FnOnce(&mut Random, u32) -> SchedulingMode,
+) -> SchedulingSpec {
+    let max_batch_size: u32 = random.pick(&[0, 1, 2, 3, 4, 4, 8, 8, 16, 64]);
+    let mode = mode(random, max_batch_size.max(1));
     let hold_until_queued = if random.percent(10) { random.between_u32(1, 10) } else { 0 };
-    SchedulingSpec { max_batch_size, mode, hold_until_queued }
+    SchedulingSpec { max_batch_size, mode, hold_until_queued, hold_until_backlogged: 0 }
 }
 
 fn random_settings(random: &mut Random, max: u32) -> DynamicSpec {
-    let preferred = if random.percent(40) { 0 } else { random.between(1, 3) };
     let priority_levels = random.pick(&[0, 0, 0, 1, 2, 3, u64::MAX]);
     let mut priority_queue_policies = BTreeMap::new();
     for level in 1..=priority_levels.min(3) {
@@ -28,18 +105,25 @@ fn random_settings(random: &mut Random, max: u32) -> DynamicSpec {
         }
     }
     DynamicSpec {
-        preferred_batch_sizes: (0..preferred)
-            .map(|_| random.between_u32(0, max.saturating_add(1)))
-            .collect(),
-        max_queue_delay_ns: match random.between(0, 9) {
-            0..=3 => 0,
-            4..=8 => random.between(1, 40),
-            _ => u64::MAX,
-        },
+        preferred_batch_sizes: random_preferred(random, max),
+        max_queue_delay_ns: random_delay(random),
         priority_levels,
         default_priority_level: random.between(1, priority_levels.clamp(1, 3)),
         default_queue_policy: random_policy(random),
         priority_queue_policies,
+    }
+}
+
+fn random_preferred(random: &mut Random, max: u32) -> Vec<u32> {
+    let count = if random.percent(40) { 0 } else { random.between(1, 3) };
+    (0..count).map(|_| random.between_u32(0, max.saturating_add(1))).collect()
+}
+
+fn random_delay(random: &mut Random) -> u64 {
+    match random.between(0, 9) {
+        0..=3 => 0,
+        4..=8 => random.between(1, 40),
+        _ => u64::MAX,
     }
 }
 
@@ -53,5 +137,44 @@ fn random_policy(random: &mut Random) -> QueuePolicy {
         },
         allow_timeout_override: random.percent(60),
         max_queue_size: random.pick(&[0, 0, 0, 1, 2, 5, 20]),
+    }
+}
+
+fn random_sequential(
+    random: &mut Random,
+    strategy: impl FnOnce(&mut Random, u32) -> (SequenceStrategy, bool),
+) -> SchedulingSpec {
+    let max_batch_size: u32 = random.pick(&[0, 1, 1, 2, 2, 3, 4, 8]);
+    let (strategy, iterative) = strategy(random, max_batch_size.max(1));
+    let max_sequence_idle_ns = match random.between(0, 9) {
+        0 => 0,
+        1..=5 => random.between(1, 60),
+        6..=8 => random.between(60, 300),
+        _ => u64::MAX - random.between(0, 300),
+    };
+    let held = random.percent(10);
+    let (hold_until_queued, hold_until_backlogged) =
+        if held { (random.between_u32(0, 8), random.between_u32(0, 4)) } else { (0, 0) };
+    let settings = SequenceSpec { strategy, max_sequence_idle_ns, iterative };
+    SchedulingSpec {
+        max_batch_size,
+        mode: SchedulingMode::Sequence(settings),
+        hold_until_queued,
+        hold_until_backlogged,
+    }
+}
+
+fn random_direct(random: &mut Random, max: u32) -> SequenceStrategy {
+    SequenceStrategy::Direct {
+        max_queue_delay_ns: random_delay(random),
+        minimum_ready_slots: random.between_u32(0, max + 1),
+    }
+}
+
+fn random_oldest(random: &mut Random, max: u32) -> SequenceStrategy {
+    SequenceStrategy::Oldest {
+        max_candidate_sequences: random.pick(&[0, 1, 2, 3, 4, 6, 12]),
+        preferred_batch_sizes: random_preferred(random, max),
+        max_queue_delay_ns: random_delay(random),
     }
 }

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use galatea_policy::{DynamicSpec, QueuePolicy, SchedulingMode, SchedulingSpec, TimeoutAction};
-use galatea_sim::{Alphabet, Reference, explore};
+use galatea_sim::{Alphabet, Letter, Reference, explore};
 
 #[track_caller]
 fn check(mode: SchedulingMode, max_batch_size: u32, alphabet: &Alphabet, depth: u32) {
-    let spec = SchedulingSpec { max_batch_size, mode, hold_until_queued: 0 };
+    let spec =
+        SchedulingSpec { max_batch_size, mode, hold_until_queued: 0, hold_until_backlogged: 0 };
     match explore(&spec, alphabet, depth) {
         Ok(steps) => {
             assert!(steps > 10_000, "only {steps} steps: the alphabet is too small to say much")
@@ -19,10 +20,11 @@ fn check(mode: SchedulingMode, max_batch_size: u32, alphabet: &Alphabet, depth: 
 #[test]
 fn default_scheduler() {
     let alphabet = Alphabet {
-        tickets: vec![Alphabet::ticket(2, 0, 0, 0)],
+        requests: vec![Letter::request(2, 0, 0, 0)],
         cancels: true,
         instances: 2,
         drains: true,
+        reschedules: false,
     };
     check(SchedulingMode::Default, 4, &alphabet, 7);
 }
@@ -30,8 +32,8 @@ fn default_scheduler() {
 #[test]
 fn sizes_and_keys_under_a_delay() {
     let alphabet = Alphabet {
-        tickets: [(1, 0), (2, 0), (3, 0), (1, 1)]
-            .map(|(rows, key)| Alphabet::ticket(rows, key, 0, 0))
+        requests: [(1, 0), (2, 0), (3, 0), (1, 1)]
+            .map(|(rows, key)| Letter::request(rows, key, 0, 0))
             .to_vec(),
         instances: 1,
         ..Alphabet::default()
@@ -46,10 +48,11 @@ fn sizes_and_keys_under_a_delay() {
 #[test]
 fn timeouts_under_a_delay() {
     let alphabet = Alphabet {
-        tickets: vec![Alphabet::ticket(1, 0, 0, 0), Alphabet::ticket(2, 0, 0, 2)],
+        requests: vec![Letter::request(1, 0, 0, 0), Letter::request(2, 0, 0, 2)],
         cancels: true,
         instances: 1,
         drains: true,
+        reschedules: false,
     };
     for timeout_action in [TimeoutAction::Reject, TimeoutAction::Delay] {
         let policy = QueuePolicy {
@@ -71,10 +74,11 @@ fn timeouts_under_a_delay() {
 #[test]
 fn levels_with_different_policies() {
     let alphabet = Alphabet {
-        tickets: [1, 2, 3].map(|priority| Alphabet::ticket(1, 0, priority, 0)).to_vec(),
+        requests: [1, 2, 3].map(|priority| Letter::request(1, 0, priority, 0)).to_vec(),
         cancels: true,
         instances: 1,
         drains: false,
+        reschedules: false,
     };
     let delayed = QueuePolicy {
         timeout_action: TimeoutAction::Delay,

@@ -6,7 +6,7 @@ const SEEDS: u64 = 6000;
 
 #[test]
 fn the_scheduler_keeps_its_promises_in_every_life() {
-    let config = Config { requests: 80, reference: Reference::Oracle };
+    let config = Config { requests: 80, ..Config::default() };
     let (mut events, mut completed, mut failed) = (0, 0, 0);
     for seed in 0..SEEDS {
         match run(seed, &config) {
@@ -28,7 +28,7 @@ fn the_scheduler_keeps_its_promises_in_every_life() {
 #[test]
 fn long_lives_end_as_empty_as_they_began() {
     for seed in 0..20 {
-        let config = Config { requests: 5000, reference: Reference::Oracle };
+        let config = Config { requests: 5000, ..Config::default() };
         run(seed, &config).unwrap_or_else(|violation| panic!("{violation}"));
     }
 }
@@ -47,6 +47,7 @@ fn the_same_seed_lives_the_same_life() {
 #[test]
 fn recorded_traces_hold() {
     let traces = [
+        include_str!("traces/cancelled_out_of_custom_batch.trace"),
         include_str!("traces/moved_back_reaches_preferred.trace"),
         include_str!("traces/rejected_when_the_delay_ends.trace"),
     ];

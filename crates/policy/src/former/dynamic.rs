@@ -52,7 +52,6 @@ impl Clone for CustomBatching {
 impl CustomBatching {
     /// Shows the strategy the first request of a batch, which it can't refuse.
     fn open_with(&mut self, first: RequestKey) {
-        self.close();
         self.strategy.open();
         self.is_open = true;
         self.strategy.include(first);
@@ -170,6 +169,7 @@ impl DynamicFormer {
     /// Continues the walk, from the start if the order of the queue changed.
     fn walk(&mut self, queue: &PolicyQueue) {
         if self.run.last.is_none() || self.run.revision != queue.revision() {
+            self.close();
             self.run = Run { revision: queue.revision(), ..Run::default() };
         }
         while self.run.end == RunEnd::Open {

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use galatea_sim::{Config, Reference, Trace, run};
 
 const USAGE: &str = "\
-galatea-sim [--seed S | --seconds N] [--seeds N] [--first S] [--requests N] [--without-oracle]
+galatea-sim [--seed S | --seconds N] [--seeds N] [--first S] [--requests N] [--mode M]
+            [--without-oracle]
 galatea-sim --replay FILE [--without-oracle]
 
   --seed S          live through one seed; where it fails, print the shortest trace found
@@ -15,6 +16,7 @@ galatea-sim --replay FILE [--without-oracle]
   --seeds N         live through so many seeds (1000)
   --first S         begin with this seed (0)
   --requests N      requests per seed (100)
+  --mode M          only this kind of scheduler: default, dynamic, direct, oldest or iterative
   --without-oracle  rely on the checks alone
   --replay FILE     repeat a trace";
 
@@ -60,6 +62,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
             "--first" => arguments.first = number()?,
             "--seeds" => arguments.seeds = number()?,
             "--seconds" => arguments.time = Some(Duration::from_secs(number()?)),
+            "--mode" => arguments.config.mode = Some(value.parse()?),
             "--requests" => arguments.config.requests = number()?,
             "--replay" => arguments.replay = Some(value),
             _ => return Err(USAGE.to_owned()),

@@ -1,6 +1,9 @@
 //! Plants the listed bugs in a copy of the scheduler, one at a time, and demands
 //! that the simulator finds each. Says also whether the checks find it without
 //! the naive scheduler, and whether the scheduler's own tests do.
+//!
+//! `mutants [--quick] [WORDS]` takes those whose name contains the words; quick
+//! is without the scheduler's own tests.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a tool speaks to whoever called it")]
 
 use std::ops::Range;
@@ -8,11 +11,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-const LIST: &str = include_str!("../../mutants/scheduler.mutants");
+const LISTS: [&str; 3] = [
+    include_str!("../../mutants/scheduler.mutants"),
+    include_str!("../../mutants/sequences.mutants"),
+    include_str!("../../mutants/replies.mutants"),
+];
 const SEEDS: &str = "3000";
 /// A bug may also show by never ending.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+#[derive(Clone)]
 struct Mutant<'list> {
     name: &'list str,
     file: &'list str,
@@ -21,8 +29,14 @@ struct Mutant<'list> {
 }
 
 fn main() -> ExitCode {
-    let filter = std::env::args().nth(1).unwrap_or_default();
-    match examine(&filter) {
+    let (options, words): (Vec<String>, Vec<String>) =
+        std::env::args().skip(1).partition(|word| word.starts_with("--"));
+    let tests = if options.iter().any(|option| option == "--quick") {
+        UnitTests::Skipped
+    } else {
+        UnitTests::Run
+    };
+    match examine(&words.join(" "), tests) {
         Ok(0) => ExitCode::SUCCESS,
         Ok(missed) => {
             eprintln!("{missed} not found by the simulator");
@@ -37,8 +51,8 @@ fn main() -> ExitCode {
 
 /// Examines the mutants whose name contains the filter; says how many the
 /// simulator misses.
-fn examine(filter: &str) -> Result<usize, String> {
-    let mutants = parse(LIST)?;
+fn examine(filter: &str, tests: UnitTests) -> Result<usize, String> {
+    let mutants = parse_all()?;
     let copy = Copied::new()?;
     println!("{:<58} {:<8} {:<8} {:<8}", "planted bug", "oracle", "checks", "tests");
     copy.build()?;
@@ -52,21 +66,26 @@ fn examine(filter: &str) -> Result<usize, String> {
         let verdicts = built.and_then(|()| {
             let oracle = copy.verdict(&["--seeds", SEEDS])?;
             let checks = copy.verdict(&["--seeds", SEEDS, "--without-oracle"])?;
-            Ok((oracle, checks, copy.unit_tests()?))
+            let tests = match tests {
+                UnitTests::Run => copy.unit_tests()?.word(),
+                UnitTests::Skipped => "-",
+            };
+            Ok((oracle, checks, tests))
         });
         copy.write(mutant.file, &original)?;
         let (oracle, checks, tests) =
             verdicts.map_err(|message| format!("{}: {message}", mutant.name))?;
-        println!(
-            "{:<58} {:<8} {:<8} {:<8}",
-            mutant.name,
-            oracle.word(),
-            checks.word(),
-            tests.word()
-        );
+        println!("{:<58} {:<8} {:<8} {:<8}", mutant.name, oracle.word(), checks.word(), tests);
         missed += usize::from(!oracle.is_found() && !checks.is_found());
     }
     Ok(missed)
+}
+
+/// Whether the scheduler's own tests have their say.
+#[derive(Copy, Clone)]
+enum UnitTests {
+    Run,
+    Skipped,
 }
 
 #[derive(Copy, Clone)]
@@ -93,6 +112,17 @@ impl Verdict {
     }
 }
 
+impl Mutant<'_> {
+    #[cfg(test)]
+    fn is_complete(&self) -> bool {
+        !self.old.is_empty() && !self.new.is_empty()
+    }
+}
+
+fn parse_all() -> Result<Vec<Mutant<'static>>, String> {
+    LISTS.iter().map(|list| parse(list)).collect::<Result<Vec<_>, _>>().map(|lists| lists.concat())
+}
+
 fn parse(list: &str) -> Result<Vec<Mutant<'_>>, String> {
     let mut mutants: Vec<Mutant<'_>> = Vec::new();
     for line in
@@ -113,7 +143,7 @@ fn parse(list: &str) -> Result<Vec<Mutant<'_>>, String> {
             mutant.file = file.trim();
         } else if let Some(old) = line.strip_prefix("- ") {
             mutant.old = format!("{} {}", mutant.old, old.trim());
-        } else if let Some(new) = line.strip_prefix("+ ") {
+        } else if let Some(new) = line.strip_prefix('+') {
             mutant.new = format!("{}\n{}", mutant.new, new.trim());
         } else {
             return Err(format!("{line:?} is none of mutant:, file:, - and +"));
@@ -283,11 +313,11 @@ mod tests {
     /// with the code it plants its bug in.
     #[test]
     fn each_planted_bug_has_its_place() {
-        let mutants = parse(LIST).unwrap();
-        assert!(mutants.len() >= 10);
+        let mutants = parse_all().unwrap();
+        assert!(mutants.len() >= 100);
         let is_planted = |mutant: &&Mutant<'_>| {
             let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../policy").join(mutant.file);
-            find(&read(&path).unwrap(), &mutant.old).len() == 1 && !mutant.new.is_empty()
+            find(&read(&path).unwrap(), &mutant.old).len() == 1 && mutant.is_complete()
         };
         let (planted, stale): (Vec<_>, Vec<_>) = mutants.iter().partition(is_planted);
         let stale: Vec<&str> = stale.into_iter().map(|mutant| mutant.name).collect();

@@ -1,20 +1,14 @@
 //! What must hold, whatever the scheduler decided. Each check names the promise
 //! that was broken.
 
-use galatea_policy::{Event, FailReason, InstanceId, LaneStatus, RequestKey, Scheduler, Time};
+use galatea_policy::{
+    BatchEntry, Event, FailReason, InstanceId, LaneStatus, RequestKey, Scheduler, Time,
+};
 
+use super::ledger::{Lane, Ledger};
+use crate::check::{Check, ensure};
 use crate::deed::Deed;
-use crate::ledger::{Fact, Lane, Ledger};
-
-pub(crate) type Check = Result<(), String>;
-
-macro_rules! ensure {
-    ($condition:expr, $($message:tt)+) => {
-        if !$condition {
-            return Err(format!($($message)+));
-        }
-    };
-}
+use crate::forming::rows_of;
 
 /// Enters the event, then the deeds one by one, then looks at what is left.
 pub(crate) fn check_step(ledger: &mut Ledger, now: Time, event: &Event, deeds: &[Deed]) -> Check {
@@ -69,14 +63,17 @@ fn enter_event(ledger: &mut Ledger, event: &Event) -> Option<Deed> {
             ledger.draining = true;
             ledger.held = 0;
         }
-        Event::Tick => {}
+        // Nobody says it of a request without a sequence.
+        Event::Released { .. } | Event::Tick => {}
     }
     None
 }
 
 fn enter_deed(ledger: &mut Ledger, event: &Event, deed: &Deed) -> Check {
     match deed {
-        Deed::Run { instance, keys, rows } => enter_run(ledger, *instance, keys, u64::from(*rows)),
+        Deed::Run { instance, entries, rows } => {
+            enter_run(ledger, *instance, &requests(entries)?, u64::from(*rows))
+        }
         Deed::Fail(key, reason) => enter_failure(ledger, event, *key, *reason),
         Deed::Removed(id) => {
             let caused = match (event, ledger.lanes.get(id)) {
@@ -87,6 +84,9 @@ fn enter_deed(ledger: &mut Ledger, event: &Event, deed: &Deed) -> Check {
             ensure!(caused, "{id:?} was removed without cause");
             ledger.lanes.remove(id);
             Ok(())
+        }
+        Deed::Closed(sequence) | Deed::Ended(sequence) => {
+            Err(format!("{sequence:?} without a sequence batcher"))
         }
         Deed::Drained => {
             ensure!(ledger.draining && !ledger.drained, "drained without a drain, or twice");
@@ -108,7 +108,11 @@ fn enter_failure(ledger: &mut Ledger, event: &Event, key: RequestKey, reason: Fa
     let due = match reason {
         FailReason::TimeoutExpired => ledger.waiting[index].is_rejected_by(ledger.now),
         FailReason::Cancelled => *event == Event::Cancel(key),
-        FailReason::QueueFull | FailReason::Draining => false,
+        FailReason::QueueFull
+        | FailReason::Draining
+        | FailReason::NoSequence
+        | FailReason::MissingStart
+        | FailReason::SequenceTimeoutExpired => false,
     };
     ensure!(due, "{key:?} fails with {reason:?} without cause");
     ledger.waiting.remove(index);
@@ -126,89 +130,28 @@ fn enter_run(ledger: &mut Ledger, instance: InstanceId, keys: &[RequestKey], row
     ensure!(count > 0 && count <= order.len(), "a batch of {count} while {} wait", order.len());
     let first: Vec<RequestKey> = order[..count].iter().map(|fact| fact.key).collect();
     ensure!(first == keys, "{keys:?} ran, but the first in order of service are {first:?}");
-    check_batch(ledger, &order, count, rows)?;
-    ledger.lanes.insert(instance, Lane::Busy);
-    ledger.waiting.retain(|fact| !keys.contains(&fact.key));
-    Ok(())
-}
-
-/// The batch is legal, and of the size that the rules ask for.
-fn check_batch(ledger: &Ledger, order: &[&Fact], count: usize, rows: u64) -> Check {
-    let rules = &ledger.rules;
     let batch = &order[..count];
     ensure!(
         rows == rows_of(batch),
         "the batch says {rows} rows, its requests have {}",
         rows_of(batch)
     );
-    ensure!(
-        count == 1 || rows <= rules.max_rows,
-        "{rows} rows in a batch, {} is the maximum",
-        rules.max_rows
-    );
-    ensure!(
-        batch.iter().all(|fact| fact.batch_key == batch[0].batch_key),
-        "two batch keys in a batch"
-    );
     for fact in batch {
         ensure!(!fact.is_rejected_by(ledger.now), "{:?} ran past its deadline", fact.key);
     }
-    let next = order.get(count).copied();
-    let fits = next
-        .filter(|next| next.batch_key == batch[0].batch_key && rows + next.rows <= rules.max_rows);
-    let run = run_length(ledger, order);
-    if is_delay_over(ledger, &order[..run]) {
-        ensure!(
-            fits.is_none(),
-            "the delay is over, but {:?} was left behind",
-            fits.map(|fact| fact.key)
-        );
-        return Ok(());
-    }
-    let largest = rules.largest_preferred();
-    let reaches = |count: usize| rules.preferred.contains(&rows_of(&order[..count]));
-    ensure!(
-        count == 1 || rows <= largest,
-        "{rows} rows lead past {largest}, the largest preferred size"
-    );
-    let better = (count + 1..=run).find(|longer| reaches(*longer));
-    ensure!(better.is_none(), "{count} requests ran, but {better:?} reach a larger preferred size");
-    let leads_past = next.is_some_and(|next| rows + next.rows > largest);
-    if reaches(count) || leads_past {
-        return Ok(());
-    }
-    ensure!(
-        fits.is_none(),
-        "{rows} rows are not preferred, and {:?} was left behind",
-        fits.map(|fact| fact.key)
-    );
-    let forced = next.is_some() || rows >= largest || ledger.delay_ns() == 0;
-    ensure!(forced, "{rows} rows are not preferred, may grow, and the delay is not over");
+    ledger.rules.forming.check_batch(ledger.moment(), &order, count)?;
+    ledger.lanes.insert(instance, Lane::Busy);
+    ledger.waiting.retain(|fact| !keys.contains(&fact.key));
     Ok(())
 }
 
-fn rows_of(facts: &[&Fact]) -> u64 {
-    facts.iter().map(|fact| fact.rows).sum()
-}
-
-/// How many requests from the front could be one batch.
-fn run_length(ledger: &Ledger, order: &[&Fact]) -> usize {
-    let mut rows = 0;
-    let mut length = 0;
-    for fact in order {
-        rows += fact.rows;
-        if length > 0 && (rows > ledger.rules.max_rows || fact.batch_key != order[0].batch_key) {
-            break;
-        }
-        length += 1;
-    }
-    length
-}
-
-fn is_delay_over(ledger: &Ledger, run: &[&Fact]) -> bool {
-    let waited =
-        run.iter().map(|fact| ledger.now.saturating_since(fact.enqueued)).max().unwrap_or(0);
-    ledger.delay_ns() != 0 && waited >= ledger.delay_ns()
+/// A batch is made of whole requests here.
+fn requests(entries: &[BatchEntry]) -> Result<Vec<RequestKey>, String> {
+    let request = |entry: &BatchEntry| match entry {
+        BatchEntry::Request(key) => Ok(*key),
+        BatchEntry::Step(_) | BatchEntry::Padding => Err(format!("{entry:?} in a stateless batch")),
+    };
+    entries.iter().map(request).collect()
 }
 
 fn check_nothing_is_late(ledger: &Ledger) -> Check {
@@ -220,30 +163,11 @@ fn check_nothing_is_late(ledger: &Ledger) -> Check {
     Ok(())
 }
 
-/// With a free lane requests may wait only for their batch to grow, which it
-/// must be able to do, and only inside the delay.
 fn check_waiting_has_a_reason(ledger: &Ledger) -> Check {
     if !ledger.can_run() || ledger.waiting.is_empty() {
         return Ok(());
     }
-    let order = ledger.in_order_of_service();
-    ensure!(
-        run_length(ledger, &order) == order.len(),
-        "a lane is free and a batch can't grow, but it waits"
-    );
-    ensure!(ledger.delay_ns() != 0, "a lane is free and there is no delay, but requests wait");
-    ensure!(
-        !is_delay_over(ledger, &order),
-        "a lane is free and the delay is over, but requests wait"
-    );
-    ensure!(
-        rows_of(&order) < ledger.rules.largest_preferred(),
-        "a lane is free and a full batch waits"
-    );
-    let reached =
-        (1..=order.len()).find(|count| ledger.rules.preferred.contains(&rows_of(&order[..*count])));
-    ensure!(reached.is_none(), "a lane is free and {reached:?} requests of a preferred size wait");
-    Ok(())
+    ledger.rules.forming.check_waiting(ledger.moment(), &ledger.in_order_of_service())
 }
 
 /// The wake-up comes neither late nor for nothing.
@@ -257,7 +181,7 @@ pub(crate) fn check_wakeup(ledger: &Ledger, wakeup: Option<Time>) -> Check {
         return Ok(());
     }
     let oldest = ledger.waiting.iter().map(|fact| fact.enqueued).min().unwrap_or_default();
-    let go = Some(oldest.saturating_add(ledger.rules.delay_ns)).filter(|time| *time != Time::MAX);
+    let go = ledger.rules.forming.goes_at(oldest);
     let is_ahead = |time: &Time| *time > ledger.now;
     let moves = ledger.waiting.iter().filter_map(|fact| fact.move_back_at).filter(is_ahead).min();
     let next = [rejection, go, moves].into_iter().flatten().min();
@@ -296,6 +220,7 @@ pub(crate) fn check_status(ledger: &Ledger, scheduler: &Scheduler) -> Check {
         ledger.lanes.iter().map(|(id, lane)| (*id, lane.clone())).collect();
     ensure!(lanes == known, "the status says {lanes:?} of lanes {known:?}");
     ensure!(status.draining == ledger.draining, "the status is wrong about draining");
+    ensure!(status.sequences.is_none(), "the status speaks of sequences");
     Ok(())
 }
 

@@ -4,9 +4,12 @@
 use std::collections::BTreeMap;
 
 use galatea_policy::{
-    BatchKey, DynamicSpec, Event, InstanceId, QueuePolicy, RequestKey, SchedulingMode,
-    SchedulingSpec, Ticket, Time, TimeoutAction,
+    BatchKey, DynamicSpec, Event, InstanceId, QueuePolicy, RequestKey, SchedulingMode, Ticket,
+    Time, TimeoutAction,
 };
+
+use crate::forming::{Forming, Moment, Waiting};
+use crate::setup::Setup;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Ledger {
@@ -25,9 +28,7 @@ pub(crate) struct Ledger {
 /// The specification, made explicit.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
-    pub(crate) max_rows: u64,
-    pub(crate) preferred: Vec<u64>,
-    pub(crate) delay_ns: u64,
+    pub(crate) forming: Forming,
     settings: DynamicSpec,
 }
 
@@ -51,31 +52,35 @@ pub(crate) enum Lane {
     Leaving,
 }
 
-impl Rules {
-    fn new(spec: &SchedulingSpec) -> Self {
-        let (max, settings) = match &spec.mode {
-            SchedulingMode::Default => (1, DynamicSpec::default()),
-            SchedulingMode::Dynamic(settings) => (spec.max_batch_size.max(1), settings.clone()),
-        };
-        let mut preferred: Vec<u64> = Vec::new();
-        for size in &settings.preferred_batch_sizes {
-            if (1..=max).contains(size) {
-                preferred.push(u64::from(*size));
-            }
-        }
-        if preferred.is_empty() {
-            preferred.push(u64::from(max));
-        }
-        Rules {
-            max_rows: u64::from(max),
-            preferred,
-            delay_ns: settings.max_queue_delay_ns,
-            settings,
-        }
+impl Waiting for Fact {
+    fn key(&self) -> RequestKey {
+        self.key
     }
 
-    pub(crate) fn largest_preferred(&self) -> u64 {
-        self.preferred.iter().copied().fold(0, u64::max)
+    fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    fn batch_key(&self) -> BatchKey {
+        self.batch_key
+    }
+
+    fn since(&self) -> Time {
+        self.enqueued
+    }
+}
+
+impl Rules {
+    fn new(setup: &Setup) -> Self {
+        let (max, settings) = match &setup.spec.mode {
+            SchedulingMode::Default => (1, DynamicSpec::default()),
+            SchedulingMode::Dynamic(settings) => (setup.spec.max_batch_size, settings.clone()),
+            SchedulingMode::Sequence(_) => unreachable!("sequences have a ledger of their own"),
+        };
+        let preferred = &settings.preferred_batch_sizes;
+        let mut forming = Forming::new(max, preferred, settings.max_queue_delay_ns);
+        forming.custom = setup.custom;
+        Rules { forming, settings }
     }
 
     fn level(&self, priority: u64) -> u64 {
@@ -124,12 +129,12 @@ impl Fact {
 }
 
 impl Ledger {
-    pub(crate) fn new(spec: &SchedulingSpec) -> Self {
+    pub(crate) fn new(setup: &Setup) -> Self {
         Ledger {
-            rules: Rules::new(spec),
+            rules: Rules::new(setup),
             waiting: Vec::new(),
             lanes: BTreeMap::new(),
-            held: spec.hold_until_queued,
+            held: setup.spec.hold_until_queued,
             draining: false,
             drained: false,
             now: Time(0),
@@ -144,6 +149,7 @@ impl Ledger {
             Event::LaneFree(id) => matches!(self.lanes.get(id), Some(Lane::Busy | Lane::Leaving)),
             Event::AddInstance(id) => !self.lanes.contains_key(id),
             Event::RemoveInstance(id) => self.lanes.contains_key(id),
+            Event::Released { .. } => false,
             Event::Cancel(_) | Event::Drain | Event::Tick => true,
         }
     }
@@ -184,8 +190,7 @@ impl Ledger {
         self.waiting.is_empty() && self.lanes.values().all(|lane| *lane == Lane::Free)
     }
 
-    /// Delay that counts: an unloading model does not wait.
-    pub(crate) fn delay_ns(&self) -> u64 {
-        if self.draining { 0 } else { self.rules.delay_ns }
+    pub(crate) fn moment(&self) -> Moment {
+        Moment { now: self.now, draining: self.draining }
     }
 }

@@ -3,15 +3,18 @@
 //! calculate, which is why it can be believed.
 
 use galatea_policy::{
-    BatchKey, DynamicSpec, Event, FailReason, InstanceId, QueuePolicy, RequestKey, SchedulingMode,
-    SchedulingSpec, Ticket, Time, TimeoutAction,
+    BatchEntry, BatchKey, DynamicSpec, Event, FailReason, InstanceId, QueuePolicy, RequestKey,
+    SchedulingMode, Ticket, Time, TimeoutAction,
 };
 
 use crate::deed::Deed;
+use crate::forming::Waiting;
+use crate::naive::{NaiveFormer, sum};
+use crate::setup::Setup;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Oracle {
-    max: u64,
+    former: NaiveFormer,
     settings: DynamicSpec,
     pending: Vec<Pending>,
     /// In the order in which they became free.
@@ -37,20 +40,36 @@ struct Pending {
     action: TimeoutAction,
 }
 
+impl Waiting for Pending {
+    fn key(&self) -> RequestKey {
+        self.key
+    }
+
+    fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    fn batch_key(&self) -> BatchKey {
+        self.batch_key
+    }
+
+    fn since(&self) -> Time {
+        self.enqueued
+    }
+}
+
 impl Oracle {
-    pub(crate) fn new(spec: &SchedulingSpec) -> Self {
-        let (max, mut settings) = match &spec.mode {
+    pub(crate) fn new(setup: &Setup) -> Self {
+        let spec = &setup.spec;
+        let (max, settings) = match &spec.mode {
             SchedulingMode::Default => (1, DynamicSpec::default()),
-            SchedulingMode::Dynamic(settings) => {
-                (u64::from(spec.max_batch_size.max(1)), settings.clone())
-            }
+            SchedulingMode::Dynamic(settings) => (spec.max_batch_size, settings.clone()),
+            SchedulingMode::Sequence(_) => unreachable!("sequences have an oracle of their own"),
         };
-        settings.preferred_batch_sizes.retain(|size| *size > 0 && u64::from(*size) <= max);
-        if settings.preferred_batch_sizes.is_empty() {
-            settings.preferred_batch_sizes = vec![u32::try_from(max).expect("it was one")];
-        }
+        let preferred = &settings.preferred_batch_sizes;
+        let delay_ns = settings.max_queue_delay_ns;
         Oracle {
-            max,
+            former: NaiveFormer::new(max, preferred, delay_ns, setup.custom),
             settings,
             pending: Vec::new(),
             free: Vec::new(),
@@ -94,7 +113,7 @@ impl Oracle {
                 self.draining = true;
                 self.hold = 0;
             }
-            Event::Tick => {}
+            Event::Released { .. } | Event::Tick => {}
         }
         self.run(&mut deeds);
         if self.draining && !self.drained && self.pending.is_empty() && self.busy.is_empty() {
@@ -177,52 +196,15 @@ impl Oracle {
     fn run(&mut self, deeds: &mut Vec<Deed>) {
         self.sort();
         while self.hold == 0 && !self.free.is_empty() {
-            let Some(count) = self.batch() else { return };
+            let batch = self.former.batch(&self.pending, self.now, self.draining);
+            let Some(count) = batch else { return };
             let instance = self.free.pop().expect("checked above");
             self.busy.push(instance);
             let batch: Vec<Pending> = self.pending.drain(..count).collect();
             let rows: u64 = batch.iter().map(|pending| pending.rows).sum();
-            let keys = batch.iter().map(|pending| pending.key).collect();
-            deeds.push(Deed::Run {
-                instance,
-                keys,
-                rows: u32::try_from(rows).expect("a batch is small"),
-            });
-        }
-    }
-
-    /// How many requests go now, if any do.
-    fn batch(&self) -> Option<usize> {
-        let first = self.pending.first()?;
-        let rows =
-            |count: usize| self.pending[..count].iter().map(|pending| pending.rows).sum::<u64>();
-        let fits = |count: &usize| {
-            let same_key =
-                self.pending[..*count].iter().all(|pending| pending.batch_key == first.batch_key);
-            *count == 1 || (same_key && rows(*count) <= self.max)
-        };
-        let most = (1..=self.pending.len()).take_while(fits).last().expect("one always fits");
-        let preferred = |count: &usize| {
-            self.settings.preferred_batch_sizes.iter().any(|s| u64::from(*s) == rows(*count))
-        };
-        let largest =
-            u64::from(*self.settings.preferred_batch_sizes.iter().max().expect("never empty"));
-        let before_the_largest =
-            |count: &usize| *count < self.pending.len() && rows(count + 1) > largest;
-        let at_once = (1..=most).rfind(preferred).or_else(|| (1..=most).find(before_the_largest));
-
-        let oldest = self.pending[..most]
-            .iter()
-            .map(|pending| pending.enqueued)
-            .min()
-            .expect("at least one");
-        let delay = if self.draining { 0 } else { self.settings.max_queue_delay_ns };
-        let waited_enough = delay != 0 && self.now.0 - oldest.0 >= delay;
-        match at_once {
-            Some(count) if !waited_enough => Some(count),
-            _ if waited_enough || delay == 0 => Some(most),
-            _ if most < self.pending.len() || rows(most) >= largest => Some(most),
-            _ => None,
+            let entries = batch.iter().map(|pending| BatchEntry::Request(pending.key)).collect();
+            let rows = u32::try_from(rows).expect("a batch is small");
+            deeds.push(Deed::Run { instance, entries, rows });
         }
     }
 
@@ -239,14 +221,9 @@ impl Oracle {
                 TimeoutAction::Delay => {}
             }
             if can_run {
-                times.extend(sum(pending.enqueued, self.settings.max_queue_delay_ns));
+                times.extend(self.former.goes_at(pending.enqueued));
             }
         }
         times.into_iter().min()
     }
-}
-
-/// The time some nanoseconds later, unless that is the end of time or beyond.
-fn sum(time: Time, nanoseconds: u64) -> Option<Time> {
-    time.0.checked_add(nanoseconds).filter(|sum| *sum != u64::MAX).map(Time)
 }

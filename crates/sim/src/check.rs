@@ -1,0 +1,14 @@
+//! How a check speaks.
+
+/// Nothing, or the promise that was broken.
+pub(crate) type Check = Result<(), String>;
+
+/// Returns the message from the function unless the condition holds.
+macro_rules! ensure {
+    ($condition:expr, $($message:tt)+) => {
+        if !$condition {
+            return Err(format!($($message)+));
+        }
+    };
+}
+pub(crate) use ensure;

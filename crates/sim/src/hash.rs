@@ -1,0 +1,88 @@
+//! One number for everything that happened.
+
+use galatea_policy::{BatchEntry, Event, FailReason, Release, SequenceMark};
+
+use crate::deed::Deed;
+use crate::random::mix;
+
+/// A hash that depends on everything fed to it, in order.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct TraceHash(pub(crate) u64);
+
+impl TraceHash {
+    pub(crate) fn number(&mut self, number: u64) {
+        self.0 = mix(self.0.rotate_left(5) ^ number.wrapping_add(0x9E37_79B9_7F4A_7C15));
+    }
+
+    fn pair(&mut self, kind: u64, number: u64) {
+        self.number(kind);
+        self.number(number);
+    }
+
+    fn flags(&mut self, one: bool, other: bool) {
+        self.number(u64::from(one) + 2 * u64::from(other));
+    }
+
+    pub(crate) fn event(&mut self, now: u64, event: &Event) {
+        self.number(now);
+        match event {
+            Event::Enqueue(ticket) => {
+                let small = [ticket.batch_size, ticket.batch_key.0].map(u64::from);
+                for number in
+                    [1, ticket.key.0, small[0], small[1], ticket.priority, ticket.timeout_ns]
+                {
+                    self.number(number);
+                }
+                if let Some(SequenceMark { sequence, start, end }) = ticket.sequence {
+                    self.number(sequence.0);
+                    self.flags(start, end);
+                }
+            }
+            Event::Cancel(key) => self.pair(2, key.0),
+            Event::LaneFree(instance) => self.pair(3, u64::from(instance.0)),
+            Event::AddInstance(instance) => self.pair(4, u64::from(instance.0)),
+            Event::RemoveInstance(instance) => self.pair(5, u64::from(instance.0)),
+            Event::Drain => self.number(6),
+            Event::Tick => self.number(7),
+            Event::Released { key, release: Release::Done } => self.pair(8, key.0),
+            Event::Released { key, release: Release::Reschedule } => self.pair(9, key.0),
+        }
+    }
+
+    pub(crate) fn deed(&mut self, deed: &Deed) {
+        match deed {
+            Deed::Run { instance, entries, rows } => {
+                self.pair(11, u64::from(instance.0));
+                self.number(u64::from(*rows));
+                entries.iter().for_each(|entry| self.entry(entry));
+            }
+            Deed::Fail(key, reason) => {
+                self.pair(12, key.0);
+                self.number(match reason {
+                    FailReason::QueueFull => 1,
+                    FailReason::TimeoutExpired => 2,
+                    FailReason::Cancelled => 3,
+                    FailReason::Draining => 4,
+                    FailReason::NoSequence => 5,
+                    FailReason::MissingStart => 6,
+                    FailReason::SequenceTimeoutExpired => 7,
+                });
+            }
+            Deed::Removed(instance) => self.pair(13, u64::from(instance.0)),
+            Deed::Drained => self.number(14),
+            Deed::Closed(sequence) => self.pair(15, sequence.0),
+            Deed::Ended(sequence) => self.pair(16, sequence.0),
+        }
+    }
+
+    fn entry(&mut self, entry: &BatchEntry) {
+        match entry {
+            BatchEntry::Request(key) => self.number(key.0),
+            BatchEntry::Step(step) => {
+                self.pair(step.key.0, step.sequence.0);
+                self.flags(step.start, step.end);
+            }
+            BatchEntry::Padding => self.number(u64::MAX),
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Batches by slot: rows up to the highest ready slot, padding exactly where a
+//! slot has nothing to run or something that does not fit.
+
+use galatea_policy::{BatchEntry, BatchKey, InstanceId, Time};
+
+use super::super::ledger::Ledger;
+use super::super::lookups::Ready;
+use super::super::rules::{Strategy, later};
+use crate::check::{Check, ensure};
+use crate::forming::Waiting;
+
+pub(super) fn check_batch(ledger: &Ledger, instance: InstanceId, entries: &[BatchEntry]) -> Check {
+    let ready = ledger.ready(&ledger.lanes[&instance]);
+    let Some(longest) = longest_waiting(&ready) else {
+        return Err(format!("a batch for {instance:?}, where no slot is ready"));
+    };
+    let highest = ready.iter().map(|ready| ready.slot).max().unwrap_or(0);
+    let rows = entries.len();
+    ensure!(rows == highest + 1, "{rows} rows, but slot {highest} is the highest that is ready");
+    for (row, entry) in entries.iter().enumerate() {
+        let fits = fits_in_row(&ready, row, longest.batch_key());
+        match entry {
+            BatchEntry::Step(step) => ensure!(fits, "{:?} does not fit in row {row}", step.key),
+            BatchEntry::Padding => ensure!(!fits, "padding in row {row}, whose slot is ready"),
+            BatchEntry::Request(_) => return Err("a request without a sequence".to_owned()),
+        }
+    }
+    ensure!(
+        !waits(ledger, &ready),
+        "a batch of {} ready slots ran, which may grow, and the delay is not over",
+        ready.len()
+    );
+    Ok(())
+}
+
+fn fits_in_row(ready: &[Ready<'_>], row: usize, batch_key: BatchKey) -> bool {
+    ready.iter().any(|ready| ready.slot == row && ready.batch_key() == batch_key)
+}
+
+fn longest_waiting<'ready, 'ledger>(
+    ready: &'ready [Ready<'ledger>],
+) -> Option<&'ready Ready<'ledger>> {
+    ready.iter().min_by_key(|ready| (ready.fact.waits_since, ready.slot))
+}
+
+/// Whether these slots should wait for more to get ready.
+pub(super) fn waits(ledger: &Ledger, ready: &[Ready<'_>]) -> bool {
+    let Strategy::Direct { delay_ns, minimum_ready } = ledger.rules.strategy else { return false };
+    let may_wait = delay_ns != 0 && minimum_ready != 0 && !ledger.draining;
+    let is_over = longest_waiting(ready)
+        .is_some_and(|longest| ledger.now.saturating_since(longest.fact.waits_since) >= delay_ns);
+    may_wait && ready.len() < minimum_ready && !is_over
+}
+
+/// When slots that wait go as they are.
+pub(super) fn goes_at(ledger: &Ledger, ready: &[Ready<'_>]) -> Option<Time> {
+    let Strategy::Direct { delay_ns, .. } = ledger.rules.strategy else { return None };
+    later(longest_waiting(ready)?.fact.waits_since, delay_ns)
+}

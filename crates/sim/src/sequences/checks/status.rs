@@ -1,0 +1,90 @@
+//! The status page tells the truth.
+
+use galatea_policy::{BacklogStatus, InstanceId, LaneStatus, Scheduler, SlotStatus, SlotWait};
+
+use super::super::ledger::{Lane, Ledger, Sequence};
+use super::wakeups;
+use crate::check::{Check, ensure};
+
+pub(crate) fn check_status(ledger: &Ledger, scheduler: &Scheduler) -> Check {
+    let status = scheduler.status();
+    let Some(sequences) = status.sequences else {
+        return Err("the status says nothing of sequences".to_owned());
+    };
+    let slots = expected_slots(ledger);
+    ensure!(sequences.slots == slots, "slots are {slots:?}, not {:?}", sequences.slots);
+    let backlog = expected_backlog(ledger);
+    ensure!(
+        sequences.backlog == backlog,
+        "the backlog is {backlog:?}, not {:?}",
+        sequences.backlog
+    );
+    let staying = ledger.lanes.values().filter(|lane| !lane.leaving);
+    let free = staying.flat_map(|lane| &lane.seats).filter(|seat| seat.is_none()).count();
+    let said = sequences.free_slots;
+    ensure!(u64::try_from(free) == Ok(said), "{free} slots are free, not {said}");
+    check_lanes(ledger, &status.lanes)?;
+    ensure!(status.draining == ledger.draining, "the status is wrong about draining");
+    Ok(())
+}
+
+fn expected_slots(ledger: &Ledger) -> Vec<SlotStatus> {
+    let mut slots = Vec::new();
+    for (id, lane) in ledger.lanes.iter() {
+        for (slot, seat) in lane.seats.iter().enumerate() {
+            let Some(key) = seat else { continue };
+            let sequence = &ledger.sequences[key];
+            slots.push(SlotStatus {
+                instance: *id,
+                slot: u32::try_from(slot).expect("few slots"),
+                sequence: *key,
+                waiting: sequence.queue.len(),
+                waits_for: expected_wait(ledger, lane, sequence),
+            });
+        }
+    }
+    slots
+}
+
+fn expected_wait(ledger: &Ledger, lane: &Lane, sequence: &Sequence) -> SlotWait {
+    if sequence.executing.is_some() {
+        SlotWait::Execution
+    } else if sequence.queue.is_empty() {
+        SlotWait::Request { idle_at: ledger.ends_at(sequence) }
+    } else if ledger.held {
+        SlotWait::Hold
+    } else if lane.busy {
+        SlotWait::Lane
+    } else {
+        SlotWait::BatchDelay { until: wakeups::goes_at(ledger, &ledger.ready(lane)) }
+    }
+}
+
+fn expected_backlog(ledger: &Ledger) -> Vec<BacklogStatus> {
+    let describe = |key| {
+        let sequence = &ledger.sequences[key];
+        let (waiting, fails_at) = (sequence.queue.len(), ledger.ends_at(sequence));
+        BacklogStatus { sequence: *key, waiting, fails_at }
+    };
+    ledger.backlog.iter().map(describe).collect()
+}
+
+fn check_lanes(ledger: &Ledger, said: &[LaneStatus]) -> Check {
+    let said: Vec<(InstanceId, bool, bool)> = said.iter().map(lane_fact).collect();
+    // While it holds sequences, an instance that shall go is as any other.
+    let fact = |(id, lane): (&InstanceId, &Lane)| {
+        let holds_none = lane.seats.iter().all(Option::is_none);
+        (*id, lane.busy, lane.leaving && holds_none)
+    };
+    let known: Vec<(InstanceId, bool, bool)> = ledger.lanes.iter().map(fact).collect();
+    ensure!(said == known, "the status says {said:?} of lanes {known:?}");
+    Ok(())
+}
+
+fn lane_fact(status: &LaneStatus) -> (InstanceId, bool, bool) {
+    match status {
+        LaneStatus::Free { instance, .. } => (*instance, false, false),
+        LaneStatus::Busy { instance, .. } => (*instance, true, false),
+        LaneStatus::Leaving { instance, .. } => (*instance, true, true),
+    }
+}

@@ -1,0 +1,80 @@
+//! A sequence batcher's specification, made explicit.
+
+use galatea_policy::{SchedulingMode, SequenceSpec, SequenceStrategy, Time};
+
+use crate::forming::Forming;
+use crate::setup::Setup;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Rules {
+    /// Sequences that an instance can hold.
+    pub(crate) seats: usize,
+    pub(crate) strategy: Strategy,
+    pub(crate) iterative: bool,
+    /// Requests in seats that the test hook waits for.
+    pub(crate) hold_seated: usize,
+    /// Requests in the backlog that it waits for.
+    pub(crate) hold_backlogged: usize,
+    idle_ns: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Strategy {
+    Direct { delay_ns: u64, minimum_ready: usize },
+    Oldest(Forming),
+}
+
+impl Rules {
+    pub(crate) fn new(setup: &Setup) -> Self {
+        let SchedulingMode::Sequence(SequenceSpec { strategy, max_sequence_idle_ns, iterative }) =
+            &setup.spec.mode
+        else {
+            unreachable!("the stateless schedulers have a ledger of their own")
+        };
+        let rows = count(setup.spec.max_batch_size.max(1));
+        let (seats, strategy) = match strategy {
+            SequenceStrategy::Direct { max_queue_delay_ns, minimum_ready_slots } => {
+                let minimum_ready = count(*minimum_ready_slots);
+                (rows, Strategy::Direct { delay_ns: *max_queue_delay_ns, minimum_ready })
+            }
+            SequenceStrategy::Oldest {
+                max_candidate_sequences,
+                preferred_batch_sizes,
+                max_queue_delay_ns,
+            } => {
+                let forming = Forming::new(
+                    setup.spec.max_batch_size,
+                    preferred_batch_sizes,
+                    *max_queue_delay_ns,
+                );
+                let candidates = count(*max_candidate_sequences);
+                (if candidates == 0 { rows } else { candidates }, Strategy::Oldest(forming))
+            }
+        };
+        Rules {
+            seats,
+            strategy,
+            iterative: *iterative,
+            hold_seated: count(setup.spec.hold_until_queued),
+            hold_backlogged: count(setup.spec.hold_until_backlogged),
+            idle_ns: *max_sequence_idle_ns,
+        }
+    }
+
+    /// When a sequence that has been quiet since then counts as idle.
+    pub(crate) fn idle_at(&self, quiet_since: Time) -> Option<Time> {
+        later(quiet_since, self.idle_ns)
+    }
+}
+
+/// So many nanoseconds later; 0 is for ever, and so is the end of time.
+pub(crate) fn later(time: Time, nanoseconds: u64) -> Option<Time> {
+    if nanoseconds == 0 {
+        return None;
+    }
+    Some(time.saturating_add(nanoseconds)).filter(|time| *time != Time::MAX)
+}
+
+fn count(number: u32) -> usize {
+    usize::try_from(number).expect("the simulator runs on 32 bits or more")
+}

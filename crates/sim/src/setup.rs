@@ -1,0 +1,34 @@
+//! What a scheduler under examination is built from.
+
+use galatea_policy::{Scheduler, SchedulingMode, SchedulingSpec};
+
+use crate::batching::CustomBatching;
+
+/// A specification, and perhaps a batching rule of the model's own.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Setup {
+    /// The specification.
+    pub spec: SchedulingSpec,
+    /// The model's own rule; only with the dynamic batcher.
+    pub custom: Option<CustomBatching>,
+}
+
+impl From<SchedulingSpec> for Setup {
+    fn from(spec: SchedulingSpec) -> Self {
+        Setup { spec, custom: None }
+    }
+}
+
+impl Setup {
+    pub(crate) fn scheduler(&self) -> Scheduler {
+        match self.custom {
+            Some(custom) => Scheduler::with_batch_strategy(self.spec.clone(), custom.strategy()),
+            None => Scheduler::new(self.spec.clone()),
+        }
+    }
+
+    /// Whether the scheduler keeps sequences.
+    pub(crate) fn is_sequential(&self) -> bool {
+        matches!(self.spec.mode, SchedulingMode::Sequence(_))
+    }
+}

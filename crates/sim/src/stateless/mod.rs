@@ -1,0 +1,5 @@
+//! The default scheduler and the dynamic batcher, seen from outside.
+
+pub(crate) mod checks;
+pub(crate) mod ledger;
+pub(crate) mod oracle;

@@ -1,0 +1,91 @@
+//! A recorded trace: what happened when, as text and back, repeated and cut down.
+
+mod read;
+mod write;
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use galatea_policy::{Event, Time};
+
+use crate::harness::{Harness, Reference};
+use crate::setup::Setup;
+
+/// A specification and the events that followed.
+///
+/// As text it begins with `spec`, the kind of scheduler and its settings; then
+/// comes a line for each event: the time, a word, and what it is about. Keys are
+/// their place in the driver's slab, and behind a point, how often that place had
+/// been used before. Empty lines and lines with # say nothing.
+///
+/// ```
+/// let trace: galatea_sim::Trace = "
+///     spec direct max=2 hold=0 backlog=0 idle=50 iterative=0 delay=0 minimum=0
+///     0 add id=0
+///     1 request id=0 rows=1 key=0 priority=0 timeout=0 sequence=0.1 start=1 end=0
+///     2 released id=0 again=0
+///     2 free id=0
+///     52 tick
+/// ".parse().expect("a trace");
+/// assert!(trace.replay(galatea_sim::Reference::Oracle).is_ok());
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Trace {
+    /// What the scheduler was built from.
+    pub setup: Setup,
+    /// Events in the order of steps.
+    pub steps: Vec<(Time, Event)>,
+}
+
+impl Trace {
+    /// Repeats the trace. Events that no longer make sense, because others were
+    /// cut out, are passed over. Returns the trace's hash, or the number of
+    /// steps until a promise was broken, and which.
+    pub fn replay(&self, reference: Reference) -> Result<u64, (usize, String)> {
+        let mut harness = Harness::new(&self.setup, reference);
+        for (index, (now, event)) in self.steps.iter().enumerate() {
+            if !harness.allows(*now, event) {
+                continue;
+            }
+            let result = catch_unwind(AssertUnwindSafe(|| harness.step(*now, *event)));
+            match result {
+                Ok(Ok(_)) => {}
+                Ok(Err(message)) => return Err((index + 1, message)),
+                Err(panic) => return Err((index + 1, panic_text(&panic))),
+            }
+        }
+        Ok(harness.trace_hash())
+    }
+
+    /// A shorter trace that fails too, whatever the promise; `self` if none is
+    /// found or it does not fail.
+    pub fn shrink(&self, reference: Reference) -> Trace {
+        let mut best = self.clone();
+        let mut chunk = best.steps.len();
+        while chunk > 0 {
+            if let Err((steps, _)) = best.replay(reference) {
+                best.steps.truncate(steps);
+            }
+            let mut start = 0;
+            while start < best.steps.len() {
+                let mut shorter = best.clone();
+                shorter.steps.drain(start..(start + chunk).min(best.steps.len()));
+                if shorter.replay(reference).is_err() {
+                    best = shorter;
+                } else {
+                    start += chunk;
+                }
+            }
+            chunk /= 2;
+        }
+        best
+    }
+}
+
+pub(crate) fn panic_text(panic: &Box<dyn Any + Send>) -> String {
+    let text = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied());
+    format!("the scheduler panicked: {}", text.unwrap_or("without words"))
+}

@@ -1,0 +1,193 @@
+//! A trace from its text.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+use galatea_policy::{
+    BatchKey, DynamicSpec, Event, InstanceId, QueuePolicy, Release, RequestKey, SchedulingMode,
+    SchedulingSpec, SequenceKey, SequenceMark, SequenceSpec, SequenceStrategy, Ticket, Time,
+    TimeoutAction,
+};
+
+use super::Trace;
+use super::write::Key;
+use crate::batching::CustomBatching;
+use crate::setup::Setup;
+
+impl FromStr for Trace {
+    type Err = String;
+
+    /// Reads what `Display` wrote. Empty lines and lines with # say nothing.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut lines = text
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty() && !line.starts_with('#'))
+            .peekable();
+        let mut setup = read_setup(lines.next().ok_or("an empty trace")?)?;
+        while let Some(line) = lines.next_if(|line| line.starts_with("policy ")) {
+            let SchedulingMode::Dynamic(settings) = &mut setup.spec.mode else {
+                return Err(format!("{line:?}: no levels"));
+            };
+            match Fields::new(line).one("level")? {
+                0 => settings.default_queue_policy = read_policy(line)?,
+                level => drop(settings.priority_queue_policies.insert(level, read_policy(line)?)),
+            }
+        }
+        Ok(Trace { setup, steps: lines.map(read_step).collect::<Result<_, _>>()? })
+    }
+}
+
+/// A line's `name=value` fields.
+struct Fields<'line> {
+    line: &'line str,
+    fields: Vec<(&'line str, &'line str)>,
+}
+
+impl<'line> Fields<'line> {
+    fn new(line: &'line str) -> Self {
+        Fields {
+            line,
+            fields: line.split_whitespace().filter_map(|word| word.split_once('=')).collect(),
+        }
+    }
+
+    fn all<T: FromStr>(&self, name: &str) -> Result<Vec<T>, String> {
+        let wrong = |_| format!("{name} is not such a number in {:?}", self.line);
+        self.fields
+            .iter()
+            .filter(|field| field.0 == name)
+            .map(|field| field.1.parse().map_err(wrong))
+            .collect()
+    }
+
+    fn optional<T: FromStr>(&self, name: &str) -> Result<Option<T>, String> {
+        Ok(self.all(name)?.pop())
+    }
+
+    fn one<T: FromStr>(&self, name: &str) -> Result<T, String> {
+        self.optional(name)?.ok_or_else(|| format!("{name} is missing in {:?}", self.line))
+    }
+
+    fn flag(&self, name: &str) -> Result<bool, String> {
+        Ok(self.one::<u8>(name)? != 0)
+    }
+}
+
+impl FromStr for Key {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (place, generation) = text.split_once('.').unwrap_or((text, "0"));
+        let (place, generation): (u32, u32) = (place.parse()?, generation.parse()?);
+        Ok(Key(u64::from(generation) << 32 | u64::from(place)))
+    }
+}
+
+fn read_setup(line: &str) -> Result<Setup, String> {
+    let fields = Fields::new(line);
+    let mode = match line.split_whitespace().collect::<Vec<_>>()[..] {
+        ["spec", "default", ..] => SchedulingMode::Default,
+        ["spec", "dynamic", ..] => SchedulingMode::Dynamic(DynamicSpec {
+            preferred_batch_sizes: fields.all("preferred")?,
+            max_queue_delay_ns: fields.one("delay")?,
+            priority_levels: fields.one("levels")?,
+            default_priority_level: fields.one("default")?,
+            default_queue_policy: QueuePolicy::default(),
+            priority_queue_policies: BTreeMap::new(),
+        }),
+        ["spec", "direct", ..] => sequence_mode(
+            &fields,
+            SequenceStrategy::Direct {
+                max_queue_delay_ns: fields.one("delay")?,
+                minimum_ready_slots: fields.one("minimum")?,
+            },
+        )?,
+        ["spec", "oldest", ..] => sequence_mode(
+            &fields,
+            SequenceStrategy::Oldest {
+                max_candidate_sequences: fields.one("candidates")?,
+                preferred_batch_sizes: fields.all("preferred")?,
+                max_queue_delay_ns: fields.one("delay")?,
+            },
+        )?,
+        _ => return Err(format!("{line:?} is not a specification")),
+    };
+    let spec = SchedulingSpec {
+        max_batch_size: fields.one("max")?,
+        mode,
+        hold_until_queued: fields.one("hold")?,
+        hold_until_backlogged: fields.optional("backlog")?.unwrap_or(0),
+    };
+    Ok(Setup { spec, custom: fields.optional("weight")?.map(|limit| CustomBatching { limit }) })
+}
+
+fn sequence_mode(
+    fields: &Fields<'_>,
+    strategy: SequenceStrategy,
+) -> Result<SchedulingMode, String> {
+    Ok(SchedulingMode::Sequence(SequenceSpec {
+        strategy,
+        max_sequence_idle_ns: fields.one("idle")?,
+        iterative: fields.flag("iterative")?,
+    }))
+}
+
+fn read_policy(line: &str) -> Result<QueuePolicy, String> {
+    let fields = Fields::new(line);
+    Ok(QueuePolicy {
+        timeout_action: match line.split_whitespace().nth(1) {
+            Some("reject") => TimeoutAction::Reject,
+            Some("delay") => TimeoutAction::Delay,
+            _ => return Err(format!("{line:?} has no known action")),
+        },
+        default_timeout_ns: fields.one("timeout")?,
+        allow_timeout_override: fields.flag("override")?,
+        max_queue_size: fields.one("size")?,
+    })
+}
+
+fn read_step(line: &str) -> Result<(Time, Event), String> {
+    let fields = Fields::new(line);
+    let (time, rest) = line.split_once(' ').ok_or_else(|| format!("{line:?} has no event"))?;
+    let time = Time(time.parse().map_err(|_| format!("{line:?} has no time"))?);
+    let instance = || fields.one("id").map(InstanceId);
+    let event = match rest.split_whitespace().next() {
+        Some("request") => Event::Enqueue(read_request(&fields)?),
+        Some("cancel") => Event::Cancel(read_key(&fields)?),
+        Some("released") => Event::Released {
+            key: read_key(&fields)?,
+            release: if fields.flag("again")? { Release::Reschedule } else { Release::Done },
+        },
+        Some("free") => Event::LaneFree(instance()?),
+        Some("add") => Event::AddInstance(instance()?),
+        Some("remove") => Event::RemoveInstance(instance()?),
+        Some("drain") => Event::Drain,
+        Some("tick") => Event::Tick,
+        _ => return Err(format!("{line:?} is not a step")),
+    };
+    Ok((time, event))
+}
+
+fn read_key(fields: &Fields<'_>) -> Result<RequestKey, String> {
+    fields.one("id").map(|Key(key)| RequestKey(key))
+}
+
+fn read_request(fields: &Fields<'_>) -> Result<Ticket, String> {
+    let sequence = match fields.optional("sequence")? {
+        Some(Key(sequence)) => Some(SequenceMark {
+            sequence: SequenceKey(sequence),
+            start: fields.flag("start")?,
+            end: fields.flag("end")?,
+        }),
+        None => None,
+    };
+    Ok(Ticket {
+        key: read_key(fields)?,
+        batch_size: fields.one("rows")?,
+        batch_key: BatchKey(fields.one("key")?),
+        priority: fields.one("priority")?,
+        timeout_ns: fields.one("timeout")?,
+        sequence,
+    })
+}

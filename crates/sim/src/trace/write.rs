@@ -1,0 +1,140 @@
+//! A trace as text.
+
+use std::fmt::{self, Display, Formatter};
+
+use galatea_policy::{
+    DynamicSpec, Event, QueuePolicy, Release, SchedulingMode, SequenceMark, SequenceSpec,
+    SequenceStrategy, Ticket, Time, TimeoutAction,
+};
+
+use super::Trace;
+use crate::setup::Setup;
+
+impl Display for Trace {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        write_setup(formatter, &self.setup)?;
+        self.steps.iter().try_for_each(|(now, event)| write_step(formatter, *now, event))
+    }
+}
+
+fn write_setup(formatter: &mut Formatter<'_>, setup: &Setup) -> fmt::Result {
+    let spec = &setup.spec;
+    let kind = match &spec.mode {
+        SchedulingMode::Default => "default",
+        SchedulingMode::Dynamic(_) => "dynamic",
+        SchedulingMode::Sequence(SequenceSpec { strategy, .. }) => match strategy {
+            SequenceStrategy::Direct { .. } => "direct",
+            SequenceStrategy::Oldest { .. } => "oldest",
+        },
+    };
+    let (max, hold) = (spec.max_batch_size, spec.hold_until_queued);
+    write!(formatter, "spec {kind} max={max} hold={hold}")?;
+    match &spec.mode {
+        SchedulingMode::Default => writeln!(formatter),
+        SchedulingMode::Dynamic(settings) => write_dynamic(formatter, setup, settings),
+        SchedulingMode::Sequence(settings) => {
+            write!(formatter, " backlog={}", spec.hold_until_backlogged)?;
+            write_sequence(formatter, settings)
+        }
+    }
+}
+
+fn write_dynamic(
+    formatter: &mut Formatter<'_>,
+    setup: &Setup,
+    settings: &DynamicSpec,
+) -> fmt::Result {
+    let DynamicSpec { max_queue_delay_ns, priority_levels, default_priority_level, .. } = settings;
+    write!(formatter, " delay={max_queue_delay_ns} levels={priority_levels}")?;
+    write!(formatter, " default={default_priority_level}")?;
+    if let Some(custom) = setup.custom {
+        write!(formatter, " weight={}", custom.limit)?;
+    }
+    write_preferred(formatter, &settings.preferred_batch_sizes)?;
+    writeln!(formatter)?;
+    write_policy(formatter, 0, &settings.default_queue_policy)?;
+    let policies = &settings.priority_queue_policies;
+    policies.iter().try_for_each(|(level, policy)| write_policy(formatter, *level, policy))
+}
+
+fn write_sequence(formatter: &mut Formatter<'_>, settings: &SequenceSpec) -> fmt::Result {
+    let SequenceSpec { strategy, max_sequence_idle_ns, iterative } = settings;
+    let iterative = u8::from(*iterative);
+    write!(formatter, " idle={max_sequence_idle_ns} iterative={iterative}")?;
+    match strategy {
+        SequenceStrategy::Direct { max_queue_delay_ns, minimum_ready_slots } => {
+            write!(formatter, " delay={max_queue_delay_ns} minimum={minimum_ready_slots}")?;
+        }
+        SequenceStrategy::Oldest {
+            max_candidate_sequences,
+            preferred_batch_sizes,
+            max_queue_delay_ns,
+        } => {
+            write!(formatter, " delay={max_queue_delay_ns} candidates={max_candidate_sequences}")?;
+            write_preferred(formatter, preferred_batch_sizes)?;
+        }
+    }
+    writeln!(formatter)
+}
+
+fn write_preferred(formatter: &mut Formatter<'_>, sizes: &[u32]) -> fmt::Result {
+    sizes.iter().try_for_each(|size| write!(formatter, " preferred={size}"))
+}
+
+fn write_policy(formatter: &mut Formatter<'_>, level: u64, policy: &QueuePolicy) -> fmt::Result {
+    let action = match policy.timeout_action {
+        TimeoutAction::Reject => "reject",
+        TimeoutAction::Delay => "delay",
+    };
+    let QueuePolicy { default_timeout_ns, allow_timeout_override, max_queue_size, .. } = policy;
+    let may_override = u8::from(*allow_timeout_override);
+    writeln!(
+        formatter,
+        "policy {action} level={level} timeout={default_timeout_ns} override={may_override} size={max_queue_size}"
+    )
+}
+
+fn write_step(formatter: &mut Formatter<'_>, now: Time, event: &Event) -> fmt::Result {
+    write!(formatter, "{} ", now.0)?;
+    match event {
+        Event::Enqueue(ticket) => write_request(formatter, ticket),
+        Event::Cancel(key) => writeln!(formatter, "cancel id={}", Key(key.0)),
+        Event::Released { key, release } => {
+            let again = u8::from(*release == Release::Reschedule);
+            writeln!(formatter, "released id={} again={again}", Key(key.0))
+        }
+        Event::LaneFree(instance) => writeln!(formatter, "free id={}", instance.0),
+        Event::AddInstance(instance) => writeln!(formatter, "add id={}", instance.0),
+        Event::RemoveInstance(instance) => writeln!(formatter, "remove id={}", instance.0),
+        Event::Drain => writeln!(formatter, "drain"),
+        Event::Tick => writeln!(formatter, "tick"),
+    }
+}
+
+fn write_request(formatter: &mut Formatter<'_>, ticket: &Ticket) -> fmt::Result {
+    let Ticket { key, batch_size, batch_key, priority, timeout_ns, sequence } = ticket;
+    write!(
+        formatter,
+        "request id={} rows={batch_size} key={} priority={priority} timeout={timeout_ns}",
+        Key(key.0),
+        batch_key.0
+    )?;
+    if let Some(SequenceMark { sequence, start, end }) = sequence {
+        let (start, end) = (u8::from(*start), u8::from(*end));
+        write!(formatter, " sequence={} start={start} end={end}", Key(sequence.0))?;
+    }
+    writeln!(formatter)
+}
+
+/// A key as its place, and how often the place was used before.
+pub(super) struct Key(pub(super) u64);
+
+impl Display for Key {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        let (place, generation) = (self.0 & u64::from(u32::MAX), self.0 >> 32);
+        match generation {
+            0 => write!(formatter, "{place}"),
+            _ => write!(formatter, "{place}.{generation}"),
+        }
+    }
+}
