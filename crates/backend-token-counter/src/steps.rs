@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use galatea_infer::{CancelToken, CorrelationId, PendingRequest, Status};
+use galatea_infer::{CancelToken, PendingRequest, Status};
 use galatea_tensor::Buffer;
 
 use crate::interface::StateNames;
@@ -12,8 +12,10 @@ use crate::interface::StateNames;
 pub(crate) enum Steps {
     /// With the sequence: the server brings them along and takes them back.
     WithSequence(StateNames),
-    /// Here, by the sequence's identity. A sequence stays with its instance.
-    Here(HashMap<CorrelationId, Entry>),
+    /// Here, by the request's name in the server: correlation IDs are the
+    /// clients', who may give several requests the same. A request stays with
+    /// its instance.
+    Here(HashMap<u64, Entry>),
 }
 
 #[derive(Debug)]
@@ -48,9 +50,9 @@ impl Steps {
                     .ok_or_else(|| unknown("its state is not there"))
             }
             Self::Here(entries) => entries
-                .get(&step.correlation_id)
+                .get(&step.key)
                 .map(|entry| entry.done)
-                .ok_or_else(|| unknown("its sequence is not known")),
+                .ok_or_else(|| unknown("it was not executed before")),
         }
     }
 
@@ -66,8 +68,8 @@ impl Steps {
                 request.update_state(&state.output, shape, data)
             }
             Self::Here(entries) => {
-                let id = step.correlation_id.clone();
-                entries.insert(id, Entry { done, cancel: request.request().cancel.clone() });
+                let cancel = request.request().cancel.clone();
+                entries.insert(step.key, Entry { done, cancel });
                 Ok(())
             }
         }
@@ -76,7 +78,7 @@ impl Steps {
     /// The request does not come back.
     pub(crate) fn forget(&mut self, request: &PendingRequest) {
         if let (Self::Here(entries), Some(step)) = (self, request.step()) {
-            entries.remove(&step.correlation_id);
+            entries.remove(&step.key);
         }
     }
 
