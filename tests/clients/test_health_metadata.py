@@ -234,6 +234,19 @@ def test_unknown_version_is_404(server: Server, operation: str) -> None:
 
 
 @pytest.mark.galatea_only
+@pytest.mark.parametrize("model", ["simple", "autocomplete", "token_counter"])
+def test_scheduler_status(server: Server, model: str) -> None:
+    """With and without a version; unknown ones and other methods as for models."""
+    path = f"/v2/models/{model}"
+    for reply in (server.get(f"{path}/scheduler"), server.get(f"{path}/versions/1/scheduler")):
+        assert (reply.status, reply.headers["Content-Type"]) == (200, "application/json")
+        assert (reply.json()["name"], reply.json()["version"]) == (model, "1")
+    assert server.get(f"{path}/versions/7/scheduler").status == 404
+    assert server.get(f"{path}x/scheduler").status == 404
+    assert server.request("POST", f"{path}/scheduler", b"{}").status == 405
+
+
+@pytest.mark.galatea_only
 @pytest.mark.parametrize(
     "method, path",
     [
