@@ -80,7 +80,7 @@ pub use event::{Action, Actions, Event, FailReason, Release};
 pub use ids::{BatchKey, InstanceId, RequestKey, SequenceKey, SequenceMark, Ticket};
 pub use lifecycle::{
     BlockReason, Lifecycle, LifecycleAction, LifecycleEvent, LoadOutcome, ModelName,
-    ModelSituation, Revision, Wanted,
+    ModelSituation, Revision, Stamp, WantReason, Wanted,
 };
 pub use ordering::{ReplyKind, ReplyNumber, ReplyOrder};
 pub use rate_limiter::{PermitEvent, PermitHolder, PermitUse, RateLimiter, ResourceId};

@@ -10,7 +10,10 @@
 //!   can't have blocks it, and takes it down if it serves.
 //! - A new revision is loaded beside the one that serves. If that fails, the old
 //!   one goes on serving, and the new one is not tried again.
-//! - When a model was loaded anew, those that need it are loaded anew too.
+//! - When a model was loaded anew, those that need it are loaded anew too. One
+//!   that no longer fits what it needs goes.
+//! - A model is wanted for itself or because others need it; those of the second
+//!   kind can be dropped together with the last that needs them.
 //!
 //! # Example
 //!
@@ -21,6 +24,7 @@
 //! let mut actions = Vec::new();
 //! let wanted = |revision, needs: &[&str]| Wanted {
 //!     revision: Revision(revision),
+//!     reason: WantReason::Itself,
 //!     needs: needs.iter().map(|name| (*name).into()).collect(),
 //! };
 //! lifecycle.step(LifecycleEvent::Want("pipeline".into(), wanted(1, &["net"])), &mut actions);
@@ -30,7 +34,11 @@
 //! assert_eq!(actions.pop(), Some(LifecycleAction::Load("pipeline".into(), Revision(1))));
 //! ```
 
+mod stamp;
+
 use std::collections::{BTreeMap, BTreeSet};
+
+pub use stamp::Stamp;
 
 /// A model's name.
 pub type ModelName = std::sync::Arc<str>;
@@ -45,8 +53,20 @@ pub struct Revision(pub u64);
 pub struct Wanted {
     /// What to load.
     pub revision: Revision,
+    /// Who wants it. What was wanted for itself once stays so until it is not
+    /// wanted any more.
+    pub reason: WantReason,
     /// Models that must serve before it can.
     pub needs: BTreeSet<ModelName>,
+}
+
+/// Why a model shall serve.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum WantReason {
+    /// Somebody asked for it by name.
+    Itself,
+    /// Other models need it.
+    Others,
 }
 
 /// What happens to a [`Lifecycle`].
@@ -56,6 +76,9 @@ pub enum LifecycleEvent {
     Want(ModelName, Wanted),
     /// The model shall not serve.
     Unwant(ModelName),
+    /// The model shall not serve, and neither shall what it needs, directly or
+    /// not, if nobody asked for that by name and no other model needs it.
+    UnwantWithUnused(ModelName),
     /// A revision that failed shall be tried again, although it is the same.
     Retry(ModelName),
     /// What [`LifecycleAction::Load`] asked for is done.
@@ -70,8 +93,14 @@ pub enum LifecycleEvent {
 pub enum LoadOutcome {
     /// The revision serves, in place of an earlier one.
     Serves,
+    /// The revision serves, and models that need it see no difference from the
+    /// earlier one.
+    ServesAsBefore,
     /// It does not. An earlier one serves on.
     Failed,
+    /// It does not, because it doesn't fit what it needs. An earlier one, which
+    /// was made for other models, must not serve on.
+    Unfit,
 }
 
 /// Something that the driver shall do.
@@ -127,6 +156,8 @@ struct Model {
     stale: bool,
     work: Work,
     failed: Option<Revision>,
+    /// What serves was made for what it needed before.
+    unfit: bool,
     blocked: Option<BlockReason>,
 }
 
@@ -147,7 +178,13 @@ impl Model {
         };
         let is_current = self.serves == Some(wanted.revision) && !self.stale;
         let is_given_up = self.failed == Some(wanted.revision) || self.blocked.is_some();
-        self.work == Work::Idle && (is_current || is_given_up)
+        self.work == Work::Idle && !self.unfit && (is_current || is_given_up)
+    }
+
+    fn now_serves(&mut self, revision: Revision) {
+        self.serves = Some(revision);
+        self.failed = None;
+        self.unfit = false;
     }
 }
 
@@ -161,6 +198,7 @@ impl Lifecycle {
         match event {
             LifecycleEvent::Want(name, wanted) => self.want(&name, wanted),
             LifecycleEvent::Unwant(name) => self.unwant(&name),
+            LifecycleEvent::UnwantWithUnused(name) => self.unwant_with_unused(name),
             LifecycleEvent::Retry(name) => {
                 if let Some(model) = self.models.get_mut(&name) {
                     model.failed = None;
@@ -194,6 +232,23 @@ impl Lifecycle {
         self.models.get(name).and_then(|model| model.serves)
     }
 
+    /// Whether a revision is being loaded at the moment.
+    pub fn is_loading(&self, name: &str) -> bool {
+        self.models.get(name).is_some_and(|model| matches!(model.work, Work::Loading(_)))
+    }
+
+    /// Models that shall serve.
+    pub fn wanted(&self) -> impl Iterator<Item = &ModelName> {
+        self.models.iter().filter(|(_, model)| model.wanted.is_some()).map(|(name, _)| name)
+    }
+
+    /// Whether nothing is left to do for a model and all that need it, directly
+    /// or not.
+    pub fn is_settled_upwards(&self, name: &str) -> bool {
+        let settled = |name: &ModelName| self.models.get(name).is_none_or(Model::is_settled);
+        self.with_dependents(&name.into()).iter().all(settled)
+    }
+
     /// Models that are wanted and need this one.
     pub fn needed_by(&self, name: &str) -> impl Iterator<Item = &ModelName> {
         let needs = move |model: &&Model| {
@@ -213,8 +268,11 @@ impl Lifecycle {
         self.models.values().all(Model::is_settled)
     }
 
-    fn want(&mut self, name: &ModelName, wanted: Wanted) {
+    fn want(&mut self, name: &ModelName, mut wanted: Wanted) {
         let model = self.models.entry(name.clone()).or_default();
+        if model.wanted.as_ref().is_some_and(|earlier| earlier.reason == WantReason::Itself) {
+            wanted.reason = WantReason::Itself;
+        }
         if model.wanted.as_ref() != Some(&wanted) {
             model.wanted = Some(wanted);
             model.blocked = None;
@@ -231,27 +289,53 @@ impl Lifecycle {
         }
     }
 
+    /// Each round drops models, so the loop ends.
+    fn unwant_with_unused(&mut self, name: ModelName) {
+        let mut dropped = vec![name];
+        while let Some(name) = dropped.pop() {
+            let needs = self.needs_of(&name);
+            self.unwant(&name);
+            dropped.extend(needs.into_iter().filter(|need| self.is_unused(need)));
+        }
+    }
+
+    fn is_unused(&self, name: &str) -> bool {
+        let wanted = self.models.get(name).and_then(|model| model.wanted.as_ref());
+        wanted.is_some_and(|wanted| wanted.reason == WantReason::Others)
+            && self.needed_by(name).next().is_none()
+    }
+
     fn loaded(&mut self, name: &ModelName, outcome: LoadOutcome) {
         let model = self.models.get_mut(name).unwrap_or_else(|| panic!("{name} is unknown"));
         let Work::Loading(revision) = model.work else { panic!("{name} was not being loaded") };
         model.work = Work::Idle;
         match outcome {
             LoadOutcome::Serves => {
-                model.serves = Some(revision);
-                model.failed = None;
-                let dependents: Vec<ModelName> = self.needed_by(name).cloned().collect();
-                for dependent in dependents {
-                    if let Some(dependent) = self.models.get_mut(&dependent) {
-                        dependent.stale = true;
-                    }
-                }
+                model.now_serves(revision);
+                self.outdate_dependents(name);
             }
-            LoadOutcome::Failed => {
+            LoadOutcome::ServesAsBefore => model.now_serves(revision),
+            // What it needs was loaded anew meanwhile: that attempt says nothing.
+            LoadOutcome::Failed | LoadOutcome::Unfit if model.stale => {}
+            LoadOutcome::Failed => model.failed = Some(revision),
+            LoadOutcome::Unfit => {
                 model.failed = Some(revision);
-                model.stale = false;
+                model.unfit = model.serves.is_some();
             }
         }
         self.touch(name);
+    }
+
+    /// Those that need a model which was loaded anew are to be loaded anew, also
+    /// if they failed with the one before.
+    fn outdate_dependents(&mut self, name: &str) {
+        let dependents: Vec<ModelName> = self.needed_by(name).cloned().collect();
+        for dependent in dependents {
+            if let Some(dependent) = self.models.get_mut(&dependent) {
+                dependent.stale = true;
+                dependent.failed = None;
+            }
+        }
     }
 
     fn unloaded(&mut self, name: &ModelName) {
@@ -263,6 +347,11 @@ impl Lifecycle {
 
     /// The model and those that need it, directly or not, must be looked at.
     fn touch(&mut self, name: &ModelName) {
+        let touched = self.with_dependents(name);
+        self.dirty.extend(touched);
+    }
+
+    fn with_dependents(&self, name: &ModelName) -> BTreeSet<ModelName> {
         let mut trail = vec![name.clone()];
         let mut seen = BTreeSet::new();
         while let Some(name) = trail.pop() {
@@ -270,7 +359,7 @@ impl Lifecycle {
                 trail.extend(self.needed_by(&name).cloned());
             }
         }
-        self.dirty.extend(seen);
+        seen
     }
 
     fn look_at(&mut self, name: &ModelName, out: &mut Vec<LifecycleAction>) {
@@ -287,6 +376,9 @@ impl Lifecycle {
             return;
         };
         let revision = wanted.revision;
+        if model.unfit {
+            return self.withdraw_unfit(name, out);
+        }
         match self.can_have_needs(name) {
             Needs::Pending => self.set_blocked(name, None, out),
             Needs::Missing(reason) => self.set_blocked(name, Some(reason), out),
@@ -326,10 +418,21 @@ impl Lifecycle {
         self.dirty.remove(name);
     }
 
+    /// Takes out of service what does not fit any more; trying again would not
+    /// change that.
+    fn withdraw_unfit(&mut self, name: &ModelName, out: &mut Vec<LifecycleAction>) {
+        let failed = self.models.get(name).and_then(|model| model.failed);
+        self.unload(name, out);
+        if let Some(model) = self.models.get_mut(name) {
+            model.failed = failed;
+        }
+    }
+
     fn unload(&mut self, name: &ModelName, out: &mut Vec<LifecycleAction>) {
         let model = self.models.get_mut(name).expect("it was there a moment ago");
         model.serves = None;
         model.failed = None;
+        model.unfit = false;
         model.work = Work::Unloading;
         out.push(LifecycleAction::Unload(name.clone()));
         self.touch(name);

@@ -11,8 +11,9 @@ fn words(action: &LifecycleAction) -> String {
     }
 }
 
-/// Plays `want a@1 b c` (needs b and c), `drop a`, `ok a`, `failed a`, `gone a`,
-/// `retry a`, line by line.
+/// Plays `want a@1 b c` (needs b and c), `need a@1` (for others), `drop a`, `prune
+/// a` (with what nobody else uses), `ok a`, `same a`, `failed a`, `unfit a`, `gone
+/// a`, `retry a`, line by line.
 #[track_caller]
 fn check(script: &str) -> Lifecycle {
     let mut lifecycle = Lifecycle::default();
@@ -20,17 +21,24 @@ fn check(script: &str) -> Lifecycle {
         let (input, expected) = line.split_once("->").expect("event -> actions");
         let input: Vec<&str> = input.split_whitespace().collect();
         let event = match input.as_slice() {
-            ["want", model, needs @ ..] => {
+            [verb @ ("want" | "need"), model, needs @ ..] => {
                 let (name, revision) = model.split_once('@').expect("name@revision");
                 let wanted = Wanted {
+                    reason: match *verb {
+                        "want" => WantReason::Itself,
+                        _ => WantReason::Others,
+                    },
                     revision: Revision(revision.parse().expect("a revision")),
                     needs: needs.iter().map(|need| ModelName::from(*need)).collect(),
                 };
                 LifecycleEvent::Want(name.into(), wanted)
             }
             ["drop", name] => LifecycleEvent::Unwant((*name).into()),
+            ["prune", name] => LifecycleEvent::UnwantWithUnused((*name).into()),
             ["retry", name] => LifecycleEvent::Retry((*name).into()),
             ["ok", name] => LifecycleEvent::Loaded((*name).into(), LoadOutcome::Serves),
+            ["same", name] => LifecycleEvent::Loaded((*name).into(), LoadOutcome::ServesAsBefore),
+            ["unfit", name] => LifecycleEvent::Loaded((*name).into(), LoadOutcome::Unfit),
             ["failed", name] => LifecycleEvent::Loaded((*name).into(), LoadOutcome::Failed),
             ["gone", name] => LifecycleEvent::Unloaded((*name).into()),
             other => panic!("unknown event {other:?}"),
@@ -166,4 +174,107 @@ fn cycles_are_blocked_and_nothing_else() {
     );
     assert_eq!(lifecycle.situation("e"), ModelSituation::Working);
     assert_eq!(lifecycle.needed_by("a").map(|name| &**name).collect::<Vec<_>>(), ["e", "f"]);
+}
+
+#[test]
+fn what_an_ensemble_needed_goes_with_it_if_nobody_else_wants_it() {
+    let lifecycle = check(
+        "need a@1 -> load a@1
+         ok a ->
+         need b@1 -> load b@1
+         ok b ->
+         want c@1 -> load c@1
+         ok c ->
+         want e@1 a b c -> load e@1
+         ok e ->
+         want f@1 b -> load f@1
+         ok f ->
+         prune e -> unload a, unload e
+         gone a ->
+         gone e ->
+         drop f -> unload f
+         gone f ->",
+    );
+    let wanted: Vec<&str> = lifecycle.wanted().map(|name| &**name).collect();
+    assert_eq!(wanted, ["b", "c"], "without pruning, what it needed stays");
+}
+
+#[test]
+fn pruning_goes_down_step_by_step_and_ends_in_a_cycle() {
+    check(
+        "need a@1 -> load a@1
+         ok a ->
+         need inner@1 a -> load inner@1
+         ok inner ->
+         want outer@1 inner -> load outer@1
+         ok outer ->
+         prune outer -> unload a, unload inner, unload outer",
+    );
+    check(
+        "want e@1 f -> block e without f
+         need f@1 e -> block e cycle, block f cycle
+         prune e ->",
+    );
+}
+
+#[test]
+fn what_was_asked_for_by_name_stays_so() {
+    check(
+        "want a@1 -> load a@1
+         ok a ->
+         need a@1 ->
+         want e@1 a -> load e@1
+         ok e ->
+         prune e -> unload e
+         gone e ->",
+    );
+}
+
+#[test]
+fn a_change_that_nobody_sees_reloads_nobody() {
+    let lifecycle = check(
+        "want a@1 -> load a@1
+         ok a ->
+         want e@1 a -> load e@1
+         ok e ->
+         want a@2 -> load a@2
+         same a ->",
+    );
+    assert_eq!(lifecycle.serves("a"), Some(Revision(2)));
+    assert!(lifecycle.is_settled());
+}
+
+#[test]
+fn an_ensemble_that_does_not_fit_goes_and_comes_back_with_one_that_does() {
+    let lifecycle = check(
+        "want a@1 -> load a@1
+         ok a ->
+         want e@1 a -> load e@1
+         ok e ->
+         want f@1 e -> load f@1
+         ok f ->
+         want a@2 -> load a@2
+         ok a -> load e@1
+         unfit e -> unload e
+         gone e -> block f without e, unload f
+         gone f ->
+         want a@3 -> load a@3
+         ok a -> load e@1
+         ok e -> load f@1
+         ok f ->",
+    );
+    assert!(lifecycle.is_settled_upwards("a"));
+}
+
+#[test]
+fn an_attempt_with_what_is_gone_meanwhile_is_repeated() {
+    check(
+        "want a@1 -> load a@1
+         ok a ->
+         want e@1 a -> load e@1
+         want a@2 -> load a@2
+         ok a ->
+         unfit e -> load e@1
+         unfit e ->",
+    );
 }
