@@ -42,6 +42,9 @@ pub struct ModelSpec {
     pub version_policy: VersionPolicy,
     /// Whether a request may get any number of responses.
     pub decoupled: bool,
+    /// Whether equal requests may be answered without running the model, if
+    /// the server has a cache.
+    pub response_cache: bool,
     /// Labels added to the model's metrics.
     pub metric_tags: BTreeMap<String, String>,
     pub(crate) message: ModelConfig,

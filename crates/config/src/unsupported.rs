@@ -21,12 +21,11 @@ struct Row {
     uses: fn(&ModelConfig) -> Vec<String>,
 }
 
-const ROWS: [Row; 20] = [
+const ROWS: [Row; 19] = [
     Row { name: "use_growable_memory", uses: use_growable_memory },
     Row { name: BATCH_STRATEGY, uses: batch_strategy },
     Row { name: "ensemble_scheduling", uses: ensemble_scheduling },
     Row { name: "model_warmup", uses: |c| at(!c.model_warmup.is_empty(), "model_warmup") },
-    Row { name: "response_cache", uses: response_cache },
     Row { name: "model_repository_agents", uses: model_repository_agents },
     Row { name: "runtime", uses: |c| at(!c.runtime.is_empty(), "runtime") },
     Row { name: "model_operations", uses: model_operations },
@@ -129,10 +128,6 @@ fn ensemble_scheduling(config: &ModelConfig) -> Vec<String> {
     at(matches!(choice, Some(SchedulingChoice::EnsembleScheduling(_))), "ensemble_scheduling")
 }
 
-fn response_cache(config: &ModelConfig) -> Vec<String> {
-    at(config.response_cache.as_ref().is_some_and(|cache| cache.enable), "response_cache.enable")
-}
-
 fn model_repository_agents(config: &ModelConfig) -> Vec<String> {
     let used = config.model_repository_agents.as_ref().is_some_and(|a| !a.agents.is_empty());
     at(used, "model_repository_agents.agents")
@@ -213,7 +208,6 @@ mod tests {
         ),
         ("ensemble_scheduling { }", "ensemble_scheduling"),
         ("model_warmup { name: 'w' }", "model_warmup"),
-        ("response_cache { enable: true }", "response_cache.enable"),
         ("model_repository_agents { agents { name: 'a' } }", "model_repository_agents.agents"),
         ("runtime: 'r'", "runtime"),
         (

@@ -19,6 +19,7 @@
 mod admission;
 mod assembly;
 mod batch_key;
+mod cache;
 mod control;
 mod dispatcher;
 #[cfg(test)]
@@ -47,6 +48,7 @@ mod testing;
 mod timer;
 
 pub use admission::{Admission, Admitted};
+pub use cache::{CachedResponse, LocalCache, ResponseCache};
 pub use dispatcher::Dispatcher;
 pub use loader::{LoadFailure, ModelDefinition};
 pub use model::LoadedModel;

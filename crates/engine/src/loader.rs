@@ -9,6 +9,7 @@ use galatea_config::{ConfigDraft, InstanceKind, ModelSpec, Support};
 use galatea_infer::{ModelConfigDocument, Status};
 
 use crate::assembly::Assembly;
+use crate::cache::{CacheLayer, ResponseCache};
 use crate::dispatcher::Parts;
 use crate::lane::Lane;
 use crate::model::Books;
@@ -49,6 +50,7 @@ pub struct LoadFailure {
 pub(crate) struct Loader {
     pub(crate) timer: Timer,
     pub(crate) log: LogSink,
+    pub(crate) cache: Option<Arc<dyn ResponseCache>>,
     pub(crate) holds: Holds,
 }
 
@@ -103,10 +105,17 @@ impl Loader {
             metric_tags: spec.metric_tags.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
             admission: Admission::new(&spec),
             output_reshape: OutputReshape::new(&spec),
+            cache: self.cache_layer(&spec, &books),
             books,
             _model: model,
             spec,
         }))
+    }
+
+    /// Both the server and the model must want the cache.
+    fn cache_layer(&self, spec: &ModelSpec, books: &Arc<Books>) -> Option<CacheLayer> {
+        let cache = self.cache.clone().filter(|_| spec.response_cache)?;
+        Some(CacheLayer::new(cache, books.clone()))
     }
 
     #[track_caller]

@@ -10,6 +10,7 @@ use galatea_infer::{
     ModelStatistics, PendingRequest, RequestObserver, RequestTimes, ResponseSender, TensorMetadata,
 };
 
+use crate::cache::{CacheLayer, Lookup, Missed};
 use crate::dispatcher::Arrival;
 use crate::log::refuse;
 use crate::output_shape::OutputReshape;
@@ -28,6 +29,8 @@ pub struct LoadedModel {
     pub(crate) admission: Admission,
     pub(crate) output_reshape: Option<Arc<OutputReshape>>,
     pub(crate) books: Arc<Books>,
+    /// There if the server has a cache and the configuration asks for it.
+    pub(crate) cache: Option<CacheLayer>,
     /// Kept, because the instances in the lanes live by it.
     pub(crate) _model: Box<dyn Model>,
 }
@@ -41,6 +44,13 @@ impl LoadedModel {
             Err(status) => return refuse(sender, status, &self.books.log),
         };
         let (sender, number) = self.dispatcher.order_replies(sender);
+        let sender = match self.look_up(&admitted.request, arrival) {
+            Lookup::Hit(response) => {
+                self.dispatcher.start_reply(number);
+                return sender.send_final(Ok(response));
+            }
+            Lookup::Miss(missed) => self.keep(missed, sender),
+        };
         let sender = match &self.output_reshape {
             Some(reshape) => reshape.wrap(sender),
             None => sender,
@@ -50,6 +60,18 @@ impl LoadedModel {
         let request =
             PendingRequest::new(admitted.request, sender, admitted.batch_size, times, observer);
         self.dispatcher.enqueue(Arrival { request, shape_class: admitted.shape_class, number });
+    }
+
+    fn look_up(&self, request: &InferenceRequest, arrival: Instant) -> Lookup {
+        let layer = self.cache.as_ref();
+        layer.map_or(Lookup::Miss(None), |cache| cache.look_up(request, arrival))
+    }
+
+    fn keep(&self, missed: Option<Missed>, sender: ResponseSender) -> ResponseSender {
+        match (&self.cache, missed) {
+            (Some(cache), Some(missed)) => cache.keep(missed, sender),
+            _ => sender,
+        }
     }
 
     /// The interface that clients see; `versions` are those that are ready.

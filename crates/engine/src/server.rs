@@ -13,7 +13,7 @@ use crate::log::refuse;
 use crate::registry::{Registry, VersionEntry};
 use crate::scheduling::Holds;
 use crate::timer::Timer;
-use crate::{LoadFailure, LoadedModel, LogSink, ModelDefinition};
+use crate::{LoadFailure, LoadedModel, LogSink, ModelDefinition, ResponseCache};
 
 /// What a server is told when it is made.
 pub struct ServerOptions {
@@ -30,6 +30,8 @@ pub struct ServerOptions {
     pub hold_until_backlogged: u32,
     /// How often a version that fails to load is tried again.
     pub load_retries: u32,
+    /// Where models that ask for it in their configuration keep responses.
+    pub cache: Option<Arc<dyn ResponseCache>>,
     /// Where lines of the log go.
     pub log: LogSink,
 }
@@ -55,6 +57,7 @@ impl Server {
         let loader = Loader {
             timer,
             log: options.log.clone(),
+            cache: options.cache.clone(),
             holds: Holds {
                 until_queued: options.hold_until_queued,
                 until_backlogged: options.hold_until_backlogged,

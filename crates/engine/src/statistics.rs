@@ -25,6 +25,8 @@ pub(crate) struct Statistics {
     compute_input: Stage,
     compute_infer: Stage,
     compute_output: Stage,
+    cache_hit: Stage,
+    cache_miss: Stage,
     failures: [AtomicU64; 4],
     batches: Mutex<BTreeMap<u64, BatchStatistics>>,
 }
@@ -59,6 +61,21 @@ impl Statistics {
         self.compute_input.add(execution.input());
         self.compute_infer.add(execution.infer());
         self.compute_output.add(execution.output());
+    }
+
+    /// A request was answered from the response cache: a success without an
+    /// inference.
+    pub(crate) fn cache_hit(&self, arrival: Instant, start: Instant, lookup: Duration) {
+        let end = start + lookup;
+        self.success.add(end.saturating_duration_since(arrival));
+        self.queue.add(start.saturating_duration_since(arrival));
+        self.cache_hit.add(lookup);
+    }
+
+    /// A request was looked up in the response cache in vain; `spent` is the
+    /// time for that and for keeping its response.
+    pub(crate) fn cache_miss(&self, spent: Duration) {
+        self.cache_miss.add(spent);
     }
 
     /// A request ended with an error.
@@ -108,8 +125,8 @@ impl Statistics {
             compute_input: self.compute_input.read(),
             compute_infer: self.compute_infer.read(),
             compute_output: self.compute_output.read(),
-            cache_hit: DurationStatistic::default(),
-            cache_miss: DurationStatistic::default(),
+            cache_hit: self.cache_hit.read(),
+            cache_miss: self.cache_miss.read(),
         }
     }
 

@@ -60,7 +60,7 @@ fn options(metadata: &ServerMetadata, settings: &Settings) -> Table {
     table.row(["min_supported_compute_capability", "0.0"]);
     table.row(["strict_readiness", &number(settings.strict_readiness)]);
     table.row(["exit_timeout", &settings.exit_timeout_secs.to_string()]);
-    table.row(["cache_enabled", "0"]);
+    table.row(["cache_enabled", &number(settings.cache.is_some())]);
     table
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use galatea_backend::LogLevel as BackendLogLevel;
-use galatea_engine::{LogSink, Server, ServerOptions};
+use galatea_engine::{LocalCache, LogSink, ResponseCache, Server, ServerOptions};
 use galatea_infer::Status;
 use galatea_repository::{Repository, RepositoryError};
 use galatea_telemetry::{LogLevel, LogOptions, Logger, MetricsExporter};
@@ -95,6 +95,7 @@ fn create_server(
         hold_until_queued: environment.delay_scheduler,
         hold_until_backlogged: environment.backlog_delay_scheduler,
         load_retries: settings.load_retries,
+        cache: cache(settings),
         log: log.clone(),
     })
     .map_err(|status: Status| Failure::new(DOING, "Internal", status))?;
@@ -144,4 +145,9 @@ fn stop(
         logger.warning("Exit timeout expired. Closing the connections that are left.");
     }
     Ok(())
+}
+
+fn cache(settings: &Settings) -> Option<Arc<dyn ResponseCache>> {
+    let cache = settings.cache?;
+    Some(Arc::new(LocalCache::new(cache.byte_size)))
 }

@@ -58,6 +58,7 @@ fn convert(message: &ModelConfig) -> Result<ModelSpec, String> {
         optimization: optimization(message.optimization.as_ref())?,
         version_policy: version_policy(message),
         decoupled: message.model_transaction_policy.as_ref().is_some_and(|p| p.decoupled),
+        response_cache: message.response_cache.as_ref().is_some_and(|cache| cache.enable),
         metric_tags: message.metric_tags.clone(),
         message: message.clone(),
     })

@@ -148,6 +148,14 @@ impl Dispatcher {
         }
     }
 
+    /// The request is answered without being queued: its reply takes its place
+    /// in line.
+    pub(crate) fn start_reply(&self, number: ReplyNumber) {
+        if let Some(replies) = &mut self.lock().replies {
+            replies.order.start(number);
+        }
+    }
+
     /// Queues an admitted request.
     pub(crate) fn enqueue(&self, arrival: Arrival) {
         let cancel = arrival.request.request().cancel.clone();

@@ -16,7 +16,7 @@ use galatea_infer::{
 };
 use galatea_tensor::{Buffer, DataType, Shape};
 
-use crate::{LoadFailure, LogSink, ModelDefinition, Server, ServerOptions};
+use crate::{LoadFailure, LogSink, ModelDefinition, ResponseCache, Server, ServerOptions};
 
 /// The model that most tests use: one FP32 input and output of any length.
 pub(crate) const ECHO: &str = r#"
@@ -170,6 +170,7 @@ pub(crate) struct Setup {
     hold_until_backlogged: u32,
     load_retries: u32,
     log: LogSink,
+    cache: Option<Arc<dyn ResponseCache>>,
 }
 
 impl Setup {
@@ -182,6 +183,7 @@ impl Setup {
             hold_until_backlogged: 0,
             load_retries: 0,
             log: LogSink::new(|_, _, _| {}),
+            cache: None,
         }
     }
 
@@ -201,6 +203,11 @@ impl Setup {
         self
     }
 
+    pub(crate) fn cache(mut self, cache: Arc<dyn ResponseCache>) -> Self {
+        self.cache = Some(cache);
+        self
+    }
+
     pub(crate) fn log(mut self, log: LogSink) -> Self {
         self.log = log;
         self
@@ -215,6 +222,7 @@ impl Setup {
             hold_until_queued: self.hold_until_queued,
             hold_until_backlogged: self.hold_until_backlogged,
             load_retries: self.load_retries,
+            cache: self.cache,
             log: self.log,
         })
         .unwrap();

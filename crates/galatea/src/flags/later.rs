@@ -9,9 +9,6 @@ pub(super) const SHARED_MEMORY: Group =
 
 pub(super) const TRACING: Group = Group { title: "Tracing", flags: &[TRACE_CONFIG] };
 
-pub(super) const CACHE: Group =
-    Group { title: "Response Cache", flags: &[CACHE_CONFIG, CACHE_DIRECTORY] };
-
 pub(super) const RATE_LIMITER: Group =
     Group { title: "Rate Limiter", flags: &[RATE_LIMIT, RATE_LIMIT_RESOURCE] };
 
@@ -33,7 +30,7 @@ pub(super) const DEPRECATED: Group = Group {
     title: "DEPRECATED",
     flags: &[
         STRICT_MODEL_CONFIG,
-        RESPONSE_CACHE_BYTE_SIZE,
+        super::cache::RESPONSE_CACHE_BYTE_SIZE,
         TRACE_FILE,
         TRACE_LEVEL,
         TRACE_RATE,
@@ -64,25 +61,6 @@ const TRACE_CONFIG: Flag = Flag {
         | "count=-1"
         | "triton,log-frequency=0" => Ok(()),
         _ => Err(Refusal::unsupported("tracing")),
-    },
-};
-
-const CACHE_CONFIG: Flag = Flag {
-    name: "cache-config",
-    argument: Some("string,string=string"),
-    default: "",
-    help: "A setting of the response cache. Not supported yet.",
-    apply: |_, _| Err(Refusal::unsupported("the response cache")),
-};
-
-const CACHE_DIRECTORY: Flag = Flag {
-    name: "cache-directory",
-    argument: Some("string"),
-    default: "/opt/tritonserver/caches",
-    help: "Where to find caches. No effect without --cache-config.",
-    apply: |settings, _| {
-        settings.no_effect("cache-directory", "there is no response cache yet");
-        Ok(())
     },
 };
 
@@ -215,14 +193,6 @@ const STRICT_MODEL_CONFIG: Flag = Flag {
         );
         Ok(())
     },
-};
-
-const RESPONSE_CACHE_BYTE_SIZE: Flag = Flag {
-    name: "response-cache-byte-size",
-    argument: Some("integer"),
-    default: "",
-    help: "The size of the response cache. Not supported yet.",
-    apply: |_, _| Err(Refusal::unsupported("the response cache")),
 };
 
 const TRACE_FILE: Flag = Flag {

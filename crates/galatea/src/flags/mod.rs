@@ -7,6 +7,7 @@
 //! upon in the log, so that nothing is ignored silently.
 
 mod backend;
+mod cache;
 mod grpc;
 mod http;
 mod later;
@@ -58,7 +59,7 @@ const GROUPS: [Group; 14] = [
     memory::GROUP,
     later::SHARED_MEMORY,
     later::TRACING,
-    later::CACHE,
+    cache::GROUP,
     later::RATE_LIMITER,
     later::CLOUD_ENDPOINTS,
     later::DEPRECATED,

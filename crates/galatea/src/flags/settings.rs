@@ -26,6 +26,8 @@ pub(crate) struct Settings {
     pub(crate) model_load_threads: usize,
     /// How often a version that fails to load is tried again.
     pub(crate) load_retries: u32,
+    /// The response cache, if there is one.
+    pub(crate) cache: Option<CacheSettings>,
     /// Models named with `--load-model`.
     pub(crate) startup_models: Vec<String>,
     /// The log.
@@ -61,6 +63,24 @@ pub(crate) struct DoorSettings {
     pub(crate) port: u16,
     /// Whether other processes may listen on the same port.
     pub(crate) reuse_port: bool,
+}
+
+/// The local response cache.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CacheSettings {
+    /// Which flag asked for it.
+    pub(crate) flag: CacheFlag,
+    /// How many bytes it keeps.
+    pub(crate) byte_size: usize,
+}
+
+/// The flags that ask for a response cache; only one of them may.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CacheFlag {
+    /// `--cache-config`.
+    CacheConfig,
+    /// `--response-cache-byte-size`.
+    ResponseCacheByteSize,
 }
 
 /// `--backend-config BACKEND,KEY=VALUE`.
@@ -99,6 +119,7 @@ impl Default for Settings {
             model_config_name: None,
             model_load_threads: 4,
             load_retries: 0,
+            cache: None,
             startup_models: Vec::new(),
             log: LogOptions::default(),
             http: door("0.0.0.0", 8000),

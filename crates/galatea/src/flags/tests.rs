@@ -191,8 +191,7 @@ fn what_is_not_supported_is_refused_by_name() {
         "--trace-config=level=TIMESTAMPS",
         "--trace-level=TENSORS",
         "--trace-file=x",
-        "--cache-config=local,size=1",
-        "--response-cache-byte-size=0",
+        "--cache-config=redis,host=1",
         "--rate-limit=execution_count",
         "--allow-sagemaker=true",
         "--allow-vertex-ai=true",
@@ -390,4 +389,23 @@ fn every_flag_of_the_original_is_known_and_one_is_new() {
     expected.insert("onnxruntime-library");
     assert_eq!(known, expected);
     assert_eq!(flags().count(), known.len());
+}
+
+#[test]
+fn the_local_cache_is_asked_for_by_one_of_two_flags() {
+    let size = "cache: Some(CacheSettings { flag: CacheConfig, byte_size: 7 })";
+    check(&["--cache-config=local,size=7"], &[size]);
+    check(&["--cache-config", "local,size=1", "--cache-config", "local,size=7"], &[size]);
+    let size = "cache: Some(CacheSettings { flag: ResponseCacheByteSize, byte_size: 7 })";
+    check(&["--response-cache-byte-size=7"], &[size]);
+    for (flags, message) in [
+        (&["--cache-config=local,size=0"][..], "at least 1 byte"),
+        (&["--cache-config=local,size=-1"], "-1"),
+        (&["--cache-config=local,hosts=1"], "no setting 'hosts', only 'size'"),
+        (&["--cache-config=local"], "<cache name>,<setting>=<value>"),
+        (&["--response-cache-byte-size=1", "--cache-config=local,size=1"], "incompatible"),
+    ] {
+        let error = error(flags);
+        assert!(error.contains(message), "{error}");
+    }
 }

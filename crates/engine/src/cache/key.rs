@@ -1,0 +1,148 @@
+//! What makes two requests equal.
+
+use blake3::Hasher;
+use galatea_infer::{InferenceRequest, InputTensor, Parameter, ParameterValue};
+
+/// The hash of everything that a response can depend on.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CacheKey(pub(crate) [u8; 32]);
+
+impl CacheKey {
+    /// `None` if an input isn't in the CPU's memory.
+    ///
+    /// `request` is admitted: its inputs are in the configuration's order.
+    pub(crate) fn new(request: &InferenceRequest, version: i64) -> Option<Self> {
+        let mut hasher = Hasher::new();
+        text(&mut hasher, &request.model_name);
+        hasher.update(&version.to_le_bytes());
+        count(&mut hasher, request.inputs.len());
+        for input in &request.inputs {
+            tensor(&mut hasher, input)?;
+        }
+        let mut wanted: Vec<&String> = request.outputs.iter().collect();
+        wanted.sort_unstable();
+        count(&mut hasher, wanted.len());
+        for name in wanted {
+            text(&mut hasher, name);
+        }
+        let mut parameters: Vec<&Parameter> = request.parameters.iter().collect();
+        parameters.sort_by(|a, b| a.name.cmp(&b.name));
+        count(&mut hasher, parameters.len());
+        for one in parameters {
+            parameter(&mut hasher, one);
+        }
+        Some(Self(*hasher.finalize().as_bytes()))
+    }
+}
+
+/// Every part begins with its length, so that no two lists of parts look alike.
+fn bytes(hasher: &mut Hasher, bytes: &[u8]) {
+    count(hasher, bytes.len());
+    hasher.update(bytes);
+}
+
+fn text(hasher: &mut Hasher, text: &str) {
+    bytes(hasher, text.as_bytes());
+}
+
+fn count(hasher: &mut Hasher, count: usize) {
+    hasher.update(&u64::try_from(count).unwrap_or(u64::MAX).to_le_bytes());
+}
+
+fn tensor(hasher: &mut Hasher, input: &InputTensor) -> Option<()> {
+    text(hasher, &input.name);
+    text(hasher, input.datatype.config_name());
+    count(hasher, input.shape.rank());
+    for dim in input.shape.dims() {
+        hasher.update(&dim.to_le_bytes());
+    }
+    bytes(hasher, input.data.host()?);
+    Some(())
+}
+
+fn parameter(hasher: &mut Hasher, parameter: &Parameter) {
+    text(hasher, &parameter.name);
+    match &parameter.value {
+        ParameterValue::Bool(value) => bytes(hasher, &[0, u8::from(*value)]),
+        ParameterValue::Int64(value) => {
+            hasher.update(&[1]);
+            bytes(hasher, &value.to_le_bytes());
+        }
+        ParameterValue::Double(value) => {
+            hasher.update(&[2]);
+            bytes(hasher, &value.to_bits().to_le_bytes());
+        }
+        ParameterValue::String(value) => {
+            hasher.update(&[3]);
+            text(hasher, value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use galatea_tensor::{Buffer, DataType, Shape};
+
+    use super::*;
+
+    fn request() -> InferenceRequest {
+        InferenceRequest {
+            id: String::from("first"),
+            model_name: String::from("m"),
+            inputs: vec![input("A", &[2, 2]), input("B", &[4])],
+            outputs: vec![String::from("X"), String::from("Y")],
+            parameters: vec![Parameter {
+                name: String::from("p"),
+                value: ParameterValue::Int64(1),
+            }],
+            ..InferenceRequest::default()
+        }
+    }
+
+    fn input(name: &str, dims: &[i64]) -> InputTensor {
+        InputTensor {
+            name: String::from(name),
+            datatype: DataType::Int8,
+            shape: Shape::new(dims).unwrap(),
+            data: Buffer::from_vec(vec![1, 2, 3, 4]),
+        }
+    }
+
+    fn key(change: impl FnOnce(&mut InferenceRequest)) -> CacheKey {
+        let mut request = request();
+        change(&mut request);
+        CacheKey::new(&request, 1).unwrap()
+    }
+
+    #[test]
+    fn what_an_answer_can_depend_on_changes_the_key() {
+        let same = key(|_| {});
+        let changes: [fn(&mut InferenceRequest); 9] = [
+            |request| request.model_name.push('2'),
+            |request| request.inputs[0].shape = Shape::new(&[4, 1]).unwrap(),
+            |request| request.inputs[0].datatype = DataType::Uint8,
+            |request| request.inputs[0].data = Buffer::from_vec(vec![1, 2, 3, 5]),
+            |request| request.inputs[0].name.push('2'),
+            |request| drop(request.inputs.pop()),
+            |request| drop(request.outputs.pop()),
+            |request| request.parameters[0].value = ParameterValue::Bool(true),
+            |request| request.parameters.clear(),
+        ];
+        let mut keys = vec![same];
+        for change in changes {
+            let changed = key(change);
+            assert!(!keys.contains(&changed), "two of the requests have one key");
+            keys.push(changed);
+        }
+        assert_ne!(same, CacheKey::new(&request(), 2).unwrap());
+    }
+
+    #[test]
+    fn what_no_answer_depends_on_does_not_change_the_key() {
+        let same = key(|_| {});
+        assert_eq!(same, key(|request| request.id.push('2')));
+        assert_eq!(same, key(|request| request.outputs.reverse()));
+        assert_eq!(same, key(|request| request.priority = 3));
+        assert_eq!(same, key(|request| request.timeout_microseconds = 3));
+    }
+}
