@@ -6,13 +6,16 @@ use std::sync::{Arc, Mutex, OnceLock, Weak, mpsc};
 use std::thread::ThreadId;
 
 use galatea_backend::{ExecutionPolicy, Instance, Refused};
-use galatea_infer::{InferenceService, PendingRequest, Reply, ResponseSender};
+use galatea_infer::{InferenceRequest, InferenceService, PendingRequest, Reply, ResponseSender};
 use galatea_policy::{SchedulingMode, SchedulingSpec};
+use galatea_tensor::{Buffer, Shape};
 
 use crate::dispatcher::{Parts, ROUNDS_MAX, ReplyOrdering};
 use crate::lane::Lane;
-use crate::testing::Setup;
-use crate::testing::sequences::{LONG, Scripted, answer, int, step, wait_until_empty};
+use crate::testing::sequences::{
+    DIRECT, LONG, Scripted, TWO_INSTANCES, answer, config, int, step, value, wait_until_empty,
+};
+use crate::testing::{Files, Setup, send};
 use crate::timer::Timer;
 use crate::{Dispatcher, LogSink, Server};
 
@@ -33,31 +36,47 @@ impl Drop for Counted {
 
 #[test]
 fn if_a_thread_can_not_be_started_none_is_left() {
-    let count = Arc::new(AtomicUsize::new(3));
+    let count = Arc::new(AtomicUsize::new(0));
+    let mut parts = parts(&count, ExecutionPolicy::Blocking);
+    parts.lanes[1].ask_too_much();
+    let status = Dispatcher::start(parts).unwrap_err();
+    assert!(status.message().contains("can't start a thread for b"), "{status}");
+    // The first one's thread was joined, so its instance is gone already.
+    assert_eq!(count.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn instances_are_gone_when_their_model_is() {
+    for policy in [ExecutionPolicy::Inline, ExecutionPolicy::Blocking] {
+        let count = Arc::new(AtomicUsize::new(0));
+        let dispatcher = Dispatcher::start(parts(&count, policy)).unwrap();
+        assert_eq!(count.load(Ordering::Relaxed), 3);
+        dispatcher.drain();
+        assert!(dispatcher.wait_drained(LONG));
+        assert_eq!(count.load(Ordering::Relaxed), 0);
+    }
+}
+
+/// A dispatcher of three counted instances, called a, b and c.
+fn parts(count: &Arc<AtomicUsize>, policy: ExecutionPolicy) -> Parts {
     let log = LogSink::new(|_, _, _| {});
     let lane = |name: &str| {
-        let instance = Box::new(Counted(count.clone()));
-        Lane::new(String::from(name), instance, ExecutionPolicy::Blocking, log.clone())
+        count.fetch_add(1, Ordering::Relaxed);
+        Lane::new(String::from(name), Box::new(Counted(count.clone())), policy, log.clone())
     };
-    let mut lanes = vec![lane("a"), lane("b"), lane("c")];
-    lanes[1].ask_too_much();
-    let parts = Parts {
+    Parts {
         scheduling: SchedulingSpec {
             max_batch_size: 0,
             mode: SchedulingMode::Default,
             hold_until_queued: 0,
             hold_until_backlogged: 0,
         },
-        lanes,
+        lanes: ["a", "b", "c"].map(lane).into_iter().collect(),
         assembly: None,
         reply_order: ReplyOrdering::Free,
         log: log.clone(),
         timer: Timer::start().unwrap(),
-    };
-    let status = Dispatcher::start(parts).unwrap_err();
-    assert!(status.message().contains("can't start a thread for b"), "{status}");
-    // The first one's thread was joined, so its instance is gone already.
-    assert_eq!(count.load(Ordering::Relaxed), 0);
+    }
 }
 
 const INLINE: &str = "
@@ -69,13 +88,19 @@ const INLINE: &str = "
 /// The server, for a backend that sends requests itself.
 type Later = Arc<OnceLock<Weak<Server>>>;
 
+/// Sends a request of the largest batch size, to the newest version.
 fn send_to(server: &Later, number: i32, answers: &mpsc::Sender<i32>) {
     let server = server.get().unwrap().upgrade().unwrap();
     let answers = answers.clone();
     let sender = ResponseSender::new(Box::new(move |_: Reply| {
         let _ = answers.send(number);
     }));
-    server.infer(step(0, "", number), sender);
+    let mut request = step(0, "", number);
+    if server.registry.snapshot().find("seq", None).unwrap().spec.max_batch_size == 2 {
+        request.inputs[0].shape = Shape::new(&[2, 1]).unwrap();
+        request.inputs[0].data = Buffer::from_vec([number.to_le_bytes(), [0; 4]].concat());
+    }
+    server.infer(request, sender);
 }
 
 #[test]
@@ -112,32 +137,94 @@ fn a_thread_that_brings_a_request_does_not_work_for_others_for_ever() {
     wait_until_empty(&server);
 }
 
+/// The timer's thread is kept busy by version 1 of the model, so that what
+/// version 2 leaves is taken up by whoever comes next.
 #[test]
 fn whoever_comes_next_takes_up_what_was_left() {
+    const BLOCKS: i32 = -1;
     let later = Later::default();
     let (answers, inbox) = mpsc::channel();
+    let (blocked, is_blocked) = mpsc::channel();
+    let (unblock, unblocked) = mpsc::channel::<()>();
+    let unblocked = Mutex::new(unblocked);
     let (server, told) = (later.clone(), answers.clone());
     let backend = Scripted::new(ExecutionPolicy::Inline, move |batch| {
         for request in batch {
             let number = int(&request, "IN");
-            if number > 0 {
+            if number == BLOCKS {
+                blocked.send(()).unwrap();
+                let _ = unblocked.lock().unwrap().recv_timeout(LONG);
+            } else if number > 0 {
                 send_to(&server, number - 1, &told);
             }
             answer(request, number);
         }
         Ok(())
     });
-    let text = INLINE.replace("count: 1", "count: 3");
-    let server = Setup::new(text, backend).serve();
+    // A request of batch size 1 waits for the delay's end, which the timer's
+    // thread sees; one of batch size 2 goes at once.
+    let text = INLINE.replace("max_batch_size: 1", "max_batch_size: 2");
+    let text = format!("{text} dynamic_batching {{ max_queue_delay_microseconds: 1 }}");
+    let text = format!("{text} version_policy {{ all {{ }} }}");
+    let versions = [1, 2].map(|version| Files { version, ..Files::default() });
+    let server = Setup::new(text, backend).files(versions.into()).serve();
     later.set(Arc::downgrade(&server)).unwrap();
-    std::thread::scope(|scope| {
-        for _ in 0..8 {
-            scope.spawn(|| (0..20).for_each(|_| send_to(&later, 20, &answers)));
+    let one = InferenceRequest { model_version: Some(1), ..step(0, "", BLOCKS) };
+    server.infer(one, ResponseSender::new(Box::new(|_: Reply| {})));
+    is_blocked.recv_timeout(LONG).unwrap();
+
+    let rounds = i32::try_from(ROUNDS_MAX).unwrap();
+    send_to(&later, rounds + 9, &answers);
+    let first: Vec<i32> = inbox.try_iter().collect();
+    assert_eq!(first.len(), ROUNDS_MAX);
+    assert_eq!(first.last(), Some(&10));
+    send_to(&later, 0, &answers);
+    let mut second: Vec<i32> = inbox.try_iter().collect();
+    second.sort_unstable();
+    assert_eq!(second, [0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    unblock.send(()).unwrap();
+}
+
+/// A request that is released late makes a batch possible while the only thread
+/// inside is busy with another instance's.
+#[test]
+fn a_thread_takes_up_what_was_released_while_it_executed() {
+    let (kept, others) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
+    let (blocked, is_blocked) = mpsc::channel();
+    let (unblock, unblocked) = mpsc::channel::<()>();
+    let unblocked = Mutex::new(unblocked);
+    let (keep, ran) = (kept.clone(), others.clone());
+    let backend = Scripted::new(ExecutionPolicy::Inline, move |batch| {
+        for request in batch {
+            match int(&request, "IN") {
+                1 => keep.lock().unwrap().push(request),
+                2 => {
+                    blocked.send(()).unwrap();
+                    let _ = unblocked.lock().unwrap().recv_timeout(LONG);
+                    answer(request, 2);
+                }
+                number => {
+                    ran.fetch_add(1, Ordering::Relaxed);
+                    answer(request, number);
+                }
+            }
         }
+        Ok(())
     });
-    drop(answers);
-    for _ in 0..8 * 20 * 21 {
-        inbox.recv_timeout(LONG).unwrap();
-    }
+    let server = Setup::new(config(1, DIRECT, TWO_INSTANCES), backend).serve();
+    let held = send(&server, step(1, "+", 1));
+    let waits = send(&server, step(1, ".", 3));
+    std::thread::scope(|scope| {
+        let server = &server;
+        let inside = scope.spawn(move || value(&send(server, step(2, "+.", 2))));
+        is_blocked.recv_timeout(LONG).unwrap();
+        let first = kept.lock().unwrap().remove(0);
+        answer(first, 1);
+        assert_eq!(value(&held), 1);
+        assert_eq!(others.load(Ordering::Relaxed), 0, "the thread that released executed");
+        unblock.send(()).unwrap();
+        assert_eq!(inside.join().unwrap(), 2);
+    });
+    assert_eq!(value(&waits), 3);
     wait_until_empty(&server);
 }

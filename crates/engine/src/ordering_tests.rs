@@ -331,6 +331,54 @@ fn a_cancelled_request_of_a_running_sequence_leaves_no_gap() {
     wait_until_empty(&server);
 }
 
+/// Two sequences on two instances: the first one's second request is the first
+/// that is not answered, and can't run, because its predecessor is answered and
+/// not released; the other sequence's request has run.
+fn stuck(cancel: &CancelToken) -> (Arc<Journal>, Arc<Server>, Arc<Mutex<Vec<PendingRequest>>>) {
+    let journal = Arc::new(Journal::default());
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let keep = kept.clone();
+    let (rooms, backend) = rooms(&journal, move |mut request| {
+        if int(&request, "IN") != 1 {
+            return add(request);
+        }
+        let answer = Ok(response(&request, 1));
+        let responder = request.take_responder().unwrap();
+        keep.lock().unwrap().push(request);
+        responder.complete(answer, &no_time());
+    });
+    let server = Setup::new(config(1, ORDERED_OLDEST, TWO_INSTANCES), backend).serve();
+    rooms.open(1);
+    send(&server, &journal, step(1, "+", 1));
+    journal.wait_for("1 answered");
+    journal.wait_for("1 is done");
+    send(&server, &journal, InferenceRequest { cancel: cancel.clone(), ..step(1, "", 2) });
+    rooms.open(3);
+    send(&server, &journal, step(2, "+.", 3));
+    journal.wait_for("3 is done");
+    assert_eq!(replies(&journal), ["1 answered"]);
+    (journal, server, kept)
+}
+
+#[test]
+fn whoever_waited_for_a_cancelled_request_is_answered() {
+    let token = CancelToken::new();
+    let (journal, server, kept) = stuck(&token);
+    token.cancel();
+    assert_eq!(replies(&journal)[1..], ["2 fails Cancelled", "3 answered"]);
+    kept.lock().unwrap().clear();
+    wait_until_empty(&server);
+}
+
+#[test]
+fn whoever_waited_for_a_lost_request_is_answered() {
+    let (journal, server, kept) = stuck(&CancelToken::new());
+    let model = server.registry.snapshot().find("seq", None).unwrap().clone();
+    model.dispatcher.break_scheduler();
+    assert_eq!(replies(&journal)[1..], ["2 fails Internal", "3 answered"]);
+    kept.lock().unwrap().clear();
+}
+
 #[test]
 fn many_instances_that_finish_at_once_are_in_order() {
     let instances = "instance_group { kind: KIND_CPU count: 8 }";

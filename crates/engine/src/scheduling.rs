@@ -131,6 +131,41 @@ mod tests {
     use super::*;
 
     #[test]
+    fn microseconds_become_nanoseconds() {
+        let mut batching = SequenceBatching {
+            max_sequence_idle_microseconds: 1,
+            strategy: ConfigStrategy::Direct {
+                max_queue_delay_microseconds: 2,
+                minimum_slot_utilization: 0.5,
+            },
+            controls: Vec::new(),
+            states: Vec::new(),
+            iterative: true,
+        };
+        let mut expected = SequenceSpec {
+            strategy: SequenceStrategy::Direct {
+                max_queue_delay_ns: 2_000,
+                minimum_ready_slots: 2,
+            },
+            max_sequence_idle_ns: 1_000,
+            iterative: true,
+        };
+        assert_eq!(sequence_spec(&batching, 4), expected);
+        batching.strategy = ConfigStrategy::Oldest {
+            max_candidate_sequences: 7,
+            preferred_batch_sizes: vec![2],
+            max_queue_delay_microseconds: 3,
+            preserve_ordering: true,
+        };
+        expected.strategy = SequenceStrategy::Oldest {
+            max_candidate_sequences: 7,
+            preferred_batch_sizes: vec![2],
+            max_queue_delay_ns: 3_000,
+        };
+        assert_eq!(sequence_spec(&batching, 4), expected);
+    }
+
+    #[test]
     fn the_smallest_number_of_slots_that_reaches_the_utilization() {
         let check = |utilization, slots, expected| {
             assert_eq!(ready_slots(utilization, slots), expected, "{utilization} of {slots}");

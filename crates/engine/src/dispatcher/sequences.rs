@@ -98,11 +98,8 @@ impl Sequences {
 
     /// No further request belongs to the sequence.
     pub(super) fn close(&mut self, key: SequenceKey) {
-        let Some(sequence) = self.known.get(place_of(key.0)).filter(|known| known.key == key)
-        else {
-            return;
-        };
-        if self.open.get(&sequence.correlation_id) == Some(&key) {
+        let known = self.known.get(place_of(key.0)).filter(|sequence| sequence.key == key);
+        if let Some(sequence) = known {
             self.open.remove(&sequence.correlation_id);
         }
     }

@@ -91,16 +91,23 @@ fn an_idle_sequence_ends() {
 #[test]
 fn a_request_may_come_in_the_moment_in_which_its_sequence_idles_out() {
     let batching = "direct { } max_sequence_idle_microseconds: 1";
-    for policy in [ExecutionPolicy::Inline, BLOCKING] {
-        let text = config(4, batching, ONE_INSTANCE);
-        let server = Setup::new(text, Scripted::adding(policy)).serve();
-        for round in 0..1000 {
-            for id in 1..=3 {
-                assert_eq!(value(&send(&server, step(id, "+", round))), round);
-            }
-        }
-        wait_until_empty(&server);
+    let (gate, backend) = Gate::before(add);
+    let server = Setup::new(config(4, batching, ONE_INSTANCE), backend).serve();
+    for round in 0..500 {
+        // Mostly before the timer's thread has seen that the last round's idled
+        // out. The second must not get the first one's place.
+        let first = send(&server, step(1, "+", round));
+        gate.batch();
+        let second = send(&server, step(2, "+", round));
+        let third = send(&server, step(1, ".", 1));
+        gate.open();
+        let rows = gate.batch();
+        assert_eq!(rows.len(), 2, "{rows:?}");
+        gate.open();
+        let sums = [&first, &second, &third].map(value);
+        assert_eq!(sums, [round, round, round + 1], "round {round}");
     }
+    wait_until_empty(&server);
 }
 
 /// Answers each request and keeps it.
@@ -328,4 +335,19 @@ fn brief(slot: &Value) -> String {
         slot["correlation_id"],
         text(&slot["waits_for"]["reason"])
     )
+}
+
+#[test]
+fn tests_may_hold_requests_until_some_are_in_slots_and_some_in_the_backlog() {
+    let (gate, backend) = Gate::before(add);
+    let text = config(2, DIRECT, ONE_INSTANCE);
+    let server = Setup::new(text, backend).hold(2, 2).serve();
+    let flags = [(1, "+."), (2, "+."), (3, "+"), (3, ".")];
+    let inboxes: Vec<_> =
+        flags.iter().map(|&(id, flags)| send(&server, step(id, flags, 1))).collect();
+    gate.pass(&["1 1 1 1 1 0", "1 1 1 2 1 0"]);
+    gate.pass(&["1 1 0 3 1 0"]);
+    gate.pass(&["0 1 1 3 1 1"]);
+    assert_eq!(inboxes.iter().map(value).collect::<Vec<_>>(), [1, 1, 1, 2]);
+    wait_until_empty(&server);
 }
