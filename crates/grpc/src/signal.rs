@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
 
+use galatea_infer::WakeUps;
+
 use crate::answer::Failure;
 use crate::stream::Place;
 use crate::unwritten::Outgoing;
@@ -131,6 +133,11 @@ impl Signal {
 
     /// Brings news to the task.
     pub(crate) fn push(&self, news: News) {
+        self.push_in_batch(news, &mut WakeUps::default());
+    }
+
+    /// As [`Signal::push`], when other tasks have news at the same time.
+    pub(crate) fn push_in_batch(&self, news: News, wakes: &mut WakeUps) {
         let mut state = self.lock();
         if state.closed {
             // An answer that is dropped lets go of this connection, so the
@@ -140,7 +147,10 @@ impl Signal {
         }
         state.news.push(news);
         state.notified = true;
-        wake(state);
+        if !state.awake {
+            state.awake = true;
+            wakes.add(state.waker.clone());
+        }
     }
 
     /// Has the task look at a stream. A task that runs does so on its way:
@@ -259,6 +269,18 @@ mod tests {
         let mut news = Vec::new();
         signal.take(&mut news);
         assert_eq!(news.len(), 32);
+    }
+
+    #[test]
+    fn news_of_a_batch_wake_when_all_are_there() {
+        let (signal, woken) = resting();
+        let mut wakes = WakeUps::default();
+        for _ in 0..8 {
+            signal.push_in_batch(News::Stop, &mut wakes);
+        }
+        check_woken(&woken, 0);
+        drop(wakes);
+        check_woken(&woken, 1);
     }
 
     #[test]

@@ -2,11 +2,14 @@
 //!
 //! A batch answers many requests at once. Waking a runtime from outside costs
 //! a system call each time; so the outcomes are put into the worker's
-//! mailroom, and only the first of a burst wakes it.
+//! mailroom, and only the first of a burst wakes it, once the batch is
+//! answered.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::task::{Wake, Waker};
 use std::thread::ThreadId;
 
+use galatea_infer::WakeUps;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
@@ -49,6 +52,12 @@ impl Mailrooms {
     }
 }
 
+impl Wake for Mailroom {
+    fn wake(self: Arc<Self>) {
+        self.arrived.notify_one();
+    }
+}
+
 impl Mailroom {
     async fn run(self: Arc<Self>) {
         let _ = self.thread.set(std::thread::current().id());
@@ -67,7 +76,12 @@ impl Mailroom {
 
     /// Brings `outcome` to whoever waits for it: at once on the worker's own
     /// thread, with the next delivery from another.
-    pub(crate) fn post(&self, waiting: oneshot::Sender<Outcome>, outcome: Outcome) {
+    pub(crate) fn post(
+        self: &Arc<Self>,
+        waiting: oneshot::Sender<Outcome>,
+        outcome: Outcome,
+        wakes: &mut WakeUps,
+    ) {
         if self.is_here() {
             let _ = waiting.send(outcome);
             return;
@@ -77,7 +91,7 @@ impl Mailroom {
         letters.push(Letter { waiting, outcome });
         drop(letters);
         if is_first {
-            self.arrived.notify_one();
+            wakes.add(Waker::from(self.clone()));
         }
     }
 
@@ -105,8 +119,9 @@ mod tests {
             let (waiting, outcomes): (Vec<_>, Vec<_>) =
                 (0..100).map(|_| oneshot::channel()).unzip();
             let poster = std::thread::spawn(move || {
+                let mut wakes = WakeUps::default();
                 for sender in waiting {
-                    room.post(sender, Err(Status::unavailable("busy")));
+                    room.post(sender, Err(Status::unavailable("busy")), &mut wakes);
                 }
             });
             for outcome in outcomes {
@@ -125,7 +140,9 @@ mod tests {
                 tokio::task::yield_now().await;
             }
             let (sender, mut receiver) = oneshot::channel();
-            rooms.here().unwrap().post(sender, Err(Status::unavailable("busy")));
+            let mut wakes = WakeUps::default();
+            let outcome = Err(Status::unavailable("busy"));
+            rooms.here().unwrap().post(sender, outcome, &mut wakes);
             assert!(receiver.try_recv().is_ok());
         });
     }

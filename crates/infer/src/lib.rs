@@ -34,6 +34,7 @@ mod response;
 mod sender;
 mod service;
 mod status;
+mod wake_ups;
 
 pub use cancel::CancelToken;
 pub use control::{
@@ -51,3 +52,4 @@ pub use response::{InferenceResponse, OutputTensor};
 pub use sender::{Finality, Reply, ResponseSender, ResponseSink};
 pub use service::{InferenceService, ServerControl};
 pub use status::{Code, Status};
+pub use wake_ups::WakeUps;

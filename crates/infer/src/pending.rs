@@ -7,7 +7,7 @@ use galatea_tensor::{Buffer, DataType, Shape};
 
 use crate::{
     CancelToken, CorrelationId, FailureReason, InferenceRequest, InferenceResponse, InputTensor,
-    ResponseSender, SequenceFlags, Status,
+    ResponseSender, SequenceFlags, Status, WakeUps,
 };
 
 /// An admitted request with its sender: what the engine queues and what a
@@ -276,6 +276,19 @@ impl PendingRequest {
         }
     }
 
+    /// As [`PendingRequest::complete`], when other requests are answered at
+    /// the same time: whoever waits is woken when `wakes` is dropped.
+    pub fn complete_in_batch(
+        mut self,
+        outcome: Result<InferenceResponse, Status>,
+        execution: &ExecutionTimes,
+        wakes: &mut WakeUps,
+    ) {
+        if let Some(responder) = self.responder.take() {
+            responder.complete_in_batch(outcome, execution, wakes);
+        }
+    }
+
     /// Ends the request without a further response, counts it as a success and
     /// releases it. Only for decoupled models.
     pub fn finish(mut self, execution: &ExecutionTimes) {
@@ -343,17 +356,24 @@ impl Responder {
     }
 
     /// Sends the last or only response and counts the request.
-    pub fn complete(
+    pub fn complete(self, outcome: Result<InferenceResponse, Status>, execution: &ExecutionTimes) {
+        self.complete_in_batch(outcome, execution, &mut WakeUps::default());
+    }
+
+    /// As [`Responder::complete`], when other requests are answered at the
+    /// same time.
+    pub fn complete_in_batch(
         mut self,
         outcome: Result<InferenceResponse, Status>,
         execution: &ExecutionTimes,
+        wakes: &mut WakeUps,
     ) {
         match &outcome {
             Ok(_) => self.observer.succeeded(self.batch_size, &self.times, execution),
             Err(_) => self.observer.failed(&self.times, FailureReason::Backend),
         }
         if let Some(sender) = self.sender.take() {
-            sender.send_final(outcome);
+            sender.send_final_in_batch(outcome, wakes);
         }
     }
 

@@ -1,6 +1,6 @@
 //! The only way back to the client.
 
-use crate::{InferenceResponse, Status};
+use crate::{InferenceResponse, Status, WakeUps};
 
 /// Whether more responses to the same request follow.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -40,6 +40,13 @@ impl Reply {
 pub trait ResponseSink: Send {
     /// Takes one reply.
     fn deliver(&mut self, reply: Reply);
+
+    /// Takes one of many replies that are given at once, to different
+    /// requests. Whom the sink would wake goes into `wakes`.
+    fn deliver_in_batch(&mut self, reply: Reply, wakes: &mut WakeUps) {
+        let _ = wakes;
+        self.deliver(reply);
+    }
 }
 
 impl<F: FnMut(Reply) + Send> ResponseSink for F {
@@ -71,6 +78,19 @@ impl ResponseSender {
     /// Sends the last response.
     pub fn send_final(mut self, outcome: Result<InferenceResponse, Status>) {
         self.end(Reply::Response { outcome, finality: Finality::Final });
+    }
+
+    /// As [`ResponseSender::send_final`], when other requests are answered at
+    /// the same time.
+    pub fn send_final_in_batch(
+        mut self,
+        outcome: Result<InferenceResponse, Status>,
+        wakes: &mut WakeUps,
+    ) {
+        if let Some(mut sink) = self.sink.take() {
+            let reply = Reply::Response { outcome, finality: Finality::Final };
+            sink.deliver_in_batch(reply, wakes);
+        }
     }
 
     /// Ends the request with an error.
@@ -142,6 +162,10 @@ mod tests {
         check(drop, &["Final: the request was dropped without a final response"]);
         check(ResponseSender::finish, &["finished"]);
         check(|sender| sender.send_final(error("a")), &["Final: a"]);
+        check(
+            |sender| sender.send_final_in_batch(error("a"), &mut WakeUps::default()),
+            &["Final: a"],
+        );
         check(
             |mut sender| {
                 sender.send(error("a"));

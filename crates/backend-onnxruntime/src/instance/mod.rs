@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use galatea_backend::{Host, Instance, Refused};
-use galatea_infer::{ExecutionTimes, FailureReason, InferenceResponse, PendingRequest, Status};
+use galatea_infer::{
+    ExecutionTimes, FailureReason, InferenceResponse, PendingRequest, Status, WakeUps,
+};
 use smallvec::SmallVec;
 
 use crate::api::{RunOptions, Session};
@@ -62,8 +64,9 @@ impl OnnxInstance {
             Ok(outcomes) => {
                 let total = requests.iter().map(|pending| u64::from(pending.batch_size())).sum();
                 self.host.batch_executed(total, &times);
+                let mut wakes = WakeUps::default();
                 for (pending, outcome) in requests.into_iter().zip(outcomes) {
-                    answer(pending, outcome, &times);
+                    answer(pending, outcome, &times, &mut wakes);
                 }
             }
             Err(status) => {
@@ -137,7 +140,12 @@ impl OnnxInstance {
 
 /// Answers a request, after its sequence has its new states: whoever has the
 /// answer may send the sequence's next request.
-fn answer(mut pending: PendingRequest, outcome: Outcome, times: &ExecutionTimes) {
+fn answer(
+    mut pending: PendingRequest,
+    outcome: Outcome,
+    times: &ExecutionTimes,
+    wakes: &mut WakeUps,
+) {
     let Outcome { mut response, states } = outcome;
     for (output, NewState { shape, data }) in states {
         if let Err(status) = pending.update_state(&output, shape, data) {
@@ -145,7 +153,7 @@ fn answer(mut pending: PendingRequest, outcome: Outcome, times: &ExecutionTimes)
             break;
         }
     }
-    pending.complete(response, times);
+    pending.complete_in_batch(response, times, wakes);
 }
 
 impl Instance for OnnxInstance {

@@ -16,3 +16,4 @@ mod refusals_added;
 mod sequences;
 mod settings;
 mod shapes;
+mod waking;
