@@ -106,6 +106,24 @@ pub(crate) fn list(directory: BorrowedFd<'_>, path: &Path) -> io::Result<Vec<OsS
     entries(handle.as_fd())
 }
 
+/// The names of the entries of the directory at `path`, with what they are
+/// themselves, links included.
+pub(crate) fn list_kinds(
+    directory: BorrowedFd<'_>,
+    path: &Path,
+) -> io::Result<Vec<(OsString, FileType)>> {
+    let handle = open(directory, path, OFlags::RDONLY | OFlags::DIRECTORY)?;
+    let mut kinds = Vec::new();
+    for name in entries(handle.as_fd())? {
+        let status = rustix::fs::statat(&handle, &name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
+        // What vanished meanwhile is not there.
+        if let Ok(status) = status {
+            kinds.push((name, FileType::from_raw_mode(status.st_mode)));
+        }
+    }
+    Ok(kinds)
+}
+
 /// The names of a directory's entries, sorted.
 pub(crate) fn entries(directory: BorrowedFd<'_>) -> io::Result<Vec<OsString>> {
     let mut names = Vec::new();

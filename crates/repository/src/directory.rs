@@ -11,6 +11,7 @@ use galatea_infer::Status;
 use rustix::io::Errno;
 
 use crate::beneath;
+use crate::overlay::TemporaryDirectory;
 
 /// The directory in a model's directory where the states that its sequences
 /// begin with lie.
@@ -24,11 +25,18 @@ pub struct ModelDirectory {
     boundary: Arc<OwnedFd>,
     /// The way from the boundary to the model's directory.
     prefix: PathBuf,
+    /// Removes the directory when nobody uses it any more.
+    _guard: Option<Arc<TemporaryDirectory>>,
 }
 
 impl ModelDirectory {
     pub(crate) const fn new(path: PathBuf, boundary: Arc<OwnedFd>, prefix: PathBuf) -> Self {
-        Self { path, boundary, prefix }
+        Self { path, boundary, prefix, _guard: None }
+    }
+
+    /// The same directory, which goes with the last that uses it.
+    pub(crate) fn kept_by(self, guard: Arc<TemporaryDirectory>) -> Self {
+        Self { _guard: Some(guard), ..self }
     }
 
     /// Where the directory is.
@@ -124,7 +132,7 @@ fn read_sized(file: File, size: FileSize) -> Result<Vec<u8>, String> {
 
 /// A name from a configuration may go down, never up or elsewhere, whatever
 /// lies there: `a/../b` is refused even where it would stay inside.
-fn checked_relative(name: &str) -> Result<&Path, Status> {
+pub(crate) fn checked_relative(name: &str) -> Result<&Path, Status> {
     let path = Path::new(name);
     let goes_down = path.components().all(|part| matches!(part, Component::Normal(_)));
     if name.is_empty() || name.contains('\0') || !goes_down {

@@ -7,10 +7,13 @@
 //!                  VERSION/model.onnx
 //! ```
 //!
-//! [`Repository::scan`] lists what is there, [`versions_to_load`] applies a
-//! version policy to it, and a [`VersionDirectory`] is what a backend gets to
-//! find its files. Nothing here reads a configuration's content or decides
-//! what a model needs, and nothing watches for changes.
+//! [`Repository::scan`] lists what is there and [`Repository::find`] looks for
+//! one model, each with a [`Stamp`](galatea_policy::Stamp) of when its files
+//! changed last. [`versions_to_load`] applies a version policy, and a
+//! [`VersionDirectory`] is what a backend gets to find its files.
+//! [`Overlays`] makes models of files that clients send. Nothing here reads a
+//! configuration's content or decides what a model needs, and nothing watches
+//! for changes.
 //!
 //! Files are opened relative to the handle of a directory, by the kernel's
 //! rule that the way may not lead out of it; paths are never compared as
@@ -23,12 +26,16 @@
 mod beneath;
 mod directory;
 mod name;
+mod overlay;
 mod policy;
 mod scan;
+mod stamp;
 
 pub use directory::{ModelDirectory, VersionDirectory};
 pub use name::{InvalidName, check_model_name};
+pub use overlay::Overlays;
 pub use policy::{VersionSelection, versions_to_load};
 pub use scan::{
-    ConfigFile, ModelSource, Problem, Repository, RepositoryError, Scan, ScanOptions, VersionSource,
+    ConfigFile, Finding, Listed, ModelSource, Problem, Repository, RepositoryError, Scan,
+    ScanOptions, VersionSource,
 };

@@ -7,11 +7,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use galatea_policy::Stamp;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use thiserror::Error;
 
 use crate::directory::ModelDirectory;
+use crate::stamp::Times;
 use crate::{beneath, check_model_name};
 
 /// A longer configuration is a mistake, and not worth the memory.
@@ -105,6 +107,28 @@ pub struct ModelSource {
     pub versions: Vec<VersionSource>,
     /// What was left out, for the log.
     pub notes: Vec<String>,
+    /// When its files changed last.
+    pub stamp: Stamp,
+}
+
+/// What a look for one model found.
+#[derive(Debug)]
+pub enum Finding {
+    /// It is in no repository.
+    Missing,
+    /// It is there.
+    Model(Box<ModelSource>),
+    /// It is there, but can't be taken.
+    Problem(Problem),
+}
+
+/// A name that a directory in a repository has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// The model's name.
+    pub name: String,
+    /// Whether several repositories have it.
+    pub is_duplicate: bool,
 }
 
 /// A configuration file that was read.
@@ -157,6 +181,41 @@ impl Repository {
     /// The directories' paths, in the order in which they are searched.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.roots.iter().map(|root| root.path.as_path())
+    }
+
+    /// The names of the models of all repositories, sorted; what can't be
+    /// listed is left out.
+    #[must_use]
+    pub fn names(&self) -> Vec<Listed> {
+        let mut places: BTreeMap<String, usize> = BTreeMap::new();
+        for root in &self.roots {
+            let names = root.model_names(&mut Vec::new()).unwrap_or_default();
+            names.into_iter().for_each(|name| *places.entry(name).or_default() += 1);
+        }
+        let listed = |(name, count)| Listed { name, is_duplicate: count > 1 };
+        places.into_iter().map(listed).collect()
+    }
+
+    /// Looks for one model.
+    #[must_use]
+    pub fn find(&self, name: &str, options: &ScanOptions) -> Finding {
+        let problem = |reason| Finding::Problem(Problem::Model { name: name.to_owned(), reason });
+        if let Err(error) = check_model_name(name) {
+            return problem(error.to_string());
+        }
+        let has_it = |root: &&Root| {
+            rustix::fs::statat(&root.handle, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).is_ok()
+                && !root.is_no_directory(OsStr::new(name))
+        };
+        let roots: Vec<&Root> = self.roots.iter().filter(has_it).collect();
+        match roots.as_slice() {
+            [] => Finding::Missing,
+            [root] => match root.model(name, options) {
+                Ok(source) => Finding::Model(Box::new(source)),
+                Err(reason) => problem(reason),
+            },
+            _ => Finding::Problem(Problem::Duplicate { name: name.to_owned() }),
+        }
     }
 
     /// Lists the models of all repositories.
@@ -232,15 +291,13 @@ impl Root {
 
     fn model(&self, name: &str, options: &ScanOptions) -> Result<ModelSource, String> {
         let directory = self.model_directory(name).map_err(|error| error.to_string())?;
-        let mut source = ModelSource {
-            name: name.to_owned(),
-            config: config_file(&directory, options)?,
-            directory,
-            versions: Vec::new(),
-            notes: Vec::new(),
-        };
-        source.find_versions()?;
-        Ok(source)
+        // Times come first: what changes while it is read is newer then.
+        let times = Times::of(&directory);
+        let config = config_file(&directory, options)?;
+        let inside = config.as_ref().and_then(|file| file.path.strip_prefix(directory.path()).ok());
+        let entry = inside.and_then(|path| path.components().next());
+        let stamp = times.stamp(entry.map(|part| part.as_os_str()));
+        Ok(ModelSource { config, stamp, ..ModelSource::of(name, directory)? })
     }
 
     /// Usually bounded by the repository; bounded by itself where the entry
@@ -259,6 +316,20 @@ impl Root {
 }
 
 impl ModelSource {
+    /// The model in this directory, without a configuration.
+    pub(crate) fn of(name: &str, directory: ModelDirectory) -> Result<Self, String> {
+        let mut source = Self {
+            name: name.to_owned(),
+            directory,
+            config: None,
+            versions: Vec::new(),
+            notes: Vec::new(),
+            stamp: Stamp::default(),
+        };
+        source.find_versions()?;
+        Ok(source)
+    }
+
     fn find_versions(&mut self) -> Result<(), String> {
         for entry in list(&self.directory, Path::new(""))? {
             let Some(name) = entry.to_str() else { continue };
@@ -285,7 +356,7 @@ impl ModelSource {
 
 /// The number in a version directory's name: digits, the first of them not a
 /// zero unless it is the only one.
-fn version_number(name: &str) -> Result<i64, &'static str> {
+pub(crate) fn version_number(name: &str) -> Result<i64, &'static str> {
     if !name.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err("which is not a number");
     }

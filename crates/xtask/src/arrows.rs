@@ -25,7 +25,7 @@ const ALLOWED: [(&str, &[&str]); 18] = [
     ("policy", &[]),
     ("codec", &["tensor", "infer", "protocol"]),
     ("engine", &["tensor", "config", "infer", "backend", "policy"]),
-    ("repository", &["config", "infer", "backend"]),
+    ("repository", &["config", "infer", "backend", "policy"]),
     ("telemetry", &["infer"]),
     ("backend-identity", &GROUND),
     ("backend-onnxruntime", &GROUND),
