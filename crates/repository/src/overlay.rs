@@ -1,0 +1,182 @@
+//! Models whose files came with the order to load them.
+//!
+//! Backends reach files by path, so the files are written to a directory of
+//! their own, which only this user can enter and which is removed when nobody
+//! uses the model any more.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use galatea_infer::Status;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::beneath;
+use crate::directory::checked_relative;
+use crate::{ModelDirectory, ModelSource};
+
+/// How many names are tried for a directory before giving up.
+const ATTEMPTS_MAX: u32 = 1_000;
+
+/// Makes models of files in memory.
+#[derive(Debug)]
+pub struct Overlays {
+    parent: PathBuf,
+    next: AtomicU64,
+}
+
+/// A directory that is removed with this value.
+#[derive(Debug)]
+pub(crate) struct TemporaryDirectory {
+    path: PathBuf,
+}
+
+impl Drop for TemporaryDirectory {
+    fn drop(&mut self) {
+        // What can't be removed now will not be the server's problem.
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+impl Overlays {
+    /// Directories are made in `parent`.
+    #[must_use]
+    pub fn new(parent: impl Into<PathBuf>) -> Self {
+        Self { parent: parent.into(), next: AtomicU64::new(0) }
+    }
+
+    /// A model that consists of these files, by their path in its directory.
+    /// It has no configuration of its own.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if a path leads out of the directory or goes through a
+    /// file, `Internal` if a file can't be written.
+    pub fn model(&self, name: &str, files: &[(String, Vec<u8>)]) -> Result<ModelSource, Status> {
+        let failed = |error: io::Error| {
+            Status::internal(format!("can't keep the files of model '{name}': {error}"))
+        };
+        let guard = self.directory().map_err(failed)?;
+        let handle = beneath::open_directory(&guard.path).map_err(failed)?;
+        for (path, content) in files {
+            let relative = checked_relative(path)?;
+            write(&handle, relative, content).map_err(|error| refused(path, &error))?;
+        }
+        let directory = ModelDirectory::new(guard.path.clone(), Arc::new(handle), PathBuf::new());
+        let source = ModelSource::of(name, directory.kept_by(Arc::new(guard)));
+        source.map_err(|reason| Status::internal(format!("model '{name}': {reason}")))
+    }
+
+    fn directory(&self) -> io::Result<TemporaryDirectory> {
+        for _ in 0..ATTEMPTS_MAX {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            let path = self.parent.join(format!("galatea-{}-{number}", std::process::id()));
+            match rustix::fs::mkdirat(rustix::fs::CWD, &path, Mode::RWXU) {
+                Ok(()) => return Ok(TemporaryDirectory { path }),
+                Err(Errno::EXIST) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(io::Error::other(format!("no free name in '{}'", self.parent.display())))
+    }
+}
+
+/// Every component is created or opened in the one before it, without following
+/// links.
+fn write(root: &OwnedFd, path: &Path, content: &[u8]) -> io::Result<()> {
+    let Some(name) = path.file_name() else { return Err(io::Error::other("it has no name")) };
+    let mut reached: Option<OwnedFd> = None;
+    for component in path.parent().into_iter().flat_map(Path::components) {
+        let from = reached.as_ref().unwrap_or(root).as_fd();
+        match rustix::fs::mkdirat(from, component.as_os_str(), Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let next = rustix::fs::openat(from, component.as_os_str(), flags, Mode::empty())?;
+        reached = Some(next);
+    }
+    let from = reached.as_ref().unwrap_or(root).as_fd();
+    let flags =
+        OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(from, name, flags, Mode::RUSR | Mode::WUSR)?;
+    File::from(file).write_all(content)
+}
+
+fn refused(path: &str, error: &io::Error) -> Status {
+    let path = path.escape_debug();
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NOTDIR | Errno::ISDIR) => Status::invalid_argument(format!(
+            "file '{path}' and another one can't both be: one of them is the other's directory"
+        )),
+        _ => Status::internal(format!("can't write file '{path}': {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use galatea_backend::ModelFiles;
+    use galatea_infer::Code;
+
+    use super::*;
+    use crate::directory::tests::Scratch;
+
+    fn files(paths: &[&str]) -> Vec<(String, Vec<u8>)> {
+        paths.iter().map(|path| ((*path).to_owned(), path.as_bytes().to_vec())).collect()
+    }
+
+    #[test]
+    fn the_files_are_there_as_long_as_somebody_uses_them() {
+        let scratch = Scratch::new();
+        let overlays = Overlays::new(scratch.path());
+        let paths = ["1/model.onnx", "1/deep/weights", "labels.txt", "3/model.onnx"];
+        let source = overlays.model("m", &files(&paths)).unwrap();
+        let numbers: Vec<i64> = source.versions.iter().map(|version| version.number).collect();
+        assert_eq!(numbers, [1, 3]);
+        assert_eq!(source.versions[0].files, ["deep", "model.onnx"]);
+        let version = source.directory.version(1);
+        let mode = std::fs::metadata(version.model_path()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+        drop(source);
+        let weights = version.resolve("deep/weights").unwrap();
+        assert_eq!(std::fs::read(weights).unwrap(), b"1/deep/weights");
+        assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 1);
+        drop(version);
+        assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn no_file_leaves_the_directory() {
+        let scratch = Scratch::new();
+        let parent = scratch.path().join("parent");
+        std::fs::create_dir(&parent).unwrap();
+        let overlays = Overlays::new(&parent);
+        for path in ["../x", "1/../../x", "/etc/x", "1/../x", "", "a\0b", ".."] {
+            let status = overlays.model("m", &files(&["1/model.onnx", path])).unwrap_err();
+            assert_eq!(status.code(), Code::InvalidArgument, "{path:?}");
+        }
+        for clash in [["1", "1/model.onnx"], ["1/model.onnx", "1"]] {
+            let status = overlays.model("m", &files(&clash)).unwrap_err();
+            assert_eq!(status.code(), Code::InvalidArgument, "{status}");
+        }
+        assert_eq!(std::fs::read_dir(&parent).unwrap().count(), 0, "nothing is left");
+        assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 1, "nothing got out");
+    }
+
+    #[test]
+    fn a_name_that_is_taken_is_left_alone() {
+        let scratch = Scratch::new();
+        let taken = scratch.path().join(format!("galatea-{}-0", std::process::id()));
+        std::fs::create_dir(&taken).unwrap();
+        let source = Overlays::new(scratch.path()).model("m", &files(&["1/x"])).unwrap();
+        assert_ne!(source.directory.path(), taken);
+        drop(source);
+        assert!(taken.exists());
+    }
+}
