@@ -1,0 +1,178 @@
+//! The enumerations. A value that comes from C may be none of the named ones,
+//! so each is a number of its own type, not a Rust enum.
+
+use core::ffi::c_uint;
+
+macro_rules! enumerations {
+    ($($(#[$doc:meta])* $name:ident { $($value:ident = $number:expr,)* })*) => {
+        $(
+            $(#[$doc])*
+            #[repr(transparent)]
+            #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+            pub struct $name(pub c_uint);
+
+            $(pub const $value: $name = $name($number);)*
+        )*
+        /// Every enumeration with its values, for whoever compares or prints them.
+        pub const ENUMERATIONS: &[(&str, &[(&str, u32)])] =
+            &[$((stringify!($name), &[$((stringify!($value), $number)),*])),*];
+    };
+}
+
+enumerations! {
+    /// The type of a tensor's elements.
+    TRITONSERVER_DataType {
+        TRITONSERVER_TYPE_INVALID = 0,
+        TRITONSERVER_TYPE_BOOL = 1,
+        TRITONSERVER_TYPE_UINT8 = 2,
+        TRITONSERVER_TYPE_UINT16 = 3,
+        TRITONSERVER_TYPE_UINT32 = 4,
+        TRITONSERVER_TYPE_UINT64 = 5,
+        TRITONSERVER_TYPE_INT8 = 6,
+        TRITONSERVER_TYPE_INT16 = 7,
+        TRITONSERVER_TYPE_INT32 = 8,
+        TRITONSERVER_TYPE_INT64 = 9,
+        TRITONSERVER_TYPE_FP16 = 10,
+        TRITONSERVER_TYPE_FP32 = 11,
+        TRITONSERVER_TYPE_FP64 = 12,
+        TRITONSERVER_TYPE_BYTES = 13,
+        TRITONSERVER_TYPE_BF16 = 14,
+    }
+    /// Where a buffer lies.
+    TRITONSERVER_MemoryType {
+        TRITONSERVER_MEMORY_CPU = 0,
+        TRITONSERVER_MEMORY_CPU_PINNED = 1,
+        TRITONSERVER_MEMORY_GPU = 2,
+    }
+    /// What a parameter's value is.
+    TRITONSERVER_ParameterType {
+        TRITONSERVER_PARAMETER_STRING = 0,
+        TRITONSERVER_PARAMETER_INT = 1,
+        TRITONSERVER_PARAMETER_BOOL = 2,
+        TRITONSERVER_PARAMETER_DOUBLE = 3,
+        TRITONSERVER_PARAMETER_BYTES = 4,
+    }
+    /// Where an instance runs. The order is not that of the configuration's enum.
+    TRITONSERVER_InstanceGroupKind {
+        TRITONSERVER_INSTANCEGROUPKIND_AUTO = 0,
+        TRITONSERVER_INSTANCEGROUPKIND_CPU = 1,
+        TRITONSERVER_INSTANCEGROUPKIND_GPU = 2,
+        TRITONSERVER_INSTANCEGROUPKIND_MODEL = 3,
+    }
+    /// How much a line of the log matters.
+    TRITONSERVER_LogLevel {
+        TRITONSERVER_LOG_INFO = 0,
+        TRITONSERVER_LOG_WARN = 1,
+        TRITONSERVER_LOG_ERROR = 2,
+        TRITONSERVER_LOG_VERBOSE = 3,
+    }
+    /// How lines of the log begin.
+    TRITONSERVER_LogFormat {
+        TRITONSERVER_LOG_DEFAULT = 0,
+        TRITONSERVER_LOG_ISO8601 = 1,
+    }
+    /// What kind of error it is.
+    TRITONSERVER_Error_Code {
+        TRITONSERVER_ERROR_UNKNOWN = 0,
+        TRITONSERVER_ERROR_INTERNAL = 1,
+        TRITONSERVER_ERROR_NOT_FOUND = 2,
+        TRITONSERVER_ERROR_INVALID_ARG = 3,
+        TRITONSERVER_ERROR_UNAVAILABLE = 4,
+        TRITONSERVER_ERROR_UNSUPPORTED = 5,
+        TRITONSERVER_ERROR_ALREADY_EXISTS = 6,
+        TRITONSERVER_ERROR_CANCELLED = 7,
+    }
+    /// How metrics are written down.
+    TRITONSERVER_MetricFormat {
+        TRITONSERVER_METRIC_PROMETHEUS = 0,
+    }
+    /// What a trace holds; levels are bits.
+    TRITONSERVER_InferenceTraceLevel {
+        TRITONSERVER_TRACE_LEVEL_DISABLED = 0,
+        TRITONSERVER_TRACE_LEVEL_MIN = 1,
+        TRITONSERVER_TRACE_LEVEL_MAX = 2,
+        TRITONSERVER_TRACE_LEVEL_TIMESTAMPS = 4,
+        TRITONSERVER_TRACE_LEVEL_TENSORS = 8,
+    }
+    /// What a trace's event is about.
+    TRITONSERVER_InferenceTraceActivity {
+        TRITONSERVER_TRACE_REQUEST_START = 0,
+        TRITONSERVER_TRACE_QUEUE_START = 1,
+        TRITONSERVER_TRACE_COMPUTE_START = 2,
+        TRITONSERVER_TRACE_COMPUTE_INPUT_END = 3,
+        TRITONSERVER_TRACE_COMPUTE_OUTPUT_START = 4,
+        TRITONSERVER_TRACE_COMPUTE_END = 5,
+        TRITONSERVER_TRACE_REQUEST_END = 6,
+        TRITONSERVER_TRACE_TENSOR_QUEUE_INPUT = 7,
+        TRITONSERVER_TRACE_TENSOR_BACKEND_INPUT = 8,
+        TRITONSERVER_TRACE_TENSOR_BACKEND_OUTPUT = 9,
+        TRITONSERVER_TRACE_CUSTOM_ACTIVITY = 10,
+    }
+    /// Where in its sequence a request stands; bits.
+    TRITONSERVER_RequestFlag {
+        TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1,
+        TRITONSERVER_REQUEST_FLAG_SEQUENCE_END = 2,
+    }
+    /// What becomes of a released request; bits.
+    TRITONSERVER_RequestReleaseFlag {
+        TRITONSERVER_REQUEST_RELEASE_ALL = 1,
+        TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2,
+    }
+    /// What a response callback says beside the response; bits.
+    TRITONSERVER_ResponseCompleteFlag {
+        TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1,
+    }
+    /// Who decides which models are loaded.
+    TRITONSERVER_ModelControlMode {
+        TRITONSERVER_MODEL_CONTROL_NONE = 0,
+        TRITONSERVER_MODEL_CONTROL_POLL = 1,
+        TRITONSERVER_MODEL_CONTROL_EXPLICIT = 2,
+    }
+    /// How models share resources.
+    TRITONSERVER_RateLimitMode {
+        TRITONSERVER_RATE_LIMIT_OFF = 0,
+        TRITONSERVER_RATE_LIMIT_EXEC_COUNT = 1,
+    }
+    /// Which kinds of batching a model knows; bits.
+    TRITONSERVER_ModelBatchFlag {
+        TRITONSERVER_BATCH_UNKNOWN = 1,
+        TRITONSERVER_BATCH_FIRST_DIM = 2,
+    }
+    /// What a repository index lists; bits.
+    TRITONSERVER_ModelIndexFlag {
+        TRITONSERVER_INDEX_FLAG_READY = 1,
+    }
+    /// How many responses a request gets; bits.
+    TRITONSERVER_ModelTxnPropertyFlag {
+        TRITONSERVER_TXN_ONE_TO_ONE = 1,
+        TRITONSERVER_TXN_DECOUPLED = 2,
+    }
+    /// What a metric counts.
+    TRITONSERVER_MetricKind {
+        TRITONSERVER_METRIC_KIND_COUNTER = 0,
+        TRITONSERVER_METRIC_KIND_GAUGE = 1,
+        TRITONSERVER_METRIC_KIND_HISTOGRAM = 2,
+    }
+    /// Where a backend's files are.
+    TRITONBACKEND_ArtifactType {
+        TRITONBACKEND_ARTIFACT_FILESYSTEM = 0,
+    }
+    /// How a backend's instances may be called.
+    TRITONBACKEND_ExecutionPolicy {
+        TRITONBACKEND_EXECUTION_BLOCKING = 0,
+        TRITONBACKEND_EXECUTION_DEVICE_BLOCKING = 1,
+    }
+    /// Where a model's files are.
+    TRITONREPOAGENT_ArtifactType {
+        TRITONREPOAGENT_ARTIFACT_FILESYSTEM = 0,
+        TRITONREPOAGENT_ARTIFACT_REMOTE_FILESYSTEM = 1,
+    }
+    /// What happens to a model.
+    TRITONREPOAGENT_ActionType {
+        TRITONREPOAGENT_ACTION_LOAD = 0,
+        TRITONREPOAGENT_ACTION_LOAD_COMPLETE = 1,
+        TRITONREPOAGENT_ACTION_LOAD_FAIL = 2,
+        TRITONREPOAGENT_ACTION_UNLOAD = 3,
+        TRITONREPOAGENT_ACTION_UNLOAD_COMPLETE = 4,
+    }
+}

@@ -1,0 +1,61 @@
+//! The C APIs of Triton Inference Server as Rust declarations: objects,
+//! enumerations, callbacks and functions of its four public headers, in the
+//! versions given by the constants here.
+//!
+//! There is no logic in this crate. Each function is a *type* of that name, so
+//! that whoever implements or calls one can be held to its signature by the
+//! compiler, and the lists of names are what export lists and checks are made
+//! of.
+//!
+//! | module | header | what it is for |
+//! |---|---|---|
+//! | [`server`] | tritonserver.h | the server as a library |
+//! | [`backend`] | tritonbackend.h | backends and custom batching |
+//! | [`cache`] | tritoncache.h | response caches |
+//! | [`repoagent`] | tritonrepoagent.h | repository agents |
+//!
+//! ```
+//! use galatea_abi::server::TRITONSERVER_ErrorDelete;
+//! use galatea_abi::TRITONSERVER_Error;
+//!
+//! unsafe extern "C" fn delete(_error: *mut TRITONSERVER_Error) {}
+//!
+//! let _checked: TRITONSERVER_ErrorDelete = delete;
+//! ```
+#![forbid(unsafe_code)]
+#![no_std]
+#![allow(non_camel_case_types, reason = "the names are those of the headers")]
+#![allow(missing_docs, reason = "names and meaning are those of the headers")]
+
+pub mod backend;
+pub mod cache;
+mod callbacks;
+mod enums;
+mod opaque;
+pub mod repoagent;
+pub mod server;
+
+pub use callbacks::*;
+pub use enums::*;
+pub use opaque::*;
+
+/// The version of tritonserver.h.
+pub const SERVER_API_VERSION: (u32, u32) = (1, 34);
+/// The version of tritonbackend.h.
+pub const BACKEND_API_VERSION: (u32, u32) = (1, 19);
+/// The version of tritoncache.h.
+pub const CACHE_API_VERSION: (u32, u32) = (0, 1);
+/// The version of tritonrepoagent.h.
+pub const REPOAGENT_API_VERSION: (u32, u32) = (0, 1);
+
+/// Declares each function as a type, and the list of their names.
+macro_rules! functions {
+    ($(#[$doc:meta])* $list:ident:
+     $($name:ident($($argument:ident: $kind:ty),*) $(-> $result:ty)?;)*) => {
+        $(pub type $name = unsafe extern "C" fn($($argument: $kind),*) $(-> $result)?;)*
+
+        $(#[$doc])*
+        pub const $list: &[&str] = &[$(stringify!($name)),*];
+    };
+}
+use functions;
