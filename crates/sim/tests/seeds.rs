@@ -1,35 +1,84 @@
 //! Some thousand lives, each different; the same again for the same seed.
 
-use galatea_sim::{Config, Reference, Trace, run};
+use galatea_policy::FailReason;
+use galatea_sim::{Config, Mode, Reference, Sight, Tally, Trace, run};
 
-const SEEDS: u64 = 6000;
-
-#[test]
-fn the_scheduler_keeps_its_promises_in_every_life() {
-    let config = Config { requests: 80, ..Config::default() };
-    let (mut events, mut completed, mut failed) = (0, 0, 0);
-    for seed in 0..SEEDS {
+fn live(mode: Mode, seeds: u64, requests: u64) -> (u64, u64, Tally) {
+    let config = Config { requests, mode: Some(mode), ..Config::default() };
+    let (mut events, mut completed, mut tally) = (0, 0, Tally::default());
+    for seed in 0..seeds {
         match run(seed, &config) {
             Ok(outcome) => {
                 events += outcome.events;
                 completed += outcome.completed;
-                failed += outcome.failed;
+                tally.add(&outcome.tally);
             }
             Err(violation) => panic!("{violation}\n{}", violation.trace.shrink(config.reference)),
         }
     }
-    // Worlds in which nothing runs, or nothing fails, would prove little.
-    assert!(events > SEEDS * 100, "{events} events");
-    assert!(completed > SEEDS * 20, "{completed} requests ran");
-    assert!(failed > SEEDS * 10, "{failed} requests failed");
+    (events, completed, tally)
+}
+
+/// Worlds in which nothing runs, or nothing fails, would prove little.
+#[track_caller]
+fn check(mode: Mode, seeds: u64, sights: &[Sight]) {
+    let (events, completed, tally) = live(mode, seeds, 80);
+    assert!(events > seeds * 80, "{events} events");
+    assert!(completed > seeds * 20, "{completed} requests ran");
+    for sight in sights {
+        assert!(tally.of(*sight) > seeds / 4, "{sight:?} too seldom: {tally}");
+    }
+}
+
+const FAILURES: [Sight; 2] =
+    [Sight::Failure(FailReason::Cancelled), Sight::Failure(FailReason::Draining)];
+
+const SEQUENCES: [Sight; 8] = [
+    Sight::LoneBatch,
+    Sight::SharedBatch,
+    Sight::Start,
+    Sight::Middle,
+    Sight::End,
+    Sight::SequenceEnded,
+    Sight::Failure(FailReason::MissingStart),
+    Sight::Failure(FailReason::SequenceTimeoutExpired),
+];
+
+#[test]
+fn the_default_scheduler_keeps_its_promises() {
+    check(Mode::Default, 300, &FAILURES);
+}
+
+#[test]
+fn the_dynamic_batcher_keeps_its_promises() {
+    check(Mode::Dynamic, 3000, &FAILURES);
+    let timeouts = [FailReason::QueueFull, FailReason::TimeoutExpired].map(Sight::Failure);
+    check(Mode::Dynamic, 1000, &timeouts);
+}
+
+#[test]
+fn direct_sequences_keep_their_promises() {
+    check(Mode::Direct, 2000, &SEQUENCES);
+    check(Mode::Direct, 500, &[Sight::Padding, Sight::Failure(FailReason::NoSequence)]);
+}
+
+#[test]
+fn oldest_sequences_keep_their_promises() {
+    check(Mode::Oldest, 2000, &SEQUENCES);
+}
+
+#[test]
+fn iterative_sequences_keep_their_promises() {
+    let sights = [Sight::Start, Sight::Middle, Sight::SharedBatch, Sight::SequenceEnded];
+    check(Mode::Iterative, 1000, &sights);
+    check(Mode::Iterative, 500, &FAILURES);
 }
 
 /// Long lives, where queues grow and much is forgotten.
 #[test]
 fn long_lives_end_as_empty_as_they_began() {
-    for seed in 0..20 {
-        let config = Config { requests: 5000, ..Config::default() };
-        run(seed, &config).unwrap_or_else(|violation| panic!("{violation}"));
+    for mode in [Mode::Dynamic, Mode::Direct, Mode::Oldest, Mode::Iterative] {
+        live(mode, 8, 3000);
     }
 }
 

@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use galatea_sim::{Config, Reference, Trace, run};
+use galatea_sim::{Config, Reference, Tally, Trace, run};
 
 const USAGE: &str = "\
 galatea-sim [--seed S | --seconds N] [--seeds N] [--first S] [--requests N] [--mode M]
@@ -87,13 +87,14 @@ fn one(seed: u64, config: &Config) -> Result<(), String> {
         std::panic::set_hook(Box::new(|_| {}));
         format!("{violation}\n\n{}", violation.trace.shrink(config.reference))
     })?;
-    println!("seed {seed} holds: {outcome:?}");
+    println!("seed {seed} holds: {} events, {}", outcome.events, outcome.tally);
     Ok(())
 }
 
 fn many(arguments: &Arguments) -> Result<(), String> {
     let start = Instant::now();
     let (mut seed, mut events, mut hash) = (arguments.first, 0_u64, 0_u64);
+    let mut tally = Tally::default();
     let enough = |seed: u64| match arguments.time {
         Some(time) => start.elapsed() >= time,
         None => seed - arguments.first >= arguments.seeds,
@@ -101,6 +102,7 @@ fn many(arguments: &Arguments) -> Result<(), String> {
     while !enough(seed) {
         let outcome = run(seed, &arguments.config).map_err(|violation| violation.to_string())?;
         events += outcome.events;
+        tally.add(&outcome.tally);
         hash = hash.rotate_left(1) ^ outcome.trace_hash;
         seed += 1;
     }
@@ -109,6 +111,6 @@ fn many(arguments: &Arguments) -> Result<(), String> {
     println!("{count} seeds, {events} events, {seconds:.1} s, hash {hash:016x}");
     #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
     let rate = events as f64 / seconds;
-    println!("{rate:.0} events per second");
+    println!("{rate:.0} events per second: {tally}");
     Ok(())
 }

@@ -4,6 +4,7 @@ mod clients;
 mod instances;
 mod report;
 mod talks;
+mod tally;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -14,6 +15,7 @@ use galatea_policy::{Event, FailReason, InstanceId, RequestKey, Time};
 use self::clients::{Client, Manners, random_client};
 use self::instances::Instances;
 pub use self::report::{Config, Outcome, Violation};
+pub use self::tally::{Sight, Tally};
 use crate::deed::Deed;
 use crate::driver::{Keys, Names, Reuse};
 use crate::harness::Harness;
@@ -101,7 +103,7 @@ struct World {
     wakeups: u64,
     executions: u64,
     completed: u64,
-    failed: u64,
+    tally: Tally,
     draining: bool,
 }
 
@@ -140,7 +142,7 @@ impl World {
             wakeups: 0,
             executions: 0,
             completed: 0,
-            failed: 0,
+            tally: Tally::default(),
             draining: false,
         };
         world.plan_beginnings();
@@ -257,10 +259,10 @@ impl World {
     }
 
     fn take_note(&mut self, deed: Deed) -> Result<(), String> {
+        self.tally.count(&deed);
         match deed {
             Deed::Run { instance, entries, .. } => self.execute(instance, &entries),
             Deed::Fail(key, reason) => {
-                self.failed += 1;
                 self.check_refusal(key, reason)?;
                 if matches!(reason, FailReason::MissingStart | FailReason::Draining) {
                     self.drop_talk(key);
@@ -337,7 +339,7 @@ impl World {
             trace_hash: self.harness.trace_hash(),
             events: self.harness.steps(),
             completed: self.completed,
-            failed: self.failed,
+            tally: self.tally,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! How a life went.
 
+use super::tally::Tally;
 use crate::harness::Reference;
 use crate::specs::Mode;
 use crate::trace::Trace;
@@ -30,8 +31,8 @@ pub struct Outcome {
     pub events: u64,
     /// Requests that ran.
     pub completed: u64,
-    /// Requests that failed, for whatever reason.
-    pub failed: u64,
+    /// What was seen how often.
+    pub tally: Tally,
 }
 
 /// A promise that was broken.

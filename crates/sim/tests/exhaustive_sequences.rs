@@ -1,0 +1,122 @@
+//! All orders of a few events with sequences.
+
+use galatea_policy::{SchedulingMode, SchedulingSpec, SequenceSpec, SequenceStrategy};
+use galatea_sim::{Alphabet, Letter, Reference, explore};
+
+fn direct(max_queue_delay_ns: u64, minimum_ready_slots: u32) -> SequenceStrategy {
+    SequenceStrategy::Direct { max_queue_delay_ns, minimum_ready_slots }
+}
+
+fn oldest(max_candidate_sequences: u32, max_queue_delay_ns: u64) -> SequenceStrategy {
+    let preferred_batch_sizes = vec![2];
+    SequenceStrategy::Oldest { max_candidate_sequences, preferred_batch_sizes, max_queue_delay_ns }
+}
+
+fn spec(max_batch_size: u32, strategy: SequenceStrategy, idle_ns: u64) -> SchedulingSpec {
+    let settings = SequenceSpec { strategy, max_sequence_idle_ns: idle_ns, iterative: false };
+    SchedulingSpec {
+        max_batch_size,
+        mode: SchedulingMode::Sequence(settings),
+        hold_until_queued: 0,
+        hold_until_backlogged: 0,
+    }
+}
+
+#[track_caller]
+fn check(spec: &SchedulingSpec, alphabet: &Alphabet, depth: u32) {
+    match explore(spec, alphabet, depth) {
+        Ok(steps) => {
+            assert!(steps > 10_000, "only {steps} steps: the alphabet is too small to say much")
+        }
+        Err(failure) => panic!("{}\n{}", failure.1, failure.0.shrink(Reference::Oracle)),
+    }
+}
+
+/// Two IDs and one slot: starts, ends, restarts and requests without a start, the
+/// backlog and its time limits.
+#[test]
+fn two_sequences_want_one_slot() {
+    let alphabet = Alphabet {
+        requests: vec![
+            Letter::step(1, "^"),
+            Letter::step(1, "$"),
+            Letter::step(2, "^$").timeout(2),
+            Letter::step(2, ""),
+        ],
+        cancels: true,
+        instances: 1,
+        ..Alphabet::default()
+    };
+    for strategy in [direct(0, 0), oldest(1, 2)] {
+        check(&spec(1, strategy, 3), &alphabet, 6);
+    }
+}
+
+/// Two slots, one instance, and batch keys that differ.
+#[test]
+fn two_slots_wait_for_each_other() {
+    let alphabet = Alphabet {
+        requests: vec![
+            Letter::step(1, "^"),
+            Letter::step(2, "^"),
+            Letter::step(2, "$").batch_key(1),
+            Letter::step(3, "^$"),
+        ],
+        instances: 1,
+        ..Alphabet::default()
+    };
+    for strategy in [direct(3, 2), oldest(2, 3)] {
+        check(&spec(2, strategy, 0), &alphabet, 6);
+    }
+}
+
+#[test]
+fn instances_come_and_go_and_the_model_unloads() {
+    let alphabet = Alphabet {
+        requests: vec![Letter::step(1, "^"), Letter::step(1, "$"), Letter::step(2, "^")],
+        instances: 2,
+        drains: true,
+        ..Alphabet::default()
+    };
+    for strategy in [direct(0, 0), oldest(1, 0)] {
+        check(&spec(1, strategy, 2), &alphabet, 6);
+    }
+}
+
+#[test]
+fn iterations() {
+    let alphabet = Alphabet {
+        requests: vec![Letter::iterative(), Letter::iterative().timeout(2)],
+        cancels: true,
+        instances: 1,
+        drains: true,
+        reschedules: true,
+    };
+    for strategy in [direct(0, 0), oldest(2, 2)] {
+        let mut spec = spec(2, strategy, 3);
+        if let SchedulingMode::Sequence(settings) = &mut spec.mode {
+            settings.iterative = true;
+        }
+        check(&spec, &alphabet, 6);
+    }
+}
+
+#[test]
+fn held_until_slots_and_backlog_have_enough() {
+    let alphabet = Alphabet {
+        requests: vec![
+            Letter::step(1, "^"),
+            Letter::step(2, "^$"),
+            Letter::step(3, "^$").timeout(2),
+        ],
+        cancels: true,
+        instances: 2,
+        drains: true,
+        reschedules: false,
+    };
+    for (hold_until_queued, hold_until_backlogged) in [(2, 0), (0, 2), (1, 1)] {
+        let held =
+            SchedulingSpec { hold_until_queued, hold_until_backlogged, ..spec(1, direct(0, 0), 3) };
+        check(&held, &alphabet, 5);
+    }
+}

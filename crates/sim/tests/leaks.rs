@@ -1,0 +1,153 @@
+//! What comes and goes leaves nothing: a scheduler in which the same has happened
+//! a thousand times looks as after ten times.
+
+use galatea_policy::{
+    BatchEntry, BatchKey, Event, InstanceId, Release, RequestKey, SchedulingMode, SchedulingSpec,
+    SequenceKey, SequenceMark, SequenceSpec, SequenceStrategy, Ticket,
+};
+use galatea_sim::{Deed, Harness, Reference, Setup};
+
+/// A scheduler in which the same happens again and again, with the same places
+/// for requests and sequences and a new generation of keys each time.
+struct Rounds {
+    harness: Harness,
+    round: u64,
+    executing: Vec<RequestKey>,
+    busy: Vec<InstanceId>,
+    failed: usize,
+}
+
+impl Rounds {
+    fn step(&mut self, wait_ns: u64, event: Event) {
+        let now = self.harness.now().saturating_add(wait_ns);
+        let deeds = self.harness.step(now, event).unwrap_or_else(|message| panic!("{message}"));
+        for deed in deeds {
+            match deed {
+                Deed::Run { instance, entries, .. } => {
+                    self.busy.push(instance);
+                    self.executing.extend(entries.iter().filter_map(BatchEntry::request));
+                }
+                Deed::Fail(..) => self.failed += 1,
+                Deed::Closed(_) | Deed::Ended(_) | Deed::Removed(_) | Deed::Drained => {}
+            }
+        }
+    }
+
+    fn key(&self, place: u64) -> u64 {
+        self.round << 32 | place
+    }
+
+    fn send(&mut self, place: u64, sequence: u64, flags: &str) {
+        let mark = SequenceMark {
+            sequence: SequenceKey(self.key(sequence)),
+            start: flags.contains('^'),
+            end: flags.contains('$'),
+        };
+        let ticket = Ticket {
+            key: RequestKey(self.key(place)),
+            batch_size: 1,
+            batch_key: BatchKey(0),
+            priority: 0,
+            timeout_ns: 7,
+            sequence: Some(mark),
+        };
+        self.step(0, Event::Enqueue(ticket));
+    }
+
+    /// Whatever runs is given back, and its instances are free.
+    fn finish(&mut self, release: Release) {
+        for key in std::mem::take(&mut self.executing) {
+            self.step(1, Event::Released { key, release });
+        }
+        for instance in std::mem::take(&mut self.busy) {
+            self.step(0, Event::LaneFree(instance));
+        }
+    }
+}
+
+/// The scheduler's state after so many rounds, without numbers: times and keys
+/// may grow, what is kept may not.
+fn state_after(spec: &SchedulingSpec, rounds: u64, play: fn(&mut Rounds)) -> String {
+    let harness = Harness::new(&Setup::from(spec.clone()), Reference::ChecksOnly);
+    let mut all = Rounds { harness, round: 0, executing: Vec::new(), busy: Vec::new(), failed: 0 };
+    all.step(0, Event::AddInstance(InstanceId(0)));
+    for round in 0..rounds {
+        all.round = round;
+        play(&mut all);
+    }
+    assert_eq!(all.harness.queued(), 0);
+    all.harness.state().chars().filter(|character| !character.is_ascii_digit()).collect()
+}
+
+/// Plays with both strategies, two slots on each instance, an idle limit of 20
+/// and a delay of 3 for batches that are not full.
+#[track_caller]
+fn check(iterative: bool, play: fn(&mut Rounds)) {
+    let direct = SequenceStrategy::Direct { max_queue_delay_ns: 3, minimum_ready_slots: 2 };
+    let oldest = SequenceStrategy::Oldest {
+        max_candidate_sequences: 2,
+        preferred_batch_sizes: vec![],
+        max_queue_delay_ns: 3,
+    };
+    for strategy in [direct, oldest] {
+        let settings = SequenceSpec { strategy, max_sequence_idle_ns: 20, iterative };
+        let spec = SchedulingSpec {
+            max_batch_size: 2,
+            mode: SchedulingMode::Sequence(settings),
+            hold_until_queued: 0,
+            hold_until_backlogged: 0,
+        };
+        let (few, many) = (state_after(&spec, 10, play), state_after(&spec, 1000, play));
+        assert_eq!(few, many, "after ten rounds, and after a thousand");
+    }
+}
+
+/// One sequence ends by itself, one is cancelled, one idles out, one fails in the
+/// backlog, and one has no start.
+#[test]
+fn sequences() {
+    check(false, |rounds| {
+        let failed = rounds.failed;
+        rounds.send(0, 0, "^");
+        rounds.send(1, 1, "^");
+        rounds.send(2, 2, "^");
+        rounds.send(3, 3, "");
+        rounds.send(3, 0, "$");
+        rounds.send(4, 1, "");
+        rounds.step(0, Event::Cancel(RequestKey(rounds.key(4))));
+        rounds.send(4, 3, "^");
+        rounds.step(7, Event::Tick);
+        rounds.finish(Release::Done);
+        rounds.step(3, Event::Tick);
+        rounds.finish(Release::Done);
+        rounds.step(100, Event::Tick);
+        assert_eq!(rounds.failed - failed, 3, "no start, cancelled, and too long in the backlog");
+    });
+}
+
+#[test]
+fn iterations() {
+    check(true, |rounds| {
+        rounds.send(0, 0, "^");
+        rounds.send(1, 1, "^");
+        rounds.finish(Release::Reschedule);
+        rounds.finish(Release::Reschedule);
+        rounds.finish(Release::Done);
+    });
+}
+
+/// An instance comes, gets a sequence, and goes when that has been idle.
+#[test]
+fn instances() {
+    check(false, |rounds| {
+        rounds.step(0, Event::AddInstance(InstanceId(1)));
+        rounds.send(0, 0, "^");
+        rounds.send(1, 1, "^");
+        rounds.step(0, Event::RemoveInstance(InstanceId(1)));
+        rounds.step(3, Event::Tick);
+        rounds.finish(Release::Done);
+        rounds.step(100, Event::Tick);
+        let again = Event::RemoveInstance(InstanceId(1));
+        assert!(!rounds.harness.allows(rounds.harness.now(), &again), "it is gone");
+    });
+}
