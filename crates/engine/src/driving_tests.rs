@@ -6,16 +6,15 @@ use std::sync::{Arc, Mutex, OnceLock, Weak, mpsc};
 use std::thread::ThreadId;
 
 use galatea_backend::{ExecutionPolicy, Instance, Refused};
-use galatea_infer::{InferenceRequest, InferenceService, PendingRequest, Reply, ResponseSender};
+use galatea_infer::{InferenceService, PendingRequest, Reply, ResponseSender};
 use galatea_policy::{SchedulingMode, SchedulingSpec};
-use galatea_tensor::{Buffer, Shape};
 
 use crate::dispatcher::{Parts, ROUNDS_MAX, ReplyOrdering};
 use crate::lane::Lane;
 use crate::testing::sequences::{
     DIRECT, LONG, Scripted, TWO_INSTANCES, answer, config, int, step, value, wait_until_empty,
 };
-use crate::testing::{Files, Setup, send};
+use crate::testing::{Setup, send};
 use crate::timer::Timer;
 use crate::{Dispatcher, LogSink, Server};
 
@@ -88,19 +87,13 @@ const INLINE: &str = "
 /// The server, for a backend that sends requests itself.
 type Later = Arc<OnceLock<Weak<Server>>>;
 
-/// Sends a request of the largest batch size, to the newest version.
 fn send_to(server: &Later, number: i32, answers: &mpsc::Sender<i32>) {
     let server = server.get().unwrap().upgrade().unwrap();
     let answers = answers.clone();
     let sender = ResponseSender::new(Box::new(move |_: Reply| {
         let _ = answers.send(number);
     }));
-    let mut request = step(0, "", number);
-    if server.registry.snapshot().find("seq", None).unwrap().spec.max_batch_size == 2 {
-        request.inputs[0].shape = Shape::new(&[2, 1]).unwrap();
-        request.inputs[0].data = Buffer::from_vec([number.to_le_bytes(), [0; 4]].concat());
-    }
-    server.infer(request, sender);
+    server.infer(step(0, "", number), sender);
 }
 
 #[test]
@@ -137,42 +130,23 @@ fn a_thread_that_brings_a_request_does_not_work_for_others_for_ever() {
     wait_until_empty(&server);
 }
 
-/// The timer's thread is kept busy by version 1 of the model, so that what
-/// version 2 leaves is taken up by whoever comes next.
 #[test]
 fn whoever_comes_next_takes_up_what_was_left() {
-    const BLOCKS: i32 = -1;
     let later = Later::default();
     let (answers, inbox) = mpsc::channel();
-    let (blocked, is_blocked) = mpsc::channel();
-    let (unblock, unblocked) = mpsc::channel::<()>();
-    let unblocked = Mutex::new(unblocked);
     let (server, told) = (later.clone(), answers.clone());
     let backend = Scripted::new(ExecutionPolicy::Inline, move |batch| {
         for request in batch {
             let number = int(&request, "IN");
-            if number == BLOCKS {
-                blocked.send(()).unwrap();
-                let _ = unblocked.lock().unwrap().recv_timeout(LONG);
-            } else if number > 0 {
+            if number > 0 {
                 send_to(&server, number - 1, &told);
             }
             answer(request, number);
         }
         Ok(())
     });
-    // A request of batch size 1 waits for the delay's end, which the timer's
-    // thread sees; one of batch size 2 goes at once.
-    let text = INLINE.replace("max_batch_size: 1", "max_batch_size: 2");
-    let text = format!("{text} dynamic_batching {{ max_queue_delay_microseconds: 1 }}");
-    let text = format!("{text} version_policy {{ all {{ }} }}");
-    let versions = [1, 2].map(|version| Files { version, ..Files::default() });
-    let server = Setup::new(text, backend).files(versions.into()).serve();
+    let server = Setup::new(INLINE, backend).without_timer().serve();
     later.set(Arc::downgrade(&server)).unwrap();
-    let one = InferenceRequest { model_version: Some(1), ..step(0, "", BLOCKS) };
-    server.infer(one, ResponseSender::new(Box::new(|_: Reply| {})));
-    is_blocked.recv_timeout(LONG).unwrap();
-
     let rounds = i32::try_from(ROUNDS_MAX).unwrap();
     send_to(&later, rounds + 9, &answers);
     let first: Vec<i32> = inbox.try_iter().collect();
@@ -182,7 +156,6 @@ fn whoever_comes_next_takes_up_what_was_left() {
     let mut second: Vec<i32> = inbox.try_iter().collect();
     second.sort_unstable();
     assert_eq!(second, [0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
-    unblock.send(()).unwrap();
 }
 
 /// A request that is released late makes a batch possible while the only thread

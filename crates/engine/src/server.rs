@@ -66,6 +66,13 @@ impl Server {
         Ok(Self { options, registry: Registry::default(), loader, exiting: AtomicBool::new(false) })
     }
 
+    /// The same server with a timer that never goes off.
+    #[cfg(test)]
+    pub(crate) fn without_timer(mut self) -> Self {
+        self.loader.timer = Timer::stopped();
+        self
+    }
+
     /// Loads models, up to `threads` at a time, and reports what failed.
     ///
     /// A model's versions load one after another; those that load serve, also

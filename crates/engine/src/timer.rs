@@ -52,6 +52,15 @@ impl Timer {
         Ok(Self { shared, _thread: Arc::new(thread) })
     }
 
+    /// A timer whose alarms never go off: what they would bring is left to
+    /// other events.
+    #[cfg(test)]
+    pub(crate) fn stopped() -> Self {
+        let shared = Arc::new(Shared::default());
+        let thread = TimerThread { shared: shared.clone(), handle: None };
+        Self { shared, _thread: Arc::new(thread) }
+    }
+
     /// Calls the dispatcher's [`Dispatcher::tick`] at `at`, unless it is gone
     /// by then or sets another alarm before.
     ///

@@ -88,28 +88,6 @@ fn an_idle_sequence_ends() {
     wait_until_empty(&server);
 }
 
-#[test]
-fn a_request_may_come_in_the_moment_in_which_its_sequence_idles_out() {
-    let batching = "direct { } max_sequence_idle_microseconds: 1";
-    let (gate, backend) = Gate::before(add);
-    let server = Setup::new(config(4, batching, ONE_INSTANCE), backend).serve();
-    for round in 0..500 {
-        // Mostly before the timer's thread has seen that the last round's idled
-        // out. The second must not get the first one's place.
-        let first = send(&server, step(1, "+", round));
-        gate.batch();
-        let second = send(&server, step(2, "+", round));
-        let third = send(&server, step(1, ".", 1));
-        gate.open();
-        let rows = gate.batch();
-        assert_eq!(rows.len(), 2, "{rows:?}");
-        gate.open();
-        let sums = [&first, &second, &third].map(value);
-        assert_eq!(sums, [round, round, round + 1], "round {round}");
-    }
-    wait_until_empty(&server);
-}
-
 /// Answers each request and keeps it.
 fn keeping() -> (Scripted, Arc<Mutex<Vec<PendingRequest>>>) {
     let kept = Arc::new(Mutex::new(Vec::new()));
@@ -147,6 +125,36 @@ fn a_request_that_is_released_late_keeps_its_sequence_waiting_and_no_other() {
         kept.lock().unwrap().clear();
         wait_until_empty(&server);
     }
+}
+
+#[test]
+fn a_request_may_come_before_anybody_saw_that_its_sequence_has_idled_out() {
+    let batching = "direct { } max_sequence_idle_microseconds: 1";
+    let (backend, kept) = keeping();
+    let server = Setup::new(config(4, batching, ONE_INSTANCE), backend).without_timer().serve();
+    let instance_is_free = || {
+        wait_until(&server, "a free instance", |dispatcher| {
+            let lanes = dispatcher.report().status.lanes;
+            matches!(lanes[0], LaneStatus::Free { .. })
+        });
+    };
+    for round in 0..3 {
+        // The last thing that the scheduler hears of before time passes.
+        assert_eq!(value(&send(&server, step(1, "+", 7))), 7);
+        instance_is_free();
+        kept.lock().unwrap().clear();
+        // A new sequence, whose place the next one must not get.
+        assert_eq!(value(&send(&server, step(1, "+", round))), round);
+        assert_eq!(value(&send(&server, step(2, "+.", 5))), 5);
+        let goes_on = send(&server, step(1, ".", 1));
+        instance_is_free();
+        let held = std::mem::take(&mut *kept.lock().unwrap());
+        drop(held);
+        assert_eq!(value(&goes_on), round + 1);
+        instance_is_free();
+        kept.lock().unwrap().clear();
+    }
+    wait_until_empty(&server);
 }
 
 #[test]
@@ -342,12 +350,14 @@ fn tests_may_hold_requests_until_some_are_in_slots_and_some_in_the_backlog() {
     let (gate, backend) = Gate::before(add);
     let text = config(2, DIRECT, ONE_INSTANCE);
     let server = Setup::new(text, backend).hold(2, 2).serve();
-    let flags = [(1, "+."), (2, "+."), (3, "+"), (3, ".")];
-    let inboxes: Vec<_> =
-        flags.iter().map(|&(id, flags)| send(&server, step(id, flags, 1))).collect();
+    let held =
+        [(1, "+."), (2, "+."), (3, "+")].map(|(id, flags)| send(&server, step(id, flags, 1)));
+    let model = server.registry.snapshot().find("seq", None).unwrap().clone();
+    assert!(matches!(model.dispatcher.report().status.lanes[0], LaneStatus::Free { .. }));
+    let last = send(&server, step(3, ".", 1));
     gate.pass(&["1 1 1 1 1 0", "1 1 1 2 1 0"]);
     gate.pass(&["1 1 0 3 1 0"]);
     gate.pass(&["0 1 1 3 1 1"]);
-    assert_eq!(inboxes.iter().map(value).collect::<Vec<_>>(), [1, 1, 1, 2]);
+    assert_eq!(held.iter().chain([&last]).map(value).collect::<Vec<_>>(), [1, 1, 1, 2]);
     wait_until_empty(&server);
 }

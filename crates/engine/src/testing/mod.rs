@@ -171,6 +171,7 @@ pub(crate) struct Setup {
     load_retries: u32,
     log: LogSink,
     cache: Option<Arc<dyn ResponseCache>>,
+    has_timer: bool,
 }
 
 impl Setup {
@@ -184,7 +185,14 @@ impl Setup {
             load_retries: 0,
             log: LogSink::new(|_, _, _| {}),
             cache: None,
+            has_timer: true,
         }
+    }
+
+    /// Nothing happens because time has passed.
+    pub(crate) fn without_timer(mut self) -> Self {
+        self.has_timer = false;
+        self
     }
 
     pub(crate) fn files(mut self, files: Vec<Files>) -> Self {
@@ -226,6 +234,7 @@ impl Setup {
             log: self.log,
         })
         .unwrap();
+        let server = if self.has_timer { server } else { server.without_timer() };
         let draft = draft(&self.text);
         let files = self.files.into_iter().map(|files| Arc::new(files) as Arc<dyn ModelFiles>);
         let failures = server.load(
