@@ -9,7 +9,7 @@ use galatea_backend::{
 };
 use galatea_config::{ConfigDraft, ModelSpec, Support};
 use galatea_infer::{
-    ExecutionTimes, FailureReason, InferenceRequest, InferenceResponse, InputTensor,
+    Execution, ExecutionTimes, FailureReason, InferenceRequest, InferenceResponse, InputTensor,
     PendingRequest, Reply, RequestObserver, RequestTimes, ResponseSender, Status,
 };
 use galatea_tensor::{Buffer, DataType, Shape};
@@ -55,7 +55,7 @@ impl Host for Books {
 }
 
 impl RequestObserver for Books {
-    fn succeeded(&self, _: u32, _: &RequestTimes, _: &ExecutionTimes) {}
+    fn succeeded(&self, _: u32, _: &RequestTimes, _: &Execution) {}
     fn failed(&self, _: &RequestTimes, _: FailureReason) {}
 }
 

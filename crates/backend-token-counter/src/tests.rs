@@ -10,9 +10,9 @@ use galatea_backend::{
 };
 use galatea_config::{ConfigDraft, ModelSpec, Support};
 use galatea_infer::{
-    CancelToken, CorrelationId, ExecutionTimes, FailureReason, InferenceRequest, InputTensor,
-    PendingRequest, Reply, RequestObserver, RequestTimes, ResponseSender, SequenceFlags,
-    SequenceOwner, SequenceStep, StateTensor, Status,
+    CancelToken, CorrelationId, Execution, ExecutionTimes, FailureReason, InferenceRequest,
+    InputTensor, PendingRequest, Reply, RequestObserver, RequestTimes, ResponseSender,
+    SequenceFlags, SequenceOwner, SequenceStep, StateTensor, Status,
 };
 use galatea_tensor::{Buffer, DataType, Shape};
 
@@ -62,7 +62,7 @@ impl Host for Books {
 }
 
 impl RequestObserver for Books {
-    fn succeeded(&self, _: u32, _: &RequestTimes, _: &ExecutionTimes) {
+    fn succeeded(&self, _: u32, _: &RequestTimes, _: &Execution) {
         self.ends.lock().unwrap().push("success");
     }
 

@@ -12,7 +12,7 @@ mod files;
 use std::sync::Arc;
 
 use galatea_config::{ConfigDraft, ModelSpec};
-use galatea_infer::{ExecutionTimes, PendingRequest, Status};
+use galatea_infer::{ExecutionTimes, InferenceService, PendingRequest, Status};
 
 pub use files::{FileSize, ModelFiles};
 
@@ -63,8 +63,21 @@ pub trait Host: Send + Sync {
     fn batch_executed(&self, batch_size: u64, times: &ExecutionTimes);
     /// The version that is being loaded.
     fn model_version(&self) -> i64;
+    /// The models that this one needs, if its configuration names any: exactly
+    /// those that it is loaded with, as long as it lives, whatever is loaded
+    /// and unloaded meanwhile. Others are not found here.
+    fn composing_models(&self) -> Option<Arc<dyn ComposingModels>> {
+        None
+    }
     /// Writes a line to the server's log.
     fn log(&self, level: LogLevel, message: &str);
+}
+
+/// The models that another one needs: requests to it name them.
+pub trait ComposingModels: InferenceService {
+    /// The configuration of one of them, in this version or the newest; `None` if
+    /// it is not among them.
+    fn spec(&self, name: &str, version: Option<i64>) -> Option<Arc<ModelSpec>>;
 }
 
 /// How much a line of the log matters.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use galatea_backend::{Host, LogLevel, Model};
 use galatea_config::ModelSpec;
 use galatea_infer::{
-    ExecutionTimes, FailureReason, InferenceRequest, ModelConfigDocument, ModelMetadata,
+    Execution, ExecutionTimes, FailureReason, InferenceRequest, ModelConfigDocument, ModelMetadata,
     ModelStatistics, PendingRequest, RequestObserver, RequestTimes, ResponseSender, TensorMetadata,
 };
 
@@ -156,7 +156,7 @@ impl std::fmt::Debug for Books {
 }
 
 impl RequestObserver for Books {
-    fn succeeded(&self, batch_size: u32, times: &RequestTimes, execution: &ExecutionTimes) {
+    fn succeeded(&self, batch_size: u32, times: &RequestTimes, execution: &Execution) {
         self.statistics.succeeded(batch_size, times, execution);
     }
 

@@ -6,8 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use galatea_infer::{
-    BatchStatistics, DurationStatistic, ExecutionTimes, FailureReason, InferenceStatistics,
-    RequestTimes,
+    BatchStatistics, DurationStatistic, Execution, ExecutionTimes, FailureReason,
+    InferenceStatistics, RequestTimes,
 };
 
 /// Counters that requests and executions raise, and that readers copy.
@@ -54,13 +54,13 @@ impl Stage {
 
 impl Statistics {
     /// A request was answered without an error.
-    pub(crate) fn succeeded(&self, batch: u32, times: &RequestTimes, execution: &ExecutionTimes) {
+    pub(crate) fn succeeded(&self, batch: u32, times: &RequestTimes, execution: &Execution) {
         self.inference_count.fetch_add(u64::from(batch), Ordering::Relaxed);
         self.success.add(execution.end.saturating_duration_since(times.arrival));
         self.queue.add(execution.start.saturating_duration_since(times.queued));
-        self.compute_input.add(execution.input());
-        self.compute_infer.add(execution.infer());
-        self.compute_output.add(execution.output());
+        self.compute_input.add(execution.input);
+        self.compute_infer.add(execution.infer);
+        self.compute_output.add(execution.output);
     }
 
     /// A request was answered from the response cache: a success without an

@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use smallvec::SmallVec;
+
 type Hook = Box<dyn FnOnce() + Send>;
 
 /// A flag that a door sets when its client gives up, and that whoever holds
@@ -17,7 +19,7 @@ pub struct CancelToken {
 #[derive(Default)]
 struct Shared {
     cancelled: AtomicBool,
-    hook: Mutex<Option<Hook>>,
+    hooks: Mutex<SmallVec<[Hook; 1]>>,
 }
 
 impl CancelToken {
@@ -36,35 +38,36 @@ impl CancelToken {
     /// Gives up; once is enough, further calls do nothing.
     pub fn cancel(&self) {
         let Some(shared) = &self.shared else { return };
-        let hook = {
-            let mut hook = shared.hook.lock().unwrap_or_else(PoisonError::into_inner);
+        let hooks = {
+            let mut hooks = shared.hooks.lock().unwrap_or_else(PoisonError::into_inner);
             shared.cancelled.store(true, Ordering::Release);
-            hook.take()
+            std::mem::take(&mut *hooks)
         };
-        if let Some(hook) = hook {
+        for hook in hooks {
             hook();
         }
     }
 
     /// Runs `hook` when the token is cancelled: at once if it already is.
-    /// A token has one hook; a later one replaces it.
     pub fn on_cancel(&self, hook: impl FnOnce() + Send + 'static) {
         let Some(shared) = &self.shared else { return };
         {
-            let mut slot = shared.hook.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut hooks = shared.hooks.lock().unwrap_or_else(PoisonError::into_inner);
             if !shared.cancelled.load(Ordering::Acquire) {
-                *slot = Some(Box::new(hook));
+                hooks.push(Box::new(hook));
                 return;
             }
         }
         hook();
     }
 
-    /// Forgets the hook, so that what it captured is freed.
-    pub fn clear_hook(&self) {
-        if let Some(shared) = &self.shared {
-            shared.hook.lock().unwrap_or_else(PoisonError::into_inner).take();
-        }
+    /// Forgets the hooks, so that what they captured is freed.
+    pub fn clear_hooks(&self) {
+        let Some(shared) = &self.shared else { return };
+        let hooks =
+            std::mem::take(&mut *shared.hooks.lock().unwrap_or_else(PoisonError::into_inner));
+        // Not under the lock: what a hook captured may ask this token.
+        drop(hooks);
     }
 }
 
@@ -81,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hook_runs_once_whether_set_before_or_after() {
+    fn hooks_run_once_whether_set_before_or_after() {
         let runs = Arc::new(AtomicU32::new(0));
         let count = |token: &CancelToken| {
             let runs = runs.clone();
@@ -91,18 +94,19 @@ mod tests {
         };
         let early = CancelToken::new();
         count(&early);
+        count(&early);
         early.cancel();
         early.cancel();
         assert!(early.is_cancelled());
         let late = CancelToken::new();
         late.cancel();
         count(&late);
-        assert_eq!(runs.load(Ordering::Relaxed), 2);
+        assert_eq!(runs.load(Ordering::Relaxed), 3);
         let cleared = CancelToken::new();
         count(&cleared);
-        cleared.clear_hook();
+        cleared.clear_hooks();
         cleared.cancel();
         CancelToken::default().cancel();
-        assert_eq!(runs.load(Ordering::Relaxed), 2);
+        assert_eq!(runs.load(Ordering::Relaxed), 3);
     }
 }

@@ -28,6 +28,7 @@
 
 mod cancel;
 mod control;
+mod flow;
 mod pending;
 mod request;
 mod response;
@@ -42,8 +43,9 @@ pub use control::{
     ModelMetadata, ModelState, ModelStatistics, RepositoryEntry, ServerMetadata, TensorMetadata,
 };
 pub use pending::{
-    ExecutionTimes, PendingRequest, RequestObserver, RequestTimes, Responder, SequenceOwner,
-    SequenceStep, StateTensor,
+pub use flow::{Congestion, RoomHook, Throttle};
+    Execution, ExecutionObserver, ExecutionTimes, PendingRequest, RequestObserver, RequestTimes,
+    Responder, SequenceOwner, SequenceStep, StateTensor,
 };
 pub use request::{
     CorrelationId, InferenceRequest, InputTensor, Parameter, ParameterValue, SequenceFlags,

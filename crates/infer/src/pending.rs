@@ -45,7 +45,9 @@ pub struct Responder {
     batch_size: u32,
     times: RequestTimes,
     observer: Arc<dyn RequestObserver>,
-    /// Kept here too, so that its hook is cleared when nothing is left to
+    /// Whoever made the request as a part of another one.
+    whole: Option<Arc<dyn ExecutionObserver>>,
+    /// Kept here too, so that its hooks are cleared when nothing is left to
     /// cancel.
     cancel: CancelToken,
 }
@@ -136,11 +138,45 @@ impl ExecutionTimes {
     }
 }
 
+/// How a request's execution went: that of one batch, or all that were made for
+/// it together.
+#[derive(Copy, Clone, Debug)]
+pub struct Execution {
+    /// It left its model's queue.
+    pub start: Instant,
+    /// It is done.
+    pub end: Instant,
+    /// Time spent on gathering inputs.
+    pub input: Duration,
+    /// Time spent on computing.
+    pub infer: Duration,
+    /// Time spent on collecting outputs.
+    pub output: Duration,
+}
+
+impl From<&ExecutionTimes> for Execution {
+    fn from(times: &ExecutionTimes) -> Self {
+        Self {
+            start: times.start,
+            end: times.end,
+            input: times.input(),
+            infer: times.infer(),
+            output: times.output(),
+        }
+    }
+}
+
+/// Whoever made a request as a part of another one, and keeps the books of that.
+pub trait ExecutionObserver: Send + Sync + std::fmt::Debug {
+    /// The request was executed and answered without an error.
+    fn executed(&self, execution: &Execution);
+}
+
 /// Who keeps the books of a model's requests; also what keeps the model
 /// loaded while a request of its is on the way.
 pub trait RequestObserver: Send + Sync + std::fmt::Debug {
     /// A request was executed and answered without an error.
-    fn succeeded(&self, batch_size: u32, times: &RequestTimes, execution: &ExecutionTimes);
+    fn succeeded(&self, batch_size: u32, times: &RequestTimes, execution: &Execution);
     /// A request ended with an error.
     fn failed(&self, times: &RequestTimes, reason: FailureReason);
 }
@@ -151,14 +187,16 @@ impl PendingRequest {
     /// `batch_size` is the request's size in its first dimension, 1 for a
     /// model without batching.
     pub fn new(
-        request: InferenceRequest,
+        mut request: InferenceRequest,
         sender: ResponseSender,
         batch_size: u32,
         times: RequestTimes,
         observer: Arc<dyn RequestObserver>,
     ) -> Self {
         let cancel = request.cancel.clone();
-        let responder = Responder { sender: Some(sender), batch_size, times, observer, cancel };
+        let whole = request.whole.take();
+        let sender = Some(sender);
+        let responder = Responder { sender, batch_size, times, observer, whole, cancel };
         Self { request, responder: Some(responder), batch_size, step: None, kind: Kind::Asked }
     }
 
@@ -356,7 +394,11 @@ impl Responder {
     }
 
     /// Sends the last or only response and counts the request.
-    pub fn complete(self, outcome: Result<InferenceResponse, Status>, execution: &ExecutionTimes) {
+    pub fn complete(
+        self,
+        outcome: Result<InferenceResponse, Status>,
+        execution: impl Into<Execution>,
+    ) {
         self.complete_in_batch(outcome, execution, &mut WakeUps::default());
     }
 
@@ -365,11 +407,11 @@ impl Responder {
     pub fn complete_in_batch(
         mut self,
         outcome: Result<InferenceResponse, Status>,
-        execution: &ExecutionTimes,
+        execution: impl Into<Execution>,
         wakes: &mut WakeUps,
     ) {
         match &outcome {
-            Ok(_) => self.observer.succeeded(self.batch_size, &self.times, execution),
+            Ok(_) => self.count_success(&execution.into()),
             Err(_) => self.observer.failed(&self.times, FailureReason::Backend),
         }
         if let Some(sender) = self.sender.take() {
@@ -378,10 +420,17 @@ impl Responder {
     }
 
     /// Ends the request without a further response and counts it as a success.
-    pub fn finish(mut self, execution: &ExecutionTimes) {
-        self.observer.succeeded(self.batch_size, &self.times, execution);
+    pub fn finish(mut self, execution: impl Into<Execution>) {
+        self.count_success(&execution.into());
         if let Some(sender) = self.sender.take() {
             sender.finish();
+        }
+    }
+
+    fn count_success(&self, execution: &Execution) {
+        self.observer.succeeded(self.batch_size, &self.times, execution);
+        if let Some(whole) = &self.whole {
+            whole.executed(execution);
         }
     }
 
@@ -396,7 +445,7 @@ impl Responder {
 
 impl Drop for Responder {
     fn drop(&mut self) {
-        self.cancel.clear_hook();
+        self.cancel.clear_hooks();
         if self.sender.is_some() {
             self.observer.failed(&self.times, FailureReason::Other);
         }

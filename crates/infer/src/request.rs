@@ -1,8 +1,10 @@
 //! What a client asks for.
 
+use std::sync::Arc;
+
 use galatea_tensor::{Buffer, DataType, Shape};
 
-use crate::CancelToken;
+use crate::{CancelToken, ExecutionObserver, Throttle};
 
 /// One inference request, as a door decoded it.
 ///
@@ -35,6 +37,10 @@ pub struct InferenceRequest {
     pub sequence_flags: SequenceFlags,
     /// Set when the client gives up.
     pub cancel: CancelToken,
+    /// What the responses may have to wait for.
+    pub throttle: Throttle,
+    /// Whoever made this request as a part of another one; admission takes it.
+    pub whole: Option<Arc<dyn ExecutionObserver>>,
 }
 
 impl InferenceRequest {

@@ -16,8 +16,8 @@ use galatea_backend::{Backend, Device, Host, Instance, LogLevel, Model, ModelFil
 use galatea_backend_onnxruntime::{BackendOptions, Library, OnnxRuntimeBackend};
 use galatea_config::{ConfigDraft, ModelSpec, Support};
 use galatea_infer::{
-    Code, ExecutionTimes, FailureReason, InferenceRequest, InferenceResponse, InputTensor,
-    PendingRequest, Reply, RequestObserver, RequestTimes, ResponseSender, Status,
+    Code, Execution, ExecutionTimes, FailureReason, InferenceRequest, InferenceResponse,
+    InputTensor, PendingRequest, Reply, RequestObserver, RequestTimes, ResponseSender, Status,
 };
 use galatea_tensor::{Buffer, DataType, Shape};
 
@@ -157,7 +157,7 @@ impl Host for Books {
 }
 
 impl RequestObserver for Books {
-    fn succeeded(&self, _: u32, _: &RequestTimes, _: &ExecutionTimes) {
+    fn succeeded(&self, _: u32, _: &RequestTimes, _: &Execution) {
         self.succeeded.fetch_add(1, Ordering::Relaxed);
     }
 

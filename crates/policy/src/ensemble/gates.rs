@@ -11,8 +11,8 @@ use std::collections::VecDeque;
 
 use crate::ensemble::graph::{EnsembleGraph, StepIndex, place};
 
-/// The gates of one ensemble, before each of its steps. `K` names a call of any
-/// run.
+/// The gates of one ensemble, before each of its steps. `K` stands for a call of
+/// any run.
 #[derive(Clone, Debug)]
 pub struct StepGates<K> {
     limit: usize,
@@ -28,7 +28,7 @@ struct Gate<K> {
     waiting: VecDeque<K>,
 }
 
-impl<K: Copy + PartialEq> StepGates<K> {
+impl<K> StepGates<K> {
     /// Gates that let so many in at a time.
     ///
     /// # Panics
@@ -64,10 +64,24 @@ impl<K: Copy + PartialEq> StepGates<K> {
         self.admit(started);
     }
 
-    /// Calls that have not started are not wanted any more.
-    pub fn withdraw(&mut self, unwanted: impl Fn(&K) -> bool, started: &mut Vec<K>) {
-        for gate in &mut self.gates {
-            gate.waiting.retain(|call| !unwanted(call));
+    /// The step's calls that have not started and are not wanted any more leave;
+    /// they are put into `withdrawn`.
+    pub fn withdraw(
+        &mut self,
+        step: StepIndex,
+        unwanted: impl Fn(&K) -> bool,
+        withdrawn: &mut Vec<K>,
+        started: &mut Vec<K>,
+    ) {
+        let waiting = &mut self.gates[place(step.0)].waiting;
+        let before = waiting.len();
+        for _ in 0..before {
+            let Some(call) = waiting.pop_front() else { break };
+            if unwanted(&call) {
+                withdrawn.push(call);
+            } else {
+                waiting.push_back(call);
+            }
         }
         self.admit(started);
     }
@@ -76,6 +90,11 @@ impl<K: Copy + PartialEq> StepGates<K> {
     pub fn is_congested(&self, step: StepIndex) -> bool {
         let downstream = &self.gates[place(step.0)].downstream;
         downstream.iter().any(|next| self.gates[place(next.0)].waiting.len() >= self.limit)
+    }
+
+    /// Calls of the step that have started and are not over.
+    pub fn inside(&self, step: StepIndex) -> usize {
+        self.gates[place(step.0)].inside
     }
 
     /// Calls that wait before the step.

@@ -115,6 +115,20 @@ impl EnsembleGraph {
         self.decoupled
     }
 
+    /// For each step whether the wanted outputs can't be made without it.
+    pub fn needed_steps(&self, wanted: &[TensorIndex]) -> Vec<bool> {
+        let mut needed = vec![false; self.steps.len()];
+        let mut trail: Vec<TensorIndex> = wanted.to_vec();
+        while let Some(index) = trail.pop() {
+            if let Some(producer) = self.tensor(index).producer
+                && !std::mem::replace(&mut needed[place(producer.0)], true)
+            {
+                trail.extend(&self.step(producer).inputs);
+            }
+        }
+        needed
+    }
+
     pub(super) fn tensor(&self, index: TensorIndex) -> &Tensor {
         &self.tensors[place(index.0)]
     }

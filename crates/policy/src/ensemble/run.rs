@@ -94,7 +94,7 @@ impl<T: Clone> EnsembleRun<T> {
         out: &mut Vec<EnsembleAction<T>>,
     ) -> Self {
         let mut run = EnsembleRun {
-            needed: needed_steps(graph, &wanted),
+            needed: graph.needed_steps(&wanted),
             wanted,
             values: BTreeMap::new(),
             waves: vec![0; graph.steps.len()],
@@ -167,6 +167,18 @@ impl<T: Clone> EnsembleRun<T> {
         self.settle(graph, out);
     }
 
+    /// The call was answered with an error, but its end is still to come.
+    pub fn faulted(
+        &mut self,
+        graph: &EnsembleGraph,
+        call: CallKey,
+        out: &mut Vec<EnsembleAction<T>>,
+    ) {
+        let _known = self.call(call);
+        self.fail(RunFailure::Step(call), out);
+        self.settle(graph, out);
+    }
+
     /// The client gave up.
     pub fn cancel(&mut self, graph: &EnsembleGraph, out: &mut Vec<EnsembleAction<T>>) {
         self.fail(RunFailure::Cancelled, out);
@@ -176,6 +188,17 @@ impl<T: Clone> EnsembleRun<T> {
     /// Calls that have neither finished nor failed.
     pub fn calls(&self) -> usize {
         self.calls.len()
+    }
+
+    /// Answers of decoupled steps that wait for other tensors, before some step
+    /// or the response: they pile up if the decoupled steps go on.
+    pub fn held_waves(&self, graph: &EnsembleGraph) -> usize {
+        let waves: BTreeSet<(StepIndex, u64)> = self
+            .values
+            .keys()
+            .filter_map(|(index, wave)| graph.tensor(*index).source.map(|source| (source, *wave)))
+            .collect();
+        waves.len()
     }
 
     /// The step of a call that has neither finished nor failed.
@@ -347,18 +370,4 @@ impl<T: Clone> EnsembleRun<T> {
         self.values.clear();
         out.push(EnsembleAction::Over);
     }
-}
-
-/// The steps without which the wanted outputs can't be made.
-fn needed_steps(graph: &EnsembleGraph, wanted: &[TensorIndex]) -> Vec<bool> {
-    let mut needed = vec![false; graph.steps.len()];
-    let mut trail: Vec<TensorIndex> = wanted.to_vec();
-    while let Some(index) = trail.pop() {
-        if let Some(producer) = graph.tensor(index).producer
-            && !std::mem::replace(&mut needed[place(producer.0)], true)
-        {
-            trail.extend(&graph.step(producer).inputs);
-        }
-    }
-    needed
 }

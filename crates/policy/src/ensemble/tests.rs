@@ -67,6 +67,10 @@ fn check(ensemble: &str, script: &str) {
                 run = Some(EnsembleRun::begin(&graph, inputs, tensors(wanted), &mut out));
             }
             ["end", text] => run.as_mut().unwrap().finished(&graph, call(text), &mut out),
+            ["fault", text] => run.as_mut().unwrap().faulted(&graph, call(text), &mut out),
+            ["held", count] => {
+                assert_eq!(run.as_ref().unwrap().held_waves(&graph).to_string(), *count, "{line}");
+            }
             ["fail", text] => run.as_mut().unwrap().failed(&graph, call(text), &mut out),
             ["cancel"] => run.as_mut().unwrap().cancel(&graph, &mut out),
             [text, outputs @ ..] => {
@@ -175,6 +179,37 @@ fn a_failing_step_fails_the_request_at_once() {
 }
 
 #[test]
+fn an_error_that_is_not_the_end_fails_the_request_and_ends_the_call_later() {
+    check(
+        "a > a:b* a:d bd:c > c",
+        "begin a want c -> 0=step0(a); 1=step1(a)
+         fault 0 -> fail Step(CallKey(0)); cancel 0; cancel 1
+         0 b ->
+         fault 0 ->
+         end 0 ->
+         end 1 -> over",
+    );
+}
+
+#[test]
+fn waves_are_held_until_every_step_has_them() {
+    check(
+        "a > a:b* a:d bd:c b:e ec:f > f",
+        "begin a want f -> 0=step0(a); 1=step1(a)
+         held 0 ->
+         0 b -> 2=step3(b1)
+         0 b -> 3=step3(b2)
+         held 2 ->
+         1 d -> 4=step2(b1,d3); 5=step2(b2,d3)
+         held 0 ->
+         2 e ->
+         held 1 ->
+         fail 4 -> fail Step(CallKey(4)); cancel 0; cancel 1; cancel 2; cancel 3; cancel 5
+         held 0 ->",
+    );
+}
+
+#[test]
 fn cancelling_cancels_the_calls() {
     check(
         "a > a:b b:c > c",
@@ -246,7 +281,9 @@ fn gates_let_in_as_many_as_the_limit_and_hold_back_who_piles_up() {
     assert_eq!(started, [], "the fast step has room, the slow one has not");
     gates.leave(slow, &mut started);
     assert_eq!(started, [13, 3]);
-    gates.withdraw(|call| *call == 14, &mut started);
-    assert_eq!(gates.waiting(slow), 0);
+    assert_eq!((gates.inside(slow), gates.waiting(slow)), (2, 1));
+    let mut withdrawn = Vec::new();
+    gates.withdraw(slow, |call| *call == 14, &mut withdrawn, &mut started);
+    assert_eq!((gates.waiting(slow), withdrawn), (0, vec![14]));
     assert_eq!(started, [13, 3]);
 }
