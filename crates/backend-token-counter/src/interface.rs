@@ -75,7 +75,8 @@ fn check_scheduling(spec: &ModelSpec) -> Result<(), String> {
         SchedulingChoice::Sequence(batching) if batching.iterative => Ok(()),
         SchedulingChoice::Sequence(_)
         | SchedulingChoice::Default
-        | SchedulingChoice::Dynamic(_) => Err(String::from(
+        | SchedulingChoice::Dynamic(_)
+        | SchedulingChoice::Ensemble(_) => Err(String::from(
             "sequence_batching.iterative_sequence: the backend 'token_counter' executes each \
              request several times, so this must be true",
         )),

@@ -28,9 +28,11 @@
 
 #![forbid(unsafe_code)]
 
+mod composing;
 mod convert;
 mod diagnostic;
 mod draft;
+mod ensemble;
 mod identity;
 mod json;
 mod json_input;
@@ -41,9 +43,12 @@ mod suggest;
 mod text;
 mod unsupported;
 mod validate;
+mod warmup;
 
+pub use composing::validate_ensemble;
 pub use diagnostic::{ConfigErrors, Diagnostic, Excerpt, Position};
 pub use draft::{ConfigDraft, Support, TensorDraft};
+pub use ensemble::{EnsembleScheduling, EnsembleStep};
 pub use json::to_json;
 pub use spec::{
     Accelerator, BatchInputKind, BatchInputSpec, BatchOutputSpec, ControlKind, ControlSpec,
@@ -51,6 +56,7 @@ pub use spec::{
     ModelPriority, ModelSpec, Optimization, OutputSpec, QueuePolicy, SchedulingChoice,
     SequenceBatching, SequenceStrategy, StateSpec, TimeoutAction, VersionPolicy,
 };
+pub use warmup::{WarmupContent, WarmupInput, WarmupSample};
 
 /// The batch size that a backend fills in for a model that could batch but
 /// whose configuration says nothing, unless the server is told another.

@@ -31,7 +31,12 @@ pub(crate) fn normalise(message: &mut ModelConfig, support: &Support) {
         Some(SchedulingChoice::SequenceBatching(batching)) => {
             sequence_batching(batching, message.max_batch_size);
         }
-        Some(SchedulingChoice::EnsembleScheduling(_)) => return,
+        Some(SchedulingChoice::EnsembleScheduling(ensembling)) => {
+            // As in the original: where a model comes from is the server's to
+            // find out.
+            ensembling.step.iter_mut().for_each(|step| step.model_namespace.clear());
+            return;
+        }
         None => {}
     }
     let optimization = message.optimization.get_or_insert_default();

@@ -7,6 +7,8 @@ use galatea_protocol::inference::ModelConfig;
 use galatea_tensor::DataType;
 use prost::Message as _;
 
+use crate::{EnsembleScheduling, WarmupSample};
+
 /// Everything that is known about a model before it is loaded.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
@@ -23,7 +25,7 @@ pub struct ModelSpec {
     pub inputs: Vec<InputSpec>,
     /// Tensors that the model returns.
     pub outputs: Vec<OutputSpec>,
-    /// Groups of instances; at least one.
+    /// Groups of instances; at least one, but for ensembles, which have none.
     pub instance_groups: Vec<InstanceGroup>,
     /// The model's file in its version directory, such as `model.onnx`; empty
     /// if the backend has no such file.
@@ -38,6 +40,8 @@ pub struct ModelSpec {
     pub batch_outputs: Vec<BatchOutputSpec>,
     /// Settings that trade resources for speed.
     pub optimization: Optimization,
+    /// What each instance executes before the model serves.
+    pub warmup: Vec<WarmupSample>,
     /// Which versions are served.
     pub version_policy: VersionPolicy,
     /// Whether a request may get any number of responses.
@@ -102,7 +106,20 @@ impl ModelSpec {
     const fn sequence_batching(&self) -> Option<&SequenceBatching> {
         match &self.scheduling {
             SchedulingChoice::Sequence(batching) => Some(batching),
-            SchedulingChoice::Default | SchedulingChoice::Dynamic(_) => None,
+            SchedulingChoice::Default
+            | SchedulingChoice::Dynamic(_)
+            | SchedulingChoice::Ensemble(_) => None,
+        }
+    }
+
+    /// The models that it consists of; `None` if it is no ensemble.
+    #[must_use]
+    pub const fn ensemble(&self) -> Option<&EnsembleScheduling> {
+        match &self.scheduling {
+            SchedulingChoice::Ensemble(ensemble) => Some(ensemble),
+            SchedulingChoice::Default
+            | SchedulingChoice::Dynamic(_)
+            | SchedulingChoice::Sequence(_) => None,
         }
     }
 }
@@ -171,6 +188,9 @@ pub struct InstanceGroup {
     pub gpus: Vec<i32>,
     /// Whether they are made but never given requests.
     pub passive: bool,
+    /// The policy that says on which processors they run; empty for the one of
+    /// their kind of device.
+    pub host_policy: String,
 }
 
 /// Where an instance runs.
@@ -193,6 +213,8 @@ pub enum SchedulingChoice {
     Dynamic(DynamicBatching),
     /// Requests that belong together go to one instance, in order.
     Sequence(SequenceBatching),
+    /// Requests are led through other models.
+    Ensemble(EnsembleScheduling),
 }
 
 /// How sequences of requests are led to instances.

@@ -21,11 +21,9 @@ struct Row {
     uses: fn(&ModelConfig) -> Vec<String>,
 }
 
-const ROWS: [Row; 19] = [
+const ROWS: [Row; 15] = [
     Row { name: "use_growable_memory", uses: use_growable_memory },
     Row { name: BATCH_STRATEGY, uses: batch_strategy },
-    Row { name: "ensemble_scheduling", uses: ensemble_scheduling },
-    Row { name: "model_warmup", uses: |c| at(!c.model_warmup.is_empty(), "model_warmup") },
     Row { name: "model_repository_agents", uses: model_repository_agents },
     Row { name: "runtime", uses: |c| at(!c.runtime.is_empty(), "runtime") },
     Row { name: "model_operations", uses: model_operations },
@@ -78,11 +76,6 @@ const ROWS: [Row; 19] = [
         uses: |c| groups(c, "secondary_devices", |group| !group.secondary_devices.is_empty()),
     },
     Row { name: "profile", uses: |c| groups(c, "profile", |group| !group.profile.is_empty()) },
-    Row { name: "passive", uses: |c| groups(c, "passive", |group| group.passive) },
-    Row {
-        name: "host_policy",
-        uses: |c| groups(c, "host_policy", |group| !group.host_policy.is_empty()),
-    },
 ];
 
 /// Appends a diagnostic for every use of a setting in the table.
@@ -121,11 +114,6 @@ fn use_growable_memory(config: &ModelConfig) -> Vec<String> {
 fn batch_strategy(config: &ModelConfig) -> Vec<String> {
     let used = config.parameters.contains_key(BATCH_STRATEGY);
     at(used, &format!("parameters[\"{BATCH_STRATEGY}\"]"))
-}
-
-fn ensemble_scheduling(config: &ModelConfig) -> Vec<String> {
-    let choice = &config.scheduling_choice;
-    at(matches!(choice, Some(SchedulingChoice::EnsembleScheduling(_))), "ensemble_scheduling")
 }
 
 fn model_repository_agents(config: &ModelConfig) -> Vec<String> {
@@ -206,8 +194,6 @@ mod tests {
             "parameters { key: 'TRITON_BATCH_STRATEGY_PATH' value { } }",
             "parameters[\"TRITON_BATCH_STRATEGY_PATH\"]",
         ),
-        ("ensemble_scheduling { }", "ensemble_scheduling"),
-        ("model_warmup { name: 'w' }", "model_warmup"),
         ("model_repository_agents { agents { name: 'a' } }", "model_repository_agents.agents"),
         ("runtime: 'r'", "runtime"),
         (
@@ -238,8 +224,6 @@ mod tests {
         ("instance_group { rate_limiter { } }", "instance_group[0].rate_limiter"),
         ("instance_group { secondary_devices { } }", "instance_group[0].secondary_devices"),
         ("platform: 'tensorrt_plan' instance_group { profile: '0' }", "instance_group[0].profile"),
-        ("instance_group { passive: true }", "instance_group[0].passive"),
-        ("instance_group { host_policy: 'h' }", "instance_group[0].host_policy"),
     ];
 
     #[test]

@@ -93,7 +93,9 @@ impl Assembly {
     /// If a file with an initial state can't be used.
     pub(crate) fn new(spec: &ModelSpec, files: &dyn ModelFiles) -> Result<Option<Self>, Status> {
         match &spec.scheduling {
-            SchedulingChoice::Default | SchedulingChoice::Dynamic(_) => Ok(None),
+            SchedulingChoice::Default
+            | SchedulingChoice::Dynamic(_)
+            | SchedulingChoice::Ensemble(_) => Ok(None),
             SchedulingChoice::Sequence(batching) => {
                 let initial = initial_states(spec, files)?;
                 Self::of(spec, batching, initial).map(Some)

@@ -22,7 +22,7 @@ pub(crate) struct Holds {
 /// The scheduler's settings for this model.
 pub(crate) fn scheduling_spec(spec: &ModelSpec, holds: Holds) -> SchedulingSpec {
     let mode = match &spec.scheduling {
-        SchedulingChoice::Default => SchedulingMode::Default,
+        SchedulingChoice::Default | SchedulingChoice::Ensemble(_) => SchedulingMode::Default,
         SchedulingChoice::Dynamic(dynamic) => SchedulingMode::Dynamic(dynamic_spec(dynamic)),
         SchedulingChoice::Sequence(batching) => {
             SchedulingMode::Sequence(sequence_spec(batching, spec.max_batch_size))
@@ -39,7 +39,7 @@ pub(crate) fn scheduling_spec(spec: &ModelSpec, holds: Holds) -> SchedulingSpec 
 /// In which order the model promises its replies.
 pub(crate) fn reply_ordering(spec: &ModelSpec) -> ReplyOrdering {
     let preserved = match &spec.scheduling {
-        SchedulingChoice::Default => false,
+        SchedulingChoice::Default | SchedulingChoice::Ensemble(_) => false,
         SchedulingChoice::Dynamic(dynamic) => dynamic.preserve_ordering,
         SchedulingChoice::Sequence(batching) => match batching.strategy {
             ConfigStrategy::Direct { .. } => false,

@@ -24,6 +24,7 @@ use crate::spec::{
     ModelPriority, ModelSpec, Optimization, OutputSpec, QueuePolicy, SchedulingChoice,
     TimeoutAction, VersionPolicy,
 };
+use crate::warmup;
 
 /// The specification, or `None` and a diagnostic for what can not be one.
 ///
@@ -56,6 +57,7 @@ fn convert(message: &ModelConfig) -> Result<ModelSpec, String> {
         batch_inputs: indexed(&message.batch_input, "batch_input", ragged::batch_input)?,
         batch_outputs: indexed(&message.batch_output, "batch_output", ragged::batch_output)?,
         optimization: optimization(message.optimization.as_ref())?,
+        warmup: warmup::samples(message)?,
         version_policy: version_policy(message),
         decoupled: message.model_transaction_policy.as_ref().is_some_and(|p| p.decoupled),
         response_cache: message.response_cache.as_ref().is_some_and(|cache| cache.enable),
@@ -125,6 +127,7 @@ fn instance_group(message: &ModelInstanceGroup) -> Result<InstanceGroup, &'stati
         count: u32::try_from(message.count).map_err(|_| "count")?,
         gpus: message.gpus.clone(),
         passive: message.passive,
+        host_policy: message.host_policy.clone(),
     })
 }
 
@@ -143,7 +146,9 @@ fn scheduling(message: &ModelConfig) -> Result<SchedulingChoice, String> {
             sequence::sequence_batching(batching, message.max_batch_size)
                 .map(SchedulingChoice::Sequence)
         }
-        Some(MessageChoice::EnsembleScheduling(_)) => Err("ensemble_scheduling".to_owned()),
+        Some(MessageChoice::EnsembleScheduling(ensembling)) => {
+            Ok(SchedulingChoice::Ensemble(ensembling.into()))
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use galatea_protocol::inference::{
     ModelConfig, ModelDynamicBatching, ModelQueuePolicy, ModelSequenceBatching,
 };
 
-use super::{controls, sequence_batching, states};
+use super::{controls, ensemble, sequence_batching, states};
 use crate::diagnostic::Diagnostic;
 use crate::identity::is_ensemble;
 use crate::unsupported::BATCH_STRATEGY;
@@ -28,14 +28,18 @@ pub(super) fn check(config: &ModelConfig, found: &mut Vec<Diagnostic>) {
             check_priorities(name, batching, found);
             check_ordering(name, batching, found);
         }
-        Some(SchedulingChoice::EnsembleScheduling(_)) => return,
+        Some(SchedulingChoice::EnsembleScheduling(ensembling)) => {
+            ensemble::check(config, ensembling, found);
+        }
         Some(SchedulingChoice::SequenceBatching(batching)) => {
             check_sequences(config, batching, found);
         }
         None => {}
     }
     check_cache(config, found);
-    if is_ensemble(&config.platform) {
+    let is_ensembling =
+        matches!(config.scheduling_choice, Some(SchedulingChoice::EnsembleScheduling(_)));
+    if is_ensemble(&config.platform) && !is_ensembling {
         let text = format!(
             "ensemble scheduling must be set for ensemble {name} whose platform is {}",
             config.platform

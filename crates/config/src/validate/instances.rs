@@ -1,5 +1,6 @@
 //! Instance groups: kinds, devices and numbers.
 
+use galatea_protocol::inference::model_config::SchedulingChoice;
 use galatea_protocol::inference::model_instance_group::Kind;
 use galatea_protocol::inference::{ModelConfig, ModelInstanceGroup};
 
@@ -12,6 +13,10 @@ use crate::diagnostic::Diagnostic;
 const MAX_INSTANCES: i64 = 4096;
 
 pub(super) fn check(config: &ModelConfig, support: &Support, found: &mut Vec<Diagnostic>) {
+    if matches!(config.scheduling_choice, Some(SchedulingChoice::EnsembleScheduling(_))) {
+        // An ensemble that has some is refused as such.
+        return;
+    }
     let mut instances: i64 = 0;
     for (index, group) in config.instance_group.iter().enumerate() {
         check_devices(config, group, index, support, found);

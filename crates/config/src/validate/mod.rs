@@ -3,12 +3,14 @@
 
 mod batching;
 mod controls;
+mod ensemble;
 mod identity;
 mod instances;
 mod names;
 mod ragged;
 mod states;
 mod tensors;
+mod warmup;
 
 use galatea_protocol::inference::model_config::SchedulingChoice;
 use galatea_protocol::inference::{ModelConfig, ModelSequenceBatching};
@@ -24,6 +26,7 @@ pub(crate) fn check(config: &ModelConfig, support: &Support, found: &mut Vec<Dia
     ragged::check(config, found);
     batching::check(config, found);
     instances::check(config, support, found);
+    warmup::check(config, found);
 }
 
 /// The sequence batcher, if it is chosen.

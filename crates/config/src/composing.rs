@@ -1,0 +1,327 @@
+//! Whether the models of an ensemble fit together.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use galatea_protocol::inference::ModelTransactionPolicy;
+use galatea_tensor::DataType;
+
+use crate::EnsembleStep;
+use crate::diagnostic::{ConfigErrors, Diagnostic};
+use crate::spec::{InputSpec, ModelSpec, OutputSpec};
+
+/// Checks an ensemble against the models of its steps, and sets whether it is
+/// decoupled: as in the original, what its configuration says of that does not
+/// count.
+///
+/// `composing` gives the specification of a model by its name. Models that are
+/// ensembles themselves must have been through this before.
+///
+/// # Errors
+///
+/// Everything that does not fit, each with the step and the tensor.
+pub fn validate_ensemble(
+    ensemble: &mut ModelSpec,
+    composing: impl Fn(&str) -> Option<Arc<ModelSpec>>,
+) -> Result<(), ConfigErrors> {
+    let Some(scheduling) = ensemble.ensemble().cloned() else { return Ok(()) };
+    let models: Vec<_> = scheduling.steps.iter().map(|step| composing(&step.model_name)).collect();
+    let mut check = Check::of(ensemble);
+    check.missing_models(&scheduling.steps, &models);
+    let steps: Vec<Member<'_>> = (0..)
+        .zip(scheduling.steps.iter().zip(&models))
+        .filter_map(|(index, (step, model))| Some(Member { index, step, model: model.as_deref()? }))
+        .collect();
+    for member in &steps {
+        check.batch_size(member);
+        check.inputs(member);
+        check.outputs(member);
+    }
+    let decoupled = check.waves(&steps);
+    if decoupled && ensemble_caches(ensemble) {
+        let text = format!(
+            "Response Cache does not currently support model {} with 'decoupled' transaction \
+             policy. Please disable the response cache.",
+            ensemble.name
+        );
+        check.report("response_cache.enable".to_owned(), text);
+    }
+    ConfigErrors { diagnostics: check.found }.into_result()?;
+    set_decoupled(ensemble, decoupled);
+    Ok(())
+}
+
+fn ensemble_caches(ensemble: &ModelSpec) -> bool {
+    ensemble.message.response_cache.as_ref().is_some_and(|cache| cache.enable)
+}
+
+fn set_decoupled(ensemble: &mut ModelSpec, decoupled: bool) {
+    ensemble.decoupled = decoupled;
+    ensemble.message.model_transaction_policy = Some(ModelTransactionPolicy { decoupled });
+}
+
+/// A step with its model.
+struct Member<'a> {
+    index: usize,
+    step: &'a EnsembleStep,
+    model: &'a ModelSpec,
+}
+
+impl Member<'_> {
+    fn path(&self, field: &str) -> String {
+        format!("ensemble_scheduling.step[{}].{field}", self.index)
+    }
+
+    fn name(&self) -> &str {
+        &self.model.name
+    }
+}
+
+/// What is known of a tensor, and from which model.
+struct Known {
+    model: String,
+    datatype: DataType,
+    /// Without the batch dimension.
+    dims: Vec<i64>,
+    full_dims: Vec<i64>,
+}
+
+impl Known {
+    fn new(model: &ModelSpec, datatype: DataType, dims: &[i64]) -> Self {
+        let batch = (model.max_batch_size > 0).then_some(-1);
+        Self {
+            model: model.name.clone(),
+            datatype,
+            dims: dims.to_vec(),
+            full_dims: batch.into_iter().chain(dims.iter().copied()).collect(),
+        }
+    }
+
+    /// Two shapes fit with or without the batch dimension: a model with batches
+    /// may feed one without.
+    fn fits(&self, other: &Self) -> bool {
+        may_be_equal(&self.dims, &other.dims) || may_be_equal(&self.full_dims, &other.full_dims)
+    }
+}
+
+/// Whether some shape has both of these dimensions, where -1 is any size.
+fn may_be_equal(one: &[i64], other: &[i64]) -> bool {
+    let pairs = || one.iter().zip(other);
+    one.len() == other.len() && pairs().all(|(a, b)| a == b || *a == -1 || *b == -1)
+}
+
+fn shown(dims: &[i64]) -> String {
+    let dims: Vec<String> = dims.iter().map(ToString::to_string).collect();
+    format!("[{}]", dims.join(","))
+}
+
+/// Where a tensor's waves come from: the step, if it is decoupled or behind one
+/// that is.
+type Source = Option<usize>;
+
+struct Check {
+    name: String,
+    max_batch_size: u32,
+    /// The ensemble's own tensors, and then whatever the steps say first.
+    tensors: BTreeMap<String, Known>,
+    outputs: Vec<String>,
+    found: Vec<Diagnostic>,
+}
+
+impl Check {
+    fn of(ensemble: &ModelSpec) -> Self {
+        let mut tensors = BTreeMap::new();
+        for InputSpec { name, datatype, dims, reshape, .. } in &ensemble.inputs {
+            let dims = reshape.as_ref().unwrap_or(dims);
+            tensors.entry(name.clone()).or_insert(Known::new(ensemble, *datatype, dims));
+        }
+        for OutputSpec { name, datatype, dims, reshape, .. } in &ensemble.outputs {
+            let dims = reshape.as_ref().unwrap_or(dims);
+            tensors.entry(name.clone()).or_insert(Known::new(ensemble, *datatype, dims));
+        }
+        Self {
+            name: ensemble.name.clone(),
+            max_batch_size: ensemble.max_batch_size,
+            tensors,
+            outputs: ensemble.outputs.iter().map(|output| output.name.clone()).collect(),
+            found: Vec::new(),
+        }
+    }
+
+    fn report(&mut self, path: String, text: String) {
+        self.found.push(Diagnostic::about(path, text));
+    }
+
+    fn missing_models(&mut self, steps: &[EnsembleStep], models: &[Option<Arc<ModelSpec>>]) {
+        for (index, step) in steps.iter().enumerate() {
+            if models.get(index).is_none_or(Option::is_none) {
+                let path = format!("ensemble_scheduling.step[{index}].model_name");
+                let text = format!(
+                    "ensemble {} contains models that are not available or ambiguous: {}",
+                    self.name, step.model_name
+                );
+                self.report(path, text);
+            }
+        }
+    }
+
+    /// A model without batches may be part of an ensemble with batches, as long
+    /// as the full shapes fit.
+    fn batch_size(&mut self, member: &Member<'_>) {
+        let allowed = member.model.max_batch_size;
+        if allowed != 0 && allowed < self.max_batch_size {
+            let text = format!(
+                "ensemble {} allows maximum batch size {}, but it contains model {} which only \
+                 allows maximum batch size to be {allowed}",
+                self.name,
+                self.max_batch_size,
+                member.name()
+            );
+            self.report(member.path("model_name"), text);
+        }
+    }
+
+    fn inputs(&mut self, member: &Member<'_>) {
+        let Member { step, model, .. } = member;
+        for (input, tensor) in &step.input_map {
+            let path = member.path(&format!("input_map[\"{input}\"]"));
+            match model.input(input) {
+                Some(spec) => {
+                    let known = Known::new(model, spec.datatype, &spec.dims);
+                    self.fits(path, tensor, known);
+                }
+                None => {
+                    let text = format!(
+                        "in ensemble {}, ensemble tensor {tensor} is mapping to non-existing input \
+                         {input} in model {}",
+                        self.name,
+                        member.name()
+                    );
+                    self.report(path, text);
+                }
+            }
+        }
+        let unmapped = model
+            .inputs
+            .iter()
+            .filter(|input| !input.optional && !step.input_map.contains_key(&input.name));
+        for input in unmapped {
+            let text = format!(
+                "in ensemble {}, input {} in model {} is not mapped to any ensemble tensors",
+                self.name,
+                input.name,
+                member.name()
+            );
+            self.report(member.path("input_map"), text);
+        }
+    }
+
+    fn outputs(&mut self, member: &Member<'_>) {
+        for (output, tensor) in &member.step.output_map {
+            let path = member.path(&format!("output_map[\"{output}\"]"));
+            match member.model.output(output) {
+                Some(spec) => {
+                    let known = Known::new(member.model, spec.datatype, &spec.dims);
+                    self.fits(path, tensor, known);
+                }
+                None => {
+                    let text = format!(
+                        "in ensemble {}, ensemble tensor {tensor} is mapped from non-existing \
+                         output {output} in model {}",
+                        self.name,
+                        member.name()
+                    );
+                    self.report(path, text);
+                }
+            }
+        }
+    }
+
+    /// Compares what a model says of a tensor with what was said first.
+    fn fits(&mut self, path: String, tensor: &str, said: Known) {
+        let Some(first) = self.tensors.get(tensor) else {
+            self.tensors.insert(tensor.to_owned(), said);
+            return;
+        };
+        let problem = if first.datatype != said.datatype {
+            format!(
+                "inconsistent data type: {} is inferred from model {} while {} is inferred from \
+                 model {}",
+                first.datatype.config_name(),
+                first.model,
+                said.datatype.config_name(),
+                said.model
+            )
+        } else if !first.fits(&said) {
+            format!(
+                "inconsistent shape: {} is inferred from model {} while {} is inferred from model \
+                 {}",
+                shown(&first.full_dims),
+                first.model,
+                shown(&said.full_dims),
+                said.model
+            )
+        } else {
+            return;
+        };
+        let text = format!("in ensemble {}, ensemble tensor {tensor}: {problem}", self.name);
+        self.report(path, text);
+    }
+
+    /// Follows the responses of decoupled steps through the ensemble; returns
+    /// whether there are any.
+    fn waves(&mut self, steps: &[Member<'_>]) -> bool {
+        let mut sources: BTreeMap<&str, Source> = BTreeMap::new();
+        let makes = |tensor: &String| steps.iter().any(|member| makes(member, tensor));
+        let mut waiting: Vec<&Member<'_>> = steps.iter().collect();
+        while !waiting.is_empty() {
+            let is_ready = |member: &&Member<'_>| {
+                let mut inputs = member.step.input_map.values();
+                inputs.all(|tensor| sources.contains_key(tensor.as_str()) || !makes(tensor))
+            };
+            let (ready, rest): (Vec<_>, Vec<_>) = waiting.into_iter().partition(is_ready);
+            if ready.is_empty() {
+                // Steps that wait for themselves were reported before.
+                break;
+            }
+            for member in ready {
+                let source = self.source(member, &sources);
+                let tensors = member.step.output_map.values();
+                sources.extend(tensors.map(|tensor| (tensor.as_str(), source)));
+            }
+            waiting = rest;
+        }
+        let outputs: BTreeSet<usize> =
+            self.outputs.iter().filter_map(|name| *sources.get(name.as_str())?).collect();
+        if outputs.len() > 1 {
+            let text = format!(
+                "in ensemble {}, outputs of the ensemble originated from different decoupled \
+                 models",
+                self.name
+            );
+            self.report("output".to_owned(), text);
+        }
+        sources.values().any(Option::is_some)
+    }
+
+    /// Where the waves of a step's outputs come from.
+    fn source(&mut self, member: &Member<'_>, sources: &BTreeMap<&str, Source>) -> Source {
+        let inputs = member.step.input_map.values();
+        let inputs: BTreeSet<usize> =
+            inputs.filter_map(|tensor| *sources.get(tensor.as_str())?).collect();
+        if inputs.len() > 1 {
+            let text = format!(
+                "in ensemble {}, step of model '{}' receives inputs originated from different \
+                 decoupled models",
+                self.name,
+                member.name()
+            );
+            self.report(member.path("input_map"), text);
+        }
+        if member.model.decoupled { Some(member.index) } else { inputs.first().copied() }
+    }
+}
+
+fn makes(member: &Member<'_>, tensor: &str) -> bool {
+    member.step.output_map.values().any(|made| made == tensor)
+}

@@ -1,0 +1,84 @@
+//! Samples for the warmup, as far as they can be judged without the files.
+
+use std::collections::BTreeSet;
+
+use galatea_protocol::inference::model_config::SchedulingChoice;
+use galatea_protocol::inference::model_warmup::Input;
+use galatea_protocol::inference::{DataType, ModelConfig, ModelWarmup};
+
+use crate::diagnostic::Diagnostic;
+use crate::suggest::nearest;
+
+pub(super) fn check(config: &ModelConfig, found: &mut Vec<Diagnostic>) {
+    // An ensemble has no instances, and may have no samples either.
+    if matches!(config.scheduling_choice, Some(SchedulingChoice::EnsembleScheduling(_))) {
+        return;
+    }
+    for (index, sample) in config.model_warmup.iter().enumerate() {
+        // As in the original, such a sample is skipped, whatever is in it.
+        if sample.batch_size > 0 {
+            check_sample(config, sample, &format!("model_warmup[{index}]"), found);
+        }
+    }
+}
+
+fn check_sample(
+    config: &ModelConfig,
+    sample: &ModelWarmup,
+    path: &str,
+    found: &mut Vec<Diagnostic>,
+) {
+    let largest = u32::try_from(config.max_batch_size).unwrap_or(0).max(1);
+    if sample.batch_size > largest {
+        let text = format!(
+            "warmup sample '{}' has batch size {}, but model '{}' executes at most {largest} at \
+             once",
+            sample.name, sample.batch_size, config.name
+        );
+        found.push(Diagnostic::about(format!("{path}.batch_size"), text));
+    }
+    for (name, input) in &sample.inputs {
+        check_input(config, name, input, &format!("{path}.inputs[\"{name}\"]"), found);
+    }
+}
+
+fn check_input(
+    config: &ModelConfig,
+    name: &str,
+    input: &Input,
+    path: &str,
+    found: &mut Vec<Diagnostic>,
+) {
+    let mut report = |field: &str, text: String| {
+        found.push(Diagnostic::about(format!("{path}{field}"), text));
+    };
+    if input.data_type() == DataType::TypeInvalid {
+        report(".data_type", format!("warmup setting expects input '{name}' to have data_type set"));
+    }
+    if input.dims.iter().any(|&dim| dim < 0) {
+        let text = format!(
+            "warmup setting expects all variable-size dimensions are specified for input '{name}'"
+        );
+        report(".dims", text);
+    }
+    if input.input_data_type.is_none() {
+        let text = format!("warmup setting expects input '{name}' to have input_data_type set");
+        report("", text);
+    }
+    let known = input_names(config);
+    if !known.contains(name) {
+        let text = format!("warmup setting has input '{name}', which model '{}' hasn't", config.name);
+        let suggestion = nearest(name, known.iter().copied());
+        found.push(Diagnostic { suggestion, ..Diagnostic::about(path, text) });
+    }
+}
+
+/// What a sample may bring: what requests bring, and what the sequence batcher
+/// would fill in.
+fn input_names(config: &ModelConfig) -> BTreeSet<&str> {
+    let own = config.input.iter().map(|input| input.name.as_str());
+    let Some(batching) = super::sequence_batching(config) else { return own.collect() };
+    let controls = batching.control_input.iter().map(|control| control.name.as_str());
+    let states = batching.state.iter().map(|state| state.input_name.as_str());
+    own.chain(controls).chain(states).collect()
+}

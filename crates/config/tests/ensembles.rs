@@ -1,0 +1,330 @@
+//! Ensembles: what a configuration becomes, and whether the models of the steps
+//! fit together.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests, which the lint does not know as such")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use galatea_config::{
+    ConfigDraft, ConfigErrors, EnsembleScheduling, EnsembleStep, ModelSpec, Support,
+    validate_ensemble,
+};
+
+fn parse(name: &str, text: &str) -> ModelSpec {
+    let mut draft = ConfigDraft::from_pbtxt("config.pbtxt", text).unwrap();
+    draft.resolve_identity(name, &[]).unwrap();
+    draft.finish(&Support::default()).unwrap_or_else(|errors| panic!("{text}\n{errors:#}"))
+}
+
+/// Tensors as `NAME TYPE DIMS, …`, each of which may end in `?` for optional or
+/// `=> DIMS` for a reshape.
+fn tensors(side: &str, text: &str) -> String {
+    let tensor = |text: &str| {
+        let (text, optional) = match text.strip_suffix('?') {
+            Some(text) => (text, "optional: true"),
+            None => (text, ""),
+        };
+        let (text, reshape) = match text.split_once("=>") {
+            Some((text, dims)) => (text, format!("reshape {{ shape: [{dims}] }}")),
+            None => (text, String::new()),
+        };
+        let mut words = text.splitn(3, ' ');
+        let mut word = || words.next().unwrap();
+        let (name, datatype, dims) = (word(), word(), word());
+        format!(
+            "{side} {{ name: '{name}' data_type: TYPE_{datatype} dims: [{dims}] {reshape} \
+             {optional} }}\n"
+        )
+    };
+    text.split("; ").map(tensor).collect()
+}
+
+/// A model that others may be made of: `batch | inputs | outputs | rest`.
+fn model(name: &str, text: &str) -> Arc<ModelSpec> {
+    let mut parts = text.splitn(4, " | ");
+    let mut part = || parts.next().unwrap_or_default();
+    let (batch, inputs, outputs, rest) = (part(), part(), part(), part());
+    let text = format!(
+        "backend: 'identity' max_batch_size: {batch} {} {} {rest}",
+        tensors("input", inputs),
+        tensors("output", outputs)
+    );
+    Arc::new(parse(name, &text))
+}
+
+/// An ensemble with steps as `MODEL IN=tensor … > OUT=tensor …`.
+fn ensemble(head: &str, steps: &[&str]) -> ModelSpec {
+    let mut parts = head.splitn(4, " | ");
+    let mut part = || parts.next().unwrap_or_default();
+    let (batch, inputs, outputs, rest) = (part(), part(), part(), part());
+    let map = |field: &str, text: &str| -> String {
+        let pairs = text.split_whitespace().map(|pair| pair.split_once('=').unwrap());
+        pairs.map(|(key, value)| format!("{field} {{ key: '{key}' value: '{value}' }} ")).collect()
+    };
+    let step = |text: &&str| {
+        let (inputs, outputs) = text.split_once(" > ").unwrap();
+        let (model, inputs) = inputs.split_once(' ').unwrap();
+        format!(
+            "step {{ model_name: '{model}' model_version: -1 {} {} }}\n",
+            map("input_map", inputs),
+            map("output_map", outputs)
+        )
+    };
+    let text = format!(
+        "platform: 'ensemble' max_batch_size: {batch} {} {} {rest} ensemble_scheduling {{ {} }}",
+        tensors("input", inputs),
+        tensors("output", outputs),
+        steps.iter().map(step).collect::<String>()
+    );
+    parse("E", &text)
+}
+
+/// Models that the tests make their ensembles of.
+fn models() -> BTreeMap<&'static str, Arc<ModelSpec>> {
+    let texts = [
+        ("net", "4 | X FP32 3 | Y FP32 5"),
+        ("head", "8 | X FP32 -1 | Y INT32 1"),
+        ("whole", "0 | X FP32 -1, 5 | Y INT32 -1, 1"),
+        ("plain", "0 | X FP32 3 | Y FP32 5"),
+        ("choosy", "4 | X FP32 3; W FP32 3? | Y FP32 5"),
+        ("pair", "4 | A FP32 5; B FP32 5 | Y FP32 5"),
+        ("flat", "4 | X FP32 6=>2, 3 | Y FP32 6=>2, 3"),
+        ("stream", "4 | X FP32 3 | Y FP32 5 | model_transaction_policy { decoupled: true }"),
+        ("stream_on", "4 | X FP32 5 | Y FP32 5 | model_transaction_policy { decoupled: true }"),
+    ];
+    texts.into_iter().map(|(name, text)| (name, model(name, text))).collect()
+}
+
+fn validate(ensemble: &mut ModelSpec) -> Result<(), ConfigErrors> {
+    let models = models();
+    validate_ensemble(ensemble, |name| models.get(name).cloned())
+}
+
+#[track_caller]
+fn check_fits(head: &str, steps: &[&str], decoupled: bool) {
+    let mut ensemble = ensemble(head, steps);
+    validate(&mut ensemble).unwrap_or_else(|errors| panic!("{errors}"));
+    assert_eq!(ensemble.decoupled, decoupled);
+    let shown = format!("\"model_transaction_policy\":{{\"decoupled\":{decoupled}}}");
+    assert!(ensemble.to_json().contains(&shown), "{}", ensemble.to_json());
+}
+
+#[track_caller]
+fn check_refused(head: &str, steps: &[&str], expected: &[&str]) {
+    let mut ensemble = ensemble(head, steps);
+    let errors = validate(&mut ensemble).unwrap_err();
+    let found: Vec<String> = errors.diagnostics.iter().map(ToString::to_string).collect();
+    assert_eq!(found, expected);
+}
+
+const CHAIN: &str = "4 | IN FP32 3 | OUT INT32 1";
+
+#[test]
+fn the_steps_are_read_and_have_no_instances() {
+    let text = "platform: 'ensemble'
+        input { name: 'IN' data_type: TYPE_FP32 dims: [ 1 ] }
+        output { name: 'OUT' data_type: TYPE_FP32 dims: [ 1 ] }
+        ensemble_scheduling {
+          max_inflight_requests: 7
+          step [
+            { model_name: 'a' model_version: -1 model_namespace: 'n'
+              input_map { key: 'X' value: 'IN' } output_map { key: 'Y' value: 'mid' } },
+            { model_name: 'b' model_version: 3
+              input_map { key: 'X' value: 'mid' } output_map { key: 'Y' value: 'OUT' } } ] }";
+    let spec = parse("E", text);
+    let map = |key: &str, value: &str| BTreeMap::from([(key.to_owned(), value.to_owned())]);
+    let step = |model: &str, model_version, input: &str, output: &str| EnsembleStep {
+        model_name: model.to_owned(),
+        model_version,
+        input_map: map("X", input),
+        output_map: map("Y", output),
+    };
+    let steps = vec![step("a", None, "IN", "mid"), step("b", Some(3), "mid", "OUT")];
+    assert_eq!(spec.ensemble(), Some(&EnsembleScheduling { steps, max_inflight_requests: 7 }));
+    assert!(spec.instance_groups.is_empty() && spec.backend.is_empty());
+    assert!(spec.to_json().contains("\"model_namespace\":\"\""));
+}
+
+/// Recorded from the original, which did not have `max_inflight_requests` yet.
+#[test]
+fn an_ensemble_is_shown_as_the_original_shows_it() {
+    let mut spec = ensemble(
+        "4 | IN FP32 -1 | OUT FP32 -1",
+        &["id8 INPUT0=IN > OUTPUT0=mid", "id8 INPUT0=mid > OUTPUT0=OUT"],
+    );
+    let id8 = model("id8", "8 | INPUT0 FP32 -1 | OUTPUT0 FP32 -1");
+    validate_ensemble(&mut spec, |_| Some(id8.clone())).unwrap();
+    let shown = spec.to_json().replace(",\"max_inflight_requests\":0", "");
+    assert_eq!(
+        shown,
+        r#"{"name":"E","platform":"ensemble","backend":"","runtime":"","version_policy":{"latest":{"num_versions":1}},"max_batch_size":4,"input":[{"name":"IN","data_type":"TYPE_FP32","format":"FORMAT_NONE","dims":[-1],"is_shape_tensor":false,"allow_ragged_batch":false,"optional":false,"is_non_linear_format_io":false}],"output":[{"name":"OUT","data_type":"TYPE_FP32","dims":[-1],"label_filename":"","is_shape_tensor":false,"is_non_linear_format_io":false}],"batch_input":[],"batch_output":[],"ensemble_scheduling":{"step":[{"model_name":"id8","model_version":-1,"input_map":{"INPUT0":"IN"},"output_map":{"OUTPUT0":"mid"},"model_namespace":""},{"model_name":"id8","model_version":-1,"input_map":{"INPUT0":"mid"},"output_map":{"OUTPUT0":"OUT"},"model_namespace":""}]},"instance_group":[],"default_model_filename":"","cc_model_filenames":{},"metric_tags":{},"parameters":{},"model_warmup":[],"model_transaction_policy":{"decoupled":false}}"#
+    );
+}
+
+#[test]
+fn models_that_fit() {
+    check_fits(CHAIN, &["net X=IN > Y=mid", "head X=mid > Y=OUT"], false);
+    // The order of the steps means nothing.
+    check_fits(CHAIN, &["head X=mid > Y=OUT", "net X=IN > Y=mid"], false);
+    // A batch may be one tensor to a model without batches.
+    check_fits(CHAIN, &["net X=IN > Y=mid", "whole X=mid > Y=OUT"], false);
+    check_fits("0 | IN FP32 3 | OUT INT32 1", &["net X=IN > Y=mid", "head X=mid > Y=OUT"], false);
+    check_fits("0 | IN FP32 3 | OUT FP32 5", &["plain X=IN > Y=OUT"], false);
+    // An optional input may be left out.
+    check_fits("4 | IN FP32 3 | OUT FP32 5", &["choosy X=IN > Y=OUT"], false);
+    check_fits("4 | IN FP32 3; W FP32 3? | OUT FP32 5", &["choosy X=IN W=W > Y=OUT"], false);
+    // One tensor may feed several inputs, and be an output as well.
+    check_fits(
+        "4 | IN FP32 3 | OUT FP32 5; mid FP32 5",
+        &["net X=IN > Y=mid", "pair A=mid B=mid > Y=OUT"],
+        false,
+    );
+    // The ensemble's own reshape is what its models see.
+    check_fits("4 | IN FP32 2, 3=>6 | OUT FP32 2, 3=>6", &["flat X=IN > Y=OUT"], false);
+}
+
+#[test]
+fn what_is_said_of_decoupling_does_not_count() {
+    let said = "model_transaction_policy { decoupled: true }";
+    let head = format!("{CHAIN} | {said}");
+    check_fits(&head, &["net X=IN > Y=mid", "head X=mid > Y=OUT"], false);
+    check_fits(CHAIN, &["stream X=IN > Y=mid", "head X=mid > Y=OUT"], true);
+}
+
+/// The original refuses the first three, because there it is one wave that is
+/// paired with the first of the others only.
+#[test]
+fn responses_of_a_decoupled_model_may_meet_what_comes_once() {
+    check_fits(
+        "4 | IN FP32 3 | OUT FP32 5",
+        &["stream X=IN > Y=a", "net X=IN > Y=b", "pair A=a B=b > Y=OUT"],
+        true,
+    );
+    check_fits(
+        "4 | IN FP32 3 | A FP32 5; B FP32 5",
+        &["stream X=IN > Y=A", "net X=IN > Y=B"],
+        true,
+    );
+    check_fits(
+        "4 | IN FP32 3; S FP32 5 | OUT FP32 5",
+        &["stream X=IN > Y=a", "pair A=a B=S > Y=OUT"],
+        true,
+    );
+    check_fits("4 | IN FP32 3 | OUT FP32 5", &["stream X=IN > Y=a", "stream_on X=a > Y=OUT"], true);
+}
+
+#[test]
+fn responses_of_different_decoupled_models_can_not_meet() {
+    let text = "ensemble_scheduling.step[2].input_map: in ensemble E, step of model 'pair' receives \
+                inputs originated from different decoupled models";
+    check_refused(
+        "4 | IN FP32 3 | OUT FP32 5",
+        &["stream X=IN > Y=a", "stream X=IN > Y=b", "pair A=a B=b > Y=OUT"],
+        &[text],
+    );
+    check_refused(
+        "4 | IN FP32 3 | OUT FP32 5",
+        &["stream X=IN > Y=a", "stream_on X=a > Y=b", "pair A=a B=b > Y=OUT"],
+        &[text],
+    );
+    check_refused(
+        "4 | IN FP32 3 | A FP32 5; B FP32 5",
+        &["stream X=IN > Y=A", "stream X=IN > Y=B"],
+        &["output: in ensemble E, outputs of the ensemble originated from different decoupled \
+           models"],
+    );
+}
+
+#[test]
+fn a_decoupled_ensemble_has_no_cache() {
+    let head = format!("{CHAIN} | response_cache {{ enable: true }}");
+    check_fits(&head, &["net X=IN > Y=mid", "head X=mid > Y=OUT"], false);
+    check_refused(
+        &head,
+        &["stream X=IN > Y=mid", "head X=mid > Y=OUT"],
+        &["response_cache.enable: Response Cache does not currently support model E with \
+           'decoupled' transaction policy. Please disable the response cache."],
+    );
+}
+
+#[test]
+fn models_that_are_not_there() {
+    check_refused(
+        CHAIN,
+        &["net X=IN > Y=mid", "tail X=mid > Y=OUT"],
+        &["ensemble_scheduling.step[1].model_name: ensemble E contains models that are not \
+           available or ambiguous: tail"],
+    );
+}
+
+#[test]
+fn tensors_that_are_not_there() {
+    check_refused(
+        CHAIN,
+        &["net Z=IN > Y=mid", "head X=mid > Z=OUT"],
+        &[
+            "ensemble_scheduling.step[0].input_map[\"Z\"]: in ensemble E, ensemble tensor IN is \
+             mapping to non-existing input Z in model net",
+            "ensemble_scheduling.step[0].input_map: in ensemble E, input X in model net is not \
+             mapped to any ensemble tensors",
+            "ensemble_scheduling.step[1].output_map[\"Z\"]: in ensemble E, ensemble tensor OUT is \
+             mapped from non-existing output Z in model head",
+        ],
+    );
+}
+
+#[test]
+fn batches_that_are_too_large() {
+    check_refused(
+        "8 | IN FP32 3 | OUT INT32 1",
+        &["net X=IN > Y=mid", "head X=mid > Y=OUT"],
+        &[
+            "ensemble_scheduling.step[0].model_name: ensemble E allows maximum batch size 8, but it \
+           contains model net which only allows maximum batch size to be 4",
+        ],
+    );
+}
+
+#[test]
+fn types_and_shapes_that_differ() {
+    check_refused(
+        "4 | IN FP32 7 | OUT FP32 1",
+        &["net X=IN > Y=mid", "head X=mid > Y=OUT"],
+        &[
+            "ensemble_scheduling.step[0].input_map[\"X\"]: in ensemble E, ensemble tensor IN: \
+             inconsistent shape: [-1,7] is inferred from model E while [-1,3] is inferred from \
+             model net",
+            "ensemble_scheduling.step[1].output_map[\"Y\"]: in ensemble E, ensemble tensor OUT: \
+             inconsistent data type: TYPE_FP32 is inferred from model E while TYPE_INT32 is \
+             inferred from model head",
+        ],
+    );
+    check_refused(
+        "4 | IN FP32 3 | OUT FP32 5",
+        &["net X=IN > Y=mid", "net X=mid > Y=OUT"],
+        &["ensemble_scheduling.step[1].input_map[\"X\"]: in ensemble E, ensemble tensor mid: \
+           inconsistent shape: [-1,5] is inferred from model net while [-1,3] is inferred from \
+           model net"],
+    );
+    // Without its batch dimension, a shape is another one.
+    check_refused(
+        "0 | IN FP32 2, 3 | OUT FP32 2, 5",
+        &["plain X=IN > Y=OUT"],
+        &[
+            "ensemble_scheduling.step[0].input_map[\"X\"]: in ensemble E, ensemble tensor IN: \
+             inconsistent shape: [2,3] is inferred from model E while [3] is inferred from model \
+             plain",
+            "ensemble_scheduling.step[0].output_map[\"Y\"]: in ensemble E, ensemble tensor OUT: \
+             inconsistent shape: [2,5] is inferred from model E while [5] is inferred from model \
+             plain",
+        ],
+    );
+}
+
+#[test]
+fn other_models_are_left_alone() {
+    let mut plain = ModelSpec::clone(&models()["stream"]);
+    validate_ensemble(&mut plain, |_| panic!("it needs nobody")).unwrap();
+    assert!(plain.decoupled);
+}
