@@ -1,0 +1,165 @@
+//! Where a buffer lies and how large it is.
+
+use core::ffi::c_void;
+
+use galatea_abi::server::{
+    TRITONSERVER_BufferAttributesByteSize, TRITONSERVER_BufferAttributesCudaIpcHandle,
+    TRITONSERVER_BufferAttributesDelete, TRITONSERVER_BufferAttributesMemoryType,
+    TRITONSERVER_BufferAttributesMemoryTypeId, TRITONSERVER_BufferAttributesNew,
+    TRITONSERVER_BufferAttributesSetByteSize, TRITONSERVER_BufferAttributesSetCudaIpcHandle,
+    TRITONSERVER_BufferAttributesSetMemoryType, TRITONSERVER_BufferAttributesSetMemoryTypeId,
+};
+use galatea_abi::{
+    TRITONSERVER_BufferAttributes, TRITONSERVER_Error, TRITONSERVER_MEMORY_CPU,
+    TRITONSERVER_MemoryType,
+};
+
+use crate::guard::guard;
+use crate::{handle, text};
+
+/// The attributes of a buffer.
+#[derive(Clone, Debug)]
+pub struct BufferAttributesObject {
+    /// The kind of memory.
+    pub memory_type: TRITONSERVER_MemoryType,
+    /// The device.
+    pub memory_type_id: i64,
+    /// The size in bytes.
+    pub byte_size: usize,
+    /// The address of a CUDA handle that is the caller's, as a number.
+    pub cuda_ipc_handle: usize,
+}
+crate::object!(BufferAttributesObject as TRITONSERVER_BufferAttributes, kind 4);
+
+impl Default for BufferAttributesObject {
+    fn default() -> Self {
+        Self {
+            memory_type: TRITONSERVER_MEMORY_CPU,
+            memory_type_id: 0,
+            byte_size: 0,
+            cuda_ipc_handle: 0,
+        }
+    }
+}
+
+const _: TRITONSERVER_BufferAttributesNew = TRITONSERVER_BufferAttributesNew;
+/// Makes attributes of an empty buffer in the CPU's memory.
+///
+/// # Safety
+///
+/// `buffer_attributes` must be null or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_BufferAttributesNew(
+    buffer_attributes: *mut *mut TRITONSERVER_BufferAttributes,
+) -> *mut TRITONSERVER_Error {
+    guard("TRITONSERVER_BufferAttributesNew", || {
+        let made = handle::into_raw(BufferAttributesObject::default());
+        // SAFETY: the caller's promise is passed on.
+        unsafe { text::write(buffer_attributes, made, "buffer_attributes") }
+    })
+}
+
+const _: TRITONSERVER_BufferAttributesDelete = TRITONSERVER_BufferAttributesDelete;
+/// Deletes attributes.
+///
+/// # Safety
+///
+/// `buffer_attributes` must be null or attributes that nobody uses.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_BufferAttributesDelete(
+    buffer_attributes: *mut TRITONSERVER_BufferAttributes,
+) -> *mut TRITONSERVER_Error {
+    guard("TRITONSERVER_BufferAttributesDelete", || {
+        // SAFETY: the caller's promise is passed on.
+        let taken = unsafe {
+            handle::take::<BufferAttributesObject>(buffer_attributes, "buffer_attributes")
+        };
+        taken.map(drop)
+    })
+}
+
+/// Defines the function that sets an attribute and the one that reads it.
+macro_rules! attribute {
+    ($setter:ident, $getter:ident, $field:ident: $kind:ty, $to:expr, $from:expr) => {
+        const _: $setter = self::$setter;
+        /// Sets the attribute.
+        ///
+        /// # Safety
+        ///
+        /// `buffer_attributes` must be null or attributes that nobody else uses.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $setter(
+            buffer_attributes: *mut TRITONSERVER_BufferAttributes,
+            value: $kind,
+        ) -> *mut TRITONSERVER_Error {
+            guard(stringify!($setter), || {
+                // SAFETY: the caller's promise is passed on.
+                let attributes = unsafe {
+                    handle::borrow_mut::<BufferAttributesObject>(
+                        buffer_attributes,
+                        "buffer_attributes",
+                    )?
+                };
+                attributes.$field = $to(value);
+                Ok(())
+            })
+        }
+
+        const _: $getter = self::$getter;
+        /// Reads the attribute.
+        ///
+        /// # Safety
+        ///
+        /// `buffer_attributes` must be null or attributes; `value` null or valid
+        /// for a write.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $getter(
+            buffer_attributes: *mut TRITONSERVER_BufferAttributes,
+            value: *mut $kind,
+        ) -> *mut TRITONSERVER_Error {
+            guard(stringify!($getter), || {
+                // SAFETY: the caller's promises are passed on.
+                unsafe {
+                    let attributes = handle::borrow::<BufferAttributesObject>(
+                        buffer_attributes,
+                        "buffer_attributes",
+                    )?;
+                    text::write(value, $from(attributes.$field), "value")
+                }
+            })
+        }
+    };
+}
+
+fn same<T>(value: T) -> T {
+    value
+}
+
+attribute!(
+    TRITONSERVER_BufferAttributesSetMemoryTypeId,
+    TRITONSERVER_BufferAttributesMemoryTypeId,
+    memory_type_id: i64,
+    same,
+    same
+);
+attribute!(
+    TRITONSERVER_BufferAttributesSetMemoryType,
+    TRITONSERVER_BufferAttributesMemoryType,
+    memory_type: TRITONSERVER_MemoryType,
+    same,
+    same
+);
+attribute!(
+    TRITONSERVER_BufferAttributesSetByteSize,
+    TRITONSERVER_BufferAttributesByteSize,
+    byte_size: usize,
+    same,
+    same
+);
+attribute!(
+    TRITONSERVER_BufferAttributesSetCudaIpcHandle,
+    TRITONSERVER_BufferAttributesCudaIpcHandle,
+    cuda_ipc_handle: *mut c_void,
+    |value: *mut c_void| value.expose_provenance(),
+    core::ptr::with_exposed_provenance_mut
+);

@@ -1,0 +1,30 @@
+//! What every exported function runs in.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use galatea_abi::TRITONSERVER_Error;
+use galatea_infer::Status;
+
+use crate::{error, log};
+
+/// Runs the body of an exported function: null if it succeeds, an error object
+/// if it fails or panics. A panic must not cross into C.
+pub fn guard(function: &str, body: impl FnOnce() -> Result<(), Status>) -> *mut TRITONSERVER_Error {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => core::ptr::null_mut(),
+        Ok(Err(status)) => error::into_c(status),
+        Err(_) => {
+            let text = format!("{function} failed unexpectedly inside the server");
+            log::error(&text);
+            error::into_c(Status::internal(text))
+        }
+    }
+}
+
+/// The same for functions that return a value: `fallback` if the body panics.
+pub fn guard_value<T>(function: &str, fallback: T, body: impl FnOnce() -> T) -> T {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
+        log::error(&format!("{function} failed unexpectedly inside the server"));
+        fallback
+    })
+}

@@ -1,0 +1,274 @@
+//! Objects behind addresses that C holds.
+//!
+//! An object lives in a slot of its kind's pool. Slots are reused but never
+//! given back to the allocator, so that the tag of a released slot can still be
+//! read: it says which kind of object the slot holds, how often it was reused,
+//! and whether it is in use. The address that C gets carries the count's low
+//! bits in its own unused low bits. So an address that was released, or belongs
+//! to another kind, is told apart, up to one reuse in [`GENERATIONS`].
+
+use core::cell::UnsafeCell;
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use galatea_infer::Status;
+
+/// How many generations an address can tell apart: slots are aligned to so many
+/// bytes.
+pub const GENERATIONS: u64 = 64;
+
+/// A kind of object that C knows by address.
+pub trait Object: Sized + 'static {
+    /// What C calls it.
+    type Opaque;
+    /// The name that messages use, such as `TRITONSERVER_Message`.
+    const NAME: &'static str;
+    /// A number of its own among all kinds.
+    const KIND: u16;
+    /// Where its objects live.
+    fn pool() -> &'static Pool<Self>;
+}
+
+/// The slots of one kind. There are as many as objects of the kind ever lived at
+/// a time.
+pub struct Pool<T: 'static> {
+    free: Mutex<Vec<&'static Slot<T>>>,
+}
+
+/// One place for an object. The tag comes first in every kind's slots.
+#[repr(C, align(64))]
+struct Slot<T> {
+    /// The kind in the upper 16 bits, then 47 bits of generation, then one bit
+    /// that says whether an object is there.
+    tag: AtomicU64,
+    value: UnsafeCell<MaybeUninit<T>>,
+}
+
+// SAFETY: a slot hands its value out only through `Handles`' functions, whose
+// callers promise that an object is not used by two threads in ways that its type
+// forbids; the tag is atomic.
+unsafe impl<T> Sync for Slot<T> {}
+
+impl<T> Pool<T> {
+    /// A pool without slots.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { free: Mutex::new(Vec::new()) }
+    }
+}
+
+impl<T> Default for Pool<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+const LIVE: u64 = 1;
+const KIND_SHIFT: u32 = 48;
+const GENERATION_MASK: u64 = (1 << 47) - 1;
+
+const fn tag(kind: u16, generation: u64, live: u64) -> u64 {
+    (kind as u64) << KIND_SHIFT | (generation & GENERATION_MASK) << 1 | live
+}
+
+const fn generation_of(tag: u64) -> u64 {
+    tag >> 1 & GENERATION_MASK
+}
+
+/// Gives an object to C.
+pub fn into_raw<T: Object>(object: T) -> *mut T::Opaque {
+    let recycled = T::pool().free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let slot: &'static Slot<T> = recycled.unwrap_or_else(|| {
+        Box::leak(Box::new(Slot {
+            tag: AtomicU64::new(tag(T::KIND, 0, 0)),
+            value: UnsafeCell::new(MaybeUninit::uninit()),
+        }))
+    });
+    // SAFETY: the slot came from the free list or is new, so nobody else has it
+    // and it holds no object.
+    unsafe { (*slot.value.get()).write(object) };
+    let generation = generation_of(slot.tag.load(Ordering::Relaxed)).wrapping_add(1);
+    slot.tag.store(tag(T::KIND, generation, LIVE), Ordering::Release);
+    let low = usize::try_from(generation % GENERATIONS).unwrap_or(0);
+    let address = core::ptr::from_ref(slot).cast_mut().cast::<u8>();
+    address.wrapping_add(low).cast()
+}
+
+/// The object behind an address.
+///
+/// # Errors
+///
+/// `InvalidArgument` that names the argument, for null, for an object of another
+/// kind and for one that was released.
+///
+/// # Safety
+///
+/// A pointer that is not null must come from [`into_raw`] of any kind of object,
+/// and the object must not be released or changed while the reference lives.
+pub unsafe fn borrow<'a, T: Object>(
+    pointer: *const T::Opaque,
+    argument: &str,
+) -> Result<&'a T, Status> {
+    // SAFETY: the caller's promise is passed on.
+    let slot = unsafe { live_slot::<T>(pointer, argument)? };
+    // SAFETY: the tag says that the slot holds an object, and the caller promises
+    // that it stays there unchanged.
+    Ok(unsafe { (*slot.value.get()).assume_init_ref() })
+}
+
+/// The object behind an address, to be changed.
+///
+/// # Errors
+///
+/// As [`borrow`].
+///
+/// # Safety
+///
+/// As [`borrow`], and nobody else may use the object while the reference lives.
+pub unsafe fn borrow_mut<'a, T: Object>(
+    pointer: *mut T::Opaque,
+    argument: &str,
+) -> Result<&'a mut T, Status> {
+    // SAFETY: the caller's promise is passed on.
+    let slot = unsafe { live_slot::<T>(pointer, argument)? };
+    // SAFETY: the tag says that the slot holds an object, and the caller promises
+    // that nobody else uses it.
+    Ok(unsafe { (*slot.value.get()).assume_init_mut() })
+}
+
+/// Takes an object back from C. Its address is void from now on.
+///
+/// # Errors
+///
+/// As [`borrow`]: releasing an object twice is such an error.
+///
+/// # Safety
+///
+/// As [`borrow_mut`].
+pub unsafe fn take<T: Object>(pointer: *mut T::Opaque, argument: &str) -> Result<T, Status> {
+    // SAFETY: the caller's promise is passed on.
+    let slot = unsafe { live_slot::<T>(pointer, argument)? };
+    let live = slot.tag.load(Ordering::Acquire);
+    // Only one of two threads that release the same object gets it.
+    slot.tag
+        .compare_exchange(live, live & !LIVE, Ordering::AcqRel, Ordering::Relaxed)
+        .map_err(|_| released::<T>(argument))?;
+    // SAFETY: the tag said that the slot holds an object; now it says that it does
+    // not, so that the object is moved out once.
+    let object = unsafe { (*slot.value.get()).assume_init_read() };
+    T::pool().free.lock().unwrap_or_else(PoisonError::into_inner).push(slot);
+    Ok(object)
+}
+
+/// # Safety
+///
+/// As [`borrow`].
+unsafe fn live_slot<T: Object>(
+    pointer: *const T::Opaque,
+    argument: &str,
+) -> Result<&'static Slot<T>, Status> {
+    if pointer.is_null() {
+        return Err(Status::invalid_argument(format!("{argument} must not be null")));
+    }
+    let mask = usize::try_from(GENERATIONS - 1).unwrap_or(0);
+    let low = pointer.addr() & mask;
+    let address = pointer.map_addr(|address| address & !mask);
+    // SAFETY: the pointer comes from `into_raw`, so without its low bits it is the
+    // address of a slot, which is never freed and begins with its tag.
+    let found = unsafe { &*address.cast::<AtomicU64>() }.load(Ordering::Acquire);
+    if found >> KIND_SHIFT != u64::from(T::KIND) {
+        let text = format!("{argument} is not a {}", T::NAME);
+        return Err(Status::invalid_argument(text));
+    }
+    let low_generation = usize::try_from(generation_of(found) % GENERATIONS).unwrap_or(0);
+    if found & LIVE == 0 || low_generation != low {
+        return Err(released::<T>(argument));
+    }
+    // SAFETY: the tag says that it is a slot of this kind; slots live for ever.
+    Ok(unsafe { &*address.cast::<Slot<T>>() })
+}
+
+fn released<T: Object>(argument: &str) -> Status {
+    let status = Status::invalid_argument(format!("{argument} is a {} that was released", T::NAME));
+    crate::log::error(status.message());
+    status
+}
+
+/// Makes a type an [`Object`].
+#[macro_export]
+macro_rules! object {
+    ($type:ty as $opaque:ident, kind $kind:literal) => {
+        impl $crate::handle::Object for $type {
+            type Opaque = galatea_abi::$opaque;
+            const NAME: &'static str = stringify!($opaque);
+            const KIND: u16 = $kind;
+            fn pool() -> &'static $crate::handle::Pool<Self> {
+                static POOL: $crate::handle::Pool<$type> = $crate::handle::Pool::new();
+                &POOL
+            }
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use galatea_abi::TRITONSERVER_Message;
+
+    use super::*;
+
+    struct One(Arc<str>);
+    struct Other;
+    crate::object!(One as TRITONSERVER_Message, kind 60_001);
+    crate::object!(Other as TRITONSERVER_Metric, kind 60_002);
+
+    fn message(pointer: *mut TRITONSERVER_Message) -> String {
+        // SAFETY: tests pass null or what `into_raw` made.
+        let found = unsafe { borrow::<One>(pointer, "message") };
+        match found {
+            Ok(one) => one.0.to_string(),
+            Err(status) => status.message().to_owned(),
+        }
+    }
+
+    #[test]
+    fn an_object_is_found_until_it_is_released() {
+        let text: Arc<str> = Arc::from("hello");
+        let pointer = into_raw(One(text.clone()));
+        assert_eq!(message(pointer), "hello");
+        // SAFETY: the pointer is from `into_raw`, and this is the only thread.
+        let taken = unsafe { take::<One>(pointer, "message") };
+        assert!(taken.is_ok());
+        drop(taken);
+        assert_eq!(Arc::strong_count(&text), 1);
+        assert_eq!(message(pointer), "message is a TRITONSERVER_Message that was released");
+        // SAFETY: as above.
+        assert!(unsafe { take::<One>(pointer, "message") }.is_err());
+    }
+
+    #[test]
+    fn a_reused_place_is_another_object() {
+        let first = into_raw(One(Arc::from("first")));
+        // SAFETY: the pointer is from `into_raw`, and this is the only thread.
+        drop(unsafe { take::<One>(first, "message") });
+        let others: Vec<_> = (0..20).map(|_| into_raw(One(Arc::from("second")))).collect();
+        assert!(others.iter().all(|other| *other != first));
+        assert_eq!(message(first), "message is a TRITONSERVER_Message that was released");
+        for other in others {
+            assert_eq!(message(other), "second");
+            // SAFETY: as above.
+            drop(unsafe { take::<One>(other, "message") });
+        }
+    }
+
+    #[test]
+    fn null_and_other_kinds_are_refused() {
+        assert_eq!(message(core::ptr::null_mut()), "message must not be null");
+        let other = into_raw(Other);
+        assert_eq!(message(other.cast()), "message is not a TRITONSERVER_Message");
+        // SAFETY: the pointer is from `into_raw`, and this is the only thread.
+        drop(unsafe { take::<Other>(other, "metric") });
+    }
+}

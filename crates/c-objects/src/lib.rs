@@ -1,0 +1,30 @@
+//! What both sides of the C APIs share: the objects that are known to C by their
+//! address, and the exported functions that belong to no server and no backend.
+//!
+//! - [`handle`] makes addresses that can be told from released and foreign ones.
+//! - [`guard`] is what every exported function runs in: a panic becomes an error.
+//! - [`error`], [`message`], [`parameter`], [`buffer_attributes`], [`names`] and
+//!   [`log`] hold the objects and their functions.
+//!
+//! # Unsafe code
+//!
+//! Every exported function trusts its caller with what C can't express: that
+//! pointers to be written are valid, that texts end in a zero byte, and that an
+//! object is not released by one thread while another uses it. What can be
+//! checked is checked: null, objects of another kind, and released objects give
+//! an error and a line in the log.
+
+#![allow(unsafe_code, reason = "a C API is made of it; each block says why it is sound")]
+#![allow(non_snake_case, reason = "exported functions have the headers' names")]
+
+pub mod buffer_attributes;
+pub mod error;
+pub mod guard;
+pub mod handle;
+pub mod log;
+pub mod message;
+pub mod names;
+pub mod parameter;
+pub mod text;
+
+pub use guard::guard;

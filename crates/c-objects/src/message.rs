@@ -1,0 +1,107 @@
+//! Messages: JSON documents that go both ways.
+
+use core::ffi::c_char;
+
+use galatea_abi::server::{
+    TRITONSERVER_MessageDelete, TRITONSERVER_MessageNewFromSerializedJson,
+    TRITONSERVER_MessageSerializeToJson,
+};
+use galatea_abi::{TRITONSERVER_Error, TRITONSERVER_Message};
+use galatea_infer::Status;
+
+use crate::guard::guard;
+use crate::{handle, text};
+
+/// A JSON document.
+pub struct MessageObject {
+    json: String,
+}
+crate::object!(MessageObject as TRITONSERVER_Message, kind 2);
+
+/// A document for C, which whoever gets it deletes.
+pub fn into_c(json: String) -> *mut TRITONSERVER_Message {
+    handle::into_raw(MessageObject { json })
+}
+
+/// The text of a document that C holds.
+///
+/// # Errors
+///
+/// `InvalidArgument` if it isn't a message.
+///
+/// # Safety
+///
+/// The pointer must be null or an object of this library that stays while the
+/// text is used.
+pub unsafe fn json<'a>(
+    message: *const TRITONSERVER_Message,
+    argument: &str,
+) -> Result<&'a str, Status> {
+    // SAFETY: the caller's promise is passed on.
+    let message = unsafe { handle::borrow::<MessageObject>(message, argument)? };
+    Ok(&message.json)
+}
+
+const _: TRITONSERVER_MessageNewFromSerializedJson = TRITONSERVER_MessageNewFromSerializedJson;
+/// Makes a message from a JSON document's text.
+///
+/// # Safety
+///
+/// `message` must be valid for a write, `base` for reads of `byte_size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_MessageNewFromSerializedJson(
+    message: *mut *mut TRITONSERVER_Message,
+    base: *const c_char,
+    byte_size: usize,
+) -> *mut TRITONSERVER_Error {
+    guard("TRITONSERVER_MessageNewFromSerializedJson", || {
+        // SAFETY: the caller promises so many bytes.
+        let bytes = unsafe { text::slice(base.cast::<u8>(), byte_size, "base")? };
+        let json = core::str::from_utf8(bytes)
+            .map_err(|_| Status::invalid_argument("the message is not valid UTF-8"))?;
+        if message.is_null() {
+            return Err(Status::invalid_argument("message must not be null"));
+        }
+        // SAFETY: the caller promises that the place can be written.
+        unsafe { text::write(message, into_c(json.to_owned()), "message") }
+    })
+}
+
+const _: TRITONSERVER_MessageDelete = TRITONSERVER_MessageDelete;
+/// Deletes a message.
+///
+/// # Safety
+///
+/// `message` must be null or a message that nobody uses.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_MessageDelete(
+    message: *mut TRITONSERVER_Message,
+) -> *mut TRITONSERVER_Error {
+    guard("TRITONSERVER_MessageDelete", || {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { handle::take::<MessageObject>(message, "message") }.map(drop)
+    })
+}
+
+const _: TRITONSERVER_MessageSerializeToJson = TRITONSERVER_MessageSerializeToJson;
+/// The document's text, which lives as long as the message. It has no zero byte
+/// at its end.
+///
+/// # Safety
+///
+/// `message` must be null or a message; `base` and `byte_size` valid for writes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_MessageSerializeToJson(
+    message: *mut TRITONSERVER_Message,
+    base: *mut *const c_char,
+    byte_size: *mut usize,
+) -> *mut TRITONSERVER_Error {
+    guard("TRITONSERVER_MessageSerializeToJson", || {
+        // SAFETY: the caller's promises are passed on.
+        unsafe {
+            let json = json(message, "message")?;
+            text::write(base, json.as_ptr().cast(), "base")?;
+            text::write(byte_size, json.len(), "byte_size")
+        }
+    })
+}

@@ -1,0 +1,117 @@
+//! Parameters: named values, given with the load of a model.
+
+use core::ffi::{CStr, c_char, c_void};
+
+use galatea_abi::server::{
+    TRITONSERVER_ParameterBytesNew, TRITONSERVER_ParameterDelete, TRITONSERVER_ParameterNew,
+};
+use galatea_abi::{
+    TRITONSERVER_PARAMETER_BOOL, TRITONSERVER_PARAMETER_DOUBLE, TRITONSERVER_PARAMETER_INT,
+    TRITONSERVER_PARAMETER_STRING, TRITONSERVER_Parameter, TRITONSERVER_ParameterType,
+};
+use galatea_infer::ParameterValue;
+
+use crate::guard::guard_value;
+use crate::handle;
+
+/// A named value.
+pub struct ParameterObject {
+    /// Its name.
+    pub name: String,
+    /// Its value.
+    pub value: ParameterContents,
+}
+crate::object!(ParameterObject as TRITONSERVER_Parameter, kind 3);
+
+/// The value of a parameter.
+pub enum ParameterContents {
+    /// One of the simple values.
+    Value(ParameterValue),
+    /// Bytes that stay the caller's: their address and length.
+    Bytes(*const c_void, u64),
+}
+
+// SAFETY: the bytes are only read while the caller's call goes on; who made the
+// parameter promises that they live as long as it.
+unsafe impl Send for ParameterContents {}
+// SAFETY: as above; nothing is changed through the address.
+unsafe impl Sync for ParameterContents {}
+
+const _: TRITONSERVER_ParameterNew = TRITONSERVER_ParameterNew;
+/// Makes a parameter; null for a type that has no single value, and for null.
+///
+/// # Safety
+///
+/// `name` must be null or a text; `value` null or valid for a read of what
+/// `type_` says: a text, an `int64_t`, a `bool` or a `double`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ParameterNew(
+    name: *const c_char,
+    type_: TRITONSERVER_ParameterType,
+    value: *const c_void,
+) -> *mut TRITONSERVER_Parameter {
+    guard_value("TRITONSERVER_ParameterNew", core::ptr::null_mut(), || {
+        if name.is_null() || value.is_null() {
+            return core::ptr::null_mut();
+        }
+        // SAFETY: the caller promises a value of the type that it says.
+        let value = unsafe {
+            match type_ {
+                TRITONSERVER_PARAMETER_STRING => {
+                    let text = CStr::from_ptr(value.cast()).to_string_lossy();
+                    ParameterValue::String(text.into_owned())
+                }
+                TRITONSERVER_PARAMETER_INT => {
+                    ParameterValue::Int64(value.cast::<i64>().read_unaligned())
+                }
+                TRITONSERVER_PARAMETER_BOOL => ParameterValue::Bool(value.cast::<u8>().read() != 0),
+                TRITONSERVER_PARAMETER_DOUBLE => {
+                    ParameterValue::Double(value.cast::<f64>().read_unaligned())
+                }
+                _ => return core::ptr::null_mut(),
+            }
+        };
+        // SAFETY: the caller promises a text.
+        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
+        handle::into_raw(ParameterObject { name, value: ParameterContents::Value(value) })
+    })
+}
+
+const _: TRITONSERVER_ParameterBytesNew = TRITONSERVER_ParameterBytesNew;
+/// Makes a parameter of bytes, which stay the caller's.
+///
+/// # Safety
+///
+/// `name` must be null or a text; `byte_ptr` must be valid for reads of `size`
+/// bytes as long as the parameter lives.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ParameterBytesNew(
+    name: *const c_char,
+    byte_ptr: *const c_void,
+    size: u64,
+) -> *mut TRITONSERVER_Parameter {
+    guard_value("TRITONSERVER_ParameterBytesNew", core::ptr::null_mut(), || {
+        if name.is_null() || (byte_ptr.is_null() && size > 0) {
+            return core::ptr::null_mut();
+        }
+        // SAFETY: the caller promises a text.
+        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
+        handle::into_raw(ParameterObject { name, value: ParameterContents::Bytes(byte_ptr, size) })
+    })
+}
+
+const _: TRITONSERVER_ParameterDelete = TRITONSERVER_ParameterDelete;
+/// Deletes a parameter; null is nothing to delete.
+///
+/// # Safety
+///
+/// `parameter` must be null or a parameter that nobody uses.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ParameterDelete(parameter: *mut TRITONSERVER_Parameter) {
+    guard_value("TRITONSERVER_ParameterDelete", (), || {
+        if !parameter.is_null() {
+            // SAFETY: the caller's promise is passed on.
+            drop(unsafe { handle::take::<ParameterObject>(parameter, "parameter") });
+        }
+    });
+}

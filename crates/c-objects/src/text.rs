@@ -1,0 +1,69 @@
+//! Texts that come from C, and places that C wants written.
+
+use core::ffi::{CStr, c_char};
+
+use galatea_infer::Status;
+
+/// The text behind a pointer.
+///
+/// # Errors
+///
+/// `InvalidArgument` that names the argument, for null and for bytes that are
+/// not UTF-8.
+///
+/// # Safety
+///
+/// A pointer that is not null must point to bytes that end in a zero byte and
+/// live as long as the reference.
+pub unsafe fn required<'a>(pointer: *const c_char, argument: &str) -> Result<&'a str, Status> {
+    if pointer.is_null() {
+        return Err(Status::invalid_argument(format!("{argument} must not be null")));
+    }
+    // SAFETY: the caller promises a text that ends in a zero byte.
+    let text = unsafe { CStr::from_ptr(pointer) };
+    text.to_str().map_err(|_| Status::invalid_argument(format!("{argument} is not valid UTF-8")))
+}
+
+/// Writes a result to where C wants it.
+///
+/// # Errors
+///
+/// `InvalidArgument` that names the argument, for null.
+///
+/// # Safety
+///
+/// A pointer that is not null must be valid for a write of `T`.
+pub unsafe fn write<T>(place: *mut T, value: T, argument: &str) -> Result<(), Status> {
+    if place.is_null() {
+        return Err(Status::invalid_argument(format!("{argument} must not be null")));
+    }
+    // SAFETY: the caller promises that the place can be written.
+    unsafe { place.write(value) };
+    Ok(())
+}
+
+/// The elements behind a pointer; none of them may be read through another
+/// reference as something else.
+///
+/// # Errors
+///
+/// `InvalidArgument` that names the argument, for null with a count above 0.
+///
+/// # Safety
+///
+/// With a count above 0, the pointer must be null or valid for reads of so many
+/// elements for as long as the reference lives.
+pub unsafe fn slice<'a, T>(
+    pointer: *const T,
+    count: usize,
+    argument: &str,
+) -> Result<&'a [T], Status> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    if pointer.is_null() {
+        return Err(Status::invalid_argument(format!("{argument} must not be null")));
+    }
+    // SAFETY: the caller promises so many readable elements.
+    Ok(unsafe { core::slice::from_raw_parts(pointer, count) })
+}
