@@ -43,7 +43,29 @@ pub trait Backend: Send + Sync {
         files: &dyn ModelFiles,
     ) -> Result<(), Status>;
 
-    /// Loads one version of a model.
+    /// Begins to load one version, before its configuration is complete: what the
+    /// server calls first.
+    ///
+    /// Backends that need no more than [`Backend::complete_config`] leave this as
+    /// it is. One whose models must exist to complete their configuration keeps
+    /// what it made in what it returns.
+    ///
+    /// # Errors
+    ///
+    /// As [`Backend::complete_config`].
+    fn open(
+        &self,
+        draft: &mut ConfigDraft,
+        files: &dyn ModelFiles,
+        completion: Completion,
+    ) -> Result<Option<Box<dyn OpenedModel>>, Status> {
+        match completion {
+            Completion::Allowed => self.complete_config(draft, files).map(|()| None),
+            Completion::Forbidden => Ok(None),
+        }
+    }
+
+    /// Loads one version of a model that [`Backend::open`] kept nothing of.
     ///
     /// # Errors
     ///
@@ -53,6 +75,31 @@ pub trait Backend: Send + Sync {
         &self,
         spec: Arc<ModelSpec>,
         files: &dyn ModelFiles,
+        host: Arc<dyn Host>,
+    ) -> Result<Box<dyn Model>, Status>;
+}
+
+/// Whether a backend may fill in what a configuration leaves out.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Completion {
+    /// It may.
+    Allowed,
+    /// The configuration is meant as it is written.
+    Forbidden,
+}
+
+/// A version of a model that exists, but whose configuration is not settled yet.
+///
+/// Dropping it gives the model up.
+pub trait OpenedModel: Send {
+    /// Goes on with the configuration that is now in force.
+    ///
+    /// # Errors
+    ///
+    /// As [`Backend::load`].
+    fn load(
+        self: Box<Self>,
+        spec: Arc<ModelSpec>,
         host: Arc<dyn Host>,
     ) -> Result<Box<dyn Model>, Status>;
 }
