@@ -42,14 +42,36 @@ enum Kind {
 #[derive(Debug)]
 pub struct Responder {
     sender: Option<ResponseSender>,
+    account: Account,
+    /// Kept here too, so that its hooks are cleared when nothing is left to
+    /// cancel.
+    cancel: CancelToken,
+}
+
+/// Where a request is counted, for backends that report how it went apart from
+/// answering it.
+#[derive(Clone, Debug)]
+pub struct Account {
     batch_size: u32,
     times: RequestTimes,
     observer: Arc<dyn RequestObserver>,
     /// Whoever made the request as a part of another one.
     whole: Option<Arc<dyn ExecutionObserver>>,
-    /// Kept here too, so that its hooks are cleared when nothing is left to
-    /// cancel.
-    cancel: CancelToken,
+}
+
+impl Account {
+    /// Counts a request that was executed without an error.
+    pub fn succeeded(&self, execution: &Execution) {
+        self.observer.succeeded(self.batch_size, &self.times, execution);
+        if let Some(whole) = &self.whole {
+            whole.executed(execution);
+        }
+    }
+
+    /// Counts a request that ended with an error.
+    pub fn failed(&self, reason: FailureReason) {
+        self.observer.failed(&self.times, reason);
+    }
 }
 
 /// How one execution stands in its sequence, and the sequence's state.
@@ -196,7 +218,8 @@ impl PendingRequest {
         let cancel = request.cancel.clone();
         let whole = request.whole.take();
         let sender = Some(sender);
-        let responder = Responder { sender, batch_size, times, observer, whole, cancel };
+        let account = Account { batch_size, times, observer, whole };
+        let responder = Responder { sender, account, cancel };
         Self { request, responder: Some(responder), batch_size, step: None, kind: Kind::Asked }
     }
 
@@ -232,7 +255,7 @@ impl PendingRequest {
     /// whose responder was taken.
     #[must_use]
     pub fn times(&self) -> Option<RequestTimes> {
-        self.responder.as_ref().map(|responder| responder.times)
+        self.responder.as_ref().map(|responder| responder.account.times)
     }
 
     /// Whether this row is only there to keep others in their slots.
@@ -297,6 +320,12 @@ impl PendingRequest {
     /// `None` for padding, which nobody waits for.
     pub const fn take_responder(&mut self) -> Option<Responder> {
         self.responder.take()
+    }
+
+    /// Takes back what [`PendingRequest::take_responder`] took out, because the
+    /// request goes on.
+    pub fn restore_responder(&mut self, responder: Responder) {
+        self.responder = Some(responder);
     }
 
     /// Answers the request with its last or only response, counts it and
@@ -411,8 +440,8 @@ impl Responder {
         wakes: &mut WakeUps,
     ) {
         match &outcome {
-            Ok(_) => self.count_success(&execution.into()),
-            Err(_) => self.observer.failed(&self.times, FailureReason::Backend),
+            Ok(_) => self.account.succeeded(&execution.into()),
+            Err(_) => self.account.failed(FailureReason::Backend),
         }
         if let Some(sender) = self.sender.take() {
             sender.send_final_in_batch(outcome, wakes);
@@ -420,23 +449,35 @@ impl Responder {
     }
 
     /// Ends the request without a further response and counts it as a success.
-    pub fn finish(mut self, execution: impl Into<Execution>) {
-        self.count_success(&execution.into());
+    pub fn finish(self, execution: impl Into<Execution>) {
+        self.account.succeeded(&execution.into());
+        self.end();
+    }
+
+    /// Where the request is counted.
+    #[must_use]
+    pub const fn account(&self) -> &Account {
+        &self.account
+    }
+
+    /// Sends the last or only response without counting the request: whoever has
+    /// its [`Account`] does that.
+    pub fn send_final(mut self, outcome: Result<InferenceResponse, Status>) {
+        if let Some(sender) = self.sender.take() {
+            sender.send_final(outcome);
+        }
+    }
+
+    /// Ends the request without a further response and without counting it.
+    pub fn end(mut self) {
         if let Some(sender) = self.sender.take() {
             sender.finish();
         }
     }
 
-    fn count_success(&self, execution: &Execution) {
-        self.observer.succeeded(self.batch_size, &self.times, execution);
-        if let Some(whole) = &self.whole {
-            whole.executed(execution);
-        }
-    }
-
     /// Ends the request with an error and counts it under `reason`.
     pub fn fail(mut self, status: Status, reason: FailureReason) {
-        self.observer.failed(&self.times, reason);
+        self.account.failed(reason);
         if let Some(sender) = self.sender.take() {
             sender.fail(status);
         }
@@ -447,7 +488,7 @@ impl Drop for Responder {
     fn drop(&mut self) {
         self.cancel.clear_hooks();
         if self.sender.is_some() {
-            self.observer.failed(&self.times, FailureReason::Other);
+            self.account.failed(FailureReason::Other);
         }
     }
 }
