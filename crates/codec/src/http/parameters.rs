@@ -73,7 +73,7 @@ fn correlation_id(reader: &mut Reader<'_>) -> Result<CorrelationId, Status> {
         Kind::Object | Kind::Array | Kind::String | Kind::Bool | Kind::Null => {
             let text = fields::string(reader, "sequence_id")?;
             if text.len() > CORRELATION_ID_LENGTH_MAX {
-                return Err(Status::invalid_argument(
+                return Err(Status::unsupported(
                     "string correlation ID cannot be longer than 128 characters",
                 ));
             }

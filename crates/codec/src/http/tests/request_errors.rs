@@ -89,7 +89,7 @@ fn parameters_that_may_not_be() {
     }
     refuse(
         &format!(r#"{{"parameters":{{"sequence_id":"{}"}},"inputs":[]}}"#, "x".repeat(129)),
-        InvalidArgument,
+        Unsupported,
         "string correlation ID cannot be longer than 128 characters",
     );
 }
