@@ -37,6 +37,7 @@ mod identity;
 mod json;
 mod json_input;
 mod normalise;
+mod plug_in;
 mod source;
 mod spec;
 mod suggest;
@@ -50,6 +51,7 @@ pub use diagnostic::{ConfigErrors, Diagnostic, Excerpt, Position};
 pub use draft::{ConfigDraft, Support, TensorDraft};
 pub use ensemble::{EnsembleScheduling, EnsembleStep};
 pub use json::to_json;
+pub use plug_in::PreferredInstances;
 pub use spec::{
     Accelerator, BatchInputKind, BatchInputSpec, BatchOutputSpec, ControlKind, ControlSpec,
     DynamicBatching, FalseTrue, InitialState, InputFormat, InputSpec, InstanceGroup, InstanceKind,

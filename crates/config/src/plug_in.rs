@@ -1,0 +1,183 @@
+//! What a plug-in may add to a configuration, and how it sees it before it is
+//! settled.
+
+use galatea_protocol::inference::ModelInstanceGroup;
+use galatea_protocol::inference::model_instance_group::Kind;
+
+use crate::spec::InstanceKind;
+use crate::{ConfigDraft, Support, json, normalise};
+
+/// Instances that a backend would rather have, where a configuration doesn't say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PreferredInstances {
+    /// Where they run; `None` leaves it to the server.
+    pub kind: Option<InstanceKind>,
+    /// How many; 0 leaves it to the server.
+    pub count: u32,
+    /// The GPUs; empty for any.
+    pub gpus: Vec<i32>,
+}
+
+impl ConfigDraft {
+    /// The library that the configuration asks for; empty for the backend's usual
+    /// one.
+    #[must_use]
+    pub fn runtime(&self) -> &str {
+        &self.message().runtime
+    }
+
+    /// The configuration so far as the configuration endpoint would print it, with
+    /// the defaults that follow from it alone.
+    #[must_use]
+    pub fn normalised_json(&self, support: &Support) -> String {
+        let mut message = self.message().clone();
+        normalise::normalise(&mut message, support);
+        json::to_json(&message)
+    }
+
+    /// Takes over what a completed copy of this configuration may have changed:
+    /// the batch size, inputs and outputs, whether it is decoupled, and the
+    /// scheduler if none was chosen. Anything else in it is not looked at, as in
+    /// the original.
+    ///
+    /// # Errors
+    ///
+    /// If it has another scheduler than was chosen.
+    pub fn adopt(&mut self, completed: &Self) -> Result<(), String> {
+        let (from, to) = (completed.message(), self.message_mut());
+        match (&to.scheduling_choice, &from.scheduling_choice) {
+            (None, choice) => to.scheduling_choice.clone_from(choice),
+            (Some(chosen), Some(other))
+                if std::mem::discriminant(chosen) == std::mem::discriminant(other) => {}
+            (Some(_), _) => {
+                return Err(String::from(
+                    "the scheduling choice of a configuration can't be changed when it is \
+                     completed",
+                ));
+            }
+        }
+        to.max_batch_size = from.max_batch_size;
+        to.input.clone_from(&from.input);
+        to.output.clone_from(&from.output);
+        if let Some(policy) = &from.model_transaction_policy {
+            to.model_transaction_policy.get_or_insert_default().decoupled = policy.decoupled;
+        }
+        Ok(())
+    }
+
+    /// Fills in the instances that a backend prefers: as a group if there is none,
+    /// and as the numbers of groups that give no number.
+    pub fn prefer_instances(&mut self, preferred: &[PreferredInstances], support: &Support) {
+        let message = self.message_mut();
+        let usable = preferred
+            .iter()
+            .find(|one| one.kind != Some(InstanceKind::Gpu) || support.gpus_available());
+        if let (true, Some(usable)) = (message.instance_group.is_empty(), usable) {
+            message.instance_group.push(group(&message.name, usable, support));
+        }
+        for group in &mut message.instance_group {
+            let kind = match group.kind() {
+                Kind::Auto if support.gpus_available() => Kind::Gpu,
+                Kind::Auto => Kind::Cpu,
+                kind => kind,
+            };
+            let mut same = preferred.iter().filter(|one| wanted_kind(one) == kind && one.count > 0);
+            if let (true, Some(same)) = (group.count < 1, same.next()) {
+                group.count = i32::try_from(same.count).unwrap_or(i32::MAX);
+            }
+        }
+    }
+}
+
+fn wanted_kind(preferred: &PreferredInstances) -> Kind {
+    match preferred.kind {
+        None => Kind::Auto,
+        Some(InstanceKind::Cpu) => Kind::Cpu,
+        Some(InstanceKind::Gpu) => Kind::Gpu,
+        Some(InstanceKind::Model) => Kind::Model,
+    }
+}
+
+fn group(name: &str, preferred: &PreferredInstances, support: &Support) -> ModelInstanceGroup {
+    let gpus = preferred.gpus.iter().copied();
+    let kind = wanted_kind(preferred);
+    let mut group = ModelInstanceGroup {
+        name: name.to_owned(),
+        count: i32::try_from(preferred.count).unwrap_or(i32::MAX),
+        gpus: match kind {
+            Kind::Gpu => gpus.filter(|gpu| support.gpus.contains(gpu)).collect(),
+            Kind::Auto if support.gpus_available() => gpus.collect(),
+            Kind::Auto | Kind::Cpu | Kind::Model => Vec::new(),
+        },
+        ..ModelInstanceGroup::default()
+    };
+    group.set_kind(kind);
+    group
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn draft(text: &str) -> ConfigDraft {
+        let mut draft = ConfigDraft::from_pbtxt("config.pbtxt", text).unwrap();
+        draft.message_mut().backend = String::from("b");
+        draft.resolve_identity("m", &[]).unwrap();
+        draft
+    }
+
+    fn groups(draft: &ConfigDraft) -> Vec<(String, Kind, i32)> {
+        let groups = draft.message().instance_group.iter();
+        groups.map(|group| (group.name.clone(), group.kind(), group.count)).collect()
+    }
+
+    #[test]
+    fn a_completed_copy_gives_what_it_may_and_nothing_else() {
+        let mut original = draft("parameters { key: 'a' value { string_value: '1' } }");
+        let completed = draft(
+            "max_batch_size: 3 input { name: 'I' data_type: TYPE_FP32 dims: 1 } \
+             output { name: 'O' data_type: TYPE_FP32 dims: 1 } dynamic_batching { } \
+             model_transaction_policy { decoupled: true } default_model_filename: 'x'",
+        );
+        original.adopt(&completed).unwrap();
+        let message = original.message();
+        assert_eq!((message.max_batch_size, message.input.len(), message.output.len()), (3, 1, 1));
+        assert!(
+            original.scheduling_is_set() && message.model_transaction_policy.unwrap().decoupled
+        );
+        assert_eq!((message.default_model_filename.as_str(), message.parameters.len()), ("", 1));
+        original.adopt(&completed).unwrap();
+        assert!(original.adopt(&draft("")).is_err());
+        assert!(original.adopt(&draft("sequence_batching { }")).is_err());
+    }
+
+    #[test]
+    fn preferred_instances_fill_what_is_not_said() {
+        let gpu = PreferredInstances { kind: Some(InstanceKind::Gpu), count: 9, gpus: vec![0] };
+        let model = PreferredInstances { kind: Some(InstanceKind::Model), count: 2, gpus: vec![] };
+        let cpu = PreferredInstances { kind: Some(InstanceKind::Cpu), count: 3, gpus: vec![] };
+        let check =
+            |text: &str, preferred: &[PreferredInstances], expected: &[(&str, Kind, i32)]| {
+                let mut draft = draft(text);
+                draft.prefer_instances(preferred, &Support::default());
+                let expected: Vec<(String, Kind, i32)> = expected
+                    .iter()
+                    .map(|(name, kind, count)| ((*name).into(), *kind, *count))
+                    .collect();
+                assert_eq!(groups(&draft), expected, "{text}");
+            };
+        check("", &[], &[]);
+        check("", std::slice::from_ref(&gpu), &[]);
+        check("", &[gpu.clone(), model.clone(), cpu.clone()], &[("m", Kind::Model, 2)]);
+        check("instance_group { }", &[gpu, cpu.clone()], &[("", Kind::Auto, 3)]);
+        check("instance_group { count: 1 }", &[cpu], &[("", Kind::Auto, 1)]);
+        check("instance_group { kind: KIND_CPU }", &[model], &[("", Kind::Cpu, 0)]);
+    }
+
+    #[test]
+    fn the_document_of_a_draft_has_the_defaults() {
+        let json = draft("runtime: 'r'").normalised_json(&Support::default());
+        assert!(json.contains("\"instance_group\":[{") && json.contains("\"KIND_CPU\""), "{json}");
+        assert_eq!(draft("runtime: 'r'").runtime(), "r");
+    }
+}
