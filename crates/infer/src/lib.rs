@@ -42,8 +42,8 @@ pub use control::{
     BatchStatistics, DurationStatistic, FailureReason, InferenceStatistics, ModelConfigDocument,
     ModelMetadata, ModelState, ModelStatistics, RepositoryEntry, ServerMetadata, TensorMetadata,
 };
-pub use pending::{
 pub use flow::{Congestion, RoomHook, Throttle};
+pub use pending::{
     Execution, ExecutionObserver, ExecutionTimes, PendingRequest, RequestObserver, RequestTimes,
     Responder, SequenceOwner, SequenceStep, StateTensor,
 };
