@@ -133,6 +133,26 @@ instance_group [ { count: 1 kind: KIND_CPU } ]
     return Example(config, {1: graph.bytes()})
 
 
+def onnx_whole_batch(settings: str = "dynamic_batching { }") -> Example:
+    """Returns to each client the inputs of all rows of its batch, in their order."""
+    graph = GraphBuilder("onnx_whole_batch")
+    value = graph.input("INPUT0", TensorProto.INT32, ["batch", 1])
+    rows = graph.node("Shape", value, start=0, end=1)
+    column = graph.node("Concat", rows, graph.weight(numpy.array([1])), axis=0)
+    flat = graph.node("Reshape", value, graph.weight(numpy.array([1, -1])))
+    graph.node("Expand", flat, column, output="OUTPUT0")
+    graph.output("OUTPUT0", TensorProto.INT32, ["batch", "rows"])
+    config = f"""\
+backend: "onnxruntime"
+max_batch_size: 8
+input [ {{ name: "INPUT0" data_type: TYPE_INT32 dims: [ 1 ] }} ]
+output [ {{ name: "OUTPUT0" data_type: TYPE_INT32 dims: [ -1 ] }} ]
+{settings}
+instance_group [ {{ count: 1 kind: KIND_CPU }} ]
+"""
+    return Example(config, {1: graph.bytes()})
+
+
 def matrix_loop_body() -> GraphProto:
     """One round of the slow model: a matrix product, kept within bounds by tanh."""
     body = GraphBuilder("round")
@@ -197,4 +217,5 @@ MODELS = {
     "onnx_no_batch": onnx_no_batch,
     "onnx_two_variables": onnx_two_variables,
     "onnx_slow": onnx_slow,
+    "onnx_whole_batch": onnx_whole_batch,
 }

@@ -225,6 +225,22 @@ class Server:
         (entry,) = self.get(f"/v2/models/{model}/stats").json()["model_stats"]
         return entry
 
+    def pending(self, model: str) -> int:
+        """Requests that were taken and are not executed yet."""
+        name = f'nv_inference_pending_request_count{{model="{model}",version="1"}}'
+        (line,) = (line for line in self.metrics().splitlines() if line.startswith(name))
+        return int(float(line.split()[-1]))
+
+    def wait_for_pending(self, model: str, count: int) -> None:
+        """Waits until that many requests are queued."""
+        wait_until(lambda: self.pending(model) == count, 20, f"{count} requests wait")
+
+    def scheduler(self, model: str) -> dict[str, Any]:
+        """What a model's scheduler waits for: Galatea's status page."""
+        reply = self.get(f"/v2/models/{model}/scheduler")
+        assert reply.status == 200, reply
+        return reply.json()
+
     def metrics(self) -> str:
         """The text of the metrics endpoint."""
         return self.request("GET", "/metrics", port=self.metrics_port).body.decode()

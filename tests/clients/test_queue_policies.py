@@ -1,0 +1,285 @@
+"""The dynamic batcher's queues: order, priorities, bounds and deadlines.
+
+TRITONSERVER_DELAY_SCHEDULER holds the scheduler back until so many requests wait, so
+that each test knows what is in the queue when the first batch is made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import make_models
+import numpy
+import pytest
+from example_models import conformance
+from example_models.repository import Example, write_example
+from tritonclient.utils import InferenceServerException
+
+from conftest import StartServer
+from server import Server, wait_until
+from transports import TRANSPORTS, GrpcCalls, GrpcStream
+from wire import Tap
+
+NEVER = 1000
+TIMEOUT_MICROSECONDS = 50_000
+
+
+@contextlib.contextmanager
+def held_server(
+    start_server: StartServer, repository: pathlib.Path, settings: str, waiting: int
+) -> Iterator[Server]:
+    """A server of one model that waits for so many requests and shows its batches."""
+    example = conformance.onnx_whole_batch(f"dynamic_batching {{ {settings} }}")
+    write_example(repository, "model", example)
+    environment = {"TRITONSERVER_DELAY_SCHEDULER": str(waiting)}
+    with start_server(repository, environment=environment) as running:
+        yield running.wait_until_ready()
+
+
+def tensor(value: int) -> dict[str, numpy.ndarray]:
+    """A row that tells which request it is from."""
+    return {"INPUT0": numpy.array([[value]], numpy.int32)}
+
+
+def send(stream: GrpcStream, *options: dict[str, Any], first: int = 0) -> None:
+    """Sends requests in order; their rows and ids are their numbers."""
+    for number, one in enumerate(options, first):
+        stream.send("model", tensor(number), request_id=str(number), **one)
+
+
+def receive_batches(stream: GrpcStream, count: int) -> set[tuple[int, ...]]:
+    """The batches that so many requests were executed in, rows in their order."""
+    batches = set()
+    for _ in range(count):
+        number, outputs = stream.receive()
+        (batch,) = outputs["OUTPUT0"].tolist()
+        assert int(number) in batch
+        batches.add(tuple(batch))
+    return batches
+
+
+def refusal(stream: GrpcStream) -> str:
+    """The text of the next answer, which is an error."""
+    with pytest.raises(InferenceServerException) as caught:
+        stream.receive()
+    return caught.value.message()
+
+
+def rejections(server: Server) -> int:
+    """Requests that the queue's policy refused."""
+    pattern = r'^nv_inference_request_failure{(?=.*reason="REJECTED").*} (\d+)'
+    (count,) = re.findall(pattern, server.metrics(), re.MULTILINE)
+    return int(count)
+
+
+def check_order(
+    start_server: StartServer,
+    repository: pathlib.Path,
+    settings: str,
+    priorities: Sequence[int],
+    expected: Sequence[int],
+) -> None:
+    """Requests of these priorities are taken from the queue in the expected order."""
+    with (
+        held_server(start_server, repository, settings, len(priorities)) as server,
+        GrpcStream(server) as stream,
+    ):
+        send(stream, *({"priority": priority} for priority in priorities))
+        assert receive_batches(stream, len(priorities)) == {tuple(expected)}
+
+
+def test_first_come_first_served(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+    """Without levels a priority means nothing."""
+    check_order(start_server, tmp_path, "", [3, 1, 2, 0, 1], [0, 1, 2, 3, 4])
+
+
+def test_priorities(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+    """1 goes first; 0 and what is out of range is the default; equals keep their order."""
+    settings = "priority_levels: 3 default_priority_level: 2"
+    given = [3, 0, 1, 4, 2, 3, 1, 2**40]
+    check_order(start_server, tmp_path, settings, given, [2, 6, 1, 3, 4, 7, 0, 5])
+
+
+@pytest.mark.galatea_only  # It doesn't stop while it is held back.
+@pytest.mark.parametrize("kind", list(TRANSPORTS))
+def test_a_full_queue(start_server: StartServer, tmp_path: pathlib.Path, kind: str) -> None:
+    """The next request is refused at once; those in the queue are not affected."""
+    settings = "default_queue_policy { max_queue_size: 2 }"
+    with (
+        held_server(start_server, tmp_path, settings, NEVER) as server,
+        contextlib.closing(TRANSPORTS[kind](server)) as transport,
+    ):
+        stream = GrpcStream(server)
+        send(stream, {}, {})
+        server.wait_for_pending("model", 2)
+        with pytest.raises(InferenceServerException) as caught:
+            transport.infer("model", tensor(9))
+        assert caught.value.status() in ("503", "StatusCode.UNAVAILABLE", None)
+        assert "maximum queue size" in caught.value.message()
+        assert server.pending("model") == 2
+        assert rejections(server) == 1
+        stream.close(cancel=True)
+        server.wait_for_pending("model", 0)
+
+
+@pytest.mark.galatea_only  # It looks at no deadline while it is held back.
+@pytest.mark.parametrize("kind", list(TRANSPORTS))
+def test_a_deadline_in_the_queue(
+    start_server: StartServer, tmp_path: pathlib.Path, kind: str
+) -> None:
+    """A request that waits too long is refused."""
+    settings = (
+        f"default_queue_policy {{ default_timeout_microseconds: {TIMEOUT_MICROSECONDS} "
+        "timeout_action: REJECT }"
+    )
+    with (
+        held_server(start_server, tmp_path, settings, NEVER) as server,
+        contextlib.closing(TRANSPORTS[kind](server)) as transport,
+    ):
+        with pytest.raises(InferenceServerException) as caught:
+            transport.infer("model", tensor(1))
+        assert caught.value.status() in ("503", "StatusCode.UNAVAILABLE", None)
+        assert "timeout expired" in caught.value.message()
+        assert server.pending("model") == 0
+
+
+@pytest.mark.galatea_only  # It looks at no deadline while it is held back.
+def test_a_request_may_shorten_the_timeout(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """Only if the policy allows it, and never lengthen it."""
+    settings = (
+        "priority_levels: 3 default_priority_level: 1 "
+        "default_queue_policy { default_timeout_microseconds: 3600000000 } "
+        "priority_queue_policy [ { key: 2 value { allow_timeout_override: true "
+        "default_timeout_microseconds: 3600000000 } }, "
+        "{ key: 3 value { allow_timeout_override: true } } ]"
+    )
+    with (
+        held_server(start_server, tmp_path, settings, 5) as server,
+        GrpcStream(server) as stream,
+    ):
+        short = {"timeout": TIMEOUT_MICROSECONDS}
+        # Of these, the first alone may shorten a timeout that is there.
+        send(stream, {"priority": 2, **short}, {"priority": 2, "timeout": 2**62})
+        send(stream, {"priority": 1, **short}, {"priority": 3, **short}, first=2)
+        assert "timeout expired" in refusal(stream)
+        assert server.pending("model") == 3
+        send(stream, {"priority": 1}, first=4)
+        assert receive_batches(stream, 4) == {(2, 4, 1, 3)}
+
+
+@pytest.mark.galatea_only  # It looks at no deadline while it is held back.
+def test_late_requests_may_be_delayed(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+    """They move behind all others of their level, and are still answered."""
+    settings = (
+        "default_queue_policy { timeout_action: DELAY allow_timeout_override: true "
+        "default_timeout_microseconds: 3600000000 }"
+    )
+    with (
+        held_server(start_server, tmp_path, settings, waiting=4) as server,
+        GrpcStream(server) as stream,
+    ):
+        short = {"timeout": TIMEOUT_MICROSECONDS}
+        send(stream, short, {}, short)
+        server.wait_for_pending("model", 3)
+
+        def waited_us() -> int:
+            (queue,) = server.scheduler("model")["queues"]
+            return queue["oldest_age_us"]
+
+        all_waited_by = waited_us() + TIMEOUT_MICROSECONDS
+        wait_until(lambda: waited_us() > all_waited_by, 10, "two requests are late")
+        send(stream, {}, first=3)
+        assert receive_batches(stream, 4) == {(1, 3, 0, 2)}
+
+
+@pytest.mark.parametrize(
+    ("settings", "batches"),
+    [
+        ("", {(0, 1, 2, 3, 4)}),
+        ("preferred_batch_size: [ 2 ]", {(0, 1), (2, 3), (4,)}),
+        ("preferred_batch_size: [ 2, 3 ]", {(0, 1, 2), (3, 4)}),
+        ("preferred_batch_size: [ 6 ]", {(0, 1, 2, 3, 4)}),
+        pytest.param(
+            "preferred_batch_size: [ 3 ] max_queue_delay_microseconds: 1000000",
+            {(0, 1, 2), (3, 4)},
+            marks=pytest.mark.galatea_only,  # It looks before all are there.
+        ),
+    ],
+)
+def test_preferred_sizes(
+    start_server: StartServer, tmp_path: pathlib.Path, settings: str, batches: set[tuple[int, ...]]
+) -> None:
+    """The largest that is reached; what is left goes at once, or after the delay."""
+    with held_server(start_server, tmp_path, settings, 5) as server:
+        with GrpcStream(server) as stream:
+            send(stream, *({} for _ in range(5)))
+            assert receive_batches(stream, 5) == batches
+
+        def all_are_counted() -> bool:
+            return server.statistics("model")["inference_count"] == 5
+
+        wait_until(all_are_counted, 10, "all requests are counted")
+        assert server.statistics("model")["execution_count"] == len(batches)
+
+
+def slow_model(settings: str) -> Example:
+    """The slow model in two instances, without batches of several requests."""
+    example = make_models.TEST_MODELS["onnx_slow"]()
+    config = (example.config or "").replace("max_batch_size: 8", "max_batch_size: 1")
+    config = config.replace("onnx_slow", "model")
+    config = config.replace("count: 1", "count: 2")
+    return Example(config.replace("dynamic_batching { }", settings), example.versions)
+
+
+def test_preserve_ordering(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+    """Responses leave in the order of the requests, whichever instance is faster."""
+    settings = "dynamic_batching { preserve_ordering: true }"
+    write_example(tmp_path, "model", slow_model(settings))
+    rounds = [300, 0, 0, 0, 100, 0, 50, 0, 0, 200, 0, 0]
+    environment = {"TRITONSERVER_DELAY_SCHEDULER": str(len(rounds))}
+    with (
+        start_server(tmp_path, environment=environment) as server,
+        contextlib.closing(Tap(server.wait_until_ready())) as tap,
+        contextlib.closing(GrpcCalls(tap)) as calls,
+    ):
+        for index, number in enumerate(rounds, 1):
+            calls.send("model", {"ROUNDS": numpy.array([[number]], numpy.int64)})
+            if index < len(rounds):
+                server.wait_for_pending("model", index)
+        received = [calls.wait(index)["DONE"].tolist() for index in range(len(rounds))]
+        assert received == [[[number]] for number in rounds]
+        assert tap.responses == tap.requests
+
+
+@pytest.mark.galatea_only  # It looks at no deadline while it is held back.
+def test_preserve_ordering_with_failures(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """A request that can't run is refused at once; the others keep their order."""
+    settings = (
+        "preserve_ordering: true default_queue_policy { allow_timeout_override: true "
+        "default_timeout_microseconds: 3600000000 }"
+    )
+    with (
+        held_server(start_server, tmp_path, settings, waiting=4) as server,
+        contextlib.closing(Tap(server)) as tap,
+        contextlib.closing(GrpcCalls(tap)) as calls,
+    ):
+        calls.send("model", tensor(0))
+        server.wait_for_pending("model", 1)
+        calls.send("model", tensor(1), timeout=TIMEOUT_MICROSECONDS)
+        with pytest.raises(InferenceServerException, match="timeout expired"):
+            calls.wait(1)
+        calls.send("model", tensor(2))
+        server.wait_for_pending("model", 2)
+        calls.send("model", tensor(3))
+        for number in (0, 2, 3):
+            assert number in calls.wait(number)["OUTPUT0"]
+        first, refused, *others = tap.requests
+        assert tap.responses == [refused, first, *others]

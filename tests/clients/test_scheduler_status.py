@@ -1,0 +1,215 @@
+"""The status page of a model's scheduler: what everything waits for."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy
+import pytest
+from example_models import conformance, iterative, sequences
+from example_models.repository import Example, write_example
+
+from conftest import StartServer
+from server import Server, wait_until
+from transports import GrpcStream
+
+pytestmark = pytest.mark.galatea_only  # The original has no such page.
+
+IDLE_MICROSECONDS = 3_600_000_000
+HELD = 8
+
+
+@pytest.fixture(scope="module")
+def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Models whose requests stay where they are: 8 must wait before any is executed."""
+    repository = tmp_path_factory.mktemp("status")
+    identity = conformance.MODELS["identity_int32"]()
+    write_example(repository, "default", Example(renamed(identity, "default"), {}))
+    levels = "priority_levels: 2 default_priority_level: 2"
+    write_example(
+        repository, "dynamic", conformance.onnx_whole_batch(f"dynamic_batching {{ {levels} }}")
+    )
+    one_slot = sequences.Batching("direct { }", 1, idle_microseconds=IDLE_MICROSECONDS)
+    write_example(repository, "direct", sequences.accumulator("int32", "zero", one_slot))
+    oldest = sequences.Batching("oldest { max_candidate_sequences: 3 }", 2, instance_count=2)
+    write_example(repository, "oldest", sequences.accumulator("int32", "zero", oldest))
+    write_example(repository, "iterative", iterative.token_counter(True))
+    environment = {"TRITONSERVER_DELAY_SCHEDULER": str(HELD)}
+    with start_server(repository, environment=environment) as running:
+        yield running.wait_until_ready()
+
+
+@pytest.fixture(scope="module")
+def free_server(
+    start_server: StartServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    """The same without holding anything back."""
+    repository = tmp_path_factory.mktemp("free_status")
+    one_slot = sequences.Batching("direct { }", 1, idle_microseconds=IDLE_MICROSECONDS)
+    write_example(repository, "direct", sequences.accumulator("int32", "zero", one_slot))
+    write_example(repository, "tokens", iterative.token_counter(True, delay_microseconds=1000))
+    delay = "direct { max_queue_delay_microseconds: 3600000000 minimum_slot_utilization: 1 }"
+    write_example(
+        repository, "delay", sequences.accumulator("int32", "zero", sequences.Batching(delay, 2))
+    )
+    settings = "preferred_batch_size: [ 4 ] max_queue_delay_microseconds: 3600000000"
+    write_example(
+        repository, "dynamic", conformance.onnx_whole_batch(f"dynamic_batching {{ {settings} }}")
+    )
+    with start_server(repository) as running:
+        yield running.wait_until_ready()
+
+
+def renamed(example: Example, name: str) -> str:
+    """The configuration of a model that is called otherwise."""
+    text = example.config or ""
+    return text.replace('name: "identity_int32"', f'name: "{name}"')
+
+
+def number(value: int = 1, name: str = "INPUT") -> dict[str, numpy.ndarray]:
+    """A row of one number."""
+    return {name: numpy.array([[value]], numpy.int32)}
+
+
+@contextlib.contextmanager
+def waiting(
+    server: Server, model: str, tensors: dict[str, numpy.ndarray], *options: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """The status while these requests wait; they are taken back afterwards."""
+    stream = GrpcStream(server)
+    for one in options:
+        stream.send(model, tensors, **one)
+    server.wait_for_pending(model, len(options))
+    yield server.scheduler(model)
+    stream.close(cancel=True)
+    server.wait_for_pending(model, 0)
+
+
+@pytest.mark.parametrize("path", ["", "/versions/1"])
+@pytest.mark.parametrize("model", ["default", "dynamic", "direct", "oldest", "iterative"])
+def test_an_idle_model(server: Server, model: str, path: str) -> None:
+    """Nothing waits; the slots are free; both paths are the same page."""
+    reply = server.get(f"/v2/models/{model}{path}/scheduler")
+    assert reply.status == 200
+    status = reply.json()
+    fields = ["draining", "instances", "name", "queues", "sequences", "version"]
+    assert sorted(status) == fields
+    assert (status["name"], status["version"]) == (model, "1")
+    assert status["draining"] is False
+    assert status["queues"] == []
+    assert all(one["state"] == "free" for one in status["instances"])
+    assert len({one["name"] for one in status["instances"]}) == (2 if model == "oldest" else 1)
+    slots = {"default": None, "dynamic": None, "direct": 1, "oldest": 6, "iterative": 4}[model]
+    if slots is None:
+        assert status["sequences"] is None
+    else:
+        assert status["sequences"] == {"slots": [], "free_slots": slots, "backlog": []}
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [("absent", 404), ("absent/versions/1", 404), ("direct/versions/7", 404)],
+)
+def test_unknown_models(server: Server, path: str, code: int) -> None:
+    """As for the other documents about a model."""
+    reply = server.get(f"/v2/models/{path}/scheduler")
+    assert reply.status == code
+    assert reply.error()
+
+
+def test_it_is_read_only(server: Server) -> None:
+    """Other methods are refused."""
+    assert server.request("POST", "/v2/models/direct/scheduler", b"{}").status == 405
+
+
+def test_queues_of_a_dynamic_batcher(server: Server) -> None:
+    """An entry for each level at which somebody waits."""
+    with waiting(
+        server, "dynamic", number(name="INPUT0"), {"priority": 2}, {"priority": 1}, {"priority": 2}
+    ) as status:
+        assert [(one["priority"], one["waiting"]) for one in status["queues"]] == [(1, 1), (2, 2)]
+        for one in status["queues"]:
+            assert one["delayed"] == 0
+            assert one["oldest_age_us"] >= 0
+            assert one["waits_for"]["reason"] == "hold"
+            assert one["waits_for"]["missing_requests"] == HELD - 3
+
+
+def test_slots_and_backlog(server: Server) -> None:
+    """Which sequence has a slot, how much waits there, and who waits for a slot."""
+    options = [
+        {"sequence_id": "first", "sequence_start": True},
+        {"sequence_id": "first"},
+        {"sequence_id": 77, "sequence_start": True, "timeout": IDLE_MICROSECONDS},
+        {"sequence_id": 78, "sequence_start": True},
+        {"sequence_id": 78, "sequence_end": True},
+    ]
+    with waiting(server, "direct", number(), *options) as status:
+        sequences_status = status["sequences"]
+        (slot,) = sequences_status["slots"]
+        assert slot["correlation_id"] == "first"
+        assert (slot["slot"], slot["waiting"]) == (0, 2)
+        assert slot["instance"] == status["instances"][0]["name"]
+        assert slot["waits_for"]["reason"] == "hold"
+        assert sequences_status["free_slots"] == 0
+        first, second = sequences_status["backlog"]
+        assert (first["correlation_id"], first["waiting"]) == (77, 1)
+        assert (second["correlation_id"], second["waiting"]) == (78, 2)
+        assert first["waits_for"]["reason"] == second["waits_for"]["reason"] == "slot"
+        assert 0 < first["waits_for"]["remaining_us"] <= IDLE_MICROSECONDS
+        assert second["waits_for"]["remaining_us"] is None
+
+
+def test_places_on_two_instances(server: Server) -> None:
+    """The lowest free slot of all instances is taken first."""
+    options = [{"sequence_id": one, "sequence_start": True} for one in (1, 2, 3, 4)]
+    with waiting(server, "oldest", number(), *options) as status:
+        names = [one["name"] for one in status["instances"]]
+        taken = {
+            one["correlation_id"]: (names.index(one["instance"]), one["slot"])
+            for one in status["sequences"]["slots"]
+        }
+        assert taken == {1: (0, 0), 2: (1, 0), 3: (0, 1), 4: (1, 1)}
+        assert status["sequences"]["free_slots"] == 2
+
+
+def test_what_a_slot_waits_for(free_server: Server) -> None:
+    """A next request, the end of an execution, more slots: each says so."""
+    with GrpcStream(free_server) as stream:
+        stream.infer("direct", number(), sequence_id=5, sequence_start=True)
+        (slot,) = free_server.scheduler("direct")["sequences"]["slots"]
+        assert slot["waits_for"]["reason"] == "request"
+        assert 0 < slot["waits_for"]["remaining_us"] <= IDLE_MICROSECONDS
+        stream.infer("direct", number(), sequence_id=5, sequence_end=True)
+        assert free_server.scheduler("direct")["sequences"]["slots"] == []
+    with waiting(free_server, "delay", number(), {"sequence_id": 5, "sequence_start": True}) as one:
+        (slot,) = one["sequences"]["slots"]
+        assert slot["waits_for"]["reason"] == "batch_delay"
+        assert slot["waits_for"]["remaining_us"] > 0
+
+
+def test_what_a_queue_waits_for(free_server: Server) -> None:
+    """The batch to grow, with its size and the size that it would go at."""
+    with waiting(free_server, "dynamic", number(name="INPUT0"), {}, {}) as status:
+        (queue,) = status["queues"]
+        assert queue["waits_for"]["reason"] == "batch_delay"
+        assert queue["waits_for"]["pending_batch_size"] == 2
+        assert queue["waits_for"]["next_preferred_batch_size"] == 4
+        assert queue["waits_for"]["remaining_us"] > 0
+
+
+def test_a_busy_instance(free_server: Server) -> None:
+    """A request that is executed again and again, until its client has enough of it."""
+    stream = GrpcStream(free_server)
+    stream.send("tokens", {"COUNT": numpy.array([[1_000_000]], numpy.int32)})
+
+    def is_busy() -> bool:
+        (instance,) = free_server.scheduler("tokens")["instances"]
+        return instance["state"] == "busy"
+
+    wait_until(is_busy, 20, "the instance is busy")
+    stream.close(cancel=True)
+    wait_until(lambda: not is_busy(), 20, "the instance is free")
+    assert free_server.scheduler("tokens")["sequences"]["slots"] == []

@@ -1,0 +1,202 @@
+"""The control tensors that a model sees, in every datatype, over every protocol."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import make_models
+import numpy
+import pytest
+from example_models import sequences
+from tritonclient.utils import InferenceServerException
+
+from conftest import StartServer
+from server import Server
+from transports import TRANSPORTS, Transport
+
+NUMBERS = ["int32_uint64", "fp32_int64", "bool_uint32", "int32_int32"]
+STRINGS = "fp32_string"
+STRATEGIES = list(sequences.STRATEGIES)
+DATATYPES: dict[str, Any] = {
+    "int32": numpy.int32,
+    "fp32": numpy.float32,
+    "bool": numpy.bool_,
+    "uint64": numpy.uint64,
+    "int64": numpy.int64,
+    "uint32": numpy.uint32,
+    "string": numpy.object_,
+}
+#: The original hands a model 128 bytes where the text ends earlier.
+STRINGS_FAIL = pytest.mark.galatea_only
+
+_ids = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server of the models that show their controls."""
+    repository = tmp_path_factory.mktemp("controls")
+    names = [name for name in make_models.STATEFUL_MODELS if name.startswith("controls_")]
+    make_models.write_models(repository, make_models.STATEFUL_MODELS, names)
+    with start_server(repository) as running:
+        yield running.wait_until_ready()
+
+
+@pytest.fixture(params=list(TRANSPORTS))
+def transport(request: pytest.FixtureRequest, server: Server) -> Iterator[Transport]:
+    """A connection of each kind."""
+    with contextlib.closing(TRANSPORTS[request.param](server)) as one:
+        yield one
+
+
+def tensor(*values: int) -> dict[str, numpy.ndarray]:
+    """The input of the models."""
+    return {"INPUT": numpy.array([values], numpy.int32)}
+
+
+def only(outputs: dict[str, numpy.ndarray], name: str, datatype: str) -> Any:
+    """The only element of an output of that type; strings as text."""
+    array = outputs[name]
+    assert array.dtype == DATATYPES[datatype]
+    (element,) = array.reshape(-1).tolist()
+    return element.decode() if isinstance(element, bytes) else element
+
+
+def check_sequence(transport: Transport, model: str, kinds: str, given: Any, seen: Any) -> None:
+    """Sends three requests with the ID `given`; the model sees the ID `seen`."""
+    truth, identity = kinds.split("_")
+    no, yes = sequences.FALSE_TRUE[truth]
+    for step in range(3):
+        start, end = step == 0, step == 2
+        outputs = transport.infer(
+            model,
+            tensor(step),
+            sequence_id=given,
+            sequence_start=start,
+            sequence_end=end,
+        )
+        assert outputs["OUTPUT"].tolist() == [[step]]
+        assert only(outputs, "STARTS", truth) == (yes if start else no)
+        assert only(outputs, "ENDS", truth) == (yes if end else no)
+        assert only(outputs, "READYS", truth) == yes
+        assert only(outputs, "CORRIDS", identity) == seen
+        assert outputs["STARTS"].shape == outputs["CORRIDS"].shape == (1, 1)
+
+
+@pytest.mark.parametrize("kinds", NUMBERS)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_all_four_controls(transport: Transport, strategy: str, kinds: str) -> None:
+    """START, END, READY and CORRID with every pair of values and every type of number."""
+    for _ in range(2):
+        sequence = next(_ids)
+        check_sequence(transport, f"controls_{strategy}_{kinds}", kinds, sequence, sequence)
+
+
+@STRINGS_FAIL
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_string_ids(transport: Transport, strategy: str) -> None:
+    """A text reaches the model as it is."""
+    for sequence in ("a", "Zürich, 8001", "y" * 128):
+        check_sequence(transport, f"controls_{strategy}_{STRINGS}", STRINGS, sequence, sequence)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "given", "seen"),
+    [
+        ("int32_uint64", 2**63 - 1, 2**63 - 1),
+        ("fp32_int64", 2**63 - 1, 2**63 - 1),
+        ("bool_uint32", (5 << 32) + 9, 9),
+        ("bool_uint32", 2**32 - 1, 2**32 - 1),
+        ("int32_int32", 2**32 - 2, -2),
+        ("int32_int32", (7 << 32) + 11, 11),
+    ],
+)
+def test_numbers_that_need_more_bits(
+    transport: Transport, kinds: str, given: int, seen: int
+) -> None:
+    """A type of 32 bits holds the lower half."""
+    check_sequence(transport, f"controls_direct_{kinds}", kinds, given, seen)
+
+
+def test_ids_that_agree_in_the_lower_half(transport: Transport) -> None:
+    """The model can't tell them apart, the server does."""
+    ids = [(1 << 32) + 77, (2 << 32) + 77]
+    for step in range(3):
+        for sequence in ids:
+            outputs = transport.infer(
+                "controls_oldest_bool_uint32",
+                tensor(step),
+                sequence_id=sequence,
+                sequence_start=step == 0,
+                sequence_end=step == 2,
+            )
+            assert only(outputs, "CORRIDS", "uint32") == 77
+
+
+def test_without_a_batch_dimension(transport: Transport) -> None:
+    """Controls are vectors of one element."""
+    sequence = next(_ids)
+    for step in range(3):
+        outputs = transport.infer(
+            "controls_without_batches",
+            {"INPUT": numpy.array([step], numpy.int32)},
+            sequence_id=sequence,
+            sequence_start=step == 0,
+            sequence_end=step == 2,
+        )
+        shown = {name: array.tolist() for name, array in outputs.items()}
+        assert shown == {
+            "OUTPUT": [step],
+            "STARTS": [int(step == 0)],
+            "ENDS": [int(step == 2)],
+            "READYS": [1],
+            "CORRIDS": [sequence],
+        }
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_inputs_of_any_length(transport: Transport, strategy: str) -> None:
+    """The requests of one sequence may differ in shape."""
+    sequence = next(_ids)
+    for step, length in enumerate((1, 3, 2)):
+        outputs = transport.infer(
+            f"controls_{strategy}_int32_uint64",
+            tensor(*range(length)),
+            sequence_id=sequence,
+            sequence_start=step == 0,
+            sequence_end=step == 2,
+        )
+        assert outputs["OUTPUT"].tolist() == [list(range(length))]
+
+
+@pytest.mark.galatea_only  # Its models see four letters as a number.
+@pytest.mark.parametrize("kinds", NUMBERS)
+def test_a_text_where_the_model_wants_a_number(transport: Transport, kinds: str) -> None:
+    """Refused; the sequence doesn't exist afterwards."""
+    for start in (True, False):
+        with pytest.raises(InferenceServerException) as caught:
+            transport.infer(
+                f"controls_direct_{kinds}", tensor(1), sequence_id="text", sequence_start=start
+            )
+        assert "CORRID" in caught.value.message()
+        assert caught.value.status() in ("400", "StatusCode.INVALID_ARGUMENT", None)
+
+
+@STRINGS_FAIL
+def test_a_number_where_the_model_wants_a_text(transport: Transport) -> None:
+    """Refused as well."""
+    with pytest.raises(InferenceServerException) as caught:
+        transport.infer(
+            f"controls_direct_{STRINGS}", tensor(1), sequence_id=5, sequence_start=True
+        )
+    assert "CORRID" in caught.value.message()
+    assert caught.value.status() in ("400", "StatusCode.INVALID_ARGUMENT", None)
+
+
+def test_controls_are_no_part_of_the_interface(server: Server) -> None:
+    """Metadata lists neither the controls nor anything made up."""
+    metadata = server.get("/v2/models/controls_direct_int32_uint64").json()
+    assert [one["name"] for one in metadata["inputs"]] == ["INPUT"]

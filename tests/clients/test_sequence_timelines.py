@@ -1,0 +1,270 @@
+"""Which requests share a batch, in which row, and what their controls say.
+
+The two variables that hold the scheduler back make the batches the same in every
+run: nothing is executed before so many requests wait in slots, and in the backlog.
+docs/schedulers.md draws these timelines.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy
+import pytest
+from example_models import sequences
+from example_models.repository import write_example
+
+from conftest import StartServer
+from server import Server, wait_until
+from transports import GrpcStream
+
+NO, YES = sequences.FALSE_TRUE["int32"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Sent:
+    """A request of a sequence; its input has `length` elements."""
+
+    sequence: int
+    start: bool
+    end: bool
+    length: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """What a model saw in one row of a batch."""
+
+    sequence: int
+    start: bool
+    end: bool
+    ready: bool = True
+
+
+PADDING = Row(0, start=False, end=False, ready=False)
+
+Batch = tuple[Row, ...]
+
+
+def row(text: str) -> Row:
+    """Reads "7", "7S" (starts), "7E" (ends), "7SE" and "-" (padding)."""
+    if text == "-":
+        return PADDING
+    return Row(int(text.rstrip("SE")), start="S" in text, end="E" in text)
+
+
+def batches(*texts: str) -> list[Batch]:
+    """Reads batches such as "1S 2SE"."""
+    return [tuple(row(part) for part in text.split()) for text in texts]
+
+
+def in_turns(lengths: Sequence[int]) -> list[Sent]:
+    """Whole sequences 1, 2, 3 ... whose requests come in turns."""
+    return [
+        Sent(sequence, start=step == 0, end=step == length - 1)
+        for step in range(max(lengths))
+        for sequence, length in enumerate(lengths, 1)
+        if step < length
+    ]
+
+
+def as_truth(value: Any) -> bool:
+    """A control's value."""
+    assert value in (NO, YES), value
+    return value == YES
+
+
+def seen_batch(outputs: dict[str, numpy.ndarray]) -> Batch:
+    """The batch that a response tells of."""
+    columns = [outputs[name][0].tolist() for name in ("CORRIDS", "STARTS", "ENDS", "READYS")]
+    return tuple(
+        Row(identity, as_truth(start), as_truth(end), as_truth(ready))
+        for identity, start, end, ready in zip(*columns, strict=True)
+    )
+
+
+def send_all(server: Server, requests: Sequence[Sent]) -> list[Batch]:
+    """Sends the requests in order on one stream; returns each one's batch.
+
+    Checks that each is in the row of its batch that the model says.
+    """
+    with GrpcStream(server) as stream:
+        for index, sent in enumerate(requests):
+            stream.send(
+                "model",
+                {"INPUT": numpy.full((1, sent.length), index, numpy.int32)},
+                request_id=str(index),
+                sequence_id=sent.sequence,
+                sequence_start=sent.start,
+                sequence_end=sent.end,
+            )
+        answers = stream.receive_all(len(requests))
+    seen = []
+    for index, sent in enumerate(requests):
+        outputs = answers[str(index)]
+        assert outputs["OUTPUT"].tolist() == [[index] * sent.length]
+        batch = seen_batch(outputs)
+        assert batch[int(outputs["ROW"][0, 0])] == Row(sent.sequence, sent.start, sent.end)
+        seen.append(batch)
+    return seen
+
+
+def run(
+    start_server: StartServer,
+    repository: pathlib.Path,
+    batching: sequences.Batching,
+    requests: Sequence[Sent],
+    waiting: int,
+    backlog: int = 0,
+) -> tuple[list[Batch], dict[str, Any]]:
+    """Serves a model that shows its batches; returns what each request saw, and statistics."""
+    write_example(repository, "model", sequences.controls("int32", "uint64", batching))
+    environment = {"TRITONSERVER_DELAY_SCHEDULER": str(waiting)}
+    if backlog:
+        environment["TRITONSERVER_BACKLOG_DELAY_SCHEDULER"] = str(backlog)
+    with start_server(repository, environment=environment) as server:
+        server.wait_until_ready()
+        seen = send_all(server, requests)
+
+        def all_are_counted() -> bool:
+            # The original answers before it counts.
+            return server.statistics("model")["inference_count"] >= len(requests)
+
+        wait_until(all_are_counted, 10, "all requests are counted")
+        return seen, server.statistics("model")
+
+
+def check(
+    outcome: tuple[list[Batch], dict[str, Any]], requests: Sequence[Sent], expected: list[Batch]
+) -> None:
+    """Each request ran in one of the expected batches, in order; statistics count them."""
+    seen, statistics = outcome
+    wanted: dict[int, list[Batch]] = {}
+    for batch in expected:
+        for one in batch:
+            wanted.setdefault(one.sequence, []).append(batch)
+    wanted.pop(PADDING.sequence, None)
+    got: dict[int, list[Batch]] = {}
+    for sent, batch in zip(requests, seen, strict=True):
+        got.setdefault(sent.sequence, []).append(batch)
+    assert got == wanted
+    assert statistics["inference_count"] == len(requests)
+    assert statistics["execution_count"] == len(expected)
+    sizes = {one["batch_size"]: one["compute_infer"]["count"] for one in statistics["batch_stats"]}
+    lengths = [len(batch) for batch in expected]
+    assert sizes == {size: lengths.count(size) for size in set(lengths)}
+    assert statistics["inference_stats"]["success"]["count"] == len(requests)
+    assert statistics["inference_stats"]["compute_infer"]["count"] == len(requests)
+
+
+@pytest.mark.galatea_only  # Its instances are not let go at the same moment.
+def test_direct_two_instances_of_two_slots(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """Sequences 1 and 3 share an instance, 2 and 4 the other; 5 and 6 take over slots."""
+    requests = in_turns([3, 1, 1, 3, 2, 2])
+    batching = sequences.Batching(sequences.DIRECT, max_batch_size=2, instance_count=2)
+    outcome = run(start_server, tmp_path, batching, requests, waiting=8, backlog=4)
+    first_instance = batches("1S 3SE", "1 5S", "1E 5E")
+    second_instance = batches("2SE 4S", "6S 4", "6E 4E")
+    check(outcome, requests, first_instance + second_instance)
+
+
+def test_direct_slots_pass_to_the_backlog(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """A slot is handed over with the request that ends its sequence."""
+    requests = in_turns([3, 1, 2, 2, 1])
+    batching = sequences.Batching(sequences.DIRECT, max_batch_size=3)
+    outcome = run(start_server, tmp_path, batching, requests, waiting=6, backlog=3)
+    check(outcome, requests, batches("1S 2SE 3S", "1 4S 3E", "1E 4E 5SE"))
+
+
+def test_direct_padding(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+    """Slots below the highest ready one are filled up; those above are left out."""
+    requests = in_turns([3, 1, 2])
+    batching = sequences.Batching(sequences.DIRECT, max_batch_size=4)
+    outcome = run(start_server, tmp_path, batching, requests, waiting=6)
+    check(outcome, requests, batches("1S 2SE 3S", "1 - 3E", "1E"))
+
+
+def test_direct_inputs_of_different_shapes(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """A request that doesn't fit the batch's shape waits, and its slot is filled up."""
+    requests = [
+        Sent(1, start=True, end=False, length=1),
+        Sent(2, start=True, end=False, length=2),
+        Sent(3, start=True, end=True, length=1),
+        Sent(1, start=False, end=True, length=2),
+        Sent(2, start=False, end=True, length=2),
+    ]
+    batching = sequences.Batching(sequences.DIRECT, max_batch_size=3)
+    outcome = run(start_server, tmp_path, batching, requests, waiting=5)
+    expected = batches("1S - 3SE", "1E 2S", "- 2E")
+    check(outcome, requests, expected)
+
+
+@pytest.mark.galatea_only  # Its variable counts only the next request of each sequence.
+def test_oldest_four_candidates(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+    """The oldest pending requests make the batch; a fifth sequence waits for a place."""
+    strategy = "oldest { max_candidate_sequences: 4 preferred_batch_size: [ 2 ] }"
+    requests = in_turns([3, 2, 2, 1, 1])
+    batching = sequences.Batching(strategy, max_batch_size=4)
+    outcome = run(start_server, tmp_path, batching, requests, waiting=8, backlog=1)
+    expected = batches("1S 2S", "3S 4SE", "1 2E", "5SE 3E", "1E")
+    check(outcome, requests, expected)
+
+
+@pytest.mark.galatea_only  # Its variable counts only the next request of each sequence.
+def test_oldest_never_batches_a_sequence_with_itself(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """However many requests a sequence has waiting, one is in a batch."""
+    requests = in_turns([4, 2])
+    batching = sequences.Batching("oldest { max_candidate_sequences: 2 }", max_batch_size=4)
+    outcome = run(start_server, tmp_path, batching, requests, waiting=6)
+    check(outcome, requests, batches("1S 2S", "1 2E", "1", "1E"))
+
+
+def test_direct_waits_for_slots(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+    """With both settings, a batch waits until enough slots are ready, here both."""
+    strategy = "direct { max_queue_delay_microseconds: 60000000 minimum_slot_utilization: 1 }"
+    requests = in_turns([2, 2])
+    batching = sequences.Batching(strategy, max_batch_size=2)
+    outcome = run(start_server, tmp_path, batching, requests, waiting=0)
+    check(outcome, requests, batches("1S 2S", "1E 2E"))
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        "direct { max_queue_delay_microseconds: 60000000 }",
+        "direct { minimum_slot_utilization: 1 }",
+        "direct { max_queue_delay_microseconds: 50000 minimum_slot_utilization: 1 }",
+        "oldest { max_candidate_sequences: 4 max_queue_delay_microseconds: 50000 }",
+        "oldest { max_candidate_sequences: 4 preferred_batch_size: [ 2 ] }",
+    ],
+)
+def test_lone_requests_are_answered(
+    start_server: StartServer, tmp_path: pathlib.Path, strategy: str
+) -> None:
+    """One setting alone does nothing; a delay ends; a size is no condition."""
+    requests = in_turns([2])
+    outcome = run(start_server, tmp_path, sequences.Batching(strategy), requests, waiting=0)
+    check(outcome, requests, batches("1S", "1E"))
+
+
+def test_oldest_goes_at_a_preferred_size(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+    """A preferred size ends the delay."""
+    strategy = (
+        "oldest { max_candidate_sequences: 4 preferred_batch_size: [ 2 ] "
+        "max_queue_delay_microseconds: 60000000 }"
+    )
+    requests = in_turns([2, 2])
+    outcome = run(start_server, tmp_path, sequences.Batching(strategy), requests, waiting=0)
+    check(outcome, requests, batches("1S 2S", "1E 2E"))
