@@ -89,7 +89,6 @@ def test_compressed_messages(server: Server) -> None:
         "--model-control-mode=poll",
         "--allow-client-shm=true",
         "--grpc-use-ssl=true",
-        "--cache-config=local,size=1048576",
         "--trace-config=level=TIMESTAMPS",
         "--rate-limit=execution_count",
         "--allow-sagemaker=true",
@@ -107,10 +106,8 @@ def test_flags(start_server: StartServer, tmp_path: pathlib.Path, flag: str) -> 
     "field",
     [
         "ensemble_scheduling { step [ { model_name: 'a' model_version: -1 } ] }",
-        "response_cache { enable: true }",
         "parameters { key: 'TRITON_BATCH_STRATEGY_PATH' value { string_value: 'b.so' } }",
         "instance_group [ { kind: KIND_GPU } ]",
-        "model_warmup [ { name: 'w' batch_size: 1 } ]",
     ],
 )
 def test_configurations(start_server: StartServer, tmp_path: pathlib.Path, field: str) -> None:

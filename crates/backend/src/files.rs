@@ -34,6 +34,17 @@ pub trait ModelFiles: Send + Sync {
         let _ = size;
         Err(Status::not_found(format!("there is no '{name}': the model has no initial_state")))
     }
+
+    /// Reads a file in `warmup`, a directory beside the versions. Unless said
+    /// otherwise there is none.
+    ///
+    /// # Errors
+    ///
+    /// As with [`ModelFiles::read_initial_state`].
+    fn read_warmup(&self, name: &str, size: FileSize) -> Result<Vec<u8>, Status> {
+        let _ = size;
+        Err(Status::not_found(format!("there is no '{name}': the model has no warmup")))
+    }
 }
 
 /// How many bytes a file is to have.

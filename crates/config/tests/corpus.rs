@@ -16,8 +16,14 @@ use galatea_config::{ConfigDraft, ConfigErrors, ModelSpec, Support};
 /// The name of the model's directory in every case.
 const DIRECTORY: &str = "example";
 
-const COLLECTIONS: [&str; 5] =
-    ["syntax.cases", "semantic.cases", "sequence.cases", "ragged.cases", "ensemble.cases"];
+const COLLECTIONS: [&str; 6] = [
+    "syntax.cases",
+    "semantic.cases",
+    "sequence.cases",
+    "ragged.cases",
+    "instances.cases",
+    "ensemble.cases",
+];
 
 struct Case {
     name: String,

@@ -269,3 +269,34 @@ fn the_encoded_form_is_the_normalised_message() {
     assert_eq!(&decoded, spec.message());
     assert_eq!(decoded.instance_group[0].name, "example");
 }
+
+#[test]
+fn samples_for_the_warmup_are_read() {
+    let spec = spec(
+        "backend: 'identity' max_batch_size: 4
+         input { name: 'A' data_type: TYPE_FP32 dims: [ -1, 2 ] }
+         model_warmup { name: 'first' batch_size: 3 count: 2
+           inputs { key: 'A' value { data_type: TYPE_FP32 dims: [ 5, 2 ] zero_data: false } } }
+         model_warmup { name: 'second' batch_size: 1
+           inputs { key: 'A' value { data_type: TYPE_FP32 dims: [ 1, 2 ] random_data: false } } }
+         model_warmup { name: 'third' batch_size: 1
+           inputs { key: 'A' value { data_type: TYPE_FP32 dims: [ 1, 2 ] input_data_file: 'f' } } }
+         model_warmup { name: 'skipped' inputs { key: 'B' value { dims: -1 } } }",
+    );
+    let shown = spec.warmup.iter().map(|sample| {
+        let inputs = sample.inputs.iter().map(|input| {
+            format!("{} {} {:?} {:?}", input.name, input.datatype, input.dims, input.content)
+        });
+        let inputs: Vec<String> = inputs.collect();
+        format!("{} {} {}: {}", sample.name, sample.batch_size, sample.count, inputs.join(", "))
+    });
+    assert_eq!(
+        shown.collect::<Vec<String>>(),
+        [
+            "first 3 2: A FP32 [5, 2] Zero",
+            "second 1 1: A FP32 [1, 2] Random",
+            "third 1 1: A FP32 [1, 2] File(\"f\")",
+            "skipped 0 1: ",
+        ]
+    );
+}

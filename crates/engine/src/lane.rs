@@ -9,6 +9,7 @@ use galatea_infer::{FailureReason, Status};
 use galatea_policy::InstanceId;
 
 use crate::assembly::Work;
+use crate::host_policy::{CpuCores, on_cores};
 use crate::{Dispatcher, LogSink};
 
 /// An instance that executes one batch at a time, on a thread of its own or
@@ -17,6 +18,8 @@ pub(crate) struct Lane {
     name: String,
     log: LogSink,
     kind: Kind,
+    /// Where its thread runs; `None` for anywhere.
+    cores: Option<CpuCores>,
 }
 
 enum Kind {
@@ -95,7 +98,12 @@ impl Lane {
                 stack_size: None,
             },
         };
-        Self { name, log, kind }
+        Self { name, log, kind, cores: None }
+    }
+
+    /// Binds the lane's thread, if it has one, to processors.
+    pub(crate) fn on_cores(self, cores: Option<CpuCores>) -> Self {
+        Self { cores, ..self }
     }
 
     /// Whether the lane has no thread: [`Lane::execute_inline`] is for it, and
@@ -136,7 +144,8 @@ impl Lane {
             Kind::Threaded { stack_size: Some(size), .. } => builder.stack_size(*size),
             Kind::Threaded { .. } | Kind::Inline { .. } => builder,
         };
-        let handle = builder.spawn(move || worker.run()).map_err(|error| {
+        let spawned = on_cores(self.cores.as_ref(), || builder.spawn(move || worker.run()))?;
+        let handle = spawned.map_err(|error| {
             Status::internal(format!("can't start a thread for {}: {error}", self.name))
         })?;
         *lock(thread) = Some(handle);

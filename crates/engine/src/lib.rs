@@ -24,7 +24,11 @@ mod control;
 mod dispatcher;
 #[cfg(test)]
 mod driving_tests;
+mod host_policy;
 mod initial_state;
+mod instances;
+#[cfg(test)]
+mod instances_tests;
 mod lane;
 mod loader;
 #[cfg(test)]
@@ -46,10 +50,12 @@ mod status;
 #[cfg(test)]
 mod testing;
 mod timer;
+mod warmup;
 
 pub use admission::{Admission, Admitted};
 pub use cache::{CachedResponse, LocalCache, ResponseCache};
 pub use dispatcher::Dispatcher;
+pub use host_policy::{CpuCores, HostPolicies};
 pub use loader::{LoadFailure, ModelDefinition};
 pub use model::LoadedModel;
 pub use server::{Server, ServerOptions};

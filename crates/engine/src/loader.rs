@@ -4,19 +4,21 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use galatea_backend::{Backend, Device, Host, LogLevel, Model, ModelFiles, Placement};
-use galatea_config::{ConfigDraft, InstanceKind, ModelSpec, Support};
-use galatea_infer::{ModelConfigDocument, Status};
+use galatea_backend::{Backend, Host, LogLevel, ModelFiles};
+use galatea_config::{ConfigDraft, ModelSpec, Support};
+use galatea_infer::{ModelConfigDocument, RequestObserver, Status};
 
 use crate::assembly::Assembly;
 use crate::cache::{CacheLayer, ResponseCache};
 use crate::dispatcher::Parts;
-use crate::lane::Lane;
+use crate::host_policy::{HostPolicies, on_cores};
+use crate::instances::{Made, Making, undefined_policies};
 use crate::model::Books;
 use crate::output_shape::OutputReshape;
 use crate::scheduling::{Holds, reply_ordering, scheduling_spec};
 use crate::statistics::Statistics;
 use crate::timer::Timer;
+use crate::warmup::{Warming, Warmup};
 use crate::{Admission, Dispatcher, LoadedModel, LogSink};
 
 /// Everything that loading a model needs.
@@ -52,6 +54,7 @@ pub(crate) struct Loader {
     pub(crate) log: LogSink,
     pub(crate) cache: Option<Arc<dyn ResponseCache>>,
     pub(crate) holds: Holds,
+    pub(crate) host_policies: HostPolicies,
 }
 
 impl Loader {
@@ -80,10 +83,28 @@ impl Loader {
         });
         // First, because it may fail and costs less than the model.
         let assembly = Assembly::new(&spec, files)?;
+        let warmup = Warmup::new(&spec, files, &self.log)?;
         let host: Arc<dyn Host> = books.clone();
         self.detail(1, format_args!("{about}: loading with backend '{}'", spec.backend));
-        let model = definition.backend.load(spec.clone(), files, host)?;
-        let lanes = self.lanes(&spec, model.as_ref(), definition.backend.as_ref())?;
+        self.remark_undefined_policies(&spec);
+        let backend = definition.backend.as_ref();
+        let shared_cores = self.host_policies.shared_cores(&spec);
+        let model = on_cores(shared_cores.as_ref(), || backend.load(spec.clone(), files, host))??;
+        let observer: Arc<dyn RequestObserver> = books.clone();
+        let making = Making {
+            spec: &spec,
+            model,
+            policy: backend.policy(&spec),
+            host_policies: &self.host_policies,
+            warming: Warming {
+                warmup: &warmup,
+                assembly: assembly.as_ref(),
+                observer: &observer,
+                log: &self.log,
+            },
+            log: &self.log,
+        };
+        let Made { model, lanes } = making.make()?;
         let dispatcher = Dispatcher::start(Parts {
             scheduling: scheduling_spec(&spec, self.holds),
             lanes,
@@ -112,6 +133,17 @@ impl Loader {
         }))
     }
 
+    fn remark_undefined_policies(&self, spec: &ModelSpec) {
+        for name in undefined_policies(spec, &self.host_policies) {
+            let line = format_args!(
+                "'{}' has an instance group with the host policy '{name}', which --host-policy \
+                 doesn't define: it binds nothing",
+                spec.name
+            );
+            self.log.write(LogLevel::Warning, line);
+        }
+    }
+
     /// Both the server and the model must want the cache.
     fn cache_layer(&self, spec: &ModelSpec, books: &Arc<Books>) -> Option<CacheLayer> {
         let cache = self.cache.clone().filter(|_| spec.response_cache)?;
@@ -122,53 +154,4 @@ impl Loader {
     fn detail(&self, level: u32, line: fmt::Arguments<'_>) {
         self.log.write(LogLevel::Verbose(level), line);
     }
-
-    fn lanes(
-        &self,
-        spec: &ModelSpec,
-        model: &dyn Model,
-        backend: &dyn Backend,
-    ) -> Result<Vec<Lane>, Status> {
-        let policy = backend.policy(spec);
-        let mut lanes = Vec::new();
-        for placement in placements(spec)? {
-            self.detail(
-                1,
-                format_args!("creating instance '{}' of '{}'", placement.name, spec.name),
-            );
-            let instance = model.instance(&placement)?;
-            lanes.push(Lane::new(placement.name, instance, policy, self.log.clone()));
-        }
-        Ok(lanes)
-    }
-}
-
-/// Every instance that the configuration's groups ask for.
-fn placements(spec: &ModelSpec) -> Result<Vec<Placement>, Status> {
-    let mut placements = Vec::new();
-    for group in &spec.instance_groups {
-        let devices: Vec<Device> = match group.kind {
-            InstanceKind::Cpu => vec![Device::Cpu],
-            InstanceKind::Model => vec![Device::Model],
-            InstanceKind::Gpu => group
-                .gpus
-                .iter()
-                .map(|&gpu| u32::try_from(gpu).map(Device::Gpu))
-                .collect::<Result<_, _>>()
-                .map_err(|_| {
-                    Status::invalid_argument(format!(
-                        "instance group '{}' of model '{}' names a negative GPU",
-                        group.name, spec.name
-                    ))
-                })?,
-        };
-        let mut number: u32 = 0;
-        for device in devices {
-            for _ in 0..group.count {
-                placements.push(Placement { name: format!("{}_{number}", group.name), device });
-                number += 1;
-            }
-        }
-    }
-    Ok(placements)
 }

@@ -13,7 +13,7 @@ use crate::log::refuse;
 use crate::registry::{Registry, VersionEntry};
 use crate::scheduling::Holds;
 use crate::timer::Timer;
-use crate::{LoadFailure, LoadedModel, LogSink, ModelDefinition, ResponseCache};
+use crate::{HostPolicies, LoadFailure, LoadedModel, LogSink, ModelDefinition, ResponseCache};
 
 /// What a server is told when it is made.
 pub struct ServerOptions {
@@ -32,6 +32,8 @@ pub struct ServerOptions {
     pub load_retries: u32,
     /// Where models that ask for it in their configuration keep responses.
     pub cache: Option<Arc<dyn ResponseCache>>,
+    /// On which processors instances run.
+    pub host_policies: HostPolicies,
     /// Where lines of the log go.
     pub log: LogSink,
 }
@@ -58,6 +60,7 @@ impl Server {
             timer,
             log: options.log.clone(),
             cache: options.cache.clone(),
+            host_policies: options.host_policies.clone(),
             holds: Holds {
                 until_queued: options.hold_until_queued,
                 until_backlogged: options.hold_until_backlogged,

@@ -96,6 +96,7 @@ fn create_server(
         hold_until_backlogged: environment.backlog_delay_scheduler,
         load_retries: settings.load_retries,
         cache: cache(settings),
+        host_policies: settings.host_policies.clone(),
         log: log.clone(),
     })
     .map_err(|status: Status| Failure::new(DOING, "Internal", status))?;

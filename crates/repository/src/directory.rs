@@ -17,6 +17,9 @@ use crate::overlay::TemporaryDirectory;
 /// begin with lie.
 const INITIAL_STATE_DIRECTORY: &str = "initial_state";
 
+/// The directory in a model's directory with the data of warmup samples.
+const WARMUP_DIRECTORY: &str = "warmup";
+
 /// The directory of a model, with the handle that bounds it.
 #[derive(Clone, Debug)]
 pub struct ModelDirectory {
@@ -179,6 +182,10 @@ impl ModelFiles for VersionDirectory {
     fn read_initial_state(&self, name: &str, size: FileSize) -> Result<Vec<u8>, Status> {
         self.model.read_in(Path::new(INITIAL_STATE_DIRECTORY), name, size)
     }
+
+    fn read_warmup(&self, name: &str, size: FileSize) -> Result<Vec<u8>, Status> {
+        self.model.read_in(Path::new(WARMUP_DIRECTORY), name, size)
+    }
 }
 
 #[cfg(test)]
@@ -299,6 +306,12 @@ pub(crate) mod tests {
         let read = |name: &str, size| version.read_initial_state(name, size);
         assert_eq!(read("zeros", FileSize::Exactly(4)).unwrap(), b"0123");
         assert_eq!(read("same", FileSize::AtMost(4)).unwrap(), b"0123");
+        assert_eq!(
+            version.read_warmup("zeros", FileSize::AtMost(4)).unwrap_err().code(),
+            Code::NotFound
+        );
+        scratch.file("repository/a/warmup/zeros", "45");
+        assert_eq!(version.read_warmup("zeros", FileSize::AtMost(4)).unwrap(), b"45");
         let refused = |name: &str, size, code, part: &str| {
             let status = read(name, size).unwrap_err();
             assert_eq!(status.code(), code, "{status}");

@@ -32,6 +32,14 @@ pub(super) fn check(config: &ModelConfig, support: &Support, found: &mut Vec<Dia
         let devices = i64::try_from(group.gpus.len()).unwrap_or(MAX_INSTANCES).max(1);
         instances = instances.saturating_add(devices.saturating_mul(i64::from(group.count)));
     }
+    let groups = &config.instance_group;
+    if !groups.is_empty() && groups.iter().all(|group| group.passive) {
+        let text = format!(
+            "every instance group of {} is passive, so that nothing would execute its requests",
+            config.name
+        );
+        found.push(Diagnostic::about("instance_group", text));
+    }
     if instances > MAX_INSTANCES {
         let text = format!(
             "{instances} instances are too many for {}, at most {MAX_INSTANCES} are allowed",

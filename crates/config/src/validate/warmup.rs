@@ -53,7 +53,10 @@ fn check_input(
         found.push(Diagnostic::about(format!("{path}{field}"), text));
     };
     if input.data_type() == DataType::TypeInvalid {
-        report(".data_type", format!("warmup setting expects input '{name}' to have data_type set"));
+        report(
+            ".data_type",
+            format!("warmup setting expects input '{name}' to have data_type set"),
+        );
     }
     if input.dims.iter().any(|&dim| dim < 0) {
         let text = format!(
@@ -67,7 +70,8 @@ fn check_input(
     }
     let known = input_names(config);
     if !known.contains(name) {
-        let text = format!("warmup setting has input '{name}', which model '{}' hasn't", config.name);
+        let text =
+            format!("warmup setting has input '{name}', which model '{}' hasn't", config.name);
         let suggestion = nearest(name, known.iter().copied());
         found.push(Diagnostic { suggestion, ..Diagnostic::about(path, text) });
     }

@@ -111,7 +111,7 @@ fn load(datatype: DataType, dims: &str, content: Option<&[u8]>) -> Result<(), St
     );
     assert!(text.contains("data_file"), "{text}");
     let initial_states = content.map(|content| ("begin", content.to_vec())).into_iter().collect();
-    let files = Files { version: 1, initial_states };
+    let files = Files { version: 1, initial_states, ..Files::default() };
     let (_, failures) = Setup::new(text, Scripted::adding(BLOCKING)).files(vec![files]).load();
     failures
         .into_iter()

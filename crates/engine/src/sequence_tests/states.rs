@@ -44,6 +44,7 @@ fn a_sequence_begins_with_the_state_that_is_configured() {
             ("numbers", [5_i32.to_le_bytes(), 6_i32.to_le_bytes()].concat()),
             ("texts", b"\x01\0\0\0a\0\0\0\0".to_vec()),
         ],
+        ..Files::default()
     };
     let check = |state: &str, datatype, dims: &[i64], data: &[u8]| {
         let expected = (datatype, dims.to_vec(), data.to_vec());

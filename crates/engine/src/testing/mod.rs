@@ -16,7 +16,9 @@ use galatea_infer::{
 };
 use galatea_tensor::{Buffer, DataType, Shape};
 
-use crate::{LoadFailure, LogSink, ModelDefinition, ResponseCache, Server, ServerOptions};
+use crate::{
+    HostPolicies, LoadFailure, LogSink, ModelDefinition, ResponseCache, Server, ServerOptions,
+};
 
 /// The model that most tests use: one FP32 input and output of any length.
 pub(crate) const ECHO: &str = r#"
@@ -122,6 +124,25 @@ impl Instance for FakeModel {
 pub(crate) struct Files {
     pub(crate) version: i64,
     pub(crate) initial_states: Vec<(&'static str, Vec<u8>)>,
+    pub(crate) warmup: Vec<(&'static str, Vec<u8>)>,
+}
+
+impl Files {
+    fn read(
+        files: &[(&'static str, Vec<u8>)],
+        name: &str,
+        size: FileSize,
+    ) -> Result<Vec<u8>, Status> {
+        let found = files.iter().find(|(known, _)| *known == name);
+        let (_, bytes) = found.ok_or_else(|| Status::not_found(format!("no file '{name}'")))?;
+        let length = u64::try_from(bytes.len()).unwrap();
+        match size {
+            FileSize::Exactly(expected) if length != expected => Err(Status::invalid_argument(
+                format!("file '{name}' has {length} bytes, but {expected} are expected"),
+            )),
+            FileSize::Exactly(_) | FileSize::AtMost(_) => Ok(bytes.clone()),
+        }
+    }
 }
 
 impl ModelFiles for Files {
@@ -142,15 +163,11 @@ impl ModelFiles for Files {
     }
 
     fn read_initial_state(&self, name: &str, size: FileSize) -> Result<Vec<u8>, Status> {
-        let found = self.initial_states.iter().find(|(known, _)| *known == name);
-        let (_, bytes) = found.ok_or_else(|| Status::not_found(format!("no file '{name}'")))?;
-        let length = u64::try_from(bytes.len()).unwrap();
-        match size {
-            FileSize::Exactly(expected) if length != expected => Err(Status::invalid_argument(
-                format!("file '{name}' has {length} bytes, but {expected} are expected"),
-            )),
-            FileSize::Exactly(_) | FileSize::AtMost(_) => Ok(bytes.clone()),
-        }
+        Self::read(&self.initial_states, name, size)
+    }
+
+    fn read_warmup(&self, name: &str, size: FileSize) -> Result<Vec<u8>, Status> {
+        Self::read(&self.warmup, name, size)
     }
 }
 
@@ -172,6 +189,7 @@ pub(crate) struct Setup {
     log: LogSink,
     cache: Option<Arc<dyn ResponseCache>>,
     has_timer: bool,
+    host_policies: HostPolicies,
 }
 
 impl Setup {
@@ -186,6 +204,7 @@ impl Setup {
             log: LogSink::new(|_, _, _| {}),
             cache: None,
             has_timer: true,
+            host_policies: HostPolicies::default(),
         }
     }
 
@@ -216,6 +235,11 @@ impl Setup {
         self
     }
 
+    pub(crate) fn host_policies(mut self, policies: HostPolicies) -> Self {
+        self.host_policies = policies;
+        self
+    }
+
     pub(crate) fn log(mut self, log: LogSink) -> Self {
         self.log = log;
         self
@@ -231,6 +255,7 @@ impl Setup {
             hold_until_backlogged: self.hold_until_backlogged,
             load_retries: self.load_retries,
             cache: self.cache,
+            host_policies: self.host_policies,
             log: self.log,
         })
         .unwrap();

@@ -1,5 +1,7 @@
 //! Memory and devices.
 
+use galatea_engine::CpuCores;
+
 use super::value::{self, Refusal};
 use super::{Flag, Group};
 
@@ -94,8 +96,24 @@ const HOST_POLICY: Flag = Flag {
     name: "host-policy",
     argument: Some("string,string=string"),
     default: "",
-    help: "Bind instances to processors and memory nodes. Not supported yet.",
-    apply: |_, _| Err(Refusal::unsupported("binding instances to processors")),
+    help: "A setting of a host policy, as POLICY,SETTING=VALUE. The setting 'cpu-cores' binds the \
+           threads of the policy's instances to processors, given as ranges like 0-3,8-11. \
+           Instance groups name their policy as host_policy; without a name it is cpu or model, \
+           as their kind is.",
+    apply: |settings, value| {
+        const SHAPE: &str = "<policy name>,<setting>=<value>";
+        let (policy, setting) = value::pair(value, ',', SHAPE)?;
+        let (key, value) = value::pair(setting, '=', SHAPE)?;
+        match key {
+            "cpu-cores" => {
+                let cores = CpuCores::parse(value).map_err(Refusal)?;
+                settings.host_policies.set(policy, cores);
+                Ok(())
+            }
+            "numa-node" => Err(Refusal::unsupported("binding memory to NUMA nodes")),
+            _ => Err(Refusal(format!("a host policy has no setting '{key}', only 'cpu-cores'"))),
+        }
+    },
 };
 
 const MODEL_LOAD_GPU_LIMIT: Flag = Flag {

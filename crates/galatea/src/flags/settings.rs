@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use galatea_engine::HostPolicies;
 use galatea_telemetry::{LogOptions, MetricsOptions};
 
 /// Everything that flags set, with the defaults that Triton has.
@@ -28,6 +29,8 @@ pub(crate) struct Settings {
     pub(crate) load_retries: u32,
     /// The response cache, if there is one.
     pub(crate) cache: Option<CacheSettings>,
+    /// On which processors instances run.
+    pub(crate) host_policies: HostPolicies,
     /// Models named with `--load-model`.
     pub(crate) startup_models: Vec<String>,
     /// The log.
@@ -120,6 +123,7 @@ impl Default for Settings {
             model_load_threads: 4,
             load_retries: 0,
             cache: None,
+            host_policies: HostPolicies::default(),
             startup_models: Vec::new(),
             log: LogOptions::default(),
             http: door("0.0.0.0", 8000),

@@ -392,12 +392,32 @@ fn every_flag_of_the_original_is_known_and_one_is_new() {
 }
 
 #[test]
+fn host_policies_bind_to_processors() {
+    let policies = |flags: &[&str]| format!("{:?}", settings(flags).host_policies);
+    let expected = "HostPolicies({\"a\": CpuCores([0, 1, 4])})";
+    assert_eq!(policies(&["--host-policy=a,cpu-cores=0-1,4-4"]), expected);
+    let flags = [
+        "--host-policy=a,cpu-cores=0-1",
+        "--host-policy=b,cpu-cores=1-1",
+        "--host-policy=a,cpu-cores=2-2",
+    ];
+    let expected = "HostPolicies({\"a\": CpuCores([2]), \"b\": CpuCores([1])})";
+    assert_eq!(policies(&flags), expected);
+    let wrong = error(&["--host-policy=a,cpu-cores=1"]);
+    assert!(wrong.contains("'<lower_cpu_core_id>-<upper_cpu_core_id>'. Got 1"), "{wrong}");
+    let wrong = error(&["--host-policy=a,gpus=1"]);
+    assert!(wrong.contains("a host policy has no setting 'gpus', only 'cpu-cores'"), "{wrong}");
+}
+
+#[test]
 fn the_local_cache_is_asked_for_by_one_of_two_flags() {
-    let size = "cache: Some(CacheSettings { flag: CacheConfig, byte_size: 7 })";
-    check(&["--cache-config=local,size=7"], &[size]);
-    check(&["--cache-config", "local,size=1", "--cache-config", "local,size=7"], &[size]);
-    let size = "cache: Some(CacheSettings { flag: ResponseCacheByteSize, byte_size: 7 })";
-    check(&["--response-cache-byte-size=7"], &[size]);
+    let cache = |flags: &[&str]| format!("{:?}", settings(flags).cache);
+    let expected = "Some(CacheSettings { flag: CacheConfig, byte_size: 7 })";
+    assert_eq!(cache(&["--cache-config=local,size=7"]), expected);
+    let again = cache(&["--cache-config", "local,size=1", "--cache-config", "local,size=7"]);
+    assert_eq!(again, expected);
+    let expected = "Some(CacheSettings { flag: ResponseCacheByteSize, byte_size: 7 })";
+    assert_eq!(cache(&["--response-cache-byte-size=7"]), expected);
     for (flags, message) in [
         (&["--cache-config=local,size=0"][..], "at least 1 byte"),
         (&["--cache-config=local,size=-1"], "-1"),

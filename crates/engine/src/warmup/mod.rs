@@ -1,0 +1,244 @@
+//! Requests that each instance executes before its model serves, so that no
+//! client waits for what a backend does only once.
+//!
+//! They go to the instance directly: there is no queue, no cache and no other
+//! batch. But for that they are what clients' requests are: admitted by the same
+//! rules, completed with a sequence's controls and states, and counted in the
+//! model's statistics, as in the original.
+
+mod run;
+#[cfg(test)]
+mod tests;
+
+use galatea_backend::{FileSize, LogLevel, ModelFiles};
+use galatea_config::{ModelSpec, SchedulingChoice, WarmupContent, WarmupInput, WarmupSample};
+use galatea_infer::{InferenceRequest, InputTensor, Status};
+use galatea_tensor::elements::count_bytes_elements;
+use galatea_tensor::{Buffer, DataType, Shape};
+
+use crate::{Admission, LogSink};
+
+pub(crate) use self::run::Warming;
+
+/// A file holds a tensor, and nobody means one of this size.
+const FILE_BYTES_MAX: u64 = 1 << 32;
+
+/// The bytes of an empty string: its length.
+const EMPTY_STRING_BYTES: u64 = 4;
+
+/// The samples of a model, ready to be executed on each of its instances.
+#[derive(Debug)]
+pub(crate) struct Warmup {
+    samples: Vec<Sample>,
+    /// Whether a backend may want a request again.
+    iterative: bool,
+}
+
+/// Equal requests that are executed at once.
+#[derive(Debug)]
+struct Sample {
+    name: String,
+    batch_size: u32,
+    count: u32,
+    request: InferenceRequest,
+    /// What takes the place of controls and states.
+    replacements: Vec<InputTensor>,
+}
+
+impl Warmup {
+    /// Reads and makes the tensors of a model's samples.
+    ///
+    /// # Errors
+    ///
+    /// With a message that names the sample: if a file can't be used, or a
+    /// request like this would be refused.
+    pub(crate) fn new(
+        spec: &ModelSpec,
+        files: &dyn ModelFiles,
+        log: &LogSink,
+    ) -> Result<Self, Status> {
+        for skipped in spec.warmup.iter().filter(|sample| sample.batch_size == 0) {
+            let line = format_args!("skipping batch 0 warmup sample '{}'", skipped.name);
+            log.write(LogLevel::Verbose(1), line);
+        }
+        // Not the model's own: it gives out correlation IDs.
+        let admission = Admission::new(spec);
+        let samples = spec.warmup.iter().filter(|sample| sample.batch_size > 0);
+        let make = |sample: &WarmupSample| {
+            Sample::new(spec, sample, files, &admission)
+                .map_err(|status| status.prefixed(format_args!("{}: ", failed(&sample.name))))
+        };
+        let iterative = match &spec.scheduling {
+            SchedulingChoice::Sequence(batching) => batching.iterative,
+            SchedulingChoice::Default
+            | SchedulingChoice::Dynamic(_)
+            | SchedulingChoice::Ensemble(_) => false,
+        };
+        Ok(Self { samples: samples.map(make).collect::<Result<_, _>>()?, iterative })
+    }
+}
+
+/// How a message about a sample begins.
+fn failed(sample: &str) -> String {
+    format!("failed to run warmup sample '{sample}'")
+}
+
+impl Sample {
+    fn new(
+        spec: &ModelSpec,
+        sample: &WarmupSample,
+        files: &dyn ModelFiles,
+        admission: &Admission,
+    ) -> Result<Self, Status> {
+        let mut seed = 0;
+        let mut tensor = |input: &WarmupInput| {
+            seed += 1;
+            tensor(spec, input, files, seed)
+        };
+        let (added, own): (Vec<_>, Vec<_>) =
+            sample.inputs.iter().partition(|input| is_added(spec, &input.name));
+        let request = InferenceRequest {
+            model_name: spec.name.clone(),
+            inputs: own.into_iter().map(&mut tensor).collect::<Result<_, _>>()?,
+            ..InferenceRequest::default()
+        };
+        let replacements: Vec<InputTensor> =
+            added.into_iter().map(tensor).collect::<Result<_, _>>()?;
+        replacements.iter().try_for_each(|one| check_replacement(spec, one))?;
+        Ok(Self {
+            name: sample.name.clone(),
+            batch_size: sample.batch_size,
+            count: sample.count,
+            request: admission.admit(request)?.request,
+            replacements,
+        })
+    }
+}
+
+/// Whether the sequence batcher fills this input in.
+fn is_added(spec: &ModelSpec, name: &str) -> bool {
+    added(spec, name).is_some()
+}
+
+/// The type and shape, without the batch dimension, of an input that the sequence
+/// batcher fills in.
+fn added<'a>(spec: &'a ModelSpec, name: &str) -> Option<(DataType, &'a [i64])> {
+    const ONE: &[i64] = &[1];
+    let control = spec.controls().iter().find(|control| control.name == name);
+    let state = || spec.states().iter().find(|state| state.input_name == name);
+    control
+        .map(|control| (control.datatype, ONE))
+        .or_else(|| state().map(|state| (state.datatype, state.dims.as_slice())))
+}
+
+/// What is put in the place of a control or a state must be one, because backends
+/// trust it.
+fn check_replacement(spec: &ModelSpec, input: &InputTensor) -> Result<(), Status> {
+    let Some((datatype, expected)) = added(spec, &input.name) else { return Ok(()) };
+    let dims = input.shape.dims().get(usize::from(spec.max_batch_size > 0)..).unwrap_or_default();
+    let fits = dims.len() == expected.len()
+        && dims.iter().zip(expected).all(|(dim, expected)| dim == expected || *expected == -1);
+    if fits && input.datatype == datatype {
+        return Ok(());
+    }
+    Err(Status::invalid_argument(format!(
+        "input '{}' is {} with dims {dims:?}, but model '{}' expects {datatype} with dims \
+         {expected:?}",
+        input.name, input.datatype, spec.name
+    )))
+}
+
+fn tensor(
+    spec: &ModelSpec,
+    input: &WarmupInput,
+    files: &dyn ModelFiles,
+    seed: u64,
+) -> Result<InputTensor, Status> {
+    let batch = (spec.max_batch_size > 0).then_some(1);
+    let dims: Vec<i64> = batch.into_iter().chain(input.dims.iter().copied()).collect();
+    let invalid =
+        |reason: String| Status::invalid_argument(format!("input '{}': {reason}", input.name));
+    let shape = Shape::new(&dims).map_err(|error| invalid(error.to_string()))?;
+    let data = match &input.content {
+        WarmupContent::Zero => zeros(&shape, input.datatype).map_err(invalid)?,
+        WarmupContent::Random => {
+            let mut bytes = zeros(&shape, input.datatype).map_err(invalid)?;
+            randomize(&mut bytes, input.datatype, seed);
+            bytes
+        }
+        WarmupContent::File(name) => read(&shape, input, name, files)?,
+    };
+    Ok(InputTensor {
+        name: input.name.clone(),
+        datatype: input.datatype,
+        shape,
+        data: Buffer::from_vec(data),
+    })
+}
+
+/// Zeros, or as many empty strings.
+fn zeros(shape: &Shape, datatype: DataType) -> Result<Vec<u8>, String> {
+    let byte_size = match datatype {
+        DataType::Bytes => shape.element_count().checked_mul(EMPTY_STRING_BYTES),
+        _ => shape.byte_size(datatype),
+    };
+    let too_large = || format!("shape {shape} is larger than memory");
+    let byte_size = byte_size.and_then(|size| usize::try_from(size).ok()).ok_or_else(too_large)?;
+    // What can't be had must not end the process.
+    Vec::<u8>::new().try_reserve_exact(byte_size).map_err(|_| too_large())?;
+    Ok(vec![0; byte_size])
+}
+
+/// Any bytes, the same with each load. Strings stay empty, as in the original,
+/// and booleans booleans: others are undefined to backends.
+fn randomize(bytes: &mut [u8], datatype: DataType, seed: u64) {
+    let mask = match datatype {
+        DataType::Bytes => return,
+        DataType::Bool => 1,
+        _ => 0xff,
+    };
+    // SplitMix64: small, and good enough for numbers that mean nothing.
+    let mut state = seed;
+    for chunk in bytes.chunks_mut(8) {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^= mixed >> 31;
+        for (byte, random) in chunk.iter_mut().zip(mixed.to_le_bytes()) {
+            *byte = random & mask;
+        }
+    }
+}
+
+/// The tensor in a file, which may be longer.
+fn read(
+    shape: &Shape,
+    input: &WarmupInput,
+    name: &str,
+    files: &dyn ModelFiles,
+) -> Result<Vec<u8>, Status> {
+    let mut bytes = files.read_warmup(name, FileSize::AtMost(FILE_BYTES_MAX))?;
+    let refuse = |reason: String| {
+        Status::invalid_argument(format!("input '{}': file '{name}' {reason}", input.name))
+    };
+    if input.datatype == DataType::Bytes {
+        let found = count_bytes_elements(&bytes).map_err(|error| refuse(format!("has {error}")))?;
+        let expected = shape.element_count();
+        if found != expected {
+            let reason = format!("has {found} strings, but {expected} are expected");
+            return Err(refuse(reason));
+        }
+        return Ok(bytes);
+    }
+    let expected = shape.byte_size(input.datatype).and_then(|size| usize::try_from(size).ok());
+    let expected =
+        expected.ok_or_else(|| refuse(format!("can't hold a tensor of shape {shape}")))?;
+    if bytes.len() < expected {
+        return Err(refuse(format!(
+            "has {} bytes, but warmup setting expects {expected} bytes",
+            bytes.len()
+        )));
+    }
+    bytes.truncate(expected);
+    Ok(bytes)
+}

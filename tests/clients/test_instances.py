@@ -1,0 +1,158 @@
+"""Instance groups: how many requests run at the same time, and where."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from conftest import StartServer
+from server import Server, wait_until
+
+pytestmark = pytest.mark.galatea_only
+
+CONFIG = """\
+backend: "identity"
+input [ {{ name: "INPUT0" data_type: TYPE_INT32 dims: [ 1 ] }} ]
+output [ {{ name: "OUTPUT0" data_type: TYPE_INT32 dims: [ 1 ] }} ]
+parameters {{ key: "execute_delay_ms" value {{ string_value: "{delay_ms}" }} }}
+{groups}
+"""
+# Long enough to be looked at, with whatever else the machine has to do.
+DELAY_MS = 1500
+
+
+def write(repository: pathlib.Path, name: str, groups: str, delay_ms: int = DELAY_MS) -> None:
+    """A model whose executions take their time."""
+    (repository / name / "1").mkdir(parents=True)
+    (repository / name / "config.pbtxt").write_text(
+        CONFIG.format(groups=groups, delay_ms=delay_ms)
+    )
+
+
+def ask(server: Server, model: str) -> None:
+    """One request."""
+    tensor = {"name": "INPUT0", "shape": [1], "datatype": "INT32", "data": [1]}
+    assert server.infer(model, {"inputs": [tensor]}).status == 200
+
+
+def scheduler(server: Server, model: str) -> dict[str, Any]:
+    """The status page of the model's scheduler."""
+    return server.get(f"/v2/models/{model}/scheduler").json()
+
+
+def states(server: Server, model: str) -> dict[str, str]:
+    """What each instance does."""
+    return {one["name"]: one["state"] for one in scheduler(server, model)["instances"]}
+
+
+def waiting(server: Server, model: str) -> int:
+    """How many requests no instance has yet."""
+    return sum(queue["waiting"] for queue in scheduler(server, model)["queues"])
+
+
+@pytest.fixture
+def pool() -> Iterator[concurrent.futures.ThreadPoolExecutor]:
+    """Clients that wait."""
+    with concurrent.futures.ThreadPoolExecutor(16) as threads:
+        yield threads
+
+
+def test_instances_and_models_run_at_the_same_time(
+    start_server: StartServer, tmp_path: pathlib.Path, pool: concurrent.futures.ThreadPoolExecutor
+) -> None:
+    """Three of four requests to one model, and one of two to another, are executed at once."""
+    write(tmp_path, "three", "instance_group [ { count: 2 }, { name: 'last' count: 1 } ]")
+    write(tmp_path, "one", "instance_group [ { kind: KIND_AUTO } ]")
+    with start_server(tmp_path) as server:
+        server.wait_until_ready()
+        free = {"three_0_0": "free", "three_0_1": "free", "last_0": "free"}
+        assert states(server, "three") == free
+        asked = [pool.submit(ask, server, "three") for _ in range(4)]
+        asked += [pool.submit(ask, server, "one") for _ in range(2)]
+
+        def all_busy() -> bool:
+            return set(states(server, "three").values()) == {"busy"} and set(
+                states(server, "one").values()
+            ) == {"busy"}
+
+        wait_until(all_busy, 20, "all instances of both models are busy")
+        for one in asked:
+            one.result()
+        statistics = server.statistics("three")
+        assert (statistics["inference_count"], statistics["execution_count"]) == (4, 4)
+
+
+def test_passive_instances_get_no_requests(
+    start_server: StartServer, tmp_path: pathlib.Path, pool: concurrent.futures.ThreadPoolExecutor
+) -> None:
+    """They are made, and that is all."""
+    write(tmp_path, "model", "instance_group [ { count: 1 }, { count: 2 passive: true } ]", 300)
+    with start_server(tmp_path, "--log-verbose=1") as server:
+        server.wait_until_ready()
+        for name in ("model_0_0", "model_1_0", "model_1_1"):
+            assert f"creating instance '{name}'" in server.log()
+        asked = [pool.submit(ask, server, "model") for _ in range(3)]
+        wait_until(lambda: waiting(server, "model") > 0, 20, "a request waits")
+        assert list(states(server, "model")) == ["model_0_0"]
+        for one in asked:
+            one.result()
+        config = server.get("/v2/models/model/config").json()
+        assert [one["passive"] for one in config["instance_group"]] == [False, True]
+
+
+def bound_threads(server: Server, name: str) -> list[str]:
+    """On which processors the threads of this name may run."""
+    found = []
+    for task in pathlib.Path(f"/proc/{server.process.pid}/task").iterdir():
+        if (task / "comm").read_text().strip() == name:
+            (line,) = (
+                line
+                for line in (task / "status").read_text().splitlines()
+                if line.startswith("Cpus_allowed_list")
+            )
+            found.append(line.split()[1])
+    return found
+
+
+def test_a_host_policy_binds_threads(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+    """The instance's thread, and no other model's."""
+    core = min(os.sched_getaffinity(0))
+    write(tmp_path, "bound", "instance_group [ { count: 2 host_policy: 'here' } ]", 1)
+    write(tmp_path, "loose", "instance_group [ { host_policy: 'nowhere' } ]", 1)
+    with start_server(tmp_path, f"--host-policy=here,cpu-cores={core}-{core}") as server:
+        server.wait_until_ready()
+        # A thread names itself once it runs.
+        for name in ("bound_0_0", "bound_0_1", "loose_0_0"):
+            wait_until(lambda name=name: bound_threads(server, name) != [], 20, f"{name} runs")
+        ask(server, "bound")
+        assert bound_threads(server, "bound_0_0") == [str(core)]
+        assert bound_threads(server, "bound_0_1") == [str(core)]
+        everywhere = bound_threads(server, "loose_0_0")
+        assert len(everywhere) == 1
+        if len(os.sched_getaffinity(0)) > 1:
+            assert everywhere != [str(core)]
+        assert "host policy 'nowhere'" in server.log()
+
+
+@pytest.mark.parametrize(
+    ("groups", "reason"),
+    [
+        ("instance_group [ { kind: KIND_GPU } ]", "server does not support GPUs"),
+        ("instance_group [ { kind: KIND_CPU gpus: [ 0 ] } ]", "specifies one or more GPUs"),
+        ("instance_group [ { passive: true } ]", "is passive"),
+        ("instance_group [ { secondary_devices [ { kind: KIND_NVDLA } ] } ]", "secondary_devices"),
+    ],
+)
+def test_groups_that_can_not_be(
+    start_server: StartServer, tmp_path: pathlib.Path, groups: str, reason: str
+) -> None:
+    """The log names the field and why."""
+    write(tmp_path, "model", groups, 1)
+    with start_server(tmp_path) as server:
+        assert server.wait_for_exit() == 1
+        assert reason in server.log()

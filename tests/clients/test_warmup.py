@@ -1,0 +1,124 @@
+"""Warmup: what instances execute before their model is ready."""
+
+from __future__ import annotations
+
+import pathlib
+
+import numpy
+import pytest
+
+from conftest import StartServer
+from server import Server
+
+IDENTITY = """\
+backend: "identity"
+max_batch_size: 4
+input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]
+output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]
+instance_group [ { count: 2 kind: KIND_CPU } ]
+"""
+
+
+def sample(content: str, settings: str = 'name: "s" batch_size: 1', dims: str = "4") -> str:
+    """A sample with one input."""
+    return (
+        f'model_warmup {{ {settings} inputs {{ key: "INPUT0" value {{ '
+        f"data_type: TYPE_FP32 dims: [ {dims} ] {content} }} }} }}\n"
+    )
+
+
+def write(repository: pathlib.Path, name: str, config: str, **files: bytes) -> None:
+    """A model without a file of its own, and files for its warmup."""
+    (repository / name / "1").mkdir(parents=True)
+    (repository / name / "config.pbtxt").write_text(config)
+    (repository / name / "warmup").mkdir()
+    for file, content in files.items():
+        (repository / name / "warmup" / file).write_bytes(content)
+
+
+def test_warmup_counts(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+    """Every instance executes every sample, and statistics say so."""
+    samples = (
+        sample("zero_data: true", 'name: "zeros" batch_size: 2 count: 3')
+        + sample("random_data: true")
+        + sample('input_data_file: "data"')
+        + sample("zero_data: true", 'name: "skipped"')
+    )
+    write(tmp_path, "model", IDENTITY + samples, data=bytes(20))
+    with start_server(tmp_path, "--log-verbose=1") as server:
+        server.wait_until_ready()
+        statistics = server.statistics("model")
+        assert statistics["inference_count"] == 2 * (2 * 3 + 1 + 1)
+        assert statistics["execution_count"] == 2 * (3 + 1 + 1)
+        assert statistics["inference_stats"]["success"]["count"] == 16
+        sizes = {one["batch_size"]: one for one in statistics["batch_stats"]}
+        assert {size: one["compute_infer"]["count"] for size, one in sizes.items()} == {1: 4, 2: 6}
+        config = server.get("/v2/models/model/config").json()
+        assert [one["name"] for one in config["model_warmup"]] == ["zeros", "s", "s", "skipped"]
+        assert "is running warmup sample 'zeros' for iteration 3" in server.log()
+
+
+@pytest.mark.parametrize(
+    ("samples", "reason"),
+    [
+        (sample('input_data_file: "absent"'), "absent"),
+        (sample('input_data_file: "short"'), "warmup setting expects"),
+        (sample("zero_data: true", dims="-1"), "all variable-size dimensions are specified"),
+        (sample(""), "input_data_type set"),
+    ],
+)
+def test_what_can_not_be_warmed_up_does_not_load(
+    start_server: StartServer, tmp_path: pathlib.Path, samples: str, reason: str
+) -> None:
+    """The model isn't ready, and the log says why; others serve."""
+    write(tmp_path, "model", IDENTITY + samples, short=bytes(15))
+    write(tmp_path, "other", IDENTITY)
+    with start_server(tmp_path, "--exit-on-error=false") as server:
+        server.wait_until_live()
+        assert server.get("/v2/models/model/ready").status != 200
+        assert server.get("/v2/models/other/ready").status == 200
+        assert reason in server.log()
+
+
+def test_a_file_outside_the_model_is_not_read(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """Names lead down only."""
+    write(tmp_path, "model", IDENTITY + sample('input_data_file: "../../secret"'))
+    (tmp_path / "secret").write_bytes(bytes(16))
+    with start_server(tmp_path, "--exit-on-error=false") as server:
+        server.wait_until_live()
+        if not server.is_original:
+            assert server.get("/v2/models/model/ready").status != 200
+            assert "must stay inside the model's directory" in server.log()
+
+
+def tokens(server: Server, count: int) -> list[int]:
+    """What the counting model makes."""
+    tensor = {"name": "COUNT", "shape": [1, 1], "datatype": "INT32", "data": [count]}
+    reply = server.infer("tokens", {"inputs": [tensor]})
+    assert reply.status == 200, reply
+    return reply.json()["outputs"][0]["data"]
+
+
+@pytest.mark.galatea_only
+def test_a_model_with_iterative_sequences_is_warmed_up(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """Its requests are executed again until they end."""
+    config = """\
+backend: "token_counter"
+max_batch_size: 4
+input [ { name: "COUNT" data_type: TYPE_INT32 dims: [ 1 ] } ]
+output [ { name: "TOKEN" data_type: TYPE_INT32 dims: [ -1 ] } ]
+sequence_batching { iterative_sequence: true oldest { } }
+instance_group [ { count: 1 kind: KIND_CPU } ]
+model_warmup { name: "s" batch_size: 2 inputs { key: "COUNT" value {
+  data_type: TYPE_INT32 dims: [ 1 ] input_data_file: "three" } } }
+"""
+    write(tmp_path, "tokens", config, three=numpy.int32(3).tobytes())
+    with start_server(tmp_path) as server:
+        server.wait_until_ready()
+        statistics = server.statistics("tokens")
+        assert (statistics["inference_count"], statistics["execution_count"]) == (2, 3)
+        assert tokens(server, 2) == [0, 1]
