@@ -15,7 +15,7 @@ from example_models import sequences
 
 from conftest import StartServer
 from server import Server
-from transports import TRANSPORTS, Transport
+from transports import TRANSPORTS, GrpcStream, Transport
 
 DATATYPES: dict[str, Any] = {"int32": numpy.int32, "fp32": numpy.float32, "bytes": numpy.object_}
 STRATEGIES = list(sequences.STRATEGIES)
@@ -125,6 +125,101 @@ def test_interleaved_sequences(transport: Transport, strategy: str) -> None:
             )
             total = sum(10 * place + earlier for earlier in range(step + 1))
             assert number(outputs) == sequences.INITIAL_NUMBER + total
+
+
+LENGTHS = [3, 2, 4, 1, 2]
+
+
+@pytest.fixture(scope="module")
+def held_server(
+    start_server: StartServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    """The same models, which execute nothing before all requests of LENGTHS wait."""
+    repository = tmp_path_factory.mktemp("held_states")
+    models = {
+        **make_models.STATEFUL_MODELS,
+        "history_direct": lambda: sequences.history(sequences.Batching()),
+    }
+    make_models.write_models(repository, models)
+    environment = {"TRITONSERVER_DELAY_SCHEDULER": str(sum(LENGTHS))}
+    with start_server(repository, environment=environment) as running:
+        yield running.wait_until_ready()
+
+
+def in_batches(server: Server, model: str, given: list[list[Any]]) -> list[list[Any]]:
+    """Sends sequences whose requests run together; returns all that each one got.
+
+    `given` holds the values of each sequence. Some are longer than others, so a batch
+    also has rows that are filled up.
+    """
+    datatype = next((one for one in DATATYPES if f"_{one}_" in model), "int32")
+    longest = max(len(one) for one in given)
+    turns = [(step, place) for step in range(longest) for place in range(len(given))]
+    sent = []
+    with GrpcStream(server) as stream:
+        for step, place in turns:
+            if step < len(given[place]):
+                stream.send(
+                    model,
+                    tensor(given[place][step], datatype),
+                    request_id=f"{place}",
+                    sequence_id=place + 1,
+                    sequence_start=step == 0,
+                    sequence_end=step == len(given[place]) - 1,
+                )
+                sent.append(place)
+        received: list[list[Any]] = [[] for _ in given]
+        for _ in sent:
+            place, outputs = stream.receive()
+            (array,) = (outputs[name] for name in ("OUTPUT", "SEEN_NEXT") if name in outputs)
+            elements = array.reshape(-1).tolist()
+            received[int(place)].append(elements[0].decode() if datatype == "bytes" else elements)
+    return received
+
+
+@pytest.mark.parametrize("initial", INITIAL_STATES)
+@pytest.mark.parametrize("datatype", list(DATATYPES))
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_states_of_a_batch(
+    held_server: Server, strategy: str, datatype: str, initial: str
+) -> None:
+    """Rows of a batch, some of them filled up, keep their states apart."""
+    without_what_the_original_lacks(held_server.is_original, datatype, initial)
+    if held_server.is_original and strategy == "oldest":
+        pytest.skip("its variable counts only the next request of each sequence")
+    model = f"accumulate_{strategy}_{datatype}_{initial}"
+    start = first(datatype, initial)
+    if datatype == "bytes":
+        given: list[list[Any]] = [
+            [f"{place}.{step};" for step in range(length)] for place, length in enumerate(LENGTHS)
+        ]
+        expected = [list(itertools.accumulate(one, initial=start))[1:] for one in given]
+    else:
+        given = [[10**place] * length for place, length in enumerate(LENGTHS)]
+        expected = [
+            [[total] for total in itertools.accumulate(one, initial=start)][1:] for one in given
+        ]
+    assert in_batches(held_server, model, given) == expected
+    statistics = held_server.statistics(model)
+    assert statistics["execution_count"] < sum(LENGTHS)
+
+
+def test_one_buffer_in_a_batch(held_server: Server) -> None:
+    """The model writes its states where it reads them, for each row its own."""
+    given = [[10**place] * length for place, length in enumerate(LENGTHS)]
+    given.pop()  # Four slots, so the fifth sequence would be in the backlog.
+    given[0] += given[0][:1] * 2
+    expected = [[[total] for total in itertools.accumulate(one)] for one in given]
+    assert in_batches(held_server, "accumulate_same_buffer", given) == expected
+
+
+@pytest.mark.galatea_only  # It can't batch states of different sizes and says so.
+@pytest.mark.parametrize("model", ["history_batched", "history_direct"])
+def test_states_of_different_sizes(held_server: Server, model: str) -> None:
+    """Requests whose states differ in size are answered as if they had come alone."""
+    given = [[1] * 3, [2] * 2, [3] * 6, [4]]
+    seen = in_batches(held_server, model, given)
+    assert seen == [[[0, *one[: step + 1]] for step in range(len(one))] for one in given]
 
 
 def test_start_and_end_on_one_request(transport: Transport) -> None:
