@@ -33,7 +33,7 @@ const ALLOWED: [(&str, &[&str]); 22] = [
     ("backend-token-counter", &GROUND),
     ("c-objects", &["abi", "tensor", "infer"]),
     ("backend-plugin", &["abi", "c-objects", "tensor", "config", "infer", "backend"]),
-    ("capi", &["abi", "c-objects", "tensor", "infer"]),
+    ("capi", &["abi", "c-objects", "tensor", "infer", "codec"]),
     ("http", &["tensor", "infer", "codec"]),
     ("grpc", &["tensor", "infer", "codec", "protocol"]),
     (

@@ -1,0 +1,268 @@
+//! Response allocators: the caller's functions that say where outputs go.
+
+use core::ffi::{CStr, c_void};
+
+use galatea_abi::server::*;
+use galatea_abi::*;
+use galatea_c_objects::buffer_attributes::BufferAttributesObject;
+use galatea_c_objects::{error, guard, handle, text};
+use galatea_infer::Status;
+
+#[derive(Copy, Clone)]
+pub(crate) struct AllocatorObject {
+    allocate: TRITONSERVER_ResponseAllocatorAllocFn_t,
+    release: TRITONSERVER_ResponseAllocatorReleaseFn_t,
+    start: TRITONSERVER_ResponseAllocatorStartFn_t,
+    attributes: TRITONSERVER_ResponseAllocatorBufferAttributesFn_t,
+    query: TRITONSERVER_ResponseAllocatorQueryFn_t,
+}
+galatea_c_objects::object!(AllocatorObject as TRITONSERVER_ResponseAllocator, kind 23);
+
+const _: TRITONSERVER_ResponseAllocatorNew = TRITONSERVER_ResponseAllocatorNew;
+/// Makes an allocator; `start_fn` may be null.
+///
+/// # Safety
+///
+/// `allocator` must be null or valid for a write; the functions must do what the
+/// header asks of them, from any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorNew(
+    allocator: *mut *mut TRITONSERVER_ResponseAllocator,
+    alloc_fn: TRITONSERVER_ResponseAllocatorAllocFn_t,
+    release_fn: TRITONSERVER_ResponseAllocatorReleaseFn_t,
+    start_fn: TRITONSERVER_ResponseAllocatorStartFn_t,
+) -> *mut TRITONSERVER_Error {
+    guard("TRITONSERVER_ResponseAllocatorNew", || {
+        if alloc_fn.is_none() || release_fn.is_none() {
+            return Err(Status::invalid_argument("alloc_fn and release_fn must not be null"));
+        }
+        let made = handle::into_raw(AllocatorObject {
+            allocate: alloc_fn,
+            release: release_fn,
+            start: start_fn,
+            attributes: None,
+            query: None,
+        });
+        // SAFETY: the caller's promise is passed on.
+        unsafe { text::write(allocator, made, "allocator") }
+    })
+}
+
+const _: TRITONSERVER_ResponseAllocatorSetBufferAttributesFunction =
+    TRITONSERVER_ResponseAllocatorSetBufferAttributesFunction;
+/// Sets the function that may change a buffer's attributes.
+///
+/// # Safety
+///
+/// `allocator` must be null or an allocator that nobody else uses.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorSetBufferAttributesFunction(
+    allocator: *mut TRITONSERVER_ResponseAllocator,
+    buffer_attributes_fn: TRITONSERVER_ResponseAllocatorBufferAttributesFn_t,
+) -> *mut TRITONSERVER_Error {
+    guard("TRITONSERVER_ResponseAllocatorSetBufferAttributesFunction", || {
+        // SAFETY: the caller's promise is passed on.
+        let object = unsafe { handle::borrow_mut::<AllocatorObject>(allocator, "allocator")? };
+        object.attributes = buffer_attributes_fn;
+        Ok(())
+    })
+}
+
+const _: TRITONSERVER_ResponseAllocatorSetQueryFunction =
+    TRITONSERVER_ResponseAllocatorSetQueryFunction;
+/// Sets the function that tells where an output would go.
+///
+/// # Safety
+///
+/// `allocator` must be null or an allocator that nobody else uses.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorSetQueryFunction(
+    allocator: *mut TRITONSERVER_ResponseAllocator,
+    query_fn: TRITONSERVER_ResponseAllocatorQueryFn_t,
+) -> *mut TRITONSERVER_Error {
+    guard("TRITONSERVER_ResponseAllocatorSetQueryFunction", || {
+        // SAFETY: the caller's promise is passed on.
+        let object = unsafe { handle::borrow_mut::<AllocatorObject>(allocator, "allocator")? };
+        object.query = query_fn;
+        Ok(())
+    })
+}
+
+const _: TRITONSERVER_ResponseAllocatorDelete = TRITONSERVER_ResponseAllocatorDelete;
+/// Deletes an allocator.
+///
+/// # Safety
+///
+/// `allocator` must be null or an allocator that no request uses.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorDelete(
+    allocator: *mut TRITONSERVER_ResponseAllocator,
+) -> *mut TRITONSERVER_Error {
+    guard("TRITONSERVER_ResponseAllocatorDelete", || {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { handle::take::<AllocatorObject>(allocator, "allocator") }.map(drop)
+    })
+}
+
+/// An allocator as a request uses it: its functions, its address, which they
+/// get, and the request's own pointer for them.
+#[derive(Copy, Clone)]
+pub(crate) struct Allocator {
+    functions: AllocatorObject,
+    address: *mut TRITONSERVER_ResponseAllocator,
+    userp: *mut c_void,
+}
+
+// SAFETY: the header demands that an allocator's functions can be called from any
+// thread, and the pointers are only handed to them.
+unsafe impl Send for Allocator {}
+// SAFETY: as above.
+unsafe impl Sync for Allocator {}
+
+/// A buffer that an allocator gave for an output.
+pub(crate) struct Placed {
+    allocator: Allocator,
+    pub(crate) base: *mut c_void,
+    pub(crate) byte_size: usize,
+    pub(crate) memory_type: TRITONSERVER_MemoryType,
+    pub(crate) memory_type_id: i64,
+    pub(crate) userp: *mut c_void,
+}
+
+// SAFETY: as for the allocator: the pointers are only handed to its functions and
+// to whoever reads the response.
+unsafe impl Send for Placed {}
+
+impl Allocator {
+    /// # Safety
+    ///
+    /// `address` must be null or an allocator that outlives the requests that use
+    /// it.
+    pub(crate) unsafe fn new(
+        address: *mut TRITONSERVER_ResponseAllocator,
+        userp: *mut c_void,
+    ) -> Result<Self, Status> {
+        // SAFETY: the caller's promise is passed on.
+        let functions =
+            *unsafe { handle::borrow::<AllocatorObject>(address, "response_allocator")? };
+        Ok(Self { functions, address, userp })
+    }
+
+    /// Says that a response begins.
+    pub(crate) fn start(&self) -> Result<(), Status> {
+        let Some(start) = self.functions.start else { return Ok(()) };
+        // SAFETY: the allocator's maker promised a function that takes these.
+        unsafe { error::take_c(start(self.address, self.userp)) }
+    }
+
+    /// Copies an output to where the caller wants it.
+    pub(crate) fn place(&self, name: &CStr, data: &[u8]) -> Result<Placed, Status> {
+        let mut placed = self.allocate(name, data.len())?;
+        if placed.memory_type != TRITONSERVER_MEMORY_CPU
+            && placed.memory_type != TRITONSERVER_MEMORY_CPU_PINNED
+        {
+            return Err(Status::unsupported(format!(
+                "the response allocator put output '{}' where only a GPU can write",
+                name.to_string_lossy()
+            )));
+        }
+        if !data.is_empty() {
+            if placed.base.is_null() {
+                return Err(Status::internal(format!(
+                    "the response allocator gave no buffer for output '{}'",
+                    name.to_string_lossy()
+                )));
+            }
+            // SAFETY: the allocator gave a buffer of so many bytes, which is nobody
+            // else's until it is released.
+            unsafe {
+                core::ptr::copy_nonoverlapping(data.as_ptr(), placed.base.cast(), data.len())
+            };
+        }
+        self.tell_attributes(name, &mut placed)?;
+        Ok(placed)
+    }
+
+    fn allocate(&self, name: &CStr, byte_size: usize) -> Result<Placed, Status> {
+        let allocate = self
+            .functions
+            .allocate
+            .ok_or_else(|| Status::internal("the response allocator can't allocate"))?;
+        let mut placed = Placed {
+            allocator: *self,
+            base: core::ptr::null_mut(),
+            byte_size,
+            memory_type: TRITONSERVER_MEMORY_CPU,
+            memory_type_id: 0,
+            userp: core::ptr::null_mut(),
+        };
+        // SAFETY: the allocator's maker promised a function that takes these, and
+        // all places are valid for writes.
+        let outcome = unsafe {
+            error::take_c(allocate(
+                self.address,
+                name.as_ptr(),
+                byte_size,
+                TRITONSERVER_MEMORY_CPU,
+                0,
+                self.userp,
+                &raw mut placed.base,
+                &raw mut placed.userp,
+                &raw mut placed.memory_type,
+                &raw mut placed.memory_type_id,
+            ))
+        };
+        if let Err(status) = outcome {
+            // Nothing was given, so nothing is to be released.
+            core::mem::forget(placed);
+            return Err(status);
+        }
+        Ok(placed)
+    }
+
+    fn tell_attributes(&self, name: &CStr, placed: &mut Placed) -> Result<(), Status> {
+        let Some(attributes) = self.functions.attributes else { return Ok(()) };
+        let object = handle::into_raw(BufferAttributesObject {
+            memory_type: placed.memory_type,
+            memory_type_id: placed.memory_type_id,
+            byte_size: placed.byte_size,
+            cuda_ipc_handle: 0,
+        });
+        // SAFETY: the allocator's maker promised a function that takes these; the
+        // attributes were just made and are taken back once.
+        unsafe {
+            let outcome = error::take_c(attributes(
+                self.address,
+                name.as_ptr(),
+                object,
+                self.userp,
+                placed.userp,
+            ));
+            let taken = handle::take::<BufferAttributesObject>(object, "buffer_attributes")?;
+            placed.memory_type = taken.memory_type;
+            placed.memory_type_id = taken.memory_type_id;
+            outcome
+        }
+    }
+}
+
+impl Drop for Placed {
+    fn drop(&mut self) {
+        let Some(release) = self.allocator.functions.release else { return };
+        // SAFETY: the buffer came from this allocator, whose maker promised a
+        // function that takes it back; it is given back once.
+        let outcome = unsafe {
+            error::take_c(release(
+                self.allocator.address,
+                self.base,
+                self.userp,
+                self.byte_size,
+                self.memory_type,
+                self.memory_type_id,
+            ))
+        };
+        if let Err(status) = outcome {
+            galatea_c_objects::log::error(status.message());
+        }
+    }
+}

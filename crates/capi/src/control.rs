@@ -1,0 +1,358 @@
+//! Questions to a server and orders about its models.
+
+use core::ffi::{c_char, c_void};
+
+use galatea_abi::server::*;
+use galatea_abi::*;
+use galatea_c_objects::parameter::{ParameterContents, ParameterObject};
+use galatea_c_objects::{guard, handle, message, text};
+use galatea_codec::http;
+use galatea_infer::{LoadParameters, ParameterValue, Status};
+
+use crate::server::{RunningServer, model_name, running, version};
+
+/// Defines functions that ask a server. `$body` gets the running server and the
+/// arguments; what it returns is written to the last argument.
+macro_rules! questions {
+    ($($function:ident($($argument:ident: $kind:ty),*) -> $place:ident: $result:ty { $body:expr })*) => {
+        $(
+            const _: $function = $function;
+            /// Answers the question.
+            ///
+            /// # Safety
+            ///
+            /// `server` must be null or a server, texts null or ended by a zero
+            /// byte, and the place of the answer null or valid for a write.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $function(
+                server: *mut TRITONSERVER_Server,
+                $($argument: $kind,)*
+                $place: *mut $result,
+            ) -> *mut TRITONSERVER_Error {
+                guard(stringify!($function), || {
+                    // SAFETY: the caller's promise is passed on.
+                    let server = unsafe { running(server)? };
+                    let ask: fn(&RunningServer, $($kind),*) -> Result<$result, Status> = $body;
+                    let answer = ask(&server, $($argument),*)?;
+                    // SAFETY: the caller's promise is passed on.
+                    unsafe { text::write($place, answer, stringify!($place)) }
+                })
+            }
+        )*
+    };
+}
+
+/// A JSON document for C.
+fn document(json: Vec<u8>) -> Result<*mut TRITONSERVER_Message, Status> {
+    let json = String::from_utf8(json)
+        .map_err(|_| Status::internal("the server made a document that is not UTF-8"))?;
+    Ok(message::into_c(json))
+}
+
+questions! {
+    TRITONSERVER_ServerIsLive() -> live: bool { |server| Ok(server.control.live()) }
+    TRITONSERVER_ServerIsReady() -> ready: bool {
+        |server| Ok(server.control.ready().unwrap_or(false))
+    }
+    TRITONSERVER_ServerModelIsReady(name: *const c_char, number: i64) -> ready: bool {
+        |server, name, number| {
+            // SAFETY: the caller of the exported function promises a text.
+            let name = unsafe { model_name(name)? };
+            Ok(server.control.model_ready(name, version(number)).unwrap_or(false))
+        }
+    }
+    TRITONSERVER_ServerMetadata() -> server_metadata: *mut TRITONSERVER_Message {
+        |server| document(http::encode_server_metadata(&server.control.server_metadata()))
+    }
+    TRITONSERVER_ServerModelMetadata(name: *const c_char, number: i64)
+        -> model_metadata: *mut TRITONSERVER_Message {
+        |server, name, number| {
+            // SAFETY: the caller of the exported function promises a text.
+            let name = unsafe { model_name(name)? };
+            let metadata = server.control.model_metadata(name, version(number))?;
+            document(http::encode_model_metadata(&metadata))
+        }
+    }
+    TRITONSERVER_ServerModelStatistics(name: *const c_char, number: i64)
+        -> model_stats: *mut TRITONSERVER_Message {
+        |server, name, number| {
+            // SAFETY: the caller of the exported function promises a text.
+            let name = unsafe { model_name(name)? };
+            let name = Some(name).filter(|name| !name.is_empty());
+            let statistics = server.control.statistics(name, version(number))?;
+            document(http::encode_statistics(&statistics))
+        }
+    }
+    TRITONSERVER_ServerModelConfig(name: *const c_char, number: i64, config_version: u32)
+        -> model_config: *mut TRITONSERVER_Message {
+        |server, name, number, config_version| {
+            if config_version != 1 {
+                return Err(Status::unsupported(format!(
+                    "model configuration version {config_version} is not supported, only 1 is"
+                )));
+            }
+            // SAFETY: the caller of the exported function promises a text.
+            let name = unsafe { model_name(name)? };
+            let config = server.control.model_config(name, version(number))?;
+            Ok(message::into_c(config.json.clone()))
+        }
+    }
+    TRITONSERVER_ServerModelIndex(flags: u32) -> model_index: *mut TRITONSERVER_Message {
+        |server, flags| {
+            let only_ready = flags & TRITONSERVER_INDEX_FLAG_READY.0 != 0;
+            let index = server.control.repository_index(only_ready);
+            document(http::encode_repository_index(&index))
+        }
+    }
+    TRITONSERVER_ServerMetrics() -> metrics: *mut TRITONSERVER_Metrics {
+        |server| {
+            let text = (server.metrics)()
+                .ok_or_else(|| Status::unsupported("metrics are not enabled in this server"))?;
+            Ok(handle::into_raw(MetricsObject { text }))
+        }
+    }
+}
+
+/// Defines the two functions that tell a property of a model as flags.
+macro_rules! properties {
+    ($($function:ident { $body:expr })*) => {
+        $(
+            const _: $function = $function;
+            /// Tells the model's property as flags; `voidp` is reserved and set to
+            /// null.
+            ///
+            /// # Safety
+            ///
+            /// `server` must be null or a server, `name` null or a text, the
+            /// places null or valid for writes.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $function(
+                server: *mut TRITONSERVER_Server,
+                name: *const c_char,
+                number: i64,
+                flags: *mut u32,
+                voidp: *mut *mut c_void,
+            ) -> *mut TRITONSERVER_Error {
+                guard(stringify!($function), || {
+                    // SAFETY: the caller's promises are passed on.
+                    unsafe {
+                        if !voidp.is_null() {
+                            voidp.write(core::ptr::null_mut());
+                        }
+                        let server = running(server)?;
+                        let name = model_name(name)?;
+                        let tell: fn(&RunningServer, &str, Option<i64>) -> Result<u32, Status> =
+                            $body;
+                        text::write(flags, tell(&server, name, version(number))?, "flags")
+                    }
+                })
+            }
+        )*
+    };
+}
+
+properties! {
+    TRITONSERVER_ServerModelBatchProperties {
+        |server, name, number| {
+            let config = server.control.model_config(name, number)?;
+            let config: serde_json::Value = serde_json::from_str(&config.json)
+                .map_err(|error| Status::internal(error.to_string()))?;
+            let max_batch_size = config.get("max_batch_size").and_then(serde_json::Value::as_i64);
+            let batches = max_batch_size.is_some_and(|size| size > 0);
+            let flag =
+                if batches { TRITONSERVER_BATCH_FIRST_DIM } else { TRITONSERVER_BATCH_UNKNOWN };
+            Ok(flag.0)
+        }
+    }
+    TRITONSERVER_ServerModelTransactionProperties {
+        |server, name, number| {
+            let decoupled = server.control.is_decoupled(name, number)?;
+            let flag =
+                if decoupled { TRITONSERVER_TXN_DECOUPLED } else { TRITONSERVER_TXN_ONE_TO_ONE };
+            Ok(flag.0)
+        }
+    }
+}
+
+/// Defines functions that order something about a model.
+macro_rules! orders {
+    ($($function:ident { $body:expr })*) => {
+        $(
+            const _: $function = $function;
+            /// Gives the order and waits until it is done.
+            ///
+            /// # Safety
+            ///
+            /// `server` must be null or a server, `name` null or a text.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $function(
+                server: *mut TRITONSERVER_Server,
+                name: *const c_char,
+            ) -> *mut TRITONSERVER_Error {
+                guard(stringify!($function), || {
+                    // SAFETY: the caller's promises are passed on.
+                    let (server, name) = unsafe { (running(server)?, model_name(name)?) };
+                    let order: fn(&RunningServer, &str) -> Result<(), Status> = $body;
+                    order(&server, name)
+                })
+            }
+        )*
+    };
+}
+
+orders! {
+    TRITONSERVER_ServerLoadModel {
+        |server, name| server.control.load_model(name, LoadParameters::default())
+    }
+    TRITONSERVER_ServerUnloadModel { |server, name| server.control.unload_model(name, false) }
+    TRITONSERVER_ServerUnloadModelAndDependents {
+        |server, name| server.control.unload_model(name, true)
+    }
+    TRITONSERVER_ServerUnregisterModelRepository {
+        |_, path| {
+            Err(Status::unsupported(format!(
+                "repositories can't be unregistered while the server runs: '{path}'"
+            )))
+        }
+    }
+}
+
+const _: TRITONSERVER_ServerLoadModelWithParameters = TRITONSERVER_ServerLoadModelWithParameters;
+/// Loads a model with a configuration, and perhaps files, in place of the
+/// repository's.
+///
+/// # Safety
+///
+/// `server` must be null or a server, `name` null or a text, `parameters` valid
+/// for so many pointers to parameters.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ServerLoadModelWithParameters(
+    server: *mut TRITONSERVER_Server,
+    name: *const c_char,
+    parameters: *mut *const TRITONSERVER_Parameter,
+    parameter_count: u64,
+) -> *mut TRITONSERVER_Error {
+    guard("TRITONSERVER_ServerLoadModelWithParameters", || {
+        let count = usize::try_from(parameter_count)
+            .map_err(|_| Status::invalid_argument("parameter_count is too large"))?;
+        // SAFETY: the caller's promises are passed on.
+        let (server, name, pointers) = unsafe {
+            (running(server)?, model_name(name)?, text::slice(parameters, count, "parameters")?)
+        };
+        let mut load = LoadParameters::default();
+        for pointer in pointers {
+            // SAFETY: the caller's promise is passed on.
+            let parameter =
+                unsafe { handle::borrow::<ParameterObject>(*pointer, "a load parameter")? };
+            add(&mut load, parameter)?;
+        }
+        server.control.load_model(name, load)
+    })
+}
+
+fn add(load: &mut LoadParameters, parameter: &ParameterObject) -> Result<(), Status> {
+    let name = &parameter.name;
+    match (&parameter.value, name.strip_prefix("file:")) {
+        (ParameterContents::Value(ParameterValue::String(config)), None) if name == "config" => {
+            load.config = Some(config.clone());
+            Ok(())
+        }
+        (ParameterContents::Bytes(base, size), Some(path)) => {
+            let size = usize::try_from(*size)
+                .map_err(|_| Status::invalid_argument(format!("'{name}' is too large")))?;
+            // SAFETY: who made the parameter promised so many bytes for its life.
+            let bytes = unsafe { text::slice(base.cast::<u8>(), size, "a file's bytes")? };
+            load.files.push((path.to_owned(), bytes.to_vec()));
+            Ok(())
+        }
+        _ => Err(Status::invalid_argument(format!(
+            "unrecognized load parameter '{name}': expected 'config' as a string or \
+             'file:<path>' as bytes"
+        ))),
+    }
+}
+
+const _: TRITONSERVER_ServerRegisterModelRepository = TRITONSERVER_ServerRegisterModelRepository;
+/// Repositories are fixed when the server is made.
+///
+/// # Safety
+///
+/// None of its own; C functions are declared unsafe.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ServerRegisterModelRepository(
+    _server: *mut TRITONSERVER_Server,
+    _repository_path: *const c_char,
+    _name_mapping: *mut *const TRITONSERVER_Parameter,
+    _mapping_count: u32,
+) -> *mut TRITONSERVER_Error {
+    guard("TRITONSERVER_ServerRegisterModelRepository", || {
+        Err(Status::unsupported("repositories can't be registered while the server runs"))
+    })
+}
+
+const _: TRITONSERVER_ServerPollModelRepository = TRITONSERVER_ServerPollModelRepository;
+/// A server that polls does so by itself.
+///
+/// # Safety
+///
+/// None of its own; C functions are declared unsafe.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ServerPollModelRepository(
+    _server: *mut TRITONSERVER_Server,
+) -> *mut TRITONSERVER_Error {
+    guard("TRITONSERVER_ServerPollModelRepository", || {
+        Err(Status::unsupported(
+            "a poll can't be ordered: a server in control mode poll looks at its repositories by \
+             itself",
+        ))
+    })
+}
+
+/// Metrics as they were when they were asked for.
+struct MetricsObject {
+    text: String,
+}
+galatea_c_objects::object!(MetricsObject as TRITONSERVER_Metrics, kind 22);
+
+const _: TRITONSERVER_MetricsFormatted = TRITONSERVER_MetricsFormatted;
+/// The metrics' text, which lives as long as they.
+///
+/// # Safety
+///
+/// `metrics` must be null or metrics; the places null or valid for writes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_MetricsFormatted(
+    metrics: *mut TRITONSERVER_Metrics,
+    format: TRITONSERVER_MetricFormat,
+    base: *mut *const c_char,
+    byte_size: *mut usize,
+) -> *mut TRITONSERVER_Error {
+    guard("TRITONSERVER_MetricsFormatted", || {
+        if format != TRITONSERVER_METRIC_PROMETHEUS {
+            let text = format!("unknown metrics format '{}'", format.0);
+            return Err(Status::invalid_argument(text));
+        }
+        // SAFETY: the caller's promises are passed on.
+        unsafe {
+            let metrics = handle::borrow::<MetricsObject>(metrics, "metrics")?;
+            text::write(base, metrics.text.as_ptr().cast(), "base")?;
+            text::write(byte_size, metrics.text.len(), "byte_size")
+        }
+    })
+}
+
+const _: TRITONSERVER_MetricsDelete = TRITONSERVER_MetricsDelete;
+/// Deletes metrics.
+///
+/// # Safety
+///
+/// `metrics` must be null or metrics that nobody uses.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_MetricsDelete(
+    metrics: *mut TRITONSERVER_Metrics,
+) -> *mut TRITONSERVER_Error {
+    guard("TRITONSERVER_MetricsDelete", || {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { handle::take::<MetricsObject>(metrics, "metrics") }.map(drop)
+    })
+}

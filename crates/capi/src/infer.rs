@@ -1,0 +1,207 @@
+//! From a request of C to one of the server, and back.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use galatea_abi::server::TRITONSERVER_ServerInferAsync;
+use galatea_abi::*;
+use galatea_c_objects::{guard, handle, log};
+use galatea_infer::{
+    CancelToken, CorrelationId, InferenceRequest, InputTensor, Reply, ResponseSender, ResponseSink,
+    SequenceFlags, Status,
+};
+use galatea_tensor::{Buffer, Shape};
+
+use crate::request::{Correlation, Input, Piece, ReleaseCallback, RequestObject, ResponseCallback};
+use crate::response::{Origin, ResponseObject};
+use crate::server::running;
+use crate::trace::Tracing;
+
+const _: TRITONSERVER_ServerInferAsync = TRITONSERVER_ServerInferAsync;
+/// Hands a request over. On success it is the server's until its release
+/// callback, and responses come to its response callback, from any thread.
+///
+/// # Safety
+///
+/// `server` must be null or a server, `request` null or a request that nobody
+/// uses, `trace` null or a trace; the memory of inputs must stay as it is until
+/// the release callback.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
+    server: *mut TRITONSERVER_Server,
+    request: *mut TRITONSERVER_InferenceRequest,
+    trace: *mut TRITONSERVER_InferenceTrace,
+) -> *mut TRITONSERVER_Error {
+    guard("TRITONSERVER_ServerInferAsync", || {
+        // SAFETY: the caller's promises are passed on.
+        let server = unsafe { running(server)? };
+        // SAFETY: as above.
+        let object = unsafe { handle::borrow_mut::<RequestObject>(request, "inference_request")? };
+        let response = object.response.ok_or_else(|| {
+            Status::invalid_argument("inference response callback must be set before infer")
+        })?;
+        let release = object.release.ok_or_else(|| {
+            Status::invalid_argument("inference request release callback must be set before infer")
+        })?;
+        if object.cancel.is_cancelled() {
+            // A request that is used again is a new one.
+            object.cancel = CancelToken::new();
+        }
+        // SAFETY: the caller's promise is passed on.
+        let tracing = unsafe { Tracing::begin(trace, object)? };
+        let loan = Arc::new(Loan { request: Address(request), release });
+        let infer = match inference_request(object, &loan) {
+            Ok(infer) => infer,
+            Err(status) => {
+                loan.forgive();
+                tracing.forgive();
+                return Err(status);
+            }
+        };
+        let origin = Origin {
+            model_name: object.model_name.clone(),
+            model_version: object.model_version.unwrap_or(-1),
+            id: infer.id.clone(),
+        };
+        let sink = Sink { origin, response, tracing: Some(tracing) };
+        server.service.infer(infer, ResponseSender::new(Box::new(sink)));
+        Ok(())
+    })
+}
+
+struct Address(*mut TRITONSERVER_InferenceRequest);
+
+// SAFETY: the address is only handed to the release callback.
+unsafe impl Send for Address {}
+// SAFETY: as above.
+unsafe impl Sync for Address {}
+
+/// A request's memory, which the server has borrowed. When nobody needs it any
+/// more, the caller is told.
+struct Loan {
+    request: Address,
+    release: ReleaseCallback,
+}
+
+impl Loan {
+    /// The server does not take the request after all: it stays the caller's, who
+    /// learns so from the error.
+    fn forgive(self: Arc<Self>) {
+        if let Some(loan) = Arc::into_inner(self) {
+            core::mem::forget(loan);
+        }
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        if let Some(release) = self.release.function {
+            let flags = TRITONSERVER_REQUEST_RELEASE_ALL.0;
+            // SAFETY: the caller set a function that takes these from any thread;
+            // the request was handed over with it and is given back once.
+            unsafe { release(self.request.0, flags, self.release.userp) };
+        }
+    }
+}
+
+/// A piece of the caller's memory, borrowed as long as anybody reads it.
+struct Borrowed {
+    piece: Piece,
+    _loan: Arc<Loan>,
+}
+
+impl AsRef<[u8]> for Borrowed {
+    fn as_ref(&self) -> &[u8] {
+        if self.piece.byte_size == 0 {
+            return &[];
+        }
+        // SAFETY: the caller promised so many readable bytes that stay as they are
+        // until the request is released, which is when the loan ends.
+        unsafe { core::slice::from_raw_parts(self.piece.base.cast(), self.piece.byte_size) }
+    }
+}
+
+fn inference_request(object: &RequestObject, loan: &Arc<Loan>) -> Result<InferenceRequest, Status> {
+    let id = object.id.to_string_lossy().into_owned();
+    let inputs: Result<Vec<InputTensor>, Status> =
+        object.inputs.iter().map(|input| input_tensor(object, input, loan)).collect();
+    Ok(InferenceRequest {
+        id,
+        model_name: object.model_name.clone(),
+        model_version: object.model_version,
+        inputs: inputs?,
+        outputs: object.outputs.clone(),
+        parameters: object.parameters.clone(),
+        priority: object.priority,
+        timeout_microseconds: object.timeout_microseconds,
+        correlation_id: match &object.correlation {
+            Correlation::Number(0) => CorrelationId::None,
+            Correlation::Number(number) => CorrelationId::Number(*number),
+            Correlation::Text(text) if text.is_empty() => CorrelationId::None,
+            Correlation::Text(text) => CorrelationId::Text(text.to_string_lossy().into_owned()),
+        },
+        sequence_flags: SequenceFlags {
+            start: object.flags & TRITONSERVER_REQUEST_FLAG_SEQUENCE_START.0 != 0,
+            end: object.flags & TRITONSERVER_REQUEST_FLAG_SEQUENCE_END.0 != 0,
+        },
+        cancel: object.cancel.clone(),
+        ..InferenceRequest::default()
+    })
+}
+
+fn input_tensor(
+    object: &RequestObject,
+    input: &Input,
+    loan: &Arc<Loan>,
+) -> Result<InputTensor, Status> {
+    let Some((datatype, dims)) = &input.form else {
+        return Err(Status::unsupported(format!(
+            "raw input '{}' for model '{}' is not supported: give its datatype and shape",
+            input.name, object.model_name
+        )));
+    };
+    let shape = Shape::new(dims)
+        .map_err(|error| Status::invalid_argument(format!("input '{}': {error}", input.name)))?;
+    let borrowed = |piece: &Piece| Borrowed { piece: *piece, _loan: loan.clone() };
+    let data = match input.pieces.as_slice() {
+        [only] => Buffer::from_bytes(Bytes::from_owner(borrowed(only))),
+        pieces => {
+            let mut joined = Vec::new();
+            for piece in pieces {
+                joined.extend_from_slice(borrowed(piece).as_ref());
+            }
+            Buffer::from_vec(joined)
+        }
+    };
+    Ok(InputTensor { name: input.name.clone(), datatype: *datatype, shape, data })
+}
+
+/// Hands replies to the caller's callback.
+struct Sink {
+    origin: Origin,
+    response: ResponseCallback,
+    tracing: Option<Tracing>,
+}
+
+impl ResponseSink for Sink {
+    fn deliver(&mut self, reply: Reply) {
+        let is_final = reply.is_final();
+        if is_final {
+            // The trace ends first, so that it is complete when the caller looks.
+            drop(self.tracing.take());
+        }
+        let object = match reply {
+            Reply::Response { outcome, .. } => {
+                let object = ResponseObject::new(outcome, &self.origin, &self.response.allocator);
+                handle::into_raw(object)
+            }
+            Reply::Finished => core::ptr::null_mut(),
+        };
+        let flags = if is_final { TRITONSERVER_RESPONSE_COMPLETE_FINAL.0 } else { 0 };
+        match self.response.function {
+            // SAFETY: the caller set a function that takes these from any thread.
+            Some(complete) => unsafe { complete(object, flags, self.response.userp) },
+            None => log::error("a response has no callback to go to"),
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! The options of a server to be: each is a flag of the command line.
+
+use core::ffi::{c_char, c_int, c_uint};
+
+use galatea_abi::server::*;
+use galatea_abi::*;
+use galatea_c_objects::{guard, handle, text};
+use galatea_infer::Status;
+
+/// Flags, each as `--name=value`, in the order in which they were set.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OptionsObject {
+    pub(crate) flags: Vec<String>,
+}
+galatea_c_objects::object!(OptionsObject as TRITONSERVER_ServerOptions, kind 20);
+
+impl OptionsObject {
+    fn set(&mut self, flag: &str, value: impl std::fmt::Display) {
+        self.flags.push(format!("--{flag}={value}"));
+    }
+}
+
+const _: TRITONSERVER_ServerOptionsNew = TRITONSERVER_ServerOptionsNew;
+/// Makes options with the defaults of the command line.
+///
+/// # Safety
+///
+/// `options` must be null or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ServerOptionsNew(
+    options: *mut *mut TRITONSERVER_ServerOptions,
+) -> *mut TRITONSERVER_Error {
+    guard("TRITONSERVER_ServerOptionsNew", || {
+        let made = handle::into_raw(OptionsObject::default());
+        // SAFETY: the caller's promise is passed on.
+        unsafe { text::write(options, made, "options") }
+    })
+}
+
+const _: TRITONSERVER_ServerOptionsDelete = TRITONSERVER_ServerOptionsDelete;
+/// Deletes options.
+///
+/// # Safety
+///
+/// `options` must be null or options that nobody uses.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ServerOptionsDelete(
+    options: *mut TRITONSERVER_ServerOptions,
+) -> *mut TRITONSERVER_Error {
+    guard("TRITONSERVER_ServerOptionsDelete", || {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { handle::take::<OptionsObject>(options, "options") }.map(drop)
+    })
+}
+
+/// Defines functions that set one flag from their arguments. `$body` gets the
+/// options and the arguments, texts already as `&str`.
+macro_rules! setters {
+    ($($function:ident($($argument:ident: $kind:ident),*) $body:expr;)*) => {
+        $(
+            const _: $function = $function;
+            /// Sets the option.
+            ///
+            /// # Safety
+            ///
+            /// `options` must be null or options that nobody else uses; texts
+            /// must be null or end in a zero byte.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $function(
+                options: *mut TRITONSERVER_ServerOptions,
+                $($argument: setters!(@type $kind)),*
+            ) -> *mut TRITONSERVER_Error {
+                guard(stringify!($function), || {
+                    // SAFETY: the caller's promise is passed on.
+                    let options =
+                        unsafe { handle::borrow_mut::<OptionsObject>(options, "options")? };
+                    $(let $argument = setters!(@value $kind $argument);)*
+                    let set: fn(
+                        &mut OptionsObject,
+                        $(setters!(@given $kind)),*
+                    ) -> Result<(), Status> = $body;
+                    set(options, $($argument),*)
+                })
+            }
+        )*
+    };
+    (@type text) => { *const c_char };
+    (@type $kind:ident) => { $kind };
+    (@given text) => { &str };
+    (@given $kind:ident) => { $kind };
+    (@value text $argument:ident) => {
+        // SAFETY: the caller promises texts.
+        unsafe { text::required($argument, stringify!($argument))? }
+    };
+    (@value $kind:ident $argument:ident) => { $argument };
+}
+
+/// A setter whose one value is the flag's.
+macro_rules! flag {
+    ($flag:literal) => {
+        |options, value| {
+            options.set($flag, value);
+            Ok(())
+        }
+    };
+}
+
+setters! {
+    TRITONSERVER_ServerOptionsSetServerId(server_id: text) flag!("id");
+    TRITONSERVER_ServerOptionsSetModelRepositoryPath(path: text) flag!("model-repository");
+    TRITONSERVER_ServerOptionsSetModelControlMode(mode: TRITONSERVER_ModelControlMode)
+        control_mode;
+    TRITONSERVER_ServerOptionsSetStartupModel(model_name: text) flag!("load-model");
+    TRITONSERVER_ServerOptionsSetStrictModelConfig(strict: bool) |options, strict| {
+        if strict {
+            options.flags.push(String::from("--disable-auto-complete-config"));
+        }
+        Ok(())
+    };
+    TRITONSERVER_ServerOptionsSetModelConfigName(name: text) |options, name| {
+        if !name.is_empty() {
+            options.set("model-config-name", name);
+        }
+        Ok(())
+    };
+    TRITONSERVER_ServerOptionsSetRateLimiterMode(mode: TRITONSERVER_RateLimitMode) rate_limit;
+    TRITONSERVER_ServerOptionsAddRateLimiterResource(name: text, count: usize, device: c_int)
+        |options, name, count, device| {
+            if device < 0 {
+                options.set("rate-limit-resource", format_args!("{name}:{count}"));
+            } else {
+                options.set("rate-limit-resource", format_args!("{name}:{count}:{device}"));
+            }
+            Ok(())
+        };
+    TRITONSERVER_ServerOptionsSetPinnedMemoryPoolByteSize(size: u64)
+        flag!("pinned-memory-pool-byte-size");
+    TRITONSERVER_ServerOptionsSetCudaMemoryPoolByteSize(gpu_device: c_int, size: u64)
+        |options, gpu_device, size| {
+            options.set("cuda-memory-pool-byte-size", format_args!("{gpu_device}:{size}"));
+            Ok(())
+        };
+    TRITONSERVER_ServerOptionsSetCudaVirtualAddressSize(gpu_device: c_int, size: usize)
+        |options, gpu_device, size| {
+            options.set("cuda-virtual-address-size", format_args!("{gpu_device}:{size}"));
+            Ok(())
+        };
+    TRITONSERVER_ServerOptionsSetResponseCacheByteSize(size: u64)
+        flag!("response-cache-byte-size");
+    TRITONSERVER_ServerOptionsSetCacheConfig(cache_name: text, config_json: text) cache_config;
+    TRITONSERVER_ServerOptionsSetCacheDirectory(cache_dir: text) flag!("cache-directory");
+    TRITONSERVER_ServerOptionsSetMinSupportedComputeCapability(cc: f64)
+        flag!("min-supported-compute-capability");
+    TRITONSERVER_ServerOptionsSetExitOnError(exit: bool) flag!("exit-on-error");
+    TRITONSERVER_ServerOptionsSetStrictReadiness(strict: bool) flag!("strict-readiness");
+    TRITONSERVER_ServerOptionsSetExitTimeout(timeout: c_uint) flag!("exit-timeout-secs");
+    TRITONSERVER_ServerOptionsSetBufferManagerThreadCount(count: c_uint)
+        flag!("buffer-manager-thread-count");
+    TRITONSERVER_ServerOptionsSetModelLoadThreadCount(count: c_uint)
+        flag!("model-load-thread-count");
+    TRITONSERVER_ServerOptionsSetModelLoadRetryCount(count: c_uint)
+        flag!("model-load-retry-count");
+    TRITONSERVER_ServerOptionsSetModelNamespacing(enable: bool) flag!("model-namespacing");
+    TRITONSERVER_ServerOptionsSetEnablePeerAccess(enable: bool) flag!("enable-peer-access");
+    TRITONSERVER_ServerOptionsSetLogFile(file: text) |options, file| {
+        if !file.is_empty() {
+            options.set("log-file", file);
+        }
+        Ok(())
+    };
+    TRITONSERVER_ServerOptionsSetLogInfo(log: bool) flag!("log-info");
+    TRITONSERVER_ServerOptionsSetLogWarn(log: bool) flag!("log-warning");
+    TRITONSERVER_ServerOptionsSetLogError(log: bool) flag!("log-error");
+    TRITONSERVER_ServerOptionsSetLogFormat(format: TRITONSERVER_LogFormat) log_format;
+    TRITONSERVER_ServerOptionsSetLogVerbose(level: c_int) flag!("log-verbose");
+    TRITONSERVER_ServerOptionsSetMetrics(metrics: bool) flag!("allow-metrics");
+    TRITONSERVER_ServerOptionsSetGpuMetrics(gpu_metrics: bool) flag!("allow-gpu-metrics");
+    TRITONSERVER_ServerOptionsSetCpuMetrics(cpu_metrics: bool) flag!("allow-cpu-metrics");
+    TRITONSERVER_ServerOptionsSetMetricsInterval(interval_ms: u64) flag!("metrics-interval-ms");
+    TRITONSERVER_ServerOptionsSetBackendDirectory(backend_dir: text) flag!("backend-directory");
+    TRITONSERVER_ServerOptionsSetRepoAgentDirectory(repoagent_dir: text)
+        flag!("repoagent-directory");
+    TRITONSERVER_ServerOptionsSetModelLoadDeviceLimit(
+        kind: TRITONSERVER_InstanceGroupKind, device_id: c_int, fraction: f64) load_limit;
+    TRITONSERVER_ServerOptionsSetBackendConfig(backend_name: text, setting: text, value: text)
+        |options, backend_name, setting, value| {
+            if backend_name.is_empty() {
+                options.set("backend-config", format_args!("{setting}={value}"));
+            } else {
+                options.set("backend-config", format_args!("{backend_name},{setting}={value}"));
+            }
+            Ok(())
+        };
+    TRITONSERVER_ServerOptionsSetHostPolicy(policy_name: text, setting: text, value: text)
+        |options, policy_name, setting, value| {
+            options.set("host-policy", format_args!("{policy_name},{setting}={value}"));
+            Ok(())
+        };
+    TRITONSERVER_ServerOptionsSetMetricsConfig(name: text, setting: text, value: text)
+        |options, name, setting, value| {
+            if name.is_empty() {
+                options.set("metrics-config", format_args!("{setting}={value}"));
+            } else {
+                options.set("metrics-config", format_args!("{name},{setting}={value}"));
+            }
+            Ok(())
+        };
+}
+
+fn control_mode(
+    options: &mut OptionsObject,
+    mode: TRITONSERVER_ModelControlMode,
+) -> Result<(), Status> {
+    let name = match mode {
+        TRITONSERVER_MODEL_CONTROL_NONE => "none",
+        TRITONSERVER_MODEL_CONTROL_POLL => "poll",
+        TRITONSERVER_MODEL_CONTROL_EXPLICIT => "explicit",
+        TRITONSERVER_ModelControlMode(other) => {
+            return Err(Status::invalid_argument(format!("unknown control mode '{other}'")));
+        }
+    };
+    options.set("model-control-mode", name);
+    Ok(())
+}
+
+fn rate_limit(options: &mut OptionsObject, mode: TRITONSERVER_RateLimitMode) -> Result<(), Status> {
+    let name = match mode {
+        TRITONSERVER_RATE_LIMIT_OFF => "off",
+        TRITONSERVER_RATE_LIMIT_EXEC_COUNT => "execution_count",
+        TRITONSERVER_RateLimitMode(other) => {
+            return Err(Status::invalid_argument(format!("unknown rate limit mode '{other}'")));
+        }
+    };
+    options.set("rate-limit", name);
+    Ok(())
+}
+
+fn log_format(options: &mut OptionsObject, format: TRITONSERVER_LogFormat) -> Result<(), Status> {
+    let name = match format {
+        TRITONSERVER_LOG_DEFAULT => "default",
+        TRITONSERVER_LOG_ISO8601 => "ISO8601",
+        TRITONSERVER_LogFormat(other) => {
+            return Err(Status::invalid_argument(format!("unknown log format '{other}'")));
+        }
+    };
+    options.set("log-format", name);
+    Ok(())
+}
+
+fn load_limit(
+    options: &mut OptionsObject,
+    kind: TRITONSERVER_InstanceGroupKind,
+    device: c_int,
+    fraction: f64,
+) -> Result<(), Status> {
+    if kind != TRITONSERVER_INSTANCEGROUPKIND_GPU {
+        return Err(Status::invalid_argument("only the loads of GPUs can be limited"));
+    }
+    options.set("model-load-gpu-limit", format_args!("{device}:{fraction}"));
+    Ok(())
+}
+
+/// The settings come as a JSON object of texts.
+fn cache_config(options: &mut OptionsObject, name: &str, json: &str) -> Result<(), Status> {
+    let document: serde_json::Value = serde_json::from_str(json)
+        .map_err(|error| Status::invalid_argument(format!("config_json is not JSON: {error}")))?;
+    let settings = document
+        .as_object()
+        .ok_or_else(|| Status::invalid_argument("config_json is not a JSON object"))?;
+    for (key, value) in settings {
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        options.set("cache-config", format_args!("{name},{key}={value}"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_become_flags() {
+        let mut options = core::ptr::null_mut();
+        // SAFETY: the pointers are this test's; the texts end in zero bytes.
+        unsafe {
+            assert!(TRITONSERVER_ServerOptionsNew(&raw mut options).is_null());
+            let ok = [
+                TRITONSERVER_ServerOptionsSetModelRepositoryPath(options, c"/models".as_ptr()),
+                TRITONSERVER_ServerOptionsSetModelControlMode(
+                    options,
+                    TRITONSERVER_MODEL_CONTROL_EXPLICIT,
+                ),
+                TRITONSERVER_ServerOptionsSetStrictModelConfig(options, true),
+                TRITONSERVER_ServerOptionsSetCacheConfig(
+                    options,
+                    c"local".as_ptr(),
+                    c"{\"size\": \"7\"}".as_ptr(),
+                ),
+                TRITONSERVER_ServerOptionsAddRateLimiterResource(options, c"R".as_ptr(), 3, -1),
+                TRITONSERVER_ServerOptionsSetBackendConfig(
+                    options,
+                    c"python".as_ptr(),
+                    c"a".as_ptr(),
+                    c"b".as_ptr(),
+                ),
+            ];
+            assert!(ok.iter().all(|error| error.is_null()));
+            let bad = [
+                TRITONSERVER_ServerOptionsSetServerId(options, core::ptr::null()),
+                TRITONSERVER_ServerOptionsSetLogFormat(options, TRITONSERVER_LogFormat(9)),
+                TRITONSERVER_ServerOptionsSetExitTimeout(core::ptr::null_mut(), 1),
+            ];
+            for error in bad {
+                assert!(galatea_c_objects::error::take_c(error).is_err());
+            }
+            let taken = handle::take::<OptionsObject>(options, "options").unwrap();
+            let expected = [
+                "--model-repository=/models",
+                "--model-control-mode=explicit",
+                "--disable-auto-complete-config",
+                "--cache-config=local,size=7",
+                "--rate-limit-resource=R:3",
+                "--backend-config=python,a=b",
+            ];
+            assert_eq!(taken.flags, expected);
+        }
+    }
+}

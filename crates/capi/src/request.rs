@@ -1,0 +1,422 @@
+//! Requests, as C puts them together.
+
+use core::ffi::{c_char, c_void};
+use std::ffi::CString;
+
+use galatea_abi::server::*;
+use galatea_abi::*;
+use galatea_c_objects::buffer_attributes::BufferAttributesObject;
+use galatea_c_objects::error::c_text;
+use galatea_c_objects::names::data_type_from_c;
+use galatea_c_objects::{guard, handle, text};
+use galatea_infer::{CancelToken, Parameter, ParameterValue, Status};
+use galatea_tensor::DataType;
+
+use crate::allocator::Allocator;
+use crate::server::{model_name, running, version};
+
+/// A request that is being put together, or that is on its way.
+pub(crate) struct RequestObject {
+    pub(crate) model_name: String,
+    pub(crate) model_version: Option<i64>,
+    pub(crate) id: CString,
+    pub(crate) flags: u32,
+    pub(crate) correlation: Correlation,
+    pub(crate) priority: u64,
+    pub(crate) timeout_microseconds: u64,
+    pub(crate) inputs: Vec<Input>,
+    pub(crate) outputs: Vec<String>,
+    pub(crate) parameters: Vec<Parameter>,
+    pub(crate) cancel: CancelToken,
+    pub(crate) release: Option<ReleaseCallback>,
+    pub(crate) response: Option<ResponseCallback>,
+}
+galatea_c_objects::object!(RequestObject as TRITONSERVER_InferenceRequest, kind 25);
+
+#[derive(Clone, Debug)]
+pub(crate) enum Correlation {
+    Number(u64),
+    Text(CString),
+}
+
+/// An input whose memory is the caller's.
+#[derive(Clone)]
+pub(crate) struct Input {
+    pub(crate) name: String,
+    /// None for an input whose bytes alone are given.
+    pub(crate) form: Option<(DataType, Vec<i64>)>,
+    pub(crate) pieces: Vec<Piece>,
+}
+
+/// A piece of an input.
+#[derive(Copy, Clone)]
+pub(crate) struct Piece {
+    pub(crate) base: *const c_void,
+    pub(crate) byte_size: usize,
+}
+
+// SAFETY: the caller promised that the bytes stay as they are until the request
+// is released, so that any thread may read them.
+unsafe impl Send for Piece {}
+// SAFETY: as above.
+unsafe impl Sync for Piece {}
+
+/// Whom to tell that a request is the caller's again.
+#[derive(Copy, Clone)]
+pub(crate) struct ReleaseCallback {
+    pub(crate) function: TRITONSERVER_InferenceRequestReleaseFn_t,
+    pub(crate) userp: *mut c_void,
+}
+
+// SAFETY: the header demands that callbacks can be called from any thread; the
+// pointer is only handed to them.
+unsafe impl Send for ReleaseCallback {}
+// SAFETY: as above.
+unsafe impl Sync for ReleaseCallback {}
+
+/// Whom to give responses.
+#[derive(Copy, Clone)]
+pub(crate) struct ResponseCallback {
+    pub(crate) allocator: Allocator,
+    pub(crate) function: TRITONSERVER_InferenceResponseCompleteFn_t,
+    pub(crate) userp: *mut c_void,
+}
+
+// SAFETY: as for `ReleaseCallback`.
+unsafe impl Send for ResponseCallback {}
+// SAFETY: as above.
+unsafe impl Sync for ResponseCallback {}
+
+impl RequestObject {
+    fn input(&mut self, name: &str) -> Result<&mut Input, Status> {
+        let found = self.inputs.iter_mut().find(|input| input.name == name);
+        found.ok_or_else(|| {
+            Status::invalid_argument(format!("input '{name}' does not exist in request"))
+        })
+    }
+
+    fn add_input(&mut self, name: &str, form: Option<(DataType, Vec<i64>)>) -> Result<(), Status> {
+        if self.inputs.iter().any(|input| input.name == name) {
+            let text = format!("input '{name}' already exists in request");
+            return Err(Status::invalid_argument(text));
+        }
+        self.inputs.push(Input { name: name.to_owned(), form, pieces: Vec::new() });
+        Ok(())
+    }
+
+    fn append(
+        &mut self,
+        name: &str,
+        piece: Piece,
+        memory_type: TRITONSERVER_MemoryType,
+    ) -> Result<(), Status> {
+        if memory_type == TRITONSERVER_MEMORY_GPU {
+            let text = format!("input '{name}' is in a GPU's memory, which this server can't read");
+            return Err(Status::unsupported(text));
+        }
+        if piece.base.is_null() && piece.byte_size > 0 {
+            return Err(Status::invalid_argument("base must not be null"));
+        }
+        self.input(name)?.pieces.push(piece);
+        Ok(())
+    }
+
+    fn set_parameter(&mut self, name: &str, value: ParameterValue) -> Result<(), Status> {
+        if name.is_empty() {
+            return Err(Status::invalid_argument("a parameter needs a name"));
+        }
+        self.parameters.retain(|parameter| parameter.name != name);
+        self.parameters.push(Parameter { name: name.to_owned(), value });
+        Ok(())
+    }
+}
+
+const _: TRITONSERVER_InferenceRequestNew = TRITONSERVER_InferenceRequestNew;
+/// Makes a request for a model; version -1 is the newest.
+///
+/// # Safety
+///
+/// `request` must be null or valid for a write, `server` null or a server, `name`
+/// null or a text.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_InferenceRequestNew(
+    request: *mut *mut TRITONSERVER_InferenceRequest,
+    server: *mut TRITONSERVER_Server,
+    name: *const c_char,
+    number: i64,
+) -> *mut TRITONSERVER_Error {
+    guard("TRITONSERVER_InferenceRequestNew", || {
+        // SAFETY: the caller's promises are passed on.
+        let (server, name) = unsafe { (running(server)?, model_name(name)?) };
+        // A model that isn't there is refused now, as in the original.
+        server.control.is_decoupled(name, version(number))?;
+        if request.is_null() {
+            return Err(Status::invalid_argument("inference_request must not be null"));
+        }
+        let made = handle::into_raw(RequestObject {
+            model_name: name.to_owned(),
+            model_version: version(number),
+            id: CString::default(),
+            flags: 0,
+            correlation: Correlation::Number(0),
+            priority: 0,
+            timeout_microseconds: 0,
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            parameters: Vec::new(),
+            cancel: CancelToken::new(),
+            release: None,
+            response: None,
+        });
+        // SAFETY: the caller's promise is passed on.
+        unsafe { text::write(request, made, "inference_request") }
+    })
+}
+
+const _: TRITONSERVER_InferenceRequestDelete = TRITONSERVER_InferenceRequestDelete;
+/// Deletes a request that is not on its way.
+///
+/// # Safety
+///
+/// `request` must be null or a request that nobody uses.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_InferenceRequestDelete(
+    request: *mut TRITONSERVER_InferenceRequest,
+) -> *mut TRITONSERVER_Error {
+    guard("TRITONSERVER_InferenceRequestDelete", || {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { handle::take::<RequestObject>(request, "inference_request") }.map(drop)
+    })
+}
+
+/// Defines functions that read or change a request. `$body` gets it and the
+/// arguments, texts already as `&str`.
+macro_rules! changes {
+    ($($function:ident($($argument:ident: $kind:tt),*) $body:expr;)*) => {
+        $(
+            const _: $function = $function;
+            /// Changes the request, or reads it; what is pointed to lives until it
+            /// is changed or deleted.
+            ///
+            /// # Safety
+            ///
+            /// `request` must be null or a request that nobody else uses; texts
+            /// must be null or end in a zero byte; places must be null or valid
+            /// for writes, and what else is pointed to as the header demands.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $function(
+                request: *mut TRITONSERVER_InferenceRequest,
+                $($argument: changes!(@type $kind)),*
+            ) -> *mut TRITONSERVER_Error {
+                guard(stringify!($function), || {
+                    // SAFETY: the caller's promise is passed on.
+                    let request = unsafe {
+                        handle::borrow_mut::<RequestObject>(request, "inference_request")?
+                    };
+                    $(let $argument = changes!(@value $kind $argument);)*
+                    let change: unsafe fn(
+                        &mut RequestObject,
+                        $(changes!(@given $kind)),*
+                    ) -> Result<(), Status> = $body;
+                    // SAFETY: the caller's promises are passed on.
+                    unsafe { change(request, $($argument),*) }
+                })
+            }
+        )*
+    };
+    (@type text) => { *const c_char };
+    (@type $kind:ident) => { $kind };
+    (@type [$kind:ty]) => { $kind };
+    (@given text) => { &str };
+    (@given $kind:ident) => { $kind };
+    (@given [$kind:ty]) => { $kind };
+    (@value text $argument:ident) => {
+        // SAFETY: the caller promises texts.
+        unsafe { text::required($argument, stringify!($argument))? }
+    };
+    (@value $kind:tt $argument:ident) => { $argument };
+}
+
+changes! {
+    TRITONSERVER_InferenceRequestId(id: [*mut *const c_char])
+        |request, id| unsafe { text::write(id, request.id.as_ptr(), "id") };
+    TRITONSERVER_InferenceRequestSetId(id: text) |request, id| {
+        request.id = c_text(id);
+        Ok(())
+    };
+    TRITONSERVER_InferenceRequestFlags(flags: [*mut u32])
+        |request, flags| unsafe { text::write(flags, request.flags, "flags") };
+    TRITONSERVER_InferenceRequestSetFlags(flags: u32) |request, flags| {
+        request.flags = flags;
+        Ok(())
+    };
+    TRITONSERVER_InferenceRequestCorrelationId(id: [*mut u64]) |request, id| {
+        let Correlation::Number(number) = request.correlation else {
+            return Err(Status::invalid_argument(
+                "given request's correlation id is not an unsigned int",
+            ));
+        };
+        unsafe { text::write(id, number, "correlation_id") }
+    };
+    TRITONSERVER_InferenceRequestCorrelationIdString(id: [*mut *const c_char]) |request, id| {
+        let Correlation::Text(text) = &request.correlation else {
+            return Err(Status::invalid_argument(
+                "given request's correlation id is not a string",
+            ));
+        };
+        unsafe { text::write(id, text.as_ptr(), "correlation_id") }
+    };
+    TRITONSERVER_InferenceRequestSetCorrelationId(id: u64) |request, id| {
+        request.correlation = Correlation::Number(id);
+        Ok(())
+    };
+    TRITONSERVER_InferenceRequestSetCorrelationIdString(id: text) |request, id| {
+        if id.len() > 128 {
+            return Err(Status::invalid_argument(format!(
+                "string correlation ID cannot be longer than 128 characters, got {}",
+                id.len()
+            )));
+        }
+        request.correlation = Correlation::Text(c_text(id));
+        Ok(())
+    };
+    TRITONSERVER_InferenceRequestCancel() |request| {
+        request.cancel.cancel();
+        Ok(())
+    };
+    TRITONSERVER_InferenceRequestIsCancelled(is_cancelled: [*mut bool]) |request, is_cancelled| {
+        unsafe { text::write(is_cancelled, request.cancel.is_cancelled(), "is_cancelled") }
+    };
+    TRITONSERVER_InferenceRequestPriority(priority: [*mut u32]) |request, priority| {
+        let number = u32::try_from(request.priority).unwrap_or(u32::MAX);
+        unsafe { text::write(priority, number, "priority") }
+    };
+    TRITONSERVER_InferenceRequestPriorityUInt64(priority: [*mut u64])
+        |request, priority| unsafe { text::write(priority, request.priority, "priority") };
+    TRITONSERVER_InferenceRequestSetPriority(priority: u32) |request, priority| {
+        request.priority = u64::from(priority);
+        Ok(())
+    };
+    TRITONSERVER_InferenceRequestSetPriorityUInt64(priority: u64) |request, priority| {
+        request.priority = priority;
+        Ok(())
+    };
+    TRITONSERVER_InferenceRequestTimeoutMicroseconds(timeout_us: [*mut u64])
+        |request, timeout_us| unsafe {
+            text::write(timeout_us, request.timeout_microseconds, "timeout_us")
+        };
+    TRITONSERVER_InferenceRequestSetTimeoutMicroseconds(timeout_us: u64) |request, timeout_us| {
+        request.timeout_microseconds = timeout_us;
+        Ok(())
+    };
+    TRITONSERVER_InferenceRequestAddInput(
+        name: text,
+        datatype: TRITONSERVER_DataType,
+        shape: [*const i64],
+        dim_count: u64) add_input;
+    TRITONSERVER_InferenceRequestAddRawInput(name: text) |request, name| {
+        if !request.inputs.is_empty() {
+            return Err(Status::invalid_argument("raw input can't be added to other inputs"));
+        }
+        request.add_input(name, None)
+    };
+    TRITONSERVER_InferenceRequestRemoveInput(name: text) |request, name| {
+        request.input(name)?;
+        request.inputs.retain(|input| input.name != name);
+        Ok(())
+    };
+    TRITONSERVER_InferenceRequestRemoveAllInputs() |request| {
+        request.inputs.clear();
+        Ok(())
+    };
+    TRITONSERVER_InferenceRequestAppendInputData(
+        name: text,
+        base: [*const c_void],
+        byte_size: usize,
+        memory_type: TRITONSERVER_MemoryType,
+        memory_type_id: i64) |request, name, base, byte_size, memory_type, _| {
+            request.append(name, Piece { base, byte_size }, memory_type)
+        };
+    TRITONSERVER_InferenceRequestAppendInputDataWithHostPolicy(
+        name: text,
+        base: [*const c_void],
+        byte_size: usize,
+        memory_type: TRITONSERVER_MemoryType,
+        memory_type_id: i64,
+        host_policy_name: text) |request, name, base, byte_size, memory_type, _, _| {
+            request.append(name, Piece { base, byte_size }, memory_type)
+        };
+    TRITONSERVER_InferenceRequestAppendInputDataWithBufferAttributes(
+        name: text,
+        base: [*const c_void],
+        attributes: [*mut TRITONSERVER_BufferAttributes]) |request, name, base, attributes| {
+            let attributes = unsafe {
+                handle::borrow::<BufferAttributesObject>(attributes, "buffer_attributes")?
+            };
+            let piece = Piece { base, byte_size: attributes.byte_size };
+            request.append(name, piece, attributes.memory_type)
+        };
+    TRITONSERVER_InferenceRequestRemoveAllInputData(name: text) |request, name| {
+        request.input(name)?.pieces.clear();
+        Ok(())
+    };
+    TRITONSERVER_InferenceRequestAddRequestedOutput(name: text) |request, name| {
+        if !request.outputs.iter().any(|wanted| wanted == name) {
+            request.outputs.push(name.to_owned());
+        }
+        Ok(())
+    };
+    TRITONSERVER_InferenceRequestRemoveRequestedOutput(name: text) |request, name| {
+        request.outputs.retain(|wanted| wanted != name);
+        Ok(())
+    };
+    TRITONSERVER_InferenceRequestRemoveAllRequestedOutputs() |request| {
+        request.outputs.clear();
+        Ok(())
+    };
+    TRITONSERVER_InferenceRequestSetReleaseCallback(
+        function: TRITONSERVER_InferenceRequestReleaseFn_t,
+        userp: [*mut c_void]) |request, function, userp| {
+            request.release = Some(ReleaseCallback { function, userp });
+            Ok(())
+        };
+    TRITONSERVER_InferenceRequestSetResponseCallback(
+        allocator: [*mut TRITONSERVER_ResponseAllocator],
+        allocator_userp: [*mut c_void],
+        function: TRITONSERVER_InferenceResponseCompleteFn_t,
+        userp: [*mut c_void]) |request, allocator, allocator_userp, function, userp| {
+            let allocator = unsafe { Allocator::new(allocator, allocator_userp)? };
+            request.response = Some(ResponseCallback { allocator, function, userp });
+            Ok(())
+        };
+    TRITONSERVER_InferenceRequestSetStringParameter(key: text, value: text)
+        |request, key, value| {
+            request.set_parameter(key, ParameterValue::String(value.to_owned()))
+        };
+    TRITONSERVER_InferenceRequestSetIntParameter(key: text, value: i64)
+        |request, key, value| request.set_parameter(key, ParameterValue::Int64(value));
+    TRITONSERVER_InferenceRequestSetBoolParameter(key: text, value: bool)
+        |request, key, value| request.set_parameter(key, ParameterValue::Bool(value));
+    TRITONSERVER_InferenceRequestSetDoubleParameter(key: text, value: f64)
+        |request, key, value| request.set_parameter(key, ParameterValue::Double(value));
+}
+
+/// # Safety
+///
+/// `shape` must be valid for reads of `dim_count` numbers.
+unsafe fn add_input(
+    request: &mut RequestObject,
+    name: &str,
+    datatype: TRITONSERVER_DataType,
+    shape: *const i64,
+    dim_count: u64,
+) -> Result<(), Status> {
+    let datatype = data_type_from_c(datatype).ok_or_else(|| {
+        Status::invalid_argument(format!("input '{name}' has no datatype: {}", datatype.0))
+    })?;
+    let dims = usize::try_from(dim_count)
+        .map_err(|_| Status::invalid_argument("dim_count is too large"))?;
+    // SAFETY: the caller's promise is passed on.
+    let shape = unsafe { text::slice(shape, dims, "shape")? };
+    request.add_input(name, Some((datatype, shape.to_vec())))
+}

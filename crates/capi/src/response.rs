@@ -1,0 +1,310 @@
+//! Responses, as C reads them.
+
+use core::ffi::{c_char, c_void};
+use std::ffi::CString;
+
+use galatea_abi::server::*;
+use galatea_abi::*;
+use galatea_c_objects::error::c_text;
+use galatea_c_objects::names::data_type_to_c;
+use galatea_c_objects::{guard, handle, text};
+use galatea_infer::{InferenceResponse, Parameter, ParameterValue, Status};
+
+use crate::allocator::{Allocator, Placed};
+
+/// A response, or the error in its place.
+pub(crate) struct ResponseObject {
+    outcome: Result<(), Status>,
+    model_name: CString,
+    model_version: i64,
+    id: CString,
+    parameters: Vec<ResponseParameter>,
+    outputs: Vec<ResponseOutput>,
+}
+galatea_c_objects::object!(ResponseObject as TRITONSERVER_InferenceResponse, kind 24);
+
+struct ResponseParameter {
+    name: CString,
+    value: ResponseValue,
+}
+
+enum ResponseValue {
+    Bool(bool),
+    Int64(i64),
+    Double(f64),
+    String(CString),
+}
+
+struct ResponseOutput {
+    name: CString,
+    datatype: TRITONSERVER_DataType,
+    shape: Vec<i64>,
+    placed: Placed,
+}
+
+impl ResponseObject {
+    /// A response with its outputs in the caller's buffers. An output that can't
+    /// be placed makes it an error.
+    pub(crate) fn new(
+        outcome: Result<InferenceResponse, Status>,
+        request: &Origin,
+        allocator: &Allocator,
+    ) -> Self {
+        let mut object = Self {
+            outcome: Ok(()),
+            model_name: c_text(&request.model_name),
+            model_version: request.model_version,
+            id: c_text(&request.id),
+            parameters: Vec::new(),
+            outputs: Vec::new(),
+        };
+        let filled = outcome.and_then(|response| object.fill(&response, allocator));
+        if let Err(status) = filled {
+            object.outputs.clear();
+            object.outcome = Err(status);
+        }
+        object
+    }
+
+    fn fill(&mut self, response: &InferenceResponse, allocator: &Allocator) -> Result<(), Status> {
+        self.model_version = response.model_version;
+        self.parameters = response.parameters.iter().map(ResponseParameter::new).collect();
+        allocator.start()?;
+        for output in &response.outputs {
+            let name = c_text(&output.name);
+            let data = output.data.host().ok_or_else(|| {
+                Status::unsupported(format!("output '{}' is not in CPU memory", output.name))
+            })?;
+            let placed = allocator.place(&name, data)?;
+            self.outputs.push(ResponseOutput {
+                name,
+                datatype: data_type_to_c(output.datatype),
+                shape: output.shape.dims().to_vec(),
+                placed,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// What a response says of its request when it is an error.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Origin {
+    pub(crate) model_name: String,
+    pub(crate) model_version: i64,
+    pub(crate) id: String,
+}
+
+impl ResponseParameter {
+    fn new(parameter: &Parameter) -> Self {
+        let value = match &parameter.value {
+            ParameterValue::Bool(value) => ResponseValue::Bool(*value),
+            ParameterValue::Int64(value) => ResponseValue::Int64(*value),
+            ParameterValue::Double(value) => ResponseValue::Double(*value),
+            ParameterValue::String(value) => ResponseValue::String(c_text(value)),
+        };
+        Self { name: c_text(&parameter.name), value }
+    }
+}
+
+/// Defines functions that read a response. `$body` gets it and the arguments.
+macro_rules! readers {
+    ($($function:ident($($argument:ident: $kind:ty),*) $body:expr;)*) => {
+        $(
+            const _: $function = $function;
+            /// Reads the response; what is pointed to lives as long as it.
+            ///
+            /// # Safety
+            ///
+            /// `response` must be null or a response that stays; places must be
+            /// null or valid for writes.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $function(
+                response: *mut TRITONSERVER_InferenceResponse,
+                $($argument: $kind),*
+            ) -> *mut TRITONSERVER_Error {
+                guard(stringify!($function), || {
+                    // SAFETY: the caller's promise is passed on.
+                    let response =
+                        unsafe { handle::borrow::<ResponseObject>(response, "response")? };
+                    let read: unsafe fn(&ResponseObject, $($kind),*) -> Result<(), Status> = $body;
+                    // SAFETY: the caller's promises are passed on.
+                    unsafe { read(response, $($argument),*) }
+                })
+            }
+        )*
+    };
+}
+
+readers! {
+    TRITONSERVER_InferenceResponseModel(model_name: *mut *const c_char, version: *mut i64)
+        read_model;
+    TRITONSERVER_InferenceResponseId(request_id: *mut *const c_char) read_id;
+    TRITONSERVER_InferenceResponseParameterCount(count: *mut u32) read_parameter_count;
+    TRITONSERVER_InferenceResponseParameter(
+        index: u32,
+        name: *mut *const c_char,
+        type_: *mut TRITONSERVER_ParameterType,
+        value: *mut *const c_void) read_parameter;
+    TRITONSERVER_InferenceResponseOutputCount(count: *mut u32) read_output_count;
+    TRITONSERVER_InferenceResponseOutput(
+        index: u32,
+        name: *mut *const c_char,
+        datatype: *mut TRITONSERVER_DataType,
+        shape: *mut *const i64,
+        dim_count: *mut u64,
+        base: *mut *const c_void,
+        byte_size: *mut usize,
+        memory_type: *mut TRITONSERVER_MemoryType,
+        memory_type_id: *mut i64,
+        userp: *mut *mut c_void) read_output;
+    TRITONSERVER_InferenceResponseOutputClassificationLabel(
+        index: u32,
+        class_index: usize,
+        label: *mut *const c_char) read_label;
+}
+
+/// # Safety
+///
+/// The places must be null or valid for writes, as in all functions below.
+unsafe fn read_model(
+    response: &ResponseObject,
+    model_name: *mut *const c_char,
+    version: *mut i64,
+) -> Result<(), Status> {
+    // SAFETY: the caller's promises are passed on.
+    unsafe {
+        text::write(model_name, response.model_name.as_ptr(), "model_name")?;
+        text::write(version, response.model_version, "model_version")
+    }
+}
+
+unsafe fn read_id(response: &ResponseObject, id: *mut *const c_char) -> Result<(), Status> {
+    // SAFETY: the caller's promise is passed on.
+    unsafe { text::write(id, response.id.as_ptr(), "request_id") }
+}
+
+unsafe fn read_parameter_count(response: &ResponseObject, count: *mut u32) -> Result<(), Status> {
+    let number = u32::try_from(response.parameters.len()).unwrap_or(u32::MAX);
+    // SAFETY: the caller's promise is passed on.
+    unsafe { text::write(count, number, "count") }
+}
+
+unsafe fn read_parameter(
+    response: &ResponseObject,
+    index: u32,
+    name: *mut *const c_char,
+    type_: *mut TRITONSERVER_ParameterType,
+    value: *mut *const c_void,
+) -> Result<(), Status> {
+    let parameter = at(&response.parameters, index, "parameter")?;
+    let (kind, address): (_, *const c_void) = match &parameter.value {
+        ResponseValue::Bool(value) => {
+            (TRITONSERVER_PARAMETER_BOOL, core::ptr::from_ref(value).cast())
+        }
+        ResponseValue::Int64(value) => {
+            (TRITONSERVER_PARAMETER_INT, core::ptr::from_ref(value).cast())
+        }
+        ResponseValue::Double(value) => {
+            (TRITONSERVER_PARAMETER_DOUBLE, core::ptr::from_ref(value).cast())
+        }
+        ResponseValue::String(value) => (TRITONSERVER_PARAMETER_STRING, value.as_ptr().cast()),
+    };
+    // SAFETY: the caller's promises are passed on.
+    unsafe {
+        text::write(name, parameter.name.as_ptr(), "name")?;
+        text::write(type_, kind, "type")?;
+        text::write(value, address, "vvalue")
+    }
+}
+
+unsafe fn read_output_count(response: &ResponseObject, count: *mut u32) -> Result<(), Status> {
+    let number = u32::try_from(response.outputs.len()).unwrap_or(u32::MAX);
+    // SAFETY: the caller's promise is passed on.
+    unsafe { text::write(count, number, "count") }
+}
+
+#[expect(clippy::too_many_arguments, reason = "the header has so many")]
+unsafe fn read_output(
+    response: &ResponseObject,
+    index: u32,
+    name: *mut *const c_char,
+    datatype: *mut TRITONSERVER_DataType,
+    shape: *mut *const i64,
+    dim_count: *mut u64,
+    base: *mut *const c_void,
+    byte_size: *mut usize,
+    memory_type: *mut TRITONSERVER_MemoryType,
+    memory_type_id: *mut i64,
+    userp: *mut *mut c_void,
+) -> Result<(), Status> {
+    let output = at(&response.outputs, index, "output")?;
+    let dims = u64::try_from(output.shape.len()).unwrap_or(u64::MAX);
+    // SAFETY: the caller's promises are passed on.
+    unsafe {
+        text::write(name, output.name.as_ptr(), "name")?;
+        text::write(datatype, output.datatype, "datatype")?;
+        text::write(shape, output.shape.as_ptr(), "shape")?;
+        text::write(dim_count, dims, "dim_count")?;
+        text::write(base, output.placed.base.cast_const(), "base")?;
+        text::write(byte_size, output.placed.byte_size, "byte_size")?;
+        text::write(memory_type, output.placed.memory_type, "memory_type")?;
+        text::write(memory_type_id, output.placed.memory_type_id, "memory_type_id")?;
+        text::write(userp, output.placed.userp, "userp")
+    }
+}
+
+/// Outputs have no labels yet: null, as for an output without them.
+unsafe fn read_label(
+    response: &ResponseObject,
+    index: u32,
+    _class_index: usize,
+    label: *mut *const c_char,
+) -> Result<(), Status> {
+    at(&response.outputs, index, "output")?;
+    // SAFETY: the caller's promise is passed on.
+    unsafe { text::write(label, core::ptr::null(), "label") }
+}
+
+fn at<'a, T>(list: &'a [T], index: u32, what: &str) -> Result<&'a T, Status> {
+    let found = usize::try_from(index).ok().and_then(|index| list.get(index));
+    found.ok_or_else(|| {
+        Status::invalid_argument(format!(
+            "out of bounds index {index}, response has {} {what}s",
+            list.len()
+        ))
+    })
+}
+
+const _: TRITONSERVER_InferenceResponseError = TRITONSERVER_InferenceResponseError;
+/// The response's error, to be deleted by the caller; null if it is none.
+///
+/// # Safety
+///
+/// `response` must be null or a response that stays.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_InferenceResponseError(
+    response: *mut TRITONSERVER_InferenceResponse,
+) -> *mut TRITONSERVER_Error {
+    guard("TRITONSERVER_InferenceResponseError", || {
+        // SAFETY: the caller's promise is passed on.
+        let response = unsafe { handle::borrow::<ResponseObject>(response, "response")? };
+        response.outcome.clone()
+    })
+}
+
+const _: TRITONSERVER_InferenceResponseDelete = TRITONSERVER_InferenceResponseDelete;
+/// Deletes a response; its allocator gets the buffers back.
+///
+/// # Safety
+///
+/// `response` must be null or a response that nobody uses.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_InferenceResponseDelete(
+    response: *mut TRITONSERVER_InferenceResponse,
+) -> *mut TRITONSERVER_Error {
+    guard("TRITONSERVER_InferenceResponseDelete", || {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { handle::take::<ResponseObject>(response, "response") }.map(drop)
+    })
+}

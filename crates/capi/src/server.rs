@@ -1,0 +1,157 @@
+//! Servers: making, stopping, deleting them.
+
+use core::ffi::c_char;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use galatea_abi::server::*;
+use galatea_abi::*;
+use galatea_c_objects::{guard, handle as handles, text};
+use galatea_infer::{InferenceService, ServerControl, Status};
+
+use crate::options::OptionsObject;
+
+/// A server that runs in this process.
+pub struct RunningServer {
+    /// Takes requests.
+    pub service: Arc<dyn InferenceService>,
+    /// Answers questions and takes orders.
+    pub control: Arc<dyn ServerControl>,
+    /// The metrics as Prometheus reads them; none if they are off.
+    pub metrics: Box<dyn Fn() -> Option<String> + Send + Sync>,
+    /// Stops the server: no new requests, those that it has run, models unload.
+    /// `None` waits as long as the server's own option says. Called any number
+    /// of times.
+    pub stop: Box<dyn Fn(Option<Duration>) -> Result<(), Status> + Send + Sync>,
+}
+
+/// Makes a server out of the command line's flags, without its network doors.
+pub type ServerMaker = fn(&[String]) -> Result<RunningServer, Status>;
+
+static MAKER: OnceLock<ServerMaker> = OnceLock::new();
+
+/// Says how servers are made; the first one stays.
+pub fn install(maker: ServerMaker) {
+    let _ = MAKER.set(maker);
+}
+
+#[derive(Clone)]
+pub(crate) struct ServerObject {
+    pub(crate) running: Arc<RunningServer>,
+    /// Set by `TRITONSERVER_ServerSetExitTimeout`.
+    exit_timeout: Option<Duration>,
+}
+galatea_c_objects::object!(ServerObject as TRITONSERVER_Server, kind 21);
+
+/// An address under which C code knows a server that was not made by it: what
+/// hosted backends are given. It is valid for the rest of the process.
+#[must_use]
+pub fn handle(running: Arc<RunningServer>) -> *mut TRITONSERVER_Server {
+    handles::into_raw(ServerObject { running, exit_timeout: None })
+}
+
+/// The server behind an address.
+///
+/// # Safety
+///
+/// `server` must be null or an object of this library that stays.
+pub(crate) unsafe fn running(
+    server: *const TRITONSERVER_Server,
+) -> Result<Arc<RunningServer>, Status> {
+    // SAFETY: the caller's promise is passed on.
+    let server = unsafe { handles::borrow::<ServerObject>(server, "server")? };
+    Ok(server.running.clone())
+}
+
+const _: TRITONSERVER_ServerNew = TRITONSERVER_ServerNew;
+/// Makes a server and waits until its models are loaded.
+///
+/// # Safety
+///
+/// `server` must be null or valid for a write, `options` null or options.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ServerNew(
+    server: *mut *mut TRITONSERVER_Server,
+    options: *mut TRITONSERVER_ServerOptions,
+) -> *mut TRITONSERVER_Error {
+    guard("TRITONSERVER_ServerNew", || {
+        // SAFETY: the caller's promise is passed on.
+        let options = unsafe { handles::borrow::<OptionsObject>(options, "options")? };
+        if server.is_null() {
+            return Err(Status::invalid_argument("server must not be null"));
+        }
+        let maker =
+            MAKER.get().ok_or_else(|| Status::unavailable("this program does not make servers"))?;
+        let running = Arc::new(maker(&options.flags)?);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { text::write(server, handle(running), "server") }
+    })
+}
+
+const _: TRITONSERVER_ServerStop = TRITONSERVER_ServerStop;
+/// Stops a server; it answers questions until it is deleted.
+///
+/// # Safety
+///
+/// `server` must be null or a server.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ServerStop(
+    server: *mut TRITONSERVER_Server,
+) -> *mut TRITONSERVER_Error {
+    guard("TRITONSERVER_ServerStop", || {
+        // SAFETY: the caller's promise is passed on.
+        let object = unsafe { handles::borrow::<ServerObject>(server, "server")? }.clone();
+        (object.running.stop)(object.exit_timeout)
+    })
+}
+
+const _: TRITONSERVER_ServerSetExitTimeout = TRITONSERVER_ServerSetExitTimeout;
+/// Changes how long stopping may take.
+///
+/// # Safety
+///
+/// `server` must be null or a server that nobody else uses.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ServerSetExitTimeout(
+    server: *mut TRITONSERVER_Server,
+    timeout: core::ffi::c_uint,
+) -> *mut TRITONSERVER_Error {
+    guard("TRITONSERVER_ServerSetExitTimeout", || {
+        // SAFETY: the caller's promise is passed on.
+        let object = unsafe { handles::borrow_mut::<ServerObject>(server, "server")? };
+        object.exit_timeout = Some(Duration::from_secs(u64::from(timeout)));
+        Ok(())
+    })
+}
+
+const _: TRITONSERVER_ServerDelete = TRITONSERVER_ServerDelete;
+/// Stops a server and forgets it.
+///
+/// # Safety
+///
+/// `server` must be null or a server that nobody uses.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ServerDelete(
+    server: *mut TRITONSERVER_Server,
+) -> *mut TRITONSERVER_Error {
+    guard("TRITONSERVER_ServerDelete", || {
+        // SAFETY: the caller's promise is passed on.
+        let object = unsafe { handles::take::<ServerObject>(server, "server")? };
+        (object.running.stop)(object.exit_timeout)
+    })
+}
+
+/// The version that a number of C stands for: -1 is the newest.
+pub(crate) fn version(number: i64) -> Option<i64> {
+    (number >= 0).then_some(number)
+}
+
+/// A model that a call names.
+///
+/// # Safety
+///
+/// `name` must be null or a text that stays.
+pub(crate) unsafe fn model_name<'a>(name: *const c_char) -> Result<&'a str, Status> {
+    // SAFETY: the caller's promise is passed on.
+    unsafe { text::required(name, "model_name") }
+}

@@ -1,0 +1,387 @@
+//! The exported functions, called as C calls them, over a server that answers
+//! each request with its own inputs.
+#![allow(unsafe_code, reason = "the test calls C functions")]
+
+use core::ffi::{CStr, c_char, c_void};
+use std::ffi::CString;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+
+use galatea_abi::*;
+use galatea_c_objects::error::take_c;
+use galatea_capi::{RunningServer, handle};
+use galatea_infer::*;
+
+/// Answers with the inputs as outputs, at once or when told.
+#[derive(Default)]
+struct Echo {
+    held: Mutex<Option<Vec<(InferenceRequest, ResponseSender)>>>,
+}
+
+impl InferenceService for Echo {
+    fn infer(&self, request: InferenceRequest, sender: ResponseSender) {
+        if let Some(held) = self.held.lock().unwrap().as_mut() {
+            held.push((request, sender));
+            return;
+        }
+        sender.send_final(Ok(echo(&request)));
+    }
+}
+
+fn echo(request: &InferenceRequest) -> InferenceResponse {
+    let output = |input: &InputTensor| OutputTensor {
+        name: Arc::from(input.name.as_str()),
+        datatype: input.datatype,
+        shape: input.shape.clone(),
+        data: input.data.clone(),
+    };
+    InferenceResponse {
+        model_name: Arc::from(request.model_name.as_str()),
+        model_version: 3,
+        id: request.id.clone(),
+        parameters: request.parameters.clone(),
+        outputs: request.inputs.iter().map(output).collect(),
+    }
+}
+
+struct Control;
+
+impl ServerControl for Control {
+    fn live(&self) -> bool {
+        true
+    }
+    fn ready(&self) -> Result<bool, Status> {
+        Ok(true)
+    }
+    fn model_ready(&self, name: &str, _: Option<i64>) -> Result<bool, Status> {
+        self.is_decoupled(name, None).map(|_| true)
+    }
+    fn server_metadata(&self) -> ServerMetadata {
+        let extensions = vec!["one"];
+        ServerMetadata { name: String::from("s"), version: String::from("1"), extensions }
+    }
+    fn model_metadata(&self, _: &str, _: Option<i64>) -> Result<ModelMetadata, Status> {
+        Err(Status::not_found("no metadata"))
+    }
+    fn model_config(&self, _: &str, _: Option<i64>) -> Result<Arc<ModelConfigDocument>, Status> {
+        let json = String::from("{\"max_batch_size\": 4}");
+        Ok(Arc::new(ModelConfigDocument { json, protobuf: Vec::new() }))
+    }
+    fn is_decoupled(&self, name: &str, _: Option<i64>) -> Result<bool, Status> {
+        if name == "echo" { Ok(false) } else { Err(Status::not_found("no such model")) }
+    }
+    fn scheduler_status(&self, _: &str, _: Option<i64>) -> Result<String, Status> {
+        Ok(String::new())
+    }
+    fn statistics(&self, _: Option<&str>, _: Option<i64>) -> Result<Vec<ModelStatistics>, Status> {
+        Ok(Vec::new())
+    }
+    fn repository_index(&self, _: bool) -> Vec<RepositoryEntry> {
+        Vec::new()
+    }
+    fn load_model(&self, name: &str, parameters: LoadParameters) -> Result<(), Status> {
+        Err(Status::invalid_argument(format!("{name} {parameters:?}")))
+    }
+    fn unload_model(&self, _: &str, _: bool) -> Result<(), Status> {
+        Ok(())
+    }
+}
+
+fn server(echo: Arc<Echo>) -> *mut TRITONSERVER_Server {
+    handle(Arc::new(RunningServer {
+        service: echo,
+        control: Arc::new(Control),
+        metrics: Box::new(|| Some(String::from("metric 1\n"))),
+        stop: Box::new(|_| Ok(())),
+    }))
+}
+
+/// What callbacks tell, in order.
+#[derive(Debug, PartialEq, Eq)]
+enum Event {
+    Allocated(String, usize),
+    Freed(usize),
+    Released,
+    Response { null: bool, final_: bool },
+}
+
+struct World {
+    events: Sender<Event>,
+    responses: Sender<usize>,
+}
+
+unsafe extern "C" fn allocate(
+    _: *mut TRITONSERVER_ResponseAllocator,
+    name: *const c_char,
+    byte_size: usize,
+    _: TRITONSERVER_MemoryType,
+    _: i64,
+    userp: *mut c_void,
+    buffer: *mut *mut c_void,
+    buffer_userp: *mut *mut c_void,
+    _: *mut TRITONSERVER_MemoryType,
+    _: *mut i64,
+) -> *mut TRITONSERVER_Error {
+    unsafe {
+        let world = &*userp.cast::<World>();
+        let name = CStr::from_ptr(name).to_str().unwrap().to_owned();
+        world.events.send(Event::Allocated(name, byte_size)).unwrap();
+        let memory: Box<[u8]> = vec![0; byte_size].into_boxed_slice();
+        buffer.write(Box::into_raw(memory).cast());
+        buffer_userp.write(userp);
+    }
+    core::ptr::null_mut()
+}
+
+unsafe extern "C" fn free(
+    _: *mut TRITONSERVER_ResponseAllocator,
+    buffer: *mut c_void,
+    buffer_userp: *mut c_void,
+    byte_size: usize,
+    _: TRITONSERVER_MemoryType,
+    _: i64,
+) -> *mut TRITONSERVER_Error {
+    unsafe {
+        let world = &*buffer_userp.cast::<World>();
+        world.events.send(Event::Freed(byte_size)).unwrap();
+        let slice = core::ptr::slice_from_raw_parts_mut(buffer.cast::<u8>(), byte_size);
+        drop(Box::from_raw(slice));
+    }
+    core::ptr::null_mut()
+}
+
+unsafe extern "C" fn released(
+    _: *mut TRITONSERVER_InferenceRequest,
+    flags: u32,
+    userp: *mut c_void,
+) {
+    assert_eq!(flags, TRITONSERVER_REQUEST_RELEASE_ALL.0);
+    unsafe { (*userp.cast::<World>()).events.send(Event::Released).unwrap() };
+}
+
+unsafe extern "C" fn completed(
+    response: *mut TRITONSERVER_InferenceResponse,
+    flags: u32,
+    userp: *mut c_void,
+) {
+    let final_ = flags & TRITONSERVER_RESPONSE_COMPLETE_FINAL.0 != 0;
+    unsafe {
+        let world = &*userp.cast::<World>();
+        world.events.send(Event::Response { null: response.is_null(), final_ }).unwrap();
+        world.responses.send(response.expose_provenance()).unwrap();
+    }
+}
+
+struct Caller {
+    server: *mut TRITONSERVER_Server,
+    allocator: *mut TRITONSERVER_ResponseAllocator,
+    world: *mut World,
+    events: Receiver<Event>,
+    responses: Receiver<usize>,
+}
+
+#[track_caller]
+fn ok(error: *mut TRITONSERVER_Error) {
+    unsafe { take_c(error) }.unwrap();
+}
+
+#[track_caller]
+fn refused(error: *mut TRITONSERVER_Error) -> String {
+    unsafe { take_c(error) }.unwrap_err().message().to_owned()
+}
+
+impl Caller {
+    fn new(echo: Arc<Echo>) -> Self {
+        let (events, inbox) = channel();
+        let (responses, arrived) = channel();
+        let world = Box::into_raw(Box::new(World { events, responses }));
+        let mut allocator = core::ptr::null_mut();
+        ok(unsafe {
+            server::TRITONSERVER_ResponseAllocatorNew(
+                &raw mut allocator,
+                Some(allocate),
+                Some(free),
+                None,
+            )
+        });
+        Self { server: server(echo), allocator, world, events: inbox, responses: arrived }
+    }
+
+    fn request(&self) -> *mut TRITONSERVER_InferenceRequest {
+        let mut request = core::ptr::null_mut();
+        unsafe {
+            ok(server::TRITONSERVER_InferenceRequestNew(
+                &raw mut request,
+                self.server,
+                c"echo".as_ptr(),
+                -1,
+            ));
+            ok(server::TRITONSERVER_InferenceRequestSetId(request, c"me".as_ptr()));
+            ok(server::TRITONSERVER_InferenceRequestSetReleaseCallback(
+                request,
+                Some(released),
+                self.world.cast(),
+            ));
+            ok(server::TRITONSERVER_InferenceRequestSetResponseCallback(
+                request,
+                self.allocator,
+                self.world.cast(),
+                Some(completed),
+                self.world.cast(),
+            ));
+        }
+        request
+    }
+
+    fn add_input(&self, request: *mut TRITONSERVER_InferenceRequest, name: &CStr, data: &[i32]) {
+        let shape = [i64::try_from(data.len()).unwrap()];
+        unsafe {
+            ok(server::TRITONSERVER_InferenceRequestAddInput(
+                request,
+                name.as_ptr(),
+                TRITONSERVER_TYPE_INT32,
+                shape.as_ptr(),
+                1,
+            ));
+            ok(server::TRITONSERVER_InferenceRequestAppendInputData(
+                request,
+                name.as_ptr(),
+                data.as_ptr().cast(),
+                size_of_val(data),
+                TRITONSERVER_MEMORY_CPU,
+                0,
+            ));
+        }
+    }
+
+    fn infer(&self, request: *mut TRITONSERVER_InferenceRequest) -> *mut TRITONSERVER_Error {
+        unsafe {
+            server::TRITONSERVER_ServerInferAsync(self.server, request, core::ptr::null_mut())
+        }
+    }
+
+    fn response(&self) -> *mut TRITONSERVER_InferenceResponse {
+        core::ptr::with_exposed_provenance_mut(self.responses.recv().unwrap())
+    }
+
+    fn events(&self) -> Vec<Event> {
+        self.events.try_iter().collect()
+    }
+}
+
+/// The exported functions.
+mod server {
+    pub(super) use galatea_capi::allocator::TRITONSERVER_ResponseAllocatorNew;
+    pub(super) use galatea_capi::control::TRITONSERVER_ServerModelBatchProperties;
+    pub(super) use galatea_capi::infer::TRITONSERVER_ServerInferAsync;
+    pub(super) use galatea_capi::request::*;
+    pub(super) use galatea_capi::response::*;
+}
+
+#[test]
+fn a_request_goes_in_by_pointer_and_comes_out_by_allocator() {
+    let caller = Caller::new(Arc::default());
+    let data: Vec<i32> = vec![1, 2, 3];
+    let request = caller.request();
+    caller.add_input(request, c"IN", &data);
+    ok(caller.infer(request));
+    let response = caller.response();
+    unsafe { ok(server::TRITONSERVER_InferenceResponseError(response)) };
+    let (mut name, mut shape, mut base) = (core::ptr::null(), core::ptr::null(), core::ptr::null());
+    let (mut datatype, mut dims, mut bytes) = (TRITONSERVER_TYPE_INVALID, 0, 0);
+    let (mut memory, mut id, mut userp) = (TRITONSERVER_MEMORY_GPU, 7, core::ptr::null_mut());
+    unsafe {
+        ok(server::TRITONSERVER_InferenceResponseOutput(
+            response,
+            0,
+            &raw mut name,
+            &raw mut datatype,
+            &raw mut shape,
+            &raw mut dims,
+            &raw mut base,
+            &raw mut bytes,
+            &raw mut memory,
+            &raw mut id,
+            &raw mut userp,
+        ));
+        assert_eq!(CStr::from_ptr(name), c"IN");
+        assert_eq!(
+            (datatype, dims, bytes, memory),
+            (TRITONSERVER_TYPE_INT32, 1, 12, TRITONSERVER_MEMORY_CPU)
+        );
+        assert_eq!(*shape, 3);
+        assert_eq!(core::slice::from_raw_parts(base.cast::<i32>(), 3), [1, 2, 3]);
+        assert_ne!(base, data.as_ptr().cast(), "outputs are the allocator's");
+        ok(server::TRITONSERVER_InferenceResponseDelete(response));
+        assert!(
+            refused(server::TRITONSERVER_InferenceResponseDelete(response)).contains("released")
+        );
+        ok(server::TRITONSERVER_InferenceRequestDelete(request));
+    }
+    let response = Event::Response { null: false, final_: true };
+    let expected =
+        [Event::Allocated(String::from("IN"), 12), response, Event::Released, Event::Freed(12)];
+    assert_eq!(caller.events(), expected);
+}
+
+#[test]
+fn memory_is_borrowed_until_the_server_is_done_with_it() {
+    let echo_service = Arc::new(Echo { held: Mutex::new(Some(Vec::new())) });
+    let caller = Caller::new(echo_service.clone());
+    let data: Vec<i32> = vec![4, 5];
+    let request = caller.request();
+    caller.add_input(request, c"IN", &data);
+    ok(caller.infer(request));
+    assert_eq!(caller.events(), []);
+    let (held, sender) = echo_service.held.lock().unwrap().as_mut().unwrap().pop().unwrap();
+    let seen = held.inputs[0].data.host().unwrap().as_ptr();
+    assert_eq!(seen, data.as_ptr().cast(), "the input is read in place");
+    sender.finish();
+    assert_eq!(caller.events(), [Event::Response { null: true, final_: true }]);
+    drop(held);
+    assert_eq!(caller.events(), [Event::Released]);
+}
+
+#[test]
+fn what_is_not_taken_stays_the_callers() {
+    let caller = Caller::new(Arc::default());
+    let mut request = core::ptr::null_mut();
+    unsafe {
+        let unknown = server::TRITONSERVER_InferenceRequestNew(
+            &raw mut request,
+            caller.server,
+            CString::new("other").unwrap().as_ptr(),
+            -1,
+        );
+        assert_eq!(refused(unknown), "no such model");
+        ok(server::TRITONSERVER_InferenceRequestNew(
+            &raw mut request,
+            caller.server,
+            c"echo".as_ptr(),
+            -1,
+        ));
+        assert!(refused(caller.infer(request)).contains("response callback must be set"));
+        assert!(refused(caller.infer(core::ptr::null_mut())).contains("must not be null"));
+        assert!(refused(caller.infer(caller.server.cast())).contains("is not a"));
+        ok(server::TRITONSERVER_InferenceRequestDelete(request));
+        assert!(refused(caller.infer(request)).contains("released"));
+    }
+    assert_eq!(caller.events(), []);
+}
+
+#[test]
+fn a_model_with_batches_says_so() {
+    let caller = Caller::new(Arc::default());
+    let (mut flags, mut reserved) = (0, core::ptr::dangling_mut());
+    ok(unsafe {
+        server::TRITONSERVER_ServerModelBatchProperties(
+            caller.server,
+            c"echo".as_ptr(),
+            -1,
+            &raw mut flags,
+            &raw mut reserved,
+        )
+    });
+    assert_eq!(flags, TRITONSERVER_BATCH_FIRST_DIM.0);
+    assert!(reserved.is_null());
+}
