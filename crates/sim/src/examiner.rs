@@ -5,7 +5,7 @@ use galatea_policy::{Event, Scheduler, Time};
 use crate::check::Check;
 use crate::deed::Deed;
 use crate::setup::Setup;
-use crate::stateless::ledger::Lane;
+use crate::stateless::ledger::LaneState;
 use crate::{sequences, stateless};
 
 /// What judges a scheduler.
@@ -40,7 +40,7 @@ impl Examiner {
 
     pub(crate) fn check_status(&self, scheduler: &Scheduler) -> Check {
         match self {
-            Examiner::Stateless(ledger) => stateless::checks::check_status(ledger, scheduler),
+            Examiner::Stateless(ledger) => stateless::status::check_status(ledger, scheduler),
             Examiner::Sequences(ledger) => sequences::checks::check_status(ledger, scheduler),
         }
     }
@@ -86,7 +86,9 @@ impl Examiner {
     /// Whether some instance takes whatever comes.
     pub(crate) fn has_staying_lane(&self) -> bool {
         match self {
-            Examiner::Stateless(ledger) => ledger.lanes.values().any(|lane| *lane != Lane::Leaving),
+            Examiner::Stateless(ledger) => {
+                ledger.lanes.values().any(|lane| lane.state != LaneState::Leaving)
+            }
             Examiner::Sequences(ledger) => ledger.lanes.values().any(|lane| !lane.leaving),
         }
     }

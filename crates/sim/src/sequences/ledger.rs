@@ -108,6 +108,8 @@ pub(crate) struct Execution {
 #[derive(Clone, Debug)]
 pub(crate) struct Lane {
     pub(crate) busy: bool,
+    /// Since when it is busy, or not.
+    pub(crate) since: Time,
     pub(crate) leaving: bool,
     pub(crate) seats: Vec<Option<SequenceKey>>,
 }

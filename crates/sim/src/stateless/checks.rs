@@ -1,11 +1,9 @@
 //! What must hold, whatever the scheduler decided. Each check names the promise
 //! that was broken.
 
-use galatea_policy::{
-    BatchEntry, Event, FailReason, InstanceId, LaneStatus, RequestKey, Scheduler, Time,
-};
+use galatea_policy::{BatchEntry, Event, FailReason, InstanceId, RequestKey, Time};
 
-use super::ledger::{Lane, Ledger};
+use super::ledger::{LaneState, Ledger};
 use crate::check::{Check, ensure};
 use crate::deed::Deed;
 use crate::forming::rows_of;
@@ -47,17 +45,18 @@ fn enter_event(ledger: &mut Ledger, event: &Event) -> Option<Deed> {
             };
             return Some(Deed::Fail(*key, reason));
         }
-        Event::LaneFree(id) => match ledger.lanes.get_mut(id) {
-            Some(lane @ Lane::Busy) => *lane = Lane::Free,
-            Some(Lane::Leaving | Lane::Free) | None => return Some(Deed::Removed(*id)),
+        Event::LaneFree(id) => match ledger.state(*id) {
+            Some(LaneState::Busy) => ledger.set_state(*id, LaneState::Free),
+            Some(LaneState::Leaving | LaneState::Free) | None => return Some(Deed::Removed(*id)),
         },
-        Event::AddInstance(id) => {
-            ledger.lanes.insert(*id, Lane::Free);
-        }
-        Event::RemoveInstance(id) => match ledger.lanes.get_mut(id) {
-            Some(Lane::Free) => return Some(Deed::Removed(*id)),
-            Some(lane @ Lane::Busy) => *lane = Lane::Leaving,
-            Some(Lane::Leaving) | None => {}
+        Event::AddInstance(id) => ledger.set_state(*id, LaneState::Free),
+        Event::RemoveInstance(id) => match ledger.state(*id) {
+            Some(LaneState::Free) => return Some(Deed::Removed(*id)),
+            Some(LaneState::Busy) => {
+                // It goes on with what it does.
+                ledger.lanes.get_mut(id).expect("it is busy").state = LaneState::Leaving;
+            }
+            Some(LaneState::Leaving) | None => {}
         },
         Event::Drain => {
             ledger.draining = true;
@@ -76,9 +75,9 @@ fn enter_deed(ledger: &mut Ledger, event: &Event, deed: &Deed) -> Check {
         }
         Deed::Fail(key, reason) => enter_failure(ledger, event, *key, *reason),
         Deed::Removed(id) => {
-            let caused = match (event, ledger.lanes.get(id)) {
-                (Event::LaneFree(freed), Some(Lane::Leaving)) => freed == id,
-                (Event::RemoveInstance(removed), Some(Lane::Free)) => removed == id,
+            let caused = match (event, ledger.state(*id)) {
+                (Event::LaneFree(freed), Some(LaneState::Leaving)) => freed == id,
+                (Event::RemoveInstance(removed), Some(LaneState::Free)) => removed == id,
                 _ => false,
             };
             ensure!(caused, "{id:?} was removed without cause");
@@ -122,7 +121,7 @@ fn enter_failure(ledger: &mut Ledger, event: &Event, key: RequestKey, reason: Fa
 fn enter_run(ledger: &mut Ledger, instance: InstanceId, keys: &[RequestKey], rows: u64) -> Check {
     ensure!(ledger.held == 0, "a batch ran although the test hook holds for {} more", ledger.held);
     ensure!(
-        ledger.lanes.get(&instance) == Some(&Lane::Free),
+        ledger.state(instance) == Some(LaneState::Free),
         "{instance:?} got a batch, but it is not free"
     );
     let order = ledger.in_order_of_service();
@@ -140,7 +139,7 @@ fn enter_run(ledger: &mut Ledger, instance: InstanceId, keys: &[RequestKey], row
         ensure!(!fact.is_rejected_by(ledger.now), "{:?} ran past its deadline", fact.key);
     }
     ledger.rules.forming.check_batch(ledger.moment(), &order, count)?;
-    ledger.lanes.insert(instance, Lane::Busy);
+    ledger.set_state(instance, LaneState::Busy);
     ledger.waiting.retain(|fact| !keys.contains(&fact.key));
     Ok(())
 }
@@ -191,43 +190,4 @@ pub(crate) fn check_wakeup(ledger: &Ledger, wakeup: Option<Time>) -> Check {
         "wakes at {wakeup:?}, which has passed"
     );
     Ok(())
-}
-
-/// The status page tells the truth.
-pub(crate) fn check_status(ledger: &Ledger, scheduler: &Scheduler) -> Check {
-    let status = scheduler.status();
-    let waiting: usize = status.queues.iter().map(|queue| queue.waiting).sum();
-    ensure!(waiting == ledger.waiting.len(), "the status says {waiting} wait");
-    for queue in &status.queues {
-        let here = || ledger.waiting.iter().filter(|fact| fact.level == queue.priority);
-        ensure!(
-            queue.waiting == here().count(),
-            "the status is wrong about level {}",
-            queue.priority
-        );
-        let oldest = here().map(|fact| fact.enqueued).min();
-        ensure!(
-            oldest == Some(queue.oldest),
-            "the oldest of level {} is of {oldest:?}",
-            queue.priority
-        );
-        let delayed =
-            here().filter(|fact| fact.move_back_at.is_some_and(|time| time <= ledger.now)).count();
-        ensure!(queue.delayed == delayed, "{delayed} were moved back at level {}", queue.priority);
-    }
-    let lanes: Vec<(InstanceId, Lane)> = status.lanes.iter().map(lane_fact).collect();
-    let known: Vec<(InstanceId, Lane)> =
-        ledger.lanes.iter().map(|(id, lane)| (*id, lane.clone())).collect();
-    ensure!(lanes == known, "the status says {lanes:?} of lanes {known:?}");
-    ensure!(status.draining == ledger.draining, "the status is wrong about draining");
-    ensure!(status.sequences.is_none(), "the status speaks of sequences");
-    Ok(())
-}
-
-fn lane_fact(status: &LaneStatus) -> (InstanceId, Lane) {
-    match status {
-        LaneStatus::Free { instance, .. } => (*instance, Lane::Free),
-        LaneStatus::Busy { instance, .. } => (*instance, Lane::Busy),
-        LaneStatus::Leaving { instance, .. } => (*instance, Lane::Leaving),
-    }
 }

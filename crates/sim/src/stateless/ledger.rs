@@ -45,8 +45,15 @@ pub(crate) struct Fact {
     pub(crate) move_back_at: Option<Time>,
 }
 
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Lane {
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Lane {
+    pub(crate) state: LaneState,
+    /// Since when it is free, or busy.
+    pub(crate) since: Time,
+}
+
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum LaneState {
     Free,
     Busy,
     Leaving,
@@ -146,12 +153,23 @@ impl Ledger {
     pub(crate) fn allows(&self, event: &Event) -> bool {
         match event {
             Event::Enqueue(ticket) => self.find(ticket.key).is_none(),
-            Event::LaneFree(id) => matches!(self.lanes.get(id), Some(Lane::Busy | Lane::Leaving)),
+            Event::LaneFree(id) => {
+                matches!(self.state(*id), Some(LaneState::Busy | LaneState::Leaving))
+            }
             Event::AddInstance(id) => !self.lanes.contains_key(id),
             Event::RemoveInstance(id) => self.lanes.contains_key(id),
             Event::Released { .. } => false,
             Event::Cancel(_) | Event::Drain | Event::Tick => true,
         }
+    }
+
+    /// What an instance does, if there is such an instance.
+    pub(crate) fn state(&self, id: InstanceId) -> Option<LaneState> {
+        self.lanes.get(&id).map(|lane| lane.state)
+    }
+
+    pub(crate) fn set_state(&mut self, id: InstanceId, state: LaneState) {
+        self.lanes.insert(id, Lane { state, since: self.now });
     }
 
     pub(crate) fn find(&self, key: RequestKey) -> Option<usize> {
@@ -183,11 +201,11 @@ impl Ledger {
     }
 
     pub(crate) fn can_run(&self) -> bool {
-        self.held == 0 && self.lanes.values().any(|lane| *lane == Lane::Free)
+        self.held == 0 && self.lanes.values().any(|lane| lane.state == LaneState::Free)
     }
 
     pub(crate) fn is_quiet(&self) -> bool {
-        self.waiting.is_empty() && self.lanes.values().all(|lane| *lane == Lane::Free)
+        self.waiting.is_empty() && self.lanes.values().all(|lane| lane.state == LaneState::Free)
     }
 
     pub(crate) fn moment(&self) -> Moment {

@@ -3,3 +3,4 @@
 pub(crate) mod checks;
 pub(crate) mod ledger;
 pub(crate) mod oracle;
+pub(crate) mod status;

@@ -68,7 +68,8 @@ fn check_step(ledger: &Ledger, instance: InstanceId, row: usize, step: &Sequence
 }
 
 fn execute(ledger: &mut Ledger, instance: InstanceId, entries: &[BatchEntry]) {
-    ledger.lanes.get_mut(&instance).expect("it was free").busy = true;
+    let lane = ledger.lanes.get_mut(&instance).expect("it was free");
+    (lane.busy, lane.since) = (true, ledger.now);
     for entry in entries {
         let BatchEntry::Step(step) = entry else { continue };
         let sequence = ledger.sequences.get_mut(&step.sequence).expect("it was checked");

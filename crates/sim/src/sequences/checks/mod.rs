@@ -56,11 +56,14 @@ fn enter_event(ledger: &mut Ledger, event: &Event) {
         Event::Cancel(key) => ledger.cancel(*key),
         Event::Released { key, release } => ledger.release(*key, *release),
         Event::LaneFree(id) => {
-            ledger.lanes.get_mut(id).expect("it has a batch").busy = false;
+            let lane = ledger.lanes.get_mut(id).expect("it has a batch");
+            (lane.busy, lane.since) = (false, ledger.now);
         }
         Event::AddInstance(id) => {
             let seats = vec![None; ledger.rules.seats];
-            ledger.lanes.insert(*id, Lane { busy: false, leaving: false, seats });
+            ledger
+                .lanes
+                .insert(*id, Lane { busy: false, since: ledger.now, leaving: false, seats });
             ledger.fill_seats();
         }
         Event::RemoveInstance(id) => {

@@ -70,21 +70,17 @@ fn expected_backlog(ledger: &Ledger) -> Vec<BacklogStatus> {
 }
 
 fn check_lanes(ledger: &Ledger, said: &[LaneStatus]) -> Check {
-    let said: Vec<(InstanceId, bool, bool)> = said.iter().map(lane_fact).collect();
-    // While it holds sequences, an instance that shall go is as any other.
-    let fact = |(id, lane): (&InstanceId, &Lane)| {
-        let holds_none = lane.seats.iter().all(Option::is_none);
-        (*id, lane.busy, lane.leaving && holds_none)
+    let describe = |(id, lane): (&InstanceId, &Lane)| {
+        let (instance, since) = (*id, lane.since);
+        // While it holds sequences, an instance that shall go is as any other.
+        let has_left = lane.leaving && lane.seats.iter().all(Option::is_none);
+        match (lane.busy, has_left) {
+            (false, _) => LaneStatus::Free { instance, since },
+            (true, false) => LaneStatus::Busy { instance, since },
+            (true, true) => LaneStatus::Leaving { instance, busy_since: since },
+        }
     };
-    let known: Vec<(InstanceId, bool, bool)> = ledger.lanes.iter().map(fact).collect();
+    let known: Vec<LaneStatus> = ledger.lanes.iter().map(describe).collect();
     ensure!(said == known, "the status says {said:?} of lanes {known:?}");
     Ok(())
-}
-
-fn lane_fact(status: &LaneStatus) -> (InstanceId, bool, bool) {
-    match status {
-        LaneStatus::Free { instance, .. } => (*instance, false, false),
-        LaneStatus::Busy { instance, .. } => (*instance, true, false),
-        LaneStatus::Leaving { instance, .. } => (*instance, true, true),
-    }
 }

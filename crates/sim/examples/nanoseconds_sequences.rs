@@ -1,0 +1,194 @@
+//! Nanoseconds per step of the sequence batcher with 1 to 1,000,000 live
+//! sequences, and the bytes that each costs. Run it with `--release`; the numbers
+//! are of one machine, so compare them only with its own.
+#![allow(clippy::print_stdout, reason = "a tool speaks to whoever called it")]
+#![allow(clippy::cast_precision_loss, reason = "a rate for people")]
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use galatea_policy::{
+    Action, Actions, BatchEntry, BatchKey, Event, InstanceId, Release, RequestKey, Scheduler,
+    SchedulingMode, SchedulingSpec, SequenceKey, SequenceMark, SequenceSpec, SequenceStrategy,
+    Ticket, Time,
+};
+
+const STEPS: u64 = 1_000_000;
+const SAMPLES: usize = 3;
+const BATCH: u32 = 8;
+
+struct Driver {
+    scheduler: Scheduler,
+    actions: Actions,
+    running: Vec<SequenceKey>,
+    now: Time,
+    steps: u64,
+}
+
+impl Driver {
+    fn new(strategy: SequenceStrategy, iterative: bool) -> Self {
+        let settings = SequenceSpec { strategy, max_sequence_idle_ns: 1 << 60, iterative };
+        let spec = SchedulingSpec {
+            max_batch_size: BATCH,
+            mode: SchedulingMode::Sequence(settings),
+            hold_until_queued: 0,
+            hold_until_backlogged: 0,
+        };
+        let mut driver = Driver {
+            scheduler: Scheduler::new(spec),
+            actions: Actions::default(),
+            running: Vec::new(),
+            now: Time(0),
+            steps: 0,
+        };
+        driver.step(Event::AddInstance(InstanceId(0)));
+        driver
+    }
+
+    fn step(&mut self, event: Event) {
+        self.now = self.now.saturating_add(1);
+        self.steps += 1;
+        self.scheduler.step(self.now, event, &mut self.actions);
+        black_box(self.scheduler.next_wakeup());
+        for action in self.actions.drain() {
+            let Action::Dispatch { batch, .. } = action else { continue };
+            for entry in batch.entries() {
+                if let BatchEntry::Step(step) = entry {
+                    self.running.push(step.sequence);
+                }
+            }
+        }
+    }
+
+    /// A sequence has one request at a time, of its own number.
+    fn send(&mut self, sequence: SequenceKey, start: bool, end: bool) {
+        self.step(Event::Enqueue(Ticket {
+            key: RequestKey(sequence.0),
+            batch_size: 1,
+            batch_key: BatchKey(0),
+            priority: 0,
+            timeout_ns: 0,
+            sequence: Some(SequenceMark { sequence, start, end }),
+        }));
+    }
+
+    /// What runs is given back, and the instance is free.
+    fn finish(&mut self, release: Release) -> Vec<SequenceKey> {
+        let ran = std::mem::take(&mut self.running);
+        for sequence in &ran {
+            self.step(Event::Released { key: RequestKey(sequence.0), release });
+        }
+        self.step(Event::LaneFree(InstanceId(0)));
+        ran
+    }
+
+    fn nanoseconds(&mut self, mut round: impl FnMut(&mut Self)) -> f64 {
+        self.steps = 0;
+        let start = Instant::now();
+        while self.steps < STEPS {
+            round(self);
+        }
+        start.elapsed().as_nanos() as f64 / self.steps as f64
+    }
+}
+
+fn oldest(candidates: u32) -> SequenceStrategy {
+    SequenceStrategy::Oldest {
+        max_candidate_sequences: candidates,
+        preferred_batch_sizes: vec![],
+        max_queue_delay_ns: 0,
+    }
+}
+
+fn direct() -> SequenceStrategy {
+    SequenceStrategy::Direct { max_queue_delay_ns: 0, minimum_ready_slots: 0 }
+}
+
+fn started(strategy: SequenceStrategy, iterative: bool, live: u32, end: bool) -> Driver {
+    let mut driver = Driver::new(strategy, iterative);
+    for sequence in 0..live {
+        driver.send(SequenceKey(u64::from(sequence)), true, end);
+    }
+    driver
+}
+
+/// All sequences have a slot and a request; who ran sends the next.
+fn candidates(live: u32) -> f64 {
+    let mut driver = started(oldest(live), false, live, false);
+    driver.nanoseconds(|driver| {
+        for sequence in driver.finish(Release::Done) {
+            driver.send(sequence, false, false);
+        }
+    })
+}
+
+/// Eight slots, the others wait; each sequence has one request, and as many come
+/// as end.
+fn backlog(live: u32) -> f64 {
+    let mut driver = started(direct(), false, live, true);
+    driver.nanoseconds(|driver| {
+        for sequence in driver.finish(Release::Done) {
+            driver.send(sequence, true, true);
+        }
+    })
+}
+
+/// All requests run again and again.
+fn iterations(live: u32) -> f64 {
+    let mut driver = started(oldest(live), true, live, false);
+    driver.nanoseconds(|driver| {
+        driver.finish(Release::Reschedule);
+    })
+}
+
+/// All sequences rest in their slots, except one at a time.
+fn resting(live: u32) -> f64 {
+    let mut driver = started(oldest(live), false, live, false);
+    for _ in 0..live {
+        if driver.running.is_empty() {
+            break;
+        }
+        driver.finish(Release::Done);
+    }
+    let mut next = 0;
+    driver.nanoseconds(|driver| {
+        driver.send(SequenceKey(next), false, false);
+        driver.finish(Release::Done);
+        next = (next + 1) % u64::from(live);
+    })
+}
+
+/// Bytes of the process for each live sequence with a request.
+fn bytes(live: u32) -> Option<f64> {
+    let before = resident_bytes()?;
+    let driver = started(oldest(live), false, live, false);
+    let after = resident_bytes()?;
+    black_box(&driver);
+    Some(after.saturating_sub(before) as f64 / f64::from(live))
+}
+
+/// Where the kernel says it.
+fn resident_bytes() -> Option<u64> {
+    const PAGE: u64 = 4096;
+    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
+    text.split_whitespace().nth(1)?.parse::<u64>().ok().map(|pages| pages * PAGE)
+}
+
+fn best(measure: impl Fn() -> f64) -> f64 {
+    (0..SAMPLES).map(|_| measure()).fold(f64::INFINITY, f64::min)
+}
+
+fn main() {
+    if let Some(bytes) = bytes(1_000_000) {
+        println!("{bytes:.0} bytes for each of 1,000,000 sequences with a request");
+    }
+    println!(
+        "{:>9} {:>12} {:>12} {:>12} {:>12}",
+        "live", "oldest", "direct", "iterative", "resting"
+    );
+    for live in [1, 1_000, 100_000, 1_000_000] {
+        let figures = [candidates, backlog, iterations, resting];
+        let [candidates, backlog, iterations, resting] = figures.map(|one| best(|| one(live)));
+        println!("{live:>9} {candidates:>12.0} {backlog:>12.0} {iterations:>12.0} {resting:>12.0}");
+    }
+}
