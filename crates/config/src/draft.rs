@@ -193,6 +193,31 @@ impl ConfigDraft {
         batching.state.iter().map(|state| state.output_name.clone()).collect()
     }
 
+    /// The models that an ensemble consists of, with their versions; `None` is
+    /// whichever is newest. Empty for any other model.
+    #[must_use]
+    pub fn composing_models(&self) -> Vec<(String, Option<i64>)> {
+        let Some(SchedulingChoice::EnsembleScheduling(ensemble)) = &self.message.scheduling_choice
+        else {
+            return Vec::new();
+        };
+        let version = |version: i64| (version >= 0).then_some(version);
+        let steps = ensemble.step.iter();
+        steps.map(|step| (step.model_name.clone(), version(step.model_version))).collect()
+    }
+
+    /// Whether nothing differs from `other` but the instances and which versions
+    /// are served: a model that is loaded need not be loaded anew then.
+    #[must_use]
+    pub fn differs_in_instances_only(&self, other: &Self) -> bool {
+        let rest = |draft: &Self| ModelConfig {
+            instance_group: Vec::new(),
+            version_policy: None,
+            ..draft.message.clone()
+        };
+        rest(self) == rest(other)
+    }
+
     const fn sequence_batching(&self) -> Option<&ModelSequenceBatching> {
         match &self.message.scheduling_choice {
             Some(SchedulingChoice::SequenceBatching(batching)) => Some(batching),

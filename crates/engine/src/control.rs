@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use galatea_infer::{
-    ModelConfigDocument, ModelMetadata, ModelStatistics, RepositoryEntry, ServerControl,
-    ServerMetadata, Status,
+    LoadParameters, ModelConfigDocument, ModelMetadata, ModelStatistics, RepositoryEntry,
+    ServerControl, ServerMetadata, Status,
 };
 
-use crate::{LoadedModel, Server};
+use crate::Server;
+use crate::retire::ModelHandle;
 
 /// The protocol extensions, in the order in which the original lists them.
 const EXTENSIONS: [&str; 13] = [
@@ -27,15 +28,8 @@ const EXTENSIONS: [&str; 13] = [
 ];
 
 impl Server {
-    fn find(&self, name: &str, version: Option<i64>) -> Result<Arc<LoadedModel>, Status> {
+    fn find(&self, name: &str, version: Option<i64>) -> Result<Arc<ModelHandle>, Status> {
         self.registry.snapshot().find(name, version).cloned()
-    }
-
-    fn refuse_control(&self) -> Status {
-        Status::unavailable(
-            "explicit model load / unload is not allowed if polling is enabled; this server was \
-             started with --model-control-mode=none",
-        )
     }
 }
 
@@ -99,7 +93,13 @@ impl ServerControl for Server {
     ) -> Result<Vec<ModelStatistics>, Status> {
         let snapshot = self.registry.snapshot();
         let Some(name) = name else {
-            return Ok(snapshot.ready().map(|model| model.statistics()).collect());
+            let mut all: Vec<ModelStatistics> =
+                snapshot.ready().map(|model| model.statistics()).collect();
+            // The last minutes are worth measuring too.
+            if self.is_exiting() {
+                all.extend(snapshot.leaving().map(|model| model.statistics()));
+            }
+            return Ok(all);
         };
         let versions = snapshot.ready_versions(name);
         if versions.is_empty() {
@@ -120,14 +120,15 @@ impl ServerControl for Server {
     }
 
     fn repository_index(&self, only_ready: bool) -> Vec<RepositoryEntry> {
-        self.registry.snapshot().index(only_ready)
+        let listed = self.manager.names();
+        self.registry.snapshot().index(&listed, only_ready)
     }
 
-    fn load_model(&self, _name: &str) -> Result<(), Status> {
-        Err(self.refuse_control())
+    fn load_model(&self, name: &str, parameters: LoadParameters) -> Result<(), Status> {
+        self.manager.load(name, parameters)
     }
 
-    fn unload_model(&self, _name: &str, _unload_dependents: bool) -> Result<(), Status> {
-        Err(self.refuse_control())
+    fn unload_model(&self, name: &str, unload_dependents: bool) -> Result<(), Status> {
+        self.manager.unload(name, unload_dependents)
     }
 }

@@ -50,7 +50,6 @@ fn instances_are_gone_when_their_model_is() {
         let count = Arc::new(AtomicUsize::new(0));
         let dispatcher = Dispatcher::start(parts(&count, policy)).unwrap();
         assert_eq!(count.load(Ordering::Relaxed), 3);
-        dispatcher.drain();
         assert!(dispatcher.wait_drained(LONG));
         assert_eq!(count.load(Ordering::Relaxed), 0);
     }

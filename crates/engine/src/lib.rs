@@ -20,6 +20,8 @@ mod admission;
 mod assembly;
 mod batch_key;
 mod cache;
+mod catalog;
+mod composing;
 mod control;
 mod dispatcher;
 #[cfg(test)]
@@ -34,11 +36,15 @@ mod loader;
 #[cfg(test)]
 mod loading_tests;
 mod log;
+mod manager;
+#[cfg(test)]
+mod manager_tests;
 mod model;
 #[cfg(test)]
 mod ordering_tests;
 mod output_shape;
 mod registry;
+mod retire;
 mod scheduling;
 #[cfg(test)]
 mod sequence_tests;
@@ -54,9 +60,11 @@ mod warmup;
 
 pub use admission::{Admission, Admitted};
 pub use cache::{CachedResponse, LocalCache, ResponseCache};
+pub use catalog::{Catalog, FoundModel, ListedModel, Overridden, Sighting, Survey, Uniqueness};
 pub use dispatcher::Dispatcher;
 pub use host_policy::{CpuCores, HostPolicies};
 pub use loader::{LoadFailure, ModelDefinition};
+pub use manager::ControlMode;
 pub use model::LoadedModel;
 pub use server::{Server, ServerOptions};
 

@@ -10,6 +10,7 @@ use galatea_infer::{ModelConfigDocument, RequestObserver, Status};
 
 use crate::assembly::Assembly;
 use crate::cache::{CacheLayer, ResponseCache};
+use crate::composing::{NeededModel, PinnedModels};
 use crate::dispatcher::Parts;
 use crate::host_policy::{HostPolicies, on_cores};
 use crate::instances::{Made, Making, undefined_policies};
@@ -37,6 +38,14 @@ pub struct ModelDefinition {
     pub support: Support,
 }
 
+impl ModelDefinition {
+    /// The models that must serve before this one can.
+    pub(crate) fn needed_models(&self) -> Vec<NeededModel> {
+        let models = self.draft.composing_models().into_iter();
+        models.map(|(name, version)| NeededModel { name, version }).collect()
+    }
+}
+
 /// A version that could not be loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadFailure {
@@ -62,8 +71,11 @@ impl Loader {
     pub(crate) fn load(
         &self,
         definition: &ModelDefinition,
-        files: &dyn ModelFiles,
+        files: &Arc<dyn ModelFiles>,
+        composing: Option<Arc<PinnedModels>>,
     ) -> Result<Arc<LoadedModel>, Status> {
+        let keep_files = files.clone();
+        let files = files.as_ref();
         let started = Instant::now();
         let mut draft = definition.draft.clone();
         let about = format!("'{}' version {}", definition.name, files.version());
@@ -80,6 +92,7 @@ impl Loader {
             statistics: Statistics::default(),
             version: files.version(),
             log: self.log.clone(),
+            composing,
         });
         // First, because it may fail and costs less than the model.
         let assembly = Assembly::new(&spec, files)?;
@@ -128,6 +141,7 @@ impl Loader {
             output_reshape: OutputReshape::new(&spec),
             cache: self.cache_layer(&spec, &books),
             books,
+            _files: keep_files,
             _model: model,
             spec,
         }))

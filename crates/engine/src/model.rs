@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use galatea_backend::{Host, LogLevel, Model};
+use galatea_backend::{ComposingModels, Host, LogLevel, Model, ModelFiles};
 use galatea_config::ModelSpec;
 use galatea_infer::{
     Execution, ExecutionTimes, FailureReason, InferenceRequest, ModelConfigDocument, ModelMetadata,
@@ -11,6 +11,7 @@ use galatea_infer::{
 };
 
 use crate::cache::{CacheLayer, Lookup, Missed};
+use crate::composing::PinnedModels;
 use crate::dispatcher::Arrival;
 use crate::log::refuse;
 use crate::output_shape::OutputReshape;
@@ -33,6 +34,8 @@ pub struct LoadedModel {
     pub(crate) cache: Option<CacheLayer>,
     /// Kept, because the instances in the lanes live by it.
     pub(crate) _model: Box<dyn Model>,
+    /// Kept, because they may be there only as long as somebody does.
+    pub(crate) _files: Arc<dyn ModelFiles>,
 }
 
 impl LoadedModel {
@@ -129,11 +132,6 @@ impl LoadedModel {
             metric_tags: self.metric_tags.clone(),
         }
     }
-
-    /// Refuses new requests and lets the queued ones run.
-    pub(crate) fn drain(&self) {
-        self.dispatcher.drain();
-    }
 }
 
 impl std::fmt::Debug for LoadedModel {
@@ -147,6 +145,8 @@ pub(crate) struct Books {
     pub(crate) statistics: Statistics,
     pub(crate) version: i64,
     pub(crate) log: LogSink,
+    /// The models that this one was loaded with, if it needs any.
+    pub(crate) composing: Option<Arc<PinnedModels>>,
 }
 
 impl std::fmt::Debug for Books {
@@ -172,6 +172,11 @@ impl Host for Books {
 
     fn model_version(&self) -> i64 {
         self.version
+    }
+
+    fn composing_models(&self) -> Option<Arc<dyn ComposingModels>> {
+        let models = self.composing.clone()?;
+        Some(models)
     }
 
     fn log(&self, level: LogLevel, message: &str) {

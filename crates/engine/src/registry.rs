@@ -1,37 +1,82 @@
 //! Which models there are, as a snapshot that requests read without a lock.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use arc_swap::ArcSwap;
 use galatea_infer::{ModelState, RepositoryEntry, Status};
 
 use crate::LoadedModel;
+use crate::catalog::{ListedModel, Uniqueness};
+use crate::retire::ModelHandle;
+
+/// Why a version that was taken out of service isn't ready, as the original
+/// says it: it counts for nothing when the server's readiness is asked for.
+const UNLOADED: &str = "unloaded";
+
+/// Why a model that several repositories have isn't ready.
+pub(crate) const DUPLICATE: &str = "model appears in two or more repositories";
 
 /// The models of a server. Readers take a snapshot; writers replace it, one
-/// at a time.
+/// at a time, each change as a whole: nobody sees half of a reload.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     snapshot: ArcSwap<Snapshot>,
     writer: Mutex<()>,
 }
 
-/// Every model by name.
+/// Every model by name. Copies share the models that did not change.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Snapshot {
-    models: BTreeMap<String, ModelEntry>,
+    models: BTreeMap<Arc<str>, Arc<ModelEntry>>,
 }
 
-/// Every version of a model by number; empty if none was ever loaded.
-type ModelEntry = BTreeMap<i64, VersionEntry>;
+/// A model that was ever told to load.
+#[derive(Clone, Debug, Default)]
+struct ModelEntry {
+    /// Every version that was ever tried, by number.
+    versions: BTreeMap<i64, VersionEntry>,
+    /// Why no version could be tried.
+    failure: Option<String>,
+}
 
 /// One version of a model.
 #[derive(Clone, Debug)]
-pub(crate) struct VersionEntry {
-    pub(crate) state: ModelState,
-    pub(crate) reason: String,
+struct VersionEntry {
+    state: ModelState,
+    reason: String,
     /// There while the version is ready.
-    pub(crate) model: Option<Arc<LoadedModel>>,
+    model: Option<Arc<ModelHandle>>,
+    /// There while requests still run that it took before.
+    leaving: Option<Weak<LoadedModel>>,
+}
+
+impl VersionEntry {
+    const fn loading() -> Self {
+        Self::without_model(ModelState::Loading, String::new())
+    }
+
+    const fn unavailable(reason: String) -> Self {
+        Self::without_model(ModelState::Unavailable, reason)
+    }
+
+    const fn without_model(state: ModelState, reason: String) -> Self {
+        Self { state, reason, model: None, leaving: None }
+    }
+
+    const fn ready(model: Arc<ModelHandle>) -> Self {
+        Self { state: ModelState::Ready, reason: String::new(), model: Some(model), leaving: None }
+    }
+
+    /// Out of service, whatever it was before.
+    fn withdraw(&mut self) {
+        if let Some(model) = self.model.take() {
+            *self = Self::without_model(ModelState::Unloading, String::new());
+            self.leaving = Some(model.downgrade());
+        } else if self.state != ModelState::Unloading {
+            *self = Self::unavailable(String::from(UNLOADED));
+        }
+    }
 }
 
 impl Registry {
@@ -39,25 +84,110 @@ impl Registry {
         self.snapshot.load()
     }
 
-    /// Makes a model known, without versions.
-    pub(crate) fn declare(&self, name: &str) {
-        self.update(|models| {
-            models.entry(String::from(name)).or_default();
+    /// These versions are being loaded. Those among them that are ready stay so
+    /// until the new ones are.
+    pub(crate) fn begin_load(&self, name: &str, versions: &[i64]) {
+        self.update(name, |entry| {
+            entry.failure = None;
+            for version in versions {
+                let known = entry.versions.entry(*version).or_insert_with(VersionEntry::loading);
+                if known.model.is_none() {
+                    *known = VersionEntry::loading();
+                }
+            }
         });
     }
 
-    /// Sets the state of a version.
-    pub(crate) fn set(&self, name: &str, version: i64, entry: VersionEntry) {
-        self.update(|models| {
-            models.entry(String::from(name)).or_default().insert(version, entry);
+    /// What was loaded serves now, together with the versions in `kept`. Others
+    /// go.
+    pub(crate) fn finish_load(&self, name: &str, loaded: Vec<Arc<ModelHandle>>, kept: &[i64]) {
+        self.update(name, |entry| {
+            entry.failure = None;
+            let is_new = |version: &i64| loaded.iter().any(|model| model.version == *version);
+            for (version, known) in &mut entry.versions {
+                if !kept.contains(version) && !is_new(version) && known.model.is_some() {
+                    known.withdraw();
+                }
+            }
+            for model in loaded {
+                entry.versions.insert(model.version, VersionEntry::ready(model));
+            }
         });
     }
 
-    fn update(&self, change: impl FnOnce(&mut BTreeMap<String, ModelEntry>)) {
-        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Nothing was loaded: what serves goes on. `outcomes` has the reasons of
+    /// the versions that failed; the others were loaded in vain.
+    pub(crate) fn abort_load(&self, name: &str, outcomes: Vec<(i64, Option<String>)>) {
+        self.update(name, |entry| {
+            for (version, reason) in outcomes {
+                let known = entry.versions.entry(version).or_insert_with(VersionEntry::loading);
+                if known.model.is_none() {
+                    let reason = reason.unwrap_or_else(|| String::from(UNLOADED));
+                    *known = VersionEntry::unavailable(reason);
+                }
+            }
+        });
+    }
+
+    /// No version of the model could be tried. What serves goes on.
+    pub(crate) fn fail(&self, name: &str, reason: &str) {
+        self.update(name, |entry| entry.failure = Some(String::from(reason)));
+    }
+
+    /// Takes a model out of service.
+    pub(crate) fn withdraw(&self, name: &str) {
+        self.change(|models| {
+            let Some(entry) = models.get_mut(name) else { return };
+            let entry = Arc::make_mut(entry);
+            entry.failure = None;
+            entry.versions.values_mut().for_each(VersionEntry::withdraw);
+            // One that was never tried is as if nobody had asked for it.
+            if entry.versions.is_empty() {
+                models.remove(name);
+            }
+        });
+    }
+
+    /// Takes every model out of service.
+    pub(crate) fn withdraw_all(&self) {
+        self.change(|models| {
+            for entry in models.values_mut() {
+                let entry = Arc::make_mut(entry);
+                entry.versions.values_mut().for_each(VersionEntry::withdraw);
+            }
+        });
+    }
+
+    /// The last request of a version that was taken out of service has run.
+    pub(crate) fn gone(&self, name: &str, version: i64, model: &Weak<LoadedModel>) {
+        let is_it = |known: &VersionEntry| {
+            known.leaving.as_ref().is_some_and(|leaving| leaving.ptr_eq(model))
+        };
+        self.change(|models| {
+            let Some(entry) = models.get_mut(name) else { return };
+            // It may serve again, as another one.
+            if entry.versions.get(&version).is_some_and(is_it) {
+                let unloaded = VersionEntry::unavailable(String::from(UNLOADED));
+                Arc::make_mut(entry).versions.insert(version, unloaded);
+            }
+        });
+    }
+
+    fn update(&self, name: &str, change: impl FnOnce(&mut ModelEntry)) {
+        self.change(|models| {
+            let entry = models.entry(Arc::from(name)).or_default();
+            change(Arc::make_mut(entry));
+        });
+    }
+
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<Arc<str>, Arc<ModelEntry>>)) {
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = Snapshot::clone(&self.snapshot.load());
         change(&mut next.models);
-        self.snapshot.store(Arc::new(next));
+        let previous = self.snapshot.swap(Arc::new(next));
+        drop(writer);
+        // Perhaps the last to know of a model, which then retires.
+        drop(previous);
     }
 }
 
@@ -72,15 +202,16 @@ impl Snapshot {
         &self,
         name: &str,
         version: Option<i64>,
-    ) -> Result<&Arc<LoadedModel>, Status> {
+    ) -> Result<&Arc<ModelHandle>, Status> {
         let unknown = |why: String| Status::not_found(format!("Request for unknown model: {why}"));
-        let versions =
+        let model =
             self.models.get(name).ok_or_else(|| unknown(format!("'{name}' is not found")))?;
         let Some(version) = version else {
-            let newest = versions.values().rev().find_map(|entry| entry.model.as_ref());
+            let newest = model.versions.values().rev().find_map(|entry| entry.model.as_ref());
             return newest.ok_or_else(|| unknown(format!("'{name}' has no available versions")));
         };
-        let entry = versions
+        let entry = model
+            .versions
             .get(&version)
             .ok_or_else(|| unknown(format!("'{name}' version {version} is not found")))?;
         entry.model.as_ref().ok_or_else(|| {
@@ -90,51 +221,102 @@ impl Snapshot {
         })
     }
 
+    /// Models of which no version could be tried.
+    pub(crate) fn failed_names(&self) -> impl Iterator<Item = &Arc<str>> {
+        let has_failed = |model: &ModelEntry| model.versions.is_empty() && model.failure.is_some();
+        self.models.iter().filter(move |(_, model)| has_failed(model)).map(|(name, _)| name)
+    }
+
+    /// A model's ready versions, ascending.
+    pub(crate) fn ready_of(&self, name: &str) -> impl Iterator<Item = &Arc<ModelHandle>> {
+        let versions = self.models.get(name).into_iter().flat_map(|model| model.versions.values());
+        versions.filter_map(|entry| entry.model.as_ref())
+    }
+
     /// The numbers of a model's ready versions.
     pub(crate) fn ready_versions(&self, name: &str) -> Vec<i64> {
-        let versions = self.models.get(name).into_iter().flatten();
-        versions.filter(|(_, entry)| entry.model.is_some()).map(|(number, _)| *number).collect()
+        self.ready_of(name).map(|model| model.version).collect()
     }
 
     /// Every ready version of every model.
-    pub(crate) fn ready(&self) -> impl Iterator<Item = &Arc<LoadedModel>> {
-        self.models.values().flat_map(BTreeMap::values).filter_map(|entry| entry.model.as_ref())
+    pub(crate) fn ready(&self) -> impl Iterator<Item = &Arc<ModelHandle>> {
+        self.versions().filter_map(|entry| entry.model.as_ref())
     }
 
-    /// Whether every model has a version and every version is ready.
+    /// Every version that was taken out of service and still has requests.
+    pub(crate) fn leaving(&self) -> impl Iterator<Item = Arc<LoadedModel>> {
+        self.versions().filter_map(|entry| entry.leaving.as_ref()?.upgrade())
+    }
+
+    fn versions(&self) -> impl Iterator<Item = &VersionEntry> {
+        self.models.values().flat_map(|model| model.versions.values())
+    }
+
+    /// Whether every model that was told to load has a version, and every
+    /// version is ready that was not taken out of service.
     pub(crate) fn all_ready(&self) -> bool {
-        self.models.values().all(|versions| {
-            !versions.is_empty()
-                && versions
-                    .values()
-                    .all(|entry| entry.model.is_some() || entry.reason == "unloaded")
-        })
+        let is_fine = |entry: &VersionEntry| entry.model.is_some() || entry.reason == UNLOADED;
+        self.models
+            .values()
+            .all(|model| !model.versions.is_empty() && model.versions.values().all(is_fine))
     }
 
-    /// The repository index.
-    pub(crate) fn index(&self, only_ready: bool) -> Vec<RepositoryEntry> {
+    /// The repository index: what the repositories list, and whatever serves
+    /// without being listed there.
+    pub(crate) fn index(&self, listed: &[ListedModel], only_ready: bool) -> Vec<RepositoryEntry> {
+        let mut names: BTreeMap<&str, Uniqueness> = BTreeMap::new();
+        for (name, model) in &self.models {
+            if model.versions.values().any(|entry| entry.state != ModelState::Unavailable) {
+                names.insert(name, Uniqueness::Unique);
+            }
+        }
+        for model in listed {
+            names.insert(&model.name, model.uniqueness);
+        }
         let mut entries = Vec::new();
-        for (name, versions) in &self.models {
-            if versions.is_empty() && !only_ready {
-                entries.push(RepositoryEntry {
-                    name: name.clone(),
+        for (name, uniqueness) in names {
+            match (self.models.get(name), uniqueness) {
+                (_, Uniqueness::Duplicate) => entries.push(failed(name, DUPLICATE)),
+                (None, Uniqueness::Unique) if only_ready => {}
+                (None, Uniqueness::Unique) => entries.push(RepositoryEntry {
+                    name: name.to_owned(),
                     version: None,
                     state: None,
                     reason: String::new(),
-                });
-            }
-            for (version, entry) in versions {
-                if only_ready && entry.state != ModelState::Ready {
-                    continue;
-                }
-                entries.push(RepositoryEntry {
-                    name: name.clone(),
-                    version: Some(*version),
-                    state: Some(entry.state),
-                    reason: entry.reason.clone(),
-                });
+                }),
+                (Some(model), Uniqueness::Unique) => model.list(name, only_ready, &mut entries),
             }
         }
         entries
+    }
+}
+
+impl ModelEntry {
+    fn list(&self, name: &str, only_ready: bool, entries: &mut Vec<RepositoryEntry>) {
+        if let Some(failure) = self.failure.as_ref().filter(|_| self.versions.is_empty())
+            && !only_ready
+        {
+            entries.push(failed(name, failure));
+        }
+        for (version, entry) in &self.versions {
+            if only_ready && entry.state != ModelState::Ready {
+                continue;
+            }
+            entries.push(RepositoryEntry {
+                name: name.to_owned(),
+                version: Some(*version),
+                state: Some(entry.state),
+                reason: entry.reason.clone(),
+            });
+        }
+    }
+}
+
+fn failed(name: &str, reason: &str) -> RepositoryEntry {
+    RepositoryEntry {
+        name: name.to_owned(),
+        version: None,
+        state: Some(ModelState::Unavailable),
+        reason: reason.to_owned(),
     }
 }

@@ -2,18 +2,19 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use galatea_backend::{LogLevel, ModelFiles};
-use galatea_infer::{InferenceRequest, InferenceService, ModelState, ResponseSender, Status};
+use galatea_infer::{InferenceRequest, InferenceService, ResponseSender, Status};
 
+use crate::catalog::Catalog;
 use crate::loader::Loader;
 use crate::log::refuse;
-use crate::registry::{Registry, VersionEntry};
+use crate::manager::{ControlMode, Manager, ManagerParts};
+use crate::registry::Registry;
+use crate::retire::Retirer;
 use crate::scheduling::Holds;
 use crate::timer::Timer;
-use crate::{HostPolicies, LoadFailure, LoadedModel, LogSink, ModelDefinition, ResponseCache};
+use crate::{HostPolicies, LoadFailure, LogSink, ModelDefinition, ResponseCache};
 
 /// What a server is told when it is made.
 pub struct ServerOptions {
@@ -28,6 +29,12 @@ pub struct ServerOptions {
     pub hold_until_queued: u32,
     /// The same for the backlog of sequence batchers, in addition.
     pub hold_until_backlogged: u32,
+    /// Where models come from.
+    pub catalog: Arc<dyn Catalog>,
+    /// How they come and go.
+    pub control: ControlMode,
+    /// How many models load at the same time.
+    pub load_threads: usize,
     /// How often a version that fails to load is tried again.
     pub load_retries: u32,
     /// Where models that ask for it in their configuration keep responses.
@@ -41,8 +48,9 @@ pub struct ServerOptions {
 /// A server with its models.
 pub struct Server {
     pub(crate) options: ServerOptions,
-    pub(crate) registry: Registry,
-    loader: Loader,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) manager: Manager,
+    retirer: Retirer,
     /// Set once, when the server begins to stop.
     exiting: AtomicBool,
 }
@@ -52,10 +60,14 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// `Internal` if its timer's thread can't be started.
+    /// `Internal` if a thread can't be started.
     pub fn new(options: ServerOptions) -> Result<Self, Status> {
         let timer = Timer::start()
             .map_err(|error| Status::internal(format!("can't start the timer thread: {error}")))?;
+        Self::with_timer(options, timer)
+    }
+
+    pub(crate) fn with_timer(options: ServerOptions, timer: Timer) -> Result<Self, Status> {
         let loader = Loader {
             timer,
             log: options.log.clone(),
@@ -66,107 +78,37 @@ impl Server {
                 until_backlogged: options.hold_until_backlogged,
             },
         };
-        Ok(Self { options, registry: Registry::default(), loader, exiting: AtomicBool::new(false) })
-    }
-
-    /// The same server with a timer that never goes off.
-    #[cfg(test)]
-    pub(crate) fn without_timer(mut self) -> Self {
-        self.loader.timer = Timer::stopped();
-        self
-    }
-
-    /// Loads models, up to `threads` at a time, and reports what failed.
-    ///
-    /// A model's versions load one after another; those that load serve, also
-    /// if others fail.
-    pub fn load(&self, definitions: Vec<ModelDefinition>, threads: usize) -> Vec<LoadFailure> {
-        let threads = threads.clamp(1, definitions.len().max(1));
-        let queue = Mutex::new(definitions);
-        let failures = Mutex::new(Vec::new());
-        std::thread::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(|| {
-                    while let Some(definition) = pop(&queue) {
-                        let failed = self.load_model_versions(&definition);
-                        failures.lock().unwrap_or_else(PoisonError::into_inner).extend(failed);
-                    }
-                });
-            }
+        let registry = Arc::new(Registry::default());
+        let retirer = Retirer::start(&registry, options.log.clone())?;
+        let manager = Manager::new(ManagerParts {
+            catalog: options.catalog.clone(),
+            mode: options.control,
+            registry: registry.clone(),
+            retirer: retirer.clone(),
+            loader,
+            threads: options.load_threads,
+            retries: options.load_retries,
+            log: options.log.clone(),
         });
-        let mut failures = failures.into_inner().unwrap_or_else(PoisonError::into_inner);
-        failures.sort_by(|a, b| (&a.name, a.version).cmp(&(&b.name, b.version)));
-        failures
+        Ok(Self { options, registry, manager, retirer, exiting: AtomicBool::new(false) })
     }
 
-    /// Makes a model known of which no version can be tried: the index lists
-    /// it by name alone, as the original does, and the server isn't ready.
-    pub fn declare(&self, name: &str) {
-        self.registry.declare(name);
+    /// Loads models that are in no repository, and reports what failed.
+    pub fn load(&self, definitions: Vec<ModelDefinition>) -> Vec<LoadFailure> {
+        self.manager.load_definitions(definitions)
     }
 
-    fn load_model_versions(&self, definition: &ModelDefinition) -> Vec<LoadFailure> {
-        let mut failures = Vec::new();
-        self.registry.declare(&definition.name);
-        for files in &definition.versions {
-            let version = files.version();
-            self.note(definition, version, ModelState::Loading, String::new(), None);
-            self.options
-                .log
-                .write(LogLevel::Info, format_args!("loading: {}:{version}", definition.name));
-            match self.load_version(definition, files.as_ref()) {
-                Ok(model) => {
-                    self.note(definition, version, ModelState::Ready, String::new(), Some(model));
-                    let line = format!("successfully loaded '{}'", definition.name);
-                    self.options.log.write(LogLevel::Info, &line);
-                }
-                Err(status) => {
-                    let reason = String::from(status.message());
-                    let line =
-                        format!("failed to load '{}' version {version}: {status}", definition.name);
-                    self.options.log.write(LogLevel::Error, &line);
-                    self.note(definition, version, ModelState::Unavailable, reason, None);
-                    let name = definition.name.clone();
-                    failures.push(LoadFailure { name, version: Some(version), status });
-                }
-            }
-        }
-        failures
+    /// Makes what serves what the repositories hold now: loads what is new or
+    /// changed and unloads what is gone. Returns, when that is done, whether
+    /// every model of the repositories serves.
+    pub fn follow_repositories(&self) -> bool {
+        self.manager.poll()
     }
 
-    /// Loads a version, and tries again at once, as the original does, as often
-    /// as the options say.
-    fn load_version(
-        &self,
-        definition: &ModelDefinition,
-        files: &dyn ModelFiles,
-    ) -> Result<Arc<LoadedModel>, Status> {
-        let mut retries = self.options.load_retries;
-        loop {
-            let outcome = self.loader.load(definition, files);
-            let Err(status) = outcome else { return outcome };
-            let Some(left) = retries.checked_sub(1) else { return Err(status) };
-            retries = left;
-            self.options.log.write(
-                LogLevel::Warning,
-                format_args!(
-                    "'{}' version {} failed to load and is tried again: {status}",
-                    definition.name,
-                    files.version()
-                ),
-            );
-        }
-    }
-
-    fn note(
-        &self,
-        definition: &ModelDefinition,
-        version: i64,
-        state: ModelState,
-        reason: String,
-        model: Option<Arc<LoadedModel>>,
-    ) {
-        self.registry.set(&definition.name, version, VersionEntry { state, reason, model });
+    /// Loads models by name, with what they need. Returns, when that is done,
+    /// whether all of them serve.
+    pub fn load_named(&self, names: &[String]) -> bool {
+        self.manager.load_named(names)
     }
 
     /// From now on the server isn't ready and takes no new requests; those
@@ -181,33 +123,23 @@ impl Server {
         self.exiting.load(Ordering::Acquire)
     }
 
-    /// Lets every queued request run, then unloads every model. Returns the
-    /// number of models that were not done within `timeout`.
+    /// Takes every model out of service, lets every queued request run and
+    /// destroys the models. Returns how many model versions, with those that
+    /// were still being loaded, were not done within `timeout`.
     pub fn unload_all(&self, timeout: Duration) -> usize {
-        let deadline = Instant::now() + timeout;
-        let models: Vec<Arc<LoadedModel>> = self.registry.snapshot().ready().cloned().collect();
-        for model in &models {
-            model.drain();
-        }
-        let mut left = 0;
-        for model in models {
-            let wait = deadline.saturating_duration_since(Instant::now());
-            if !model.dispatcher.wait_drained(wait) {
-                left += 1;
-                continue;
-            }
-            let entry = VersionEntry {
-                state: ModelState::Unavailable,
-                reason: String::from("unloaded"),
-                model: None,
-            };
-            self.registry.set(&model.name, model.version, entry);
-            let line = format!("successfully unloaded '{}' version {}", model.name, model.version);
-            self.options.log.write(LogLevel::Info, &line);
-        }
-        left
+        let deadline = Instant::now() + timeout.max(IDLE_MODELS_TIME);
+        let left = || deadline.saturating_duration_since(Instant::now());
+        self.manager.close();
+        let loading = self.manager.wait_idle(left());
+        // What was loaded at the last moment goes too.
+        self.registry.withdraw_all();
+        loading + self.retirer.wait_idle(left())
     }
 }
+
+/// How long models that have nothing to do may take to end, without being
+/// counted as busy.
+const IDLE_MODELS_TIME: Duration = Duration::from_millis(100);
 
 impl InferenceService for Server {
     fn infer(&self, request: InferenceRequest, sender: ResponseSender) {
@@ -221,8 +153,4 @@ impl InferenceService for Server {
             Err(status) => refuse(sender, status, &self.options.log),
         }
     }
-}
-
-fn pop(queue: &Mutex<Vec<ModelDefinition>>) -> Option<ModelDefinition> {
-    queue.lock().unwrap_or_else(PoisonError::into_inner).pop()
 }

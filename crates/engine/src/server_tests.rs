@@ -122,7 +122,7 @@ fn a_version_that_fails_to_load_is_listed_with_its_reason() {
     assert_eq!(failures[0].status.message(), "refused as configured");
     let index = server.repository_index(false);
     assert_eq!(index[0].state, Some(ModelState::Unavailable));
-    assert_eq!(index[0].reason, "refused as configured");
+    assert_eq!(index[0].reason, "Invalid argument: refused as configured");
     assert!(server.repository_index(true).is_empty());
     assert_eq!(server.ready(), Ok(false));
     assert_eq!(server.model_ready("echo", None).unwrap_err().code(), Code::NotFound);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use galatea_backend::{Backend, ExecutionPolicy, Host, Model, ModelFiles};
 use galatea_backend_identity::IdentityBackend;
@@ -28,33 +28,40 @@ const ONNXRUNTIME_SETTINGS: [&str; 4] = [
 ];
 
 /// Backends by name.
-pub(crate) struct Backends<'a> {
-    settings: &'a Settings,
-    environment: &'a Environment,
+pub(crate) struct Backends {
+    settings: Arc<Settings>,
+    environment: Environment,
     log: LogSink,
-    made: BTreeMap<String, Arc<dyn Backend>>,
+    made: Mutex<BTreeMap<String, Arc<dyn Backend>>>,
 }
 
-impl<'a> Backends<'a> {
+impl Backends {
     /// No backend is made yet.
     pub(crate) const fn new(
-        settings: &'a Settings,
-        environment: &'a Environment,
+        settings: Arc<Settings>,
+        environment: Environment,
         log: LogSink,
     ) -> Self {
-        Self { settings, environment, log, made: BTreeMap::new() }
+        Self { settings, environment, log, made: Mutex::new(BTreeMap::new()) }
     }
 
     /// The backend of that name; one that can't be had says so when a model
     /// is loaded with it.
-    pub(crate) fn get(&mut self, name: &str) -> Arc<dyn Backend> {
-        if let Some(backend) = self.made.get(name) {
+    pub(crate) fn get(&self, name: &str) -> Arc<dyn Backend> {
+        // Held while a backend is made, so that each is made once.
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(backend) = made.get(name) {
             return backend.clone();
         }
-        let backend =
-            self.make(name).unwrap_or_else(|status| Arc::new(Unavailable { reason: status }));
-        self.made.insert(name.to_owned(), backend.clone());
-        backend
+        match self.make(name) {
+            Ok(backend) => {
+                made.insert(name.to_owned(), backend.clone());
+                backend
+            }
+            // Whoever asks next may have better luck, and names come from
+            // clients: they are not kept.
+            Err(reason) => Arc::new(Unavailable { reason }),
+        }
     }
 
     fn make(&self, name: &str) -> Result<Arc<dyn Backend>, Status> {
@@ -71,7 +78,7 @@ impl<'a> Backends<'a> {
 
     fn onnxruntime(&self) -> Result<Arc<dyn Backend>, Status> {
         let flag = self.settings.onnxruntime_library.as_deref();
-        let path = onnxruntime_library::find(flag, self.environment).map_err(Status::not_found)?;
+        let path = onnxruntime_library::find(flag, &self.environment).map_err(Status::not_found)?;
         let log = self.log.clone();
         let options = BackendOptions {
             default_intra_op_threads: std::thread::available_parallelism().map_or(1, NonZero::get),

@@ -1,44 +1,36 @@
 //! The tables that the log shows once the models are loaded.
 
-use std::collections::BTreeMap;
-
 use galatea_infer::{RepositoryEntry, ServerControl, ServerMetadata};
 use galatea_telemetry::{Logger, Table};
 
 use crate::flags::Settings;
 
-/// Logs what became of the models and how the server is set up. `reasons`
-/// says why models have no version.
-pub(crate) fn log_summary(
-    logger: &Logger,
-    control: &dyn ServerControl,
-    settings: &Settings,
-    reasons: &BTreeMap<String, String>,
-) {
-    logger.table(&models(&control.repository_index(false), reasons));
+/// Logs what became of the models that were told to load, and how the server is
+/// set up.
+pub(crate) fn log_summary(logger: &Logger, control: &dyn ServerControl, settings: &Settings) {
+    logger.table(&models(&control.repository_index(false)));
     logger.table(&options(&control.server_metadata(), settings));
 }
 
-fn models(index: &[RepositoryEntry], reasons: &BTreeMap<String, String>) -> Table {
+fn models(index: &[RepositoryEntry]) -> Table {
     let mut table = Table::for_console(["Model", "Version", "Status"]);
     for entry in index {
         let version = entry.version.map_or_else(|| String::from("-"), |number| number.to_string());
-        let status = match (entry.state, reasons.get(&entry.name)) {
-            (None, Some(reason)) => format!("Not loaded: {reason}"),
-            _ => status(entry),
-        };
-        table.row([entry.name.clone(), version, status]);
+        if let Some(status) = status(entry) {
+            table.row([entry.name.clone(), version, status]);
+        }
     }
     table
 }
 
-fn status(entry: &RepositoryEntry) -> String {
-    match (entry.state, entry.reason.as_str()) {
-        (None, "") => String::from("Not loaded: No model version was found"),
+/// What became of a model; nothing if nobody told it to load.
+fn status(entry: &RepositoryEntry) -> Option<String> {
+    let state = entry.state?.name();
+    Some(match (entry.version, entry.reason.as_str()) {
         (None, reason) => format!("Not loaded: {reason}"),
-        (Some(state), "") => state.name().to_owned(),
-        (Some(state), reason) => format!("{}: {reason}", state.name()),
-    }
+        (Some(_), "") => state.to_owned(),
+        (Some(_), reason) => format!("{state}: {reason}"),
+    })
 }
 
 /// The rows and their order are Triton's, as far as there is something to say.
@@ -51,7 +43,11 @@ fn options(metadata: &ServerMetadata, settings: &Settings) -> Table {
     for (index, path) in settings.model_repositories.iter().enumerate() {
         table.row([format!("model_repository_path[{index}]"), path.display().to_string()]);
     }
-    table.row(["model_control_mode", "MODE_NONE"]);
+    let mode = settings.control_mode.name().to_ascii_uppercase();
+    table.row(["model_control_mode", &format!("MODE_{mode}")]);
+    for (index, name) in settings.startup_models.iter().enumerate() {
+        table.row([format!("startup_models_{index}"), name.clone()]);
+    }
     table.row(["strict_model_config", &number(!settings.auto_complete_config)]);
     table.row(["model_config_name", settings.model_config_name.as_deref().unwrap_or_default()]);
     table.row(["rate_limit", "OFF"]);
@@ -85,19 +81,17 @@ mod tests {
             entry("a", Some(1), Some(ModelState::Ready), ""),
             entry("b", Some(2), Some(ModelState::Unavailable), "Internal: no file"),
             entry("c", None, None, ""),
-            entry("d", None, None, ""),
+            entry("d", None, Some(ModelState::Unavailable), "wrong"),
         ];
-        let reasons = BTreeMap::from([(String::from("d"), String::from("wrong"))]);
-        let table = models(&index, &reasons);
+        let table = models(&index);
         let expected = "\
-+-------+---------+----------------------------------------+
-| Model | Version | Status                                 |
-+-------+---------+----------------------------------------+
-| a     | 1       | READY                                  |
-| b     | 2       | UNAVAILABLE: Internal: no file         |
-| c     | -       | Not loaded: No model version was found |
-| d     | -       | Not loaded: wrong                      |
-+-------+---------+----------------------------------------+
++-------+---------+--------------------------------+
+| Model | Version | Status                         |
++-------+---------+--------------------------------+
+| a     | 1       | READY                          |
+| b     | 2       | UNAVAILABLE: Internal: no file |
+| d     | -       | Not loaded: wrong              |
++-------+---------+--------------------------------+
 ";
         assert_eq!(table.render(), expected);
     }

@@ -10,7 +10,6 @@ use galatea_grpc::GrpcOptions;
 use galatea_http::HttpOptions;
 use galatea_infer::ServerControl;
 use galatea_telemetry::{Logger, MetricsExporter};
-use tokio::runtime::Runtime;
 
 use crate::flags::{DoorSettings, Settings};
 use crate::listeners::bind;
@@ -109,7 +108,7 @@ impl OpenDoors {
     }
 
     /// Waits until every answer is written; whether that was in time.
-    pub(crate) fn wait_drained(&self, runtime: &Runtime, timeout_secs: u32) -> bool {
+    pub(crate) async fn wait_drained(&self, timeout_secs: u32) -> bool {
         let drained = async {
             if let Some(http) = &self.http {
                 http.drained().await;
@@ -121,6 +120,6 @@ impl OpenDoors {
         // A last moment is always given: the answers exist, they only have
         // to be written.
         let timeout = Duration::from_secs(u64::from(timeout_secs.max(1)));
-        runtime.block_on(async { tokio::time::timeout(timeout, drained).await.is_ok() })
+        tokio::time::timeout(timeout, drained).await.is_ok()
     }
 }

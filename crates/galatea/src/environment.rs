@@ -19,6 +19,8 @@ pub(crate) struct Environment {
     pub(crate) onnxruntime_library: Option<PathBuf>,
     /// `VIRTUAL_ENV`.
     pub(crate) virtual_environment: Option<PathBuf>,
+    /// `TMPDIR`, where files of clients' models are kept while they are loaded.
+    pub(crate) temporary_folder: PathBuf,
     /// `HOME`.
     pub(crate) home: Option<PathBuf>,
     /// The folders of `PATH`.
@@ -43,6 +45,7 @@ impl Environment {
             backlog_delay_scheduler: count("TRITONSERVER_BACKLOG_DELAY_SCHEDULER"),
             onnxruntime_library: path("GALATEA_ONNXRUNTIME_LIBRARY"),
             virtual_environment: path("VIRTUAL_ENV"),
+            temporary_folder: path("TMPDIR").unwrap_or_else(|| PathBuf::from("/tmp")),
             home: path("HOME"),
             program_folders: variable("PATH")
                 .map(|folders| std::env::split_paths(&folders).collect())

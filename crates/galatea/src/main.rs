@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     let arguments = std::env::args_os().skip(1);
     let arguments = arguments.map(|argument| argument.to_string_lossy().into_owned());
     match flags::parse(arguments) {
-        Ok(Request::Serve(settings)) => match startup::run(*settings, &Environment::read()) {
+        Ok(Request::Serve(settings)) => match startup::run(*settings, Environment::read()) {
             Ok(()) => ExitCode::SUCCESS,
             Err(failure) => {
                 print(&mut io::stderr(), &failure.to_string());

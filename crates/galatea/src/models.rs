@@ -1,131 +1,206 @@
-//! From what the repositories hold to loaded models.
+//! The models of the repositories, as the engine asks for them.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use galatea_backend::ModelFiles;
 use galatea_config::{ConfigDraft, Support};
-use galatea_engine::{ModelDefinition, Server};
-use galatea_repository::{ModelSource, Problem, Repository, ScanOptions, versions_to_load};
+use galatea_engine::{
+    Catalog, FoundModel, ListedModel, ModelDefinition, Overridden, Sighting, Survey, Uniqueness,
+};
+use galatea_infer::LoadParameters;
+use galatea_repository::{
+    Finding, ModelSource, Overlays, Problem, Repository, ScanOptions, versions_to_load,
+};
 use galatea_telemetry::Logger;
 
 use crate::backends::Backends;
-use crate::flags::Settings;
 
-const DUPLICATE: &str = "model appears in two or more repositories";
+/// How messages call a configuration that came with a load.
+const OVERRIDE: &str = "load parameter 'config'";
 
-/// What became of the models as a whole.
-#[derive(Debug, Default)]
-pub(crate) struct LoadReport {
-    /// Whether every model of the repositories serves now.
-    pub(crate) all_loaded: bool,
-    /// Why models have no version that could have been tried.
-    pub(crate) reasons: BTreeMap<String, String>,
+/// Repositories with what it takes to load models from them.
+pub(crate) struct RepositoryCatalog {
+    /// Where models are.
+    pub(crate) repository: Repository,
+    /// Where files of clients are kept.
+    pub(crate) overlays: Overlays,
+    /// What to look for in a model's directory.
+    pub(crate) options: ScanOptions,
+    /// What turns a directory into a model.
+    pub(crate) definer: Arc<Definer>,
+    /// Where remarks go.
+    pub(crate) logger: Logger,
 }
 
-/// Loads every model of the repositories; what goes wrong is logged.
-pub(crate) fn load_all(
-    server: &Server,
-    repository: &Repository,
-    settings: &Settings,
-    backends: &mut Backends<'_>,
-    logger: &Logger,
-) -> LoadReport {
-    let options = ScanOptions { config_name: settings.model_config_name.clone() };
-    let scan = repository.scan(&options);
-    let mut report = LoadReport { all_loaded: scan.problems.is_empty(), ..LoadReport::default() };
-    for problem in scan.problems {
-        logger.error(&problem);
-        match problem {
-            Problem::Repository { .. } => {}
-            Problem::Duplicate { name } => {
-                report.reasons.insert(name, String::from(DUPLICATE));
+impl Catalog for RepositoryCatalog {
+    fn names(&self) -> Vec<ListedModel> {
+        let uniqueness = |is_duplicate: bool| match is_duplicate {
+            true => Uniqueness::Duplicate,
+            false => Uniqueness::Unique,
+        };
+        let names = self.repository.names().into_iter();
+        names
+            .map(|listed| ListedModel {
+                uniqueness: uniqueness(listed.is_duplicate),
+                name: listed.name,
+            })
+            .collect()
+    }
+
+    fn survey(&self) -> Survey {
+        let scan = self.repository.scan(&self.options);
+        let mut survey = Survey::default();
+        for problem in scan.problems {
+            match problem {
+                Problem::Repository { .. } => {
+                    self.logger.error(&problem);
+                    survey.is_partial = true;
+                }
+                Problem::Duplicate { ref name } => {
+                    self.logger.error(&problem);
+                    survey.duplicates.push(name.clone());
+                }
+                Problem::Model { name, reason } => survey.refused.push((name, reason)),
             }
-            Problem::Model { name, reason } => {
-                report.reasons.insert(name, reason);
+        }
+        let found = |source| self.found(source, None, Overridden::Nothing);
+        survey.models = scan.models.into_iter().map(found).collect();
+        survey
+    }
+
+    fn find(&self, name: &str, parameters: LoadParameters) -> Sighting {
+        let LoadParameters { config, files } = parameters;
+        if !files.is_empty() {
+            return self.overlaid(name, config, &files);
+        }
+        match self.repository.find(name, &self.options) {
+            Finding::Missing => Sighting::Missing,
+            Finding::Problem(Problem::Model { reason, .. }) => Sighting::Refused(reason),
+            Finding::Problem(problem) => Sighting::Refused(problem.to_string()),
+            Finding::Model(source) => {
+                let overridden = match config {
+                    Some(_) => Overridden::Configuration,
+                    None => Overridden::Nothing,
+                };
+                Sighting::Found(self.found(*source, config, overridden))
             }
         }
     }
-    let mut definitions = Vec::new();
-    for source in scan.models {
-        source.notes.iter().for_each(|note| logger.warning(note));
-        match define(&source, settings, backends, logger) {
-            Ok(definition) => definitions.push(definition),
-            Err(reason) => {
-                logger.error(format_args!("failed to load '{}': {reason}", source.name));
-                report.reasons.insert(source.name, reason);
+}
+
+impl RepositoryCatalog {
+    /// A model of a client's files alone.
+    fn overlaid(
+        &self,
+        name: &str,
+        config: Option<String>,
+        files: &[(String, Vec<u8>)],
+    ) -> Sighting {
+        if config.is_none() {
+            let reason = "Load parameter 'config' must be specified for model file override";
+            return Sighting::Refused(String::from(reason));
+        }
+        match self.overlays.model(name, files) {
+            Ok(source) => Sighting::Found(self.found(source, config, Overridden::Files)),
+            Err(status) => Sighting::Refused(status.to_string()),
+        }
+    }
+
+    fn found(
+        &self,
+        source: ModelSource,
+        config: Option<String>,
+        overridden: Overridden,
+    ) -> FoundModel {
+        let definer = self.definer.clone();
+        FoundModel {
+            name: source.name.clone(),
+            stamp: source.stamp.clone(),
+            overridden,
+            define: Box::new(move || definer.define(&source, config.as_deref())),
+        }
+    }
+}
+
+/// Reads configurations.
+pub(crate) struct Definer {
+    /// Whether backends may fill in what a configuration leaves out.
+    pub(crate) auto_complete: bool,
+    /// The backends.
+    pub(crate) backends: Backends,
+    /// Where remarks go.
+    pub(crate) logger: Logger,
+}
+
+impl Definer {
+    /// A model as it is to be loaded; `config` replaces its configuration.
+    fn define(
+        &self,
+        source: &ModelSource,
+        config: Option<&str>,
+    ) -> Result<ModelDefinition, String> {
+        source.notes.iter().for_each(|note| self.logger.warning(note));
+        let mut draft = match config {
+            Some(json) => {
+                ConfigDraft::from_json(OVERRIDE, json).map_err(|errors| errors.to_string())?
             }
+            None => self.draft(source)?,
+        };
+        let newest = source.versions.last();
+        let files = newest.map_or(&[][..], |version| version.files.as_slice());
+        draft.resolve_identity(&source.name, files).map_err(|error| error.to_string())?;
+        let support = Support::default();
+        if draft.backend().is_empty() {
+            // No backend will look at it, so what is wrong is said here.
+            draft.clone().finish(&support).map_err(|errors| errors.to_string())?;
+        }
+        let versions = self.versions(source, &draft)?;
+        Ok(ModelDefinition {
+            name: source.name.clone(),
+            backend: self.backends.get(draft.backend()),
+            draft,
+            versions,
+            auto_complete: self.auto_complete,
+            support,
+        })
+    }
+
+    fn draft(&self, source: &ModelSource) -> Result<ConfigDraft, String> {
+        match &source.config {
+            Some(file) => {
+                let path = file.path.display().to_string();
+                ConfigDraft::from_pbtxt(&path, &file.text).map_err(|errors| errors.to_string())
+            }
+            None if self.auto_complete => Ok(ConfigDraft::empty()),
+            None => Err(format!(
+                "there is no '{}', which is needed because configurations are not completed",
+                source.directory.path().join("config.pbtxt").display()
+            )),
         }
     }
-    for name in report.reasons.keys() {
-        server.declare(name);
-    }
-    let failures = server.load(definitions, settings.model_load_threads);
-    report.all_loaded &= report.reasons.is_empty() && failures.is_empty();
-    report
-}
 
-fn define(
-    source: &ModelSource,
-    settings: &Settings,
-    backends: &mut Backends<'_>,
-    logger: &Logger,
-) -> Result<ModelDefinition, String> {
-    let mut draft = draft(source, settings.auto_complete_config)?;
-    let newest = source.versions.last();
-    let files = newest.map_or(&[][..], |version| version.files.as_slice());
-    draft.resolve_identity(&source.name, files).map_err(|error| error.to_string())?;
-    let support = Support::default();
-    if draft.backend().is_empty() {
-        // No backend will look at it, so what is wrong is said here.
-        draft.clone().finish(&support).map_err(|errors| errors.to_string())?;
-    }
-    let versions = versions(source, &draft, logger)?;
-    Ok(ModelDefinition {
-        name: source.name.clone(),
-        backend: backends.get(draft.backend()),
-        draft,
-        versions,
-        auto_complete: settings.auto_complete_config,
-        support,
-    })
-}
-
-fn draft(source: &ModelSource, auto_complete: bool) -> Result<ConfigDraft, String> {
-    match &source.config {
-        Some(file) => {
-            let path = file.path.display().to_string();
-            ConfigDraft::from_pbtxt(&path, &file.text).map_err(|errors| errors.to_string())
+    fn versions(
+        &self,
+        source: &ModelSource,
+        draft: &ConfigDraft,
+    ) -> Result<Vec<Arc<dyn ModelFiles>>, String> {
+        let available: Vec<i64> = source.versions.iter().map(|version| version.number).collect();
+        let selection = versions_to_load(&draft.version_policy(), &available);
+        for version in &selection.missing {
+            self.logger.error(format_args!(
+                "version {version} is specified for model '{}', but the version directory is not \
+                 present",
+                source.name
+            ));
         }
-        None if auto_complete => Ok(ConfigDraft::empty()),
-        None => Err(format!(
-            "there is no '{}', which is needed because configurations are not completed",
-            source.directory.path().join("config.pbtxt").display()
-        )),
+        if selection.load.is_empty() {
+            return Err(format!(
+                "at least one version must be available under the version policy of model '{}'",
+                source.name
+            ));
+        }
+        let files =
+            |version: i64| -> Arc<dyn ModelFiles> { Arc::new(source.directory.version(version)) };
+        Ok(selection.load.into_iter().map(files).collect())
     }
-}
-
-fn versions(
-    source: &ModelSource,
-    draft: &ConfigDraft,
-    logger: &Logger,
-) -> Result<Vec<Arc<dyn ModelFiles>>, String> {
-    let available: Vec<i64> = source.versions.iter().map(|version| version.number).collect();
-    let selection = versions_to_load(&draft.version_policy(), &available);
-    for version in &selection.missing {
-        logger.error(format_args!(
-            "version {version} is specified for model '{}', but the version directory is not \
-             present",
-            source.name
-        ));
-    }
-    if selection.load.is_empty() {
-        return Err(format!(
-            "at least one version must be available under the version policy of model '{}'",
-            source.name
-        ));
-    }
-    let files =
-        |version: i64| -> Arc<dyn ModelFiles> { Arc::new(source.directory.version(version)) };
-    Ok(selection.load.into_iter().map(files).collect())
 }

@@ -8,8 +8,8 @@ use std::sync::{Arc, mpsc};
 
 use galatea_infer::{
     DurationStatistic, InferenceRequest, InferenceResponse, InferenceService, InferenceStatistics,
-    ModelConfigDocument, ModelMetadata, ModelStatistics, OutputTensor, RepositoryEntry,
-    ResponseSender, ServerControl, ServerMetadata, Status, TensorMetadata,
+    LoadParameters, ModelConfigDocument, ModelMetadata, ModelStatistics, OutputTensor,
+    RepositoryEntry, ResponseSender, ServerControl, ServerMetadata, Status, TensorMetadata,
 };
 use galatea_protocol::inference::{ModelConfig, ModelInput, ModelOutput};
 use galatea_tensor::DataType;
@@ -198,7 +198,7 @@ impl ServerControl for OneModel {
         Vec::new()
     }
 
-    fn load_model(&self, _name: &str) -> Result<(), Status> {
+    fn load_model(&self, _name: &str, _parameters: LoadParameters) -> Result<(), Status> {
         Err(Status::unavailable("explicit model load / unload is not allowed"))
     }
 

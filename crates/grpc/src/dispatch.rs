@@ -137,10 +137,10 @@ fn repository_index(door: &Door, body: Bytes) -> Outcome {
 }
 
 fn load(door: &Door, body: Bytes) -> Outcome {
-    let request: inference::RepositoryModelLoadRequest = decode(body)?;
+    let mut request: inference::RepositoryModelLoadRequest = decode(body)?;
     codec::refuse_repository_name(&request.repository_name)?;
-    codec::refuse_load_parameters(&request)?;
-    door.control.load_model(&request.model_name)?;
+    let name = std::mem::take(&mut request.model_name);
+    door.control.load_model(&name, codec::load_parameters(request)?)?;
     frame_message(&inference::RepositoryModelLoadResponse {})
 }
 

@@ -145,11 +145,12 @@ async fn models_are_loaded() {
     refused("file:x", text(), Code::InvalidArgument, wrong).await;
     let wrong = "unrecognized load parameter 'other'.";
     refused("other", text(), Code::InvalidArgument, wrong).await;
-    let unsupported = "load parameter 'config' is not supported";
-    refused("config", text(), Code::Unsupported, unsupported).await;
-    let unsupported = "load parameter 'file:../../x' is not supported";
-    refused("file:../../x", bytes(), Code::Unsupported, unsupported).await;
     assert_eq!(fixture.control.orders.lock().unwrap().len(), 1);
+    let mut with = parameters("config", text());
+    let content = Some(ParameterChoice::BytesParam(Bytes::from_static(&[0, 255])));
+    with.extend(parameters("file:1/x", content));
+    let _: message::RepositoryModelLoadResponse = load("m", with).await.message();
+    assert_eq!(fixture.control.orders.lock().unwrap()[1], "load m config {} 1/x [0, 255]");
 }
 
 #[tokio::test]

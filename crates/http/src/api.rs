@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use galatea_codec::http::{
-    IndexRequest, UnloadRequest, body_too_large, check_load_request, encode_model_metadata,
+    IndexRequest, UnloadRequest, body_too_large, decode_load_request, encode_model_metadata,
     encode_repository_index, encode_server_metadata, encode_statistics, parse_version,
 };
 use galatea_codec::limits::Limits;
@@ -199,19 +199,26 @@ impl Api {
 
     async fn repository(&self, route: Route<'_>, body: Bytes) -> Reply {
         let answer = match route {
-            Route::RepositoryIndex { repository } => guarded(|| {
-                refuse_repository_name(repository)?;
-                let request = IndexRequest::decode(&body, &self.limits)?;
-                let index = self.control.repository_index(request.only_ready);
-                Ok(respond::json(encode_repository_index(&index)))
-            }),
-            Route::Load { repository, model } => {
-                let checked = guarded(|| {
+            Route::RepositoryIndex { repository } => {
+                let request = guarded(|| {
                     refuse_repository_name(repository)?;
-                    check_load_request(&body, &self.limits)
+                    IndexRequest::decode(&body, &self.limits)
                 });
-                match checked {
-                    Ok(()) => self.change(model, |control, model| control.load_model(model)).await,
+                match request {
+                    Ok(request) => self.index(request.only_ready).await,
+                    Err(status) => Err(status),
+                }
+            }
+            Route::Load { repository, model } => {
+                let parameters = guarded(|| {
+                    refuse_repository_name(repository)?;
+                    decode_load_request(&body, &self.limits)
+                });
+                match parameters {
+                    Ok(parameters) => {
+                        self.change(model, |control, model| control.load_model(model, parameters))
+                            .await
+                    }
                     Err(status) => Err(status),
                 }
             }
@@ -252,13 +259,24 @@ impl Api {
         model: &str,
         change: impl FnOnce(&dyn ServerControl, &str) -> Result<(), Status> + Send + 'static,
     ) -> Result<Reply, Status> {
-        let control = self.control.clone();
         let model = model.to_owned();
-        let done = tokio::task::spawn_blocking(move || guarded(|| change(&*control, &model)));
-        match done.await {
-            Ok(result) => result.map(|()| respond::empty(StatusCode::OK)),
-            Err(_) => Err(exiting()),
-        }
+        self.waiting(move |control| change(control, &model)).await?;
+        Ok(respond::empty(StatusCode::OK))
+    }
+
+    /// The index looks at the repositories, which may be slow.
+    async fn index(&self, only_ready: bool) -> Result<Reply, Status> {
+        let index = self.waiting(move |control| Ok(control.repository_index(only_ready))).await?;
+        Ok(respond::json(encode_repository_index(&index)))
+    }
+
+    async fn waiting<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&dyn ServerControl) -> Result<T, Status> + Send + 'static,
+    ) -> Result<T, Status> {
+        let control = self.control.clone();
+        let done = tokio::task::spawn_blocking(move || guarded(|| work(&*control)));
+        done.await.unwrap_or_else(|_| Err(exiting()))
     }
 
     /// Reads the body, or says what is to be answered instead of it.

@@ -81,6 +81,24 @@ impl ModelState {
     }
 }
 
+/// What comes with an order to load a model.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LoadParameters {
+    /// A configuration as JSON, in place of the repository's.
+    pub config: Option<String>,
+    /// Files by their path in the model's directory, in place of all those that
+    /// the repository has.
+    pub files: Vec<(String, Vec<u8>)>,
+}
+
+impl LoadParameters {
+    /// Whether the model is to be loaded as it is in the repository.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.config.is_none() && self.files.is_empty()
+    }
+}
+
 /// One line of the repository index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RepositoryEntry {

@@ -39,13 +39,14 @@ mod wake_ups;
 
 pub use cancel::CancelToken;
 pub use control::{
-    BatchStatistics, DurationStatistic, FailureReason, InferenceStatistics, ModelConfigDocument,
-    ModelMetadata, ModelState, ModelStatistics, RepositoryEntry, ServerMetadata, TensorMetadata,
+    BatchStatistics, DurationStatistic, FailureReason, InferenceStatistics, LoadParameters,
+    ModelConfigDocument, ModelMetadata, ModelState, ModelStatistics, RepositoryEntry,
+    ServerMetadata, TensorMetadata,
 };
 pub use flow::{Congestion, RoomHook, Throttle};
 pub use pending::{
-    Execution, ExecutionObserver, ExecutionTimes, PendingRequest, RequestObserver, RequestTimes,
-    Responder, SequenceOwner, SequenceStep, StateTensor,
+    Account, Execution, ExecutionObserver, ExecutionTimes, PendingRequest, RequestObserver,
+    RequestTimes, Responder, SequenceOwner, SequenceStep, StateTensor,
 };
 pub use request::{
     CorrelationId, InferenceRequest, InputTensor, Parameter, ParameterValue, SequenceFlags,

@@ -1,8 +1,8 @@
 //! The two traits through which doors reach the server.
 
 use crate::{
-    InferenceRequest, ModelConfigDocument, ModelMetadata, ModelStatistics, RepositoryEntry,
-    ResponseSender, ServerMetadata, Status,
+    InferenceRequest, LoadParameters, ModelConfigDocument, ModelMetadata, ModelStatistics,
+    RepositoryEntry, ResponseSender, ServerMetadata, Status,
 };
 
 /// Whatever can answer inference requests: the engine, or a layer before it.
@@ -76,13 +76,18 @@ pub trait ServerControl: Send + Sync {
     ) -> Result<Vec<ModelStatistics>, Status>;
     /// Every model of the repositories, or only those with a ready version.
     fn repository_index(&self, only_ready: bool) -> Vec<RepositoryEntry>;
-    /// Loads a model.
+    /// Loads a model, or loads it anew if it changed, and waits until that is
+    /// done: it takes as long as the model takes.
     ///
     /// # Errors
     ///
-    /// `Unavailable` unless the server was started for explicit control.
-    fn load_model(&self, name: &str) -> Result<(), Status>;
-    /// Unloads a model.
+    /// `Unavailable` unless the server was started for explicit control;
+    /// `Internal` if there is no such model or its configuration can't be read;
+    /// `InvalidArgument` for an impossible name and for a model that fails to
+    /// load.
+    fn load_model(&self, name: &str, parameters: LoadParameters) -> Result<(), Status>;
+    /// Takes a model out of service, perhaps with those that only it needs.
+    /// What it has taken goes on; a model that isn't there is none already.
     ///
     /// # Errors
     ///

@@ -26,6 +26,23 @@ pub enum Code {
     Cancelled,
 }
 
+impl Code {
+    /// What it is called where it stands before a message.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Unknown => "Unknown",
+            Self::Internal => "Internal",
+            Self::NotFound => "Not found",
+            Self::InvalidArgument => "Invalid argument",
+            Self::Unavailable => "Unavailable",
+            Self::Unsupported => "Unsupported",
+            Self::AlreadyExists => "Already exists",
+            Self::Cancelled => "Cancelled",
+        }
+    }
+}
+
 /// A failure with its code and a message that a client may see.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {

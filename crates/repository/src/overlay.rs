@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn no_file_leaves_the_directory() {
+    fn cve_2023_31036_no_file_leaves_the_directory() {
         let scratch = Scratch::new();
         let parent = scratch.path().join("parent");
         std::fs::create_dir(&parent).unwrap();

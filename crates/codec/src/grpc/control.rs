@@ -1,8 +1,8 @@
 //! What the server tells about itself and its models, as messages.
 
 use galatea_infer::{
-    BatchStatistics, DurationStatistic, InferenceStatistics, ModelMetadata, ModelStatistics,
-    RepositoryEntry, ServerMetadata, Status, TensorMetadata,
+    BatchStatistics, DurationStatistic, InferenceStatistics, LoadParameters, ModelMetadata,
+    ModelStatistics, RepositoryEntry, ServerMetadata, Status, TensorMetadata,
 };
 use galatea_protocol::inference as message;
 use message::model_metadata_response::TensorMetadata as TensorMetadataMessage;
@@ -113,29 +113,38 @@ pub fn refuse_repository_name(name: &str) -> Result<(), Status> {
     Err(Status::unsupported("'repository_name' specification is not supported"))
 }
 
-/// Refuses the parameters of a load: overriding a model's configuration or
-/// files is not supported.
+/// The parameters of a load.
 ///
 /// # Errors
 ///
-/// `InvalidArgument` for parameters that no server knows or that have a wrong
-/// type, `Unsupported` for the others.
-pub fn refuse_load_parameters(request: &message::RepositoryModelLoadRequest) -> Result<(), Status> {
-    let Some((name, parameter)) = request.parameters.first_key_value() else { return Ok(()) };
-    let choice = parameter.parameter_choice.as_ref();
-    let expected = if name == "config" {
-        (!matches!(choice, Some(ParameterChoice::StringParam(_)))).then_some("string_param")
-    } else if name.starts_with("file:") {
-        (!matches!(choice, Some(ParameterChoice::BytesParam(_)))).then_some("bytes_param")
-    } else {
-        return Err(Status::invalid_argument(format!("unrecognized load parameter '{name}'.")));
-    };
-    match expected {
-        Some(expected) => Err(Status::invalid_argument(format!(
-            "invalid value type for load parameter '{name}', expected {expected}."
-        ))),
-        None => Err(Status::unsupported(format!("load parameter '{name}' is not supported"))),
+/// `InvalidArgument` for parameters that nobody knows or that have a wrong
+/// type.
+pub fn load_parameters(
+    request: message::RepositoryModelLoadRequest,
+) -> Result<LoadParameters, Status> {
+    let mut parameters = LoadParameters::default();
+    for (name, parameter) in request.parameters {
+        let wrong = |expected: &str| {
+            Status::invalid_argument(format!(
+                "invalid value type for load parameter '{name}', expected {expected}."
+            ))
+        };
+        let choice = parameter.parameter_choice;
+        if name == "config" {
+            let Some(ParameterChoice::StringParam(config)) = choice else {
+                return Err(wrong("string_param"));
+            };
+            parameters.config = Some(config);
+        } else if let Some(path) = name.strip_prefix("file:") {
+            let Some(ParameterChoice::BytesParam(content)) = choice else {
+                return Err(wrong("bytes_param"));
+            };
+            parameters.files.push((path.to_owned(), content.into()));
+        } else {
+            return Err(Status::invalid_argument(format!("unrecognized load parameter '{name}'.")));
+        }
     }
+    Ok(parameters)
 }
 
 /// Whether an unload is to take the models with it that depend on this one.

@@ -21,6 +21,7 @@
 //! # Ok::<(), galatea_infer::Status>(())
 //! ```
 
+mod base64;
 mod decode;
 mod documents;
 mod elements;
@@ -48,5 +49,5 @@ pub use errors::body_too_large;
 pub use header::{parse_header_length, parse_version};
 pub use output::{OutputEncoding, OutputForm};
 pub use raw::decode_raw_infer;
-pub use repository::{IndexRequest, UnloadRequest, check_load_request};
+pub use repository::{IndexRequest, UnloadRequest, decode_load_request};
 pub use statistics::encode_statistics;

@@ -1,11 +1,11 @@
 //! Bodies of the model repository's endpoints.
 
-use galatea_infer::Status;
+use galatea_infer::{LoadParameters, Status};
 
 use crate::limits::Limits;
 
-use super::fields;
 use super::json::{Kind, Reader};
+use super::{base64, fields};
 
 /// What a client wants to see of the repository's index.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -66,27 +66,33 @@ impl UnloadRequest {
     }
 }
 
-/// Checks the body of a load request, which may be empty: models are loaded
-/// as they lie in the repository.
+/// Decodes the body of a load request, which may be empty.
 ///
 /// # Errors
 ///
-/// `InvalidArgument` for malformed JSON; `Unsupported` for the parameters
-/// that override a model's configuration or files; `Internal` for any other
-/// parameter, as the original has it.
-pub fn check_load_request(body: &[u8], limits: &Limits) -> Result<(), Status> {
-    read_parameters(body, limits, |_, name| {
+/// `InvalidArgument` for malformed JSON, parameters that are no strings and
+/// files that are not in base 64; `Internal` for parameters that nobody knows,
+/// as the original has it.
+pub fn decode_load_request(body: &[u8], limits: &Limits) -> Result<LoadParameters, Status> {
+    let mut parameters = LoadParameters::default();
+    read_parameters(body, limits, |reader, name| {
         let name = String::from_utf8_lossy(name);
-        if name == "config" || name.starts_with("file:") {
-            return Err(Status::unsupported(format!(
-                "load parameter '{name}' is not supported by this server: models are loaded as \
-                 they are in the model repository"
+        let value = fields::string(reader, &name)?;
+        if name == "config" {
+            parameters.config = Some(value.into_owned());
+        } else if let Some(path) = name.strip_prefix("file:") {
+            let content = base64::decode(value.as_bytes()).map_err(|reason| {
+                Status::invalid_argument(format!("load parameter '{name}' {reason}"))
+            })?;
+            parameters.files.push((path.to_owned(), content));
+        } else {
+            return Err(Status::internal(format!(
+                "unexpected error on creating Triton parameter: '{name}' is not a load parameter"
             )));
         }
-        Err(Status::internal(format!(
-            "unexpected error on creating Triton parameter: '{name}' is not a load parameter"
-        )))
-    })
+        Ok(())
+    })?;
+    Ok(parameters)
 }
 
 /// Calls `member` at each member of the body's object. A body of another

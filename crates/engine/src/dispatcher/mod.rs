@@ -9,7 +9,7 @@ mod state;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use galatea_backend::LogLevel;
@@ -36,7 +36,6 @@ use crate::timer::Timer;
 /// Its one lock is a leaf: it is held for one step of the scheduler, and
 /// nothing is called under it. That includes dropping: a request that is dropped
 /// answers, and tells this dispatcher of its release.
-#[derive(Debug)]
 pub struct Dispatcher {
     /// Where the scheduler's time starts.
     epoch: Instant,
@@ -50,7 +49,8 @@ pub struct Dispatcher {
     numbers: Option<replies::Numbers>,
     log: LogSink,
     timer: Timer,
-    drained: Condvar,
+    /// Called when nothing is left to run.
+    tell_drained: OnceLock<Box<dyn Fn() + Send + Sync>>,
     this: Weak<Self>,
 }
 
@@ -115,7 +115,7 @@ impl Dispatcher {
             numbers,
             log: parts.log,
             timer: parts.timer,
-            drained: Condvar::new(),
+            tell_drained: OnceLock::new(),
             this: this.clone(),
         });
         for (instance, lane) in dispatcher.instances() {
@@ -246,27 +246,44 @@ impl Dispatcher {
     }
 
     /// Refuses new requests, lets the queued ones run and stops the lanes
-    /// behind them. Returns at once.
+    /// behind them. Returns at once; calls `tell` when that is done, on any
+    /// thread.
+    pub(crate) fn drain_and_tell(&self, tell: impl Fn() + Send + Sync + 'static) {
+        // There is one who drains, once.
+        let _ = self.tell_drained.set(Box::new(tell));
+        self.event(Event::Drain);
+    }
+
+    /// Whether every request has run and every lane was told to stop.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.lock().drained
+    }
+
+    /// Waits for the ends of lanes that were told to stop.
+    pub(crate) fn join_lanes(&self) {
+        self.lanes.iter().for_each(Lane::join);
+    }
+
+    /// Drains, and tells nobody when that is done.
+    #[cfg(test)]
     pub(crate) fn drain(&self) {
         self.event(Event::Drain);
     }
 
-    /// Waits until every request has run and every lane has stopped; `false`
-    /// if that takes longer than `timeout`.
+    /// Drains and waits for the end of that; `false` if it takes longer than
+    /// `timeout`.
+    #[cfg(test)]
     pub(crate) fn wait_drained(&self, timeout: Duration) -> bool {
-        let deadline = Instant::now() + timeout;
-        let mut state = self.lock();
-        while !state.drained {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return false;
-            }
-            let waited = self.drained.wait_timeout(state, left);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        let (ended, end) = std::sync::mpsc::channel();
+        let tell = Mutex::new(ended);
+        self.drain_and_tell(move || {
+            let _ = tell.lock().unwrap().send(());
+        });
+        let is_drained = self.is_drained() || end.recv_timeout(timeout).is_ok();
+        if is_drained {
+            self.join_lanes();
         }
-        drop(state);
-        self.lanes.iter().for_each(Lane::join);
-        true
+        is_drained
     }
 
     /// Lets the scheduler fail as it would on a rule that the driver broke.
@@ -423,11 +440,19 @@ impl Dispatcher {
             }
         }
         self.lock().drained = true;
-        self.drained.notify_all();
+        if let Some(tell) = self.tell_drained.get() {
+            tell();
+        }
     }
 
     fn lane(&self, instance: InstanceId) -> Option<&Lane> {
         self.lanes.get(usize::try_from(instance.0).ok()?)
+    }
+}
+
+impl std::fmt::Debug for Dispatcher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Dispatcher").field("lanes", &self.lanes).finish_non_exhaustive()
     }
 }
 

@@ -170,12 +170,12 @@ fn unloading_lets_requests_run_to_their_end() {
     let request = send(&server, step(0, "", 3));
     gate.batch();
     server.begin_exit();
-    let model = server.registry.snapshot().find("seq", None).unwrap().clone();
-    model.drain();
+    let dispatcher = server.registry.snapshot().find("seq", None).unwrap().dispatcher.clone();
+    dispatcher.drain();
     for _ in 0..3 {
         gate.open();
     }
     assert_eq!(value(&request), 3);
     assert_eq!(server.unload_all(LONG), 0);
-    assert_eq!(model.dispatcher.kept(), (0, 0, 0));
+    assert_eq!(dispatcher.kept(), (0, 0, 0));
 }

@@ -263,11 +263,11 @@ fn a_sequence_in_the_backlog_times_out_as_a_whole() {
 fn unloading_ends_open_sequences_behind_what_waits() {
     let (gate, backend) = Gate::before(add);
     let server = Setup::new(config(4, DIRECT, ONE_INSTANCE), backend).serve();
-    let model = server.registry.snapshot().find("seq", None).unwrap().clone();
+    let dispatcher = server.registry.snapshot().find("seq", None).unwrap().dispatcher.clone();
     let first = send(&server, step(5, "+", 1));
     gate.batch();
     let second = send(&server, step(5, "", 2));
-    model.drain();
+    dispatcher.drain();
     let refused = error(&send(&server, step(6, "+", 1)));
     assert_eq!(refused.code(), Code::Unavailable);
     let third = send(&server, step(5, "", 3));
@@ -276,7 +276,7 @@ fn unloading_ends_open_sequences_behind_what_waits() {
     }
     assert_eq!((value(&first), value(&second), value(&third)), (1, 3, 6));
     assert_eq!(server.unload_all(LONG), 0);
-    assert_eq!(model.dispatcher.kept(), (0, 0, 0));
+    assert_eq!(dispatcher.kept(), (0, 0, 0));
 }
 
 #[test]

@@ -12,12 +12,14 @@ use galatea_backend::{
 use galatea_config::{ConfigDraft, ModelSpec, Support};
 use galatea_infer::{
     ExecutionTimes, InferenceRequest, InferenceResponse, InferenceService, InputTensor,
-    OutputTensor, PendingRequest, Reply, ResponseSender, Status,
+    LoadParameters, OutputTensor, PendingRequest, Reply, ResponseSender, Status,
 };
 use galatea_tensor::{Buffer, DataType, Shape};
 
+use crate::timer::Timer;
 use crate::{
-    HostPolicies, LoadFailure, LogSink, ModelDefinition, ResponseCache, Server, ServerOptions,
+    Catalog, ControlMode, HostPolicies, ListedModel, LoadFailure, LogSink, ModelDefinition,
+    ResponseCache, Server, ServerOptions, Sighting, Survey, Uniqueness,
 };
 
 /// The model that most tests use: one FP32 input and output of any length.
@@ -178,6 +180,25 @@ fn draft(text: &str) -> ConfigDraft {
     draft
 }
 
+/// A repository that lists one model.
+struct OneModel {
+    name: String,
+}
+
+impl Catalog for OneModel {
+    fn names(&self) -> Vec<ListedModel> {
+        vec![ListedModel { name: self.name.clone(), uniqueness: Uniqueness::Unique }]
+    }
+
+    fn survey(&self) -> Survey {
+        Survey { is_partial: true, ..Survey::default() }
+    }
+
+    fn find(&self, _: &str, _: LoadParameters) -> Sighting {
+        Sighting::Missing
+    }
+}
+
 /// A server to be.
 pub(crate) struct Setup {
     text: String,
@@ -247,32 +268,32 @@ impl Setup {
 
     /// The server with its one model.
     pub(crate) fn load(self) -> (Arc<Server>, Vec<LoadFailure>) {
-        let server = Server::new(ServerOptions {
+        let draft = draft(&self.text);
+        let timer = if self.has_timer { Timer::start().unwrap() } else { Timer::stopped() };
+        let options = ServerOptions {
             name: String::from("triton"),
             version: String::from("0"),
             strict_readiness: true,
             hold_until_queued: self.hold_until_queued,
             hold_until_backlogged: self.hold_until_backlogged,
+            catalog: Arc::new(OneModel { name: String::from(draft.name()) }),
+            control: ControlMode::None,
+            load_threads: 4,
             load_retries: self.load_retries,
             cache: self.cache,
             host_policies: self.host_policies,
             log: self.log,
-        })
-        .unwrap();
-        let server = if self.has_timer { server } else { server.without_timer() };
-        let draft = draft(&self.text);
+        };
+        let server = Server::with_timer(options, timer).unwrap();
         let files = self.files.into_iter().map(|files| Arc::new(files) as Arc<dyn ModelFiles>);
-        let failures = server.load(
-            vec![ModelDefinition {
-                name: String::from(draft.name()),
-                draft,
-                backend: self.backend,
-                versions: files.collect(),
-                auto_complete: true,
-                support: Support::default(),
-            }],
-            4,
-        );
+        let failures = server.load(vec![ModelDefinition {
+            name: String::from(draft.name()),
+            draft,
+            backend: self.backend,
+            versions: files.collect(),
+            auto_complete: true,
+            support: Support::default(),
+        }]);
         (Arc::new(server), failures)
     }
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use galatea_engine::ControlMode;
+
 use super::{Flag, Settings, flags, value::Refusal};
 
 /// What the command line asks for.
@@ -85,7 +87,7 @@ fn value_for(
 
 /// What can only be judged when all flags are read.
 fn check(settings: &Settings) -> Result<(), UsageError> {
-    if !settings.startup_models.is_empty() {
+    if !settings.startup_models.is_empty() && settings.control_mode != ControlMode::Explicit {
         return Err(UsageError(String::from(
             "Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as \
              well.",

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use galatea_engine::ControlMode;
+
 use super::value::{self, Refusal};
 use super::{Flag, Group, Settings};
 
@@ -88,13 +90,16 @@ const MODEL_CONTROL_MODE: Flag = Flag {
     argument: Some("string"),
     default: "none",
     help: "How models come and go. \"none\" loads all of them at start and changes nothing \
-           later; \"poll\" and \"explicit\" are not supported yet.",
-    apply: |_, value| match value.to_ascii_lowercase().as_str() {
-        "none" => Ok(()),
-        mode @ ("poll" | "explicit") => {
-            Err(Refusal::unsupported(format_args!("the model control mode '{mode}'")))
-        }
-        _ => Err(Refusal(String::from("invalid argument for --model-control-mode"))),
+           later. \"poll\" does so too, and follows changes of the repositories. \"explicit\" \
+           loads what --load-model names, and lets clients load and unload.",
+    apply: |settings, value| {
+        settings.control_mode = match value.to_ascii_lowercase().as_str() {
+            "none" => ControlMode::None,
+            "poll" => ControlMode::Poll,
+            "explicit" => ControlMode::Explicit,
+            _ => return Err(Refusal(String::from("invalid argument for --model-control-mode"))),
+        };
+        Ok(())
     },
 };
 
@@ -102,11 +107,10 @@ const REPOSITORY_POLL_SECS: Flag = Flag {
     name: "repository-poll-secs",
     argument: Some("integer"),
     default: "15",
-    help: "Seconds between two looks at the repositories. No effect: it is for \
-           --model-control-mode=poll alone.",
+    help: "Seconds between two looks at the repositories with --model-control-mode=poll; with 0 \
+           only one is taken, at start.",
     apply: |settings, value| {
-        value::number::<i32>(value)?;
-        settings.no_effect("repository-poll-secs", "the repositories are not polled");
+        settings.repository_poll_secs = value::not_negative(value)?;
         Ok(())
     },
 };
@@ -115,9 +119,12 @@ const LOAD_MODEL: Flag = Flag {
     name: "load-model",
     argument: Some("string"),
     default: "",
-    help: "A model to load at start. An error, as it needs --model-control-mode=explicit.",
+    help: "A model to load at start with --model-control-mode=explicit. May be given several \
+           times; \"*\" alone means all models.",
     apply: |settings, value| {
-        settings.startup_models.push(value.to_owned());
+        if !settings.startup_models.iter().any(|known| known == value) {
+            settings.startup_models.push(value.to_owned());
+        }
         Ok(())
     },
 };

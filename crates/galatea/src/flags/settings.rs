@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use galatea_engine::HostPolicies;
+use galatea_engine::{ControlMode, HostPolicies};
 use galatea_telemetry::{LogOptions, MetricsOptions};
 
 /// Everything that flags set, with the defaults that Triton has.
@@ -23,6 +23,11 @@ pub(crate) struct Settings {
     pub(crate) auto_complete_config: bool,
     /// The custom configuration to prefer in each model.
     pub(crate) model_config_name: Option<String>,
+    /// How models come and go.
+    pub(crate) control_mode: ControlMode,
+    /// Seconds between two looks at the repositories, if changes in them are
+    /// followed; 0 looks only at start.
+    pub(crate) repository_poll_secs: u32,
     /// How many models load at once.
     pub(crate) model_load_threads: usize,
     /// How often a version that fails to load is tried again.
@@ -120,6 +125,8 @@ impl Default for Settings {
             model_repositories: Vec::new(),
             auto_complete_config: true,
             model_config_name: None,
+            control_mode: ControlMode::None,
+            repository_poll_secs: 15,
             model_load_threads: 4,
             load_retries: 0,
             cache: None,

@@ -170,8 +170,6 @@ fn what_is_not_understood_is_named() {
 #[test]
 fn what_is_not_supported_is_refused_by_name() {
     for arguments in [
-        "--model-control-mode=Poll",
-        "--model-control-mode=explicit",
         "--model-namespacing=true",
         "--http-header-forward-pattern=x",
         "--http-restricted-api=health:a=b",
@@ -217,8 +215,7 @@ fn what_is_the_case_anyway_is_taken() {
 }
 
 /// Flags that are taken and change nothing.
-const WITHOUT_EFFECT: [&str; 26] = [
-    "--repository-poll-secs=3",
+const WITHOUT_EFFECT: [&str; 25] = [
     "--enable-peer-access=false",
     "--grpc-infer-thread-count=16",
     "--grpc-infer-allocation-pool-size=64",

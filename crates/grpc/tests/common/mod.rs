@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex};
 use bytes::{BufMut as _, Bytes, BytesMut};
 use galatea_grpc::{GrpcOptions, RunningDoor, start};
 use galatea_infer::{
-    Code, InferenceRequest, InferenceResponse, InferenceService, ModelConfigDocument,
-    ModelMetadata, ModelState, ModelStatistics, OutputTensor, RepositoryEntry, ResponseSender,
-    ServerControl, ServerMetadata, Status, TensorMetadata,
+    Code, InferenceRequest, InferenceResponse, InferenceService, LoadParameters,
+    ModelConfigDocument, ModelMetadata, ModelState, ModelStatistics, OutputTensor, RepositoryEntry,
+    ResponseSender, ServerControl, ServerMetadata, Status, TensorMetadata,
 };
 use galatea_protocol::inference::model_infer_request::InferInputTensor;
 use galatea_protocol::inference::{ModelInferRequest, ModelInferResponse};
@@ -195,9 +195,13 @@ impl ServerControl for Control {
         entries
     }
 
-    fn load_model(&self, name: &str) -> Result<(), Status> {
+    fn load_model(&self, name: &str, parameters: LoadParameters) -> Result<(), Status> {
         self.check(name)?;
-        self.orders.lock().unwrap().push(format!("load {name}"));
+        let LoadParameters { config, files } = parameters;
+        let with = config.map(|config| format!(" config {config}")).unwrap_or_default();
+        let files: String =
+            files.iter().map(|(path, content)| format!(" {path} {content:?}")).collect();
+        self.orders.lock().unwrap().push(format!("load {name}{with}{files}"));
         Ok(())
     }
 

@@ -140,11 +140,16 @@ fn repository() {
         500,
         r#"{"error":"failed to load 'broken'"}"#,
     );
+    let parameters = r#"{"parameters":{"config":"{}","file:1/x":"AP8="}}"#;
+    server.check("POST", "/v2/repository/models/n/load", parameters, 200, "");
     server.check("POST", "/v2/repository/models/m/unload", "", 200, "");
     let dependents = r#"{"parameters":{"unload_dependents":true}}"#;
     server.check("POST", "/v2/repository/models/m/unload", dependents, 200, "");
     let changes = server.control.changes.lock().unwrap().join(", ");
-    assert_eq!(changes, "load m, load broken, unload m false, unload m true");
+    assert_eq!(
+        changes,
+        "load m, load broken, load n config {} 1/x [0, 255], unload m false, unload m true"
+    );
     let named = r#"{"error":"'repository_name' specification is not supported"}"#;
     for path in ["index", "models/m/load", "models/m/unload"] {
         server.check("POST", &format!("/v2/repository/r/{path}"), "", 501, named);

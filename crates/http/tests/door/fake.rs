@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use galatea_infer::{
-    InferenceRequest, InferenceResponse, InferenceService, InferenceStatistics,
+    InferenceRequest, InferenceResponse, InferenceService, InferenceStatistics, LoadParameters,
     ModelConfigDocument, ModelMetadata, ModelState, ModelStatistics, OutputTensor, RepositoryEntry,
     ResponseSender, ServerControl, ServerMetadata, Status, TensorMetadata,
 };
@@ -179,8 +179,12 @@ impl ServerControl for FakeControl {
         entries
     }
 
-    fn load_model(&self, name: &str) -> Result<(), Status> {
-        self.changes.lock().unwrap().push(format!("load {name}"));
+    fn load_model(&self, name: &str, parameters: LoadParameters) -> Result<(), Status> {
+        let LoadParameters { config, files } = parameters;
+        let with = config.map(|config| format!(" config {config}")).unwrap_or_default();
+        let files: String =
+            files.iter().map(|(path, content)| format!(" {path} {content:?}")).collect();
+        self.changes.lock().unwrap().push(format!("load {name}{with}{files}"));
         if name == "broken" { Err(Status::internal("failed to load 'broken'")) } else { Ok(()) }
     }
 

@@ -8,7 +8,7 @@ use galatea_tensor::DataType;
 
 use super::*;
 use crate::http::{
-    IndexRequest, UnloadRequest, check_load_request, encode_error, encode_model_metadata,
+    IndexRequest, UnloadRequest, decode_load_request, encode_error, encode_model_metadata,
     encode_repository_index, encode_server_metadata, encode_statistics,
 };
 
@@ -125,12 +125,17 @@ fn repository_requests() {
         "Unable to parse 'unload_dependents': attempt to access JSON non-boolean as boolean"
     );
 
-    let load = |body: &str| check_load_request(body.as_bytes(), &limits);
+    let load = |body: &str| decode_load_request(body.as_bytes(), &limits);
     for body in ["", "{}", r#"{"parameters":{}}"#] {
-        assert_eq!(load(body), Ok(()), "{body}");
+        assert!(load(body).unwrap().is_empty(), "{body}");
     }
-    let status = load(r#"{"parameters":{"config":"{}"}}"#).unwrap_err();
-    assert_eq!(status.code(), Code::Unsupported);
-    assert!(status.message().starts_with("load parameter 'config' is not supported"));
+    let body = r#"{"parameters":{"config":"{\"a\":1}","file:1/x":"AP8=","file:../y":""}}"#;
+    let loaded = load(body).unwrap();
+    assert_eq!(loaded.config.as_deref(), Some(r#"{"a":1}"#));
+    assert_eq!(loaded.files, [("1/x".into(), vec![0, 255]), ("../y".into(), vec![])]);
+    for wrong in [r#"{"config":1}"#, r#"{"file:x":"?"}"#, r#"{"file:x":null}"#] {
+        let status = load(&format!(r#"{{"parameters":{wrong}}}"#)).unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument, "{wrong}");
+    }
     assert_eq!(load(r#"{"parameters":{"x":"y"}}"#).unwrap_err().code(), Code::Internal);
 }

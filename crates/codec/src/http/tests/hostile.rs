@@ -2,7 +2,7 @@
 //! names carry the identifiers.
 
 use super::*;
-use crate::http::{IndexRequest, check_load_request, parse_header_length};
+use crate::http::{IndexRequest, parse_header_length};
 
 #[track_caller]
 fn refused(json: &str) -> Status {
@@ -13,16 +13,6 @@ fn refused(json: &str) -> Status {
 
 fn with_shape(shape: &str) -> String {
     input(&format!(r#""datatype":"FP32","shape":{shape},"data":[1]"#))
-}
-
-#[test]
-fn cve_2023_31036_load_can_not_write_files() {
-    let body = br#"{"parameters":{"config":"{}","file:../../x":"QQ=="}}"#;
-    let status = check_load_request(body, &Limits::default()).unwrap_err();
-    assert_eq!(status.code(), Code::Unsupported);
-    let body = br#"{"parameters":{"file:../../x":"QQ=="}}"#;
-    let status = check_load_request(body, &Limits::default()).unwrap_err();
-    assert!(status.message().contains("file:../../x"), "{status}");
 }
 
 #[test]

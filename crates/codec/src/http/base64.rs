@@ -1,0 +1,88 @@
+//! Bytes in base 64, as JSON carries them.
+
+/// The value of a character in the standard alphabet.
+const fn value(character: u8) -> Option<u8> {
+    match character {
+        b'A'..=b'Z' => Some(character.wrapping_sub(b'A')),
+        b'a'..=b'z' => Some(character.wrapping_sub(b'a').wrapping_add(26)),
+        b'0'..=b'9' => Some(character.wrapping_sub(b'0').wrapping_add(52)),
+        b'+' => Some(62),
+        b'/' => Some(63),
+        _ => None,
+    }
+}
+
+/// How many characters may fill up the last four.
+const PADDING_MAX: u32 = 2;
+
+/// Decodes text in the standard alphabet. Blanks and line ends may come
+/// anywhere, padding only at the end, where it may be missing.
+///
+/// # Errors
+///
+/// Says what is wrong with the text.
+pub(super) fn decode(text: &[u8]) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut significant =
+        text.iter().copied().filter(|character| !character.is_ascii_whitespace()).peekable();
+    while significant.peek().is_some_and(|character| *character != b'=') {
+        let mut group = [0; 4];
+        let mut count: usize = 0;
+        for place in &mut group {
+            let Some(character) = significant.next_if(|character| *character != b'=') else {
+                break;
+            };
+            *place = value(character).ok_or_else(|| out_of_place(character))?;
+            count = count.saturating_add(1);
+        }
+        decode_group(group, count, &mut bytes)?;
+    }
+    for _ in 0..PADDING_MAX {
+        significant.next_if_eq(&b'=');
+    }
+    significant.next().map_or(Ok(bytes), |character| Err(out_of_place(character)))
+}
+
+/// Four characters are three bytes; fewer, at the end, are one less than they
+/// are.
+fn decode_group(group: [u8; 4], count: usize, bytes: &mut Vec<u8>) -> Result<(), String> {
+    let [a, b, c, d] = group;
+    let decoded = [a << 2 | b >> 4, b << 4 | c >> 2, c << 6 | d];
+    let (whole, rest) = decoded.split_at(count.saturating_sub(1));
+    if whole.is_empty() || rest.iter().any(|bits| *bits != 0) {
+        return Err(String::from("is not in base 64: its end is missing"));
+    }
+    bytes.extend_from_slice(whole);
+    Ok(())
+}
+
+fn out_of_place(character: u8) -> String {
+    format!("is not in base 64: '{}' is out of place", char::from(character).escape_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::decode;
+
+    #[test]
+    fn what_encoders_write_is_read() {
+        let check = |text: &str, expected: &[u8]| {
+            assert_eq!(decode(text.as_bytes()).as_deref(), Ok(expected), "{text}");
+        };
+        check("", b"");
+        check("Zg==", b"f");
+        check("Zg", b"f");
+        check("Zm8=", b"fo");
+        check("Zm9v", b"foo");
+        check("Zm9v\nYmFy\r\n", b"foobar");
+        check("+/+/", &[0xfb, 0xff, 0xbf]);
+        check("AAECAw==", &[0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn anything_else_is_refused() {
+        for text in ["Z", "Zg=x", "Zm9vY", "-_-_", "Zg===", "Z\u{e9}", "Zh=="] {
+            assert!(decode(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+}

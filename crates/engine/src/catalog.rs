@@ -1,0 +1,80 @@
+//! Where models come from, as the engine sees it.
+
+use galatea_infer::LoadParameters;
+use galatea_policy::Stamp;
+
+use crate::ModelDefinition;
+
+/// The models that can be had. Every method may take as long as disks do.
+pub trait Catalog: Send + Sync {
+    /// The names of all models, sorted.
+    fn names(&self) -> Vec<ListedModel>;
+    /// Looks at all models.
+    fn survey(&self) -> Survey;
+    /// Looks at one model. The name may be any text.
+    fn find(&self, name: &str, parameters: LoadParameters) -> Sighting;
+}
+
+/// A model's name, and whether it tells which model is meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedModel {
+    /// The name.
+    pub name: String,
+    /// How many models have it.
+    pub uniqueness: Uniqueness,
+}
+
+/// How many models have a name.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Uniqueness {
+    /// One.
+    Unique,
+    /// Several; none of them can be loaded.
+    Duplicate,
+}
+
+/// What a look at all models found.
+#[derive(Default)]
+pub struct Survey {
+    /// The models.
+    pub models: Vec<FoundModel>,
+    /// Models that are there but can't be taken, and why.
+    pub refused: Vec<(String, String)>,
+    /// Names that several models have.
+    pub duplicates: Vec<String>,
+    /// Something could not be looked at: what was not found may be there.
+    pub is_partial: bool,
+}
+
+/// What a look for one model found.
+pub enum Sighting {
+    /// There is none.
+    Missing,
+    /// It is there but can't be taken.
+    Refused(String),
+    /// It is there.
+    Found(FoundModel),
+}
+
+/// What of a model is not as the repository has it.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Overridden {
+    /// All is.
+    Nothing,
+    /// The configuration.
+    Configuration,
+    /// The configuration and all files.
+    Files,
+}
+
+/// A model that can be loaded.
+pub struct FoundModel {
+    /// Its name.
+    pub name: String,
+    /// When its files changed last.
+    pub stamp: Stamp,
+    /// What parameters of the load replace of it.
+    pub overridden: Overridden,
+    /// Reads its configuration. The error says what is wrong with it.
+    pub define: Box<dyn FnOnce() -> Result<ModelDefinition, String> + Send>,
+}

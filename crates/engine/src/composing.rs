@@ -1,0 +1,85 @@
+//! The models that another one, an ensemble, was loaded with.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use galatea_backend::ComposingModels;
+use galatea_config::ModelSpec;
+use galatea_infer::{InferenceRequest, InferenceService, ResponseSender, Status};
+
+use crate::registry::Snapshot;
+use crate::retire::ModelHandle;
+
+/// A model that another one needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NeededModel {
+    pub(crate) name: String,
+    /// `None` is whichever is newest.
+    pub(crate) version: Option<i64>,
+}
+
+/// What an ensemble sends its steps to: the very versions that it was checked
+/// with, for as long as it lives. One that was replaced or taken out of service
+/// meanwhile serves on for it, so that no request changes models under way.
+#[derive(Debug)]
+pub(crate) struct PinnedModels {
+    models: BTreeMap<String, BTreeMap<i64, Arc<ModelHandle>>>,
+}
+
+impl PinnedModels {
+    /// The needed models as they are now.
+    ///
+    /// # Errors
+    ///
+    /// Says what the ensemble `name` needs and doesn't have, in the original's
+    /// words.
+    pub(crate) fn of(
+        name: &str,
+        needed: &[NeededModel],
+        snapshot: &Snapshot,
+    ) -> Result<Self, Status> {
+        let mut models: BTreeMap<String, BTreeMap<i64, Arc<ModelHandle>>> = BTreeMap::new();
+        for need in needed {
+            let ready =
+                || snapshot.ready_of(&need.name).map(|model| (model.version, model.clone()));
+            let versions = models.entry(need.name.clone()).or_insert_with(|| ready().collect());
+            let depends = format!("ensemble '{name}' depends on '{}'", need.name);
+            if versions.is_empty() {
+                let text = format!("{depends} which has no loaded version.");
+                return Err(Status::invalid_argument(text));
+            }
+            if let Some(version) = need.version.filter(|version| !versions.contains_key(version)) {
+                let text = format!("{depends} whose required version {version} is not loaded.");
+                return Err(Status::invalid_argument(text));
+            }
+        }
+        Ok(Self { models })
+    }
+
+    fn find(&self, name: &str, version: Option<i64>) -> Option<&Arc<ModelHandle>> {
+        let versions = self.models.get(name)?;
+        match version {
+            Some(version) => versions.get(&version),
+            None => versions.last_key_value().map(|(_, model)| model),
+        }
+    }
+}
+
+impl InferenceService for PinnedModels {
+    fn infer(&self, request: InferenceRequest, sender: ResponseSender) {
+        match self.find(&request.model_name, request.model_version) {
+            Some(model) => model.infer(request, sender),
+            None => {
+                let name = &request.model_name;
+                let text = format!("Request for unknown model: '{name}' is not found");
+                sender.fail(Status::not_found(text));
+            }
+        }
+    }
+}
+
+impl ComposingModels for PinnedModels {
+    fn spec(&self, name: &str, version: Option<i64>) -> Option<Arc<ModelSpec>> {
+        self.find(name, version).map(|model| model.spec.clone())
+    }
+}

@@ -1,0 +1,153 @@
+//! Loading one model: all its versions, or none of them.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use galatea_backend::{LogLevel, ModelFiles};
+use galatea_infer::Status;
+use galatea_policy::LoadOutcome;
+
+use super::Shared;
+use super::plan::{LoadJob, LoadReport};
+use crate::LoadFailure;
+use crate::composing::PinnedModels;
+use crate::retire::ModelHandle;
+
+/// A version with what became of it.
+type Attempt = (i64, Result<Arc<ModelHandle>, Status>);
+
+impl Shared {
+    /// Loads a model on this thread and reports to the plan.
+    pub(super) fn load(self: &Arc<Self>, job: &LoadJob) {
+        let report = self.attempt(job);
+        self.change(|plan, deeds| plan.loaded(job, report, deeds));
+    }
+
+    fn attempt(&self, job: &LoadJob) -> LoadReport {
+        let needed = job.target.definition.needed_models();
+        if needed.is_empty() {
+            return self.load_versions(job, None);
+        }
+        let composing = PinnedModels::of(&job.name, &needed, &self.parts.registry.snapshot());
+        match composing {
+            Ok(composing) => self.load_versions(job, Some(&Arc::new(composing))),
+            Err(status) => {
+                self.refuse(&job.name, status.message());
+                let error = status.message().to_owned();
+                let name = job.name.to_string();
+                let failures = vec![LoadFailure { name, version: None, status }];
+                LoadReport { outcome: LoadOutcome::Unfit, failures, error }
+            }
+        }
+    }
+
+    /// A version whose files and configuration did not change stays.
+    fn load_versions(&self, job: &LoadJob, composing: Option<&Arc<PinnedModels>>) -> LoadReport {
+        let definition = &job.target.definition;
+        let (kept, fresh): (Vec<_>, Vec<_>) =
+            definition.versions.iter().partition(|files| self.may_stay(job, files.version()));
+        let numbers: Vec<i64> = fresh.iter().map(|files| files.version()).collect();
+        self.parts.registry.begin_load(&job.name, &numbers);
+        let attempts: Vec<Attempt> = fresh
+            .into_iter()
+            .map(|files| (files.version(), self.load_version(job, files, composing)))
+            .collect();
+        let kept: Vec<i64> = kept.iter().map(|files| files.version()).collect();
+        self.conclude(job, attempts, &kept)
+    }
+
+    /// Whether a version that is ready can serve on as it is.
+    fn may_stay(&self, job: &LoadJob, version: i64) -> bool {
+        let Some(serving) = &job.serving else { return false };
+        let (old, new) = (&serving.definition, &job.target.definition);
+        new.needed_models().is_empty()
+            && serving.shares_files_with(&job.target)
+            && !job.target.stamp.version_is_newer_than(version, &serving.stamp)
+            && new.draft.differs_in_instances_only(&old.draft)
+            && new.draft.message().instance_group == old.draft.message().instance_group
+            && self.parts.registry.snapshot().find(&job.name, Some(version)).is_ok()
+    }
+
+    fn load_version(
+        &self,
+        job: &LoadJob,
+        files: &Arc<dyn ModelFiles>,
+        composing: Option<&Arc<PinnedModels>>,
+    ) -> Result<Arc<ModelHandle>, Status> {
+        let log = &self.parts.log;
+        let version = files.version();
+        log.write(LogLevel::Info, format_args!("loading: {}:{version}", job.name));
+        let definition = &job.target.definition;
+        let mut retries = self.parts.retries;
+        loop {
+            let attempt = || self.parts.loader.load(definition, files, composing.cloned());
+            let outcome = catch_unwind(AssertUnwindSafe(attempt)).unwrap_or_else(|_| {
+                Err(Status::internal("the backend failed while it loaded the model"))
+            });
+            let status = match outcome {
+                Ok(model) => return Ok(self.parts.retirer.handle(model)),
+                Err(status) => status,
+            };
+            let Some(left) = retries.checked_sub(1) else {
+                let line =
+                    format_args!("failed to load '{}' version {version}: {status}", job.name);
+                log.write(LogLevel::Error, line);
+                return Err(status);
+            };
+            retries = left;
+            log.write(
+                LogLevel::Warning,
+                format_args!(
+                    "'{}' version {version} failed to load and is tried again: {status}",
+                    job.name
+                ),
+            );
+        }
+    }
+
+    /// Puts what was loaded into service, all at once, unless something failed.
+    fn conclude(&self, job: &LoadJob, attempts: Vec<Attempt>, kept: &[i64]) -> LoadReport {
+        let registry = &self.parts.registry;
+        let failures = self.failures(job, &attempts);
+        if failures.is_empty() && !self.lock().closed {
+            let before = registry.snapshot().ready_versions(&job.name);
+            let is_new = !attempts.is_empty();
+            let loaded = attempts.into_iter().filter_map(|(_, outcome)| outcome.ok()).collect();
+            registry.finish_load(&job.name, loaded, kept);
+            let line = format_args!("successfully loaded '{}'", job.name);
+            self.parts.log.write(LogLevel::Info, line);
+            let is_same = !is_new && before == kept;
+            let outcome = if is_same { LoadOutcome::ServesAsBefore } else { LoadOutcome::Serves };
+            return LoadReport { outcome, failures, error: String::new() };
+        }
+        let needs_others = !job.target.definition.needed_models().is_empty();
+        let outcome = if needs_others { LoadOutcome::Unfit } else { LoadOutcome::Failed };
+        let error = failures.iter().map(|failure| self.describe(failure)).collect();
+        let reason = |status: &Status| format!("{}: {status}", status.code().words());
+        let outcomes = attempts.into_iter();
+        let outcomes = outcomes
+            .map(|(version, outcome)| (version, outcome.err().map(|status| reason(&status))))
+            .collect();
+        registry.abort_load(&job.name, outcomes);
+        LoadReport { outcome, failures, error }
+    }
+
+    fn failures(&self, job: &LoadJob, attempts: &[Attempt]) -> Vec<LoadFailure> {
+        let failure = |(version, outcome): &Attempt| {
+            let status = outcome.as_ref().err()?.clone();
+            Some(LoadFailure { name: job.name.to_string(), version: Some(*version), status })
+        };
+        attempts.iter().filter_map(failure).collect()
+    }
+
+    /// What clients are told, in the original's words.
+    fn describe(&self, failure: &LoadFailure) -> String {
+        let LoadFailure { name, version, status } = failure;
+        let version = version.unwrap_or_default();
+        let snapshot = self.parts.registry.snapshot();
+        let is_ready = snapshot.find(name, Some(version)).is_ok();
+        let state = if is_ready { "READY" } else { "UNAVAILABLE" };
+        let code = status.code().words();
+        format!("version {version} is at {state} state: {code}: {status};")
+    }
+}

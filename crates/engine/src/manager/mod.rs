@@ -1,0 +1,174 @@
+//! Models that come and go: the driver of the lifecycle plan.
+//!
+//! What is loaded and unloaded, and in which order, is decided by
+//! [`Lifecycle`](galatea_policy::Lifecycle); this owns it, looks at the
+//! repositories, has models loaded on threads of its own and puts them into
+//! service.
+//!
+//! Its one lock is held for a step of the plan. Nothing is looked at, loaded or
+//! destroyed under it.
+
+mod load;
+mod operations;
+mod plan;
+mod pool;
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use galatea_infer::Status;
+use galatea_policy::{LifecycleEvent, ModelName};
+
+pub(crate) use self::plan::Target;
+use self::plan::{Deed, Plan};
+use self::pool::Pool;
+use crate::LogSink;
+use crate::catalog::Catalog;
+use crate::loader::Loader;
+use crate::registry::Registry;
+use crate::retire::Retirer;
+
+/// How models come and go.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum ControlMode {
+    /// All are loaded at start; nothing changes later.
+    None,
+    /// Changes of the repositories are followed.
+    Poll,
+    /// Clients load and unload them.
+    Explicit,
+}
+
+impl ControlMode {
+    /// The word that the command line has for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Poll => "poll",
+            Self::Explicit => "explicit",
+        }
+    }
+}
+
+/// What a manager is made of.
+pub(crate) struct ManagerParts {
+    pub(crate) catalog: Arc<dyn Catalog>,
+    pub(crate) mode: ControlMode,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) retirer: Retirer,
+    pub(crate) loader: Loader,
+    /// How many models load at the same time.
+    pub(crate) threads: usize,
+    /// How often a version that fails to load is tried again.
+    pub(crate) retries: u32,
+    pub(crate) log: LogSink,
+}
+
+/// The models of a server. Its threads end with it.
+pub(crate) struct Manager {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    parts: ManagerParts,
+    pool: Pool,
+    plan: Mutex<Plan>,
+    /// The plan changed, and what followed from that is done or begun.
+    changed: Condvar,
+}
+
+impl Manager {
+    pub(crate) fn new(parts: ManagerParts) -> Self {
+        let pool = Pool::new(parts.threads);
+        let shared =
+            Shared { parts, pool, plan: Mutex::new(Plan::default()), changed: Condvar::new() };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Begins no new loads from now on and takes every model out of service.
+    pub(crate) fn close(&self) {
+        self.shared.lock().closed = true;
+        self.shared.parts.registry.withdraw_all();
+        self.shared.changed.notify_all();
+    }
+
+    /// Waits until no load is under way, up to `timeout`; returns how many are.
+    pub(crate) fn wait_idle(&self, timeout: Duration) -> usize {
+        self.shared.pool.wait_idle(timeout)
+    }
+}
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        self.shared.lock().closed = true;
+        self.shared.pool.stop();
+        self.shared.parts.registry.withdraw_all();
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Plan> {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One step of the plan, and whatever follows from it.
+    fn step(self: &Arc<Self>, event: LifecycleEvent) {
+        self.change(|plan, deeds| plan.step(event, deeds));
+    }
+
+    /// Changes the plan and does what it says.
+    fn change<T>(self: &Arc<Self>, change: impl FnOnce(&mut Plan, &mut Vec<Deed>) -> T) -> T {
+        let mut deeds = Vec::new();
+        let mut plan = self.lock();
+        let result = change(&mut plan, &mut deeds);
+        plan.performing += 1;
+        drop(plan);
+        deeds.into_iter().for_each(|deed| self.perform(deed));
+        self.lock().performing -= 1;
+        self.changed.notify_all();
+        result
+    }
+
+    fn perform(self: &Arc<Self>, deed: Deed) {
+        match deed {
+            Deed::Load(job) => {
+                let shared = self.clone();
+                self.pool.submit(Box::new(move || shared.load(&job)));
+            }
+            Deed::Unload(name) => {
+                self.parts.registry.withdraw(&name);
+                self.step(LifecycleEvent::Unloaded(name));
+            }
+            Deed::Block(name, reason) => self.refuse(&name, &reason),
+        }
+    }
+
+    /// Says that a model can't be loaded.
+    fn refuse(&self, name: &ModelName, reason: &str) {
+        use galatea_backend::LogLevel;
+        let line = format_args!("failed to load '{name}': {reason}");
+        self.parts.log.write(LogLevel::Error, line);
+        self.parts.registry.fail(name, reason);
+    }
+
+    /// Waits until `is_done`, or the manager is closed.
+    fn wait(&self, is_done: impl Fn(&Plan) -> bool) -> Result<MutexGuard<'_, Plan>, Status> {
+        let mut plan = self.lock();
+        loop {
+            if plan.closed {
+                return Err(Status::unavailable("Server exiting"));
+            }
+            if is_done(&plan) {
+                return Ok(plan);
+            }
+            plan = self.changed.wait(plan).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// How long is left of `timeout`, counted from `start`.
+fn left_of(start: Instant, timeout: Duration) -> Duration {
+    timeout.saturating_sub(start.elapsed())
+}

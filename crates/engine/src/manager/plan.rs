@@ -1,0 +1,271 @@
+//! What the manager's lock guards: the plan, and what its names and revisions
+//! stand for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use galatea_policy::{
+    BlockReason, Lifecycle, LifecycleAction, LifecycleEvent, LoadOutcome, ModelName,
+    ModelSituation, Revision, Stamp, WantReason, Wanted,
+};
+
+use crate::catalog::Overridden;
+use crate::{LoadFailure, ModelDefinition};
+
+/// A model as it is to be loaded.
+pub(crate) struct Target {
+    pub(super) stamp: Stamp,
+    pub(super) overridden: Overridden,
+    pub(crate) definition: ModelDefinition,
+}
+
+impl Target {
+    /// A model that is loaded whenever it is wanted.
+    pub(super) fn unstamped(definition: ModelDefinition) -> Self {
+        Self { stamp: Stamp::default(), overridden: Overridden::Files, definition }
+    }
+
+    /// Whether both have their files from the repository, where times tell what
+    /// changed.
+    pub(super) fn shares_files_with(&self, other: &Self) -> bool {
+        self.overridden != Overridden::Files && other.overridden != Overridden::Files
+    }
+}
+
+/// The order to load a model.
+pub(super) struct LoadJob {
+    pub(super) name: ModelName,
+    pub(super) target: Arc<Target>,
+    /// What was loaded last.
+    pub(super) serving: Option<Arc<Target>>,
+}
+
+/// What the manager is to do for the plan.
+pub(super) enum Deed {
+    Load(LoadJob),
+    Unload(ModelName),
+    /// A model can't be loaded, and why.
+    Block(ModelName, String),
+}
+
+#[derive(Default)]
+pub(super) struct Plan {
+    lifecycle: Lifecycle,
+    records: BTreeMap<ModelName, Record>,
+    revisions: u64,
+    /// Models that somebody is about to change by order of a client.
+    held: BTreeSet<ModelName>,
+    /// Changes whose deeds are being performed.
+    pub(super) performing: usize,
+    /// Set once: nothing is loaded any more.
+    pub(super) closed: bool,
+}
+
+#[derive(Default)]
+struct Record {
+    /// What shall serve.
+    target: Option<(Revision, Arc<Target>)>,
+    /// What serves.
+    serving: Option<Arc<Target>>,
+    /// What the last attempt came to.
+    failures: Vec<LoadFailure>,
+    /// The same in words, as clients are told.
+    error: Option<String>,
+}
+
+/// How an attempt to load a model ended.
+pub(super) struct LoadReport {
+    pub(super) outcome: LoadOutcome,
+    pub(super) failures: Vec<LoadFailure>,
+    /// Empty if it went well.
+    pub(super) error: String,
+}
+
+impl Plan {
+    /// Whether loading the model again would change nothing.
+    pub(super) fn is_current(&self, name: &str, stamp: &Stamp, overridden: Overridden) -> bool {
+        let Some(record) = self.records.get(name) else { return false };
+        let Some((_, target)) = &record.target else { return false };
+        let is_same = overridden == Overridden::Nothing
+            && target.overridden == Overridden::Nothing
+            && !stamp.is_newer_than(&target.stamp);
+        is_same && self.lifecycle.situation(name) != ModelSituation::Failed
+    }
+
+    /// The model shall serve as `target` says, or as it does if that is `None`.
+    pub(super) fn want(
+        &mut self,
+        name: &ModelName,
+        target: Option<Target>,
+        reason: WantReason,
+        deeds: &mut Vec<Deed>,
+    ) {
+        let record = self.records.entry(name.clone()).or_default();
+        if let Some(target) = target {
+            self.revisions += 1;
+            record.target = Some((Revision(self.revisions), Arc::new(target)));
+        }
+        let Some((revision, target)) = &record.target else { return };
+        let needs = target.definition.needed_models();
+        let needs = needs.into_iter().map(|need| need.name.into()).collect();
+        let wanted = Wanted { revision: *revision, needs, reason };
+        self.step(LifecycleEvent::Want(name.clone(), wanted), deeds);
+    }
+
+    /// One step, with its actions turned into deeds.
+    pub(super) fn step(&mut self, event: LifecycleEvent, deeds: &mut Vec<Deed>) {
+        let mut actions = Vec::new();
+        self.lifecycle.step(event, &mut actions);
+        for action in actions {
+            match action {
+                LifecycleAction::Load(name, revision) => deeds.extend(self.job(name, revision)),
+                LifecycleAction::Unload(name) => deeds.push(Deed::Unload(name)),
+                LifecycleAction::Block(name, reason) => {
+                    let text = self.block_text(&name, &reason);
+                    self.records.entry(name.clone()).or_default().error = Some(text.clone());
+                    deeds.push(Deed::Block(name, text));
+                }
+            }
+        }
+        self.forget();
+    }
+
+    fn job(&mut self, name: ModelName, revision: Revision) -> Option<Deed> {
+        let record = self.records.get_mut(&name)?;
+        let (known, target) = record.target.as_ref()?;
+        assert_eq!(*known, revision, "{name} is loaded as it was wanted last");
+        record.error = None;
+        record.failures.clear();
+        let (target, serving) = (target.clone(), record.serving.clone());
+        Some(Deed::Load(LoadJob { name, target, serving }))
+    }
+
+    /// An attempt to load a model is over.
+    pub(super) fn loaded(&mut self, job: &LoadJob, report: LoadReport, deeds: &mut Vec<Deed>) {
+        let record = self.records.entry(job.name.clone()).or_default();
+        match report.outcome {
+            LoadOutcome::Serves | LoadOutcome::ServesAsBefore => {
+                record.serving = Some(job.target.clone());
+            }
+            LoadOutcome::Failed | LoadOutcome::Unfit => {}
+        }
+        record.error = Some(report.error).filter(|error| !error.is_empty());
+        record.failures = report.failures;
+        self.step(LifecycleEvent::Loaded(job.name.clone(), report.outcome), deeds);
+    }
+
+    /// Models of which nothing is left are forgotten, and what is not served
+    /// any more: it may keep files.
+    fn forget(&mut self) {
+        let lifecycle = &self.lifecycle;
+        self.records.retain(|name, record| {
+            let is_loading = lifecycle.is_loading(name);
+            if lifecycle.serves(name).is_none() && !is_loading {
+                record.serving = None;
+            }
+            is_loading || lifecycle.situation(name) != ModelSituation::Absent
+        });
+    }
+
+    pub(super) fn needs_of(&self, name: &str) -> BTreeSet<ModelName> {
+        self.lifecycle.needs_of(name)
+    }
+
+    pub(super) fn situation(&self, name: &str) -> ModelSituation {
+        self.lifecycle.situation(name)
+    }
+
+    pub(super) fn wanted(&self) -> impl Iterator<Item = &ModelName> {
+        self.lifecycle.wanted()
+    }
+
+    pub(super) fn is_wanted(&self, name: &str) -> bool {
+        self.lifecycle.wanted().any(|wanted| **wanted == *name)
+    }
+
+    pub(super) fn is_loading(&self, name: &str) -> bool {
+        self.lifecycle.is_loading(name)
+    }
+
+    /// Whether everything is done for the model and those that need it.
+    pub(super) fn is_settled_upwards(&self, name: &str) -> bool {
+        self.performing == 0 && self.lifecycle.is_settled_upwards(name)
+    }
+
+    pub(super) fn is_settled(&self) -> bool {
+        self.performing == 0 && self.lifecycle.is_settled()
+    }
+
+    /// Why a model does not serve, or not as it should.
+    pub(super) fn error(&self, name: &str) -> Option<&str> {
+        self.records.get(name)?.error.as_deref()
+    }
+
+    /// Everything that the last attempts failed at.
+    pub(super) fn failures(&self) -> Vec<LoadFailure> {
+        self.records.values().flat_map(|record| record.failures.clone()).collect()
+    }
+
+    /// Keeps others from changing the model by order of a client; `false` if
+    /// somebody does already.
+    pub(super) fn hold(&mut self, name: &ModelName) -> bool {
+        self.held.insert(name.clone())
+    }
+
+    pub(super) fn is_held(&self, name: &str) -> bool {
+        self.held.contains(name)
+    }
+
+    pub(super) fn release(&mut self, name: &str) {
+        self.held.remove(name);
+    }
+
+    /// The original's words.
+    fn block_text(&self, name: &ModelName, reason: &BlockReason) -> String {
+        let need = match reason {
+            BlockReason::Cycle => return self.cycle_text(name),
+            BlockReason::Missing(need) => need,
+        };
+        let depends = format!("ensemble '{name}' depends on '{need}' which");
+        let error = self.error(need).unwrap_or_default();
+        match self.situation(need) {
+            ModelSituation::Failed => format!(
+                "{depends} has no loaded version. Model '{need}' loading failed with error: \
+                 {error}"
+            ),
+            ModelSituation::Blocked(_) => {
+                format!("{depends} is not valid. Model '{need}' failed with error: {error}")
+            }
+            ModelSituation::Absent | ModelSituation::Working | ModelSituation::Serves => {
+                let is_missing = |need: &ModelName| !self.is_wanted(need);
+                let missing: Vec<String> = self
+                    .lifecycle
+                    .needs_of(name)
+                    .iter()
+                    .filter(|need| is_missing(need))
+                    .map(ToString::to_string)
+                    .collect();
+                format!(
+                    "ensemble {name} contains models that are not available or ambiguous: {}",
+                    missing.join(", ")
+                )
+            }
+        }
+    }
+
+    fn cycle_text(&self, name: &ModelName) -> String {
+        // The last of the way round: it needs the model, and the model it.
+        let mut below: Vec<ModelName> = vec![name.clone()];
+        let mut seen: BTreeSet<ModelName> = BTreeSet::new();
+        while let Some(one) = below.pop() {
+            let needs = self.lifecycle.needs_of(&one);
+            if needs.contains(name) {
+                return format!(
+                    "circular dependency between ensembles: {name} -> ... -> {one} -> {name}"
+                );
+            }
+            below.extend(needs.into_iter().filter(|need| seen.insert(need.clone())));
+        }
+        format!("circular dependency between ensembles: {name} -> ... -> {name}")
+    }
+}

@@ -1,0 +1,131 @@
+//! The threads that load models.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::left_of;
+
+/// Something to do on a thread of the pool.
+pub(super) type Job = Box<dyn FnOnce() + Send>;
+
+/// Threads that start when they are needed and then stay, up to a number.
+///
+/// The queue needs no bound: there is one load per model at a time.
+pub(super) struct Pool {
+    shared: Arc<Shared>,
+    threads_max: usize,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    threads: usize,
+    /// Threads that execute a job.
+    busy: usize,
+    stopped: bool,
+}
+
+impl Pool {
+    pub(super) fn new(threads_max: usize) -> Self {
+        Self { shared: Arc::default(), threads_max: threads_max.max(1) }
+    }
+
+    /// Does it on a thread; on this one if not even one can be started.
+    pub(super) fn submit(&self, job: Job) {
+        let mut state = self.shared.lock();
+        if state.stopped {
+            // What it would tell nobody waits for any more.
+            return;
+        }
+        let is_short = state.busy + state.jobs.len() >= state.threads;
+        state.jobs.push_back(job);
+        if is_short && state.threads < self.threads_max {
+            state.threads += 1;
+            drop(state);
+            self.start_thread();
+        } else {
+            drop(state);
+            self.shared.changed.notify_all();
+        }
+    }
+
+    fn start_thread(&self) {
+        let shared = self.shared.clone();
+        let name = String::from("galatea-loader");
+        let started = std::thread::Builder::new().name(name).spawn(move || shared.run());
+        if started.is_ok() {
+            return;
+        }
+        let mut state = self.shared.lock();
+        state.threads -= 1;
+        let orphan = if state.threads == 0 { state.jobs.pop_back() } else { None };
+        drop(state);
+        if let Some(job) = orphan {
+            job();
+        }
+    }
+
+    /// Waits until there is nothing to do, up to `timeout`; returns how many
+    /// jobs are left.
+    pub(super) fn wait_idle(&self, timeout: Duration) -> usize {
+        let start = Instant::now();
+        let mut state = self.shared.lock();
+        while state.busy + state.jobs.len() > 0 {
+            let left = left_of(start, timeout);
+            if left.is_zero() {
+                break;
+            }
+            let waited = self.shared.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.busy + state.jobs.len()
+    }
+
+    /// Lets the threads end, each after its job. Nobody waits for that.
+    pub(super) fn stop(&self) {
+        let mut state = self.shared.lock();
+        state.stopped = true;
+        let jobs = std::mem::take(&mut state.jobs);
+        drop(state);
+        drop(jobs);
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self) {
+        while let Some(job) = self.next() {
+            // A job reports its own failures; this one would be a bug, which
+            // must not take the thread along.
+            let _ = catch_unwind(AssertUnwindSafe(job));
+            self.lock().busy -= 1;
+            self.changed.notify_all();
+        }
+    }
+
+    fn next(&self) -> Option<Job> {
+        let mut state = self.lock();
+        loop {
+            if let Some(job) = state.jobs.pop_front() {
+                state.busy += 1;
+                return Some(job);
+            }
+            if state.stopped {
+                return None;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}

@@ -1,0 +1,642 @@
+//! Models that come and go while requests flow, over a catalog and a backend
+//! under the test's control.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use galatea_backend::{
+    Backend, ExecutionPolicy, Host, Instance, Model, ModelFiles, Placement, Refused,
+};
+use galatea_config::{ConfigDraft, ModelSpec, Support};
+use galatea_infer::{
+    Code, ExecutionTimes, InferenceRequest, InferenceResponse, LoadParameters, ModelState,
+    PendingRequest, ServerControl, Status,
+};
+use galatea_policy::Stamp;
+
+use crate::testing::{ECHO, Files, request, send};
+use crate::timer::Timer;
+use crate::{
+    Catalog, ControlMode, FoundModel, HostPolicies, ListedModel, LogSink, ModelDefinition,
+    Overridden, Server, ServerOptions, Sighting, Survey, Uniqueness,
+};
+
+const LONG: Duration = Duration::from_secs(30);
+
+/// A door that threads wait at until the test opens it; open at first.
+#[derive(Default)]
+struct Gate {
+    closed: Mutex<bool>,
+    waiting: AtomicUsize,
+    opened: Condvar,
+}
+
+impl Gate {
+    fn close(&self) {
+        *self.closed.lock().unwrap() = true;
+    }
+
+    fn open(&self) {
+        *self.closed.lock().unwrap() = false;
+        self.opened.notify_all();
+    }
+
+    fn pass(&self) {
+        let mut closed = self.closed.lock().unwrap();
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        while *closed {
+            closed = self.opened.wait_timeout(closed, LONG).unwrap().0;
+        }
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn wait_for(&self, count: usize) {
+        until(|| self.waiting.load(Ordering::SeqCst) == count);
+    }
+}
+
+/// Waits for something that is sure to come.
+#[track_caller]
+fn until(condition: impl Fn() -> bool) {
+    let deadline = std::time::Instant::now() + LONG;
+    while !condition() {
+        assert!(std::time::Instant::now() < deadline, "it never came");
+        std::thread::yield_now();
+    }
+}
+
+/// What the backend and the test share.
+#[derive(Default)]
+struct Bench {
+    loading: Gate,
+    executing: Gate,
+    loads: AtomicUsize,
+    instances: AtomicUsize,
+    refuses_instances: AtomicBool,
+}
+
+/// Answers with the parameter `tag` of the configuration; a tag `corrupt` fails
+/// to load, `panic` panics.
+struct Tagging(Arc<Bench>);
+
+impl Backend for Tagging {
+    fn policy(&self, _: &ModelSpec) -> ExecutionPolicy {
+        ExecutionPolicy::Blocking
+    }
+
+    fn complete_config(&self, _: &mut ConfigDraft, _: &dyn ModelFiles) -> Result<(), Status> {
+        Ok(())
+    }
+
+    fn load(
+        &self,
+        spec: Arc<ModelSpec>,
+        files: &dyn ModelFiles,
+        host: Arc<dyn Host>,
+    ) -> Result<Box<dyn Model>, Status> {
+        self.0.loads.fetch_add(1, Ordering::SeqCst);
+        self.0.loading.pass();
+        let tag = spec.parameters.get("tag").cloned().unwrap_or_default();
+        match tag.as_str() {
+            "corrupt" => return Err(Status::internal("it is corrupt")),
+            "corrupt2" if files.version() == 2 => return Err(Status::internal("it is corrupt")),
+            "panic" => panic!("planned"),
+            _ => {}
+        }
+        Ok(Box::new(Tagged { spec, host, bench: self.0.clone(), version: files.version() }))
+    }
+}
+
+struct Tagged {
+    spec: Arc<ModelSpec>,
+    host: Arc<dyn Host>,
+    bench: Arc<Bench>,
+    version: i64,
+}
+
+impl Model for Tagged {
+    fn instance(&self, _: &Placement) -> Result<Box<dyn Instance>, Status> {
+        if self.bench.refuses_instances.load(Ordering::SeqCst) {
+            return Err(Status::unavailable("no room for another"));
+        }
+        self.bench.instances.fetch_add(1, Ordering::SeqCst);
+        let Self { spec, host, bench, version } = self;
+        let (spec, host, bench) = (spec.clone(), host.clone(), bench.clone());
+        Ok(Box::new(TaggedInstance { spec, host, bench, version: *version }))
+    }
+}
+
+struct TaggedInstance {
+    spec: Arc<ModelSpec>,
+    host: Arc<dyn Host>,
+    bench: Arc<Bench>,
+    version: i64,
+}
+
+impl Drop for TaggedInstance {
+    fn drop(&mut self) {
+        self.bench.instances.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Instance for TaggedInstance {
+    fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), Refused> {
+        self.bench.executing.pass();
+        let now = std::time::Instant::now();
+        let times = ExecutionTimes { start: now, compute_start: now, compute_end: now, end: now };
+        self.host.batch_executed(1, &times);
+        for pending in requests {
+            let response = InferenceResponse {
+                model_name: Arc::from(self.spec.name.as_str()),
+                model_version: self.version,
+                id: self.spec.parameters.get("tag").cloned().unwrap_or_default(),
+                parameters: Vec::new(),
+                outputs: Vec::new(),
+            };
+            pending.complete(Ok(response), &times);
+        }
+        Ok(())
+    }
+}
+
+/// A model as the catalog has it.
+#[derive(Clone)]
+struct Kept {
+    text: String,
+    versions: Vec<i64>,
+    stamp: Stamp,
+}
+
+struct FakeCatalog {
+    bench: Arc<Bench>,
+    models: Mutex<BTreeMap<String, Kept>>,
+}
+
+impl FakeCatalog {
+    fn found(&self, name: &str, kept: Kept, parameters: LoadParameters) -> FoundModel {
+        let overridden = match (&parameters.config, parameters.files.is_empty()) {
+            (_, false) => Overridden::Files,
+            (Some(_), true) => Overridden::Configuration,
+            (None, true) => Overridden::Nothing,
+        };
+        let text = parameters.config.unwrap_or(kept.text);
+        let (name, bench, versions) = (name.to_owned(), self.bench.clone(), kept.versions);
+        FoundModel {
+            name: name.clone(),
+            stamp: kept.stamp,
+            overridden,
+            define: Box::new(move || {
+                let mut draft = ConfigDraft::from_pbtxt("config.pbtxt", &text)
+                    .map_err(|errors| errors.to_string())?;
+                draft.resolve_identity(&name, &[]).map_err(|errors| errors.to_string())?;
+                let files = versions.into_iter().map(|version| -> Arc<dyn ModelFiles> {
+                    Arc::new(Files { version, ..Files::default() })
+                });
+                Ok(ModelDefinition {
+                    name,
+                    draft,
+                    backend: Arc::new(Tagging(bench)),
+                    versions: files.collect(),
+                    auto_complete: true,
+                    support: Support::default(),
+                })
+            }),
+        }
+    }
+}
+
+impl Catalog for FakeCatalog {
+    fn names(&self) -> Vec<ListedModel> {
+        let names = self.models.lock().unwrap().keys().cloned().collect::<Vec<String>>();
+        let unique = |name| ListedModel { name, uniqueness: Uniqueness::Unique };
+        names.into_iter().map(unique).collect()
+    }
+
+    fn survey(&self) -> Survey {
+        let models = self.models.lock().unwrap().clone();
+        let found = models
+            .into_iter()
+            .map(|(name, kept)| self.found(&name, kept, LoadParameters::default()));
+        Survey { models: found.collect(), ..Survey::default() }
+    }
+
+    fn find(&self, name: &str, parameters: LoadParameters) -> Sighting {
+        let kept = self.models.lock().unwrap().get(name).cloned();
+        match kept {
+            Some(kept) => Sighting::Found(self.found(name, kept, parameters)),
+            None => Sighting::Missing,
+        }
+    }
+}
+
+/// A server for explicit control and what it works with.
+struct World {
+    server: Arc<Server>,
+    catalog: Arc<FakeCatalog>,
+    bench: Arc<Bench>,
+    clock: AtomicUsize,
+}
+
+impl World {
+    fn new() -> Self {
+        Self::with(ControlMode::Explicit, 2)
+    }
+
+    fn with(control: ControlMode, load_threads: usize) -> Self {
+        let bench = Arc::new(Bench::default());
+        let catalog = Arc::new(FakeCatalog { bench: bench.clone(), models: Mutex::default() });
+        let options = ServerOptions {
+            name: String::from("triton"),
+            version: String::from("0"),
+            strict_readiness: true,
+            hold_until_queued: 0,
+            hold_until_backlogged: 0,
+            catalog: catalog.clone(),
+            control,
+            load_threads,
+            load_retries: 0,
+            cache: None,
+            host_policies: HostPolicies::default(),
+            log: LogSink::new(|_, _, _| {}),
+        };
+        let server = Server::with_timer(options, Timer::start().unwrap()).unwrap();
+        Self { server: Arc::new(server), catalog, bench, clock: AtomicUsize::new(1) }
+    }
+
+    /// Puts a model with this tag into the repository, or changes it.
+    fn put(&self, name: &str, tag: &str, versions: &[i64]) {
+        self.put_text(name, &config(tag, 1), versions);
+    }
+
+    fn put_text(&self, name: &str, text: &str, versions: &[i64]) {
+        let now = i64::try_from(self.clock.fetch_add(1, Ordering::SeqCst)).unwrap();
+        let stamp = Stamp {
+            newest: now,
+            versions: versions.iter().map(|version| (*version, now)).collect(),
+            shared: 0,
+        };
+        let kept = Kept { text: text.to_owned(), versions: versions.to_vec(), stamp };
+        self.catalog.models.lock().unwrap().insert(name.to_owned(), kept);
+    }
+
+    /// Changes a model's configuration, and none of its files.
+    fn put_config(&self, name: &str, text: &str, versions: &[i64]) {
+        let now = i64::try_from(self.clock.fetch_add(1, Ordering::SeqCst)).unwrap();
+        let mut models = self.catalog.models.lock().unwrap();
+        let kept = models.get_mut(name).unwrap();
+        kept.text = text.to_owned();
+        kept.versions = versions.to_vec();
+        kept.stamp.newest = now;
+        for version in versions {
+            kept.stamp.versions.entry(*version).or_insert(now);
+        }
+    }
+
+    fn load(&self, name: &str) -> Result<(), Status> {
+        self.server.load_model(name, LoadParameters::default())
+    }
+
+    fn unload(&self, name: &str) {
+        self.server.unload_model(name, false).unwrap();
+    }
+
+    /// The answer's version and tag.
+    fn ask(&self, name: &str, version: Option<i64>) -> Result<(i64, String), Status> {
+        let asked = InferenceRequest {
+            model_name: name.into(),
+            model_version: version,
+            ..request(&[1, 1])
+        };
+        let answer = send(&self.server, asked).recv_timeout(LONG).unwrap();
+        answer.map(|response| (response.model_version, response.id))
+    }
+
+    fn tag(&self, name: &str) -> String {
+        self.ask(name, None).unwrap().1
+    }
+
+    /// The index, a line each.
+    fn index(&self) -> Vec<String> {
+        let entries = self.server.repository_index(false).into_iter();
+        let line = |entry: galatea_infer::RepositoryEntry| {
+            let version = entry.version.map(|version| format!(" {version}")).unwrap_or_default();
+            let state = entry.state.map(|state| format!(" {}", state.name())).unwrap_or_default();
+            let reason = Some(entry.reason).filter(|reason| !reason.is_empty());
+            let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+            format!("{}{version}{state}{reason}", entry.name)
+        };
+        entries.map(line).collect()
+    }
+
+    fn check_index(&self, expected: &[&str]) {
+        until(|| {
+            self.server
+                .repository_index(false)
+                .iter()
+                .all(|entry| entry.state != Some(ModelState::Unloading))
+        });
+        assert_eq!(self.index(), expected);
+    }
+
+    fn loads(&self) -> usize {
+        self.bench.loads.load(Ordering::SeqCst)
+    }
+
+    fn instances(&self) -> usize {
+        self.bench.instances.load(Ordering::SeqCst)
+    }
+}
+
+fn config(tag: &str, instances: u32) -> String {
+    let body = ECHO.replace("name: \"echo\"", "");
+    format!(
+        "{body} parameters {{ key: \"tag\" value {{ string_value: \"{tag}\" }} }} \
+         instance_group {{ kind: KIND_CPU count: {instances} }} version_policy {{ all {{ }} }}"
+    )
+}
+
+#[test]
+fn a_model_is_loaded_reloaded_and_unloaded_by_order() {
+    let world = World::new();
+    world.put("m", "one", &[1]);
+    world.check_index(&["m"]);
+    assert_eq!(world.ask("m", None).unwrap_err().code(), Code::NotFound);
+    assert_eq!(world.server.ready(), Ok(true), "nobody told it to load");
+    world.load("m").unwrap();
+    assert_eq!(world.ask("m", None).unwrap(), (1, String::from("one")));
+    world.check_index(&["m 1 READY"]);
+
+    world.load("m").unwrap();
+    assert_eq!(world.loads(), 1, "it did not change");
+    world.put("m", "two", &[1]);
+    assert_eq!(world.tag("m"), "one");
+    world.load("m").unwrap();
+    assert_eq!((world.tag("m").as_str(), world.loads()), ("two", 2));
+
+    world.unload("m");
+    let status = world.ask("m", None).unwrap_err();
+    assert_eq!(
+        (status.code(), status.message()),
+        (Code::NotFound, "Request for unknown model: 'm' has no available versions")
+    );
+    let status = world.ask("m", Some(1)).unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    world.check_index(&["m 1 UNAVAILABLE: unloaded"]);
+    assert_eq!((world.server.ready(), world.instances()), (Ok(true), 0));
+    world.unload("m");
+    world.unload("never heard of");
+    world.load("m").unwrap();
+    assert_eq!(world.tag("m"), "two");
+}
+
+#[test]
+fn impossible_orders_are_refused_in_the_originals_words() {
+    let world = World::new();
+    let check = |name: &str, code: Code, expected: &str| {
+        let status = world.load(name).unwrap_err();
+        assert_eq!((status.code(), status.message()), (code, expected), "{name:?}");
+    };
+    let empty = "Model name cannot be empty. Please enter a valid name to deploy.";
+    check("", Code::InvalidArgument, empty);
+    check("  ", Code::InvalidArgument, empty);
+    let path = "model name must not contain path traversal characters";
+    check("..", Code::InvalidArgument, &format!("invalid model name '..', {path}"));
+    check("a/b", Code::InvalidArgument, &format!("invalid model name 'a/b', {path}"));
+    let missing = "failed to load 'x', failed to poll from model repository";
+    check("x", Code::Internal, missing);
+    world.put_text("x", "colour: \"blue\"", &[1]);
+    let status = world.load("x").unwrap_err();
+    assert!(status.message().starts_with(&format!("{missing}: ")), "{status}");
+    assert!(status.message().contains("colour"), "{status}");
+    world.put("x", "corrupt", &[1]);
+    check(
+        "x",
+        Code::InvalidArgument,
+        "load failed for model 'x': version 1 is at UNAVAILABLE state: Internal: it is corrupt;\n",
+    );
+    world.check_index(&["x 1 UNAVAILABLE: Internal: it is corrupt"]);
+    assert_eq!(world.server.ready(), Ok(false));
+    world.put("x", "panic", &[1]);
+    assert_eq!(world.load("x").unwrap_err().code(), Code::InvalidArgument);
+    world.unload("x");
+    assert_eq!(world.server.ready(), Ok(true), "nobody wants it any more");
+
+    for mode in [ControlMode::None, ControlMode::Poll] {
+        let world = World::with(mode, 1);
+        world.put("m", "one", &[1]);
+        let status = world.load("m").unwrap_err();
+        assert_eq!(status.code(), Code::Unavailable);
+        assert!(status.message().starts_with("explicit model load / unload is not allowed"));
+        assert_eq!(world.server.unload_model("m", false).unwrap_err().code(), Code::Unavailable);
+    }
+}
+
+#[test]
+fn a_reload_that_fails_leaves_the_old_model_serving_and_is_tried_again() {
+    let world = World::new();
+    world.put("m", "one", &[1, 2]);
+    world.load("m").unwrap();
+    world.put("m", "corrupt2", &[1, 2]);
+    for _ in 0..2 {
+        let status = world.load("m").unwrap_err();
+        assert_eq!(
+            status.message(),
+            "load failed for model 'm': version 2 is at READY state: Internal: it is corrupt;\n"
+        );
+        assert_eq!(world.ask("m", Some(1)).unwrap().1, "one", "all or nothing");
+        assert_eq!(world.ask("m", Some(2)).unwrap().1, "one");
+    }
+    world.check_index(&["m 1 READY", "m 2 READY"]);
+    assert_eq!(world.loads(), 6);
+    world.put("m", "three", &[1, 2]);
+    world.load("m").unwrap();
+    assert_eq!(world.ask("m", Some(1)).unwrap().1, "three");
+}
+
+#[test]
+fn the_old_model_serves_until_the_new_one_is_ready_and_finishes_what_it_took() {
+    let world = World::new();
+    world.put("m", "one", &[1]);
+    world.load("m").unwrap();
+    world.put("m", "two", &[1]);
+    world.bench.loading.close();
+    std::thread::scope(|scope| {
+        let load = scope.spawn(|| world.load("m"));
+        world.bench.loading.wait_for(1);
+        assert_eq!((world.tag("m").as_str(), world.index()[0].as_str()), ("one", "m 1 READY"));
+        world.bench.executing.close();
+        let early: Vec<_> = (0..3)
+            .map(|_| {
+                let asked = InferenceRequest { model_name: "m".into(), ..request(&[1, 1]) };
+                send(&world.server, asked)
+            })
+            .collect();
+        world.bench.executing.wait_for(1);
+        world.bench.loading.open();
+        load.join().unwrap().unwrap();
+        assert_eq!(world.instances(), 2, "the old one has requests left");
+        world.bench.executing.open();
+        for inbox in early {
+            assert_eq!(inbox.recv_timeout(LONG).unwrap().unwrap().id, "one");
+        }
+        assert_eq!(world.tag("m"), "two");
+        until(|| world.instances() == 1);
+    });
+}
+
+#[test]
+fn unchanged_versions_are_left_alone() {
+    let world = World::new();
+    world.put("m", "one", &[1, 2]);
+    world.load("m").unwrap();
+    assert_eq!(world.ask("m", Some(1)).unwrap(), (1, String::from("one")));
+    world.put_config("m", &config("one", 1), &[2, 3]);
+    world.load("m").unwrap();
+    assert_eq!(world.loads(), 3, "only version 3");
+    world.check_index(&["m 1 UNAVAILABLE: unloaded", "m 2 READY", "m 3 READY"]);
+    let executed = world.server.statistics(Some("m"), Some(2)).unwrap();
+    assert_eq!(executed[0].execution_count, 0);
+    assert_eq!(world.ask("m", None).unwrap().0, 3);
+}
+
+#[test]
+fn an_override_lasts_until_the_next_load_without() {
+    let world = World::new();
+    world.put("m", "one", &[1]);
+    world.load("m").unwrap();
+    let with = |config: &str, files: &[&str]| LoadParameters {
+        config: Some(config.to_owned()),
+        files: files.iter().map(|path| ((*path).to_owned(), Vec::new())).collect(),
+    };
+    world.server.load_model("m", with(&config("mine", 1), &[])).unwrap();
+    assert_eq!(world.tag("m"), "mine");
+    world.load("m").unwrap();
+    assert_eq!(world.tag("m"), "one");
+    world.server.load_model("m", with(&config("mine", 1), &["1/x"])).unwrap();
+    assert_eq!(world.tag("m"), "mine");
+    world.load("m").unwrap();
+    assert_eq!((world.tag("m").as_str(), world.loads()), ("one", 5));
+    let status = world.server.load_model("m", with("x", &[])).unwrap_err();
+    assert_eq!((status.code(), world.tag("m").as_str()), (Code::Internal, "one"));
+}
+
+#[test]
+fn loads_of_one_name_come_one_after_another_and_of_several_at_once() {
+    let world = World::new();
+    world.put("a", "one", &[1]);
+    world.put("b", "one", &[1]);
+    world.bench.loading.close();
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| world.load("a"));
+        world.bench.loading.wait_for(1);
+        let again = scope.spawn(|| world.load("a"));
+        let unload = scope.spawn(|| world.server.unload_model("a", false));
+        let other = scope.spawn(|| world.load("b"));
+        world.bench.loading.wait_for(2);
+        assert_eq!(world.loads(), 2, "a and b");
+        world.bench.loading.open();
+        for done in [first, again, unload, other] {
+            done.join().unwrap().unwrap();
+        }
+    });
+    assert_eq!(world.tag("b"), "one");
+}
+
+#[test]
+fn no_request_is_lost_while_a_model_is_reloaded_again_and_again() {
+    const RELOADS: usize = 60;
+    let world = World::new();
+    world.put("m", "0", &[1]);
+    world.load("m").unwrap();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..3)
+            .map(|_| {
+                scope.spawn(|| {
+                    let (mut newest, mut count) = (0, 0_usize);
+                    while !over.load(Ordering::SeqCst) {
+                        let tag: usize = world.tag("m").parse().unwrap();
+                        assert!(tag >= newest, "an older model answered");
+                        (newest, count) = (tag, count + 1);
+                    }
+                    count
+                })
+            })
+            .collect();
+        for number in 1..=RELOADS {
+            let is_corrupt = number % 10 == 0;
+            let tag = if is_corrupt { String::from("corrupt") } else { number.to_string() };
+            world.put("m", &tag, &[1]);
+            assert_eq!(world.load("m").is_err(), is_corrupt);
+        }
+        over.store(true, Ordering::SeqCst);
+        for client in clients {
+            assert!(client.join().unwrap() > 0);
+        }
+    });
+    until(|| world.instances() == 1);
+}
+
+#[test]
+fn polling_follows_the_repository() {
+    let world = World::with(ControlMode::Poll, 2);
+    world.put("a", "one", &[1]);
+    world.put("b", "corrupt", &[1]);
+    assert!(!world.server.follow_repositories());
+    world.check_index(&["a 1 READY", "b 1 UNAVAILABLE: Internal: it is corrupt"]);
+    world.put("b", "one", &[1]);
+    world.put_text("c", "colour: 1", &[1]);
+    assert!(!world.server.follow_repositories());
+    assert_eq!(world.index()[..2], ["a 1 READY", "b 1 READY"]);
+    assert!(world.index()[2].starts_with("c UNAVAILABLE: "), "{:?}", world.index());
+    assert_eq!((world.loads(), world.server.ready()), (3, Ok(false)));
+    world.catalog.models.lock().unwrap().retain(|name, _| name == "b");
+    world.put("b", "two", &[1]);
+    assert!(world.server.follow_repositories());
+    assert_eq!(world.tag("b"), "two");
+    until(|| world.server.ready() == Ok(true));
+    assert_eq!(world.ask("a", None).unwrap_err().code(), Code::NotFound);
+    world.check_index(&["b 1 READY"]);
+    assert!(world.server.follow_repositories());
+    assert_eq!(world.loads(), 4);
+}
+
+#[test]
+fn models_are_loaded_by_name_at_start() {
+    let world = World::new();
+    world.put("a", "one", &[1]);
+    world.put("b", "one", &[1]);
+    assert!(world.server.load_named(&[String::from("a")]));
+    world.check_index(&["a 1 READY", "b"]);
+    assert!(!world.server.load_named(&[String::from("x")]));
+}
+
+#[test]
+fn the_end_waits_for_requests_and_for_loads_and_begins_no_others() {
+    let world = World::new();
+    world.put("a", "one", &[1]);
+    world.put("b", "one", &[1]);
+    world.load("a").unwrap();
+    world.bench.executing.close();
+    let asked = InferenceRequest { model_name: "a".into(), ..request(&[1, 1]) };
+    let inbox = send(&world.server, asked);
+    world.bench.executing.wait_for(1);
+    world.bench.loading.close();
+    std::thread::scope(|scope| {
+        let load = scope.spawn(|| world.load("b"));
+        world.bench.loading.wait_for(1);
+        world.server.begin_exit();
+        assert_eq!(world.server.unload_all(Duration::ZERO), 2);
+        assert_eq!(load.join().unwrap().unwrap_err().code(), Code::Unavailable);
+        assert_eq!(world.load("a").unwrap_err().code(), Code::Unavailable);
+        let statistics = world.server.statistics(None, None).unwrap();
+        assert_eq!(statistics.len(), 1, "what still runs can be measured");
+        world.bench.loading.open();
+        world.bench.executing.open();
+        assert_eq!(world.server.unload_all(LONG), 0);
+    });
+    assert_eq!(inbox.recv_timeout(LONG).unwrap().unwrap().id, "one");
+    assert_eq!(world.instances(), 0);
+}
