@@ -227,6 +227,33 @@ fn a_decoupled_request_streams_while_it_is_first() {
 }
 
 #[test]
+fn what_waits_for_an_answer_leaves_at_the_latest_with_its_model() {
+    let journal = Arc::new(Journal::default());
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let keep = kept.clone();
+    let (rooms, backend) = rooms(&journal, move |mut request| {
+        if int(&request, "IN") == 1 {
+            keep.lock().unwrap().push(request.take_responder().unwrap());
+        } else {
+            done(request);
+        }
+    });
+    let text = format!("{} model_transaction_policy {{ decoupled: true }}", dynamic(""));
+    let server = Setup::new(text, backend).serve();
+    for number in [1, 2] {
+        rooms.open(number);
+        send(&server, &journal, step(0, "", number));
+        journal.wait_for(&format!("{number} is done"));
+    }
+    assert!(replies(&journal).is_empty());
+    assert_eq!(server.unload_all(LONG), 0);
+    drop(server);
+    assert_eq!(replies(&journal), ["2 answered"]);
+    kept.lock().unwrap().clear();
+    assert_eq!(replies(&journal)[1..], ["1 fails Internal"]);
+}
+
+#[test]
 fn a_front_end_that_panics_loses_its_own_reply_only() {
     let journal = Arc::new(Journal::default());
     let (rooms, backend) = rooms(&journal, done);

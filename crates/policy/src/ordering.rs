@@ -127,6 +127,13 @@ impl<T> ReplyOrder<T> {
         None
     }
 
+    /// Everything that was held back, in order, whatever is missing between: for
+    /// the end, when nobody would let it out any more.
+    pub fn take_all(&mut self) -> Vec<T> {
+        let started = std::mem::take(&mut self.started);
+        started.into_values().flat_map(|replies| replies.held).collect()
+    }
+
     /// Requests that were started and whose last reply has not left.
     pub fn waiting(&self) -> usize {
         self.started.len()
@@ -192,6 +199,19 @@ mod tests {
     fn a_late_start_takes_its_place() {
         check("s2 s3 r2 s1 r2 l3 l1 l2", "- - r2 - - - l1,r2 l2,l3");
         check("s2 l2 s1 l1", "- l2 - l1");
+    }
+
+    #[test]
+    fn at_the_end_everything_leaves() {
+        let mut order = ReplyOrder::default();
+        for number in 0..3 {
+            order.start(ReplyNumber(number));
+        }
+        for (number, reply) in [(2, "d"), (1, "a"), (1, "b"), (1, "c")] {
+            assert_eq!(order.reply(ReplyNumber(number), reply, ReplyKind::More), None);
+        }
+        assert_eq!(order.take_all(), ["a", "b", "c", "d"]);
+        assert_eq!(order.reply(ReplyNumber(0), "late", ReplyKind::Last), Some("late"));
     }
 
     #[test]

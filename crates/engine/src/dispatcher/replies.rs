@@ -32,6 +32,14 @@ pub(super) struct Replies {
     turn: Turn,
 }
 
+impl Drop for Replies {
+    /// A model may be gone before its backend has answered everything. What waits
+    /// for such an answer leaves without it.
+    fn drop(&mut self) {
+        self.order.take_all().into_iter().for_each(Delivery::deliver);
+    }
+}
+
 /// Whether a thread delivers.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 enum Turn {
