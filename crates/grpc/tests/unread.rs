@@ -308,6 +308,27 @@ async fn streams_wait_for_their_connection() {
     stream.check("end 0 ").await;
 }
 
+/// Answers that wait for their turn are given up with their stream.
+#[tokio::test]
+async fn a_stream_that_is_given_up_makes_room() {
+    let mut fixture = Fixture::with(options(2 * MIB, 1 << 40));
+    let client = fixture.client_with(CALL_WINDOW_BYTES).await;
+    let mut stream = client.stream().await;
+    stream.infer("held", "first");
+    let _first = fixture.held.recv().await.unwrap();
+    for _ in 0..4 {
+        stream.request(&infer_request("inline", Bytes::from(vec![7; MIB / 2])));
+    }
+    fixture.unwritten_at_least(2 * MIB).await;
+    let body = framed(&infer_request("inline", Bytes::from_static(b"x")));
+    let call = client.begin(infer_head(), vec![body]).await;
+    client.settle().await;
+    assert!(fixture.door.unwritten_bytes() >= 2 * MIB);
+    stream.send.send_reset(Reason::CANCEL);
+    let _: ModelInferResponse = finish(call).await.unwrap().message();
+    fixture.unwritten_at_most(0).await;
+}
+
 /// Nobody stops a model that makes responses to one request without end, but
 /// the stream ends, and the model is told.
 #[tokio::test]
