@@ -8,6 +8,7 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any
 
+import make_models
 import pytest
 
 from conftest import StartServer
@@ -156,3 +157,18 @@ def test_groups_that_can_not_be(
     with start_server(tmp_path) as server:
         assert server.wait_for_exit() == 1
         assert reason in server.log()
+
+
+@pytest.mark.parametrize(("threads", "warns"), [("1", False), ("200", True)])
+def test_more_threads_than_processors_are_mentioned(
+    start_server: StartServer, tmp_path: pathlib.Path, threads: str, warns: bool
+) -> None:
+    """The model serves, and the log says what it asks for."""
+    make_models.write_models(tmp_path, make_models.TEST_MODELS, ["onnx_slow"])
+    with (tmp_path / "onnx_slow" / "config.pbtxt").open("a") as config:
+        config.write(
+            f'parameters {{ key: "intra_op_thread_count" value {{ string_value: "{threads}" }} }}'
+        )
+    with start_server(tmp_path) as server:
+        server.wait_until_ready()
+        assert ("threads busy" in server.log()) == warns

@@ -15,17 +15,16 @@ use crate::api::{
 use crate::complete;
 use crate::model::OnnxModel;
 use crate::parameters::{integer, switch, wrong};
-use crate::settings::ThreadSource;
+use crate::threads::ThreadSource;
 
 /// Where lines for the server's log go.
 pub type LogFunction = Arc<dyn Fn(LogLevel, &str) + Send + Sync>;
 
 /// What the server tells the backend.
 pub struct BackendOptions {
-    /// How many threads the instances of one model together keep busy while
-    /// they compute, unless the model says how many each may use; below 1 is
-    /// 1. The server gives the number of its cores.
-    pub default_intra_op_threads: usize,
+    /// The processors that the process may use: the size of the pool that
+    /// sessions share, unless a model asks for threads of its own; below 1 is 1.
+    pub processors: usize,
     /// What was set for this backend on the command line:
     /// `enable-global-threadpool`, `intra_op_thread_count` and
     /// `inter_op_thread_count` for that pool, `default-max-batch-size`. Others
@@ -53,25 +52,34 @@ impl OnnxRuntimeBackend {
     /// `InvalidArgument` for a wrong value in `backend_config`, or what the
     /// library reports.
     pub fn new(library: Arc<Library>, options: BackendOptions) -> Result<Self, Status> {
-        let BackendOptions { default_intra_op_threads, backend_config, log } = options;
-        let pools = global_threads(&backend_config)?;
-        let threads = match pools {
-            Some(_) => ThreadSource::Environment,
-            None => ThreadSource::Session { default_threads: default_intra_op_threads },
-        };
+        let BackendOptions { processors, backend_config, log } = options;
+        let processors = processors.max(1);
+        let (threads, pools) = thread_pools(&backend_config, processors)?;
         let default_max_batch_size = default_max_batch_size(&backend_config)?;
         let environment = Environment::new(library, log, pools)?;
         Ok(Self { environment, threads, default_max_batch_size })
     }
 }
 
-fn global_threads(config: &BTreeMap<String, String>) -> Result<Option<GlobalThreads>, Status> {
+/// Who provides threads, and the pools that the environment has for it.
+fn thread_pools(
+    config: &BTreeMap<String, String>,
+    processors: usize,
+) -> Result<(ThreadSource, Option<GlobalThreads>), Status> {
     match switch(config, "enable-global-threadpool")? {
-        None | Some(Switch::Off) => Ok(None),
+        Some(Switch::Off) => Ok((ThreadSource::Session { processors }, None)),
         Some(Switch::On) => {
             let intra_op = integer(config, "intra_op_thread_count")?.unwrap_or(0);
             let inter_op = integer(config, "inter_op_thread_count")?.unwrap_or(0);
-            Ok(Some(GlobalThreads { intra_op, inter_op }))
+            let pools = GlobalThreads { intra_op, inter_op, spinning: Switch::On };
+            Ok((ThreadSource::Environment, Some(pools)))
+        }
+        None => {
+            let intra_op = i32::try_from(processors).unwrap_or(i32::MAX);
+            // Threads that wait by spinning would take the processors from other
+            // models. One thread for different operators is the caller's.
+            let pools = GlobalThreads { intra_op, inter_op: 1, spinning: Switch::Off };
+            Ok((ThreadSource::Shared { processors }, Some(pools)))
         }
     }
 }
@@ -103,7 +111,9 @@ impl Backend for OnnxRuntimeBackend {
         options.set_graph_level(GraphLevel::None)?;
         match self.threads {
             ThreadSource::Environment => options.use_global_threads()?,
-            ThreadSource::Session { .. } => options.set_intra_op_threads(1)?,
+            ThreadSource::Session { .. } | ThreadSource::Shared { .. } => {
+                options.set_intra_op_threads(1)?;
+            }
         }
         let path = model_path(files, draft.default_model_filename(), draft.name())?;
         let session = Session::open(self.environment.clone(), &path, &options)

@@ -48,6 +48,7 @@ mod model;
 mod parameters;
 mod settings;
 mod signature;
+mod threads;
 
 pub use api::Library;
 pub use backend::{BackendOptions, LogFunction, OnnxRuntimeBackend};

@@ -1,18 +1,20 @@
 //! A loaded version of a model.
 
 use std::collections::BTreeMap;
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use galatea_backend::{Device, Host, Instance, Model, Placement};
+use galatea_backend::{Device, Host, Instance, LogLevel, Model, Placement};
 use galatea_config::{InstanceKind, ModelSpec};
 use galatea_infer::Status;
 
 use crate::accelerators::{self, Processor};
 use crate::api::{Environment, Session};
 use crate::instance::OnnxInstance;
-use crate::settings::{Settings, ThreadSource};
+use crate::settings::Settings;
 use crate::signature::Signature;
+use crate::threads::ThreadSource;
 
 /// A model with a session for each processor that it has instances on.
 pub(crate) struct OnnxModel {
@@ -66,7 +68,8 @@ impl OnnxModel {
 
     /// How many instances the configuration puts on a processor.
     fn instances(&self, processor: Processor) -> u32 {
-        let groups = self.spec.instance_groups.iter();
+        // Passive instances execute nothing.
+        let groups = self.spec.instance_groups.iter().filter(|group| !group.passive);
         let counts = groups.map(|group| match (group.kind, processor) {
             (InstanceKind::Cpu | InstanceKind::Model, Processor::Cpu) => group.count,
             (InstanceKind::Gpu, Processor::Gpu(gpu)) => {
@@ -93,7 +96,20 @@ impl OnnxModel {
     fn open(&self, processor: Processor) -> Result<Loaded, Status> {
         let environment = &self.environment;
         let instances = self.instances(processor);
-        let mut options = self.settings.session_options(environment, instances, self.threads)?;
+        let wish = self.settings.thread_wish(instances);
+        if let Some(excess) = self.threads.excess(wish) {
+            let line = format!(
+                "model '{}' may keep {} threads busy on {} processors: it has {instances} \
+                 instances, and intra_op_thread_count counts for each of them",
+                self.spec.name, excess.threads, excess.processors
+            );
+            self.host.log(LogLevel::Warning, &line);
+        }
+        // A host policy binds the thread that loads the model, and with it those of
+        // the session.
+        let bound_to = std::thread::available_parallelism().map_or(usize::MAX, NonZero::get);
+        let pool = self.threads.pool(wish, bound_to);
+        let mut options = self.settings.session_options(environment, instances, pool)?;
         let library = environment.library();
         accelerators::append(&mut options, &self.spec, processor, library, self.host.as_ref())?;
         let session =

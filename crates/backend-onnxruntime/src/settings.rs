@@ -14,22 +14,12 @@ use crate::api::{
     Environment, ExecutionMode, GraphLevel, RunOptions, SessionOptions, Switch, c_string,
 };
 use crate::parameters::{integer, switch, wrong};
+use crate::threads::{Pool, Wish};
 
 const ARENA_SHRINKAGE: &str = "memory.enable_memory_arena_shrinkage";
 const DEVICE_ALLOCATOR: &str = "session.use_device_allocator_for_initializers";
 const INTRA_OP_SPINNING: &str = "session.intra_op.allow_spinning";
 const INTER_OP_SPINNING: &str = "session.inter_op.allow_spinning";
-
-/// Who provides the threads that compute.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ThreadSource {
-    /// Each session has its own. Unless a model says otherwise, its instances
-    /// together keep this many threads busy.
-    Session { default_threads: usize },
-    /// The environment has pools for all sessions, and what models say about
-    /// threads does not count.
-    Environment,
-}
 
 /// A model's settings, read and checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,20 +57,32 @@ impl Settings {
         })
     }
 
+    /// What the model asks of the threads of a session that `instances`
+    /// instances share.
+    pub(crate) fn thread_wish(&self, instances: u32) -> Wish {
+        let spins = [self.intra_op_spinning, self.inter_op_spinning].contains(&Some(Switch::On));
+        let parallel = self.execution_mode == ExecutionMode::Parallel;
+        Wish {
+            instances,
+            intra_op_threads: self.intra_op_threads,
+            wants_its_own: spins || parallel || self.inter_op_threads.is_some(),
+        }
+    }
+
     /// The options of a session that `instances` instances share.
     pub(crate) fn session_options(
         &self,
         environment: &Environment,
         instances: u32,
-        threads: ThreadSource,
+        pool: Pool,
     ) -> Result<SessionOptions, Status> {
         let mut options = SessionOptions::new(environment)?;
         options.set_graph_level(self.graph_level)?;
         options.set_execution_mode(self.execution_mode)?;
-        match threads {
-            ThreadSource::Environment => options.use_global_threads()?,
-            ThreadSource::Session { default_threads } => {
-                options.set_intra_op_threads(self.pool_threads(instances, default_threads))?;
+        match pool {
+            Pool::Environment => options.use_global_threads()?,
+            Pool::Own { intra_op_threads } => {
+                options.set_intra_op_threads(intra_op_threads)?;
                 if let Some(threads) = self.inter_op_threads {
                     options.set_inter_op_threads(threads)?;
                 }
@@ -96,25 +98,6 @@ impl Settings {
             options.set_entry(key, value)?;
         }
         Ok(options)
-    }
-
-    /// The size of the pool that a shared session needs.
-    ///
-    /// One session serves all instances of a model on a device, so that its
-    /// weights are in memory once; Triton makes a session per instance. The
-    /// library counts the calling thread as one of the pool's, and runs that
-    /// overlap share the others: `n` instances of which each may use `k`
-    /// threads keep `n * k` threads busy if the pool has `n * (k - 1)` besides
-    /// the callers, as many as `n` sessions with `k` threads each would have.
-    fn pool_threads(&self, instances: u32, default_threads: usize) -> i32 {
-        let callers = i32::try_from(instances.max(1)).unwrap_or(i32::MAX);
-        match self.intra_op_threads {
-            Some(threads) => callers.saturating_mul(threads.saturating_sub(1)).saturating_add(1),
-            None => {
-                let busy = i32::try_from(default_threads).unwrap_or(i32::MAX);
-                busy.saturating_sub(callers).saturating_add(1).max(1)
-            }
-        }
     }
 
     fn entries(&self, instances: u32) -> Vec<(&'static str, &'static str)> {
@@ -219,20 +202,19 @@ mod tests {
     }
 
     #[test]
-    fn a_shared_pool_keeps_as_many_threads_busy_as_sessions_of_their_own() {
-        let check = |threads: &str, instances: u32, pool: i32| {
-            let settings = settings(&[("intra_op_thread_count", threads)]);
-            assert_eq!(settings.pool_threads(instances, 8), pool, "{threads} by {instances}");
-        };
-        check("1", 4, 1);
-        check("3", 1, 3);
-        check("3", 4, 9);
-        // Without a number, eight threads are busy.
-        check("0", 1, 8);
-        check("-1", 4, 5);
-        check("0", 8, 1);
-        check("0", 9, 1);
-        assert_eq!(settings(&[]).pool_threads(1, 0), 1);
+    fn what_a_shared_pool_can_not_give_is_known() {
+        let wants_its_own =
+            |parameters: &[(&str, &str)]| settings(parameters).thread_wish(3).wants_its_own;
+        assert!(!wants_its_own(&[]));
+        assert!(!wants_its_own(&[("intra_op_thread_count", "2"), ("execution_mode", "0")]));
+        assert!(!wants_its_own(&[(INTRA_OP_SPINNING, "0"), ("inter_op_thread_count", "0")]));
+        assert!(wants_its_own(&[("execution_mode", "1")]));
+        assert!(wants_its_own(&[("inter_op_thread_count", "2")]));
+        assert!(wants_its_own(&[(INTRA_OP_SPINNING, "1")]));
+        let wish = settings(&[("intra_op_thread_count", "2")]).thread_wish(3);
+        assert_eq!((wish.instances, wish.intra_op_threads), (3, Some(2)));
+        let wish = settings(&[("intra_op_thread_count", "-1")]).thread_wish(3);
+        assert_eq!(wish.intra_op_threads, None);
     }
 
     #[test]

@@ -81,7 +81,8 @@ impl Backends {
         let path = onnxruntime_library::find(flag, &self.environment).map_err(Status::not_found)?;
         let log = self.log.clone();
         let options = BackendOptions {
-            default_intra_op_threads: std::thread::available_parallelism().map_or(1, NonZero::get),
+            // Counts what the process may use: affinity and the quota of its group.
+            processors: std::thread::available_parallelism().map_or(1, NonZero::get),
             backend_config: settings_for(ONNXRUNTIME, &self.settings.backend_settings),
             log: Arc::new(move |level, message| log.write(level, message)),
         };

@@ -11,6 +11,7 @@ use ort_sys::{OrtEnv, OrtLoggingFunction, OrtLoggingLevel, OrtMemoryInfo, OrtThr
 
 use super::error::{OrtError, text};
 use super::library::{Api, Library};
+use super::options::Switch;
 use super::owned::Owned;
 use crate::backend::LogFunction;
 
@@ -21,6 +22,8 @@ pub(crate) struct GlobalThreads {
     pub(crate) intra_op: c_int,
     /// Threads that compute different operators.
     pub(crate) inter_op: c_int,
+    /// Whether threads that have nothing to do look for work without pause.
+    pub(crate) spinning: Switch,
 }
 
 /// The library's environment. There is one per process: the log function and
@@ -146,6 +149,9 @@ fn threading_options(
         }
         if threads.inter_op > 0 {
             api.check((table.SetGlobalInterOpNumThreads)(raw, threads.inter_op))?;
+        }
+        if threads.spinning == Switch::Off {
+            api.check((table.SetGlobalSpinControl)(raw, 0))?;
         }
         Ok(options)
     }

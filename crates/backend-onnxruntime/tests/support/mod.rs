@@ -76,7 +76,7 @@ pub(crate) fn try_backend(config: &[(&str, &str)]) -> Result<OnnxRuntimeBackend,
     let log = Arc::new(|level: LogLevel, line: &str| {
         LOG.lock().unwrap().push(format!("{level:?} {line}"));
     });
-    let options = BackendOptions { default_intra_op_threads: 2, backend_config, log };
+    let options = BackendOptions { processors: 2, backend_config, log };
     OnnxRuntimeBackend::new(library(), options)
 }
 

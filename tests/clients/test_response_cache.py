@@ -1,0 +1,195 @@
+"""The response cache: what is answered without the model, and how it is counted."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+from typing import Any
+
+import pytest
+
+from conftest import StartServer
+from server import Server
+
+CONFIG = """\
+backend: "identity"
+max_batch_size: 8
+input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]
+output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]
+"""
+CACHED = CONFIG + "response_cache { enable: true }\n"
+SEQUENCES = """\
+sequence_batching { control_input [ { name: "START" control [ {
+  kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } ] } ] }
+"""
+FLAG = "--cache-config=local,size={size}"
+ROOMY = FLAG.format(size=1 << 20)
+
+
+def write(repository: pathlib.Path, **configs: str) -> None:
+    """Models without files of their own."""
+    for name, config in configs.items():
+        (repository / name / "1").mkdir(parents=True)
+        (repository / name / "config.pbtxt").write_text(config)
+
+
+def ask(server: Server, model: str, data: list[float], **more: Any) -> dict[str, Any]:
+    """One request; the response with its output's shape and data beside it."""
+    shape = more.pop("shape", [1, len(data)])
+    tensor = {"name": "INPUT0", "shape": shape, "datatype": "FP32", "data": data}
+    reply = server.infer(model, {"inputs": [tensor], **more})
+    assert reply.status == 200, reply
+    document = reply.json()
+    (output,) = document["outputs"]
+    return {"id": document.get("id"), "shape": output["shape"], "data": output["data"]}
+
+
+def counts(server: Server, model: str) -> tuple[int, int, int, int, int]:
+    """Successes, hits, misses, inferences and executions."""
+    statistics = server.statistics(model)
+    stages = statistics["inference_stats"]
+    return (
+        *(stages[name]["count"] for name in ("success", "cache_hit", "cache_miss")),
+        statistics["inference_count"],
+        statistics["execution_count"],
+    )
+
+
+def metric(server: Server, name: str, model: str) -> float | None:
+    """The value of a model's series, if there is one."""
+    labels = f'{{model="{model}",version="1"}}'
+    found = re.search(rf"^{re.escape(name + labels)} (\S+)$", server.metrics(), re.MULTILINE)
+    return float(found[1]) if found else None
+
+
+def test_equal_requests_are_answered_without_the_model(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """A hit is a success, but neither an inference nor an execution."""
+    write(tmp_path, cached=CACHED, plain=CONFIG)
+    with start_server(tmp_path, ROOMY) as server:
+        server.wait_until_ready()
+        assert counts(server, "cached") == (0, 0, 0, 0, 0)
+        first = ask(server, "cached", [1.0, 2.0], id="first")
+        again = ask(server, "cached", [1.0, 2.0], id="again")
+        assert (first.pop("id"), again.pop("id")) == ("first", "again")
+        assert first == again == {"shape": [1, 2], "data": [1.0, 2.0]}
+        assert counts(server, "cached") == (2, 1, 1, 1, 1)
+        assert ask(server, "cached", [2.0, 1.0])["data"] == [2.0, 1.0]
+        assert counts(server, "cached") == (3, 1, 2, 2, 2)
+        assert metric(server, "nv_cache_num_hits_per_model", "cached") == 1
+        assert metric(server, "nv_cache_num_misses_per_model", "cached") == 2
+        assert metric(server, "nv_inference_count", "cached") == 2
+        spent = server.statistics("cached")["inference_stats"]
+        assert spent["cache_hit"]["ns"] > 0 and spent["cache_miss"]["ns"] > 0
+        for _ in range(2):
+            ask(server, "plain", [1.0, 2.0])
+        assert counts(server, "plain") == (2, 0, 0, 2, 2)
+        assert not metric(server, "nv_cache_num_hits_per_model", "plain")
+
+
+def test_without_the_servers_cache_a_model_has_none(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """Both must want it."""
+    write(tmp_path, cached=CACHED)
+    with start_server(tmp_path) as server:
+        server.wait_until_ready()
+        for _ in range(2):
+            ask(server, "cached", [1.0])
+        assert counts(server, "cached") == (2, 0, 0, 2, 2)
+
+
+@pytest.mark.galatea_only
+def test_what_an_answer_depends_on_makes_requests_different(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """The same bytes in another shape, and with other parameters, are another request."""
+    write(tmp_path, cached=CACHED)
+    with start_server(tmp_path, ROOMY) as server:
+        server.wait_until_ready()
+        data = [1.0, 2.0, 3.0, 4.0]
+        assert ask(server, "cached", data)["shape"] == [1, 4]
+        assert ask(server, "cached", data, shape=[2, 2])["shape"] == [2, 2]
+        ask(server, "cached", data, parameters={"mode": "other"})
+        assert counts(server, "cached")[1:3] == (0, 3)
+        ask(server, "cached", data, parameters={"mode": "other"})
+        assert ask(server, "cached", data, shape=[2, 2])["shape"] == [2, 2]
+        assert counts(server, "cached")[1:3] == (2, 3)
+
+
+def test_a_response_larger_than_the_cache_is_not_kept(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """It is answered all the same, and small ones are kept beside it."""
+    write(tmp_path, cached=CACHED)
+    # The original needs some room for its own bookkeeping.
+    with start_server(tmp_path, FLAG.format(size=4096)) as server:
+        server.wait_until_ready()
+        large = [float(number) for number in range(4096)]
+        for _ in range(2):
+            assert ask(server, "cached", large)["data"] == large
+        successes, hits, _, inferences, _ = counts(server, "cached")
+        assert (successes, hits, inferences) == (2, 0, 2)
+        for _ in range(2):
+            ask(server, "cached", [1.0])
+        assert counts(server, "cached")[1] == 1
+
+
+@pytest.mark.galatea_only
+def test_the_least_recently_used_response_goes_first(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """What is asked for again and again stays."""
+    write(tmp_path, cached=CACHED)
+    # Room for two of the three responses.
+    with start_server(tmp_path, FLAG.format(size=10_000)) as server:
+        server.wait_until_ready()
+        kept, gone, new = ([float(value)] * 1000 for value in range(3))
+        for data in (kept, gone, kept, new):
+            ask(server, "cached", data)
+        assert counts(server, "cached")[1:3] == (1, 3)
+        ask(server, "cached", kept)
+        assert counts(server, "cached")[1:3] == (2, 3)
+        ask(server, "cached", gone)
+        assert counts(server, "cached")[1:3] == (2, 4)
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (CACHED + SEQUENCES, "sequence"),
+        (CACHED + "model_transaction_policy { decoupled: true }", "decoupled"),
+    ],
+)
+def test_models_whose_answers_can_not_be_kept(
+    start_server: StartServer, tmp_path: pathlib.Path, config: str, reason: str
+) -> None:
+    """Refused at load, by name."""
+    write(tmp_path, model=config, other=CONFIG)
+    with start_server(tmp_path, ROOMY, "--exit-on-error=false") as server:
+        server.wait_until_live()
+        assert server.get("/v2/models/model/ready").status != 200
+        assert server.get("/v2/models/other/ready").status == 200
+        lines = [line for line in server.log().splitlines() if "ache" in line]
+        assert any(reason in line for line in lines), lines
+
+
+@pytest.mark.galatea_only
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--cache-config=redis,host=localhost"],
+        ["--cache-config=local,size=0"],
+        ["--cache-config=local,count=3"],
+        [ROOMY, "--response-cache-byte-size=1024"],
+    ],
+)
+def test_flags_that_can_not_be(
+    start_server: StartServer, tmp_path: pathlib.Path, flags: list[str]
+) -> None:
+    """The server does not start with a cache that it can't have."""
+    write(tmp_path, cached=CACHED)
+    with start_server(tmp_path, *flags) as server:
+        assert server.wait_for_exit() == 1
+        assert "cache" in server.log()
