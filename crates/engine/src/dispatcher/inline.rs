@@ -41,7 +41,7 @@ impl Dispatcher {
                     (Effect::Execute { instance, work }, Some(inline)) => {
                         rounds += 1;
                         if rounds <= ROUNDS_MAX {
-                            follow_up.extend(self.execute_inline(inline, instance, work));
+                            self.execute_inline(inline, instance, work, &mut follow_up);
                         } else {
                             self.park(instance, work);
                         }
@@ -53,16 +53,21 @@ impl Dispatcher {
         }
     }
 
-    fn execute_inline(&self, inline: &Inline, instance: InstanceId, work: Work) -> Effects {
+    fn execute_inline(
+        &self,
+        inline: &Inline,
+        instance: InstanceId,
+        work: Work,
+        effects: &mut Effects,
+    ) {
         inline.executing.fetch_add(1, Ordering::Relaxed);
         if let Some(lane) = self.lane(instance) {
             lane.execute_inline(work, self);
         }
         let mut state = self.lock();
         inline.executing.fetch_sub(1, Ordering::Relaxed);
-        let mut effects = self.step(&mut state, Event::LaneFree(instance));
-        state.unpark(&mut effects);
-        effects
+        self.step_at(&mut state, self.now(), Event::LaneFree(instance), effects);
+        state.unpark(effects);
     }
 
     fn park(&self, instance: InstanceId, work: Work) {
@@ -91,7 +96,8 @@ impl Dispatcher {
 impl State {
     /// Takes the parked batches up.
     pub(super) fn unpark(&mut self, effects: &mut Effects) {
-        let parked = self.parked.drain(..);
-        effects.extend(parked.map(|(instance, work)| Effect::Execute { instance, work }));
+        for (instance, work) in self.parked.drain(..) {
+            effects.push(Effect::Execute { instance, work });
+        }
     }
 }

@@ -161,11 +161,12 @@ impl Dispatcher {
         let cancel = arrival.request.request().cancel.clone();
         let now = self.now();
         let mut state = self.lock();
-        let mut effects = self.settle_sequences(&mut state, now);
+        let mut effects = Effects::new();
+        self.settle_sequences(&mut state, now, &mut effects);
         let admitted = state.admit(arrival);
         let key = admitted.ticket.key;
         let warning = admitted.restarts.then(|| state.restart_warning(key)).flatten();
-        effects.extend(self.step_at(&mut state, now, Event::Enqueue(admitted.ticket)));
+        self.step_at(&mut state, now, Event::Enqueue(admitted.ticket), &mut effects);
         state.unpark(&mut effects);
         let may_cancel = state.may_cancel(key);
         drop(state);
@@ -356,21 +357,25 @@ impl Dispatcher {
     /// Ends the sequences whose time is up. Whose request this is has to be
     /// looked up after that and in the same moment: in the scheduler's own step
     /// their ends would come between the look and the request.
-    fn settle_sequences(&self, state: &mut State, now: Time) -> Effects {
+    fn settle_sequences(&self, state: &mut State, now: Time, effects: &mut Effects) {
         let is_due = state.sequences.is_some()
             && !state.broken
             && state.scheduler.next_wakeup().is_some_and(|wakeup| wakeup <= now);
-        if is_due { self.step_at(state, now, Event::Tick) } else { Effects::new() }
+        if is_due {
+            self.step_at(state, now, Event::Tick, effects);
+        }
     }
 
     /// One step of the scheduler, with its actions turned into effects.
     fn step(&self, state: &mut State, event: Event) -> Effects {
-        self.step_at(state, self.now(), event)
+        let mut effects = Effects::new();
+        self.step_at(state, self.now(), event, &mut effects);
+        effects
     }
 
-    fn step_at(&self, state: &mut State, now: Time, event: Event) -> Effects {
+    /// The same, behind effects of an earlier step.
+    fn step_at(&self, state: &mut State, now: Time, event: Event, effects: &mut Effects) {
         let is_drain = matches!(event, Event::Drain);
-        let mut effects = Effects::new();
         if !state.broken {
             let mut actions = std::mem::take(&mut state.actions);
             let scheduler = &mut state.scheduler;
@@ -378,16 +383,15 @@ impl Dispatcher {
             state.broken = catch_unwind(step).is_err();
             if !state.broken {
                 for action in actions.drain() {
-                    state.effect(action, &mut effects);
+                    state.effect(action, effects);
                 }
                 state.actions = actions;
                 self.arm(state);
             }
         }
         if state.broken {
-            effects.extend(state.give_up(is_drain));
+            state.give_up(is_drain, effects);
         }
-        effects
     }
 
     /// Asks the timer for the scheduler's next wake-up, unless an earlier

@@ -101,28 +101,29 @@ impl State {
     }
 
     /// Puts a request into the slab and makes its ticket.
-    pub(super) fn admit(&mut self, arrival: Arrival) -> Admitted {
-        let Arrival { request, shape_class, number } = arrival;
+    pub(super) fn admit(&mut self, mut arrival: Arrival) -> Admitted {
         self.generation = self.generation.wrapping_add(1);
-        let batch_key = self.batch_keys.acquire(shape_class);
-        let content = request.request();
+        let batch_key = self.batch_keys.acquire(arrival.shape_class.take());
+        let content = arrival.request.request();
         let marked = self
             .sequences
             .as_mut()
             .and_then(|known| known.mark(&content.correlation_id, content.sequence_flags));
-        let sequence = marked.map(|marked| marked.mark);
         let place = self.requests.vacant_entry();
         let key = RequestKey(key_of(place.key(), self.generation));
         let ticket = Ticket {
             key,
-            batch_size: request.batch_size(),
+            batch_size: arrival.request.batch_size(),
             batch_key,
             priority: content.priority,
             timeout_ns: content.timeout_microseconds.saturating_mul(1_000),
-            sequence,
+            sequence: marked.map(|marked| marked.mark),
         };
-        let sequence = sequence.map(|mark| mark.sequence);
-        place.insert(Entry { key, request: Some(request), batch_key, sequence, number });
+        let sequence = marked.map(|marked| marked.mark.sequence);
+        let number = arrival.number;
+        // The request is large: it goes from where it is into its entry.
+        let request = Some(arrival.request);
+        place.insert(Entry { key, request, batch_key, sequence, number });
         self.expect_reply(sequence, number);
         Admitted { ticket, restarts: marked.is_some_and(|marked| marked.restarts) }
     }
@@ -174,7 +175,7 @@ impl State {
 
     /// What a broken scheduler comes to: nothing waits any more, and draining
     /// is over at once.
-    pub(super) fn give_up(&mut self, is_drain: bool) -> Effects {
+    pub(super) fn give_up(&mut self, is_drain: bool, effects: &mut Effects) {
         self.batch_keys = BatchKeys::default();
         let mut abandoned = Vec::new();
         for entry in self.requests.drain() {
@@ -183,7 +184,6 @@ impl State {
             }
             abandoned.extend(entry.request);
         }
-        let mut effects = Effects::new();
         effects.push(Effect::Abandon(abandoned));
         if let Some(sequences) = &mut self.sequences {
             effects.push(Effect::Forget(sequences.clear()));
@@ -191,7 +191,6 @@ impl State {
         if is_drain {
             effects.push(Effect::NotifyDrained);
         }
-        effects
     }
 
     pub(super) fn effect(&mut self, action: Action, effects: &mut Effects) {
@@ -227,14 +226,18 @@ impl State {
     fn requests_of(&mut self, batch: Batch) -> Vec<PendingRequest> {
         let entries = batch.into_entries();
         let mut requests = Vec::with_capacity(entries.len());
-        for entry in entries {
-            let taken = entry.request().and_then(|key| self.take(key));
-            if let (Some(replies), Some(entry)) = (&mut self.replies, &taken) {
+        for key in entries.iter().filter_map(BatchEntry::request) {
+            if !self.knows(key) {
+                // Whoever dispatches what is not queued breaks its own rules.
+                self.broken = true;
+                continue;
+            }
+            let entry = self.requests.remove(place_of(key.0));
+            self.batch_keys.release(entry.batch_key);
+            if let Some(replies) = &mut self.replies {
                 replies.order.start(entry.number);
             }
-            // Whoever dispatches what is not queued breaks its own rules.
-            self.broken |= taken.is_none();
-            requests.extend(taken.and_then(|entry| entry.request));
+            requests.extend(entry.request);
         }
         requests
     }
