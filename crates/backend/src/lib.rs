@@ -148,6 +148,16 @@ pub trait Model: Send + Sync {
     ///
     /// A status that says why it could not be made.
     fn instance(&self, at: &Placement) -> Result<Box<dyn Instance>, Status>;
+
+    /// Whether its instances can serve: asked when somebody wants to know whether
+    /// the model is ready.
+    ///
+    /// # Errors
+    ///
+    /// Why one can't.
+    fn ready(&self) -> Result<(), Status> {
+        Ok(())
+    }
 }
 
 /// Where an instance lives.

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use galatea_protocol::inference::model_config::SchedulingChoice;
 use galatea_protocol::inference::{
-    ModelConfig, ModelDynamicBatching, ModelInput, ModelOutput, ModelSequenceBatching,
-    ModelTensorReshape,
+    ModelConfig, ModelDynamicBatching, ModelInput, ModelInstanceGroup, ModelOutput,
+    ModelSequenceBatching, ModelTensorReshape,
 };
 use galatea_tensor::DataType;
 
@@ -207,7 +207,9 @@ impl ConfigDraft {
     }
 
     /// Whether nothing differs from `other` but the instances and which versions
-    /// are served: a model that is loaded need not be loaded anew then.
+    /// are served: a model that is loaded need not be loaded anew then. What else
+    /// than their number and place is said of instances is settled with the
+    /// model: if they differ in that, it has to be.
     #[must_use]
     pub fn differs_in_instances_only(&self, other: &Self) -> bool {
         let rest = |draft: &Self| ModelConfig {
@@ -215,7 +217,20 @@ impl ConfigDraft {
             version_policy: None,
             ..draft.message.clone()
         };
-        rest(self) == rest(other)
+        let groups = || self.message.instance_group.iter().chain(&other.message.instance_group);
+        let is_settled = |group: &ModelInstanceGroup| {
+            group.passive || !group.host_policy.is_empty() || group.rate_limiter.is_some()
+        };
+        let same_groups = self.message.instance_group == other.message.instance_group;
+        rest(self) == rest(other) && (same_groups || !groups().any(is_settled))
+    }
+
+    /// The configuration of a loaded model, with the instances of this one.
+    #[must_use]
+    pub fn on_top_of(&self, loaded: &ModelSpec) -> Self {
+        let instance_group = self.message.instance_group.clone();
+        let message = ModelConfig { instance_group, ..loaded.message.clone() };
+        Self { message, map: SourceMap::default() }
     }
 
     const fn sequence_batching(&self) -> Option<&ModelSequenceBatching> {

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use galatea_backend::LogLevel;
 use galatea_infer::{
     LoadParameters, ModelConfigDocument, ModelMetadata, ModelStatistics, RepositoryEntry,
     ServerControl, ServerMetadata, Status,
 };
 
-use crate::Server;
 use crate::retire::ModelHandle;
+use crate::{LoadedModel, Server};
 
 /// The protocol extensions, in the order in which the original lists them.
 const EXTENSIONS: [&str; 13] = [
@@ -31,6 +32,19 @@ impl Server {
     fn find(&self, name: &str, version: Option<i64>) -> Result<Arc<ModelHandle>, Status> {
         self.registry.snapshot().find(name, version).cloned()
     }
+
+    /// Whether the model itself says so too.
+    fn can_serve(&self, model: &LoadedModel) -> bool {
+        let Err(status) = model.model.ready() else { return true };
+        self.options.log.write(
+            LogLevel::Verbose(1),
+            format_args!(
+                "'{}' version {} is loaded and says that it isn't ready: {status}",
+                model.name, model.version
+            ),
+        );
+        false
+    }
 }
 
 impl ServerControl for Server {
@@ -42,14 +56,18 @@ impl ServerControl for Server {
         if self.is_exiting() {
             return Err(Status::unavailable("Server exiting"));
         }
-        Ok(!self.options.strict_readiness || self.registry.snapshot().all_ready())
+        if !self.options.strict_readiness {
+            return Ok(true);
+        }
+        let snapshot = self.registry.snapshot();
+        Ok(snapshot.all_ready() && snapshot.ready().all(|model| self.can_serve(model)))
     }
 
     fn model_ready(&self, name: &str, version: Option<i64>) -> Result<bool, Status> {
         if self.is_exiting() {
             return Err(Status::unavailable("Server not ready"));
         }
-        self.find(name, version).map(|_| true)
+        self.find(name, version).map(|model| self.can_serve(&model))
     }
 
     fn server_metadata(&self) -> ServerMetadata {
@@ -75,7 +93,7 @@ impl ServerControl for Server {
         name: &str,
         version: Option<i64>,
     ) -> Result<Arc<ModelConfigDocument>, Status> {
-        Ok(self.find(name, version)?.config.clone())
+        Ok(self.find(name, version)?.config.load_full())
     }
 
     fn is_decoupled(&self, name: &str, version: Option<i64>) -> Result<bool, Status> {

@@ -14,57 +14,62 @@ use crate::warmup::Warming;
 /// What making a model's instances needs.
 pub(crate) struct Making<'a> {
     pub(crate) spec: &'a ModelSpec,
-    pub(crate) model: Box<dyn Model>,
+    pub(crate) model: &'a dyn Model,
     pub(crate) policy: ExecutionPolicy,
-    pub(crate) host_policies: &'a HostPolicies,
     pub(crate) warming: Warming<'a>,
     pub(crate) log: &'a LogSink,
 }
 
-/// A model with its instances.
+/// A model's instances.
 pub(crate) struct Made {
-    pub(crate) model: Box<dyn Model>,
     pub(crate) lanes: Vec<Lane>,
+    /// What each lane's instance is, in the same order.
+    pub(crate) keys: Vec<InstanceKey>,
+    pub(crate) passive: Vec<Box<dyn Instance>>,
+}
+
+/// What makes an instance fit what a configuration asks for, whatever it is
+/// called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct InstanceKey {
+    /// Without name and count.
+    group: InstanceGroup,
+    device: Device,
 }
 
 /// One instance that the configuration asks for.
-struct Wanted<'a> {
+pub(crate) struct Wanted<'a> {
+    pub(crate) key: InstanceKey,
     placement: Placement,
     passive: bool,
     cores: Option<&'a CpuCores>,
 }
 
 impl Making<'_> {
-    /// Makes every instance; one that fails fails the model.
-    pub(crate) fn make(self) -> Result<Made, Status> {
-        let wanted = wanted(self.spec, self.host_policies)?;
+    /// Makes every instance that is wanted; one that fails fails all.
+    pub(crate) fn make(&self, wanted: Vec<Wanted<'_>>) -> Result<Made, Status> {
         // Only threads can be bound to processors.
         let policy = if wanted.iter().any(|one| one.cores.is_some()) {
             ExecutionPolicy::Blocking
         } else {
             self.policy
         };
-        let mut lanes = Vec::new();
-        let mut passive = Vec::new();
+        let mut made = Made { lanes: Vec::new(), keys: Vec::new(), passive: Vec::new() };
         for one in wanted {
-            let Wanted { placement, passive: is_passive, cores } = one;
+            let Wanted { key, placement, passive: is_passive, cores } = one;
             let name = &self.spec.name;
             let line = format_args!("creating instance '{}' of '{name}'", placement.name);
             self.log.write(LogLevel::Verbose(1), line);
             let instance = on_cores(cores, || self.instance(&placement, is_passive))??;
             if is_passive {
-                passive.push(instance);
+                made.passive.push(instance);
             } else {
                 let lane = Lane::new(placement.name, instance, policy, self.log.clone());
-                lanes.push(lane.on_cores(cores.cloned()));
+                made.lanes.push(lane.on_cores(cores.cloned()));
+                made.keys.push(key);
             }
         }
-        let model = if passive.is_empty() {
-            self.model
-        } else {
-            Box::new(WithPassive { _instances: Mutex::new(passive), model: self.model })
-        };
-        Ok(Made { model, lanes })
+        Ok(made)
     }
 
     fn instance(&self, at: &Placement, is_passive: bool) -> Result<Box<dyn Instance>, Status> {
@@ -74,6 +79,17 @@ impl Making<'_> {
         }
         Ok(instance)
     }
+}
+
+/// A model that keeps its passive instances.
+pub(crate) fn with_passive(
+    model: Box<dyn Model>,
+    passive: Vec<Box<dyn Instance>>,
+) -> Box<dyn Model> {
+    if passive.is_empty() {
+        return model;
+    }
+    Box::new(WithPassive { _instances: Mutex::new(passive), model })
 }
 
 /// A model whose passive instances are kept as long as it: some backends use them
@@ -88,12 +104,23 @@ impl Model for WithPassive {
     fn instance(&self, at: &Placement) -> Result<Box<dyn Instance>, Status> {
         self.model.instance(at)
     }
+
+    fn ready(&self) -> Result<(), Status> {
+        self.model.ready()
+    }
 }
 
 /// Every instance that the configuration's groups ask for, as the original names
 /// them.
-fn wanted<'a>(spec: &ModelSpec, policies: &'a HostPolicies) -> Result<Vec<Wanted<'a>>, Status> {
+pub(crate) fn wanted<'a>(
+    spec: &ModelSpec,
+    policies: &'a HostPolicies,
+) -> Result<Vec<Wanted<'a>>, Status> {
     let mut wanted = Vec::new();
+    if spec.ensemble().is_some() {
+        // It has no groups: it executes nothing itself.
+        wanted.push(ensemble(spec));
+    }
     for group in &spec.instance_groups {
         let devices = devices(spec, group)?;
         for number in 0..group.count {
@@ -103,7 +130,9 @@ fn wanted<'a>(spec: &ModelSpec, policies: &'a HostPolicies) -> Result<Vec<Wanted
                     Device::Gpu(gpu) => Some(gpu),
                     Device::Cpu | Device::Model => None,
                 };
+                let key = InstanceGroup { name: String::new(), count: 0, ..group.clone() };
                 Wanted {
+                    key: InstanceKey { group: key, device },
                     placement: Placement { name: name.clone(), device },
                     passive: group.passive,
                     cores: policies.cores(group, gpu),
@@ -112,6 +141,23 @@ fn wanted<'a>(spec: &ModelSpec, policies: &'a HostPolicies) -> Result<Vec<Wanted
         }
     }
     Ok(wanted)
+}
+
+fn ensemble(spec: &ModelSpec) -> Wanted<'static> {
+    let group = InstanceGroup {
+        name: String::new(),
+        kind: InstanceKind::Model,
+        count: 0,
+        gpus: Vec::new(),
+        passive: false,
+        host_policy: String::new(),
+    };
+    Wanted {
+        key: InstanceKey { group, device: Device::Model },
+        placement: Placement { name: spec.name.clone(), device: Device::Model },
+        passive: false,
+        cores: None,
+    }
 }
 
 fn devices(spec: &ModelSpec, group: &InstanceGroup) -> Result<Vec<Device>, Status> {

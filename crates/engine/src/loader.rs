@@ -1,19 +1,24 @@
 //! From a model's draft configuration and files to a loaded version.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use galatea_backend::{Backend, Host, LogLevel, ModelFiles};
-use galatea_config::{ConfigDraft, ModelSpec, Support};
+use arc_swap::ArcSwap;
+use galatea_backend::{Backend, Completion, ComposingModels, Host, LogLevel, ModelFiles};
+use galatea_config::{ConfigDraft, ConfigErrors, ModelSpec, Support, validate_ensemble};
 use galatea_infer::{ModelConfigDocument, RequestObserver, Status};
+use galatea_policy::InstanceId;
 
 use crate::assembly::Assembly;
 use crate::cache::{CacheLayer, ResponseCache};
 use crate::composing::{NeededModel, PinnedModels};
 use crate::dispatcher::Parts;
 use crate::host_policy::{HostPolicies, on_cores};
-use crate::instances::{Made, Making, undefined_policies};
+use crate::instances::{
+    InstanceKey, Made, Making, Wanted, undefined_policies, wanted, with_passive,
+};
 use crate::model::Books;
 use crate::output_shape::OutputReshape;
 use crate::scheduling::{Holds, reply_ordering, scheduling_spec};
@@ -63,6 +68,8 @@ pub(crate) struct Loader {
     pub(crate) log: LogSink,
     pub(crate) cache: Option<Arc<dyn ResponseCache>>,
     pub(crate) holds: Holds,
+    /// Counts versions with a cache, whose answers are not to be mixed up.
+    pub(crate) generations: AtomicU64,
     pub(crate) host_policies: HostPolicies,
 }
 
@@ -79,13 +86,18 @@ impl Loader {
         let started = Instant::now();
         let mut draft = definition.draft.clone();
         let about = format!("'{}' version {}", definition.name, files.version());
-        if definition.auto_complete {
+        let completion = if definition.auto_complete {
             self.detail(1, format_args!("{about}: completing the configuration"));
-            definition.backend.complete_config(&mut draft, files)?;
+            Completion::Allowed
+        } else {
+            Completion::Forbidden
+        };
+        let opened = definition.backend.open(&mut draft, files, completion)?;
+        let refused = |errors: ConfigErrors| Status::invalid_argument(errors.to_string());
+        let mut spec = draft.finish(&definition.support).map_err(refused)?;
+        if let Some(composing) = &composing {
+            validate_ensemble(&mut spec, |name| composing.spec(name, None)).map_err(refused)?;
         }
-        let spec = draft
-            .finish(&definition.support)
-            .map_err(|errors| Status::invalid_argument(errors.to_string()))?;
         self.detail(2, format_args!("{about}: configuration {}", spec.to_json()));
         let spec = Arc::new(spec);
         let books = Arc::new(Books {
@@ -102,13 +114,16 @@ impl Loader {
         self.remark_undefined_policies(&spec);
         let backend = definition.backend.as_ref();
         let shared_cores = self.host_policies.shared_cores(&spec);
-        let model = on_cores(shared_cores.as_ref(), || backend.load(spec.clone(), files, host))??;
+        let load = || match opened {
+            Some(opened) => opened.load(spec.clone(), host),
+            None => backend.load(spec.clone(), files, host),
+        };
+        let model = on_cores(shared_cores.as_ref(), load)??;
         let observer: Arc<dyn RequestObserver> = books.clone();
         let making = Making {
             spec: &spec,
-            model,
+            model: model.as_ref(),
             policy: backend.policy(&spec),
-            host_policies: &self.host_policies,
             warming: Warming {
                 warmup: &warmup,
                 assembly: assembly.as_ref(),
@@ -117,7 +132,8 @@ impl Loader {
             },
             log: &self.log,
         };
-        let Made { model, lanes } = making.make()?;
+        let Made { lanes, keys, passive } = making.make(wanted(&spec, &self.host_policies)?)?;
+        let model = with_passive(model, passive);
         let dispatcher = Dispatcher::start(Parts {
             scheduling: scheduling_spec(&spec, self.holds),
             lanes,
@@ -130,10 +146,8 @@ impl Loader {
         Ok(Arc::new(LoadedModel {
             version: files.version(),
             name: Arc::from(spec.name.as_str()),
-            config: Arc::new(ModelConfigDocument {
-                json: spec.to_json(),
-                protobuf: spec.to_protobuf().to_vec(),
-            }),
+            config: ArcSwap::from_pointee(document(&spec)),
+            instances: Mutex::new((0..).map(InstanceId).zip(keys).collect()),
             dispatcher,
             load_duration: started.elapsed(),
             metric_tags: spec.metric_tags.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
@@ -141,10 +155,70 @@ impl Loader {
             output_reshape: OutputReshape::new(&spec),
             cache: self.cache_layer(&spec, &books),
             books,
-            _files: keep_files,
-            _model: model,
+            files: keep_files,
+            model,
             spec,
         }))
+    }
+
+    /// Gives a loaded version the instances that a definition wants: as many of
+    /// those that it has as fit stay.
+    pub(crate) fn update_instances(
+        &self,
+        model: &LoadedModel,
+        definition: &ModelDefinition,
+    ) -> Result<(), Status> {
+        let spec = definition.draft.on_top_of(&model.spec).finish(&definition.support);
+        let spec = spec.map_err(|errors| Status::invalid_argument(errors.to_string()))?;
+        let mut spare = model.instances();
+        let mut stay = Vec::new();
+        let mut missing = Vec::new();
+        for one in wanted(&spec, &self.host_policies)? {
+            match spare.iter().position(|(_, key)| *key == one.key) {
+                Some(place) => stay.push(spare.remove(place)),
+                None => missing.push(one),
+            }
+        }
+        let (added, removed) = (missing.len(), spare.len());
+        stay.extend(self.add_instances(model, &spec, definition, missing)?);
+        let spare: Vec<InstanceId> = spare.into_iter().map(|(instance, _)| instance).collect();
+        model.dispatcher.remove_lanes(&spare);
+        model.set_instances(stay, document(&spec));
+        if added + removed > 0 {
+            let about = format_args!("'{}' version {}", model.name, model.version);
+            let line = format_args!("{about}: {added} instances were added and {removed} removed");
+            self.log.write(LogLevel::Info, line);
+        }
+        Ok(())
+    }
+
+    fn add_instances(
+        &self,
+        model: &LoadedModel,
+        spec: &ModelSpec,
+        definition: &ModelDefinition,
+        missing: Vec<Wanted<'_>>,
+    ) -> Result<Vec<(InstanceId, InstanceKey)>, Status> {
+        if missing.is_empty() {
+            return Ok(Vec::new());
+        }
+        let warmup = Warmup::new(spec, model.files.as_ref(), &self.log)?;
+        let observer: Arc<dyn RequestObserver> = model.books.clone();
+        let making = Making {
+            spec,
+            model: model.model.as_ref(),
+            policy: definition.backend.policy(spec),
+            warming: Warming {
+                warmup: &warmup,
+                assembly: model.dispatcher.assembly(),
+                observer: &observer,
+                log: &self.log,
+            },
+            log: &self.log,
+        };
+        let Made { lanes, keys, passive: _ } = making.make(missing)?;
+        let instances = model.dispatcher.add_lanes(lanes)?;
+        Ok(instances.into_iter().zip(keys).collect())
     }
 
     fn remark_undefined_policies(&self, spec: &ModelSpec) {
@@ -161,11 +235,16 @@ impl Loader {
     /// Both the server and the model must want the cache.
     fn cache_layer(&self, spec: &ModelSpec, books: &Arc<Books>) -> Option<CacheLayer> {
         let cache = self.cache.clone().filter(|_| spec.response_cache)?;
-        Some(CacheLayer::new(cache, books.clone()))
+        let generation = self.generations.fetch_add(1, Ordering::Relaxed);
+        Some(CacheLayer::new(cache, books.clone(), generation))
     }
 
     #[track_caller]
     fn detail(&self, level: u32, line: fmt::Arguments<'_>) {
         self.log.write(LogLevel::Verbose(level), line);
     }
+}
+
+fn document(spec: &ModelSpec) -> ModelConfigDocument {
+    ModelConfigDocument { json: spec.to_json(), protobuf: spec.to_protobuf() }
 }

@@ -1,18 +1,21 @@
 //! One loaded version of a model.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwap;
 use galatea_backend::{ComposingModels, Host, LogLevel, Model, ModelFiles};
 use galatea_config::ModelSpec;
 use galatea_infer::{
     Execution, ExecutionTimes, FailureReason, InferenceRequest, ModelConfigDocument, ModelMetadata,
     ModelStatistics, PendingRequest, RequestObserver, RequestTimes, ResponseSender, TensorMetadata,
 };
+use galatea_policy::InstanceId;
 
 use crate::cache::{CacheLayer, Lookup, Missed};
 use crate::composing::PinnedModels;
 use crate::dispatcher::Arrival;
+use crate::instances::InstanceKey;
 use crate::log::refuse;
 use crate::output_shape::OutputReshape;
 use crate::statistics::Statistics;
@@ -23,7 +26,10 @@ pub struct LoadedModel {
     pub(crate) spec: Arc<ModelSpec>,
     pub(crate) version: i64,
     pub(crate) name: Arc<str>,
-    pub(crate) config: Arc<ModelConfigDocument>,
+    /// Changes with the instances.
+    pub(crate) config: ArcSwap<ModelConfigDocument>,
+    /// What the dispatcher's lanes are. Only whoever loads the model changes it.
+    pub(crate) instances: Mutex<Vec<(InstanceId, InstanceKey)>>,
     pub(crate) dispatcher: Arc<Dispatcher>,
     pub(crate) load_duration: Duration,
     pub(crate) metric_tags: Arc<[(String, String)]>,
@@ -32,10 +38,10 @@ pub struct LoadedModel {
     pub(crate) books: Arc<Books>,
     /// There if the server has a cache and the configuration asks for it.
     pub(crate) cache: Option<CacheLayer>,
-    /// Kept, because the instances in the lanes live by it.
-    pub(crate) _model: Box<dyn Model>,
+    /// The instances in the lanes live by it.
+    pub(crate) model: Box<dyn Model>,
     /// Kept, because they may be there only as long as somebody does.
-    pub(crate) _files: Arc<dyn ModelFiles>,
+    pub(crate) files: Arc<dyn ModelFiles>,
 }
 
 impl LoadedModel {
@@ -108,6 +114,21 @@ impl LoadedModel {
                 })
                 .collect(),
         }
+    }
+
+    /// What its instances are.
+    pub(crate) fn instances(&self) -> Vec<(InstanceId, InstanceKey)> {
+        self.instances.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// It has other instances now, and a configuration that says so.
+    pub(crate) fn set_instances(
+        &self,
+        instances: Vec<(InstanceId, InstanceKey)>,
+        config: ModelConfigDocument,
+    ) {
+        *self.instances.lock().unwrap_or_else(PoisonError::into_inner) = instances;
+        self.config.store(Arc::new(config));
     }
 
     /// What every queue and instance waits for, as JSON.

@@ -1,7 +1,7 @@
 //! The server: every model, and the one entrance to them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use galatea_infer::{InferenceRequest, InferenceService, ResponseSender, Status};
@@ -73,6 +73,7 @@ impl Server {
             log: options.log.clone(),
             cache: options.cache.clone(),
             host_policies: options.host_policies.clone(),
+            generations: AtomicU64::new(0),
             holds: Holds {
                 until_queued: options.hold_until_queued,
                 until_backlogged: options.hold_until_backlogged,

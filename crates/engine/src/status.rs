@@ -138,8 +138,7 @@ impl Page<'_> {
     }
 
     fn instance(&self, instance: InstanceId) -> &str {
-        let index = usize::try_from(instance.0).ok();
-        index.and_then(|index| self.report.instances.get(index)).map_or("", String::as_str)
+        self.report.instances.get(&instance).map_or("", String::as_str)
     }
 
     fn correlation_id(&self, key: SequenceKey) -> Value {

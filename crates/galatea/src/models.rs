@@ -18,6 +18,9 @@ use crate::backends::Backends;
 /// How messages call a configuration that came with a load.
 const OVERRIDE: &str = "load parameter 'config'";
 
+/// The platform of models that are made of others.
+const ENSEMBLE: &str = "ensemble";
+
 /// Repositories with what it takes to load models from them.
 pub(crate) struct RepositoryCatalog {
     /// Where models are.
@@ -150,14 +153,14 @@ impl Definer {
         let files = newest.map_or(&[][..], |version| version.files.as_slice());
         draft.resolve_identity(&source.name, files).map_err(|error| error.to_string())?;
         let support = Support::default();
-        if draft.backend().is_empty() {
+        if backend_name(&draft).is_empty() {
             // No backend will look at it, so what is wrong is said here.
             draft.clone().finish(&support).map_err(|errors| errors.to_string())?;
         }
         let versions = self.versions(source, &draft)?;
         Ok(ModelDefinition {
             name: source.name.clone(),
-            backend: self.backends.get(draft.backend()),
+            backend: self.backends.get(backend_name(&draft)),
             draft,
             versions,
             auto_complete: self.auto_complete,
@@ -203,4 +206,9 @@ impl Definer {
             |version: i64| -> Arc<dyn ModelFiles> { Arc::new(source.directory.version(version)) };
         Ok(selection.load.into_iter().map(files).collect())
     }
+}
+
+/// Ensembles are a platform without a backend.
+fn backend_name(draft: &ConfigDraft) -> &str {
+    if draft.platform() == ENSEMBLE { ENSEMBLE } else { draft.backend() }
 }

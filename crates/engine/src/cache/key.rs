@@ -11,10 +11,13 @@ impl CacheKey {
     /// `None` if an input isn't in the CPU's memory.
     ///
     /// `request` is admitted: its inputs are in the configuration's order.
-    pub(crate) fn new(request: &InferenceRequest, version: i64) -> Option<Self> {
+    /// `generation` tells a model version from the one that it was before it was
+    /// loaded anew.
+    pub(crate) fn new(request: &InferenceRequest, version: i64, generation: u64) -> Option<Self> {
         let mut hasher = Hasher::new();
         text(&mut hasher, &request.model_name);
         hasher.update(&version.to_le_bytes());
+        hasher.update(&generation.to_le_bytes());
         count(&mut hasher, request.inputs.len());
         for input in &request.inputs {
             tensor(&mut hasher, input)?;
@@ -111,7 +114,7 @@ mod tests {
     fn key(change: impl FnOnce(&mut InferenceRequest)) -> CacheKey {
         let mut request = request();
         change(&mut request);
-        CacheKey::new(&request, 1).unwrap()
+        CacheKey::new(&request, 1, 0).unwrap()
     }
 
     #[test]
@@ -134,7 +137,8 @@ mod tests {
             assert!(!keys.contains(&changed), "two of the requests have one key");
             keys.push(changed);
         }
-        assert_ne!(same, CacheKey::new(&request(), 2).unwrap());
+        assert_ne!(same, CacheKey::new(&request(), 2, 0).unwrap());
+        assert_ne!(same, CacheKey::new(&request(), 1, 1).unwrap());
     }
 
     #[test]

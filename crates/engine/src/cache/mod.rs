@@ -74,6 +74,7 @@ fn copied(output: &OutputTensor) -> Option<OutputTensor> {
 pub(crate) struct CacheLayer {
     cache: Arc<dyn ResponseCache>,
     books: Arc<Books>,
+    generation: u64,
 }
 
 /// What a look into the cache found.
@@ -91,14 +92,14 @@ pub(crate) struct Missed {
 }
 
 impl CacheLayer {
-    pub(crate) fn new(cache: Arc<dyn ResponseCache>, books: Arc<Books>) -> Self {
-        Self { cache, books }
+    pub(crate) fn new(cache: Arc<dyn ResponseCache>, books: Arc<Books>, generation: u64) -> Self {
+        Self { cache, books, generation }
     }
 
     /// Looks for the answer to an admitted request, and counts a hit.
     pub(crate) fn look_up(&self, request: &InferenceRequest, arrival: Instant) -> Lookup {
         let start = Instant::now();
-        let Some(key) = CacheKey::new(request, self.books.version) else {
+        let Some(key) = CacheKey::new(request, self.books.version, self.generation) else {
             return Lookup::Miss(None);
         };
         let found = self.cache.lookup(&key.0);

@@ -3,6 +3,7 @@
 
 mod failure;
 mod inline;
+mod lanes;
 mod replies;
 mod sequences;
 mod state;
@@ -23,6 +24,7 @@ use galatea_policy::{
 use self::inline::Inline;
 #[cfg(test)]
 pub(crate) use self::inline::ROUNDS_MAX;
+use self::lanes::Lanes;
 use self::replies::Replies;
 use self::state::{Effect, Effects, State};
 use crate::LogSink;
@@ -40,7 +42,7 @@ pub struct Dispatcher {
     /// Where the scheduler's time starts.
     epoch: Instant,
     state: Mutex<State>,
-    lanes: Vec<Lane>,
+    lanes: Lanes,
     /// There if the lanes have no threads of their own.
     inline: Option<Inline>,
     /// There if the model has a sequence batcher.
@@ -89,8 +91,8 @@ pub(crate) struct Report {
     pub(crate) status: galatea_policy::Status,
     /// What clients call the sequences of the status.
     pub(crate) sequences: BTreeMap<SequenceKey, CorrelationId>,
-    /// The instances' names, by number.
-    pub(crate) instances: Vec<String>,
+    /// The instances' names.
+    pub(crate) instances: BTreeMap<InstanceId, String>,
 }
 
 impl Dispatcher {
@@ -106,11 +108,12 @@ impl Dispatcher {
                 (Some(replies::Numbers::default()), Some(Replies::default()))
             }
         };
+        let lanes = parts.lanes;
         let dispatcher = Arc::new_cyclic(|this| Self {
             epoch: Instant::now(),
             state: Mutex::new(State::new(parts.scheduling, replies)),
-            inline: parts.lanes.iter().any(Lane::is_inline).then(Inline::default),
-            lanes: parts.lanes,
+            inline: lanes.iter().any(Lane::is_inline).then(Inline::default),
+            lanes: Lanes::default(),
             assembly: parts.assembly,
             numbers,
             log: parts.log,
@@ -118,25 +121,13 @@ impl Dispatcher {
             tell_drained: OnceLock::new(),
             this: this.clone(),
         });
-        for (instance, lane) in dispatcher.instances() {
-            if let Err(status) = lane.start(instance, &dispatcher) {
-                dispatcher.abandon_lanes();
-                return Err(status);
-            }
-        }
-        for (instance, _) in dispatcher.instances() {
-            dispatcher.event(Event::AddInstance(instance));
-        }
+        dispatcher.add_lanes(lanes)?;
         Ok(dispatcher)
     }
 
-    fn abandon_lanes(&self) {
-        self.lanes.iter().for_each(Lane::stop);
-        self.lanes.iter().for_each(Lane::join);
-    }
-
-    fn instances(&self) -> impl Iterator<Item = (InstanceId, &Lane)> {
-        (0..).map(InstanceId).zip(&self.lanes)
+    /// There if the model has a sequence batcher.
+    pub(crate) const fn assembly(&self) -> Option<&Assembly> {
+        self.assembly.as_ref()
     }
 
     /// Makes the replies of a request that is about to be queued leave in order,
@@ -262,7 +253,7 @@ impl Dispatcher {
 
     /// Waits for the ends of lanes that were told to stop.
     pub(crate) fn join_lanes(&self) {
-        self.lanes.iter().for_each(Lane::join);
+        self.lanes.join();
     }
 
     /// Drains, and tells nobody when that is done.
@@ -314,8 +305,7 @@ impl Dispatcher {
         let keys = slots.map(|slot| slot.sequence).chain(backlog.map(|one| one.sequence));
         let name = |key| (key, state.correlation_id(key));
         let sequences = keys.map(name).collect();
-        let instances = self.lanes.iter().map(|lane| String::from(lane.name())).collect();
-        Report { now: self.now(), sequences, status, instances }
+        Report { now: self.now(), sequences, status, instances: self.lanes.names() }
     }
 
     /// The number of requests in the queue.
@@ -427,18 +417,16 @@ impl Dispatcher {
             }
             Effect::Forget(states) => drop(states),
             Effect::StopLane(instance) => {
-                if let Some(lane) = self.lane(instance) {
-                    lane.stop();
-                }
+                self.lanes.stop(instance);
             }
             Effect::NotifyDrained => self.stop_lanes(),
         }
     }
 
     fn stop_lanes(&self) {
-        for (instance, lane) in self.instances() {
+        for instance in self.lanes.instances() {
             if self.lock().broken {
-                lane.stop();
+                self.lanes.stop(instance);
             } else {
                 self.event(Event::RemoveInstance(instance));
             }
@@ -449,8 +437,8 @@ impl Dispatcher {
         }
     }
 
-    fn lane(&self, instance: InstanceId) -> Option<&Lane> {
-        self.lanes.get(usize::try_from(instance.0).ok()?)
+    fn lane(&self, instance: InstanceId) -> Option<Arc<Lane>> {
+        self.lanes.get(instance)
     }
 }
 

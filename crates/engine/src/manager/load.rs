@@ -41,7 +41,8 @@ impl Shared {
         }
     }
 
-    /// A version whose files and configuration did not change stays.
+    /// A version whose files and configuration did not change stays, at most
+    /// with other instances.
     fn load_versions(&self, job: &LoadJob, composing: Option<&Arc<PinnedModels>>) -> LoadReport {
         let definition = &job.target.definition;
         let (kept, fresh): (Vec<_>, Vec<_>) =
@@ -64,7 +65,6 @@ impl Shared {
             && serving.shares_files_with(&job.target)
             && !job.target.stamp.version_is_newer_than(version, &serving.stamp)
             && new.draft.differs_in_instances_only(&old.draft)
-            && new.draft.message().instance_group == old.draft.message().instance_group
             && self.parts.registry.snapshot().find(&job.name, Some(version)).is_ok()
     }
 
@@ -108,7 +108,9 @@ impl Shared {
     /// Puts what was loaded into service, all at once, unless something failed.
     fn conclude(&self, job: &LoadJob, attempts: Vec<Attempt>, kept: &[i64]) -> LoadReport {
         let registry = &self.parts.registry;
-        let failures = self.failures(job, &attempts);
+        let mut failures = self.failures(job, &attempts);
+        let updates = if failures.is_empty() { self.update_kept(job, kept) } else { Vec::new() };
+        failures.extend(updates);
         if failures.is_empty() && !self.lock().closed {
             let before = registry.snapshot().ready_versions(&job.name);
             let is_new = !attempts.is_empty();
@@ -138,6 +140,26 @@ impl Shared {
             Some(LoadFailure { name: job.name.to_string(), version: Some(*version), status })
         };
         attempts.iter().filter_map(failure).collect()
+    }
+
+    /// Gives versions that stay the instances that the configuration wants.
+    fn update_kept(&self, job: &LoadJob, kept: &[i64]) -> Vec<LoadFailure> {
+        let snapshot = self.parts.registry.snapshot();
+        let mut failures = Vec::new();
+        for version in kept {
+            let Ok(model) = snapshot.find(&job.name, Some(*version)) else { continue };
+            let outcome = self.parts.loader.update_instances(model, &job.target.definition);
+            if let Err(status) = outcome {
+                let line = format_args!(
+                    "failed to change the instances of '{}' version {version}: {status}",
+                    job.name
+                );
+                self.parts.log.write(LogLevel::Error, line);
+                let name = job.name.to_string();
+                failures.push(LoadFailure { name, version: Some(*version), status });
+            }
+        }
+        failures
     }
 
     /// What clients are told, in the original's words.
