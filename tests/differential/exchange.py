@@ -8,6 +8,8 @@ import http.client
 import json
 import pathlib
 import sys
+import tempfile
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import grpc
@@ -15,32 +17,15 @@ from google.protobuf import json_format
 from tritonclient.grpc import service_pb2
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples"))
 
-from cases import CRASH, DTYPES, Case, all_cases  # noqa: E402
+from cases import CRASH, Case  # noqa: E402
+from serving import serving  # noqa: E402
+from suites import SUITES, Suite  # noqa: E402
 
-ONNX_MODELS = ["simple", "mlp", "simple_string", "autocomplete"]
 KEPT_HEADERS = ["content-type", "inference-header-content-length"]
 #: Figures that differ from run to run, and the example parameters that some releases of the
 #: original's identity backend send with each response.
 MASKED_KEYS = {"ns", "last_inference", "param0", "param1", "param2", "param3"}
-
-
-def write_repository(root: pathlib.Path) -> None:
-    """The models that the cases name."""
-    import make_models
-
-    for dtype in [*DTYPES, "bytes", "bf16"]:
-        kind = "TYPE_STRING" if dtype == "bytes" else f"TYPE_{dtype.upper()}"
-        directory = root / f"identity_{dtype}"
-        (directory / "1").mkdir(parents=True, exist_ok=True)
-        (directory / "config.pbtxt").write_text(
-            f'backend: "identity"\nmax_batch_size: 8\n'
-            f'input [ {{ name: "INPUT0" data_type: {kind} dims: [ -1 ] }} ]\n'
-            f'output [ {{ name: "OUTPUT0" data_type: {kind} dims: [ -1 ] }} ]\n'
-            f"instance_group [ {{ kind: KIND_CPU count: 1 }} ]\n"
-        )
-    make_models.write_models(root, make_models.EXAMPLES, ONNX_MODELS)
 
 
 def masked(value: Any) -> Any:
@@ -136,9 +121,9 @@ def over_stream(channel: grpc.Channel, case: Case) -> dict[str, Any]:
 
 
 def exchange(
-    http_address: str, grpc_address: str, spare_original: bool = False
+    http_address: str, grpc_address: str, cases: Iterable[Case]
 ) -> dict[str, dict[str, Any]]:
-    """Sends every case, in order; `spare_original` leaves out what crashes it."""
+    """Sends the cases, in order."""
     with grpc.insecure_channel(grpc_address) as channel:
 
         def send(case: Case) -> dict[str, Any]:
@@ -146,33 +131,39 @@ def exchange(
                 return over_stream(channel, case)
             return over_grpc(channel, case) if case.rpc else over_http(http_address, case)
 
-        return {
-            case.name: send(case)
-            for case in all_cases()
-            if not (spare_original and case.ours == CRASH)
-        }
+        return {case.name: send(case) for case in cases}
+
+
+def answers_of(
+    program: Sequence[str], suite: Suite, folder: pathlib.Path, is_original: bool = False
+) -> dict[str, dict[str, Any]]:
+    """What a server answers to a suite; the original is spared what crashes it."""
+    models = folder / "models"
+    suite.write_repository(models)
+    cases = [case for case in suite.cases() if not (is_original and case.ours == CRASH)]
+    with serving(program, models, suite.environment, is_original) as (http, grpc_address):
+        return exchange(http, grpc_address, cases)
+
+
+def record(program: pathlib.Path, suite: Suite, add: bool) -> None:
+    """Writes down what the original answers to a suite."""
+    with tempfile.TemporaryDirectory() as folder:
+        answers = answers_of([str(program)], suite, pathlib.Path(folder), is_original=True)
+    if add and suite.golden_path.exists():
+        answers |= json.loads(suite.golden_path.read_text())
+    suite.golden_path.write_text(json.dumps(answers, indent=1, sort_keys=True) + "\n")
+    print(f"{len(answers)} answers written to {suite.golden_path}")
 
 
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    repository = commands.add_parser("repository", help="write the model repository")
-    repository.add_argument("--output", type=pathlib.Path, required=True)
-    record = commands.add_parser("record", help="write down a server's answers")
-    record.add_argument("--http", required=True)
-    record.add_argument("--grpc", required=True)
-    record.add_argument("--output", type=pathlib.Path, required=True)
-    record.add_argument("--add", action="store_true", help="keep the answers that are there")
+    parser.add_argument("--original", type=pathlib.Path, required=True, help="the server")
+    parser.add_argument("--suite", choices=SUITES, action="append", help="default: all")
+    parser.add_argument("--add", action="store_true", help="keep the answers that are there")
     options = parser.parse_args()
-    if options.command == "repository":
-        write_repository(options.output)
-        return
-    answers = exchange(options.http, options.grpc, spare_original=True)
-    if options.add:
-        answers |= json.loads(options.output.read_text())
-    options.output.write_text(json.dumps(answers, indent=1, sort_keys=True) + "\n")
-    print(f"{len(answers)} answers written to {options.output}")
+    for name in options.suite or SUITES:
+        record(options.original, SUITES[name], options.add)
 
 
 if __name__ == "__main__":

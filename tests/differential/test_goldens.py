@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 import json
-import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from cases import Case, all_cases
+from cases import Case
+from suites import SUITES
 
-GOLDENS = json.loads(
-    (pathlib.Path(__file__).parent / "goldens" / "triton-2.51.json").read_text()
-)
+EVERY_CASE = [
+    pytest.param(suite, case, id=case.name if suite == "basic" else f"{suite}: {case.name}")
+    for suite, definition in SUITES.items()
+    for case in definition.cases()
+]
+
+
+@functools.cache
+def goldens(suite: str) -> dict[str, Any]:
+    """What the original answered."""
+    return json.loads(SUITES[suite].golden_path.read_text())
 
 
 def is_error(answer: dict[str, Any]) -> bool:
@@ -60,14 +70,16 @@ def compare_streams(ours: dict[str, Any], golden: dict[str, Any]) -> None:
         assert comparable_response(one, other) == comparable_response(other, other)
 
 
-@pytest.mark.parametrize("case", all_cases(), ids=lambda case: case.name)
-def test_answers_like_the_original(case: Case, answers: dict[str, dict[str, Any]]) -> None:
+@pytest.mark.parametrize(("suite", "case"), EVERY_CASE)
+def test_answers_like_the_original(
+    suite: str, case: Case, answers_to: Callable[[str], dict[str, Any]]
+) -> None:
     """Equal status; equal headers, JSON and bytes on success; a message on failure."""
-    ours = answers[case.name]
+    ours = answers_to(suite)[case.name]
     if case.ours:
         assert ours["status"] == case.ours_status, (case.ours, ours)
         return
-    golden = GOLDENS[case.name]
+    golden = goldens(suite)[case.name]
     if case.messages is not None:
         compare_streams(ours, golden)
         return

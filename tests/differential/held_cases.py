@@ -1,0 +1,109 @@
+"""Batches that the variables for tests make the same in every run.
+
+Nothing is executed before so many requests wait, so the batches follow from the
+configuration alone. One instance each: the original lets several go one by one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples"))
+
+from example_models import conformance, sequences  # noqa: E402
+from example_models.repository import Example, write_example  # noqa: E402
+
+from cases import Case  # noqa: E402
+
+MODEL = "model"
+
+
+@dataclasses.dataclass(frozen=True)
+class Held:
+    """A model, requests on one gRPC stream, and how many must wait."""
+
+    name: str
+    example: Callable[[], Example]
+    messages: tuple[dict[str, Any], ...]
+    waiting: int
+    backlog: int = 0
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that the server is started with."""
+        variables = {"TRITONSERVER_DELAY_SCHEDULER": str(self.waiting)}
+        if self.backlog:
+            variables["TRITONSERVER_BACKLOG_DELAY_SCHEDULER"] = str(self.backlog)
+        return variables
+
+    def write_repository(self, root: pathlib.Path) -> None:
+        """The one model."""
+        write_example(root, MODEL, self.example())
+
+    def cases(self) -> list[Case]:
+        """One stream."""
+        return [Case(self.name, rpc="ModelStreamInfer", messages=self.messages)]
+
+
+def message(
+    number: int, name: str, values: Sequence[int], **parameters: Any
+) -> dict[str, Any]:
+    """A `ModelInferRequest` in protobuf's JSON."""
+    fields = {bool: "bool_param", int: "int64_param"}
+    typed = {key: {fields[type(value)]: value} for key, value in parameters.items()}
+    tensor = {"name": name, "datatype": "INT32", "shape": [1, len(values)],
+              "contents": {"int_contents": list(values)}}
+    return {"id": str(number), "model_name": MODEL, "inputs": [tensor], "parameters": typed}
+
+
+def in_turns(lengths: Sequence[int]) -> tuple[dict[str, Any], ...]:
+    """Whole sequences whose requests come in turns."""
+    turns = [(step, place) for step in range(max(lengths)) for place in range(len(lengths))]
+    parts = [(step, place) for step, place in turns if step < lengths[place]]
+    return tuple(
+        message(number, "INPUT", [number], sequence_id=101 + place, sequence_start=step == 0,
+                sequence_end=step == lengths[place] - 1)
+        for number, (step, place) in enumerate(parts)
+    )
+
+
+def direct(slots: int) -> Callable[[], Example]:
+    """A model with so many slots that returns the controls of its whole batch."""
+    batching = sequences.Batching("direct { }", max_batch_size=slots)
+    return lambda: sequences.controls("int32", "uint64", batching)
+
+
+def of_lengths(*parts: tuple[int, int, bool, bool]) -> tuple[dict[str, Any], ...]:
+    """Requests of sequences whose inputs have so many elements."""
+    return tuple(
+        message(number, "INPUT", [number] * length, sequence_id=sequence, sequence_start=start,
+                sequence_end=end)
+        for number, (sequence, length, start, end) in enumerate(parts)
+    )
+
+
+HELD = [
+    Held("direct-backlog", direct(3), in_turns([3, 1, 2, 2, 1]), waiting=6, backlog=3),
+    Held("direct-padding", direct(4), in_turns([3, 1, 2]), waiting=6),
+    Held("direct-one-slot", direct(1), in_turns([2, 1, 3]), waiting=2, backlog=4),
+    Held(
+        "direct-shapes",
+        direct(3),
+        of_lengths((1, 1, True, False), (2, 2, True, False), (3, 1, True, True),
+                   (1, 2, False, True), (2, 2, False, True)),
+        waiting=5,
+    ),
+    Held(
+        "dynamic-priorities",
+        lambda: conformance.onnx_whole_batch(
+            "dynamic_batching { priority_levels: 3 default_priority_level: 2 }"
+        ),
+        tuple(message(number, "INPUT0", [number], priority=priority)
+              for number, priority in enumerate([3, 0, 1, 4, 2, 3, 1, 2])),
+        waiting=8,
+    ),
+]

@@ -1,0 +1,68 @@
+"""The suites: cases, the models that they name, and how their server is started."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import sys
+from collections.abc import Callable, Mapping
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples"))
+
+import held_cases  # noqa: E402
+import make_models  # noqa: E402
+import sequence_cases  # noqa: E402
+from cases import DTYPES, Case, all_cases  # noqa: E402
+
+ONNX_MODELS = ["simple", "mlp", "simple_string", "autocomplete"]
+GOLDENS = pathlib.Path(__file__).resolve().parent / "goldens"
+
+
+@dataclasses.dataclass(frozen=True)
+class Suite:
+    """Cases that are sent to one server, in order."""
+
+    golden: str
+    write_repository: Callable[[pathlib.Path], None]
+    cases: Callable[[], list[Case]]
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def golden_path(self) -> pathlib.Path:
+        """The file with the original's answers."""
+        return GOLDENS / f"{self.golden}.json"
+
+
+def write_basic_models(root: pathlib.Path) -> None:
+    """Identity models of every datatype, and a few ONNX models."""
+    for dtype in [*DTYPES, "bytes", "bf16"]:
+        kind = "TYPE_STRING" if dtype == "bytes" else f"TYPE_{dtype.upper()}"
+        directory = root / f"identity_{dtype}"
+        (directory / "1").mkdir(parents=True, exist_ok=True)
+        (directory / "config.pbtxt").write_text(
+            f'backend: "identity"\nmax_batch_size: 8\n'
+            f'input [ {{ name: "INPUT0" data_type: {kind} dims: [ -1 ] }} ]\n'
+            f'output [ {{ name: "OUTPUT0" data_type: {kind} dims: [ -1 ] }} ]\n'
+            f"instance_group [ {{ kind: KIND_CPU count: 1 }} ]\n"
+        )
+    make_models.write_models(root, make_models.EXAMPLES, ONNX_MODELS)
+
+
+def write_sequence_models(root: pathlib.Path) -> None:
+    """Stateful models and ragged ones."""
+    models = sequence_cases
+    make_models.write_models(root, make_models.STATEFUL_MODELS, models.STATEFUL_MODELS)
+    make_models.write_models(root, make_models.RAGGED_MODELS, models.RAGGED_MODELS)
+
+
+def _held(held: held_cases.Held) -> Suite:
+    return Suite(f"triton-2.51-{held.name}", held.write_repository, held.cases, held.environment)
+
+
+SUITES = {
+    "basic": Suite("triton-2.51", write_basic_models, all_cases),
+    "sequences": Suite(
+        "triton-2.51-sequences", write_sequence_models, sequence_cases.sequence_cases
+    ),
+    **{held.name: _held(held) for held in held_cases.HELD},
+}
