@@ -53,7 +53,8 @@ impl Doors<'_> {
     fn grpc(&self, door: &DoorSettings) -> Result<Option<galatea_grpc::RunningDoor>, String> {
         let start = |socket| {
             let (service, control) = (self.server.clone(), self.server.clone());
-            let options = GrpcOptions::default();
+            let mut options = GrpcOptions::default();
+            options.header_forward.clone_from(&self.settings.grpc_header_forward);
             galatea_grpc::start(self.workers.handles(), socket, service, control, options)
         };
         self.start("GRPC service", "GRPCInferenceService", &door.address, door, start)
@@ -63,7 +64,8 @@ impl Doors<'_> {
         let max_input_size = self.settings.http_input_bytes_max;
         let start = |socket| {
             let (service, control) = (self.server.clone(), self.server.clone());
-            let options = HttpOptions { max_input_size, ..HttpOptions::default() };
+            let header_forward = self.settings.http_header_forward.clone();
+            let options = HttpOptions { max_input_size, header_forward, ..HttpOptions::default() };
             galatea_http::start(self.workers.handles(), socket, service, control, options)
         };
         self.start("HTTP service", "HTTPService", &door.address, door, start)

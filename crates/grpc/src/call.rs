@@ -1,7 +1,7 @@
 //! The calls of a connection that are not answered to their end.
 
 use bytes::Bytes;
-use galatea_infer::CancelToken;
+use galatea_infer::{CancelToken, Parameter, Status};
 use h2::RecvStream;
 use slab::Slab;
 use tokio::time::Instant;
@@ -17,8 +17,14 @@ pub(crate) struct Call {
     pub(crate) respond: Responder,
     pub(crate) deadline: Option<Instant>,
     pub(crate) phase: Phase,
+    /// The call's metadata that becomes parameters of its requests, or why it
+    /// can't.
+    pub(crate) forwarded: Forwarded,
     serial: u64,
 }
+
+/// Parameters made of metadata.
+pub(crate) type Forwarded = Result<Vec<Parameter>, Status>;
 
 /// Where a call stands. One with a single request goes from reading to
 /// working; a stream is a stream from its beginning to its end.
@@ -64,12 +70,25 @@ impl Calls {
         self.next_serial = serial.wrapping_add(1);
         let entry = self.calls.vacant_entry();
         let key = CallKey { place: entry.key(), serial };
-        entry.insert(Call { respond, deadline, phase: phase(key), serial });
+        entry.insert(Call {
+            respond,
+            deadline,
+            phase: phase(key),
+            forwarded: Ok(Vec::new()),
+            serial,
+        });
         key
     }
 
     pub(crate) fn get_mut(&mut self, key: CallKey) -> Option<&mut Call> {
         self.calls.get_mut(key.place).filter(|call| call.serial == key.serial)
+    }
+
+    /// Keeps what a call's metadata says to its requests.
+    pub(crate) fn set_forwarded(&mut self, key: CallKey, forwarded: Forwarded) {
+        if let Some(call) = self.get_mut(key) {
+            call.forwarded = forwarded;
+        }
     }
 
     /// The stream that a call is.

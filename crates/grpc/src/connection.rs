@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use bytes::Bytes;
+use galatea_codec::forward::forward;
 use galatea_codec::grpc::{GrpcCode, InferMessage, parse_version};
 use galatea_infer::{CancelToken, ResponseSender, Status};
 use h2::RecvStream;
@@ -17,7 +18,7 @@ use tokio::time::Instant;
 
 use crate::answer::{self, Failure, Responder};
 use crate::body::MessageReader;
-use crate::call::{Arrival, Arrived, Calls, Phase};
+use crate::call::{Arrival, Arrived, Calls, Forwarded, Phase};
 use crate::deadline::{Alarm, Timeout};
 use crate::dispatch;
 use crate::door::{Door, OpenConnection, Origin};
@@ -244,13 +245,16 @@ impl ConnectionTask {
         if let Some(deadline) = deadline {
             self.alarm.set(deadline);
         }
+        let forwarded = self.door.forwarded(&head.headers);
         if route.method == Method::ModelStreamInfer {
-            self.open_stream(respond, body, deadline, route.errors);
+            self.open_stream(respond, body, deadline, route.errors, forwarded);
             return;
         }
         let reader = MessageReader::new(self.door.options.message_bytes_max);
         let arrival = Arrival { method: route.method, body, reader };
-        self.reading.push(self.calls.insert(respond, deadline, |_| Phase::Reading(arrival)));
+        let key = self.calls.insert(respond, deadline, |_| Phase::Reading(arrival));
+        self.calls.set_forwarded(key, forwarded);
+        self.reading.push(key);
     }
 
     /// Reads what has arrived of every message that is not whole.
@@ -300,7 +304,9 @@ impl ConnectionTask {
             return;
         }
         if method == Method::ModelInfer {
-            let begun = catch_unwind(AssertUnwindSafe(|| self.infer(key, &message, cancel)));
+            let forwarded = std::mem::replace(&mut call.forwarded, Ok(Vec::new()));
+            let begun =
+                catch_unwind(AssertUnwindSafe(|| self.infer(key, &message, cancel, forwarded)));
             match begun {
                 Ok(Ok(())) => {}
                 Ok(Err(status)) => self.fail(key, &status.into()),
@@ -318,7 +324,13 @@ impl ConnectionTask {
         }
     }
 
-    fn infer(&self, key: CallKey, message: &Bytes, cancel: CancelToken) -> Result<(), Status> {
+    fn infer(
+        &self,
+        key: CallKey,
+        message: &Bytes,
+        cancel: CancelToken,
+        forwarded: Forwarded,
+    ) -> Result<(), Status> {
         refuse_while_stopping(&self.door)?;
         let message = InferMessage::parse(message)?;
         let version = parse_version(message.model_version())?;
@@ -328,6 +340,7 @@ impl ConnectionTask {
             ));
         }
         let mut request = message.into_request(version)?;
+        forward(&mut request.parameters, forwarded?);
         request.cancel = cancel;
         let sink = CallSink::new(self.signal.clone(), key);
         self.door.service.infer(request, ResponseSender::new(Box::new(sink)));

@@ -5,13 +5,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use std::{io, net};
 
+use galatea_codec::forward::HeaderForward;
 use galatea_codec::grpc::MESSAGE_BYTES_MAX;
 use galatea_infer::{InferenceService, ServerControl};
+use http::HeaderMap;
 use slab::Slab;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
+use crate::call::Forwarded;
 use crate::connection;
 use crate::signal::{News, Signal};
 
@@ -20,7 +23,7 @@ use crate::signal::{News, Signal};
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// What can be chosen about the door.
-#[derive(Copy, Clone, Debug)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct GrpcOptions {
     /// The longest message taken, in bytes; a longer one is refused when its
@@ -44,6 +47,8 @@ pub struct GrpcOptions {
     pub stream_messages_max: usize,
     /// The same in bytes of their messages.
     pub stream_bytes_max: usize,
+    /// Which metadata of inference calls becomes parameters of their requests.
+    pub header_forward: Option<HeaderForward>,
 }
 
 impl Default for GrpcOptions {
@@ -56,6 +61,7 @@ impl Default for GrpcOptions {
             unwritten_bytes_dropped: 2 << 30,
             stream_messages_max: 4096,
             stream_bytes_max: 32 << 20,
+            header_forward: None,
         }
     }
 }
@@ -85,6 +91,13 @@ impl Door {
     /// Whether new inferences are refused.
     pub(crate) fn is_stopping(&self) -> bool {
         *self.phase.borrow() != Phase::Serving
+    }
+
+    /// What a call's metadata says to its requests.
+    pub(crate) fn forwarded(&self, headers: &HeaderMap) -> Forwarded {
+        let Some(forwarding) = &self.options.header_forward else { return Ok(Vec::new()) };
+        let headers = headers.iter();
+        forwarding.parameters(headers.map(|(name, value)| (name.as_str(), value.as_bytes())))
     }
 
     /// Waits until new inferences are refused.

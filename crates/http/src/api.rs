@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use galatea_codec::forward::HeaderForward;
 use galatea_codec::http::{
     IndexRequest, UnloadRequest, body_too_large, decode_load_request, encode_model_metadata,
     encode_repository_index, encode_server_metadata, encode_statistics, parse_version,
@@ -30,6 +31,7 @@ pub(crate) struct Api {
     pub(crate) service: Arc<dyn InferenceService>,
     pub(crate) control: Arc<dyn ServerControl>,
     pub(crate) limits: Limits,
+    pub(crate) header_forward: Option<HeaderForward>,
     pub(crate) mailrooms: Mailrooms,
     chunks_max: u32,
     stopping: AtomicBool,
@@ -110,6 +112,7 @@ impl Api {
             service,
             control,
             limits: options.limits(),
+            header_forward: options.header_forward.clone(),
             mailrooms,
             chunks_max: options.max_chunks,
             stopping: AtomicBool::new(false),

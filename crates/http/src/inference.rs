@@ -1,6 +1,7 @@
 //! The inference endpoint.
 
 use bytes::Bytes;
+use galatea_codec::forward::forward;
 use galatea_codec::http::{
     OutputEncoding, Target, decode_infer, decode_raw_infer, encode_infer_response,
     parse_header_length, parse_version,
@@ -80,6 +81,11 @@ impl Api {
         } else {
             decode_infer(&body, header_length, target, &self.limits)?
         };
+        if let Some(forwarding) = &self.header_forward {
+            let headers = head.headers.iter();
+            let headers = headers.map(|(name, value)| (name.as_str(), value.as_bytes()));
+            forward(&mut request.parameters, forwarding.parameters(headers)?);
+        }
         let token = CancelToken::new();
         request.cancel = token.clone();
         let cancel = CancelOnDrop::new(token);

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use galatea_codec::forward::HeaderForward;
 use galatea_codec::limits::Limits;
 
 /// The door's settings.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct HttpOptions {
     /// The longest body, and the longest tensor made of one, in bytes.
     pub max_input_size: u64,
@@ -15,6 +16,8 @@ pub struct HttpOptions {
     /// idle connection included. `None`, as in the original, waits for ever:
     /// clients keep pools of idle connections.
     pub header_read_timeout: Option<Duration>,
+    /// Which headers of inference requests become their parameters.
+    pub header_forward: Option<HeaderForward>,
 }
 
 impl Default for HttpOptions {
@@ -23,6 +26,7 @@ impl Default for HttpOptions {
             max_input_size: Limits::DEFAULT_INPUT_BYTES_MAX,
             max_chunks: Limits::CHUNKS_MAX,
             header_read_timeout: None,
+            header_forward: None,
         }
     }
 }

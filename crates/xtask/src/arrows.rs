@@ -44,6 +44,7 @@ const ALLOWED: [(&str, &[&str]); 22] = [
             "infer",
             "backend",
             "policy",
+            "codec",
             "engine",
             "repository",
             "telemetry",

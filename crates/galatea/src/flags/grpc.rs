@@ -81,8 +81,12 @@ const GRPC_HEADER_FORWARD_PATTERN: Flag = Flag {
     name: "grpc-header-forward-pattern",
     argument: Some("string"),
     default: "",
-    help: "Forward the metadata that matches as request parameters. Not supported yet.",
-    apply: |_, _| Err(Refusal::unsupported("forwarding metadata")),
+    help: "Metadata in whose name this regular expression is found becomes parameters of the \
+           call's requests. Upper and lower case are the same unless it begins with (?-i).",
+    apply: |settings, value| {
+        settings.grpc_header_forward = value::header_pattern(value)?;
+        Ok(())
+    },
 };
 
 const GRPC_INFER_THREAD_COUNT: Flag = Flag {

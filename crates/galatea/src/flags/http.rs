@@ -96,8 +96,13 @@ const HTTP_HEADER_FORWARD_PATTERN: Flag = Flag {
     name: "http-header-forward-pattern",
     argument: Some("string"),
     default: "",
-    help: "Forward the headers that match as request parameters. Not supported yet.",
-    apply: |_, _| Err(Refusal::unsupported("forwarding headers")),
+    help: "Headers of inference requests in whose name this regular expression is found become \
+           parameters. Upper and lower case are the same unless it begins with (?-i); names are \
+           forwarded in lower case.",
+    apply: |settings, value| {
+        settings.http_header_forward = value::header_pattern(value)?;
+        Ok(())
+    },
 };
 
 const HTTP_RESTRICTED_API: Flag = Flag {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use galatea_codec::forward::HeaderForward;
 use galatea_engine::{ControlMode, HostPolicies};
 use galatea_telemetry::{LogOptions, MetricsOptions};
 
@@ -46,6 +47,10 @@ pub(crate) struct Settings {
     pub(crate) http_threads: usize,
     /// The longest HTTP body, also when inflated.
     pub(crate) http_input_bytes_max: u64,
+    /// Which HTTP headers become parameters.
+    pub(crate) http_header_forward: Option<HeaderForward>,
+    /// Which gRPC metadata becomes parameters.
+    pub(crate) grpc_header_forward: Option<HeaderForward>,
     /// The gRPC endpoint.
     pub(crate) grpc: DoorSettings,
     /// The metrics endpoint; an empty address is the HTTP endpoint's.
@@ -136,6 +141,8 @@ impl Default for Settings {
             http: door("0.0.0.0", 8000),
             http_threads: 8,
             http_input_bytes_max: 64 * 1024 * 1024,
+            http_header_forward: None,
+            grpc_header_forward: None,
             grpc: door("0.0.0.0", 8001),
             metrics: door("", 8002),
             metrics_options: MetricsOptions::default(),

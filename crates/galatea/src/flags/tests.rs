@@ -171,9 +171,7 @@ fn what_is_not_understood_is_named() {
 fn what_is_not_supported_is_refused_by_name() {
     for arguments in [
         "--model-namespacing=true",
-        "--http-header-forward-pattern=x",
         "--http-restricted-api=health:a=b",
-        "--grpc-header-forward-pattern=x",
         "--grpc-restricted-protocol=health:a=b",
         "--grpc-use-ssl=true",
         "--grpc-use-ssl-mutual=true",
@@ -425,4 +423,15 @@ fn the_local_cache_is_asked_for_by_one_of_two_flags() {
         let error = error(flags);
         assert!(error.contains(message), "{error}");
     }
+}
+
+#[test]
+fn header_patterns_are_regular_expressions() {
+    check(
+        &["--http-header-forward-pattern=^my_", "--grpc-header-forward-pattern=^x_"],
+        &["http_header_forward: Some(", "grpc_header_forward: Some("],
+    );
+    check(&["--http-header-forward-pattern="], &["http_header_forward: None"]);
+    let error = error(&["--grpc-header-forward-pattern=("]);
+    assert!(error.contains("not a regular expression"), "{error}");
 }

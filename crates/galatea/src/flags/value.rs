@@ -3,6 +3,8 @@
 use std::fmt::Display;
 use std::str::FromStr;
 
+use galatea_codec::forward::HeaderForward;
+
 /// Why a flag's value was not taken; the flag's name is added later.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refusal(pub(super) String);
@@ -53,6 +55,16 @@ pub(super) fn pair<'a>(
         Some((first, second)) if !first.is_empty() && !second.is_empty() => Ok((first, second)),
         _ => Err(Refusal(format!("the format is {shape}. Got {value}"))),
     }
+}
+
+/// A pattern for names of headers; empty is none.
+pub(super) fn header_pattern(value: &str) -> Result<Option<HeaderForward>, Refusal> {
+    if value.is_empty() {
+        return Ok(None);
+    }
+    HeaderForward::new(value)
+        .map(Some)
+        .map_err(|error| Refusal(format!("not a regular expression: {error}")))
 }
 
 /// Takes a boolean that must be false, because `what` isn't there.

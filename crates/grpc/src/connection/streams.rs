@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use galatea_codec::forward::forward;
 use galatea_codec::grpc::stream::RequestTag;
 use galatea_codec::grpc::{InferMessage, parse_version};
 use galatea_infer::{InferenceRequest, ResponseSender, Status};
@@ -12,7 +13,7 @@ use tokio::time::Instant;
 
 use super::{ConnectionTask, PANICKED, refuse_while_stopping};
 use crate::answer::{self, Failure, Responder};
-use crate::call::Phase;
+use crate::call::{Forwarded, Phase};
 use crate::door::Door;
 use crate::signal::CallKey;
 use crate::stream::{
@@ -32,6 +33,7 @@ impl ConnectionTask {
         body: RecvStream,
         deadline: Option<Instant>,
         errors: Errors,
+        forwarded: Forwarded,
     ) {
         let Some(send) = answer::send_head(&mut respond) else { return };
         let options = &self.door.options;
@@ -44,6 +46,7 @@ impl ConnectionTask {
             let stream = Stream::new(send, body, options.message_bytes_max, signal, limits);
             Phase::Streaming(Box::new(stream))
         });
+        self.calls.set_forwarded(key, forwarded);
         self.streams.push(key);
     }
 
@@ -113,7 +116,10 @@ impl ConnectionTask {
     /// Begins a request. Its failures take the way of its replies, so that
     /// they come in turn.
     fn begin_request(&mut self, key: CallKey, message: &Bytes) {
-        let prepared = Prepared::new(&self.door, message);
+        let mut prepared = Prepared::new(&self.door, message);
+        if let Some(call) = self.calls.get_mut(key) {
+            prepared.forward(&call.forwarded);
+        }
         let Some(stream) = self.calls.stream(key) else { return };
         let (place, cancel) = stream.begin(prepared.order, message.len());
         let signal = stream.signal().clone();
@@ -199,6 +205,15 @@ impl Prepared {
             prepared.request = request;
         }
         prepared
+    }
+
+    /// Adds what the stream's metadata says to each of its requests.
+    fn forward(&mut self, forwarded: &Forwarded) {
+        match (&mut self.request, forwarded) {
+            (Ok(request), Ok(headers)) => forward(&mut request.parameters, headers.clone()),
+            (Ok(_), Err(status)) => self.request = Err(status.clone()),
+            (Err(_), _) => {}
+        }
     }
 
     fn read(&mut self, door: &Door, message: &Bytes) -> Result<InferenceRequest, Status> {

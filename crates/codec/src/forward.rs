@@ -1,0 +1,122 @@
+//! Request headers that become request parameters.
+
+use galatea_infer::{Parameter, ParameterValue, Status};
+use regex::{Regex, RegexBuilder};
+
+/// Parameters with a meaning of their own, which no header may set.
+const RESERVED: [&str; 7] = [
+    "sequence_id",
+    "sequence_start",
+    "sequence_end",
+    "priority",
+    "timeout",
+    "headers",
+    "binary_data_output",
+];
+
+/// Which headers are forwarded: those in whose name the pattern is found, in any
+/// case unless the pattern begins with `(?-i)`.
+#[derive(Clone, Debug)]
+pub struct HeaderForward {
+    pattern: Regex,
+}
+
+impl HeaderForward {
+    /// A pattern in the syntax that RE2 and Rust's regular expressions share.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the pattern.
+    pub fn new(pattern: &str) -> Result<Self, String> {
+        let built = RegexBuilder::new(pattern).case_insensitive(true).build();
+        built.map(|pattern| Self { pattern }).map_err(|error| error.to_string())
+    }
+
+    /// The parameters that these headers become. Of headers of one name the last
+    /// counts; bytes that are not UTF-8 are replaced.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for a header whose name is a reserved parameter's.
+    pub fn parameters<'a>(
+        &self,
+        headers: impl Iterator<Item = (&'a str, &'a [u8])>,
+    ) -> Result<Vec<Parameter>, Status> {
+        let mut parameters: Vec<Parameter> = Vec::new();
+        for (name, value) in headers.filter(|(name, _)| self.pattern.is_match(name)) {
+            if RESERVED.contains(&name) || name.starts_with("triton_") {
+                return Err(Status::invalid_argument(format!(
+                    "Header '{name}' is reserved for Triton usage and cannot be forwarded."
+                )));
+            }
+            let value = ParameterValue::String(String::from_utf8_lossy(value).into_owned());
+            set(&mut parameters, Parameter { name: name.to_owned(), value });
+        }
+        Ok(parameters)
+    }
+}
+
+/// Adds forwarded headers to a request's own parameters, which they replace.
+pub fn forward(parameters: &mut Vec<Parameter>, headers: Vec<Parameter>) {
+    for header in headers {
+        set(parameters, header);
+    }
+}
+
+fn set(parameters: &mut Vec<Parameter>, parameter: Parameter) {
+    parameters.retain(|earlier| earlier.name != parameter.name);
+    parameters.push(parameter);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(pattern: &str, headers: &[(&str, &str)], expected: &str) {
+        let headers = headers.iter().map(|(name, value)| (*name, value.as_bytes()));
+        let forwarded = match HeaderForward::new(pattern).unwrap().parameters(headers) {
+            Ok(parameters) => parameters
+                .iter()
+                .map(|parameter| format!("{}={:?}", parameter.name, parameter.value))
+                .collect::<Vec<_>>()
+                .join(" "),
+            Err(status) => status.message().to_owned(),
+        };
+        assert_eq!(forwarded, expected);
+    }
+
+    #[test]
+    fn headers_whose_name_matches_become_strings() {
+        let headers = [("my_header", "1"), ("other", "2"), ("x-my_header", "3")];
+        check("^My_", &headers, "my_header=String(\"1\")");
+        check("my_", &headers, "my_header=String(\"1\") x-my_header=String(\"3\")");
+        check("(?-i)My_", &headers, "");
+        check("a", &[("a", "1"), ("a", "2")], "a=String(\"2\")");
+    }
+
+    #[test]
+    fn reserved_names_are_refused_if_they_match() {
+        let text = "Header 'priority' is reserved for Triton usage and cannot be forwarded.";
+        check("p", &[("priority", "1")], text);
+        check("^x", &[("priority", "1")], "");
+        let text = "Header 'triton_x' is reserved for Triton usage and cannot be forwarded.";
+        check("x", &[("triton_x", "1")], text);
+    }
+
+    #[test]
+    fn headers_replace_parameters_of_the_same_name() {
+        let parameter = |name: &str, value| Parameter {
+            name: name.to_owned(),
+            value: ParameterValue::Int64(value),
+        };
+        let mut parameters = vec![parameter("a", 1), parameter("b", 2)];
+        forward(&mut parameters, vec![parameter("a", 3), parameter("c", 4)]);
+        assert_eq!(parameters, [parameter("b", 2), parameter("a", 3), parameter("c", 4)]);
+    }
+
+    #[test]
+    fn a_pattern_must_be_one() {
+        assert!(HeaderForward::new("(").is_err());
+    }
+}
