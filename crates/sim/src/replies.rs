@@ -47,7 +47,8 @@ pub(crate) fn check_replies(seed: u64) -> Check {
     for _ in 0..30 {
         replies.act(&mut random).map_err(|message| replies.told(&message))?;
     }
-    replies.finish().map_err(|message| replies.told(&message))
+    let end = if random.percent(50) { Replies::finish } else { Replies::take_all };
+    end(&mut replies).map_err(|message| replies.told(&message))
 }
 
 impl Replies {
@@ -125,6 +126,20 @@ impl Replies {
         let mut requests = self.requests.iter();
         let (number, first) = requests.find(|(_, request)| request.holds_back_others())?;
         (first.left < first.given).then_some((*number, first.left))
+    }
+
+    /// The model goes: whatever is held leaves, in order.
+    fn take_all(&mut self) -> Check {
+        let _ = write!(self.story, " take all");
+        let held = self.requests.iter().flat_map(|(number, request)| {
+            (request.left..request.given).map(|reply| (*number, reply))
+        });
+        let expected: Vec<Reply> = held.collect();
+        let taken = self.order.take_all();
+        ensure!(taken == expected, "{taken:?} left at the end, not {expected:?}");
+        let waiting = self.order.waiting();
+        ensure!(waiting == 0, "{waiting} wait after the end");
+        Ok(())
     }
 
     /// Everybody gets an end; then nothing is left.
