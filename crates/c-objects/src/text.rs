@@ -67,3 +67,31 @@ pub unsafe fn slice<'a, T>(
     // SAFETY: the caller promises so many readable elements.
     Ok(unsafe { core::slice::from_raw_parts(pointer, count) })
 }
+
+/// A place that C wants written, with the name of the argument that gives it.
+pub struct Place<T> {
+    pointer: *mut T,
+    argument: &'static str,
+}
+
+impl<T> Place<T> {
+    /// A place behind a pointer.
+    ///
+    /// # Safety
+    ///
+    /// A pointer that is not null must be valid for a write of `T` as long as the
+    /// place lives.
+    pub const unsafe fn new(pointer: *mut T, argument: &'static str) -> Self {
+        Self { pointer, argument }
+    }
+
+    /// Writes a result.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` that names the argument, for null.
+    pub fn write(self, value: T) -> Result<(), Status> {
+        // SAFETY: whoever made the place promised that it can be written.
+        unsafe { write(self.pointer, value, self.argument) }
+    }
+}

@@ -241,9 +241,10 @@ pub unsafe extern "C" fn TRITONSERVER_ServerLoadModelWithParameters(
         };
         let mut load = LoadParameters::default();
         for pointer in pointers {
-            // SAFETY: the caller's promise is passed on.
-            let parameter =
-                unsafe { handle::borrow::<ParameterObject>(*pointer, "a load parameter")? };
+            let parameter = {
+                // SAFETY: the caller's promise is passed on.
+                unsafe { handle::borrow::<ParameterObject>(*pointer, "a load parameter")? }
+            };
             add(&mut load, parameter)?;
         }
         server.control.load_model(name, load)

@@ -71,9 +71,10 @@ macro_rules! setters {
                 $($argument: setters!(@type $kind)),*
             ) -> *mut TRITONSERVER_Error {
                 guard(stringify!($function), || {
-                    // SAFETY: the caller's promise is passed on.
-                    let options =
-                        unsafe { handle::borrow_mut::<OptionsObject>(options, "options")? };
+                    let options = {
+                        // SAFETY: the caller's promise is passed on.
+                        unsafe { handle::borrow_mut::<OptionsObject>(options, "options")? }
+                    };
                     $(let $argument = setters!(@value $kind $argument);)*
                     let set: fn(
                         &mut OptionsObject,

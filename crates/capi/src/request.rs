@@ -8,6 +8,7 @@ use galatea_abi::*;
 use galatea_c_objects::buffer_attributes::BufferAttributesObject;
 use galatea_c_objects::error::c_text;
 use galatea_c_objects::names::data_type_from_c;
+use galatea_c_objects::text::Place;
 use galatea_c_objects::{guard, handle, text};
 use galatea_infer::{CancelToken, Parameter, ParameterValue, Status};
 use galatea_tensor::DataType;
@@ -227,44 +228,50 @@ macro_rules! changes {
     (@type text) => { *const c_char };
     (@type $kind:ident) => { $kind };
     (@type [$kind:ty]) => { $kind };
+    (@type {$kind:ty}) => { *mut $kind };
     (@given text) => { &str };
     (@given $kind:ident) => { $kind };
     (@given [$kind:ty]) => { $kind };
+    (@given {$kind:ty}) => { Place<$kind> };
     (@value text $argument:ident) => {
         // SAFETY: the caller promises texts.
         unsafe { text::required($argument, stringify!($argument))? }
+    };
+    (@value {$kind:ty} $argument:ident) => {
+        // SAFETY: the caller promises places that are null or valid for writes.
+        unsafe { Place::new($argument, stringify!($argument)) }
     };
     (@value $kind:tt $argument:ident) => { $argument };
 }
 
 changes! {
-    TRITONSERVER_InferenceRequestId(id: [*mut *const c_char])
-        |request, id| unsafe { text::write(id, request.id.as_ptr(), "id") };
+    TRITONSERVER_InferenceRequestId(id: {*const c_char})
+        |request, id| id.write(request.id.as_ptr());
     TRITONSERVER_InferenceRequestSetId(id: text) |request, id| {
         request.id = c_text(id);
         Ok(())
     };
-    TRITONSERVER_InferenceRequestFlags(flags: [*mut u32])
-        |request, flags| unsafe { text::write(flags, request.flags, "flags") };
+    TRITONSERVER_InferenceRequestFlags(flags: {u32})
+        |request, flags| flags.write(request.flags);
     TRITONSERVER_InferenceRequestSetFlags(flags: u32) |request, flags| {
         request.flags = flags;
         Ok(())
     };
-    TRITONSERVER_InferenceRequestCorrelationId(id: [*mut u64]) |request, id| {
+    TRITONSERVER_InferenceRequestCorrelationId(id: {u64}) |request, id| {
         let Correlation::Number(number) = request.correlation else {
             return Err(Status::invalid_argument(
                 "given request's correlation id is not an unsigned int",
             ));
         };
-        unsafe { text::write(id, number, "correlation_id") }
+        id.write(number)
     };
-    TRITONSERVER_InferenceRequestCorrelationIdString(id: [*mut *const c_char]) |request, id| {
+    TRITONSERVER_InferenceRequestCorrelationIdString(id: {*const c_char}) |request, id| {
         let Correlation::Text(text) = &request.correlation else {
             return Err(Status::invalid_argument(
                 "given request's correlation id is not a string",
             ));
         };
-        unsafe { text::write(id, text.as_ptr(), "correlation_id") }
+        id.write(text.as_ptr())
     };
     TRITONSERVER_InferenceRequestSetCorrelationId(id: u64) |request, id| {
         request.correlation = Correlation::Number(id);
@@ -284,15 +291,15 @@ changes! {
         request.cancel.cancel();
         Ok(())
     };
-    TRITONSERVER_InferenceRequestIsCancelled(is_cancelled: [*mut bool]) |request, is_cancelled| {
-        unsafe { text::write(is_cancelled, request.cancel.is_cancelled(), "is_cancelled") }
+    TRITONSERVER_InferenceRequestIsCancelled(is_cancelled: {bool}) |request, is_cancelled| {
+        is_cancelled.write(request.cancel.is_cancelled())
     };
-    TRITONSERVER_InferenceRequestPriority(priority: [*mut u32]) |request, priority| {
+    TRITONSERVER_InferenceRequestPriority(priority: {u32}) |request, priority| {
         let number = u32::try_from(request.priority).unwrap_or(u32::MAX);
-        unsafe { text::write(priority, number, "priority") }
+        priority.write(number)
     };
-    TRITONSERVER_InferenceRequestPriorityUInt64(priority: [*mut u64])
-        |request, priority| unsafe { text::write(priority, request.priority, "priority") };
+    TRITONSERVER_InferenceRequestPriorityUInt64(priority: {u64})
+        |request, priority| priority.write(request.priority);
     TRITONSERVER_InferenceRequestSetPriority(priority: u32) |request, priority| {
         request.priority = u64::from(priority);
         Ok(())
@@ -301,10 +308,8 @@ changes! {
         request.priority = priority;
         Ok(())
     };
-    TRITONSERVER_InferenceRequestTimeoutMicroseconds(timeout_us: [*mut u64])
-        |request, timeout_us| unsafe {
-            text::write(timeout_us, request.timeout_microseconds, "timeout_us")
-        };
+    TRITONSERVER_InferenceRequestTimeoutMicroseconds(timeout_us: {u64})
+        |request, timeout_us| timeout_us.write(request.timeout_microseconds);
     TRITONSERVER_InferenceRequestSetTimeoutMicroseconds(timeout_us: u64) |request, timeout_us| {
         request.timeout_microseconds = timeout_us;
         Ok(())
@@ -350,6 +355,7 @@ changes! {
         name: text,
         base: [*const c_void],
         attributes: [*mut TRITONSERVER_BufferAttributes]) |request, name, base, attributes| {
+            // SAFETY: the caller of the exported function promises attributes.
             let attributes = unsafe {
                 handle::borrow::<BufferAttributesObject>(attributes, "buffer_attributes")?
             };
@@ -385,6 +391,8 @@ changes! {
         allocator_userp: [*mut c_void],
         function: TRITONSERVER_InferenceResponseCompleteFn_t,
         userp: [*mut c_void]) |request, allocator, allocator_userp, function, userp| {
+            // SAFETY: the caller of the exported function promises an allocator that
+            // outlives the requests that use it.
             let allocator = unsafe { Allocator::new(allocator, allocator_userp)? };
             request.response = Some(ResponseCallback { allocator, function, userp });
             Ok(())

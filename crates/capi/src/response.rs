@@ -124,9 +124,10 @@ macro_rules! readers {
                 $($argument: $kind),*
             ) -> *mut TRITONSERVER_Error {
                 guard(stringify!($function), || {
-                    // SAFETY: the caller's promise is passed on.
-                    let response =
-                        unsafe { handle::borrow::<ResponseObject>(response, "response")? };
+                    let response = {
+                        // SAFETY: the caller's promise is passed on.
+                        unsafe { handle::borrow::<ResponseObject>(response, "response")? }
+                    };
                     let read: unsafe fn(&ResponseObject, $($kind),*) -> Result<(), Status> = $body;
                     // SAFETY: the caller's promises are passed on.
                     unsafe { read(response, $($argument),*) }
