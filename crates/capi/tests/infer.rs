@@ -1,6 +1,11 @@
 //! The exported functions, called as C calls them, over a server that answers
 //! each request with its own inputs.
 #![allow(unsafe_code, reason = "the test calls C functions")]
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "the test is the caller that the functions trust"
+)]
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 use core::ffi::{CStr, c_char, c_void};
 use std::ffi::CString;
