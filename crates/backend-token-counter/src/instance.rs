@@ -85,9 +85,10 @@ impl CountingInstance {
         if let Err(status) = self.steps.keep(&mut request, done) {
             return self.end(request, Err(status), times);
         }
-        if let Err((request, status)) = request.reschedule() {
-            self.end(*request, Err(status), times);
-        }
+        // A thread that waited here would keep the other requests of its batch
+        // waiting too.
+        let (throttle, times) = (request.request().throttle.clone(), *times);
+        throttle.when_room(move || reschedule(request, &times));
     }
 
     fn end(
@@ -153,4 +154,12 @@ fn count(pending: &PendingRequest) -> Result<u32, Status> {
         let message = format!("input '{COUNT}' is {given}, which is not from 0 to {COUNT_MAX}");
         Status::invalid_argument(message).prefixed(request.log_prefix())
     })
+}
+
+/// Gives a request back; whoever takes it has it executed again.
+fn reschedule(request: PendingRequest, times: &ExecutionTimes) {
+    // Loading the model made sure that its sequences are iterative.
+    if let Err((request, status)) = request.reschedule() {
+        request.complete(Err(status), times);
+    }
 }

@@ -10,9 +10,10 @@ use galatea_backend::{
 };
 use galatea_config::{ConfigDraft, ModelSpec, Support};
 use galatea_infer::{
-    CancelToken, CorrelationId, Execution, ExecutionTimes, FailureReason, InferenceRequest,
-    InputTensor, PendingRequest, Reply, RequestObserver, RequestTimes, ResponseSender,
-    SequenceFlags, SequenceOwner, SequenceStep, StateTensor, Status,
+    CancelToken, Congestion, CorrelationId, Execution, ExecutionTimes, FailureReason,
+    InferenceRequest, InputTensor, PendingRequest, Reply, RequestObserver, RequestTimes,
+    ResponseSender, RoomHook, SequenceFlags, SequenceOwner, SequenceStep, StateTensor, Status,
+    Throttle,
 };
 use galatea_tensor::{Buffer, DataType, Shape};
 
@@ -131,6 +132,8 @@ struct World {
     next_key: u64,
     dims: Vec<i64>,
     has_state: bool,
+    /// What the responses to the next request may have to wait for.
+    throttle: Throttle,
 }
 
 impl World {
@@ -152,6 +155,7 @@ impl World {
             next_key: 1,
             dims: if spec.max_batch_size > 0 { vec![1, 1] } else { vec![1] },
             has_state: !spec.states().is_empty(),
+            throttle: Throttle::default(),
         }
     }
 
@@ -166,6 +170,7 @@ impl World {
             inputs: vec![int32("COUNT", &self.dims, count)],
             correlation_id: SAME_ID,
             cancel: cancel.clone(),
+            throttle: self.throttle.clone(),
             ..InferenceRequest::default()
         };
         let (replies, name) = (self.replies.clone(), id.to_owned());
@@ -282,6 +287,47 @@ fn requests_join_and_leave_at_every_execution() {
         assert_eq!(*world.books.batches.lock().unwrap(), [1, 2, 2, 1]);
         assert_eq!(world.ends(), ["success"; 3]);
         assert_eq!(world.instance.steps.remembered(), 0);
+    }
+}
+
+/// Full until the test says otherwise.
+#[derive(Default)]
+struct Crowd(Mutex<(bool, Vec<RoomHook>)>);
+
+impl Congestion for Crowd {
+    fn is_full(&self) -> bool {
+        self.0.lock().unwrap().0
+    }
+
+    fn when_room(&self, hook: RoomHook) -> Option<RoomHook> {
+        self.0.lock().unwrap().1.push(hook);
+        None
+    }
+}
+
+#[test]
+fn a_request_whose_tokens_pile_up_pauses_and_others_go_on() {
+    for way in ways() {
+        let mut world = World::new(&["max_batch_size: 4", &way, COUNT, TOKEN, DECOUPLED]);
+        let crowd = Arc::<Crowd>::default();
+        crowd.0.lock().unwrap().0 = true;
+        world.throttle = Throttle::default().with(crowd.clone());
+        world.join("a", 2);
+        world.throttle = Throttle::default();
+        world.join("b", 3);
+        assert_eq!(world.turn(), ["a: TOKEN [1, 1] [0]", "b: TOKEN [1, 1] [0]"]);
+        assert_eq!(world.turn(), ["b: TOKEN [1, 1] [1]"]);
+        let hooks = {
+            let mut crowd = crowd.0.lock().unwrap();
+            crowd.0 = false;
+            std::mem::take(&mut crowd.1)
+        };
+        hooks.into_iter().for_each(|hook| hook());
+        // What comes back meanwhile is queued at the next turn.
+        let mut left = world.turn();
+        left.extend(world.turn());
+        left.sort();
+        assert_eq!(left, ["a: TOKEN [1, 1] [1] end", "b: TOKEN [1, 1] [2] end"]);
     }
 }
 

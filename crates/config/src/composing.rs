@@ -271,25 +271,24 @@ impl Check {
     /// Follows the responses of decoupled steps through the ensemble; returns
     /// whether there are any.
     fn waves(&mut self, steps: &[Member<'_>]) -> bool {
+        let made: BTreeSet<&str> = steps.iter().flat_map(made_by).collect();
         let mut sources: BTreeMap<&str, Source> = BTreeMap::new();
-        let makes = |tensor: &String| steps.iter().any(|member| makes(member, tensor));
         let mut waiting: Vec<&Member<'_>> = steps.iter().collect();
-        while !waiting.is_empty() {
-            let is_ready = |member: &&Member<'_>| {
-                let mut inputs = member.step.input_map.values();
-                inputs.all(|tensor| sources.contains_key(tensor.as_str()) || !makes(tensor))
-            };
-            let (ready, rest): (Vec<_>, Vec<_>) = waiting.into_iter().partition(is_ready);
-            if ready.is_empty() {
-                // Steps that wait for themselves were reported before.
+        loop {
+            let before = waiting.len();
+            waiting.retain(|member| {
+                let mut inputs = member.step.input_map.values().map(String::as_str);
+                if !inputs.all(|tensor| sources.contains_key(tensor) || !made.contains(tensor)) {
+                    return true;
+                }
+                let source = self.source(member, &sources);
+                sources.extend(made_by(member).map(|tensor| (tensor, source)));
+                false
+            });
+            // Steps that wait for themselves were reported before.
+            if waiting.len() == before {
                 break;
             }
-            for member in ready {
-                let source = self.source(member, &sources);
-                let tensors = member.step.output_map.values();
-                sources.extend(tensors.map(|tensor| (tensor.as_str(), source)));
-            }
-            waiting = rest;
         }
         let outputs: BTreeSet<usize> =
             self.outputs.iter().filter_map(|name| *sources.get(name.as_str())?).collect();
@@ -322,6 +321,6 @@ impl Check {
     }
 }
 
-fn makes(member: &Member<'_>, tensor: &str) -> bool {
-    member.step.output_map.values().any(|made| made == tensor)
+fn made_by<'a>(member: &Member<'a>) -> impl Iterator<Item = &'a str> {
+    member.step.output_map.values().map(String::as_str)
 }

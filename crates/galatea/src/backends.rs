@@ -5,6 +5,7 @@ use std::num::NonZero;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use galatea_backend::{Backend, ExecutionPolicy, Host, Model, ModelFiles};
+use galatea_backend_ensemble::EnsembleBackend;
 use galatea_backend_identity::IdentityBackend;
 use galatea_backend_onnxruntime::{BackendOptions, Library, OnnxRuntimeBackend};
 use galatea_backend_token_counter::TokenCounterBackend;
@@ -66,6 +67,7 @@ impl Backends {
 
     fn make(&self, name: &str) -> Result<Arc<dyn Backend>, Status> {
         match name {
+            "ensemble" => Ok(Arc::new(EnsembleBackend::new()?)),
             "identity" => Ok(Arc::new(IdentityBackend)),
             "token_counter" => Ok(Arc::new(TokenCounterBackend)),
             ONNXRUNTIME => self.onnxruntime(),

@@ -16,7 +16,7 @@ const GROUND: [&str; 4] = ["tensor", "config", "infer", "backend"];
 ///
 /// An arrow that is not here is a decision of its own: ARCHITECTURE.md says
 /// what must be absent and why.
-const ALLOWED: [(&str, &[&str]); 22] = [
+const ALLOWED: [(&str, &[&str]); 23] = [
     ("abi", &[]),
     ("tensor", &[]),
     ("protocol", &[]),
@@ -28,6 +28,7 @@ const ALLOWED: [(&str, &[&str]); 22] = [
     ("engine", &["tensor", "config", "infer", "backend", "policy"]),
     ("repository", &["config", "infer", "backend", "policy"]),
     ("telemetry", &["infer"]),
+    ("backend-ensemble", &["tensor", "config", "infer", "backend", "policy"]),
     ("backend-identity", &GROUND),
     ("backend-onnxruntime", &GROUND),
     ("backend-token-counter", &GROUND),
@@ -48,6 +49,7 @@ const ALLOWED: [(&str, &[&str]); 22] = [
             "engine",
             "repository",
             "telemetry",
+            "backend-ensemble",
             "backend-identity",
             "backend-onnxruntime",
             "backend-token-counter",

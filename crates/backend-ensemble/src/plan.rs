@@ -1,0 +1,183 @@
+//! An ensemble's configuration with everything looked up and numbered, so that
+//! requests compare no names but those that they bring.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use galatea_backend::ComposingModels;
+use galatea_config::{EnsembleStep, ModelSpec};
+use galatea_infer::Status;
+use galatea_policy::{EnsembleGraph, EnsembleSpec, StepIndex, StepSpec, TensorIndex};
+
+/// What to do for a request.
+pub(crate) struct Plan {
+    pub(crate) name: Arc<str>,
+    pub(crate) version: i64,
+    /// Whether the ensemble's tensors have a batch dimension.
+    pub(crate) batches: bool,
+    pub(crate) inputs: Vec<PlannedInput>,
+    pub(crate) outputs: Vec<PlannedOutput>,
+    pub(crate) steps: Vec<PlannedStep>,
+    pub(crate) graph: EnsembleGraph,
+    pub(crate) max_inflight_requests: u32,
+}
+
+/// A tensor that requests bring.
+pub(crate) struct PlannedInput {
+    pub(crate) name: String,
+    pub(crate) tensor: TensorIndex,
+}
+
+/// A tensor that clients can ask for.
+pub(crate) struct PlannedOutput {
+    pub(crate) name: Arc<str>,
+    pub(crate) tensor: TensorIndex,
+    /// Its shape without the batch dimension.
+    pub(crate) dims: Vec<i64>,
+}
+
+/// A composing model and its place.
+pub(crate) struct PlannedStep {
+    pub(crate) model: String,
+    pub(crate) version: Option<i64>,
+    /// Whether the model's tensors have a batch dimension.
+    pub(crate) batches: bool,
+    pub(crate) decoupled: bool,
+    pub(crate) inputs: Vec<StepInput>,
+    pub(crate) outputs: Vec<StepOutput>,
+}
+
+/// An input of a composing model; its tensor is in the graph.
+pub(crate) struct StepInput {
+    pub(crate) name: String,
+    /// Its shape without the batch dimension.
+    pub(crate) dims: Vec<i64>,
+}
+
+/// An output of a composing model, and the tensor that it becomes.
+pub(crate) struct StepOutput {
+    pub(crate) name: String,
+    pub(crate) tensor: TensorIndex,
+}
+
+/// Numbers for the names of tensors.
+#[derive(Default)]
+struct Numbers<'a>(BTreeMap<&'a str, TensorIndex>);
+
+impl<'a> Numbers<'a> {
+    fn of(&mut self, name: &'a str) -> TensorIndex {
+        let next = TensorIndex(self.count());
+        *self.0.entry(name).or_insert(next)
+    }
+
+    fn count(&self) -> u32 {
+        u32::try_from(self.0.len()).unwrap_or(u32::MAX)
+    }
+}
+
+impl Plan {
+    pub(crate) fn new(
+        spec: &ModelSpec,
+        models: &dyn ComposingModels,
+        version: i64,
+    ) -> Result<Self, Status> {
+        let scheduling = spec.ensemble().ok_or_else(|| {
+            let name = &spec.name;
+            Status::invalid_argument(format!("model '{name}' has no ensemble_scheduling"))
+        })?;
+        let mut numbers = Numbers::default();
+        let inputs = spec.inputs.iter().map(|input| PlannedInput {
+            name: input.name.clone(),
+            tensor: numbers.of(&input.name),
+        });
+        let inputs: Vec<PlannedInput> = inputs.collect();
+        let outputs = spec.outputs.iter().map(|output| PlannedOutput {
+            name: Arc::from(output.name.as_str()),
+            tensor: numbers.of(&output.name),
+            dims: output.reshape.as_ref().unwrap_or(&output.dims).clone(),
+        });
+        let outputs: Vec<PlannedOutput> = outputs.collect();
+        let steps = scheduling.steps.iter();
+        let steps: Vec<(PlannedStep, StepSpec)> = steps
+            .map(|step| planned(spec, step, models, &mut numbers))
+            .collect::<Result<_, _>>()?;
+        let graph = EnsembleGraph::new(&EnsembleSpec {
+            tensors: numbers.count(),
+            inputs: inputs.iter().map(|input| input.tensor).collect(),
+            outputs: outputs.iter().map(|output| output.tensor).collect(),
+            steps: steps.iter().map(|(_, step)| step.clone()).collect(),
+        });
+        // The configuration was checked for the same with better words.
+        let graph = graph.map_err(|error| {
+            Status::invalid_argument(format!("ensemble '{}' can't run: {error:?}", spec.name))
+        })?;
+        Ok(Self {
+            name: Arc::from(spec.name.as_str()),
+            version,
+            batches: spec.max_batch_size > 0,
+            inputs,
+            outputs,
+            steps: steps.into_iter().map(|(step, _)| step).collect(),
+            graph,
+            max_inflight_requests: scheduling.max_inflight_requests,
+        })
+    }
+
+    pub(crate) fn step(&self, index: StepIndex) -> &PlannedStep {
+        // A u32 fits.
+        &self.steps[index.0 as usize]
+    }
+
+    /// How much may pile up in one request before its decoupled steps pause:
+    /// as much as may be in a step and wait before it.
+    pub(crate) fn room(&self) -> Option<usize> {
+        let limit = usize::try_from(self.max_inflight_requests).unwrap_or(usize::MAX);
+        (limit > 0 && self.graph.is_decoupled()).then(|| limit.saturating_mul(2))
+    }
+
+    /// The status of a step, as the ensemble's clients see it.
+    pub(crate) fn failure(&self, index: StepIndex, status: Status) -> Status {
+        let model = &self.step(index).model;
+        let prefix = format!("in ensemble '{}', step {} (model '{model}'): ", self.name, index.0);
+        status.prefixed(prefix)
+    }
+}
+
+fn planned<'a>(
+    spec: &ModelSpec,
+    step: &'a EnsembleStep,
+    models: &dyn ComposingModels,
+    numbers: &mut Numbers<'a>,
+) -> Result<(PlannedStep, StepSpec), Status> {
+    let missing = |what: &str| {
+        let text = format!("ensemble '{}' needs {what} of model '{}'", spec.name, step.model_name);
+        Status::invalid_argument(text)
+    };
+    let model = models
+        .spec(&step.model_name, step.model_version)
+        .ok_or_else(|| missing("the configuration"))?;
+    let mut inputs = Vec::with_capacity(step.input_map.len());
+    for name in step.input_map.keys() {
+        let input = model.input(name).ok_or_else(|| missing(&format!("the input '{name}'")))?;
+        inputs.push(StepInput { name: name.clone(), dims: input.dims.clone() });
+    }
+    let outputs: Vec<StepOutput> = step
+        .output_map
+        .iter()
+        .map(|(name, tensor)| StepOutput { name: name.clone(), tensor: numbers.of(tensor) })
+        .collect();
+    let in_graph = StepSpec {
+        inputs: step.input_map.values().map(|tensor| numbers.of(tensor)).collect(),
+        outputs: outputs.iter().map(|output| output.tensor).collect(),
+        decoupled: model.decoupled,
+    };
+    let step = PlannedStep {
+        model: step.model_name.clone(),
+        version: step.model_version,
+        batches: model.max_batch_size > 0,
+        decoupled: model.decoupled,
+        inputs,
+        outputs,
+    };
+    Ok((step, in_graph))
+}

@@ -1,0 +1,393 @@
+//! Composing models under the test's control, and requests to an ensemble of
+//! them.
+
+mod decoupled;
+mod endings;
+mod flow;
+mod gates;
+mod inline;
+mod shapes;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use galatea_backend::{
+    Backend, ComposingModels, Device, Host, Instance, LogLevel, ModelFiles, Placement,
+};
+use galatea_config::{ConfigDraft, ModelSpec, Support, validate_ensemble};
+use galatea_infer::{
+    CancelToken, Execution, ExecutionTimes, FailureReason, InferenceRequest, InferenceResponse,
+    InferenceService, InputTensor, OutputTensor, Parameter, PendingRequest, Reply, RequestObserver,
+    RequestTimes, ResponseSender, Status,
+};
+use galatea_tensor::{Buffer, DataType, Shape};
+
+use crate::EnsembleBackend;
+
+/// A request that a composing model has and has not answered.
+pub(super) struct Asked {
+    pub(super) request: InferenceRequest,
+    pub(super) sender: ResponseSender,
+}
+
+/// What a composing model does with a request at once.
+type Act = dyn Fn(InferenceRequest, ResponseSender) + Send + Sync;
+
+/// The composing models, which keep what they are asked until the test answers.
+#[derive(Default)]
+pub(super) struct Models {
+    specs: BTreeMap<String, Arc<ModelSpec>>,
+    pub(super) asked: Mutex<Vec<Asked>>,
+    acts: Mutex<BTreeMap<String, Arc<Act>>>,
+}
+
+impl InferenceService for Models {
+    fn infer(&self, request: InferenceRequest, sender: ResponseSender) {
+        let act = self.acts.lock().unwrap().get(&request.model_name).cloned();
+        match act {
+            Some(act) => act(request, sender),
+            None => self.asked.lock().unwrap().push(Asked { request, sender }),
+        }
+    }
+}
+
+impl ComposingModels for Models {
+    fn spec(&self, name: &str, _: Option<i64>) -> Option<Arc<ModelSpec>> {
+        self.specs.get(name).cloned()
+    }
+}
+
+/// Keeps the books of the ensemble's requests.
+#[derive(Default)]
+pub(super) struct Books {
+    models: Arc<Models>,
+    pub(super) batches: Mutex<Vec<(u64, [Duration; 3])>>,
+    pub(super) successes: Mutex<Vec<Execution>>,
+    pub(super) failures: Mutex<Vec<FailureReason>>,
+    pub(super) log: Mutex<Vec<String>>,
+}
+
+impl std::fmt::Debug for Books {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Books")
+    }
+}
+
+impl Host for Books {
+    fn batch_executed(&self, batch_size: u64, times: &ExecutionTimes) {
+        let durations = [times.input(), times.infer(), times.output()];
+        self.batches.lock().unwrap().push((batch_size, durations));
+    }
+
+    fn model_version(&self) -> i64 {
+        7
+    }
+
+    fn composing_models(&self) -> Option<Arc<dyn ComposingModels>> {
+        Some(self.models.clone())
+    }
+
+    fn log(&self, _: LogLevel, message: &str) {
+        self.log.lock().unwrap().push(message.to_owned());
+    }
+}
+
+impl RequestObserver for Books {
+    fn succeeded(&self, _: u32, _: &RequestTimes, execution: &Execution) {
+        self.successes.lock().unwrap().push(*execution);
+    }
+
+    fn failed(&self, _: &RequestTimes, reason: FailureReason) {
+        self.failures.lock().unwrap().push(reason);
+    }
+}
+
+struct NoFiles;
+
+impl ModelFiles for NoFiles {
+    fn model_path(&self) -> &Path {
+        Path::new("E")
+    }
+
+    fn version(&self) -> i64 {
+        7
+    }
+
+    fn version_path(&self) -> &Path {
+        Path::new("E/7")
+    }
+
+    fn resolve(&self, _: &str) -> Result<PathBuf, Status> {
+        Err(Status::not_found("no files"))
+    }
+}
+
+fn spec(text: &str) -> ModelSpec {
+    let draft = ConfigDraft::from_pbtxt("config.pbtxt", text).unwrap();
+    draft.finish(&Support::default()).unwrap_or_else(|errors| panic!("{text}\n{errors}"))
+}
+
+/// Tensors as `NAME` for one of any size, `NAME:DIMS`, and `?` behind for
+/// optional ones; all are of type INT32.
+fn tensors(side: &str, text: &str) -> String {
+    let tensor = |text: &str| {
+        let (text, optional) = match text.strip_suffix('?') {
+            Some(text) => (text, "optional: true"),
+            None => (text, ""),
+        };
+        let (name, dims) = text.split_once(':').unwrap_or((text, "-1"));
+        format!("{side} {{ name: '{name}' data_type: TYPE_INT32 dims: [{dims}] {optional} }}\n")
+    };
+    text.split_whitespace().map(tensor).collect()
+}
+
+/// A model as `name batch inputs > outputs`, decoupled with a `*` behind the
+/// name.
+fn model(text: &str) -> (String, Arc<ModelSpec>) {
+    let (head, outputs) = text.split_once(" > ").unwrap();
+    let (name, rest) = head.split_once(' ').unwrap();
+    let (batch, inputs) = rest.split_once(' ').unwrap();
+    let decoupled = name.ends_with('*');
+    let name = name.trim_end_matches('*');
+    let text = format!(
+        "name: '{name}' backend: 'fake' max_batch_size: {batch} {} {} \
+         model_transaction_policy {{ decoupled: {decoupled} }}",
+        tensors("input", inputs),
+        tensors("output", outputs)
+    );
+    (name.to_owned(), Arc::new(spec(&text)))
+}
+
+/// A step as `MODEL IN=tensor … > OUT=tensor …`.
+fn step(text: &str) -> String {
+    let map = |field: &str, text: &str| -> String {
+        let pairs = text.split_whitespace().map(|pair| pair.split_once('=').unwrap());
+        pairs.map(|(key, value)| format!("{field} {{ key: '{key}' value: '{value}' }} ")).collect()
+    };
+    let (inputs, outputs) = text.split_once(" > ").unwrap();
+    let (model, inputs) = inputs.split_once(' ').unwrap();
+    let (inputs, outputs) = (map("input_map", inputs), map("output_map", outputs));
+    format!("step {{ model_name: '{model}' model_version: -1 {inputs} {outputs} }}\n")
+}
+
+/// An ensemble and its models.
+pub(super) struct World {
+    pub(super) models: Arc<Models>,
+    pub(super) books: Arc<Books>,
+    instance: Mutex<Box<dyn Instance>>,
+    batches: bool,
+    _backend: EnsembleBackend,
+}
+
+impl World {
+    /// `head` is the ensemble, as a model, without its steps; `limit` is
+    /// `max_inflight_requests`.
+    pub(super) fn new(head: &str, models: &[&str], steps: &[&str], limit: u32) -> Self {
+        let (head, outputs) = head.split_once(" > ").unwrap();
+        let (batch, inputs) = head.split_once(' ').unwrap();
+        let steps: String = steps.iter().map(|text| step(text)).collect();
+        let mut ensemble = spec(&format!(
+            "name: 'E' platform: 'ensemble' max_batch_size: {batch} {} {} \
+             ensemble_scheduling {{ {steps} max_inflight_requests: {limit} }}",
+            tensors("input", inputs),
+            tensors("output", outputs)
+        ));
+        let specs: BTreeMap<_, _> = models.iter().map(|text| model(text)).collect();
+        validate_ensemble(&mut ensemble, |name| specs.get(name).cloned())
+            .unwrap_or_else(|errors| panic!("{errors}"));
+        let models = Arc::new(Models { specs, ..Models::default() });
+        let books = Arc::new(Books { models: models.clone(), ..Books::default() });
+        let backend = EnsembleBackend::new().unwrap();
+        let batches = ensemble.max_batch_size > 0;
+        let model = backend.load(Arc::new(ensemble), &NoFiles, books.clone()).unwrap();
+        let at = Placement { name: String::from("E_0"), device: Device::Model };
+        let instance = Mutex::new(model.instance(&at).unwrap());
+        Self { models, books, instance, batches, _backend: backend }
+    }
+
+    /// Sends a request with inputs as `NAME=NUMBER`.
+    pub(super) fn send(&self, inputs: &str) -> Client {
+        self.send_request(request(inputs, self.batches))
+    }
+
+    pub(super) fn send_request(&self, request: InferenceRequest) -> Client {
+        let (replies, inbox) = channel();
+        let cancel = request.cancel.clone();
+        let sender = ResponseSender::new(Box::new(move |reply: Reply| {
+            let _ = replies.send(reply);
+        }));
+        let dims = request.inputs.first().map(|input| input.shape.dims()[0]);
+        let size = if self.batches { u32::try_from(dims.unwrap_or(1)).unwrap() } else { 1 };
+        let times = RequestTimes { arrival: Instant::now(), queued: Instant::now() };
+        let pending = PendingRequest::new(request, sender, size, times, self.books.clone());
+        self.instance.lock().unwrap().execute(vec![pending]).unwrap();
+        Client { inbox, cancel }
+    }
+
+    /// Has a model answer at once.
+    pub(super) fn act(
+        &self,
+        model: &str,
+        act: impl Fn(InferenceRequest, ResponseSender) + Send + Sync + 'static,
+    ) {
+        self.models.acts.lock().unwrap().insert(model.to_owned(), Arc::new(act));
+    }
+
+    /// What composing models have been asked and not answered, in order, as
+    /// `model(IN=1,…)`.
+    pub(super) fn asked(&self) -> Vec<String> {
+        self.models.asked.lock().unwrap().iter().map(|asked| described(&asked.request)).collect()
+    }
+
+    /// The first open request to the model.
+    pub(super) fn take(&self, model: &str) -> Asked {
+        let mut asked = self.models.asked.lock().unwrap();
+        let place = asked.iter().position(|one| one.request.model_name == model);
+        let place = place.unwrap_or_else(|| panic!("nobody asked {model}"));
+        asked.remove(place)
+    }
+
+    /// Answers the first open request to the model, for good.
+    pub(super) fn answer(&self, model: &str, outputs: &str) {
+        self.take(model).answer(outputs);
+    }
+
+    pub(super) fn failures(&self) -> Vec<FailureReason> {
+        std::mem::take(&mut *self.books.failures.lock().unwrap())
+    }
+
+    pub(super) fn successes(&self) -> usize {
+        self.books.successes.lock().unwrap().len()
+    }
+}
+
+fn described(request: &InferenceRequest) -> String {
+    let inputs: Vec<String> =
+        request.inputs.iter().map(|one| format!("{}={}", one.name, number(&one.data))).collect();
+    format!("{}({})", request.model_name, inputs.join(","))
+}
+
+impl Asked {
+    pub(super) fn answer(self, outputs: &str) {
+        let response = response(&self.request, outputs);
+        self.sender.send_final(Ok(response));
+    }
+
+    /// Answers once of several times.
+    pub(super) fn respond(&mut self, outputs: &str) {
+        let response = response(&self.request, outputs);
+        self.sender.send(Ok(response));
+    }
+
+    pub(super) fn answer_with(self, outputs: &str, parameters: Vec<Parameter>) {
+        let response = InferenceResponse { parameters, ..response(&self.request, outputs) };
+        self.sender.send_final(Ok(response));
+    }
+}
+
+/// What came back to whoever asked the ensemble.
+pub(super) struct Client {
+    inbox: Receiver<Reply>,
+    pub(super) cancel: CancelToken,
+}
+
+impl Client {
+    /// The replies so far, as `OUT=1,… end`.
+    pub(super) fn replies(&self) -> Vec<String> {
+        self.inbox.try_iter().map(|reply| told(&reply)).collect()
+    }
+
+    /// The replies up to the last, from whichever thread they come.
+    pub(super) fn wait(&self) -> Vec<String> {
+        let mut told_so_far = Vec::new();
+        loop {
+            let reply = self.inbox.recv_timeout(Duration::from_secs(60)).unwrap();
+            told_so_far.push(told(&reply));
+            if reply.is_final() {
+                return told_so_far;
+            }
+        }
+    }
+
+    /// The last response, which must have come.
+    pub(super) fn response(&self) -> InferenceResponse {
+        match self.inbox.try_recv().unwrap() {
+            Reply::Response { outcome, .. } => outcome.unwrap(),
+            Reply::Finished => panic!("there is no response"),
+        }
+    }
+}
+
+fn told(reply: &Reply) -> String {
+    let end = if reply.is_final() { " end" } else { "" };
+    match reply {
+        Reply::Finished => String::from("end"),
+        Reply::Response { outcome: Err(status), .. } => {
+            format!("{:?}: {}{end}", status.code(), status.message())
+        }
+        Reply::Response { outcome: Ok(response), .. } => {
+            let outputs: Vec<String> = response
+                .outputs
+                .iter()
+                .map(|output| format!("{}={}", output.name, number(&output.data)))
+                .collect();
+            format!("{}{end}", outputs.join(","))
+        }
+    }
+}
+
+/// One number as a tensor's contents.
+pub(super) fn contents(number: i32) -> Buffer {
+    Buffer::from_vec(number.to_le_bytes().to_vec())
+}
+
+pub(super) fn number(data: &Buffer) -> i32 {
+    i32::from_le_bytes(data.host().unwrap()[..4].try_into().unwrap())
+}
+
+fn one(batches: bool) -> Shape {
+    Shape::new(if batches { &[1, 1] } else { &[1] }).unwrap()
+}
+
+/// Pairs of a name and a number.
+fn pairs(text: &str) -> Vec<(String, i32)> {
+    let pairs = text.split_whitespace().map(|pair| pair.split_once('=').unwrap());
+    pairs.map(|(name, number)| (name.to_owned(), number.parse().unwrap())).collect()
+}
+
+pub(super) fn request(inputs: &str, batches: bool) -> InferenceRequest {
+    let input = |(name, number)| InputTensor {
+        name,
+        datatype: DataType::Int32,
+        shape: one(batches),
+        data: contents(number),
+    };
+    InferenceRequest {
+        id: String::from("r"),
+        model_name: String::from("E"),
+        inputs: pairs(inputs).into_iter().map(input).collect(),
+        cancel: CancelToken::new(),
+        ..InferenceRequest::default()
+    }
+}
+
+/// A response whose outputs have the shape of the request's first input.
+pub(super) fn response(request: &InferenceRequest, outputs: &str) -> InferenceResponse {
+    let shape = request.inputs.first().map_or_else(|| one(false), |input| input.shape.clone());
+    let output = |(name, number): (String, i32)| OutputTensor {
+        name: Arc::from(name),
+        datatype: DataType::Int32,
+        shape: shape.clone(),
+        data: contents(number),
+    };
+    InferenceResponse {
+        model_name: Arc::from(request.model_name.as_str()),
+        model_version: 1,
+        id: request.id.clone(),
+        parameters: Vec::new(),
+        outputs: pairs(outputs).into_iter().map(output).collect(),
+    }
+}

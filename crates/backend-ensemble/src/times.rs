@@ -1,0 +1,49 @@
+//! How long the steps of a request took together.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use galatea_infer::{Execution, ExecutionObserver, ExecutionTimes};
+
+/// Sums over every request that a run sent. As in the original, steps that ran
+/// at once count each in full, and so does a batch for each of its requests.
+#[derive(Debug, Default)]
+pub(crate) struct StepTimes {
+    input_ns: AtomicU64,
+    infer_ns: AtomicU64,
+    output_ns: AtomicU64,
+}
+
+impl ExecutionObserver for StepTimes {
+    fn executed(&self, execution: &Execution) {
+        let add = |sum: &AtomicU64, duration: Duration| {
+            let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+            sum.fetch_add(ns, Ordering::Relaxed);
+        };
+        add(&self.input_ns, execution.input);
+        add(&self.infer_ns, execution.infer);
+        add(&self.output_ns, execution.output);
+    }
+}
+
+impl StepTimes {
+    /// The execution of the whole request.
+    pub(crate) fn execution(&self, start: Instant, end: Instant) -> Execution {
+        let sum = |sum: &AtomicU64| Duration::from_nanos(sum.load(Ordering::Relaxed));
+        Execution {
+            start,
+            end,
+            input: sum(&self.input_ns),
+            infer: sum(&self.infer_ns),
+            output: sum(&self.output_ns),
+        }
+    }
+}
+
+/// The same durations one after another: only they count for a batch.
+pub(crate) fn as_batch(execution: &Execution) -> ExecutionTimes {
+    let compute_start = execution.start + execution.input;
+    let compute_end = compute_start + execution.infer;
+    let end = compute_end + execution.output;
+    ExecutionTimes { start: execution.start, compute_start, compute_end, end }
+}
