@@ -141,6 +141,33 @@ BROKEN_MODELS = {
         b'{ name: "INPUT1" data_type: TYPE_FP32 dims: [ 16 ] } ] '
         b'output [ { name: "OUTPUT0" data_type: TYPE_INT32 dims: [ 16 ] } ]',
     },
+    "versions that are none": {"x1/model.onnx": None, "01/model.onnx": None},
+    "an ensemble of itself": {
+        "1/x": b"",
+        "config.pbtxt": b'platform: "ensemble" max_batch_size: 1 '
+        b'input [ { name: "IN" data_type: TYPE_FP32 dims: [ 1 ] } ] '
+        b'output [ { name: "OUT" data_type: TYPE_FP32 dims: [ 1 ] } ] '
+        b'ensemble_scheduling { step [ { model_name: "broken" model_version: -1 '
+        b'input_map { key: "IN" value: "IN" } output_map { key: "OUT" value: "OUT" } } ] }',
+    },
+    "an ensemble of nothing": {
+        "1/x": b"",
+        "config.pbtxt": b'platform: "ensemble" max_batch_size: 1 '
+        b'input [ { name: "IN" data_type: TYPE_FP32 dims: [ 1 ] } ] '
+        b'output [ { name: "OUT" data_type: TYPE_FP32 dims: [ 1 ] } ] '
+        b'ensemble_scheduling { step [ { model_name: "nothing" model_version: -1 '
+        b'input_map { key: "IN" value: "IN" } output_map { key: "OUT" value: "OUT" } } ] }',
+    },
+    "dims beyond all bounds": {
+        "1/x": b"",
+        "config.pbtxt": IDENTITY.format(name="broken")
+        .replace("-1", "99999999999999999999")
+        .encode(),
+    },
+    "a wrong enumeration": {
+        "1/x": b"",
+        "config.pbtxt": IDENTITY.format(name="broken").replace("TYPE_FP32", "TYPE_FP33").encode(),
+    },
     "a model file outside": {
         "1/x": b"",
         "config.pbtxt": b'backend: "onnxruntime" default_model_filename: "../../good/1/model.onnx"',
@@ -239,14 +266,63 @@ def test_an_empty_repository(start_server: StartServer, tmp_path: pathlib.Path) 
         assert server.request("POST", "/v2/repository/index", b"").json() == []
 
 
-@pytest.mark.not_yet
-def test_explicit_control(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """With explicit control only the models named at start are loaded."""
-    make_models.write_models(tmp_path, make_models.EXAMPLES, ["simple", "mlp"])
-    flags = ["--model-control-mode=explicit", "--load-model=simple"]
-    with start_server(tmp_path, *flags) as server:
+def test_two_repositories(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+    """A name that both have is in neither, and the index says so."""
+    for repository, names in (("a", ["one", "twice"]), ("b", ["two", "twice"])):
+        for name in names:
+            (tmp_path / repository / name / "1").mkdir(parents=True)
+            text = IDENTITY.format(name=name)
+            (tmp_path / repository / name / "config.pbtxt").write_text(text)
+    second = f"--model-repository={tmp_path / 'b'}"
+    with start_server(tmp_path / "a", second, "--exit-on-error=false") as server:
+        server.wait_until_live()
+        wait_until(lambda: server.get("/v2/models/two/ready").status == 200, 60, "it is ready")
+        index = server.request("POST", "/v2/repository/index", b"").json()
+        states = {entry["name"]: entry for entry in index}
+        assert states["one"]["state"] == states["two"]["state"] == "READY"
+        assert states["twice"] == {
+            "name": "twice",
+            "state": "UNAVAILABLE",
+            "reason": "model appears in two or more repositories",
+        }
+        assert server.get("/v2/models/twice/ready").status in (400, 404)
+
+
+@pytest.mark.galatea_only
+def test_readiness_goes_first(start_server: StartServer, slow_repository: pathlib.Path) -> None:
+    """After SIGTERM the server says that it isn't ready, while requests still run."""
+    with start_server(slow_repository) as server:
         server.wait_until_ready()
-        assert server.get("/v2/models/simple/ready").status == 200
-        assert server.get("/v2/models/mlp/ready").status in (400, 404)
-        ready = server.request("POST", "/v2/repository/index", b'{"ready":true}').json()
-        assert [entry["name"] for entry in ready] == ["simple"]
+        with Connection(server) as busy:
+            busy.send(post("/v2/models/onnx_slow/infer", slow_request(BUSY_ROUNDS)))
+            wait_until(lambda: is_executing(server), 30, "a request is executed")
+            server.terminate()
+            wait_until(lambda: "Waiting for in-flight" in server.log(), 30, "it stops")
+            for path in ("/v2/health/ready", "/v2/health/live"):
+                reply = server.get(path)
+                assert (reply.status, reply.error()) == (503, "Server exiting")
+            assert (busy.read_response() or (0, b""))[0] == 200
+        assert server.wait_for_exit() == 0
+
+
+@pytest.mark.galatea_only
+def test_a_second_signal_ends_it_at_once(
+    start_server: StartServer, slow_repository: pathlib.Path
+) -> None:
+    """Whoever insists does not wait for requests."""
+    with start_server(slow_repository, "--exit-timeout-secs=600") as server:
+        server.wait_until_ready()
+        with Connection(server) as busy:
+            busy.send(post("/v2/models/onnx_slow/infer", slow_request(200_000_000)))
+            wait_until(lambda: is_executing(server), 30, "a request is executed")
+            server.terminate()
+            wait_until(lambda: "Waiting for in-flight" in server.log(), 30, "it stops")
+            server.terminate()
+            assert server.wait_for_exit() == 1
+            assert "received again" in server.log()
+
+
+def is_executing(server: Server) -> bool:
+    """Whether the slow model's only instance is busy."""
+    (instance,) = server.scheduler("onnx_slow")["instances"]
+    return instance["state"] == "busy"

@@ -85,8 +85,7 @@ def test_compressed_messages(server: Server) -> None:
 @pytest.mark.parametrize(
     "flag",
     [
-        "--model-control-mode=explicit",
-        "--model-control-mode=poll",
+        "--model-namespacing=true",
         "--allow-client-shm=true",
         "--grpc-use-ssl=true",
         "--trace-config=level=TIMESTAMPS",

@@ -1,0 +1,359 @@
+"""Models that come and go: explicit control, polling, reloads under load."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import os
+import pathlib
+import threading
+import time
+from typing import Any
+
+import pytest
+import tritonclient.grpc
+from tritonclient.utils import InferenceServerException
+
+from conftest import StartServer
+from constant_models import answer, ask, constant_model, replace_file, write_model
+from server import Reply, Server, wait_until
+
+EXPLICIT = "--model-control-mode=explicit"
+
+# More of both is for a machine that has the time.
+RELOADS = int(os.environ.get("GALATEA_TEST_RELOADS", "20"))
+MEMORY_RELOADS = int(os.environ.get("GALATEA_TEST_MEMORY_RELOADS", "200"))
+
+REQUESTS_PER_SECOND = 500
+CLIENTS = 4
+
+
+def load(server: Server, model: str, parameters: dict[str, Any] | None = None) -> Reply:
+    """Orders a load over HTTP."""
+    body = b"" if parameters is None else json.dumps({"parameters": parameters}).encode()
+    return server.request("POST", f"/v2/repository/models/{model}/load", body)
+
+
+def unload(server: Server, model: str, body: bytes = b"") -> Reply:
+    """Orders an unload over HTTP."""
+    return server.request("POST", f"/v2/repository/models/{model}/unload", body)
+
+
+def index(server: Server) -> dict[tuple[str, str], str]:
+    """State and reason of every version."""
+    entries = server.request("POST", "/v2/repository/index", b"").json()
+    return {
+        (entry["name"], entry.get("version", "")): " ".join(
+            part for part in (entry.get("state", ""), entry.get("reason", "")) if part
+        )
+        for entry in entries
+    }
+
+
+def test_models_are_loaded_and_unloaded(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """Only what is named at start is there, until somebody loads more."""
+    write_model(tmp_path, "one", 1)
+    write_model(tmp_path, "two", 2)
+    with start_server(tmp_path, EXPLICIT, "--load-model=one") as server:
+        server.wait_until_ready()
+        assert answer(server, "one") == 1
+        assert index(server) == {("one", "1"): "READY", ("two", ""): ""}
+        reply = server.infer("two", ask())
+        assert reply.status == 404
+        assert reply.error() == "Request for unknown model: 'two' is not found"
+        assert load(server, "two").status == 200
+        assert answer(server, "two") == 2
+        assert unload(server, "one").status == 200
+        wait_until(
+            lambda: index(server)["one", "1"] == "UNAVAILABLE unloaded", 30, "it is unloaded"
+        )
+        assert server.get("/v2/models/one/ready").status in (400, 404)
+        assert server.infer("one", ask()).status == 404
+        assert server.infer("one/versions/1", ask()).status == 503
+        assert server.get("/v2/health/ready").status == 200
+        assert unload(server, "never_heard_of").status == 200
+        ready = server.request("POST", "/v2/repository/index", b'{"ready":true}').json()
+        assert [entry["name"] for entry in ready] == ["two"]
+
+
+def test_grpc_loads_and_unloads_too(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+    """With the client library, parameters included."""
+    write_model(tmp_path, "m", 1)
+    with start_server(tmp_path, EXPLICIT) as server:
+        server.wait_until_ready()
+        with tritonclient.grpc.InferenceServerClient(server.grpc_url) as client:
+            client.load_model("m")
+            assert client.is_model_ready("m") and answer(server, "m") == 1
+            config = json.dumps({"name": "m", "max_batch_size": 7, "backend": "onnxruntime"})
+            client.load_model("m", config=config, files={"file:1/model.onnx": constant_model(5)})
+            assert answer(server, "m") == 5
+            shown = client.get_model_config("m", as_json=True)["config"]
+            assert shown["max_batch_size"] == 7
+            client.load_model("m")
+            assert answer(server, "m") == 1
+            if not server.is_original:  # which says that all is well
+                with pytest.raises(InferenceServerException, match="failed to poll from model"):
+                    client.load_model("nothing")
+            client.unload_model("m", unload_dependents=True)
+            with pytest.raises(InferenceServerException, match="has no available versions"):
+                client.is_model_ready("m")
+
+
+def test_all_models_by_a_star(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+    """--load-model=* means all of them, and only alone."""
+    write_model(tmp_path, "one", 1)
+    write_model(tmp_path, "two", 2)
+    with start_server(tmp_path, EXPLICIT, "--load-model=*") as server:
+        server.wait_until_ready()
+        assert (answer(server, "one"), answer(server, "two")) == (1, 2)
+    with start_server(tmp_path, EXPLICIT, "--load-model=*", "--load-model=one") as server:
+        assert server.wait_for_exit() == 1
+        assert "Wildcard model name '*' must be the ONLY startup model" in server.log()
+
+
+@pytest.mark.parametrize("mode", ["none", "poll"])
+def test_other_modes_take_no_orders(
+    start_server: StartServer, tmp_path: pathlib.Path, mode: str
+) -> None:
+    """The text speaks of polling in either of them, as the original's does."""
+    write_model(tmp_path, "m", 1)
+    with start_server(tmp_path, f"--model-control-mode={mode}") as server:
+        server.wait_until_ready()
+        for reply in (load(server, "m"), unload(server, "m")):
+            assert reply.status == 503
+            assert reply.error().startswith(
+                "explicit model load / unload is not allowed if polling is enabled"
+            )
+
+
+def test_loads_that_fail(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+    """Each with the code and the text of the original; what serves goes on."""
+    write_model(tmp_path, "m", 1)
+    with start_server(tmp_path, EXPLICIT, "--load-model=m") as server:
+        server.wait_until_ready()
+
+        def check(reply: Reply, status: int, text: str) -> None:
+            assert (reply.status, reply.error()[: len(text)]) == (status, text)
+            assert answer(server, "m") == 1
+
+        missing = "failed to load '{}', failed to poll from model repository"
+        check(load(server, "nothing"), 500, missing.format("nothing"))
+        check(load(server, "m", {"config": "no json"}), 500, missing.format("m"))
+        other = json.dumps({"name": "other"})
+        check(load(server, "m", {"config": other}), 500, missing.format("m"))
+        content = base64.b64encode(constant_model(5)).decode()
+        check(load(server, "m", {"file:1/model.onnx": content}), 500, missing.format("m"))
+        escape = {"config": "{}", "file:../../escaped": content}
+        check(load(server, "m", escape), 500, missing.format("m"))
+        assert not list(tmp_path.parent.rglob("escaped"))
+        check(load(server, "m", {"colour": "blue"}), 500, "unexpected error on creating Triton")
+        replace_file(tmp_path / "m" / "1" / "model.onnx", b"this is no model")
+        text = "load failed for model 'm': version 1 is at UNAVAILABLE state: "
+        if not server.is_original:
+            text = "load failed for model 'm': version 1 is at READY state: "
+        check(load(server, "m"), 400, text)
+
+
+def test_a_client_brings_the_files(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+    """The repository's own files don't count then; nothing of them stays behind."""
+    repository = tmp_path / "repository"
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    write_model(repository, "m", 1)
+    environment = {"TMPDIR": str(temporary)}
+    with start_server(repository, EXPLICIT, environment=environment) as server:
+        server.wait_until_ready()
+        content = base64.b64encode(constant_model(5)).decode()
+        config = json.dumps({"backend": "onnxruntime", "version_policy": {"all": {}}})
+        files = {"file:3/model.onnx": content, "file:7/model.onnx": content}
+        assert load(server, "m", {"config": config, **files}).status == 200
+        assert (answer(server, "m", 3), answer(server, "m", 7)) == (5, 5)
+        assert server.infer("m/versions/1", ask()).status == 404
+        assert load(server, "m").status == 200
+        assert answer(server, "m") == 1
+        wait_until(
+            lambda: server.is_original or not list(temporary.iterdir()), 30, "they are removed"
+        )
+        assert load(server, "brought", {"config": config, **files}).status == 200
+        assert answer(server, "brought") == 5
+    assert server.is_original or not list(temporary.iterdir())
+
+
+def test_polling_follows_the_repository(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """Models and versions that come, change and go; unchanged ones are left alone."""
+    config = 'backend: "onnxruntime" max_batch_size: 4 version_policy { all { } }'
+    write_model(tmp_path, "stays", 1, config=config)
+    write_model(tmp_path, "goes", 1)
+    flags = ["--model-control-mode=poll", "--repository-poll-secs=1"]
+    with start_server(tmp_path, *flags) as server:
+        server.wait_until_ready()
+        assert answer(server, "stays", 1) == 1
+
+        def served(model: str, version: int, value: int) -> bool:
+            reply = server.infer(f"{model}/versions/{version}", ask())
+            return reply.status == 200 and reply.json()["outputs"][0]["data"] == [value]
+
+        write_model(tmp_path, "comes", 3)
+        write_model(tmp_path, "stays", 2, versions=(2,))
+        os.rename(tmp_path / "goes", tmp_path.parent / "gone")
+        wait_until(lambda: served("comes", 1, 3), 60, "the new model serves")
+        wait_until(lambda: served("stays", 2, 2), 60, "the new version serves")
+        wait_until(lambda: server.infer("goes", ask()).status == 404, 60, "the old model is gone")
+        (first,) = server.get("/v2/models/stays/versions/1/stats").json()["model_stats"]
+        assert first["inference_count"] == 1, "the other version was not loaded anew"
+        write_model(tmp_path, "comes", 4)
+        wait_until(lambda: served("comes", 1, 4), 60, "the changed model serves")
+
+
+def test_other_instances_need_no_reload(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """Statistics go on, and the configuration shows the new number."""
+    def config(count: int) -> str:
+        return (
+            'backend: "onnxruntime" max_batch_size: 4 '
+            f"instance_group [ {{ kind: KIND_CPU count: {count} }} ]"
+        )
+
+    write_model(tmp_path, "m", 1, config=config(1))
+    with start_server(tmp_path, EXPLICIT, "--load-model=m") as server:
+        server.wait_until_ready()
+        assert answer(server, "m") == 1
+        for count in (3, 2):
+            (tmp_path / "m" / "config.pbtxt").write_text(config(count))
+            assert load(server, "m").status == 200
+            shown = server.get("/v2/models/m/config").json()
+            assert [group["count"] for group in shown["instance_group"]] == [count]
+            assert answer(server, "m") == 1
+        assert server.statistics("m")["inference_count"] == 3
+
+
+class Traffic:
+    """Clients that ask a model at a steady rate, each on a connection of its own."""
+
+    def __init__(self, server: Server, model: str) -> None:
+        """Starts them."""
+        self.failures: list[str] = []
+        self.sent = 0
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._path = f"/v2/models/{model}/infer"
+        self._server = server
+        self._threads = [threading.Thread(target=self._ask) for _ in range(CLIENTS)]
+        for thread in self._threads:
+            thread.start()
+
+    def _ask(self) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", self._server.http_port, timeout=60)
+        body = json.dumps(ask()).encode()
+        newest, sent, failures = -1, 0, []
+        due = time.monotonic()
+        while not self._over.is_set():
+            connection.request("POST", self._path, body)
+            response = connection.getresponse()
+            text = response.read()
+            sent += 1
+            value = json.loads(text)["outputs"][0]["data"][0] if response.status == 200 else None
+            if value is None:
+                failures.append(f"{response.status} {text[:200]!r}")
+            elif value < newest:
+                failures.append(f"{value} after {newest}")
+            else:
+                newest = value
+            due += CLIENTS / REQUESTS_PER_SECOND
+            self._over.wait(max(0.0, due - time.monotonic()))
+        connection.close()
+        with self._lock:
+            self.sent += sent
+            self.failures += failures
+
+    def stop(self) -> None:
+        """Ends them and waits for that."""
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+
+
+def test_reloads_under_load_lose_no_request(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """Every tenth reload is of a corrupt file; no answer comes from an older model again."""
+    write_model(tmp_path, "m", 0)
+    with start_server(tmp_path, EXPLICIT, "--load-model=m") as server:
+        server.wait_until_ready()
+        traffic = Traffic(server, "m")
+        try:
+            for number in range(1, RELOADS + 1):
+                is_corrupt = number % 10 == 0
+                content = b"this is no model" if is_corrupt else constant_model(number)
+                replace_file(tmp_path / "m" / "1" / "model.onnx", content)
+                assert load(server, "m").status == (400 if is_corrupt else 200)
+        finally:
+            traffic.stop()
+        assert traffic.failures == []
+        assert traffic.sent >= RELOADS
+        replace_file(tmp_path / "m" / "1" / "model.onnx", constant_model(RELOADS + 1))
+        assert load(server, "m").status == 200
+        assert answer(server, "m") == RELOADS + 1
+
+
+def test_unloading_under_load_finishes_what_it_took(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """Later requests get the error for a model that isn't there, and nothing else."""
+    write_model(tmp_path, "m", 1)
+    with start_server(tmp_path, EXPLICIT, "--load-model=m") as server:
+        server.wait_until_ready()
+        traffic = Traffic(server, "m")
+        try:
+            assert unload(server, "m").status == 200
+            wait_until(
+                lambda: index(server)["m", "1"] == "UNAVAILABLE unloaded", 30, "it is unloaded"
+            )
+        finally:
+            traffic.stop()
+        expected = "404 b'{\"error\":\"Request for unknown model: \\'m\\' has no available versions"
+        assert all(failure.startswith(expected[:60]) for failure in traffic.failures), (
+            traffic.failures[:3]
+        )
+
+
+def resident_kilobytes(server: Server) -> int:
+    """The process's resident memory."""
+    status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
+    (line,) = (line for line in status.splitlines() if line.startswith("VmRSS:"))
+    return int(line.split()[1])
+
+
+@pytest.mark.galatea_only
+def test_reloads_leave_no_memory_behind(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """The slope of resident memory over reloads, after the first hundred."""
+    write_model(tmp_path, "m", 0)
+    with start_server(tmp_path, EXPLICIT, "--load-model=m") as server:
+        server.wait_until_ready()
+        sizes = []
+        connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=60)
+        for number in range(1, MEMORY_RELOADS + 1):
+            replace_file(tmp_path / "m" / "1" / "model.onnx", constant_model(number))
+            connection.request("POST", "/v2/repository/models/m/load", b"")
+            assert connection.getresponse().read() == b""
+            sizes.append(resident_kilobytes(server))
+        connection.close()
+        assert answer(server, "m") == MEMORY_RELOADS
+        counted = sizes[100:]
+        middle = (len(counted) - 1) / 2
+        deviations = [position - middle for position in range(len(counted))]
+        slope = sum(d * size for d, size in zip(deviations, counted, strict=True)) / sum(
+            d * d for d in deviations
+        )
+        print(f"slope {slope:.3f} kB a reload over {len(counted)}, from {sizes[0]} to {sizes[-1]} kB")
+        # A session is hundreds of kB. Few reloads tell no less than that: the
+        # allocator's own steps are in the figure.
+        assert slope < (1.0 if len(counted) >= 900 else 20.0)
