@@ -241,6 +241,20 @@ def history(batching: Batching) -> Example:
     return Example(batching.config("\n".join(tensors), sequences), {1: graph.bytes()})
 
 
+def fragile_accumulator(batching: Batching) -> Example:
+    """Adds up numbers in strings; a string that is no number fails the execution."""
+    graph = GraphBuilder("fragile_accumulator")
+    shape = [*batching.leading, 1]
+    value = graph.node("Cast", graph.input("INPUT", TensorProto.STRING, shape), to=TensorProto.INT32)
+    total = graph.node("Add", graph.input("SUM", TensorProto.INT32, shape), value)
+    for name in ("OUTPUT", "SUM_NEXT"):
+        graph.node("Identity", total, output=name)
+        graph.output(name, TensorProto.INT32, shape)
+    tensors = tensor("input", "INPUT", "TYPE_STRING") + tensor("output", "OUTPUT", "TYPE_INT32")
+    sequences = state("SUM", "TYPE_INT32", "1", _initial("zero"))
+    return Example(batching.config(tensors, sequences), {1: graph.bytes()})
+
+
 def two_states(batching: Batching) -> Example:
     """SUM and a text TRACE: the sum is hidden, the text is an output as well."""
     graph = GraphBuilder("two_states", OPSET_WITH_STRINGS)
@@ -333,5 +347,6 @@ MODELS: dict[str, ExampleMaker] = {
     ),
     "history": functools.partial(history, Batching(max_batch_size=0)),
     "history_batched": functools.partial(history, Batching(OLDEST)),
+    "fragile": functools.partial(fragile_accumulator, Batching()),
     "two_states": functools.partial(two_states, Batching()),
 }

@@ -23,6 +23,7 @@ from transports import TRANSPORTS, Http, Transport
 
 MODEL = "accumulate_direct_int32_zero"
 MODELS = [MODEL, "accumulate_oldest_int32_unspecified", "two_states"]
+FRAGILE = "fragile"
 BAD_REQUEST = ("400", "StatusCode.INVALID_ARGUMENT", None)
 
 _ids = itertools.count(1)
@@ -32,7 +33,7 @@ _ids = itertools.count(1)
 def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server of a few accumulators."""
     repository = tmp_path_factory.mktemp("bad_sequences")
-    make_models.write_models(repository, make_models.STATEFUL_MODELS, MODELS)
+    make_models.write_models(repository, make_models.STATEFUL_MODELS, [*MODELS, FRAGILE])
     with start_server(repository) as running:
         yield running.wait_until_ready()
 
@@ -161,6 +162,25 @@ def test_bad_data_does_not_end_a_sequence(transport: Transport) -> None:
     refusal(transport, tensors=wrong, sequence_id=sequence, sequence_start=True)
     outputs = transport.infer(MODEL, tensor(5), sequence_id=sequence, sequence_end=True)
     assert outputs["OUTPUT"].tolist() == [[6]]
+
+
+@pytest.mark.galatea_only  # It fills rows up with empty strings, which fail the model.
+def test_a_failed_execution_keeps_the_state(transport: Transport) -> None:
+    """The sequence goes on where it was; another in the same model is not disturbed."""
+    sequence, other = next(_ids), next(_ids)
+
+    def ask(text: bytes, one: int = sequence, **flags: bool) -> int:
+        given = {"INPUT": numpy.array([[text]], numpy.object_)}
+        outputs = transport.infer(FRAGILE, given, sequence_id=one, **flags)
+        return int(outputs["OUTPUT"][0, 0])
+
+    assert ask(b"1", sequence_start=True) == 1
+    assert ask(b"100", other, sequence_start=True) == 100
+    with pytest.raises(InferenceServerException):
+        ask(b"one")
+    assert ask(b"20") == 21
+    assert ask(b"100", other, sequence_end=True) == 200
+    assert ask(b"300", sequence_end=True) == 321
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,8 @@ from example_models.repository import write_example
 
 from conftest import StartServer
 from server import Server, wait_until
-from transports import GrpcStream
+from transports import GrpcCalls, GrpcStream
+from wire import Tap
 
 NO, YES = sequences.FALSE_TRUE["int32"]
 
@@ -268,3 +269,28 @@ def test_oldest_goes_at_a_preferred_size(start_server: StartServer, tmp_path: pa
     requests = in_turns([2, 2])
     outcome = run(start_server, tmp_path, sequences.Batching(strategy), requests, waiting=0)
     check(outcome, requests, batches("1S 2S", "1E 2E"))
+
+
+@pytest.mark.galatea_only  # Its promise is for each instance.
+def test_oldest_preserve_ordering(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+    """Responses leave in the order of the requests, across sequences and instances."""
+    strategy = "oldest { max_candidate_sequences: 2 preserve_ordering: true }"
+    batching = sequences.Batching(strategy, max_batch_size=1, instance_count=2)
+    write_example(tmp_path, "model", sequences.slow_accumulator(batching))
+    # Sequences 1 and 2 are on an instance each, and the first is slow.
+    sent = [(1, 300), (2, 0), (1, 100), (2, 0)]
+    environment = {"TRITONSERVER_DELAY_SCHEDULER": str(len(sent))}
+    with (
+        start_server(tmp_path, environment=environment) as server,
+        contextlib.closing(Tap(server.wait_until_ready())) as tap,
+        contextlib.closing(GrpcCalls(tap)) as calls,
+    ):
+        for index, (sequence, rounds) in enumerate(sent):
+            tensors = {"INPUT": numpy.array([[sequence]], numpy.int32)}
+            tensors["ROUNDS"] = numpy.array([[rounds]], numpy.int64)
+            flags = {"sequence_start": index < 2, "sequence_end": index >= 2}
+            server.wait_for_pending("model", index)
+            calls.send("model", tensors, sequence_id=sequence, **flags)
+        sums = [int(calls.wait(index)["OUTPUT"][0, 0]) for index in range(len(sent))]
+        assert sums == [1, 2, 2, 4]
+        assert tap.responses == tap.requests

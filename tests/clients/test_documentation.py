@@ -1,0 +1,46 @@
+"""docs/schedulers.md: its settings are accepted, and the tests that it names exist."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+
+import pytest
+
+from conftest import ROOT, StartServer
+
+pytestmark = pytest.mark.galatea_only
+
+PAGE = (ROOT / "docs" / "schedulers.md").read_text()
+# Every second part lies between fences.
+BLOCKS = re.split(r"^```\w*\n", PAGE, flags=re.MULTILINE)[1::2]
+BEGINNINGS = ("backend", "dynamic_batching", "sequence_batching")
+SETTINGS = [block for block in BLOCKS if block.startswith(BEGINNINGS)]
+BASE = """\
+backend: "identity"
+max_batch_size: 8
+input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]
+output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]
+"""
+
+
+def test_the_page_has_settings() -> None:
+    """A change of its form must not leave the next test without anything to do."""
+    assert len(SETTINGS) == 4
+
+
+def test_the_settings_are_accepted(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+    """Each loads, in a model that has nothing else to it."""
+    for number, block in enumerate(SETTINGS):
+        (tmp_path / f"model_{number}" / "1").mkdir(parents=True)
+        text = block if block.startswith("backend") else BASE + block
+        (tmp_path / f"model_{number}" / "config.pbtxt").write_text(text)
+    with start_server(tmp_path) as server:
+        server.wait_until_ready()
+
+
+@pytest.mark.parametrize("name", sorted(set(re.findall(r"`(test_\w+)`", PAGE))))
+def test_the_named_tests_exist(name: str) -> None:
+    """In some file of this directory."""
+    folder = pathlib.Path(__file__).parent
+    assert any(f"def {name}(" in path.read_text() for path in folder.glob("test_*.py"))
