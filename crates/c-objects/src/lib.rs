@@ -19,6 +19,7 @@
 
 pub mod buffer_attributes;
 pub mod error;
+pub mod exports;
 pub mod guard;
 pub mod handle;
 pub mod log;

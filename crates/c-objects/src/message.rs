@@ -18,6 +18,14 @@ pub struct MessageObject {
 }
 crate::object!(MessageObject as TRITONSERVER_Message, kind 2);
 
+impl MessageObject {
+    /// A document with this text.
+    #[must_use]
+    pub const fn new(json: String) -> Self {
+        Self { json }
+    }
+}
+
 /// A document for C, which whoever gets it deletes.
 pub fn into_c(json: String) -> *mut TRITONSERVER_Message {
     handle::into_raw(MessageObject { json })

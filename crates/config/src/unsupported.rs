@@ -21,11 +21,10 @@ struct Row {
     uses: fn(&ModelConfig) -> Vec<String>,
 }
 
-const ROWS: [Row; 15] = [
+const ROWS: [Row; 14] = [
     Row { name: "use_growable_memory", uses: use_growable_memory },
     Row { name: BATCH_STRATEGY, uses: batch_strategy },
     Row { name: "model_repository_agents", uses: model_repository_agents },
-    Row { name: "runtime", uses: |c| at(!c.runtime.is_empty(), "runtime") },
     Row { name: "model_operations", uses: model_operations },
     Row {
         name: "cc_model_filenames",
@@ -195,7 +194,6 @@ mod tests {
             "parameters[\"TRITON_BATCH_STRATEGY_PATH\"]",
         ),
         ("model_repository_agents { agents { name: 'a' } }", "model_repository_agents.agents"),
-        ("runtime: 'r'", "runtime"),
         (
             "model_operations { op_library_filename: 'l.so' }",
             "model_operations.op_library_filename",

@@ -1,15 +1,18 @@
-//! The backends that are built in, made when the first model asks for one.
+//! The backends: those that are built in, made when the first model asks for one,
+//! and those in libraries.
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use galatea_backend::{Backend, ExecutionPolicy, Host, Model, ModelFiles};
 use galatea_backend_ensemble::EnsembleBackend;
 use galatea_backend_identity::IdentityBackend;
 use galatea_backend_onnxruntime::{BackendOptions, Library, OnnxRuntimeBackend};
+use galatea_backend_plugin::{Places, PluginSettings, Plugins};
 use galatea_backend_token_counter::TokenCounterBackend;
-use galatea_config::{ConfigDraft, ModelSpec};
+use galatea_config::{ConfigDraft, ModelSpec, Support};
 use galatea_engine::LogSink;
 use galatea_infer::Status;
 
@@ -18,9 +21,12 @@ use crate::flags::{BackendSetting, Settings};
 use crate::onnxruntime_library;
 
 const ONNXRUNTIME: &str = "onnxruntime";
+const ENSEMBLE: &str = "ensemble";
+const IDENTITY: &str = "identity";
+const TOKEN_COUNTER: &str = "token_counter";
 
-/// The settings that the backend `onnxruntime` reads; no other backend has
-/// any.
+/// The settings that the backend `onnxruntime` reads; no other backend that is
+/// built in has any.
 const ONNXRUNTIME_SETTINGS: [&str; 4] = [
     "default-max-batch-size",
     "enable-global-threadpool",
@@ -34,21 +40,45 @@ pub(crate) struct Backends {
     environment: Environment,
     log: LogSink,
     made: Mutex<BTreeMap<String, Arc<dyn Backend>>>,
+    plugins: Arc<Plugins>,
+}
+
+/// How a model asks for its backend.
+pub(crate) struct Wanted<'a> {
+    /// The backend's name.
+    pub(crate) backend: &'a str,
+    /// The library that the configuration names, if it does.
+    pub(crate) runtime: &'a str,
+    /// The model's directories, where libraries may be; none if what is there
+    /// comes from a client, who must not bring code.
+    pub(crate) directories: Option<&'a [&'a Path]>,
 }
 
 impl Backends {
     /// No backend is made yet.
-    pub(crate) const fn new(
-        settings: Arc<Settings>,
-        environment: Environment,
-        log: LogSink,
-    ) -> Self {
-        Self { settings, environment, log, made: Mutex::new(BTreeMap::new()) }
+    pub(crate) fn new(settings: Arc<Settings>, environment: Environment, log: LogSink) -> Self {
+        let plugins = Plugins::new(plugin_settings(&settings));
+        Self { settings, environment, log, made: Mutex::new(BTreeMap::new()), plugins }
     }
 
-    /// The backend of that name; one that can't be had says so when a model
-    /// is loaded with it.
-    pub(crate) fn get(&self, name: &str) -> Arc<dyn Backend> {
+    /// The backend that a model asks for: a library beside the model or one that
+    /// its configuration names, then what is built in, then a library in the
+    /// directory of backends. One that can't be had says so when a model is loaded
+    /// with it.
+    pub(crate) fn get(&self, wanted: &Wanted<'_>) -> Arc<dyn Backend> {
+        let name = wanted.backend;
+        let (places, beside) = match wanted.directories {
+            Some(directories) => (Places::All, Plugins::is_beside(name, directories)),
+            None => (Places::BackendDirectory, false),
+        };
+        let is_built_in = [ENSEMBLE, IDENTITY, ONNXRUNTIME, TOKEN_COUNTER].contains(&name);
+        if beside || !wanted.runtime.is_empty() || !is_built_in {
+            return self.plugins.backend(name, places);
+        }
+        self.built_in(name)
+    }
+
+    fn built_in(&self, name: &str) -> Arc<dyn Backend> {
         // Held while a backend is made, so that each is made once.
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(backend) = made.get(name) {
@@ -67,14 +97,11 @@ impl Backends {
 
     fn make(&self, name: &str) -> Result<Arc<dyn Backend>, Status> {
         match name {
-            "ensemble" => Ok(Arc::new(EnsembleBackend::new()?)),
-            "identity" => Ok(Arc::new(IdentityBackend)),
-            "token_counter" => Ok(Arc::new(TokenCounterBackend)),
+            ENSEMBLE => Ok(Arc::new(EnsembleBackend::new()?)),
+            IDENTITY => Ok(Arc::new(IdentityBackend)),
+            TOKEN_COUNTER => Ok(Arc::new(TokenCounterBackend)),
             ONNXRUNTIME => self.onnxruntime(),
-            _ => Err(Status::unsupported(format!(
-                "unknown backend '{name}': this server has identity, onnxruntime and \
-                 token_counter"
-            ))),
+            _ => Err(Status::internal(format!("backend '{name}' is not built in"))),
         }
     }
 
@@ -92,6 +119,28 @@ impl Backends {
     }
 }
 
+/// What plug-ins are told: beside their settings, those that the original sets for
+/// all of them.
+fn plugin_settings(settings: &Arc<Settings>) -> PluginSettings {
+    let all = settings.clone();
+    PluginSettings {
+        backend_directory: settings.backend_directory.clone(),
+        settings_of: Arc::new(move |backend| {
+            let directory = all.backend_directory.to_string_lossy().into_owned();
+            let own = settings_for(backend, &all.backend_settings);
+            let for_all = [
+                ("auto-complete-config", all.auto_complete_config.to_string()),
+                ("backend-directory", directory),
+                ("min-compute-capability", String::from("6.000000")),
+            ];
+            let for_all = for_all.map(|(key, value)| (String::from(key), value));
+            for_all.into_iter().chain(own).collect()
+        }),
+        support: Support::default(),
+        server: galatea_backend_plugin::Server::none(),
+    }
+}
+
 /// The settings of one backend. Those for all backends come first, so that
 /// its own win.
 fn settings_for(backend: &str, settings: &[BackendSetting]) -> BTreeMap<String, String> {
@@ -106,11 +155,12 @@ fn settings_for(backend: &str, settings: &[BackendSetting]) -> BTreeMap<String, 
     pairs("").into_iter().chain(pairs(backend)).collect()
 }
 
-/// The settings that no backend reads.
+/// The settings that are for a backend that is built in and doesn't read them.
 pub(crate) fn unused(settings: &[BackendSetting]) -> impl Iterator<Item = &BackendSetting> {
-    settings.iter().filter(|setting| {
-        let for_onnxruntime = setting.backend.is_empty() || setting.backend == ONNXRUNTIME;
-        !for_onnxruntime || !ONNXRUNTIME_SETTINGS.contains(&setting.key.as_str())
+    settings.iter().filter(|setting| match setting.backend.as_str() {
+        ONNXRUNTIME => !ONNXRUNTIME_SETTINGS.contains(&setting.key.as_str()),
+        ENSEMBLE | IDENTITY | TOKEN_COUNTER => true,
+        _ => false,
     })
 }
 
@@ -166,8 +216,9 @@ mod tests {
             setting("onnxruntime", "intra_op_thread_count", "1"),
             setting("onnxruntime", "nonsense", "1"),
             setting("tensorrt", "default-max-batch-size", "1"),
+            setting("identity", "default-max-batch-size", "1"),
         ];
         let unused: Vec<String> = unused(&settings).map(ToString::to_string).collect();
-        assert_eq!(unused, ["onnxruntime,nonsense=1", "tensorrt,default-max-batch-size=1"]);
+        assert_eq!(unused, ["onnxruntime,nonsense=1", "identity,default-max-batch-size=1"]);
     }
 }

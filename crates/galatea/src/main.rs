@@ -12,6 +12,7 @@
 
 mod backends;
 mod banner;
+mod c_log;
 mod doors;
 mod environment;
 mod flags;

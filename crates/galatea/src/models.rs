@@ -1,8 +1,9 @@
 //! The models of the repositories, as the engine asks for them.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use galatea_backend::ModelFiles;
+use galatea_backend::{Backend, ModelFiles};
 use galatea_config::{ConfigDraft, Support};
 use galatea_engine::{
     Catalog, FoundModel, ListedModel, ModelDefinition, Overridden, Sighting, Survey, Uniqueness,
@@ -13,7 +14,7 @@ use galatea_repository::{
 };
 use galatea_telemetry::Logger;
 
-use crate::backends::Backends;
+use crate::backends::{Backends, Wanted};
 
 /// How messages call a configuration that came with a load.
 const OVERRIDE: &str = "load parameter 'config'";
@@ -120,7 +121,7 @@ impl RepositoryCatalog {
             name: source.name.clone(),
             stamp: source.stamp.clone(),
             overridden,
-            define: Box::new(move || definer.define(&source, config.as_deref())),
+            define: Box::new(move || definer.define(&source, config.as_deref(), overridden)),
         }
     }
 }
@@ -141,6 +142,7 @@ impl Definer {
         &self,
         source: &ModelSource,
         config: Option<&str>,
+        overridden: Overridden,
     ) -> Result<ModelDefinition, String> {
         source.notes.iter().for_each(|note| self.logger.warning(note));
         let mut draft = match config {
@@ -160,11 +162,32 @@ impl Definer {
         let versions = self.versions(source, &draft)?;
         Ok(ModelDefinition {
             name: source.name.clone(),
-            backend: self.backends.get(backend_name(&draft)),
+            backend: self.backend(&draft, overridden, source, &versions),
             draft,
             versions,
             auto_complete: self.auto_complete,
             support,
+        })
+    }
+
+    fn backend(
+        &self,
+        draft: &ConfigDraft,
+        overridden: Overridden,
+        source: &ModelSource,
+        versions: &[Arc<dyn ModelFiles>],
+    ) -> Arc<dyn Backend> {
+        let own = std::iter::once(source.directory.path());
+        let directories: Vec<&Path> =
+            own.chain(versions.iter().map(|version| version.version_path())).collect();
+        let is_from_client = match overridden {
+            Overridden::Files => true,
+            Overridden::Nothing | Overridden::Configuration => false,
+        };
+        self.backends.get(&Wanted {
+            backend: backend_name(draft),
+            runtime: draft.runtime(),
+            directories: (!is_from_client).then_some(&*directories),
         })
     }
 

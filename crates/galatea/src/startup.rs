@@ -45,6 +45,7 @@ impl Failure {
 /// Runs the server until a signal ends it.
 pub(crate) fn run(settings: Settings, environment: Environment) -> Result<(), Failure> {
     let logger = open_log(&settings, &environment)?;
+    crate::c_log::use_for_c(logger.clone());
     let settings = Arc::new(settings);
     settings.notes.iter().for_each(|note| logger.warning(note));
     for setting in backends::unused(&settings.backend_settings) {

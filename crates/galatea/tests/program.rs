@@ -175,15 +175,15 @@ fn an_interrupt_stops_it_as_well() {
 fn flags_without_effect_are_in_the_log_once() {
     // It ends for want of a repository, after it has spoken of its flags.
     let (output, _, errors) = run(&[
-        "--backend-directory=/x",
-        "--backend-directory=/y",
-        "--backend-config=tensorflow,version=2",
+        "--buffer-manager-thread-count=4",
+        "--buffer-manager-thread-count=5",
+        "--backend-config=identity,version=2",
         "--metrics-config=colour=red",
     ]);
     assert_eq!(output.status.code(), Some(1), "{errors}");
     for line in [
-        "'--backend-directory' has no effect: backends are built in",
-        "--backend-config=tensorflow,version=2 changes nothing",
+        "'--buffer-manager-thread-count' has no effect",
+        "--backend-config=identity,version=2 changes nothing",
         "the metrics setting 'colour=red' is unknown and changes nothing",
     ] {
         assert_eq!(errors.matches(line).count(), 1, "'{line}' in\n{errors}");
@@ -273,7 +273,7 @@ fn a_model_that_fails_is_tried_again() {
     let path = repository.path().display().to_string();
     let (output, _, errors) = run(&["--model-repository", &path, "--model-load-retry-count=2"]);
     assert_eq!(output.status.code(), Some(1));
-    let again = "'bad' version 1 failed to load and is tried again: unknown backend";
+    let again = "'bad' version 1 failed to load and is tried again: unable to find backend";
     assert_eq!(errors.matches(again).count(), 2, "{errors}");
 }
 

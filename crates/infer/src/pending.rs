@@ -1,5 +1,6 @@
 //! The one owned thing that travels from admission to the backend.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -7,7 +8,7 @@ use galatea_tensor::{Buffer, DataType, Shape};
 
 use crate::{
     CancelToken, CorrelationId, FailureReason, InferenceRequest, InferenceResponse, InputTensor,
-    ResponseSender, SequenceFlags, Status, WakeUps,
+    ResponseSender, ResponseSink, SequenceFlags, Status, WakeUps,
 };
 
 /// An admitted request with its sender: what the engine queues and what a
@@ -71,6 +72,17 @@ impl Account {
     /// Counts a request that ended with an error.
     pub fn failed(&self, reason: FailureReason) {
         self.observer.failed(&self.times, reason);
+    }
+
+    /// Another responder to the same request: it goes on with the request, while
+    /// the first one stays behind the sink.
+    #[must_use]
+    pub fn stand_in(&self, sink: Box<dyn ResponseSink>) -> Responder {
+        Responder {
+            sender: Some(ResponseSender::new(sink)),
+            account: self.clone(),
+            cancel: CancelToken::default(),
+        }
     }
 }
 
@@ -452,6 +464,20 @@ impl Responder {
     pub fn finish(self, execution: impl Into<Execution>) {
         self.account.succeeded(&execution.into());
         self.end();
+    }
+
+    /// Whoever stands behind the sink, if they can be known again.
+    #[must_use]
+    pub fn origin(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.sender.as_ref().and_then(ResponseSender::origin)
+    }
+
+    /// Ends without an answer and without counting: for who stands behind the sink
+    /// and answers otherwise.
+    pub fn discard(mut self) {
+        if let Some(sender) = self.sender.take() {
+            sender.discard();
+        }
     }
 
     /// Where the request is counted.

@@ -1,5 +1,8 @@
 //! The only way back to the client.
 
+use std::any::Any;
+use std::sync::Arc;
+
 use crate::{InferenceResponse, Status, WakeUps};
 
 /// Whether more responses to the same request follow.
@@ -46,6 +49,12 @@ pub trait ResponseSink: Send {
     fn deliver_in_batch(&mut self, reply: Reply, wakes: &mut WakeUps) {
         let _ = wakes;
         self.deliver(reply);
+    }
+
+    /// Whoever stands behind the sink, if they want to know it again when a sender
+    /// with it comes back to them.
+    fn origin(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        None
     }
 }
 
@@ -109,6 +118,17 @@ impl ResponseSender {
         wrap: impl FnOnce(Box<dyn ResponseSink>) -> Box<dyn ResponseSink>,
     ) -> Self {
         Self { sink: self.sink.take().map(wrap) }
+    }
+
+    /// Whoever stands behind the sink, if they can be known again.
+    #[must_use]
+    pub fn origin(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.sink.as_ref().and_then(|sink| sink.origin())
+    }
+
+    /// Ends without an answer: for who stands behind the sink and answers otherwise.
+    pub fn discard(mut self) {
+        self.sink = None;
     }
 
     fn end(&mut self, reply: Reply) {

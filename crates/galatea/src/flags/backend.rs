@@ -31,9 +31,13 @@ const BACKEND_DIRECTORY: Flag = Flag {
     name: "backend-directory",
     argument: Some("string"),
     default: "/opt/tritonserver/backends",
-    help: "Where to find backends. No effect: they are built in.",
-    apply: |settings, _| {
-        settings.no_effect("backend-directory", "backends are built in");
+    help: "Where to find backends that are not built in: the library of backend NAME is \
+           NAME/libtriton_NAME.so in this directory, unless there is one beside the model.",
+    apply: |settings, value| {
+        if value.is_empty() {
+            return Err(Refusal(String::from("--backend-directory can not be empty")));
+        }
+        settings.backend_directory = PathBuf::from(value);
         Ok(())
     },
 };
@@ -44,8 +48,9 @@ const BACKEND_CONFIG: Flag = Flag {
     default: "",
     help: "A setting as BACKEND,SETTING=VALUE, or SETTING=VALUE for all backends. The backend \
            onnxruntime has default-max-batch-size (4), enable-global-threadpool, \
-           intra_op_thread_count and inter_op_thread_count. One that nothing reads is \
-           mentioned in the log.",
+           intra_op_thread_count and inter_op_thread_count; those of other built-in backends \
+           and others of this one change nothing, and the log says so. Backends that are \
+           libraries get theirs as they are.",
     apply: |settings, value| {
         let shape = "<backend name>,<setting>=<value> or <setting>=<value>";
         let malformed = || Refusal(format!("the format is {shape}. Got {value}"));

@@ -57,6 +57,8 @@ pub(crate) struct Settings {
     pub(crate) metrics: DoorSettings,
     /// What the metrics show.
     pub(crate) metrics_options: MetricsOptions,
+    /// Where the libraries of backends are.
+    pub(crate) backend_directory: PathBuf,
     /// Settings for backends, in their order.
     pub(crate) backend_settings: Vec<BackendSetting>,
     /// Where ONNX Runtime's library is.
@@ -146,6 +148,7 @@ impl Default for Settings {
             grpc: door("0.0.0.0", 8001),
             metrics: door("", 8002),
             metrics_options: MetricsOptions::default(),
+            backend_directory: PathBuf::from("/opt/tritonserver/backends"),
             backend_settings: Vec::new(),
             onnxruntime_library: None,
             notes: Vec::new(),

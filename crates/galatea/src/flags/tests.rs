@@ -47,6 +47,7 @@ fn flags_change_what_they_name_and_nothing_else() {
     check(&["--exit-timeout-secs=-7"], &["exit_timeout_secs: 0"]);
     check(&["--exit-on-error=off"], &["exit_on_error: false"]);
     check(&["--strict-readiness=FALSE"], &["strict_readiness: false"]);
+    check(&["--backend-directory=/a"], &["backend_directory: \"/a\""]);
     check(&["--disable-auto-complete-config"], &["auto_complete_config: false"]);
     check(&["--model-config-name=h100"], &["model_config_name: Some(", "\"h100\""]);
     check(&["--model-load-thread-count=0"], &["model_load_threads: 1"]);
@@ -213,7 +214,7 @@ fn what_is_the_case_anyway_is_taken() {
 }
 
 /// Flags that are taken and change nothing.
-const WITHOUT_EFFECT: [&str; 25] = [
+const WITHOUT_EFFECT: [&str; 24] = [
     "--enable-peer-access=false",
     "--grpc-infer-thread-count=16",
     "--grpc-infer-allocation-pool-size=64",
@@ -226,7 +227,6 @@ const WITHOUT_EFFECT: [&str; 25] = [
     "--min-supported-compute-capability=7.5",
     "--buffer-manager-thread-count=4",
     "--model-load-gpu-limit=0:0.5",
-    "--backend-directory=x",
     "--repoagent-directory=x",
     "--cache-directory=x",
     "--rate-limit-resource=a:1:2",

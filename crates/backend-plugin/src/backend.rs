@@ -1,0 +1,210 @@
+//! A backend: one opened library under one name.
+
+use core::ffi::{CStr, c_void};
+use std::ffi::CString;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use galatea_abi::{
+    TRITONBACKEND_ARTIFACT_FILESYSTEM, TRITONBACKEND_ArtifactType, TRITONBACKEND_Backend,
+    TRITONBACKEND_EXECUTION_BLOCKING, TRITONBACKEND_EXECUTION_DEVICE_BLOCKING,
+    TRITONBACKEND_ExecutionPolicy, TRITONBACKEND_MemoryManager, TRITONSERVER_Message,
+};
+use galatea_c_objects::error::{c_text, take_c};
+use galatea_c_objects::message::MessageObject;
+use galatea_c_objects::{handle, log, text};
+use galatea_config::PreferredInstances;
+use galatea_infer::Status;
+
+use crate::attributes::AttributesObject;
+use crate::clock::Clock;
+use crate::library::EntryPoints;
+use crate::memory::MemoryManagerObject;
+use crate::owned::Owned;
+use crate::plugins::Server;
+
+/// A backend as C sees it.
+pub(crate) struct BackendObject {
+    name: CString,
+    directory: CString,
+    config: Owned<MessageObject>,
+    memory_manager: Owned<MemoryManagerObject>,
+    policy: AtomicU32,
+    state: AtomicPtr<c_void>,
+}
+galatea_c_objects::object!(BackendObject as TRITONBACKEND_Backend, kind 20);
+
+/// A backend that is initialised. Dropping it finalises it.
+pub(crate) struct Backend {
+    object: Owned<BackendObject>,
+    pub(crate) name: String,
+    pub(crate) entry_points: EntryPoints,
+    pub(crate) preferred: Mutex<Vec<PreferredInstances>>,
+    pub(crate) server: Server,
+    pub(crate) clock: Clock,
+}
+
+/// What a backend is told about itself.
+pub(crate) struct Identity<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) directory: &'a str,
+    /// The settings of the command line, as JSON.
+    pub(crate) config: String,
+    pub(crate) server: Server,
+}
+
+impl Backend {
+    /// Initialises a backend.
+    pub(crate) fn initialize(
+        entry_points: EntryPoints,
+        identity: Identity<'_>,
+    ) -> Result<Self, Status> {
+        let backend = Self {
+            object: Owned::new(BackendObject {
+                name: c_text(identity.name),
+                directory: c_text(identity.directory),
+                config: Owned::new(MessageObject::new(identity.config)),
+                memory_manager: Owned::new(MemoryManagerObject),
+                policy: AtomicU32::new(TRITONBACKEND_EXECUTION_BLOCKING.0),
+                state: AtomicPtr::default(),
+            }),
+            name: identity.name.to_owned(),
+            entry_points,
+            preferred: Mutex::default(),
+            server: identity.server,
+            clock: Clock::now(),
+        };
+        if let Some(initialize) = backend.entry_points.initialize {
+            // SAFETY: the object lives until the backend is dropped.
+            unsafe { take_c(initialize(backend.address())) }?;
+        }
+        if let Some(attributes) = backend.entry_points.attributes {
+            let told = Owned::new(AttributesObject::default());
+            // SAFETY: both objects live longer than the call.
+            unsafe { take_c(attributes(backend.address(), told.address())) }?;
+            let told = told.into_inner().unwrap_or_default();
+            backend.remark(&told);
+            *backend.preferred.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
+                told.into_preferred();
+        }
+        Ok(backend)
+    }
+
+    pub(crate) const fn address(&self) -> *mut TRITONBACKEND_Backend {
+        self.object.address()
+    }
+
+    /// Instances are made one after another whatever the backend prefers.
+    fn remark(&self, told: &AttributesObject) {
+        if told.wants_parallel_loading() {
+            let line = format!(
+                "backend '{}' allows instances of a model to be made in parallel; they are made \
+                 one after another",
+                self.name
+            );
+            log::write(log::Level::Verbose, None, &line);
+        }
+    }
+}
+
+impl Drop for Backend {
+    fn drop(&mut self) {
+        let Some(finalize) = self.entry_points.finalize else { return };
+        // SAFETY: the object is released after this; no model uses it any more.
+        if let Err(status) = unsafe { take_c(finalize(self.address())) } {
+            log::error(&format!("failed finalizing backend '{}': {status}", self.name));
+        }
+    }
+}
+
+/// # Safety
+///
+/// As with every exported function.
+unsafe fn object<'a>(backend: *mut TRITONBACKEND_Backend) -> Result<&'a BackendObject, Status> {
+    // SAFETY: the caller's promise is passed on.
+    unsafe { handle::borrow(backend, "backend") }
+}
+
+functions! {
+    /// The version of this interface.
+    fn TRITONBACKEND_ApiVersion(major: *mut u32, minor: *mut u32) {
+        text::write(major, galatea_abi::BACKEND_API_VERSION.0, "major")?;
+        text::write(minor, galatea_abi::BACKEND_API_VERSION.1, "minor")
+    }
+
+    /// The backend's name.
+    fn TRITONBACKEND_BackendName(
+        backend: *mut TRITONBACKEND_Backend,
+        name: *mut *const core::ffi::c_char,
+    ) {
+        text::write(name, object(backend)?.name.as_ptr(), "name")
+    }
+
+    /// The settings of the command line, which stay the backend's.
+    fn TRITONBACKEND_BackendConfig(
+        backend: *mut TRITONBACKEND_Backend,
+        backend_config: *mut *mut TRITONSERVER_Message,
+    ) {
+        text::write(backend_config, object(backend)?.config.address(), "backend_config")
+    }
+
+    /// How instances may be called.
+    fn TRITONBACKEND_BackendExecutionPolicy(
+        backend: *mut TRITONBACKEND_Backend,
+        policy: *mut TRITONBACKEND_ExecutionPolicy,
+    ) {
+        let found = TRITONBACKEND_ExecutionPolicy(object(backend)?.policy.load(Ordering::Acquire));
+        text::write(policy, found, "policy")
+    }
+
+    /// Chooses how instances may be called. With either policy each instance on the
+    /// CPU has a thread of its own, as in the original.
+    fn TRITONBACKEND_BackendSetExecutionPolicy(
+        backend: *mut TRITONBACKEND_Backend,
+        policy: TRITONBACKEND_ExecutionPolicy,
+    ) {
+        let backend = object(backend)?;
+        match policy {
+            TRITONBACKEND_EXECUTION_BLOCKING | TRITONBACKEND_EXECUTION_DEVICE_BLOCKING => {
+                backend.policy.store(policy.0, Ordering::Release);
+                Ok(())
+            }
+            TRITONBACKEND_ExecutionPolicy(other) => {
+                Err(Status::invalid_argument(format!("unknown execution policy {other}")))
+            }
+        }
+    }
+
+    /// Where the backend's files are.
+    fn TRITONBACKEND_BackendArtifacts(
+        backend: *mut TRITONBACKEND_Backend,
+        artifact_type: *mut TRITONBACKEND_ArtifactType,
+        location: *mut *const core::ffi::c_char,
+    ) {
+        let directory: &CStr = &object(backend)?.directory;
+        text::write(artifact_type, TRITONBACKEND_ARTIFACT_FILESYSTEM, "artifact_type")?;
+        text::write(location, directory.as_ptr(), "location")
+    }
+
+    /// What gives memory to the backend.
+    fn TRITONBACKEND_BackendMemoryManager(
+        backend: *mut TRITONBACKEND_Backend,
+        manager: *mut *mut TRITONBACKEND_MemoryManager,
+    ) {
+        text::write(manager, object(backend)?.memory_manager.address(), "manager")
+    }
+
+    /// What the backend keeps for itself.
+    fn TRITONBACKEND_BackendState(
+        backend: *mut TRITONBACKEND_Backend,
+        state: *mut *mut c_void,
+    ) {
+        text::write(state, object(backend)?.state.load(Ordering::Acquire), "state")
+    }
+
+    /// Keeps something for the backend.
+    fn TRITONBACKEND_BackendSetState(backend: *mut TRITONBACKEND_Backend, state: *mut c_void) {
+        object(backend)?.state.store(state, Ordering::Release);
+        Ok(())
+    }
+}

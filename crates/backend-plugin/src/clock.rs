@@ -1,0 +1,53 @@
+//! Times as plug-ins report them: nanoseconds of the system's steady clock.
+
+use std::time::{Duration, Instant};
+
+use galatea_infer::ExecutionTimes;
+use rustix::time::{ClockId, clock_gettime};
+
+/// One moment on both clocks.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Clock {
+    instant: Instant,
+    ns: u64,
+}
+
+impl Clock {
+    pub(crate) fn now() -> Self {
+        let now = clock_gettime(ClockId::Monotonic);
+        let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+        let rest = u64::try_from(now.tv_nsec).unwrap_or(0);
+        Self { instant: Instant::now(), ns: seconds.saturating_mul(1_000_000_000) + rest }
+    }
+
+    /// The instant that a number of nanoseconds stands for; the nearest that there
+    /// is, if the number is none of that clock's.
+    pub(crate) fn instant(&self, ns: u64) -> Instant {
+        let found = match ns.checked_sub(self.ns) {
+            Some(later) => self.instant.checked_add(Duration::from_nanos(later)),
+            None => self.instant.checked_sub(Duration::from_nanos(self.ns - ns)),
+        };
+        found.unwrap_or(self.instant)
+    }
+
+    pub(crate) fn times(&self, times: [u64; 4]) -> ExecutionTimes {
+        let [start, compute_start, compute_end, end] = times.map(|ns| self.instant(ns));
+        ExecutionTimes { start, compute_start, compute_end, end }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_become_instants_of_the_same_clock() {
+        let clock = Clock::now();
+        let later = clock.instant(clock.ns + 5_000);
+        assert_eq!(later.duration_since(clock.instant), Duration::from_nanos(5_000));
+        let earlier = clock.instant(clock.ns - 7);
+        assert_eq!(clock.instant.duration_since(earlier), Duration::from_nanos(7));
+        let times = clock.times([0, u64::MAX, clock.ns, clock.ns]);
+        assert_eq!(times.compute_end, clock.instant);
+    }
+}

@@ -1,0 +1,101 @@
+//! Memory that a plug-in writes and the server passes on.
+
+use core::ffi::c_void;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use galatea_tensor::Buffer;
+
+/// Vector instructions want their operands at such addresses.
+const ALIGNMENT: usize = 64;
+
+/// A region of the CPU's memory, zero at first so that nothing of the server's
+/// leaves it in what a plug-in forgets to write.
+pub(crate) struct HostBuffer {
+    storage: Vec<u8>,
+    offset: usize,
+    byte_size: usize,
+    /// Taken once: the vector is not looked at while C writes through it.
+    address: *mut u8,
+}
+
+// SAFETY: the address is that of the vector's own memory.
+unsafe impl Send for HostBuffer {}
+// SAFETY: nothing is written through a shared reference.
+unsafe impl Sync for HostBuffer {}
+
+impl HostBuffer {
+    /// `None` if there is not so much memory.
+    pub(crate) fn new(byte_size: u64) -> Option<Self> {
+        let byte_size = usize::try_from(byte_size).ok()?;
+        let room = byte_size.checked_add(ALIGNMENT)?;
+        isize::try_from(room).ok()?;
+        let mut storage = vec![0_u8; room];
+        let start = storage.as_mut_ptr();
+        let offset = start.align_offset(ALIGNMENT).min(ALIGNMENT);
+        let address = start.wrapping_add(offset);
+        Some(Self { storage, offset, byte_size, address })
+    }
+
+    /// A copy of these bytes.
+    pub(crate) fn copy_of(bytes: &[u8]) -> Option<Self> {
+        let mut copy = Self::new(u64::try_from(bytes.len()).ok()?)?;
+        copy.storage.get_mut(copy.offset..copy.offset + bytes.len())?.copy_from_slice(bytes);
+        copy.address = copy.storage.as_mut_ptr().wrapping_add(copy.offset);
+        Some(copy)
+    }
+
+    pub(crate) const fn address(&self) -> *mut c_void {
+        self.address.cast()
+    }
+
+    pub(crate) const fn byte_size(&self) -> usize {
+        self.byte_size
+    }
+
+    /// The bytes, which C may go on writing to when nobody reads them.
+    pub(crate) fn shared(memory: Arc<Self>) -> Buffer {
+        Buffer::from_bytes(Bytes::from_owner(Shared(memory)))
+    }
+
+    /// The bytes, without copying them.
+    pub(crate) fn into_buffer(self) -> Buffer {
+        let end = self.offset + self.byte_size;
+        Buffer::from_bytes(Bytes::from(self.storage).slice(self.offset..end))
+    }
+}
+
+/// Memory that several have.
+struct Shared(Arc<HostBuffer>);
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        let memory = &self.0;
+        memory.storage.get(memory.offset..memory.offset + memory.byte_size).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_aligned_zero_and_passed_on_in_place() {
+        for byte_size in [0_u64, 1, 63, 64, 1_000_000] {
+            let buffer = HostBuffer::new(byte_size).unwrap();
+            let address = buffer.address();
+            assert_eq!(address.addr() % ALIGNMENT, 0);
+            if byte_size > 0 {
+                // SAFETY: the region has a byte.
+                unsafe { address.cast::<u8>().write(7) };
+            }
+            let buffer = buffer.into_buffer();
+            let bytes = buffer.host().unwrap();
+            assert_eq!((bytes.len() as u64, bytes.as_ptr().addr()), (byte_size, address.addr()));
+            assert!(bytes.first().is_none_or(|first| *first == 7));
+            assert!(bytes.iter().skip(1).all(|byte| *byte == 0));
+        }
+        assert!(HostBuffer::new(u64::MAX).is_none());
+        assert_eq!(HostBuffer::copy_of(b"abc").unwrap().into_buffer().host().unwrap()[..], *b"abc");
+    }
+}

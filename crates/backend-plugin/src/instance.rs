@@ -1,0 +1,384 @@
+//! An instance: what executes batches.
+
+use core::ffi::{c_char, c_void};
+use std::ffi::CString;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use galatea_abi::{
+    TRITONBACKEND_Model, TRITONBACKEND_ModelInstance, TRITONBACKEND_Request,
+    TRITONSERVER_BufferAttributes, TRITONSERVER_INSTANCEGROUPKIND_CPU,
+    TRITONSERVER_INSTANCEGROUPKIND_GPU, TRITONSERVER_INSTANCEGROUPKIND_MODEL,
+    TRITONSERVER_InstanceGroupKind, TRITONSERVER_Message,
+};
+use galatea_backend::{Device, Instance as InstanceTrait, Placement, Refused};
+use galatea_c_objects::error::{c_text, take_c};
+use galatea_c_objects::message::MessageObject;
+use galatea_c_objects::{handle, log, text};
+use galatea_config::{InstanceGroup, ModelSpec};
+use galatea_infer::{Account, PendingRequest, Status};
+
+use crate::model::{Model, check_usage};
+use crate::owned::Owned;
+use crate::plugins::lock;
+use crate::request::RequestObject;
+
+/// An instance as C sees it.
+pub(crate) struct InstanceObject {
+    name: CString,
+    kind: TRITONSERVER_InstanceGroupKind,
+    device_id: i32,
+    host_policy: Owned<MessageObject>,
+    is_passive: bool,
+    profiles: Vec<CString>,
+    pub(crate) model: Arc<Model>,
+    state: AtomicPtr<c_void>,
+    /// Requests of the latest batch that were given back to be executed again, and
+    /// where they are counted.
+    rescheduled: Mutex<Vec<(usize, Account)>>,
+}
+galatea_c_objects::object!(InstanceObject as TRITONBACKEND_ModelInstance, kind 24);
+
+impl InstanceObject {
+    /// Where a request is counted that was given back to be executed again. The
+    /// original lets backends report on those, because they are the same objects in
+    /// their next execution; they may here until the next batch.
+    pub(crate) fn rescheduled(&self, request: *mut TRITONBACKEND_Request) -> Option<Account> {
+        let rescheduled = lock(&self.rescheduled);
+        let found = rescheduled.iter().find(|(address, _)| *address == request.addr());
+        found.map(|(_, account)| account.clone())
+    }
+}
+
+/// An instance that is initialised. Dropping it finalises it.
+pub(crate) struct Instance {
+    object: Owned<InstanceObject>,
+    pub(crate) model: Arc<Model>,
+    name: String,
+}
+
+impl Instance {
+    fn address(&self) -> *mut TRITONBACKEND_ModelInstance {
+        self.object.address()
+    }
+
+    /// Whether the backend says that the instance can serve.
+    fn ready(&self) -> Result<(), Status> {
+        match self.model.facts.backend.entry_points.instance_ready {
+            // SAFETY: the object lives as long as the instance.
+            Some(ready) => unsafe { take_c(ready(self.address())) },
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Instance {
+    /// Also for an instance whose initialisation failed, as in the original.
+    fn drop(&mut self) {
+        let finalize = self.model.facts.backend.entry_points.instance_finalize;
+        let Some(finalize) = finalize else { return };
+        // SAFETY: the object is released after this; nothing uses it any more.
+        if let Err(status) = unsafe { take_c(finalize(self.address())) } {
+            log::error(&format!("failed finalizing model instance '{}': {status}", self.name));
+        }
+    }
+}
+
+/// Keeps an instance, and so its model, from being finalised: held by whatever the
+/// plug-in may still work on.
+pub(crate) struct InUse(Option<Arc<Instance>>);
+
+impl InUse {
+    pub(crate) const fn new(instance: Arc<Instance>) -> Self {
+        Self(Some(instance))
+    }
+
+    /// Whether the backend says that the instance can serve.
+    pub(crate) fn ready(&self) -> Result<(), Status> {
+        self.0.as_ref().map_or(Ok(()), |instance| instance.ready())
+    }
+
+    /// Remembers a request that is given back to be executed again.
+    pub(crate) fn note_rescheduled(&self, request: *mut TRITONBACKEND_Request, account: &Account) {
+        if let Some(object) = self.0.as_ref().and_then(|instance| instance.object.get()) {
+            lock(&object.rescheduled).push((request.addr(), account.clone()));
+        }
+    }
+
+    pub(crate) fn model(&self) -> Option<&Model> {
+        self.0.as_ref().map(|instance| &*instance.model)
+    }
+}
+
+impl Clone for InUse {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl Drop for InUse {
+    /// The last one is often dropped by the plug-in itself, on a thread that its
+    /// finalisation would wait for. So that has a thread of its own.
+    fn drop(&mut self) {
+        let Some(last) = self.0.take().and_then(Arc::into_inner) else { return };
+        let name = last.name.clone();
+        let thread = std::thread::Builder::new().name(String::from("finalize"));
+        if let Err(error) = thread.spawn(move || drop(last)) {
+            log::error(&format!(
+                "instance '{name}' was finalized on a thread of its backend: {error}"
+            ));
+        }
+    }
+}
+
+/// What the engine executes batches with.
+pub(crate) struct PluginInstance(Arc<Instance>);
+
+impl PluginInstance {
+    pub(crate) fn downgrade(&self) -> Weak<Instance> {
+        Arc::downgrade(&self.0)
+    }
+
+    pub(crate) fn initialize(model: Arc<Model>, at: &Placement) -> Result<Self, Status> {
+        let (kind, device_id) = match at.device {
+            Device::Cpu => (TRITONSERVER_INSTANCEGROUPKIND_CPU, 0),
+            Device::Gpu(number) => (
+                TRITONSERVER_INSTANCEGROUPKIND_GPU,
+                i32::try_from(number).map_err(|_| Status::invalid_argument("no such GPU"))?,
+            ),
+            Device::Model => (TRITONSERVER_INSTANCEGROUPKIND_MODEL, 0),
+        };
+        let spec = model.live()?.spec.clone();
+        let group = group_of(&spec, &at.name);
+        let instance = Instance {
+            object: Owned::new(InstanceObject {
+                name: c_text(&at.name),
+                kind,
+                device_id,
+                host_policy: Owned::new(MessageObject::new(host_policy(group, at.device))),
+                is_passive: group.is_some_and(|group| group.passive),
+                profiles: profiles(&spec, group),
+                model: model.clone(),
+                state: AtomicPtr::default(),
+                rescheduled: Mutex::default(),
+            }),
+            model,
+            name: at.name.clone(),
+        };
+        if let Some(initialize) = instance.model.facts.backend.entry_points.instance_initialize {
+            // SAFETY: the object lives until the instance is dropped.
+            unsafe { take_c(initialize(instance.address())) }?;
+        }
+        Ok(Self(Arc::new(instance)))
+    }
+}
+
+impl InstanceTrait for PluginInstance {
+    fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), Refused> {
+        let instance = &self.0;
+        let live = match instance.model.live() {
+            Ok(live) => live,
+            Err(status) => return Err(Refused { requests, status }),
+        };
+        if let Some(object) = instance.object.get() {
+            lock(&object.rescheduled).clear();
+        }
+        let addresses: Vec<*mut TRITONBACKEND_Request> = requests
+            .into_iter()
+            .map(|request| {
+                let in_use = InUse::new(instance.clone());
+                handle::into_raw(RequestObject::new(request, live, in_use))
+            })
+            .collect();
+        // A copy, because the plug-in may use the array for its own notes.
+        let mut array = addresses.clone();
+        let Ok(count) = u32::try_from(array.len()) else {
+            return Err(take_back(&addresses, Status::internal("a batch has too many requests")));
+        };
+        let execute = instance.model.facts.backend.entry_points.execute;
+        // SAFETY: the array and the objects in it live as long as the call; from
+        // then on the objects are the plug-in's if it succeeded.
+        let executed = unsafe { take_c(execute(instance.address(), array.as_mut_ptr(), count)) };
+        executed.map_err(|status| take_back(&addresses, status))
+    }
+}
+
+/// The requests that the plug-in refused. Some may be gone if it released them
+/// against its contract.
+fn take_back(addresses: &[*mut TRITONBACKEND_Request], status: Status) -> Refused {
+    let mut requests = Vec::with_capacity(addresses.len());
+    for &address in addresses {
+        // SAFETY: the address is of an object that was made for the batch.
+        match unsafe { handle::take::<RequestObject>(address, "a request of a refused batch") } {
+            Ok(object) => requests.extend(object.into_refused()),
+            Err(_) => log::error(
+                "a backend returned an error from TRITONBACKEND_ModelInstanceExecute after it \
+                 had released requests of the batch",
+            ),
+        }
+    }
+    Refused { requests, status }
+}
+
+/// The group that an instance belongs to, told by its name.
+fn group_of<'a>(spec: &'a ModelSpec, instance: &str) -> Option<&'a InstanceGroup> {
+    spec.instance_groups.iter().find(|group| {
+        let number = instance.strip_prefix(&*group.name).and_then(|rest| rest.strip_prefix('_'));
+        number.is_some_and(|number| number.parse::<u32>().is_ok())
+    })
+}
+
+/// The policy's name, with no settings: those are about NUMA nodes and cores, and
+/// are in force already.
+fn host_policy(group: Option<&InstanceGroup>, device: Device) -> String {
+    let configured = group.map(|group| group.host_policy.clone()).filter(|name| !name.is_empty());
+    let name = configured.unwrap_or_else(|| match device {
+        Device::Cpu => String::from("cpu"),
+        Device::Gpu(number) => format!("gpu_{number}"),
+        Device::Model => String::from("model"),
+    });
+    serde_json::json!({ name: {} }).to_string()
+}
+
+fn profiles(spec: &ModelSpec, group: Option<&InstanceGroup>) -> Vec<CString> {
+    let groups = spec.message().instance_group.iter();
+    let own = groups.filter(|one| group.is_some_and(|group| group.name == one.name));
+    own.flat_map(|group| group.profile.iter().map(|name| c_text(name))).collect()
+}
+
+/// # Safety
+///
+/// As with every exported function.
+unsafe fn object<'a>(
+    instance: *mut TRITONBACKEND_ModelInstance,
+) -> Result<&'a InstanceObject, Status> {
+    // SAFETY: the caller's promise is passed on.
+    unsafe { handle::borrow(instance, "instance") }
+}
+
+fn out_of_bounds(index: u32, count: usize, what: &str) -> Status {
+    Status::invalid_argument(format!(
+        "out of bounds index {index}: instance is configured with {count} {what}"
+    ))
+}
+
+functions! {
+    /// The instance's name.
+    fn TRITONBACKEND_ModelInstanceName(
+        instance: *mut TRITONBACKEND_ModelInstance,
+        name: *mut *const c_char,
+    ) {
+        text::write(name, object(instance)?.name.as_ptr(), "name")
+    }
+
+    /// The kind of processor.
+    fn TRITONBACKEND_ModelInstanceKind(
+        instance: *mut TRITONBACKEND_ModelInstance,
+        kind: *mut TRITONSERVER_InstanceGroupKind,
+    ) {
+        text::write(kind, object(instance)?.kind, "kind")
+    }
+
+    /// The processor's number; 0 for those without numbers.
+    fn TRITONBACKEND_ModelInstanceDeviceId(
+        instance: *mut TRITONBACKEND_ModelInstance,
+        device_id: *mut i32,
+    ) {
+        text::write(device_id, object(instance)?.device_id, "device_id")
+    }
+
+    /// The host policy, which stays the instance's.
+    fn TRITONBACKEND_ModelInstanceHostPolicy(
+        instance: *mut TRITONBACKEND_ModelInstance,
+        host_policy: *mut *mut TRITONSERVER_Message,
+    ) {
+        text::write(host_policy, object(instance)?.host_policy.address(), "host_policy")
+    }
+
+    /// Whether the instance is never given requests.
+    fn TRITONBACKEND_ModelInstanceIsPassive(
+        instance: *mut TRITONBACKEND_ModelInstance,
+        is_passive: *mut bool,
+    ) {
+        text::write(is_passive, object(instance)?.is_passive, "is_passive")
+    }
+
+    /// How many profiles the instance may use.
+    fn TRITONBACKEND_ModelInstanceProfileCount(
+        instance: *mut TRITONBACKEND_ModelInstance,
+        count: *mut u32,
+    ) {
+        let found = u32::try_from(object(instance)?.profiles.len()).unwrap_or(u32::MAX);
+        text::write(count, found, "count")
+    }
+
+    /// The name of a profile.
+    fn TRITONBACKEND_ModelInstanceProfileName(
+        instance: *mut TRITONBACKEND_ModelInstance,
+        index: u32,
+        profile_name: *mut *const c_char,
+    ) {
+        text::write(profile_name, core::ptr::null(), "profile_name")?;
+        let profiles = &object(instance)?.profiles;
+        let found = usize::try_from(index).ok().and_then(|index| profiles.get(index));
+        let found = found.ok_or_else(|| out_of_bounds(index, profiles.len(), "profiles"))?;
+        text::write(profile_name, found.as_ptr(), "profile_name")
+    }
+
+    /// How many further processors the instance uses: none, because a configuration
+    /// that names some is refused.
+    fn TRITONBACKEND_ModelInstanceSecondaryDeviceCount(
+        instance: *mut TRITONBACKEND_ModelInstance,
+        count: *mut u32,
+    ) {
+        object(instance)?;
+        text::write(count, 0, "count")
+    }
+
+    /// A further processor.
+    fn TRITONBACKEND_ModelInstanceSecondaryDeviceProperties(
+        instance: *mut TRITONBACKEND_ModelInstance,
+        index: u32,
+        _kind: *mut *const c_char,
+        _id: *mut i64,
+    ) {
+        object(instance)?;
+        Err(out_of_bounds(index, 0, "secondary devices"))
+    }
+
+    /// The instance's model.
+    fn TRITONBACKEND_ModelInstanceModel(
+        instance: *mut TRITONBACKEND_ModelInstance,
+        model: *mut *mut TRITONBACKEND_Model,
+    ) {
+        text::write(model, object(instance)?.model.address(), "model")
+    }
+
+    /// What the backend keeps for the instance.
+    fn TRITONBACKEND_ModelInstanceState(
+        instance: *mut TRITONBACKEND_ModelInstance,
+        state: *mut *mut c_void,
+    ) {
+        text::write(state, object(instance)?.state.load(Ordering::Acquire), "state")
+    }
+
+    /// Keeps something for the instance.
+    fn TRITONBACKEND_ModelInstanceSetState(
+        instance: *mut TRITONBACKEND_ModelInstance,
+        state: *mut c_void,
+    ) {
+        object(instance)?.state.store(state, Ordering::Release);
+        Ok(())
+    }
+
+    /// Takes note of nothing: memory usage is about GPUs, which this server doesn't
+    /// have.
+    fn TRITONBACKEND_ModelInstanceReportMemoryUsage(
+        instance: *mut TRITONBACKEND_ModelInstance,
+        usage: *mut *mut TRITONSERVER_BufferAttributes,
+        usage_size: u32,
+    ) {
+        object(instance)?;
+        check_usage(usage, usage_size)
+    }
+}

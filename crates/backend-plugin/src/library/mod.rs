@@ -1,0 +1,8 @@
+//! A plug-in's library: where it is, and what it offers.
+
+mod elf;
+mod open;
+pub(crate) mod search;
+mod soname;
+
+pub(crate) use open::{EntryPoints, Opener};

@@ -1,0 +1,161 @@
+//! Opening a plug-in's library.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use galatea_abi::backend::{
+    TRITONBACKEND_Finalize, TRITONBACKEND_GetBackendAttribute, TRITONBACKEND_Initialize,
+    TRITONBACKEND_ModelFinalize, TRITONBACKEND_ModelInitialize, TRITONBACKEND_ModelInstanceExecute,
+    TRITONBACKEND_ModelInstanceFinalize, TRITONBACKEND_ModelInstanceInitialize,
+    TRITONBACKEND_ModelInstanceReady,
+};
+use galatea_infer::Status;
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+
+use super::{elf, soname};
+use crate::exports;
+
+/// The functions of a plug-in. Its library is never closed: threads and objects of
+/// its own would not survive that, and the original doesn't either.
+pub(crate) struct EntryPoints {
+    pub(crate) initialize: Option<TRITONBACKEND_Initialize>,
+    pub(crate) finalize: Option<TRITONBACKEND_Finalize>,
+    pub(crate) attributes: Option<TRITONBACKEND_GetBackendAttribute>,
+    pub(crate) model_initialize: Option<TRITONBACKEND_ModelInitialize>,
+    pub(crate) model_finalize: Option<TRITONBACKEND_ModelFinalize>,
+    pub(crate) instance_initialize: Option<TRITONBACKEND_ModelInstanceInitialize>,
+    pub(crate) instance_finalize: Option<TRITONBACKEND_ModelInstanceFinalize>,
+    pub(crate) instance_ready: Option<TRITONBACKEND_ModelInstanceReady>,
+    pub(crate) execute: TRITONBACKEND_ModelInstanceExecute,
+}
+
+/// Opens libraries; remembers which names it has provided.
+#[derive(Default)]
+pub(crate) struct Opener {
+    provided: Mutex<BTreeSet<String>>,
+}
+
+impl Opener {
+    /// Opens the library at `path`.
+    pub(crate) fn open(&self, path: &Path) -> Result<EntryPoints, Status> {
+        self.provide_server_libraries(path)?;
+        // SAFETY: the operator put the library where backends are; running its
+        // initialisers is the purpose.
+        let library =
+            unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| {
+                Status::not_found(format!("unable to load shared library: {}", said(&error)))
+            })?;
+        let entry_points = EntryPoints::of(&library, path);
+        std::mem::forget(library);
+        entry_points
+    }
+
+    /// Provides the names under which the plug-in wants the server's own library,
+    /// after making sure that its functions will be found here.
+    fn provide_server_libraries(&self, path: &Path) -> Result<(), Status> {
+        let mut provided = self.provided.lock().unwrap_or_else(PoisonError::into_inner);
+        if provided.is_empty() {
+            check_exports()?;
+        }
+        let names = elf::needed(path).into_iter().filter(|name| is_server_library(name));
+        // Under its plain name it is also provided for what the plug-in's other
+        // libraries may need.
+        for name in names.chain([String::from("libtritonserver.so")]) {
+            if !provided.contains(&name) {
+                soname::provide(&name).map_err(|reason| {
+                    Status::internal(format!("can't provide an empty library '{name}': {reason}"))
+                })?;
+                provided.insert(name);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a library is the original's server, also under a name that a packager
+/// gave it.
+fn is_server_library(name: &str) -> bool {
+    name == "libtritonserver.so"
+        || name.starts_with("libtritonserver.so.")
+        || (name.starts_with("libtritonserver-") && name.ends_with(".so"))
+}
+
+/// What the loader said.
+fn said(error: &libloading::Error) -> String {
+    let cause = std::error::Error::source(error);
+    cause.map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+/// Makes sure that a plug-in that looks for the server's functions finds those of
+/// this process, and all of them: should another library provide some, requests
+/// would silently go elsewhere.
+fn check_exports() -> Result<(), Status> {
+    let program = Library::this();
+    let own = exports::all().into_iter().map(|export| (export.name, export.address));
+    for (name, expected) in own.chain(galatea_c_objects::exports::all()) {
+        let symbol = format!("{name}\0");
+        // SAFETY: the symbol is looked up for its address alone.
+        let found = unsafe { program.get::<*const ()>(symbol.as_bytes()) };
+        let address = found.ok().map(|symbol| symbol.into_raw().addr());
+        if address != Some(expected) {
+            let what = if address.is_some() { "another library's" } else { "not exported" };
+            return Err(Status::internal(format!(
+                "backends can't be loaded: {name} is {what} in this process; the program must be \
+                 linked with -rdynamic"
+            )));
+        }
+    }
+    Ok(())
+}
+
+impl EntryPoints {
+    fn of(library: &Library, path: &Path) -> Result<Self, Status> {
+        // SAFETY: by its name, each function has the type that the header gives it.
+        unsafe {
+            let execute = function(library, c"TRITONBACKEND_ModelInstanceExecute").ok_or_else(|| {
+                Status::not_found(format!(
+                    "unable to find required entrypoint 'TRITONBACKEND_ModelInstanceExecute' in \
+                     shared library '{}'",
+                    path.display()
+                ))
+            })?;
+            Ok(Self {
+                initialize: function(library, c"TRITONBACKEND_Initialize"),
+                finalize: function(library, c"TRITONBACKEND_Finalize"),
+                attributes: function(library, c"TRITONBACKEND_GetBackendAttribute"),
+                model_initialize: function(library, c"TRITONBACKEND_ModelInitialize"),
+                model_finalize: function(library, c"TRITONBACKEND_ModelFinalize"),
+                instance_initialize: function(library, c"TRITONBACKEND_ModelInstanceInitialize"),
+                instance_finalize: function(library, c"TRITONBACKEND_ModelInstanceFinalize"),
+                instance_ready: function(library, c"TRITONBACKEND_ModelInstanceReady"),
+                execute,
+            })
+        }
+    }
+}
+
+/// A function of the library, or of one that it needs.
+///
+/// # Safety
+///
+/// `T` must be the function's type.
+unsafe fn function<T: Copy>(library: &Library, name: &core::ffi::CStr) -> Option<T> {
+    // SAFETY: the caller promises the type; the library is never closed.
+    unsafe { library.get::<T>(name.to_bytes_with_nul()) }.ok().map(|symbol| *symbol)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_server_library;
+
+    #[test]
+    fn the_servers_library_is_known_by_its_names() {
+        for name in ["libtritonserver.so", "libtritonserver.so.2", "libtritonserver-717102f0.so"] {
+            assert!(is_server_library(name), "{name}");
+        }
+        for name in ["libtritonserver.a", "libtriton_x.so", "libc.so.6", "libtritonserver_x.so"] {
+            assert!(!is_server_library(name), "{name}");
+        }
+    }
+}

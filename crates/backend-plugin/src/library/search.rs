@@ -1,0 +1,285 @@
+//! Where the library of a backend is looked for: as in the original, in the
+//! version's directory, the model's directory, and the backend's directory.
+
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+use galatea_backend::ModelFiles;
+use galatea_infer::Status;
+
+use crate::plugins::Places;
+
+/// The file that makes a directory a backend written in Python.
+const PYTHON_BACKEND_FILE: &str = "model.py";
+/// The backend that executes such backends.
+const PYTHON_BACKEND: &str = "python";
+
+/// A library and how it is to be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// The library.
+    pub(crate) library: PathBuf,
+    /// What `TRITONBACKEND_BackendArtifacts` tells.
+    pub(crate) directory: PathBuf,
+    /// Whose settings count.
+    pub(crate) settings_of: String,
+    /// Set if the backend is written in Python: what the configuration's `runtime`
+    /// is then.
+    pub(crate) runtime: Option<&'static str>,
+}
+
+/// What is looked for.
+pub(crate) struct Search<'a> {
+    /// The backend's name.
+    pub(crate) backend: &'a str,
+    /// The library's name, from the configuration; empty for the usual one.
+    pub(crate) runtime: &'a str,
+    /// The directory with all backends.
+    pub(crate) backend_directory: &'a Path,
+    /// The model's files.
+    pub(crate) files: &'a dyn ModelFiles,
+    /// Whether libraries may be among them.
+    pub(crate) places: Places,
+    /// The model's name, for messages.
+    pub(crate) model: &'a str,
+}
+
+/// The name of a backend's library.
+pub(crate) fn library_name(backend: &str) -> String {
+    format!("libtriton_{backend}.so")
+}
+
+impl Search<'_> {
+    pub(crate) fn run(&self) -> Result<Found, Status> {
+        check_component("backend", self.backend)?;
+        if self.runtime == PYTHON_BACKEND_FILE {
+            return self.python_based();
+        }
+        let usual = library_name(self.backend);
+        let name = if self.runtime.is_empty() { &usual } else { self.runtime };
+        check_component("runtime", name)?;
+        if let Some(found) = self.library(name)? {
+            return Ok(found);
+        }
+        let own = self.backend_directory.join(self.backend);
+        if self.runtime.is_empty() && own.join(PYTHON_BACKEND_FILE).is_file() {
+            return self.python_based();
+        }
+        let searched: Vec<String> =
+            self.places().iter().map(|(place, _)| format!("'{}'", place.display())).collect();
+        let hint = if self.runtime.is_empty() {
+            "; is --backend-directory right, or is another library meant by 'runtime' in the \
+             configuration?"
+        } else {
+            ""
+        };
+        Err(Status::invalid_argument(format!(
+            "unable to find backend library '{name}' for model '{}', searched: {}{hint}",
+            self.model,
+            searched.join(" ")
+        )))
+    }
+
+    /// The directories, and whether each is the model's.
+    fn places(&self) -> Vec<(PathBuf, bool)> {
+        let own = (self.backend_directory.join(self.backend), false);
+        match self.places {
+            Places::All => vec![
+                (self.files.version_path().to_owned(), true),
+                (self.files.model_path().to_owned(), true),
+                own,
+            ],
+            Places::BackendDirectory => vec![own],
+        }
+    }
+
+    fn library(&self, name: &str) -> Result<Option<Found>, Status> {
+        for (place, in_repository) in self.places() {
+            let library = place.join(name);
+            if !library.is_file() {
+                continue;
+            }
+            if in_repository {
+                check_beneath(&library, self.files.model_path())?;
+            }
+            return Ok(Some(Found {
+                library,
+                directory: place,
+                settings_of: self.backend.to_owned(),
+                runtime: None,
+            }));
+        }
+        Ok(None)
+    }
+
+    fn python_based(&self) -> Result<Found, Status> {
+        let directory = self.backend_directory.join(self.backend);
+        let library =
+            self.backend_directory.join(PYTHON_BACKEND).join(library_name(PYTHON_BACKEND));
+        for needed in [directory.join(PYTHON_BACKEND_FILE), library.clone()] {
+            if !needed.is_file() {
+                return Err(Status::invalid_argument(format!(
+                    "unable to find '{}', which backend '{}' of model '{}' needs because it is \
+                     written in Python",
+                    needed.display(),
+                    self.backend,
+                    self.model
+                )));
+            }
+        }
+        Ok(Found {
+            library,
+            directory,
+            settings_of: PYTHON_BACKEND.to_owned(),
+            runtime: Some(PYTHON_BACKEND_FILE),
+        })
+    }
+}
+
+/// A name from a configuration must not lead to other directories.
+fn check_component(field: &str, name: &str) -> Result<(), Status> {
+    let mut components = Path::new(name).components();
+    let plain = matches!(
+        (components.next(), components.next()),
+        (Some(Component::Normal(only)), None) if only.to_str() == Some(name)
+    );
+    if plain && !name.contains('\0') {
+        return Ok(());
+    }
+    Err(Status::invalid_argument(format!(
+        "{field} '{}' is not the name of a file: it must not lead to another directory",
+        name.escape_debug()
+    )))
+}
+
+/// A link in a repository must not lead out of its model.
+fn check_beneath(library: &Path, directory: &Path) -> Result<(), Status> {
+    let real = |path: &Path| {
+        fs::canonicalize(path).map_err(|error| {
+            Status::invalid_argument(format!(
+                "can't find out where '{}' is: {error}",
+                path.display()
+            ))
+        })
+    };
+    if real(library)?.starts_with(real(directory)?) {
+        return Ok(());
+    }
+    Err(Status::invalid_argument(format!(
+        "backend library '{}' escapes the directory '{}'",
+        library.display(),
+        directory.display()
+    )))
+}
+
+/// Whether a model brings a library of its own for its backend.
+pub(crate) fn is_beside(backend: &str, directories: &[&Path]) -> bool {
+    let name = library_name(backend);
+    check_component("backend", backend).is_ok()
+        && directories.iter().any(|directory| directory.join(&name).is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::testing::{Files, Folder};
+
+    fn found(folder: &Folder, backend: &str, runtime: &str) -> Result<Found, String> {
+        found_in(folder, backend, runtime, Places::All)
+    }
+
+    fn found_in(
+        folder: &Folder,
+        backend: &str,
+        runtime: &str,
+        places: Places,
+    ) -> Result<Found, String> {
+        let files = Files::new(&folder.path().join("models/m"), 1);
+        let backend_directory = folder.path().join("backends");
+        let search = Search {
+            backend,
+            runtime,
+            backend_directory: &backend_directory,
+            files: &files,
+            places,
+            model: "m",
+        };
+        search.run().map_err(|status| status.message().to_owned())
+    }
+
+    fn check(folder: &Folder, backend: &str, runtime: &str, expected: &str) {
+        let found = found(folder, backend, runtime).unwrap();
+        assert_eq!(found.library, folder.path().join(expected), "{backend} {runtime}");
+    }
+
+    #[test]
+    fn the_nearest_library_wins() {
+        let folder = Folder::new();
+        folder.directory("models/m/1");
+        folder.file("backends/b/libtriton_b.so");
+        check(&folder, "b", "", "backends/b/libtriton_b.so");
+        folder.file("models/m/libtriton_b.so");
+        check(&folder, "b", "", "models/m/libtriton_b.so");
+        folder.file("models/m/1/libtriton_b.so");
+        check(&folder, "b", "", "models/m/1/libtriton_b.so");
+        folder.file("backends/b/libother.so");
+        check(&folder, "b", "libother.so", "backends/b/libother.so");
+        let error = found(&folder, "c", "").unwrap_err();
+        assert!(error.starts_with("unable to find backend library 'libtriton_c.so' for model 'm'"));
+        assert!(error.contains(&folder.path().join("backends/c").display().to_string()), "{error}");
+    }
+
+    #[test]
+    fn libraries_of_clients_are_not_looked_at() {
+        let folder = Folder::new();
+        folder.directory("models/m/1");
+        folder.file("models/m/libtriton_b.so");
+        folder.file("models/m/1/libtriton_b.so");
+        let error = found_in(&folder, "b", "", Places::BackendDirectory).unwrap_err();
+        assert!(!error.contains("models"), "{error}");
+        folder.file("backends/b/libtriton_b.so");
+        let found = found_in(&folder, "b", "", Places::BackendDirectory).unwrap();
+        assert_eq!(found.library, folder.path().join("backends/b/libtriton_b.so"));
+    }
+
+    #[test]
+    fn nothing_outside_the_directories_is_opened() {
+        let folder = Folder::new();
+        folder.directory("models/m/1");
+        folder.file("elsewhere/libtriton_b.so");
+        folder.file("elsewhere/libtriton_c.so");
+        for (backend, runtime) in [
+            ("../../elsewhere/b", ""),
+            ("b", "../libtriton_b.so"),
+            ("..", ""),
+            ("b", "/x"),
+            (".", ""),
+        ] {
+            let error = found(&folder, backend, runtime).unwrap_err();
+            assert!(error.ends_with("must not lead to another directory"), "{error}");
+        }
+        let link = folder.path().join("models/m/1/libtriton_b.so");
+        symlink(folder.path().join("elsewhere/libtriton_b.so"), link).unwrap();
+        assert!(found(&folder, "b", "").unwrap_err().contains("escapes the directory"));
+        // Whoever runs the server may make links in its directory of backends.
+        folder.directory("backends/c");
+        let link = folder.path().join("backends/c/libtriton_c.so");
+        symlink(folder.path().join("elsewhere/libtriton_c.so"), link).unwrap();
+        check(&folder, "c", "", "backends/c/libtriton_c.so");
+    }
+
+    #[test]
+    fn a_backend_may_be_written_in_python() {
+        let folder = Folder::new();
+        folder.directory("models/m/1");
+        folder.file("backends/b/model.py");
+        assert!(found(&folder, "b", "").unwrap_err().contains("libtriton_python.so"));
+        folder.file("backends/python/libtriton_python.so");
+        let found = found(&folder, "b", "").unwrap();
+        assert_eq!(found.directory, folder.path().join("backends/b"));
+        assert_eq!((found.settings_of.as_str(), found.runtime), ("python", Some("model.py")));
+        check(&folder, "b", "model.py", "backends/python/libtriton_python.so");
+    }
+}

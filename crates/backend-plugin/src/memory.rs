@@ -1,0 +1,68 @@
+//! Memory that backends ask the server for.
+
+use core::ffi::c_void;
+
+use galatea_abi::{
+    TRITONBACKEND_MemoryManager, TRITONSERVER_MEMORY_CPU, TRITONSERVER_MEMORY_CPU_PINNED,
+    TRITONSERVER_MEMORY_GPU, TRITONSERVER_MemoryType,
+};
+use galatea_c_objects::{handle, text};
+use galatea_infer::Status;
+
+/// What gives memory; it keeps no books.
+pub(crate) struct MemoryManagerObject;
+galatea_c_objects::object!(MemoryManagerObject as TRITONBACKEND_MemoryManager, kind 22);
+
+fn only_cpu(memory_type: TRITONSERVER_MemoryType) -> Result<(), Status> {
+    let text = match memory_type {
+        TRITONSERVER_MEMORY_CPU => return Ok(()),
+        TRITONSERVER_MEMORY_CPU_PINNED => {
+            "Pinned memory allocation not supported: this server runs without a GPU"
+        }
+        TRITONSERVER_MEMORY_GPU => {
+            "GPU memory allocation not supported: this server runs without a GPU"
+        }
+        TRITONSERVER_MemoryType(other) => {
+            return Err(Status::invalid_argument(format!("unknown memory type {other}")));
+        }
+    };
+    Err(Status::unsupported(text))
+}
+
+functions! {
+    /// Gives memory of the CPU.
+    fn TRITONBACKEND_MemoryManagerAllocate(
+        manager: *mut TRITONBACKEND_MemoryManager,
+        buffer: *mut *mut c_void,
+        memory_type: TRITONSERVER_MemoryType,
+        _memory_type_id: i64,
+        byte_size: u64,
+    ) {
+        let _: &MemoryManagerObject = handle::borrow(manager, "manager")?;
+        only_cpu(memory_type)?;
+        if buffer.is_null() {
+            return Err(Status::invalid_argument("buffer must not be null"));
+        }
+        let exhausted = || Status::unavailable("CPU memory allocation failed");
+        let byte_size = usize::try_from(byte_size).map_err(|_| exhausted())?;
+        // The C library's: only it can be given back without its size.
+        let memory = libc::malloc(byte_size.max(1));
+        if memory.is_null() {
+            return Err(exhausted());
+        }
+        text::write(buffer, memory, "buffer")
+    }
+
+    /// Takes memory back.
+    fn TRITONBACKEND_MemoryManagerFree(
+        manager: *mut TRITONBACKEND_MemoryManager,
+        buffer: *mut c_void,
+        memory_type: TRITONSERVER_MemoryType,
+        _memory_type_id: i64,
+    ) {
+        let _: &MemoryManagerObject = handle::borrow(manager, "manager")?;
+        only_cpu(memory_type)?;
+        libc::free(buffer);
+        Ok(())
+    }
+}

@@ -1,0 +1,361 @@
+//! A model: one version, initialised by its backend.
+
+use core::ffi::{c_char, c_void};
+use std::ffi::CString;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+use galatea_abi::{
+    TRITONBACKEND_ARTIFACT_FILESYSTEM, TRITONBACKEND_ArtifactType, TRITONBACKEND_Backend,
+    TRITONBACKEND_Model, TRITONSERVER_BufferAttributes, TRITONSERVER_Message, TRITONSERVER_Server,
+};
+use galatea_backend::{
+    Completion, Host, Instance, Model as ModelTrait, ModelFiles, OpenedModel, Placement,
+};
+use galatea_c_objects::buffer_attributes::BufferAttributesObject;
+use galatea_c_objects::error::{c_text, take_c};
+use galatea_c_objects::{handle, log, message, text};
+use galatea_config::{ConfigDraft, ModelSpec, Support};
+use galatea_infer::Status;
+
+use crate::backend::Backend;
+use crate::instance::{InUse, Instance as InstanceOwner, PluginInstance};
+use crate::owned::Owned;
+use crate::plugins::lock;
+use crate::request::state::SharedMemory;
+
+/// The only version of the configuration's JSON form.
+const CONFIG_VERSION: u32 = 1;
+
+/// A model as C sees it.
+pub(crate) struct ModelObject(Arc<Facts>);
+galatea_c_objects::object!(ModelObject as TRITONBACKEND_Model, kind 23);
+
+/// What is known about a model.
+pub(crate) struct Facts {
+    name: CString,
+    version: i64,
+    directory: CString,
+    pub(crate) backend: Arc<Backend>,
+    completion: Completion,
+    support: Support,
+    config: Mutex<Config>,
+    state: AtomicPtr<c_void>,
+    live: OnceLock<Live>,
+}
+
+/// A configuration, as far as it is settled.
+enum Config {
+    /// The backend may change it now, while it initialises the model.
+    Open(Box<ConfigDraft>),
+    /// It is checked and completed elsewhere.
+    Closed(Box<ConfigDraft>),
+    /// It is in force: its JSON form.
+    Settled(String),
+}
+
+/// What is known once the configuration is settled.
+pub(crate) struct Live {
+    pub(crate) name: Arc<str>,
+    pub(crate) version: i64,
+    pub(crate) spec: Arc<ModelSpec>,
+    pub(crate) host: Arc<dyn Host>,
+    /// The outputs' names, in the order of the configuration.
+    pub(crate) outputs: Vec<Arc<str>>,
+    /// The outputs of a request that names none, in the original's order.
+    pub(crate) all_outputs: Vec<CString>,
+    /// States that are written where they are read.
+    pub(crate) shared_memory: SharedMemory,
+}
+
+/// A model that is initialised. Dropping it finalises it.
+pub(crate) struct Model {
+    object: Owned<ModelObject>,
+    pub(crate) facts: Arc<Facts>,
+}
+
+impl Model {
+    fn initialize(facts: Facts) -> Result<Self, Status> {
+        let facts = Arc::new(facts);
+        let model = Self { object: Owned::new(ModelObject(facts.clone())), facts };
+        if let Some(initialize) = model.facts.backend.entry_points.model_initialize {
+            // SAFETY: the object lives until the model is dropped.
+            let done = unsafe { take_c(initialize(model.address())) };
+            model.facts.close_config();
+            done?;
+        }
+        Ok(model)
+    }
+
+    pub(crate) const fn address(&self) -> *mut TRITONBACKEND_Model {
+        self.object.address()
+    }
+
+    /// Present from the moment that there are instances.
+    pub(crate) fn live(&self) -> Result<&Live, Status> {
+        self.facts.live()
+    }
+}
+
+impl Drop for Model {
+    /// Also for a model whose initialisation failed, as in the original.
+    fn drop(&mut self) {
+        let Some(finalize) = self.facts.backend.entry_points.model_finalize else { return };
+        // SAFETY: the object is released after this; nothing uses it any more.
+        if let Err(status) = unsafe { take_c(finalize(self.address())) } {
+            log::error(&format!("failed finalizing model '{}': {status}", self.facts.shown_name()));
+        }
+    }
+}
+
+impl Facts {
+    fn live(&self) -> Result<&Live, Status> {
+        self.live.get().ok_or_else(|| {
+            Status::unavailable(format!("model '{}' is not loaded yet", self.shown_name()))
+        })
+    }
+
+    fn shown_name(&self) -> String {
+        self.name.to_string_lossy().into_owned()
+    }
+
+    fn close_config(&self) {
+        let mut config = lock(&self.config);
+        if let Config::Open(draft) = &mut *config {
+            *config = Config::Closed(std::mem::take(draft));
+        }
+    }
+
+    fn config_json(&self) -> String {
+        match &*lock(&self.config) {
+            Config::Open(draft) | Config::Closed(draft) => draft.normalised_json(&self.support),
+            Config::Settled(json) => json.clone(),
+        }
+    }
+
+    fn set_config(&self, json: &str) -> Result<(), Status> {
+        let completed = ConfigDraft::from_json("the configuration that the backend sets", json)
+            .map_err(|errors| Status::invalid_argument(errors.to_string()))?;
+        match &mut *lock(&self.config) {
+            Config::Open(draft) => draft.adopt(&completed).map_err(Status::internal),
+            Config::Closed(_) | Config::Settled(_) => Err(Status::unsupported(
+                "a configuration can only be set from TRITONBACKEND_ModelInitialize",
+            )),
+        }
+    }
+}
+
+/// A model whose configuration is not settled.
+pub(crate) struct Opened(Model);
+
+impl Opened {
+    /// Has the backend initialise a model; what it completes goes into `draft`.
+    pub(crate) fn initialize(
+        backend: Arc<Backend>,
+        draft: &mut ConfigDraft,
+        files: &dyn ModelFiles,
+        completion: Completion,
+        support: &Support,
+    ) -> Result<Self, Status> {
+        let model = Model::initialize(Facts {
+            name: c_text(draft.name()),
+            version: files.version(),
+            directory: c_text(&files.model_path().to_string_lossy()),
+            backend,
+            completion,
+            support: support.clone(),
+            config: Mutex::new(Config::Open(Box::new(draft.clone()))),
+            state: AtomicPtr::default(),
+            live: OnceLock::new(),
+        })?;
+        model.facts.close_config();
+        if let Config::Closed(completed) = &*lock(&model.facts.config) {
+            draft.clone_from(completed);
+        }
+        Ok(Self(model))
+    }
+}
+
+impl OpenedModel for Opened {
+    fn load(
+        self: Box<Self>,
+        spec: Arc<ModelSpec>,
+        host: Arc<dyn Host>,
+    ) -> Result<Box<dyn ModelTrait>, Status> {
+        let facts = &self.0.facts;
+        *lock(&facts.config) = Config::Settled(spec.to_json());
+        let outputs: Vec<Arc<str>> =
+            spec.outputs.iter().map(|output| Arc::from(output.name.as_str())).collect();
+        let mut all_outputs: Vec<CString> = outputs.iter().map(|name| c_text(name)).collect();
+        all_outputs.sort();
+        let live = Live {
+            name: Arc::from(spec.name.as_str()),
+            version: facts.version,
+            spec,
+            host,
+            outputs,
+            all_outputs,
+            shared_memory: SharedMemory::default(),
+        };
+        facts.live.set(live).map_err(|_| Status::internal("a model is loaded once"))?;
+        Ok(Box::new(PluginModel { model: Arc::new(self.0), instances: Mutex::default() }))
+    }
+}
+
+/// A loaded model.
+struct PluginModel {
+    model: Arc<Model>,
+    /// Asked whether they are ready.
+    instances: Mutex<Vec<Weak<InstanceOwner>>>,
+}
+
+impl ModelTrait for PluginModel {
+    fn instance(&self, at: &Placement) -> Result<Box<dyn Instance>, Status> {
+        let instance = PluginInstance::initialize(self.model.clone(), at)?;
+        lock(&self.instances).push(instance.downgrade());
+        Ok(Box::new(instance))
+    }
+
+    fn ready(&self) -> Result<(), Status> {
+        if self.model.facts.backend.entry_points.instance_ready.is_none() {
+            return Ok(());
+        }
+        let instances: Vec<InUse> =
+            lock(&self.instances).iter().filter_map(Weak::upgrade).map(InUse::new).collect();
+        instances.iter().try_for_each(InUse::ready)
+    }
+}
+
+/// # Safety
+///
+/// As with every exported function.
+unsafe fn facts<'a>(model: *mut TRITONBACKEND_Model) -> Result<&'a Facts, Status> {
+    // SAFETY: the caller's promise is passed on.
+    let object: &ModelObject = unsafe { handle::borrow(model, "model")? };
+    Ok(&object.0)
+}
+
+fn check_version(config_version: u32) -> Result<(), Status> {
+    if config_version == CONFIG_VERSION {
+        return Ok(());
+    }
+    Err(Status::unsupported(format!(
+        "model configuration version {config_version} not supported, supported versions are: \
+         {CONFIG_VERSION}"
+    )))
+}
+
+/// Looks at what a backend reports of its memory. Nobody asks for it, because it is
+/// about GPUs.
+///
+/// # Safety
+///
+/// As with every exported function.
+pub(crate) unsafe fn check_usage(
+    usage: *mut *mut TRITONSERVER_BufferAttributes,
+    usage_size: u32,
+) -> Result<(), Status> {
+    let count = usize::try_from(usage_size)
+        .map_err(|_| Status::invalid_argument("usage_size is too large"))?;
+    // SAFETY: the caller promises so many objects.
+    for &one in unsafe { text::slice(usage.cast_const(), count, "usage")? } {
+        // SAFETY: as above.
+        let _: &BufferAttributesObject = unsafe { handle::borrow(one, "usage")? };
+    }
+    Ok(())
+}
+
+functions! {
+    /// The model's name.
+    fn TRITONBACKEND_ModelName(model: *mut TRITONBACKEND_Model, name: *mut *const c_char) {
+        text::write(name, facts(model)?.name.as_ptr(), "name")
+    }
+
+    /// The model's version.
+    fn TRITONBACKEND_ModelVersion(model: *mut TRITONBACKEND_Model, version: *mut u64) {
+        text::write(version, facts(model)?.version.cast_unsigned(), "version")
+    }
+
+    /// The model's directory.
+    fn TRITONBACKEND_ModelRepository(
+        model: *mut TRITONBACKEND_Model,
+        artifact_type: *mut TRITONBACKEND_ArtifactType,
+        location: *mut *const c_char,
+    ) {
+        let directory = facts(model)?.directory.as_ptr();
+        text::write(artifact_type, TRITONBACKEND_ARTIFACT_FILESYSTEM, "artifact_type")?;
+        text::write(location, directory, "location")
+    }
+
+    /// The model's configuration, which is the caller's to delete.
+    fn TRITONBACKEND_ModelConfig(
+        model: *mut TRITONBACKEND_Model,
+        config_version: u32,
+        model_config: *mut *mut TRITONSERVER_Message,
+    ) {
+        let facts = facts(model)?;
+        check_version(config_version)?;
+        if model_config.is_null() {
+            return Err(Status::invalid_argument("model_config must not be null"));
+        }
+        text::write(model_config, message::into_c(facts.config_json()), "model_config")
+    }
+
+    /// Whether the backend may fill in what the configuration leaves out.
+    fn TRITONBACKEND_ModelAutoCompleteConfig(
+        model: *mut TRITONBACKEND_Model,
+        auto_complete_config: *mut bool,
+    ) {
+        let allowed = facts(model)?.completion == Completion::Allowed;
+        text::write(auto_complete_config, allowed, "auto_complete_config")
+    }
+
+    /// Replaces the parts of the configuration that a backend may complete.
+    fn TRITONBACKEND_ModelSetConfig(
+        model: *mut TRITONBACKEND_Model,
+        config_version: u32,
+        model_config: *mut TRITONSERVER_Message,
+    ) {
+        let facts = facts(model)?;
+        check_version(config_version)?;
+        facts.set_config(message::json(model_config, "model_config")?)
+    }
+
+    /// The server, for calls of tritonserver.h.
+    fn TRITONBACKEND_ModelServer(
+        model: *mut TRITONBACKEND_Model,
+        server: *mut *mut TRITONSERVER_Server,
+    ) {
+        text::write(server, facts(model)?.backend.server.address(), "server")
+    }
+
+    /// The model's backend.
+    fn TRITONBACKEND_ModelBackend(
+        model: *mut TRITONBACKEND_Model,
+        backend: *mut *mut TRITONBACKEND_Backend,
+    ) {
+        text::write(backend, facts(model)?.backend.address(), "backend")
+    }
+
+    /// What the backend keeps for the model.
+    fn TRITONBACKEND_ModelState(model: *mut TRITONBACKEND_Model, state: *mut *mut c_void) {
+        text::write(state, facts(model)?.state.load(Ordering::Acquire), "state")
+    }
+
+    /// Keeps something for the model.
+    fn TRITONBACKEND_ModelSetState(model: *mut TRITONBACKEND_Model, state: *mut c_void) {
+        facts(model)?.state.store(state, Ordering::Release);
+        Ok(())
+    }
+
+    /// Takes note of nothing: memory usage is about GPUs, which this server doesn't
+    /// have.
+    fn TRITONBACKEND_ModelReportMemoryUsage(
+        model: *mut TRITONBACKEND_Model,
+        usage: *mut *mut TRITONSERVER_BufferAttributes,
+        usage_size: u32,
+    ) {
+        facts(model)?;
+        check_usage(usage, usage_size)
+    }
+}

@@ -1,0 +1,200 @@
+//! The plug-ins of a server: each library is opened and initialised once.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use galatea_abi::TRITONSERVER_Server;
+use galatea_backend::{
+    Backend as BackendTrait, Completion, ExecutionPolicy, Host, Model, ModelFiles, OpenedModel,
+};
+use galatea_config::{ConfigDraft, ModelSpec, Support};
+use galatea_infer::Status;
+
+use crate::backend::{Backend, Identity};
+use crate::library::Opener;
+use crate::library::search::{Found, Search, is_beside};
+use crate::model::Opened;
+
+/// The setting that a backend always finds.
+const DEFAULT_MAX_BATCH_SIZE: (&str, &str) = ("default-max-batch-size", "4");
+
+/// The server that `TRITONBACKEND_ModelServer` tells of: an address that means
+/// something only to the functions of tritonserver.h, null without them.
+#[derive(Copy, Clone, Debug)]
+pub struct Server(*mut TRITONSERVER_Server);
+
+// SAFETY: the address is only passed on, never followed here.
+unsafe impl Send for Server {}
+// SAFETY: as above.
+unsafe impl Sync for Server {}
+
+impl Server {
+    /// The server at this address.
+    #[must_use]
+    pub const fn new(address: *mut TRITONSERVER_Server) -> Self {
+        Self(address)
+    }
+
+    /// No server: backends that ask get an error.
+    #[must_use]
+    pub const fn none() -> Self {
+        Self(core::ptr::null_mut())
+    }
+
+    pub(crate) const fn address(self) -> *mut TRITONSERVER_Server {
+        self.0
+    }
+}
+
+/// Gives the settings of the command line for a backend.
+pub type SettingsOf = Arc<dyn Fn(&str) -> BTreeMap<String, String> + Send + Sync>;
+
+/// What plug-ins are told, and where they are.
+#[derive(Clone)]
+pub struct PluginSettings {
+    /// The directory with a directory for each backend.
+    pub backend_directory: PathBuf,
+    /// The settings of each backend, with those for all of them.
+    pub settings_of: SettingsOf,
+    /// The processors that models may use.
+    pub support: Support,
+    /// The server that backends may call.
+    pub server: Server,
+}
+
+/// Where the library of a model's backend may be.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Places {
+    /// Beside the model and in the directory of backends.
+    All,
+    /// Only in the directory of backends: the model's files come from a client, who
+    /// must not bring code.
+    BackendDirectory,
+}
+
+/// The plug-ins of a server.
+pub struct Plugins {
+    settings: PluginSettings,
+    opener: Opener,
+    backends: Mutex<BTreeMap<Key, Arc<Slot>>>,
+}
+
+/// A library may be several backends, if they are written in Python.
+type Key = (PathBuf, String);
+
+/// A backend that is there or will be; locked while it is initialised, so that all
+/// who need it wait for that.
+type Slot = Mutex<Option<Arc<Backend>>>;
+
+impl Plugins {
+    /// No plug-in is opened yet.
+    #[must_use]
+    pub fn new(settings: PluginSettings) -> Arc<Self> {
+        Arc::new(Self { settings, opener: Opener::default(), backends: Mutex::default() })
+    }
+
+    /// The backend of this name, whose library is looked for when a model is
+    /// loaded with it.
+    #[must_use]
+    pub fn backend(self: &Arc<Self>, name: &str, places: Places) -> Arc<dyn BackendTrait> {
+        Arc::new(PluginBackend { name: name.to_owned(), places, plugins: self.clone() })
+    }
+
+    /// Whether one of a model's directories holds a library for this backend.
+    #[must_use]
+    pub fn is_beside(backend: &str, directories: &[&Path]) -> bool {
+        is_beside(backend, directories)
+    }
+
+    /// The backend in a library, opened and initialised if nobody did yet.
+    fn loaded(&self, name: &str, found: &Found) -> Result<Arc<Backend>, Status> {
+        let key = (found.library.clone(), name.to_owned());
+        let slot = lock(&self.backends).entry(key).or_default().clone();
+        let mut backend = lock(&slot);
+        if let Some(backend) = &*backend {
+            return Ok(backend.clone());
+        }
+        let entry_points = self.opener.open(&found.library)?;
+        let made = Arc::new(Backend::initialize(
+            entry_points,
+            Identity {
+                name,
+                directory: &found.directory.to_string_lossy(),
+                config: self.config_json(&found.settings_of),
+                server: self.settings.server,
+            },
+        )?);
+        *backend = Some(made.clone());
+        Ok(made)
+    }
+
+    /// The settings as the original shows them: all are texts.
+    fn config_json(&self, backend: &str) -> String {
+        let mut settings = (self.settings.settings_of)(backend);
+        let (key, value) = DEFAULT_MAX_BATCH_SIZE;
+        settings.entry(String::from(key)).or_insert_with(|| String::from(value));
+        serde_json::json!({ "cmdline": settings }).to_string()
+    }
+}
+
+/// A backend of which only the name is known.
+struct PluginBackend {
+    name: String,
+    places: Places,
+    plugins: Arc<Plugins>,
+}
+
+impl BackendTrait for PluginBackend {
+    fn policy(&self, _: &ModelSpec) -> ExecutionPolicy {
+        ExecutionPolicy::Blocking
+    }
+
+    /// A plug-in completes configurations when it opens models.
+    fn complete_config(&self, _: &mut ConfigDraft, _: &dyn ModelFiles) -> Result<(), Status> {
+        Ok(())
+    }
+
+    fn open(
+        &self,
+        draft: &mut ConfigDraft,
+        files: &dyn ModelFiles,
+        completion: Completion,
+    ) -> Result<Option<Box<dyn OpenedModel>>, Status> {
+        let settings = &self.plugins.settings;
+        let search = Search {
+            backend: &self.name,
+            runtime: draft.runtime(),
+            backend_directory: &settings.backend_directory,
+            files,
+            places: self.places,
+            model: draft.name(),
+        };
+        let found = search.run()?;
+        let backend = self.plugins.loaded(&self.name, &found)?;
+        if let Some(runtime) = found.runtime {
+            runtime.clone_into(&mut draft.message_mut().runtime);
+        }
+        draft.prefer_instances(&lock(&backend.preferred), &settings.support);
+        let opened = Opened::initialize(backend, draft, files, completion, &settings.support)?;
+        Ok(Some(Box::new(opened)))
+    }
+
+    fn load(
+        &self,
+        spec: Arc<ModelSpec>,
+        files: &dyn ModelFiles,
+        host: Arc<dyn Host>,
+    ) -> Result<Box<dyn Model>, Status> {
+        let mut draft = ConfigDraft::from_json("the configuration", &spec.to_json())
+            .map_err(|errors| Status::internal(errors.to_string()))?;
+        match self.open(&mut draft, files, Completion::Forbidden)? {
+            Some(opened) => opened.load(spec, host),
+            None => Err(Status::internal("a plug-in keeps every model that it opens")),
+        }
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

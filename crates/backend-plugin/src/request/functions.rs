@@ -1,0 +1,258 @@
+//! The functions about requests.
+
+use core::ffi::{c_char, c_void};
+
+use galatea_abi::{
+    TRITONBACKEND_Input, TRITONBACKEND_Request, TRITONSERVER_InferenceTrace,
+    TRITONSERVER_MEMORY_CPU, TRITONSERVER_MemoryType, TRITONSERVER_ParameterType,
+    TRITONSERVER_REQUEST_FLAG_SEQUENCE_END, TRITONSERVER_REQUEST_FLAG_SEQUENCE_START,
+    TRITONSERVER_REQUEST_RELEASE_ALL, TRITONSERVER_REQUEST_RELEASE_RESCHEDULE,
+};
+use galatea_c_objects::{handle, text};
+use galatea_infer::{CorrelationId, Status};
+
+use super::RequestObject;
+use crate::model::Live;
+
+/// # Safety
+///
+/// As with every exported function.
+pub(super) unsafe fn object<'a>(
+    request: *mut TRITONBACKEND_Request,
+) -> Result<&'a RequestObject, Status> {
+    // SAFETY: the caller's promise is passed on.
+    unsafe { handle::borrow(request, "request") }
+}
+
+pub(super) fn live(request: &RequestObject) -> Result<&Live, Status> {
+    let model = request.in_use.model();
+    model.ok_or_else(|| Status::internal("a request without a model"))?.live()
+}
+
+fn at<'a, T>(
+    request: &RequestObject,
+    items: &'a [T],
+    index: u32,
+    what: &str,
+) -> Result<&'a T, Status> {
+    let found = usize::try_from(index).ok().and_then(|index| items.get(index));
+    found.ok_or_else(|| {
+        Status::invalid_argument(format!(
+            "{}out of bounds index {index}: request has {} {what}",
+            request.log_prefix(),
+            items.len()
+        ))
+    })
+}
+
+fn count<T>(items: &[T]) -> u32 {
+    u32::try_from(items.len()).unwrap_or(u32::MAX)
+}
+
+fn input_at(request: &RequestObject, index: u32) -> Result<*mut TRITONBACKEND_Input, Status> {
+    at(request, request.tensors(), index, "inputs")?;
+    let input = usize::try_from(index).ok().and_then(|index| request.input(index));
+    Ok(input.map_or(core::ptr::null_mut(), |input| input.address()))
+}
+
+functions! {
+    /// The client's identifier of the request; empty if it gave none.
+    fn TRITONBACKEND_RequestId(request: *mut TRITONBACKEND_Request, id: *mut *const c_char) {
+        text::write(id, object(request)?.id(), "id")
+    }
+
+    /// Whether the client gave up.
+    fn TRITONBACKEND_RequestIsCancelled(
+        request: *mut TRITONBACKEND_Request,
+        is_cancelled: *mut bool,
+    ) {
+        let cancelled = object(request)?.exchange.is_cancelled();
+        text::write(is_cancelled, cancelled, "is_cancelled")
+    }
+
+    /// The sequence's number; 0 for no sequence.
+    fn TRITONBACKEND_RequestCorrelationId(request: *mut TRITONBACKEND_Request, id: *mut u64) {
+        let request = object(request)?;
+        let number = match request.sequence().0 {
+            CorrelationId::None => 0,
+            CorrelationId::Number(number) => *number,
+            CorrelationId::Text(_) => {
+                return Err(Status::invalid_argument(format!(
+                    "{}correlation ID in request is not an unsigned int",
+                    request.log_prefix()
+                )));
+            }
+        };
+        text::write(id, number, "id")
+    }
+
+    /// How long the request may wait in the queue.
+    fn TRITONBACKEND_InferenceRequestTimeoutMicroseconds(
+        request: *mut TRITONBACKEND_Request,
+        timeout: *mut u64,
+    ) {
+        let microseconds = object(request)?.pending.request().timeout_microseconds;
+        text::write(timeout, microseconds, "timeout")
+    }
+
+    /// The sequence's identifier, if it is a text.
+    fn TRITONBACKEND_RequestCorrelationIdString(
+        request: *mut TRITONBACKEND_Request,
+        id: *mut *const c_char,
+    ) {
+        let request = object(request)?;
+        let found = request.correlation_text().ok_or_else(|| {
+            Status::invalid_argument(format!(
+                "{}correlation ID in request is not a string",
+                request.log_prefix()
+            ))
+        })?;
+        text::write(id, found, "id")
+    }
+
+    /// Where in its sequence the request stands.
+    fn TRITONBACKEND_RequestFlags(request: *mut TRITONBACKEND_Request, flags: *mut u32) {
+        let (_, at) = object(request)?.sequence();
+        let start = if at.start { TRITONSERVER_REQUEST_FLAG_SEQUENCE_START.0 } else { 0 };
+        let end = if at.end { TRITONSERVER_REQUEST_FLAG_SEQUENCE_END.0 } else { 0 };
+        text::write(flags, start | end, "flags")
+    }
+
+    /// How many parameters the request has.
+    fn TRITONBACKEND_RequestParameterCount(
+        request: *mut TRITONBACKEND_Request,
+        number: *mut u32,
+    ) {
+        text::write(number, count(object(request)?.parameters()), "count")
+    }
+
+    /// A parameter of the request.
+    fn TRITONBACKEND_RequestParameter(
+        request: *mut TRITONBACKEND_Request,
+        index: u32,
+        key: *mut *const c_char,
+        type_: *mut TRITONSERVER_ParameterType,
+        vvalue: *mut *const c_void,
+    ) {
+        let request = object(request)?;
+        let parameter = at(request, request.parameters(), index, "parameters")?;
+        let (kind, value) = parameter.view();
+        text::write(key, parameter.name.as_ptr(), "key")?;
+        text::write(type_, kind, "type")?;
+        text::write(vvalue, value, "vvalue")
+    }
+
+    /// How many inputs the request has, with controls and states.
+    fn TRITONBACKEND_RequestInputCount(request: *mut TRITONBACKEND_Request, number: *mut u32) {
+        text::write(number, count(object(request)?.tensors()), "count")
+    }
+
+    /// The name of an input.
+    fn TRITONBACKEND_RequestInputName(
+        request: *mut TRITONBACKEND_Request,
+        index: u32,
+        input_name: *mut *const c_char,
+    ) {
+        text::write(input_name, core::ptr::null(), "input_name")?;
+        let request = object(request)?;
+        at(request, request.tensors(), index, "inputs")?;
+        let input = usize::try_from(index).ok().and_then(|index| request.input(index));
+        let name = input.and_then(|input| input.get()).map(|input| input.name());
+        text::write(input_name, name.unwrap_or(core::ptr::null()), "input_name")
+    }
+
+    /// The input with this name.
+    fn TRITONBACKEND_RequestInput(
+        request: *mut TRITONBACKEND_Request,
+        name: *const c_char,
+        input: *mut *mut TRITONBACKEND_Input,
+    ) {
+        text::write(input, core::ptr::null_mut(), "input")?;
+        let request = object(request)?;
+        let name = text::required(name, "name")?;
+        let index = request.tensors().iter().position(|tensor| tensor.name == name);
+        let found = index.and_then(|index| request.input(index)).ok_or_else(|| {
+            Status::invalid_argument(format!(
+                "{}unknown request input name {name}",
+                request.log_prefix()
+            ))
+        })?;
+        text::write(input, found.address(), "input")
+    }
+
+    /// The input at this place.
+    fn TRITONBACKEND_RequestInputByIndex(
+        request: *mut TRITONBACKEND_Request,
+        index: u32,
+        input: *mut *mut TRITONBACKEND_Input,
+    ) {
+        text::write(input, input_at(object(request)?, index)?, "input")
+    }
+
+    /// How many outputs are wanted.
+    fn TRITONBACKEND_RequestOutputCount(request: *mut TRITONBACKEND_Request, number: *mut u32) {
+        let request = object(request)?;
+        text::write(number, count(request.outputs(live(request)?)), "count")
+    }
+
+    /// The name of a wanted output.
+    fn TRITONBACKEND_RequestOutputName(
+        request: *mut TRITONBACKEND_Request,
+        index: u32,
+        output_name: *mut *const c_char,
+    ) {
+        text::write(output_name, core::ptr::null(), "output_name")?;
+        let request = object(request)?;
+        let outputs = request.outputs(live(request)?);
+        let name = at(request, outputs, index, "requested outputs")?;
+        text::write(output_name, name.as_ptr(), "output_name")
+    }
+
+    /// Where an output would best be: this server takes them in the CPU's memory.
+    fn TRITONBACKEND_RequestOutputBufferProperties(
+        request: *mut TRITONBACKEND_Request,
+        _name: *const c_char,
+        _byte_size: *mut usize,
+        memory_type: *mut TRITONSERVER_MemoryType,
+        memory_type_id: *mut i64,
+    ) {
+        object(request)?;
+        text::write(memory_type, TRITONSERVER_MEMORY_CPU, "memory_type")?;
+        text::write(memory_type_id, 0, "memory_type_id")
+    }
+
+    /// Gives the request back, done or to be executed again. On an error it stays
+    /// the backend's.
+    fn TRITONBACKEND_RequestRelease(request: *mut TRITONBACKEND_Request, release_flags: u32) {
+        let reschedule = release_flags & TRITONSERVER_REQUEST_RELEASE_RESCHEDULE.0 != 0;
+        if !reschedule && release_flags & TRITONSERVER_REQUEST_RELEASE_ALL.0 == 0 {
+            return Err(Status::invalid_argument(format!(
+                "release flags {release_flags} ask neither for ALL nor for RESCHEDULE"
+            )));
+        }
+        if reschedule {
+            // Looked at first: on an error its address must stay what it is.
+            let object = object(request)?;
+            object.check_reschedule()?;
+            if let Some(account) = object.exchange.account() {
+                object.in_use.note_rescheduled(request, account);
+            }
+        }
+        let request: RequestObject = handle::take(request, "request")?;
+        if reschedule {
+            request.reschedule();
+        } else {
+            request.release();
+        }
+        Ok(())
+    }
+
+    /// The request's trace: null, because requests aren't traced here.
+    fn TRITONBACKEND_RequestTrace(
+        request: *mut TRITONBACKEND_Request,
+        trace: *mut *mut TRITONSERVER_InferenceTrace,
+    ) {
+        object(request)?;
+        text::write(trace, core::ptr::null_mut(), "trace")
+    }
+}

@@ -1,0 +1,258 @@
+//! Inputs of requests.
+
+use core::ffi::{c_char, c_void};
+use std::ffi::CString;
+use std::sync::OnceLock;
+
+use galatea_abi::{
+    TRITONBACKEND_Input, TRITONSERVER_BufferAttributes, TRITONSERVER_DataType,
+    TRITONSERVER_MEMORY_CPU, TRITONSERVER_MEMORY_CPU_PINNED, TRITONSERVER_MEMORY_GPU,
+    TRITONSERVER_MemoryType,
+};
+use galatea_c_objects::buffer_attributes::BufferAttributesObject;
+use galatea_c_objects::error::c_text;
+use galatea_c_objects::names::data_type_to_c;
+use galatea_c_objects::{handle, text};
+use galatea_infer::{InputTensor, Status};
+use galatea_tensor::{Buffer, MemoryKind, Shape};
+
+use crate::host_buffer::HostBuffer;
+use crate::owned::Owned;
+
+/// An input as C sees it. It lives in its request, which keeps the elements.
+pub(crate) struct InputObject {
+    name: CString,
+    datatype: TRITONSERVER_DataType,
+    shape: Shape,
+    buffer: View,
+    attributes: OnceLock<Owned<BufferAttributesObject>>,
+}
+galatea_c_objects::object!(InputObject as TRITONBACKEND_Input, kind 26);
+
+/// Where elements lie.
+#[derive(Copy, Clone)]
+pub(crate) struct View {
+    address: *const c_void,
+    byte_size: usize,
+    memory_type: TRITONSERVER_MemoryType,
+    memory_type_id: i64,
+}
+
+// SAFETY: the address is passed on to C and not followed here.
+unsafe impl Send for View {}
+// SAFETY: as above.
+unsafe impl Sync for View {}
+
+impl View {
+    fn of(buffer: &Buffer) -> Self {
+        let (memory_type, memory_type_id) = match buffer.memory() {
+            MemoryKind::Cpu => (TRITONSERVER_MEMORY_CPU, 0),
+            MemoryKind::CpuPinned => (TRITONSERVER_MEMORY_CPU_PINNED, 0),
+            MemoryKind::Gpu(device) => (TRITONSERVER_MEMORY_GPU, i64::from(device)),
+        };
+        let host = buffer.host().map(|bytes| bytes.as_ptr().cast());
+        let device = buffer.device().and_then(|region| usize::try_from(region.address).ok());
+        let address = host.or(device.map(core::ptr::without_provenance));
+        Self {
+            address: address.unwrap_or(core::ptr::null()),
+            byte_size: buffer.len(),
+            memory_type,
+            memory_type_id,
+        }
+    }
+
+    pub(crate) fn of_host(buffer: &HostBuffer) -> Self {
+        Self {
+            address: buffer.address(),
+            byte_size: buffer.byte_size(),
+            memory_type: TRITONSERVER_MEMORY_CPU,
+            memory_type_id: 0,
+        }
+    }
+
+    /// The address and size of memory that C may write to.
+    pub(crate) const fn writable(&self) -> (*mut c_void, usize) {
+        (self.address.cast_mut(), self.byte_size)
+    }
+
+    pub(crate) const fn attributes(&self) -> BufferAttributesObject {
+        BufferAttributesObject {
+            memory_type: self.memory_type,
+            memory_type_id: self.memory_type_id,
+            byte_size: self.byte_size,
+            cuda_ipc_handle: 0,
+        }
+    }
+}
+
+impl InputObject {
+    /// `shared` is the buffer of a state that is also written to.
+    pub(super) fn new(tensor: &InputTensor, shared: Option<&HostBuffer>) -> Self {
+        Self {
+            name: c_text(&tensor.name),
+            datatype: data_type_to_c(tensor.datatype),
+            shape: tensor.shape.clone(),
+            buffer: shared.map_or_else(|| View::of(&tensor.data), View::of_host),
+            attributes: OnceLock::new(),
+        }
+    }
+
+    pub(super) fn name(&self) -> *const c_char {
+        self.name.as_ptr()
+    }
+
+    /// An input has one buffer.
+    fn buffer(&self, index: u32) -> Result<&View, Status> {
+        if index == 0 {
+            return Ok(&self.buffer);
+        }
+        Err(Status::invalid_argument(format!(
+            "unable to get buffer {index} of input '{}': there is one",
+            self.name.to_string_lossy()
+        )))
+    }
+}
+
+/// # Safety
+///
+/// As with every exported function.
+unsafe fn object<'a>(input: *mut TRITONBACKEND_Input) -> Result<&'a InputObject, Status> {
+    // SAFETY: the caller's promise is passed on.
+    unsafe { handle::borrow(input, "input") }
+}
+
+/// Where C wants the properties of an input; null for those it doesn't want.
+struct Properties {
+    name: *mut *const c_char,
+    datatype: *mut TRITONSERVER_DataType,
+    shape: *mut *const i64,
+    dims_count: *mut u32,
+    byte_size: *mut u64,
+    buffer_count: *mut u32,
+}
+
+/// # Safety
+///
+/// As with every exported function.
+unsafe fn tell(input: *mut TRITONBACKEND_Input, wanted: &Properties) -> Result<(), Status> {
+    // SAFETY: the caller's promises are passed on.
+    unsafe {
+        let input = object(input)?;
+        let rank = u32::try_from(input.shape.rank()).unwrap_or(u32::MAX);
+        let byte_size = u64::try_from(input.buffer.byte_size).unwrap_or(u64::MAX);
+        write_if_wanted(wanted.name, input.name.as_ptr());
+        write_if_wanted(wanted.datatype, input.datatype);
+        write_if_wanted(wanted.shape, input.shape.dims().as_ptr());
+        write_if_wanted(wanted.dims_count, rank);
+        write_if_wanted(wanted.byte_size, byte_size);
+        write_if_wanted(wanted.buffer_count, 1);
+    }
+    Ok(())
+}
+
+/// # Safety
+///
+/// `place` must be null or valid for a write.
+unsafe fn write_if_wanted<T>(place: *mut T, value: T) {
+    if !place.is_null() {
+        // SAFETY: the caller promises that it can be written.
+        unsafe { place.write(value) };
+    }
+}
+
+/// Where C wants to know where an input lies.
+struct Place {
+    buffer: *mut *const c_void,
+    byte_size: *mut u64,
+    memory_type: *mut TRITONSERVER_MemoryType,
+    memory_type_id: *mut i64,
+}
+
+/// # Safety
+///
+/// As with every exported function.
+unsafe fn locate(input: *mut TRITONBACKEND_Input, index: u32, place: &Place) -> Result<(), Status> {
+    // SAFETY: the caller's promises are passed on.
+    unsafe {
+        text::write(place.buffer, core::ptr::null(), "buffer")?;
+        text::write(place.byte_size, 0, "buffer_byte_size")?;
+        let view = object(input)?.buffer(index)?;
+        let byte_size = u64::try_from(view.byte_size).unwrap_or(u64::MAX);
+        text::write(place.memory_type, view.memory_type, "memory_type")?;
+        text::write(place.memory_type_id, view.memory_type_id, "memory_type_id")?;
+        text::write(place.byte_size, byte_size, "buffer_byte_size")?;
+        text::write(place.buffer, view.address, "buffer")
+    }
+}
+
+functions! {
+    /// What an input is called, its type, shape and size.
+    fn TRITONBACKEND_InputProperties(
+        input: *mut TRITONBACKEND_Input,
+        name: *mut *const c_char,
+        datatype: *mut TRITONSERVER_DataType,
+        shape: *mut *const i64,
+        dims_count: *mut u32,
+        byte_size: *mut u64,
+        buffer_count: *mut u32,
+    ) {
+        let wanted = Properties { name, datatype, shape, dims_count, byte_size, buffer_count };
+        tell(input, &wanted)
+    }
+
+    /// The same; inputs are the same for all host policies.
+    fn TRITONBACKEND_InputPropertiesForHostPolicy(
+        input: *mut TRITONBACKEND_Input,
+        _host_policy_name: *const c_char,
+        name: *mut *const c_char,
+        datatype: *mut TRITONSERVER_DataType,
+        shape: *mut *const i64,
+        dims_count: *mut u32,
+        byte_size: *mut u64,
+        buffer_count: *mut u32,
+    ) {
+        let wanted = Properties { name, datatype, shape, dims_count, byte_size, buffer_count };
+        tell(input, &wanted)
+    }
+
+    /// Where an input lies.
+    fn TRITONBACKEND_InputBuffer(
+        input: *mut TRITONBACKEND_Input,
+        index: u32,
+        buffer: *mut *const c_void,
+        byte_size: *mut u64,
+        memory_type: *mut TRITONSERVER_MemoryType,
+        memory_type_id: *mut i64,
+    ) {
+        locate(input, index, &Place { buffer, byte_size, memory_type, memory_type_id })
+    }
+
+    /// The same; inputs are the same for all host policies.
+    fn TRITONBACKEND_InputBufferForHostPolicy(
+        input: *mut TRITONBACKEND_Input,
+        _host_policy_name: *const c_char,
+        index: u32,
+        buffer: *mut *const c_void,
+        byte_size: *mut u64,
+        memory_type: *mut TRITONSERVER_MemoryType,
+        memory_type_id: *mut i64,
+    ) {
+        locate(input, index, &Place { buffer, byte_size, memory_type, memory_type_id })
+    }
+
+    /// Where an input lies, with an object that describes it.
+    fn TRITONBACKEND_InputBufferAttributes(
+        input: *mut TRITONBACKEND_Input,
+        index: u32,
+        buffer: *mut *const c_void,
+        buffer_attributes: *mut *mut TRITONSERVER_BufferAttributes,
+    ) {
+        text::write(buffer, core::ptr::null(), "buffer")?;
+        text::write(buffer_attributes, core::ptr::null_mut(), "buffer_attributes")?;
+        let input = object(input)?;
+        let view = input.buffer(index)?;
+        let attributes = input.attributes.get_or_init(|| Owned::new(view.attributes()));
+        text::write(buffer, view.address, "buffer")?;
+        text::write(buffer_attributes, attributes.address(), "buffer_attributes")
+    }
+}

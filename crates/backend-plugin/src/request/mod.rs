@@ -1,0 +1,234 @@
+//! A request: what a plug-in holds from execution until it releases it.
+
+pub(crate) mod functions;
+pub(crate) mod input;
+pub(crate) mod state;
+
+use core::ffi::{c_char, c_void};
+use std::ffi::CString;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use galatea_abi::{
+    TRITONSERVER_PARAMETER_BOOL, TRITONSERVER_PARAMETER_DOUBLE, TRITONSERVER_PARAMETER_INT,
+    TRITONSERVER_PARAMETER_STRING, TRITONSERVER_ParameterType,
+};
+use galatea_c_objects::error::c_text;
+use galatea_c_objects::log;
+use galatea_infer::{
+    CorrelationId, InputTensor, Parameter, ParameterValue, PendingRequest, SequenceFlags, Status,
+};
+
+use crate::instance::InUse;
+use crate::model::Live;
+use crate::owned::Owned;
+use crate::plugins::lock;
+use crate::response::exchange::Exchange;
+use input::InputObject;
+use state::{SharedState, StateObject};
+
+/// A request as C sees it.
+pub(crate) struct RequestObject {
+    /// Goes first: whoever is told of the release may stop the model.
+    pub(crate) exchange: Arc<Exchange>,
+    /// Unchanged while C has it; without its responder, which the exchange has.
+    pending: PendingRequest,
+    id: OnceLock<CString>,
+    correlation_id: OnceLock<CString>,
+    inputs: Box<[OnceLock<Owned<InputObject>>]>,
+    /// The outputs that the client named; a request that names none has all.
+    outputs: OnceLock<Vec<CString>>,
+    parameters: OnceLock<Vec<ParameterView>>,
+    states: Mutex<Vec<Owned<StateObject>>>,
+    /// States whose input and output are one buffer.
+    shared_states: Vec<SharedState>,
+    /// Goes last: the plug-in may be finalised then.
+    pub(crate) in_use: InUse,
+}
+galatea_c_objects::object!(RequestObject as TRITONBACKEND_Request, kind 25);
+
+/// A parameter with its texts as C wants them.
+struct ParameterView {
+    name: CString,
+    value: ValueView,
+}
+
+enum ValueView {
+    Bool(bool),
+    Int64(i64),
+    Double(f64),
+    String(CString),
+}
+
+impl RequestObject {
+    pub(crate) fn new(mut pending: PendingRequest, live: &Live, in_use: InUse) -> Self {
+        let responder = pending.take_responder();
+        let exchange = match responder {
+            Some(responder) => match Exchange::of_returned(&responder) {
+                Some(returned) => {
+                    responder.discard();
+                    returned
+                }
+                None => Arc::new(Exchange::new(Some(responder), pending.request(), live)),
+            },
+            None => Arc::new(Exchange::new(None, pending.request(), live)),
+        };
+        let count = pending.request().inputs.len();
+        let shared_states = state::shared_states(&pending, live);
+        Self {
+            exchange,
+            pending,
+            id: OnceLock::new(),
+            correlation_id: OnceLock::new(),
+            inputs: (0..count).map(|_| OnceLock::new()).collect(),
+            outputs: OnceLock::new(),
+            parameters: OnceLock::new(),
+            states: Mutex::default(),
+            shared_states,
+            in_use,
+        }
+    }
+
+    /// The request without what C added to it. `None` if somebody answered it.
+    pub(crate) fn into_refused(mut self) -> Option<PendingRequest> {
+        if !self.pending.is_padding() {
+            self.pending.restore_responder(self.exchange.take_responder()?);
+        }
+        Some(self.pending)
+    }
+
+    /// Gives the request back as done: its states go on with its sequence.
+    pub(crate) fn release(mut self) {
+        self.update_states();
+    }
+
+    /// Whether the request may be given back to be executed again.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if its model can't do that, or if it is answered.
+    pub(crate) fn check_reschedule(&self) -> Result<(), Status> {
+        let refuse =
+            |why: String| Err(Status::invalid_argument(format!("{}{why}", self.log_prefix())));
+        if self.pending.is_padding() {
+            return Ok(());
+        }
+        if !self.pending.step().is_some_and(|step| step.iterative) {
+            return refuse(format!(
+                "a request can only be rescheduled by a model with sequence_batching \
+                 iterative_sequence, which '{}' is not",
+                self.pending.request().model_name
+            ));
+        }
+        if !self.exchange.is_open() {
+            return refuse(String::from("a request can't be rescheduled after its final response"));
+        }
+        Ok(())
+    }
+
+    /// Gives the request back to be executed again; only if
+    /// [`RequestObject::check_reschedule`] allows it.
+    pub(crate) fn reschedule(mut self) {
+        self.update_states();
+        if let Some(responder) = self.exchange.stand_in() {
+            self.pending.restore_responder(responder);
+        }
+        if let Err((_, status)) = self.pending.reschedule() {
+            log::error(status.message());
+        }
+    }
+
+    fn update_states(&mut self) {
+        let states = std::mem::take(&mut *lock(&self.states));
+        for state in states.into_iter().filter_map(Owned::into_inner) {
+            if let Some((name, shape, data)) = state.into_update(&mut self.shared_states) {
+                // The name was looked up when the state was made.
+                let _ = self.pending.update_state(&name, shape, data);
+            }
+        }
+    }
+
+    pub(crate) fn log_prefix(&self) -> String {
+        self.pending.request().log_prefix()
+    }
+
+    fn id(&self) -> *const c_char {
+        self.id.get_or_init(|| c_text(&self.pending.request().id)).as_ptr()
+    }
+
+    fn sequence(&self) -> (&CorrelationId, SequenceFlags) {
+        match self.pending.step() {
+            Some(step) => (&step.correlation_id, step.flags),
+            None => {
+                let request = self.pending.request();
+                (&request.correlation_id, request.sequence_flags)
+            }
+        }
+    }
+
+    fn correlation_text(&self) -> Option<*const c_char> {
+        let CorrelationId::Text(text) = self.sequence().0 else { return None };
+        Some(self.correlation_id.get_or_init(|| c_text(text)).as_ptr())
+    }
+
+    fn tensors(&self) -> &[InputTensor] {
+        &self.pending.request().inputs
+    }
+
+    /// The input at this place, made when it is asked for.
+    fn input(&self, index: usize) -> Option<&Owned<InputObject>> {
+        let tensor = self.tensors().get(index)?;
+        let slot = self.inputs.get(index)?;
+        Some(slot.get_or_init(|| {
+            let shared = self.shared_states.iter().find(|shared| shared.input_name == tensor.name);
+            Owned::new(InputObject::new(tensor, shared.map(|shared| &*shared.memory)))
+        }))
+    }
+
+    fn outputs<'a>(&'a self, live: &'a Live) -> &'a [CString] {
+        let request = self.pending.request();
+        // Nobody wants anything of padding.
+        if request.outputs.is_empty() && !self.pending.is_padding() {
+            return &live.all_outputs;
+        }
+        self.outputs.get_or_init(|| {
+            let mut names: Vec<CString> = request.outputs.iter().map(|name| c_text(name)).collect();
+            names.sort();
+            names.dedup();
+            names
+        })
+    }
+
+    fn parameters(&self) -> &[ParameterView] {
+        self.parameters.get_or_init(|| {
+            self.pending.request().parameters.iter().map(ParameterView::new).collect()
+        })
+    }
+}
+
+impl ParameterView {
+    fn new(parameter: &Parameter) -> Self {
+        let value = match &parameter.value {
+            ParameterValue::Bool(value) => ValueView::Bool(*value),
+            ParameterValue::Int64(value) => ValueView::Int64(*value),
+            ParameterValue::Double(value) => ValueView::Double(*value),
+            ParameterValue::String(text) => ValueView::String(c_text(text)),
+        };
+        Self { name: c_text(&parameter.name), value }
+    }
+
+    /// The type and where the value is.
+    fn view(&self) -> (TRITONSERVER_ParameterType, *const c_void) {
+        match &self.value {
+            ValueView::Bool(value) => {
+                (TRITONSERVER_PARAMETER_BOOL, core::ptr::from_ref(value).cast())
+            }
+            ValueView::Int64(value) => {
+                (TRITONSERVER_PARAMETER_INT, core::ptr::from_ref(value).cast())
+            }
+            ValueView::Double(value) => {
+                (TRITONSERVER_PARAMETER_DOUBLE, core::ptr::from_ref(value).cast())
+            }
+            ValueView::String(text) => (TRITONSERVER_PARAMETER_STRING, text.as_ptr().cast()),
+        }
+    }
+}

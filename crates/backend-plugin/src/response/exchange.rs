@@ -1,0 +1,286 @@
+//! What answers a request, for everything that a plug-in may answer it through:
+//! the request itself, its responses and its factories, on any thread.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use galatea_c_objects::log;
+use galatea_infer::{
+    Account, CancelToken, Finality, InferenceRequest, InferenceResponse, Reply, Responder,
+    ResponseSink, Status, Throttle,
+};
+
+use crate::model::Live;
+use crate::plugins::lock;
+
+/// A response or the error in its place.
+pub(crate) type Outcome = Result<InferenceResponse, Status>;
+
+/// Answers one request.
+///
+/// Responses leave in the order in which they are sent, one thread at a time and
+/// without a lock being held: a thread that finds another one sending leaves its
+/// response to that.
+pub struct Exchange {
+    model_name: Arc<str>,
+    model_version: i64,
+    request_id: String,
+    log_prefix: String,
+    decoupled: bool,
+    /// `None` for padding.
+    account: Option<Account>,
+    cancel: CancelToken,
+    throttle: Throttle,
+    line: Mutex<Line>,
+}
+
+/// What waits to be sent, and what sends it.
+struct Line {
+    /// Not here while a thread sends, nor after the end.
+    responder: Option<Responder>,
+    state: State,
+    waiting: VecDeque<Message>,
+    is_sending: bool,
+    /// The response of a model that gives one, until it is known to be the last.
+    held: Option<Outcome>,
+}
+
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum State {
+    /// Responses may come.
+    Open,
+    /// The last one was sent.
+    Ended,
+    /// The request was refused and is answered elsewhere.
+    Elsewhere,
+    /// Nobody waits for a response.
+    Padding,
+}
+
+enum Message {
+    More(Outcome),
+    Last(Outcome),
+    End,
+}
+
+impl Exchange {
+    pub(crate) fn new(
+        responder: Option<Responder>,
+        request: &InferenceRequest,
+        live: &Live,
+    ) -> Self {
+        let state = if responder.is_some() { State::Open } else { State::Padding };
+        Self {
+            model_name: live.name.clone(),
+            model_version: live.version,
+            request_id: request.id.clone(),
+            log_prefix: request.log_prefix(),
+            decoupled: live.spec.decoupled,
+            account: responder.as_ref().map(|responder| responder.account().clone()),
+            cancel: request.cancel.clone(),
+            throttle: request.throttle.clone(),
+            line: Mutex::new(Line {
+                responder,
+                state,
+                waiting: VecDeque::new(),
+                is_sending: false,
+                held: None,
+            }),
+        }
+    }
+
+    pub(crate) fn model_name(&self) -> Arc<str> {
+        self.model_name.clone()
+    }
+
+    pub(crate) const fn model_version(&self) -> i64 {
+        self.model_version
+    }
+
+    pub(crate) fn request_id(&self) -> &str {
+        &self.request_id
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancel.is_cancelled()
+    }
+
+    /// Where the request is counted; `None` for padding.
+    pub(crate) const fn account(&self) -> Option<&Account> {
+        self.account.as_ref()
+    }
+
+    /// Whether the request can still be answered.
+    pub(crate) fn is_open(&self) -> bool {
+        lock(&self.line).state == State::Open
+    }
+
+    /// What the request goes on with while it is to be executed again: responses of
+    /// the execution before may still be on their way through this. `None` if it is
+    /// answered.
+    pub(crate) fn stand_in(self: &Arc<Self>) -> Option<Responder> {
+        let account = self.account.as_ref().filter(|_| self.is_open())?;
+        Some(account.stand_in(Box::new(Relay(self.clone()))))
+    }
+
+    /// The exchange that a request was given back with, if it comes from there.
+    pub(crate) fn of_returned(responder: &Responder) -> Option<Arc<Self>> {
+        responder.origin()?.downcast().ok()
+    }
+
+    /// Takes out what answers, because the request goes on without the plug-in.
+    pub(crate) fn take_responder(&self) -> Option<Responder> {
+        let mut line = lock(&self.line);
+        let responder = line.responder.take()?;
+        line.state = State::Elsewhere;
+        line.held = None;
+        Some(responder)
+    }
+
+    /// Sends a response; `is_final` if it is the last.
+    ///
+    /// # Errors
+    ///
+    /// If the last one was sent before.
+    pub(crate) fn send(&self, outcome: Outcome, is_final: bool) -> Result<(), Status> {
+        if self.answer(outcome, is_final)? {
+            // Whoever sends many goes no faster than they are fetched.
+            self.throttle.wait(&self.cancel);
+        }
+        Ok(())
+    }
+
+    /// Returns whether others may follow.
+    fn answer(&self, outcome: Outcome, is_final: bool) -> Result<bool, Status> {
+        self.post(|line| match (self.decoupled, is_final) {
+            (true, true) => Some(Message::Last(outcome)),
+            (true, false) => Some(Message::More(outcome)),
+            (false, _) => self.only_response(line, outcome, is_final).map(Message::Last),
+        })
+    }
+
+    /// Says that no further response follows.
+    ///
+    /// # Errors
+    ///
+    /// If that was said before.
+    pub(crate) fn end(&self) -> Result<(), Status> {
+        self.post(|line| {
+            if self.decoupled {
+                return Some(Message::End);
+            }
+            Some(Message::Last(line.held.take().unwrap_or_else(|| {
+                Err(self.broken("ended without a response, which its model must give"))
+            })))
+        })
+        .map(drop)
+    }
+
+    /// A model that isn't decoupled gives one response: it is kept until it is said
+    /// to be the last, and a second one spoils it.
+    fn only_response(&self, line: &mut Line, outcome: Outcome, is_final: bool) -> Option<Outcome> {
+        let outcome = match line.held.take() {
+            None => outcome,
+            Some(_) => {
+                Err(self.broken("got more than one response, but its model isn't decoupled"))
+            }
+        };
+        if is_final {
+            return Some(outcome);
+        }
+        line.held = Some(outcome);
+        None
+    }
+
+    /// Puts a message into the line and sends what is there, unless another thread
+    /// does. Returns whether others may follow.
+    fn post(&self, message: impl FnOnce(&mut Line) -> Option<Message>) -> Result<bool, Status> {
+        let mut line = lock(&self.line);
+        match line.state {
+            State::Padding => return Ok(false),
+            State::Open => {}
+            State::Ended => return Err(self.broken("got a response after its final one")),
+            State::Elsewhere => return Err(self.broken("got a response after it was refused")),
+        }
+        let Some(message) = message(&mut line) else { return Ok(false) };
+        let is_more = matches!(message, Message::More(_));
+        if !is_more {
+            line.state = State::Ended;
+        }
+        line.waiting.push_back(message);
+        if line.is_sending {
+            return Ok(is_more);
+        }
+        line.is_sending = true;
+        while let (Some(mut responder), Some(message)) =
+            (line.responder.take(), line.waiting.pop_front())
+        {
+            drop(line);
+            let responder = match message {
+                Message::More(outcome) => {
+                    responder.respond(outcome);
+                    Some(responder)
+                }
+                Message::Last(outcome) => {
+                    responder.send_final(outcome);
+                    None
+                }
+                Message::End => {
+                    responder.end();
+                    None
+                }
+            };
+            line = lock(&self.line);
+            line.responder = responder;
+            if line.waiting.is_empty() {
+                break;
+            }
+        }
+        line.is_sending = false;
+        Ok(is_more)
+    }
+
+    /// A broken contract, for the log and for whoever is told.
+    fn broken(&self, what: &str) -> Status {
+        let text = format!("{}the request to model '{}' {what}", self.log_prefix, self.model_name);
+        log::error(&text);
+        Status::internal(text)
+    }
+}
+
+/// The sink of a request that is to be executed again.
+struct Relay(Arc<Exchange>);
+
+impl ResponseSink for Relay {
+    fn deliver(&mut self, reply: Reply) {
+        // It was given back, so the engine alone answers; what fails is logged.
+        let _ = match reply {
+            Reply::Response { outcome, finality } => {
+                self.0.answer(outcome, finality == Finality::Final).map(drop)
+            }
+            Reply::Finished => self.0.end(),
+        };
+    }
+
+    fn origin(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        Some(self.0.clone())
+    }
+}
+
+impl Drop for Exchange {
+    /// Nothing is left that could answer.
+    fn drop(&mut self) {
+        let line = self.line.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let (responder, held) = (line.responder.take(), line.held.take());
+        let Some(responder) = responder else { return };
+        let outcome = match held {
+            Some(outcome) => {
+                self.broken("was released before its response was said to be the final one");
+                outcome
+            }
+            None => Err(self.broken("was released by its backend without a final response")),
+        };
+        responder.send_final(outcome);
+    }
+}

@@ -1,0 +1,219 @@
+//! The functions about responses.
+
+use core::ffi::c_char;
+use std::sync::Arc;
+
+use galatea_abi::{
+    TRITONBACKEND_Output, TRITONBACKEND_Request, TRITONBACKEND_Response,
+    TRITONBACKEND_ResponseFactory, TRITONSERVER_DataType, TRITONSERVER_Error,
+    TRITONSERVER_RESPONSE_COMPLETE_FINAL,
+};
+use galatea_c_objects::error::look_at;
+use galatea_c_objects::names::data_type_from_c;
+use galatea_c_objects::{handle, text};
+use galatea_infer::{Parameter, ParameterValue, Status};
+
+use super::factory::FactoryObject;
+use super::output::OutputObject;
+use super::{ResponseObject, shape_from_c};
+use crate::owned::Owned;
+use crate::plugins::lock;
+use crate::request::RequestObject;
+
+/// # Safety
+///
+/// As with every exported function.
+unsafe fn object<'a>(response: *mut TRITONBACKEND_Response) -> Result<&'a ResponseObject, Status> {
+    // SAFETY: the caller's promise is passed on.
+    unsafe { handle::borrow(response, "response") }
+}
+
+/// # Safety
+///
+/// As with every exported function.
+unsafe fn add_parameter(
+    response: *mut TRITONBACKEND_Response,
+    name: *const c_char,
+    value: ParameterValue,
+) -> Result<(), Status> {
+    // SAFETY: the caller's promises are passed on.
+    let (response, name) = unsafe { (object(response)?, text::required(name, "name")?) };
+    lock(&response.contents).parameters.push(Parameter { name: name.to_owned(), value });
+    Ok(())
+}
+
+/// Whether these flags, of those there are, say that nothing follows.
+pub(super) const fn is_final(send_flags: u32) -> bool {
+    send_flags & TRITONSERVER_RESPONSE_COMPLETE_FINAL.0 != 0
+}
+
+/// Where C wants to know about an output.
+struct Wanted {
+    datatype: *mut TRITONSERVER_DataType,
+    shape: *mut *const i64,
+    dim_count: *mut u64,
+}
+
+/// # Safety
+///
+/// As with every exported function.
+unsafe fn tell(output: &OutputObject, wanted: &Wanted) -> Result<(), Status> {
+    let dims = output.shape.dims();
+    // SAFETY: the caller's promises are passed on.
+    unsafe {
+        text::write(wanted.datatype, output.datatype(), "datatype")?;
+        text::write(wanted.shape, dims.as_ptr(), "shape")?;
+        text::write(wanted.dim_count, u64::try_from(dims.len()).unwrap_or(0), "dim_count")
+    }
+}
+
+functions! {
+    /// Begins a response to a request.
+    fn TRITONBACKEND_ResponseNew(
+        response: *mut *mut TRITONBACKEND_Response,
+        request: *mut TRITONBACKEND_Request,
+    ) {
+        text::write(response, core::ptr::null_mut(), "response")?;
+        let request: &RequestObject = handle::borrow(request, "request")?;
+        let made = ResponseObject::new(request.exchange.clone(), request.in_use.clone());
+        text::write(response, handle::into_raw(made), "response")
+    }
+
+    /// Begins a response to the request that a factory was made for.
+    fn TRITONBACKEND_ResponseNewFromFactory(
+        response: *mut *mut TRITONBACKEND_Response,
+        factory: *mut TRITONBACKEND_ResponseFactory,
+    ) {
+        text::write(response, core::ptr::null_mut(), "response")?;
+        let factory: &FactoryObject = handle::borrow(factory, "factory")?;
+        let made = ResponseObject::new(factory.exchange.clone(), factory.in_use.clone());
+        text::write(response, handle::into_raw(made), "response")
+    }
+
+    /// Gives up a response that wasn't sent.
+    fn TRITONBACKEND_ResponseDelete(response: *mut TRITONBACKEND_Response) {
+        handle::take::<ResponseObject>(response, "response").map(drop)
+    }
+
+    /// Adds a parameter to a response.
+    fn TRITONBACKEND_ResponseSetStringParameter(
+        response: *mut TRITONBACKEND_Response,
+        name: *const c_char,
+        value: *const c_char,
+    ) {
+        let value = text::required(value, "value")?.to_owned();
+        add_parameter(response, name, ParameterValue::String(value))
+    }
+
+    /// Adds a parameter to a response.
+    fn TRITONBACKEND_ResponseSetIntParameter(
+        response: *mut TRITONBACKEND_Response,
+        name: *const c_char,
+        value: i64,
+    ) {
+        add_parameter(response, name, ParameterValue::Int64(value))
+    }
+
+    /// Adds a parameter to a response.
+    fn TRITONBACKEND_ResponseSetBoolParameter(
+        response: *mut TRITONBACKEND_Response,
+        name: *const c_char,
+        value: bool,
+    ) {
+        add_parameter(response, name, ParameterValue::Bool(value))
+    }
+
+    /// Adds a parameter to a response.
+    fn TRITONBACKEND_ResponseSetDoubleParameter(
+        response: *mut TRITONBACKEND_Response,
+        name: *const c_char,
+        value: f64,
+    ) {
+        add_parameter(response, name, ParameterValue::Double(value))
+    }
+
+    /// Adds an output to a response; its memory is asked for next.
+    fn TRITONBACKEND_ResponseOutput(
+        response: *mut TRITONBACKEND_Response,
+        output: *mut *mut TRITONBACKEND_Output,
+        name: *const c_char,
+        datatype: TRITONSERVER_DataType,
+        shape: *const i64,
+        dims_count: u32,
+    ) {
+        text::write(output, core::ptr::null_mut(), "output")?;
+        let response = object(response)?;
+        let name = text::required(name, "name")?;
+        let datatype = data_type_from_c(datatype)
+            .ok_or_else(|| Status::invalid_argument(format!("output '{name}' has no datatype")))?;
+        let shape = shape_from_c(shape, dims_count, name)?;
+        let model = response.in_use.model();
+        let live = model.ok_or_else(|| Status::internal("a response without a model"))?.live()?;
+        let known = live.outputs.iter().find(|known| &***known == name).ok_or_else(|| {
+            Status::invalid_argument(format!(
+                "unexpected inference output '{name}' for model '{}'",
+                live.name
+            ))
+        })?;
+        let made = Owned::new(OutputObject::new(known.clone(), datatype, shape));
+        let address = made.address();
+        lock(&response.contents).outputs.push(made);
+        text::write(output, address, "output")
+    }
+
+    /// Sends a response, or an error in its place. The response is gone after that,
+    /// whether it succeeds or not; the error stays the backend's.
+    fn TRITONBACKEND_ResponseSend(
+        response: *mut TRITONBACKEND_Response,
+        send_flags: u32,
+        error: *mut TRITONSERVER_Error,
+    ) {
+        let response: ResponseObject = handle::take(response, "response")?;
+        let failed = look_at(error);
+        let (exchange, _in_use, made) = response.into_response();
+        exchange.send(failed.and(made), is_final(send_flags))
+    }
+
+    /// What was said of an output of a response.
+    fn TRITONBACKEND_InferenceResponseOutputByName(
+        response: *mut TRITONBACKEND_Response,
+        name: *const c_char,
+        datatype: *mut TRITONSERVER_DataType,
+        shape: *mut *const i64,
+        dim_count: *mut u64,
+    ) {
+        let name = text::required(name, "name")?;
+        let contents = lock(&object(response)?.contents);
+        let mut outputs = contents.outputs.iter().filter_map(Owned::get);
+        let output = outputs.find(|output| &*output.name == name);
+        let output = output
+            .ok_or_else(|| Status::not_found(format!("Output name {name} not found.")))?;
+        tell(output, &Wanted { datatype, shape, dim_count })
+    }
+
+    /// What was said of the output at this place of a response.
+    fn TRITONBACKEND_InferenceResponseOutput(
+        response: *mut TRITONBACKEND_Response,
+        index: u32,
+        name: *mut *const c_char,
+        datatype: *mut TRITONSERVER_DataType,
+        shape: *mut *const i64,
+        dim_count: *mut u64,
+    ) {
+        let contents = lock(&object(response)?.contents);
+        let output = usize::try_from(index).ok().and_then(|index| contents.outputs.get(index));
+        let output = output.and_then(Owned::get).ok_or_else(|| {
+            Status::invalid_argument(format!(
+                "out of bounds index {index}: response has {} outputs",
+                contents.outputs.len()
+            ))
+        })?;
+        text::write(name, output.c_name(), "name")?;
+        tell(output, &Wanted { datatype, shape, dim_count })
+    }
+}
+
+/// What a factory shares with the request that it is made for.
+pub(super) fn factory_of(request: &RequestObject) -> FactoryObject {
+    FactoryObject { exchange: Arc::clone(&request.exchange), in_use: request.in_use.clone() }
+}

@@ -1,0 +1,178 @@
+//! What plug-ins report of their executions.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+
+use galatea_abi::{
+    TRITONBACKEND_ModelInstance, TRITONBACKEND_ModelInstanceResponseStatistics,
+    TRITONBACKEND_Request, TRITONBACKEND_ResponseFactory, TRITONSERVER_Error,
+};
+use galatea_c_objects::error::look_at;
+use galatea_c_objects::{handle, text};
+use galatea_infer::{Execution, FailureReason, Status};
+
+use crate::instance::InstanceObject;
+use crate::plugins::lock;
+use crate::request::RequestObject;
+use crate::response::exchange::Exchange;
+use crate::response::factory::FactoryObject;
+
+/// What is to be reported of one response, as C sees it.
+#[derive(Default)]
+pub(crate) struct ResponseStatisticsObject(Mutex<Report>);
+galatea_c_objects::object!(
+    ResponseStatisticsObject as TRITONBACKEND_ModelInstanceResponseStatistics, kind 31
+);
+
+#[derive(Default)]
+struct Report {
+    has_instance: bool,
+    exchange: Option<Arc<Exchange>>,
+    start_ns: u64,
+    compute_output_start_ns: u64,
+    end_ns: u64,
+    failure: Option<Status>,
+}
+
+/// # Safety
+///
+/// As with every exported function.
+unsafe fn change(
+    statistics: *mut TRITONBACKEND_ModelInstanceResponseStatistics,
+    change: impl FnOnce(&mut Report),
+) -> Result<(), Status> {
+    // SAFETY: the caller's promise is passed on.
+    let object: &ResponseStatisticsObject =
+        unsafe { handle::borrow(statistics, "response_statistics")? };
+    change(&mut lock(&object.0));
+    Ok(())
+}
+
+functions! {
+    /// Counts a request that was executed.
+    fn TRITONBACKEND_ModelInstanceReportStatistics(
+        instance: *mut TRITONBACKEND_ModelInstance,
+        request: *mut TRITONBACKEND_Request,
+        success: bool,
+        exec_start_ns: u64,
+        compute_start_ns: u64,
+        compute_end_ns: u64,
+        exec_end_ns: u64,
+    ) {
+        let instance: &InstanceObject = handle::borrow(instance, "instance")?;
+        let account = match instance.rescheduled(request) {
+            Some(account) => Some(account),
+            None => {
+                let request: &RequestObject = handle::borrow(request, "request")?;
+                request.exchange.account().cloned()
+            }
+        };
+        // Nobody counts padding.
+        let Some(account) = account else { return Ok(()) };
+        if success {
+            let times = [exec_start_ns, compute_start_ns, compute_end_ns, exec_end_ns];
+            let times = instance.model.facts.backend.clock.times(times);
+            account.succeeded(&Execution::from(&times));
+        } else {
+            account.failed(FailureReason::Backend);
+        }
+        Ok(())
+    }
+
+    /// Counts an executed batch.
+    fn TRITONBACKEND_ModelInstanceReportBatchStatistics(
+        instance: *mut TRITONBACKEND_ModelInstance,
+        batch_size: u64,
+        exec_start_ns: u64,
+        compute_start_ns: u64,
+        compute_end_ns: u64,
+        exec_end_ns: u64,
+    ) {
+        let instance: &InstanceObject = handle::borrow(instance, "instance")?;
+        let times = [exec_start_ns, compute_start_ns, compute_end_ns, exec_end_ns];
+        let times = instance.model.facts.backend.clock.times(times);
+        instance.model.live()?.host.batch_executed(batch_size, &times);
+        Ok(())
+    }
+
+    /// Begins a report about one response.
+    fn TRITONBACKEND_ModelInstanceResponseStatisticsNew(
+        response_statistics: *mut *mut TRITONBACKEND_ModelInstanceResponseStatistics,
+    ) {
+        text::write(response_statistics, core::ptr::null_mut(), "response_statistics")?;
+        let made = handle::into_raw(ResponseStatisticsObject::default());
+        text::write(response_statistics, made, "response_statistics")
+    }
+
+    /// Deletes a report.
+    fn TRITONBACKEND_ModelInstanceResponseStatisticsDelete(
+        statistics: *mut TRITONBACKEND_ModelInstanceResponseStatistics,
+    ) {
+        handle::take::<ResponseStatisticsObject>(statistics, "response_statistics").map(drop)
+    }
+
+    /// Says which instance made the response.
+    fn TRITONBACKEND_ModelInstanceResponseStatisticsSetModelInstance(
+        statistics: *mut TRITONBACKEND_ModelInstanceResponseStatistics,
+        model_instance: *mut TRITONBACKEND_ModelInstance,
+    ) {
+        let _: &InstanceObject = handle::borrow(model_instance, "model_instance")?;
+        change(statistics, |report| report.has_instance = true)
+    }
+
+    /// Says which request the response is to.
+    fn TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseFactory(
+        statistics: *mut TRITONBACKEND_ModelInstanceResponseStatistics,
+        response_factory: *mut TRITONBACKEND_ResponseFactory,
+    ) {
+        let factory: &FactoryObject = handle::borrow(response_factory, "response_factory")?;
+        change(statistics, |report| report.exchange = Some(factory.exchange.clone()))
+    }
+
+    /// Says when work on the response began.
+    fn TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseStart(
+        statistics: *mut TRITONBACKEND_ModelInstanceResponseStatistics,
+        response_start: u64,
+    ) {
+        change(statistics, |report| report.start_ns = response_start)
+    }
+
+    /// Says when computing was done; never for an empty response.
+    fn TRITONBACKEND_ModelInstanceResponseStatisticsSetComputeOutputStart(
+        statistics: *mut TRITONBACKEND_ModelInstanceResponseStatistics,
+        compute_output_start: u64,
+    ) {
+        change(statistics, |report| report.compute_output_start_ns = compute_output_start)
+    }
+
+    /// Says when the response was ready.
+    fn TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseEnd(
+        statistics: *mut TRITONBACKEND_ModelInstanceResponseStatistics,
+        response_end: u64,
+    ) {
+        change(statistics, |report| report.end_ns = response_end)
+    }
+
+    /// Says that the response is an error, which stays the backend's.
+    fn TRITONBACKEND_ModelInstanceResponseStatisticsSetError(
+        statistics: *mut TRITONBACKEND_ModelInstanceResponseStatistics,
+        error: *mut TRITONSERVER_Error,
+    ) {
+        let failure = look_at(error).err();
+        change(statistics, |report| report.failure = failure)
+    }
+
+    /// Counts a response.
+    fn TRITONBACKEND_ModelInstanceReportResponseStatistics(
+        statistics: *mut TRITONBACKEND_ModelInstanceResponseStatistics,
+    ) {
+        let object: &ResponseStatisticsObject = handle::borrow(statistics, "response_statistics")?;
+        let report = lock(&object.0);
+        if !report.has_instance || report.exchange.is_none() {
+            return Err(Status::invalid_argument(
+                "response statistics need a model instance and a response factory",
+            ));
+        }
+        Err(Status::unsupported("response statistics are not kept yet"))
+    }
+}
