@@ -60,7 +60,8 @@ def measure(bench: Bench, contestant: Contestant, workload: Workload) -> Values:
 def _start(
     bench: Bench, contestant: Contestant, workload: Workload
 ) -> AbstractContextManager[Server]:
-    repository = bench.store.repository(workload.model_names())
+    copies = workload.copies if isinstance(workload, Startup) else 1
+    repository = bench.store.repository(workload.model_names(), copies)
     log = bench.work / f"{contestant.name}.log"
     return server.running(contestant, repository, bench.server_core, log)
 
@@ -73,13 +74,25 @@ def _startup(bench: Bench, contestant: Contestant, workload: Startup) -> Values:
             ready.append(running.ready_seconds)
     with _start(bench, contestant, workload) as running:
         ready.append(running.ready_seconds)
-        time.sleep(IDLE_SECONDS)
-        idle = process.usage(running.pid)
-    return {
+        idle = _idle(running)
+    values = {
         "ready_ms": statistics.median(ready[1:]) * 1e3,
         "resident_mib": idle.resident / KIBIBYTES_PER_MEBIBYTE,
-        "threads": idle.threads,
+        "threads": float(idle.threads),
     }
+    if workload.copies > 1:
+        # What the program and its libraries take is no model's.
+        one_of_each = dataclasses.replace(workload, copies=1)
+        with _start(bench, contestant, one_of_each) as running:
+            few = _idle(running)
+        models = len(workload.models) * (workload.copies - 1)
+        values["model_kib"] = (idle.resident - few.resident) / models
+    return values
+
+
+def _idle(running: Server) -> process.Usage:
+    time.sleep(IDLE_SECONDS)
+    return process.usage(running.pid)
 
 
 def _under_load(bench: Bench, running: Server, load: Load) -> Values:

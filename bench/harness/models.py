@@ -47,12 +47,20 @@ class ModelStore:
             config = self._models / name / "config.pbtxt"
             config.write_text(config.read_text() + ONE_THREAD)
 
-    def repository(self, names: tuple[str, ...]) -> pathlib.Path:
-        """Returns a repository with exactly these models."""
-        root = self._repositories / "+".join(names)
+    def repository(self, names: tuple[str, ...], copies: int = 1) -> pathlib.Path:
+        """Returns a repository with exactly these models, each so often.
+
+        Further copies are called NAME_2 and so on.
+        """
+        root = self._repositories / f"{'+'.join(names)}x{copies}"
         for name in names:
-            if not (root / name).exists():
-                shutil.copytree(self._models / name, root / name)
+            for number in range(1, copies + 1):
+                target = root / (name if number == 1 else f"{name}_{number}")
+                if not target.exists():
+                    shutil.copytree(self._models / name, target)
+                    config = target / "config.pbtxt"
+                    text = config.read_text().replace(f'name: "{name}"\n', "", 1)
+                    config.write_text(text)
         return root
 
     def network(self, name: str) -> pathlib.Path:

@@ -34,6 +34,7 @@ COLUMNS = (
     Column("switches", "switches/request", 2),
     Column("ready_ms", "ready ms", 1),
     Column("resident_mib", "resident MiB", 1),
+    Column("model_kib", "KiB a model", 0),
     Column("peak_mib", "peak MiB", 1),
     Column("threads", "threads", 0),
 )

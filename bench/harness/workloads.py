@@ -46,6 +46,8 @@ class Startup:
 
     name: str
     models: tuple[str, ...]
+    # How often each model is in the repository, under different names.
+    copies: int = 1
 
     def model_names(self) -> tuple[str, ...]:
         """The models that the server must have."""
@@ -77,9 +79,8 @@ def all_workloads() -> list[Workload]:
     """Returns every workload in the order in which it runs."""
     both = ("http", "grpc")
     large = MEBIBYTE // FLOAT_BYTES
-    loads: list[Workload] = [
-        Startup("startup", ("identity", "simple", "simple_string", "mlp", "convnet"))
-    ]
+    five = ("identity", "simple", "simple_string", "mlp", "convnet")
+    loads: list[Workload] = [Startup("startup", five), Startup("startup-200", five, copies=40)]
     loads += [_identity("16", 16, kind, clients) for kind in both for clients in (1, 8, 32, 64)]
     loads += [_lean(_identity("16", 16, kind, clients)) for kind in both for clients in (8, 32, 64)]
     loads += [_identity("-1MiB", large, kind, 8) for kind in both]
