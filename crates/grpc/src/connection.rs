@@ -24,7 +24,7 @@ use crate::dispatch;
 use crate::door::{Door, OpenConnection, Origin};
 use crate::output::{Flusher, Gathering, gather};
 use crate::route::{Method, Route, route};
-use crate::signal::{CallKey, News, Signal, UnwrittenLimits};
+use crate::signal::{CallKey, News, Signal, UnwrittenLimits, Use};
 use crate::sink::{CallSink, overrun};
 use crate::unwritten::{Holder, Outgoing};
 
@@ -77,8 +77,9 @@ pub(crate) async fn serve(door: Arc<Door>, stream: TcpStream, mut counted: Optio
     let Ok(Ok(h2)) = shaken else { return };
     flusher.take_over();
     let signal = Arc::new(Signal::new(UnwrittenLimits {
-        pause_bytes: door.options.unwritten_bytes_max,
-        drop_bytes: door.options.unwritten_bytes_dropped,
+        call_bytes_max: door.options.call_unwritten_bytes_max,
+        bytes_max: door.options.unwritten_bytes_max,
+        bytes_dropped: door.options.unwritten_bytes_dropped,
     }));
     let _presence = door.enter(&signal, origin);
     ConnectionTask::new(door, signal, h2, flusher).await;
@@ -98,8 +99,8 @@ struct ConnectionTask {
     streams: Vec<CallKey>,
     /// Streams that wait until the connection has less to write.
     paused_streams: Vec<CallKey>,
-    /// Whether something is not read because there is so much to write.
-    paused: bool,
+    /// Whether calls are not read because there is so much to write.
+    calls_paused: bool,
     resets: Arc<ResetFlag>,
     resets_waker: Waker,
     alarm: Alarm,
@@ -164,7 +165,7 @@ impl ConnectionTask {
             reading: Vec::new(),
             streams: Vec::new(),
             paused_streams: Vec::new(),
-            paused: false,
+            calls_paused: false,
             resets_waker: Waker::from(resets.clone()),
             resets,
             alarm: Alarm::default(),
@@ -181,14 +182,14 @@ impl ConnectionTask {
         self.signal.settle();
         self.resets.0.store(false, Ordering::Release);
         self.accept()?;
-        self.paused = false;
+        self.calls_paused = false;
         self.read();
         self.serve_streams();
         if self.resets.0.load(Ordering::Acquire) {
             self.drop_reset_calls();
         }
         self.expire();
-        if self.paused && !self.signal.is_full() {
+        if self.can_resume() {
             // Calls that ended took their answers with them.
             self.waker.wake_by_ref();
         }
@@ -196,6 +197,12 @@ impl ConnectionTask {
             Poll::Ready(Err(_)) => Err(Closed),
             Poll::Ready(Ok(())) | Poll::Pending => Ok(()),
         }
+    }
+
+    /// Whether something waits for room that is there.
+    fn can_resume(&self) -> bool {
+        (self.calls_paused && !self.signal.is_full(Use::Call))
+            || (!self.paused_streams.is_empty() && !self.signal.is_full(Use::Stream))
     }
 
     fn take_news(&mut self) -> Result<(), Closed> {
@@ -268,8 +275,8 @@ impl ConnectionTask {
     fn read_call(&mut self, key: CallKey) -> bool {
         let Some(call) = self.calls.get_mut(key) else { return false };
         let Phase::Reading(arrival) = &mut call.phase else { return false };
-        if self.signal.is_full() && !arrival.method.is_brief() {
-            self.paused = true;
+        if self.signal.is_full(Use::Call) && !arrival.method.is_brief() {
+            self.calls_paused = true;
             let mut cx = Context::from_waker(Waker::noop());
             let is_given_up = call.respond.poll_reset(&mut cx).is_ready();
             if is_given_up {
@@ -436,7 +443,7 @@ fn answer_control(
 ) -> Result<Outgoing, Failure> {
     let answer = catch_unwind(AssertUnwindSafe(|| dispatch::answer(door, method, message)))
         .unwrap_or_else(|_panic| Err(Status::internal(PANICKED)))?;
-    Outgoing::new(answer, Holder::Connection(signal.clone())).ok_or_else(overrun)
+    Outgoing::new(answer, Holder::Call(signal.clone())).ok_or_else(overrun)
 }
 
 const PANICKED: &str = "the server failed on this request";

@@ -34,9 +34,11 @@ pub struct GrpcOptions {
     pub concurrent_calls_max: u32,
     /// How long a new connection may take to say that it speaks HTTP/2.
     pub handshake_timeout: Duration,
-    /// How many bytes of answers a connection may have unwritten before no
-    /// further requests are read from it. A client that doesn't read its
-    /// answers is held here.
+    /// How many bytes of answers to single calls a connection may have
+    /// unwritten before no further calls are read from it.
+    pub call_unwritten_bytes_max: usize,
+    /// How many bytes of any answers a connection may have unwritten before
+    /// nothing more is read from it, neither calls nor requests of streams.
     pub unwritten_bytes_max: usize,
     /// From how many bytes of unwritten answers on a connection drops further
     /// ones: requests that were read before may be answered at any time after.
@@ -57,7 +59,8 @@ impl Default for GrpcOptions {
             message_bytes_max: MESSAGE_BYTES_MAX,
             concurrent_calls_max: 4096,
             handshake_timeout: Duration::from_secs(120),
-            unwritten_bytes_max: 64 << 20,
+            call_unwritten_bytes_max: 64 << 20,
+            unwritten_bytes_max: 512 << 20,
             unwritten_bytes_dropped: 2 << 30,
             stream_messages_max: 4096,
             stream_bytes_max: 32 << 20,

@@ -60,17 +60,33 @@ pub(crate) struct CallKey {
 /// to it, even by that task itself, and would have it run twice.
 pub(crate) struct Signal {
     state: Mutex<State>,
-    unwritten_bytes: AtomicUsize,
+    /// What is unwritten for single calls.
+    call_bytes: AtomicUsize,
+    /// What is unwritten for streams.
+    stream_bytes: AtomicUsize,
     limits: UnwrittenLimits,
 }
 
 /// How much of a connection's answers may be unwritten.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct UnwrittenLimits {
-    /// From here on no further request is read.
-    pub(crate) pause_bytes: usize,
-    /// From here on further answers are dropped.
-    pub(crate) drop_bytes: usize,
+    /// From so much for single calls on, none is read. What streams have
+    /// unwritten doesn't count here: a client may well leave a stream alone
+    /// while it waits for the answer to a call.
+    pub(crate) call_bytes_max: usize,
+    /// From so much in all on, nothing is read.
+    pub(crate) bytes_max: usize,
+    /// From so much in all on, further answers are dropped.
+    pub(crate) bytes_dropped: usize,
+}
+
+/// What an answer is for.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// A call with one answer.
+    Call,
+    /// A stream.
+    Stream,
 }
 
 struct State {
@@ -96,7 +112,12 @@ impl Signal {
             awake: true,
             notified: false,
         };
-        Self { state: Mutex::new(state), unwritten_bytes: AtomicUsize::new(0), limits }
+        Self {
+            state: Mutex::new(state),
+            call_bytes: AtomicUsize::new(0),
+            stream_bytes: AtomicUsize::new(0),
+            limits,
+        }
     }
 
     /// The task runs; `waker` is how to wake it from now on.
@@ -174,27 +195,39 @@ impl Signal {
     }
 
     /// Counts an answer; returns whether there is room for it.
-    pub(crate) fn hold(&self, bytes: usize) -> bool {
-        let has_room = self.unwritten_bytes() < self.limits.drop_bytes;
+    pub(crate) fn hold(&self, bytes: usize, used_for: Use) -> bool {
+        let has_room = self.unwritten_bytes() < self.limits.bytes_dropped;
         if has_room {
-            self.unwritten_bytes.fetch_add(bytes, Ordering::Relaxed);
+            self.count(used_for).fetch_add(bytes, Ordering::Relaxed);
         }
         has_room
     }
 
     /// Forgets an answer.
-    pub(crate) fn let_go(&self, bytes: usize) {
-        self.unwritten_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    pub(crate) fn let_go(&self, bytes: usize, used_for: Use) {
+        self.count(used_for).fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    const fn count(&self, used_for: Use) -> &AtomicUsize {
+        match used_for {
+            Use::Call => &self.call_bytes,
+            Use::Stream => &self.stream_bytes,
+        }
     }
 
     /// Whether so much is unwritten that no further request is read.
-    pub(crate) fn is_full(&self) -> bool {
-        self.unwritten_bytes() >= self.limits.pause_bytes
+    pub(crate) fn is_full(&self, used_for: Use) -> bool {
+        let is_full_for_it = match used_for {
+            Use::Call => self.call_bytes.load(Ordering::Relaxed) >= self.limits.call_bytes_max,
+            Use::Stream => false,
+        };
+        is_full_for_it || self.unwritten_bytes() >= self.limits.bytes_max
     }
 
     /// What the answers take that are not written.
     pub(crate) fn unwritten_bytes(&self) -> usize {
-        self.unwritten_bytes.load(Ordering::Relaxed)
+        let calls = self.call_bytes.load(Ordering::Relaxed);
+        calls.saturating_add(self.stream_bytes.load(Ordering::Relaxed))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -234,9 +267,11 @@ mod tests {
     use std::sync::atomic::AtomicU32;
 
     use super::*;
+    use crate::stream::{Errors, StreamSignal};
     use crate::unwritten::Holder;
 
-    const LIMITS: UnwrittenLimits = UnwrittenLimits { pause_bytes: 2000, drop_bytes: 4000 };
+    const LIMITS: UnwrittenLimits =
+        UnwrittenLimits { call_bytes_max: 2000, bytes_max: 3000, bytes_dropped: 5000 };
 
     #[derive(Default)]
     struct Count(AtomicU32);
@@ -323,28 +358,49 @@ mod tests {
         check_woken(&new, 1);
     }
 
-    fn answer(signal: &Arc<Signal>, text_bytes: usize) -> Option<Outgoing> {
+    fn answer_of(holder: Holder, text_bytes: usize) -> Option<Outgoing> {
         let text = "x".repeat(text_bytes);
         let message =
             galatea_protocol::inference::ModelConfigRequest { name: text, ..Default::default() };
-        let message = galatea_codec::grpc::frame_message(&message).unwrap();
-        Outgoing::new(message, Holder::Connection(signal.clone()))
+        Outgoing::new(galatea_codec::grpc::frame_message(&message).unwrap(), holder)
+    }
+
+    fn answer(signal: &Arc<Signal>, text_bytes: usize) -> Option<Outgoing> {
+        answer_of(Holder::Call(signal.clone()), text_bytes)
     }
 
     #[test]
     fn answers_are_counted_until_they_are_dropped() {
         let signal = Arc::new(Signal::new(LIMITS));
         let first = answer(&signal, 1000).unwrap();
-        assert!(signal.unwritten_bytes() > 1000 && !signal.is_full());
+        assert!(signal.unwritten_bytes() > 1000 && !signal.is_full(Use::Call));
         let second = answer(&signal, 1000).unwrap();
-        assert!(signal.is_full());
+        assert!(signal.is_full(Use::Call));
         // One answer may be larger than the limit; behind it there is no room.
         let third = answer(&signal, 100_000).unwrap();
         assert!(answer(&signal, 1).is_none());
         drop(third);
         drop(first);
-        assert!(!signal.is_full());
+        assert!(!signal.is_full(Use::Call));
         drop(second);
+        assert_eq!(signal.unwritten_bytes(), 0);
+    }
+
+    #[test]
+    fn streams_fill_the_connection_and_not_the_part_of_calls() {
+        let signal = Arc::new(Signal::new(LIMITS));
+        let call = CallKey { place: 0, serial: 0 };
+        let stream = Arc::new(StreamSignal::new(signal.clone(), call, Errors::AsMessages));
+        let first = answer_of(Holder::Stream(stream.clone()), 2000).unwrap();
+        assert!(!signal.is_full(Use::Call) && !signal.is_full(Use::Stream));
+        let second = answer_of(Holder::Stream(stream), 1000).unwrap();
+        assert!(signal.is_full(Use::Call) && signal.is_full(Use::Stream));
+        drop(first);
+        let third = answer(&signal, 2000).unwrap();
+        assert!(signal.is_full(Use::Call) && signal.is_full(Use::Stream));
+        drop(second);
+        assert!(signal.is_full(Use::Call) && !signal.is_full(Use::Stream));
+        drop(third);
         assert_eq!(signal.unwritten_bytes(), 0);
     }
 

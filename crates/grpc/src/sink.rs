@@ -37,7 +37,7 @@ impl ResponseSink for CallSink {
             .and_then(|response| encode_infer_response(&response))
             .map_err(Failure::from)
             .and_then(|message| {
-                Outgoing::new(message, Holder::Connection(self.signal.clone())).ok_or_else(overrun)
+                Outgoing::new(message, Holder::Call(self.signal.clone())).ok_or_else(overrun)
             });
         self.signal.push_in_batch(News::Answer { call: self.call, outcome }, wakes);
     }

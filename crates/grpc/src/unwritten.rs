@@ -12,7 +12,7 @@ use std::sync::Arc;
 use bytes::Buf;
 use galatea_codec::grpc::MessageChunks;
 
-use crate::signal::Signal;
+use crate::signal::{Signal, Use};
 use crate::stream::StreamSignal;
 
 /// What an answer takes beside its bytes: frames, lists and reference counts.
@@ -22,9 +22,9 @@ const OVERHEAD_BYTES: usize = 512;
 /// Whose client an answer waits for.
 #[derive(Clone)]
 pub(crate) enum Holder {
-    /// A connection's, with an answer to a single call.
-    Connection(Arc<Signal>),
-    /// A stream's.
+    /// That of a single call.
+    Call(Arc<Signal>),
+    /// That of a stream.
     Stream(Arc<StreamSignal>),
 }
 
@@ -41,7 +41,7 @@ impl Outgoing {
     pub(crate) fn new(message: MessageChunks, holder: Holder) -> Option<Self> {
         let bytes = message.remaining().saturating_add(OVERHEAD_BYTES);
         let taken = match &holder {
-            Holder::Connection(signal) => signal.hold(bytes),
+            Holder::Call(signal) => signal.hold(bytes, Use::Call),
             Holder::Stream(signal) => signal.hold(bytes),
         };
         // Only what was counted may be dropped as such.
@@ -52,7 +52,7 @@ impl Outgoing {
 impl Drop for Outgoing {
     fn drop(&mut self) {
         match &self.holder {
-            Holder::Connection(signal) => signal.let_go(self.bytes),
+            Holder::Call(signal) => signal.let_go(self.bytes, Use::Call),
             Holder::Stream(signal) => signal.let_go(self.bytes),
         }
     }

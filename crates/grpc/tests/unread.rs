@@ -5,7 +5,7 @@
 mod common;
 
 use bytes::Bytes;
-use common::{Fixture, echo, finish, framed, infer_head, infer_request, request};
+use common::{Answer, Fixture, echo, finish, framed, infer_head, infer_request, request};
 use galatea_grpc::GrpcOptions;
 use galatea_protocol::health::{HealthCheckRequest, HealthCheckResponse};
 use galatea_protocol::inference::ModelInferResponse;
@@ -20,11 +20,29 @@ const CALL_WINDOW_BYTES: u32 = 16 << 10;
 /// More than an answer takes beside its tensor.
 const BESIDE_BYTES: usize = 4 * KIB;
 
-fn options(unwritten_bytes_max: usize, unwritten_bytes_dropped: usize) -> GrpcOptions {
+/// With this limit for single calls and that for dropping answers.
+fn options(call_unwritten_bytes_max: usize, unwritten_bytes_dropped: usize) -> GrpcOptions {
     let mut options = GrpcOptions::default();
-    options.unwritten_bytes_max = unwritten_bytes_max;
+    options.call_unwritten_bytes_max = call_unwritten_bytes_max;
     options.unwritten_bytes_dropped = unwritten_bytes_dropped;
     options
+}
+
+/// With this limit for everything on a connection.
+fn options_for_all(unwritten_bytes_max: usize) -> GrpcOptions {
+    let mut options = GrpcOptions::default();
+    options.unwritten_bytes_max = unwritten_bytes_max;
+    options
+}
+
+/// Reads all answers at once: which requests came first is the client's affair.
+async fn finish_all(calls: Vec<h2::client::ResponseFuture>) -> Vec<Answer> {
+    let calls: Vec<_> = calls.into_iter().map(|call| tokio::spawn(finish(call))).collect();
+    let mut answers = Vec::new();
+    for call in calls {
+        answers.push(call.await.unwrap().unwrap());
+    }
+    answers
 }
 
 /// Fifty mebibytes of answers. None is read, then all are.
@@ -46,8 +64,8 @@ async fn answers_that_are_not_read_stop_the_reading_of_requests() {
     let health = client.call(head, framed(&HealthCheckRequest::default())).await;
     assert_eq!(health.message::<HealthCheckResponse>().status, 1);
     // The others come once there is room.
-    for call in calls {
-        let _: ModelInferResponse = finish(call).await.unwrap().message();
+    for answer in finish_all(calls).await {
+        let _: ModelInferResponse = answer.message();
     }
     fixture.unwritten_at_most(0).await;
 }
@@ -95,10 +113,7 @@ async fn answers_beyond_the_second_limit_are_dropped() {
         let unwritten = fixture.door.unwritten_bytes();
         assert!(unwritten <= 4 * MIB + BESIDE_BYTES, "{unwritten}");
     }
-    let mut codes = Vec::new();
-    for call in calls {
-        codes.push(finish(call).await.unwrap().status().0);
-    }
+    let codes: Vec<u32> = finish_all(calls).await.iter().map(|answer| answer.status().0).collect();
     let failed = codes.iter().filter(|code| **code == 8).count();
     let answered = codes.iter().filter(|code| **code == 0).count();
     assert_eq!(failed + answered, 6, "{codes:?}");
@@ -279,11 +294,27 @@ async fn a_stream_that_is_not_read_stops_no_other() {
     }
 }
 
+/// A client may leave a stream alone while it waits for the answer to a call.
+#[tokio::test]
+async fn a_stream_that_is_not_read_stops_no_calls() {
+    let fixture = Fixture::with(options(MIB, 1 << 40));
+    let client = fixture.client_with(CALL_WINDOW_BYTES).await;
+    let mut unread = client.stream().await;
+    for _ in 0..16 {
+        unread.request(&infer_request("inline", Bytes::from(vec![7; MIB / 2])));
+    }
+    fixture.unwritten_at_least(6 * MIB).await;
+    client.check_echo("inline", Bytes::from(vec![7; MIB / 2])).await;
+    for _ in 0..16 {
+        unread.check("7 inline:1 1 output .").await;
+    }
+}
+
 /// So much is unwritten for single calls that streams wait as well, and both
 /// go on afterwards.
 #[tokio::test]
 async fn streams_wait_for_their_connection() {
-    let fixture = Fixture::with(options(2 * MIB, 1 << 40));
+    let fixture = Fixture::with(options_for_all(2 * MIB));
     let client = fixture.client_with(CALL_WINDOW_BYTES).await;
     let mut stream = client.stream().await;
     let body = framed(&infer_request("inline", Bytes::from(vec![7; MIB])));
@@ -299,8 +330,8 @@ async fn streams_wait_for_their_connection() {
     client.settle().await;
     let unwritten = fixture.door.unwritten_bytes();
     assert!(unwritten <= 3 * MIB + BESIDE_BYTES, "{unwritten}");
-    for call in calls {
-        let _: ModelInferResponse = finish(call).await.unwrap().message();
+    for answer in finish_all(calls).await {
+        let _: ModelInferResponse = answer.message();
     }
     for number in 0..10 {
         stream.check(&format!("{number} inline:1 1 output .")).await;
@@ -311,7 +342,7 @@ async fn streams_wait_for_their_connection() {
 /// Answers that wait for their turn are given up with their stream.
 #[tokio::test]
 async fn a_stream_that_is_given_up_makes_room() {
-    let mut fixture = Fixture::with(options(2 * MIB, 1 << 40));
+    let mut fixture = Fixture::with(options_for_all(2 * MIB));
     let client = fixture.client_with(CALL_WINDOW_BYTES).await;
     let mut stream = client.stream().await;
     stream.infer("held", "first");

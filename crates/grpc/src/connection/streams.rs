@@ -15,7 +15,7 @@ use super::{ConnectionTask, PANICKED, refuse_while_stopping};
 use crate::answer::{self, Failure, Responder};
 use crate::call::{Forwarded, Phase};
 use crate::door::Door;
-use crate::signal::CallKey;
+use crate::signal::{CallKey, Use};
 use crate::stream::{
     Errors, Next, Order, Place, Stream, StreamGone, StreamLimits, StreamSignal, StreamSink,
 };
@@ -54,7 +54,7 @@ impl ConnectionTask {
     pub(super) fn serve_streams(&mut self) {
         let mut streams = std::mem::take(&mut self.streams);
         self.signal.take_streams(&mut streams);
-        if !self.signal.is_full() {
+        if !self.signal.is_full(Use::Stream) {
             for key in self.paused_streams.drain(..) {
                 if let Some(stream) = self.calls.stream(key) {
                     stream.resume();
@@ -67,7 +67,6 @@ impl ConnectionTask {
         }
         streams.append(&mut self.streams);
         self.streams = streams;
-        self.paused |= !self.paused_streams.is_empty();
     }
 
     /// Begins the requests of a stream that have arrived, as far as there is
@@ -90,7 +89,7 @@ impl ConnectionTask {
     fn begin_requests(&mut self, key: CallKey) {
         for _ in 0..TURN_REQUESTS_MAX {
             let Some(stream) = self.calls.stream(key) else { return };
-            if self.signal.is_full() {
+            if self.signal.is_full(Use::Stream) {
                 if stream.pause() {
                     self.paused_streams.push(key);
                 }

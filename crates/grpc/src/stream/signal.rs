@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Wake;
 
-use crate::signal::{CallKey, News, Signal};
+use crate::signal::{CallKey, News, Signal, Use};
 
 /// What becomes of the failure of a request.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -104,7 +104,7 @@ impl StreamSignal {
 
     /// Counts an answer; returns whether there is room for it.
     pub(crate) fn hold(&self, bytes: usize) -> bool {
-        let held = self.connection.hold(bytes);
+        let held = self.connection.hold(bytes, Use::Stream);
         if held {
             self.unwritten_messages.fetch_add(1, Ordering::Relaxed);
             self.unwritten_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -116,7 +116,7 @@ impl StreamSignal {
     pub(crate) fn let_go(&self, bytes: usize) {
         self.unwritten_messages.fetch_sub(1, Ordering::Relaxed);
         self.unwritten_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        self.connection.let_go(bytes);
+        self.connection.let_go(bytes, Use::Stream);
         self.relieve();
     }
 }
