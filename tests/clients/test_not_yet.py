@@ -104,7 +104,6 @@ def test_flags(start_server: StartServer, tmp_path: pathlib.Path, flag: str) -> 
 @pytest.mark.parametrize(
     "field",
     [
-        "ensemble_scheduling { step [ { model_name: 'a' model_version: -1 } ] }",
         "parameters { key: 'TRITON_BATCH_STRATEGY_PATH' value { string_value: 'b.so' } }",
         "instance_group [ { kind: KIND_GPU } ]",
     ],

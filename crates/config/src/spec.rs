@@ -73,6 +73,12 @@ impl ModelSpec {
         self.message.encode_to_vec()
     }
 
+    /// A line on each setting that is taken and changes nothing.
+    #[must_use]
+    pub fn remarks(&self) -> Vec<String> {
+        crate::unsupported::remarks(&self.message)
+    }
+
     /// The input with this name.
     #[must_use]
     pub fn input(&self, name: &str) -> Option<&InputSpec> {

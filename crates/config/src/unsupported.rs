@@ -4,9 +4,7 @@
 //! not load. A setting that becomes supported loses its row here.
 
 use galatea_protocol::inference::model_config::SchedulingChoice;
-use galatea_protocol::inference::{
-    ModelConfig, ModelInput, ModelInstanceGroup, ModelOptimizationPolicy,
-};
+use galatea_protocol::inference::{ModelConfig, ModelInput, ModelInstanceGroup};
 
 use crate::diagnostic::Diagnostic;
 
@@ -21,15 +19,11 @@ struct Row {
     uses: fn(&ModelConfig) -> Vec<String>,
 }
 
-const ROWS: [Row; 14] = [
+const ROWS: [Row; 11] = [
     Row { name: "use_growable_memory", uses: use_growable_memory },
     Row { name: BATCH_STRATEGY, uses: batch_strategy },
     Row { name: "model_repository_agents", uses: model_repository_agents },
     Row { name: "model_operations", uses: model_operations },
-    Row {
-        name: "cc_model_filenames",
-        uses: |c| at(!c.cc_model_filenames.is_empty(), "cc_model_filenames"),
-    },
     Row { name: "model_metrics", uses: model_metrics },
     Row {
         name: "is_shape_tensor",
@@ -53,18 +47,6 @@ const ROWS: [Row; 14] = [
             )
         },
     },
-    Row {
-        name: "eager_batching",
-        uses: |c| optimization(c, "eager_batching", |o| o.eager_batching),
-    },
-    Row {
-        name: "gather_kernel_buffer_threshold",
-        uses: |c| {
-            optimization(c, "gather_kernel_buffer_threshold", |o| {
-                o.gather_kernel_buffer_threshold != 0
-            })
-        },
-    },
     Row { name: "label_filename", uses: label_filename },
     Row {
         name: "rate_limiter",
@@ -76,6 +58,42 @@ const ROWS: [Row; 14] = [
     },
     Row { name: "profile", uses: |c| groups(c, "profile", |group| !group.profile.is_empty()) },
 ];
+
+/// Settings that Triton takes for every model and gives a meaning for some: here
+/// they have none, and whoever uses them is told.
+const HINTS: [Hint; 3] = [
+    Hint {
+        name: "optimization.eager_batching",
+        because: "only Triton's TensorRT backend reads it",
+        used: |c| c.optimization.as_ref().is_some_and(|o| o.eager_batching),
+    },
+    Hint {
+        name: "optimization.gather_kernel_buffer_threshold",
+        because: "only Triton's TensorRT backend reads it",
+        used: |c| c.optimization.as_ref().is_some_and(|o| o.gather_kernel_buffer_threshold != 0),
+    },
+    Hint {
+        name: "cc_model_filenames",
+        because: "no GPU is used",
+        used: |c| !c.cc_model_filenames.is_empty(),
+    },
+];
+
+/// A setting that is taken and changes nothing.
+struct Hint {
+    name: &'static str,
+    because: &'static str,
+    used: fn(&ModelConfig) -> bool,
+}
+
+/// A remark on every setting that is used and changes nothing.
+pub(crate) fn remarks(config: &ModelConfig) -> Vec<String> {
+    let used = HINTS.iter().filter(|hint| (hint.used)(config));
+    used.map(|hint| {
+        format!("model '{}': '{}' changes nothing: {}", config.name, hint.name, hint.because)
+    })
+    .collect()
+}
 
 /// Appends a diagnostic for every use of a setting in the table.
 ///
@@ -129,14 +147,6 @@ fn model_operations(config: &ModelConfig) -> Vec<String> {
 fn model_metrics(config: &ModelConfig) -> Vec<String> {
     let used = config.model_metrics.as_ref().is_some_and(|m| !m.metric_control.is_empty());
     at(used, "model_metrics.metric_control")
-}
-
-fn optimization(
-    config: &ModelConfig,
-    field: &str,
-    uses: fn(&ModelOptimizationPolicy) -> bool,
-) -> Vec<String> {
-    at(config.optimization.as_ref().is_some_and(uses), &format!("optimization.{field}"))
 }
 
 fn label_filename(config: &ModelConfig) -> Vec<String> {
@@ -198,7 +208,6 @@ mod tests {
             "model_operations { op_library_filename: 'l.so' }",
             "model_operations.op_library_filename",
         ),
-        ("cc_model_filenames { key: '8.0' value: 'm' }", "cc_model_filenames"),
         ("model_metrics { metric_control { } }", "model_metrics.metric_control"),
         (
             "platform: 'tensorrt_plan' input { name: 'R' data_type: TYPE_FP32 dims: 1 \
@@ -209,11 +218,6 @@ mod tests {
             "platform: 'tensorrt_plan' output { name: 'R' data_type: TYPE_FP32 dims: 1 \
              is_non_linear_format_io: true }",
             "output[0].is_non_linear_format_io",
-        ),
-        ("optimization { eager_batching: true }", "optimization.eager_batching"),
-        (
-            "optimization { gather_kernel_buffer_threshold: 3 }",
-            "optimization.gather_kernel_buffer_threshold",
         ),
         (
             "output { name: 'R' data_type: TYPE_FP32 dims: 1 label_filename: 'l' }",
@@ -243,6 +247,30 @@ mod tests {
             );
             assert_eq!(errors.to_string(), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn hints_are_taken_with_a_remark() {
+        let remarks = |text: &str| {
+            let text = format!("backend: 'identity' {text}");
+            let mut draft = ConfigDraft::from_pbtxt("f", &text).unwrap();
+            draft.resolve_identity("m", &[]).unwrap();
+            draft.finish(&Support::default()).unwrap().remarks()
+        };
+        let nothing = "optimization { eager_batching: false gather_kernel_buffer_threshold: 0 }";
+        assert!(remarks(nothing).is_empty());
+        let found = remarks(
+            "optimization { eager_batching: true gather_kernel_buffer_threshold: 3 }
+             cc_model_filenames { key: '8.0' value: 'm' }",
+        );
+        let expected = [
+            "model 'm': 'optimization.eager_batching' changes nothing: only Triton's TensorRT \
+             backend reads it",
+            "model 'm': 'optimization.gather_kernel_buffer_threshold' changes nothing: only \
+             Triton's TensorRT backend reads it",
+            "model 'm': 'cc_model_filenames' changes nothing: no GPU is used",
+        ];
+        assert_eq!(found, expected);
     }
 
     #[test]

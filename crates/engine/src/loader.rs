@@ -111,7 +111,7 @@ impl Loader {
         let warmup = Warmup::new(&spec, files, &self.log)?;
         let host: Arc<dyn Host> = books.clone();
         self.detail(1, format_args!("{about}: loading with backend '{}'", spec.backend));
-        self.remark_undefined_policies(&spec);
+        self.remark(&spec);
         let backend = definition.backend.as_ref();
         let shared_cores = self.host_policies.shared_cores(&spec);
         let load = || match opened {
@@ -221,7 +221,11 @@ impl Loader {
         Ok(instances.into_iter().zip(keys).collect())
     }
 
-    fn remark_undefined_policies(&self, spec: &ModelSpec) {
+    /// Says what a configuration asks for in vain.
+    fn remark(&self, spec: &ModelSpec) {
+        for remark in spec.remarks() {
+            self.log.write(LogLevel::Warning, remark);
+        }
         for name in undefined_policies(spec, &self.host_policies) {
             let line = format_args!(
                 "'{}' has an instance group with the host policy '{name}', which --host-policy \

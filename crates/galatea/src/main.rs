@@ -6,13 +6,14 @@
 //! protocol, no scheduling and no inference here.
 //!
 //! The way through the files: `main` → `flags` → `startup` (models, then
-//! doors) → `shutdown`.
+//! doors) → `shutdown`; or `main` → `flags` → `check`, which serves nothing.
 
 #![forbid(unsafe_code)]
 
 mod backends;
 mod banner;
 mod c_log;
+mod check;
 mod doors;
 mod environment;
 mod flags;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
                 end(1)
             }
         },
+        Ok(Request::Check(settings, form)) => check(*settings, form),
         Ok(Request::Help) => {
             print(&mut io::stdout(), flags::usage().trim_end());
             ExitCode::SUCCESS
@@ -53,6 +55,17 @@ fn main() -> ExitCode {
         Err(error) => {
             // The error comes last, where it is seen.
             print(&mut io::stderr(), &format!("{}\n{error}", flags::usage()));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn check(settings: flags::Settings, form: check::Form) -> ExitCode {
+    match check::run(settings, Environment::read(), form) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(reason) => {
+            print(&mut io::stderr(), &format!("error: {reason}"));
             ExitCode::FAILURE
         }
     }

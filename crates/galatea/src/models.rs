@@ -1,10 +1,11 @@
 //! The models of the repositories, as the engine asks for them.
 
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
 use galatea_backend::{Backend, ModelFiles};
-use galatea_config::{ConfigDraft, Support};
+use galatea_config::{ConfigDraft, ConfigErrors, Support};
 use galatea_engine::{
     Catalog, FoundModel, ListedModel, ModelDefinition, Overridden, Sighting, Survey, Uniqueness,
 };
@@ -121,7 +122,10 @@ impl RepositoryCatalog {
             name: source.name.clone(),
             stamp: source.stamp.clone(),
             overridden,
-            define: Box::new(move || definer.define(&source, config.as_deref(), overridden)),
+            define: Box::new(move || {
+                let defined = definer.define(&source, config.as_deref(), overridden);
+                defined.map_err(|error| error.to_string())
+            }),
         }
     }
 }
@@ -136,28 +140,50 @@ pub(crate) struct Definer {
     pub(crate) logger: Logger,
 }
 
+/// Why a directory is no model that could be loaded.
+#[derive(Debug)]
+pub(crate) enum DefineError {
+    /// What is wrong with its configuration.
+    Config(ConfigErrors),
+    /// What is wrong with its directory.
+    Directory(String),
+}
+
+impl From<ConfigErrors> for DefineError {
+    fn from(errors: ConfigErrors) -> Self {
+        Self::Config(errors)
+    }
+}
+
+impl fmt::Display for DefineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(errors) => errors.fmt(f),
+            Self::Directory(reason) => f.write_str(reason),
+        }
+    }
+}
+
 impl Definer {
     /// A model as it is to be loaded; `config` replaces its configuration.
-    fn define(
+    pub(crate) fn define(
         &self,
         source: &ModelSource,
         config: Option<&str>,
         overridden: Overridden,
-    ) -> Result<ModelDefinition, String> {
+    ) -> Result<ModelDefinition, DefineError> {
         source.notes.iter().for_each(|note| self.logger.warning(note));
         let mut draft = match config {
-            Some(json) => {
-                ConfigDraft::from_json(OVERRIDE, json).map_err(|errors| errors.to_string())?
-            }
+            Some(json) => ConfigDraft::from_json(OVERRIDE, json)?,
             None => self.draft(source)?,
         };
         let newest = source.versions.last();
         let files = newest.map_or(&[][..], |version| version.files.as_slice());
-        draft.resolve_identity(&source.name, files).map_err(|error| error.to_string())?;
+        draft.resolve_identity(&source.name, files)?;
         let support = Support::default();
         if backend_name(&draft).is_empty() {
             // No backend will look at it, so what is wrong is said here.
-            draft.clone().finish(&support).map_err(|errors| errors.to_string())?;
+            draft.clone().finish(&support)?;
         }
         let versions = self.versions(source, &draft)?;
         Ok(ModelDefinition {
@@ -191,17 +217,17 @@ impl Definer {
         })
     }
 
-    fn draft(&self, source: &ModelSource) -> Result<ConfigDraft, String> {
+    fn draft(&self, source: &ModelSource) -> Result<ConfigDraft, DefineError> {
         match &source.config {
             Some(file) => {
                 let path = file.path.display().to_string();
-                ConfigDraft::from_pbtxt(&path, &file.text).map_err(|errors| errors.to_string())
+                Ok(ConfigDraft::from_pbtxt(&path, &file.text)?)
             }
             None if self.auto_complete => Ok(ConfigDraft::empty()),
-            None => Err(format!(
+            None => Err(DefineError::Directory(format!(
                 "there is no '{}', which is needed because configurations are not completed",
                 source.directory.path().join("config.pbtxt").display()
-            )),
+            ))),
         }
     }
 
@@ -209,7 +235,7 @@ impl Definer {
         &self,
         source: &ModelSource,
         draft: &ConfigDraft,
-    ) -> Result<Vec<Arc<dyn ModelFiles>>, String> {
+    ) -> Result<Vec<Arc<dyn ModelFiles>>, DefineError> {
         let available: Vec<i64> = source.versions.iter().map(|version| version.number).collect();
         let selection = versions_to_load(&draft.version_policy(), &available);
         for version in &selection.missing {
@@ -220,10 +246,10 @@ impl Definer {
             ));
         }
         if selection.load.is_empty() {
-            return Err(format!(
+            return Err(DefineError::Directory(format!(
                 "at least one version must be available under the version policy of model '{}'",
                 source.name
-            ));
+            )));
         }
         let files =
             |version: i64| -> Arc<dyn ModelFiles> { Arc::new(source.directory.version(version)) };

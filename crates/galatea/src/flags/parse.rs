@@ -1,16 +1,20 @@
 //! From arguments to settings.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use galatea_engine::ControlMode;
 
 use super::{Flag, Settings, flags, value::Refusal};
+use crate::check::Form;
 
 /// What the command line asks for.
 #[derive(Debug)]
 pub(crate) enum Request {
     /// Start a server.
     Serve(Box<Settings>),
+    /// Check the settings' repositories.
+    Check(Box<Settings>, Form),
     /// Print the usage text.
     Help,
     /// Print the version.
@@ -27,17 +31,56 @@ impl fmt::Display for UsageError {
     }
 }
 
+/// The argument that asks for a check instead of a server.
+const CHECK: &str = "check";
+
+/// The option of a check that asks for a document.
+const JSON: &str = "--json";
+
 /// Reads the arguments after the program's name.
 ///
 /// Options are checked in their order; an argument that is no option is
 /// reported after all of them, as `getopt_long` has it.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Request, UsageError> {
+    let mut arguments = arguments.into_iter().peekable();
+    if arguments.next_if(|first| first == CHECK).is_some() {
+        return parse_check(arguments.collect());
+    }
+    let mut surplus = Vec::new();
+    let request = read(arguments, &mut surplus)?;
+    let Request::Serve(settings) = request else { return Ok(request) };
+    if let Some(argument) = surplus.first() {
+        return Err(UsageError(format!("Unexpected argument: {argument}")));
+    }
+    check(&settings)?;
+    Ok(Request::Serve(settings))
+}
+
+/// The repositories are arguments; options are those of the server that would
+/// serve them.
+fn parse_check(mut arguments: Vec<String>) -> Result<Request, UsageError> {
+    let all = arguments.len();
+    arguments.retain(|argument| argument != JSON);
+    let form = if arguments.len() < all { Form::Json } else { Form::Text };
+    let mut repositories = Vec::new();
+    let request = read(arguments.into_iter(), &mut repositories)?;
+    let Request::Serve(mut settings) = request else { return Ok(request) };
+    settings.model_repositories.extend(repositories.into_iter().map(PathBuf::from));
+    if settings.model_repositories.is_empty() {
+        return Err(UsageError(String::from("'check' needs a model repository")));
+    }
+    Ok(Request::Check(settings, form))
+}
+
+/// Reads options; what is no option goes to `surplus`.
+fn read(
+    mut arguments: impl Iterator<Item = String>,
+    surplus: &mut Vec<String>,
+) -> Result<Request, UsageError> {
     let mut settings = Settings::default();
-    let mut surplus = None;
-    let mut arguments = arguments.into_iter();
     while let Some(argument) = arguments.next() {
         let Some(option) = argument.strip_prefix("--").filter(|option| !option.is_empty()) else {
-            surplus = surplus.or(Some(argument));
+            surplus.push(argument);
             continue;
         };
         let (name, value) = match option.split_once('=') {
@@ -50,10 +93,6 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Reque
             _ => apply(&mut settings, name, value, &mut arguments)?,
         }
     }
-    if let Some(argument) = surplus {
-        return Err(UsageError(format!("Unexpected argument: {argument}")));
-    }
-    check(&settings)?;
     Ok(Request::Serve(Box::new(settings)))
 }
 

@@ -10,8 +10,8 @@ const INDENT: &str = "        ";
 /// The whole text.
 pub(crate) fn usage() -> String {
     let mut text = String::from(
-        "Usage: galatea [options]\n  --help\n        Print this text.\n  --version\n        \
-         Print the version.\n",
+        "Usage: galatea [options]\n       galatea check [--json] [options] REPOSITORY...\n  --help\n\
+         \x20       Print this text.\n  --version\n        Print the version.\n",
     );
     for group in &GROUPS {
         let _ = writeln!(text, "\n{}:", group.title);

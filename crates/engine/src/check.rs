@@ -1,0 +1,94 @@
+//! The checks of loading a version, without serving it.
+
+use std::sync::Arc;
+
+use galatea_backend::{Completion, Host, LogLevel, ModelFiles};
+use galatea_config::{ConfigErrors, ModelSpec};
+use galatea_infer::{ExecutionTimes, Status};
+
+use crate::assembly::Assembly;
+use crate::warmup::Warmup;
+use crate::{LogSink, ModelDefinition};
+
+/// What a check of a version found.
+#[derive(Debug, Default)]
+pub struct CheckedVersion {
+    /// The configuration, completed, if there is nothing wrong with it.
+    pub spec: Option<Arc<ModelSpec>>,
+    /// What is wrong.
+    pub problems: Vec<VersionProblem>,
+}
+
+/// Why a version would not load.
+#[derive(Debug)]
+pub enum VersionProblem {
+    /// What is wrong with its configuration.
+    Config(ConfigErrors),
+    /// What is wrong with its files, or its backend.
+    Load(Status),
+}
+
+/// Takes what a model tells that only looks.
+struct Nobody {
+    version: i64,
+}
+
+impl Host for Nobody {
+    fn batch_executed(&self, _: u64, _: &ExecutionTimes) {}
+
+    fn model_version(&self) -> i64 {
+        self.version
+    }
+
+    fn log(&self, _: LogLevel, _: &str) {}
+}
+
+impl ModelDefinition {
+    /// Does what loading a version does, up to the point where instances would be
+    /// made: its configuration is completed and checked, files that it names are
+    /// read, and its backend loads the model, which is dropped again.
+    ///
+    /// An ensemble is checked as far as its own configuration goes.
+    #[must_use]
+    pub fn check(&self, files: &dyn ModelFiles) -> CheckedVersion {
+        let mut checked = CheckedVersion::default();
+        let is_ensemble = !self.draft.composing_models().is_empty();
+        let mut draft = self.draft.clone();
+        let completion =
+            if self.auto_complete { Completion::Allowed } else { Completion::Forbidden };
+        let opened =
+            if is_ensemble { Ok(None) } else { self.backend.open(&mut draft, files, completion) };
+        let spec = match (draft.finish(&self.support), &opened) {
+            (Ok(spec), _) => Arc::new(spec),
+            (Err(errors), Ok(_)) => {
+                checked.problems.push(VersionProblem::Config(errors));
+                return checked;
+            }
+            (Err(errors), Err(status)) => {
+                checked.problems.push(VersionProblem::Load(status.clone()));
+                // What isn't written anywhere may only be missing because it could
+                // not be completed.
+                let mut written = errors.diagnostics;
+                written.retain(|diagnostic| diagnostic.position.is_some());
+                if !written.is_empty() {
+                    let errors = ConfigErrors { diagnostics: written };
+                    checked.problems.push(VersionProblem::Config(errors));
+                }
+                return checked;
+            }
+        };
+        let nobody = LogSink::new(|_, _, _| {});
+        let assembly = Assembly::new(&spec, files).map(drop);
+        let warmup = Warmup::new(&spec, files, &nobody).map(drop);
+        let host = Arc::new(Nobody { version: files.version() });
+        let loaded = opened.and_then(|opened| match opened {
+            _ if is_ensemble => Ok(()),
+            Some(opened) => opened.load(spec.clone(), host).map(drop),
+            None => self.backend.load(spec.clone(), files, host).map(drop),
+        });
+        let failed = [assembly, warmup, loaded].into_iter().filter_map(Result::err);
+        checked.problems.extend(failed.map(VersionProblem::Load));
+        checked.spec = Some(spec);
+        checked
+    }
+}

@@ -1,0 +1,125 @@
+//! `galatea check REPOSITORY…`: the checks of a server's start, without serving.
+//!
+//! Everything that would keep a model from loading is found in one go: what the
+//! repositories hold, configurations, backends, model files, and whether the
+//! models of ensembles fit together. Nothing is warmed up and no instance is made.
+
+mod ensembles;
+mod report;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use galatea_backend::ModelFiles;
+use galatea_config::{ConfigErrors, Diagnostic, ModelSpec};
+use galatea_engine::{LogSink, ModelDefinition, Overridden, VersionProblem};
+use galatea_infer::Status;
+use galatea_repository::{ModelSource, Problem, Repository, ScanOptions, versions_to_load};
+use galatea_telemetry::{LogOptions, Logger};
+
+pub(crate) use self::report::Form;
+use self::report::{ModelReport, Report};
+use crate::backends::Backends;
+use crate::environment::Environment;
+use crate::flags::Settings;
+use crate::models::{DefineError, Definer};
+
+/// Checks the repositories of the settings and prints what is found; whether
+/// there is nothing wrong.
+///
+/// # Errors
+///
+/// Why a repository can't be looked at, at all.
+pub(crate) fn run(
+    settings: Settings,
+    environment: Environment,
+    form: Form,
+) -> Result<bool, String> {
+    let repository =
+        Repository::open(&settings.model_repositories).map_err(|error| error.to_string())?;
+    let scan = repository.scan(&ScanOptions { config_name: settings.model_config_name.clone() });
+    // Whatever is worth saying is in the report.
+    let silent = LogOptions { info: false, warning: false, error: false, ..LogOptions::default() };
+    let logger = Logger::new(silent).map_err(|error| error.to_string())?;
+    let auto_complete = settings.auto_complete_config;
+    let log = LogSink::new(|_, _, _| {});
+    let backends = Backends::new(Arc::new(settings), environment, log);
+    let definer = Definer { auto_complete, backends, logger };
+    let mut report = Report::default();
+    for problem in scan.problems {
+        match problem {
+            Problem::Model { name, reason } => {
+                report.models.push(ModelReport::refused(name, reason))
+            }
+            Problem::Duplicate { .. } | Problem::Repository { .. } => {
+                report.errors.push(problem.to_string());
+            }
+        }
+    }
+    let mut specs = BTreeMap::new();
+    for source in &scan.models {
+        let (model, spec) = check_model(&definer, source);
+        specs.extend(spec.map(|spec| (source.name.clone(), spec)));
+        report.models.push(model);
+    }
+    for (name, errors) in ensembles::check(&mut specs) {
+        if let Some(model) = report.models.iter_mut().find(|model| model.name == name) {
+            model.add_config_errors(errors);
+        }
+    }
+    report.models.sort_by(|a, b| a.name.cmp(&b.name));
+    crate::print(&mut std::io::stdout(), report.show(form).trim_end());
+    Ok(report.error_count() == 0)
+}
+
+/// What is wrong with one model, and the configuration of its newest version.
+fn check_model(definer: &Definer, source: &ModelSource) -> (ModelReport, Option<Arc<ModelSpec>>) {
+    let mut report = ModelReport::new(source);
+    let definition = match definer.define(source, None, Overridden::Nothing) {
+        Ok(definition) => definition,
+        Err(DefineError::Config(errors)) => {
+            report.add_config_errors(errors);
+            return (report, None);
+        }
+        Err(DefineError::Directory(reason)) => {
+            report.add(Diagnostic::about("", reason));
+            return (report, None);
+        }
+    };
+    missing_versions(source, &definition, &mut report);
+    let mut newest = None;
+    for files in &definition.versions {
+        let checked = definition.check(files.as_ref());
+        for problem in checked.problems {
+            match problem {
+                VersionProblem::Config(errors) => report.add_config_errors(errors),
+                VersionProblem::Load(status) => report.add(at_version(files.as_ref(), &status)),
+            }
+        }
+        if let Some(spec) = checked.spec {
+            report.add_warnings(spec.remarks());
+            newest = Some(spec);
+        }
+    }
+    (report, newest)
+}
+
+fn missing_versions(source: &ModelSource, definition: &ModelDefinition, report: &mut ModelReport) {
+    let available: Vec<i64> = source.versions.iter().map(|version| version.number).collect();
+    let selection = versions_to_load(&definition.draft.version_policy(), &available);
+    for version in selection.missing {
+        let text = format!("version {version} has no directory");
+        report.add(Diagnostic::about("version_policy", text));
+    }
+}
+
+fn at_version(files: &dyn ModelFiles, status: &Status) -> Diagnostic {
+    let file = files.version_path().display().to_string();
+    Diagnostic { file, ..Diagnostic::about("", status.message()) }
+}
+
+impl ModelReport {
+    fn add_config_errors(&mut self, errors: ConfigErrors) {
+        errors.diagnostics.into_iter().for_each(|diagnostic| self.add(diagnostic));
+    }
+}

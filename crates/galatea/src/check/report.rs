@@ -1,0 +1,226 @@
+//! What a check found, for people and for programs.
+
+use galatea_config::Diagnostic;
+use galatea_repository::ModelSource;
+use serde_json::{Value, json};
+
+/// How a report is printed.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// For people, with the lines of files.
+    Text,
+    /// For programs, as one document.
+    Json,
+}
+
+/// What a check found.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    /// Errors that are no single model's.
+    pub(super) errors: Vec<String>,
+    pub(super) models: Vec<ModelReport>,
+}
+
+/// What a check found of one model.
+#[derive(Debug)]
+pub(super) struct ModelReport {
+    pub(super) name: String,
+    versions: Vec<i64>,
+    errors: Vec<Diagnostic>,
+    /// What was left out of the model's directory, or changes nothing.
+    warnings: Vec<String>,
+    config_path: String,
+}
+
+impl ModelReport {
+    pub(super) fn new(source: &ModelSource) -> Self {
+        let config = source.config.as_ref();
+        let path = config.map_or(source.directory.path(), |config| config.path.as_path());
+        Self {
+            name: source.name.clone(),
+            versions: source.versions.iter().map(|version| version.number).collect(),
+            errors: Vec::new(),
+            warnings: source.notes.clone(),
+            config_path: path.display().to_string(),
+        }
+    }
+
+    /// A model that can't be looked at.
+    pub(super) fn refused(name: String, reason: String) -> Self {
+        Self {
+            name,
+            versions: Vec::new(),
+            errors: vec![Diagnostic::about("", reason)],
+            warnings: Vec::new(),
+            config_path: String::new(),
+        }
+    }
+
+    /// Adds an error; several versions may have the same.
+    pub(super) fn add(&mut self, mut error: Diagnostic) {
+        if error.file.is_empty() {
+            error.file.clone_from(&self.config_path);
+        }
+        if !self.errors.contains(&error) {
+            self.errors.push(error);
+        }
+    }
+
+    /// Adds warnings; several versions may have the same.
+    pub(super) fn add_warnings(&mut self, warnings: Vec<String>) {
+        for warning in warnings {
+            if !self.warnings.contains(&warning) {
+                self.warnings.push(warning);
+            }
+        }
+    }
+
+    fn to_json(&self) -> Value {
+        json!({
+            "name": self.name,
+            "versions": self.versions.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "errors": self.errors.iter().map(error_to_json).collect::<Vec<_>>(),
+            "warnings": self.warnings,
+        })
+    }
+}
+
+/// Fields that are not known are absent.
+fn error_to_json(error: &Diagnostic) -> Value {
+    let mut fields = serde_json::Map::new();
+    let mut add = |name: &str, text: &str| {
+        if !text.is_empty() {
+            fields.insert(String::from(name), Value::from(text));
+        }
+    };
+    add("message", &error.message);
+    add("file", &error.file);
+    add("field", &error.path);
+    add("expected", error.expected.as_deref().unwrap_or(""));
+    add("suggestion", error.suggestion.as_deref().unwrap_or(""));
+    if let Some(position) = error.position {
+        fields.insert(String::from("line"), Value::from(position.line));
+        fields.insert(String::from("column"), Value::from(position.column));
+    }
+    Value::Object(fields)
+}
+
+impl Report {
+    pub(super) fn error_count(&self) -> usize {
+        let errors = self.models.iter().map(|model| model.errors.len());
+        self.errors.len() + errors.sum::<usize>()
+    }
+
+    pub(super) fn show(&self, form: Form) -> String {
+        match form {
+            Form::Text => self.to_text(),
+            Form::Json => self.to_json().to_string(),
+        }
+    }
+
+    fn to_json(&self) -> Value {
+        json!({
+            "ok": self.error_count() == 0,
+            "errors": self.errors,
+            "models": self.models.iter().map(ModelReport::to_json).collect::<Vec<_>>(),
+        })
+    }
+
+    fn to_text(&self) -> String {
+        let mut text = String::new();
+        for error in &self.errors {
+            text.push_str(&format!("error: {error}\n\n"));
+        }
+        for model in &self.models {
+            for warning in &model.warnings {
+                text.push_str(&format!("warning: model '{}': {warning}\n\n", model.name));
+            }
+            for error in &model.errors {
+                text.push_str(&format!("model '{}': {error:#}\n\n", model.name));
+            }
+        }
+        let bad = self.models.iter().filter(|model| !model.errors.is_empty()).count();
+        let models = counted(self.models.len(), "model");
+        match self.error_count() {
+            0 => text.push_str(&format!("{models}, nothing wrong")),
+            errors => {
+                let errors = counted(errors, "error");
+                text.push_str(&format!("{models}, {bad} would not load: {errors}"));
+            }
+        }
+        text
+    }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{plural}")
+}
+
+#[cfg(test)]
+mod tests {
+    use galatea_config::Position;
+
+    use super::*;
+
+    fn model(name: &str, errors: Vec<Diagnostic>) -> ModelReport {
+        ModelReport {
+            name: String::from(name),
+            versions: vec![1, 3],
+            errors: Vec::new(),
+            warnings: Vec::new(),
+            config_path: String::from("r/config.pbtxt"),
+        }
+        .with(errors)
+    }
+
+    impl ModelReport {
+        fn with(mut self, errors: Vec<Diagnostic>) -> Self {
+            errors.into_iter().for_each(|error| self.add(error));
+            self
+        }
+    }
+
+    fn example() -> Diagnostic {
+        Diagnostic {
+            position: Some(Position { line: 3, column: 5 }),
+            suggestion: Some(String::from("dims")),
+            ..Diagnostic::about("input[0].dimz", "unknown field")
+        }
+    }
+
+    #[test]
+    fn programs_get_what_is_known_of_each_error() {
+        let errors = vec![example(), example(), Diagnostic::about("", "no file")];
+        let mut report = Report { errors: Vec::new(), models: vec![model("a", errors)] };
+        assert_eq!(
+            report.show(Form::Json),
+            "{\"ok\":false,\"errors\":[],\"models\":[{\"name\":\"a\",\"versions\":[\"1\",\"3\"],\
+             \"errors\":[{\"message\":\"unknown field\",\"file\":\"r/config.pbtxt\",\
+             \"field\":\"input[0].dimz\",\"suggestion\":\"dims\",\"line\":3,\"column\":5},\
+             {\"message\":\"no file\",\"file\":\"r/config.pbtxt\"}],\"warnings\":[]}]}"
+        );
+        report.models = vec![model("a", Vec::new())];
+        assert!(report.show(Form::Json).starts_with("{\"ok\":true,"));
+    }
+
+    #[test]
+    fn people_get_a_line_at_the_end() {
+        let last = |report: &Report| {
+            let text = report.show(Form::Text);
+            String::from(text.lines().last().unwrap())
+        };
+        let mut report = Report { errors: Vec::new(), models: vec![model("a", Vec::new())] };
+        assert_eq!(last(&report), "1 model, nothing wrong");
+        report.models.push(model("b", vec![example(), Diagnostic::about("", "no file")]));
+        assert_eq!(last(&report), "2 models, 1 would not load: 2 errors");
+        report.errors.push(String::from("not unique"));
+        assert_eq!(last(&report), "2 models, 1 would not load: 3 errors");
+        let text = report.show(Form::Text);
+        assert!(
+            text.contains("model 'b': error: unknown field\n --> r/config.pbtxt:3:5"),
+            "{text}"
+        );
+        assert!(text.starts_with("error: not unique"), "{text}");
+    }
+}

@@ -1,0 +1,167 @@
+"""`galatea check`: a repository is checked without a server."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+from typing import Any
+
+import make_models
+import pytest
+
+from server import Program
+
+pytestmark = pytest.mark.galatea_only
+
+SECONDS_MAX = 60
+
+IDENTITY = """\
+backend: "identity"
+max_batch_size: 8
+input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]
+output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]
+"""
+ENSEMBLE = """\
+platform: "ensemble"
+max_batch_size: 8
+input [ {{ name: "IN" data_type: TYPE_FP32 dims: [ -1 ] }} ]
+output [ {{ name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] }} ]
+ensemble_scheduling {{ step [ {{
+  model_name: "{model}" model_version: -1
+  input_map {{ key: "{key}" value: "IN" }}
+  output_map {{ key: "OUTPUT0" value: "OUT" }}
+}} ] }}
+"""
+
+
+def write(repository: pathlib.Path, name: str, config: str, version: str | None = "1") -> None:
+    """A model, with an empty version."""
+    (repository / name).mkdir(parents=True)
+    (repository / name / "config.pbtxt").write_text(config)
+    if version is not None:
+        (repository / name / version).mkdir()
+
+
+def check(program: Program, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Runs the check."""
+    command = program.command([])
+    return subprocess.run(
+        [command[0], "check", *command[1:], *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+
+
+def errors(program: Program, repository: pathlib.Path, *more: object) -> dict[str, list[Any]]:
+    """What is wrong with each model."""
+    done = check(program, "--json", repository, *more)
+    document = json.loads(done.stdout)
+    found = {model["name"]: model["errors"] for model in document["models"]}
+    assert document["ok"] == (done.returncode == 0) == (not any(found.values())), document
+    return found
+
+
+def test_a_good_repository(program: Program, tmp_path: pathlib.Path) -> None:
+    """The example models, an ensemble, and one of that."""
+    make_models.write_models(tmp_path, make_models.EXAMPLES)
+    write(tmp_path, "id", IDENTITY)
+    write(tmp_path, "inner", ENSEMBLE.format(model="id", key="INPUT0"))
+    outer = ENSEMBLE.format(model="inner", key="IN").replace("OUTPUT0", "OUT")
+    write(tmp_path, "outer", outer)
+    done = check(program, tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.splitlines()[-1].endswith("models, nothing wrong")
+    found = errors(program, tmp_path)
+    assert {"id", "inner", "outer"} < set(found)
+    assert not any(found.values())
+
+
+def test_all_errors_of_a_file_with_their_places(program: Program, tmp_path: pathlib.Path) -> None:
+    """For programs and for people."""
+    config = IDENTITY.replace("8", "-8") + "instance_group [ { kind: KIND_GPU } ]\n"
+    write(tmp_path, "model", config)
+    write(tmp_path, "other", IDENTITY)
+    found = errors(program, tmp_path)
+    assert found["other"] == []
+    places = {(one["field"], one["line"], one["column"]) for one in found["model"]}
+    assert ("max_batch_size", 2, 1) in places
+    assert ("instance_group[0].kind", 5, 20) in places
+    assert all(one["file"].endswith("model/config.pbtxt") for one in found["model"])
+    done = check(program, tmp_path)
+    assert done.returncode == 1
+    assert "config.pbtxt:2:1" in done.stdout
+    assert "^^^" in done.stdout
+
+
+def test_syntax_errors_come_with_suggestions(program: Program, tmp_path: pathlib.Path) -> None:
+    """Several at once."""
+    write(tmp_path, "model", "backend: 'identity'\nmax_batchsize: 1\nfoo { }\n")
+    first, second = errors(program, tmp_path)["model"]
+    assert (first["line"], first["suggestion"]) == (2, "max_batch_size")
+    assert (second["line"], "suggestion" in second) == (3, False)
+
+
+@pytest.mark.parametrize(
+    ("config", "version", "reason"),
+    [
+        ('backend: "onnxruntime"', "1", "unable to find 'model.onnx'"),
+        ('backend: "nonsense"', "1", "libtriton_nonsense.so"),
+        (IDENTITY, None, "at least one version must be available"),
+        (IDENTITY + "version_policy { specific { versions: [ 1, 7 ] } }", "1", "version 7"),
+        (IDENTITY + 'name: "other"', "1", "unexpected directory name 'model'"),
+        ("max_batch_size: 1", "1", "backend"),
+        (ENSEMBLE.format(model="absent", key="INPUT0"), "1", "not available"),
+        (ENSEMBLE.format(model="model", key="INPUT0"), "1", "is the ensemble itself"),
+        (ENSEMBLE.format(model="good", key="NONE"), "1", "non-existing input NONE"),
+        (
+            IDENTITY + 'model_warmup { name: "s" batch_size: 1 inputs { key: "INPUT0" value { '
+            'data_type: TYPE_FP32 dims: 4 input_data_file: "absent" } } }',
+            "1",
+            "absent",
+        ),
+    ],
+)
+def test_what_would_not_load(
+    program: Program, tmp_path: pathlib.Path, config: str, version: str | None, reason: str
+) -> None:
+    """One thing at a time; the model beside it is fine."""
+    write(tmp_path, "model", config, version)
+    write(tmp_path, "good", IDENTITY)
+    found = errors(program, tmp_path)
+    assert found["good"] == []
+    assert any(reason in one["message"] for one in found["model"]), found
+
+
+def test_a_damaged_model_file(program: Program, tmp_path: pathlib.Path) -> None:
+    """The backend looks at it."""
+    write(tmp_path, "model", 'backend: "onnxruntime"')
+    (tmp_path / "model" / "1" / "model.onnx").write_bytes(b"nothing")
+    (error,) = errors(program, tmp_path)["model"]
+    assert "model.onnx" in error["message"]
+    assert error["file"].endswith("model/1")
+
+
+def test_several_repositories_and_flags(program: Program, tmp_path: pathlib.Path) -> None:
+    """A model may be in one of them only; flags count as they do for the server."""
+    for name in ("one", "two"):
+        write(tmp_path / name, "model", IDENTITY)
+    done = check(program, "--json", tmp_path / "one", tmp_path / "two")
+    assert done.returncode == 1
+    (error,) = json.loads(done.stdout)["errors"]
+    assert "not unique" in error
+    (tmp_path / "one" / "model" / "config.pbtxt").unlink()
+    assert check(program, tmp_path / "two").returncode == 0
+    done = check(program, "--disable-auto-complete-config", tmp_path / "one")
+    assert done.returncode == 1
+    assert "configurations are not completed" in done.stdout or "backend" in done.stdout
+
+
+@pytest.mark.parametrize("arguments", [[], ["--no-such-flag", "x"], ["/no/such/directory"]])
+def test_what_can_not_be_checked(program: Program, arguments: list[str]) -> None:
+    """A message on the error stream, and no success."""
+    done = check(program, *arguments)
+    assert done.returncode == 1
+    assert done.stderr.strip()
