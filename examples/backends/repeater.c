@@ -1,0 +1,99 @@
+/* A backend of decoupled models: it answers a request with one response for each
+   element of IN, as OUT, from a thread of its own and after the request is released. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common.h"
+
+struct work {
+  TRITONBACKEND_ResponseFactory* factory;
+  uint64_t count;
+  int32_t elements[];
+};
+
+static TRITONSERVER_Error*
+send_element(TRITONBACKEND_ResponseFactory* factory, int32_t element)
+{
+  TRITONBACKEND_Response* response;
+  const int64_t shape[1] = {1};
+  TRY(TRITONBACKEND_ResponseNewFromFactory(&response, factory));
+  TRITONSERVER_Error* failed = write_int32(response, "OUT", shape, 1, element);
+  TRITONSERVER_Error* unsent = TRITONBACKEND_ResponseSend(response, 0, failed);
+  TRITONSERVER_ErrorDelete(failed);
+  return unsent;
+}
+
+static void*
+run(void* argument)
+{
+  struct work* work = (struct work*)argument;
+  for (uint64_t index = 0; index < work->count; ++index) {
+    bool is_cancelled = false;
+    log_error(TRITONBACKEND_ResponseFactoryIsCancelled(work->factory, &is_cancelled));
+    if (is_cancelled) {
+      break;
+    }
+    log_error(send_element(work->factory, work->elements[index]));
+  }
+  log_error(TRITONBACKEND_ResponseFactorySendFlags(
+      work->factory, TRITONSERVER_RESPONSE_COMPLETE_FINAL));
+  log_error(TRITONBACKEND_ResponseFactoryDelete(work->factory));
+  free(work);
+  return NULL;
+}
+
+/* Copies what the thread needs: the request's memory is gone when it is released. */
+static TRITONSERVER_Error*
+begin(TRITONBACKEND_Request* request)
+{
+  const int32_t* elements = NULL;
+  uint64_t count = 0;
+  TRY(read_int32(request, "IN", &elements, &count));
+  struct work* work = malloc(sizeof *work + count * sizeof *elements);
+  if (work == NULL) {
+    return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INTERNAL, "out of memory");
+  }
+  work->count = count;
+  memcpy(work->elements, elements, count * sizeof *elements);
+  TRITONSERVER_Error* failed = TRITONBACKEND_ResponseFactoryNew(&work->factory, request);
+  pthread_t thread;
+  if (failed == NULL && pthread_create(&thread, NULL, run, work) != 0) {
+    log_error(TRITONBACKEND_ResponseFactoryDelete(work->factory));
+    failed = TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INTERNAL, "no thread");
+  }
+  if (failed != NULL) {
+    free(work);
+    return failed;
+  }
+  pthread_detach(thread);
+  return NULL;
+}
+
+static void
+refuse(TRITONBACKEND_Request* request, TRITONSERVER_Error* why)
+{
+  TRITONBACKEND_Response* response;
+  TRITONSERVER_Error* failed = TRITONBACKEND_ResponseNew(&response, request);
+  if (failed == NULL) {
+    failed = TRITONBACKEND_ResponseSend(response, TRITONSERVER_RESPONSE_COMPLETE_FINAL, why);
+  }
+  log_error(failed);
+  TRITONSERVER_ErrorDelete(why);
+}
+
+TRITONSERVER_Error*
+TRITONBACKEND_ModelInstanceExecute(
+    TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request** requests,
+    uint32_t request_count)
+{
+  (void)instance;
+  for (uint32_t index = 0; index < request_count; ++index) {
+    TRITONSERVER_Error* failed = begin(requests[index]);
+    if (failed != NULL) {
+      refuse(requests[index], failed);
+    }
+    log_error(TRITONBACKEND_RequestRelease(requests[index], TRITONSERVER_REQUEST_RELEASE_ALL));
+  }
+  return NULL;
+}

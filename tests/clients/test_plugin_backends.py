@@ -1,0 +1,463 @@
+"""Compiled backends: the examples, and small ones that break their contract.
+
+They are built with the system's C compiler, as users build theirs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import queue
+import shutil
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import numpy
+import pytest
+import tritonclient.grpc
+import tritonclient.http
+from tritonclient.utils import InferenceServerException
+
+from conftest import ROOT, StartServer
+from server import Server, wait_until
+from transports import (
+    ANSWER_SECONDS_MAX,
+    TRANSPORTS,
+    Tensors,
+    Transport,
+    grpc_outputs,
+    make_inputs,
+)
+
+EXAMPLES = ROOT / "examples" / "backends"
+
+IDENTITY = """
+backend: "example_identity"
+max_batch_size: 8
+input [
+  { name: "A" data_type: TYPE_FP32 dims: [ -1 ] },
+  { name: "B" data_type: TYPE_STRING dims: [ 2 ] optional: true }
+]
+output [
+  { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] },
+  { name: "OUTPUT1" data_type: TYPE_STRING dims: [ 2 ] }
+]
+dynamic_batching { }
+instance_group { count: 2 kind: KIND_CPU }
+"""
+REPEATER = """
+backend: "example_repeater"
+input { name: "IN" data_type: TYPE_INT32 dims: [ -1 ] }
+output { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] }
+model_transaction_policy { decoupled: true }
+"""
+ACCUMULATOR = """
+backend: "example_accumulator"
+max_batch_size: 4
+input { name: "IN" data_type: TYPE_INT32 dims: [ 1 ] }
+output { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] }
+sequence_batching {
+  %s
+  state {
+    input_name: "SUM_IN" output_name: "SUM_OUT" data_type: TYPE_INT32 dims: [ 1 ]
+    initial_state { name: "zero" data_type: TYPE_INT32 dims: [ 1 ] zero_data: true }
+    %s
+  }
+}
+"""
+COUNTDOWN = """
+backend: "example_countdown"
+input { name: "IN" data_type: TYPE_INT32 dims: [ 1 ] }
+output { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] }
+model_transaction_policy { decoupled: true }
+sequence_batching {
+  %s
+  oldest { max_candidate_sequences: 4 }
+  state {
+    input_name: "LEFT_IN" output_name: "LEFT_OUT" data_type: TYPE_INT32 dims: [ 1 ]
+  }
+}
+"""
+MODELS = {
+    "identity": IDENTITY,
+    "repeater": REPEATER,
+    "accumulator": ACCUMULATOR % ("direct { }", ""),
+    "accumulator_oldest": ACCUMULATOR % ("oldest { max_candidate_sequences: 4 }", ""),
+    "accumulator_in_place": ACCUMULATOR
+    % ("direct { }", "use_same_buffer_for_input_output: true"),
+    "countdown": COUNTDOWN % "iterative_sequence: true",
+    "countdown_once": COUNTDOWN % "",
+}
+
+#: What models with backends that are broken on purpose look like.
+PLAIN = """
+backend: "%s"
+input { name: "IN" data_type: TYPE_INT32 dims: [ 1 ] }
+output { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] }
+"""
+#: The body of an execution of one request, R.
+BROKEN = {
+    "refuses": """
+        return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INVALID_ARG, "not today");""",
+    "forgets": """
+        log_error(TRITONBACKEND_RequestRelease(R, 1));
+        return NULL;""",
+    "answers_twice": """
+        TRITONBACKEND_Response* first;
+        TRITONBACKEND_Response* second;
+        int64_t shape[1] = {1};
+        TRY(TRITONBACKEND_ResponseNew(&first, R));
+        TRY(TRITONBACKEND_ResponseNew(&second, R));
+        TRY(write_int32(first, "OUT", shape, 1, 1));
+        TRY(write_int32(second, "OUT", shape, 1, 2));
+        log_error(TRITONBACKEND_ResponseSend(first, 1, NULL));
+        log_error(TRITONBACKEND_ResponseSend(second, 1, NULL));
+        log_error(TRITONBACKEND_RequestRelease(R, 1));
+        return NULL;""",
+    "not_final": """
+        TRITONBACKEND_Response* response;
+        int64_t shape[1] = {1};
+        TRY(TRITONBACKEND_ResponseNew(&response, R));
+        TRY(write_int32(response, "OUT", shape, 1, 3));
+        log_error(TRITONBACKEND_ResponseSend(response, 0, NULL));
+        log_error(TRITONBACKEND_RequestRelease(R, 1));
+        return NULL;""",
+    "final_later": """
+        TRITONBACKEND_Response* response;
+        TRITONBACKEND_ResponseFactory* factory;
+        int64_t shape[1] = {1};
+        TRY(TRITONBACKEND_ResponseFactoryNew(&factory, R));
+        TRY(TRITONBACKEND_ResponseNew(&response, R));
+        TRY(write_int32(response, "OUT", shape, 1, 4));
+        log_error(TRITONBACKEND_RequestRelease(R, 1));
+        log_error(TRITONBACKEND_ResponseSend(response, 0, NULL));
+        log_error(TRITONBACKEND_ResponseFactorySendFlags(factory, 1));
+        log_error(TRITONBACKEND_ResponseFactoryDelete(factory));
+        return NULL;""",
+    "releases_twice": """
+        TRITONBACKEND_Response* response;
+        int64_t shape[1] = {1};
+        TRY(TRITONBACKEND_ResponseNew(&response, R));
+        TRY(write_int32(response, "OUT", shape, 1, 5));
+        log_error(TRITONBACKEND_RequestRelease(R, 1));
+        log_error(TRITONBACKEND_RequestRelease(R, 1));
+        log_error(TRITONBACKEND_RequestRelease((TRITONBACKEND_Request*)response, 1));
+        log_error(TRITONBACKEND_RequestRelease(NULL, 1));
+        log_error(TRITONBACKEND_ResponseSend(response, 1, NULL));
+        log_error(TRITONBACKEND_ResponseSend(response, 1, NULL));
+        return NULL;""",
+    "reschedules": """
+        log_error(TRITONBACKEND_RequestRelease(R, 2));
+        log_error(TRITONBACKEND_RequestRelease(R, 0));
+        return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INTERNAL, "still mine");""",
+    "half_written": """
+        TRITONBACKEND_Response* response;
+        TRITONBACKEND_Output* output;
+        int64_t shape[1] = {2};
+        void* buffer;
+        TRITONSERVER_MemoryType memory_type = TRITONSERVER_MEMORY_CPU;
+        int64_t id = 0;
+        TRY(TRITONBACKEND_ResponseNew(&response, R));
+        TRY(TRITONBACKEND_ResponseOutput(
+            response, &output, "OUT", TRITONSERVER_TYPE_INT32, shape, 1));
+        TRY(TRITONBACKEND_OutputBuffer(output, &buffer, 4, &memory_type, &id));
+        log_error(TRITONBACKEND_OutputBuffer(output, &buffer, 4, &memory_type, &id));
+        log_error(TRITONBACKEND_ResponseOutput(
+            response, &output, "NONE", TRITONSERVER_TYPE_INT32, shape, 1));
+        log_error(TRITONBACKEND_ResponseSend(response, 1, NULL));
+        log_error(TRITONBACKEND_RequestRelease(R, 1));
+        return NULL;""",
+}
+
+
+def compile_library(source: pathlib.Path, library: pathlib.Path) -> None:
+    """Builds a backend with one line, as docs/backends.md shows it."""
+    library.parent.mkdir(parents=True, exist_ok=True)
+    command = ["cc", "-std=gnu11", "-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror"]
+    includes = [f"-I{EXAMPLES}", f"-I{EXAMPLES / 'include'}"]
+    subprocess.run([*command, *includes, str(source), "-o", str(library), "-lpthread"], check=True)
+
+
+@pytest.fixture(scope="module")
+def backends(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A directory of backends: the examples, built with CMake, and broken ones."""
+    folder = tmp_path_factory.mktemp("backends")
+    for step in (["-S", str(EXAMPLES), "-B", str(folder)], ["--build", str(folder)]):
+        subprocess.run(["cmake", *step], check=True, stdout=subprocess.DEVNULL)
+    for name, body in BROKEN.items():
+        source = folder / f"{name}.c"
+        source.write_text(
+            '#include "common.h"\n'
+            "TRITONSERVER_Error* TRITONBACKEND_ModelInstanceExecute(\n"
+            "    TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request** requests,\n"
+            "    uint32_t count) {\n"
+            "  (void)instance; (void)count;\n"
+            f"  TRITONBACKEND_Request* R = requests[0];\n  (void)R;\n{body}\n}}\n"
+        )
+        compile_library(source, folder / name / f"libtriton_{name}.so")
+    return folder
+
+
+def write_model(repository: pathlib.Path, name: str, config: str) -> pathlib.Path:
+    """A model that consists of a configuration."""
+    (repository / name / "1").mkdir(parents=True)
+    (repository / name / "config.pbtxt").write_text(config)
+    return repository / name
+
+
+@pytest.fixture(scope="module")
+def server(
+    start_server: StartServer, tmp_path_factory: pytest.TempPathFactory, backends: pathlib.Path
+) -> Iterator[Server]:
+    """A server with a model of each backend. It has to survive them and end well."""
+    repository = tmp_path_factory.mktemp("plugin_models")
+    for name, config in MODELS.items():
+        write_model(repository, name, config)
+    for name in BROKEN:
+        write_model(repository, name, PLAIN % name)
+    with start_server(repository, f"--backend-directory={backends}") as running:
+        yield running.wait_until_ready()
+    assert running.process.returncode == 0
+
+
+@pytest.fixture(params=list(TRANSPORTS))
+def transport(request: pytest.FixtureRequest, server: Server) -> Iterator[Transport]:
+    """A connection of each kind."""
+    with contextlib.closing(TRANSPORTS[request.param](server)) as one:
+        yield one
+
+
+def stream_all(
+    server: Server, model: str, tensors: Tensors, **options: Any
+) -> list[dict[str, numpy.ndarray]]:
+    """Every response to a request on a stream, up to the empty final one."""
+    answers: queue.Queue[tuple[Any, Any]] = queue.Queue()
+    responses = []
+    with tritonclient.grpc.InferenceServerClient(server.grpc_url) as client:
+        client.start_stream(lambda result, error: answers.put((result, error)))
+        inputs = make_inputs(tritonclient.grpc, tensors)
+        client.async_stream_infer(model, inputs, enable_empty_final_response=True, **options)
+        while True:
+            result, error = answers.get(timeout=ANSWER_SECONDS_MAX)
+            if error is not None:
+                raise error
+            response = result.get_response()
+            if response.outputs:
+                responses.append(grpc_outputs(result))
+            if response.parameters["triton_final_response"].bool_param:
+                return responses
+
+
+def number(value: int, *shape: int) -> dict[str, numpy.ndarray]:
+    """An input of one number."""
+    return {"IN": numpy.full(shape or (1,), value, numpy.int32)}
+
+
+def statistics(server: Server, model: str) -> dict[str, Any]:
+    """The counters of a model."""
+    return server.get(f"/v2/models/{model}/stats").json()["model_stats"][0]
+
+
+def test_tensors_come_back_as_they_went(transport: Transport) -> None:
+    """Numbers and texts, of one row and of several, large and empty."""
+    for rows, columns in ((1, 1), (3, 5), (8, 20_000), (1, 0)):
+        a = numpy.random.default_rng(rows).random((rows, columns), numpy.float32)
+        assert (transport.infer("identity", {"A": a})["OUTPUT0"] == a).all()
+    b = numpy.array([["ä", "\0b"], ["", "c" * 70_000]], object)
+    a = numpy.zeros((2, 3), numpy.float32)
+    answer = transport.infer("identity", {"A": a, "B": b})
+    decoded = [[text.decode() for text in row] for row in answer["OUTPUT1"]]
+    assert decoded == b.tolist()
+
+
+def test_batches_and_their_times_are_counted(server: Server) -> None:
+    """What the backend reports is what the statistics show."""
+    before = statistics(server, "identity")
+    with tritonclient.http.InferenceServerClient(server.http_url, concurrency=8) as client:
+        inputs = [tritonclient.http.InferInput("A", [2, 3], "FP32")]
+        inputs[0].set_data_from_numpy(numpy.ones((2, 3), numpy.float32))
+        for waiting in [client.async_infer("identity", inputs) for _ in range(40)]:
+            waiting.get_result()
+
+    def counted() -> bool:
+        now = statistics(server, "identity")
+        return now["inference_count"] - before["inference_count"] == 80
+
+    # The backend reports after it has answered, as the interface wants it.
+    wait_until(counted, 10, "all requests are counted")
+    now = statistics(server, "identity")
+    batches = now["execution_count"] - before["execution_count"]
+    assert 10 <= batches <= 40
+    success = now["inference_stats"]["success"]
+    assert success["count"] - before["inference_stats"]["success"]["count"] == 40
+    assert 0 < success["ns"] < 60_000_000_000 and 0 < now["inference_stats"]["queue"]["ns"]
+
+
+def test_responses_follow_a_released_request(server: Server) -> None:
+    """From the backend's own thread, in order, then the empty final one."""
+    for elements in ([], [7], list(range(200))):
+        tensors = {"IN": numpy.array(elements, numpy.int32)}
+        answers = stream_all(server, "repeater", tensors)
+        assert [int(answer["OUT"][0]) for answer in answers] == elements
+
+
+@pytest.mark.parametrize("model", ["accumulator", "accumulator_oldest", "accumulator_in_place"])
+def test_states_go_on_with_their_sequences(model: str, transport: Transport) -> None:
+    """Sums of sequences that take turns."""
+    sequences = {11: [1, 2, 3, 4], 12: [10, 20, 30, 40], 13: [-5, 5, -5, 5]}
+    sums = dict.fromkeys(sequences, 0)
+    for step in range(4):
+        for sequence, values in sequences.items():
+            sums[sequence] += values[step]
+            answer = transport.infer(
+                model,
+                number(values[step], 1, 1),
+                sequence_id=sequence,
+                sequence_start=step == 0,
+                sequence_end=step == 3,
+            )
+            assert answer["OUT"].tolist() == [[sums[sequence]]]
+
+
+def test_a_request_is_executed_until_its_backend_is_done(server: Server) -> None:
+    """One response for each execution."""
+    before = statistics(server, "countdown")["execution_count"]
+    answers = stream_all(server, "countdown", number(5))
+    assert [int(answer["OUT"][0]) for answer in answers] == [5, 4, 3, 2, 1, 0]
+    wait_until(
+        lambda: statistics(server, "countdown")["execution_count"] - before == 6, 10, "counted"
+    )
+    with pytest.raises(InferenceServerException, match="0 or more"):
+        stream_all(server, "countdown", number(-1))
+
+
+def test_only_iterative_models_may_reschedule(server: Server) -> None:
+    """The release is refused, the backend keeps the request and ends it."""
+    with pytest.raises(InferenceServerException, match="without a final response"):
+        stream_all(
+            server,
+            "countdown_once",
+            number(2),
+            sequence_id=5,
+            sequence_start=True,
+            sequence_end=True,
+        )
+    assert "can only be rescheduled by a model with sequence_batching" in server.log()
+
+
+@pytest.mark.parametrize(
+    ("model", "answer"),
+    [
+        ("refuses", "not today"),
+        ("forgets", "was released by its backend without a final response"),
+        ("reschedules", "still mine"),
+        ("half_written", "output 'OUT' has 4 bytes"),
+        ("answers_twice", 1),
+        ("not_final", 3),
+        ("final_later", 4),
+        ("releases_twice", 5),
+    ],
+)
+def test_broken_contracts_are_answered(model: str, answer: str | int, transport: Transport) -> None:
+    """Each request is answered once, and the next one too."""
+    for _ in range(3):
+        if isinstance(answer, int):
+            assert transport.infer(model, number(0))["OUT"].tolist() == [answer]
+            continue
+        with pytest.raises(InferenceServerException, match=answer):
+            transport.infer(model, number(0))
+
+
+def test_broken_contracts_are_in_the_log(server: Server, transport: Transport) -> None:
+    """With what was wrong."""
+    for model in ("answers_twice", "not_final", "releases_twice", "half_written"):
+        with contextlib.suppress(InferenceServerException):
+            transport.infer(model, number(0))
+    for line in (
+        "got a response after its final one",
+        "was released before its response was said to be the final one",
+        "request is a TRITONBACKEND_Request that was released",
+        "request is not a TRITONBACKEND_Request",
+        "request must not be null",
+        "response is a TRITONBACKEND_Response that was released",
+        "allocated buffer for output 'OUT' already exists",
+        "unexpected inference output 'NONE' for model 'half_written'",
+    ):
+        wait_until(lambda line=line: line in server.log(), 10, line)
+
+
+def test_a_library_beside_the_model_wins(
+    start_server: StartServer, tmp_path: pathlib.Path, backends: pathlib.Path
+) -> None:
+    """Over a backend that is built in; and 'runtime' names another library."""
+    models = tmp_path / "models"
+    refusing = backends / "refuses" / "libtriton_refuses.so"
+    own = write_model(models, "own", PLAIN % "identity")
+    shutil.copy(refusing, own / "libtriton_identity.so")
+    named = write_model(models, "named", PLAIN % "x" + 'runtime: "own.so"')
+    shutil.copy(refusing, named / "1" / "own.so")
+    with start_server(models) as running:
+        running.wait_until_ready()
+        with tritonclient.http.InferenceServerClient(running.http_url) as client:
+            tensor = tritonclient.http.InferInput("IN", [1], "INT32")
+            tensor.set_data_from_numpy(numpy.zeros(1, numpy.int32))
+            for model in ("own", "named"):
+                with pytest.raises(InferenceServerException, match="not today"):
+                    client.infer(model, [tensor])
+
+
+def test_what_can_not_be_loaded_says_why(
+    start_server: StartServer, tmp_path: pathlib.Path, backends: pathlib.Path
+) -> None:
+    """What the loader said, and what is missing, is in the index."""
+    models, libraries = tmp_path / "models", tmp_path / "libraries"
+    sources = {
+        "no_execute": "int nothing;",
+        "no_symbol": "void missing_function(void);\n"
+        "void* TRITONBACKEND_ModelInstanceExecute(void) { missing_function(); return 0; }",
+        "fails": "void* TRITONSERVER_ErrorNew(int code, const char* text);\n"
+        "void* TRITONBACKEND_Initialize(void* backend) {\n"
+        '  (void)backend; return TRITONSERVER_ErrorNew(1, "no luck");\n'
+        "}\nvoid* TRITONBACKEND_ModelInstanceExecute(void) { return 0; }",
+    }
+    for name, text in sources.items():
+        source = tmp_path / f"{name}.c"
+        source.write_text(text)
+        compile_library(source, libraries / name / f"libtriton_{name}.so")
+        write_model(models, name, PLAIN % name)
+    write_model(models, "garbage", PLAIN % "garbage")
+    (libraries / "garbage").mkdir()
+    (libraries / "garbage" / "libtriton_garbage.so").write_text("no library")
+    write_model(models, "nowhere", PLAIN % "nowhere")
+    write_model(models, "outside", PLAIN % "../../refuses")
+    flags = [f"--backend-directory={libraries}", "--exit-on-error=false"]
+    with start_server(models, *flags) as running:
+        running.wait_until_live()
+        index = running.request("POST", "/v2/repository/index", b"{}").json()
+        reasons = {entry["name"]: entry["reason"] for entry in index}
+    assert "required entrypoint 'TRITONBACKEND_ModelInstanceExecute'" in reasons["no_execute"]
+    assert "undefined symbol: missing_function" in reasons["no_symbol"]
+    assert "unable to load shared library" in reasons["garbage"]
+    assert str(libraries / "nowhere") in reasons["nowhere"]
+    assert "must not lead to another directory" in reasons["outside"]
+    assert reasons["fails"].endswith("no luck")
+
+
+def test_clients_can_not_bring_libraries(
+    start_server: StartServer, tmp_path: pathlib.Path, backends: pathlib.Path
+) -> None:
+    """Files of a load request are never opened as code."""
+    models = tmp_path / "models"
+    models.mkdir()
+    library = (backends / "refuses" / "libtriton_refuses.so").read_bytes()
+    files = {"file:1/libtriton_refuses.so": library, "file:libtriton_refuses.so": library}
+    config = (
+        '{"backend": "refuses", "input": [{"name": "IN", "data_type": "TYPE_INT32", "dims": [1]}],'
+        ' "output": [{"name": "OUT", "data_type": "TYPE_INT32", "dims": [1]}]}'
+    )
+    with start_server(models, "--model-control-mode=explicit") as running:
+        running.wait_until_live()
+        with tritonclient.http.InferenceServerClient(running.http_url) as client:
+            with pytest.raises(InferenceServerException, match="unable to find backend library"):
+                client.load_model("uploaded", config=config, files=files)
