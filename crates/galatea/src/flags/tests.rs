@@ -429,9 +429,18 @@ fn the_local_cache_is_asked_for_by_one_of_two_flags() {
 fn header_patterns_are_regular_expressions() {
     check(
         &["--http-header-forward-pattern=^my_", "--grpc-header-forward-pattern=^x_"],
-        &["http_header_forward: Some(", "grpc_header_forward: Some("],
+        &[
+            "http_header_forward: Some(",
+            "HeaderForward {",
+            "pattern: Regex(",
+            "\"^my_\"",
+            "grpc_header_forward: Some(",
+            "HeaderForward {",
+            "pattern: Regex(",
+            "\"^x_\"",
+        ],
     );
-    check(&["--http-header-forward-pattern="], &["http_header_forward: None"]);
+    check(&["--http-header-forward-pattern="], &[]);
     let error = error(&["--grpc-header-forward-pattern=("]);
     assert!(error.contains("not a regular expression"), "{error}");
 }
