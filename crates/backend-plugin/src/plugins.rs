@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use galatea_abi::TRITONSERVER_Server;
@@ -20,30 +21,20 @@ use crate::model::Opened;
 const DEFAULT_MAX_BATCH_SIZE: (&str, &str) = ("default-max-batch-size", "4");
 
 /// The server that `TRITONBACKEND_ModelServer` tells of: an address that means
-/// something only to the functions of tritonserver.h, null without them.
-#[derive(Copy, Clone, Debug)]
-pub struct Server(*mut TRITONSERVER_Server);
-
-// SAFETY: the address is only passed on, never followed here.
-unsafe impl Send for Server {}
-// SAFETY: as above.
-unsafe impl Sync for Server {}
+/// something only to the functions of tritonserver.h. It is null until it is set,
+/// because backends are there before their server.
+#[derive(Clone, Debug, Default)]
+pub struct Server(Arc<AtomicPtr<TRITONSERVER_Server>>);
 
 impl Server {
-    /// The server at this address.
-    #[must_use]
-    pub const fn new(address: *mut TRITONSERVER_Server) -> Self {
-        Self(address)
+    /// Tells backends of the server at this address; before the first model is
+    /// loaded, because backends ask then.
+    pub fn set(&self, address: *mut TRITONSERVER_Server) {
+        self.0.store(address, Ordering::Release);
     }
 
-    /// No server: backends that ask get an error.
-    #[must_use]
-    pub const fn none() -> Self {
-        Self(core::ptr::null_mut())
-    }
-
-    pub(crate) const fn address(self) -> *mut TRITONSERVER_Server {
-        self.0
+    pub(crate) fn address(&self) -> *mut TRITONSERVER_Server {
+        self.0.load(Ordering::Acquire)
     }
 }
 
@@ -122,7 +113,7 @@ impl Plugins {
                 name,
                 directory: &found.directory.to_string_lossy(),
                 config: self.config_json(&found.settings_of),
-                server: self.settings.server,
+                server: self.settings.server.clone(),
             },
         )?);
         *backend = Some(made.clone());

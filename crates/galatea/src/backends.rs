@@ -12,6 +12,7 @@ use galatea_backend_identity::IdentityBackend;
 use galatea_backend_onnxruntime::{BackendOptions, Library, OnnxRuntimeBackend};
 use galatea_backend_plugin::{Places, PluginSettings, Plugins};
 use galatea_backend_token_counter::TokenCounterBackend;
+use galatea_capi::Reserved;
 use galatea_config::{ConfigDraft, ModelSpec, Support};
 use galatea_engine::LogSink;
 use galatea_infer::Status;
@@ -55,9 +56,15 @@ pub(crate) struct Wanted<'a> {
 }
 
 impl Backends {
-    /// No backend is made yet.
-    pub(crate) fn new(settings: Arc<Settings>, environment: Environment, log: LogSink) -> Self {
-        let plugins = Plugins::new(plugin_settings(&settings));
+    /// No backend is made yet. Those in libraries will know the server by the
+    /// reserved address.
+    pub(crate) fn new(
+        settings: Arc<Settings>,
+        environment: Environment,
+        log: LogSink,
+        reserved: &Reserved,
+    ) -> Self {
+        let plugins = Plugins::new(plugin_settings(&settings, reserved));
         Self { settings, environment, log, made: Mutex::new(BTreeMap::new()), plugins }
     }
 
@@ -121,7 +128,7 @@ impl Backends {
 
 /// What plug-ins are told: beside their settings, those that the original sets for
 /// all of them.
-fn plugin_settings(settings: &Arc<Settings>) -> PluginSettings {
+fn plugin_settings(settings: &Arc<Settings>, reserved: &Reserved) -> PluginSettings {
     let all = settings.clone();
     PluginSettings {
         backend_directory: settings.backend_directory.clone(),
@@ -137,7 +144,7 @@ fn plugin_settings(settings: &Arc<Settings>) -> PluginSettings {
             for_all.into_iter().chain(own).collect()
         }),
         support: Support::default(),
-        server: galatea_backend_plugin::Server::none(),
+        server: galatea_backend_plugin::Server::default(),
     }
 }
 
