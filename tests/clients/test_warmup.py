@@ -5,7 +5,9 @@ from __future__ import annotations
 import pathlib
 
 import numpy
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 from conftest import StartServer
 from server import Server
@@ -122,3 +124,50 @@ model_warmup { name: "s" batch_size: 2 inputs { key: "COUNT" value {
         statistics = server.statistics("tokens")
         assert (statistics["inference_count"], statistics["execution_count"]) == (2, 3)
         assert tokens(server, 2) == [0, 1]
+
+
+STATEFUL = """\
+backend: "onnxruntime"
+max_batch_size: 4
+input [ { name: "IN" data_type: TYPE_FP32 dims: [ 1 ] } ]
+output [ { name: "OUT" data_type: TYPE_FP32 dims: [ 1 ] } ]
+sequence_batching { state [ {
+  input_name: "SUM_IN" output_name: "SUM_OUT" data_type: TYPE_FP32 dims: [ 1 ] } ] }
+instance_group [ { count: 1 kind: KIND_CPU } ]
+model_warmup { name: "s" batch_size: 3 count: 2 inputs { key: "IN" value {
+  data_type: TYPE_FP32 dims: [ 1 ] input_data_file: "nine" } } }
+"""
+
+
+def write_sum(path: pathlib.Path) -> None:
+    """A model that sums up what its sequence brings."""
+
+    def tensor(name: str) -> onnx.ValueInfoProto:
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 1])
+
+    nodes = [
+        helper.make_node("Add", ["IN", "SUM_IN"], ["SUM_OUT"]),
+        helper.make_node("Identity", ["SUM_OUT"], ["OUT"]),
+    ]
+    inputs, outputs = [tensor("IN"), tensor("SUM_IN")], [tensor("OUT"), tensor("SUM_OUT")]
+    graph = helper.make_graph(nodes, "sum", inputs, outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.save(model, path)
+
+
+@pytest.mark.galatea_only
+def test_a_model_with_states_is_warmed_up(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """Its states are those of a new sequence, and no client's."""
+    write(tmp_path, "sum", STATEFUL, nine=numpy.float32(9).tobytes())
+    write_sum(tmp_path / "sum" / "1" / "model.onnx")
+    with start_server(tmp_path) as server:
+        server.wait_until_ready()
+        statistics = server.statistics("sum")
+        assert (statistics["inference_count"], statistics["execution_count"]) == (6, 2)
+        tensor = {"name": "IN", "shape": [1, 1], "datatype": "FP32", "data": [5.0]}
+        for flag, expected in (("sequence_start", 5.0), ("sequence_end", 10.0)):
+            parameters = {"sequence_id": 7, flag: True}
+            reply = server.infer("sum", {"inputs": [tensor], "parameters": parameters})
+            assert reply.json()["outputs"][0]["data"] == [expected]
