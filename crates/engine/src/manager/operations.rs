@@ -39,7 +39,7 @@ impl Manager {
                 "failed to load '{name}', failed to poll from model repository{reason}"
             ))
         })?;
-        let plan = self.shared.wait(|plan| plan.is_settled_upwards(&name))?;
+        let plan = self.shared.wait(|plan| plan.is_settled_around(&name))?;
         match plan.situation(&name) {
             ModelSituation::Serves | ModelSituation::Working => Ok(()),
             ModelSituation::Failed | ModelSituation::Blocked(_) | ModelSituation::Absent => {

@@ -187,9 +187,10 @@ impl Plan {
         self.lifecycle.is_loading(name)
     }
 
-    /// Whether everything is done for the model and those that need it.
-    pub(super) fn is_settled_upwards(&self, name: &str) -> bool {
-        self.performing == 0 && self.lifecycle.is_settled_upwards(name)
+    /// Whether everything is done for the model, what it needs and those that
+    /// need it.
+    pub(super) fn is_settled_around(&self, name: &str) -> bool {
+        self.performing == 0 && self.lifecycle.is_settled_around(name)
     }
 
     pub(super) fn is_settled(&self) -> bool {

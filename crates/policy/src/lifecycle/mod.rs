@@ -242,11 +242,12 @@ impl Lifecycle {
         self.models.iter().filter(|(_, model)| model.wanted.is_some()).map(|(name, _)| name)
     }
 
-    /// Whether nothing is left to do for a model and all that need it, directly
-    /// or not.
-    pub fn is_settled_upwards(&self, name: &str) -> bool {
+    /// Whether nothing is left to do for a model, what it needs and all that need
+    /// it, directly or not.
+    pub fn is_settled_around(&self, name: &str) -> bool {
         let settled = |name: &ModelName| self.models.get(name).is_none_or(Model::is_settled);
-        self.with_dependents(&name.into()).iter().all(settled)
+        let name = name.into();
+        !self.is_pending(&name) && self.with_dependents(&name).iter().all(settled)
     }
 
     /// Models that are wanted and need this one.

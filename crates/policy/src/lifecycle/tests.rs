@@ -263,7 +263,31 @@ fn an_ensemble_that_does_not_fit_goes_and_comes_back_with_one_that_does() {
          ok e -> load f@1
          ok f ->",
     );
-    assert!(lifecycle.is_settled_upwards("a"));
+    assert!(lifecycle.is_settled_around("a"));
+}
+
+#[test]
+fn an_ensemble_is_not_settled_while_what_it_needs_is_not() {
+    let mut lifecycle = check(
+        "want a@1 -> load a@1
+         ok a ->
+         want e@1 a -> load e@1
+         ok e ->
+         want b@1 -> load b@1
+         want a@2 -> load a@2
+         want e@1 a ->",
+    );
+    let settled =
+        |lifecycle: &Lifecycle| ["a", "b", "e"].map(|name| lifecycle.is_settled_around(name));
+    assert_eq!(settled(&lifecycle), [false; 3]);
+    for (name, after) in [("b", [false, true, false]), ("a", [false, true, false])] {
+        let event = LifecycleEvent::Loaded(name.into(), LoadOutcome::Serves);
+        lifecycle.step(event, &mut Vec::new());
+        assert_eq!(settled(&lifecycle), after, "{name}");
+    }
+    let event = LifecycleEvent::Loaded("e".into(), LoadOutcome::Serves);
+    lifecycle.step(event, &mut Vec::new());
+    assert_eq!(settled(&lifecycle), [true; 3]);
 }
 
 #[test]
