@@ -16,7 +16,7 @@ pub(crate) struct AllocatorObject {
     attributes: TRITONSERVER_ResponseAllocatorBufferAttributesFn_t,
     query: TRITONSERVER_ResponseAllocatorQueryFn_t,
 }
-galatea_c_objects::object!(AllocatorObject as TRITONSERVER_ResponseAllocator, kind 23);
+galatea_c_objects::object!(AllocatorObject as TRITONSERVER_ResponseAllocator, kind 43);
 
 const _: TRITONSERVER_ResponseAllocatorNew = TRITONSERVER_ResponseAllocatorNew;
 /// Makes an allocator; `start_fn` may be null.

@@ -292,20 +292,20 @@ pub unsafe extern "C" fn TRITONSERVER_ServerRegisterModelRepository(
 }
 
 const _: TRITONSERVER_ServerPollModelRepository = TRITONSERVER_ServerPollModelRepository;
-/// A server that polls does so by itself.
+/// Looks at the repositories, and loads and unloads what changed; for a server in
+/// control mode poll, which does so only when it is told to.
 ///
 /// # Safety
 ///
-/// None of its own; C functions are declared unsafe.
+/// `server` must be null or a server.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ServerPollModelRepository(
-    _server: *mut TRITONSERVER_Server,
+    server: *mut TRITONSERVER_Server,
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_ServerPollModelRepository", || {
-        Err(Status::unsupported(
-            "a poll can't be ordered: a server in control mode poll looks at its repositories by \
-             itself",
-        ))
+        // SAFETY: the caller's promise is passed on.
+        let server = unsafe { running(server)? };
+        (server.poll)()
     })
 }
 
@@ -313,7 +313,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerPollModelRepository(
 struct MetricsObject {
     text: String,
 }
-galatea_c_objects::object!(MetricsObject as TRITONSERVER_Metrics, kind 22);
+galatea_c_objects::object!(MetricsObject as TRITONSERVER_Metrics, kind 42);
 
 const _: TRITONSERVER_MetricsFormatted = TRITONSERVER_MetricsFormatted;
 /// The metrics' text, which lives as long as they.

@@ -23,11 +23,14 @@
 
 pub mod allocator;
 pub mod control;
+pub mod exports;
 pub mod infer;
+pub mod metric;
 pub mod options;
 pub mod request;
 pub mod response;
 pub mod server;
 pub mod trace;
+pub mod unhosted;
 
-pub use server::{RunningServer, ServerMaker, handle, install};
+pub use server::{Reserved, RunningServer, ServerMaker, handle, install};

@@ -12,7 +12,7 @@ use galatea_infer::Status;
 pub(crate) struct OptionsObject {
     pub(crate) flags: Vec<String>,
 }
-galatea_c_objects::object!(OptionsObject as TRITONSERVER_ServerOptions, kind 20);
+galatea_c_objects::object!(OptionsObject as TRITONSERVER_ServerOptions, kind 40);
 
 impl OptionsObject {
     fn set(&mut self, flag: &str, value: impl std::fmt::Display) {

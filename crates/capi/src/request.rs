@@ -32,7 +32,7 @@ pub(crate) struct RequestObject {
     pub(crate) release: Option<ReleaseCallback>,
     pub(crate) response: Option<ResponseCallback>,
 }
-galatea_c_objects::object!(RequestObject as TRITONSERVER_InferenceRequest, kind 25);
+galatea_c_objects::object!(RequestObject as TRITONSERVER_InferenceRequest, kind 45);
 
 #[derive(Clone, Debug)]
 pub(crate) enum Correlation {

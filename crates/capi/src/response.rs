@@ -21,7 +21,7 @@ pub(crate) struct ResponseObject {
     parameters: Vec<ResponseParameter>,
     outputs: Vec<ResponseOutput>,
 }
-galatea_c_objects::object!(ResponseObject as TRITONSERVER_InferenceResponse, kind 24);
+galatea_c_objects::object!(ResponseObject as TRITONSERVER_InferenceResponse, kind 44);
 
 struct ResponseParameter {
     name: CString,

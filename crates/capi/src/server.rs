@@ -19,14 +19,18 @@ pub struct RunningServer {
     pub control: Arc<dyn ServerControl>,
     /// The metrics as Prometheus reads them; none if they are off.
     pub metrics: Box<dyn Fn() -> Option<String> + Send + Sync>,
+    /// Makes what serves what the repositories hold now, when that is done.
+    pub poll: Box<dyn Fn() -> Result<(), Status> + Send + Sync>,
     /// Stops the server: no new requests, those that it has run, models unload.
     /// `None` waits as long as the server's own option says. Called any number
     /// of times.
     pub stop: Box<dyn Fn(Option<Duration>) -> Result<(), Status> + Send + Sync>,
 }
 
-/// Makes a server out of the command line's flags, without its network doors.
-pub type ServerMaker = fn(&[String]) -> Result<RunningServer, Status>;
+/// Makes a server out of the command line's flags, without its network doors, and
+/// settles it at the reserved address. It may do so before models are loaded: then
+/// backends can use the address while they load.
+pub type ServerMaker = fn(&[String], &Reserved) -> Result<(), Status>;
 
 static MAKER: OnceLock<ServerMaker> = OnceLock::new();
 
@@ -37,17 +41,87 @@ pub fn install(maker: ServerMaker) {
 
 #[derive(Clone)]
 pub(crate) struct ServerObject {
-    pub(crate) running: Arc<RunningServer>,
+    running: Arc<OnceLock<Arc<RunningServer>>>,
     /// Set by `TRITONSERVER_ServerSetExitTimeout`.
     exit_timeout: Option<Duration>,
 }
-galatea_c_objects::object!(ServerObject as TRITONSERVER_Server, kind 21);
+galatea_c_objects::object!(ServerObject as TRITONSERVER_Server, kind 41);
 
-/// An address under which C code knows a server that was not made by it: what
-/// hosted backends are given. It is valid for the rest of the process.
+impl ServerObject {
+    fn stop(&self) -> Result<(), Status> {
+        self.running.get().map_or(Ok(()), |running| (running.stop)(self.exit_timeout))
+    }
+}
+
+/// An address under which C code will know a server, fixed before there is one:
+/// backends are told of it before their models are loaded. It is void once this is
+/// dropped.
+pub struct Reserved {
+    address: *mut TRITONSERVER_Server,
+    running: Arc<OnceLock<Arc<RunningServer>>>,
+}
+
+// SAFETY: the address is only passed on; what is behind it may be used by every
+// thread, and it is taken back once, here or by whoever it was given to.
+unsafe impl Send for Reserved {}
+// SAFETY: as above.
+unsafe impl Sync for Reserved {}
+
+impl Reserved {
+    /// An address without a server: calls with it answer that there is none yet.
+    #[must_use]
+    pub fn new() -> Self {
+        let running = Arc::new(OnceLock::new());
+        let object = ServerObject { running: running.clone(), exit_timeout: None };
+        Self { address: handles::into_raw(object), running }
+    }
+
+    /// The address.
+    #[must_use]
+    pub const fn address(&self) -> *mut TRITONSERVER_Server {
+        self.address
+    }
+
+    /// Puts the server there; the first one stays.
+    pub fn settle(&self, running: Arc<RunningServer>) {
+        let _ = self.running.set(running);
+    }
+
+    /// The server there, if one is.
+    #[must_use]
+    pub fn running(&self) -> Option<&Arc<RunningServer>> {
+        self.running.get()
+    }
+
+    /// Leaves the address to C code, which deletes the server.
+    #[must_use]
+    pub fn into_address(self) -> *mut TRITONSERVER_Server {
+        let address = self.address;
+        std::mem::forget(self);
+        address
+    }
+}
+
+impl Default for Reserved {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        // SAFETY: the address is from `into_raw`, and whoever knows it was told that
+        // it ends here.
+        drop(unsafe { handles::take::<ServerObject>(self.address, "server") });
+    }
+}
+
+/// An address for a server that runs already, valid until C code deletes it.
 #[must_use]
 pub fn handle(running: Arc<RunningServer>) -> *mut TRITONSERVER_Server {
-    handles::into_raw(ServerObject { running, exit_timeout: None })
+    let reserved = Reserved::new();
+    reserved.settle(running);
+    reserved.into_address()
 }
 
 /// The server behind an address.
@@ -60,7 +134,11 @@ pub(crate) unsafe fn running(
 ) -> Result<Arc<RunningServer>, Status> {
     // SAFETY: the caller's promise is passed on.
     let server = unsafe { handles::borrow::<ServerObject>(server, "server")? };
-    Ok(server.running.clone())
+    server
+        .running
+        .get()
+        .cloned()
+        .ok_or_else(|| Status::unavailable("the server is still being made"))
 }
 
 const _: TRITONSERVER_ServerNew = TRITONSERVER_ServerNew;
@@ -82,9 +160,10 @@ pub unsafe extern "C" fn TRITONSERVER_ServerNew(
         }
         let maker =
             MAKER.get().ok_or_else(|| Status::unavailable("this program does not make servers"))?;
-        let running = Arc::new(maker(&options.flags)?);
+        let reserved = Reserved::new();
+        maker(&options.flags, &reserved)?;
         // SAFETY: the caller's promise is passed on.
-        unsafe { text::write(server, handle(running), "server") }
+        unsafe { text::write(server, reserved.into_address(), "server") }
     })
 }
 
@@ -101,7 +180,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerStop(
     guard("TRITONSERVER_ServerStop", || {
         // SAFETY: the caller's promise is passed on.
         let object = unsafe { handles::borrow::<ServerObject>(server, "server")? }.clone();
-        (object.running.stop)(object.exit_timeout)
+        object.stop()
     })
 }
 
@@ -137,7 +216,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerDelete(
     guard("TRITONSERVER_ServerDelete", || {
         // SAFETY: the caller's promise is passed on.
         let object = unsafe { handles::take::<ServerObject>(server, "server")? };
-        (object.running.stop)(object.exit_timeout)
+        object.stop()
     })
 }
 

@@ -32,7 +32,7 @@ pub(crate) struct TraceObject {
     request_id: CString,
     context: CString,
 }
-galatea_c_objects::object!(TraceObject as TRITONSERVER_InferenceTrace, kind 26);
+galatea_c_objects::object!(TraceObject as TRITONSERVER_InferenceTrace, kind 46);
 
 /// A trace while its request is on its way. Its end is reported when it is
 /// dropped, and the trace goes back to the caller.

@@ -97,6 +97,7 @@ fn server(echo: Arc<Echo>) -> *mut TRITONSERVER_Server {
         service: echo,
         control: Arc::new(Control),
         metrics: Box::new(|| Some(String::from("metric 1\n"))),
+        poll: Box::new(|| Ok(())),
         stop: Box::new(|_| Ok(())),
     }))
 }

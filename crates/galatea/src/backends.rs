@@ -130,6 +130,8 @@ impl Backends {
 /// all of them.
 fn plugin_settings(settings: &Arc<Settings>, reserved: &Reserved) -> PluginSettings {
     let all = settings.clone();
+    let server = galatea_backend_plugin::Server::default();
+    server.set(reserved.address());
     PluginSettings {
         backend_directory: settings.backend_directory.clone(),
         settings_of: Arc::new(move |backend| {
@@ -144,7 +146,7 @@ fn plugin_settings(settings: &Arc<Settings>, reserved: &Reserved) -> PluginSetti
             for_all.into_iter().chain(own).collect()
         }),
         support: Support::default(),
-        server: galatea_backend_plugin::Server::default(),
+        server,
     }
 }
 

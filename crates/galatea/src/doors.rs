@@ -8,11 +8,11 @@ use std::time::Duration;
 use galatea_engine::Server;
 use galatea_grpc::GrpcOptions;
 use galatea_http::HttpOptions;
-use galatea_infer::ServerControl;
 use galatea_telemetry::{Logger, MetricsExporter};
 
 use crate::flags::{DoorSettings, Settings};
 use crate::listeners::bind;
+use crate::make::metrics_text;
 use crate::workers::Workers;
 
 /// What opening endpoints needs.
@@ -73,10 +73,7 @@ impl Doors<'_> {
 
     fn metrics(&self, door: &DoorSettings) -> Result<Option<galatea_http::RunningDoor>, String> {
         let (server, exporter) = (self.server.clone(), self.metrics.clone());
-        let render = Arc::new(move || {
-            // All models' statistics can always be had.
-            exporter.render(&server.statistics(None, None).unwrap_or_default())
-        });
+        let render = Arc::new(move || metrics_text(&server, &exporter));
         let start = |socket| galatea_http::start_metrics(self.workers.handles(), socket, render);
         let address = self.settings.metrics_address();
         self.start("Metrics service", "Metrics Service", address, door, start)

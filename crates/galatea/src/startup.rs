@@ -5,25 +5,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use galatea_backend::LogLevel as BackendLogLevel;
-use galatea_engine::{ControlMode, LocalCache, LogSink, ResponseCache, Server, ServerOptions};
-use galatea_infer::Status;
-use galatea_repository::{Overlays, Repository, RepositoryError, ScanOptions};
-use galatea_telemetry::{LogLevel, LogOptions, Logger, MetricsExporter};
+use galatea_capi::Reserved;
+use galatea_engine::{ControlMode, Server};
+use galatea_telemetry::{Logger, MetricsExporter};
 
-use crate::backends::Backends;
 use crate::doors::{Doors, OpenDoors};
 use crate::environment::Environment;
 use crate::flags::Settings;
-use crate::models::{Definer, RepositoryCatalog};
+use crate::make;
 use crate::shutdown::{StopSignals, count_down};
 use crate::workers::Workers;
-use crate::{backends, banner};
-
-const DOING: &str = "creating server";
-
-/// What `--load-model` takes for all models.
-const ALL_MODELS: &str = "*";
 
 /// Why the program ends with an error. What has been logged already is not
 /// said again.
@@ -44,14 +35,19 @@ impl Failure {
 
 /// Runs the server until a signal ends it.
 pub(crate) fn run(settings: Settings, environment: Environment) -> Result<(), Failure> {
-    let logger = open_log(&settings, &environment)?;
-    crate::c_log::use_for_c(logger.clone());
+    let logger = make::open_log(&settings, &environment).map_err(Failure)?;
     let settings = Arc::new(settings);
-    settings.notes.iter().for_each(|note| logger.warning(note));
-    for setting in backends::unused(&settings.backend_settings) {
-        logger.warning(format_args!("--backend-config={setting} changes nothing"));
-    }
-    let server = create_server(&settings, environment, &logger)?;
+    let exporter = Arc::new(MetricsExporter::new(settings.metrics_options.clone()));
+    // Backends in libraries know the server by this address until the end.
+    let reserved = Reserved::new();
+    let server = make::server(make::Parts {
+        settings: &settings,
+        environment,
+        logger: &logger,
+        exporter: &exporter,
+        reserved: &reserved,
+    })
+    .map_err(|status| Failure::new("creating server", status.code().words(), status))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -63,9 +59,13 @@ pub(crate) fn run(settings: Settings, environment: Environment) -> Result<(), Fa
     };
     let workers = Workers::start(settings.http_threads)
         .map_err(|error| Failure::new("starting worker threads", "Internal", error))?;
-    let metrics = Arc::new(MetricsExporter::new(settings.metrics_options.clone()));
-    let doors =
-        Doors { settings: &settings, workers: &workers, server: &server, metrics, logger: &logger };
+    let doors = Doors {
+        settings: &settings,
+        workers: &workers,
+        server: &server,
+        metrics: exporter,
+        logger: &logger,
+    };
     let doors = doors.open().map_err(Failure)?;
     let outcome = runtime.block_on(async {
         let signal = tokio::select! {
@@ -99,101 +99,6 @@ async fn follow_repositories(server: &Arc<Server>, settings: &Settings) -> Infal
         // Loading takes as long as models do; signals must not wait for it.
         let _ = tokio::task::spawn_blocking(move || server.follow_repositories()).await;
     }
-}
-
-fn open_log(settings: &Settings, environment: &Environment) -> Result<Logger, Failure> {
-    let options = LogOptions { quote: environment.quote_log_messages, ..settings.log.clone() };
-    let file = options.file.clone().unwrap_or_default();
-    Logger::new(options)
-        .map_err(|error| Failure(format!("can't open log file '{}': {error}", file.display())))
-}
-
-/// A server with its models, loaded as far as they can be.
-fn create_server(
-    settings: &Arc<Settings>,
-    environment: Environment,
-    logger: &Logger,
-) -> Result<Arc<Server>, Failure> {
-    check_startup_models(settings)?;
-    if settings.model_repositories.is_empty() {
-        let reason = "--model-repository must be specified";
-        return Err(Failure::new(DOING, "Invalid argument", reason));
-    }
-    let repository = Repository::open(&settings.model_repositories).map_err(|error| {
-        let kind = match error {
-            RepositoryError::Cloud { .. } => "Unsupported",
-            RepositoryError::Open { .. } => "Invalid argument",
-        };
-        Failure::new(DOING, kind, error)
-    })?;
-    let log = log_sink(logger.clone());
-    let (delay, backlog_delay) = (environment.delay_scheduler, environment.backlog_delay_scheduler);
-    let catalog = Arc::new(RepositoryCatalog {
-        repository,
-        overlays: Overlays::new(&environment.temporary_folder),
-        options: ScanOptions { config_name: settings.model_config_name.clone() },
-        definer: Arc::new(Definer {
-            auto_complete: settings.auto_complete_config,
-            backends: Backends::new(settings.clone(), environment, log.clone()),
-            logger: logger.clone(),
-        }),
-        logger: logger.clone(),
-    });
-    let server = Server::new(ServerOptions {
-        name: settings.id.clone(),
-        version: String::from(env!("CARGO_PKG_VERSION")),
-        strict_readiness: settings.strict_readiness,
-        hold_until_queued: delay,
-        hold_until_backlogged: backlog_delay,
-        catalog,
-        control: settings.control_mode,
-        load_threads: settings.model_load_threads,
-        load_retries: settings.load_retries,
-        cache: cache(settings),
-        host_policies: settings.host_policies.clone(),
-        log,
-    })
-    .map_err(|status: Status| Failure::new(DOING, "Internal", status))?;
-    let all_loaded = match settings.control_mode {
-        ControlMode::Explicit if settings.startup_models != [ALL_MODELS] => {
-            server.load_named(&settings.startup_models)
-        }
-        ControlMode::None | ControlMode::Poll | ControlMode::Explicit => {
-            server.follow_repositories()
-        }
-    };
-    banner::log_summary(logger, &server, settings);
-    if !all_loaded && settings.exit_on_error {
-        return Err(Failure::new(DOING, "Internal", "failed to load all models"));
-    }
-    Ok(Arc::new(server))
-}
-
-fn check_startup_models(settings: &Settings) -> Result<(), Failure> {
-    let names = &settings.startup_models;
-    if names.len() > 1 && names.iter().any(|name| name == ALL_MODELS) {
-        let reason = "Wildcard model name '*' must be the ONLY startup model if specified at all.";
-        return Err(Failure::new(DOING, "Invalid argument", reason));
-    }
-    Ok(())
-}
-
-fn cache(settings: &Settings) -> Option<Arc<dyn ResponseCache>> {
-    let cache = settings.cache?;
-    Some(Arc::new(LocalCache::new(cache.byte_size)))
-}
-
-/// Lines of the engine and of backends go to the same log.
-fn log_sink(logger: Logger) -> LogSink {
-    LogSink::new(move |level, location, message| {
-        let level = match level {
-            BackendLogLevel::Error => LogLevel::Error,
-            BackendLogLevel::Warning => LogLevel::Warning,
-            BackendLogLevel::Info => LogLevel::Info,
-            BackendLogLevel::Verbose(level) => LogLevel::Verbose(level),
-        };
-        logger.log(level, location.into(), message);
-    })
 }
 
 /// New requests are refused from now on; those that came have until the

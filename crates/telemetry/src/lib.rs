@@ -26,5 +26,8 @@ mod metrics;
 mod table;
 
 pub use log::{LogFormat, LogLevel, LogOptions, LogSettings, Logger, SourcePosition};
-pub use metrics::{MetricsExporter, MetricsOptions, SettingNote, UnsupportedSetting};
+pub use metrics::{
+    CustomFamily, CustomHistogram, CustomKind, CustomValue, MetricsExporter, MetricsOptions,
+    SettingNote, UnsupportedSetting,
+};
 pub use table::Table;

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use galatea_backend::ModelFiles;
+use galatea_capi::Reserved;
 use galatea_config::{ConfigErrors, Diagnostic, ModelSpec};
 use galatea_engine::{LogSink, ModelDefinition, Overridden, VersionProblem};
 use galatea_infer::Status;
@@ -43,7 +44,9 @@ pub(crate) fn run(
     let logger = Logger::new(silent).map_err(|error| error.to_string())?;
     let auto_complete = settings.auto_complete_config;
     let log = LogSink::new(|_, _, _| {});
-    let backends = Backends::new(Arc::new(settings), environment, log);
+    // Backends that ask for the server while they check a model get an answer.
+    let reserved = Reserved::new();
+    let backends = Backends::new(Arc::new(settings), environment, log, &reserved);
     let definer = Definer { auto_complete, backends, logger };
     let mut report = Report::default();
     for problem in scan.problems {

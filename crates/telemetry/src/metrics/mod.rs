@@ -1,5 +1,6 @@
 //! Metrics as Prometheus reads them, made when somebody asks.
 
+mod custom;
 mod machine;
 mod models;
 mod text;
@@ -9,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use galatea_infer::ModelStatistics;
 use thiserror::Error;
+
+pub use custom::{CustomFamily, CustomHistogram, CustomKind, CustomValue};
 
 use machine::{MachineGauges, Procfs};
 use text::{Exposition, Kind};
@@ -98,9 +101,10 @@ impl MetricsExporter {
         Self { options, machine }
     }
 
-    /// The whole text. Families without a series are left out.
+    /// The whole text, `custom` families last. Families without a series are left
+    /// out.
     #[must_use]
-    pub fn render(&self, statistics: &[ModelStatistics]) -> String {
+    pub fn render(&self, statistics: &[ModelStatistics], custom: &[CustomFamily]) -> String {
         let mut text = Exposition::default();
         models::counters(&mut text, statistics, self.options.counter_latencies);
         models::gauges(&mut text, statistics);
@@ -110,6 +114,7 @@ impl MetricsExporter {
             machine.refresh(&Procfs, Instant::now(), self.options.interval);
             machine.render(&mut text);
         }
+        custom.iter().for_each(|family| custom::render(&mut text, family));
         text.into_text()
     }
 

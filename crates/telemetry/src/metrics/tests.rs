@@ -59,7 +59,7 @@ fn values(text: &str) -> Vec<&str> {
 
 #[test]
 fn series_names_labels_types_and_order_are_tritons() {
-    let text = exporter(true).render(&[plain(), tagged()]);
+    let text = exporter(true).render(&[plain(), tagged()], &[]);
     let expected = r#"
 # TYPE nv_inference_request_success counter
 nv_inference_request_success{model="plain",version="1"} 3
@@ -110,7 +110,7 @@ nv_pinned_memory_pool_used_bytes 0
 
 #[test]
 fn every_family_has_a_help_text() {
-    let text = exporter(true).render(&[plain()]);
+    let text = exporter(true).render(&[plain()], &[]);
     let helps = text.lines().filter(|line| line.starts_with("# HELP ")).count();
     let types = text.lines().filter(|line| line.starts_with("# TYPE ")).count();
     assert_eq!(helps, types);
@@ -119,7 +119,7 @@ fn every_family_has_a_help_text() {
 
 #[test]
 fn without_counter_latencies_durations_vanish_and_counters_rest() {
-    let text = exporter(false).render(&[plain()]);
+    let text = exporter(false).render(&[plain()], &[]);
     let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
     let expected = [
         r#"nv_inference_request_success{model="plain",version="1"} 0"#,
@@ -142,7 +142,7 @@ fn a_model_that_used_the_cache_has_cache_series() {
     let mut model = plain();
     model.inference.cache_hit = statistic(2, 3_000);
     model.inference.cache_miss = statistic(1, 9_000);
-    let text = exporter(true).render(&[model]);
+    let text = exporter(true).render(&[model], &[]);
     let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("nv_cache")).collect();
     let expected = [
         r#"nv_cache_num_hits_per_model{model="plain",version="1"} 2"#,
@@ -155,9 +155,9 @@ fn a_model_that_used_the_cache_has_cache_series() {
 
 #[test]
 fn the_machine_is_shown_only_if_asked_for() {
-    let shown = MetricsExporter::new(MetricsOptions::default()).render(&[]);
+    let shown = MetricsExporter::new(MetricsOptions::default()).render(&[], &[]);
     assert!(shown.contains("\nnv_cpu_memory_total_bytes "), "{shown}");
-    assert!(!exporter(true).render(&[]).contains("nv_cpu"));
+    assert!(!exporter(true).render(&[], &[]).contains("nv_cpu"));
 }
 
 #[test]

@@ -9,6 +9,8 @@ pub(super) enum Kind {
     Counter,
     /// It goes up and down.
     Gauge,
+    /// Observations, counted by size.
+    Histogram,
 }
 
 impl Kind {
@@ -16,6 +18,7 @@ impl Kind {
         match self {
             Self::Counter => "counter",
             Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
         }
     }
 }
@@ -41,6 +44,9 @@ impl Labels {
     }
 
     fn render(&self) -> String {
+        if self.0.is_empty() {
+            return String::new();
+        }
         let pairs: Vec<String> =
             self.0.iter().map(|(name, value)| format!("{name}=\"{}\"", escape(value))).collect();
         format!("{{{}}}", pairs.join(","))
@@ -68,7 +74,7 @@ impl Exposition {
         }
         self.head(name, help, kind);
         for (labels, value) in series {
-            self.text.push_str(&format!("{name}{} {value}\n", labels.render()));
+            self.line(name, &labels, value);
         }
     }
 
@@ -83,7 +89,14 @@ impl Exposition {
         self.text
     }
 
-    fn head(&mut self, name: &str, help: &str, kind: Kind) {
+    /// A line of a family whose head was written.
+    pub(super) fn line(&mut self, name: &str, labels: &Labels, value: impl Display) {
+        self.text.push_str(&format!("{name}{} {value}\n", labels.render()));
+    }
+
+    /// What comes before a family's lines.
+    pub(super) fn head(&mut self, name: &str, help: &str, kind: Kind) {
+        let help = help.replace('\\', "\\\\").replace('\n', "\\n");
         self.text.push_str(&format!("# HELP {name} {help}\n# TYPE {name} {}\n", kind.name()));
     }
 }

@@ -1,0 +1,258 @@
+//! The functions of custom metrics.
+
+use core::ffi::c_char;
+use std::sync::{Arc, Mutex, Weak};
+
+use galatea_abi::server::*;
+use galatea_abi::*;
+use galatea_c_objects::parameter::{ParameterContents, ParameterObject};
+use galatea_c_objects::{guard, handle, text};
+use galatea_infer::{ParameterValue, Status};
+
+use super::{Family, Kind, Labels, REGISTRY, Series, lock};
+
+/// A family, as long as C code keeps it.
+struct FamilyObject {
+    family: Arc<Family>,
+    /// What its metrics hold on to: they are void without it.
+    life: Arc<()>,
+}
+galatea_c_objects::object!(FamilyObject as TRITONSERVER_MetricFamily, kind 50);
+
+/// A metric of a family.
+struct MetricObject {
+    series: Arc<Series>,
+    kind: Kind,
+    family: Weak<()>,
+}
+galatea_c_objects::object!(MetricObject as TRITONSERVER_Metric, kind 51);
+
+/// What a metric is made with.
+#[derive(Default)]
+struct ArgumentsObject {
+    /// A histogram's buckets.
+    bounds: Mutex<Option<Vec<f64>>>,
+}
+galatea_c_objects::object!(ArgumentsObject as TRITONSERVER_MetricArgs, kind 52);
+
+impl Kind {
+    fn from_c(kind: TRITONSERVER_MetricKind) -> Result<Self, Status> {
+        match kind {
+            TRITONSERVER_METRIC_KIND_COUNTER => Ok(Self::Counter),
+            TRITONSERVER_METRIC_KIND_GAUGE => Ok(Self::Gauge),
+            TRITONSERVER_METRIC_KIND_HISTOGRAM => Ok(Self::Histogram),
+            TRITONSERVER_MetricKind(other) => {
+                Err(Status::invalid_argument(format!("unknown kind of metric '{other}'")))
+            }
+        }
+    }
+
+    const fn to_c(self) -> TRITONSERVER_MetricKind {
+        match self {
+            Self::Counter => TRITONSERVER_METRIC_KIND_COUNTER,
+            Self::Gauge => TRITONSERVER_METRIC_KIND_GAUGE,
+            Self::Histogram => TRITONSERVER_METRIC_KIND_HISTOGRAM,
+        }
+    }
+}
+
+impl MetricObject {
+    /// The series, unless the family is gone.
+    fn series(&self) -> Result<&Series, Status> {
+        if self.family.strong_count() == 0 {
+            return Err(Status::internal("the metric's family was deleted before it"));
+        }
+        Ok(&self.series)
+    }
+}
+
+/// Defines exported functions. Their bodies are unsafe code.
+macro_rules! functions {
+    ($($(#[$doc:meta])* fn $name:ident($($argument:ident: $kind:ty),* $(,)?) $body:block)*) => {
+        $(
+            const _: $name = $name;
+            $(#[$doc])*
+            ///
+            /// # Safety
+            ///
+            /// Objects must be null or live objects of this library, texts null or
+            /// ended by a zero byte, and places null or valid for writes.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name($($argument: $kind),*) -> *mut TRITONSERVER_Error {
+                guard(stringify!($name), || {
+                    // SAFETY: what the body needs is what the caller promises.
+                    unsafe { $body }
+                })
+            }
+        )*
+    };
+}
+
+functions! {
+    /// The family of that name; a new one if there is none.
+    fn TRITONSERVER_MetricFamilyNew(
+        family: *mut *mut TRITONSERVER_MetricFamily,
+        kind: TRITONSERVER_MetricKind,
+        name: *const c_char,
+        description: *const c_char,
+    ) {
+        let kind = Kind::from_c(kind)?;
+        let name = text::required(name, "name")?;
+        let description = text::required(description, "description")?;
+        let found = REGISTRY.family(kind, name, description)?;
+        let object = FamilyObject { family: found, life: Arc::new(()) };
+        text::write(family, handle::into_raw(object), "family")
+    }
+
+    /// Deletes the object; its metrics should be gone by then, and are void if not.
+    fn TRITONSERVER_MetricFamilyDelete(family: *mut TRITONSERVER_MetricFamily) {
+        let object = handle::take::<FamilyObject>(family, "family")?;
+        if Arc::weak_count(&object.life) > 0 {
+            galatea_c_objects::log::error(&format!(
+                "metric family '{}' was deleted before its metrics, which are void now",
+                object.family.name
+            ));
+        }
+        Ok(())
+    }
+
+    /// The kind that a family has.
+    fn TRITONSERVER_GetMetricFamilyKind(
+        family: *mut TRITONSERVER_MetricFamily,
+        kind: *mut TRITONSERVER_MetricKind,
+    ) {
+        let object = handle::borrow::<FamilyObject>(family, "family")?;
+        text::write(kind, object.family.kind.to_c(), "kind")
+    }
+
+    /// Arguments that say nothing yet.
+    fn TRITONSERVER_MetricArgsNew(args: *mut *mut TRITONSERVER_MetricArgs) {
+        text::write(args, handle::into_raw(ArgumentsObject::default()), "args")
+    }
+
+    /// Makes them those of a histogram with these upper bounds.
+    fn TRITONSERVER_MetricArgsSetHistogram(
+        args: *mut TRITONSERVER_MetricArgs,
+        buckets: *const f64,
+        buckets_count: u64,
+    ) {
+        let object = handle::borrow::<ArgumentsObject>(args, "args")?;
+        let count = usize::try_from(buckets_count)
+            .map_err(|_| Status::invalid_argument("buckets_count is too large"))?;
+        let bounds = text::slice(buckets, count, "buckets")?;
+        if !bounds.is_sorted_by(|low, high| low < high) || bounds.iter().any(|one| one.is_nan()) {
+            return Err(Status::invalid_argument("buckets must ascend strictly"));
+        }
+        *lock(&object.bounds) = Some(bounds.to_vec());
+        Ok(())
+    }
+
+    /// Deletes arguments.
+    fn TRITONSERVER_MetricArgsDelete(args: *mut TRITONSERVER_MetricArgs) {
+        handle::take::<ArgumentsObject>(args, "args").map(drop)
+    }
+
+    /// The metric with these labels; it shares its value with others that have them.
+    fn TRITONSERVER_MetricNew(
+        metric: *mut *mut TRITONSERVER_Metric,
+        family: *mut TRITONSERVER_MetricFamily,
+        labels: *mut *const TRITONSERVER_Parameter,
+        label_count: u64,
+    ) {
+        new_metric(metric, family, labels, label_count, None)
+    }
+
+    /// The same with arguments, which a histogram needs.
+    fn TRITONSERVER_MetricNewWithArgs(
+        metric: *mut *mut TRITONSERVER_Metric,
+        family: *mut TRITONSERVER_MetricFamily,
+        labels: *mut *const TRITONSERVER_Parameter,
+        label_count: u64,
+        args: *const TRITONSERVER_MetricArgs,
+    ) {
+        if args.is_null() {
+            return new_metric(metric, family, labels, label_count, None);
+        }
+        let object = handle::borrow::<ArgumentsObject>(args, "args")?;
+        let bounds = lock(&object.bounds).clone();
+        let bounds = bounds.ok_or_else(|| {
+            Status::invalid_argument("args must be set to a histogram's buckets")
+        })?;
+        new_metric(metric, family, labels, label_count, Some(&bounds))
+    }
+
+    /// Deletes a metric; the last with its labels takes the value along.
+    fn TRITONSERVER_MetricDelete(metric: *mut TRITONSERVER_Metric) {
+        handle::take::<MetricObject>(metric, "metric").map(drop)
+    }
+
+    /// The value of a counter or a gauge.
+    fn TRITONSERVER_MetricValue(metric: *mut TRITONSERVER_Metric, value: *mut f64) {
+        let found = handle::borrow::<MetricObject>(metric, "metric")?.series()?.value()?;
+        text::write(value, found, "value")
+    }
+
+    /// Adds to a counter or a gauge.
+    fn TRITONSERVER_MetricIncrement(metric: *mut TRITONSERVER_Metric, value: f64) {
+        let object = handle::borrow::<MetricObject>(metric, "metric")?;
+        object.series()?.increment(object.kind, value)
+    }
+
+    /// Sets a gauge.
+    fn TRITONSERVER_MetricSet(metric: *mut TRITONSERVER_Metric, value: f64) {
+        let object = handle::borrow::<MetricObject>(metric, "metric")?;
+        object.series()?.set(object.kind, value)
+    }
+
+    /// Counts an observation in a histogram.
+    fn TRITONSERVER_MetricObserve(metric: *mut TRITONSERVER_Metric, value: f64) {
+        let object = handle::borrow::<MetricObject>(metric, "metric")?;
+        object.series()?.observe(object.kind, value)
+    }
+
+    /// The kind that a metric has.
+    fn TRITONSERVER_GetMetricKind(
+        metric: *mut TRITONSERVER_Metric,
+        kind: *mut TRITONSERVER_MetricKind,
+    ) {
+        let object = handle::borrow::<MetricObject>(metric, "metric")?;
+        text::write(kind, object.kind.to_c(), "kind")
+    }
+}
+
+/// # Safety
+///
+/// As the functions that call it.
+unsafe fn new_metric(
+    metric: *mut *mut TRITONSERVER_Metric,
+    family: *mut TRITONSERVER_MetricFamily,
+    labels: *mut *const TRITONSERVER_Parameter,
+    label_count: u64,
+    bounds: Option<&[f64]>,
+) -> Result<(), Status> {
+    let count = usize::try_from(label_count)
+        .map_err(|_| Status::invalid_argument("label_count is too large"))?;
+    if metric.is_null() {
+        return Err(Status::invalid_argument("metric must not be null"));
+    }
+    // SAFETY: the caller's promises are passed on.
+    let (object, pointers) = unsafe {
+        (handle::borrow::<FamilyObject>(family, "family")?, text::slice(labels, count, "labels")?)
+    };
+    let mut pairs = Labels::new();
+    for pointer in pointers {
+        // SAFETY: the caller promises parameters.
+        let parameter = unsafe { handle::borrow::<ParameterObject>(*pointer, "a label")? };
+        let ParameterContents::Value(ParameterValue::String(value)) = &parameter.value else {
+            let text = format!("label '{}' must be a string parameter", parameter.name);
+            return Err(Status::invalid_argument(text));
+        };
+        pairs.push((parameter.name.clone(), value.clone()));
+    }
+    pairs.sort();
+    let series = object.family.series(pairs, bounds)?;
+    let made =
+        MetricObject { series, kind: object.family.kind, family: Arc::downgrade(&object.life) };
+    // SAFETY: the caller promises that the place can be written.
+    unsafe { text::write(metric, handle::into_raw(made), "metric") }
+}

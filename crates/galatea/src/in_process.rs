@@ -1,0 +1,50 @@
+//! Servers that C code makes in its own process: the same server, without network
+//! doors and signals.
+
+use std::sync::Arc;
+
+use galatea_capi::Reserved;
+use galatea_infer::Status;
+use galatea_telemetry::MetricsExporter;
+
+use crate::environment::Environment;
+use crate::flags::{self, Request, Settings};
+use crate::make;
+
+/// Lets `TRITONSERVER_ServerNew` make servers in this process.
+pub fn install_for_c() {
+    galatea_capi::install(make);
+}
+
+fn make(flags: &[String], reserved: &Reserved) -> Result<(), Status> {
+    let settings = Arc::new(read(flags)?);
+    let environment = Environment::read();
+    let logger = make::open_log(&settings, &environment).map_err(Status::invalid_argument)?;
+    let exporter = Arc::new(MetricsExporter::new(settings.metrics_options.clone()));
+    let made = make::server(make::Parts {
+        settings: &settings,
+        environment,
+        logger: &logger,
+        exporter: &exporter,
+        reserved,
+    });
+    if made.is_err()
+        && let Some(running) = reserved.running()
+    {
+        // Models that did load go in order; why the server was not made is what
+        // the caller wants to know.
+        let _ = (running.stop)(None);
+    }
+    made.map(drop)
+}
+
+/// Options are flags of the command line.
+fn read(flags: &[String]) -> Result<Settings, Status> {
+    match flags::parse(flags.iter().cloned()) {
+        Ok(Request::Serve(settings)) => Ok(*settings),
+        Ok(Request::Check(..) | Request::Help | Request::Version) => {
+            Err(Status::invalid_argument("the options ask for no server"))
+        }
+        Err(error) => Err(Status::invalid_argument(error.to_string())),
+    }
+}

@@ -1,0 +1,209 @@
+//! From settings to a server with its models, for the program and for C alike.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use galatea_backend::LogLevel as BackendLogLevel;
+use galatea_capi::{Reserved, RunningServer, metric};
+use galatea_engine::{ControlMode, LocalCache, LogSink, ResponseCache, Server, ServerOptions};
+use galatea_infer::{Code, ServerControl, Status};
+use galatea_repository::{Overlays, Repository, RepositoryError, ScanOptions};
+use galatea_telemetry::{
+    CustomFamily, CustomHistogram, CustomKind, CustomValue, LogLevel, LogOptions, Logger,
+    MetricsExporter,
+};
+
+use crate::backends::Backends;
+use crate::environment::Environment;
+use crate::flags::Settings;
+use crate::models::{Definer, RepositoryCatalog};
+use crate::shutdown::{Expired, count_down};
+use crate::{backends, banner, c_log};
+
+/// What `--load-model` takes for all models.
+const ALL_MODELS: &str = "*";
+
+/// What a server is made of.
+pub(crate) struct Parts<'a> {
+    /// What was asked for.
+    pub(crate) settings: &'a Arc<Settings>,
+    /// The process's surroundings.
+    pub(crate) environment: Environment,
+    /// The server's log.
+    pub(crate) logger: &'a Logger,
+    /// What shows its metrics.
+    pub(crate) exporter: &'a Arc<MetricsExporter>,
+    /// The address under which C code knows the server.
+    pub(crate) reserved: &'a Reserved,
+}
+
+/// Opens the log, lets C code write to it, and says what there is to say of the
+/// settings.
+pub(crate) fn open_log(settings: &Settings, environment: &Environment) -> Result<Logger, String> {
+    let options = LogOptions { quote: environment.quote_log_messages, ..settings.log.clone() };
+    let file = options.file.clone().unwrap_or_default();
+    let logger = Logger::new(options)
+        .map_err(|error| format!("can't open log file '{}': {error}", file.display()))?;
+    c_log::use_for_c(logger.clone());
+    settings.notes.iter().for_each(|note| logger.warning(note));
+    for setting in backends::unused(&settings.backend_settings) {
+        logger.warning(format_args!("--backend-config={setting} changes nothing"));
+    }
+    Ok(logger)
+}
+
+/// A server with its models, loaded as far as they can be.
+///
+/// It is settled at the reserved address before that, so that backends can ask it
+/// while their models are loaded.
+pub(crate) fn server(parts: Parts<'_>) -> Result<Arc<Server>, Status> {
+    let Parts { settings, environment, logger, exporter, reserved } = parts;
+    check_startup_models(settings)?;
+    if settings.model_repositories.is_empty() {
+        return Err(Status::invalid_argument("--model-repository must be specified"));
+    }
+    let repository = Repository::open(&settings.model_repositories).map_err(|error| {
+        let code = match error {
+            RepositoryError::Cloud { .. } => Code::Unsupported,
+            RepositoryError::Open { .. } => Code::InvalidArgument,
+        };
+        Status::new(code, error.to_string())
+    })?;
+    let log = log_sink(logger.clone());
+    let (delay, backlog_delay) = (environment.delay_scheduler, environment.backlog_delay_scheduler);
+    let catalog = Arc::new(RepositoryCatalog {
+        repository,
+        overlays: Overlays::new(&environment.temporary_folder),
+        options: ScanOptions { config_name: settings.model_config_name.clone() },
+        definer: Arc::new(Definer {
+            auto_complete: settings.auto_complete_config,
+            backends: Backends::new(settings.clone(), environment, log.clone(), reserved),
+            logger: logger.clone(),
+        }),
+        logger: logger.clone(),
+    });
+    let server = Server::new(ServerOptions {
+        name: settings.id.clone(),
+        version: String::from(env!("CARGO_PKG_VERSION")),
+        strict_readiness: settings.strict_readiness,
+        hold_until_queued: delay,
+        hold_until_backlogged: backlog_delay,
+        catalog,
+        control: settings.control_mode,
+        load_threads: settings.model_load_threads,
+        load_retries: settings.load_retries,
+        cache: cache(settings),
+        host_policies: settings.host_policies.clone(),
+        log,
+    })?;
+    let server = Arc::new(server);
+    reserved.settle(Arc::new(running(&server, settings, logger, exporter)));
+    let all_loaded = match settings.control_mode {
+        ControlMode::Explicit if settings.startup_models != [ALL_MODELS] => {
+            server.load_named(&settings.startup_models)
+        }
+        ControlMode::None | ControlMode::Poll | ControlMode::Explicit => {
+            server.follow_repositories()
+        }
+    };
+    banner::log_summary(logger, &*server, settings);
+    if !all_loaded && settings.exit_on_error {
+        return Err(Status::internal("failed to load all models"));
+    }
+    Ok(server)
+}
+
+fn check_startup_models(settings: &Settings) -> Result<(), Status> {
+    let names = &settings.startup_models;
+    if names.len() > 1 && names.iter().any(|name| name == ALL_MODELS) {
+        let reason = "Wildcard model name '*' must be the ONLY startup model if specified at all.";
+        return Err(Status::invalid_argument(reason));
+    }
+    Ok(())
+}
+
+fn cache(settings: &Settings) -> Option<Arc<dyn ResponseCache>> {
+    let cache = settings.cache?;
+    Some(Arc::new(LocalCache::new(cache.byte_size)))
+}
+
+/// Lines of the engine and of backends go to the same log.
+fn log_sink(logger: Logger) -> LogSink {
+    LogSink::new(move |level, location, message| {
+        let level = match level {
+            BackendLogLevel::Error => LogLevel::Error,
+            BackendLogLevel::Warning => LogLevel::Warning,
+            BackendLogLevel::Info => LogLevel::Info,
+            BackendLogLevel::Verbose(level) => LogLevel::Verbose(level),
+        };
+        logger.log(level, location.into(), message);
+    })
+}
+
+/// The server as C code uses it.
+fn running(
+    server: &Arc<Server>,
+    settings: &Arc<Settings>,
+    logger: &Logger,
+    exporter: &Arc<MetricsExporter>,
+) -> RunningServer {
+    let (shown, exporter, allowed) = (server.clone(), exporter.clone(), settings.metrics.allow);
+    let (polled, polls) = (server.clone(), settings.control_mode == ControlMode::Poll);
+    let (stopped, logger) = (server.clone(), logger.clone());
+    let exit_timeout_secs = settings.exit_timeout_secs;
+    let is_stopped = Mutex::new(false);
+    RunningServer {
+        service: server.clone(),
+        control: server.clone(),
+        metrics: Box::new(move || allowed.then(|| metrics_text(&shown, &exporter))),
+        poll: Box::new(move || {
+            if !polls {
+                return Err(Status::unavailable("the server's control mode is not poll"));
+            }
+            polled.follow_repositories();
+            Ok(())
+        }),
+        stop: Box::new(move |timeout| {
+            let mut is_stopped = is_stopped.lock().unwrap_or_else(PoisonError::into_inner);
+            if *is_stopped {
+                return Ok(());
+            }
+            stopped.begin_exit();
+            logger.info("Waiting for in-flight requests to complete.");
+            let seconds = timeout.map_or(exit_timeout_secs, |timeout| {
+                u32::try_from(timeout.as_secs()).unwrap_or(u32::MAX)
+            });
+            count_down(&logger, seconds, |wait| stopped.unload_all(wait)).map_err(|Expired| {
+                Status::internal("Exit timeout expired. Exiting immediately.")
+            })?;
+            *is_stopped = true;
+            Ok(())
+        }),
+    }
+}
+
+/// The metrics of a server, with those that C code made.
+pub(crate) fn metrics_text(server: &Server, exporter: &MetricsExporter) -> String {
+    let custom: Vec<CustomFamily> = metric::snapshot().into_iter().map(custom_family).collect();
+    // All models' statistics can always be had.
+    exporter.render(&server.statistics(None, None).unwrap_or_default(), &custom)
+}
+
+fn custom_family(family: metric::FamilySnapshot) -> CustomFamily {
+    let value = |value| match value {
+        metric::Value::Number(number) => CustomValue::Number(number),
+        metric::Value::Histogram(metric::Histogram { bounds, counts, sum }) => {
+            CustomValue::Histogram(CustomHistogram { bounds, counts, sum })
+        }
+    };
+    let series = family.series.into_iter().map(|(labels, one)| (labels, value(one)));
+    CustomFamily {
+        name: family.name,
+        help: family.help,
+        kind: match family.kind {
+            metric::Kind::Counter => CustomKind::Counter,
+            metric::Kind::Gauge => CustomKind::Gauge,
+            metric::Kind::Histogram => CustomKind::Histogram,
+        },
+        series: series.collect(),
+    }
+}

@@ -1,0 +1,140 @@
+//! Families that others than the server keep, such as backends.
+
+use super::text::{Exposition, Kind, Labels};
+
+/// A family as it is now.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CustomFamily {
+    /// Its name, which Prometheus can read.
+    pub name: String,
+    /// What it means.
+    pub help: String,
+    /// What its values are.
+    pub kind: CustomKind,
+    /// Its series by their labels.
+    pub series: Vec<(Vec<(String, String)>, CustomValue)>,
+}
+
+/// What the values of a family mean.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum CustomKind {
+    /// It only grows.
+    Counter,
+    /// It goes up and down.
+    Gauge,
+    /// Observations, counted by size.
+    Histogram,
+}
+
+/// The value of a series.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CustomValue {
+    /// Of a counter or a gauge.
+    Number(f64),
+    /// Of a histogram.
+    Histogram(CustomHistogram),
+}
+
+/// Observations, counted by size.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CustomHistogram {
+    /// The upper bounds of the buckets, ascending.
+    pub bounds: Vec<f64>,
+    /// How many observations each bucket holds, without those before it; the last
+    /// is for what is larger than all bounds.
+    pub counts: Vec<u64>,
+    /// The sum of all observations.
+    pub sum: f64,
+}
+
+/// Writes a family; nothing if it has no series.
+pub(super) fn render(text: &mut Exposition, family: &CustomFamily) {
+    if family.series.is_empty() {
+        return;
+    }
+    let kind = match family.kind {
+        CustomKind::Counter => Kind::Counter,
+        CustomKind::Gauge => Kind::Gauge,
+        CustomKind::Histogram => Kind::Histogram,
+    };
+    text.head(&family.name, &family.help, kind);
+    for (labels, value) in &family.series {
+        let labels = Labels::new(labels.clone());
+        match value {
+            CustomValue::Number(value) => text.line(&family.name, &labels, number(*value)),
+            CustomValue::Histogram(value) => histogram(text, &family.name, &labels, value),
+        }
+    }
+}
+
+fn histogram(text: &mut Exposition, name: &str, labels: &Labels, value: &CustomHistogram) {
+    let total: u64 = value.counts.iter().sum();
+    text.line(&format!("{name}_count"), labels, total);
+    text.line(&format!("{name}_sum"), labels, number(value.sum));
+    let bounds = value.bounds.iter().copied().chain([f64::INFINITY]);
+    let bucket = format!("{name}_bucket");
+    let mut count = 0;
+    for (bound, one) in bounds.zip(&value.counts) {
+        count += one;
+        text.line(&bucket, &labels.with("le", &number(bound)), count);
+    }
+}
+
+/// A number in Prometheus' spelling.
+fn number(value: f64) -> String {
+    if value.is_infinite() {
+        return String::from(if value > 0.0 { "+Inf" } else { "-Inf" });
+    }
+    value.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(kind: CustomKind, value: CustomValue, labels: &[(&str, &str)], expected: &str) {
+        let own = |(name, value): &(&str, &str)| (String::from(*name), String::from(*value));
+        let family = CustomFamily {
+            name: String::from("f"),
+            help: String::from("one\ntwo"),
+            kind,
+            series: vec![(labels.iter().map(own).collect(), value)],
+        };
+        let mut text = Exposition::default();
+        render(&mut text, &family);
+        assert_eq!(text.into_text(), expected);
+    }
+
+    #[test]
+    fn numbers_are_spelled_as_prometheus_reads_them() {
+        let head = "# HELP f one\\ntwo\n# TYPE f gauge\n";
+        for (value, shown) in [
+            (1.0, "1"),
+            (-0.25, "-0.25"),
+            (f64::INFINITY, "+Inf"),
+            (f64::NEG_INFINITY, "-Inf"),
+            (f64::NAN, "NaN"),
+        ] {
+            let expected = format!("{head}f {shown}\n");
+            check(CustomKind::Gauge, CustomValue::Number(value), &[], &expected);
+        }
+    }
+
+    #[test]
+    fn buckets_are_cumulative() {
+        let value = CustomHistogram { bounds: vec![0.5, 2.0], counts: vec![1, 2, 3], sum: 9.5 };
+        let expected = "# HELP f one\\ntwo\n# TYPE f histogram\nf_count{m=\"a\"} 6\n\
+                        f_sum{m=\"a\"} 9.5\nf_bucket{le=\"0.5\",m=\"a\"} 1\n\
+                        f_bucket{le=\"2\",m=\"a\"} 3\nf_bucket{le=\"+Inf\",m=\"a\"} 6\n";
+        check(CustomKind::Histogram, CustomValue::Histogram(value), &[("m", "a")], expected);
+    }
+
+    #[test]
+    fn a_family_without_series_is_left_out() {
+        let mut text = Exposition::default();
+        let (name, help) = (String::from("f"), String::new());
+        let kind = CustomKind::Counter;
+        render(&mut text, &CustomFamily { name, help, kind, series: Vec::new() });
+        assert_eq!(text.into_text(), "");
+    }
+}
