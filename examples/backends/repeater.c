@@ -7,19 +7,42 @@
 #include "common.h"
 
 struct work {
+  TRITONBACKEND_ModelInstance* instance;
   TRITONBACKEND_ResponseFactory* factory;
   uint64_t count;
   int32_t elements[];
 };
 
+/* Reports how one response came about. An end without a response has no output. */
 static TRITONSERVER_Error*
-send_element(TRITONBACKEND_ResponseFactory* factory, int32_t element)
+report(const struct work* work, uint64_t start, uint64_t output_start, TRITONSERVER_Error* failed)
+{
+  TRITONBACKEND_ModelInstanceResponseStatistics* statistics;
+  TRY(TRITONBACKEND_ModelInstanceResponseStatisticsNew(&statistics));
+  log_error(TRITONBACKEND_ModelInstanceResponseStatisticsSetModelInstance(
+      statistics, work->instance));
+  log_error(TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseFactory(
+      statistics, work->factory));
+  log_error(TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseStart(statistics, start));
+  log_error(TRITONBACKEND_ModelInstanceResponseStatisticsSetComputeOutputStart(
+      statistics, output_start));
+  log_error(TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseEnd(statistics, now_ns()));
+  log_error(TRITONBACKEND_ModelInstanceResponseStatisticsSetError(statistics, failed));
+  log_error(TRITONBACKEND_ModelInstanceReportResponseStatistics(statistics));
+  return TRITONBACKEND_ModelInstanceResponseStatisticsDelete(statistics);
+}
+
+static TRITONSERVER_Error*
+send_element(const struct work* work, int32_t element)
 {
   TRITONBACKEND_Response* response;
   const int64_t shape[1] = {1};
-  TRY(TRITONBACKEND_ResponseNewFromFactory(&response, factory));
+  uint64_t start = now_ns();
+  TRY(TRITONBACKEND_ResponseNewFromFactory(&response, work->factory));
+  uint64_t output_start = now_ns();
   TRITONSERVER_Error* failed = write_int32(response, "OUT", shape, 1, element);
   TRITONSERVER_Error* unsent = TRITONBACKEND_ResponseSend(response, 0, failed);
+  log_error(report(work, start, output_start, failed));
   TRITONSERVER_ErrorDelete(failed);
   return unsent;
 }
@@ -34,10 +57,11 @@ run(void* argument)
     if (is_cancelled) {
       break;
     }
-    log_error(send_element(work->factory, work->elements[index]));
+    log_error(send_element(work, work->elements[index]));
   }
   log_error(TRITONBACKEND_ResponseFactorySendFlags(
       work->factory, TRITONSERVER_RESPONSE_COMPLETE_FINAL));
+  log_error(report(work, now_ns(), 0, NULL));
   log_error(TRITONBACKEND_ResponseFactoryDelete(work->factory));
   free(work);
   return NULL;
@@ -45,7 +69,7 @@ run(void* argument)
 
 /* Copies what the thread needs: the request's memory is gone when it is released. */
 static TRITONSERVER_Error*
-begin(TRITONBACKEND_Request* request)
+begin(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* request)
 {
   const int32_t* elements = NULL;
   uint64_t count = 0;
@@ -54,6 +78,7 @@ begin(TRITONBACKEND_Request* request)
   if (work == NULL) {
     return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INTERNAL, "out of memory");
   }
+  work->instance = instance;
   work->count = count;
   memcpy(work->elements, elements, count * sizeof *elements);
   TRITONSERVER_Error* failed = TRITONBACKEND_ResponseFactoryNew(&work->factory, request);
@@ -87,9 +112,8 @@ TRITONBACKEND_ModelInstanceExecute(
     TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request** requests,
     uint32_t request_count)
 {
-  (void)instance;
   for (uint32_t index = 0; index < request_count; ++index) {
-    TRITONSERVER_Error* failed = begin(requests[index]);
+    TRITONSERVER_Error* failed = begin(instance, requests[index]);
     if (failed != NULL) {
       refuse(requests[index], failed);
     }

@@ -302,6 +302,27 @@ def test_responses_follow_a_released_request(server: Server) -> None:
         assert [int(answer["OUT"][0]) for answer in answers] == elements
 
 
+def test_single_responses_are_counted_by_their_place(server: Server) -> None:
+    """Three with outputs, then the end without any."""
+    before = statistics(server, "repeater")["response_stats"]
+    stream_all(server, "repeater", {"IN": numpy.arange(3, dtype=numpy.int32)})
+
+    def count(place: int, kind: str) -> int:
+        counted = statistics(server, "repeater")["response_stats"].get(str(place))
+        earlier = before.get(str(place))
+        return (counted or {kind: {"count": 0}})[kind]["count"] - (
+            earlier[kind]["count"] if earlier else 0
+        )
+
+    wait_until(lambda: count(3, "empty_response") == 1, 10, "the end is counted")
+    for kind in ("success", "compute_infer", "compute_output"):
+        assert [count(place, kind) for place in range(3)] == [1, 1, 1], kind
+    assert [count(place, "empty_response") for place in range(3)] == [0, 0, 0]
+    with tritonclient.grpc.InferenceServerClient(server.grpc_url) as client:
+        reply = client.get_inference_statistics("repeater")
+        assert reply.model_stats[0].response_stats["3"].empty_response.count >= 1
+
+
 @pytest.mark.parametrize("model", ["accumulator", "accumulator_oldest", "accumulator_in_place"])
 def test_states_go_on_with_their_sequences(model: str, transport: Transport) -> None:
     """Sums of sequences that take turns."""

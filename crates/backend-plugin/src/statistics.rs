@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use galatea_abi::{
     TRITONBACKEND_ModelInstance, TRITONBACKEND_ModelInstanceResponseStatistics,
     TRITONBACKEND_Request, TRITONBACKEND_ResponseFactory, TRITONSERVER_Error,
 };
+use galatea_backend::{Host, MadeResponse, ResponseOutcome};
 use galatea_c_objects::error::look_at;
 use galatea_c_objects::{handle, text};
-use galatea_infer::{Execution, FailureReason, Status};
+use galatea_infer::{Code, Execution, FailureReason, Status};
 
 use crate::instance::InstanceObject;
 use crate::plugins::lock;
@@ -26,12 +28,43 @@ galatea_c_objects::object!(
 
 #[derive(Default)]
 struct Report {
-    has_instance: bool,
+    host: Option<Arc<dyn Host>>,
     exchange: Option<Arc<Exchange>>,
     start_ns: u64,
     compute_output_start_ns: u64,
     end_ns: u64,
     failure: Option<Status>,
+}
+
+impl Report {
+    fn send(&self) -> Result<(), Status> {
+        let (Some(host), Some(exchange)) = (&self.host, &self.exchange) else {
+            return Err(Status::invalid_argument(
+                "response statistics need a model instance and a response factory",
+            ));
+        };
+        let outcome = match &self.failure {
+            None if self.compute_output_start_ns > 0 => ResponseOutcome::Success,
+            None => ResponseOutcome::Empty,
+            Some(status) if status.code() == Code::Cancelled => ResponseOutcome::Cancelled,
+            Some(_) => ResponseOutcome::Failure,
+        };
+        let has_output = match outcome {
+            ResponseOutcome::Success | ResponseOutcome::Failure => self.compute_output_start_ns > 0,
+            ResponseOutcome::Empty | ResponseOutcome::Cancelled => false,
+        };
+        let computed = if has_output { self.compute_output_start_ns } else { self.end_ns };
+        let backwards = || Status::invalid_argument("the times of a response go backwards");
+        let infer = computed.checked_sub(self.start_ns).ok_or_else(backwards)?;
+        let output = self.end_ns.checked_sub(computed).ok_or_else(backwards)?;
+        host.response_made(&MadeResponse {
+            place: exchange.next_reported(),
+            outcome,
+            infer: Duration::from_nanos(infer),
+            output: has_output.then_some(Duration::from_nanos(output)),
+        });
+        Ok(())
+    }
 }
 
 /// # Safety
@@ -116,8 +149,9 @@ functions! {
         statistics: *mut TRITONBACKEND_ModelInstanceResponseStatistics,
         model_instance: *mut TRITONBACKEND_ModelInstance,
     ) {
-        let _: &InstanceObject = handle::borrow(model_instance, "model_instance")?;
-        change(statistics, |report| report.has_instance = true)
+        let instance: &InstanceObject = handle::borrow(model_instance, "model_instance")?;
+        let host = instance.model.live()?.host.clone();
+        change(statistics, |report| report.host = Some(host))
     }
 
     /// Says which request the response is to.
@@ -167,12 +201,6 @@ functions! {
         statistics: *mut TRITONBACKEND_ModelInstanceResponseStatistics,
     ) {
         let object: &ResponseStatisticsObject = handle::borrow(statistics, "response_statistics")?;
-        let report = lock(&object.0);
-        if !report.has_instance || report.exchange.is_none() {
-            return Err(Status::invalid_argument(
-                "response statistics need a model instance and a response factory",
-            ));
-        }
-        Err(Status::unsupported("response statistics are not kept yet"))
+        lock(&object.0).send()
     }
 }

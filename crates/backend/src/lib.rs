@@ -10,6 +10,7 @@
 mod files;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use galatea_config::{ConfigDraft, ModelSpec};
 use galatea_infer::{ExecutionTimes, InferenceService, PendingRequest, Status};
@@ -108,6 +109,10 @@ pub trait OpenedModel: Send {
 pub trait Host: Send + Sync {
     /// A batch of this many elements was executed.
     fn batch_executed(&self, batch_size: u64, times: &ExecutionTimes);
+    /// A response was made, by a backend that reports each.
+    fn response_made(&self, response: &MadeResponse) {
+        let _ = response;
+    }
     /// The version that is being loaded.
     fn model_version(&self) -> i64;
     /// The models that this one needs, if its configuration names any: exactly
@@ -125,6 +130,32 @@ pub trait ComposingModels: InferenceService {
     /// The configuration of one of them, in this version or the newest; `None` if
     /// it is not among them.
     fn spec(&self, name: &str, version: Option<i64>) -> Option<Arc<ModelSpec>>;
+}
+
+/// How one response came about.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct MadeResponse {
+    /// Its place among the responses to its request, from 0.
+    pub place: usize,
+    /// What it was.
+    pub outcome: ResponseOutcome,
+    /// Time spent on computing.
+    pub infer: Duration,
+    /// Time spent on collecting outputs; `None` without outputs.
+    pub output: Option<Duration>,
+}
+
+/// What a response was.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum ResponseOutcome {
+    /// It had outputs.
+    Success,
+    /// It had none.
+    Empty,
+    /// It was an error.
+    Failure,
+    /// It was the error that says that the client gave up.
+    Cancelled,
 }
 
 /// How much a line of the log matters.

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use galatea_backend::{ComposingModels, Host, LogLevel, Model, ModelFiles};
+use galatea_backend::{ComposingModels, Host, LogLevel, MadeResponse, Model, ModelFiles};
 use galatea_config::ModelSpec;
 use galatea_infer::{
     Execution, ExecutionTimes, FailureReason, InferenceRequest, ModelConfigDocument, ModelMetadata,
@@ -147,6 +147,7 @@ impl LoadedModel {
             execution_count: counters.execution_count(),
             inference: counters.stages(),
             batches: counters.batches(),
+            responses: counters.responses(),
             failures: counters.failures(),
             pending: u64::try_from(self.dispatcher.queued()).unwrap_or(u64::MAX),
             load_duration: self.load_duration,
@@ -189,6 +190,10 @@ impl RequestObserver for Books {
 impl Host for Books {
     fn batch_executed(&self, batch_size: u64, times: &ExecutionTimes) {
         self.statistics.executed(batch_size, times);
+    }
+
+    fn response_made(&self, response: &MadeResponse) {
+        self.statistics.response_made(response);
     }
 
     fn model_version(&self) -> i64 {

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use galatea_backend::{MadeResponse, ResponseOutcome};
 use galatea_infer::{
     BatchStatistics, DurationStatistic, Execution, ExecutionTimes, FailureReason,
-    InferenceStatistics, RequestTimes,
+    InferenceStatistics, RequestTimes, ResponseStatistics,
 };
 
 /// Counters that requests and executions raise, and that readers copy.
@@ -29,7 +30,12 @@ pub(crate) struct Statistics {
     cache_miss: Stage,
     failures: [AtomicU64; 4],
     batches: Mutex<BTreeMap<u64, BatchStatistics>>,
+    responses: Mutex<Vec<ResponseStatistics>>,
 }
+
+/// Responses are told apart by their place among those of their request up to this
+/// one; a model may send any number.
+const PLACES_MAX: usize = 10_000;
 
 /// A count and a sum of durations.
 #[derive(Debug, Default)]
@@ -128,6 +134,34 @@ impl Statistics {
             cache_hit: self.cache_hit.read(),
             cache_miss: self.cache_miss.read(),
         }
+    }
+
+    /// A backend reports of a single response.
+    pub(crate) fn response_made(&self, response: &MadeResponse) {
+        let place = response.place.min(PLACES_MAX - 1);
+        let mut responses = self.responses.lock().unwrap_or_else(PoisonError::into_inner);
+        if responses.len() <= place {
+            responses.resize(place + 1, ResponseStatistics::default());
+        }
+        let Some(all) = responses.get_mut(place) else { return };
+        let whole = match response.outcome {
+            ResponseOutcome::Success => &mut all.success,
+            ResponseOutcome::Empty => &mut all.empty_response,
+            ResponseOutcome::Failure => &mut all.fail,
+            ResponseOutcome::Cancelled => &mut all.cancel,
+        };
+        add(whole, response.infer + response.output.unwrap_or_default());
+        // As in the original, what was given up is not counted as computing.
+        if response.outcome != ResponseOutcome::Cancelled {
+            add(&mut all.compute_infer, response.infer);
+        }
+        if let Some(output) = response.output {
+            add(&mut all.compute_output, output);
+        }
+    }
+
+    pub(crate) fn responses(&self) -> Vec<ResponseStatistics> {
+        self.responses.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn batches(&self) -> Vec<BatchStatistics> {

@@ -187,6 +187,7 @@ impl ServerControl for OneModel {
                 ..Default::default()
             },
             batches: Vec::new(),
+            responses: Vec::new(),
             failures: [0; 4],
             pending: 0,
             load_duration: std::time::Duration::ZERO,

@@ -168,6 +168,9 @@ pub struct ModelStatistics {
     pub inference: InferenceStatistics,
     /// Durations by executed batch size, ascending.
     pub batches: Vec<BatchStatistics>,
+    /// The responses that backends report of, by their place among those of their
+    /// request.
+    pub responses: Vec<ResponseStatistics>,
     /// Failed requests by reason, in the order of [`FailureReason::ALL`].
     pub failures: [u64; 4],
     /// Requests waiting in the scheduler now.
@@ -197,6 +200,23 @@ pub struct InferenceStatistics {
     pub cache_hit: DurationStatistic,
     /// Looked up in the response cache in vain.
     pub cache_miss: DurationStatistic,
+}
+
+/// Durations of the first responses to requests, or of the second ones, and so on.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResponseStatistics {
+    /// Computing.
+    pub compute_infer: DurationStatistic,
+    /// Collecting outputs.
+    pub compute_output: DurationStatistic,
+    /// Responses with outputs, as a whole.
+    pub success: DurationStatistic,
+    /// Errors in their place.
+    pub fail: DurationStatistic,
+    /// Responses without outputs.
+    pub empty_response: DurationStatistic,
+    /// Errors that say that the client gave up.
+    pub cancel: DurationStatistic,
 }
 
 /// Durations of the executions of one batch size.

@@ -41,7 +41,7 @@ pub use cancel::CancelToken;
 pub use control::{
     BatchStatistics, DurationStatistic, FailureReason, InferenceStatistics, LoadParameters,
     ModelConfigDocument, ModelMetadata, ModelState, ModelStatistics, RepositoryEntry,
-    ServerMetadata, TensorMetadata,
+    ResponseStatistics, ServerMetadata, TensorMetadata,
 };
 pub use flow::{Congestion, RoomHook, Throttle};
 pub use pending::{

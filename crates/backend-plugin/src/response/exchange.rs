@@ -3,6 +3,7 @@
 
 use std::any::Any;
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use galatea_c_objects::log;
@@ -32,6 +33,8 @@ pub struct Exchange {
     account: Option<Account>,
     cancel: CancelToken,
     throttle: Throttle,
+    /// How many responses the plug-in has reported of.
+    reported: AtomicUsize,
     line: Mutex<Line>,
 }
 
@@ -80,6 +83,7 @@ impl Exchange {
             account: responder.as_ref().map(|responder| responder.account().clone()),
             cancel: request.cancel.clone(),
             throttle: request.throttle.clone(),
+            reported: AtomicUsize::new(0),
             line: Mutex::new(Line {
                 responder,
                 state,
@@ -109,6 +113,11 @@ impl Exchange {
     /// Where the request is counted; `None` for padding.
     pub(crate) const fn account(&self) -> Option<&Account> {
         self.account.as_ref()
+    }
+
+    /// The place of the next response that is reported of.
+    pub(crate) fn next_reported(&self) -> usize {
+        self.reported.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Whether the request can still be answered.

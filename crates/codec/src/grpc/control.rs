@@ -2,7 +2,7 @@
 
 use galatea_infer::{
     BatchStatistics, DurationStatistic, InferenceStatistics, LoadParameters, ModelMetadata,
-    ModelStatistics, RepositoryEntry, ServerMetadata, Status, TensorMetadata,
+    ModelStatistics, RepositoryEntry, ResponseStatistics, ServerMetadata, Status, TensorMetadata,
 };
 use galatea_protocol::inference as message;
 use message::model_metadata_response::TensorMetadata as TensorMetadataMessage;
@@ -56,9 +56,25 @@ fn model_statistics(model: &ModelStatistics) -> message::ModelStatistics {
         execution_count: model.execution_count,
         inference_stats: Some(inference_statistics(&model.inference)),
         batch_stats: model.batches.iter().map(batch_statistics).collect(),
-        // No backend reports memory or statistics of single responses.
+        // It is about GPUs.
         memory_usage: Vec::new(),
-        response_stats: std::collections::BTreeMap::new(),
+        response_stats: model
+            .responses
+            .iter()
+            .enumerate()
+            .map(|(place, responses)| (place.to_string(), response_statistics(responses)))
+            .collect(),
+    }
+}
+
+fn response_statistics(statistics: &ResponseStatistics) -> message::InferResponseStatistics {
+    message::InferResponseStatistics {
+        compute_infer: duration(statistics.compute_infer),
+        compute_output: duration(statistics.compute_output),
+        success: duration(statistics.success),
+        fail: duration(statistics.fail),
+        empty_response: duration(statistics.empty_response),
+        cancel: duration(statistics.cancel),
     }
 }
 

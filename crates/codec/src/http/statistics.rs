@@ -1,14 +1,15 @@
 //! The statistics endpoints' body.
 
-use galatea_infer::{BatchStatistics, DurationStatistic, InferenceStatistics, ModelStatistics};
+use galatea_infer::{
+    BatchStatistics, DurationStatistic, InferenceStatistics, ModelStatistics, ResponseStatistics,
+};
 
 use super::documents::push_list;
 use super::json::{push_signed, push_string, push_unsigned};
 
 /// The statistics of model versions.
 ///
-/// `response_stats` and `memory_usage` are there and empty: nothing in this
-/// server reports them yet.
+/// `memory_usage` is there and empty: it is about GPUs.
 #[must_use]
 pub fn encode_statistics(models: &[ModelStatistics]) -> Vec<u8> {
     let mut json = Vec::with_capacity(1024);
@@ -31,7 +32,14 @@ fn push_model(json: &mut Vec<u8>, model: &ModelStatistics) {
     push_unsigned(json, model.execution_count);
     json.extend_from_slice(b",\"inference_stats\":");
     push_inference(json, &model.inference);
-    json.extend_from_slice(b",\"response_stats\":{},\"batch_stats\":");
+    json.extend_from_slice(b",\"response_stats\":{");
+    for (place, responses) in model.responses.iter().enumerate() {
+        json.extend_from_slice(if place == 0 { b"\"" } else { b",\"" });
+        push_unsigned(json, u64::try_from(place).unwrap_or(u64::MAX));
+        json.extend_from_slice(b"\":");
+        push_responses(json, responses);
+    }
+    json.extend_from_slice(b"},\"batch_stats\":");
     push_list(json, &model.batches, push_batch);
     json.extend_from_slice(b",\"memory_usage\":[]}");
 }
@@ -46,6 +54,18 @@ fn push_inference(json: &mut Vec<u8>, statistics: &InferenceStatistics) {
         (b",\"compute_output\":", &statistics.compute_output),
         (b",\"cache_hit\":", &statistics.cache_hit),
         (b",\"cache_miss\":", &statistics.cache_miss),
+    ];
+    push_durations(json, &stages);
+}
+
+fn push_responses(json: &mut Vec<u8>, responses: &ResponseStatistics) {
+    let stages: [(&[u8], &DurationStatistic); 6] = [
+        (b"{\"compute_infer\":", &responses.compute_infer),
+        (b",\"compute_output\":", &responses.compute_output),
+        (b",\"success\":", &responses.success),
+        (b",\"fail\":", &responses.fail),
+        (b",\"empty_response\":", &responses.empty_response),
+        (b",\"cancel\":", &responses.cancel),
     ];
     push_durations(json, &stages);
 }

@@ -173,6 +173,7 @@ impl ServerControl for Control {
             execution_count: 12,
             inference,
             batches: vec![batch],
+            responses: Vec::new(),
             failures: [0; 4],
             pending: 0,
             load_duration: std::time::Duration::ZERO,

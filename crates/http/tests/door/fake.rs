@@ -158,6 +158,7 @@ impl ServerControl for FakeControl {
             execution_count: 0,
             inference: InferenceStatistics::default(),
             batches: Vec::new(),
+            responses: Vec::new(),
             failures: [0; 4],
             pending: 0,
             load_duration: Duration::ZERO,

@@ -2,7 +2,7 @@
 
 use galatea_infer::{
     BatchStatistics, DurationStatistic, InferenceStatistics, ModelMetadata, ModelState,
-    ModelStatistics, RepositoryEntry, ServerMetadata, TensorMetadata,
+    ModelStatistics, RepositoryEntry, ResponseStatistics, ServerMetadata, TensorMetadata,
 };
 use galatea_tensor::DataType;
 
@@ -92,6 +92,17 @@ fn statistics() {
             compute_infer: duration(2),
             compute_output: duration(3),
         }],
+        responses: vec![
+            ResponseStatistics {
+                compute_infer: duration(1),
+                compute_output: duration(2),
+                success: duration(3),
+                fail: duration(4),
+                empty_response: duration(5),
+                cancel: duration(6),
+            },
+            ResponseStatistics::default(),
+        ],
         failures: [0; 4],
         pending: 0,
         load_duration: std::time::Duration::ZERO,
@@ -99,7 +110,7 @@ fn statistics() {
     };
     check(
         encode_statistics(&[model]),
-        r#"{"model_stats":[{"name":"m","version":"2","last_inference":5,"inference_count":6,"execution_count":7,"inference_stats":{"success":{"count":1,"ns":10},"fail":{"count":2,"ns":20},"queue":{"count":3,"ns":30},"compute_input":{"count":4,"ns":40},"compute_infer":{"count":5,"ns":50},"compute_output":{"count":6,"ns":60},"cache_hit":{"count":7,"ns":70},"cache_miss":{"count":8,"ns":80}},"response_stats":{},"batch_stats":[{"batch_size":4,"compute_input":{"count":1,"ns":10},"compute_infer":{"count":2,"ns":20},"compute_output":{"count":3,"ns":30}}],"memory_usage":[]}]}"#,
+        r#"{"model_stats":[{"name":"m","version":"2","last_inference":5,"inference_count":6,"execution_count":7,"inference_stats":{"success":{"count":1,"ns":10},"fail":{"count":2,"ns":20},"queue":{"count":3,"ns":30},"compute_input":{"count":4,"ns":40},"compute_infer":{"count":5,"ns":50},"compute_output":{"count":6,"ns":60},"cache_hit":{"count":7,"ns":70},"cache_miss":{"count":8,"ns":80}},"response_stats":{"0":{"compute_infer":{"count":1,"ns":10},"compute_output":{"count":2,"ns":20},"success":{"count":3,"ns":30},"fail":{"count":4,"ns":40},"empty_response":{"count":5,"ns":50},"cancel":{"count":6,"ns":60}},"1":{"compute_infer":{"count":0,"ns":0},"compute_output":{"count":0,"ns":0},"success":{"count":0,"ns":0},"fail":{"count":0,"ns":0},"empty_response":{"count":0,"ns":0},"cancel":{"count":0,"ns":0}}},"batch_stats":[{"batch_size":4,"compute_input":{"count":1,"ns":10},"compute_infer":{"count":2,"ns":20},"compute_output":{"count":3,"ns":30}}],"memory_usage":[]}]}"#,
     );
     check(encode_statistics(&[]), r#"{"model_stats":[]}"#);
 }
