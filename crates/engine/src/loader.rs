@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
-use galatea_backend::{Backend, Completion, ComposingModels, Host, LogLevel, ModelFiles};
+use galatea_backend::{
+    Backend, Completion, ComposingModels, Host, LogLevel, ModelFiles, OpenedModel,
+};
 use galatea_config::{ConfigDraft, ConfigErrors, ModelSpec, Support, validate_ensemble};
 use galatea_infer::{ModelConfigDocument, RequestObserver, Status};
 use galatea_policy::InstanceId;
@@ -62,6 +64,9 @@ pub struct LoadFailure {
     pub status: Status,
 }
 
+/// A version's configuration, and what its backend made to complete it.
+type Specified = (Arc<ModelSpec>, Option<Box<dyn OpenedModel>>);
+
 /// What all loads of a server share.
 pub(crate) struct Loader {
     pub(crate) timer: Timer,
@@ -84,22 +89,8 @@ impl Loader {
         let keep_files = files.clone();
         let files = files.as_ref();
         let started = Instant::now();
-        let mut draft = definition.draft.clone();
         let about = format!("'{}' version {}", definition.name, files.version());
-        let completion = if definition.auto_complete {
-            self.detail(1, format_args!("{about}: completing the configuration"));
-            Completion::Allowed
-        } else {
-            Completion::Forbidden
-        };
-        let opened = definition.backend.open(&mut draft, files, completion)?;
-        let refused = |errors: ConfigErrors| Status::invalid_argument(errors.to_string());
-        let mut spec = draft.finish(&definition.support).map_err(refused)?;
-        if let Some(composing) = &composing {
-            validate_ensemble(&mut spec, |name| composing.spec(name, None)).map_err(refused)?;
-        }
-        self.detail(2, format_args!("{about}: configuration {}", spec.to_json()));
-        let spec = Arc::new(spec);
+        let (spec, opened) = self.specify(definition, files, composing.as_deref())?;
         let books = Arc::new(Books {
             statistics: Statistics::default(),
             version: files.version(),
@@ -159,6 +150,32 @@ impl Loader {
             model,
             spec,
         }))
+    }
+
+    /// The complete, checked configuration of a version, and what its backend
+    /// made on the way.
+    fn specify(
+        &self,
+        definition: &ModelDefinition,
+        files: &dyn ModelFiles,
+        composing: Option<&PinnedModels>,
+    ) -> Result<Specified, Status> {
+        let mut draft = definition.draft.clone();
+        let about = format!("'{}' version {}", definition.name, files.version());
+        let completion = if definition.auto_complete {
+            self.detail(1, format_args!("{about}: completing the configuration"));
+            Completion::Allowed
+        } else {
+            Completion::Forbidden
+        };
+        let opened = definition.backend.open(&mut draft, files, completion)?;
+        let refused = |errors: ConfigErrors| Status::invalid_argument(errors.to_string());
+        let mut spec = draft.finish(&definition.support).map_err(refused)?;
+        if let Some(composing) = composing {
+            validate_ensemble(&mut spec, |name| composing.spec(name, None)).map_err(refused)?;
+        }
+        self.detail(2, format_args!("{about}: configuration {}", spec.to_json()));
+        Ok((Arc::new(spec), opened))
     }
 
     /// Gives a loaded version the instances that a definition wants: as many of
