@@ -326,7 +326,10 @@ def test_the_last_state_is_nobodys(
         contextlib.closing(Grpc(server.wait_until_ready())) as other,
         contextlib.closing(GrpcCalls(server)) as calls,
     ):
+        # The first instance is free again when the second executes the last request.
+        assert start(other, "slow", 5, "first") == 5
         assert start(other, "slow", 1000, "ends") == 1000
+        assert end(other, "slow", 5, "first") == 10
         options = {"sequence_id": "ends", "sequence_end": True}
         calls.send("slow", tensors(1000, SOME_ROUNDS), **options)
         if not server.is_original:
