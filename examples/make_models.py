@@ -15,14 +15,25 @@ from collections.abc import Iterable
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from example_models import classic, conformance, iterative, minilm, networks, ragged, sequences
+from example_models import (
+    classic,
+    conformance,
+    ensembles,
+    iterative,
+    minilm,
+    networks,
+    ragged,
+    sequences,
+)
 from example_models.repository import ExampleMaker, write_example
 
 EXAMPLES: dict[str, ExampleMaker] = {**classic.MODELS, **networks.MODELS}
+ENSEMBLES: dict[str, ExampleMaker] = dict(ensembles.EXAMPLES)
 TEST_MODELS: dict[str, ExampleMaker] = dict(conformance.MODELS)
 STATEFUL_MODELS: dict[str, ExampleMaker] = dict(sequences.MODELS)
 ITERATIVE_MODELS: dict[str, ExampleMaker] = dict(iterative.MODELS)
 RAGGED_MODELS: dict[str, ExampleMaker] = dict(ragged.MODELS)
+ENSEMBLE_MODELS: dict[str, ExampleMaker] = {**ensembles.EXAMPLES, **ensembles.MODELS}
 MINILM: dict[str, ExampleMaker] = dict(minilm.MODELS)
 
 
@@ -58,8 +69,14 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
 
 def selected_makers(options: argparse.Namespace) -> dict[str, ExampleMaker]:
     """The models that the options ask for."""
-    for_tests = {**TEST_MODELS, **STATEFUL_MODELS, **ITERATIVE_MODELS, **RAGGED_MODELS}
-    makers = for_tests if options.for_tests else EXAMPLES
+    for_tests = {
+        **TEST_MODELS,
+        **STATEFUL_MODELS,
+        **ITERATIVE_MODELS,
+        **RAGGED_MODELS,
+        **ENSEMBLE_MODELS,
+    }
+    makers = for_tests if options.for_tests else {**EXAMPLES, **ENSEMBLES}
     if options.with_minilm or "minilm" in (options.only or []):
         return {**makers, **MINILM}
     return makers

@@ -50,6 +50,12 @@ class GraphBuilder:
         self._nodes.append(helper.make_node(operator, list(inputs), [output], **attributes))
         return output
 
+    def split_strings(self, value: str) -> str:
+        """Adds a node that splits each string at its blanks, and drops the counts."""
+        parts = self._fresh("parts")
+        self._nodes.append(helper.make_node("StringSplit", [value], [parts, self._fresh("count")]))
+        return parts
+
     def _fresh(self, stem: str) -> str:
         self._value_count += 1
         return f"{stem}_{self._value_count}"

@@ -29,6 +29,8 @@ class Case:
     metadata: tuple[tuple[str, str], ...] = ()
     ours: str = ""
     ours_status: int | str | None = None
+    #: Whether outputs may come in any order, as those of the original's ensembles do.
+    any_order: bool = False
 
 
 #: The reason of cases that end the original's process; they are not sent to it.

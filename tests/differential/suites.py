@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples"))
 
+import ensemble_cases  # noqa: E402
 import held_cases  # noqa: E402
 import make_models  # noqa: E402
 import sequence_cases  # noqa: E402
@@ -55,6 +56,11 @@ def write_sequence_models(root: pathlib.Path) -> None:
     make_models.write_models(root, make_models.RAGGED_MODELS, models.RAGGED_MODELS)
 
 
+def write_ensemble_models(root: pathlib.Path) -> None:
+    """Ensembles with the models that they are made of."""
+    make_models.write_models(root, make_models.ENSEMBLE_MODELS, ensemble_cases.MODELS)
+
+
 def _held(held: held_cases.Held) -> Suite:
     return Suite(f"triton-2.51-{held.name}", held.write_repository, held.cases, held.environment)
 
@@ -63,6 +69,9 @@ SUITES = {
     "basic": Suite("triton-2.51", write_basic_models, all_cases),
     "sequences": Suite(
         "triton-2.51-sequences", write_sequence_models, sequence_cases.sequence_cases
+    ),
+    "ensembles": Suite(
+        "triton-2.51-ensembles", write_ensemble_models, ensemble_cases.ensemble_cases
     ),
     **{held.name: _held(held) for held in held_cases.HELD},
 }

@@ -48,7 +48,18 @@ def comparable(case: Case, answer: dict[str, Any]) -> dict[str, Any]:
     if case.rpc == "RepositoryIndex":
         models = sorted(answer["json"].get("models", []), key=lambda entry: entry["name"])
         return answer | {"json": {"models": models}}
+    if case.any_order:
+        return answer | {"json": sorted_outputs(answer["json"])}
     return answer
+
+
+def sorted_outputs(response: dict[str, Any]) -> dict[str, Any]:
+    """An inference response with its outputs, and their contents, by name."""
+    contents = response.get("raw_output_contents") or [None] * len(response["outputs"])
+    pairs = sorted(
+        zip(response["outputs"], contents, strict=True), key=lambda pair: pair[0]["name"]
+    )
+    return response | {"outputs": pairs, "raw_output_contents": None}
 
 
 def comparable_response(response: dict[str, Any], golden: dict[str, Any]) -> dict[str, Any]:

@@ -28,10 +28,12 @@ pub(crate) fn scheduling_spec(spec: &ModelSpec, holds: Holds) -> SchedulingSpec 
             SchedulingMode::Sequence(sequence_spec(batching, spec.max_batch_size))
         }
     };
+    // An ensemble only passes requests on: what is held back waits before its models.
+    let until_queued = if spec.ensemble().is_some() { 0 } else { holds.until_queued };
     SchedulingSpec {
         max_batch_size: spec.max_batch_size,
         mode,
-        hold_until_queued: holds.until_queued,
+        hold_until_queued: until_queued,
         hold_until_backlogged: holds.until_backlogged,
     }
 }

@@ -1,0 +1,554 @@
+"""Models that are made of other models."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy
+import pytest
+from example_models import ensembles
+from example_models.conformance import onnx_slow
+from example_models.ensembles import Step, ensemble
+from example_models.repository import Example, write_example
+from tritonclient.utils import InferenceServerException
+
+from conftest import StartServer
+from server import Program, Server, wait_until
+from transports import TRANSPORTS, GrpcCalls, GrpcStream, Transport
+
+NUMBERS = numpy.array([[1, 2, 3]], numpy.int32)
+#: Models of backends that only Galatea has.
+OWN = {"tokens", "doubled_tokens", "slow_tokens", "tokens_and_constant"}
+STAGES = ["compute_input", "compute_infer", "compute_output"]
+
+
+@pytest.fixture(scope="module")
+def server(
+    program: Program, start_server: StartServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    """Every ensemble with the models that it is made of."""
+    repository = tmp_path_factory.mktemp("ensembles")
+    for name, make in {**ensembles.EXAMPLES, **ensembles.MODELS}.items():
+        if name not in OWN or not program.is_original:
+            write_example(repository, name, make())
+    with start_server(repository) as running:
+        yield running.wait_until_ready()
+    assert running.process.returncode == 0 or running.is_original
+
+
+@pytest.fixture(params=list(TRANSPORTS))
+def transport(request: pytest.FixtureRequest, server: Server) -> Iterator[Transport]:
+    """A connection of each kind."""
+    with contextlib.closing(TRANSPORTS[request.param](server)) as one:
+        yield one
+
+
+@pytest.fixture
+def stream(server: Server) -> Iterator[GrpcStream]:
+    """A stream, which decoupled models need."""
+    with GrpcStream(server) as one:
+        yield one
+
+
+def infer(server: Server, model: str, tensors: dict[str, numpy.ndarray], **options: Any) -> Any:
+    """One request over HTTP."""
+    with contextlib.closing(TRANSPORTS["http"](server)) as one:
+        return one.infer(model, tensors, **options)
+
+
+# What comes out.
+
+
+def test_a_chain(transport: Transport) -> None:
+    """Three times twice."""
+    outputs = transport.infer("eightfold", {"IN": NUMBERS})
+    assert outputs["OUT"].tolist() == (8 * NUMBERS).tolist()
+
+
+def test_steps_that_meet(transport: Transport) -> None:
+    """Two models get the same tensor, a third both results."""
+    outputs = transport.infer("fan", {"IN": NUMBERS})
+    assert outputs["SUM"].tolist() == (NUMBERS * NUMBERS + 2 * NUMBERS).tolist()
+
+
+def test_ensembles_of_ensembles(transport: Transport) -> None:
+    """One of whose tensors is an output as well as another step's input."""
+    total = NUMBERS * NUMBERS + 2 * NUMBERS
+    outputs = transport.infer("nested", {"IN": NUMBERS})
+    assert outputs["SUM"].tolist() == total.tolist()
+    assert outputs["OUT"].tolist() == (8 * total).tolist()
+
+
+def test_batches(transport: Transport) -> None:
+    """A batch stays one from step to step."""
+    batch = numpy.arange(8, dtype=numpy.int32).reshape(4, 2)
+    outputs = transport.infer("fan", {"IN": batch})
+    assert outputs["SUM"].tolist() == (batch * batch + 2 * batch).tolist()
+
+
+def test_in_and_out_of_batches(transport: Transport) -> None:
+    """A model without batches takes a batch of one, and its result is one again."""
+    outputs = transport.infer("in_and_out_of_batches", {"IN": NUMBERS})
+    assert outputs["OUT"].tolist() == (8 * NUMBERS).tolist()
+
+
+def test_outputs_that_nobody_wants(server: Server, transport: Transport) -> None:
+    """Their steps don't run."""
+    before = [server.statistics(model)["inference_count"] for model in CONVOLUTIONS]
+    outputs = transport.infer("pipeline_parallel", {"image": image(4, 4)}, outputs=["second"])
+    assert list(outputs) == ["second"]
+    after = [server.statistics(model)["inference_count"] for model in CONVOLUTIONS]
+    assert after == [before[0], before[1] + 1, before[2]]
+
+
+@pytest.mark.galatea_only  # The original leaves out steps that are needed: a deadlock.
+def test_outputs_on_the_way_to_others(server: Server, transport: Transport) -> None:
+    """An output that another step takes is made for either."""
+    before = server.statistics("square")["inference_count"]
+    outputs = transport.infer("two_ends", {"IN": NUMBERS}, outputs=["DOUBLED"])
+    assert list(outputs) == ["DOUBLED"]
+    assert outputs["DOUBLED"].tolist() == (2 * NUMBERS).tolist()
+    assert server.statistics("square")["inference_count"] == before
+    outputs = transport.infer("two_ends", {"IN": NUMBERS}, outputs=["SQUARED"])
+    assert list(outputs) == ["SQUARED"]
+    assert outputs["SQUARED"].tolist() == (4 * NUMBERS * NUMBERS).tolist()
+
+
+def test_optional_inputs(transport: Transport) -> None:
+    """What the client leaves out isn't passed on; the step makes something of that."""
+    outputs = transport.infer("with_optional", {"IN": NUMBERS})
+    assert outputs["OUT"].tolist() == (2 * NUMBERS).tolist()
+    assert outputs["REST"].tolist() == [[0]]
+    outputs = transport.infer("with_optional", {"IN": NUMBERS, "MORE": NUMBERS})
+    assert outputs["REST"].tolist() == NUMBERS.tolist()
+
+
+def test_a_stateful_model_in_each_of_two_steps(transport: Transport) -> None:
+    """Both get the sequence's identity and its ends, and keep a state of their own."""
+    sums, sum_of_sums = 0, 0
+    for number in range(1, 6):
+        sums += number
+        sum_of_sums += sums
+        outputs = transport.infer(
+            "two_sums",
+            {"IN": numpy.array([[number]], numpy.int32)},
+            sequence_id=71,
+            sequence_start=number == 1,
+            sequence_end=number == 5,
+        )
+        assert outputs["SUM"].tolist() == [[sums]]
+        assert outputs["SUM_OF_SUMS"].tolist() == [[sum_of_sums]]
+
+
+def test_sequences_come_from_the_client(server: Server) -> None:
+    """Without one, the first step that needs it refuses."""
+    tensor = {"name": "IN", "shape": [1, 1], "datatype": "INT32", "data": [1]}
+    reply = server.infer("two_sums", {"inputs": [tensor]})
+    assert reply.status == 400
+    assert reply.error().startswith("in ensemble 'two_sums', ")
+    assert "must specify a non-zero or non-empty correlation ID" in reply.error()
+
+
+# The pipelines of convolution nets, and of an image.
+
+CONVOLUTIONS = ["convolutions_1", "convolutions_2", "convolutions_3"]
+#: Where each net of a pipeline gets its image from, and what the client gets.
+PIPELINES = {
+    "pipeline_in_a_row": (["image", "first", "second"], ["third"]),
+    "pipeline_partly_parallel": (["image", "first", "first"], ["second", "third"]),
+    "pipeline_parallel": (["image", "image", "image"], ["first", "second", "third"]),
+}
+
+
+def image(height: int, width: int) -> numpy.ndarray:
+    """Two images of any size."""
+    random = numpy.random.default_rng(5)
+    return random.standard_normal((2, ensembles.CHANNELS, height, width)).astype(numpy.float32)
+
+
+@pytest.mark.parametrize("pipeline", list(PIPELINES))
+@pytest.mark.parametrize("size", [(8, 8), (33, 17)])
+def test_pipelines(server: Server, transport: Transport, pipeline: str, size: Any) -> None:
+    """Nets of one, two and three layers: the same as asking one after the other."""
+    sources, wanted = PIPELINES[pipeline]
+    made = {"image": image(*size)}
+    for model, source, result in zip(
+        CONVOLUTIONS, sources, ["first", "second", "third"], strict=True
+    ):
+        made[result] = infer(server, model, {"input": made[source]})["output"]
+    outputs = transport.infer(pipeline, {"image": made["image"]})
+    # In the configuration's order; in the original, in none.
+    assert (sorted(outputs) if server.is_original else list(outputs)) == sorted(wanted)
+    for name, result in outputs.items():
+        numpy.testing.assert_array_equal(result, made[name])
+
+
+@pytest.mark.galatea_only  # There, only the dynamic batcher can be held back.
+@pytest.mark.parametrize("pipeline", list(PIPELINES))
+def test_what_runs_at_once(
+    start_server: StartServer, tmp_path: pathlib.Path, pipeline: str
+) -> None:
+    """Each net is held back until two requests wait, so what waits at once can be seen."""
+    for name in [*CONVOLUTIONS, pipeline]:
+        write_example(tmp_path, name, ensembles.EXAMPLES[name]())
+    sources = dict(zip(CONVOLUTIONS, PIPELINES[pipeline][0], strict=True))
+    results = dict(zip(["first", "second", "third"], CONVOLUTIONS, strict=True))
+    environment = {"TRITONSERVER_DELAY_SCHEDULER": "2"}
+    with start_server(tmp_path, environment=environment) as running:
+        running.wait_until_ready()
+        with contextlib.closing(GrpcCalls(running)) as calls:
+            answer = calls.send(pipeline, {"image": image(4, 4)})
+            done: list[str] = []
+            while len(done) < len(CONVOLUTIONS):
+                ready = [
+                    model
+                    for model, source in sources.items()
+                    if model not in done and (source == "image" or results[source] in done)
+                ]
+                for model in ready:
+                    running.wait_for_pending(model, 1)
+                waiting = [model for model in CONVOLUTIONS if running.pending(model)]
+                assert waiting == ready
+                assert not calls.is_finished(answer)
+                # With a second request each net goes on.
+                for model in ready:
+                    calls.wait(calls.send(model, {"input": image(4, 4)}))
+                done += ready
+            assert list(calls.wait(answer)) == PIPELINES[pipeline][1]
+
+
+def test_an_image_is_decoded_classified_and_segmented(
+    server: Server, transport: Transport
+) -> None:
+    """A step makes an image of a string; two nets look at it at once."""
+    random = numpy.random.default_rng(7)
+    shape = (3, ensembles.CHANNELS, ensembles.IMAGE_SIZE, ensembles.IMAGE_SIZE)
+    pixels = random.integers(0, 256, shape)
+    texts = [" ".join(map(str, one.reshape(-1))).encode() for one in pixels]
+    outputs = transport.infer("image_pipeline", {"TEXT": numpy.array([[one] for one in texts])})
+    images = (pixels / 255).astype(numpy.float32)
+    classes = infer(server, "image_classifier", {"IMAGE": images})["CLASSES"]
+    regions = infer(server, "image_segmenter", {"IMAGE": images})["REGIONS"]
+    numpy.testing.assert_allclose(outputs["CLASSES"], classes, rtol=1e-5)
+    numpy.testing.assert_array_equal(outputs["REGIONS"], regions)
+    numpy.testing.assert_allclose(outputs["CLASSES"].sum(axis=1), 1, rtol=1e-5)
+
+
+# Decoupled steps.
+
+
+@pytest.mark.galatea_only
+def test_each_response_of_a_step_becomes_one_of_the_ensemble(stream: GrpcStream) -> None:
+    """In the order in which the next step, which has one instance, gets them."""
+    stream.send("doubled_tokens", {"COUNT": numpy.array([[50]], numpy.int32)})
+    tokens = [stream.receive()[1]["OUT"].reshape(-1).tolist() for _ in range(50)]
+    assert tokens == [[2 * token] for token in range(50)]
+
+
+@pytest.mark.galatea_only
+def test_the_end_of_a_decoupled_ensemble(stream: GrpcStream) -> None:
+    """Nothing at all is an answer, which the client may ask to be told."""
+    count = {"COUNT": numpy.array([[0]], numpy.int32)}
+    stream.send("doubled_tokens", count, request_id="a", enable_empty_final_response=True)
+    assert stream.receive() == ("a", {})
+
+
+@pytest.mark.galatea_only
+def test_responses_meet_what_comes_once(stream: GrpcStream) -> None:
+    """Each token is added to the same number, which another step makes."""
+    inputs = {"COUNT": numpy.array([[6]], numpy.int32), "ADDED": numpy.array([[50]], numpy.int32)}
+    stream.send("tokens_and_constant", inputs)
+    sums = sorted(stream.receive()[1]["OUT"].item() for _ in range(6))
+    assert sums == [100, 101, 102, 103, 104, 105]
+
+
+@pytest.mark.galatea_only
+def test_decoupled_ensembles_need_a_stream(server: Server) -> None:
+    """They are known as decoupled whatever their configuration says."""
+    config = server.get("/v2/models/doubled_tokens/config").json()
+    assert config["model_transaction_policy"] == {"decoupled": True}
+    tensor = {"name": "COUNT", "shape": [1, 1], "datatype": "INT32", "data": [1]}
+    reply = server.infer("doubled_tokens", {"inputs": [tensor]})
+    assert reply.status >= 400
+    assert "decoupled" in reply.error()
+
+
+@pytest.mark.galatea_only
+def test_a_quick_step_pauses_for_a_slow_one(server: Server, stream: GrpcStream) -> None:
+    """A model that would make a million tokens is never far ahead of the next step."""
+    before = server.statistics("tokens")["execution_count"]
+    stream.send("slow_tokens", {"COUNT": numpy.array([[1_000_000]], numpy.int32)})
+    for received in range(1, 40):
+        assert stream.receive()[1]["OUT"].item() == received - 1
+        made = server.statistics("tokens")["execution_count"] - before
+        # Four in the step, four before it, and what the request has in itself.
+        assert received <= made <= received + 4 + 4 + 8 + 2
+    stream.close(cancel=True)
+    idle = server.statistics("slow_identity")["inference_count"]
+    wait_until(
+        lambda: server.statistics("slow_tokens")["inference_stats"]["fail"]["count"] == 1,
+        20,
+        "the request was given up",
+    )
+    assert server.statistics("slow_identity")["inference_count"] <= idle + 2
+
+
+# Failures.
+
+
+def test_an_error_names_ensemble_and_step(server: Server) -> None:
+    """With the code that the step answered with."""
+    tensor = {"name": "IN", "shape": [2, 1], "datatype": "INT32", "data": [1, 2]}
+    reply = server.infer("in_and_out_of_batches", {"inputs": [tensor]})
+    assert reply.status == 400
+    assert reply.error().startswith("in ensemble 'in_and_out_of_batches', ")
+    assert "unexpected shape for input 'X' for model 'double_without_batches'" in reply.error()
+    if not server.is_original:
+        assert "step 1 (model 'double_without_batches'): " in reply.error()
+
+
+def test_what_the_ensemble_itself_refuses(server: Server) -> None:
+    """Before any step runs."""
+    before = server.statistics("double")["inference_count"]
+    tensor = {"name": "IN", "shape": [9, 1], "datatype": "INT32", "data": [1] * 9}
+    reply = server.infer("fan", {"inputs": [tensor]})
+    assert reply.status == 400
+    assert "inference request batch-size must be <= 8 for 'fan'" in reply.error()
+    reply = server.infer("fan", {"inputs": [{**tensor, "name": "X"}]})
+    assert reply.status == 400
+    assert server.statistics("double")["inference_count"] == before
+
+
+def slow_pair(queue: str = "") -> dict[str, Example]:
+    """An ensemble of a model that takes a while and has this queue, and one behind it."""
+    slow = onnx_slow()
+    assert slow.config is not None
+    config = slow.config.replace('name: "onnx_slow"\n', "")
+    queued = config.replace("dynamic_batching { }", f"dynamic_batching {{ {queue} }}")
+    number = "INT64 1"
+    steps = [
+        Step("first", {"ROUNDS": "ROUNDS"}, {"DONE": "between"}),
+        Step("second", {"ROUNDS": "between"}, {"DONE": "DONE"}),
+    ]
+    return {
+        "first": Example(queued, slow.versions),
+        "second": Example(config, slow.versions),
+        "pair": ensemble(8, [f"ROUNDS {number}"], [f"DONE {number}"], steps),
+    }
+
+
+def write_all(repository: pathlib.Path, models: dict[str, Example]) -> None:
+    """Writes models below the repository."""
+    for name, example in models.items():
+        write_example(repository, name, example)
+
+
+def rounds(number: int) -> dict[str, numpy.ndarray]:
+    """How long the slow model works: a tenth of a millisecond each."""
+    return {"ROUNDS": numpy.array([[number]], numpy.int64)}
+
+
+def test_a_full_queue_fails_the_request_at_once(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """Nothing hangs: not those that were refused, nor those that wait."""
+    write_all(tmp_path, slow_pair("default_queue_policy { max_queue_size: 1 }"))
+    with start_server(tmp_path) as running, contextlib.closing(GrpcCalls(running)) as calls:
+        running.wait_until_ready()
+        busy = [calls.send("pair", rounds(2_000)) for _ in range(8)]
+        outcomes = []
+        for call in busy:
+            try:
+                outcomes.append(calls.wait(call)["DONE"].item())
+            except InferenceServerException as error:
+                assert error.status() == "StatusCode.UNAVAILABLE"
+                assert error.message().startswith("in ensemble 'pair', "), error
+                assert "Exceeds maximum queue size" in error.message()
+                if not running.is_original:
+                    assert "step 0 (model 'first'): " in error.message()
+                outcomes.append(None)
+        assert set(outcomes) == {2_000, None}
+        failures = running.statistics("pair")["inference_stats"]["fail"]["count"]
+        # The original counts each twice.
+        assert failures == outcomes.count(None) * (2 if running.is_original else 1)
+        other = f'{{model="pair",reason="OTHER",version="1"}} {failures}\n'
+        assert f"nv_inference_request_failure{other}" in running.metrics()
+
+
+@pytest.mark.galatea_only  # There, the step that runs goes on, and then the request.
+def test_giving_up(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+    """A request that its client gives up doesn't reach the next step."""
+    write_all(tmp_path, slow_pair())
+    with start_server(tmp_path) as running, contextlib.closing(GrpcCalls(running)) as calls:
+        running.wait_until_ready()
+        first = calls.send("pair", rounds(5_000))
+        wait_until(
+            lambda: running.statistics("pair")["inference_stats"]["queue"]["count"] == 0
+            and running.pending("first") == 0,
+            20,
+            "the first step is executed",
+        )
+        calls.cancel(first)
+        assert calls.is_cancelled(first)
+        wait_until(
+            lambda: running.statistics("pair")["inference_stats"]["fail"]["count"] == 1,
+            20,
+            "the ensemble knows",
+        )
+        assert calls.wait(calls.send("pair", rounds(1)))["DONE"].item() == 1
+        assert running.statistics("second")["inference_count"] == 1
+
+
+@pytest.mark.galatea_only  # There, steps that have not begun are refused.
+def test_requests_under_way_are_finished_at_the_end(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """Also the steps that have not begun when the server is told to stop."""
+    write_all(tmp_path, slow_pair())
+    with start_server(tmp_path) as running:
+        running.wait_until_ready()
+        with contextlib.closing(GrpcCalls(running)) as calls:
+            call = calls.send("pair", rounds(5_000))
+            wait_until(
+                lambda: running.statistics("first")["inference_count"] == 0
+                and running.pending("first") == 0,
+                20,
+                "the first step is executed",
+            )
+            running.terminate()
+            assert calls.wait(call)["DONE"].item() == 5_000
+        assert running.wait_for_exit() == 0 or running.is_original
+
+
+# Statistics.
+
+
+def test_statistics_add_up_the_steps(server: Server) -> None:
+    """The durations of computing are the steps', what was waited is the ensemble's own."""
+    models = ["double", "square", "sum", "fan"]
+    before = {model: server.statistics(model) for model in models}
+    infer(server, "fan", {"IN": numpy.arange(6, dtype=numpy.int32).reshape(3, 2)})
+    after = {model: server.statistics(model) for model in models}
+
+    def grown(model: str, stage: str) -> dict[str, int]:
+        old, new = (all_[model]["inference_stats"][stage] for all_ in (before, after))
+        return {key: new[key] - old[key] for key in ("count", "ns")}
+
+    for stage in STAGES:
+        steps = sum(grown(model, stage)["ns"] for model in ("double", "square", "sum"))
+        assert grown("fan", stage) == {"count": 1, "ns": steps}
+    assert grown("fan", "success")["count"] == grown("fan", "queue")["count"] == 1
+    assert grown("fan", "success")["ns"] >= grown("fan", "queue")["ns"]
+    for count in ("inference_count", "execution_count"):
+        grew = after["fan"][count] - before["fan"][count]
+        assert grew == {"inference_count": 3, "execution_count": 1}[count]
+    batches = {one["batch_size"] for one in after["fan"]["batch_stats"]}
+    assert 3 in batches
+
+
+def test_metadata(server: Server) -> None:
+    """An ensemble is a model like any other."""
+    document = server.get("/v2/models/fan").json()
+    assert document == {
+        "name": "fan",
+        "versions": ["1"],
+        "platform": "ensemble",
+        "inputs": [{"name": "IN", "datatype": "INT32", "shape": [-1, -1]}],
+        "outputs": [{"name": "SUM", "datatype": "INT32", "shape": [-1, -1]}],
+    }
+    config = server.get("/v2/models/fan/config").json()
+    assert config["instance_group"] == []
+    assert config["model_transaction_policy"] == {"decoupled": False}
+    assert "optimization" not in config
+
+
+# Repositories with mistakes.
+
+
+def wrong_ensembles() -> dict[str, tuple[Example, str]]:
+    """Ensembles that can't be, and what is said of them."""
+    number = "INT32 -1"
+
+    def of(*steps: Step, inputs: Sequence[str] = (f"IN {number}",), batch: int = 8) -> Example:
+        return ensemble(batch, inputs, [f"OUT {number}"], steps)
+
+    double = Step("double", {"X": "IN"}, {"Y": "OUT"})
+    return {
+        "no_model": (
+            of(Step("nobody", {"X": "IN"}, {"Y": "OUT"})),
+            "contains models that are not available or ambiguous: nobody",
+        ),
+        "no_input": (
+            of(Step("double", {"Z": "IN"}, {"Y": "OUT"})),
+            "ensemble tensor IN is mapping to non-existing input Z in model double",
+        ),
+        "missing_input": (
+            of(Step("sum", {"A": "IN"}, {"Y": "OUT"})),
+            "input B in model sum is not mapped to any ensemble tensors",
+        ),
+        "wrong_type": (
+            of(double, inputs=["IN FP32 -1"]),
+            "ensemble tensor IN: inconsistent data type: TYPE_FP32 is inferred from model "
+            "wrong_type while TYPE_INT32 is inferred from model double",
+        ),
+        "wrong_shape": (
+            of(double, inputs=["IN INT32 -1,-1"]),
+            "ensemble tensor IN: inconsistent shape: [-1,-1,-1] is inferred from model "
+            "wrong_shape while [-1,-1] is inferred from model double",
+        ),
+        "large_batches": (
+            of(double, batch=9),
+            "allows maximum batch size 9, but it contains model double which only allows maximum "
+            "batch size to be 8",
+        ),
+        "made_twice": (of(double, double), "'OUT' can appear in an output map only once"),
+        "not_made": (
+            of(Step("sum", {"A": "IN", "B": "lost"}, {"Y": "OUT"})),
+            "output 'OUT' for ensemble 'not_made' is not written: at least one of its depending "
+            "tensors, 'lost', is not connected",
+        ),
+        "circle": (
+            of(
+                Step("sum", {"A": "IN", "B": "second"}, {"Y": "first"}),
+                Step("double", {"X": "first"}, {"Y": "second"}),
+                Step("double", {"X": "second"}, {"Y": "OUT"}),
+            ),
+            "output 'OUT' for ensemble 'circle' is not written",
+        ),
+        "of_one_another": (
+            of(Step("of_another", {"IN": "IN"}, {"OUT": "OUT"})),
+            "circular dependency between ensembles",
+        ),
+        "of_another": (
+            of(Step("of_one_another", {"IN": "IN"}, {"OUT": "OUT"})),
+            "circular dependency between ensembles",
+        ),
+        "of_a_wrong_one": (
+            of(Step("wrong_type", {"IN": "IN"}, {"OUT": "OUT"})),
+            "ensemble 'of_a_wrong_one' depends on 'wrong_type'",
+        ),
+    }
+
+
+def test_what_is_said_of_wrong_ensembles(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """Each has its reason in the log, and the rest serves."""
+    wrong = wrong_ensembles()
+    write_all(tmp_path, {name: example for name, (example, _) in wrong.items()})
+    for name in ("double", "square", "sum", "fan"):
+        write_example(tmp_path, name, ensembles.MODELS[name]())
+    with start_server(tmp_path, "--exit-on-error=false") as running:
+        running.wait_until_live()
+        outputs = infer(running, "fan", {"IN": NUMBERS})
+        assert outputs["SUM"].tolist() == (NUMBERS * NUMBERS + 2 * NUMBERS).tolist()
+        index = running.request("POST", "/v2/repository/index", b"{}").json()
+        log = running.log()
+    ready = {entry["name"] for entry in index if entry.get("state") == "READY"}
+    assert ready == {"double", "square", "sum", "fan"}
+    for name, (_, reason) in wrong.items():
+        lines = [line for line in log.splitlines() if name in line and reason in line]
+        assert lines, (name, log)
