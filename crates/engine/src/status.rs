@@ -57,6 +57,10 @@ impl Page<'_> {
                     "remaining_us": self.until_us(until),
                 })
             }
+            WaitReason::Permit => json!({
+                "reason": "rate_limiter",
+                "words": "the rate limiter: resources that others use",
+            }),
             WaitReason::Hold { missing } => json!({
                 "reason": "hold",
                 "words": "further requests, because TRITONSERVER_DELAY_SCHEDULER is set",
@@ -116,6 +120,10 @@ impl Page<'_> {
                 "reason": "batch_delay",
                 "words": "more requests for the batch, or the end of its delay",
                 "remaining_us": self.until_us(until),
+            }),
+            SlotWait::Permit => json!({
+                "reason": "rate_limiter",
+                "words": "the rate limiter: resources that others use",
             }),
             SlotWait::Hold => json!({
                 "reason": "hold",

@@ -27,6 +27,10 @@ pub enum Event {
     AddInstance(InstanceId),
     /// The instance shall get no further batch.
     RemoveInstance(InstanceId),
+    /// The rate limiter lets the instance, which asked, run one batch. Only with
+    /// [`Scheduler::with_permits`](crate::Scheduler::with_permits).
+    /// `ReturnPermit` follows: in the same step if nothing runs.
+    PermitGranted(InstanceId),
     /// The model unloads: queued requests run, new ones are refused.
     Drain,
     /// Time passed.
@@ -52,6 +56,19 @@ pub enum Action {
         /// What.
         batch: Batch,
     },
+    /// Ask the rate limiter for a permit: the instance is free and a batch could
+    /// close. Nobody asks again before the answer.
+    RequestPermit(InstanceId),
+    /// Give the instance's permit back to the rate limiter.
+    ReturnPermit {
+        /// Whose.
+        instance: InstanceId,
+        /// Whether a batch was executed with it.
+        used: bool,
+    },
+    /// The instance, which has asked for a permit, is gone. If it was granted in
+    /// the meantime, the grant is answered with `ReturnPermit` nevertheless.
+    WithdrawPermit(InstanceId),
     /// Answer the request with an error. It has left the queue.
     Fail {
         /// Which request.

@@ -13,7 +13,7 @@
 //! | `sequence` | with a sequence batcher: which instance a sequence is led to, and when its next request is eligible |
 //! | `queue` | in which order requests wait, how many may, and for how long |
 //! | `former` | where a batch ends, and whether to wait for it to grow |
-//! | `lanes` | which instance takes the batch |
+//! | `lanes` | which instance takes the batch, and whether it has its permit |
 //!
 //! # What it is not
 //!
@@ -59,6 +59,7 @@ mod ids;
 mod lanes;
 mod lifecycle;
 mod ordering;
+mod permits;
 mod queue;
 mod rate_limiter;
 mod scheduler;

@@ -83,6 +83,13 @@ impl Scheduler {
         }
     }
 
+    /// With instances that need a permit of the rate limiter for each batch.
+    #[must_use]
+    pub fn with_permits(mut self) -> Self {
+        self.lanes.require_permits();
+        self
+    }
+
     /// Takes an event in and says what to do. Never fails, never blocks.
     ///
     /// A `now` before an earlier step's counts as that step's time: drivers read
@@ -92,7 +99,7 @@ impl Scheduler {
     ///
     /// If the driver breaks the rules of the events: a key queued twice, an
     /// instance added twice, freed while free, or unknown, a request released
-    /// that is not in execution.
+    /// that is not in execution, a permit granted that was not asked for.
     pub fn step(&mut self, now: Time, event: Event, out: &mut Actions) {
         self.now = self.now.max(now);
         match &mut self.work {
@@ -109,10 +116,12 @@ impl Scheduler {
             Event::LaneFree(id) => self.free_lane(id, out),
             Event::AddInstance(id) => self.add_instance(id),
             Event::RemoveInstance(id) => self.remove_instance(id, out),
+            Event::PermitGranted(id) => self.grant(id, out),
             Event::Drain => self.drain(),
             Event::Tick => {}
         }
         self.dispatch(out);
+        self.lanes.return_unused(out);
         self.report_drained(out);
         if let Work::Sequences(sequences) = &mut self.work {
             sequences.settle_departures(&mut self.lanes, out);
@@ -167,8 +176,15 @@ impl Scheduler {
     }
 
     fn free_lane(&mut self, id: InstanceId, out: &mut Actions) {
-        let departure = self.lanes.release(id, self.now);
+        let departure = self.lanes.release(id, self.now, out);
         report_departure(departure, id, out);
+        if let Work::Sequences(sequences) = &mut self.work {
+            sequences.touch(id);
+        }
+    }
+
+    fn grant(&mut self, id: InstanceId, out: &mut Actions) {
+        self.lanes.grant(id, out);
         if let Work::Sequences(sequences) = &mut self.work {
             sequences.touch(id);
         }
@@ -187,7 +203,7 @@ impl Scheduler {
         {
             return;
         }
-        let departure = self.lanes.remove(id);
+        let departure = self.lanes.remove(id, out);
         report_departure(departure, id, out);
     }
 

@@ -356,6 +356,86 @@ fn the_status_says_what_everyone_waits_for() {
     assert_eq!(scheduler.queued(), 1);
 }
 
+#[test]
+fn with_permits_a_batch_closes_when_its_permit_comes() {
+    let scheduler = Scheduler::new(dynamic(2, DynamicSpec::default())).with_permits();
+    play(
+        scheduler,
+        "0 add 0 -> ; never
+         1 request 1 -> ask 0; never
+         2 request 2 -> ; never
+         3 request 3 -> ; never
+         4 grant 0 -> run 1+2 on 0; never
+         5 free 0 -> used 0, ask 0; never
+         6 cancel 3 -> fail 3 Cancelled; never
+         7 grant 0 -> unused 0; never
+         8 request 4 -> ask 0; never
+         9 grant 0 -> run 4 on 0; never
+         10 free 0 -> used 0; never",
+    );
+}
+
+#[test]
+fn permits_are_asked_for_as_many_as_wait() {
+    let scheduler = Scheduler::new(dynamic(1, DynamicSpec::default())).with_permits();
+    play(
+        scheduler,
+        "0 add 0 -> ; never
+         0 add 1 -> ; never
+         0 add 2 -> ; never
+         1 request 1 -> ask 2; never
+         2 request 2 -> ask 1; never
+         3 grant 1 -> run 1 on 1; never
+         4 request 3 -> ask 0; never
+         5 grant 0 -> run 2 on 0; never
+         6 grant 2 -> run 3 on 2; never",
+    );
+}
+
+#[test]
+fn nobody_sits_on_a_permit_while_a_batch_waits_to_grow() {
+    let settings = DynamicSpec { max_queue_delay_ns: 100, ..DynamicSpec::default() };
+    let scheduler = Scheduler::new(dynamic(2, settings)).with_permits();
+    play(
+        scheduler,
+        "0 add 0 -> ; never
+         1 request 1 -> ; 101
+         2 request 2 -> ask 0; never
+         3 cancel 1 -> fail 1 Cancelled; 102
+         4 grant 0 -> unused 0; 102
+         102 tick -> ask 0; never
+         103 grant 0 -> run 2 on 0; never",
+    );
+}
+
+#[test]
+fn an_instance_that_asked_withdraws_when_it_goes() {
+    let scheduler = Scheduler::new(dynamic(1, DynamicSpec::default())).with_permits();
+    let scheduler = play(
+        scheduler,
+        "0 add 0 -> ; never
+         1 request 1 -> ask 0; never
+         2 remove 0 -> withdraw 0, removed 0; never
+         3 grant 0 -> unused 0; never
+         4 add 1 -> ask 1; never
+         5 drain -> ; never",
+    );
+    assert_eq!(scheduler.status().queues[0].waits_for, WaitReason::Permit);
+    play(
+        scheduler,
+        "6 grant 1 -> run 1 on 1; never
+         7 remove 1 -> ; never
+         8 free 1 -> used 1, removed 1, drained; never",
+    );
+}
+
+#[test]
+#[should_panic(expected = "asked for no permit")]
+fn a_permit_that_nobody_asked_for_is_a_broken_driver() {
+    let scheduler = Scheduler::new(dynamic(4, DynamicSpec::default())).with_permits();
+    play(scheduler, "0 add 0 -> \n 1 grant 0 ->");
+}
+
 const TICKET: Ticket = Ticket {
     key: RequestKey(0),
     batch_size: 1,

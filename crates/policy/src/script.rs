@@ -2,8 +2,8 @@
 
 use crate::*;
 
-/// One event as `TIME WORD ARGUMENT`: `add 0`, `remove 0`, `free 0`, `request
-/// 1`, `cancel 1`, `done 1`, `again 1`, `drain`, `tick`. A request may go on
+/// One event as `TIME WORD ARGUMENT`: `add 0`, `remove 0`, `free 0`, `grant 0`,
+/// `request 1`, `cancel 1`, `done 1`, `again 1`, `drain`, `tick`. A request may go on
 /// with `rows=`, `key=`, `priority=`, `timeout=`, and, as part of a sequence,
 /// with `of=`, `start` and `end`.
 fn event(words: &[&str]) -> Event {
@@ -18,6 +18,7 @@ fn event(words: &[&str]) -> Event {
         ["again", key] => {
             Event::Released { key: RequestKey(number(key)), release: Release::Reschedule }
         }
+        ["grant", instance] => Event::PermitGranted(id(instance)),
         ["drain"] => Event::Drain,
         ["tick"] => Event::Tick,
         ["request", key, settings @ ..] => {
@@ -59,6 +60,10 @@ fn words(action: Action) -> String {
         }
         Action::Fail { key, reason } => format!("fail {} {reason:?}", key.0),
         Action::InstanceRemoved(id) => format!("removed {}", id.0),
+        Action::RequestPermit(id) => format!("ask {}", id.0),
+        Action::ReturnPermit { instance, used: true } => format!("used {}", instance.0),
+        Action::ReturnPermit { instance, used: false } => format!("unused {}", instance.0),
+        Action::WithdrawPermit(id) => format!("withdraw {}", id.0),
         Action::Drained => "drained".to_owned(),
         Action::SequenceClosed(sequence) => format!("closed {}", sequence.0),
         Action::SequenceEnded(sequence) => format!("ended {}", sequence.0),

@@ -16,7 +16,8 @@ pub(crate) struct SharedQueue {
     former: DynamicFormer,
     hold: Hold,
     /// What the former said at the end of the last step; none if there was
-    /// nothing to ask it, because no lane was free or the test hook holds.
+    /// nothing to ask it, because no lane was free or the test hook holds. A batch
+    /// that could close waits for a permit.
     last_verdict: Option<Verdict>,
 }
 
@@ -96,8 +97,8 @@ impl SharedQueue {
             match verdict {
                 Verdict::Nothing | Verdict::Wait { .. } => return,
                 Verdict::Close { requests, rows } => {
+                    let Some(instance) = lanes.take(self.queue.len(), now, out) else { return };
                     let batch = self.take_from_front(requests, rows);
-                    let instance = lanes.take(now);
                     out.push(Action::Dispatch { instance, batch });
                 }
             }
@@ -140,7 +141,8 @@ impl SharedQueue {
                     until,
                 }
             }
-            (Hold::Free, Some(Verdict::Nothing | Verdict::Close { .. }) | None) => WaitReason::Lane,
+            (Hold::Free, Some(Verdict::Close { .. })) => WaitReason::Permit,
+            (Hold::Free, Some(Verdict::Nothing) | None) => WaitReason::Lane,
         }
     }
 }

@@ -45,6 +45,8 @@ pub enum WaitReason {
         /// When the batch goes as it is; none if that is never.
         until: Option<Time>,
     },
+    /// The rate limiter's permit for an instance that is free.
+    Permit,
     /// For tests: further requests that must be queued first.
     Hold {
         /// How many.
@@ -121,6 +123,8 @@ pub enum SlotWait {
         /// When the batch goes as it is; none if that is never.
         until: Option<Time>,
     },
+    /// The rate limiter's permit for its instance, which is free.
+    Permit,
     /// For tests: further requests that must be queued first.
     Hold,
 }

@@ -1,4 +1,5 @@
 //! What a scheduler did, in a form that any implementation can produce.
+//! Permits come before deeds, and are no deeds themselves.
 
 use galatea_policy::{Action, BatchEntry, FailReason, InstanceId, RequestKey, SequenceKey};
 
@@ -26,9 +27,13 @@ pub enum Deed {
     Drained,
 }
 
-impl From<Action> for Deed {
-    fn from(action: Action) -> Self {
-        match action {
+impl Deed {
+    /// The deed; none if the action is about permits, which a [`PermitBook`]
+    /// enters.
+    ///
+    /// [`PermitBook`]: crate::permits::PermitBook
+    pub(crate) fn of(action: Action) -> Option<Self> {
+        Some(match action {
             Action::Dispatch { instance, batch } => {
                 let rows = batch.batch_size();
                 Deed::Run { instance, entries: batch.into_entries(), rows }
@@ -38,6 +43,9 @@ impl From<Action> for Deed {
             Action::SequenceEnded(sequence) => Deed::Ended(sequence),
             Action::InstanceRemoved(instance) => Deed::Removed(instance),
             Action::Drained => Deed::Drained,
-        }
+            Action::RequestPermit(_) | Action::ReturnPermit { .. } | Action::WithdrawPermit(_) => {
+                return None;
+            }
+        })
     }
 }

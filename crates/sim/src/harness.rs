@@ -1,6 +1,8 @@
 //! The one way to step a scheduler here: compared with the naive one, checked,
 //! counted and hashed.
 
+use std::collections::VecDeque;
+
 use galatea_policy::{Actions, Event, Scheduler, Time};
 
 use crate::batching::has_open_batch;
@@ -8,6 +10,7 @@ use crate::check::{Check, ensure};
 use crate::deed::Deed;
 use crate::examiner::{Examiner, Oracle};
 use crate::hash::TraceHash;
+use crate::permits::{PermitBook, is_about_permits};
 use crate::setup::Setup;
 
 /// What decisions are compared with.
@@ -18,6 +21,9 @@ pub enum Reference {
     Oracle,
     /// The checks alone.
     ChecksOnly,
+    /// As `Oracle`, with a rate limiter that grants each permit at once: that
+    /// must make no difference.
+    OracleWithPermits,
 }
 
 /// A scheduler under examination.
@@ -27,6 +33,8 @@ pub struct Harness {
     oracle: Option<Oracle>,
     examiner: Examiner,
     actions: Actions,
+    /// If there is a rate limiter.
+    permits: Option<PermitBook>,
     has_own_rule: bool,
     hash: TraceHash,
     steps: u64,
@@ -35,10 +43,17 @@ pub struct Harness {
 impl Harness {
     /// A new scheduler.
     pub fn new(setup: &Setup, reference: Reference) -> Self {
+        let (scheduler, permits) = match reference {
+            Reference::Oracle | Reference::ChecksOnly => (setup.scheduler(), None),
+            Reference::OracleWithPermits => {
+                (setup.scheduler().with_permits(), Some(PermitBook::default()))
+            }
+        };
         Harness {
-            scheduler: setup.scheduler(),
+            scheduler,
+            permits,
             oracle: match reference {
-                Reference::Oracle => Some(Oracle::new(setup)),
+                Reference::Oracle | Reference::OracleWithPermits => Some(Oracle::new(setup)),
                 Reference::ChecksOnly => None,
             },
             examiner: Examiner::new(setup),
@@ -51,8 +66,7 @@ impl Harness {
 
     /// Steps the scheduler and says what it did, or which promise it broke.
     pub fn step(&mut self, now: Time, event: Event) -> Result<Vec<Deed>, String> {
-        self.scheduler.step(now, event, &mut self.actions);
-        let deeds: Vec<Deed> = self.actions.drain().map(Deed::from).collect();
+        let deeds = self.step_with_permits(now, event)?;
         self.steps += 1;
         self.hash.event(now.0, &event);
         deeds.iter().for_each(|deed| self.hash.deed(deed));
@@ -66,6 +80,31 @@ impl Harness {
         }
         self.compare(now, event, &deeds, wakeup)?;
         self.check_closed(&deeds)?;
+        Ok(deeds)
+    }
+
+    /// Steps, and grants what is asked for until nobody asks.
+    fn step_with_permits(&mut self, now: Time, event: Event) -> Result<Vec<Deed>, String> {
+        let mut deeds = Vec::new();
+        let mut asked = VecDeque::new();
+        let mut next = Some(event);
+        while let Some(event) = next {
+            self.scheduler.step(now, event, &mut self.actions);
+            for action in self.actions.drain() {
+                match &mut self.permits {
+                    Some(permits) => asked.extend(permits.enter(&event, &action)?),
+                    None => ensure!(!is_about_permits(&action), "{action:?} without permits"),
+                }
+                deeds.extend(Deed::of(action));
+            }
+            next = asked.pop_front().map(Event::PermitGranted);
+            if let Some(permits) = &mut self.permits {
+                permits.check_nobody_sits_on_one()?;
+                if let Some(Event::PermitGranted(instance)) = next {
+                    permits.grant(instance)?;
+                }
+            }
+        }
         Ok(deeds)
     }
 

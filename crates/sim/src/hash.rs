@@ -46,6 +46,7 @@ impl TraceHash {
             Event::Tick => self.number(7),
             Event::Released { key, release: Release::Done } => self.pair(8, key.0),
             Event::Released { key, release: Release::Reschedule } => self.pair(9, key.0),
+            Event::PermitGranted(instance) => self.pair(10, u64::from(instance.0)),
         }
     }
 

@@ -20,6 +20,7 @@
 //! | `driver` | the keys that the server gives to requests and sequences |
 //! | `stateless`, `sequences` | for each kind of scheduler: a ledger of what is known from outside, the checks over it, and the naive scheduler |
 //! | `forming`, `naive` | the dynamic rules, which both kinds use: as checks, and naively |
+//! | `sharing`, `permits` | several schedulers and the rate limiter that they share, and whose permits are where |
 //! | `replies` | the order of replies, drawn and checked by itself |
 //! | `trace`, `exhaustive` | the other two generators |
 //!
@@ -50,10 +51,12 @@ mod forming;
 mod harness;
 mod hash;
 mod naive;
+mod permits;
 mod random;
 mod replies;
 mod sequences;
 mod setup;
+mod sharing;
 mod specs;
 mod stateless;
 mod trace;
@@ -65,6 +68,7 @@ pub use exhaustive::{Alphabet, Letter, explore};
 pub use harness::{Harness, Reference};
 pub use random::Random;
 pub use setup::Setup;
+pub use sharing::{Shares, check_sharing};
 pub use specs::Mode;
 pub use trace::Trace;
 pub use world::{Config, Outcome, Sight, Tally, Violation, run};

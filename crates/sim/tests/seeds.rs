@@ -1,7 +1,9 @@
 //! Some thousand lives, each different; the same again for the same seed.
 
 use galatea_policy::FailReason;
-use galatea_sim::{Config, Harness, Mode, Reference, Sight, Tally, Trace, run};
+use galatea_sim::{
+    Config, Harness, Mode, Reference, Shares, Sight, Tally, Trace, check_sharing, run,
+};
 
 fn live(mode: Mode, seeds: u64, requests: u64) -> (u64, u64, Tally) {
     let config = Config { requests, mode: Some(mode), ..Config::default() };
@@ -72,6 +74,36 @@ fn iterative_sequences_keep_their_promises() {
     let sights = [Sight::Start, Sight::Middle, Sight::SharedBatch, Sight::SequenceEnded];
     check(Mode::Iterative, 1000, &sights);
     check(Mode::Iterative, 500, &FAILURES);
+}
+
+/// A rate limiter that grants at once makes no difference.
+#[test]
+fn permits_that_come_at_once_change_nothing() {
+    for mode in [Mode::Default, Mode::Dynamic, Mode::Direct, Mode::Oldest, Mode::Iterative] {
+        let reference = Reference::OracleWithPermits;
+        let config = Config { requests: 80, mode: Some(mode), reference };
+        for seed in 0..500 {
+            if let Err(violation) = run(seed, &config) {
+                panic!("{violation}\n{}", violation.trace.shrink(reference));
+            }
+        }
+    }
+}
+
+#[test]
+fn schedulers_that_share_resources_keep_their_promises() {
+    for seed in 0..5000 {
+        check_sharing(seed).unwrap_or_else(|message| panic!("seed {seed}: {message}"));
+    }
+}
+
+#[test]
+fn a_model_of_priority_two_executes_half_as_many() {
+    assert_eq!(Shares::of([1, 1]), Ok(Shares(600, 599)));
+    for (priorities, parts) in [([1, 2], 2), ([1, 5], 5)] {
+        let Shares(first, second) = Shares::of(priorities).expect("promises are kept");
+        assert!(first.abs_diff(second * parts) <= parts, "{first} and {second}");
+    }
 }
 
 /// Long lives, where queues grow and much is forgotten.

@@ -218,6 +218,10 @@ impl State {
                     effects.push(Effect::Forget(states));
                 }
             }
+            // No scheduler has a rate limiter here.
+            Action::RequestPermit(_) | Action::ReturnPermit { .. } | Action::WithdrawPermit(_) => {
+                self.broken = true;
+            }
             Action::InstanceRemoved(instance) => effects.push(Effect::StopLane(instance)),
             Action::Drained => effects.push(Effect::NotifyDrained),
         }

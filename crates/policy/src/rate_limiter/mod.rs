@@ -7,6 +7,8 @@
 //!
 //! Permits go to the instance whose count of executions, times its priority, is
 //! lowest: an instance of priority 2 gets half as many as one of priority 1. An
+//! instance that comes late, or had nothing to run for a while, counts from where
+//! the others are: it catches up with nobody, and nobody waits while it would. An
 //! instance that must wait keeps later ones off what it waits for, so that it is
 //! not starved by others that need less; those that need nothing of it go on.
 //!
@@ -80,23 +82,29 @@ pub struct RateLimiter {
 struct Resource {
     capacity: u64,
     used: u64,
+    /// The largest share that anybody had who was let in here.
+    reached: u64,
 }
 
 #[derive(Clone, Debug)]
 struct Holder {
     needs: Vec<(ResourceId, u64)>,
     priority: u64,
-    executions: u64,
+    /// What it had so far: its priority for each execution.
+    share: u64,
     state: HolderState,
 }
 
-/// Idle → Waiting → Running → Idle; Waiting → Idle when withdrawn.
+/// Idle → Waiting → Running → Idle; Waiting → Idle when withdrawn. Running →
+/// Leaving, and then it is gone.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum HolderState {
     Idle,
     /// Its place among those that wait.
     Waiting(u64, u64),
     Running,
+    /// It is forgotten when its permit comes back.
+    Leaving,
 }
 
 impl RateLimiter {
@@ -129,22 +137,38 @@ impl RateLimiter {
         let holder_state = Holder {
             needs: summed.into_iter().filter(|(_, count)| *count > 0).collect(),
             priority: u64::from(priority.max(1)),
-            executions: 0,
+            share: 0,
             state: HolderState::Idle,
         };
         let previous = self.holders.insert(holder, holder_state);
         assert!(previous.is_none(), "{holder:?} is registered already");
     }
 
-    /// Forgets an instance.
+    /// Forgets an instance, or, if it has its permit, lets it be forgotten when
+    /// that comes back. Says who got a permit because it waits no more.
     ///
     /// # Panics
     ///
-    /// If it waits for a permit or has one.
-    pub fn unregister(&mut self, holder: PermitHolder) {
-        let removed = self.holders.remove(&holder);
-        let is_idle = removed.is_some_and(|removed| removed.state == HolderState::Idle);
-        assert!(is_idle, "{holder:?} is unknown or not idle");
+    /// If the instance is unknown.
+    pub fn unregister(&mut self, holder: PermitHolder, granted: &mut Vec<PermitHolder>) {
+        self.withdraw(holder);
+        let known = self.holder(holder);
+        match known.state {
+            HolderState::Running | HolderState::Leaving => known.state = HolderState::Leaving,
+            HolderState::Idle | HolderState::Waiting(..) => drop(self.holders.remove(&holder)),
+        }
+        self.grant(granted);
+    }
+
+    /// Whether an instance is known, be it only until its permit comes back.
+    pub fn knows(&self, holder: PermitHolder) -> bool {
+        self.holders.contains_key(&holder)
+    }
+
+    /// Whether an instance has a permit that it must return.
+    pub fn has_permit(&self, holder: PermitHolder) -> bool {
+        let state = self.holders.get(&holder).map(|known| known.state);
+        matches!(state, Some(HolderState::Running | HolderState::Leaving))
     }
 
     /// Takes an event in and says who got a permit.
@@ -153,10 +177,22 @@ impl RateLimiter {
     ///
     /// If the driver breaks the rules of the events, or the holder is unknown.
     pub fn step(&mut self, event: PermitEvent, granted: &mut Vec<PermitHolder>) {
-        match event {
-            PermitEvent::Request(holder) => self.request(holder),
-            PermitEvent::Withdraw(holder) => self.withdraw(holder),
-            PermitEvent::Return { holder, used_for } => self.take_back(holder, used_for),
+        self.step_all(&[event], granted);
+    }
+
+    /// The same for events of one moment: an instance that returns its permit and
+    /// asks again is one of those that wait.
+    ///
+    /// # Panics
+    ///
+    /// As [`RateLimiter::step`].
+    pub fn step_all(&mut self, events: &[PermitEvent], granted: &mut Vec<PermitHolder>) {
+        for event in events {
+            match *event {
+                PermitEvent::Request(holder) => self.request(holder),
+                PermitEvent::Withdraw(holder) => self.withdraw(holder),
+                PermitEvent::Return { holder, used_for } => self.take_back(holder, used_for),
+            }
         }
         self.grant(granted);
     }
@@ -173,11 +209,23 @@ impl RateLimiter {
     fn request(&mut self, name: PermitHolder) {
         self.requests += 1;
         let request = self.requests;
+        let others_are_at = self.reached_where_it_runs(name);
         let holder = self.holder(name);
         assert_eq!(holder.state, HolderState::Idle, "{name:?} asked before");
-        let share = holder.executions.saturating_mul(holder.priority);
+        holder.share = holder.share.max(others_are_at);
+        let share = holder.share;
         holder.state = HolderState::Waiting(share, request);
         self.waiting.insert((share, request, name));
+    }
+
+    /// Where those are that it shares with. The least of its resources counts: on
+    /// the others it may come earlier than it had to, but never too late.
+    fn reached_where_it_runs(&mut self, name: PermitHolder) -> u64 {
+        let needs = self.holder(name).needs.clone();
+        let reached = needs
+            .iter()
+            .map(|(resource, _)| self.resources.get(resource).map_or(0, |known| known.reached));
+        reached.min().unwrap_or(0)
     }
 
     fn withdraw(&mut self, name: PermitHolder) {
@@ -190,14 +238,21 @@ impl RateLimiter {
 
     fn take_back(&mut self, name: PermitHolder, used_for: PermitUse) {
         let holder = self.holder(name);
-        assert_eq!(holder.state, HolderState::Running, "{name:?} has no permit");
-        holder.state = HolderState::Idle;
-        if used_for == PermitUse::Executed {
-            holder.executions += 1;
+        match holder.state {
+            HolderState::Running => holder.state = HolderState::Idle,
+            HolderState::Leaving => {}
+            HolderState::Idle | HolderState::Waiting(..) => panic!("{name:?} has no permit"),
         }
+        if used_for == PermitUse::Executed {
+            holder.share = holder.share.saturating_add(holder.priority);
+        }
+        let is_leaving = holder.state == HolderState::Leaving;
         for (resource, count) in holder.needs.clone() {
             let resource = self.resources.get_mut(&resource).expect("it was granted");
             resource.used = resource.used.checked_sub(count).expect("it was taken");
+        }
+        if is_leaving {
+            self.holders.remove(&name);
         }
     }
 
@@ -209,13 +264,15 @@ impl RateLimiter {
             let holder = self.holders.get_mut(name).expect("who waits is known");
             let resources = &self.resources;
             let is_free = |(resource, count): &(ResourceId, u64)| {
-                let Resource { capacity, used } =
+                let Resource { capacity, used, .. } =
                     resources.get(resource).copied().unwrap_or_default();
                 !reserved.contains(resource) && used.saturating_add(*count) <= capacity
             };
             if holder.needs.iter().all(is_free) {
                 for (resource, count) in &holder.needs {
-                    self.resources.entry(*resource).or_default().used += count;
+                    let resource = self.resources.entry(*resource).or_default();
+                    resource.used += count;
+                    resource.reached = resource.reached.max(*share);
                 }
                 holder.state = HolderState::Running;
                 lucky.push((*share, *request, *name));

@@ -61,9 +61,9 @@ fn an_instance_of_priority_two_gets_half_as_many() {
     for _ in 0..300 {
         let holder = granted.pop().expect("somebody runs");
         counts[usize::try_from(holder.0).unwrap()] += 1;
-        // It asks again before others are looked at: as a busy instance does.
-        limiter.take_back(holder, PermitUse::Executed);
-        limiter.step(PermitEvent::Request(holder), &mut granted);
+        // A busy instance asks again in the moment in which it returns.
+        let again = PermitEvent::Return { holder, used_for: PermitUse::Executed };
+        limiter.step_all(&[again, PermitEvent::Request(holder)], &mut granted);
     }
     assert_eq!(counts, [200, 100]);
 }
@@ -102,9 +102,32 @@ fn a_holder_asks_once() {
 }
 
 #[test]
-#[should_panic(expected = "not idle")]
-fn a_holder_with_a_permit_is_not_forgotten() {
-    let mut limiter = limiter(1, 0, &[(1, 0, 1)]);
-    check(&mut limiter, "+0:0");
-    limiter.unregister(PermitHolder(0));
+fn who_comes_late_counts_from_where_the_others_are() {
+    let mut limiter = limiter(1, 0, &[(1, 0, 1), (1, 0, 1)]);
+    check(&mut limiter, "+0:0 !0 +0:0 !0 +0:0 !0 +0:0");
+    limiter.register(PermitHolder(2), &[(GPU, 1)], 1);
+    // Without that, 1 and 2 would now run thrice each before 0 does again.
+    check(&mut limiter, "+1 +2 !0:1 +0 !1:2 +1 !2:0 +2 !0:1");
+}
+
+#[test]
+fn a_holder_with_a_permit_is_forgotten_when_that_comes_back() {
+    let mut limiter = limiter(1, 0, &[(1, 0, 1), (1, 0, 1), (1, 0, 1)]);
+    check(&mut limiter, "+0:0 +1 +2");
+    let mut granted = Vec::new();
+    limiter.unregister(PermitHolder(0), &mut granted);
+    limiter.unregister(PermitHolder(1), &mut granted);
+    assert_eq!(granted, []);
+    assert!(limiter.knows(PermitHolder(0)) && !limiter.knows(PermitHolder(1)));
+    check(&mut limiter, "?0:2");
+    assert!(!limiter.knows(PermitHolder(0)));
+}
+
+#[test]
+fn who_is_forgotten_keeps_nobody_off() {
+    let mut limiter = limiter(2, 0, &[(1, 0, 1), (2, 0, 1), (1, 0, 1)]);
+    check(&mut limiter, "+0:0 +1 +2");
+    let mut granted = Vec::new();
+    limiter.unregister(PermitHolder(1), &mut granted);
+    assert_eq!(granted, [PermitHolder(2)]);
 }

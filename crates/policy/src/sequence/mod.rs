@@ -38,7 +38,7 @@ use self::slots::{Slot, Slots};
 use crate::event::{Action, Actions, FailReason, Release};
 use crate::former::{Outlook, Verdict};
 use crate::ids::{InstanceId, RequestKey, SequenceKey, SequenceMark, Ticket};
-use crate::lanes::{Departure, Lanes};
+use crate::lanes::{Departure, Lanes, Taken};
 use crate::queue::{Deadlines, Place};
 use crate::scheduler::Life;
 use crate::spec::{SchedulingSpec, SequenceSpec, SequenceStrategy};
@@ -330,8 +330,10 @@ impl SequenceBatcher {
                     self.alarms.extend(until.map(|until| (until, instance)));
                 }
                 Verdict::Close { requests, .. } => {
+                    if lanes.take_this(instance, now, out) == Taken::AwaitsPermit {
+                        continue;
+                    }
                     let rows = lane.take(requests, &self.requests);
-                    lanes.take_this(instance, now);
                     self.execute(instance, &rows, now, out);
                 }
             }
@@ -349,7 +351,7 @@ impl SequenceBatcher {
             self.leaving.remove(&instance);
             self.slots.remove(instance);
             self.lanes.remove(&instance);
-            if lanes.remove(instance) == Departure::Gone {
+            if lanes.remove(instance, out) == Departure::Gone {
                 out.push(Action::InstanceRemoved(instance));
             }
         }

@@ -52,6 +52,7 @@ impl SequenceBatcher {
         match waits {
             _ if self.hold.is_some() => SlotWait::Hold,
             Some(wait) if lanes.is_free(instance) => SlotWait::BatchDelay { until: wait.until },
+            _ if lanes.awaits_permit(instance) => SlotWait::Permit,
             Some(_) | None => SlotWait::Lane,
         }
     }

@@ -1,6 +1,6 @@
-use crate::script::check;
+use crate::script::{check, play};
 use crate::{
-    BacklogStatus, DynamicSpec, InstanceId, SchedulingMode, SchedulingSpec, SequenceKey,
+    BacklogStatus, DynamicSpec, InstanceId, Scheduler, SchedulingMode, SchedulingSpec, SequenceKey,
     SequenceSpec, SequenceStrategy, SlotStatus, SlotWait, Time,
 };
 
@@ -319,4 +319,31 @@ fn the_status_says_what_each_slot_waits_for() {
     assert_eq!(status.backlog, [BacklogStatus { sequence: SequenceKey(4), waiting: 1, fails_at }]);
     assert_eq!(status.free_slots, 0);
     assert_eq!(scheduler.queued(), 3);
+}
+
+#[test]
+fn each_instance_of_sequences_asks_for_itself() {
+    let scheduler = Scheduler::new(direct(1)).with_permits();
+    let scheduler = play(
+        scheduler,
+        "0 add 0 -> ; never
+         0 add 1 -> ; never
+         1 request 1 of=1 start -> ask 0; never
+         2 request 2 of=2 start -> ask 1; never
+         3 request 3 of=1 -> ; never
+         4 grant 1 -> run ^2 on 1; never
+         5 done 2 -> ; 105
+         5 free 1 -> used 1; 105",
+    );
+    let slots = scheduler.status().sequences.unwrap().slots;
+    assert_eq!(slots[0].waits_for, SlotWait::Permit);
+    play(
+        scheduler,
+        "6 cancel 1 -> fail 1 Cancelled, fail 3 Cancelled, closed 1, ended 1; 105
+         7 grant 0 -> unused 0; 105
+         8 request 4 of=3 start -> ask 0; 105
+         9 remove 0 -> ; 105
+         10 cancel 4 -> fail 4 Cancelled, closed 3, ended 3, withdraw 0, removed 0; 105
+         11 grant 0 -> unused 0; 105",
+    );
 }

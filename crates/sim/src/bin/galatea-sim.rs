@@ -8,8 +8,8 @@ use galatea_sim::{Config, Reference, Tally, Trace, run};
 
 const USAGE: &str = "\
 galatea-sim [--seed S | --seconds N] [--seeds N] [--first S] [--requests N] [--mode M]
-            [--without-oracle]
-galatea-sim --replay FILE [--without-oracle]
+            [--without-oracle | --with-permits]
+galatea-sim --replay FILE [--without-oracle | --with-permits]
 
   --seed S          live through one seed; where it fails, print the shortest trace found
   --seconds N       live through seeds for so many seconds
@@ -18,6 +18,7 @@ galatea-sim --replay FILE [--without-oracle]
   --requests N      requests per seed (100)
   --mode M          only this kind of scheduler: default, dynamic, direct, oldest or iterative
   --without-oracle  rely on the checks alone
+  --with-permits    with a rate limiter that grants every permit at once
   --replay FILE     repeat a trace";
 
 struct Arguments {
@@ -53,6 +54,10 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
     while let Some(word) = words.next() {
         if word == "--without-oracle" {
             arguments.config.reference = Reference::ChecksOnly;
+            continue;
+        }
+        if word == "--with-permits" {
+            arguments.config.reference = Reference::OracleWithPermits;
             continue;
         }
         let value = words.next().ok_or(USAGE)?;

@@ -11,10 +11,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-const LISTS: [&str; 3] = [
+const LISTS: [&str; 4] = [
     include_str!("../../mutants/scheduler.mutants"),
     include_str!("../../mutants/sequences.mutants"),
     include_str!("../../mutants/replies.mutants"),
+    include_str!("../../mutants/permits.mutants"),
 ];
 const SEEDS: &str = "3000";
 /// A bug may also show by never ending.

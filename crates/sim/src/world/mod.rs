@@ -21,13 +21,19 @@ use crate::driver::{Keys, Names, Reuse};
 use crate::harness::Harness;
 use crate::random::Random;
 use crate::replies::check_replies;
+use crate::sharing::check_sharing;
 use crate::specs::random_setup;
 use crate::trace::Trace;
 
-/// Lives through the world of a seed, and through the replies of one.
+/// Lives through the world of a seed, and through the replies and the sharing of
+/// one.
 pub fn run(seed: u64, config: &Config) -> Result<Outcome, Box<Violation>> {
     let mut world = World::new(seed, *config);
-    let result = catch_unwind(AssertUnwindSafe(|| check_replies(seed).and_then(|()| world.live())));
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        check_replies(seed)?;
+        check_sharing(seed)?;
+        world.live()
+    }));
     let message = match result {
         Ok(Ok(())) => return Ok(world.outcome()),
         Ok(Err(message)) => message,

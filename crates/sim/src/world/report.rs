@@ -63,6 +63,7 @@ impl std::fmt::Display for Violation {
         }
         match self.config.reference {
             Reference::Oracle => Ok(()),
+            Reference::OracleWithPermits => write!(formatter, " --with-permits"),
             Reference::ChecksOnly => write!(formatter, " --without-oracle"),
         }
     }

@@ -134,7 +134,7 @@ impl Oracle {
                 self.draining = true;
                 self.hold = None;
             }
-            Event::Tick => {}
+            Event::PermitGranted(_) | Event::Tick => {}
         }
         self.seat();
         self.run(&mut deeds);
