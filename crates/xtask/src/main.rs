@@ -6,6 +6,7 @@
 //! | `serve` | example models and a server with them, ready to be asked |
 //! | `fetch-onnxruntime` | a pinned ONNX Runtime from PyPI; prints its path |
 //! | `arrows` | which crate may use what |
+//! | `headers` | the C headers, from the crate `abi` |
 //!
 //! Nothing here is part of the server. What tasks fetch or make is kept in
 //! `.cache` at the workspace's root.
@@ -15,6 +16,7 @@
 
 mod arrows;
 mod count;
+mod headers;
 mod onnxruntime;
 mod process;
 mod python;
@@ -29,13 +31,14 @@ const USAGE: &str = "\
 usage: cargo xtask TASK
 
   test                 format, lints, arrows, tests in Rust and Python, simulation
-    --only STEP        one step alone: fmt, clippy, arrows, rust, doc, python,
+    --only STEP        one step alone: fmt, clippy, arrows, headers, rust, doc, python,
                        readme, descriptors or simulation
   serve                make example models and serve them on ports 8000 to 8002
     --with-minilm      also a sentence embedding model (downloads 90 MB once)
     --port-offset N    add N to the ports
   fetch-onnxruntime    download a pinned ONNX Runtime and print its path
   arrows               check which crate uses what
+  headers              write the C headers from the crate abi
 ";
 
 fn main() -> ExitCode {
@@ -59,6 +62,7 @@ fn run(arguments: &[&str]) -> Result<(), String> {
             Ok(())
         }
         ["arrows"] => arrows::run(),
+        ["headers"] => headers::run(),
         [] | ["help" | "--help"] => {
             println!("{USAGE}");
             Ok(())

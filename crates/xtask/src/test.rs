@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::count::Count;
 use crate::process::{Recorded, cargo, command, record, run as run_command};
-use crate::{arrows, onnxruntime, python, readme, workspace};
+use crate::{arrows, headers, onnxruntime, python, readme, workspace};
 
 /// One step with its name for `--only`.
 struct Step {
@@ -25,10 +25,11 @@ enum Outcome {
     Skipped(&'static str),
 }
 
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 10] = [
     Step { name: "fmt", run: format },
     Step { name: "clippy", run: lints },
     Step { name: "arrows", run: check_arrows },
+    Step { name: "headers", run: check_headers },
     Step { name: "rust", run: rust_tests },
     Step { name: "doc", run: doc_tests },
     Step { name: "python", run: python_tests },
@@ -104,6 +105,12 @@ fn check_arrows() -> Result<Outcome, String> {
     Ok(Outcome::Check(true))
 }
 
+/// The C headers are those that the declarations make.
+fn check_headers() -> Result<Outcome, String> {
+    headers::check()?;
+    Ok(Outcome::Check(true))
+}
+
 /// Tests that need ONNX Runtime find it through the same variable as the
 /// server does.
 fn with_onnxruntime(command: &mut Command) -> Result<&mut Command, String> {
@@ -135,9 +142,10 @@ fn doc_tests() -> Result<Outcome, String> {
 /// original against ours.
 fn python_tests() -> Result<Outcome, String> {
     let root = workspace::root();
-    let folders = ["tests/clients", "tests/differential"];
+    let folders = ["tests/clients", "tests/differential", "tests/c_api"];
     let folders = folders.into_iter().filter(|folder| root.join(folder).exists());
     let program = build_program()?;
+    let c_library = build_c_library()?;
     let python = python_for_tests()?;
     let library = onnxruntime::fetch()?;
     let mut all = Recorded { success: true, text: String::new() };
@@ -146,6 +154,9 @@ fn python_tests() -> Result<Outcome, String> {
         tests.args(["-m", "pytest", "--quiet", folder]);
         tests.arg("--galatea").arg(&program);
         tests.arg("--onnxruntime-library").arg(&library);
+        if folder == "tests/c_api" {
+            tests.arg("--libtritonserver").arg(&c_library);
+        }
         let one = record(&mut tests)?;
         all.success &= one.success;
         all.text.push_str(&one.text);
@@ -156,6 +167,11 @@ fn python_tests() -> Result<Outcome, String> {
 fn build_program() -> Result<PathBuf, String> {
     run_command(cargo().args(["build", "--locked", "--package", "galatea"]))?;
     Ok(workspace::program("debug", "galatea"))
+}
+
+fn build_c_library() -> Result<PathBuf, String> {
+    run_command(cargo().args(["build", "--locked", "--package", "galatea-libtritonserver"]))?;
+    Ok(workspace::program("debug", "libtritonserver.so"))
 }
 
 fn python_for_tests() -> Result<PathBuf, String> {

@@ -1,0 +1,97 @@
+"""The examples: a server inside programs in C and Python."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples/c_api"
+
+
+def run(*command: object) -> subprocess.CompletedProcess[str]:
+    """Runs a program to its end."""
+    text = [str(part) for part in command]
+    return subprocess.run(text, capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture(scope="session")
+def example(compile: Callable[..., pathlib.Path], library: pathlib.Path) -> pathlib.Path:
+    """The C program."""
+    options = ["-std=gnu11", library, f"-Wl,-rpath,{library.parent}", "-lpthread"]
+    return compile("gcc", EXAMPLES / "in_process.c", *options)
+
+
+def test_the_c_program_gets_its_answers(
+    example: pathlib.Path, repository: pathlib.Path
+) -> None:
+    ended = run(example, repository, 100)
+    assert ended.returncode == 0, ended.stderr
+    assert "server API 1.34" in ended.stdout
+    assert "100 answers are what was sent" in ended.stdout
+    assert '"inference_count":100' in ended.stdout
+
+
+def test_the_c_program_says_what_fails(example: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    ended = run(example, tmp_path)
+    assert ended.returncode == 1
+    assert "loading the model: " in ended.stderr
+    ended = run(example, tmp_path / "missing")
+    assert ended.returncode == 1
+    assert "creating server: Invalid argument - " in ended.stderr
+
+
+def test_the_python_program_gets_its_answers(
+    library: pathlib.Path, repository: pathlib.Path
+) -> None:
+    ended = run(sys.executable, EXAMPLES / "in_process.py", library, repository)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines() == ["triton", "[1, 2, 3]"]
+
+
+def test_several_servers_in_one_process(library: pathlib.Path, repository: pathlib.Path) -> None:
+    """Each has its models, and one goes on when another ends."""
+    sys.path.insert(0, str(EXAMPLES))
+    from in_process import Server
+
+    first, second = (Server(str(library), str(repository)) for _ in range(2))
+    first.load("identity")
+    with pytest.raises(RuntimeError, match="identity"):
+        second.infer("identity", [1])
+    second.load("identity")
+    assert second.infer("identity", [1, 2]) == [1, 2]
+    first.close()
+    assert second.infer("identity", [3]) == [3]
+    with pytest.raises(RuntimeError, match="released"):
+        first.load("other")
+    second.close()
+
+
+def test_custom_metrics_are_shown(library: pathlib.Path, repository: pathlib.Path) -> None:
+    """A gauge that this program keeps is among the server's metrics."""
+    import ctypes
+
+    sys.path.insert(0, str(EXAMPLES))
+    from in_process import Server
+
+    server = Server(str(library), str(repository))
+    family, metric, metrics = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+    text, size = ctypes.c_char_p(), ctypes.c_size_t()
+    call = server._call
+    call(
+        "MetricFamilyNew", ctypes.byref(family), ctypes.c_uint(1), b"own_gauge", b"One of our own"
+    )
+    call("MetricNew", ctypes.byref(metric), family, None, ctypes.c_uint64(0))
+    call("MetricSet", metric, ctypes.c_double(2.5))
+    call("ServerMetrics", server._server, ctypes.byref(metrics))
+    call("MetricsFormatted", metrics, ctypes.c_uint(0), ctypes.byref(text), ctypes.byref(size))
+    shown = ctypes.string_at(text, size.value).decode()
+    assert "# HELP own_gauge One of our own\n# TYPE own_gauge gauge\nown_gauge 2.5\n" in shown
+    call("MetricsDelete", metrics)
+    call("MetricDelete", metric)
+    call("MetricFamilyDelete", family)
+    server.close()

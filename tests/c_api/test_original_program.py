@@ -1,0 +1,195 @@
+"""The original's own server program on our library in place of its own.
+
+Left out unless GALATEA_ORIGINAL_PACKAGES names the folder into which the Python
+package nvidia-pytriton was installed; docs/c_api.md says how.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+
+import numpy
+import pytest
+import tritonclient.grpc
+import tritonclient.http
+from tritonclient.utils import InferenceServerException
+
+PACKAGES = os.environ.get("GALATEA_ORIGINAL_PACKAGES")
+
+pytestmark = pytest.mark.skipif(not PACKAGES, reason="GALATEA_ORIGINAL_PACKAGES is not set")
+
+READY_SECONDS = 60
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+def place(folder: pathlib.Path, library: pathlib.Path) -> tuple[pathlib.Path, dict[str, str]]:
+    """The program away from its own library, which it would find beside itself, and
+    ours under the name that it asks for."""
+    packages = pathlib.Path(PACKAGES or "")
+    program = folder / "bin" / "tritonserver"
+    program.parent.mkdir()
+    shutil.copy(packages / "pytriton/tritonserver/bin/tritonserver", program)
+    needed = subprocess.run(["readelf", "-d", program], check=True, capture_output=True, text=True)
+    (name,) = re.findall(r"\[(libtritonserver[^\]]*)\]", needed.stdout)
+    (folder / name).symlink_to(library)
+    paths = f"{folder}:{packages / 'nvidia_pytriton.libs'}"
+    return program, {**os.environ, "LD_LIBRARY_PATH": paths}
+
+
+class Running:
+    """The program with its ports."""
+
+    def __init__(self, http: int, grpc: int, metrics: int) -> None:
+        self.http = tritonclient.http.InferenceServerClient(f"127.0.0.1:{http}")
+        self.grpc = tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{grpc}")
+        self.metrics_port = metrics
+
+    def metrics(self) -> str:
+        """The metrics' text."""
+        url = f"http://127.0.0.1:{self.metrics_port}/metrics"
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return answer.read().decode()
+
+
+@pytest.fixture(scope="module")
+def running(
+    tmp_path_factory: pytest.TempPathFactory, library: pathlib.Path, repository: pathlib.Path
+) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("original")
+    program, environment = place(folder, library)
+    http, grpc, metrics = free_ports(3)
+    log = (folder / "log").open("w+")
+    process = subprocess.Popen(
+        [
+            program,
+            f"--model-repository={repository}",
+            "--model-control-mode=explicit",
+            "--load-model=identity",
+            f"--http-port={http}",
+            f"--grpc-port={grpc}",
+            f"--metrics-port={metrics}",
+        ],
+        env=environment,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+    )
+    try:
+        one = Running(http, grpc, metrics)
+        deadline = time.monotonic() + READY_SECONDS
+        while True:
+            with contextlib.suppress(Exception):
+                if one.http.is_server_ready() and one.grpc.is_server_ready():
+                    break
+            assert process.poll() is None, pathlib.Path(log.name).read_text()
+            assert time.monotonic() < deadline, pathlib.Path(log.name).read_text()
+            time.sleep(0.05)
+        yield one
+        # It waits for connections as long as it may.
+        one.http.close()
+        one.grpc.close()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0, pathlib.Path(log.name).read_text()
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(params=["http", "grpc"])
+def client(request: pytest.FixtureRequest, running: Running) -> object:
+    return getattr(running, request.param)
+
+
+def infer(client: object, values: numpy.ndarray, model: str = "identity") -> object:
+    """Sends values to a model and returns the result."""
+    module = tritonclient.grpc if hasattr(client, "start_stream") else tritonclient.http
+    tensor = module.InferInput("INPUT0", list(values.shape), "INT32")
+    tensor.set_data_from_numpy(values)
+    return client.infer(model, [tensor], request_id="seven")
+
+
+def test_health_and_metadata(client: object) -> None:
+    assert client.is_server_live()
+    assert client.is_model_ready("identity")
+    assert not client.is_model_ready("other")
+    as_json = {} if isinstance(client, tritonclient.http.InferenceServerClient) else {"as_json": True}
+    assert client.get_server_metadata(**as_json)["name"] == "triton"
+    metadata = client.get_model_metadata("identity", **as_json)
+    assert metadata["inputs"][0]["name"] == "INPUT0"
+    config = client.get_model_config("identity", **as_json)
+    assert config.get("config", config)["max_batch_size"] == 8
+
+
+def test_infer_and_statistics(client: object) -> None:
+    values = numpy.arange(12, dtype=numpy.int32).reshape(3, 4)
+    result = infer(client, values)
+    numpy.testing.assert_array_equal(result.as_numpy("OUTPUT0"), values)
+    if isinstance(client, tritonclient.http.InferenceServerClient):
+        assert result.get_response()["id"] == "seven"
+        statistics = client.get_inference_statistics("identity")
+    else:
+        assert result.get_response().id == "seven"
+        statistics = client.get_inference_statistics("identity", as_json=True)
+    assert int(statistics["model_stats"][0]["inference_count"]) >= 3
+
+
+def test_large_tensors(client: object) -> None:
+    values = numpy.arange(1 << 20, dtype=numpy.int32).reshape(1, -1)
+    numpy.testing.assert_array_equal(infer(client, values).as_numpy("OUTPUT0"), values)
+
+
+def test_errors_reach_the_client(client: object) -> None:
+    with pytest.raises(InferenceServerException, match="'nobody'"):
+        infer(client, numpy.zeros((1, 1), numpy.int32), "nobody")
+    with pytest.raises(InferenceServerException, match="batch"):
+        infer(client, numpy.zeros((9, 1), numpy.int32))
+
+
+def test_models_come_and_go(client: object) -> None:
+    assert not client.is_model_ready("other")
+    client.load_model("other")
+    assert client.is_model_ready("other")
+    values = numpy.ones((2, 2), numpy.int32)
+    numpy.testing.assert_array_equal(infer(client, values, "other").as_numpy("OUTPUT0"), values)
+    client.unload_model("other")
+    deadline = time.monotonic() + READY_SECONDS
+    while client.is_model_ready("other"):
+        assert time.monotonic() < deadline
+    index = client.get_model_repository_index()
+    names = index if isinstance(index, list) else [{"name": one.name} for one in index.models]
+    assert {one["name"] for one in names} == {"identity", "other"}
+
+
+def test_streams(running: Running) -> None:
+    answers: list[tuple[object, object]] = []
+    running.grpc.start_stream(lambda result, error: answers.append((result, error)))
+    for number in range(5):
+        values = numpy.full((1, 3), number, numpy.int32)
+        tensor = tritonclient.grpc.InferInput("INPUT0", [1, 3], "INT32")
+        tensor.set_data_from_numpy(values)
+        running.grpc.async_stream_infer("identity", [tensor])
+    running.grpc.stop_stream()
+    assert [error for _, error in answers] == [None] * 5
+    assert [int(result.as_numpy("OUTPUT0")[0][0]) for result, _ in answers] == list(range(5))
+
+
+def test_metrics(running: Running) -> None:
+    infer(running.http, numpy.zeros((1, 1), numpy.int32))
+    assert 'nv_inference_request_success{model="identity",version="1"}' in running.metrics()
