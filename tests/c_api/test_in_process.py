@@ -9,6 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
+from conftest import CONFIG
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples/c_api"
 
@@ -69,6 +71,21 @@ def test_several_servers_in_one_process(library: pathlib.Path, repository: pathl
     with pytest.raises(RuntimeError, match="released"):
         first.load("other")
     second.close()
+
+
+def test_a_backend_in_a_library_is_hosted(
+    compile: Callable[..., pathlib.Path], library: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """It finds the server's functions, although Python keeps the library to itself."""
+    model = tmp_path / "identity"
+    (model / "1").mkdir(parents=True)
+    (model / "config.pbtxt").write_text(CONFIG.replace('"identity"', '"echo"'))
+    source = ROOT / "examples/backends/identity.c"
+    built = compile("gcc", source, "-shared", "-fPIC", "-I", source.parent, "-lpthread")
+    built.rename(model / "libtriton_echo.so")
+    ended = run(sys.executable, EXAMPLES / "in_process.py", library, tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines() == ["triton", "[1, 2, 3]"]
 
 
 def test_custom_metrics_are_shown(library: pathlib.Path, repository: pathlib.Path) -> None:

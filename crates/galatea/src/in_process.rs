@@ -11,12 +11,12 @@ use crate::environment::Environment;
 use crate::flags::{self, Request, Settings};
 use crate::make;
 
-/// Lets `TRITONSERVER_ServerNew` make servers in this process.
-pub fn install_for_c() {
-    galatea_capi::install(make);
-}
-
-fn make(flags: &[String], reserved: &Reserved) -> Result<(), Status> {
+/// Makes a server for `TRITONSERVER_ServerNew`, settled at the reserved address.
+///
+/// # Errors
+///
+/// What is wrong with an option, or why models could not be loaded.
+pub fn make_for_c(flags: &[String], reserved: &Reserved) -> Result<(), Status> {
     let settings = Arc::new(read(flags)?);
     let environment = Environment::read();
     let logger = make::open_log(&settings, &environment).map_err(Status::invalid_argument)?;

@@ -2,8 +2,8 @@
 //! the parts, and stops them in order when a signal says so.
 //!
 //! Two programs are made of it: the executable, which is [`program`] alone, and
-//! the library `libtritonserver.so`, whose functions make servers with what
-//! [`install_for_c`] installs.
+//! the library `libtritonserver.so`, whose functions make servers with
+//! [`make_for_c`].
 //!
 //! It is the only crate that knows all the others, and the only one that
 //! reads environment variables. What the parts do is theirs: there is no
@@ -37,7 +37,7 @@ use std::process::ExitCode;
 use environment::Environment;
 use flags::Request;
 
-pub use in_process::install_for_c;
+pub use in_process::make_for_c;
 
 /// Runs the program, with the arguments of this process.
 #[must_use]

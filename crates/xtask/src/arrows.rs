@@ -60,7 +60,7 @@ const ALLOWED: [(&str, &[&str]); 24] = [
             "grpc",
         ],
     ),
-    ("libtritonserver", &["abi", "galatea"]),
+    ("libtritonserver", &["infer", "capi", "galatea"]),
     ("sim", &["policy"]),
     ("xtask", &[]),
 ];
