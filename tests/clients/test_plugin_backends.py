@@ -175,7 +175,7 @@ def compile_library(source: pathlib.Path, library: pathlib.Path) -> None:
     """Builds a backend with one line, as docs/backends.md shows it."""
     library.parent.mkdir(parents=True, exist_ok=True)
     command = ["cc", "-std=gnu11", "-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror"]
-    includes = [f"-I{EXAMPLES}", f"-I{EXAMPLES / 'include'}"]
+    includes = [f"-I{EXAMPLES}", f"-I{ROOT / 'include'}"]
     subprocess.run([*command, *includes, str(source), "-o", str(library), "-lpthread"], check=True)
 
 
