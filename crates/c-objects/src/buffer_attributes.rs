@@ -71,10 +71,7 @@ pub unsafe extern "C" fn TRITONSERVER_BufferAttributesDelete(
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_BufferAttributesDelete", || {
         // SAFETY: the caller's promise is passed on.
-        let taken = unsafe {
-            handle::take::<BufferAttributesObject>(buffer_attributes, "buffer_attributes")
-        };
-        taken.map(drop)
+        unsafe { handle::delete::<BufferAttributesObject>(buffer_attributes, "buffer_attributes") }
     })
 }
 

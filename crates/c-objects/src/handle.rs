@@ -161,6 +161,24 @@ pub unsafe fn take<T: Object>(pointer: *mut T::Opaque, argument: &str) -> Result
     Ok(object)
 }
 
+/// Takes an object back from C and drops it. Null is nothing to delete, as for the
+/// original's users, who rely on it.
+///
+/// # Errors
+///
+/// As [`take`], but for null.
+///
+/// # Safety
+///
+/// As [`borrow_mut`].
+pub unsafe fn delete<T: Object>(pointer: *mut T::Opaque, argument: &str) -> Result<(), Status> {
+    if pointer.is_null() {
+        return Ok(());
+    }
+    // SAFETY: the caller's promise is passed on.
+    unsafe { take::<T>(pointer, argument) }.map(drop)
+}
+
 /// # Safety
 ///
 /// As [`borrow`].
@@ -246,6 +264,8 @@ mod tests {
         assert_eq!(message(pointer), "message is a TRITONSERVER_Message that was released");
         // SAFETY: as above.
         assert!(unsafe { take::<One>(pointer, "message") }.is_err());
+        // SAFETY: as above.
+        assert!(unsafe { delete::<One>(pointer, "message") }.is_err());
     }
 
     #[test]
@@ -266,6 +286,8 @@ mod tests {
     #[test]
     fn null_and_other_kinds_are_refused() {
         assert_eq!(message(core::ptr::null_mut()), "message must not be null");
+        // SAFETY: null is no object.
+        assert!(unsafe { delete::<One>(core::ptr::null_mut(), "message") }.is_ok());
         let other = into_raw(Other);
         assert_eq!(message(other.cast()), "message is not a TRITONSERVER_Message");
         // SAFETY: the pointer is from `into_raw`, and this is the only thread.

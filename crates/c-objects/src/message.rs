@@ -87,7 +87,7 @@ pub unsafe extern "C" fn TRITONSERVER_MessageDelete(
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_MessageDelete", || {
         // SAFETY: the caller's promise is passed on.
-        unsafe { handle::take::<MessageObject>(message, "message") }.map(drop)
+        unsafe { handle::delete::<MessageObject>(message, "message") }
     })
 }
 

@@ -100,7 +100,7 @@ pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorDelete(
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_ResponseAllocatorDelete", || {
         // SAFETY: the caller's promise is passed on.
-        unsafe { handle::take::<AllocatorObject>(allocator, "allocator") }.map(drop)
+        unsafe { handle::delete::<AllocatorObject>(allocator, "allocator") }
     })
 }
 

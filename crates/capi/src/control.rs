@@ -354,6 +354,6 @@ pub unsafe extern "C" fn TRITONSERVER_MetricsDelete(
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_MetricsDelete", || {
         // SAFETY: the caller's promise is passed on.
-        unsafe { handle::take::<MetricsObject>(metrics, "metrics") }.map(drop)
+        unsafe { handle::delete::<MetricsObject>(metrics, "metrics") }
     })
 }

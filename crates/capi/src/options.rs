@@ -49,7 +49,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerOptionsDelete(
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_ServerOptionsDelete", || {
         // SAFETY: the caller's promise is passed on.
-        unsafe { handle::take::<OptionsObject>(options, "options") }.map(drop)
+        unsafe { handle::delete::<OptionsObject>(options, "options") }
     })
 }
 

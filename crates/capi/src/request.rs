@@ -186,7 +186,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestDelete(
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_InferenceRequestDelete", || {
         // SAFETY: the caller's promise is passed on.
-        unsafe { handle::take::<RequestObject>(request, "inference_request") }.map(drop)
+        unsafe { handle::delete::<RequestObject>(request, "inference_request") }
     })
 }
 

@@ -306,6 +306,6 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceResponseDelete(
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_InferenceResponseDelete", || {
         // SAFETY: the caller's promise is passed on.
-        unsafe { handle::take::<ResponseObject>(response, "response") }.map(drop)
+        unsafe { handle::delete::<ResponseObject>(response, "response") }
     })
 }

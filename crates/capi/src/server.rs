@@ -214,6 +214,9 @@ pub unsafe extern "C" fn TRITONSERVER_ServerDelete(
     server: *mut TRITONSERVER_Server,
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_ServerDelete", || {
+        if server.is_null() {
+            return Ok(());
+        }
         // SAFETY: the caller's promise is passed on.
         let object = unsafe { handles::take::<ServerObject>(server, "server")? };
         object.stop()

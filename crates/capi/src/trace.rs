@@ -245,7 +245,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceDelete(
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_InferenceTraceDelete", || {
         // SAFETY: the caller's promise is passed on.
-        unsafe { handle::take::<TraceObject>(trace, "trace") }.map(drop)
+        unsafe { handle::delete::<TraceObject>(trace, "trace") }
     })
 }
 

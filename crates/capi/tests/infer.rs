@@ -391,3 +391,30 @@ fn a_model_with_batches_says_so() {
     assert_eq!(flags, TRITONSERVER_BATCH_FIRST_DIM.0);
     assert!(reserved.is_null());
 }
+
+#[test]
+fn null_is_nothing_to_delete() {
+    use galatea_capi::metric::functions::*;
+    use galatea_capi::{allocator::*, control::*, options::*, request::*, response::*};
+    use galatea_capi::{server::*, trace::*};
+
+    fn null<T>() -> *mut T {
+        core::ptr::null_mut()
+    }
+    // SAFETY: all pointers are null.
+    let deleted = unsafe {
+        [
+            TRITONSERVER_ServerOptionsDelete(null()),
+            TRITONSERVER_ServerDelete(null()),
+            TRITONSERVER_ResponseAllocatorDelete(null()),
+            TRITONSERVER_InferenceRequestDelete(null()),
+            TRITONSERVER_InferenceResponseDelete(null()),
+            TRITONSERVER_InferenceTraceDelete(null()),
+            TRITONSERVER_MetricsDelete(null()),
+            TRITONSERVER_MetricFamilyDelete(null()),
+            TRITONSERVER_MetricArgsDelete(null()),
+            TRITONSERVER_MetricDelete(null()),
+        ]
+    };
+    assert!(deleted.iter().all(|error| error.is_null()));
+}

@@ -106,6 +106,9 @@ functions! {
 
     /// Deletes the object; its metrics should be gone by then, and are void if not.
     fn TRITONSERVER_MetricFamilyDelete(family: *mut TRITONSERVER_MetricFamily) {
+        if family.is_null() {
+            return Ok(());
+        }
         let object = handle::take::<FamilyObject>(family, "family")?;
         if Arc::weak_count(&object.life) > 0 {
             galatea_c_objects::log::error(&format!(
@@ -149,7 +152,7 @@ functions! {
 
     /// Deletes arguments.
     fn TRITONSERVER_MetricArgsDelete(args: *mut TRITONSERVER_MetricArgs) {
-        handle::take::<ArgumentsObject>(args, "args").map(drop)
+        handle::delete::<ArgumentsObject>(args, "args")
     }
 
     /// The metric with these labels; it shares its value with others that have them.
@@ -183,7 +186,7 @@ functions! {
 
     /// Deletes a metric; the last with its labels takes the value along.
     fn TRITONSERVER_MetricDelete(metric: *mut TRITONSERVER_Metric) {
-        handle::take::<MetricObject>(metric, "metric").map(drop)
+        handle::delete::<MetricObject>(metric, "metric")
     }
 
     /// The value of a counter or a gauge.
