@@ -29,6 +29,7 @@ fn plain() -> ModelStatistics {
             ..InferenceStatistics::default()
         },
         batches: Vec::new(),
+        responses: Vec::new(),
         failures: [1, 2, 3, 4],
         pending: 7,
         load_duration: Duration::from_millis(1_250),
