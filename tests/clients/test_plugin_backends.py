@@ -353,6 +353,7 @@ def test_a_request_is_executed_until_its_backend_is_done(server: Server) -> None
         stream_all(server, "countdown", number(-1))
 
 
+@pytest.mark.galatea_only
 def test_only_iterative_models_may_reschedule(server: Server) -> None:
     """The release is refused, the backend keeps the request and ends it."""
     with pytest.raises(InferenceServerException, match="without a final response"):
@@ -367,6 +368,7 @@ def test_only_iterative_models_may_reschedule(server: Server) -> None:
     assert "can only be rescheduled by a model with sequence_batching" in server.log()
 
 
+@pytest.mark.galatea_only
 @pytest.mark.parametrize(
     ("model", "answer"),
     [
@@ -390,6 +392,7 @@ def test_broken_contracts_are_answered(model: str, answer: str | int, transport:
             transport.infer(model, number(0))
 
 
+@pytest.mark.galatea_only
 def test_broken_contracts_are_in_the_log(server: Server, transport: Transport) -> None:
     """With what was wrong."""
     for model in ("answers_twice", "not_final", "releases_twice", "half_written"):
@@ -428,6 +431,7 @@ def test_a_library_beside_the_model_wins(
                     client.infer(model, [tensor])
 
 
+@pytest.mark.galatea_only
 def test_what_can_not_be_loaded_says_why(
     start_server: StartServer, tmp_path: pathlib.Path, backends: pathlib.Path
 ) -> None:
@@ -465,6 +469,7 @@ def test_what_can_not_be_loaded_says_why(
     assert reasons["fails"].endswith("no luck")
 
 
+@pytest.mark.galatea_only
 def test_clients_can_not_bring_libraries(
     start_server: StartServer, tmp_path: pathlib.Path, backends: pathlib.Path
 ) -> None:

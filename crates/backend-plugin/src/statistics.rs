@@ -141,7 +141,7 @@ functions! {
     fn TRITONBACKEND_ModelInstanceResponseStatisticsDelete(
         statistics: *mut TRITONBACKEND_ModelInstanceResponseStatistics,
     ) {
-        handle::take::<ResponseStatisticsObject>(statistics, "response_statistics").map(drop)
+        handle::delete::<ResponseStatisticsObject>(statistics, "response_statistics")
     }
 
     /// Says which instance made the response.

@@ -30,7 +30,7 @@ functions! {
 
     /// Deletes a factory.
     fn TRITONBACKEND_ResponseFactoryDelete(factory: *mut TRITONBACKEND_ResponseFactory) {
-        handle::take::<FactoryObject>(factory, "factory").map(drop)
+        handle::delete::<FactoryObject>(factory, "factory")
     }
 
     /// Says that nothing follows, without a response.

@@ -92,7 +92,7 @@ functions! {
 
     /// Gives up a response that wasn't sent.
     fn TRITONBACKEND_ResponseDelete(response: *mut TRITONBACKEND_Response) {
-        handle::take::<ResponseObject>(response, "response").map(drop)
+        handle::delete::<ResponseObject>(response, "response")
     }
 
     /// Adds a parameter to a response.
