@@ -104,7 +104,7 @@ def test_flags(start_server: StartServer, tmp_path: pathlib.Path, flag: str) -> 
 @pytest.mark.parametrize(
     "field",
     [
-        "parameters { key: 'TRITON_BATCH_STRATEGY_PATH' value { string_value: 'b.so' } }",
+        "model_operations { op_library_filename: 'b.so' }",
         "instance_group [ { kind: KIND_GPU } ]",
     ],
 )

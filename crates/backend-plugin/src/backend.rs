@@ -90,6 +90,11 @@ impl Backend {
         Ok(backend)
     }
 
+    /// How a backend that is built in looks to C code beside its models.
+    pub(crate) fn of_built_in(identity: Identity<'_>) -> Result<Self, Status> {
+        Self::initialize(EntryPoints::NONE, identity)
+    }
+
     pub(crate) const fn address(&self) -> *mut TRITONBACKEND_Backend {
         self.object.address()
     }

@@ -93,6 +93,11 @@ impl InUse {
         Self(Some(instance))
     }
 
+    /// Keeps nothing.
+    pub(crate) const fn nothing() -> Self {
+        Self(None)
+    }
+
     /// Whether the backend says that the instance can serve.
     pub(crate) fn ready(&self) -> Result<(), Status> {
         self.0.as_ref().map_or(Ok(()), |instance| instance.ready())

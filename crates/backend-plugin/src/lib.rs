@@ -16,6 +16,7 @@
 //! | `backend`, `model`, `instance` | the objects of those names, their life cycles and functions |
 //! | `request` | requests, inputs and states as C sees them; giving requests back |
 //! | `response` | responses, outputs and factories; [`response::exchange`] answers |
+//! | `strategy`, `with_strategy` | custom batching |
 //! | `statistics`, `memory` | what remains of the interface |
 //! | [`exports`] | the list of all exported functions |
 //!
@@ -86,7 +87,9 @@ pub mod plugins;
 mod request;
 pub mod response;
 mod statistics;
+mod strategy;
 #[cfg(test)]
 mod testing;
+mod with_strategy;
 
 pub use plugins::{Places, PluginSettings, Plugins, Server};

@@ -1,6 +1,7 @@
 //! A model: one version, initialised by its backend.
 
 use core::ffi::{c_char, c_void};
+use std::any::Any;
 use std::ffi::CString;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -10,7 +11,8 @@ use galatea_abi::{
     TRITONBACKEND_Model, TRITONSERVER_BufferAttributes, TRITONSERVER_Message, TRITONSERVER_Server,
 };
 use galatea_backend::{
-    Completion, Host, Instance, Model as ModelTrait, ModelFiles, OpenedModel, Placement,
+    Completion, Host, Instance, LoadedVersion, Model as ModelTrait, ModelFiles, OpenedModel,
+    Placement,
 };
 use galatea_c_objects::buffer_attributes::BufferAttributesObject;
 use galatea_c_objects::error::{c_text, take_c};
@@ -87,6 +89,27 @@ impl Model {
         Ok(model)
     }
 
+    /// How a model of a backend that is built in looks to C code beside it.
+    pub(crate) fn of_built_in(
+        backend: Backend,
+        loaded: &LoadedVersion<'_>,
+        support: &Support,
+    ) -> Result<Self, Status> {
+        let model = Self::initialize(Facts {
+            name: c_text(&loaded.spec.name),
+            version: loaded.files.version(),
+            directory: c_text(&loaded.files.model_path().to_string_lossy()),
+            backend: Arc::new(backend),
+            completion: Completion::Forbidden,
+            support: support.clone(),
+            config: Mutex::new(Config::Settled(String::new())),
+            state: AtomicPtr::default(),
+            live: OnceLock::new(),
+        })?;
+        model.facts.settle(loaded.spec.clone(), loaded.host.clone())?;
+        Ok(model)
+    }
+
     pub(crate) const fn address(&self) -> *mut TRITONBACKEND_Model {
         self.object.address()
     }
@@ -115,7 +138,7 @@ impl Facts {
         })
     }
 
-    fn shown_name(&self) -> String {
+    pub(crate) fn shown_name(&self) -> String {
         self.name.to_string_lossy().into_owned()
     }
 
@@ -131,6 +154,25 @@ impl Facts {
             Config::Open(draft) | Config::Closed(draft) => draft.normalised_json(&self.support),
             Config::Settled(json) => json.clone(),
         }
+    }
+
+    /// The configuration is in force, and the model is about to get instances.
+    fn settle(&self, spec: Arc<ModelSpec>, host: Arc<dyn Host>) -> Result<(), Status> {
+        *lock(&self.config) = Config::Settled(spec.to_json());
+        let outputs: Vec<Arc<str>> =
+            spec.outputs.iter().map(|output| Arc::from(output.name.as_str())).collect();
+        let mut all_outputs: Vec<CString> = outputs.iter().map(|name| c_text(name)).collect();
+        all_outputs.sort();
+        let live = Live {
+            name: Arc::from(spec.name.as_str()),
+            version: self.version,
+            spec,
+            host,
+            outputs,
+            all_outputs,
+            shared_memory: SharedMemory::default(),
+        };
+        self.live.set(live).map_err(|_| Status::internal("a model is loaded once"))
     }
 
     fn set_config(&self, json: &str) -> Result<(), Status> {
@@ -182,22 +224,7 @@ impl OpenedModel for Opened {
         spec: Arc<ModelSpec>,
         host: Arc<dyn Host>,
     ) -> Result<Box<dyn ModelTrait>, Status> {
-        let facts = &self.0.facts;
-        *lock(&facts.config) = Config::Settled(spec.to_json());
-        let outputs: Vec<Arc<str>> =
-            spec.outputs.iter().map(|output| Arc::from(output.name.as_str())).collect();
-        let mut all_outputs: Vec<CString> = outputs.iter().map(|name| c_text(name)).collect();
-        all_outputs.sort();
-        let live = Live {
-            name: Arc::from(spec.name.as_str()),
-            version: facts.version,
-            spec,
-            host,
-            outputs,
-            all_outputs,
-            shared_memory: SharedMemory::default(),
-        };
-        facts.live.set(live).map_err(|_| Status::internal("a model is loaded once"))?;
+        self.0.facts.settle(spec, host)?;
         Ok(Box::new(PluginModel { model: Arc::new(self.0), instances: Mutex::default() }))
     }
 }
@@ -223,6 +250,10 @@ impl ModelTrait for PluginModel {
         let instances: Vec<InUse> =
             lock(&self.instances).iter().filter_map(Weak::upgrade).map(InUse::new).collect();
         instances.iter().try_for_each(InUse::ready)
+    }
+
+    fn origin(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        Some(self.model.clone())
     }
 }
 

@@ -7,15 +7,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use galatea_abi::TRITONSERVER_Server;
 use galatea_backend::{
-    Backend as BackendTrait, Completion, ExecutionPolicy, Host, Model, ModelFiles, OpenedModel,
+    Backend as BackendTrait, BatchRule, Completion, ExecutionPolicy, Host, LoadedVersion, Model,
+    ModelFiles, OpenedModel,
 };
+use galatea_c_objects::log;
 use galatea_config::{ConfigDraft, ModelSpec, Support};
 use galatea_infer::Status;
 
 use crate::backend::{Backend, Identity};
 use crate::library::Opener;
 use crate::library::search::{Found, Search, is_beside};
-use crate::model::Opened;
+use crate::library::strategy::StrategySearch;
+use crate::model::{self, Opened};
+use crate::strategy::Strategy;
+use crate::with_strategy::WithStrategies;
 
 /// The setting that a backend always finds.
 const DEFAULT_MAX_BATCH_SIZE: (&str, &str) = ("default-max-batch-size", "4");
@@ -92,6 +97,17 @@ impl Plugins {
         Arc::new(PluginBackend { name: name.to_owned(), places, plugins: self.clone() })
     }
 
+    /// A backend that is built in, whose models may have batching strategies in
+    /// libraries: beside the model and in the directory of backends.
+    #[must_use]
+    pub fn with_strategies(
+        self: &Arc<Self>,
+        backend: Arc<dyn BackendTrait>,
+        places: Places,
+    ) -> Arc<dyn BackendTrait> {
+        Arc::new(WithStrategies { backend, places, plugins: self.clone() })
+    }
+
     /// Whether one of a model's directories holds a library for this backend.
     #[must_use]
     pub fn is_beside(backend: &str, directories: &[&Path]) -> bool {
@@ -118,6 +134,46 @@ impl Plugins {
         )?);
         *backend = Some(made.clone());
         Ok(made)
+    }
+
+    /// The batching strategy of a model, if it has one.
+    pub(crate) fn batch_rule(
+        &self,
+        loaded: &LoadedVersion<'_>,
+        places: Places,
+    ) -> Result<Option<Box<dyn BatchRule>>, Status> {
+        let spec = loaded.spec;
+        let search = StrategySearch {
+            backend: &spec.backend,
+            backend_directory: &self.settings.backend_directory,
+            files: loaded.files,
+            places,
+            path: StrategySearch::parameter(spec),
+        };
+        let Some(path) = search.run()? else { return Ok(None) };
+        log::write(
+            log::Level::Info,
+            None,
+            &format!("model '{}' has the batching strategy '{}'", spec.name, path.display()),
+        );
+        let library = self.opener.library(&path)?;
+        let strategy = Strategy::initialize(library, &path, self.model_of(loaded)?)?;
+        Ok(strategy.map(|strategy| Box::new(strategy) as Box<dyn BatchRule>))
+    }
+
+    /// The model as C knows it.
+    fn model_of(&self, loaded: &LoadedVersion<'_>) -> Result<Arc<model::Model>, Status> {
+        if let Some(Ok(known)) = loaded.model.origin().map(Arc::downcast) {
+            return Ok(known);
+        }
+        let name = &loaded.spec.backend;
+        let backend = Backend::of_built_in(Identity {
+            name,
+            directory: &self.settings.backend_directory.join(name).to_string_lossy(),
+            config: self.config_json(name),
+            server: self.settings.server.clone(),
+        })?;
+        model::Model::of_built_in(backend, loaded, &self.settings.support).map(Arc::new)
     }
 
     /// The settings as the original shows them: all are texts.
@@ -183,6 +239,10 @@ impl BackendTrait for PluginBackend {
             Some(opened) => opened.load(spec, host),
             None => Err(Status::internal("a plug-in keeps every model that it opens")),
         }
+    }
+
+    fn batch_rule(&self, loaded: &LoadedVersion<'_>) -> Result<Option<Box<dyn BatchRule>>, Status> {
+        self.plugins.batch_rule(loaded, self.places)
     }
 }
 

@@ -7,14 +7,17 @@
 
 #![forbid(unsafe_code)]
 
+mod batching;
 mod files;
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
 use galatea_config::{ConfigDraft, ModelSpec};
 use galatea_infer::{ExecutionTimes, InferenceService, PendingRequest, Status};
 
+pub use batching::BatchRule;
 pub use files::{FileSize, ModelFiles};
 
 /// How the engine may call a backend's instances.
@@ -78,6 +81,30 @@ pub trait Backend: Send + Sync {
         files: &dyn ModelFiles,
         host: Arc<dyn Host>,
     ) -> Result<Box<dyn Model>, Status>;
+
+    /// The rule for batches that a loaded version brings, if it does. Asked for
+    /// models with the dynamic batcher or none, before there are instances.
+    ///
+    /// # Errors
+    ///
+    /// A status that says why the rule can't be had.
+    fn batch_rule(&self, loaded: &LoadedVersion<'_>) -> Result<Option<Box<dyn BatchRule>>, Status> {
+        let _ = loaded;
+        Ok(None)
+    }
+}
+
+/// A version of a model that has no instances yet.
+#[derive(Copy, Clone)]
+pub struct LoadedVersion<'a> {
+    /// Its configuration.
+    pub spec: &'a Arc<ModelSpec>,
+    /// Its files.
+    pub files: &'a dyn ModelFiles,
+    /// What its backend made of it.
+    pub model: &'a dyn Model,
+    /// What it was given to tell things to.
+    pub host: &'a Arc<dyn Host>,
 }
 
 /// Whether a backend may fill in what a configuration leaves out.
@@ -188,6 +215,11 @@ pub trait Model: Send + Sync {
     /// Why one can't.
     fn ready(&self) -> Result<(), Status> {
         Ok(())
+    }
+
+    /// What its backend knows it by again, if it wants to.
+    fn origin(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        None
     }
 }
 

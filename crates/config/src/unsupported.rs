@@ -8,9 +8,6 @@ use galatea_protocol::inference::{ModelConfig, ModelInput, ModelInstanceGroup};
 
 use crate::diagnostic::Diagnostic;
 
-/// The parameter that names a library with a custom batching strategy.
-pub(crate) const BATCH_STRATEGY: &str = "TRITON_BATCH_STRATEGY_PATH";
-
 /// One setting.
 struct Row {
     /// What the diagnostic calls it.
@@ -19,9 +16,8 @@ struct Row {
     uses: fn(&ModelConfig) -> Vec<String>,
 }
 
-const ROWS: [Row; 11] = [
+const ROWS: [Row; 10] = [
     Row { name: "use_growable_memory", uses: use_growable_memory },
-    Row { name: BATCH_STRATEGY, uses: batch_strategy },
     Row { name: "model_repository_agents", uses: model_repository_agents },
     Row { name: "model_operations", uses: model_operations },
     Row { name: "model_metrics", uses: model_metrics },
@@ -128,11 +124,6 @@ fn use_growable_memory(config: &ModelConfig) -> Vec<String> {
         .collect()
 }
 
-fn batch_strategy(config: &ModelConfig) -> Vec<String> {
-    let used = config.parameters.contains_key(BATCH_STRATEGY);
-    at(used, &format!("parameters[\"{BATCH_STRATEGY}\"]"))
-}
-
 fn model_repository_agents(config: &ModelConfig) -> Vec<String> {
     let used = config.model_repository_agents.as_ref().is_some_and(|a| !a.agents.is_empty());
     at(used, "model_repository_agents.agents")
@@ -198,10 +189,6 @@ mod tests {
             "sequence_batching { state { input_name: 'A' output_name: 'B' data_type: TYPE_FP32 \
              dims: 1 use_same_buffer_for_input_output: true use_growable_memory: true } }",
             "sequence_batching.state[0].use_growable_memory",
-        ),
-        (
-            "parameters { key: 'TRITON_BATCH_STRATEGY_PATH' value { } }",
-            "parameters[\"TRITON_BATCH_STRATEGY_PATH\"]",
         ),
         ("model_repository_agents { agents { name: 'a' } }", "model_repository_agents.agents"),
         (

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use galatea_backend::{Completion, Host, LogLevel, ModelFiles};
-use galatea_config::{ConfigErrors, ModelSpec};
+use galatea_backend::{Completion, Host, LoadedVersion, LogLevel, ModelFiles};
+use galatea_config::{ConfigErrors, ModelSpec, SchedulingChoice};
 use galatea_infer::{ExecutionTimes, Status};
 
 use crate::assembly::Assembly;
@@ -80,11 +80,21 @@ impl ModelDefinition {
         let nobody = LogSink::new(|_, _, _| {});
         let assembly = Assembly::new(&spec, files).map(drop);
         let warmup = Warmup::new(&spec, files, &nobody).map(drop);
-        let host = Arc::new(Nobody { version: files.version() });
-        let loaded = opened.and_then(|opened| match opened {
-            _ if is_ensemble => Ok(()),
-            Some(opened) => opened.load(spec.clone(), host).map(drop),
-            None => self.backend.load(spec.clone(), files, host).map(drop),
+        let host: Arc<dyn Host> = Arc::new(Nobody { version: files.version() });
+        let loaded = opened.and_then(|opened| {
+            let model = match opened {
+                _ if is_ensemble => return Ok(()),
+                Some(opened) => opened.load(spec.clone(), host.clone()),
+                None => self.backend.load(spec.clone(), files, host.clone()),
+            }?;
+            let (spec, model, host) = (&spec, model.as_ref(), &host);
+            match spec.scheduling {
+                SchedulingChoice::Sequence(_) | SchedulingChoice::Ensemble(_) => Ok(()),
+                SchedulingChoice::Default | SchedulingChoice::Dynamic(_) => {
+                    let loaded = LoadedVersion { spec, files, model, host };
+                    self.backend.batch_rule(&loaded).map(drop)
+                }
+            }
         });
         let failed = [assembly, warmup, loaded].into_iter().filter_map(Result::err);
         checked.problems.extend(failed.map(VersionProblem::Load));

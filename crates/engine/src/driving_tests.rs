@@ -72,6 +72,7 @@ fn parts(count: &Arc<AtomicUsize>, policy: ExecutionPolicy) -> Parts {
         lanes: ["a", "b", "c"].map(lane).into_iter().collect(),
         assembly: None,
         reply_order: ReplyOrdering::Free,
+        batch_rule: None,
         log: log.clone(),
         timer: Timer::start().unwrap(),
     }

@@ -7,16 +7,18 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use galatea_backend::{
-    Backend, Completion, ComposingModels, Host, LogLevel, ModelFiles, OpenedModel,
+    Backend, Completion, ComposingModels, Host, LoadedVersion, LogLevel, ModelFiles, OpenedModel,
 };
-use galatea_config::{ConfigDraft, ConfigErrors, ModelSpec, Support, validate_ensemble};
+use galatea_config::{
+    ConfigDraft, ConfigErrors, ModelSpec, SchedulingChoice, Support, validate_ensemble,
+};
 use galatea_infer::{ModelConfigDocument, RequestObserver, Status};
 use galatea_policy::InstanceId;
 
 use crate::assembly::Assembly;
 use crate::cache::{CacheLayer, ResponseCache};
 use crate::composing::{NeededModel, PinnedModels};
-use crate::dispatcher::Parts;
+use crate::dispatcher::{AskedRule, Parts};
 use crate::host_policy::{HostPolicies, on_cores};
 use crate::instances::{
     InstanceKey, Made, Making, Wanted, undefined_policies, wanted, with_passive,
@@ -101,6 +103,7 @@ impl Loader {
         let assembly = Assembly::new(&spec, files)?;
         let warmup = Warmup::new(&spec, files, &self.log)?;
         let host: Arc<dyn Host> = books.clone();
+        let books_as_host = host.clone();
         self.detail(1, format_args!("{about}: loading with backend '{}'", spec.backend));
         self.remark(&spec);
         let backend = definition.backend.as_ref();
@@ -110,6 +113,9 @@ impl Loader {
             None => backend.load(spec.clone(), files, host),
         };
         let model = on_cores(shared_cores.as_ref(), load)??;
+        let loaded =
+            LoadedVersion { spec: &spec, files, model: model.as_ref(), host: &books_as_host };
+        let batch_rule = self.batch_rule(backend, &loaded)?;
         let observer: Arc<dyn RequestObserver> = books.clone();
         let making = Making {
             spec: &spec,
@@ -130,6 +136,7 @@ impl Loader {
             lanes,
             assembly,
             reply_order: reply_ordering(&spec),
+            batch_rule,
             log: self.log.clone(),
             timer: self.timer.clone(),
         })?;
@@ -176,6 +183,33 @@ impl Loader {
         }
         self.detail(2, format_args!("{about}: configuration {}", spec.to_json()));
         Ok((Arc::new(spec), opened))
+    }
+
+    /// The rule for batches that a version brings. Only the dynamic batcher asks it;
+    /// without one it is checked and given up.
+    fn batch_rule(
+        &self,
+        backend: &dyn Backend,
+        loaded: &LoadedVersion<'_>,
+    ) -> Result<Option<AskedRule>, Status> {
+        let name = &loaded.spec.name;
+        match &loaded.spec.scheduling {
+            SchedulingChoice::Dynamic(_) => {
+                let asked = |rule| AskedRule::new(rule, self.log.clone(), name.clone());
+                Ok(backend.batch_rule(loaded)?.map(asked))
+            }
+            SchedulingChoice::Default => {
+                if backend.batch_rule(loaded)?.is_some() {
+                    let line = format_args!(
+                        "'{name}' has a batching strategy, which changes nothing without \
+                         dynamic_batching"
+                    );
+                    self.log.write(LogLevel::Warning, line);
+                }
+                Ok(None)
+            }
+            SchedulingChoice::Sequence(_) | SchedulingChoice::Ensemble(_) => Ok(None),
+        }
     }
 
     /// Gives a loaded version the instances that a definition wants: as many of

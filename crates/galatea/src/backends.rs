@@ -82,7 +82,8 @@ impl Backends {
         if beside || !wanted.runtime.is_empty() || !is_built_in {
             return self.plugins.backend(name, places);
         }
-        self.built_in(name)
+        let built_in = self.built_in(name);
+        if name == ENSEMBLE { built_in } else { self.plugins.with_strategies(built_in, places) }
     }
 
     fn built_in(&self, name: &str) -> Arc<dyn Backend> {

@@ -245,6 +245,14 @@ impl PendingRequest {
         Self { request, responder: None, batch_size: 1, step: None, kind: Kind::Padding }
     }
 
+    /// A copy of a request that is queued, for whoever only looks at it: nothing
+    /// is answered through it.
+    #[must_use]
+    pub fn copy(mut request: InferenceRequest, batch_size: u32) -> Self {
+        request.whole = None;
+        Self { request, responder: None, batch_size, step: None, kind: Kind::Asked }
+    }
+
     /// What the client asked for.
     #[must_use]
     pub const fn request(&self) -> &InferenceRequest {

@@ -4,5 +4,6 @@ mod elf;
 mod open;
 pub(crate) mod search;
 mod soname;
+pub(crate) mod strategy;
 
-pub(crate) use open::{EntryPoints, Opener};
+pub(crate) use open::{EntryPoints, Opener, function};

@@ -10,6 +10,8 @@ use galatea_abi::backend::{
     TRITONBACKEND_ModelInstanceFinalize, TRITONBACKEND_ModelInstanceInitialize,
     TRITONBACKEND_ModelInstanceReady,
 };
+use galatea_abi::{TRITONBACKEND_ModelInstance, TRITONBACKEND_Request, TRITONSERVER_Error};
+use galatea_c_objects::error::into_c;
 use galatea_infer::Status;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
@@ -37,18 +39,22 @@ pub(crate) struct Opener {
 }
 
 impl Opener {
-    /// Opens the library at `path`.
+    /// Opens the backend at `path`.
     pub(crate) fn open(&self, path: &Path) -> Result<EntryPoints, Status> {
-        self.provide_server_libraries(path)?;
-        // SAFETY: the operator put the library where backends are; running its
-        // initialisers is the purpose.
-        let library =
-            unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| {
-                Status::not_found(format!("unable to load shared library: {}", said(&error)))
-            })?;
+        let library = self.library(path)?;
         let entry_points = EntryPoints::of(&library, path);
         std::mem::forget(library);
         entry_points
+    }
+
+    /// Opens the library at `path`, which finds the server's functions.
+    pub(crate) fn library(&self, path: &Path) -> Result<Library, Status> {
+        self.provide_server_libraries(path)?;
+        // SAFETY: the operator put the library where backends are; running its
+        // initialisers is the purpose.
+        unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| {
+            Status::not_found(format!("unable to load shared library: {}", said(&error)))
+        })
     }
 
     /// Provides the names under which the plug-in wants the server's own library,
@@ -110,6 +116,19 @@ fn check_exports() -> Result<(), Status> {
 }
 
 impl EntryPoints {
+    /// Those of a backend that has no library.
+    pub(crate) const NONE: Self = Self {
+        initialize: None,
+        finalize: None,
+        attributes: None,
+        model_initialize: None,
+        model_finalize: None,
+        instance_initialize: None,
+        instance_finalize: None,
+        instance_ready: None,
+        execute: refuse_to_execute,
+    };
+
     fn of(library: &Library, path: &Path) -> Result<Self, Status> {
         // SAFETY: by its name, each function has the type that the header gives it.
         unsafe {
@@ -135,12 +154,21 @@ impl EntryPoints {
     }
 }
 
+/// Nobody makes instances of a backend that has no library.
+extern "C" fn refuse_to_execute(
+    _: *mut TRITONBACKEND_ModelInstance,
+    _: *mut *mut TRITONBACKEND_Request,
+    _: u32,
+) -> *mut TRITONSERVER_Error {
+    into_c(Status::internal("this backend has no library"))
+}
+
 /// A function of the library, or of one that it needs.
 ///
 /// # Safety
 ///
 /// `T` must be the function's type.
-unsafe fn function<T: Copy>(library: &Library, name: &core::ffi::CStr) -> Option<T> {
+pub(crate) unsafe fn function<T: Copy>(library: &Library, name: &core::ffi::CStr) -> Option<T> {
     // SAFETY: the caller promises the type; the library is never closed.
     unsafe { library.get::<T>(name.to_bytes_with_nul()) }.ok().map(|symbol| *symbol)
 }

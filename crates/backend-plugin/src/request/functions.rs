@@ -25,7 +25,7 @@ pub(super) unsafe fn object<'a>(
 }
 
 pub(super) fn live(request: &RequestObject) -> Result<&Live, Status> {
-    let model = request.in_use.model();
+    let model = request.model();
     model.ok_or_else(|| Status::internal("a request without a model"))?.live()
 }
 
@@ -230,6 +230,7 @@ functions! {
                 "release flags {release_flags} ask neither for ALL nor for RESCHEDULE"
             )));
         }
+        object(request)?.check_executed()?;
         if reschedule {
             // Looked at first: on an error its address must stay what it is.
             let object = object(request)?;

@@ -19,7 +19,7 @@ use galatea_infer::{
 };
 
 use crate::instance::InUse;
-use crate::model::Live;
+use crate::model::{Live, Model};
 use crate::owned::Owned;
 use crate::plugins::lock;
 use crate::response::exchange::Exchange;
@@ -41,6 +41,8 @@ pub(crate) struct RequestObject {
     states: Mutex<Vec<Owned<StateObject>>>,
     /// States whose input and output are one buffer.
     shared_states: Vec<SharedState>,
+    /// There while the request is queued and only looked at.
+    queued_for: Option<Arc<Model>>,
     /// Goes last: the plug-in may be finalised then.
     pub(crate) in_use: InUse,
 }
@@ -84,8 +86,34 @@ impl RequestObject {
             parameters: OnceLock::new(),
             states: Mutex::default(),
             shared_states,
+            queued_for: None,
             in_use,
         }
+    }
+
+    /// A request that is queued for `model`, to be looked at.
+    pub(crate) fn queued(pending: PendingRequest, live: &Live, model: Arc<Model>) -> Self {
+        Self { queued_for: Some(model), ..Self::new(pending, live, InUse::nothing()) }
+    }
+
+    /// The model that it is for.
+    pub(crate) fn model(&self) -> Option<&Model> {
+        self.queued_for.as_deref().or_else(|| self.in_use.model())
+    }
+
+    /// What is done to a request takes one that is executed.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for one that is only looked at.
+    pub(crate) fn check_executed(&self) -> Result<(), Status> {
+        if self.queued_for.is_none() {
+            return Ok(());
+        }
+        Err(Status::invalid_argument(format!(
+            "{}a queued request can only be looked at, not answered or released",
+            self.log_prefix()
+        )))
     }
 
     /// The request without what C added to it. `None` if somebody answered it.

@@ -167,6 +167,7 @@ functions! {
         dims_count: u32,
     ) {
         let request = object(request)?;
+        request.check_executed()?;
         let name = text::required(name, "name")?;
         let datatype = data_type_from_c(datatype)
             .ok_or_else(|| Status::invalid_argument(format!("state '{name}' has no datatype")))?;

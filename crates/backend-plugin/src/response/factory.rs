@@ -25,6 +25,7 @@ functions! {
     ) {
         text::write(factory, core::ptr::null_mut(), "factory")?;
         let request: &RequestObject = handle::borrow(request, "request")?;
+        request.check_executed()?;
         text::write(factory, handle::into_raw(factory_of(request)), "factory")
     }
 

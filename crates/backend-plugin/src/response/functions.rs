@@ -75,6 +75,7 @@ functions! {
     ) {
         text::write(response, core::ptr::null_mut(), "response")?;
         let request: &RequestObject = handle::borrow(request, "request")?;
+        request.check_executed()?;
         let made = ResponseObject::new(request.exchange.clone(), request.in_use.clone());
         text::write(response, handle::into_raw(made), "response")
     }

@@ -10,7 +10,9 @@ use galatea_protocol::inference::{
 use super::{controls, ensemble, sequence_batching, states};
 use crate::diagnostic::Diagnostic;
 use crate::identity::is_ensemble;
-use crate::unsupported::BATCH_STRATEGY;
+
+/// The parameter that names a library with a batching strategy.
+pub(super) const BATCH_STRATEGY: &str = "TRITON_BATCH_STRATEGY_PATH";
 
 pub(super) fn check(config: &ModelConfig, found: &mut Vec<Diagnostic>) {
     let name = &config.name;

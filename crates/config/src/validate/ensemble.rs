@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use galatea_protocol::inference::model_ensembling::Step;
 use galatea_protocol::inference::{ModelConfig, ModelEnsembling};
 
+use super::batching::BATCH_STRATEGY;
 use crate::diagnostic::Diagnostic;
 use crate::identity::is_ensemble;
 
@@ -53,6 +54,10 @@ fn check_company(config: &ModelConfig, found: &mut Vec<Diagnostic>) {
     if !config.model_warmup.is_empty() {
         let text = format!("model_warmup can not be specified for ensemble '{name}'");
         report("model_warmup", text);
+    }
+    if config.parameters.contains_key(BATCH_STRATEGY) {
+        let text = format!("{BATCH_STRATEGY} should not be specified for ensemble '{name}'");
+        report(&format!("parameters[\"{BATCH_STRATEGY}\"]"), text);
     }
 }
 

@@ -5,6 +5,7 @@ mod failure;
 mod inline;
 mod lanes;
 mod replies;
+mod rule;
 mod sequences;
 mod state;
 
@@ -26,6 +27,7 @@ use self::inline::Inline;
 pub(crate) use self::inline::ROUNDS_MAX;
 use self::lanes::Lanes;
 use self::replies::Replies;
+pub(crate) use self::rule::AskedRule;
 use self::state::{Effect, Effects, State};
 use crate::LogSink;
 use crate::assembly::{Assembly, Work};
@@ -36,8 +38,9 @@ use crate::timer::Timer;
 /// Queues the requests of one model version and hands batches to its lanes.
 ///
 /// Its one lock is a leaf: it is held for one step of the scheduler, and
-/// nothing is called under it. That includes dropping: a request that is dropped
-/// answers, and tells this dispatcher of its release.
+/// nothing is called under it but the model's own rule for batches, if it has one.
+/// That includes dropping: a request that is dropped answers, and tells this
+/// dispatcher of its release.
 pub struct Dispatcher {
     /// Where the scheduler's time starts.
     epoch: Instant,
@@ -63,6 +66,8 @@ pub(crate) struct Parts {
     /// For a model with a sequence batcher.
     pub(crate) assembly: Option<Assembly>,
     pub(crate) reply_order: ReplyOrdering,
+    /// The model's own say in what shares a batch; only with the dynamic batcher.
+    pub(crate) batch_rule: Option<AskedRule>,
     pub(crate) log: LogSink,
     pub(crate) timer: Timer,
 }
@@ -111,7 +116,7 @@ impl Dispatcher {
         let lanes = parts.lanes;
         let dispatcher = Arc::new_cyclic(|this| Self {
             epoch: Instant::now(),
-            state: Mutex::new(State::new(parts.scheduling, replies)),
+            state: Mutex::new(State::new(parts.scheduling, replies, parts.batch_rule)),
             inline: lanes.iter().any(Lane::is_inline).then(Inline::default),
             lanes: Lanes::default(),
             assembly: parts.assembly,

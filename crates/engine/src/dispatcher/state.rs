@@ -10,6 +10,7 @@ use slab::Slab;
 use smallvec::SmallVec;
 
 use super::replies::Replies;
+use super::rule::{AskedRule, Shown};
 use super::sequences::Sequences;
 use super::{Arrival, failure, key_of, place_of};
 use crate::assembly::{Row, Work};
@@ -24,6 +25,8 @@ pub(super) struct State {
     pub(super) sequences: Option<Sequences>,
     /// If replies leave in the order of their requests.
     pub(super) replies: Option<Replies>,
+    /// If the model has its own say in what shares a batch: what is queued.
+    shown: Option<Shown>,
     /// Counts enqueued requests, so that a late cancellation can't reach
     /// another request in the same place of the slab.
     generation: u32,
@@ -80,17 +83,27 @@ pub(super) struct Admitted {
 }
 
 impl State {
-    pub(super) fn new(spec: SchedulingSpec, replies: Option<Replies>) -> Self {
+    pub(super) fn new(
+        spec: SchedulingSpec,
+        replies: Option<Replies>,
+        rule: Option<AskedRule>,
+    ) -> Self {
         let sequences = match &spec.mode {
             SchedulingMode::Default | SchedulingMode::Dynamic(_) => None,
             SchedulingMode::Sequence(sequence) => Some(Sequences::new(sequence.iterative)),
         };
+        let shown = rule.as_ref().map(AskedRule::shown);
+        let scheduler = match rule {
+            None => Scheduler::new(spec),
+            Some(rule) => Scheduler::with_batch_strategy(spec, Box::new(rule)),
+        };
         Self {
-            scheduler: Scheduler::new(spec),
+            scheduler,
             requests: Slab::new(),
             batch_keys: BatchKeys::default(),
             sequences,
             replies,
+            shown,
             generation: 0,
             armed: None,
             drained: false,
@@ -121,6 +134,9 @@ impl State {
         };
         let sequence = marked.map(|marked| marked.mark.sequence);
         let number = arrival.number;
+        if let Some(shown) = &self.shown {
+            shown.add(key, &arrival.request);
+        }
         // The request is large: it goes from where it is into its entry.
         let request = Some(arrival.request);
         place.insert(Entry { key, request, batch_key, sequence, number });
@@ -177,6 +193,9 @@ impl State {
     /// is over at once.
     pub(super) fn give_up(&mut self, is_drain: bool, effects: &mut Effects) {
         self.batch_keys = BatchKeys::default();
+        if let Some(shown) = &self.shown {
+            shown.clear();
+        }
         let mut abandoned = Vec::new();
         for entry in self.requests.drain() {
             if let (Some(replies), Some(_)) = (&mut self.replies, &entry.request) {
@@ -236,8 +255,7 @@ impl State {
                 self.broken = true;
                 continue;
             }
-            let entry = self.requests.remove(place_of(key.0));
-            self.batch_keys.release(entry.batch_key);
+            let entry = self.remove(key);
             if let Some(replies) = &mut self.replies {
                 replies.order.start(entry.number);
             }
@@ -248,9 +266,17 @@ impl State {
 
     fn take(&mut self, key: RequestKey) -> Option<Entry> {
         self.entry(key)?;
+        Some(self.remove(key))
+    }
+
+    /// Only for a key that is known.
+    fn remove(&mut self, key: RequestKey) -> Entry {
+        if let Some(shown) = &self.shown {
+            shown.remove(key);
+        }
         let entry = self.requests.remove(place_of(key.0));
         self.batch_keys.release(entry.batch_key);
-        Some(entry)
+        entry
     }
 
     fn take_failed(&mut self, key: RequestKey) -> Option<PendingRequest> {

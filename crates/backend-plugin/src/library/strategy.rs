@@ -1,0 +1,168 @@
+//! Where a model's batching strategy is looked for: where its configuration says,
+//! otherwise where backends are.
+
+use std::path::{Component, Path, PathBuf};
+
+use galatea_backend::ModelFiles;
+use galatea_infer::Status;
+
+use crate::plugins::Places;
+
+/// The parameter of a model that names the library.
+const PARAMETER: &str = "TRITON_BATCH_STRATEGY_PATH";
+/// The library's name unless the parameter says otherwise.
+const LIBRARY: &str = "batchstrategy.so";
+
+/// What is looked for.
+pub(crate) struct StrategySearch<'a> {
+    /// The backend's name.
+    pub(crate) backend: &'a str,
+    /// The directory with all backends.
+    pub(crate) backend_directory: &'a Path,
+    /// The model's files.
+    pub(crate) files: &'a dyn ModelFiles,
+    /// Whether libraries may be among them.
+    pub(crate) places: Places,
+    /// The configuration's parameter with the library's path.
+    pub(crate) path: Option<&'a str>,
+}
+
+impl<'a> StrategySearch<'a> {
+    /// The value of the parameter that names the library.
+    pub(crate) fn parameter(spec: &'a galatea_config::ModelSpec) -> Option<&'a str> {
+        spec.parameters.get(PARAMETER).map(String::as_str)
+    }
+
+    /// The library, if there is one.
+    pub(crate) fn run(&self) -> Result<Option<PathBuf>, Status> {
+        if let Some(path) = self.path {
+            return self.named(path).map(Some);
+        }
+        let in_repository: &[&Path] = match self.places {
+            Places::All => &[self.files.version_path(), self.files.model_path()],
+            Places::BackendDirectory => &[],
+        };
+        for place in in_repository {
+            let library = place.join(LIBRARY);
+            if library.is_file() {
+                return if self.is_beneath(&library) { Ok(Some(library)) } else { self.escapes() };
+            }
+        }
+        let library = self.backend_directory.join(self.backend).join(LIBRARY);
+        Ok(library.is_file().then_some(library))
+    }
+
+    /// A path from the model's directory or, as in the original, from the server's
+    /// working directory; it must lead to a file in the model's directory.
+    fn named(&self, path: &str) -> Result<PathBuf, Status> {
+        match self.places {
+            Places::All => {}
+            Places::BackendDirectory => {
+                return Err(Status::invalid_argument(format!(
+                    "{PARAMETER} cannot be specified with model files that come with a request"
+                )));
+            }
+        }
+        if path.is_empty() || path.contains('\0') {
+            return Err(Status::invalid_argument(format!("{PARAMETER} is not a path")));
+        }
+        let candidates = [self.files.model_path().join(path), PathBuf::from(path)];
+        let there: Vec<&PathBuf> = candidates.iter().filter(|one| one.is_file()).collect();
+        if let Some(library) = there.iter().find(|one| self.is_beneath(one)) {
+            return Ok(PathBuf::from(library));
+        }
+        let [from_model, _] = &candidates;
+        if there.is_empty() && self.would_be_beneath(from_model) {
+            let text = format!("Batching library path not found: {path}");
+            return Err(Status::not_found(text));
+        }
+        self.escapes()
+    }
+
+    fn escapes<T>(&self) -> Result<T, Status> {
+        Err(Status::invalid_argument(format!(
+            "Batching library path escapes model repository: {PARAMETER} and {LIBRARY} must lead \
+             to a file in '{}'",
+            self.files.model_path().display()
+        )))
+    }
+
+    /// Where links lead counts.
+    fn is_beneath(&self, library: &Path) -> bool {
+        let real = library.canonicalize().ok();
+        let directory = self.files.model_path().canonicalize().ok();
+        real.zip(directory).is_some_and(|(real, directory)| real.starts_with(directory))
+    }
+
+    /// For a file that isn't there: what its name says.
+    fn would_be_beneath(&self, library: &Path) -> bool {
+        let Ok(relative) = library.strip_prefix(self.files.model_path()) else { return false };
+        let mut depth = 0_i64;
+        relative.components().all(|component| {
+            depth += match component {
+                Component::Normal(_) => 1,
+                Component::ParentDir => -1,
+                Component::CurDir | Component::RootDir | Component::Prefix(_) => 0,
+            };
+            depth >= 0
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::testing::{Files, Folder};
+
+    fn found(folder: &Folder, places: Places, path: Option<&str>) -> Result<String, String> {
+        let files = Files::new(&folder.path().join("models/m"), 1);
+        let backend_directory = folder.path().join("backends");
+        let (backend, backend_directory) = ("b", backend_directory.as_path());
+        let search = StrategySearch { backend, backend_directory, files: &files, places, path };
+        let found = search.run().map_err(|status| status.to_string())?;
+        let shown = |library: PathBuf| {
+            library.strip_prefix(folder.path()).unwrap().to_string_lossy().into_owned()
+        };
+        Ok(found.map(shown).unwrap_or_default())
+    }
+
+    #[test]
+    fn the_nearest_library_wins() {
+        let folder = Folder::new();
+        folder.directory("models/m/1");
+        assert_eq!(found(&folder, Places::All, None), Ok(String::new()));
+        for place in ["backends/b", "models/m", "models/m/1"] {
+            let library = format!("{place}/{LIBRARY}");
+            folder.file(&library);
+            assert_eq!(found(&folder, Places::All, None), Ok(library));
+            let own = String::from("backends/b/batchstrategy.so");
+            assert_eq!(found(&folder, Places::BackendDirectory, None), Ok(own));
+        }
+    }
+
+    #[test]
+    fn a_named_library_is_the_models() {
+        let folder = Folder::new();
+        for file in ["models/m/1/a.so", "models/m/b.so", "models/other/c.so", "models/mm/d.so"] {
+            folder.file(file);
+        }
+        symlink("../other/c.so", folder.path().join("models/m/link.so")).unwrap();
+        symlink("../../other/c.so", folder.path().join("models/m/1/batchstrategy.so")).unwrap();
+        let named = |path: &str| found(&folder, Places::All, Some(path));
+        let absolute = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+        assert_eq!(named("1/a.so"), Ok(String::from("models/m/1/a.so")));
+        assert_eq!(named(&absolute("models/m/b.so")), Ok(String::from("models/m/b.so")));
+        for path in ["../other/c.so", "link.so", "../none.so", "1/../../none.so", "/none.so"] {
+            assert!(named(path).unwrap_err().contains("escapes"), "{path}");
+        }
+        assert!(named(&absolute("models/mm/d.so")).unwrap_err().contains("escapes"));
+        assert!(found(&folder, Places::All, None).unwrap_err().contains("escapes"));
+        assert!(named("none.so").unwrap_err().contains("not found: none.so"));
+        assert!(named("1").unwrap_err().contains("not found: 1"));
+        assert!(named("").unwrap_err().contains("is not a path"));
+        let from_client = found(&folder, Places::BackendDirectory, Some("b.so"));
+        assert!(from_client.unwrap_err().contains("come with a request"));
+    }
+}

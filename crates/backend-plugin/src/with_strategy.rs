@@ -1,0 +1,55 @@
+//! A backend that is built in, whose models may have compiled batching strategies.
+
+use std::sync::Arc;
+
+use galatea_backend::{
+    Backend as BackendTrait, BatchRule, Completion, ExecutionPolicy, Host, LoadedVersion, Model,
+    ModelFiles, OpenedModel,
+};
+use galatea_config::{ConfigDraft, ModelSpec};
+use galatea_infer::Status;
+
+use crate::plugins::{Places, Plugins};
+
+/// Is the backend, but for the strategies.
+pub(crate) struct WithStrategies {
+    pub(crate) backend: Arc<dyn BackendTrait>,
+    pub(crate) places: Places,
+    pub(crate) plugins: Arc<Plugins>,
+}
+
+impl BackendTrait for WithStrategies {
+    fn policy(&self, spec: &ModelSpec) -> ExecutionPolicy {
+        self.backend.policy(spec)
+    }
+
+    fn complete_config(
+        &self,
+        draft: &mut ConfigDraft,
+        files: &dyn ModelFiles,
+    ) -> Result<(), Status> {
+        self.backend.complete_config(draft, files)
+    }
+
+    fn open(
+        &self,
+        draft: &mut ConfigDraft,
+        files: &dyn ModelFiles,
+        completion: Completion,
+    ) -> Result<Option<Box<dyn OpenedModel>>, Status> {
+        self.backend.open(draft, files, completion)
+    }
+
+    fn load(
+        &self,
+        spec: Arc<ModelSpec>,
+        files: &dyn ModelFiles,
+        host: Arc<dyn Host>,
+    ) -> Result<Box<dyn Model>, Status> {
+        self.backend.load(spec, files, host)
+    }
+
+    fn batch_rule(&self, loaded: &LoadedVersion<'_>) -> Result<Option<Box<dyn BatchRule>>, Status> {
+        self.plugins.batch_rule(loaded, self.places)
+    }
+}
