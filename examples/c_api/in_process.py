@@ -29,6 +29,7 @@ from ctypes import (
 # From tritonserver.h.
 MEMORY_CPU = 0
 TYPE_INT32 = 8
+MODEL_CONTROL_POLL = 1
 MODEL_CONTROL_EXPLICIT = 2
 RESPONSE_COMPLETE_FINAL = 1
 
@@ -53,7 +54,9 @@ ANSWERED = CFUNCTYPE(None, c_void_p, c_uint32, c_void_p)
 class Server:
     """A server in this process."""
 
-    def __init__(self, library: str, repository: str) -> None:
+    def __init__(
+        self, library: str, repository: str, control_mode: int = MODEL_CONTROL_EXPLICIT
+    ) -> None:
         self._library = ctypes.CDLL(library)
         self._library.TRITONSERVER_ErrorMessage.restype = c_char_p
         self._buffers: dict[int, ctypes.Array[ctypes.c_char]] = {}
@@ -65,7 +68,7 @@ class Server:
         options = c_void_p()
         self._call("ServerOptionsNew", byref(options))
         self._call("ServerOptionsSetModelRepositoryPath", options, repository.encode())
-        self._call("ServerOptionsSetModelControlMode", options, c_uint(MODEL_CONTROL_EXPLICIT))
+        self._call("ServerOptionsSetModelControlMode", options, c_uint(control_mode))
         self._call("ServerOptionsSetLogInfo", options, ctypes.c_bool(False))
         self._server = c_void_p()
         self._call("ServerNew", byref(self._server), options)
@@ -94,6 +97,10 @@ class Server:
     def load(self, model: str) -> None:
         """Loads a model of the repository."""
         self._call("ServerLoadModel", self._server, model.encode())
+
+    def poll(self) -> None:
+        """Loads and unloads what changed in the repository, in control mode poll."""
+        self._call("ServerPollModelRepository", self._server)
 
     def metadata(self) -> dict[str, object]:
         """The server's name, version and extensions."""

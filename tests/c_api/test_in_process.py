@@ -73,6 +73,25 @@ def test_several_servers_in_one_process(library: pathlib.Path, repository: pathl
     second.close()
 
 
+def test_a_poll_is_ordered(library: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """A program that wants its repository followed says when to look."""
+    sys.path.insert(0, str(EXAMPLES))
+    from in_process import MODEL_CONTROL_POLL, Server
+
+    server = Server(str(library), str(tmp_path), MODEL_CONTROL_POLL)
+    (tmp_path / "identity" / "1").mkdir(parents=True)
+    (tmp_path / "identity" / "config.pbtxt").write_text(CONFIG)
+    with pytest.raises(RuntimeError, match="identity"):
+        server.infer("identity", [1])
+    server.poll()
+    assert server.infer("identity", [1]) == [1]
+    server.close()
+    server = Server(str(library), str(tmp_path))
+    with pytest.raises(RuntimeError, match="not poll"):
+        server.poll()
+    server.close()
+
+
 def test_a_backend_in_a_library_is_hosted(
     compile: Callable[..., pathlib.Path], library: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
