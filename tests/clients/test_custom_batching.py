@@ -207,15 +207,28 @@ def executed(server: Server) -> dict[int, int]:
 def test_a_batch_has_a_volume(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:
-    """Requests join up to so many bytes, and a larger one goes alone."""
+    """Requests join up to so many bytes."""
     settings = "dynamic_batching { }\n" + parameter("MAX_BATCH_VOLUME_BYTES", "12")
     model = write_whole_batch(tmp_path, settings)
     shutil.copy(libraries / "volume.so", model / "1" / LIBRARY)
-    with held(start_server, tmp_path, 7) as server:
-        sent = [[1], [2], [3], [4, 4], [5, 5], [6, 6, 6, 6], [7]]
-        expected = [[1, 2, 3], [4, 4], [5, 5], [6, 6, 6, 6], [7]]
-        assert batches(server, sent) == expected
-        assert executed(server) == {1: 1, 2: 2, 3: 1, 4: 1}
+    with held(start_server, tmp_path, 6) as server:
+        sent = [[1], [2], [3], [4, 4], [5, 5], [6]]
+        assert batches(server, sent) == [[1, 2, 3], [4, 4], [5, 5, 6]]
+        assert executed(server) == {2: 1, 3: 2}
+
+
+@pytest.mark.galatea_only  # In the original it stays in the queue.
+def test_what_is_too_large_goes_alone(
+    start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path
+) -> None:
+    """The strategy can't refuse the first request of a batch."""
+    settings = "dynamic_batching { }\n" + parameter("MAX_BATCH_VOLUME_BYTES", "12")
+    model = write_whole_batch(tmp_path, settings)
+    shutil.copy(libraries / "volume.so", model / "1" / LIBRARY)
+    with held(start_server, tmp_path, 4) as server:
+        sent = [[1], [2] * 4, [3] * 5, [4]]
+        assert batches(server, sent) == [[1], [2] * 4, [3] * 5, [4]]
+        assert executed(server) == {1: 2, 4: 1, 5: 1}
 
 
 def test_other_limits_go_on_to_hold(
