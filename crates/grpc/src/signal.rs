@@ -267,7 +267,7 @@ mod tests {
     use std::sync::atomic::AtomicU32;
 
     use super::*;
-    use crate::stream::{Errors, StreamSignal};
+    use crate::stream::{Errors, StreamLimits, StreamSignal};
     use crate::unwritten::Holder;
 
     const LIMITS: UnwrittenLimits =
@@ -390,7 +390,9 @@ mod tests {
     fn streams_fill_the_connection_and_not_the_part_of_calls() {
         let signal = Arc::new(Signal::new(LIMITS));
         let call = CallKey { place: 0, serial: 0 };
-        let stream = Arc::new(StreamSignal::new(signal.clone(), call, Errors::AsMessages));
+        let limits = StreamLimits { messages_max: 10, bytes_max: 10_000 };
+        let stream = StreamSignal::new(signal.clone(), call, Errors::AsMessages, limits);
+        let stream = Arc::new(stream);
         let first = answer_of(Holder::Stream(stream.clone()), 2000).unwrap();
         assert!(!signal.is_full(Use::Call) && !signal.is_full(Use::Stream));
         let second = answer_of(Holder::Stream(stream), 1000).unwrap();

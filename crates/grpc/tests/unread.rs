@@ -4,9 +4,13 @@
 
 mod common;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use bytes::Bytes;
 use common::{Answer, Fixture, echo, finish, framed, infer_head, infer_request, request};
 use galatea_grpc::GrpcOptions;
+use galatea_infer::{InferenceRequest, ResponseSender};
 use galatea_protocol::health::{HealthCheckRequest, HealthCheckResponse};
 use galatea_protocol::inference::ModelInferResponse;
 use h2::Reason;
@@ -393,4 +397,69 @@ async fn a_stream_ends_that_has_responses_without_end() {
     sender.finish();
     fixture.unwritten_at_most(0).await;
     client.check_echo("inline", Bytes::from_static(b"x")).await;
+}
+
+/// A model that answers for as long as nobody asks it to pause.
+struct Endless {
+    request: InferenceRequest,
+    sender: ResponseSender,
+    left: usize,
+    sent: Arc<AtomicUsize>,
+}
+
+impl Endless {
+    fn go_on(mut self) {
+        while self.left > 0 {
+            if self.request.throttle.is_full() {
+                return self.request.throttle.clone().when_room(move || self.go_on());
+            }
+            self.left -= 1;
+            self.sender.send(Ok(echo(self.request.clone())));
+            self.sent.fetch_add(1, Ordering::SeqCst);
+        }
+        self.sender.finish();
+    }
+}
+
+/// A model that answers many times is asked to pause, and goes on when the client
+/// reads, or when it goes.
+#[tokio::test]
+async fn a_model_pauses_for_a_client_that_does_not_read() {
+    const RESPONSES: usize = 2_000;
+    let mut options = GrpcOptions::default();
+    options.stream_messages_max = 20;
+    let mut fixture = Fixture::with(options);
+    let client = fixture.client_with(CALL_WINDOW_BYTES).await;
+    let sent = Arc::<AtomicUsize>::default();
+    let count = || sent.load(Ordering::SeqCst);
+    for reads in [true, false] {
+        sent.store(0, Ordering::SeqCst);
+        let mut stream = client.stream().await;
+        // Beside what the client reads, its window holds some hundred.
+        let mut request = infer_request("decoupled", Bytes::from(vec![7; KIB]));
+        request.id = "1".into();
+        stream.request(&request);
+        let (request, sender) = fixture.held.recv().await.unwrap();
+        let cancelled = request.cancel.clone();
+        let endless = Endless { request, sender, left: RESPONSES, sent: sent.clone() };
+        std::thread::spawn(move || endless.go_on());
+        fixture.unwritten_at_least(20 * KIB).await;
+        client.settle().await;
+        let unread = usize::try_from(CALL_WINDOW_BYTES).unwrap() / KIB;
+        assert!(count() <= 20 + unread + 2, "{} were made", count());
+        if reads {
+            for number in 0..RESPONSES {
+                stream.check("1 decoupled:1 1 output +").await;
+                assert!(count() <= number + 1 + 20 + unread + 2);
+            }
+        } else {
+            stream.send.send_reset(Reason::CANCEL);
+            fixture.unwritten_at_most(0).await;
+            // It goes on for nobody: whether it is cancelled is its own affair.
+            while count() < RESPONSES {
+                tokio::task::yield_now().await;
+            }
+            assert!(cancelled.is_cancelled());
+        }
+    }
 }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use galatea_codec::forward::forward;
 use galatea_codec::grpc::stream::RequestTag;
 use galatea_codec::grpc::{InferMessage, parse_version};
-use galatea_infer::{InferenceRequest, ResponseSender, Status};
+use galatea_infer::{InferenceRequest, ResponseSender, Status, Throttle};
 use h2::RecvStream;
 use tokio::time::Instant;
 
@@ -42,8 +42,8 @@ impl ConnectionTask {
             bytes_max: options.stream_bytes_max,
         };
         let key = self.calls.insert(respond, deadline, |key| {
-            let signal = Arc::new(StreamSignal::new(self.signal.clone(), key, errors));
-            let stream = Stream::new(send, body, options.message_bytes_max, signal, limits);
+            let signal = Arc::new(StreamSignal::new(self.signal.clone(), key, errors, limits));
+            let stream = Stream::new(send, body, options.message_bytes_max, signal);
             Phase::Streaming(Box::new(stream))
         });
         self.calls.set_forwarded(key, forwarded);
@@ -79,6 +79,7 @@ impl ConnectionTask {
             }
             return;
         }
+        stream.signal().clone().go_on();
         self.begin_requests(key);
         if let Some(stream) = self.calls.stream(key) {
             stream.release();
@@ -122,6 +123,10 @@ impl ConnectionTask {
         let Some(stream) = self.calls.stream(key) else { return };
         let (place, cancel) = stream.begin(prepared.order, message.len());
         let signal = stream.signal().clone();
+        let throttle = match prepared.order {
+            Order::AtOnce => Throttle::default().with(signal.clone()),
+            Order::InTurn => Throttle::default(),
+        };
         let sink =
             StreamSink::new(signal, place, prepared.order, prepared.tag, prepared.sends_empty_end);
         let sender = ResponseSender::new(Box::new(sink));
@@ -129,6 +134,7 @@ impl ConnectionTask {
             Err(status) => sender.fail(status),
             Ok(mut request) => {
                 request.cancel = cancel;
+                request.throttle = throttle;
                 // A panic drops the sender, which then answers.
                 let _ = catch_unwind(AssertUnwindSafe(|| self.door.service.infer(request, sender)));
             }

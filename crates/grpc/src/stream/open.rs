@@ -30,7 +30,6 @@ pub(crate) struct Stream {
     signal: Arc<StreamSignal>,
     /// The signal as a waker.
     waker: Waker,
-    limits: StreamLimits,
     /// Whether the client sends no more requests.
     half_closed: bool,
     /// Whether it waits until its connection has less to write.
@@ -58,7 +57,6 @@ impl Stream {
         body: RecvStream,
         message_bytes_max: usize,
         signal: Arc<StreamSignal>,
-        limits: StreamLimits,
     ) -> Self {
         Self {
             send,
@@ -67,7 +65,6 @@ impl Stream {
             in_flight: InFlight::new(),
             waker: Waker::from(signal.clone()),
             signal,
-            limits,
             half_closed: false,
             paused: false,
         }
@@ -113,7 +110,8 @@ impl Stream {
         let (signal, in_flight) = (&self.signal, &self.in_flight);
         let messages = in_flight.unanswered().saturating_add(signal.unwritten_messages());
         let bytes = in_flight.bytes().saturating_add(signal.unwritten_bytes());
-        let is_full = messages >= self.limits.messages_max || bytes >= self.limits.bytes_max;
+        let limits = signal.limits();
+        let is_full = messages >= limits.messages_max || bytes >= limits.bytes_max;
         if is_full {
             self.signal.wait();
         }

@@ -1,9 +1,12 @@
 //! What is shared between a stream, its answers, and whoever makes them.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Wake;
 
+use galatea_infer::{Congestion, RoomHook};
+
+use super::StreamLimits;
 use crate::signal::{CallKey, News, Signal, Use};
 
 /// What becomes of the failure of a request.
@@ -17,11 +20,11 @@ pub(crate) enum Errors {
 
 /// The side of a stream that is known outside its connection's task, and that
 /// `h2` wakes when the stream can go on.
-#[derive(Debug)]
 pub(crate) struct StreamSignal {
     connection: Arc<Signal>,
     call: CallKey,
     errors: Errors,
+    limits: StreamLimits,
     /// How many responses are not written, and what they take.
     unwritten_messages: AtomicUsize,
     unwritten_bytes: AtomicUsize,
@@ -31,19 +34,28 @@ pub(crate) struct StreamSignal {
     waits: AtomicBool,
     /// Whether nobody takes replies any more.
     over: AtomicBool,
+    /// Models that answer many times and pause until the client has read more.
+    paused: Mutex<Vec<RoomHook>>,
 }
 
 impl StreamSignal {
-    pub(crate) fn new(connection: Arc<Signal>, call: CallKey, errors: Errors) -> Self {
+    pub(crate) fn new(
+        connection: Arc<Signal>,
+        call: CallKey,
+        errors: Errors,
+        limits: StreamLimits,
+    ) -> Self {
         Self {
             connection,
             call,
             errors,
+            limits,
             unwritten_messages: AtomicUsize::new(0),
             unwritten_bytes: AtomicUsize::new(0),
             awake: AtomicBool::new(false),
             waits: AtomicBool::new(false),
             over: AtomicBool::new(false),
+            paused: Mutex::default(),
         }
     }
 
@@ -53,6 +65,10 @@ impl StreamSignal {
 
     pub(crate) const fn errors(&self) -> Errors {
         self.errors
+    }
+
+    pub(crate) const fn limits(&self) -> StreamLimits {
+        self.limits
     }
 
     pub(crate) fn unwritten_messages(&self) -> usize {
@@ -96,6 +112,29 @@ impl StreamSignal {
     /// From now on replies are dropped where they are made.
     pub(crate) fn end(&self) {
         self.over.store(true, Ordering::Release);
+        self.go_on();
+    }
+
+    /// Lets the models that paused go on, if the client has read enough. Only
+    /// the connection's task may do that, and nobody from inside `h2`: they may
+    /// answer at once.
+    pub(crate) fn go_on(&self) {
+        let go_on = {
+            let mut paused = self.paused();
+            if paused.is_empty() {
+                return;
+            }
+            if self.is_full() {
+                self.wait();
+                return;
+            }
+            std::mem::take(&mut *paused)
+        };
+        go_on.into_iter().for_each(|hook| hook());
+    }
+
+    fn paused(&self) -> std::sync::MutexGuard<'_, Vec<RoomHook>> {
+        self.paused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -117,7 +156,33 @@ impl StreamSignal {
         self.unwritten_messages.fetch_sub(1, Ordering::Relaxed);
         self.unwritten_bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.connection.let_go(bytes, Use::Stream);
+        // Whoever begins to wait asks afterwards whether it still has to.
+        fence(Ordering::SeqCst);
         self.relieve();
+    }
+}
+
+/// Models that answer many times pause when the client doesn't read: the same
+/// limits hold for them as for further requests.
+impl Congestion for StreamSignal {
+    fn is_full(&self) -> bool {
+        let is_full = self.unwritten_messages() >= self.limits.messages_max
+            || self.unwritten_bytes() >= self.limits.bytes_max;
+        is_full && !self.is_over()
+    }
+
+    fn when_room(&self, hook: RoomHook) -> Option<RoomHook> {
+        let mut paused = self.paused();
+        paused.push(hook);
+        self.wait();
+        fence(Ordering::SeqCst);
+        if self.is_full() { None } else { paused.pop() }
+    }
+}
+
+impl std::fmt::Debug for StreamSignal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "StreamSignal({:?})", self.call)
     }
 }
 
