@@ -89,7 +89,6 @@ def test_compressed_messages(server: Server) -> None:
         "--allow-client-shm=true",
         "--grpc-use-ssl=true",
         "--trace-config=level=TIMESTAMPS",
-        "--rate-limit=execution_count",
         "--allow-sagemaker=true",
         "--allow-vertex-ai=true",
     ],

@@ -55,8 +55,8 @@ pub use plug_in::PreferredInstances;
 pub use spec::{
     Accelerator, BatchInputKind, BatchInputSpec, BatchOutputSpec, ControlKind, ControlSpec,
     DynamicBatching, FalseTrue, InitialState, InputFormat, InputSpec, InstanceGroup, InstanceKind,
-    ModelPriority, ModelSpec, Optimization, OutputSpec, QueuePolicy, SchedulingChoice,
-    SequenceBatching, SequenceStrategy, StateSpec, TimeoutAction, VersionPolicy,
+    ModelPriority, ModelSpec, Optimization, OutputSpec, QueuePolicy, RateLimiterSpec, ResourceNeed,
+    SchedulingChoice, SequenceBatching, SequenceStrategy, StateSpec, TimeoutAction, VersionPolicy,
 };
 pub use warmup::{WarmupContent, WarmupInput, WarmupSample};
 

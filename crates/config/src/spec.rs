@@ -197,6 +197,29 @@ pub struct InstanceGroup {
     /// The policy that says on which processors they run; empty for the one of
     /// their kind of device.
     pub host_policy: String,
+    /// What each of them needs of the rate limiter.
+    pub rate_limiter: RateLimiterSpec,
+}
+
+/// What an instance needs of the rate limiter, if the server has one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RateLimiterSpec {
+    /// Nothing, for an instance that executes whenever it can.
+    pub resources: Vec<ResourceNeed>,
+    /// An instance of priority 2 gets half as many turns as one of priority 1; 0
+    /// counts as 1.
+    pub priority: u32,
+}
+
+/// Units of a resource that an instance needs while it executes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceNeed {
+    /// The resource's name.
+    pub name: String,
+    /// Whether there is one for the whole server, not one for each device.
+    pub global: bool,
+    /// How many units.
+    pub count: u32,
 }
 
 /// Where an instance runs.

@@ -16,7 +16,7 @@ struct Row {
     uses: fn(&ModelConfig) -> Vec<String>,
 }
 
-const ROWS: [Row; 10] = [
+const ROWS: [Row; 9] = [
     Row { name: "use_growable_memory", uses: use_growable_memory },
     Row { name: "model_repository_agents", uses: model_repository_agents },
     Row { name: "model_operations", uses: model_operations },
@@ -44,10 +44,6 @@ const ROWS: [Row; 10] = [
         },
     },
     Row { name: "label_filename", uses: label_filename },
-    Row {
-        name: "rate_limiter",
-        uses: |c| groups(c, "rate_limiter", |group| group.rate_limiter.is_some()),
-    },
     Row {
         name: "secondary_devices",
         uses: |c| groups(c, "secondary_devices", |group| !group.secondary_devices.is_empty()),
@@ -210,7 +206,6 @@ mod tests {
             "output { name: 'R' data_type: TYPE_FP32 dims: 1 label_filename: 'l' }",
             "output[0].label_filename",
         ),
-        ("instance_group { rate_limiter { } }", "instance_group[0].rate_limiter"),
         ("instance_group { secondary_devices { } }", "instance_group[0].secondary_devices"),
         ("platform: 'tensorrt_plan' instance_group { profile: '0' }", "instance_group[0].profile"),
     ];

@@ -70,6 +70,7 @@ fn parts(count: &Arc<AtomicUsize>, policy: ExecutionPolicy) -> Parts {
             hold_until_backlogged: 0,
         },
         lanes: ["a", "b", "c"].map(lane).into_iter().collect(),
+        permits: None,
         assembly: None,
         reply_order: ReplyOrdering::Free,
         batch_rule: None,

@@ -3,12 +3,13 @@
 use std::sync::Mutex;
 
 use galatea_backend::{Device, ExecutionPolicy, Instance, LogLevel, Model, Placement};
-use galatea_config::{InstanceGroup, InstanceKind, ModelSpec};
+use galatea_config::{InstanceGroup, InstanceKind, ModelSpec, RateLimiterSpec};
 use galatea_infer::Status;
 
 use crate::LogSink;
 use crate::host_policy::{CpuCores, HostPolicies, on_cores};
 use crate::lane::Lane;
+use crate::permits::Needs;
 use crate::warmup::Warming;
 
 /// What making a model's instances needs.
@@ -16,6 +17,8 @@ pub(crate) struct Making<'a> {
     pub(crate) spec: &'a ModelSpec,
     pub(crate) model: &'a dyn Model,
     pub(crate) policy: ExecutionPolicy,
+    /// Whether there is a rate limiter.
+    pub(crate) rate_limiting: bool,
     pub(crate) warming: Warming<'a>,
     pub(crate) log: &'a LogSink,
 }
@@ -43,20 +46,22 @@ pub(crate) struct Wanted<'a> {
     placement: Placement,
     passive: bool,
     cores: Option<&'a CpuCores>,
+    needs: Needs,
 }
 
 impl Making<'_> {
     /// Makes every instance that is wanted; one that fails fails all.
     pub(crate) fn make(&self, wanted: Vec<Wanted<'_>>) -> Result<Made, Status> {
-        // Only threads can be bound to processors.
-        let policy = if wanted.iter().any(|one| one.cores.is_some()) {
+        let limited = |one: &Wanted<'_>| self.rate_limiting && !one.needs.is_empty();
+        // Only threads can be bound to processors, or wait for permits.
+        let policy = if wanted.iter().any(|one| one.cores.is_some() || limited(one)) {
             ExecutionPolicy::Blocking
         } else {
             self.policy
         };
         let mut made = Made { lanes: Vec::new(), keys: Vec::new(), passive: Vec::new() };
         for one in wanted {
-            let Wanted { key, placement, passive: is_passive, cores } = one;
+            let Wanted { key, placement, passive: is_passive, cores, needs } = one;
             let name = &self.spec.name;
             let line = format_args!("creating instance '{}' of '{name}'", placement.name);
             self.log.write(LogLevel::Verbose(1), line);
@@ -65,7 +70,8 @@ impl Making<'_> {
                 made.passive.push(instance);
             } else {
                 let lane = Lane::new(placement.name, instance, policy, self.log.clone());
-                made.lanes.push(lane.on_cores(cores.cloned()));
+                let needs = if self.rate_limiting { needs } else { Needs::default() };
+                made.lanes.push(lane.on_cores(cores.cloned()).with_needs(needs));
                 made.keys.push(key);
             }
         }
@@ -136,6 +142,7 @@ pub(crate) fn wanted<'a>(
                     placement: Placement { name: name.clone(), device },
                     passive: group.passive,
                     cores: policies.cores(group, gpu),
+                    needs: Needs::new(group, device),
                 }
             }));
         }
@@ -151,12 +158,14 @@ fn ensemble(spec: &ModelSpec) -> Wanted<'static> {
         gpus: Vec::new(),
         passive: false,
         host_policy: String::new(),
+        rate_limiter: RateLimiterSpec::default(),
     };
     Wanted {
         key: InstanceKey { group, device: Device::Model },
         placement: Placement { name: spec.name.clone(), device: Device::Model },
         passive: false,
         cores: None,
+        needs: Needs::default(),
     }
 }
 

@@ -10,6 +10,7 @@ use galatea_policy::InstanceId;
 
 use crate::assembly::Work;
 use crate::host_policy::{CpuCores, on_cores};
+use crate::permits::Needs;
 use crate::{Dispatcher, LogSink};
 
 /// An instance that executes one batch at a time, on a thread of its own or
@@ -20,6 +21,8 @@ pub(crate) struct Lane {
     kind: Kind,
     /// Where its thread runs; `None` for anywhere.
     cores: Option<CpuCores>,
+    /// What it needs of the rate limiter.
+    needs: Needs,
 }
 
 enum Kind {
@@ -98,7 +101,18 @@ impl Lane {
                 stack_size: None,
             },
         };
-        Self { name, log, kind, cores: None }
+        Self { name, log, kind, cores: None, needs: Needs::default() }
+    }
+
+    /// Executes only when the rate limiter has what it needs. Only for lanes with a
+    /// thread: a permit comes on any.
+    pub(crate) fn with_needs(self, needs: Needs) -> Self {
+        Self { needs, ..self }
+    }
+
+    /// What it needs of the rate limiter.
+    pub(crate) const fn needs(&self) -> &Needs {
+        &self.needs
     }
 
     /// Binds the lane's thread, if it has one, to processors.

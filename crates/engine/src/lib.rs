@@ -44,6 +44,9 @@ mod model;
 #[cfg(test)]
 mod ordering_tests;
 mod output_shape;
+mod permits;
+#[cfg(test)]
+mod permits_tests;
 mod registry;
 mod retire;
 mod scheduling;
@@ -68,6 +71,7 @@ pub use host_policy::{CpuCores, HostPolicies};
 pub use loader::{LoadFailure, ModelDefinition};
 pub use manager::ControlMode;
 pub use model::LoadedModel;
+pub use permits::{RateLimit, ResourceLimit};
 pub use server::{Server, ServerOptions};
 
 pub use log::LogSink;

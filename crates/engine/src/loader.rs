@@ -25,6 +25,7 @@ use crate::instances::{
 };
 use crate::model::Books;
 use crate::output_shape::OutputReshape;
+use crate::permits::Permits;
 use crate::scheduling::{Holds, reply_ordering, scheduling_spec};
 use crate::statistics::Statistics;
 use crate::timer::Timer;
@@ -78,6 +79,8 @@ pub(crate) struct Loader {
     /// Counts versions with a cache, whose answers are not to be mixed up.
     pub(crate) generations: AtomicU64,
     pub(crate) host_policies: HostPolicies,
+    /// There if resources are limited.
+    pub(crate) permits: Option<Arc<Permits>>,
 }
 
 impl Loader {
@@ -121,6 +124,7 @@ impl Loader {
             spec: &spec,
             model: model.as_ref(),
             policy: backend.policy(&spec),
+            rate_limiting: self.permits.is_some(),
             warming: Warming {
                 warmup: &warmup,
                 assembly: assembly.as_ref(),
@@ -131,7 +135,9 @@ impl Loader {
         };
         let Made { lanes, keys, passive } = making.make(wanted(&spec, &self.host_policies)?)?;
         let model = with_passive(model, passive);
+        let is_limited = lanes.iter().any(|lane| !lane.needs().is_empty());
         let dispatcher = Dispatcher::start(Parts {
+            permits: self.permits.clone().filter(|_| is_limited),
             scheduling: scheduling_spec(&spec, self.holds),
             lanes,
             assembly,
@@ -259,6 +265,7 @@ impl Loader {
             spec,
             model: model.model.as_ref(),
             policy: definition.backend.policy(spec),
+            rate_limiting: self.permits.is_some(),
             warming: Warming {
                 warmup: &warmup,
                 assembly: model.dispatcher.assembly(),

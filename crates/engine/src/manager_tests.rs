@@ -21,7 +21,7 @@ use crate::testing::{ECHO, Files, request, send};
 use crate::timer::Timer;
 use crate::{
     Catalog, ControlMode, FoundModel, HostPolicies, ListedModel, LogSink, ModelDefinition,
-    Overridden, Server, ServerOptions, Sighting, Survey, Uniqueness,
+    Overridden, RateLimit, Server, ServerOptions, Sighting, Survey, Uniqueness,
 };
 
 const LONG: Duration = Duration::from_secs(30);
@@ -280,6 +280,7 @@ impl World {
             load_threads,
             load_retries: 0,
             cache: None,
+            rate_limit: RateLimit::Off,
             host_policies: HostPolicies::default(),
             log: LogSink::new(|_, _, _| {}),
         };

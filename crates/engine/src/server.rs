@@ -10,11 +10,12 @@ use crate::catalog::Catalog;
 use crate::loader::Loader;
 use crate::log::refuse;
 use crate::manager::{ControlMode, Manager, ManagerParts};
+use crate::permits::Permits;
 use crate::registry::Registry;
 use crate::retire::Retirer;
 use crate::scheduling::Holds;
 use crate::timer::Timer;
-use crate::{HostPolicies, LoadFailure, LogSink, ModelDefinition, ResponseCache};
+use crate::{HostPolicies, LoadFailure, LogSink, ModelDefinition, RateLimit, ResponseCache};
 
 /// What a server is told when it is made.
 pub struct ServerOptions {
@@ -41,6 +42,8 @@ pub struct ServerOptions {
     pub cache: Option<Arc<dyn ResponseCache>>,
     /// On which processors instances run.
     pub host_policies: HostPolicies,
+    /// How instances of all models share resources.
+    pub rate_limit: RateLimit,
     /// Where lines of the log go.
     pub log: LogSink,
 }
@@ -73,6 +76,7 @@ impl Server {
             log: options.log.clone(),
             cache: options.cache.clone(),
             host_policies: options.host_policies.clone(),
+            permits: Permits::new(&options.rate_limit).map(Arc::new),
             generations: AtomicU64::new(0),
             holds: Holds {
                 until_queued: options.hold_until_queued,

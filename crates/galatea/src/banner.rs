@@ -50,7 +50,7 @@ fn options(metadata: &ServerMetadata, settings: &Settings) -> Table {
     }
     table.row(["strict_model_config", &number(!settings.auto_complete_config)]);
     table.row(["model_config_name", settings.model_config_name.as_deref().unwrap_or_default()]);
-    table.row(["rate_limit", "OFF"]);
+    table.row(["rate_limit", if settings.rate_limiting { "EXEC_COUNT" } else { "OFF" }]);
     let pinned = settings.metrics_options.pinned_memory_pool_bytes;
     table.row(["pinned_memory_pool_byte_size", &pinned.to_string()]);
     table.row(["min_supported_compute_capability", "0.0"]);

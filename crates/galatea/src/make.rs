@@ -93,6 +93,7 @@ pub(crate) fn server(parts: Parts<'_>) -> Result<Arc<Server>, Status> {
         load_retries: settings.load_retries,
         cache: cache(settings),
         host_policies: settings.host_policies.clone(),
+        rate_limit: settings.rate_limit(),
         log,
     })?;
     let server = Arc::new(server);

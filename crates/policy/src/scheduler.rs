@@ -86,8 +86,14 @@ impl Scheduler {
     /// With instances that need a permit of the rate limiter for each batch.
     #[must_use]
     pub fn with_permits(mut self) -> Self {
-        self.lanes.require_permits();
+        self.need_permits();
         self
+    }
+
+    /// The same for a scheduler that is in its place already. Comes before any
+    /// event.
+    pub fn need_permits(&mut self) {
+        self.lanes.require_permits();
     }
 
     /// Takes an event in and says what to do. Never fails, never blocks.

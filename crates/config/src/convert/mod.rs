@@ -14,15 +14,15 @@ use galatea_protocol::inference::model_queue_policy::TimeoutAction as MessageAct
 use galatea_protocol::inference::model_version_policy::PolicyChoice;
 use galatea_protocol::inference::{
     ModelConfig, ModelDynamicBatching, ModelInput, ModelInstanceGroup, ModelOptimizationPolicy,
-    ModelOutput, ModelQueuePolicy, model_input, model_optimization_policy,
+    ModelOutput, ModelQueuePolicy, ModelRateLimiter, model_input, model_optimization_policy,
 };
 use galatea_tensor::DataType;
 
 use crate::diagnostic::Diagnostic;
 use crate::spec::{
     Accelerator, DynamicBatching, InputFormat, InputSpec, InstanceGroup, InstanceKind,
-    ModelPriority, ModelSpec, Optimization, OutputSpec, QueuePolicy, SchedulingChoice,
-    TimeoutAction, VersionPolicy,
+    ModelPriority, ModelSpec, Optimization, OutputSpec, QueuePolicy, RateLimiterSpec, ResourceNeed,
+    SchedulingChoice, TimeoutAction, VersionPolicy,
 };
 use crate::warmup;
 
@@ -128,7 +128,17 @@ fn instance_group(message: &ModelInstanceGroup) -> Result<InstanceGroup, &'stati
         gpus: message.gpus.clone(),
         passive: message.passive,
         host_policy: message.host_policy.clone(),
+        rate_limiter: message.rate_limiter.as_ref().map(rate_limiter).unwrap_or_default(),
     })
+}
+
+fn rate_limiter(message: &ModelRateLimiter) -> RateLimiterSpec {
+    let resources = message.resources.iter().map(|resource| ResourceNeed {
+        name: resource.name.clone(),
+        global: resource.global,
+        count: resource.count,
+    });
+    RateLimiterSpec { resources: resources.collect(), priority: message.priority }
 }
 
 fn parameters(message: &ModelConfig) -> BTreeMap<String, String> {

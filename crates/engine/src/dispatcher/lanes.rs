@@ -69,14 +69,17 @@ impl Dispatcher {
     ///
     /// # Errors
     ///
-    /// `Internal` if a thread can't be started.
+    /// `Internal` if a thread can't be started, `InvalidArgument` if the rate
+    /// limiter refuses one.
     pub(crate) fn add_lanes(&self, lanes: Vec<Lane>) -> Result<Vec<InstanceId>, Status> {
         let Some(this) = self.this.upgrade() else { return Ok(Vec::new()) };
         let number = || InstanceId(self.lanes.next.fetch_add(1, Ordering::Relaxed));
         let lanes: Vec<(InstanceId, Arc<Lane>)> =
             lanes.into_iter().map(|lane| (number(), Arc::new(lane))).collect();
+        self.register(&lanes)?;
         for (instance, lane) in &lanes {
             if let Err(status) = lane.start(*instance, &this) {
+                lanes.iter().for_each(|(instance, _)| self.unregister(*instance));
                 lanes.iter().for_each(|(_, lane)| lane.stop());
                 lanes.iter().for_each(|(_, lane)| lane.join());
                 return Err(status);

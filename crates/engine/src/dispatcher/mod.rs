@@ -4,6 +4,7 @@
 mod failure;
 mod inline;
 mod lanes;
+mod permits;
 mod replies;
 mod rule;
 mod sequences;
@@ -26,6 +27,7 @@ use self::inline::Inline;
 #[cfg(test)]
 pub(crate) use self::inline::ROUNDS_MAX;
 use self::lanes::Lanes;
+use self::permits::Limited;
 use self::replies::Replies;
 pub(crate) use self::rule::AskedRule;
 use self::state::{Effect, Effects, State};
@@ -33,6 +35,7 @@ use crate::LogSink;
 use crate::assembly::{Assembly, Work};
 use crate::batch_key::ShapeClass;
 use crate::lane::Lane;
+use crate::permits::Permits;
 use crate::timer::Timer;
 
 /// Queues the requests of one model version and hands batches to its lanes.
@@ -52,6 +55,8 @@ pub struct Dispatcher {
     assembly: Option<Assembly>,
     /// There if replies leave in the order of their requests.
     numbers: Option<replies::Numbers>,
+    /// There if instances need permits of the rate limiter.
+    limited: Option<Limited>,
     log: LogSink,
     timer: Timer,
     /// Called when nothing is left to run.
@@ -63,6 +68,8 @@ pub struct Dispatcher {
 pub(crate) struct Parts {
     pub(crate) scheduling: SchedulingSpec,
     pub(crate) lanes: Vec<Lane>,
+    /// For a model with an instance that needs resources.
+    pub(crate) permits: Option<Arc<Permits>>,
     /// For a model with a sequence batcher.
     pub(crate) assembly: Option<Assembly>,
     pub(crate) reply_order: ReplyOrdering,
@@ -114,8 +121,10 @@ impl Dispatcher {
             }
         };
         let lanes = parts.lanes;
+        let needs_permits = parts.permits.is_some();
         let dispatcher = Arc::new_cyclic(|this| Self {
             epoch: Instant::now(),
+            limited: parts.permits.map(|permits| Limited::new(permits, this.clone())),
             state: Mutex::new(State::new(parts.scheduling, replies, parts.batch_rule)),
             inline: lanes.iter().any(Lane::is_inline).then(Inline::default),
             lanes: Lanes::default(),
@@ -126,6 +135,9 @@ impl Dispatcher {
             tell_drained: OnceLock::new(),
             this: this.clone(),
         });
+        if needs_permits {
+            dispatcher.lock().need_permits();
+        }
         dispatcher.add_lanes(lanes)?;
         Ok(dispatcher)
     }
@@ -217,6 +229,7 @@ impl Dispatcher {
             | Effect::Abandon(_)
             | Effect::Forget(_)
             | Effect::StopLane(_)
+            | Effect::Deliver(_)
             | Effect::NotifyDrained => None,
         });
         self.perform(effects);
@@ -381,11 +394,13 @@ impl Dispatcher {
                     state.effect(action, effects);
                 }
                 state.actions = actions;
+                self.tell_rate_limiter(state, effects);
                 self.arm(state);
             }
         }
         if state.broken {
             state.give_up(is_drain, effects);
+            self.take_permit_back(event, effects);
         }
     }
 
@@ -421,9 +436,8 @@ impl Dispatcher {
                 self.send_ordered();
             }
             Effect::Forget(states) => drop(states),
-            Effect::StopLane(instance) => {
-                self.lanes.stop(instance);
-            }
+            Effect::StopLane(instance) => self.stop_lane(instance),
+            Effect::Deliver(granted) => self.deliver(granted),
             Effect::NotifyDrained => self.stop_lanes(),
         }
     }
@@ -431,7 +445,7 @@ impl Dispatcher {
     fn stop_lanes(&self) {
         for instance in self.lanes.instances() {
             if self.lock().broken {
-                self.lanes.stop(instance);
+                self.stop_lane(instance);
             } else {
                 self.event(Event::RemoveInstance(instance));
             }

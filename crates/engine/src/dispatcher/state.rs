@@ -15,6 +15,7 @@ use super::sequences::Sequences;
 use super::{Arrival, failure, key_of, place_of};
 use crate::assembly::{Row, Work};
 use crate::batch_key::BatchKeys;
+use crate::permits::{Granted, Order};
 
 #[derive(Debug)]
 pub(super) struct State {
@@ -38,6 +39,8 @@ pub(super) struct State {
     pub(super) broken: bool,
     /// Reused from step to step.
     pub(super) actions: Actions,
+    /// What the scheduler wants of the rate limiter in this step.
+    pub(super) orders: Vec<Order>,
     /// Batches for inline instances that wait for a thread.
     pub(super) parked: Vec<(InstanceId, Work)>,
 }
@@ -69,6 +72,8 @@ pub(super) enum Effect {
     /// States that have no successor.
     Forget(Vec<StateTensor>),
     StopLane(InstanceId),
+    /// Permits of the rate limiter, for any model's instances.
+    Deliver(Granted),
     NotifyDrained,
 }
 
@@ -109,8 +114,14 @@ impl State {
             drained: false,
             broken: false,
             actions: Actions::default(),
+            orders: Vec::new(),
             parked: Vec::new(),
         }
+    }
+
+    /// Before anything happens: instances run with permits only.
+    pub(super) fn need_permits(&mut self) {
+        self.scheduler.need_permits();
     }
 
     /// Puts a request into the slab and makes its ticket.
@@ -237,10 +248,11 @@ impl State {
                     effects.push(Effect::Forget(states));
                 }
             }
-            // No scheduler has a rate limiter here.
-            Action::RequestPermit(_) | Action::ReturnPermit { .. } | Action::WithdrawPermit(_) => {
-                self.broken = true;
+            Action::RequestPermit(instance) => self.orders.push(Order::Request(instance)),
+            Action::ReturnPermit { instance, used } => {
+                self.orders.push(Order::Return { instance, used });
             }
+            Action::WithdrawPermit(instance) => self.orders.push(Order::Withdraw(instance)),
             Action::InstanceRemoved(instance) => effects.push(Effect::StopLane(instance)),
             Action::Drained => effects.push(Effect::NotifyDrained),
         }

@@ -19,7 +19,7 @@ use galatea_tensor::{Buffer, DataType, Shape};
 use crate::timer::Timer;
 use crate::{
     Catalog, ControlMode, HostPolicies, ListedModel, LoadFailure, LogSink, ModelDefinition,
-    ResponseCache, Server, ServerOptions, Sighting, Survey, Uniqueness,
+    RateLimit, ResponseCache, Server, ServerOptions, Sighting, Survey, Uniqueness,
 };
 
 /// The model that most tests use: one FP32 input and output of any length.
@@ -173,7 +173,7 @@ impl ModelFiles for Files {
     }
 }
 
-fn draft(text: &str) -> ConfigDraft {
+pub(crate) fn draft(text: &str) -> ConfigDraft {
     let mut draft = ConfigDraft::from_pbtxt("config.pbtxt", text).unwrap();
     let name = String::from(draft.name());
     draft.resolve_identity(&name, &[]).unwrap();
@@ -211,6 +211,7 @@ pub(crate) struct Setup {
     cache: Option<Arc<dyn ResponseCache>>,
     has_timer: bool,
     host_policies: HostPolicies,
+    rate_limit: RateLimit,
 }
 
 impl Setup {
@@ -226,6 +227,7 @@ impl Setup {
             cache: None,
             has_timer: true,
             host_policies: HostPolicies::default(),
+            rate_limit: RateLimit::Off,
         }
     }
 
@@ -261,6 +263,11 @@ impl Setup {
         self
     }
 
+    pub(crate) fn rate_limit(mut self, limit: RateLimit) -> Self {
+        self.rate_limit = limit;
+        self
+    }
+
     pub(crate) fn log(mut self, log: LogSink) -> Self {
         self.log = log;
         self
@@ -282,6 +289,7 @@ impl Setup {
             load_retries: self.load_retries,
             cache: self.cache,
             host_policies: self.host_policies,
+            rate_limit: self.rate_limit,
             log: self.log,
         };
         let server = Server::with_timer(options, timer).unwrap();

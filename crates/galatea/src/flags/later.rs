@@ -9,9 +9,6 @@ pub(super) const SHARED_MEMORY: Group =
 
 pub(super) const TRACING: Group = Group { title: "Tracing", flags: &[TRACE_CONFIG] };
 
-pub(super) const RATE_LIMITER: Group =
-    Group { title: "Rate Limiter", flags: &[RATE_LIMIT, RATE_LIMIT_RESOURCE] };
-
 pub(super) const CLOUD_ENDPOINTS: Group = Group {
     title: "Sagemaker and Vertex",
     flags: &[
@@ -61,32 +58,6 @@ const TRACE_CONFIG: Flag = Flag {
         | "count=-1"
         | "triton,log-frequency=0" => Ok(()),
         _ => Err(Refusal::unsupported("tracing")),
-    },
-};
-
-const RATE_LIMIT: Flag = Flag {
-    name: "rate-limit",
-    argument: Some("string"),
-    default: "off",
-    help: "How to share resources among models. Only off is supported yet.",
-    apply: |_, value| match value.to_ascii_lowercase().as_str() {
-        "off" => Ok(()),
-        "execution_count" => Err(Refusal::unsupported("the rate limiter")),
-        _ => Err(Refusal(String::from("invalid argument for --rate-limit"))),
-    },
-};
-
-const RATE_LIMIT_RESOURCE: Flag = Flag {
-    name: "rate-limit-resource",
-    argument: Some("string:integer:integer"),
-    default: "",
-    help: "NAME:COUNT[:DEVICE] of a resource. No effect with --rate-limit=off.",
-    apply: |settings, value| {
-        let shape = "<resource_name>:<count>:<device> or <resource_name>:<count>";
-        let (_, numbers) = value::pair(value, ':', shape)?;
-        numbers.splitn(2, ':').try_for_each(|part| value::number::<i32>(part).map(drop))?;
-        settings.no_effect("rate-limit-resource", "there is no rate limiter yet");
-        Ok(())
     },
 };
 

@@ -15,6 +15,7 @@ mod logging;
 mod memory;
 mod metrics;
 mod parse;
+mod rate_limiter;
 mod repository;
 mod server;
 mod settings;
@@ -60,7 +61,7 @@ const GROUPS: [Group; 14] = [
     later::SHARED_MEMORY,
     later::TRACING,
     cache::GROUP,
-    later::RATE_LIMITER,
+    rate_limiter::RATE_LIMITER,
     later::CLOUD_ENDPOINTS,
     later::DEPRECATED,
 ];

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use galatea_codec::forward::HeaderForward;
-use galatea_engine::{ControlMode, HostPolicies};
+use galatea_engine::{ControlMode, HostPolicies, RateLimit, ResourceLimit};
 use galatea_telemetry::{LogOptions, MetricsOptions};
 
 /// Everything that flags set, with the defaults that Triton has.
@@ -37,6 +37,10 @@ pub(crate) struct Settings {
     pub(crate) cache: Option<CacheSettings>,
     /// On which processors instances run.
     pub(crate) host_policies: HostPolicies,
+    /// Whether instances share resources.
+    pub(crate) rate_limiting: bool,
+    /// How much there is of them.
+    pub(crate) rate_limit_resources: Vec<ResourceLimit>,
     /// Models named with `--load-model`.
     pub(crate) startup_models: Vec<String>,
     /// The log.
@@ -138,6 +142,8 @@ impl Default for Settings {
             load_retries: 0,
             cache: None,
             host_policies: HostPolicies::default(),
+            rate_limiting: false,
+            rate_limit_resources: Vec::new(),
             startup_models: Vec::new(),
             log: LogOptions::default(),
             http: door("0.0.0.0", 8000),
@@ -169,6 +175,15 @@ impl Settings {
     /// Remarks that a flag which is taken changes nothing.
     pub(super) fn no_effect(&mut self, flag: &str, because: &str) {
         self.note(format!("'--{flag}' has no effect: {because}"));
+    }
+
+    /// How instances share resources.
+    pub(crate) fn rate_limit(&self) -> RateLimit {
+        if self.rate_limiting {
+            RateLimit::ExecutionCount(self.rate_limit_resources.clone())
+        } else {
+            RateLimit::Off
+        }
     }
 
     /// The address of the metrics endpoint.

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use galatea_engine::{RateLimit, ResourceLimit};
+
 use super::*;
 
 fn settings(arguments: &[&str]) -> Settings {
@@ -189,7 +191,6 @@ fn what_is_not_supported_is_refused_by_name() {
         "--trace-level=TENSORS",
         "--trace-file=x",
         "--cache-config=redis,host=1",
-        "--rate-limit=execution_count",
         "--allow-sagemaker=true",
         "--allow-vertex-ai=true",
     ] {
@@ -214,7 +215,7 @@ fn what_is_the_case_anyway_is_taken() {
 }
 
 /// Flags that are taken and change nothing.
-const WITHOUT_EFFECT: [&str; 24] = [
+const WITHOUT_EFFECT: [&str; 23] = [
     "--enable-peer-access=false",
     "--grpc-infer-thread-count=16",
     "--grpc-infer-allocation-pool-size=64",
@@ -229,7 +230,6 @@ const WITHOUT_EFFECT: [&str; 24] = [
     "--model-load-gpu-limit=0:0.5",
     "--repoagent-directory=x",
     "--cache-directory=x",
-    "--rate-limit-resource=a:1:2",
     "--trace-rate=5",
     "--trace-count=5",
     "--trace-log-frequency=5",
@@ -256,6 +256,18 @@ fn what_changes_nothing_is_said_once() {
 }
 
 #[test]
+fn resources_are_counted_for_each_device_or_one() {
+    let limits = settings(&["--rate-limit-resource=a:1:2", "--rate-limit-resource=b:3"]);
+    assert_eq!(limits.rate_limit(), RateLimit::Off);
+    let limits = Settings { rate_limiting: true, ..limits };
+    let limit = |name: &str, count, device| ResourceLimit { name: name.to_owned(), count, device };
+    let expected = vec![limit("a", 1, Some(2)), limit("b", 3, None)];
+    assert_eq!(limits.rate_limit(), RateLimit::ExecutionCount(expected));
+    let limits = settings(&["--rate-limit=Execution_Count"]);
+    assert_eq!(limits.rate_limit(), RateLimit::ExecutionCount(Vec::new()));
+}
+
+#[test]
 fn a_help_that_admits_no_effect_comes_with_a_remark() {
     let named: BTreeSet<&str> = WITHOUT_EFFECT
         .iter()
@@ -279,6 +291,8 @@ fn values_without_effect_are_still_checked() {
         "--min-supported-compute-capability=new",
         "--model-load-gpu-limit=0",
         "--rate-limit-resource=a",
+        "--rate-limit-resource=a:-1",
+        "--rate-limit-resource=a:1:-1",
         "--rate-limit-resource=a:1:2:3",
         "--rate-limit=sometimes",
         "--repoagent-directory=",

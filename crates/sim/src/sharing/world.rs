@@ -1,7 +1,7 @@
 //! Models that contend, in virtual time.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeSet, BinaryHeap};
 
 use galatea_policy::{
     Action, Actions, BatchEntry, BatchKey, Event, InstanceId, PermitEvent, PermitHolder, PermitUse,
@@ -38,7 +38,7 @@ struct Contender {
     /// Instances that nobody has told to go.
     present: Vec<u32>,
     /// Requests without an outcome.
-    open: BTreeMap<u64, ()>,
+    open: BTreeSet<u64>,
     to_send: u64,
     executed: u64,
     instances: u32,
@@ -119,7 +119,7 @@ impl Contender {
             setup,
             book: PermitBook::default(),
             present: Vec::new(),
-            open: BTreeMap::new(),
+            open: BTreeSet::new(),
             to_send: random.between(1, 20),
             executed: 0,
             instances: 0,
@@ -178,25 +178,13 @@ impl Sharing {
             self.step(model, Event::Drain)?;
         }
         while self.go_on()? {}
-        self.give_up()?;
         self.check_end()
-    }
-
-    /// As in [`World::give_up`](crate::world): slots of silent clients.
-    fn give_up(&mut self) -> Check {
-        for model in 0..self.models.len() {
-            while let Some((key, ())) = self.models[model].open.first_key_value() {
-                let is_sequential = self.models[model].setup.is_sequential();
-                ensure!(is_sequential, "{key} of model {model} has no outcome");
-                self.step(model, Event::Cancel(RequestKey(*key)))?;
-                while self.go_on()? {}
-            }
-        }
-        Ok(())
     }
 
     fn check_end(&mut self) -> Check {
         for model in 0..self.models.len() {
+            let open = &self.models[model].open;
+            ensure!(open.is_empty(), "{open:?} of model {model} have no outcome");
             ensure!(self.models[model].is_drained, "model {model} is not drained");
             for instance in std::mem::take(&mut self.models[model].present) {
                 self.step(model, Event::RemoveInstance(InstanceId(instance)))?;
@@ -206,6 +194,11 @@ impl Sharing {
         let open: usize = self.models.iter().map(|model| model.book.open()).sum();
         ensure!(open == 0, "{open} permits were neither returned nor withdrawn");
         ensure!(self.limiter.waiting().next().is_none(), "all is over, but somebody waits");
+        for (model, contender) in self.models.iter().enumerate() {
+            let known = (0..contender.instances).map(|instance| holder(model, instance));
+            let mut known = known.filter(|holder| self.limiter.knows(*holder));
+            ensure!(known.next().is_none(), "an instance of model {model} is gone and known");
+        }
         ensure!(self.naive.is_idle(), "all are gone, but somebody is known");
         Ok(())
     }
@@ -252,7 +245,7 @@ impl Sharing {
             Happening::Cancel(key) => self.step(model, Event::Cancel(RequestKey(key))),
             Happening::Finish(instance) => self.step(model, Event::LaneFree(InstanceId(instance))),
             Happening::Release(key) => {
-                self.models[model].open.remove(&key);
+                self.settle(model, key);
                 let release = Release::Done;
                 self.step(model, Event::Released { key: RequestKey(key), release })
             }
@@ -285,7 +278,7 @@ impl Sharing {
         let contender = &mut self.models[model];
         let key = contender.keys;
         contender.keys += 1;
-        contender.open.insert(key, ());
+        contender.open.insert(key);
         let is_sequential = contender.setup.is_sequential();
         let sequence = SequenceMark { sequence: SequenceKey(key), start: true, end: true };
         let ticket = Ticket {
@@ -334,7 +327,7 @@ impl Sharing {
             Action::Dispatch { instance, batch } => {
                 self.execute(model, instance.0, batch.entries());
             }
-            Action::Fail { key, .. } => drop(self.models[model].open.remove(&key.0)),
+            Action::Fail { key, .. } => self.settle(model, key.0),
             Action::RequestPermit(instance) => {
                 permits.push(PermitEvent::Request(holder(model, instance.0)));
             }
@@ -360,10 +353,15 @@ impl Sharing {
                 BatchEntry::Step(step) => {
                     self.plan(model, duration, Happening::Release(step.key.0))
                 }
-                BatchEntry::Request(key) => drop(self.models[model].open.remove(&key.0)),
+                BatchEntry::Request(key) => self.settle(model, key.0),
                 BatchEntry::Padding => {}
             }
         }
+    }
+
+    /// A request has its outcome.
+    fn settle(&mut self, model: usize, key: u64) {
+        self.models[model].open.remove(&key);
     }
 
     /// Tells the limiters, and delivers what they grant a while later.

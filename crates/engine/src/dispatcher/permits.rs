@@ -1,0 +1,102 @@
+//! A dispatcher and the rate limiter.
+
+use std::sync::{Arc, Weak};
+
+use galatea_infer::Status;
+use galatea_policy::{Event, InstanceId, PermitUse};
+
+use super::Dispatcher;
+use super::state::{Effect, Effects, State};
+use crate::lane::Lane;
+use crate::permits::{Granted, Member, Permits};
+
+/// What a dispatcher has to do with the rate limiter.
+#[derive(Debug)]
+pub(super) struct Limited {
+    permits: Arc<Permits>,
+    member: Member,
+}
+
+impl Limited {
+    pub(super) fn new(permits: Arc<Permits>, dispatcher: Weak<Dispatcher>) -> Self {
+        let member = permits.join(dispatcher);
+        Self { permits, member }
+    }
+}
+
+impl Drop for Limited {
+    fn drop(&mut self) {
+        self.permits.leave(self.member);
+    }
+}
+
+impl Dispatcher {
+    /// An instance may execute one batch.
+    pub(crate) fn permit_granted(&self, instance: InstanceId) {
+        self.event(Event::PermitGranted(instance));
+    }
+
+    /// Makes instances known to the rate limiter: all of them, or none.
+    pub(super) fn register(&self, lanes: &[(InstanceId, Arc<Lane>)]) -> Result<(), Status> {
+        let Some(Limited { permits, member }) = &self.limited else { return Ok(()) };
+        for (place, (instance, lane)) in lanes.iter().enumerate() {
+            if let Err(status) = permits.register(*member, *instance, lane.needs().clone()) {
+                lanes.iter().take(place).for_each(|(instance, _)| self.unregister(*instance));
+                return Err(status);
+            }
+        }
+        Ok(())
+    }
+
+    /// The instance gets nothing any more.
+    pub(super) fn unregister(&self, instance: InstanceId) {
+        if let Some(Limited { permits, member }) = &self.limited {
+            permits.deliver(permits.unregister(*member, instance));
+        }
+    }
+
+    pub(super) fn stop_lane(&self, instance: InstanceId) {
+        self.lanes.stop(instance);
+        self.unregister(instance);
+    }
+
+    /// Tells what the scheduler wants: in the step in which it wants it, so that a
+    /// request for a permit and its withdrawal don't come the wrong way round.
+    pub(super) fn tell_rate_limiter(&self, state: &mut State, effects: &mut Effects) {
+        if state.orders.is_empty() {
+            return;
+        }
+        let limited = self.limited.as_ref();
+        let told = limited.map(|limited| limited.permits.tell(limited.member, &state.orders));
+        state.orders.clear();
+        match told {
+            Some(Ok(granted)) if granted.is_empty() => {}
+            Some(Ok(granted)) => effects.push(Effect::Deliver(granted)),
+            Some(Err(_)) | None => state.broken = true,
+        }
+    }
+
+    /// A broken scheduler returns nothing, and others need what its instances
+    /// have.
+    pub(super) fn take_permit_back(&self, event: Event, effects: &mut Effects) {
+        let Some(Limited { permits, member }) = &self.limited else { return };
+        let (instance, used_for) = match event {
+            Event::LaneFree(instance) => (instance, PermitUse::Executed),
+            Event::PermitGranted(instance) => (instance, PermitUse::Unused),
+            Event::Enqueue(_)
+            | Event::Cancel(_)
+            | Event::Released { .. }
+            | Event::AddInstance(_)
+            | Event::RemoveInstance(_)
+            | Event::Drain
+            | Event::Tick => return,
+        };
+        effects.push(Effect::Deliver(permits.take_back_from(*member, instance, used_for)));
+    }
+
+    pub(super) fn deliver(&self, granted: Granted) {
+        if let Some(Limited { permits, .. }) = &self.limited {
+            permits.deliver(granted);
+        }
+    }
+}
