@@ -41,8 +41,8 @@ use crate::timer::Timer;
 /// Queues the requests of one model version and hands batches to its lanes.
 ///
 /// Its one lock is a leaf: it is held for one step of the scheduler, and
-/// nothing is called under it but the model's own rule for batches, if it has one.
-/// That includes dropping: a request that is dropped answers, and tells this
+/// nothing is called under it but the model's own rule for batches, if it has one,
+/// and the rate limiter, whose lock is below it. That includes dropping: a request that is dropped answers, and tells this
 /// dispatcher of its release.
 pub struct Dispatcher {
     /// Where the scheduler's time starts.
