@@ -79,12 +79,10 @@ impl Whole {
         if !ensemble.plan.step(step).decoupled {
             return Throttle::default();
         }
-        let throttle = self.request.throttle.clone();
+        let throttle = self.request.throttle.clone().with(run.clone());
         match &ensemble.gates {
             None => throttle,
-            Some(gates) => {
-                throttle.with(Arc::new(BehindStep { gates: gates.clone(), step })).with(run.clone())
-            }
+            Some(gates) => throttle.with(Arc::new(BehindStep { gates: gates.clone(), step })),
         }
     }
 }

@@ -9,6 +9,9 @@ use galatea_config::{EnsembleStep, ModelSpec};
 use galatea_infer::Status;
 use galatea_policy::{EnsembleGraph, EnsembleSpec, StepIndex, StepSpec, TensorIndex};
 
+/// What may pile up in a request to an ensemble that sets no limit.
+pub(crate) const ROOM_WITHOUT_LIMIT: usize = 256;
+
 /// What to do for a request.
 pub(crate) struct Plan {
     pub(crate) name: Arc<str>,
@@ -128,11 +131,16 @@ impl Plan {
         &self.steps[index.0 as usize]
     }
 
-    /// How much may pile up in one request before its decoupled steps pause:
-    /// as much as may be in a step and wait before it.
+    /// How much may pile up in one request before its decoupled steps pause: as
+    /// much as may be in a step and wait before it, or so much that no step is
+    /// kept waiting.
     pub(crate) fn room(&self) -> Option<usize> {
-        let limit = usize::try_from(self.max_inflight_requests).unwrap_or(usize::MAX);
-        (limit > 0 && self.graph.is_decoupled()).then(|| limit.saturating_mul(2))
+        let room = match usize::try_from(self.max_inflight_requests) {
+            Ok(0) => ROOM_WITHOUT_LIMIT,
+            Ok(limit) => limit.saturating_mul(2),
+            Err(_) => usize::MAX,
+        };
+        self.graph.is_decoupled().then_some(room)
     }
 
     /// The status of a step, as the ensemble's clients see it.

@@ -45,6 +45,7 @@ mod batching;
 mod check;
 mod deed;
 mod driver;
+mod ensembles;
 mod examiner;
 mod exhaustive;
 mod forming;
@@ -64,6 +65,7 @@ mod world;
 
 pub use batching::CustomBatching;
 pub use deed::Deed;
+pub use ensembles::check_ensembles;
 pub use exhaustive::{Alphabet, Letter, explore};
 pub use harness::{Harness, Reference};
 pub use random::Random;

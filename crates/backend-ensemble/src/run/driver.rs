@@ -148,9 +148,11 @@ impl Driver {
         self.progress
     }
 
-    /// Responses of decoupled steps that wait for other tensors.
-    pub(super) fn held_waves(&self) -> usize {
-        self.machine.held_waves(&self.ensemble.plan.graph)
+    /// What piles up in the request: responses of decoupled steps that wait for
+    /// other tensors and, without gates, calls that are under way.
+    pub(super) fn load(&self) -> usize {
+        let calls = if self.ensemble.gates.is_some() { 0 } else { self.calls.len() };
+        self.machine.held_waves().saturating_add(calls)
     }
 
     fn perform(&mut self, run: &Arc<Run>, action: Action) {

@@ -41,10 +41,10 @@ pub(crate) struct Run {
 struct Mail {
     events: VecDeque<Event>,
     driver: Seat,
-    /// Responses of decoupled steps that wait for other tensors.
-    held: usize,
-    /// How many events and such responses make the run full; `None` is any
-    /// number.
+    /// What the driver said that piles up.
+    load: usize,
+    /// How much of that, with the events, makes the run full; `None` if none of
+    /// its steps would pause.
     room: Option<usize>,
     /// What waits until it isn't.
     hooks: Vec<RoomHook>,
@@ -52,7 +52,7 @@ struct Mail {
 
 impl Mail {
     fn is_full(&self) -> bool {
-        self.room.is_some_and(|room| self.held.saturating_add(self.events.len()) >= room)
+        self.room.is_some_and(|room| self.load.saturating_add(self.events.len()) >= room)
     }
 }
 
@@ -74,7 +74,7 @@ impl Run {
         let mail = Mail {
             events: VecDeque::from([Event::Begin]),
             driver: Seat::Waiting(Box::new(driver)),
-            held: 0,
+            load: 0,
             room: ensemble.plan.room(),
             hooks: Vec::new(),
         };
@@ -123,7 +123,7 @@ impl Run {
             match handled {
                 Ok(Progress::GoesOn) => {
                     if self.ensemble.plan.room().is_some() {
-                        self.set_held(driver.held_waves());
+                        self.set_load(driver.load());
                     }
                 }
                 Ok(Progress::Over) => {
@@ -166,10 +166,10 @@ impl Run {
         Next::Rest(if mail.events.is_empty() { Left::Nothing } else { Left::Events })
     }
 
-    fn set_held(&self, held: usize) {
+    fn set_load(&self, load: usize) {
         let hooks = {
             let mut mail = self.lock();
-            mail.held = held;
+            mail.load = load;
             if mail.is_full() { Vec::new() } else { std::mem::take(&mut mail.hooks) }
         };
         hooks.into_iter().for_each(|hook| hook());
@@ -204,8 +204,8 @@ enum Next {
     Rest(Left),
 }
 
-/// What piles up in the run itself: answers that nobody handled yet, and
-/// responses of decoupled steps that wait for other tensors.
+/// What piles up in the run itself: answers that nobody handled yet, responses of
+/// decoupled steps that wait for other tensors, and calls that no gate counts.
 impl Congestion for Run {
     fn is_full(&self) -> bool {
         self.lock().is_full()

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use galatea_infer::{Congestion, InferenceRequest, ResponseSender, RoomHook, Status, Throttle};
 
 use super::{World, request, response};
+use crate::plan::ROOM_WITHOUT_LIMIT;
 
 fn chain(limit: u32) -> World {
     let models = ["net 4 X > Y", "head 4 X > Y"];
@@ -115,6 +116,24 @@ fn a_quick_decoupled_step_pauses_for_a_slow_one() {
         let replies = client.replies();
         assert_eq!((replies.len(), replies.last().unwrap().as_str()), (10_000, "OUT=1 end"));
     }
+}
+
+/// Without a limit, what one request has under way is bounded all the same.
+#[test]
+fn a_quick_decoupled_step_pauses_in_the_end() {
+    let models = ["stream* 0 X > Y", "net 0 X > Y"];
+    let steps = ["stream X=IN > Y=wave", "net X=wave > Y=OUT"];
+    let world = World::new("0 IN > OUT", &models, &steps, 0);
+    let made = produce(&world, 10_000);
+    let client = world.send("IN=1");
+    let mut answered = 0;
+    while !world.asked().is_empty() {
+        let ahead = usize::try_from(*made.lock().unwrap() - answered).unwrap();
+        assert!(ahead <= 2 * ROOM_WITHOUT_LIMIT, "{ahead} responses are under way");
+        world.answer("net", "Y=1");
+        answered += 1;
+    }
+    assert_eq!((answered, client.replies().len()), (10_000, 10_000));
 }
 
 /// Waves that nothing takes up, because another step has not answered, pile up in

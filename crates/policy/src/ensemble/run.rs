@@ -54,6 +54,8 @@ pub struct EnsembleRun<T> {
     /// Which steps are needed for them.
     needed: Vec<bool>,
     values: BTreeMap<(TensorIndex, u64), Value<T>>,
+    /// How many of the values are of each wave of each decoupled step.
+    held: BTreeMap<(StepIndex, u64), usize>,
     /// Per decoupled step, how many waves it has sent.
     waves: Vec<u64>,
     calls: BTreeMap<CallKey, Call>,
@@ -97,6 +99,7 @@ impl<T: Clone> EnsembleRun<T> {
             needed: graph.needed_steps(&wanted),
             wanted,
             values: BTreeMap::new(),
+            held: BTreeMap::new(),
             waves: vec![0; graph.steps.len()],
             calls: BTreeMap::new(),
             started: 0,
@@ -192,13 +195,8 @@ impl<T: Clone> EnsembleRun<T> {
 
     /// Answers of decoupled steps that wait for other tensors, before some step
     /// or the response: they pile up if the decoupled steps go on.
-    pub fn held_waves(&self, graph: &EnsembleGraph) -> usize {
-        let waves: BTreeSet<(StepIndex, u64)> = self
-            .values
-            .keys()
-            .filter_map(|(index, wave)| graph.tensor(*index).source.map(|source| (source, *wave)))
-            .collect();
-        waves.len()
+    pub fn held_waves(&self) -> usize {
+        self.held.len()
     }
 
     /// The step of a call that has neither finished nor failed.
@@ -223,6 +221,9 @@ impl<T: Clone> EnsembleRun<T> {
         if uses > 0 {
             let previous = self.values.insert((index, wave), Value { contents, uses });
             assert!(previous.is_none(), "{index:?} came twice in wave {wave}");
+            if let Some(source) = graph.tensor(index).source {
+                *self.held.entry((source, wave)).or_default() += 1;
+            }
         }
     }
 
@@ -324,7 +325,23 @@ impl<T: Clone> EnsembleRun<T> {
         value.uses -= 1;
         if value.uses == 0 {
             self.values.remove(&key);
+            if let Some(source) = graph.tensor(index).source {
+                self.forget_held((source, wave));
+            }
         }
+    }
+
+    fn forget_held(&mut self, wave: (StepIndex, u64)) {
+        let count = self.held.get_mut(&wave).expect("its values were counted");
+        *count -= 1;
+        if *count == 0 {
+            self.held.remove(&wave);
+        }
+    }
+
+    fn forget_values(&mut self) {
+        self.values.clear();
+        self.held.clear();
     }
 
     fn respond_if_complete(
@@ -352,7 +369,7 @@ impl<T: Clone> EnsembleRun<T> {
             return;
         }
         self.life = RunLife::Failed;
-        self.values.clear();
+        self.forget_values();
         out.push(EnsembleAction::Fail(failure));
         out.extend(self.calls.keys().map(|call| EnsembleAction::CancelCall(*call)));
     }
@@ -367,7 +384,7 @@ impl<T: Clone> EnsembleRun<T> {
             self.fail(RunFailure::Deadlock, out);
         }
         self.life = RunLife::Over;
-        self.values.clear();
+        self.forget_values();
         out.push(EnsembleAction::Over);
     }
 }

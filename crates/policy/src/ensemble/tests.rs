@@ -69,7 +69,7 @@ fn check(ensemble: &str, script: &str) {
             ["end", text] => run.as_mut().unwrap().finished(&graph, call(text), &mut out),
             ["fault", text] => run.as_mut().unwrap().faulted(&graph, call(text), &mut out),
             ["held", count] => {
-                assert_eq!(run.as_ref().unwrap().held_waves(&graph).to_string(), *count, "{line}");
+                assert_eq!(run.as_ref().unwrap().held_waves().to_string(), *count, "{line}");
             }
             ["fail", text] => run.as_mut().unwrap().failed(&graph, call(text), &mut out),
             ["cancel"] => run.as_mut().unwrap().cancel(&graph, &mut out),

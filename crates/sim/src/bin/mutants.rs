@@ -11,11 +11,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-const LISTS: [&str; 4] = [
+const LISTS: [&str; 5] = [
     include_str!("../../mutants/scheduler.mutants"),
     include_str!("../../mutants/sequences.mutants"),
     include_str!("../../mutants/replies.mutants"),
     include_str!("../../mutants/permits.mutants"),
+    include_str!("../../mutants/ensembles.mutants"),
 ];
 const SEEDS: &str = "3000";
 /// A bug may also show by never ending.

@@ -20,6 +20,7 @@ use crate::deed::Deed;
 use crate::driver::{Keys, Names, Reuse};
 use crate::harness::Harness;
 use crate::random::Random;
+use crate::ensembles::check_ensembles;
 use crate::replies::check_replies;
 use crate::sharing::check_sharing;
 use crate::specs::random_setup;
@@ -32,6 +33,7 @@ pub fn run(seed: u64, config: &Config) -> Result<Outcome, Box<Violation>> {
     let result = catch_unwind(AssertUnwindSafe(|| {
         check_replies(seed)?;
         check_sharing(seed)?;
+        check_ensembles(seed)?;
         world.live()
     }));
     let message = match result {
