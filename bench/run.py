@@ -110,6 +110,10 @@ class Run:
                 rate = measure.direct_throughput(self._bench, workload.model, batch)
                 values["direct"] = values["throughput"] / rate
                 values["direct_throughput"] = rate
+            if isinstance(workload, workloads.Load) and workload.executes:
+                model, times = workload.executes
+                rate = measure.direct_throughput(self._bench, model, 1)
+                values["beside_us"] = values["cpu_us"] - times * 1e6 / rate
         except (RuntimeError, OSError, KeyError, ValueError) as error:
             # One refused workload must not cost the others; the pair of this round is void.
             self.errors.append(f"{workload.name}, {server.name}, round {number + 1}: {error}")

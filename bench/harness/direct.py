@@ -16,6 +16,8 @@ import numpy
 import onnxruntime
 
 WARM_UP_RUNS = 5
+# For dimensions of any size.
+ELEMENTS = 16
 
 
 def inferences_per_second(path: str, batch: int, seconds: float) -> float:
@@ -25,7 +27,7 @@ def inferences_per_second(path: str, batch: int, seconds: float) -> float:
     options.inter_op_num_threads = 1
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     (feed,) = session.get_inputs()
-    shape = [batch, *feed.shape[1:]]
+    shape = [batch, *(ELEMENTS if isinstance(size, str) else size for size in feed.shape[1:])]
     values = numpy.random.default_rng(0).random(shape, dtype=numpy.float32)
     for _ in range(WARM_UP_RUNS):
         session.run(None, {feed.name: values})

@@ -16,6 +16,28 @@ output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]
 instance_group [ { count: 1 kind: KIND_CPU } ]
 """
 
+# A model of ONNX Runtime that returns its input, and three of it in a row.
+STEP = "onnx_identity_fp32"
+THREE_STEPS = "three_steps"
+THREE_STEPS_CONFIG = f"""\
+platform: "ensemble"
+max_batch_size: 8
+input [ {{ name: "IN" data_type: TYPE_FP32 dims: [ -1 ] }} ]
+output [ {{ name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] }} ]
+ensemble_scheduling {{
+  step [
+    {{ model_name: "{STEP}" model_version: -1
+      input_map {{ key: "INPUT0" value: "IN" }} output_map {{ key: "OUTPUT0" value: "one" }} }},
+    {{ model_name: "{STEP}" model_version: -1
+      input_map {{ key: "INPUT0" value: "one" }} output_map {{ key: "OUTPUT0" value: "two" }} }},
+    {{ model_name: "{STEP}" model_version: -1
+      input_map {{ key: "INPUT0" value: "two" }} output_map {{ key: "OUTPUT0" value: "OUT" }} }}
+  ]
+}}
+"""
+# Models without a file.
+CONFIGS = {"identity": IDENTITY_CONFIG, THREE_STEPS: THREE_STEPS_CONFIG}
+
 # Each server has one core, so one thread: more would only take turns, and how
 # many there are by default depends on the machine.
 ONE_THREAD = """\
@@ -35,15 +57,18 @@ class ModelStore:
 
     def write(self, names: set[str]) -> None:
         """Writes the named models below the store."""
-        networks = sorted(names - {"identity"})
-        if "identity" in names:
-            (self._models / "identity" / "1").mkdir(parents=True, exist_ok=True)
-            (self._models / "identity" / "config.pbtxt").write_text(IDENTITY_CONFIG)
-        if not networks:
+        for name in names & set(CONFIGS):
+            (self._models / name / "1").mkdir(parents=True, exist_ok=True)
+            (self._models / name / "config.pbtxt").write_text(CONFIGS[name])
+        self._write_networks(sorted(names - {*CONFIGS, STEP}))
+        self._write_networks(sorted(names & {STEP}), "--for-tests")
+
+    def _write_networks(self, names: list[str], *options: str) -> None:
+        if not names:
             return
-        command = [sys.executable, str(MAKE_MODELS), "--output", str(self._models)]
-        subprocess.run([*command, "--only", *networks], check=True, stdout=subprocess.DEVNULL)
-        for name in networks:
+        command = [sys.executable, str(MAKE_MODELS), "--output", str(self._models), *options]
+        subprocess.run([*command, "--only", *names], check=True, stdout=subprocess.DEVNULL)
+        for name in names:
             config = self._models / name / "config.pbtxt"
             config.write_text(config.read_text() + ONE_THREAD)
 

@@ -31,6 +31,7 @@ COLUMNS = (
     Column("p50_us", "p50 µs", 0),
     Column("p99_us", "p99 µs", 0),
     Column("cpu_us", "CPU µs/request", 1),
+    Column("beside_us", "CPU µs beside ONNX Runtime", 1),
     Column("switches", "switches/request", 2),
     Column("ready_ms", "ready ms", 1),
     Column("resident_mib", "resident MiB", 1),

@@ -21,12 +21,19 @@ class Tensor:
 
 INPUTS = {
     "identity": (Tensor("INPUT0", "FP32", struct.pack("<16f", *range(ELEMENTS))),),
+    "onnx_identity_fp32": (Tensor("INPUT0", "FP32", struct.pack("<16f", *range(ELEMENTS))),),
+    "three_steps": (Tensor("IN", "FP32", struct.pack("<16f", *range(ELEMENTS))),),
     "simple": (
         Tensor("INPUT0", "INT32", struct.pack("<16i", *range(ELEMENTS))),
         Tensor("INPUT1", "INT32", struct.pack("<16i", *range(ELEMENTS))),
     ),
 }
-OUTPUTS = {"identity": ("OUTPUT0",), "simple": ("OUTPUT0", "OUTPUT1")}
+OUTPUTS = {
+    "identity": ("OUTPUT0",),
+    "onnx_identity_fp32": ("OUTPUT0",),
+    "three_steps": ("OUT",),
+    "simple": ("OUTPUT0", "OUTPUT1"),
+}
 
 
 def http_body(model: str) -> tuple[bytes, int]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import enum
 
+from .models import STEP, THREE_STEPS
+
 MEBIBYTE = 1 << 20
 FLOAT_BYTES = 4
 
@@ -27,13 +29,18 @@ class Load:
     shapes: tuple[str, ...] = ()
     shared_memory: bool = False
     compare_direct: bool = False
+    # A model that is executed so often for each request: what it takes in ONNX
+    # Runtime alone is no server's.
+    executes: tuple[str, int] | None = None
     # Times the duration of a measurement: slow requests need longer for a fair count.
     longer: int = 1
     client: Client = Client.PERF_ANALYZER
 
     def model_names(self) -> tuple[str, ...]:
         """The models that the server must have."""
-        return (self.model,)
+        if self.executes is None or self.executes[0] == self.model:
+            return (self.model,)
+        return (self.model, self.executes[0])
 
     def needs(self, client: Client) -> bool:
         """Says whether this load generator makes the load."""
@@ -71,6 +78,18 @@ def _identity(size: str, elements: int, protocol: str, concurrency: int) -> Load
     )
 
 
+def _steps(model: str, count: int, protocol: str, concurrency: int) -> Load:
+    names = {STEP: "one-step", THREE_STEPS: "three-steps"}
+    return Load(
+        name=f"{names[model]}-{protocol}-{concurrency}",
+        model=model,
+        protocol=protocol,
+        concurrency=concurrency,
+        shapes=(f"{'IN' if model == THREE_STEPS else 'INPUT0'}:16",),
+        executes=(STEP, count),
+    )
+
+
 def _lean(load: Load) -> Load:
     return dataclasses.replace(load, name=f"{load.name}-h2load", client=Client.H2LOAD)
 
@@ -94,6 +113,9 @@ def all_workloads() -> list[Workload]:
     )
     for model in ("simple", "mlp"):
         loads += [Load(f"{model}-{kind}-32", model, kind, 32) for kind in both]
+    for model, count in ((STEP, 1), (THREE_STEPS, 3)):
+        steps = [_steps(model, count, kind, clients) for kind in both for clients in (1, 8, 64)]
+        loads += [*steps, *(_lean(load) for load in steps if load.concurrency > 1)]
     loads += [_lean(Load(f"simple-{kind}-32", "simple", kind, 32)) for kind in both]
     loads += [Load(f"convnet-{kind}-16", "convnet", kind, 16, compare_direct=True) for kind in both]
     loads.append(
