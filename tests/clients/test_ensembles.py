@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -423,6 +424,58 @@ def test_requests_under_way_are_finished_at_the_end(
         assert running.wait_for_exit() == 0 or running.is_original
 
 
+@pytest.mark.galatea_only  # There, a step that has not begun finds no model any more.
+@pytest.mark.parametrize("unloaded", ["pair", "second"])
+def test_requests_under_way_are_finished_when_models_go(
+    start_server: StartServer, tmp_path: pathlib.Path, unloaded: str
+) -> None:
+    """The ensemble, or a model whose step has not begun; later requests are refused."""
+    write_all(tmp_path, slow_pair())
+    flags = ["--model-control-mode=explicit", "--load-model=pair"]
+    with start_server(tmp_path, *flags) as running:
+        running.wait_until_ready()
+        with contextlib.closing(GrpcCalls(running)) as calls:
+            call = calls.send("pair", rounds(5_000))
+            wait_until(
+                lambda: any(
+                    instance["state"] != "free"
+                    for instance in running.scheduler("first")["instances"]
+                ),
+                20,
+                "the first step is executed",
+            )
+            assert running.request("POST", f"/v2/repository/models/{unloaded}/unload").status == 200
+            reply = running.infer("pair", {"inputs": []})
+            assert reply.status == 404
+            assert "Request for unknown model: 'pair'" in reply.error()
+            assert calls.wait(call)["DONE"].item() == 5_000
+            if unloaded == "second":
+                # It comes back with what it needs.
+                assert running.request("POST", "/v2/repository/models/second/load").status == 200
+            assert running.request("POST", "/v2/repository/models/pair/load").status == 200
+            assert calls.wait(calls.send("pair", rounds(1)))["DONE"].item() == 1
+
+
+def test_answers_from_the_response_cache(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """No step runs for them."""
+    for name in ("double", "square", "sum", "fan"):
+        example = ensembles.MODELS[name]()
+        if name == "fan":
+            assert example.config is not None
+            example = Example(example.config + "response_cache { enable: true }\n", {})
+        write_example(tmp_path, name, example)
+    with start_server(tmp_path, "--cache-config=local,size=1048576") as running:
+        running.wait_until_ready()
+        answers = [infer(running, "fan", {"IN": NUMBERS})["SUM"].tolist() for _ in range(3)]
+        assert answers == [(NUMBERS * NUMBERS + 2 * NUMBERS).tolist()] * 3
+        assert running.statistics("sum")["inference_count"] == 1
+        stages = running.statistics("fan")["inference_stats"]
+        assert (stages["cache_hit"]["count"], stages["cache_miss"]["count"]) == (2, 1)
+        assert stages["success"]["count"] == 3
+
+
 # Statistics.
 
 
@@ -552,3 +605,20 @@ def test_what_is_said_of_wrong_ensembles(
     for name, (_, reason) in wrong.items():
         lines = [line for line in log.splitlines() if name in line and reason in line]
         assert lines, (name, log)
+
+
+# The page for users.
+
+PAGE = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "ensembles.md").read_text()
+
+
+def test_the_page_says_what_works(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+    """Its configuration loads, and the tests that it names exist."""
+    (config,) = re.findall(r"^```\n(platform.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
+    for name in ("image_decoder", "image_classifier", "image_segmenter"):
+        write_example(tmp_path, name, ensembles.EXAMPLES[name]())
+    write_example(tmp_path, "image_pipeline", Example(config, {}))
+    with start_server(tmp_path) as running:
+        running.wait_until_ready()
+    named = set(re.findall(r"`(test_\w+)`", PAGE))
+    assert named and named <= set(globals())
