@@ -424,7 +424,7 @@ def test_requests_under_way_are_finished_at_the_end(
         assert running.wait_for_exit() == 0 or running.is_original
 
 
-@pytest.mark.galatea_only  # There, a step that has not begun finds no model any more.
+@pytest.mark.galatea_only  # It waits for what only Galatea shows.
 @pytest.mark.parametrize("unloaded", ["pair", "second"])
 def test_requests_under_way_are_finished_when_models_go(
     start_server: StartServer, tmp_path: pathlib.Path, unloaded: str
