@@ -221,6 +221,25 @@ def test_what_runs_at_once(
             assert list(calls.wait(answer)) == PIPELINES[pipeline][1]
 
 
+def test_steps_of_many_requests_share_batches(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """A composing model joins them as it joins its clients' requests."""
+    for name in ("double", "eightfold"):
+        write_example(tmp_path, name, ensembles.MODELS[name]())
+    environment = {"TRITONSERVER_DELAY_SCHEDULER": "4"}
+    with start_server(tmp_path, environment=environment) as running:
+        running.wait_until_ready()
+        with contextlib.closing(GrpcCalls(running)) as calls:
+            answers = [calls.send("eightfold", {"IN": number * NUMBERS}) for number in range(4)]
+            for number, answer in enumerate(answers):
+                assert calls.wait(answer)["OUT"].tolist() == (8 * number * NUMBERS).tolist()
+        counts = running.statistics("double")
+        assert counts["inference_count"] == 12
+        assert 4 in {one["batch_size"] for one in counts["batch_stats"]}
+        assert counts["execution_count"] <= 9
+
+
 def test_an_image_is_decoded_classified_and_segmented(
     server: Server, transport: Transport
 ) -> None:
