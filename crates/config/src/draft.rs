@@ -327,6 +327,14 @@ impl ConfigDraft {
         spec.ok_or_else(|| Diagnostic::about("", "the configuration can not be converted").into())
     }
 
+    /// Points errors that were found after [`ConfigDraft::finish`] at their
+    /// places in the file.
+    #[must_use]
+    pub fn locate(&self, mut errors: ConfigErrors) -> ConfigErrors {
+        errors.diagnostics.iter_mut().for_each(|diagnostic| self.map.place(diagnostic));
+        errors
+    }
+
     fn placed(&self, mut found: Vec<Diagnostic>) -> Result<(), ConfigErrors> {
         for diagnostic in &mut found {
             self.map.place(diagnostic);

@@ -322,6 +322,24 @@ fn types_and_shapes_that_differ() {
     );
 }
 
+/// What is found with the models has its place in the file like everything else.
+#[test]
+fn what_does_not_fit_has_its_place() {
+    let text = "platform: 'ensemble'
+        input { name: 'IN' data_type: TYPE_FP32 dims: [ 3 ] }
+        output { name: 'OUT' data_type: TYPE_FP32 dims: [ 5 ] }
+        ensemble_scheduling { step { model_name: 'plain'
+          input_map { key: 'Z' value: 'IN' }
+          output_map { key: 'Y' value: 'OUT' } } }";
+    let mut draft = ConfigDraft::from_pbtxt("config.pbtxt", text).unwrap();
+    draft.resolve_identity("E", &[]).unwrap();
+    let mut ensemble = draft.clone().finish(&Support::default()).unwrap();
+    let errors = draft.locate(validate(&mut ensemble).unwrap_err());
+    let lines: Vec<_> =
+        errors.diagnostics.iter().map(|found| found.position.unwrap().line).collect();
+    assert_eq!(lines, [5, 5]);
+}
+
 #[test]
 fn other_models_are_left_alone() {
     let mut plain = ModelSpec::clone(&models()["stream"]);

@@ -185,7 +185,8 @@ impl Loader {
         let refused = |errors: ConfigErrors| Status::invalid_argument(errors.to_string());
         let mut spec = draft.finish(&definition.support).map_err(refused)?;
         if let Some(composing) = composing {
-            validate_ensemble(&mut spec, |name| composing.spec(name, None)).map_err(refused)?;
+            validate_ensemble(&mut spec, |name| composing.spec(name, None))
+                .map_err(|errors| refused(definition.draft.locate(errors)))?;
         }
         self.detail(2, format_args!("{about}: configuration {}", spec.to_json()));
         Ok((Arc::new(spec), opened))

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use galatea_backend::ModelFiles;
 use galatea_capi::Reserved;
-use galatea_config::{ConfigErrors, Diagnostic, ModelSpec};
+use galatea_config::{ConfigDraft, ConfigErrors, Diagnostic, ModelSpec};
 use galatea_engine::{LogSink, ModelDefinition, Overridden, VersionProblem};
 use galatea_infer::Status;
 use galatea_repository::{ModelSource, Problem, Repository, ScanOptions, versions_to_load};
@@ -59,15 +59,19 @@ pub(crate) fn run(
             }
         }
     }
-    let mut specs = BTreeMap::new();
+    let (mut specs, mut drafts) = (BTreeMap::new(), BTreeMap::new());
     for source in &scan.models {
-        let (model, spec) = check_model(&definer, source);
-        specs.extend(spec.map(|spec| (source.name.clone(), spec)));
+        let (model, checked) = check_model(&definer, source);
+        if let Some((draft, spec)) = checked {
+            specs.insert(source.name.clone(), spec);
+            drafts.insert(source.name.clone(), draft);
+        }
         report.models.push(model);
     }
     for (name, errors) in ensembles::check(&mut specs) {
-        if let Some(model) = report.models.iter_mut().find(|model| model.name == name) {
-            model.add_config_errors(errors);
+        let model = report.models.iter_mut().find(|model| model.name == name);
+        if let (Some(model), Some(draft)) = (model, drafts.get(&name)) {
+            model.add_config_errors(draft.locate(errors));
         }
     }
     report.models.sort_by(|a, b| a.name.cmp(&b.name));
@@ -75,8 +79,12 @@ pub(crate) fn run(
     Ok(report.error_count() == 0)
 }
 
-/// What is wrong with one model, and the configuration of its newest version.
-fn check_model(definer: &Definer, source: &ModelSource) -> (ModelReport, Option<Arc<ModelSpec>>) {
+/// What is wrong with one model; its configuration as it was read, and that of its
+/// newest version.
+fn check_model(
+    definer: &Definer,
+    source: &ModelSource,
+) -> (ModelReport, Option<(ConfigDraft, Arc<ModelSpec>)>) {
     let mut report = ModelReport::new(source);
     let definition = match definer.define(source, None, Overridden::Nothing) {
         Ok(definition) => definition,
@@ -104,7 +112,7 @@ fn check_model(definer: &Definer, source: &ModelSource) -> (ModelReport, Option<
             newest = Some(spec);
         }
     }
-    (report, newest)
+    (report, newest.map(|spec| (definition.draft, spec)))
 }
 
 fn missing_versions(source: &ModelSource, definition: &ModelDefinition, report: &mut ModelReport) {
