@@ -130,8 +130,8 @@ fn spec(text: &str) -> ModelSpec {
     draft.finish(&Support::default()).unwrap_or_else(|errors| panic!("{text}\n{errors}"))
 }
 
-/// Tensors as `NAME` for one of any size, `NAME:DIMS`, and `?` behind for
-/// optional ones; all are of type INT32.
+/// Tensors as `NAME` for one of any size, `NAME:DIMS`, `NAME:DIMS=>DIMS` for a
+/// reshape, and `?` behind for optional ones; all are of type INT32.
 fn tensors(side: &str, text: &str) -> String {
     let tensor = |text: &str| {
         let (text, optional) = match text.strip_suffix('?') {
@@ -139,7 +139,14 @@ fn tensors(side: &str, text: &str) -> String {
             None => (text, ""),
         };
         let (name, dims) = text.split_once(':').unwrap_or((text, "-1"));
-        format!("{side} {{ name: '{name}' data_type: TYPE_INT32 dims: [{dims}] {optional} }}\n")
+        let (dims, reshape) = match dims.split_once("=>") {
+            Some((dims, shape)) => (dims, format!("reshape {{ shape: [{shape}] }}")),
+            None => (dims, String::new()),
+        };
+        format!(
+            "{side} {{ name: '{name}' data_type: TYPE_INT32 dims: [{dims}] {reshape} {optional} \
+             }}\n"
+        )
     };
     text.split_whitespace().map(tensor).collect()
 }

@@ -82,6 +82,13 @@ fn a_batch_is_one_tensor_if_the_model_says_so() {
     check(&world, &[2, 3], &[2, 3], &[2, 3], [&[2, 3], &[2, 3], &[2, 3]]);
 }
 
+/// The engine makes the client's shape of the one that the ensemble's models see.
+#[test]
+fn an_ensembles_own_reshape_says_what_its_models_see() {
+    let world = chain("4 2,3=>6", "4 6", "0 6");
+    check(&world, &[1, 6], &[1, 6], &[6], [&[1, 6], &[6], &[1, 6]]);
+}
+
 #[test]
 fn a_larger_batch_stays_what_it_is() {
     // The model refuses it, and says which shape it wants.
