@@ -23,6 +23,17 @@ pub trait ModelFiles: Send + Sync {
     /// nothing is there.
     fn resolve(&self, name: &str) -> Result<PathBuf, Status>;
 
+    /// Reads a file in the model's directory, beside the configuration. Unless
+    /// said otherwise there is none.
+    ///
+    /// # Errors
+    ///
+    /// As with [`ModelFiles::read_initial_state`].
+    fn read_beside_versions(&self, name: &str, size: FileSize) -> Result<Vec<u8>, Status> {
+        let _ = size;
+        Err(Status::not_found(format!("there is no '{name}': the model has no files")))
+    }
+
     /// Reads a file in `initial_state`, a directory beside the versions. Unless
     /// said otherwise there is none.
     ///

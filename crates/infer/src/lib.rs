@@ -27,6 +27,7 @@
 #![forbid(unsafe_code)]
 
 mod cancel;
+mod classes;
 mod control;
 mod flow;
 mod pending;
@@ -38,6 +39,7 @@ mod status;
 mod wake_ups;
 
 pub use cancel::CancelToken;
+pub use classes::{ClassLabels, ClassesSlot, ModelClasses};
 pub use control::{
     BatchStatistics, DurationStatistic, FailureReason, InferenceStatistics, LoadParameters,
     ModelConfigDocument, ModelMetadata, ModelState, ModelStatistics, RepositoryEntry,

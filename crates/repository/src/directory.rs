@@ -179,6 +179,10 @@ impl ModelFiles for VersionDirectory {
         self.model.resolve_in(&self.name, name)
     }
 
+    fn read_beside_versions(&self, name: &str, size: FileSize) -> Result<Vec<u8>, Status> {
+        self.model.read_in(Path::new(""), name, size)
+    }
+
     fn read_initial_state(&self, name: &str, size: FileSize) -> Result<Vec<u8>, Status> {
         self.model.read_in(Path::new(INITIAL_STATE_DIRECTORY), name, size)
     }
@@ -304,6 +308,13 @@ pub(crate) mod tests {
         std::fs::create_dir(states.join("folder")).unwrap();
         let version = model(&scratch, "a").version(1);
         let read = |name: &str, size| version.read_initial_state(name, size);
+        let beside = |name: &str| version.read_beside_versions(name, FileSize::AtMost(9));
+        assert_eq!(beside("config.pbtxt").unwrap(), b"");
+        assert_eq!(beside("initial_state/zeros").unwrap(), b"0123");
+        for leading_out in ["../b", "/etc/passwd", "initial_state/leak", ""] {
+            let status = beside(leading_out).unwrap_err();
+            assert_eq!(status.code(), Code::InvalidArgument, "{leading_out:?}");
+        }
         assert_eq!(read("zeros", FileSize::Exactly(4)).unwrap(), b"0123");
         assert_eq!(read("same", FileSize::AtMost(4)).unwrap(), b"0123");
         assert_eq!(

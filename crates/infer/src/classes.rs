@@ -1,0 +1,155 @@
+//! What turning an output into classes needs to know of the model that answers.
+
+use std::collections::BTreeMap;
+use std::ffi::CStr;
+use std::sync::{Arc, OnceLock};
+
+/// The names of an output's classes: a text with a line for each.
+///
+/// They are kept as C strings in one piece, so that the C API can hand them out
+/// and a hundred thousand of them are no hundred thousand allocations.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClassLabels {
+    text: Box<[u8]>,
+    starts: Box<[u32]>,
+}
+
+impl ClassLabels {
+    /// The longest text: far above any list of classes, and below what a start
+    /// can say.
+    pub const BYTES_MAX: u64 = 1 << 26;
+
+    /// Takes the contents of a label file apart: the first line names class 0.
+    ///
+    /// As in the original, a line ends with a line feed and nothing else, so
+    /// that a carriage return belongs to the label, and a label ends with its
+    /// first NUL, because it passes through C. `None` if the text is longer than
+    /// [`ClassLabels::BYTES_MAX`].
+    #[must_use]
+    pub fn from_lines(mut text: Vec<u8>) -> Option<Self> {
+        if u64::try_from(text.len()).ok()? > Self::BYTES_MAX {
+            return None;
+        }
+        if text.last().is_some_and(|&last| last != b'\n') {
+            text.push(b'\n');
+        }
+        let mut starts = Vec::new();
+        let mut start = 0;
+        for (place, byte) in text.iter_mut().enumerate() {
+            if *byte == b'\n' {
+                *byte = 0;
+                starts.push(u32::try_from(start).ok()?);
+                start = place + 1;
+            }
+        }
+        Some(Self { text: text.into(), starts: starts.into() })
+    }
+
+    /// The name of a class; `None` if there is no line for it, or an empty one.
+    #[must_use]
+    pub fn get(&self, class: usize) -> Option<&CStr> {
+        let start = usize::try_from(*self.starts.get(class)?).ok()?;
+        let label = CStr::from_bytes_until_nul(self.text.get(start..)?).ok()?;
+        (!label.is_empty()).then_some(label)
+    }
+
+    /// How many classes have a line.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.starts.len()
+    }
+}
+
+/// How a model's outputs become classes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ModelClasses {
+    batches: bool,
+    /// Of those outputs that have any.
+    labels: BTreeMap<String, Arc<ClassLabels>>,
+}
+
+impl ModelClasses {
+    /// For a model whose outputs have these labels; `batches` says whether their
+    /// first dimension is that of the batch.
+    #[must_use]
+    pub const fn new(batches: bool, labels: BTreeMap<String, Arc<ClassLabels>>) -> Self {
+        Self { batches, labels }
+    }
+
+    /// Whether the first dimension of outputs is that of the batch.
+    #[must_use]
+    pub const fn batches(&self) -> bool {
+        self.batches
+    }
+
+    /// The labels of an output, if it has any.
+    #[must_use]
+    pub fn labels(&self, output: &str) -> Option<&Arc<ClassLabels>> {
+        self.labels.get(output)
+    }
+}
+
+/// Where a door learns how the outputs of the model that answers become classes.
+///
+/// The door puts one copy into the request and keeps the other. The version that
+/// takes the request fills it, so that its answer never gets the labels of
+/// another one that is loaded meanwhile.
+#[derive(Clone, Debug, Default)]
+pub struct ClassesSlot(Arc<OnceLock<Arc<ModelClasses>>>);
+
+impl ClassesSlot {
+    /// Says how; the first to say it is right.
+    pub fn fill(&self, classes: &Arc<ModelClasses>) {
+        self.0.get_or_init(|| classes.clone());
+    }
+
+    /// What was said; `None` if no model has taken the request.
+    #[must_use]
+    pub fn get(&self) -> Option<&Arc<ModelClasses>> {
+        self.0.get()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &[u8], expected: &[Option<&str>]) {
+        let labels = ClassLabels::from_lines(text.to_vec()).unwrap();
+        let found: Vec<Option<String>> = (0..labels.count())
+            .map(|class| labels.get(class).map(|label| label.to_str().unwrap().to_owned()))
+            .collect();
+        let found: Vec<Option<&str>> = found.iter().map(Option::as_deref).collect();
+        assert_eq!(found, expected, "{text:?}");
+        assert_eq!(labels.get(labels.count()), None);
+        assert_eq!(labels.get(usize::MAX), None);
+    }
+
+    #[test]
+    fn each_line_is_a_label() {
+        check(b"", &[]);
+        check(b"cat", &[Some("cat")]);
+        check(b"cat\ndog\n", &[Some("cat"), Some("dog")]);
+        check(b"\ncat\n\n\ndog", &[None, Some("cat"), None, None, Some("dog")]);
+        check(b"\n", &[None]);
+        check(b"cat\r\n\r\n", &[Some("cat\r"), Some("\r")]);
+        check(b"a\0b\nc\n", &[Some("a"), Some("c")]);
+        check("gr\u{f6}\u{df}e\n".as_bytes(), &[Some("gr\u{f6}\u{df}e")]);
+    }
+
+    #[test]
+    fn labels_are_any_bytes() {
+        let labels = ClassLabels::from_lines(b"\xff\xfe\nb".to_vec()).unwrap();
+        assert_eq!(labels.get(0).unwrap().to_bytes(), b"\xff\xfe");
+    }
+
+    #[test]
+    fn the_first_that_fills_a_slot_is_right() {
+        let slot = ClassesSlot::default();
+        let doors = slot.clone();
+        assert!(doors.get().is_none());
+        slot.fill(&Arc::new(ModelClasses::new(true, BTreeMap::new())));
+        slot.fill(&Arc::new(ModelClasses::new(false, BTreeMap::new())));
+        assert!(doors.get().unwrap().batches());
+    }
+}
