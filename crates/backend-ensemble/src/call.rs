@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use galatea_infer::{
     CancelToken, ExecutionObserver, InferenceRequest, InputTensor, Reply, ResponseSink, Status,
-    Throttle,
+    Throttle, Trace,
 };
 use galatea_policy::{CallKey, StepIndex};
 
@@ -24,6 +24,8 @@ pub(crate) struct Whole {
     pub(crate) request: InferenceRequest,
     pub(crate) sequence: Arc<SequencePlace>,
     pub(crate) times: Arc<StepTimes>,
+    /// Ends when all calls are over.
+    pub(crate) trace: Option<Arc<Trace>>,
 }
 
 /// A call that is about to start.
@@ -71,6 +73,8 @@ impl Whole {
             cancel: call.cancel.clone(),
             throttle: self.throttle(ensemble, run, call.step),
             whole: Some(observer),
+            trace: self.trace.as_ref().and_then(Trace::child),
+            classes: None,
         })
     }
 

@@ -36,6 +36,7 @@ mod response;
 mod sender;
 mod service;
 mod status;
+mod trace;
 mod wake_ups;
 
 pub use cancel::CancelToken;
@@ -57,4 +58,5 @@ pub use response::{InferenceResponse, OutputTensor};
 pub use sender::{Finality, Reply, ResponseSender, ResponseSink};
 pub use service::{InferenceService, ServerControl};
 pub use status::{Code, Status};
+pub use trace::{Activity, TensorActivity, Trace, TraceSink, TraceSubject, TracedTensor};
 pub use wake_ups::WakeUps;

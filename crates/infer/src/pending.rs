@@ -8,7 +8,7 @@ use galatea_tensor::{Buffer, DataType, Shape};
 
 use crate::{
     CancelToken, CorrelationId, FailureReason, InferenceRequest, InferenceResponse, InputTensor,
-    ResponseSender, ResponseSink, SequenceFlags, Status, WakeUps,
+    ResponseSender, ResponseSink, SequenceFlags, Status, Trace, WakeUps,
 };
 
 /// An admitted request with its sender: what the engine queues and what a
@@ -25,6 +25,8 @@ pub struct PendingRequest {
     /// The sequence that it is a step of; set while a backend has it.
     step: Option<Box<SequenceStep>>,
     kind: Kind,
+    /// Told of its execution and of its end.
+    trace: Option<Arc<Trace>>,
 }
 
 /// Whether anybody asked for a request.
@@ -228,11 +230,12 @@ impl PendingRequest {
         observer: Arc<dyn RequestObserver>,
     ) -> Self {
         let cancel = request.cancel.clone();
-        let whole = request.whole.take();
+        let (whole, trace) = (request.whole.take(), request.trace.take());
         let sender = Some(sender);
         let account = Account { batch_size, times, observer, whole };
         let responder = Responder { sender, account, cancel };
-        Self { request, responder: Some(responder), batch_size, step: None, kind: Kind::Asked }
+        let responder = Some(responder);
+        Self { request, responder, batch_size, step: None, kind: Kind::Asked, trace }
     }
 
     /// A row that nobody asked for: it keeps the other rows of a direct
@@ -242,15 +245,16 @@ impl PendingRequest {
     /// nothing.
     #[must_use]
     pub fn padding(request: InferenceRequest) -> Self {
-        Self { request, responder: None, batch_size: 1, step: None, kind: Kind::Padding }
+        let kind = Kind::Padding;
+        Self { request, responder: None, batch_size: 1, step: None, kind, trace: None }
     }
 
     /// A copy of a request that is queued, for whoever only looks at it: nothing
     /// is answered through it.
     #[must_use]
     pub fn copy(mut request: InferenceRequest, batch_size: u32) -> Self {
-        request.whole = None;
-        Self { request, responder: None, batch_size, step: None, kind: Kind::Asked }
+        (request.whole, request.trace) = (None, None);
+        Self { request, responder: None, batch_size, step: None, kind: Kind::Asked, trace: None }
     }
 
     /// What the client asked for.
@@ -348,19 +352,25 @@ impl PendingRequest {
         self.responder = Some(responder);
     }
 
+    /// Who is told where the request is.
+    #[must_use]
+    pub const fn trace(&self) -> Option<&Arc<Trace>> {
+        self.trace.as_ref()
+    }
+
+    /// Takes the trace out, to be ended when all that was made of the request is
+    /// done. For whoever takes the responder and lets the request go.
+    pub const fn take_trace(&mut self) -> Option<Arc<Trace>> {
+        self.trace.take()
+    }
+
     /// Answers the request with its last or only response, counts it and
     /// releases it.
     ///
     /// It is counted first: whoever has the response sees it in the
     /// statistics.
-    pub fn complete(
-        mut self,
-        outcome: Result<InferenceResponse, Status>,
-        execution: &ExecutionTimes,
-    ) {
-        if let Some(responder) = self.responder.take() {
-            responder.complete(outcome, execution);
-        }
+    pub fn complete(self, outcome: Result<InferenceResponse, Status>, execution: &ExecutionTimes) {
+        self.complete_in_batch(outcome, execution, &mut WakeUps::default());
     }
 
     /// As [`PendingRequest::complete`], when other requests are answered at
@@ -374,6 +384,9 @@ impl PendingRequest {
         if let Some(responder) = self.responder.take() {
             responder.complete_in_batch(outcome, execution, wakes);
         }
+        if let Some(trace) = &self.trace {
+            trace.executed(execution);
+        }
     }
 
     /// Ends the request without a further response, counts it as a success and
@@ -381,6 +394,9 @@ impl PendingRequest {
     pub fn finish(mut self, execution: &ExecutionTimes) {
         if let Some(responder) = self.responder.take() {
             responder.finish(execution);
+        }
+        if let Some(trace) = &self.trace {
+            trace.executed(execution);
         }
     }
 
@@ -427,6 +443,9 @@ impl Drop for PendingRequest {
     fn drop(&mut self) {
         // The answer first: whoever is told of the release may stop the model.
         drop(self.responder.take());
+        if let Some(trace) = self.trace.take() {
+            trace.end();
+        }
         if let Some(step) = self.step.take() {
             let SequenceStep { states, owner, key, .. } = *step;
             owner.done(key, states);

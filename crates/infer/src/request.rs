@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use galatea_tensor::{Buffer, DataType, Shape};
 
-use crate::{CancelToken, ClassesSlot, ExecutionObserver, Throttle};
+use crate::{CancelToken, ClassesSlot, ExecutionObserver, Throttle, Trace};
 
 /// One inference request, as a door decoded it.
 ///
@@ -41,6 +41,8 @@ pub struct InferenceRequest {
     pub throttle: Throttle,
     /// Whoever made this request as a part of another one; admission takes it.
     pub whole: Option<Arc<dyn ExecutionObserver>>,
+    /// Who is told where the request is; admission takes it.
+    pub trace: Option<Arc<Trace>>,
     /// Filled by the model version that takes the request, if its door asks how
     /// outputs become classes.
     pub classes: Option<ClassesSlot>,

@@ -105,6 +105,8 @@ impl Driver {
         let wanted = wanted.map(|output| output.tensor).collect();
         let mut decided = Vec::new();
         let machine = EnsembleRun::begin(&plan.graph, inputs, wanted, &mut decided);
+        let times = Arc::new(StepTimes::default());
+        let trace = pending.take_trace();
         let sequence = Arc::new(SequencePlace {
             correlation_id: request.correlation_id.clone(),
             flags: request.sequence_flags,
@@ -114,7 +116,7 @@ impl Driver {
             machine,
             decided,
             calls: BTreeMap::new(),
-            whole: Whole { request, sequence, times: Arc::new(StepTimes::default()) },
+            whole: Whole { request, sequence, times, trace },
             responder: Some(responder),
             batch_size,
             ready: None,

@@ -1,0 +1,228 @@
+//! Where a request is on its way, told station by station.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Instant;
+
+use galatea_tensor::{Buffer, DataType};
+
+use crate::{
+    ExecutionTimes, InferenceResponse, InputTensor, Reply, ResponseSender, ResponseSink, WakeUps,
+};
+
+/// A station that a request passes. Its end is told by [`TraceSink::ended`].
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Activity {
+    /// The server has the request.
+    RequestStart,
+    /// It waits for an instance.
+    QueueStart,
+    /// An instance has it.
+    ComputeStart,
+    /// Its inputs are in place.
+    ComputeInputEnd,
+    /// Computing is done, and outputs are collected.
+    ComputeOutputStart,
+    /// Its outputs are there.
+    ComputeEnd,
+}
+
+/// Where a tensor is seen.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum TensorActivity {
+    /// An input, as it is queued.
+    QueueInput,
+    /// An output, as it is sent.
+    BackendOutput,
+}
+
+/// What a trace is about.
+#[derive(Copy, Clone, Debug)]
+pub struct TraceSubject<'a> {
+    /// The model's name.
+    pub model_name: &'a str,
+    /// The version that answers.
+    pub model_version: i64,
+    /// The client's identifier of the request; empty if it gave none.
+    pub request_id: &'a str,
+}
+
+/// A tensor as it passes.
+#[derive(Copy, Clone, Debug)]
+pub struct TracedTensor<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// The type of its elements.
+    pub datatype: DataType,
+    /// Its shape, with the batch dimension if the model has one.
+    pub dims: &'a [i64],
+    /// Its elements.
+    pub data: &'a Buffer,
+}
+
+/// Who wants to know where a request is. When it is dropped, nobody will tell it
+/// anything more.
+///
+/// Called on whichever thread has the request, so it must not block.
+pub trait TraceSink: Send + Sync + std::fmt::Debug {
+    /// Whether it takes tensors.
+    fn wants_tensors(&self) -> bool;
+    /// Comes first: what the trace is about.
+    fn begins(&self, subject: &TraceSubject<'_>);
+    /// The request passed a station at this time.
+    fn reports(&self, activity: Activity, at: Instant);
+    /// A tensor of the request passes. Only if it wants tensors.
+    fn reports_tensor(&self, activity: TensorActivity, tensor: &TracedTensor<'_>);
+    /// The request is released now. Told once, if the trace began.
+    fn ended(&self);
+    /// Who wants to know about a request that is made for this one.
+    fn child(&self) -> Option<Box<dyn TraceSink>>;
+    /// Whoever stands behind the sink, if they want to be found again.
+    fn origin(&self) -> Option<&dyn Any> {
+        None
+    }
+}
+
+const NEW: u8 = 0;
+const BEGUN: u8 = 1;
+const ENDED: u8 = 2;
+
+/// The trace of one request: told by the engine and by backends, in the order in
+/// which things happen. Its end is told when the request is released, at the latest
+/// when the last reference is dropped.
+#[derive(Debug)]
+pub struct Trace {
+    stage: AtomicU8,
+    sink: Box<dyn TraceSink>,
+    /// Ends later than this one.
+    _parent: Option<Arc<Trace>>,
+}
+
+impl Trace {
+    /// A trace that tells `sink`.
+    #[must_use]
+    pub fn new(sink: Box<dyn TraceSink>) -> Arc<Self> {
+        Arc::new(Self { stage: AtomicU8::new(NEW), sink, _parent: None })
+    }
+
+    /// The trace of a request that is made for the one of this trace.
+    #[must_use]
+    pub fn child(self: &Arc<Self>) -> Option<Arc<Self>> {
+        let sink = self.sink.child()?;
+        Some(Arc::new(Self { stage: AtomicU8::new(NEW), sink, _parent: Some(self.clone()) }))
+    }
+
+    /// The server has the request since `at`.
+    pub fn begin(&self, subject: &TraceSubject<'_>, at: Instant) {
+        let first = self.stage.compare_exchange(NEW, BEGUN, Ordering::AcqRel, Ordering::Acquire);
+        if first.is_ok() {
+            self.sink.begins(subject);
+            self.sink.reports(Activity::RequestStart, at);
+        }
+    }
+
+    /// The request waits for an instance since `at`.
+    pub fn queued(&self, inputs: &[InputTensor], at: Instant) {
+        self.sink.reports(Activity::QueueStart, at);
+        if !self.sink.wants_tensors() {
+            return;
+        }
+        for input in inputs {
+            let tensor = TracedTensor {
+                name: &input.name,
+                datatype: input.datatype,
+                dims: input.shape.dims(),
+                data: &input.data,
+            };
+            self.sink.reports_tensor(TensorActivity::QueueInput, &tensor);
+        }
+    }
+
+    /// The request was executed, with or without an error.
+    pub fn executed(&self, times: &ExecutionTimes) {
+        self.sink.reports(Activity::ComputeStart, times.start);
+        self.sink.reports(Activity::ComputeInputEnd, times.compute_start);
+        self.sink.reports(Activity::ComputeOutputStart, times.compute_end);
+        self.sink.reports(Activity::ComputeEnd, times.end);
+    }
+
+    /// The request gets this response. After its release that goes unseen, as in
+    /// the original.
+    pub fn answered(&self, response: &InferenceResponse) {
+        if !self.sink.wants_tensors() || self.stage.load(Ordering::Acquire) == ENDED {
+            return;
+        }
+        for output in &response.outputs {
+            let tensor = TracedTensor {
+                name: &output.name,
+                datatype: output.datatype,
+                dims: output.shape.dims(),
+                data: &output.data,
+            };
+            self.sink.reports_tensor(TensorActivity::BackendOutput, &tensor);
+        }
+    }
+
+    /// A sender that tells the trace of the responses that pass through it.
+    pub fn watch(self: &Arc<Self>, sender: ResponseSender) -> ResponseSender {
+        if !self.sink.wants_tensors() {
+            return sender;
+        }
+        let trace = self.clone();
+        sender.wrap(move |inner| Box::new(Watched { trace, inner }))
+    }
+
+    /// The request is released.
+    pub fn end(&self) {
+        if self.stage.swap(ENDED, Ordering::AcqRel) == BEGUN {
+            self.sink.ended();
+        }
+    }
+
+    /// Whoever stands behind the trace, if they want to be found again.
+    #[must_use]
+    pub fn origin(&self) -> Option<&dyn Any> {
+        self.sink.origin()
+    }
+}
+
+impl Drop for Trace {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Tells a trace what passes.
+struct Watched {
+    trace: Arc<Trace>,
+    inner: Box<dyn ResponseSink>,
+}
+
+impl Watched {
+    fn look(&self, reply: &Reply) {
+        if let Reply::Response { outcome: Ok(response), .. } = reply {
+            self.trace.answered(response);
+        }
+    }
+}
+
+impl ResponseSink for Watched {
+    fn deliver(&mut self, reply: Reply) {
+        self.look(&reply);
+        self.inner.deliver(reply);
+    }
+
+    fn deliver_in_batch(&mut self, reply: Reply, wakes: &mut WakeUps) {
+        self.look(&reply);
+        self.inner.deliver_in_batch(reply, wakes);
+    }
+
+    fn origin(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.inner.origin()
+    }
+}
+
+#[cfg(test)]
+#[path = "trace_tests.rs"]
+mod tests;
