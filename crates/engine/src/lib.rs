@@ -60,6 +60,8 @@ mod status;
 #[cfg(test)]
 mod testing;
 mod timer;
+#[cfg(test)]
+mod trace_tests;
 mod warmup;
 
 pub use admission::{Admission, Admitted};

@@ -9,6 +9,7 @@ use galatea_config::ModelSpec;
 use galatea_infer::{
     Execution, ExecutionTimes, FailureReason, InferenceRequest, ModelConfigDocument, ModelMetadata,
     ModelStatistics, PendingRequest, RequestObserver, RequestTimes, ResponseSender, TensorMetadata,
+    Trace, TraceSubject,
 };
 use galatea_policy::InstanceId;
 
@@ -46,29 +47,47 @@ pub struct LoadedModel {
 
 impl LoadedModel {
     /// Checks a request and queues it.
-    pub(crate) fn infer(&self, request: InferenceRequest, sender: ResponseSender) {
+    pub(crate) fn infer(&self, mut request: InferenceRequest, sender: ResponseSender) {
         let arrival = Instant::now();
+        let trace = request.trace.take().inspect(|trace| self.begin(trace, &request.id, arrival));
         let admitted = match self.admission.admit(request) {
             Ok(admitted) => admitted,
             Err(status) => return refuse(sender, status, &self.books.log),
         };
+        let mut request = admitted.request;
+        if let Some(trace) = &trace {
+            trace.queued(&request.inputs, Instant::now());
+        }
         let (sender, number) = self.dispatcher.order_replies(sender);
-        let sender = match self.look_up(&admitted.request, arrival) {
+        let sender = match self.look_up(&request, arrival) {
             Lookup::Hit(response) => {
                 self.dispatcher.start_reply(number);
+                if let Some(trace) = &trace {
+                    trace.answered(&response);
+                }
                 return sender.send_final(Ok(response));
             }
             Lookup::Miss(missed) => self.keep(missed, sender),
+        };
+        let sender = match &trace {
+            Some(trace) => trace.watch(sender),
+            None => sender,
         };
         let sender = match &self.output_reshape {
             Some(reshape) => reshape.wrap(sender),
             None => sender,
         };
+        request.trace = trace;
         let times = RequestTimes { arrival, queued: Instant::now() };
         let observer = self.books.clone();
-        let request =
-            PendingRequest::new(admitted.request, sender, admitted.batch_size, times, observer);
+        let request = PendingRequest::new(request, sender, admitted.batch_size, times, observer);
         self.dispatcher.enqueue(Arrival { request, shape_class: admitted.shape_class, number });
+    }
+
+    /// Says what a trace is about.
+    fn begin(&self, trace: &Trace, request_id: &str, arrival: Instant) {
+        let (model_name, model_version) = (&*self.name, self.version);
+        trace.begin(&TraceSubject { model_name, model_version, request_id }, arrival);
     }
 
     fn look_up(&self, request: &InferenceRequest, arrival: Instant) -> Lookup {
