@@ -1,6 +1,8 @@
 //! Models that come and go while requests flow, over a catalog and a backend
 //! under the test's control.
 
+mod versions;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};

@@ -1,7 +1,10 @@
-//! Loading one model: all its versions, or none of them.
+//! Loading one model: all its versions, at the same time, or none of them.
+//!
+//! Versions are jobs of the pool like models. None of them waits for another: the
+//! one that is done last puts all of them into service.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use galatea_backend::{LogLevel, ModelFiles};
 use galatea_infer::Status;
@@ -16,45 +19,99 @@ use crate::retire::ModelHandle;
 /// A version with what became of it.
 type Attempt = (i64, Result<Arc<ModelHandle>, Status>);
 
+/// A load whose versions are under way.
+struct Loading {
+    job: LoadJob,
+    composing: Option<Arc<PinnedModels>>,
+    /// Versions that stay.
+    kept: Vec<i64>,
+    attempts: Mutex<Attempts>,
+}
+
+struct Attempts {
+    done: Vec<Attempt>,
+    left: usize,
+}
+
+impl Loading {
+    /// Adds what became of a version; all of them, ascending, with the last one.
+    fn add(&self, attempt: Attempt) -> Option<Vec<Attempt>> {
+        let mut attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
+        attempts.done.push(attempt);
+        attempts.left -= 1;
+        if attempts.left > 0 {
+            return None;
+        }
+        let mut done = std::mem::take(&mut attempts.done);
+        done.sort_by_key(|(version, _)| *version);
+        Some(done)
+    }
+}
+
 impl Shared {
-    /// Loads a model on this thread and reports to the plan.
-    pub(super) fn load(self: &Arc<Self>, job: &LoadJob) {
-        let report = self.attempt(job);
+    /// Loads a model on this thread and others of the pool. Whoever ends it reports
+    /// to the plan.
+    pub(super) fn load(self: &Arc<Self>, job: LoadJob) {
+        match self.pin(&job) {
+            Ok(composing) => self.load_versions(job, composing),
+            Err(report) => self.report(&job, report),
+        }
+    }
+
+    fn report(self: &Arc<Self>, job: &LoadJob, report: LoadReport) {
         self.change(|plan, deeds| plan.loaded(job, report, deeds));
     }
 
-    fn attempt(&self, job: &LoadJob) -> LoadReport {
+    /// What the model needs, if it needs others.
+    fn pin(&self, job: &LoadJob) -> Result<Option<Arc<PinnedModels>>, LoadReport> {
         let needed = job.target.definition.needed_models();
         if needed.is_empty() {
-            return self.load_versions(job, None);
+            return Ok(None);
         }
         let composing = PinnedModels::of(&job.name, &needed, &self.parts.registry.snapshot());
-        match composing {
-            Ok(composing) => self.load_versions(job, Some(&Arc::new(composing))),
-            Err(status) => {
-                self.refuse(&job.name, status.message());
-                let error = status.message().to_owned();
-                let name = job.name.to_string();
-                let failures = vec![LoadFailure { name, version: None, status }];
-                LoadReport { outcome: LoadOutcome::Unfit, failures, error }
-            }
-        }
+        composing.map(|composing| Some(Arc::new(composing))).map_err(|status| {
+            self.refuse(&job.name, status.message());
+            let error = status.message().to_owned();
+            let name = job.name.to_string();
+            let failures = vec![LoadFailure { name, version: None, status }];
+            LoadReport { outcome: LoadOutcome::Unfit, failures, error }
+        })
     }
 
     /// A version whose files and configuration did not change stays, at most
     /// with other instances.
-    fn load_versions(&self, job: &LoadJob, composing: Option<&Arc<PinnedModels>>) -> LoadReport {
-        let definition = &job.target.definition;
+    fn load_versions(self: &Arc<Self>, job: LoadJob, composing: Option<Arc<PinnedModels>>) {
+        let versions = job.target.definition.versions.clone();
         let (kept, fresh): (Vec<_>, Vec<_>) =
-            definition.versions.iter().partition(|files| self.may_stay(job, files.version()));
+            versions.into_iter().partition(|files| self.may_stay(&job, files.version()));
+        let kept: Vec<i64> = kept.iter().map(|files| files.version()).collect();
         let numbers: Vec<i64> = fresh.iter().map(|files| files.version()).collect();
         self.parts.registry.begin_load(&job.name, &numbers);
-        let attempts: Vec<Attempt> = fresh
-            .into_iter()
-            .map(|files| (files.version(), self.load_version(job, files, composing)))
-            .collect();
-        let kept: Vec<i64> = kept.iter().map(|files| files.version()).collect();
-        self.conclude(job, attempts, &kept)
+        let mut fresh = fresh.into_iter();
+        let Some(first) = fresh.next() else {
+            let report = self.conclude(&job, Vec::new(), &kept);
+            return self.report(&job, report);
+        };
+        let attempts = Mutex::new(Attempts { done: Vec::new(), left: numbers.len() });
+        let loading = Arc::new(Loading { job, composing, kept, attempts });
+        for files in fresh {
+            let (shared, loading) = (self.clone(), loading.clone());
+            self.pool.submit(Box::new(move || shared.load_one(&loading, &files)));
+        }
+        self.load_one(&loading, &first);
+    }
+
+    fn load_one(self: &Arc<Self>, loading: &Loading, files: &Arc<dyn ModelFiles>) {
+        let Loading { job, composing, kept, .. } = loading;
+        let outcome = if self.lock().closed {
+            Err(Status::unavailable("Server exiting"))
+        } else {
+            self.load_version(job, files, composing.as_ref())
+        };
+        if let Some(attempts) = loading.add((files.version(), outcome)) {
+            let report = self.conclude(job, attempts, kept);
+            self.report(job, report);
+        }
     }
 
     /// Whether a version that is ready can serve on as it is.

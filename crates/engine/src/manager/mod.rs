@@ -58,7 +58,7 @@ pub(crate) struct ManagerParts {
     pub(crate) registry: Arc<Registry>,
     pub(crate) retirer: Retirer,
     pub(crate) loader: Loader,
-    /// How many models load at the same time.
+    /// How many versions of models load at the same time.
     pub(crate) threads: usize,
     /// How often a version that fails to load is tried again.
     pub(crate) retries: u32,
@@ -135,7 +135,7 @@ impl Shared {
         match deed {
             Deed::Load(job) => {
                 let shared = self.clone();
-                self.pool.submit(Box::new(move || shared.load(&job)));
+                self.pool.submit(Box::new(move || shared.load(job)));
             }
             Deed::Unload(name) => {
                 self.parts.registry.withdraw(&name);

@@ -12,7 +12,8 @@ pub(super) type Job = Box<dyn FnOnce() + Send>;
 
 /// Threads that start when they are needed and then stay, up to a number.
 ///
-/// The queue needs no bound: there is one load per model at a time.
+/// The queue needs no bound: there is one load per model at a time, with as many
+/// jobs as it has versions.
 pub(super) struct Pool {
     shared: Arc<Shared>,
     threads_max: usize,

@@ -150,7 +150,7 @@ const MODEL_LOAD_THREAD_COUNT: Flag = Flag {
     name: "model-load-thread-count",
     argument: Some("integer"),
     default: "4",
-    help: "How many models load at the same time.",
+    help: "How many versions of models load at the same time.",
     apply: |settings, value| {
         let threads = value::not_negative(value)?.max(1);
         settings.model_load_threads = usize::try_from(threads).unwrap_or(usize::MAX);

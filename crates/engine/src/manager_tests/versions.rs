@@ -1,0 +1,89 @@
+//! Versions of one model, which load at the same time.
+
+use super::*;
+
+#[test]
+fn versions_load_at_the_same_time_on_as_many_threads_as_there_are() {
+    let world = World::with(ControlMode::Explicit, 2);
+    world.put("m", "one", &[1, 2, 3]);
+    world.bench.loading.close();
+    std::thread::scope(|scope| {
+        let load = scope.spawn(|| world.load("m"));
+        world.bench.loading.wait_for(2);
+        assert_eq!(world.loads(), 2, "two threads");
+        world.check_index(&["m 1 LOADING", "m 2 LOADING", "m 3 LOADING"]);
+        world.bench.loading.open();
+        load.join().unwrap().unwrap();
+    });
+    world.check_index(&["m 1 READY", "m 2 READY", "m 3 READY"]);
+    assert_eq!(world.loads(), 3);
+}
+
+#[test]
+fn one_thread_is_enough_for_all_versions_of_all_models() {
+    let world = World::with(ControlMode::Explicit, 1);
+    for name in ["a", "b"] {
+        world.put(name, name, &[1, 2, 3]);
+    }
+    std::thread::scope(|scope| {
+        let loads = ["a", "b"].map(|name| scope.spawn(|| world.load(name)));
+        loads.into_iter().for_each(|load| load.join().unwrap().unwrap());
+    });
+    assert_eq!(world.ask("a", Some(1)).unwrap().1, "a");
+    assert_eq!(world.ask("b", None).unwrap().0, 3);
+}
+
+#[test]
+fn versions_beside_one_that_fails_are_waited_for_and_given_up() {
+    let world = World::with(ControlMode::Explicit, 3);
+    world.put("m", "corrupt2", &[1, 2, 3]);
+    let status = world.load("m").unwrap_err();
+    let expected = "load failed for model 'm': version 2 is at UNAVAILABLE state: Internal: it is \
+                    corrupt;\n";
+    assert_eq!(status.message(), expected);
+    assert_eq!(world.loads(), 3, "none is left out because another failed");
+    until(|| world.instances() == 0);
+    world.check_index(&[
+        "m 1 UNAVAILABLE: unloaded",
+        "m 2 UNAVAILABLE: Internal: it is corrupt",
+        "m 3 UNAVAILABLE: unloaded",
+    ]);
+}
+
+#[test]
+fn all_versions_that_fail_are_named_in_their_order() {
+    let world = World::with(ControlMode::Explicit, 3);
+    world.put("m", "corrupt", &[1, 2, 10]);
+    let one = |version: i64| {
+        format!("version {version} is at UNAVAILABLE state: Internal: it is corrupt;")
+    };
+    let expected = format!("load failed for model 'm': {}{}{}\n", one(1), one(2), one(10));
+    assert_eq!(world.load("m").unwrap_err().message(), expected);
+}
+
+#[test]
+fn a_version_that_panics_fails_the_model_and_the_thread_goes_on() {
+    let world = World::with(ControlMode::Explicit, 1);
+    world.put("m", "panic", &[1, 2]);
+    assert_eq!(world.load("m").unwrap_err().code(), Code::InvalidArgument);
+    world.put("m", "fine", &[1, 2]);
+    world.load("m").unwrap();
+    assert_eq!(world.tag("m"), "fine");
+}
+
+#[test]
+fn versions_that_were_not_begun_when_the_server_ends_are_not_loaded() {
+    let world = World::with(ControlMode::Explicit, 2);
+    world.put("m", "one", &[1, 2, 3, 4]);
+    world.bench.loading.close();
+    std::thread::scope(|scope| {
+        let load = scope.spawn(|| world.load("m"));
+        world.bench.loading.wait_for(2);
+        world.server.begin_exit();
+        assert_eq!(world.server.unload_all(Duration::ZERO), 4, "two run and two wait");
+        assert_eq!(load.join().unwrap().unwrap_err().code(), Code::Unavailable);
+        world.bench.loading.open();
+        assert_eq!(world.server.unload_all(LONG), 0);
+    });
+    assert_eq!((world.loads(), world.instances()), (2, 0));
+}
