@@ -121,6 +121,15 @@ pub(crate) enum Order {
 /// Permits on their way to their instances.
 pub(crate) type Granted = Vec<PermitHolder>;
 
+/// What becomes of a scheduler's orders.
+#[derive(Debug)]
+pub(crate) struct Told {
+    /// Who may execute now, of whatever model.
+    pub(crate) granted: Granted,
+    /// Which instances of this model asked, and have to wait.
+    pub(crate) delayed: Vec<InstanceId>,
+}
+
 impl Permits {
     /// There if resources are limited.
     pub(crate) fn new(limit: &RateLimit) -> Option<Self> {
@@ -188,13 +197,21 @@ impl Permits {
 
     /// Does what a scheduler wants in one step. An error means that it broke the
     /// rules.
-    pub(crate) fn tell(&self, member: Member, orders: &[Order]) -> std::thread::Result<Granted> {
+    pub(crate) fn tell(&self, member: Member, orders: &[Order]) -> std::thread::Result<Told> {
         let events: Vec<PermitEvent> = orders.iter().map(|order| event(member, *order)).collect();
         let mut state = self.lock();
         let mut granted = Vec::new();
         let limiter = &mut state.limiter;
         let step = AssertUnwindSafe(|| limiter.step_all(&events, &mut granted));
-        catch_unwind(step).map(|()| granted)
+        catch_unwind(step)?;
+        let asked = orders.iter().filter_map(|order| match order {
+            Order::Request(instance) => Some(*instance),
+            Order::Return { .. } | Order::Withdraw(_) => None,
+        });
+        let limiter = &state.limiter;
+        let must_wait = |instance: &InstanceId| !limiter.has_permit(member.holder(*instance));
+        let delayed = asked.filter(must_wait).collect();
+        Ok(Told { granted, delayed })
     }
 
     /// Takes a permit back, if the instance has one, from a scheduler that says
@@ -389,8 +406,9 @@ mod tests {
             permits.register(member, instance, needs("R", Place::Global, 1)).unwrap();
         }
         let orders = [0, 1].map(|instance| Order::Request(InstanceId(instance)));
-        let granted = permits.tell(member, &orders).unwrap();
+        let Told { granted, delayed } = permits.tell(member, &orders).unwrap();
         assert_eq!(granted, [member.holder(InstanceId(0))]);
+        assert_eq!(delayed, [InstanceId(1)]);
         permits.deliver(granted);
         assert_eq!(permits.lock().limiter.waiting().count(), 0);
     }

@@ -23,7 +23,7 @@ struct Stage {
     end: mpsc::Sender<()>,
 }
 
-/// A model with one instance that needs this.
+/// A model with one instance that needs this; behind each OR is what another needs.
 fn model(name: &str, limiter: &str) -> String {
     format!(
         "name: '{name}' backend: 'fake' max_batch_size: 8
@@ -31,6 +31,7 @@ fn model(name: &str, limiter: &str) -> String {
          output {{ name: 'OUT' data_type: TYPE_FP32 dims: [ -1 ] }}
          instance_group {{ kind: KIND_CPU count: 1 rate_limiter {{ {limiter} }} }}"
     )
+    .replace(" OR ", " } } instance_group { kind: KIND_CPU count: 1 rate_limiter { ")
 }
 
 fn backend(policy: ExecutionPolicy) -> (FakeBackend, mpsc::Receiver<String>, mpsc::Sender<()>) {
@@ -119,6 +120,23 @@ fn models_that_share_a_resource_take_turns_and_the_status_says_so() {
         inbox.recv_timeout(LONG).unwrap().unwrap();
     }
     stage.end_all();
+}
+
+#[test]
+fn a_request_is_executed_where_the_resources_are_free() {
+    let other = "resources { name: 'S' count: 1 }";
+    for either in [format!("{UNIT} OR {other}"), format!("{other} OR {UNIT}")] {
+        let models = [("a", UNIT), ("b", either.as_str())];
+        let stage = Stage::new(RateLimit::ExecutionCount(Vec::new()), &models);
+        assert_eq!(stage.failures, []);
+        let _first = stage.send("a");
+        assert_eq!(stage.next(), "a");
+        let _second = stage.send("b");
+        assert_eq!(stage.next(), "b");
+        let _third = stage.send("b");
+        assert_eq!(stage.reason("b"), "rate_limiter");
+        stage.end_all();
+    }
 }
 
 #[test]

@@ -31,6 +31,10 @@ pub enum Event {
     /// [`Scheduler::with_permits`](crate::Scheduler::with_permits).
     /// `ReturnPermit` follows: in the same step if nothing runs.
     PermitGranted(InstanceId),
+    /// The rate limiter has no permit for the instance, which has just asked: it
+    /// comes later. Said at once and under the driver's lock, so that another
+    /// instance may be tried.
+    PermitDelayed(InstanceId),
     /// The model unloads: queued requests run, new ones are refused.
     Drain,
     /// Time passed.
@@ -57,7 +61,7 @@ pub enum Action {
         batch: Batch,
     },
     /// Ask the rate limiter for a permit: the instance is free and a batch could
-    /// close. Nobody asks again before the answer.
+    /// close. It asks again only after the answer, or after it withdrew.
     RequestPermit(InstanceId),
     /// Give the instance's permit back to the rate limiter.
     ReturnPermit {
@@ -66,8 +70,9 @@ pub enum Action {
         /// Whether a batch was executed with it.
         used: bool,
     },
-    /// The instance, which has asked for a permit, is gone. If it was granted in
-    /// the meantime, the grant is answered with `ReturnPermit` nevertheless.
+    /// The instance, which has asked for a permit, has nothing to run any more, or
+    /// is gone. If the permit is on its way already, it is brought nevertheless, and
+    /// used or answered with `ReturnPermit`.
     WithdrawPermit(InstanceId),
     /// Answer the request with an error. It has left the queue.
     Fail {

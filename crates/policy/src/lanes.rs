@@ -82,6 +82,27 @@ impl Lanes {
         }
     }
 
+    /// The rate limiter lets the instance wait.
+    pub(crate) fn delay(&mut self, id: InstanceId) {
+        if let Some(permits) = &mut self.permits {
+            permits.delay(id);
+        }
+    }
+
+    /// The instance has no batch that could close.
+    pub(crate) fn withdraw(&mut self, id: InstanceId, out: &mut Actions) {
+        if let Some(permits) = &mut self.permits {
+            permits.withdraw(id, out);
+        }
+    }
+
+    /// There is no batch that could close, for any instance.
+    pub(crate) fn withdraw_all(&mut self, out: &mut Actions) {
+        if let Some(permits) = &mut self.permits {
+            permits.withdraw_all(out);
+        }
+    }
+
     /// Whether the instance has asked for a permit and not got it.
     pub(crate) fn awaits_permit(&self, id: InstanceId) -> bool {
         self.permits.as_ref().is_some_and(|permits| permits.has_asked(id))
@@ -100,8 +121,8 @@ impl Lanes {
             LaneState::Free => {
                 self.lanes.remove(&id);
                 self.free.retain(|free| *free != id);
-                if self.permits.as_mut().is_some_and(|permits| permits.forget(id)) {
-                    out.push(Action::WithdrawPermit(id));
+                if let Some(permits) = &mut self.permits {
+                    permits.forget(id, out);
                 }
                 Departure::Gone
             }
@@ -147,8 +168,8 @@ impl Lanes {
     }
 
     /// Gives a batch to the best free instance. If none may run yet, there are
-    /// permits asked for behind this, for at most as many instances as requests
-    /// wait.
+    /// permits asked for behind this: for as many instances as requests wait, and
+    /// for another in the place of each that was told to wait.
     pub(crate) fn take(
         &mut self,
         waiting: usize,

@@ -123,6 +123,7 @@ impl Scheduler {
             Event::AddInstance(id) => self.add_instance(id),
             Event::RemoveInstance(id) => self.remove_instance(id, out),
             Event::PermitGranted(id) => self.grant(id, out),
+            Event::PermitDelayed(id) => self.lanes.delay(id),
             Event::Drain => self.drain(),
             Event::Tick => {}
         }

@@ -367,7 +367,7 @@ fn with_permits_a_batch_closes_when_its_permit_comes() {
          3 request 3 -> ; never
          4 grant 0 -> run 1+2 on 0; never
          5 free 0 -> used 0, ask 0; never
-         6 cancel 3 -> fail 3 Cancelled; never
+         6 cancel 3 -> fail 3 Cancelled, withdraw 0; never
          7 grant 0 -> unused 0; never
          8 request 4 -> ask 0; never
          9 grant 0 -> run 4 on 0; never
@@ -393,6 +393,47 @@ fn permits_are_asked_for_as_many_as_wait() {
 }
 
 #[test]
+fn in_the_place_of_an_instance_that_must_wait_another_asks() {
+    let scheduler = Scheduler::new(dynamic(1, DynamicSpec::default())).with_permits();
+    play(
+        scheduler,
+        "0 add 0 -> ; never
+         0 add 1 -> ; never
+         0 add 2 -> ; never
+         1 request 1 -> ask 2; never
+         1 delay 2 -> ask 1; never
+         2 grant 1 -> run 1 on 1, withdraw 2; never
+         3 request 2 -> ask 2; never
+         3 delay 2 -> ask 0; never
+         3 delay 0 -> ; never
+         4 free 1 -> used 1, ask 1; never
+         5 grant 0 -> run 2 on 0, withdraw 1, withdraw 2; never
+         6 grant 1 -> unused 1; never
+         7 request 3 -> ask 1; never
+         8 request 4 -> ask 2; never
+         9 cancel 3 -> fail 3 Cancelled; never
+         10 grant 2 -> run 4 on 2, withdraw 1; never",
+    );
+}
+
+#[test]
+fn a_permit_that_crossed_its_withdrawal_may_be_used() {
+    let scheduler = Scheduler::new(dynamic(1, DynamicSpec::default())).with_permits();
+    play(
+        scheduler,
+        "0 add 0 -> ; never
+         0 add 1 -> ; never
+         1 request 1 -> ask 1; never
+         2 cancel 1 -> fail 1 Cancelled, withdraw 1; never
+         3 request 2 -> ask 1; never
+         4 cancel 2 -> fail 2 Cancelled, withdraw 1; never
+         5 add 2 -> ; never
+         6 request 3 -> ask 2; never
+         7 grant 1 -> run 3 on 1, withdraw 2; never",
+    );
+}
+
+#[test]
 fn nobody_sits_on_a_permit_while_a_batch_waits_to_grow() {
     let settings = DynamicSpec { max_queue_delay_ns: 100, ..DynamicSpec::default() };
     let scheduler = Scheduler::new(dynamic(2, settings)).with_permits();
@@ -401,7 +442,7 @@ fn nobody_sits_on_a_permit_while_a_batch_waits_to_grow() {
         "0 add 0 -> ; never
          1 request 1 -> ; 101
          2 request 2 -> ask 0; never
-         3 cancel 1 -> fail 1 Cancelled; 102
+         3 cancel 1 -> fail 1 Cancelled, withdraw 0; 102
          4 grant 0 -> unused 0; 102
          102 tick -> ask 0; never
          103 grant 0 -> run 2 on 0; never",

@@ -19,6 +19,7 @@ fn event(words: &[&str]) -> Event {
             Event::Released { key: RequestKey(number(key)), release: Release::Reschedule }
         }
         ["grant", instance] => Event::PermitGranted(id(instance)),
+        ["delay", instance] => Event::PermitDelayed(id(instance)),
         ["drain"] => Event::Drain,
         ["tick"] => Event::Tick,
         ["request", key, settings @ ..] => {

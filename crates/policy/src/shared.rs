@@ -95,7 +95,10 @@ impl SharedQueue {
             let verdict = self.former.judge(&self.queue, now, outlook);
             self.last_verdict = Some(verdict);
             match verdict {
-                Verdict::Nothing | Verdict::Wait { .. } => return,
+                Verdict::Nothing | Verdict::Wait { .. } => {
+                    lanes.withdraw_all(out);
+                    return;
+                }
                 Verdict::Close { requests, rows } => {
                     let Some(instance) = lanes.take(self.queue.len(), now, out) else { return };
                     let batch = self.take_from_front(requests, rows);

@@ -97,11 +97,13 @@ impl Harness {
                 }
                 deeds.extend(Deed::of(action));
             }
-            next = asked.pop_front().map(Event::PermitGranted);
+            next = None;
             if let Some(permits) = &mut self.permits {
                 permits.check_nobody_sits_on_one()?;
-                if let Some(Event::PermitGranted(instance)) = next {
+                asked.retain(|instance| permits.has_asked(*instance));
+                if let Some(instance) = asked.pop_front() {
                     permits.grant(instance)?;
+                    next = Some(Event::PermitGranted(instance));
                 }
             }
         }

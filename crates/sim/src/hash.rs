@@ -47,6 +47,7 @@ impl TraceHash {
             Event::Released { key, release: Release::Done } => self.pair(8, key.0),
             Event::Released { key, release: Release::Reschedule } => self.pair(9, key.0),
             Event::PermitGranted(instance) => self.pair(10, u64::from(instance.0)),
+            Event::PermitDelayed(instance) => self.pair(17, u64::from(instance.0)),
         }
     }
 

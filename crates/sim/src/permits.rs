@@ -10,14 +10,15 @@ use crate::check::{Check, ensure};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PermitBook {
     permits: BTreeMap<InstanceId, Permit>,
-    /// Instances that are gone and whose permits may come nevertheless.
+    /// Instances that withdrew, and whose permits may come nevertheless.
     withdrawn: BTreeSet<InstanceId>,
 }
 
-/// Asked → Granted → Running, and gone.
+/// Asked → Granted → Running, and gone; Asked → Delayed → Granted.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Permit {
     Asked,
+    Delayed,
     Granted,
     Running,
 }
@@ -37,12 +38,33 @@ pub(crate) fn is_about_permits(action: &Action) -> bool {
 impl PermitBook {
     /// The rate limiter grants a permit.
     pub(crate) fn grant(&mut self, instance: InstanceId) -> Check {
-        if self.withdrawn.contains(&instance) {
-            return Ok(());
-        }
         let before = self.permits.insert(instance, Permit::Granted);
-        ensure!(before == Some(Permit::Asked), "{instance:?} is granted what it did not ask for");
+        let is_due = matches!(before, Some(Permit::Asked | Permit::Delayed));
+        let may_come = is_due || self.withdrawn.remove(&instance);
+        ensure!(may_come, "{instance:?} is granted what it did not ask for");
         Ok(())
+    }
+
+    /// The rate limiter lets the instance wait.
+    pub(crate) fn delay(&mut self, instance: InstanceId) -> Check {
+        let before = self.permits.insert(instance, Permit::Delayed);
+        ensure!(before == Some(Permit::Asked), "{instance:?} waits while it is {before:?}");
+        Ok(())
+    }
+
+    /// Whether the instance asked and has no permit.
+    pub(crate) fn has_asked(&self, instance: InstanceId) -> bool {
+        matches!(self.permits.get(&instance), Some(Permit::Asked | Permit::Delayed))
+    }
+
+    /// Instances that asked and have no permit.
+    pub(crate) fn asked(&self) -> impl Iterator<Item = InstanceId> {
+        self.permits.keys().copied().filter(|instance| self.has_asked(*instance))
+    }
+
+    /// How many asked and were not told to wait.
+    pub(crate) fn hopeful(&self) -> usize {
+        self.permits.values().filter(|permit| **permit == Permit::Asked).count()
     }
 
     /// Enters an action that follows from the event; says who asks for a permit.
@@ -55,12 +77,13 @@ impl PermitBook {
             Action::RequestPermit(instance) => {
                 let before = self.permits.insert(instance, Permit::Asked);
                 ensure!(before.is_none(), "{instance:?} asks while it is {before:?}");
+                self.withdrawn.remove(&instance);
                 return Ok(Some(instance));
             }
             Action::ReturnPermit { instance, used } => self.enter_return(event, instance, used)?,
             Action::WithdrawPermit(instance) => {
                 let before = self.permits.remove(&instance);
-                let has_asked = before == Some(Permit::Asked);
+                let has_asked = matches!(before, Some(Permit::Asked | Permit::Delayed));
                 ensure!(has_asked, "{instance:?} withdraws while it is {before:?}");
                 self.withdrawn.insert(instance);
             }
@@ -82,11 +105,6 @@ impl PermitBook {
     }
 
     fn enter_return(&mut self, event: &Event, instance: InstanceId, used: bool) -> Check {
-        if self.withdrawn.remove(&instance) {
-            let is_answer = !used && *event == Event::PermitGranted(instance);
-            ensure!(is_answer, "{instance:?}, which is gone, returns what it has not");
-            return Ok(());
-        }
         let before = self.permits.remove(&instance);
         let (due, cause) = if used {
             (Permit::Running, Event::LaneFree(instance))
@@ -103,11 +121,6 @@ impl PermitBook {
         let idle = self.permits.iter().find(|(_, permit)| **permit == Permit::Granted);
         ensure!(idle.is_none(), "{idle:?} has a permit and does nothing");
         Ok(())
-    }
-
-    /// How many wait for a permit.
-    pub(crate) fn asked(&self) -> usize {
-        self.permits.values().filter(|permit| **permit == Permit::Asked).count()
     }
 
     /// Permits that were neither returned nor withdrawn.

@@ -381,27 +381,46 @@ impl Dispatcher {
         effects
     }
 
-    /// The same, behind effects of an earlier step.
+    /// The same, behind effects of an earlier step. An instance that must wait for
+    /// its permit is one more event: the scheduler may want to try another.
     fn step_at(&self, state: &mut State, now: Time, event: Event, effects: &mut Effects) {
         let is_drain = matches!(event, Event::Drain);
-        if !state.broken {
-            let mut actions = std::mem::take(&mut state.actions);
-            let scheduler = &mut state.scheduler;
-            let step = AssertUnwindSafe(|| scheduler.step(now, event, &mut actions));
-            state.broken = catch_unwind(step).is_err();
+        let mut delayed = Vec::new();
+        let mut next = Some(event);
+        while let Some(event) = next {
             if !state.broken {
-                for action in actions.drain() {
-                    state.effect(action, effects);
-                }
-                state.actions = actions;
-                self.tell_rate_limiter(state, effects);
-                self.arm(state);
+                delayed.extend(self.step_once(state, now, event, effects));
             }
+            if state.broken {
+                state.give_up(is_drain, effects);
+                self.take_permit_back(event, effects);
+                return;
+            }
+            next = delayed.pop().map(Event::PermitDelayed);
         }
-        if state.broken {
-            state.give_up(is_drain, effects);
-            self.take_permit_back(event, effects);
+        self.arm(state);
+    }
+
+    /// Returns which instances must wait for permits.
+    fn step_once(
+        &self,
+        state: &mut State,
+        now: Time,
+        event: Event,
+        effects: &mut Effects,
+    ) -> Vec<InstanceId> {
+        let mut actions = std::mem::take(&mut state.actions);
+        let scheduler = &mut state.scheduler;
+        let step = AssertUnwindSafe(|| scheduler.step(now, event, &mut actions));
+        if catch_unwind(step).is_err() {
+            state.broken = true;
+            return Vec::new();
         }
+        for action in actions.drain() {
+            state.effect(action, effects);
+        }
+        state.actions = actions;
+        self.tell_rate_limiter(state, effects)
     }
 
     /// Asks the timer for the scheduler's next wake-up, unless an earlier

@@ -8,7 +8,7 @@ use galatea_policy::{Event, InstanceId, PermitUse};
 use super::Dispatcher;
 use super::state::{Effect, Effects, State};
 use crate::lane::Lane;
-use crate::permits::{Granted, Member, Permits};
+use crate::permits::{Granted, Member, Permits, Told};
 
 /// What a dispatcher has to do with the rate limiter.
 #[derive(Debug)]
@@ -62,17 +62,29 @@ impl Dispatcher {
 
     /// Tells what the scheduler wants: in the step in which it wants it, so that a
     /// request for a permit and its withdrawal don't come the wrong way round.
-    pub(super) fn tell_rate_limiter(&self, state: &mut State, effects: &mut Effects) {
+    /// Returns which instances have to wait, for the scheduler to hear at once.
+    pub(super) fn tell_rate_limiter(
+        &self,
+        state: &mut State,
+        effects: &mut Effects,
+    ) -> Vec<InstanceId> {
         if state.orders.is_empty() {
-            return;
+            return Vec::new();
         }
         let limited = self.limited.as_ref();
         let told = limited.map(|limited| limited.permits.tell(limited.member, &state.orders));
         state.orders.clear();
         match told {
-            Some(Ok(granted)) if granted.is_empty() => {}
-            Some(Ok(granted)) => effects.push(Effect::Deliver(granted)),
-            Some(Err(_)) | None => state.broken = true,
+            Some(Ok(Told { granted, delayed })) => {
+                if !granted.is_empty() {
+                    effects.push(Effect::Deliver(granted));
+                }
+                delayed
+            }
+            Some(Err(_)) | None => {
+                state.broken = true;
+                Vec::new()
+            }
         }
     }
 
@@ -88,6 +100,7 @@ impl Dispatcher {
             | Event::Released { .. }
             | Event::AddInstance(_)
             | Event::RemoveInstance(_)
+            | Event::PermitDelayed(_)
             | Event::Drain
             | Event::Tick => return,
         };

@@ -45,10 +45,10 @@ pub struct PermitHolder(pub u64);
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum PermitEvent {
     /// The instance has something to run. It has neither a permit nor asked for
-    /// one.
+    /// one, unless its permit crossed its withdrawal: then that one is meant.
     Request(PermitHolder),
-    /// The instance has nothing to run any more. Ignored if it has its permit
-    /// already: that one is to be returned.
+    /// The instance has nothing to run any more. A permit that is on its way to it
+    /// already is to be returned nevertheless.
     Withdraw(PermitHolder),
     /// The instance gives its permit back.
     Return {
@@ -95,14 +95,16 @@ struct Holder {
     state: HolderState,
 }
 
-/// Idle → Waiting → Running → Idle; Waiting → Idle when withdrawn. Running →
-/// Leaving, and then it is gone.
+/// Idle → Waiting → Running → Idle; Waiting → Idle when withdrawn. Running ⇄
+/// Unwanted → Idle. Running or Unwanted → Leaving, and then it is gone.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum HolderState {
     Idle,
     /// Its place among those that wait.
     Waiting(u64, u64),
     Running,
+    /// It withdrew while its permit was on its way.
+    Unwanted,
     /// It is forgotten when its permit comes back.
     Leaving,
 }
@@ -154,7 +156,9 @@ impl RateLimiter {
         self.withdraw(holder);
         let known = self.holder(holder);
         match known.state {
-            HolderState::Running | HolderState::Leaving => known.state = HolderState::Leaving,
+            HolderState::Running | HolderState::Unwanted | HolderState::Leaving => {
+                known.state = HolderState::Leaving;
+            }
             HolderState::Idle | HolderState::Waiting(..) => drop(self.holders.remove(&holder)),
         }
         self.grant(granted);
@@ -168,7 +172,7 @@ impl RateLimiter {
     /// Whether an instance has a permit that it must return.
     pub fn has_permit(&self, holder: PermitHolder) -> bool {
         let state = self.holders.get(&holder).map(|known| known.state);
-        matches!(state, Some(HolderState::Running | HolderState::Leaving))
+        matches!(state, Some(HolderState::Running | HolderState::Unwanted | HolderState::Leaving))
     }
 
     /// Takes an event in and says who got a permit.
@@ -207,6 +211,11 @@ impl RateLimiter {
     }
 
     fn request(&mut self, name: PermitHolder) {
+        let known = self.holder(name);
+        if known.state == HolderState::Unwanted {
+            known.state = HolderState::Running;
+            return;
+        }
         self.requests += 1;
         let request = self.requests;
         let others_are_at = self.reached_where_it_runs(name);
@@ -230,16 +239,20 @@ impl RateLimiter {
 
     fn withdraw(&mut self, name: PermitHolder) {
         let holder = self.holder(name);
-        if let HolderState::Waiting(share, request) = holder.state {
-            holder.state = HolderState::Idle;
-            self.waiting.remove(&(share, request, name));
+        match holder.state {
+            HolderState::Waiting(share, request) => {
+                holder.state = HolderState::Idle;
+                self.waiting.remove(&(share, request, name));
+            }
+            HolderState::Running => holder.state = HolderState::Unwanted,
+            HolderState::Idle | HolderState::Unwanted | HolderState::Leaving => {}
         }
     }
 
     fn take_back(&mut self, name: PermitHolder, used_for: PermitUse) {
         let holder = self.holder(name);
         match holder.state {
-            HolderState::Running => holder.state = HolderState::Idle,
+            HolderState::Running | HolderState::Unwanted => holder.state = HolderState::Idle,
             HolderState::Leaving => {}
             HolderState::Idle | HolderState::Waiting(..) => panic!("{name:?} has no permit"),
         }

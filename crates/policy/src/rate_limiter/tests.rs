@@ -81,6 +81,13 @@ fn who_withdraws_keeps_nobody_off() {
 }
 
 #[test]
+fn a_permit_on_its_way_is_meant_if_its_holder_withdrew_and_asks_again() {
+    let mut limiter = limiter(1, 0, &[(1, 0, 1), (1, 0, 1)]);
+    check(&mut limiter, "+0:0 -0 +0 +1 !0:1 +0 -1 ?1:0");
+    check(&mut limiter, "-0 ?0 +1:1 -1 !1 +0:0");
+}
+
+#[test]
 fn a_raised_capacity_helps_at_the_next_event() {
     let mut limiter = limiter(1, 0, &[(1, 0, 1), (1, 0, 1)]);
     check(&mut limiter, "+0:0 +1");

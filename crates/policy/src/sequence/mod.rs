@@ -325,9 +325,10 @@ impl SequenceBatcher {
                 continue;
             }
             match lane.judge(now, outlook) {
-                Verdict::Nothing => {}
+                Verdict::Nothing => lanes.withdraw(instance, out),
                 Verdict::Wait { until, .. } => {
                     self.alarms.extend(until.map(|until| (until, instance)));
+                    lanes.withdraw(instance, out);
                 }
                 Verdict::Close { requests, .. } => {
                     if lanes.take_this(instance, now, out) == Taken::AwaitsPermit {

@@ -339,7 +339,7 @@ fn each_instance_of_sequences_asks_for_itself() {
     assert_eq!(slots[0].waits_for, SlotWait::Permit);
     play(
         scheduler,
-        "6 cancel 1 -> fail 1 Cancelled, fail 3 Cancelled, closed 1, ended 1; 105
+        "6 cancel 1 -> fail 1 Cancelled, fail 3 Cancelled, closed 1, ended 1, withdraw 0; 105
          7 grant 0 -> unused 0; 105
          8 request 4 of=3 start -> ask 0; 105
          9 remove 0 -> ; 105

@@ -57,7 +57,7 @@ impl Ledger {
             Event::AddInstance(id) => !self.lanes.contains_key(id),
             Event::RemoveInstance(id) => self.lanes.contains_key(id),
             // The harness says it, where it is said.
-            Event::PermitGranted(_) => false,
+            Event::PermitGranted(_) | Event::PermitDelayed(_) => false,
             Event::Cancel(_) | Event::Drain | Event::Tick => true,
         }
     }

@@ -45,6 +45,10 @@ impl NaiveLimiter {
     }
 
     pub(super) fn request(&mut self, holder: PermitHolder) {
+        // It withdrew while its permit was on its way: that one is meant.
+        if self.holders[&holder].runs {
+            return;
+        }
         self.requests += 1;
         let requests = self.requests;
         let reached = &self.reached;
@@ -111,6 +115,11 @@ impl NaiveLimiter {
             granted.push(name);
         }
         granted
+    }
+
+    /// Whether the instance waits for its permit.
+    pub(super) fn waits(&self, holder: PermitHolder) -> bool {
+        self.holders.get(&holder).is_some_and(|known| known.waits.is_some())
     }
 
     /// What was granted fits into what there is.

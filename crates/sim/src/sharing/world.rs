@@ -9,6 +9,7 @@ use galatea_policy::{
     Time,
 };
 
+use super::checks::check_asking;
 use super::naive::NaiveLimiter;
 use crate::check::{Check, ensure};
 use crate::permits::PermitBook;
@@ -46,7 +47,8 @@ struct Contender {
     /// The longest execution.
     duration_max: u64,
     priority: u32,
-    needs: Vec<(ResourceId, u64)>,
+    /// What its instances need, in turns: as if they were on several devices.
+    needs: Vec<Vec<(ResourceId, u64)>>,
     is_drained: bool,
 }
 
@@ -77,7 +79,7 @@ impl Shares {
             priority,
             to_send: 0,
             duration_max: 1,
-            needs: vec![(ResourceId(0), 1)],
+            needs: vec![vec![(ResourceId(0), 1)]],
             ..Contender::new(&mut random, Some(crate::Mode::Default), &[1])
         });
         let mut sharing = Sharing::new(random, Vec::from(models), &[1], lateness_max);
@@ -112,8 +114,12 @@ impl Contender {
         let mut setup = random_setup(random, mode);
         setup.spec.hold_until_queued = 0;
         setup.spec.hold_until_backlogged = 0;
-        let numbered = (0..).map(ResourceId).zip(capacities);
-        let needs = numbered.map(|(resource, most)| (resource, random.between(0, *most))).collect();
+        let devices = random.pick(&[1, 1, 2, 3]);
+        let needs = (0..devices).map(|_| {
+            let numbered = (0..).map(ResourceId).zip(capacities);
+            numbered.map(|(resource, most)| (resource, random.between(0, *most))).collect()
+        });
+        let needs = needs.collect();
         Contender {
             scheduler: setup.scheduler().with_permits(),
             setup,
@@ -268,7 +274,8 @@ impl Sharing {
         let instance = contender.instances;
         contender.instances += 1;
         contender.present.push(instance);
-        let (needs, priority) = (contender.needs.clone(), contender.priority);
+        let turn = usize::try_from(instance).expect("few instances") % contender.needs.len();
+        let (needs, priority) = (contender.needs[turn].clone(), contender.priority);
         self.limiter.register(holder(model, instance), &needs, priority);
         self.naive.register(holder(model, instance), &needs, priority);
         self.step(model, Event::AddInstance(InstanceId(instance)))
@@ -295,7 +302,19 @@ impl Sharing {
         self.step(model, Event::Enqueue(ticket))
     }
 
+    /// An instance that must wait for its permit is told so at once.
     fn step(&mut self, model: usize, event: Event) -> Check {
+        let mut delayed = self.step_once(model, event)?;
+        while let Some(instance) = delayed.pop() {
+            self.models[model].book.delay(instance)?;
+            delayed.extend(self.step_once(model, Event::PermitDelayed(instance))?);
+        }
+        let Contender { scheduler, book, .. } = &self.models[model];
+        check_asking(scheduler, book)
+    }
+
+    /// Returns which instances of the model must wait.
+    fn step_once(&mut self, model: usize, event: Event) -> Result<Vec<InstanceId>, String> {
         let mut actions = Actions::default();
         let contender = &mut self.models[model];
         contender.scheduler.step(self.now, event, &mut actions);
@@ -303,17 +322,22 @@ impl Sharing {
         let mut gone = Vec::new();
         for action in actions.drain() {
             let asks = self.models[model].book.enter(&event, &action)?;
-            // Instances of sequences ask for themselves: who asked before and has
-            // nothing to do any more keeps no other from asking.
-            if asks.is_some() && !self.models[model].setup.is_sequential() {
-                let contender = &self.models[model];
-                let (asked, queued) = (contender.book.asked(), contender.scheduler.queued());
+            let Contender { setup, scheduler, book, .. } = &self.models[model];
+            // Instances of sequences ask for themselves.
+            if asks.is_some() && !setup.is_sequential() {
+                let (asked, queued) = (book.hopeful(), scheduler.queued());
                 ensure!(asked <= queued, "{asked} permits are asked for, {queued} requests wait");
             }
             self.perform(model, action, &mut permits, &mut gone);
         }
         self.models[model].book.check_nobody_sits_on_one()?;
-        self.limit(&permits, &gone)
+        self.limit(&permits, &gone)?;
+        let asked = permits.iter().filter_map(|event| match event {
+            PermitEvent::Request(holder) => Some(*holder),
+            PermitEvent::Withdraw(_) | PermitEvent::Return { .. } => None,
+        });
+        let waiting = asked.filter(|holder| self.naive.waits(*holder));
+        Ok(waiting.map(|holder| InstanceId(model_of(holder).1)).collect())
     }
 
     fn perform(
@@ -372,7 +396,6 @@ impl Sharing {
             match *event {
                 PermitEvent::Request(holder) => self.naive.request(holder),
                 PermitEvent::Return { holder, used_for } => self.naive.give_back(holder, used_for),
-                // It is gone in the same step.
                 PermitEvent::Withdraw(holder) => self.naive.withdraw(holder),
             }
         }

@@ -65,7 +65,7 @@ fn enter_event(ledger: &mut Ledger, event: &Event) -> Option<Deed> {
         // Nobody says it of a request without a sequence.
         Event::Released { .. } => {}
         // With permits it is a step of the harness, which no ledger sees.
-        Event::PermitGranted(_) | Event::Tick => {}
+        Event::PermitGranted(_) | Event::PermitDelayed(_) | Event::Tick => {}
     }
     None
 }

@@ -160,7 +160,7 @@ impl Ledger {
             Event::RemoveInstance(id) => self.lanes.contains_key(id),
             Event::Released { .. } => false,
             // The harness says it, where it is said.
-            Event::PermitGranted(_) => false,
+            Event::PermitGranted(_) | Event::PermitDelayed(_) => false,
             Event::Cancel(_) | Event::Drain | Event::Tick => true,
         }
     }

@@ -113,7 +113,10 @@ impl Oracle {
                 self.draining = true;
                 self.hold = 0;
             }
-            Event::Released { .. } | Event::PermitGranted(_) | Event::Tick => {}
+            Event::Released { .. }
+            | Event::PermitGranted(_)
+            | Event::PermitDelayed(_)
+            | Event::Tick => {}
         }
         self.run(&mut deeds);
         if self.draining && !self.drained && self.pending.is_empty() && self.busy.is_empty() {

@@ -163,6 +163,7 @@ fn read_step(line: &str) -> Result<(Time, Event), String> {
         Some("add") => Event::AddInstance(instance()?),
         Some("remove") => Event::RemoveInstance(instance()?),
         Some("grant") => Event::PermitGranted(instance()?),
+        Some("delay") => Event::PermitDelayed(instance()?),
         Some("drain") => Event::Drain,
         Some("tick") => Event::Tick,
         _ => return Err(format!("{line:?} is not a step")),

@@ -107,6 +107,7 @@ fn write_step(formatter: &mut Formatter<'_>, now: Time, event: &Event) -> fmt::R
         Event::AddInstance(instance) => writeln!(formatter, "add id={}", instance.0),
         Event::RemoveInstance(instance) => writeln!(formatter, "remove id={}", instance.0),
         Event::PermitGranted(instance) => writeln!(formatter, "grant id={}", instance.0),
+        Event::PermitDelayed(instance) => writeln!(formatter, "delay id={}", instance.0),
         Event::Drain => writeln!(formatter, "drain"),
         Event::Tick => writeln!(formatter, "tick"),
     }

@@ -74,7 +74,7 @@ fn enter_event(ledger: &mut Ledger, event: &Event) {
             ledger.held = false;
         }
         // With permits it is a step of the harness, which no ledger sees.
-        Event::PermitGranted(_) | Event::Tick => {}
+        Event::PermitGranted(_) | Event::PermitDelayed(_) | Event::Tick => {}
     }
 }
 

@@ -134,7 +134,7 @@ impl Oracle {
                 self.draining = true;
                 self.hold = None;
             }
-            Event::PermitGranted(_) | Event::Tick => {}
+            Event::PermitGranted(_) | Event::PermitDelayed(_) | Event::Tick => {}
         }
         self.seat();
         self.run(&mut deeds);
