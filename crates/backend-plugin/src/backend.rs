@@ -17,7 +17,6 @@ use galatea_config::PreferredInstances;
 use galatea_infer::Status;
 
 use crate::attributes::AttributesObject;
-use crate::clock::Clock;
 use crate::library::EntryPoints;
 use crate::memory::MemoryManagerObject;
 use crate::owned::Owned;
@@ -41,7 +40,6 @@ pub(crate) struct Backend {
     pub(crate) entry_points: EntryPoints,
     pub(crate) preferred: Mutex<Vec<PreferredInstances>>,
     pub(crate) server: Server,
-    pub(crate) clock: Clock,
 }
 
 /// What a backend is told about itself.
@@ -72,7 +70,6 @@ impl Backend {
             entry_points,
             preferred: Mutex::default(),
             server: identity.server,
-            clock: Clock::now(),
         };
         if let Some(initialize) = backend.entry_points.initialize {
             // SAFETY: the object lives until the backend is dropped.

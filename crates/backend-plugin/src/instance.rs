@@ -16,12 +16,12 @@ use galatea_c_objects::error::{c_text, take_c};
 use galatea_c_objects::message::MessageObject;
 use galatea_c_objects::{handle, log, text};
 use galatea_config::{InstanceGroup, ModelSpec};
-use galatea_infer::{Account, PendingRequest, Status};
+use galatea_infer::{PendingRequest, Status};
 
 use crate::model::{Model, check_usage};
 use crate::owned::Owned;
 use crate::plugins::lock;
-use crate::request::RequestObject;
+use crate::request::{RequestBooks, RequestObject};
 
 /// An instance as C sees it.
 pub(crate) struct InstanceObject {
@@ -34,19 +34,19 @@ pub(crate) struct InstanceObject {
     pub(crate) model: Arc<Model>,
     state: AtomicPtr<c_void>,
     /// Requests of the latest batch that were given back to be executed again, and
-    /// where they are counted.
-    rescheduled: Mutex<Vec<(usize, Account)>>,
+    /// where they are reported.
+    rescheduled: Mutex<Vec<(usize, RequestBooks)>>,
 }
 galatea_c_objects::object!(InstanceObject as TRITONBACKEND_ModelInstance, kind 24);
 
 impl InstanceObject {
-    /// Where a request is counted that was given back to be executed again. The
+    /// Where a request is reported that was given back to be executed again. The
     /// original lets backends report on those, because they are the same objects in
     /// their next execution; they may here until the next batch.
-    pub(crate) fn rescheduled(&self, request: *mut TRITONBACKEND_Request) -> Option<Account> {
+    pub(crate) fn rescheduled(&self, request: *mut TRITONBACKEND_Request) -> Option<RequestBooks> {
         let rescheduled = lock(&self.rescheduled);
         let found = rescheduled.iter().find(|(address, _)| *address == request.addr());
-        found.map(|(_, account)| account.clone())
+        found.map(|(_, books)| books.clone())
     }
 }
 
@@ -104,9 +104,13 @@ impl InUse {
     }
 
     /// Remembers a request that is given back to be executed again.
-    pub(crate) fn note_rescheduled(&self, request: *mut TRITONBACKEND_Request, account: &Account) {
+    pub(crate) fn note_rescheduled(
+        &self,
+        request: *mut TRITONBACKEND_Request,
+        books: RequestBooks,
+    ) {
         if let Some(object) = self.0.as_ref().and_then(|instance| instance.object.get()) {
-            lock(&object.rescheduled).push((request.addr(), account.clone()));
+            lock(&object.rescheduled).push((request.addr(), books));
         }
     }
 

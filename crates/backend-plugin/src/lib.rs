@@ -75,7 +75,6 @@ macro_rules! functions {
 
 mod attributes;
 mod backend;
-mod clock;
 pub mod exports;
 mod host_buffer;
 mod instance;

@@ -1,7 +1,6 @@
 //! What plug-ins report of their executions.
 
-use std::sync::Arc;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use galatea_abi::{
@@ -9,6 +8,7 @@ use galatea_abi::{
     TRITONBACKEND_Request, TRITONBACKEND_ResponseFactory, TRITONSERVER_Error,
 };
 use galatea_backend::{Host, MadeResponse, ResponseOutcome};
+use galatea_c_objects::clock::Clock;
 use galatea_c_objects::error::look_at;
 use galatea_c_objects::{handle, text};
 use galatea_infer::{Code, Execution, FailureReason, Status};
@@ -93,21 +93,24 @@ functions! {
         exec_end_ns: u64,
     ) {
         let instance: &InstanceObject = handle::borrow(instance, "instance")?;
-        let account = match instance.rescheduled(request) {
-            Some(account) => Some(account),
+        let books = match instance.rescheduled(request) {
+            Some(books) => Some(books),
             None => {
                 let request: &RequestObject = handle::borrow(request, "request")?;
-                request.exchange.account().cloned()
+                request.books()
             }
         };
         // Nobody counts padding.
-        let Some(account) = account else { return Ok(()) };
+        let Some(books) = books else { return Ok(()) };
+        let times = [exec_start_ns, compute_start_ns, compute_end_ns, exec_end_ns];
+        let times = Clock::shared().times(times);
+        if let Some(trace) = books.trace.as_ref().and_then(Weak::upgrade) {
+            trace.executed(&times);
+        }
         if success {
-            let times = [exec_start_ns, compute_start_ns, compute_end_ns, exec_end_ns];
-            let times = instance.model.facts.backend.clock.times(times);
-            account.succeeded(&Execution::from(&times));
+            books.account.succeeded(&Execution::from(&times));
         } else {
-            account.failed(FailureReason::Backend);
+            books.account.failed(FailureReason::Backend);
         }
         Ok(())
     }
@@ -123,7 +126,7 @@ functions! {
     ) {
         let instance: &InstanceObject = handle::borrow(instance, "instance")?;
         let times = [exec_start_ns, compute_start_ns, compute_end_ns, exec_end_ns];
-        let times = instance.model.facts.backend.clock.times(times);
+        let times = Clock::shared().times(times);
         instance.model.live()?.host.batch_executed(batch_size, &times);
         Ok(())
     }

@@ -5,6 +5,7 @@
 //! - [`guard`] is what every exported function runs in: a panic becomes an error.
 //! - [`error`], [`message`], [`parameter`], [`buffer_attributes`], [`names`] and
 //!   [`log`] hold the objects and their functions.
+//! - [`clock`] turns times into C's and back, [`trace`] finds a trace of C again.
 //!
 //! # Unsafe code
 //!
@@ -18,6 +19,7 @@
 #![allow(non_snake_case, reason = "exported functions have the headers' names")]
 
 pub mod buffer_attributes;
+pub mod clock;
 pub mod error;
 pub mod exports;
 pub mod guard;
@@ -27,5 +29,6 @@ pub mod message;
 pub mod names;
 pub mod parameter;
 pub mod text;
+pub mod trace;
 
 pub use guard::guard;

@@ -15,7 +15,7 @@ use galatea_tensor::{Buffer, Shape};
 use crate::request::{Correlation, Input, Piece, ReleaseCallback, RequestObject, ResponseCallback};
 use crate::response::{Origin, ResponseObject};
 use crate::server::running;
-use crate::trace::Tracing;
+use crate::trace::{self, Told};
 
 const _: TRITONSERVER_ServerInferAsync = TRITONSERVER_ServerInferAsync;
 /// Hands a request over. On success it is the server's until its release
@@ -48,13 +48,12 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
             object.cancel = CancelToken::new();
         }
         // SAFETY: the caller's promise is passed on.
-        let tracing = unsafe { Tracing::begin(trace, object)? };
+        unsafe { trace::check(trace)? };
         let loan = Arc::new(Loan { request: Address(request), release });
-        let infer = match inference_request(object, &loan) {
+        let mut infer = match inference_request(object, &loan) {
             Ok(infer) => infer,
             Err(status) => {
                 loan.forgive();
-                tracing.forgive();
                 return Err(status);
             }
         };
@@ -63,7 +62,8 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
             model_version: object.model_version.unwrap_or(-1),
             id: infer.id.clone(),
         };
-        let sink = Sink { origin, response, tracing: Some(tracing) };
+        infer.trace = (!trace.is_null()).then(|| Told::begin(trace, &loan));
+        let sink = Sink { origin, response };
         server.service.infer(infer, ResponseSender::new(Box::new(sink)));
         Ok(())
     })
@@ -78,7 +78,7 @@ unsafe impl Sync for Address {}
 
 /// A request's memory, which the server has borrowed. When nobody needs it any
 /// more, the caller is told.
-struct Loan {
+pub(crate) struct Loan {
     request: Address,
     release: ReleaseCallback,
 }
@@ -180,16 +180,11 @@ fn input_tensor(
 struct Sink {
     origin: Origin,
     response: ResponseCallback,
-    tracing: Option<Tracing>,
 }
 
 impl ResponseSink for Sink {
     fn deliver(&mut self, reply: Reply) {
         let is_final = reply.is_final();
-        if is_final {
-            // The trace ends first, so that it is complete when the caller looks.
-            drop(self.tracing.take());
-        }
         let object = match reply {
             Reply::Response { outcome, .. } => {
                 let object = ResponseObject::new(outcome, &self.origin, &self.response.allocator);

@@ -1,20 +1,27 @@
 //! Traces: the caller is told when a request passes its stations.
 //!
-//! The server reports a request's start and end, and what backends report on
-//! their own. The stations in between are in the model's statistics.
+//! A [`TraceObject`] is what C holds: callbacks and what the trace is about. While a
+//! request is on its way, a [`Told`] stands behind the request's trace and calls them.
 
 use core::ffi::{CStr, c_char, c_void};
+use std::any::Any;
 use std::ffi::CString;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use galatea_abi::server::*;
 use galatea_abi::*;
+use galatea_c_objects::clock::Clock;
 use galatea_c_objects::error::c_text;
-use galatea_c_objects::{guard, handle, text};
-use galatea_infer::Status;
+use galatea_c_objects::names::data_type_to_c;
+use galatea_c_objects::trace::TraceAddress;
+use galatea_c_objects::{guard, handle, log, text};
+use galatea_infer::{
+    Activity, Status, TensorActivity, Trace, TraceSink, TraceSubject, TracedTensor,
+};
 
-use crate::request::RequestObject;
+use crate::infer::Loan;
 
 static IDS: AtomicU64 = AtomicU64::new(1);
 
@@ -22,77 +29,199 @@ static IDS: AtomicU64 = AtomicU64::new(1);
 pub(crate) struct TraceObject {
     id: u64,
     parent_id: u64,
-    level: TRITONSERVER_InferenceTraceLevel,
+    callbacks: Callbacks,
+    subject: Mutex<Subject>,
+    /// What the caller wants carried along. The names of custom activities are added.
+    context: Mutex<CString>,
+}
+galatea_c_objects::object!(TraceObject as TRITONSERVER_InferenceTrace, kind 46);
+
+/// Whom to tell, which children inherit.
+#[derive(Copy, Clone)]
+struct Callbacks {
+    wants_times: bool,
+    wants_tensors: bool,
     activity: TRITONSERVER_InferenceTraceActivityFn_t,
     tensor_activity: TRITONSERVER_InferenceTraceTensorActivityFn_t,
     release: TRITONSERVER_InferenceTraceReleaseFn_t,
     userp: *mut c_void,
+}
+
+/// What a trace is about, once the server knows.
+struct Subject {
     model_name: CString,
     model_version: i64,
     request_id: CString,
-    context: CString,
-}
-galatea_c_objects::object!(TraceObject as TRITONSERVER_InferenceTrace, kind 46);
-
-/// A trace while its request is on its way. Its end is reported when it is
-/// dropped, and the trace goes back to the caller.
-pub(crate) struct Tracing {
-    trace: *mut TRITONSERVER_InferenceTrace,
 }
 
-// SAFETY: the header demands that a trace's callbacks can be called from any
-// thread; the pointer is only handed to them.
-unsafe impl Send for Tracing {}
-
-impl Tracing {
-    /// Tells the trace what it is about and reports the start.
-    ///
-    /// # Safety
-    ///
-    /// `trace` must be null or a trace that nobody else uses and that stays until
-    /// its release callback.
-    pub(crate) unsafe fn begin(
-        trace: *mut TRITONSERVER_InferenceTrace,
-        request: &RequestObject,
-    ) -> Result<Self, Status> {
-        if !trace.is_null() {
-            // SAFETY: the caller's promise is passed on.
-            let object = unsafe { handle::borrow_mut::<TraceObject>(trace, "trace")? };
-            object.model_name = c_text(&request.model_name);
-            object.model_version = request.model_version.unwrap_or(-1);
-            object.request_id = request.id.clone();
-            report(trace, object, TRITONSERVER_TRACE_REQUEST_START, now_ns());
-        }
-        Ok(Self { trace })
+impl TraceObject {
+    fn subject(&self) -> MutexGuard<'_, Subject> {
+        self.subject.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The request was not taken: the trace stays the caller's.
-    pub(crate) fn forgive(mut self) {
-        self.trace = core::ptr::null_mut();
+    fn context(&self) -> MutexGuard<'_, CString> {
+        self.context.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The names of custom activities travel in the context, as an object with their
+    /// times as keys.
+    fn note_activity(&self, timestamp_ns: u64, name: &str) {
+        let mut context = self.context();
+        let known = match context.to_bytes() {
+            [] => Ok(serde_json::Map::new()),
+            text => serde_json::from_slice(text),
+        };
+        let mut names = known.unwrap_or_else(|error| {
+            log::error(&format!("a trace's context is not a JSON object: {error}"));
+            serde_json::Map::new()
+        });
+        names.insert(timestamp_ns.to_string(), name.into());
+        *context = c_text(&serde_json::Value::Object(names).to_string());
     }
 }
 
-impl Drop for Tracing {
-    fn drop(&mut self) {
-        if self.trace.is_null() {
-            return;
+/// Tells a trace of C where its request is. Dropped, it gives the trace back.
+pub(crate) struct Told {
+    trace: TraceAddress,
+    kind: Kind,
+}
+
+enum Kind {
+    /// The caller gave it with a request; that is released after the trace.
+    Given { _loan: Arc<Loan> },
+    /// It was made for a request that the server made.
+    Child,
+}
+
+impl Told {
+    /// The trace of a request that is handed over with a trace of C.
+    pub(crate) fn begin(trace: *mut TRITONSERVER_InferenceTrace, loan: &Arc<Loan>) -> Arc<Trace> {
+        let kind = Kind::Given { _loan: loan.clone() };
+        Trace::new(Box::new(Self { trace: TraceAddress(trace), kind }))
+    }
+
+    fn object(&self) -> Option<&TraceObject> {
+        // SAFETY: the trace was handed over and is not given back before the drop; all
+        // that changes in it is locked.
+        unsafe { handle::borrow(self.trace.0, "trace") }.ok()
+    }
+
+    fn report(&self, activity: TRITONSERVER_InferenceTraceActivity, at: Instant) {
+        if let Some(object) = self.object() {
+            report(self.trace.0, object, activity, Clock::shared().ns(at));
         }
-        // SAFETY: the trace was handed over with the request and has not been
-        // given back.
-        let Ok(object) = (unsafe { handle::borrow::<TraceObject>(self.trace, "trace") }) else {
+    }
+}
+
+impl std::fmt::Debug for Told {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.trace.fmt(f)
+    }
+}
+
+impl TraceSink for Told {
+    fn wants_tensors(&self) -> bool {
+        self.object().is_some_and(|object| object.callbacks.wants_tensors)
+    }
+
+    fn begins(&self, subject: &TraceSubject<'_>) {
+        if let Some(object) = self.object() {
+            *object.subject() = Subject {
+                model_name: c_text(subject.model_name),
+                model_version: subject.model_version,
+                request_id: c_text(subject.request_id),
+            };
+        }
+    }
+
+    fn reports(&self, activity: Activity, at: Instant) {
+        let activity = match activity {
+            Activity::RequestStart => TRITONSERVER_TRACE_REQUEST_START,
+            Activity::QueueStart => TRITONSERVER_TRACE_QUEUE_START,
+            Activity::ComputeStart => TRITONSERVER_TRACE_COMPUTE_START,
+            Activity::ComputeInputEnd => TRITONSERVER_TRACE_COMPUTE_INPUT_END,
+            Activity::ComputeOutputStart => TRITONSERVER_TRACE_COMPUTE_OUTPUT_START,
+            Activity::ComputeEnd => TRITONSERVER_TRACE_COMPUTE_END,
+        };
+        self.report(activity, at);
+    }
+
+    fn reports_tensor(&self, activity: TensorActivity, tensor: &TracedTensor<'_>) {
+        let Some(object) = self.object() else { return };
+        let (Some(tell), Some(bytes)) = (object.callbacks.tensor_activity, tensor.data.host())
+        else {
             return;
         };
-        report(self.trace, object, TRITONSERVER_TRACE_REQUEST_END, now_ns());
-        if let Some(release) = object.release {
-            // SAFETY: the caller set a function that takes these from any thread.
-            unsafe { release(self.trace, object.userp) };
+        let activity = match activity {
+            TensorActivity::QueueInput => TRITONSERVER_TRACE_TENSOR_QUEUE_INPUT,
+            TensorActivity::BackendOutput => TRITONSERVER_TRACE_TENSOR_BACKEND_OUTPUT,
+        };
+        let name = c_text(tensor.name);
+        // SAFETY: the caller set a function that takes these from any thread; what is
+        // pointed to stays during the call.
+        unsafe {
+            tell(
+                self.trace.0,
+                activity,
+                name.as_ptr(),
+                data_type_to_c(tensor.datatype),
+                bytes.as_ptr().cast(),
+                bytes.len(),
+                tensor.dims.as_ptr(),
+                u64::try_from(tensor.dims.len()).unwrap_or(0),
+                TRITONSERVER_MEMORY_CPU,
+                0,
+                object.callbacks.userp,
+            );
+        }
+    }
+
+    fn ended(&self) {
+        self.report(TRITONSERVER_TRACE_REQUEST_END, Instant::now());
+    }
+
+    fn child(&self) -> Option<Box<dyn TraceSink>> {
+        let trace = TraceAddress(self.object()?.spawn());
+        Some(Box::new(Self { trace, kind: Kind::Child }))
+    }
+
+    fn origin(&self) -> Option<&dyn Any> {
+        Some(&self.trace)
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        let Some(callbacks) = self.object().map(|object| object.callbacks) else { return };
+        match (callbacks.release, &self.kind) {
+            // SAFETY: the caller set a function that takes these from any thread; the
+            // trace is given back once.
+            (Some(release), _) => unsafe { release(self.trace.0, callbacks.userp) },
+            // Nobody else knows of it.
+            (None, Kind::Child) => {
+                // SAFETY: the trace was made here.
+                drop(unsafe { handle::take::<TraceObject>(self.trace.0, "trace") });
+            }
+            (None, Kind::Given { .. }) => {}
         }
     }
 }
 
-fn now_ns() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
+/// Whether this is a trace that a request can be handed over with.
+///
+/// # Errors
+///
+/// `InvalidArgument` if it is neither null nor a trace.
+///
+/// # Safety
+///
+/// `trace` must be null or an object of C.
+pub(crate) unsafe fn check(trace: *mut TRITONSERVER_InferenceTrace) -> Result<(), Status> {
+    if trace.is_null() {
+        return Ok(());
+    }
+    // SAFETY: the caller's promise is passed on.
+    unsafe { handle::borrow::<TraceObject>(trace, "trace") }.map(drop)
 }
 
 fn report(
@@ -101,10 +230,10 @@ fn report(
     activity: TRITONSERVER_InferenceTraceActivity,
     timestamp_ns: u64,
 ) {
-    let wants_times = object.level.0 & TRITONSERVER_TRACE_LEVEL_TIMESTAMPS.0 != 0;
-    if let (true, Some(tell)) = (wants_times, object.activity) {
+    let callbacks = &object.callbacks;
+    if let (true, Some(tell)) = (callbacks.wants_times, callbacks.activity) {
         // SAFETY: the caller set a function that takes these from any thread.
-        unsafe { tell(trace, activity, timestamp_ns, object.userp) };
+        unsafe { tell(trace, activity, timestamp_ns, callbacks.userp) };
     }
 }
 
@@ -132,7 +261,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceNew(
 }
 
 const _: TRITONSERVER_InferenceTraceTensorNew = TRITONSERVER_InferenceTraceTensorNew;
-/// Makes a trace of times that could also be told tensors.
+/// Makes a trace of times and tensors.
 ///
 /// # Safety
 ///
@@ -163,19 +292,40 @@ fn new_trace(
     release: TRITONSERVER_InferenceTraceReleaseFn_t,
     userp: *mut c_void,
 ) -> *mut TRITONSERVER_InferenceTrace {
-    handle::into_raw(TraceObject {
-        id: IDS.fetch_add(1, Ordering::Relaxed),
-        parent_id,
-        level,
+    let asks = |wanted: TRITONSERVER_InferenceTraceLevel| level.0 & wanted.0 != 0;
+    let callbacks = Callbacks {
+        // The first two levels are old names for the third.
+        wants_times: asks(TRITONSERVER_TRACE_LEVEL_MIN)
+            || asks(TRITONSERVER_TRACE_LEVEL_MAX)
+            || asks(TRITONSERVER_TRACE_LEVEL_TIMESTAMPS),
+        wants_tensors: asks(TRITONSERVER_TRACE_LEVEL_TENSORS) && tensor_activity.is_some(),
         activity,
         tensor_activity,
         release,
         userp,
-        model_name: CString::default(),
-        model_version: -1,
-        request_id: CString::default(),
-        context: CString::default(),
-    })
+    };
+    TraceObject::give(parent_id, callbacks)
+}
+
+impl TraceObject {
+    fn give(parent_id: u64, callbacks: Callbacks) -> *mut TRITONSERVER_InferenceTrace {
+        handle::into_raw(Self {
+            id: IDS.fetch_add(1, Ordering::Relaxed),
+            parent_id,
+            callbacks,
+            subject: Mutex::new(Subject {
+                model_name: CString::default(),
+                model_version: -1,
+                request_id: CString::default(),
+            }),
+            context: Mutex::default(),
+        })
+    }
+
+    /// A trace that has this one as its parent and tells the same functions.
+    fn spawn(&self) -> *mut TRITONSERVER_InferenceTrace {
+        Self::give(self.id, self.callbacks)
+    }
 }
 
 const _: TRITONSERVER_InferenceTraceSpawnChildTrace = TRITONSERVER_InferenceTraceSpawnChildTrace;
@@ -191,19 +341,15 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceSpawnChildTrace(
     child_trace: *mut *mut TRITONSERVER_InferenceTrace,
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_InferenceTraceSpawnChildTrace", || {
-        // SAFETY: the caller's promises are passed on.
-        unsafe {
-            let parent = handle::borrow::<TraceObject>(trace, "trace")?;
-            let child = new_trace(
-                parent.level,
-                parent.id,
-                parent.activity,
-                parent.tensor_activity,
-                parent.release,
-                parent.userp,
-            );
-            text::write(child_trace, child, "child_trace")
-        }
+        // A request that is not traced needs no trace for what is made for it.
+        let child = if trace.is_null() {
+            core::ptr::null_mut()
+        } else {
+            // SAFETY: the caller's promise is passed on.
+            unsafe { handle::borrow::<TraceObject>(trace, "trace")? }.spawn()
+        };
+        // SAFETY: as above.
+        unsafe { text::write(child_trace, child, "child_trace") }
     })
 }
 
@@ -220,14 +366,17 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceReportActivity(
     activity_name: *const c_char,
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_InferenceTraceReportActivity", || {
+        if trace.is_null() {
+            return Ok(());
+        }
         // SAFETY: the caller's promises are passed on.
-        let object = unsafe {
-            let name = text::required(activity_name, "activity_name")?;
-            let object = handle::borrow_mut::<TraceObject>(trace, "trace")?;
-            // The name travels as the trace's context while it is told.
-            object.context = c_text(name);
-            &*object
+        let (object, name) = unsafe {
+            let object = handle::borrow::<TraceObject>(trace, "trace")?;
+            (object, text::required(activity_name, "activity_name")?)
         };
+        if object.callbacks.wants_times {
+            object.note_activity(timestamp, name);
+        }
         report(trace, object, TRITONSERVER_TRACE_CUSTOM_ACTIVITY, timestamp);
         Ok(())
     })
@@ -254,7 +403,8 @@ macro_rules! readers {
     ($($function:ident($place:ident: $kind:ty) $read:expr;)*) => {
         $(
             const _: $function = $function;
-            /// Reads the trace; what is pointed to lives as long as it.
+            /// Reads the trace; what is pointed to lives as long as it, or until it is
+            /// changed.
             ///
             /// # Safety
             ///
@@ -282,12 +432,13 @@ readers! {
     TRITONSERVER_InferenceTraceId(id: u64) |trace| trace.id;
     TRITONSERVER_InferenceTraceParentId(parent_id: u64) |trace| trace.parent_id;
     TRITONSERVER_InferenceTraceModelName(model_name: *const c_char)
-        |trace| trace.model_name.as_ptr();
-    TRITONSERVER_InferenceTraceModelVersion(model_version: i64) |trace| trace.model_version;
+        |trace| trace.subject().model_name.as_ptr();
+    TRITONSERVER_InferenceTraceModelVersion(model_version: i64)
+        |trace| trace.subject().model_version;
     TRITONSERVER_InferenceTraceRequestId(request_id: *const c_char)
-        |trace| trace.request_id.as_ptr();
+        |trace| trace.subject().request_id.as_ptr();
     TRITONSERVER_InferenceTraceContext(trace_context: *const c_char)
-        |trace| trace.context.as_ptr();
+        |trace| trace.context().as_ptr();
 }
 
 const _: TRITONSERVER_InferenceTraceSetContext = TRITONSERVER_InferenceTraceSetContext;
@@ -295,7 +446,7 @@ const _: TRITONSERVER_InferenceTraceSetContext = TRITONSERVER_InferenceTraceSetC
 ///
 /// # Safety
 ///
-/// `trace` must be null or a trace that nobody else uses, the text null or ended
+/// `trace` must be null or a trace whose context nobody reads, the text null or ended
 /// by a zero byte.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_InferenceTraceSetContext(
@@ -306,8 +457,8 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceSetContext(
         // SAFETY: the caller's promises are passed on.
         unsafe {
             let context = if trace_context.is_null() { c"" } else { CStr::from_ptr(trace_context) };
-            let object = handle::borrow_mut::<TraceObject>(trace, "trace")?;
-            object.context = context.to_owned();
+            let object = handle::borrow::<TraceObject>(trace, "trace")?;
+            *object.context() = context.to_owned();
         }
         Ok(())
     })

@@ -7,6 +7,9 @@
 )]
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
+#[path = "infer/traces.rs"]
+mod traces;
+
 use core::ffi::{CStr, c_char, c_void};
 use std::ffi::CString;
 use std::sync::mpsc::{Receiver, Sender, channel};

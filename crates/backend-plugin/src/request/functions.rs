@@ -235,8 +235,8 @@ functions! {
             // Looked at first: on an error its address must stay what it is.
             let object = object(request)?;
             object.check_reschedule()?;
-            if let Some(account) = object.exchange.account() {
-                object.in_use.note_rescheduled(request, account);
+            if let Some(books) = object.books() {
+                object.in_use.note_rescheduled(request, books);
             }
         }
         let request: RequestObject = handle::take(request, "request")?;
@@ -248,12 +248,11 @@ functions! {
         Ok(())
     }
 
-    /// The request's trace: null, because requests aren't traced here.
+    /// The request's trace, which stays the server's; null if it isn't traced by C.
     fn TRITONBACKEND_RequestTrace(
         request: *mut TRITONBACKEND_Request,
         trace: *mut *mut TRITONSERVER_InferenceTrace,
     ) {
-        object(request)?;
-        text::write(trace, core::ptr::null_mut(), "trace")
+        text::write(trace, object(request)?.trace(), "trace")
     }
 }

@@ -6,16 +6,18 @@ pub(crate) mod state;
 
 use core::ffi::{c_char, c_void};
 use std::ffi::CString;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use galatea_abi::{
-    TRITONSERVER_PARAMETER_BOOL, TRITONSERVER_PARAMETER_DOUBLE, TRITONSERVER_PARAMETER_INT,
-    TRITONSERVER_PARAMETER_STRING, TRITONSERVER_ParameterType,
+    TRITONSERVER_InferenceTrace, TRITONSERVER_PARAMETER_BOOL, TRITONSERVER_PARAMETER_DOUBLE,
+    TRITONSERVER_PARAMETER_INT, TRITONSERVER_PARAMETER_STRING, TRITONSERVER_ParameterType,
 };
 use galatea_c_objects::error::c_text;
 use galatea_c_objects::log;
+use galatea_c_objects::trace::TraceAddress;
 use galatea_infer::{
-    CorrelationId, InputTensor, Parameter, ParameterValue, PendingRequest, SequenceFlags, Status,
+    Account, CorrelationId, InputTensor, Parameter, ParameterValue, PendingRequest, SequenceFlags,
+    Status, Trace,
 };
 
 use crate::instance::InUse;
@@ -47,6 +49,14 @@ pub(crate) struct RequestObject {
     pub(crate) in_use: InUse,
 }
 galatea_c_objects::object!(RequestObject as TRITONBACKEND_Request, kind 25);
+
+/// Where an execution of a request is reported.
+#[derive(Clone)]
+pub(crate) struct RequestBooks {
+    pub(crate) account: Account,
+    /// There until the request is released.
+    pub(crate) trace: Option<Weak<Trace>>,
+}
 
 /// A parameter with its texts as C wants them.
 struct ParameterView {
@@ -163,6 +173,19 @@ impl RequestObject {
         if let Err((_, status)) = self.pending.reschedule() {
             log::error(status.message());
         }
+    }
+
+    /// Where its execution is reported; `None` for padding.
+    pub(crate) fn books(&self) -> Option<RequestBooks> {
+        let account = self.exchange.account()?.clone();
+        Some(RequestBooks { account, trace: self.pending.trace().map(Arc::downgrade) })
+    }
+
+    /// The trace of C that the request has, or null.
+    fn trace(&self) -> *mut TRITONSERVER_InferenceTrace {
+        let origin = self.pending.trace().and_then(|trace| trace.origin());
+        let address = origin.and_then(|origin| origin.downcast_ref::<TraceAddress>());
+        address.map_or(core::ptr::null_mut(), |address| address.0)
     }
 
     fn update_states(&mut self) {

@@ -1,18 +1,25 @@
-//! Times as plug-ins report them: nanoseconds of the system's steady clock.
+//! Times as C gives and takes them: nanoseconds of the system's steady clock.
 
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use galatea_infer::ExecutionTimes;
 
 /// One moment on both clocks.
 #[derive(Copy, Clone, Debug)]
-pub(crate) struct Clock {
+pub struct Clock {
     instant: Instant,
     ns: u64,
 }
 
 impl Clock {
-    pub(crate) fn now() -> Self {
+    /// The process's: a time that went over to C and back is what it was.
+    pub fn shared() -> &'static Self {
+        static CLOCK: OnceLock<Clock> = OnceLock::new();
+        CLOCK.get_or_init(Self::now)
+    }
+
+    fn now() -> Self {
         let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: the place can be written. The clock is there on every Linux; were it
         // not, times would be wrong and nothing else.
@@ -22,9 +29,20 @@ impl Clock {
         Self { instant: Instant::now(), ns: seconds.saturating_mul(1_000_000_000) + rest }
     }
 
+    /// The number of nanoseconds that stands for an instant.
+    #[must_use]
+    pub fn ns(&self, at: Instant) -> u64 {
+        let count = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        match at.checked_duration_since(self.instant) {
+            Some(later) => self.ns.saturating_add(count(later)),
+            None => self.ns.saturating_sub(count(self.instant.saturating_duration_since(at))),
+        }
+    }
+
     /// The instant that a number of nanoseconds stands for; the nearest that there
     /// is, if the number is none of that clock's.
-    pub(crate) fn instant(&self, ns: u64) -> Instant {
+    #[must_use]
+    pub fn instant(&self, ns: u64) -> Instant {
         let found = match ns.checked_sub(self.ns) {
             Some(later) => self.instant.checked_add(Duration::from_nanos(later)),
             None => self.instant.checked_sub(Duration::from_nanos(self.ns - ns)),
@@ -32,7 +50,9 @@ impl Clock {
         found.unwrap_or(self.instant)
     }
 
-    pub(crate) fn times(&self, times: [u64; 4]) -> ExecutionTimes {
+    /// The stages of an execution, as C reports them.
+    #[must_use]
+    pub fn times(&self, times: [u64; 4]) -> ExecutionTimes {
         let [start, compute_start, compute_end, end] = times.map(|ns| self.instant(ns));
         ExecutionTimes { start, compute_start, compute_end, end }
     }
@@ -49,6 +69,7 @@ mod tests {
         assert_eq!(later.duration_since(clock.instant), Duration::from_nanos(5_000));
         let earlier = clock.instant(clock.ns - 7);
         assert_eq!(clock.instant.duration_since(earlier), Duration::from_nanos(7));
+        assert_eq!((clock.ns(later), clock.ns(earlier)), (clock.ns + 5_000, clock.ns - 7));
         let times = clock.times([0, u64::MAX, clock.ns, clock.ns]);
         assert_eq!(times.compute_end, clock.instant);
     }
