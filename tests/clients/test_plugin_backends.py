@@ -469,6 +469,65 @@ def test_what_can_not_be_loaded_says_why(
     assert reasons["fails"].endswith("no luck")
 
 
+#: Making an instance waits for another one that is made at the same time.
+MEETS = """
+#include <pthread.h>
+#include <time.h>
+#include "common.h"
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static int inside, most;
+TRITONSERVER_Error* TRITONBACKEND_GetBackendAttribute(
+    TRITONBACKEND_Backend* backend, TRITONBACKEND_BackendAttribute* attributes) {
+  (void)backend;
+  return TRITONBACKEND_BackendAttributeSetParallelModelInstanceLoading(attributes, %(at_once)s);
+}
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceInitialize(TRITONBACKEND_ModelInstance* instance) {
+  (void)instance;
+  struct timespec end;
+  clock_gettime(CLOCK_REALTIME, &end);
+  end.tv_sec += %(seconds)d;
+  pthread_mutex_lock(&mutex);
+  inside += 1;
+  if (inside > most) most = inside;
+  pthread_cond_broadcast(&changed);
+  int late = 0;
+  while (most < 2 && !late) late = pthread_cond_timedwait(&changed, &mutex, &end);
+  inside -= 1;
+  pthread_mutex_unlock(&mutex);
+  return late ? TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INTERNAL, "alone") : NULL;
+}
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceExecute(
+    TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request** requests, uint32_t count) {
+  (void)instance; (void)requests; (void)count;
+  return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INTERNAL, "not asked for");
+}
+"""
+
+
+@pytest.mark.galatea_only
+def test_instances_are_made_at_once_if_the_backend_allows_it(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """Only where it says so; otherwise the first one waits in vain."""
+    models, libraries = tmp_path / "models", tmp_path / "libraries"
+    for name, values in {
+        "at_once": {"at_once": "true", "seconds": 30},
+        "in_turn": {"at_once": "false", "seconds": 1},
+    }.items():
+        source = tmp_path / f"{name}.c"
+        source.write_text(MEETS % values)
+        compile_library(source, libraries / name / f"libtriton_{name}.so")
+        write_model(models, name, PLAIN % name + "instance_group { count: 2 kind: KIND_CPU }")
+    flags = [f"--backend-directory={libraries}", "--exit-on-error=false"]
+    with start_server(models, *flags) as running:
+        running.wait_until_live()
+        index = running.request("POST", "/v2/repository/index", b"{}").json()
+        states = {entry["name"]: (entry["state"], entry.get("reason", "")) for entry in index}
+    assert states["at_once"] == ("READY", "")
+    assert states["in_turn"] == ("UNAVAILABLE", "Internal: alone")
+
+
 @pytest.mark.galatea_only
 def test_clients_can_not_bring_libraries(
     start_server: StartServer, tmp_path: pathlib.Path, backends: pathlib.Path

@@ -5,7 +5,7 @@ use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use galatea_backend::{Device, Host, Instance, LogLevel, Model, Placement};
+use galatea_backend::{Device, Host, Instance, InstanceMaking, LogLevel, Model, Placement};
 use galatea_config::{InstanceKind, ModelSpec};
 use galatea_infer::Status;
 
@@ -130,5 +130,9 @@ impl Model for OnnxModel {
         let Loaded { session, signature } = self.session(processor)?;
         let instance = OnnxInstance::new(session, signature, &self.settings, self.host.clone())?;
         Ok(Box::new(instance))
+    }
+
+    fn instance_making(&self) -> InstanceMaking {
+        InstanceMaking::AtOnce
     }
 }

@@ -3,13 +3,14 @@
 use core::ffi::{CStr, c_void};
 use std::ffi::CString;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use galatea_abi::{
     TRITONBACKEND_ARTIFACT_FILESYSTEM, TRITONBACKEND_ArtifactType, TRITONBACKEND_Backend,
     TRITONBACKEND_EXECUTION_BLOCKING, TRITONBACKEND_EXECUTION_DEVICE_BLOCKING,
     TRITONBACKEND_ExecutionPolicy, TRITONBACKEND_MemoryManager, TRITONSERVER_Message,
 };
+use galatea_backend::InstanceMaking;
 use galatea_c_objects::error::{c_text, take_c};
 use galatea_c_objects::message::MessageObject;
 use galatea_c_objects::{handle, log, text};
@@ -39,6 +40,8 @@ pub(crate) struct Backend {
     pub(crate) name: String,
     pub(crate) entry_points: EntryPoints,
     pub(crate) preferred: Mutex<Vec<PreferredInstances>>,
+    /// Whether instances of a model may be made at the same time.
+    parallel: AtomicBool,
     pub(crate) server: Server,
 }
 
@@ -69,6 +72,7 @@ impl Backend {
             name: identity.name.to_owned(),
             entry_points,
             preferred: Mutex::default(),
+            parallel: AtomicBool::new(false),
             server: identity.server,
         };
         if let Some(initialize) = backend.entry_points.initialize {
@@ -80,7 +84,7 @@ impl Backend {
             // SAFETY: both objects live longer than the call.
             unsafe { take_c(attributes(backend.address(), told.address())) }?;
             let told = told.into_inner().unwrap_or_default();
-            backend.remark(&told);
+            backend.parallel.store(told.wants_parallel_loading(), Ordering::Relaxed);
             *backend.preferred.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
                 told.into_preferred();
         }
@@ -96,15 +100,11 @@ impl Backend {
         self.object.address()
     }
 
-    /// Instances are made one after another whatever the backend prefers.
-    fn remark(&self, told: &AttributesObject) {
-        if told.wants_parallel_loading() {
-            let line = format!(
-                "backend '{}' allows instances of a model to be made in parallel; they are made \
-                 one after another",
-                self.name
-            );
-            log::write(log::Level::Verbose, None, &line);
+    /// As the backend said; in turn if it said nothing.
+    pub(crate) fn instance_making(&self) -> InstanceMaking {
+        match self.parallel.load(Ordering::Relaxed) {
+            true => InstanceMaking::AtOnce,
+            false => InstanceMaking::InTurn,
         }
     }
 }

@@ -11,8 +11,8 @@ use galatea_abi::{
     TRITONBACKEND_Model, TRITONSERVER_BufferAttributes, TRITONSERVER_Message, TRITONSERVER_Server,
 };
 use galatea_backend::{
-    Completion, Host, Instance, LoadedVersion, Model as ModelTrait, ModelFiles, OpenedModel,
-    Placement,
+    Completion, Host, Instance, InstanceMaking, LoadedVersion, Model as ModelTrait, ModelFiles,
+    OpenedModel, Placement,
 };
 use galatea_c_objects::buffer_attributes::BufferAttributesObject;
 use galatea_c_objects::error::{c_text, take_c};
@@ -241,6 +241,10 @@ impl ModelTrait for PluginModel {
         let instance = PluginInstance::initialize(self.model.clone(), at)?;
         lock(&self.instances).push(instance.downgrade());
         Ok(Box::new(instance))
+    }
+
+    fn instance_making(&self) -> InstanceMaking {
+        self.model.facts.backend.instance_making()
     }
 
     fn ready(&self) -> Result<(), Status> {

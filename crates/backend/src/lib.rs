@@ -198,6 +198,15 @@ pub enum LogLevel {
     Verbose(u32),
 }
 
+/// How the engine may make a model's instances.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum InstanceMaking {
+    /// One after another.
+    InTurn,
+    /// Several at the same time, on different threads.
+    AtOnce,
+}
+
 /// One loaded version of a model.
 pub trait Model: Send + Sync {
     /// Makes an instance: one thing that executes one batch at a time.
@@ -206,6 +215,11 @@ pub trait Model: Send + Sync {
     ///
     /// A status that says why it could not be made.
     fn instance(&self, at: &Placement) -> Result<Box<dyn Instance>, Status>;
+
+    /// How its instances may be made. In turn suits every backend.
+    fn instance_making(&self) -> InstanceMaking {
+        InstanceMaking::InTurn
+    }
 
     /// Whether its instances can serve: asked when somebody wants to know whether
     /// the model is ready.

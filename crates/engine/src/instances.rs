@@ -1,8 +1,12 @@
-//! A model's instances: made one after another, warmed up, and put into lanes.
+//! A model's instances: made one after another or at the same time, as their
+//! backend allows, warmed up, and put into lanes.
 
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
-use galatea_backend::{Device, ExecutionPolicy, Instance, LogLevel, Model, Placement};
+use galatea_backend::{
+    Device, ExecutionPolicy, Instance, InstanceMaking, LogLevel, Model, Placement,
+};
 use galatea_config::{InstanceGroup, InstanceKind, ModelSpec, RateLimiterSpec};
 use galatea_infer::Status;
 
@@ -11,6 +15,10 @@ use crate::host_policy::{CpuCores, HostPolicies, on_cores};
 use crate::lane::Lane;
 use crate::permits::Needs;
 use crate::warmup::Warming;
+
+/// How many instances of a model are made at the same time. Making one may take a
+/// process and a processor for seconds, and there may be hundreds.
+const AT_ONCE_MAX: usize = 16;
 
 /// What making a model's instances needs.
 pub(crate) struct Making<'a> {
@@ -59,13 +67,15 @@ impl Making<'_> {
         } else {
             self.policy
         };
+        let instances: Vec<Box<dyn Instance>> = match self.model.instance_making() {
+            InstanceMaking::AtOnce if wanted.len() > 1 => self.at_once(&wanted)?,
+            InstanceMaking::AtOnce | InstanceMaking::InTurn => {
+                wanted.iter().map(|one| self.instance(one)).collect::<Result<_, _>>()?
+            }
+        };
         let mut made = Made { lanes: Vec::new(), keys: Vec::new(), passive: Vec::new() };
-        for one in wanted {
+        for (one, instance) in wanted.into_iter().zip(instances) {
             let Wanted { key, placement, passive: is_passive, cores, needs } = one;
-            let name = &self.spec.name;
-            let line = format_args!("creating instance '{}' of '{name}'", placement.name);
-            self.log.write(LogLevel::Verbose(1), line);
-            let instance = on_cores(cores, || self.instance(&placement, is_passive))??;
             if is_passive {
                 made.passive.push(instance);
             } else {
@@ -78,14 +88,54 @@ impl Making<'_> {
         Ok(made)
     }
 
-    fn instance(&self, at: &Placement, is_passive: bool) -> Result<Box<dyn Instance>, Status> {
-        let mut instance = self.model.instance(at)?;
-        if !is_passive {
-            self.warming.run(instance.as_mut(), &at.name)?;
-        }
-        Ok(instance)
+    /// Makes them on this thread and others; once one has failed, no other is begun.
+    fn at_once(&self, wanted: &[Wanted<'_>]) -> Result<Vec<Box<dyn Instance>>, Status> {
+        let next = AtomicUsize::new(0);
+        let has_failed = AtomicBool::new(false);
+        let places: Vec<Mutex<Option<Outcome>>> = wanted.iter().map(|_| Mutex::default()).collect();
+        let work = || {
+            while !has_failed.load(Ordering::Relaxed) {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                let (Some(one), Some(place)) = (wanted.get(number), places.get(number)) else {
+                    break;
+                };
+                let outcome = self.instance(one);
+                if outcome.is_err() {
+                    has_failed.store(true, Ordering::Relaxed);
+                }
+                *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..wanted.len().min(AT_ONCE_MAX) {
+                let thread = std::thread::Builder::new().name(String::from("galatea-instance"));
+                // Those that can be had do the work, this one in any case.
+                let _ = thread.spawn_scoped(scope, work);
+            }
+            work();
+        });
+        let outcomes = places.into_iter();
+        outcomes
+            .filter_map(|place| place.into_inner().unwrap_or_else(PoisonError::into_inner))
+            .collect()
+    }
+
+    fn instance(&self, wanted: &Wanted<'_>) -> Outcome {
+        let (at, name) = (&wanted.placement, &self.spec.name);
+        let line = format_args!("creating instance '{}' of '{name}'", at.name);
+        self.log.write(LogLevel::Verbose(1), line);
+        on_cores(wanted.cores, || {
+            let mut instance = self.model.instance(at)?;
+            if !wanted.passive {
+                self.warming.run(instance.as_mut(), &at.name)?;
+            }
+            Ok(instance)
+        })?
     }
 }
+
+/// What came of making an instance.
+type Outcome = Result<Box<dyn Instance>, Status>;
 
 /// A model that keeps its passive instances.
 pub(crate) fn with_passive(
@@ -109,6 +159,10 @@ struct WithPassive {
 impl Model for WithPassive {
     fn instance(&self, at: &Placement) -> Result<Box<dyn Instance>, Status> {
         self.model.instance(at)
+    }
+
+    fn instance_making(&self) -> InstanceMaking {
+        self.model.instance_making()
     }
 
     fn ready(&self) -> Result<(), Status> {

@@ -2,8 +2,11 @@
 
 use std::sync::{Arc, Condvar, Mutex};
 
-use galatea_backend::ExecutionPolicy;
-use galatea_infer::ServerControl;
+use galatea_backend::{
+    Backend, ExecutionPolicy, Host, Instance, InstanceMaking, Model, ModelFiles, Placement,
+};
+use galatea_config::{ConfigDraft, ModelSpec};
+use galatea_infer::{ServerControl, Status};
 use rustix::thread::{CpuSet, sched_getaffinity};
 
 use crate::testing::sequences::LONG;
@@ -161,4 +164,124 @@ fn a_model_on_a_processor_that_is_not_there_does_not_load() {
     let (_, failures) = Setup::new(ECHO, backend).host_policies(policies).load();
     let reason = failures[0].status.message();
     assert!(reason.starts_with("unable to bind a thread to the CPU cores 1023"), "{reason}");
+}
+
+type Make = dyn Fn(&str) -> Result<(), Status> + Send + Sync;
+
+/// A backend whose models make an instance by `make`, which is told its name.
+struct Maker {
+    making: InstanceMaking,
+    make: Arc<Make>,
+    backend: FakeBackend,
+}
+
+impl Maker {
+    fn new(
+        making: InstanceMaking,
+        make: impl Fn(&str) -> Result<(), Status> + Send + Sync + 'static,
+    ) -> Self {
+        let backend = FakeBackend::new(ExecutionPolicy::Blocking);
+        Self { making, make: Arc::new(make), backend }
+    }
+}
+
+impl Backend for Maker {
+    fn policy(&self, spec: &ModelSpec) -> ExecutionPolicy {
+        self.backend.policy(spec)
+    }
+
+    fn complete_config(&self, _: &mut ConfigDraft, _: &dyn ModelFiles) -> Result<(), Status> {
+        Ok(())
+    }
+
+    fn load(
+        &self,
+        spec: Arc<ModelSpec>,
+        files: &dyn ModelFiles,
+        host: Arc<dyn Host>,
+    ) -> Result<Box<dyn Model>, Status> {
+        let model = self.backend.load(spec, files, host)?;
+        Ok(Box::new(Made { making: self.making, make: self.make.clone(), model }))
+    }
+}
+
+struct Made {
+    making: InstanceMaking,
+    make: Arc<Make>,
+    model: Box<dyn Model>,
+}
+
+impl Model for Made {
+    fn instance(&self, at: &Placement) -> Result<Box<dyn Instance>, Status> {
+        (self.make)(&at.name)?;
+        self.model.instance(at)
+    }
+
+    fn instance_making(&self) -> InstanceMaking {
+        self.making
+    }
+}
+
+#[test]
+fn instances_are_made_at_the_same_time_if_their_backend_allows_it() {
+    let meeting = Arc::new(Meeting::default());
+    let inside = meeting.clone();
+    let backend = Maker::new(InstanceMaking::AtOnce, move |_| {
+        assert!(inside.attend(), "nobody ended the meeting");
+        Ok(())
+    });
+    let groups = "instance_group [ { count: 3 }, { count: 1 passive: true } ]";
+    let setup = Setup::new(format!("{ECHO} {groups}"), backend);
+    let loading = std::thread::spawn(move || setup.serve());
+    meeting.wait_for(4);
+    meeting.end();
+    let server = loading.join().unwrap();
+    let status = server.scheduler_status("echo", None).unwrap();
+    let places = ["echo_0_0", "echo_0_1", "echo_0_2"].map(|name| status.find(name).unwrap());
+    assert!(places.is_sorted(), "in the configuration's order: {status}");
+    send(&server, request(&[1, 1])).recv_timeout(LONG).unwrap().unwrap();
+}
+
+#[test]
+fn instances_are_made_in_turn_if_their_backend_says_nothing() {
+    let made = Arc::new(Mutex::new(Vec::new()));
+    let noted = made.clone();
+    let backend = Maker::new(InstanceMaking::InTurn, move |name| {
+        noted.lock().unwrap().push((name.to_owned(), std::thread::current().id()));
+        Ok(())
+    });
+    Setup::new(format!("{ECHO} instance_group {{ count: 3 }}"), backend).serve();
+    let made = made.lock().unwrap();
+    let names: Vec<&str> = made.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["echo_0_0", "echo_0_1", "echo_0_2"]);
+    assert!(made.iter().all(|(_, thread)| *thread == made[0].1), "on one thread");
+}
+
+#[test]
+fn an_instance_that_can_not_be_made_keeps_others_from_being_begun() {
+    const COUNT: usize = 500;
+    let begun = Arc::new(Mutex::new(0));
+    let counted = begun.clone();
+    let backend = Maker::new(InstanceMaking::AtOnce, move |name| {
+        *counted.lock().unwrap() += 1;
+        Err(Status::unavailable(format!("no room for {name}")))
+    });
+    let text = format!("{ECHO} instance_group {{ count: {COUNT} }}");
+    let (_, failures) = Setup::new(text, backend).load();
+    let reason = failures[0].status.message();
+    assert!(reason.starts_with("no room for echo_0_"), "{reason}");
+    let begun = *begun.lock().unwrap();
+    assert!(begun <= 16, "{begun} were begun");
+}
+
+#[test]
+fn an_instance_that_panics_fails_its_model_alone() {
+    let backend = Maker::new(InstanceMaking::AtOnce, |name| {
+        assert_ne!(name, "echo_0_1", "planned");
+        Ok(())
+    });
+    let text = format!("{ECHO} instance_group {{ count: 3 }}");
+    let (_, failures) = Setup::new(text, backend).load();
+    let reason = failures[0].status.message();
+    assert_eq!(reason, "the backend failed while it loaded the model");
 }
