@@ -143,21 +143,18 @@ fn of_times(activities: &[u32]) -> Vec<String> {
 #[test]
 fn the_level_says_what_is_told() {
     let times = of_times(&[0, 1, 2, 3, 4, 5, 6]);
-    let (input, output) = (String::from("7 IN [1] [5, 0, 0, 0]"), "9 IN [1] [5, 0, 0, 0]");
-    let both = [
-        &times[..2],
-        std::slice::from_ref(&input),
-        &times[2..6],
-        &[String::from(output)],
-        &times[6..],
-    ];
+    let input = String::from("7 IN [1] [5, 0, 0, 0]");
+    let output = String::from("9 IN [1] [5, 0, 0, 0]");
+    let mut both = times.clone();
+    both.insert(6, output.clone());
+    both.insert(2, input.clone());
     for (level, expected) in [
         (TRITONSERVER_TRACE_LEVEL_DISABLED.0, Vec::new()),
         (TRITONSERVER_TRACE_LEVEL_MIN.0, times.clone()),
         (TRITONSERVER_TRACE_LEVEL_MAX.0, times.clone()),
         (TRITONSERVER_TRACE_LEVEL_TIMESTAMPS.0, times.clone()),
-        (TRITONSERVER_TRACE_LEVEL_TENSORS.0, vec![input, String::from(output)]),
-        (TRITONSERVER_TRACE_LEVEL_MAX.0 | TRITONSERVER_TRACE_LEVEL_TENSORS.0, both.concat()),
+        (TRITONSERVER_TRACE_LEVEL_TENSORS.0, vec![input, output]),
+        (TRITONSERVER_TRACE_LEVEL_MAX.0 | TRITONSERVER_TRACE_LEVEL_TENSORS.0, both),
     ] {
         let (trace, told) = trace(TRITONSERVER_InferenceTraceLevel(level));
         let (caller, mut request, sender) = send(trace);
