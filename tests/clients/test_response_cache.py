@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from conftest import StartServer
-from server import Server
+from server import Server, wait_until
 
 CONFIG = """\
 backend: "identity"
@@ -70,6 +70,8 @@ def test_equal_requests_are_answered_without_the_model(
     with start_server(tmp_path, ROOMY) as server:
         server.wait_until_ready()
         assert counts(server, "cached") == (0, 0, 0, 0, 0)
+        assert metric(server, "nv_cache_num_hits_per_model", "cached") == 0
+        assert metric(server, "nv_cache_num_misses_per_model", "cached") == 0
         first = ask(server, "cached", [1.0, 2.0], id="first")
         again = ask(server, "cached", [1.0, 2.0], id="again")
         assert (first.pop("id"), again.pop("id")) == ("first", "again")
@@ -85,7 +87,32 @@ def test_equal_requests_are_answered_without_the_model(
         for _ in range(2):
             ask(server, "plain", [1.0, 2.0])
         assert counts(server, "plain") == (2, 0, 0, 2, 2)
-        assert not metric(server, "nv_cache_num_hits_per_model", "plain")
+        assert metric(server, "nv_cache_num_hits_per_model", "plain") is None
+
+
+def test_the_cache_as_a_whole_has_gauges(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """Under the names of the original's local cache, for all models together."""
+    write(tmp_path, one=CACHED, two=CACHED)
+    with start_server(tmp_path, FLAG.format(size=12_000)) as server:
+        server.wait_until_ready()
+
+        def gauge(name: str) -> float:
+            found = re.search(rf"^nv_cache_{name} (\S+)$", server.metrics(), re.MULTILINE)
+            return float(found[1]) if found else -1
+
+        names = ["util", "num_entries", "num_hits", "num_misses", "num_lookups", "num_evictions"]
+        names += ["lookup_duration", "insertion_duration"]
+        assert min(gauge(name) for name in names) >= 0
+        for model in ("one", "two", "two", "one"):
+            ask(server, model, [1.0] * 1000)
+        ask(server, "one", [2.0] * 1000)
+        # The original brings them up to date once a second.
+        wait_until(lambda: gauge("num_lookups") == 5, 10, "five lookups are counted")
+        assert (gauge("num_hits"), gauge("num_misses")) == (2, 3)
+        assert (gauge("num_entries"), gauge("num_evictions")) == (2, 1)
+        assert 0.5 < gauge("util") <= 1
 
 
 def test_without_the_servers_cache_a_model_has_none(

@@ -1,5 +1,6 @@
 //! The three traits that every backend implements, native or behind a C
-//! boundary: [`Backend`], [`Model`] and [`Instance`].
+//! boundary: [`Backend`], [`Model`] and [`Instance`]; and the one of response
+//! caches, [`ResponseCache`].
 //!
 //! A backend receives owned requests and never sees a server, a scheduler or
 //! another backend. Threads are the engine's business: it calls
@@ -8,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod batching;
+mod cache;
 mod files;
 
 use std::any::Any;
@@ -18,6 +20,7 @@ use galatea_config::{ConfigDraft, ModelSpec};
 use galatea_infer::{ExecutionTimes, InferenceService, PendingRequest, Status};
 
 pub use batching::BatchRule;
+pub use cache::{CacheKey, ResponseCache};
 pub use files::{FileSize, ModelFiles};
 
 /// How the engine may call a backend's instances.

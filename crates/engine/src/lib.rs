@@ -65,7 +65,7 @@ mod trace_tests;
 mod warmup;
 
 pub use admission::{Admission, Admitted};
-pub use cache::{CachedResponse, LocalCache, ResponseCache};
+pub use cache::LocalCache;
 pub use catalog::{Catalog, FoundModel, ListedModel, Overridden, Sighting, Survey, Uniqueness};
 pub use check::{CheckedVersion, VersionProblem};
 pub use dispatcher::Dispatcher;

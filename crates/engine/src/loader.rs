@@ -8,6 +8,7 @@ use std::time::Instant;
 use arc_swap::ArcSwap;
 use galatea_backend::{
     Backend, Completion, ComposingModels, Host, LoadedVersion, LogLevel, ModelFiles, OpenedModel,
+    ResponseCache,
 };
 use galatea_config::{
     ConfigDraft, ConfigErrors, ModelSpec, SchedulingChoice, Support, validate_ensemble,
@@ -16,7 +17,7 @@ use galatea_infer::{ModelConfigDocument, RequestObserver, Status};
 use galatea_policy::InstanceId;
 
 use crate::assembly::Assembly;
-use crate::cache::{CacheLayer, ResponseCache};
+use crate::cache::CacheLayer;
 use crate::composing::{NeededModel, PinnedModels};
 use crate::dispatcher::{AskedRule, Parts};
 use crate::host_policy::{HostPolicies, on_cores};

@@ -168,6 +168,7 @@ impl LoadedModel {
             batches: counters.batches(),
             responses: counters.responses(),
             failures: counters.failures(),
+            is_cached: self.cache.is_some(),
             pending: u64::try_from(self.dispatcher.queued()).unwrap_or(u64::MAX),
             load_duration: self.load_duration,
             metric_tags: self.metric_tags.clone(),

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use galatea_infer::{InferenceRequest, InferenceService, ResponseSender, Status};
+use galatea_backend::ResponseCache;
+use galatea_infer::{CacheStatistics, InferenceRequest, InferenceService, ResponseSender, Status};
 
+use crate::cache::first_generation;
 use crate::catalog::Catalog;
 use crate::loader::Loader;
 use crate::log::refuse;
@@ -15,7 +17,7 @@ use crate::registry::Registry;
 use crate::retire::Retirer;
 use crate::scheduling::Holds;
 use crate::timer::Timer;
-use crate::{HostPolicies, LoadFailure, LogSink, ModelDefinition, RateLimit, ResponseCache};
+use crate::{HostPolicies, LoadFailure, LogSink, ModelDefinition, RateLimit};
 
 /// What a server is told when it is made.
 pub struct ServerOptions {
@@ -77,7 +79,7 @@ impl Server {
             cache: options.cache.clone(),
             host_policies: options.host_policies.clone(),
             permits: Permits::new(&options.rate_limit).map(Arc::new),
-            generations: AtomicU64::new(0),
+            generations: AtomicU64::new(first_generation()),
             holds: Holds {
                 until_queued: options.hold_until_queued,
                 until_backlogged: options.hold_until_backlogged,
@@ -96,6 +98,12 @@ impl Server {
             log: options.log.clone(),
         });
         Ok(Self { options, registry, manager, retirer, exiting: AtomicBool::new(false) })
+    }
+
+    /// The counters of the response cache as a whole, if it tells any.
+    #[must_use]
+    pub fn cache_statistics(&self) -> Option<CacheStatistics> {
+        self.options.cache.as_ref()?.statistics()
     }
 
     /// Loads models that are in no repository, and reports what failed.

@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use galatea_backend::LogLevel as BackendLogLevel;
+use galatea_backend::{LogLevel as BackendLogLevel, ResponseCache};
 use galatea_capi::{Reserved, RunningServer, metric};
-use galatea_engine::{ControlMode, LocalCache, LogSink, ResponseCache, Server, ServerOptions};
+use galatea_engine::{ControlMode, LocalCache, LogSink, Server, ServerOptions};
 use galatea_infer::{Code, ServerControl, Status};
 use galatea_repository::{Overlays, Repository, RepositoryError, ScanOptions};
 use galatea_telemetry::{
@@ -186,7 +186,8 @@ fn running(
 pub(crate) fn metrics_text(server: &Server, exporter: &MetricsExporter) -> String {
     let custom: Vec<CustomFamily> = metric::snapshot().into_iter().map(custom_family).collect();
     // All models' statistics can always be had.
-    exporter.render(&server.statistics(None, None).unwrap_or_default(), &custom)
+    let models = server.statistics(None, None).unwrap_or_default();
+    exporter.render(&models, server.cache_statistics().as_ref(), &custom)
 }
 
 fn custom_family(family: metric::FamilySnapshot) -> CustomFamily {

@@ -189,6 +189,7 @@ impl ServerControl for OneModel {
             batches: Vec::new(),
             responses: Vec::new(),
             failures: [0; 4],
+            is_cached: false,
             pending: 0,
             load_duration: std::time::Duration::ZERO,
             metric_tags: Arc::new([]),

@@ -150,6 +150,27 @@ pub struct DurationStatistic {
     pub ns: u64,
 }
 
+/// The counters of the server's response cache as a whole.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct CacheStatistics {
+    /// How many bytes its responses take up.
+    pub bytes_used: u64,
+    /// How many they may take up.
+    pub bytes_max: u64,
+    /// How many responses it keeps.
+    pub entries: u64,
+    /// Lookups that found a response.
+    pub hits: u64,
+    /// Lookups in vain.
+    pub misses: u64,
+    /// Responses that made room for others.
+    pub evictions: u64,
+    /// The time of all lookups, in nanoseconds.
+    pub lookup_ns: u64,
+    /// The time of all insertions, in nanoseconds.
+    pub insertion_ns: u64,
+}
+
 /// The statistics of one version of a model.
 #[derive(Clone, Debug)]
 pub struct ModelStatistics {
@@ -173,6 +194,8 @@ pub struct ModelStatistics {
     pub responses: Vec<ResponseStatistics>,
     /// Failed requests by reason, in the order of [`FailureReason::ALL`].
     pub failures: [u64; 4],
+    /// Whether it uses the response cache.
+    pub is_cached: bool,
     /// Requests waiting in the scheduler now.
     pub pending: u64,
     /// How long the version took to load.

@@ -42,9 +42,9 @@ mod wake_ups;
 pub use cancel::CancelToken;
 pub use classes::{ClassLabels, ClassesSlot, ModelClasses};
 pub use control::{
-    BatchStatistics, DurationStatistic, FailureReason, InferenceStatistics, LoadParameters,
-    ModelConfigDocument, ModelMetadata, ModelState, ModelStatistics, RepositoryEntry,
-    ResponseStatistics, ServerMetadata, TensorMetadata,
+    BatchStatistics, CacheStatistics, DurationStatistic, FailureReason, InferenceStatistics,
+    LoadParameters, ModelConfigDocument, ModelMetadata, ModelState, ModelStatistics,
+    RepositoryEntry, ResponseStatistics, ServerMetadata, TensorMetadata,
 };
 pub use flow::{Congestion, RoomHook, Throttle};
 pub use pending::{

@@ -1,41 +1,50 @@
 //! What makes two requests equal.
 
+use std::hash::{BuildHasher, RandomState};
+
 use blake3::Hasher;
+use galatea_backend::CacheKey;
 use galatea_infer::{InferenceRequest, InputTensor, Parameter, ParameterValue};
 
-/// The hash of everything that a response can depend on.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) struct CacheKey(pub(crate) [u8; 32]);
+/// Where the numbers of loads begin: elsewhere in each run, because a cache may
+/// outlive the server, and models change between runs.
+pub(crate) fn first_generation() -> u64 {
+    // Of all that the standard library offers, what its tables are seeded with is
+    // what comes from the system's randomness.
+    RandomState::new().hash_one("generation")
+}
 
-impl CacheKey {
-    /// `None` if an input isn't in the CPU's memory.
-    ///
-    /// `request` is admitted: its inputs are in the configuration's order.
-    /// `generation` tells a model version from the one that it was before it was
-    /// loaded anew.
-    pub(crate) fn new(request: &InferenceRequest, version: i64, generation: u64) -> Option<Self> {
-        let mut hasher = Hasher::new();
-        text(&mut hasher, &request.model_name);
-        hasher.update(&version.to_le_bytes());
-        hasher.update(&generation.to_le_bytes());
-        count(&mut hasher, request.inputs.len());
-        for input in &request.inputs {
-            tensor(&mut hasher, input)?;
-        }
-        let mut wanted: Vec<&String> = request.outputs.iter().collect();
-        wanted.sort_unstable();
-        count(&mut hasher, wanted.len());
-        for name in wanted {
-            text(&mut hasher, name);
-        }
-        let mut parameters: Vec<&Parameter> = request.parameters.iter().collect();
-        parameters.sort_by(|a, b| a.name.cmp(&b.name));
-        count(&mut hasher, parameters.len());
-        for one in parameters {
-            parameter(&mut hasher, one);
-        }
-        Some(Self(*hasher.finalize().as_bytes()))
+/// The key of a request; `None` if an input isn't in the CPU's memory.
+///
+/// `request` is admitted: its inputs are in the configuration's order.
+/// `generation` tells a model version from the one that it was before it was
+/// loaded anew.
+pub(crate) fn key_of(
+    request: &InferenceRequest,
+    version: i64,
+    generation: u64,
+) -> Option<CacheKey> {
+    let mut hasher = Hasher::new();
+    text(&mut hasher, &request.model_name);
+    hasher.update(&version.to_le_bytes());
+    hasher.update(&generation.to_le_bytes());
+    count(&mut hasher, request.inputs.len());
+    for input in &request.inputs {
+        tensor(&mut hasher, input)?;
     }
+    let mut wanted: Vec<&String> = request.outputs.iter().collect();
+    wanted.sort_unstable();
+    count(&mut hasher, wanted.len());
+    for name in wanted {
+        text(&mut hasher, name);
+    }
+    let mut parameters: Vec<&Parameter> = request.parameters.iter().collect();
+    parameters.sort_by(|a, b| a.name.cmp(&b.name));
+    count(&mut hasher, parameters.len());
+    for one in parameters {
+        parameter(&mut hasher, one);
+    }
+    Some(CacheKey(*hasher.finalize().as_bytes()))
 }
 
 /// Every part begins with its length, so that no two lists of parts look alike.
@@ -114,7 +123,7 @@ mod tests {
     fn key(change: impl FnOnce(&mut InferenceRequest)) -> CacheKey {
         let mut request = request();
         change(&mut request);
-        CacheKey::new(&request, 1, 0).unwrap()
+        key_of(&request, 1, 0).unwrap()
     }
 
     #[test]
@@ -137,8 +146,9 @@ mod tests {
             assert!(!keys.contains(&changed), "two of the requests have one key");
             keys.push(changed);
         }
-        assert_ne!(same, CacheKey::new(&request(), 2, 0).unwrap());
-        assert_ne!(same, CacheKey::new(&request(), 1, 1).unwrap());
+        assert_ne!(Some(same), key_of(&request(), 2, 0));
+        assert_ne!(Some(same), key_of(&request(), 1, 1));
+        assert_ne!(first_generation(), first_generation());
     }
 
     #[test]

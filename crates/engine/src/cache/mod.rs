@@ -12,63 +12,16 @@ mod local;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use galatea_backend::{CacheKey, ResponseCache};
 use galatea_infer::{
-    Finality, InferenceRequest, InferenceResponse, OutputTensor, Reply, ResponseSender,
-    ResponseSink,
+    Finality, InferenceRequest, InferenceResponse, Reply, ResponseSender, ResponseSink,
 };
-use galatea_tensor::Buffer;
 
-pub(crate) use key::CacheKey;
+pub(crate) use key::first_generation;
+use key::key_of;
 pub use local::LocalCache;
 
 use crate::model::Books;
-
-/// Keeps responses by key. Called from any thread; a cache that fails behaves
-/// as one that has nothing.
-pub trait ResponseCache: Send + Sync {
-    /// The response to equal requests, if it is kept.
-    fn lookup(&self, key: &[u8; 32]) -> Option<Arc<CachedResponse>>;
-    /// Keeps a response, perhaps in place of others.
-    fn insert(&self, key: [u8; 32], response: Arc<CachedResponse>);
-}
-
-/// What is kept of a response: all but the request's identifier.
-#[derive(Clone, Debug)]
-pub struct CachedResponse {
-    /// The response, with an empty identifier. Its tensors share no memory with
-    /// others that would be kept alive by it.
-    pub response: InferenceResponse,
-    /// The bytes that it takes up.
-    pub byte_size: usize,
-}
-
-impl CachedResponse {
-    /// A copy of a response; `None` if it isn't in the CPU's memory.
-    fn copy_of(response: &InferenceResponse) -> Option<Self> {
-        let outputs: Option<Vec<OutputTensor>> = response.outputs.iter().map(copied).collect();
-        let response = InferenceResponse {
-            model_name: response.model_name.clone(),
-            model_version: response.model_version,
-            id: String::new(),
-            parameters: response.parameters.clone(),
-            outputs: outputs?,
-        };
-        let tensor_bytes = |output: &OutputTensor| {
-            let dims = output.shape.rank() * size_of::<i64>();
-            output.name.len() + output.data.len() + dims + size_of::<OutputTensor>()
-        };
-        let tensors: usize = response.outputs.iter().map(tensor_bytes).sum();
-        let byte_size = size_of::<Self>() + tensors;
-        Some(Self { response, byte_size })
-    }
-}
-
-/// The data may be a slice of a whole batch's tensor, which must not live on
-/// with it.
-fn copied(output: &OutputTensor) -> Option<OutputTensor> {
-    let data = Buffer::from_vec(output.data.host()?.to_vec());
-    Some(OutputTensor { data, ..output.clone() })
-}
 
 /// A model's use of the cache.
 pub(crate) struct CacheLayer {
@@ -99,16 +52,15 @@ impl CacheLayer {
     /// Looks for the answer to an admitted request, and counts a hit.
     pub(crate) fn look_up(&self, request: &InferenceRequest, arrival: Instant) -> Lookup {
         let start = Instant::now();
-        let Some(key) = CacheKey::new(request, self.books.version, self.generation) else {
+        let Some(key) = key_of(request, self.books.version, self.generation) else {
             return Lookup::Miss(None);
         };
-        let found = self.cache.lookup(&key.0);
+        let found = self.cache.lookup(&key);
         let lookup = start.elapsed();
         match found {
             Some(cached) => {
                 self.books.statistics.cache_hit(arrival, start, lookup);
-                let id = request.id.clone();
-                Lookup::Hit(InferenceResponse { id, ..cached.response.clone() })
+                Lookup::Hit(InferenceResponse { id: request.id.clone(), ..cached })
             }
             None => Lookup::Miss(Some(Missed { key, lookup })),
         }
@@ -133,9 +85,7 @@ impl Keeping {
     fn keep(&mut self, response: &InferenceResponse) {
         let Some(missed) = self.missed.take() else { return };
         let start = Instant::now();
-        if let Some(cached) = CachedResponse::copy_of(response) {
-            self.cache.insert(missed.key.0, Arc::new(cached));
-        }
+        self.cache.insert(&missed.key, response);
         self.books.statistics.cache_miss(missed.lookup + start.elapsed());
     }
 }

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use galatea_backend::{
     Backend, ExecutionPolicy, FileSize, Host, Instance, Model, ModelFiles, Placement, Refused,
+    ResponseCache,
 };
 use galatea_config::{ConfigDraft, ModelSpec, Support};
 use galatea_infer::{
@@ -19,7 +20,7 @@ use galatea_tensor::{Buffer, DataType, Shape};
 use crate::timer::Timer;
 use crate::{
     Catalog, ControlMode, HostPolicies, ListedModel, LoadFailure, LogSink, ModelDefinition,
-    RateLimit, ResponseCache, Server, ServerOptions, Sighting, Survey, Uniqueness,
+    RateLimit, Server, ServerOptions, Sighting, Survey, Uniqueness,
 };
 
 /// The model that most tests use: one FP32 input and output of any length.

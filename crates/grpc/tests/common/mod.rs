@@ -175,6 +175,7 @@ impl ServerControl for Control {
             batches: vec![batch],
             responses: Vec::new(),
             failures: [0; 4],
+            is_cached: false,
             pending: 0,
             load_duration: std::time::Duration::ZERO,
             metric_tags: Arc::new([]),

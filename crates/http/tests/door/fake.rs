@@ -160,6 +160,7 @@ impl ServerControl for FakeControl {
             batches: Vec::new(),
             responses: Vec::new(),
             failures: [0; 4],
+            is_cached: false,
             pending: 0,
             load_duration: Duration::ZERO,
             metric_tags: [].into(),

@@ -1,5 +1,6 @@
 //! Metrics as Prometheus reads them, made when somebody asks.
 
+mod cache;
 mod custom;
 mod machine;
 mod models;
@@ -8,7 +9,7 @@ mod text;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use galatea_infer::ModelStatistics;
+use galatea_infer::{CacheStatistics, ModelStatistics};
 use thiserror::Error;
 
 pub use custom::{CustomFamily, CustomHistogram, CustomKind, CustomValue};
@@ -102,9 +103,14 @@ impl MetricsExporter {
     }
 
     /// The whole text, `custom` families last. Families without a series are left
-    /// out.
+    /// out, and those of the cache as a whole if it has no statistics.
     #[must_use]
-    pub fn render(&self, statistics: &[ModelStatistics], custom: &[CustomFamily]) -> String {
+    pub fn render(
+        &self,
+        statistics: &[ModelStatistics],
+        cache: Option<&CacheStatistics>,
+        custom: &[CustomFamily],
+    ) -> String {
         let mut text = Exposition::default();
         models::counters(&mut text, statistics, self.options.counter_latencies);
         models::gauges(&mut text, statistics);
@@ -113,6 +119,9 @@ impl MetricsExporter {
             let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
             machine.refresh(&Procfs, Instant::now(), self.options.interval);
             machine.render(&mut text);
+        }
+        if let Some(cache) = cache {
+            cache::gauges(&mut text, cache);
         }
         custom.iter().for_each(|family| custom::render(&mut text, family));
         text.into_text()
@@ -130,6 +139,12 @@ impl MetricsExporter {
             0,
         );
     }
+}
+
+const NANOSECONDS_PER_MICROSECOND: u64 = 1_000;
+
+const fn microseconds(ns: u64) -> u64 {
+    ns / NANOSECONDS_PER_MICROSECOND
 }
 
 #[cfg(test)]

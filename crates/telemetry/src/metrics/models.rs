@@ -4,8 +4,6 @@ use galatea_infer::{DurationStatistic, FailureReason, ModelStatistics};
 
 use super::{Exposition, Kind, text::Labels};
 
-const NANOSECONDS_PER_MICROSECOND: u64 = 1_000;
-
 /// The counters, in the order in which Triton shows them.
 pub(super) fn counters(
     text: &mut Exposition,
@@ -109,10 +107,9 @@ fn durations(text: &mut Exposition, statistics: &[ModelStatistics]) {
     }
 }
 
-/// Only models that looked something up have a series here.
+/// Only models that use the cache have a series here, from the beginning.
 fn cache(text: &mut Exposition, statistics: &[ModelStatistics]) {
-    let cached: Vec<&ModelStatistics> =
-        statistics.iter().filter(|model| uses_cache(model)).collect();
+    let cached: Vec<&ModelStatistics> = statistics.iter().filter(|model| model.is_cached).collect();
     type Value = fn(&ModelStatistics) -> u64;
     let families: [(&str, &str, Value); 4] = [
         ("nv_cache_num_hits_per_model", "Requests answered from the response cache", |model| {
@@ -138,12 +135,8 @@ fn cache(text: &mut Exposition, statistics: &[ModelStatistics]) {
     }
 }
 
-const fn uses_cache(model: &ModelStatistics) -> bool {
-    model.inference.cache_hit.count > 0 || model.inference.cache_miss.count > 0
-}
-
 const fn microseconds(duration: DurationStatistic) -> u64 {
-    duration.ns / NANOSECONDS_PER_MICROSECOND
+    super::microseconds(duration.ns)
 }
 
 fn labels(model: &ModelStatistics) -> Labels {

@@ -31,6 +31,7 @@ fn plain() -> ModelStatistics {
         batches: Vec::new(),
         responses: Vec::new(),
         failures: [1, 2, 3, 4],
+        is_cached: false,
         pending: 7,
         load_duration: Duration::from_millis(1_250),
         metric_tags: [].into(),
@@ -60,7 +61,7 @@ fn values(text: &str) -> Vec<&str> {
 
 #[test]
 fn series_names_labels_types_and_order_are_tritons() {
-    let text = exporter(true).render(&[plain(), tagged()], &[]);
+    let text = exporter(true).render(&[plain(), tagged()], None, &[]);
     let expected = r#"
 # TYPE nv_inference_request_success counter
 nv_inference_request_success{model="plain",version="1"} 3
@@ -111,7 +112,7 @@ nv_pinned_memory_pool_used_bytes 0
 
 #[test]
 fn every_family_has_a_help_text() {
-    let text = exporter(true).render(&[plain()], &[]);
+    let text = exporter(true).render(&[plain()], None, &[]);
     let helps = text.lines().filter(|line| line.starts_with("# HELP ")).count();
     let types = text.lines().filter(|line| line.starts_with("# TYPE ")).count();
     assert_eq!(helps, types);
@@ -120,7 +121,7 @@ fn every_family_has_a_help_text() {
 
 #[test]
 fn without_counter_latencies_durations_vanish_and_counters_rest() {
-    let text = exporter(false).render(&[plain()], &[]);
+    let text = exporter(false).render(&[plain()], None, &[]);
     let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
     let expected = [
         r#"nv_inference_request_success{model="plain",version="1"} 0"#,
@@ -139,11 +140,18 @@ fn without_counter_latencies_durations_vanish_and_counters_rest() {
 }
 
 #[test]
-fn a_model_that_used_the_cache_has_cache_series() {
+fn a_model_that_uses_the_cache_has_cache_series() {
     let mut model = plain();
+    let lines_of = |model: &ModelStatistics| {
+        let text = exporter(true).render(std::slice::from_ref(model), None, &[]);
+        text.lines().filter(|line| line.starts_with("nv_cache")).count()
+    };
+    assert_eq!(lines_of(&model), 0);
+    model.is_cached = true;
+    assert_eq!(lines_of(&model), 4, "before it was used");
     model.inference.cache_hit = statistic(2, 3_000);
     model.inference.cache_miss = statistic(1, 9_000);
-    let text = exporter(true).render(&[model], &[]);
+    let text = exporter(true).render(&[model], None, &[]);
     let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("nv_cache")).collect();
     let expected = [
         r#"nv_cache_num_hits_per_model{model="plain",version="1"} 2"#,
@@ -155,10 +163,38 @@ fn a_model_that_used_the_cache_has_cache_series() {
 }
 
 #[test]
+fn the_cache_as_a_whole_has_gauges() {
+    let cache = CacheStatistics {
+        bytes_used: 256,
+        bytes_max: 1024,
+        entries: 2,
+        hits: 5,
+        misses: 3,
+        evictions: 1,
+        lookup_ns: 29_999,
+        insertion_ns: 25_000,
+    };
+    let text = exporter(true).render(&[], Some(&cache), &[]);
+    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("nv_cache")).collect();
+    let expected = [
+        "nv_cache_util 0.25",
+        "nv_cache_num_entries 2",
+        "nv_cache_num_hits 5",
+        "nv_cache_num_misses 3",
+        "nv_cache_num_lookups 8",
+        "nv_cache_num_evictions 1",
+        "nv_cache_lookup_duration 29",
+        "nv_cache_insertion_duration 25",
+    ];
+    assert_eq!(lines, expected);
+    assert!(text.contains("# TYPE nv_cache_num_hits gauge"));
+}
+
+#[test]
 fn the_machine_is_shown_only_if_asked_for() {
-    let shown = MetricsExporter::new(MetricsOptions::default()).render(&[], &[]);
+    let shown = MetricsExporter::new(MetricsOptions::default()).render(&[], None, &[]);
     assert!(shown.contains("\nnv_cpu_memory_total_bytes "), "{shown}");
-    assert!(!exporter(true).render(&[], &[]).contains("nv_cpu"));
+    assert!(!exporter(true).render(&[], None, &[]).contains("nv_cpu"));
 }
 
 #[test]

@@ -104,6 +104,7 @@ fn statistics() {
             ResponseStatistics::default(),
         ],
         failures: [0; 4],
+        is_cached: false,
         pending: 0,
         load_duration: std::time::Duration::ZERO,
         metric_tags: [].into(),
