@@ -16,7 +16,7 @@ struct Row {
     uses: fn(&ModelConfig) -> Vec<String>,
 }
 
-const ROWS: [Row; 9] = [
+const ROWS: [Row; 8] = [
     Row { name: "use_growable_memory", uses: use_growable_memory },
     Row { name: "model_repository_agents", uses: model_repository_agents },
     Row { name: "model_operations", uses: model_operations },
@@ -43,7 +43,6 @@ const ROWS: [Row; 9] = [
             )
         },
     },
-    Row { name: "label_filename", uses: label_filename },
     Row {
         name: "secondary_devices",
         uses: |c| groups(c, "secondary_devices", |group| !group.secondary_devices.is_empty()),
@@ -136,14 +135,6 @@ fn model_metrics(config: &ModelConfig) -> Vec<String> {
     at(used, "model_metrics.metric_control")
 }
 
-fn label_filename(config: &ModelConfig) -> Vec<String> {
-    let numbered = config.output.iter().enumerate();
-    numbered
-        .filter(|(_, output)| !output.label_filename.is_empty())
-        .map(|(index, _)| format!("output[{index}].label_filename"))
-        .collect()
-}
-
 fn inputs(config: &ModelConfig, field: &str, uses: fn(&ModelInput) -> bool) -> Vec<String> {
     let numbered = config.input.iter().enumerate();
     numbered
@@ -201,10 +192,6 @@ mod tests {
             "platform: 'tensorrt_plan' output { name: 'R' data_type: TYPE_FP32 dims: 1 \
              is_non_linear_format_io: true }",
             "output[0].is_non_linear_format_io",
-        ),
-        (
-            "output { name: 'R' data_type: TYPE_FP32 dims: 1 label_filename: 'l' }",
-            "output[0].label_filename",
         ),
         ("instance_group { secondary_devices { } }", "instance_group[0].secondary_devices"),
         ("platform: 'tensorrt_plan' instance_group { profile: '0' }", "instance_group[0].profile"),

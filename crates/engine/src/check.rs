@@ -7,6 +7,7 @@ use galatea_config::{ConfigErrors, ModelSpec, SchedulingChoice};
 use galatea_infer::{ExecutionTimes, Status};
 
 use crate::assembly::Assembly;
+use crate::classes::model_classes;
 use crate::warmup::Warmup;
 use crate::{LogSink, ModelDefinition};
 
@@ -80,6 +81,7 @@ impl ModelDefinition {
         let nobody = LogSink::new(|_, _, _| {});
         let assembly = Assembly::new(&spec, files).map(drop);
         let warmup = Warmup::new(&spec, files, &nobody).map(drop);
+        let classes = model_classes(&spec, files, None).map(drop);
         let host: Arc<dyn Host> = Arc::new(Nobody { version: files.version() });
         let loaded = opened.and_then(|opened| {
             let model = match opened {
@@ -96,7 +98,7 @@ impl ModelDefinition {
                 }
             }
         });
-        let failed = [assembly, warmup, loaded].into_iter().filter_map(Result::err);
+        let failed = [assembly, warmup, classes, loaded].into_iter().filter_map(Result::err);
         checked.problems.extend(failed.map(VersionProblem::Load));
         checked.spec = Some(spec);
         checked

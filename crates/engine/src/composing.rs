@@ -56,7 +56,7 @@ impl PinnedModels {
         Ok(Self { models })
     }
 
-    fn find(&self, name: &str, version: Option<i64>) -> Option<&Arc<ModelHandle>> {
+    pub(crate) fn find(&self, name: &str, version: Option<i64>) -> Option<&Arc<ModelHandle>> {
         let versions = self.models.get(name)?;
         match version {
             Some(version) => versions.get(&version),

@@ -22,6 +22,9 @@ mod batch_key;
 mod cache;
 mod catalog;
 mod check;
+mod classes;
+#[cfg(test)]
+mod classes_tests;
 mod composing;
 mod control;
 mod dispatcher;

@@ -18,6 +18,7 @@ use galatea_policy::InstanceId;
 
 use crate::assembly::Assembly;
 use crate::cache::CacheLayer;
+use crate::classes::model_classes;
 use crate::composing::{NeededModel, PinnedModels};
 use crate::dispatcher::{AskedRule, Parts};
 use crate::host_policy::{HostPolicies, on_cores};
@@ -97,6 +98,7 @@ impl Loader {
         let started = Instant::now();
         let about = format!("'{}' version {}", definition.name, files.version());
         let (spec, opened) = self.specify(definition, files, composing.as_deref())?;
+        let classes = model_classes(&spec, files, composing.as_deref())?;
         let books = Arc::new(Books {
             statistics: Statistics::default(),
             version: files.version(),
@@ -158,6 +160,7 @@ impl Loader {
             metric_tags: spec.metric_tags.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
             admission: Admission::new(&spec),
             output_reshape: OutputReshape::new(&spec),
+            classes,
             cache: self.cache_layer(&spec, &books),
             books,
             files: keep_files,

@@ -7,9 +7,9 @@ use arc_swap::ArcSwap;
 use galatea_backend::{ComposingModels, Host, LogLevel, MadeResponse, Model, ModelFiles};
 use galatea_config::ModelSpec;
 use galatea_infer::{
-    Execution, ExecutionTimes, FailureReason, InferenceRequest, ModelConfigDocument, ModelMetadata,
-    ModelStatistics, PendingRequest, RequestObserver, RequestTimes, ResponseSender, TensorMetadata,
-    Trace, TraceSubject,
+    Execution, ExecutionTimes, FailureReason, InferenceRequest, ModelClasses, ModelConfigDocument,
+    ModelMetadata, ModelStatistics, PendingRequest, RequestObserver, RequestTimes, ResponseSender,
+    TensorMetadata, Trace, TraceSubject,
 };
 use galatea_policy::InstanceId;
 
@@ -36,6 +36,8 @@ pub struct LoadedModel {
     pub(crate) metric_tags: Arc<[(String, String)]>,
     pub(crate) admission: Admission,
     pub(crate) output_reshape: Option<Arc<OutputReshape>>,
+    /// How its outputs become classes.
+    pub(crate) classes: Arc<ModelClasses>,
     pub(crate) books: Arc<Books>,
     /// There if the server has a cache and the configuration asks for it.
     pub(crate) cache: Option<CacheLayer>,
@@ -49,6 +51,9 @@ impl LoadedModel {
     /// Checks a request and queues it.
     pub(crate) fn infer(&self, mut request: InferenceRequest, sender: ResponseSender) {
         let arrival = Instant::now();
+        if let Some(slot) = request.classes.take() {
+            slot.fill(&self.classes);
+        }
         let trace = request.trace.take().inspect(|trace| self.begin(trace, &request.id, arrival));
         let admitted = match self.admission.admit(request) {
             Ok(admitted) => admitted,

@@ -346,10 +346,10 @@ impl ConnectionTask {
                 "ModelInfer RPC doesn't support models with decoupled transaction policy",
             ));
         }
-        let mut request = message.into_request(version)?;
+        let (mut request, classification) = message.into_request(version)?;
         forward(&mut request.parameters, forwarded?);
         request.cancel = cancel;
-        let sink = CallSink::new(self.signal.clone(), key);
+        let sink = CallSink::new(self.signal.clone(), key, classification);
         self.door.service.infer(request, ResponseSender::new(Box::new(sink)));
         Ok(())
     }

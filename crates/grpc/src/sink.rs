@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use galatea_codec::classification::Classification;
 use galatea_codec::grpc::{GrpcCode, encode_infer_response};
 use galatea_infer::{InferenceResponse, Reply, ResponseSink, Status, WakeUps};
 
@@ -17,12 +18,17 @@ use crate::unwritten::{Holder, Outgoing};
 pub(crate) struct CallSink {
     signal: Arc<Signal>,
     call: CallKey,
+    classification: Option<Classification>,
     replies: OneResponse,
 }
 
 impl CallSink {
-    pub(crate) const fn new(signal: Arc<Signal>, call: CallKey) -> Self {
-        Self { signal, call, replies: OneResponse::None }
+    pub(crate) const fn new(
+        signal: Arc<Signal>,
+        call: CallKey,
+        classification: Option<Classification>,
+    ) -> Self {
+        Self { signal, call, classification, replies: OneResponse::None }
     }
 }
 
@@ -33,13 +39,24 @@ impl ResponseSink for CallSink {
 
     fn deliver_in_batch(&mut self, reply: Reply, wakes: &mut WakeUps) {
         let Some(outcome) = self.replies.take(reply) else { return };
-        let outcome = outcome
+        let outcome = classified(outcome, self.classification.as_ref())
             .and_then(|response| encode_infer_response(&response))
             .map_err(Failure::from)
             .and_then(|message| {
                 Outgoing::new(message, Holder::Call(self.signal.clone())).ok_or_else(overrun)
             });
         self.signal.push_in_batch(News::Answer { call: self.call, outcome }, wakes);
+    }
+}
+
+/// The outcome with classes in the place of outputs, where they are wanted.
+pub(crate) fn classified(
+    outcome: Result<InferenceResponse, Status>,
+    classification: Option<&Classification>,
+) -> Result<InferenceResponse, Status> {
+    match classification {
+        None => outcome,
+        Some(classification) => classification.apply(outcome?),
     }
 }
 

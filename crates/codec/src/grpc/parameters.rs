@@ -114,14 +114,13 @@ fn wrong_type(name: &str, expected: &str) -> Status {
     ))
 }
 
-/// Refuses tensors in shared memory, after the mistakes that would be refused
-/// in any case.
-pub(super) fn refuse_shared_memory(
+/// Whether a tensor is to be in shared memory.
+pub(super) fn names_shared_memory(
     tensor: &str,
     parameters: &Parameters<'_>,
-) -> Result<(), Status> {
+) -> Result<bool, Status> {
     if parameters.is_empty() {
-        return Ok(());
+        return Ok(false);
     }
     let region = parameters.get("shared_memory_region");
     if let Some(region) = region {
@@ -143,7 +142,7 @@ pub(super) fn refuse_shared_memory(
         }
     }
     if region.is_none() {
-        return Ok(());
+        return Ok(false);
     }
     if !parameters.contains_key("shared_memory_byte_size") {
         return Err(Status::invalid_argument(format!(
@@ -151,10 +150,16 @@ pub(super) fn refuse_shared_memory(
              parameter for tensor '{tensor}'"
         )));
     }
-    Err(Status::unsupported(format!(
+    Ok(true)
+}
+
+/// Refuses a tensor in shared memory, after the mistakes that would be refused
+/// in any case.
+pub(super) fn no_shared_memory(tensor: &str) -> Status {
+    Status::unsupported(format!(
         "'shared_memory_region' for tensor '{tensor}' is not supported: this server has no client \
          shared memory"
-    )))
+    ))
 }
 
 fn wrong_tensor_type(name: &str, tensor: &str, expected: &str) -> Status {
@@ -163,19 +168,15 @@ fn wrong_tensor_type(name: &str, tensor: &str, expected: &str) -> Status {
     ))
 }
 
-/// Refuses an output as classification.
-pub(super) fn refuse_classification(
-    output: &str,
-    parameters: &Parameters<'_>,
-) -> Result<(), Status> {
+/// How many classes of an output are wanted, if any are.
+pub(super) fn class_count(parameters: &Parameters<'_>) -> Result<Option<u64>, Status> {
     match parameters.get("classification") {
-        None => Ok(()),
+        None => Ok(None),
+        // Like the original, whose text names the limit wrongly.
         Some(Choice::Int64(..=0)) => Err(Status::invalid_argument(
             "invalid value for 'classification' parameter, expected >= 0",
         )),
-        Some(Choice::Int64(_)) => Err(Status::unsupported(format!(
-            "'classification' for output '{output}' is not supported"
-        ))),
+        Some(Choice::Int64(count)) => Ok(Some(count.unsigned_abs())),
         Some(_) => Err(Status::invalid_argument(
             "invalid value type for 'classification' parameter, expected int64_param",
         )),

@@ -3,6 +3,8 @@
 use galatea_infer::{InferenceRequest, InputTensor, Status};
 use galatea_tensor::{Buffer, DataType, Shape};
 
+use crate::classification::Classification;
+
 use super::infer_message::{InferMessage, Input};
 use super::parameters;
 
@@ -31,7 +33,7 @@ pub fn parse_version(version: &str) -> Result<Option<i64>, Status> {
 
 impl InferMessage<'_> {
     /// The request that this message asks for, with the model's version
-    /// parsed by [`parse_version`].
+    /// parsed by [`parse_version`], and which outputs its response has classes of.
     ///
     /// Tensors given as raw contents stay slices of the body; typed contents
     /// were gathered when the message was read.
@@ -40,8 +42,11 @@ impl InferMessage<'_> {
     ///
     /// `InvalidArgument` for parameters of a wrong type, unknown datatypes,
     /// impossible shapes, missing or doubled data; `Unsupported` for shared
-    /// memory and classification.
-    pub fn into_request(mut self, version: Option<i64>) -> Result<InferenceRequest, Status> {
+    /// memory.
+    pub fn into_request(
+        mut self,
+        version: Option<i64>,
+    ) -> Result<(InferenceRequest, Option<Classification>), Status> {
         let mut request = InferenceRequest {
             id: self.id.to_owned(),
             model_name: self.model_name.to_owned(),
@@ -50,8 +55,9 @@ impl InferMessage<'_> {
         };
         parameters::apply(&mut request, &self.parameters)?;
         request.inputs = self.take_inputs()?;
-        request.outputs = self.output_names()?;
-        Ok(request)
+        let classification = self.read_outputs(&mut request.outputs)?;
+        request.classes = classification.as_ref().map(Classification::slot);
+        Ok((request, classification))
     }
 
     fn take_inputs(&mut self) -> Result<Vec<InputTensor>, Status> {
@@ -89,7 +95,9 @@ impl InferMessage<'_> {
         raw: &mut impl Iterator<Item = &'r &'r [u8]>,
     ) -> Result<Buffer, Status> {
         let (name, model) = (input.name, self.model_name);
-        parameters::refuse_shared_memory(name, &input.parameters)?;
+        if parameters::names_shared_memory(name, &input.parameters)? {
+            return Err(parameters::no_shared_memory(name));
+        }
         match input.contents {
             Some(_) if !self.raw.is_empty() => Err(Status::invalid_argument(format!(
                 "contents field must not be specified when using raw_input_contents for '{name}' \
@@ -105,13 +113,23 @@ impl InferMessage<'_> {
         }
     }
 
-    fn output_names(&self) -> Result<Vec<String>, Status> {
-        let mut names = Vec::with_capacity(self.outputs.len());
+    fn read_outputs(&self, names: &mut Vec<String>) -> Result<Option<Classification>, Status> {
+        let mut counts = Vec::new();
+        names.reserve(self.outputs.len());
         for output in &self.outputs {
-            parameters::refuse_shared_memory(output.name, &output.parameters)?;
-            parameters::refuse_classification(output.name, &output.parameters)?;
+            let shared = parameters::names_shared_memory(output.name, &output.parameters)?;
+            match parameters::class_count(&output.parameters)? {
+                Some(_) if shared => {
+                    return Err(Status::invalid_argument(
+                        "output can't set both 'shared_memory_region' and 'classification'",
+                    ));
+                }
+                Some(count) => counts.push((output.name, count)),
+                None if shared => return Err(parameters::no_shared_memory(output.name)),
+                None => {}
+            }
             names.push(output.name.to_owned());
         }
-        Ok(names)
+        Ok(Classification::of(counts.into_iter()))
     }
 }

@@ -21,7 +21,7 @@ fn decode(request: &ModelInferRequest) -> Result<InferenceRequest, Status> {
     let body = Bytes::from(request.encode_to_vec());
     let message = InferMessage::parse(&body)?;
     let version = parse_version(message.model_version())?;
-    message.into_request(version)
+    message.into_request(version).map(|(request, _)| request)
 }
 
 fn check_refused(request: &ModelInferRequest, code: Code, message: &str) {
@@ -101,7 +101,7 @@ fn a_stream_may_ask_for_ends_without_a_response() {
 fn raw_contents_are_slices_of_the_body() {
     let body = Bytes::from(request(vec![input("A", "UINT8", &[3])], &[b"abc"]).encode_to_vec());
     let message = InferMessage::parse(&body).unwrap();
-    let decoded = message.into_request(None).unwrap();
+    let (decoded, _) = message.into_request(None).unwrap();
     let data = decoded.inputs[0].data.host().unwrap();
     assert!(body.as_ptr_range().contains(&data.as_ptr()), "the contents were copied");
 }
@@ -367,27 +367,43 @@ fn wrong_shared_memory_parameters_are_refused() {
 }
 
 #[test]
-fn classification_is_refused() {
+fn outputs_may_be_wanted_as_classes() {
     let classified = |choice| {
         let mut request = request(Vec::new(), &[]);
         let parameters = parameters([("classification", choice)]);
         request.outputs = vec![InferRequestedOutputTensor { name: "O".into(), parameters }];
         request
     };
+    for count in [1, i64::MAX] {
+        let decoded = decode(&classified(Choice::Int64Param(count))).unwrap();
+        assert_eq!(decoded.outputs, ["O"]);
+        assert!(decoded.classes.is_some());
+    }
+    let mut plain = classified(Choice::Int64Param(1));
+    plain.outputs[0].parameters.clear();
+    assert!(decode(&plain).unwrap().classes.is_none());
+    for count in [0, -1, i64::MIN] {
+        check_refused(
+            &classified(Choice::Int64Param(count)),
+            Code::InvalidArgument,
+            "invalid value for 'classification' parameter, expected >= 0",
+        );
+    }
+    for value in [text("3"), Choice::BoolParam(true), Choice::DoubleParam(1.0)] {
+        check_refused(
+            &classified(value),
+            Code::InvalidArgument,
+            "invalid value type for 'classification' parameter, expected int64_param",
+        );
+    }
+    let mut both = classified(Choice::Int64Param(1));
+    let region =
+        [("shared_memory_region", text("r")), ("shared_memory_byte_size", Choice::Int64Param(1))];
+    both.outputs[0].parameters.extend(parameters(region));
     check_refused(
-        &classified(Choice::Int64Param(3)),
-        Code::Unsupported,
-        "'classification' for output 'O' is not supported",
-    );
-    check_refused(
-        &classified(Choice::Int64Param(0)),
+        &both,
         Code::InvalidArgument,
-        "invalid value for 'classification' parameter, expected >= 0",
-    );
-    check_refused(
-        &classified(text("3")),
-        Code::InvalidArgument,
-        "invalid value type for 'classification' parameter, expected int64_param",
+        "output can't set both 'shared_memory_region' and 'classification'",
     );
 }
 

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use galatea_infer::{InferenceRequest, Status};
 
+use crate::classification::Classification;
 use crate::limits::Limits;
 
 use super::fields;
@@ -31,7 +32,7 @@ pub struct Target {
 ///
 /// Mostly `InvalidArgument`. `Internal` where the original says so: elements
 /// of JSON `data` that don't fit the datatype or the shape. `Unsupported`
-/// for shared memory and classification.
+/// for shared memory.
 pub fn decode_infer(
     body: &Bytes,
     header_length: usize,
@@ -55,9 +56,13 @@ pub fn decode_infer(
     tail.finish(&request.model_name)?;
     let default = members.parameters.default_form;
     members.parameters.apply(&mut request);
-    request.outputs = members.outputs.names;
-    let encoding = OutputEncoding::new(default, &request.outputs, &members.outputs.forms);
-    Ok((request, encoding))
+    let RequestedOutputs { names, forms, classes } = members.outputs;
+    request.outputs = names;
+    let mentions = request.outputs.iter().map(String::as_str).zip(classes);
+    let classification = Classification::of(mentions);
+    request.classes = classification.as_ref().map(Classification::slot);
+    let encoding = OutputEncoding::new(default, &request.outputs, &forms);
+    Ok((request, encoding.with_classification(classification)))
 }
 
 fn check_json_size(length: usize, limits: &Limits) -> Result<(), Status> {

@@ -26,8 +26,19 @@ pub struct EncodedResponse {
 /// # Errors
 ///
 /// `InvalidArgument` if an output whose type has no JSON form was asked for
-/// as JSON; `Internal` if an output's bytes don't fit its shape.
+/// as JSON, or one that has no classes for them; `Internal` if an output's bytes
+/// don't fit its shape.
 pub fn encode_infer_response(
+    response: &InferenceResponse,
+    encoding: &OutputEncoding,
+) -> Result<EncodedResponse, Status> {
+    match encoding.classification() {
+        None => encode(response, encoding),
+        Some(classification) => encode(&classification.apply(response.clone())?, encoding),
+    }
+}
+
+fn encode(
     response: &InferenceResponse,
     encoding: &OutputEncoding,
 ) -> Result<EncodedResponse, Status> {

@@ -2,6 +2,7 @@
 
 use galatea_infer::Status;
 
+use crate::classification::Classification;
 use crate::limits::Limits;
 
 use super::fields;
@@ -23,18 +24,19 @@ impl OutputForm {
 }
 
 /// In which form each output of a response is sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct OutputEncoding {
     default: OutputForm,
     /// The outputs with another form than the default.
     exceptions: Vec<String>,
+    classification: Option<Classification>,
 }
 
 impl OutputEncoding {
     /// Every output in one form.
     #[must_use]
     pub const fn uniform(form: OutputForm) -> Self {
-        Self { default: form, exceptions: Vec::new() }
+        Self { default: form, exceptions: Vec::new(), classification: None }
     }
 
     /// The form of each listed output; `default` only counts if none is
@@ -43,7 +45,17 @@ impl OutputEncoding {
         let Some(&first) = forms.first() else { return Self::uniform(default) };
         let listed = names.iter().zip(forms);
         let others = listed.filter(|(_, form)| **form != first);
-        Self { default: first, exceptions: others.map(|(name, _)| name.clone()).collect() }
+        let exceptions = others.map(|(name, _)| name.clone()).collect();
+        Self { default: first, exceptions, classification: None }
+    }
+
+    pub(super) fn with_classification(self, classification: Option<Classification>) -> Self {
+        Self { classification, ..self }
+    }
+
+    /// Which outputs are sent as classes.
+    pub(super) const fn classification(&self) -> Option<&Classification> {
+        self.classification.as_ref()
     }
 
     /// The form of the output with this name.
@@ -64,6 +76,8 @@ impl OutputEncoding {
 pub(super) struct RequestedOutputs {
     pub(super) names: Vec<String>,
     pub(super) forms: Vec<OutputForm>,
+    /// How many classes are wanted of each; 0 asks for its elements.
+    pub(super) classes: Vec<u64>,
 }
 
 pub(super) fn read_outputs(reader: &mut Reader<'_>) -> Result<RequestedOutputs, Status> {
@@ -74,11 +88,19 @@ pub(super) fn read_outputs(reader: &mut Reader<'_>) -> Result<RequestedOutputs, 
         if outputs.names.len() >= Limits::TENSORS_MAX {
             return Err(super::errors::too_many("outputs"));
         }
-        let (name, form) = read_output(reader)?;
+        let Output { name, form, classes } = read_output(reader)?;
         outputs.names.push(name);
         outputs.forms.push(form);
+        outputs.classes.push(classes);
     }
     Ok(outputs)
+}
+
+/// One listed output.
+struct Output {
+    name: String,
+    form: OutputForm,
+    classes: u64,
 }
 
 /// What the parameters of one listed output ask for.
@@ -89,7 +111,7 @@ struct OutputParameters {
     shared_memory: bool,
 }
 
-fn read_output(reader: &mut Reader<'_>) -> Result<(String, OutputForm), Status> {
+fn read_output(reader: &mut Reader<'_>) -> Result<Output, Status> {
     if reader.kind()? != Kind::Object {
         return Err(fields::missing("name"));
     }
@@ -105,17 +127,18 @@ fn read_output(reader: &mut Reader<'_>) -> Result<(String, OutputForm), Status> 
             _ => reader.skip_value()?,
         }
     }
-    let name = name.ok_or_else(|| fields::missing("name"))?.into_owned();
     let parameters = parameters.unwrap_or_default();
+    if parameters.shared_memory && parameters.classes.is_some() {
+        return Err(Status::invalid_argument(
+            "Output can't set both 'shared_memory_region' and 'classification'",
+        ));
+    }
+    let name = name.ok_or_else(|| fields::missing("name"))?.into_owned();
     if parameters.shared_memory {
         return Err(super::errors::no_shared_memory(&name));
     }
-    if parameters.classes.is_some_and(|classes| classes > 0) {
-        return Err(Status::unsupported(format!(
-            "output '{name}' asks for 'classification', which this server does not support"
-        )));
-    }
-    Ok((name, OutputForm::of_binary_flag(parameters.binary.unwrap_or(false))))
+    let form = OutputForm::of_binary_flag(parameters.binary.unwrap_or(false));
+    Ok(Output { name, form, classes: parameters.classes.unwrap_or(0) })
 }
 
 fn read_output_parameters(reader: &mut Reader<'_>) -> Result<OutputParameters, Status> {

@@ -122,12 +122,13 @@ impl Instance for FakeModel {
     }
 }
 
-/// The files of a version that needs none, but for initial states.
+/// The files of a version that needs none, but for those that are given.
 #[derive(Default)]
 pub(crate) struct Files {
     pub(crate) version: i64,
     pub(crate) initial_states: Vec<(&'static str, Vec<u8>)>,
     pub(crate) warmup: Vec<(&'static str, Vec<u8>)>,
+    pub(crate) beside_versions: Vec<(&'static str, Vec<u8>)>,
 }
 
 impl Files {
@@ -163,6 +164,10 @@ impl ModelFiles for Files {
 
     fn resolve(&self, name: &str) -> Result<PathBuf, Status> {
         Err(Status::not_found(format!("no file '{name}'")))
+    }
+
+    fn read_beside_versions(&self, name: &str, size: FileSize) -> Result<Vec<u8>, Status> {
+        Self::read(&self.beside_versions, name, size)
     }
 
     fn read_initial_state(&self, name: &str, size: FileSize) -> Result<Vec<u8>, Status> {

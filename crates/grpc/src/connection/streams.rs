@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use galatea_codec::classification::Classification;
 use galatea_codec::forward::forward;
 use galatea_codec::grpc::stream::RequestTag;
 use galatea_codec::grpc::{InferMessage, parse_version};
@@ -127,10 +128,10 @@ impl ConnectionTask {
             Order::AtOnce => Throttle::default().with(signal.clone()),
             Order::InTurn => Throttle::default(),
         };
-        let sink =
-            StreamSink::new(signal, place, prepared.order, prepared.tag, prepared.sends_empty_end);
+        let Prepared { tag, order, sends_empty_end, classification, request } = prepared;
+        let sink = StreamSink::new(signal, place, order, tag, sends_empty_end, classification);
         let sender = ResponseSender::new(Box::new(sink));
-        match prepared.request {
+        match request {
             Err(status) => sender.fail(status),
             Ok(mut request) => {
                 request.cancel = cancel;
@@ -193,6 +194,7 @@ struct Prepared {
     tag: RequestTag,
     order: Order,
     sends_empty_end: bool,
+    classification: Option<Classification>,
     request: Result<InferenceRequest, Status>,
 }
 
@@ -202,6 +204,7 @@ impl Prepared {
             tag: RequestTag::default(),
             order: Order::InTurn,
             sends_empty_end: false,
+            classification: None,
             request: Err(Status::internal(PANICKED)),
         };
         // A panic leaves behind what was known by then.
@@ -230,6 +233,8 @@ impl Prepared {
             self.order = Order::AtOnce;
         }
         self.sends_empty_end = message.enables_empty_final_response();
-        message.into_request(version)
+        let (request, classification) = message.into_request(version)?;
+        self.classification = classification;
+        Ok(request)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use galatea_codec::classification::Classification;
 use galatea_codec::grpc::MessageChunks;
 use galatea_codec::grpc::stream::{
     RequestTag, encode_stream_end, encode_stream_failure, encode_stream_response,
@@ -11,7 +12,7 @@ use galatea_infer::{InferenceResponse, Reply, ResponseSink, Status};
 use super::{Errors, Order, Place, StreamSignal};
 use crate::answer::Failure;
 use crate::signal::News;
-use crate::sink::OneResponse;
+use crate::sink::{OneResponse, classified};
 use crate::unwritten::{Holder, Outgoing};
 
 /// Receives the replies to one request, encodes them on the thread that
@@ -20,6 +21,7 @@ pub(crate) struct StreamSink {
     signal: Arc<StreamSignal>,
     place: Place,
     tag: RequestTag,
+    classification: Option<Classification>,
     replies: Replies,
 }
 
@@ -44,13 +46,14 @@ impl StreamSink {
         order: Order,
         tag: RequestTag,
         sends_empty_end: bool,
+        classification: Option<Classification>,
     ) -> Self {
         let replies = match order {
             Order::InTurn => Replies::One(OneResponse::None),
             Order::AtOnce if sends_empty_end => Replies::Many(EmptyEnd::Sent),
             Order::AtOnce => Replies::Many(EmptyEnd::Dropped),
         };
-        Self { signal, place, tag, replies }
+        Self { signal, place, tag, classification, replies }
     }
 
     fn encode(
@@ -58,7 +61,8 @@ impl StreamSink {
         outcome: Result<InferenceResponse, Status>,
         is_final: bool,
     ) -> Result<MessageChunks, Failure> {
-        let encoded = outcome.and_then(|response| encode_stream_response(&response, is_final));
+        let encoded = classified(outcome, self.classification.as_ref())
+            .and_then(|response| encode_stream_response(&response, is_final));
         match (encoded, self.signal.errors()) {
             (Ok(message), _) => Ok(message),
             (Err(status), Errors::AsStatus) => Err(status.into()),

@@ -49,6 +49,9 @@ fn unknown(name: &str) -> Status {
 }
 
 pub(crate) fn echo(request: InferenceRequest) -> InferenceResponse {
+    if let Some(slot) = &request.classes {
+        slot.fill(&Arc::default());
+    }
     InferenceResponse {
         model_name: request.model_name.into(),
         model_version: request.model_version.unwrap_or(1),

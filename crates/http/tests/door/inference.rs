@@ -81,12 +81,6 @@ fn errors_are_json_whoever_makes_them() {
         500,
         "Failed to parse 'data' field: shape does not match true shape",
     );
-    check(
-        "echo",
-        r#"{"inputs":[],"outputs":[{"name":"y","parameters":{"classification":1}}]}"#,
-        501,
-        "output 'y' asks for 'classification', which this server does not support",
-    );
     check("no", &infer_body(1), 404, "Request for unknown model: 'no' is not found");
     check("drop", &infer_body(1), 500, "the request was dropped without a final response");
     check("twice", &infer_body(1), 500, "expected a single response, got 2");
@@ -211,4 +205,28 @@ fn the_model_is_looked_for_before_the_body_is_read() {
         r#"transaction policy"}"#
     );
     server.check("POST", "/v2/models/decoupled/infer", "{}", 501, decoupled);
+}
+
+#[test]
+fn outputs_may_be_wanted_as_classes() {
+    let server = Server::start();
+    let input = r#"{"name":"x","datatype":"INT8","shape":[3],"data":[1,3,2]}"#;
+    let body = |classes: u32| {
+        format!(
+            r#"{{"inputs":[{input}],"outputs":[{{"name":"x","parameters":{{"classification":{classes}}}}}]}}"#
+        )
+    };
+    let answer = |fields: &str| {
+        format!(
+            r#"{{"model_name":"echo","model_version":"1","outputs":[{{"name":"x",{fields}}}]}}"#
+        )
+    };
+    let classes = answer(r#""datatype":"BYTES","shape":[2],"data":["3:1","2:2"]"#);
+    server.check("POST", INFER, &body(2), 200, &classes);
+    let elements = answer(r#""datatype":"INT8","shape":[3],"data":[1,3,2]"#);
+    server.check("POST", INFER, &body(0), 200, &elements);
+    let refused =
+        r#"{"error":"class result not available for output due to unsupported type 'BOOL'"}"#;
+    let body = body(1).replace("INT8", "BOOL").replace("[1,3,2]", "[true,true,false]");
+    server.check("POST", INFER, &body, 400, refused);
 }

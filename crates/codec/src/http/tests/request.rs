@@ -102,7 +102,7 @@ fn names_and_numbers_travel() {
     assert_eq!(names, ["a", "b"]);
     assert_eq!(request.inputs[1].datatype, DataType::Fp16);
     assert_eq!(request.inputs[1].shape.dims(), [2, 2]);
-    assert_eq!(encoding, OutputEncoding::uniform(OutputForm::Binary));
+    assert_eq!(encoding.form("any"), OutputForm::Binary);
     let values: Vec<&ParameterValue> = request.parameters.iter().map(|p| &p.value).collect();
     assert_eq!(
         values[..5],
@@ -176,6 +176,25 @@ fn outputs_choose_their_form() {
 }
 
 #[test]
+fn outputs_may_be_wanted_as_classes() {
+    let asks = |parameters: &str| {
+        let output = format!(r#"{{"name":"y","parameters":{parameters}}}"#);
+        let json = format!(r#"{{"inputs":[],"outputs":[{{"name":"x"}},{output}]}}"#);
+        let (request, encoding) = decode(&json).unwrap();
+        assert_eq!(request.outputs, ["x", "y"]);
+        assert!(request.parameters.is_empty(), "the model doesn't see it");
+        assert_eq!(request.classes.is_some(), encoding.classification().is_some());
+        request.classes.is_some()
+    };
+    assert!(asks(r#"{"classification":1}"#));
+    assert!(asks(r#"{"classification":18446744073709551615,"binary_data":true}"#));
+    // Of several values the first counts.
+    assert!(asks(r#"{"classification":1,"classification":0}"#));
+    assert!(!asks(r#"{"classification":0}"#));
+    assert!(!asks("{}"));
+}
+
+#[test]
 fn a_byte_order_mark_and_white_space_are_passed() {
     assert!(decode("\u{feff} {\"inputs\":[]} \r\n\t").is_ok());
 }
@@ -240,7 +259,7 @@ mod raw {
         let result = decode_raw_infer(&body, target(), config, &Limits::default());
         let got = match result {
             Ok((request, encoding)) => {
-                assert_eq!(encoding, OutputEncoding::uniform(OutputForm::Binary));
+                assert_eq!(encoding.form("any"), OutputForm::Binary);
                 let input = &request.inputs[0];
                 let data = hex(input.data.host().unwrap());
                 format!("{} {} {} {data}", input.name, input.datatype, input.shape)

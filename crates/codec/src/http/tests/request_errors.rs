@@ -211,11 +211,28 @@ fn what_this_server_does_not_have_is_named() {
         Unsupported,
         "'y' asks for 'shared_memory_region': client shared memory is not available in this server",
     );
-    refuse(
-        r#"{"inputs":[],"outputs":[{"name":"y","parameters":{"classification":3}}]}"#,
-        Unsupported,
-        "output 'y' asks for 'classification', which this server does not support",
-    );
+}
+
+#[test]
+fn classes_are_a_number_and_not_in_shared_memory() {
+    let output = |parameters: &str| {
+        format!(r#"{{"inputs":[],"outputs":[{{"name":"y","parameters":{parameters}}}]}}"#)
+    };
+    for count in ["-1", "1.5", "1.0", "\"1\"", "true", "null", "[1]", "18446744073709551616"] {
+        refuse(
+            &output(&format!(r#"{{"classification":{count}}}"#)),
+            InvalidArgument,
+            "Unable to parse 'classification': attempt to access JSON non-unsigned-integer as \
+             unsigned-integer",
+        );
+    }
+    for count in ["1", "0"] {
+        refuse(
+            &output(&format!(r#"{{"shared_memory_region":"r","classification":{count}}}"#)),
+            InvalidArgument,
+            "Output can't set both 'shared_memory_region' and 'classification'",
+        );
+    }
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Responses in both forms.
 
+use std::sync::Arc;
+
 use galatea_infer::{InferenceResponse, OutputTensor, Parameter, ParameterValue};
 use galatea_tensor::{Buffer, DataType, Shape};
 
@@ -118,6 +120,30 @@ fn binary_outputs_are_handed_on() {
     let source = response.outputs[0].data.host().unwrap();
     assert_eq!(encoded.chunks[1].as_ptr(), source.as_ptr(), "the tensor was copied");
     assert_eq!(encoded.chunks.len(), 2);
+}
+
+#[test]
+fn classes_come_in_the_place_of_outputs() {
+    let check = |binary: bool| {
+        let json = format!(
+            r#"{{"inputs":[],"outputs":[{{"name":"y","parameters":{{"classification":2,"binary_data":{binary}}}}}]}}"#
+        );
+        let (request, encoding) = decode(&json).unwrap();
+        request.classes.unwrap().fill(&Arc::default());
+        let response = response(vec![output(DataType::Int8, &[3], vec![1, 3, 2])]);
+        encode_infer_response(&response, &encoding).unwrap()
+    };
+    let start = r#"{"model_name":"m","model_version":"1","outputs":[{"name":"y","datatype":"BYTES","shape":[2],"#;
+    let json = format!(r#"{start}"data":["3:1","2:2"]}}]}}"#);
+    let encoded = check(false);
+    assert_eq!(encoded.header_length, None);
+    assert_eq!(encoded.chunks[0], json);
+    let json = format!(r#"{start}"parameters":{{"binary_data_size":14}}}}]}}"#);
+    let encoded = check(true);
+    assert_eq!(encoded.header_length, Some(json.len()));
+    let elements = "\x03\0\0\x003:1\x03\0\0\x002:2";
+    assert_eq!(encoded.chunks[0], json);
+    assert_eq!(encoded.chunks[1], elements);
 }
 
 #[test]

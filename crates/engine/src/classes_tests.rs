@@ -1,0 +1,77 @@
+//! Labels that are read when a model loads, and how doors get them.
+
+use std::sync::Arc;
+
+use galatea_backend::ExecutionPolicy;
+use galatea_infer::{ClassesSlot, Code, InferenceRequest};
+
+use crate::LocalCache;
+use crate::testing::{ECHO, FakeBackend, Files, Setup, request, send};
+
+const LABELLED: &str = r#"
+    name: "echo" backend: "fake" max_batch_size: 8
+    input { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] }
+    output { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] label_filename: "labels.txt" }
+"#;
+
+fn setup(text: &str, labels: &str) -> Setup {
+    let beside_versions = vec![("labels.txt", labels.as_bytes().to_vec())];
+    let files = Files { version: 1, beside_versions, ..Files::default() };
+    Setup::new(text, FakeBackend::new(ExecutionPolicy::Inline)).files(vec![files])
+}
+
+fn asking() -> (InferenceRequest, ClassesSlot) {
+    let slot = ClassesSlot::default();
+    (InferenceRequest { classes: Some(slot.clone()), ..request(&[1, 2]) }, slot)
+}
+
+#[test]
+fn whoever_asks_gets_the_labels_of_the_version_that_answers() {
+    let server = setup(LABELLED, "cat\n\ndog").serve();
+    let (request, slot) = asking();
+    send(&server, request).recv().unwrap().unwrap();
+    let classes = slot.get().unwrap();
+    assert!(classes.batches());
+    let labels = classes.labels("OUT").unwrap();
+    assert_eq!((labels.get(0).unwrap(), labels.get(2).unwrap()), (c"cat", c"dog"));
+    assert_eq!((labels.get(1), labels.count()), (None, 3));
+    assert!(classes.labels("IN").is_none());
+}
+
+#[test]
+fn a_model_without_labels_says_how_it_is_divided() {
+    for (max_batch_size, dims, batches) in [(8, [1, 2], true), (0, [1, 2], false)] {
+        let text = ECHO.replace("max_batch_size: 8", &format!("max_batch_size: {max_batch_size}"));
+        let text = if batches { text } else { text.replace("-1", "-1, -1") };
+        let server = setup(&text, "").serve();
+        let slot = ClassesSlot::default();
+        let request = InferenceRequest { classes: Some(slot.clone()), ..request(&dims) };
+        send(&server, request).recv().unwrap().unwrap();
+        assert_eq!(slot.get().unwrap().batches(), batches);
+        assert!(slot.get().unwrap().labels("OUT").is_none());
+    }
+}
+
+#[test]
+fn a_label_file_that_is_not_there_fails_the_load() {
+    let text = LABELLED.replace("labels.txt", "other.txt");
+    let (_, failures) = setup(&text, "cat").load();
+    let status = &failures[0].status;
+    let expected = (Code::NotFound, "labels of output 'OUT': no file 'other.txt'");
+    assert_eq!((status.code(), status.message()), expected);
+}
+
+#[test]
+fn a_cached_answer_is_one_for_who_wants_classes_and_who_does_not() {
+    let backend = FakeBackend::new(ExecutionPolicy::Inline);
+    let batches = backend.batches.clone();
+    let cache = Arc::new(LocalCache::new(1 << 20));
+    let server = Setup::new(format!("{ECHO} response_cache {{ enable: true }}"), backend)
+        .cache(cache)
+        .serve();
+    send(&server, request(&[1, 2])).recv().unwrap().unwrap();
+    let (request, slot) = asking();
+    send(&server, request).recv().unwrap().unwrap();
+    assert!(slot.get().unwrap().batches());
+    assert_eq!(*batches.lock().unwrap(), [1], "the second was not executed");
+}
