@@ -7,8 +7,8 @@ use galatea_abi::server::TRITONSERVER_ServerInferAsync;
 use galatea_abi::*;
 use galatea_c_objects::{guard, handle, log};
 use galatea_infer::{
-    CancelToken, CorrelationId, InferenceRequest, InputTensor, Reply, ResponseSender, ResponseSink,
-    SequenceFlags, Status,
+    CancelToken, ClassesSlot, CorrelationId, InferenceRequest, InputTensor, Reply, ResponseSender,
+    ResponseSink, SequenceFlags, Status,
 };
 use galatea_tensor::{Buffer, Shape};
 
@@ -63,7 +63,9 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
             id: infer.id.clone(),
         };
         infer.trace = (!trace.is_null()).then(|| Told::begin(trace, &loan));
-        let sink = Sink { origin, response };
+        let classes = ClassesSlot::default();
+        infer.classes = Some(classes.clone());
+        let sink = Sink { origin, classes, response };
         server.service.infer(infer, ResponseSender::new(Box::new(sink)));
         Ok(())
     })
@@ -179,6 +181,8 @@ fn input_tensor(
 /// Hands replies to the caller's callback.
 struct Sink {
     origin: Origin,
+    /// Says what labels the model's outputs have.
+    classes: ClassesSlot,
     response: ResponseCallback,
 }
 
@@ -187,7 +191,9 @@ impl ResponseSink for Sink {
         let is_final = reply.is_final();
         let object = match reply {
             Reply::Response { outcome, .. } => {
-                let object = ResponseObject::new(outcome, &self.origin, &self.response.allocator);
+                let classes = self.classes.get().map(AsRef::as_ref);
+                let allocator = &self.response.allocator;
+                let object = ResponseObject::new(outcome, &self.origin, classes, allocator);
                 handle::into_raw(object)
             }
             Reply::Finished => core::ptr::null_mut(),

@@ -2,13 +2,16 @@
 
 use core::ffi::{c_char, c_void};
 use std::ffi::CString;
+use std::sync::Arc;
 
 use galatea_abi::server::*;
 use galatea_abi::*;
 use galatea_c_objects::error::c_text;
 use galatea_c_objects::names::data_type_to_c;
 use galatea_c_objects::{guard, handle, text};
-use galatea_infer::{InferenceResponse, Parameter, ParameterValue, Status};
+use galatea_infer::{
+    ClassLabels, InferenceResponse, ModelClasses, Parameter, ParameterValue, Status,
+};
 
 use crate::allocator::{Allocator, Placed};
 
@@ -40,6 +43,8 @@ struct ResponseOutput {
     datatype: TRITONSERVER_DataType,
     shape: Vec<i64>,
     placed: Placed,
+    /// Kept because labels are handed out as addresses.
+    labels: Option<Arc<ClassLabels>>,
 }
 
 impl ResponseObject {
@@ -48,6 +53,7 @@ impl ResponseObject {
     pub(crate) fn new(
         outcome: Result<InferenceResponse, Status>,
         request: &Origin,
+        classes: Option<&ModelClasses>,
         allocator: &Allocator,
     ) -> Self {
         let mut object = Self {
@@ -58,7 +64,7 @@ impl ResponseObject {
             parameters: Vec::new(),
             outputs: Vec::new(),
         };
-        let filled = outcome.and_then(|response| object.fill(&response, allocator));
+        let filled = outcome.and_then(|response| object.fill(&response, classes, allocator));
         if let Err(status) = filled {
             object.outputs.clear();
             object.outcome = Err(status);
@@ -66,7 +72,12 @@ impl ResponseObject {
         object
     }
 
-    fn fill(&mut self, response: &InferenceResponse, allocator: &Allocator) -> Result<(), Status> {
+    fn fill(
+        &mut self,
+        response: &InferenceResponse,
+        classes: Option<&ModelClasses>,
+        allocator: &Allocator,
+    ) -> Result<(), Status> {
         self.model_version = response.model_version;
         self.parameters = response.parameters.iter().map(ResponseParameter::new).collect();
         allocator.start()?;
@@ -81,6 +92,7 @@ impl ResponseObject {
                 datatype: data_type_to_c(output.datatype),
                 shape: output.shape.dims().to_vec(),
                 placed,
+                labels: classes.and_then(|classes| classes.labels(&output.name)).cloned(),
             });
         }
         Ok(())
@@ -255,23 +267,25 @@ unsafe fn read_output(
     }
 }
 
-/// Outputs have no labels yet: null, as for an output without them.
+/// Null for a class without a label.
 unsafe fn read_label(
     response: &ResponseObject,
     index: u32,
-    _class_index: usize,
+    class_index: usize,
     label: *mut *const c_char,
 ) -> Result<(), Status> {
-    at(&response.outputs, index, "output")?;
+    let labels = at(&response.outputs, index, "output")?.labels.as_ref();
+    let found = labels.and_then(|labels| labels.get(class_index));
+    let address = found.map_or(core::ptr::null(), |label| label.as_ptr());
     // SAFETY: the caller's promise is passed on.
-    unsafe { text::write(label, core::ptr::null(), "label") }
+    unsafe { text::write(label, address, "label") }
 }
 
 fn at<'a, T>(list: &'a [T], index: u32, what: &str) -> Result<&'a T, Status> {
     let found = usize::try_from(index).ok().and_then(|index| list.get(index));
     found.ok_or_else(|| {
         Status::invalid_argument(format!(
-            "out of bounds index {index}, response has {} {what}s",
+            "out of bounds index {index}: response has {} {what}s",
             list.len()
         ))
     })

@@ -11,6 +11,7 @@
 mod traces;
 
 use core::ffi::{CStr, c_char, c_void};
+use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -331,6 +332,50 @@ fn a_request_goes_in_by_pointer_and_comes_out_by_allocator() {
     let expected =
         [Event::Allocated(String::from("IN"), 12), response, Event::Released, Event::Freed(12)];
     assert_eq!(caller.events(), expected);
+}
+
+#[test]
+fn labels_are_those_of_the_version_that_answers() {
+    let service = Arc::new(Echo { held: Mutex::new(Some(Vec::new())) });
+    let caller = Caller::new(service.clone());
+    let data: Vec<i32> = vec![1, 2, 3];
+    let request = caller.request();
+    caller.add_input(request, c"IN", &data);
+    caller.add_input(request, c"MORE", &data);
+    ok(caller.infer(request));
+    let (held, sender) = service.held.lock().unwrap().as_mut().unwrap().pop().unwrap();
+    let labels = Arc::new(ClassLabels::from_lines(b"cat\n\ndog".to_vec()).unwrap());
+    let labels = BTreeMap::from([(String::from("IN"), labels)]);
+    held.classes.as_ref().unwrap().fill(&Arc::new(ModelClasses::new(false, labels)));
+    sender.send_final(Ok(echo(&held)));
+    drop(held);
+    let response = caller.response();
+    let label = |output, class| {
+        let mut label = core::ptr::dangling();
+        ok(unsafe {
+            server::TRITONSERVER_InferenceResponseOutputClassificationLabel(
+                response,
+                output,
+                class,
+                &raw mut label,
+            )
+        });
+        (!label.is_null()).then(|| unsafe { CStr::from_ptr(label) })
+    };
+    assert_eq!([0, 1, 2].map(|class| label(0, class)), [Some(c"cat"), None, Some(c"dog")]);
+    assert_eq!([3, usize::MAX].map(|class| label(0, class)), [None, None]);
+    assert_eq!(label(1, 0), None);
+    let mut place = core::ptr::null();
+    let beyond = unsafe {
+        server::TRITONSERVER_InferenceResponseOutputClassificationLabel(
+            response,
+            2,
+            0,
+            &raw mut place,
+        )
+    };
+    assert_eq!(refused(beyond), "out of bounds index 2: response has 2 outputs");
+    unsafe { ok(server::TRITONSERVER_InferenceResponseDelete(response)) };
 }
 
 #[test]

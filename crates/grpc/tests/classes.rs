@@ -11,7 +11,7 @@ use galatea_protocol::inference::infer_parameter::ParameterChoice;
 use galatea_protocol::inference::model_infer_request::InferRequestedOutputTensor;
 use galatea_protocol::inference::{InferParameter, ModelInferRequest, ModelInferResponse};
 
-const CLASSES: &[u8] = b"\x03\0\0\09:2\x03\0\0\07:1";
+const CLASSES: &[u8] = b"\x03\0\0\x009:2\x03\0\0\x007:1";
 
 /// Asks for two of three bytes.
 fn classified(model: &str) -> ModelInferRequest {
