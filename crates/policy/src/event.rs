@@ -35,7 +35,8 @@ pub enum Event {
     /// comes later. Said at once and under the driver's lock, so that another
     /// instance may be tried.
     PermitDelayed(InstanceId),
-    /// The model unloads: queued requests run, new ones are refused.
+    /// The model unloads: queued requests run, new ones are refused. Sequences take
+    /// nothing more, and end once nothing of them is queued.
     Drain,
     /// Time passed.
     Tick,

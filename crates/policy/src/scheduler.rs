@@ -124,7 +124,7 @@ impl Scheduler {
             Event::RemoveInstance(id) => self.remove_instance(id, out),
             Event::PermitGranted(id) => self.grant(id, out),
             Event::PermitDelayed(id) => self.lanes.delay(id),
-            Event::Drain => self.drain(),
+            Event::Drain => self.drain(out),
             Event::Tick => {}
         }
         self.dispatch(out);
@@ -214,13 +214,13 @@ impl Scheduler {
         report_departure(departure, id, out);
     }
 
-    fn drain(&mut self) {
+    fn drain(&mut self, out: &mut Actions) {
         if self.life == Life::Open {
             self.life = Life::Draining;
         }
         match &mut self.work {
             Work::Shared(shared) => shared.drain(),
-            Work::Sequences(sequences) => sequences.drain(),
+            Work::Sequences(sequences) => sequences.drain(self.now, out),
         }
     }
 
@@ -241,9 +241,6 @@ impl Scheduler {
         };
         if self.life == Life::Draining && is_quiet && self.lanes.all_free() {
             self.life = Life::Drained;
-            if let Work::Sequences(sequences) = &mut self.work {
-                sequences.end_all(out);
-            }
             out.push(Action::Drained);
         }
     }

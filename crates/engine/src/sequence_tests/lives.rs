@@ -267,16 +267,36 @@ fn unloading_ends_open_sequences_behind_what_waits() {
     let first = send(&server, step(5, "+", 1));
     gate.batch();
     let second = send(&server, step(5, "", 2));
-    dispatcher.drain();
-    let refused = error(&send(&server, step(6, "+", 1)));
-    assert_eq!(refused.code(), Code::Unavailable);
     let third = send(&server, step(5, "", 3));
+    dispatcher.drain();
+    for sent in [step(6, "+", 1), step(5, "", 4)] {
+        let refused = error(&send(&server, sent));
+        assert_eq!(refused.code(), Code::Unavailable);
+        assert!(refused.message().contains("has stopped accepting new"), "{refused:?}");
+    }
     for _ in 0..3 {
         gate.open();
     }
     assert_eq!((value(&first), value(&second), value(&third)), (1, 3, 6));
     assert_eq!(server.unload_all(LONG), 0);
     assert_eq!(dispatcher.kept(), (0, 0, 0));
+}
+
+#[test]
+fn unloading_does_not_wait_for_silent_sequences() {
+    let (gate, backend) = Gate::before(add);
+    let settings = "max_sequence_idle_microseconds: 3600000000 direct { }";
+    let server = Setup::new(config(1, settings, ONE_INSTANCE), backend).serve();
+    let silent = send(&server, step(5, "+", 1));
+    gate.batch();
+    gate.open();
+    assert_eq!(value(&silent), 1);
+    let backlog = [send(&server, step(6, "+", 2)), send(&server, step(6, "", 3))];
+    for _ in 0..2 {
+        gate.open();
+    }
+    assert_eq!(server.unload_all(LONG), 0);
+    assert_eq!(backlog.map(|inbox| value(&inbox)), [2, 5]);
 }
 
 #[test]

@@ -4,7 +4,8 @@
 //! A sequence begins with the request that brings an unknown key. It takes a
 //! free slot, or waits for one in the backlog, first come, first served. It is
 //! open until a request with END arrives, it was idle for too long, one of its
-//! requests was cancelled, or it waited for a slot for too long. From then on it
+//! requests was cancelled, it waited for a slot for too long, or the model unloads.
+//! From then on it
 //! is closed: nothing joins it, and once its last request has been dispatched it
 //! ends and its slot goes to the backlog in the same step.
 //!
@@ -294,8 +295,17 @@ impl SequenceBatcher {
         }
     }
 
-    /// Nothing new comes: what is held or waits to grow would wait in vain.
-    pub(crate) fn drain(&mut self) {
+    /// Nothing comes any more: no sequence goes on, and those that rest in their
+    /// slots end for the backlog's sake. What is held or waits to grow would wait in
+    /// vain.
+    pub(crate) fn drain(&mut self, now: Time, out: &mut Actions) {
+        for index in (0..).map(SequenceIndex).take(self.sequences.len()) {
+            if self.find(index).is_some_and(|known| known.membership == Membership::Open) {
+                self.close(index, out);
+                self.end_if_over(index, out);
+            }
+        }
+        self.fill_slots(now);
         self.hold = None;
         self.touch_all();
     }
@@ -358,18 +368,6 @@ impl SequenceBatcher {
         }
     }
 
-    /// Everything is quiet and nothing comes any more: what is left are open
-    /// sequences at rest.
-    pub(crate) fn end_all(&mut self, out: &mut Actions) {
-        assert!(self.is_quiet(), "sequences end when nothing of them is left");
-        let live =
-            (0..).zip(&self.sequences).filter_map(|(index, one)| one.as_ref().map(|_| index));
-        for index in live.map(SequenceIndex).collect::<Vec<_>>() {
-            self.close(index, out);
-            self.end(index, out);
-        }
-    }
-
     fn look_at_hold(&mut self) {
         let enough = |waiting: usize, wanted: u32| u32::try_from(waiting).is_ok_and(|n| n < wanted);
         if let Some(hold) = self.hold
@@ -406,10 +404,9 @@ pub(crate) enum KnownInstance {
 /// Why a request can't be taken, if it can't.
 fn refusal(mark: SequenceMark, is_known: bool, life: Life) -> Option<FailReason> {
     match life {
-        Life::Drained => Some(FailReason::Draining),
-        Life::Draining if mark.start => Some(FailReason::Draining),
-        Life::Draining | Life::Open if !mark.start && !is_known => Some(FailReason::MissingStart),
-        Life::Draining | Life::Open => None,
+        Life::Draining | Life::Drained => Some(FailReason::Draining),
+        Life::Open if !mark.start && !is_known => Some(FailReason::MissingStart),
+        Life::Open => None,
     }
 }
 

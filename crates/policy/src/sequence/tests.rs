@@ -239,23 +239,39 @@ fn an_iteration_that_waits_can_be_cancelled() {
 }
 
 #[test]
-fn draining_takes_what_open_sequences_still_send() {
+fn draining_runs_what_is_queued_and_takes_nothing_more() {
     check(
         direct(1),
         "0 add 0 -> ; never
          1 request 1 of=1 start -> run ^1 on 0; never
          2 request 2 of=2 start -> ; never
-         3 drain -> ; never
-         4 request 3 of=3 start -> fail 3 Draining, closed 3, ended 3; never
-         5 request 4 of=1 end -> closed 1; never
+         3 request 3 of=1 -> ; never
+         4 drain -> closed 1, closed 2; never
+         4 request 4 of=3 start -> fail 4 Draining, closed 3, ended 3; never
+         5 request 5 of=3 -> fail 5 Draining, closed 3, ended 3; never
          6 done 1 -> ; never
-         6 free 0 -> run 4$ on 0, ended 1; never
-         7 done 4 -> ; never
-         7 free 0 -> run ^2 on 0; never
+         6 free 0 -> run 3 on 0, ended 1; never
+         7 done 3 -> ; never
+         7 free 0 -> run ^2 on 0, ended 2; never
          8 free 0 -> ; never
-         9 done 2 -> closed 2, ended 2, drained; never
-         9 request 5 of=2 -> fail 5 Draining, closed 2, ended 2; never
+         9 done 2 -> drained; never
+         9 request 6 of=2 -> fail 6 Draining, closed 2, ended 2; never
          9 remove 0 -> removed 0; never",
+    );
+}
+
+#[test]
+fn draining_ends_silent_sequences_for_the_backlog() {
+    check(
+        direct(1),
+        "0 add 0 -> ; never
+         1 request 1 of=1 start -> run ^1 on 0; never
+         2 done 1 -> ; 102
+         2 free 0 -> ; 102
+         3 request 2 of=2 start -> ; 102
+         4 drain -> closed 1, ended 1, closed 2, run ^2 on 0, ended 2; never
+         5 done 2 -> ; never
+         5 free 0 -> drained; never",
     );
 }
 

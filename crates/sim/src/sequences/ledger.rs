@@ -201,11 +201,10 @@ impl Ledger {
         self.take_turn(mark.sequence);
     }
 
-    /// Why a request can't be taken, if it can't. An unloading model takes what
-    /// goes on with a sequence, and nothing that starts one.
+    /// Why a request can't be taken, if it can't. An unloading model takes nothing.
     fn refusal(&self, mark: SequenceMark) -> Option<FailReason> {
         let is_known = self.sequences.contains_key(&mark.sequence);
-        if self.drained || (self.draining && mark.start) {
+        if self.draining {
             Some(FailReason::Draining)
         } else if !is_known && !mark.start {
             Some(FailReason::MissingStart)

@@ -124,9 +124,8 @@ impl World {
         let is_fair = match reason {
             FailReason::Draining => self.draining,
             FailReason::MissingStart => self.was_silent(open),
-            // So that a drain ends, see `give_up`.
-            FailReason::Cancelled => self.draining,
-            FailReason::QueueFull
+            FailReason::Cancelled
+            | FailReason::QueueFull
             | FailReason::TimeoutExpired
             | FailReason::NoSequence
             | FailReason::SequenceTimeoutExpired => false,

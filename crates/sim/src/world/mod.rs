@@ -196,7 +196,6 @@ impl World {
         self.draining = true;
         self.step(Event::Drain)?;
         while self.go_on()? {}
-        self.give_up()?;
         self.harness.check_empty()?;
         if let Some((key, _)) = self.open.first_key_value() {
             return Err(format!("{key:?} has no outcome"));
@@ -206,18 +205,6 @@ impl World {
         let bound = 3 * self.sent + self.executions;
         if self.wakeups > bound {
             return Err(format!("{} wake-ups for {} requests", self.wakeups, self.sent));
-        }
-        Ok(())
-    }
-
-    /// Sequences whose clients are silent may hold the slots that others wait
-    /// for, if nothing says when they count as idle. Then who waits gives up.
-    fn give_up(&mut self) -> Result<(), String> {
-        let is_endless = self.trace.setup.is_sequential();
-        while is_endless && !self.harness.is_drained() {
-            let Some((key, _)) = self.open.first_key_value() else { return Ok(()) };
-            self.step(Event::Cancel(*key))?;
-            while self.go_on()? {}
         }
         Ok(())
     }

@@ -17,13 +17,12 @@ pub(super) fn something_expires(ledger: &Ledger) -> bool {
 }
 
 pub(super) fn enter_closed(ledger: &mut Ledger, key: SequenceKey) -> Check {
-    let the_drain_ends_it = ledger.draining && ledger.is_quiet();
     let Some(sequence) = ledger.sequences.get(&key) else {
         return Err(format!("{key:?} was closed, but there is no such sequence"));
     };
     ensure!(sequence.closing != Closing::Closed, "{key:?} was closed twice");
     let is_idle = sequence.is_quiet() && ledger.is_overdue(sequence);
-    let caused = sequence.closing == Closing::Due || is_idle || the_drain_ends_it;
+    let caused = sequence.closing == Closing::Due || is_idle;
     ensure!(caused, "{key:?} was closed without cause");
     ledger.sequences.get_mut(&key).expect("it is there").closing = Closing::Closed;
     Ok(())

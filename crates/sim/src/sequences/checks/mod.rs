@@ -15,7 +15,7 @@ mod wakeups;
 
 use galatea_policy::{Event, Time};
 
-use super::ledger::{Lane, Ledger};
+use super::ledger::{Lane, Ledger, Sequence};
 use crate::check::{Check, ensure};
 use crate::deed::Deed;
 
@@ -72,6 +72,7 @@ fn enter_event(ledger: &mut Ledger, event: &Event) {
         Event::Drain => {
             ledger.draining = true;
             ledger.held = false;
+            ledger.sequences.values_mut().for_each(Sequence::must_close);
         }
         // With permits it is a step of the harness, which no ledger sees.
         Event::PermitGranted(_) | Event::PermitDelayed(_) | Event::Tick => {}

@@ -130,10 +130,7 @@ impl Oracle {
                 self.lanes.sort_by_key(|lane| lane.id);
             }
             Event::RemoveInstance(id) => self.lane(id).leaving = true,
-            Event::Drain => {
-                self.draining = true;
-                self.hold = None;
-            }
+            Event::Drain => self.drain(&mut deeds),
             Event::PermitGranted(_) | Event::PermitDelayed(_) | Event::Tick => {}
         }
         self.seat();
@@ -186,7 +183,7 @@ impl Oracle {
             return;
         };
         let known = self.member(mark.sequence);
-        let refusal = if self.drained || (self.draining && mark.start) {
+        let refusal = if self.draining {
             Some(FailReason::Draining)
         } else {
             (known.is_none() && !mark.start).then_some(FailReason::MissingStart)
@@ -327,15 +324,22 @@ impl Oracle {
         if !self.draining || self.drained || !self.is_quiet() {
             return;
         }
-        let mut left: Vec<SequenceKey> = self.members.iter().map(|member| member.key).collect();
-        left.sort_by_key(|key| key.0 & 0xffff_ffff);
-        for key in left {
+        self.drained = true;
+        deeds.push(Deed::Drained);
+    }
+
+    /// Nobody goes on.
+    fn drain(&mut self, deeds: &mut Vec<Deed>) {
+        self.draining = true;
+        self.hold = None;
+        let mut open: Vec<SequenceKey> =
+            self.members.iter().filter(|member| member.open).map(|member| member.key).collect();
+        open.sort_by_key(|key| key.0 & 0xffff_ffff);
+        for key in open {
             let index = self.member(key).expect("it is live");
             self.close(index, deeds);
             self.end_if_over(key, deeds);
         }
-        self.drained = true;
-        deeds.push(Deed::Drained);
     }
 
     fn remove_instances(&mut self, deeds: &mut Vec<Deed>) {
