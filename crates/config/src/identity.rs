@@ -85,7 +85,7 @@ pub(crate) fn resolve(
             complete(message, recognised);
             Vec::new()
         }
-        None => by_name(message, directory_name),
+        None => by_name(message, directory_name, version_files),
     }
 }
 
@@ -134,7 +134,11 @@ fn complete(message: &mut ModelConfig, recognised: &Recognised) {
 
 /// A model called `x.BACKEND` belongs to that backend, if nothing else says
 /// which.
-fn by_name(message: &mut ModelConfig, directory_name: &str) -> Vec<Diagnostic> {
+fn by_name(
+    message: &mut ModelConfig,
+    directory_name: &str,
+    version_files: &[String],
+) -> Vec<Diagnostic> {
     let says_nothing = message.backend.is_empty()
         && message.platform.is_empty()
         && message.default_model_filename.is_empty();
@@ -142,10 +146,14 @@ fn by_name(message: &mut ModelConfig, directory_name: &str) -> Vec<Diagnostic> {
         return Vec::new();
     }
     let Some((_, backend)) = directory_name.split_once('.') else {
+        let hint = match version_files {
+            [] => " Its newest version is empty.",
+            [..] => "",
+        };
         let text = format!(
             "Invalid model name: Could not determine backend for model '{directory_name}' with no \
              backend in model configuration. Expected model name of the form \
-             'model.<backend_name>'."
+             'model.<backend_name>'.{hint}"
         );
         return vec![Diagnostic::about("backend", text)];
     };
@@ -231,8 +239,14 @@ mod tests {
 
     #[test]
     fn without_any_hint_there_is_no_backend() {
-        let found = resolve(&mut ModelConfig::default(), "plain", &[]);
-        assert!(found[0].message.contains("Could not determine backend for model 'plain'"));
+        let message = |files: &[String]| {
+            let found = resolve(&mut ModelConfig::default(), "plain", files);
+            found.into_iter().next().unwrap().message
+        };
+        let empty = message(&[]);
+        assert!(empty.contains("Could not determine backend for model 'plain'"));
+        assert!(empty.ends_with("Its newest version is empty."));
+        assert!(!message(&["notes".to_owned()]).contains("empty"));
     }
 
     #[test]

@@ -177,6 +177,10 @@ impl Definer {
             Some(json) => ConfigDraft::from_json(OVERRIDE, json)?,
             None => self.draft(source)?,
         };
+        if source.versions.is_empty() && source.config.is_none() && config.is_none() {
+            // Its backend is not what it lacks.
+            self.versions(source, &draft)?;
+        }
         let newest = source.versions.last();
         let files = newest.map_or(&[][..], |version| version.files.as_slice());
         draft.resolve_identity(&source.name, files)?;
@@ -186,9 +190,12 @@ impl Definer {
             draft.clone().finish(&support)?;
         }
         let versions = self.versions(source, &draft)?;
+        let backend = self.backend(&draft, overridden, source, &versions);
+        let secondary_devices = backend.takes_secondary_devices();
+        let support = Support { secondary_devices, ..support };
         Ok(ModelDefinition {
             name: source.name.clone(),
-            backend: self.backend(&draft, overridden, source, &versions),
+            backend,
             draft,
             versions,
             auto_complete: self.auto_complete,

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use galatea_backend::{FileSize, ModelFiles};
 use galatea_infer::Status;
+use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use crate::beneath;
@@ -53,8 +54,8 @@ impl ModelDirectory {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if `name` leads out of the directory, `NotFound` if
-    /// nothing is there.
+    /// `InvalidArgument` if `name` leads out of the directory or is neither a file
+    /// nor a directory, `NotFound` if nothing is there.
     pub fn resolve(&self, name: &str) -> Result<PathBuf, Status> {
         self.resolve_in(Path::new(""), name)
     }
@@ -80,7 +81,18 @@ impl ModelDirectory {
     fn resolve_in(&self, folder: &Path, name: &str) -> Result<PathBuf, Status> {
         let inside = folder.join(checked_relative(name)?);
         match beneath::locate(self.boundary.as_fd(), &self.prefixed(&inside)) {
-            Ok(_) => Ok(self.path.join(inside)),
+            Ok(handle) => {
+                let kind = beneath::file_type(&handle).map_err(io::Error::from);
+                // Whoever opens a named pipe waits until somebody writes to it.
+                match kind {
+                    Ok(FileType::RegularFile | FileType::Directory) => Ok(self.path.join(inside)),
+                    Ok(_) => {
+                        let error = io::Error::other("neither a file nor a directory");
+                        Err(self.not_opened(&inside, name, error))
+                    }
+                    Err(error) => Err(self.not_opened(&inside, name, error)),
+                }
+            }
             Err(error) => Err(self.not_opened(&inside, name, error.into())),
         }
     }
@@ -268,6 +280,9 @@ pub(crate) mod tests {
         check(&version, "", Err(Code::InvalidArgument));
         check(&version, "a\0b", Err(Code::InvalidArgument));
         check(&version, "nothing", Err(Code::NotFound));
+        let pipe = version_path.join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, pipe, rustix::fs::Mode::RWXU).unwrap();
+        check(&version, "pipe", Err(Code::InvalidArgument));
     }
 
     #[test]

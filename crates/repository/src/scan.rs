@@ -183,14 +183,21 @@ impl Repository {
         self.roots.iter().map(|root| root.path.as_path())
     }
 
-    /// The names of the models of all repositories, sorted; what can't be
-    /// listed is left out.
+    /// The names of the models of all repositories, sorted, with the escaped ones
+    /// of directories whose names no model may have; what can't be listed is left
+    /// out.
     #[must_use]
     pub fn names(&self) -> Vec<Listed> {
         let mut places: BTreeMap<String, usize> = BTreeMap::new();
+        let mut impossible = Vec::new();
         for root in &self.roots {
-            let names = root.model_names(&mut Vec::new()).unwrap_or_default();
+            let names = root.model_names(&mut impossible).unwrap_or_default();
             names.into_iter().for_each(|name| *places.entry(name).or_default() += 1);
+        }
+        for problem in impossible {
+            if let Problem::Model { name, .. } = problem {
+                places.entry(name).or_insert(1);
+            }
         }
         let listed = |(name, count)| Listed { name, is_duplicate: count > 1 };
         places.into_iter().map(listed).collect()
@@ -290,7 +297,9 @@ impl Root {
     }
 
     fn model(&self, name: &str, options: &ScanOptions) -> Result<ModelSource, String> {
-        let directory = self.model_directory(name).map_err(|error| error.to_string())?;
+        let directory = self
+            .model_directory(name)
+            .map_err(|error| format!("can't open '{}': {error}", self.path.join(name).display()))?;
         // Times come first: what changes while it is read is newer then.
         let times = Times::of(&directory);
         let config = config_file(&directory, options)?;

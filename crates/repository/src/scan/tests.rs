@@ -127,7 +127,7 @@ harmless: no config
 problem: failed to poll model 'broken': can't read '@/r/broken/1': No such file or directory (os error 2)
 problem: failed to poll model 'leaves': '@/r/leaves/config.pbtxt' leads out of the repository
 problem: failed to poll model 'loop': can't read '@/r/loop/1': Too many levels of symbolic links (os error 40)
-problem: failed to poll model 'self': Too many levels of symbolic links (os error 40)
+problem: failed to poll model 'self': can't open '@/r/self': Too many levels of symbolic links (os error 40)
 ";
     check(&scratch, &["r"], expected);
 }
@@ -152,9 +152,12 @@ linked: no config
 }
 
 #[test]
-fn a_directory_with_an_impossible_name_is_a_problem() {
+fn a_directory_with_an_impossible_name_is_a_problem_that_is_listed() {
     let scratch = Scratch::new();
     scratch.file("r/a\nE1121 forged/1/f", "");
+    let repository = Repository::open([scratch.path().join("r")]).unwrap();
+    let listed = Listed { name: "a\\nE1121 forged".to_owned(), is_duplicate: false };
+    assert_eq!(repository.names(), [listed]);
     let expected = "problem: failed to poll model 'a\\nE1121 forged': \
                     invalid model name 'a\\nE1121 forged': it contains a control character\n";
     check(&scratch, &["r"], expected);

@@ -1,0 +1,266 @@
+"""Repositories with models that can't be: one clear reason for each, and the rest serves."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Callable
+
+import pytest
+import tritonclient.grpc
+
+from conftest import StartServer
+from constant_models import answer, constant_model, replace_file, write_model
+from server import Server, wait_until
+
+ONNX = 'backend: "onnxruntime"'
+ADDS_NOTHING = constant_model(0)
+
+ENSEMBLE = """\
+platform: "ensemble"
+max_batch_size: 8
+input [ {{ name: "INPUT0" data_type: TYPE_INT32 dims: [ 1 ] }} ]
+output [ {{ name: "OUTPUT0" data_type: TYPE_INT32 dims: [ 1 ] }} ]
+ensemble_scheduling {{ step [ {{
+  model_name: "{model}" model_version: -1
+  input_map {{ key: "INPUT0" value: "INPUT0" }} output_map {{ key: "OUTPUT0" value: "OUTPUT0" }}
+}} ] }}
+"""
+
+TENSOR = """\
+backend: "identity"
+input [ {{ name: "INPUT0" data_type: TYPE_FP32 dims: [ {dims} ] }} ]
+output [ {{ name: "OUTPUT0" data_type: TYPE_FP32 dims: [ {dims} ] }} ]
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Bad:
+    """How a model's directory comes to be, and what the reason has to say."""
+
+    make: Callable[[pathlib.Path], None]
+    reason: str
+    #: Its name in the index, if it isn't the directory's.
+    shown: str = ""
+
+
+def files(**contents: bytes | str) -> Callable[[pathlib.Path], None]:
+    """Writes files, given as `VERSION_NAME` or, without a version, `NAME`."""
+
+    def make(model: pathlib.Path) -> None:
+        for place, content in contents.items():
+            version, _, name = place.rpartition("__")
+            path = model / version.lstrip("v") / name.replace("_", ".")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+    return make
+
+
+def config(text: str) -> Callable[[pathlib.Path], None]:
+    """A configuration, and a version with a model file."""
+    return files(config_pbtxt=text, v1__model_onnx=ADDS_NOTHING)
+
+
+def directories(*names: str) -> Callable[[pathlib.Path], None]:
+    """Empty directories."""
+
+    def make(model: pathlib.Path) -> None:
+        for name in names:
+            (model / name).mkdir(parents=True)
+
+    return make
+
+
+def link(place: str, target: str) -> Callable[[pathlib.Path], None]:
+    """A symbolic link in the directory, or in its place if `place` is empty."""
+
+    def make(model: pathlib.Path) -> None:
+        path = model / place if place else model
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.symlink(target, path)
+
+    return make
+
+
+def pipe(place: str) -> Callable[[pathlib.Path], None]:
+    """A named pipe, which nobody ever writes to."""
+
+    def make(model: pathlib.Path) -> None:
+        path = model / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.mkfifo(path)
+
+    return make
+
+
+BAD_MODELS = {
+    "no_model_file": Bad(files(config_pbtxt=ONNX, v1__notes=b""), "there is no '"),
+    "nothing_that_tells_the_backend": Bad(files(v1__notes=b""), "Could not determine backend"),
+    "empty_version": Bad(directories("1"), "Its newest version is empty."),
+    "empty_version_of_onnx": Bad(
+        files(config_pbtxt=ONNX, v1__model_onnx=ADDS_NOTHING, v2__notes=b""),
+        "/2/model.onnx'",
+    ),
+    "no_version": Bad(directories(), "at least one version must be available"),
+    "versions_without_numbers": Bad(
+        files(vone__model_onnx=ADDS_NOTHING, v02__model_onnx=ADDS_NOTHING),
+        "at least one version must be available",
+    ),
+    "pipe_as_model": Bad(pipe("1/model.onnx"), "neither a file nor a directory"),
+    "pipe_as_configuration": Bad(pipe("config.pbtxt"), "not a regular file"),
+    "directory_as_configuration": Bad(directories("config.pbtxt", "1"), "not a regular file"),
+    "link_to_itself_as_model": Bad(
+        link("1/model.onnx", "model.onnx"), "Too many levels of symbolic links"
+    ),
+    "link_to_itself_as_configuration": Bad(
+        link("config.pbtxt", "config.pbtxt"), "Too many levels of symbolic links"
+    ),
+    "link_to_itself": Bad(link("", "link_to_itself"), "Too many levels of symbolic links"),
+    "link_to_nothing": Bad(link("", "not_there"), "link_to_nothing': No such file"),
+    "link_out_of_the_repository": Bad(
+        link("1/model.onnx", "../../../outside.onnx"), "must stay inside the model's directory"
+    ),
+    "another_name": Bad(config('name: "good" ' + ONNX), "directory name must equal model name"),
+    "name_with_a_slash": Bad(config('name: "../good" ' + ONNX), "directory name must equal"),
+    "back\\slash": Bad(config(ONNX), "it contains a slash or backslash", "back\\\\slash"),
+    "line\nbreak": Bad(config(ONNX), "it contains a control character", "line\\nbreak"),
+    "unknown_backend": Bad(config('backend: "nothing"'), "unable to find backend library"),
+    "backend_elsewhere": Bad(config('backend: "../../x"'), "backend"),
+    "unknown_field": Bad(config(ONNX + ' max_batchsize: 1'), "config.pbtxt:1:24"),
+    "wrong_enumeration": Bad(
+        config(ONNX + ' instance_group { kind: KIND_TPU }'), "config.pbtxt:1:47"
+    ),
+    "dim_beyond_64_bits": Bad(config(TENSOR.format(dims="9223372036854775808")), "config.pbtxt:2"),
+    "dims_that_overflow": Bad(
+        config(TENSOR.format(dims="4611686018427387904, 4")), "more elements than any tensor"
+    ),
+    "ensemble_of_itself": Bad(
+        config(ENSEMBLE.format(model="ensemble_of_itself")), "circular dependency"
+    ),
+    "circle_a": Bad(config(ENSEMBLE.format(model="circle_b")), "circular dependency"),
+    "circle_b": Bad(config(ENSEMBLE.format(model="circle_a")), "circular dependency"),
+    "ensemble_of_a_path": Bad(
+        config(ENSEMBLE.format(model="../repository/good")), "not available or ambiguous"
+    ),
+    "ensemble_of_a_bad_one": Bad(
+        config(ENSEMBLE.format(model="unknown_field")), "not available or ambiguous"
+    ),
+    "file_elsewhere": Bad(
+        config(ONNX + ' default_model_filename: "../../good/1/model.onnx"'),
+        "must stay inside the model's directory",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def bad_repository(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A model that works among all that don't."""
+    folder = tmp_path_factory.mktemp("bad")
+    (folder / "outside.onnx").write_bytes(ADDS_NOTHING)
+    repository = folder / "repository"
+    write_model(repository, "good", 7)
+    (repository / "README").write_text("no model at all")
+    for name, bad in BAD_MODELS.items():
+        model = repository / name
+        bad.make(model)
+        if not model.is_symlink():
+            model.mkdir(exist_ok=True)
+    return repository
+
+
+@pytest.fixture(scope="module")
+def bad_server(start_server: StartServer, bad_repository: pathlib.Path) -> Server:
+    """A server over it that has tried every model."""
+    with start_server(bad_repository, "--exit-on-error=false") as server:
+        server.wait_until_live()
+        wait_until(lambda: "Started HTTPService" in server.log(), 60, "all models were tried")
+        wait_until(lambda: answer_or_none(server) == 7, 60, "the good model serves")
+        yield server
+
+
+def answer_or_none(server: Server) -> int | None:
+    """What the good model adds, once it serves."""
+    ready = server.get("/v2/models/good/ready").status == 200
+    return answer(server, "good") if ready else None
+
+
+@pytest.mark.galatea_only
+@pytest.mark.parametrize("name", BAD_MODELS)
+def test_a_bad_model_has_one_reason(bad_server: Server, name: str) -> None:
+    """In the index, over both protocols, and in one line of the log."""
+    bad = BAD_MODELS[name]
+    shown = bad.shown or name
+    entries = bad_server.request("POST", "/v2/repository/index", b"").json()
+    states = [entry for entry in entries if entry["name"] == shown]
+    assert [entry["state"] for entry in states] == ["UNAVAILABLE"]
+    assert bad.reason in states[0]["reason"], states
+    with tritonclient.grpc.InferenceServerClient(bad_server.grpc_url) as client:
+        index = client.get_model_repository_index()
+    (over_grpc,) = (entry for entry in index.models if entry.name == shown)
+    assert (over_grpc.state, over_grpc.reason) == ("UNAVAILABLE", states[0]["reason"])
+    errors = [line for line in bad_server.log().splitlines() if line.startswith("E")]
+    # Quotes and backslashes of a message are escaped in the log.
+    quoted = shown.replace("\\", "\\\\")
+    about = [line for line in errors if f"'{quoted}'" in line and "failed to" in line]
+    assert len(about) == 1, errors
+
+
+@pytest.mark.galatea_only
+def test_good_models_serve_beside_bad_ones(bad_server: Server) -> None:
+    """The server isn't ready, because it could not do all that it was told."""
+    assert answer(bad_server, "good") == 7
+    assert bad_server.get("/v2/health/live").status == 200
+    assert bad_server.get("/v2/health/ready").status == 400
+    ready = bad_server.request("POST", "/v2/repository/index", b'{"ready":true}').json()
+    assert [entry["name"] for entry in ready] == ["good"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root can read every file")
+def test_unreadable_files(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+    """A file that the server's user may not read is its model's error."""
+    write_model(tmp_path, "good", 7)
+    write_model(tmp_path, "model_file", 1)
+    (tmp_path / "model_file" / "1" / "model.onnx").chmod(0)
+    write_model(tmp_path, "configuration", 1, config=ONNX)
+    (tmp_path / "configuration" / "config.pbtxt").chmod(0)
+    write_model(tmp_path, "version", 1)
+    (tmp_path / "version" / "1").chmod(0)
+    try:
+        with start_server(tmp_path, "--exit-on-error=false") as server:
+            server.wait_until_live()
+            wait_until(lambda: answer_or_none(server) == 7, 60, "the good model serves")
+            for name in ("model_file", "configuration", "version"):
+                assert server.get(f"/v2/models/{name}/ready").status in (400, 404)
+                assert name in server.log()
+    finally:
+        (tmp_path / "version" / "1").chmod(0o700)
+
+
+def test_one_bad_model_among_two_hundred(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """It harms no other: all of them are ready and answer."""
+    for number in range(200):
+        directory = tmp_path / f"m{number}"
+        (directory / "1").mkdir(parents=True)
+        text = TENSOR.format(dims="-1")
+        (directory / "config.pbtxt").write_text(text)
+    replace_file(tmp_path / "m77" / "config.pbtxt", b'backend: "identity" max_batch_size: -1')
+    replace_file(tmp_path / "m78" / "config.pbtxt", b'backend: "onnxruntime"')
+    replace_file(tmp_path / "m78" / "1" / "model.onnx", b"this is no model")
+    with start_server(tmp_path, "--exit-on-error=false") as server:
+        server.wait_until_live()
+
+        def states() -> dict[str, str]:
+            entries = server.request("POST", "/v2/repository/index", b"").json()
+            return {entry["name"]: entry.get("state", "") for entry in entries}
+
+        wait_until(lambda: list(states().values()).count("READY") == 198, 60, "198 are ready")
+        bad = {"m77", "m78"}
+        assert {name for name, state in states().items() if state != "READY"} == bad
+        tensor = {"name": "INPUT0", "shape": [2], "datatype": "FP32", "data": [1, 2]}
+        for number in range(200):
+            reply = server.infer(f"m{number}", {"inputs": [tensor]})
+            assert (reply.status == 200) == (f"m{number}" not in bad), reply
