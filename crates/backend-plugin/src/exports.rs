@@ -15,12 +15,13 @@ impl Export {
     }
 }
 
-/// Every function of tritonbackend.h that a server provides.
+/// Every function of tritonbackend.h and tritoncache.h that a server provides.
 #[must_use]
 pub fn all() -> Vec<Export> {
     [
         crate::attributes::exported(),
         crate::backend::exported(),
+        crate::cache::exported(),
         crate::instance::exported(),
         crate::memory::exported(),
         crate::model::exported(),
@@ -39,13 +40,13 @@ pub fn all() -> Vec<Export> {
 mod tests {
     use std::collections::BTreeSet;
 
-    use galatea_abi::backend::PROVIDED;
+    use galatea_abi::{backend, cache};
 
     #[test]
-    fn nothing_that_the_header_declares_is_missing() {
+    fn nothing_that_the_headers_declare_is_missing() {
         let exported: BTreeSet<&str> = super::all().iter().map(|export| export.name).collect();
-        let declared: BTreeSet<&str> = PROVIDED.iter().copied().collect();
-        assert_eq!(exported, declared);
-        assert_eq!(super::all().len(), PROVIDED.len());
+        let lists = [backend::PROVIDED, cache::PROVIDED].concat();
+        assert_eq!(super::all().len(), lists.len());
+        assert_eq!(exported, lists.into_iter().collect());
     }
 }

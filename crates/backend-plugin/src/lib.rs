@@ -1,5 +1,6 @@
 //! Hosts compiled backends: shared libraries `libtriton_NAME.so` that were made
-//! for the C interface of Triton Inference Server.
+//! for the C interface of Triton Inference Server. Response caches in libraries are
+//! found, opened and called here too ([`cache`]).
 //!
 //! It finds and opens them ([`Plugins`]), provides the functions that they call,
 //! and is to the rest of the server a [`galatea_backend::Backend`] like others. It
@@ -17,6 +18,7 @@
 //! | `request` | requests, inputs and states as C sees them; giving requests back |
 //! | `response` | responses, outputs and factories; [`response::exchange`] answers |
 //! | `strategy`, `with_strategy` | custom batching |
+//! | [`cache`] | response caches, which have nothing to do with backends but the way into libraries |
 //! | `statistics`, `memory` | what remains of the interface |
 //! | [`exports`] | the list of all exported functions |
 //!
@@ -44,11 +46,12 @@
 #![allow(non_snake_case, reason = "exported functions have the headers' names")]
 
 /// Defines exported functions: each is held to its declared signature, runs in a
-/// guard, and is listed for whoever checks that plug-ins find it.
+/// guard, and is listed for whoever checks that plug-ins find it. They are those of
+/// tritonbackend.h, unless another header's declarations are named.
 macro_rules! functions {
-    ($($(#[$doc:meta])* fn $name:ident($($argument:ident: $kind:ty),* $(,)?) $body:block)*) => {
+    (use $header:ident; $($(#[$doc:meta])* fn $name:ident($($argument:ident: $kind:ty),* $(,)?) $body:block)*) => {
         $(
-            const _: galatea_abi::backend::$name = $name;
+            const _: galatea_abi::$header::$name = $name;
             $(#[$doc])*
             ///
             /// # Safety
@@ -71,10 +74,14 @@ macro_rules! functions {
             vec![$($crate::exports::Export::new(stringify!($name), $name as *const ())),*]
         }
     };
+    ($($functions:tt)*) => {
+        functions! { use backend; $($functions)* }
+    };
 }
 
 mod attributes;
 mod backend;
+pub mod cache;
 pub mod exports;
 mod host_buffer;
 mod instance;
@@ -91,4 +98,5 @@ mod strategy;
 mod testing;
 mod with_strategy;
 
+pub use cache::CacheLibrary;
 pub use plugins::{Places, PluginSettings, Plugins, Server};

@@ -174,12 +174,6 @@ list! {
         TRITONSERVER_InferenceTraceContext,
     }
     unhosted {
-        TRITONCACHE_ApiVersion,
-        TRITONCACHE_CacheEntryBufferCount,
-        TRITONCACHE_CacheEntryAddBuffer,
-        TRITONCACHE_CacheEntryGetBuffer,
-        TRITONCACHE_CacheEntrySetBuffer,
-        TRITONCACHE_Copy,
         TRITONREPOAGENT_ApiVersion,
         TRITONREPOAGENT_ModelRepositoryLocation,
         TRITONREPOAGENT_ModelRepositoryLocationAcquire,
@@ -199,7 +193,7 @@ list! {
 mod tests {
     use std::collections::BTreeSet;
 
-    use galatea_abi::{cache, repoagent, server};
+    use galatea_abi::{repoagent, server};
 
     #[test]
     fn with_the_shared_ones_nothing_that_the_headers_declare_is_missing() {
@@ -207,7 +201,7 @@ mod tests {
         let count = own.len() + shared.len();
         let exported: BTreeSet<&str> =
             own.into_iter().chain(shared).map(|(name, _)| name).collect();
-        let lists = [server::PROVIDED, cache::PROVIDED, repoagent::PROVIDED].concat();
+        let lists = [server::PROVIDED, repoagent::PROVIDED].concat();
         assert_eq!(count, lists.len());
         let declared: BTreeSet<&str> = lists.into_iter().collect();
         let difference: Vec<&&str> = exported.symmetric_difference(&declared).collect();

@@ -146,8 +146,7 @@ setters! {
             options.set("cuda-virtual-address-size", format_args!("{gpu_device}:{size}"));
             Ok(())
         };
-    TRITONSERVER_ServerOptionsSetResponseCacheByteSize(size: u64)
-        flag!("response-cache-byte-size");
+    TRITONSERVER_ServerOptionsSetResponseCacheByteSize(size: u64) cache_byte_size;
     TRITONSERVER_ServerOptionsSetCacheConfig(cache_name: text, config_json: text) cache_config;
     TRITONSERVER_ServerOptionsSetCacheDirectory(cache_dir: text) flag!("cache-directory");
     TRITONSERVER_ServerOptionsSetMinSupportedComputeCapability(cc: f64)
@@ -261,16 +260,21 @@ fn load_limit(
     Ok(())
 }
 
-/// The settings come as a JSON object of texts.
+/// The configuration goes to the cache as it is.
 fn cache_config(options: &mut OptionsObject, name: &str, json: &str) -> Result<(), Status> {
     let document: serde_json::Value = serde_json::from_str(json)
         .map_err(|error| Status::invalid_argument(format!("config_json is not JSON: {error}")))?;
-    let settings = document
-        .as_object()
-        .ok_or_else(|| Status::invalid_argument("config_json is not a JSON object"))?;
-    for (key, value) in settings {
-        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        options.set("cache-config", format_args!("{name},{key}={value}"));
+    if !document.is_object() {
+        return Err(Status::invalid_argument("config_json is not a JSON object"));
+    }
+    options.set("cache-config", format_args!("{name},{}", json.trim()));
+    Ok(())
+}
+
+/// The older way to ask for the local cache; as in the original, 0 asks for none.
+fn cache_byte_size(options: &mut OptionsObject, size: u64) -> Result<(), Status> {
+    if size > 0 {
+        options.set("cache-config", format_args!("local,{{\"size\": \"{size}\"}}"));
     }
     Ok(())
 }
@@ -295,8 +299,10 @@ mod tests {
                 TRITONSERVER_ServerOptionsSetCacheConfig(
                     options,
                     c"local".as_ptr(),
-                    c"{\"size\": \"7\"}".as_ptr(),
+                    c" {\"size\": 7}\n".as_ptr(),
                 ),
+                TRITONSERVER_ServerOptionsSetResponseCacheByteSize(options, 9),
+                TRITONSERVER_ServerOptionsSetResponseCacheByteSize(options, 0),
                 TRITONSERVER_ServerOptionsAddRateLimiterResource(options, c"R".as_ptr(), 3, -1),
                 TRITONSERVER_ServerOptionsSetBackendConfig(
                     options,
@@ -309,6 +315,8 @@ mod tests {
             let bad = [
                 TRITONSERVER_ServerOptionsSetServerId(options, core::ptr::null()),
                 TRITONSERVER_ServerOptionsSetLogFormat(options, TRITONSERVER_LogFormat(9)),
+                TRITONSERVER_ServerOptionsSetCacheConfig(options, c"x".as_ptr(), c"[]".as_ptr()),
+                TRITONSERVER_ServerOptionsSetCacheConfig(options, c"x".as_ptr(), c"{".as_ptr()),
                 TRITONSERVER_ServerOptionsSetExitTimeout(core::ptr::null_mut(), 1),
             ];
             for error in bad {
@@ -319,7 +327,8 @@ mod tests {
                 "--model-repository=/models",
                 "--model-control-mode=explicit",
                 "--disable-auto-complete-config",
-                "--cache-config=local,size=7",
+                "--cache-config=local,{\"size\": 7}",
+                "--cache-config=local,{\"size\": \"9\"}",
                 "--rate-limit-resource=R:3",
                 "--backend-config=python,a=b",
             ];

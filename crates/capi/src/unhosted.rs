@@ -1,13 +1,11 @@
-//! The functions that the server provides to response caches and repository agents
-//! in libraries.
+//! The functions that the server provides to repository agents in libraries.
 //!
-//! This server hosts neither, so no object of theirs exists and every function
+//! This server hosts none, so no object of theirs exists and every function
 //! answers that it is unsupported. They are there because a library that needs one
 //! could not be loaded, or a program that links to them not be started, without.
 
 use core::ffi::{c_char, c_void};
 
-use galatea_abi::cache::*;
 use galatea_abi::repoagent::*;
 use galatea_abi::*;
 use galatea_c_objects::{guard, text};
@@ -64,17 +62,7 @@ macro_rules! versions {
 }
 
 versions! {
-    TRITONCACHE_ApiVersion CACHE_API_VERSION
     TRITONREPOAGENT_ApiVersion REPOAGENT_API_VERSION
-}
-
-unsupported! {
-    "response caches in libraries":
-    TRITONCACHE_CacheEntryBufferCount(entry: *mut TRITONCACHE_CacheEntry, count: *mut usize);
-    TRITONCACHE_CacheEntryAddBuffer(entry: *mut TRITONCACHE_CacheEntry, base: *mut c_void, buffer_attributes: *mut TRITONSERVER_BufferAttributes);
-    TRITONCACHE_CacheEntryGetBuffer(entry: *mut TRITONCACHE_CacheEntry, index: usize, base: *mut *mut c_void, buffer_attributes: *mut TRITONSERVER_BufferAttributes);
-    TRITONCACHE_CacheEntrySetBuffer(entry: *mut TRITONCACHE_CacheEntry, index: usize, new_base: *mut c_void, buffer_attributes: *mut TRITONSERVER_BufferAttributes);
-    TRITONCACHE_Copy(allocator: *mut TRITONCACHE_Allocator, entry: *mut TRITONCACHE_CacheEntry);
 }
 
 unsupported! {
@@ -102,11 +90,11 @@ mod tests {
     fn they_say_what_is_not_hosted() {
         // SAFETY: nothing is done with the arguments.
         let status = unsafe {
-            let error = TRITONCACHE_Copy(core::ptr::null_mut(), core::ptr::null_mut());
+            let error = TRITONREPOAGENT_SetState(core::ptr::null_mut(), core::ptr::null_mut());
             galatea_c_objects::error::take_c(error).unwrap_err()
         };
         assert_eq!(status.code(), Code::Unsupported);
-        let expected = "TRITONCACHE_Copy: this server does not host response caches in libraries";
+        let expected = "TRITONREPOAGENT_SetState: this server does not host repository agents";
         assert_eq!(status.message(), expected);
     }
 }

@@ -18,6 +18,7 @@
 mod backends;
 mod banner;
 mod c_log;
+mod cache;
 mod check;
 mod doors;
 mod environment;

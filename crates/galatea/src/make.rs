@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use galatea_backend::{LogLevel as BackendLogLevel, ResponseCache};
+use galatea_backend::LogLevel as BackendLogLevel;
 use galatea_capi::{Reserved, RunningServer, metric};
-use galatea_engine::{ControlMode, LocalCache, LogSink, Server, ServerOptions};
+use galatea_engine::{ControlMode, LogSink, Server, ServerOptions};
 use galatea_infer::{Code, ServerControl, Status};
 use galatea_repository::{Overlays, Repository, RepositoryError, ScanOptions};
 use galatea_telemetry::{
@@ -17,7 +17,7 @@ use crate::environment::Environment;
 use crate::flags::Settings;
 use crate::models::{Definer, RepositoryCatalog};
 use crate::shutdown::{Expired, count_down};
-use crate::{backends, banner, c_log};
+use crate::{backends, banner, c_log, cache};
 
 /// What `--load-model` takes for all models.
 const ALL_MODELS: &str = "*";
@@ -68,6 +68,7 @@ pub(crate) fn server(parts: Parts<'_>) -> Result<Arc<Server>, Status> {
         };
         Status::new(code, error.to_string())
     })?;
+    let cache = cache::make(settings)?;
     let log = log_sink(logger.clone());
     let (delay, backlog_delay) = (environment.delay_scheduler, environment.backlog_delay_scheduler);
     let catalog = Arc::new(RepositoryCatalog {
@@ -91,7 +92,7 @@ pub(crate) fn server(parts: Parts<'_>) -> Result<Arc<Server>, Status> {
         control: settings.control_mode,
         load_threads: settings.model_load_threads,
         load_retries: settings.load_retries,
-        cache: cache(settings),
+        cache,
         host_policies: settings.host_policies.clone(),
         rate_limit: settings.rate_limit(),
         log,
@@ -120,11 +121,6 @@ fn check_startup_models(settings: &Settings) -> Result<(), Status> {
         return Err(Status::invalid_argument(reason));
     }
     Ok(())
-}
-
-fn cache(settings: &Settings) -> Option<Arc<dyn ResponseCache>> {
-    let cache = settings.cache?;
-    Some(Arc::new(LocalCache::new(cache.byte_size)))
 }
 
 /// Lines of the engine and of backends go to the same log.

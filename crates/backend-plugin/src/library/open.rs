@@ -107,7 +107,7 @@ fn check_exports() -> Result<(), Status> {
         if address != Some(expected) {
             let what = if address.is_some() { "another library's" } else { "not exported" };
             return Err(Status::internal(format!(
-                "backends can't be loaded: {name} is {what} in this process; the program must be \
+                "libraries can't be loaded: {name} is {what} in this process; the program must be \
                  linked with -rdynamic"
             )));
         }

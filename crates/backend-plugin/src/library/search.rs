@@ -136,8 +136,8 @@ impl Search<'_> {
     }
 }
 
-/// A name from a configuration must not lead to other directories.
-fn check_component(field: &str, name: &str) -> Result<(), Status> {
+/// A name from a configuration or a flag must not lead to other directories.
+pub(crate) fn check_component(field: &str, name: &str) -> Result<(), Status> {
     let mut components = Path::new(name).components();
     let plain = matches!(
         (components.next(), components.next()),

@@ -1,8 +1,13 @@
 //! Flags of the response cache.
 
+use std::path::PathBuf;
+
+use serde_json::{Map, Value};
+
 use super::settings::{CacheFlag, CacheSettings};
 use super::value::{self, Refusal};
 use super::{Flag, Group, Settings};
+use crate::cache::LOCAL;
 
 pub(super) const GROUP: Group =
     Group { title: "Response Cache", flags: &[CACHE_CONFIG, CACHE_DIRECTORY] };
@@ -11,21 +16,23 @@ const CACHE_CONFIG: Flag = Flag {
     name: "cache-config",
     argument: Some("string,string=string"),
     default: "",
-    help: "A setting of the response cache, as CACHE,SETTING=VALUE. The cache is 'local', and its \
-           setting 'size' says how many bytes of responses it keeps. Models use it if their \
-           configuration says response_cache { enable: true }.",
+    help: "A setting of the response cache, as CACHE,SETTING=VALUE; or all of them as \
+           CACHE,{JSON}. The cache 'local' is built in, unless its library is in the cache \
+           directory, and its setting 'size' says how many bytes of responses it keeps. Other \
+           caches are libraries. Models use the cache if their configuration says \
+           response_cache { enable: true }.",
     apply: |settings, value| {
         const SHAPE: &str = "<cache name>,<setting>=<value>";
         let (cache, setting) = value::pair(value, ',', SHAPE)?;
-        let (key, value) = value::pair(setting, '=', SHAPE)?;
-        if cache != "local" {
-            return Err(Refusal::unsupported(format_args!("the response cache '{cache}'")));
-        }
-        if key != "size" {
-            let text = format!("the local response cache has no setting '{key}', only 'size'");
-            return Err(Refusal(text));
-        }
-        set(settings, CacheFlag::CacheConfig, value)
+        let config = wanted(settings, CacheFlag::CacheConfig, cache)?;
+        *config = if setting.starts_with('{') {
+            check_object(setting)?;
+            setting.to_owned()
+        } else {
+            let (key, value) = value::pair(setting, '=', SHAPE)?;
+            with(config, key, value)
+        };
+        Ok(())
     },
 };
 
@@ -33,9 +40,13 @@ const CACHE_DIRECTORY: Flag = Flag {
     name: "cache-directory",
     argument: Some("string"),
     default: "/opt/tritonserver/caches",
-    help: "Where to find caches that are libraries. No effect: the local cache is built in.",
-    apply: |settings, _| {
-        settings.no_effect("cache-directory", "the local cache is built in");
+    help: "Where to find response caches that are libraries: that of cache NAME is \
+           NAME/libtritoncache_NAME.so in this directory.",
+    apply: |settings, value| {
+        if value.is_empty() {
+            return Err(Refusal(String::from("--cache-directory can not be empty")));
+        }
+        settings.cache_directory = PathBuf::from(value);
         Ok(())
     },
 };
@@ -49,21 +60,50 @@ pub(super) const RESPONSE_CACHE_BYTE_SIZE: Flag = Flag {
         settings.note(format!(
             "'--response-cache-byte-size' has been deprecated: use '--cache-config=local,size={value}'"
         ));
-        set(settings, CacheFlag::ResponseCacheByteSize, value)
+        let _: u64 = value::number(value)?;
+        let config = wanted(settings, CacheFlag::ResponseCacheByteSize, LOCAL)?;
+        *config = with(config, "size", value);
+        Ok(())
     },
 };
 
-fn set(settings: &mut Settings, flag: CacheFlag, value: &str) -> Result<(), Refusal> {
-    if settings.cache.is_some_and(|earlier| earlier.flag != flag) {
+/// The configuration of the cache that a flag asks for, empty at first.
+fn wanted<'a>(
+    settings: &'a mut Settings,
+    flag: CacheFlag,
+    name: &str,
+) -> Result<&'a mut String, Refusal> {
+    let cache = settings.cache.get_or_insert_with(|| CacheSettings {
+        flag,
+        name: name.to_owned(),
+        config: String::from("{}"),
+    });
+    if cache.flag != flag {
         return Err(Refusal(String::from(
             "incompatible flags --response-cache-byte-size and --cache-config both provided. \
              Please provide one or the other.",
         )));
     }
-    let byte_size: usize = value::number(value)?;
-    if byte_size == 0 {
-        return Err(Refusal(String::from("a response cache has at least 1 byte. Got 0")));
+    if cache.name != name {
+        return Err(Refusal(format!(
+            "found multiple cache configurations, '{}' and '{name}', but only a single cache is \
+             supported",
+            cache.name
+        )));
     }
-    settings.cache = Some(CacheSettings { flag, byte_size });
-    Ok(())
+    Ok(&mut cache.config)
+}
+
+fn check_object(json: &str) -> Result<(), Refusal> {
+    serde_json::from_str::<Map<String, Value>>(json)
+        .map(drop)
+        .map_err(|error| Refusal(format!("the cache's configuration is not JSON: {error}")))
+}
+
+/// A configuration with one setting more; the last value of a setting counts. Values are
+/// texts, as in the original.
+fn with(config: &str, key: &str, value: &str) -> String {
+    let mut settings: Map<String, Value> = serde_json::from_str(config).unwrap_or_default();
+    settings.insert(key.to_owned(), Value::from(value));
+    Value::from(settings).to_string()
 }

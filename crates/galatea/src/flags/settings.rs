@@ -35,6 +35,8 @@ pub(crate) struct Settings {
     pub(crate) load_retries: u32,
     /// The response cache, if there is one.
     pub(crate) cache: Option<CacheSettings>,
+    /// Where the libraries of caches are.
+    pub(crate) cache_directory: PathBuf,
     /// On which processors instances run.
     pub(crate) host_policies: HostPolicies,
     /// Whether instances share resources.
@@ -84,13 +86,15 @@ pub(crate) struct DoorSettings {
     pub(crate) reuse_port: bool,
 }
 
-/// The local response cache.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+/// The response cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CacheSettings {
     /// Which flag asked for it.
     pub(crate) flag: CacheFlag,
-    /// How many bytes it keeps.
-    pub(crate) byte_size: usize,
+    /// The cache's name.
+    pub(crate) name: String,
+    /// Its configuration, a JSON object.
+    pub(crate) config: String,
 }
 
 /// The flags that ask for a response cache; only one of them may.
@@ -141,6 +145,7 @@ impl Default for Settings {
             model_load_threads: 4,
             load_retries: 0,
             cache: None,
+            cache_directory: PathBuf::from("/opt/tritonserver/caches"),
             host_policies: HostPolicies::default(),
             rate_limiting: false,
             rate_limit_resources: Vec::new(),

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use galatea_engine::{RateLimit, ResourceLimit};
 
+use super::settings::CacheSettings;
 use super::*;
 
 fn settings(arguments: &[&str]) -> Settings {
@@ -190,7 +191,6 @@ fn what_is_not_supported_is_refused_by_name() {
         "--trace-config=level=TIMESTAMPS",
         "--trace-level=TENSORS",
         "--trace-file=x",
-        "--cache-config=redis,host=1",
         "--allow-sagemaker=true",
         "--allow-vertex-ai=true",
     ] {
@@ -215,7 +215,7 @@ fn what_is_the_case_anyway_is_taken() {
 }
 
 /// Flags that are taken and change nothing.
-const WITHOUT_EFFECT: [&str; 23] = [
+const WITHOUT_EFFECT: [&str; 22] = [
     "--enable-peer-access=false",
     "--grpc-infer-thread-count=16",
     "--grpc-infer-allocation-pool-size=64",
@@ -229,7 +229,6 @@ const WITHOUT_EFFECT: [&str; 23] = [
     "--buffer-manager-thread-count=4",
     "--model-load-gpu-limit=0:0.5",
     "--repoagent-directory=x",
-    "--cache-directory=x",
     "--trace-rate=5",
     "--trace-count=5",
     "--trace-log-frequency=5",
@@ -419,20 +418,31 @@ fn host_policies_bind_to_processors() {
 }
 
 #[test]
-fn the_local_cache_is_asked_for_by_one_of_two_flags() {
-    let cache = |flags: &[&str]| format!("{:?}", settings(flags).cache);
-    let expected = "Some(CacheSettings { flag: CacheConfig, byte_size: 7 })";
+fn a_cache_is_asked_for_by_one_of_two_flags() {
+    let cache = |flags: &[&str]| {
+        let CacheSettings { name, config, .. } = settings(flags).cache.unwrap();
+        format!("{name} {config}")
+    };
+    let expected = r#"local {"size":"7"}"#;
     assert_eq!(cache(&["--cache-config=local,size=7"]), expected);
+    assert_eq!(cache(&["--response-cache-byte-size=7"]), expected);
     let again = cache(&["--cache-config", "local,size=1", "--cache-config", "local,size=7"]);
     assert_eq!(again, expected);
-    let expected = "Some(CacheSettings { flag: ResponseCacheByteSize, byte_size: 7 })";
-    assert_eq!(cache(&["--response-cache-byte-size=7"]), expected);
+    let several = ["--cache-config=redis,port=1", "--cache-config=redis,host=a=\"b\""];
+    assert_eq!(cache(&several), r#"redis {"port":"1","host":"a=\"b\""}"#);
+    let whole = ["--cache-config=x,a=1", "--cache-config=x,{\"b\": [2, null]}"];
+    assert_eq!(cache(&whole), r#"x {"b": [2, null]}"#);
+    let more = [whole[1], "--cache-config=x,c=3"];
+    assert_eq!(cache(&more), r#"x {"b":[2,null],"c":"3"}"#);
     for (flags, message) in [
-        (&["--cache-config=local,size=0"][..], "at least 1 byte"),
-        (&["--cache-config=local,size=-1"], "-1"),
-        (&["--cache-config=local,hosts=1"], "no setting 'hosts', only 'size'"),
-        (&["--cache-config=local"], "<cache name>,<setting>=<value>"),
+        (&["--cache-config=local"][..], "<cache name>,<setting>=<value>"),
+        (&["--cache-config=local,size"], "<cache name>,<setting>=<value>"),
+        (&["--cache-config=,size=1"], "<cache name>,<setting>=<value>"),
+        (&["--cache-config=x,{\"size\": }"], "not JSON"),
+        (&["--cache-config=x,a=1", "--cache-config=y,a=1"], "'x' and 'y'"),
+        (&["--response-cache-byte-size=x"], "Got x"),
         (&["--response-cache-byte-size=1", "--cache-config=local,size=1"], "incompatible"),
+        (&["--cache-directory="], "can not be empty"),
     ] {
         let error = error(flags);
         assert!(error.contains(message), "{error}");

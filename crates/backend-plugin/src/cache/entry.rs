@@ -1,0 +1,241 @@
+//! What a cache gets with each call: an entry, which is a list of buffers, and an
+//! allocator, which is a copy that waits to be made.
+
+use core::ffi::c_void;
+use std::sync::{Mutex, PoisonError};
+
+use bytes::Bytes;
+use galatea_abi::{
+    TRITONCACHE_Allocator, TRITONCACHE_CacheEntry, TRITONSERVER_BufferAttributes,
+    TRITONSERVER_MEMORY_CPU, TRITONSERVER_MEMORY_CPU_PINNED,
+};
+use galatea_backend::CacheKey;
+use galatea_c_objects::buffer_attributes::BufferAttributesObject;
+use galatea_c_objects::{handle, text};
+use galatea_infer::{InferenceResponse, Status};
+
+use super::format::{Encoded, decode};
+
+/// The buffers that cache and server tell each other of.
+#[derive(Default)]
+pub(super) struct EntryObject {
+    buffers: Mutex<Vec<EntryBuffer>>,
+}
+galatea_c_objects::object!(EntryObject as TRITONCACHE_CacheEntry, kind 31);
+
+/// A place in memory, which belongs to the cache.
+#[derive(Clone, Debug)]
+struct EntryBuffer {
+    /// Null as long as the cache has given none.
+    base: *mut c_void,
+    attributes: BufferAttributesObject,
+}
+
+// SAFETY: the address is only a name until a copy is made, on the thread that asks
+// for it.
+unsafe impl Send for EntryBuffer {}
+
+impl EntryObject {
+    /// An entry with one buffer that the cache is to provide.
+    pub(super) fn wanting(byte_size: usize) -> Self {
+        let attributes = BufferAttributesObject { byte_size, ..Default::default() };
+        let wanted = EntryBuffer { base: core::ptr::null_mut(), attributes };
+        Self { buffers: Mutex::new(vec![wanted]) }
+    }
+
+    /// Calls something that can't fail half-way with the buffers.
+    fn with<T>(&self, call: impl FnOnce(&mut Vec<EntryBuffer>) -> T) -> T {
+        call(&mut self.buffers.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A response takes one buffer.
+    fn only(&self) -> Result<EntryBuffer, Status> {
+        self.with(|buffers| match buffers.as_slice() {
+            [only] => Ok(only.clone()),
+            others => Err(Status::invalid_argument(format!(
+                "the entry has {} buffers, and a response takes 1",
+                others.len()
+            ))),
+        })
+    }
+}
+
+/// A copy that is made when the cache asks for it.
+pub(super) enum AllocatorObject {
+    /// From the server into the cache's buffer.
+    Insertion(Encoded),
+    /// From the cache's buffer into the server.
+    Lookup {
+        /// Under which the response must have been kept.
+        key: CacheKey,
+        /// What was copied.
+        found: Mutex<Option<InferenceResponse>>,
+    },
+}
+galatea_c_objects::object!(AllocatorObject as TRITONCACHE_Allocator, kind 32);
+
+impl AllocatorObject {
+    /// # Safety
+    ///
+    /// The buffer must be null or as large as its attributes say, and nobody else may
+    /// change it, or read what is written to it, meanwhile.
+    unsafe fn copy(&self, buffer: &EntryBuffer) -> Result<(), Status> {
+        let byte_size = buffer.attributes.byte_size;
+        if buffer.base.is_null() {
+            return Err(Status::invalid_argument("the entry's buffer is null"));
+        }
+        match self {
+            Self::Insertion(encoded) => {
+                if byte_size != encoded.byte_size() {
+                    return Err(Status::invalid_argument(format!(
+                        "the entry's buffer has {byte_size} bytes, and the response takes {}",
+                        encoded.byte_size()
+                    )));
+                }
+                let mut place = buffer.base.cast::<u8>();
+                encoded.write(|part| {
+                    // SAFETY: the parts together are as long as the buffer, which
+                    // can't overlap the server's memory.
+                    unsafe {
+                        core::ptr::copy_nonoverlapping(part.as_ptr(), place, part.len());
+                        place = place.add(part.len());
+                    }
+                });
+                Ok(())
+            }
+            Self::Lookup { key, found } => {
+                // SAFETY: the caller promises so many bytes.
+                let entry = unsafe { copied(buffer.base.cast(), byte_size) }?;
+                let response = decode(key, &entry).map_err(|reason| {
+                    Status::internal(format!("the entry can't be used: {reason}"))
+                })?;
+                *found.lock().unwrap_or_else(PoisonError::into_inner) = Some(response);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// # Safety
+///
+/// The pointer must not be null, and valid for reads of so many bytes.
+unsafe fn copied(base: *const u8, byte_size: usize) -> Result<Bytes, Status> {
+    let impossible =
+        || Status::internal(format!("the entry can't be used: it has {byte_size} bytes"));
+    if isize::try_from(byte_size).is_err() {
+        return Err(impossible());
+    }
+    let mut copy = Vec::new();
+    // The size is the cache's word: if it is absurd, this must not end the process.
+    copy.try_reserve_exact(byte_size).map_err(|_| impossible())?;
+    // SAFETY: the caller promises so many bytes, and they fit an address space.
+    copy.extend_from_slice(unsafe { core::slice::from_raw_parts(base, byte_size) });
+    Ok(Bytes::from(copy))
+}
+
+/// A buffer's attributes, which must be those of memory that the CPU can read.
+///
+/// # Safety
+///
+/// As with every exported function.
+unsafe fn checked(
+    attributes: *mut TRITONSERVER_BufferAttributes,
+) -> Result<BufferAttributesObject, Status> {
+    // SAFETY: the caller's promise is passed on.
+    let attributes: &BufferAttributesObject =
+        unsafe { handle::borrow(attributes, "buffer_attributes") }?;
+    match attributes.memory_type {
+        TRITONSERVER_MEMORY_CPU | TRITONSERVER_MEMORY_CPU_PINNED => Ok(attributes.clone()),
+        _ => Err(Status::invalid_argument("only buffers in CPU memory can be cached")),
+    }
+}
+
+fn out_of_range(index: usize, count: usize) -> Status {
+    Status::invalid_argument(format!("there is no buffer {index}: the entry has {count}"))
+}
+
+functions! {
+    use cache;
+
+    /// The version of this interface.
+    fn TRITONCACHE_ApiVersion(major: *mut u32, minor: *mut u32) {
+        text::write(major, galatea_abi::CACHE_API_VERSION.0, "major")?;
+        text::write(minor, galatea_abi::CACHE_API_VERSION.1, "minor")
+    }
+
+    /// How many buffers an entry has.
+    fn TRITONCACHE_CacheEntryBufferCount(entry: *mut TRITONCACHE_CacheEntry, count: *mut usize) {
+        let entry: &EntryObject = handle::borrow(entry, "entry")?;
+        text::write(count, entry.with(|buffers| buffers.len()), "count")
+    }
+
+    /// Adds a buffer, which the server reads when it copies.
+    fn TRITONCACHE_CacheEntryAddBuffer(
+        entry: *mut TRITONCACHE_CacheEntry,
+        base: *mut c_void,
+        buffer_attributes: *mut TRITONSERVER_BufferAttributes,
+    ) {
+        let entry: &EntryObject = handle::borrow(entry, "entry")?;
+        let attributes = checked(buffer_attributes)?;
+        if base.is_null() {
+            return Err(Status::invalid_argument("base must not be null"));
+        }
+        if attributes.byte_size == 0 {
+            return Err(Status::invalid_argument("the buffer's size is 0"));
+        }
+        entry.with(|buffers| buffers.push(EntryBuffer { base, attributes }));
+        Ok(())
+    }
+
+    /// A buffer and its size.
+    fn TRITONCACHE_CacheEntryGetBuffer(
+        entry: *mut TRITONCACHE_CacheEntry,
+        index: usize,
+        base: *mut *mut c_void,
+        buffer_attributes: *mut TRITONSERVER_BufferAttributes,
+    ) {
+        let entry: &EntryObject = handle::borrow(entry, "entry")?;
+        let found = entry
+            .with(|buffers| buffers.get(index).cloned().ok_or(buffers.len()))
+            .map_err(|count| out_of_range(index, count))?;
+        let attributes: &mut BufferAttributesObject =
+            handle::borrow_mut(buffer_attributes, "buffer_attributes")?;
+        text::write(base, found.base, "base")?;
+        *attributes = found.attributes;
+        Ok(())
+    }
+
+    /// Puts a buffer in the place of another, which the server reads or writes when
+    /// it copies.
+    fn TRITONCACHE_CacheEntrySetBuffer(
+        entry: *mut TRITONCACHE_CacheEntry,
+        index: usize,
+        new_base: *mut c_void,
+        buffer_attributes: *mut TRITONSERVER_BufferAttributes,
+    ) {
+        let entry: &EntryObject = handle::borrow(entry, "entry")?;
+        let attributes = match buffer_attributes.is_null() {
+            true => None,
+            false => Some(checked(buffer_attributes)?),
+        };
+        entry.with(|buffers| {
+            let count = buffers.len();
+            let buffer = buffers.get_mut(index).ok_or_else(|| out_of_range(index, count))?;
+            buffer.base = new_base;
+            if let Some(attributes) = attributes {
+                buffer.attributes = attributes;
+            }
+            Ok(())
+        })
+    }
+
+    /// Copies between the entry's buffer and the server.
+    fn TRITONCACHE_Copy(
+        allocator: *mut TRITONCACHE_Allocator,
+        entry: *mut TRITONCACHE_CacheEntry,
+    ) {
+        let allocator: &AllocatorObject = handle::borrow(allocator, "allocator")?;
+        let entry: &EntryObject = handle::borrow(entry, "entry")?;
+        allocator.copy(&entry.only()?)
+    }
+}

@@ -1,0 +1,237 @@
+//! Hosts response caches: shared libraries `libtritoncache_NAME.so`.
+//!
+//! A cache knows keys and buffers of bytes; what a response looks like as bytes is
+//! ours (`format`). In each call the cache gets an entry and an allocator (`entry`):
+//! it gives the entry its buffer and asks for the copy, in the one direction or the
+//! other, while it keeps the buffer from being given away.
+//!
+//! Caches are called from every thread that has a request or a response, by several
+//! at a time. What they answer is their business: an error is a miss, or a response
+//! that isn't kept, and a line in the log.
+
+mod entry;
+mod format;
+
+use std::ffi::CString;
+use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use galatea_abi::cache::{
+    TRITONCACHE_CacheFinalize, TRITONCACHE_CacheInitialize, TRITONCACHE_CacheInsert,
+    TRITONCACHE_CacheLookup,
+};
+use galatea_abi::{TRITONCACHE_Cache, TRITONSERVER_Error};
+use galatea_backend::{CacheKey, ResponseCache};
+use galatea_c_objects::error::{c_text, take_c};
+use galatea_c_objects::log;
+use galatea_infer::{Code, InferenceResponse, Status};
+use libloading::os::unix::Library;
+
+use crate::library::search::check_component;
+use crate::library::{Opener, function};
+use crate::owned::Owned;
+use entry::{AllocatorObject, EntryObject};
+use format::Encoded;
+
+pub(crate) use entry::exported;
+
+/// A response cache in a library. Dropping it finalises it.
+pub struct CacheLibrary {
+    name: String,
+    entry_points: EntryPoints,
+    cache: *mut TRITONCACHE_Cache,
+    failed_lookups: AtomicU64,
+    failed_insertions: AtomicU64,
+}
+
+// SAFETY: the interface wants caches that can be called from any thread; what is ours
+// are an address that never changes and counters.
+unsafe impl Send for CacheLibrary {}
+// SAFETY: as above, by several threads at a time.
+unsafe impl Sync for CacheLibrary {}
+
+/// The functions of a cache. Its library is never closed, as with backends.
+struct EntryPoints {
+    initialize: TRITONCACHE_CacheInitialize,
+    finalize: TRITONCACHE_CacheFinalize,
+    lookup: TRITONCACHE_CacheLookup,
+    insert: TRITONCACHE_CacheInsert,
+}
+
+impl CacheLibrary {
+    /// Where the library of the cache `name` is, if it is there.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if the name leads to another directory.
+    pub fn find(directory: &Path, name: &str) -> Result<Option<PathBuf>, Status> {
+        check_component("response cache", name)?;
+        let path = path(directory, name);
+        Ok(path.exists().then_some(path))
+    }
+
+    /// Opens and initialises the cache `name`; `config` is what it makes of it.
+    ///
+    /// # Errors
+    ///
+    /// What keeps the cache from being used; the message names the library.
+    pub fn open(directory: &Path, name: &str, config: &str) -> Result<Self, Status> {
+        let path = Self::find(directory, name)?.ok_or_else(|| {
+            Status::invalid_argument(format!(
+                "unable to find the library of response cache '{name}': there is no '{}'; is \
+                 --cache-directory right?",
+                path(directory, name).display()
+            ))
+        })?;
+        let about = format!("response cache '{name}', '{}': ", path.display());
+        let entry_points = EntryPoints::open(&path).map_err(|status| status.prefixed(&about))?;
+        let cache = entry_points.initialize(config).map_err(|status| status.prefixed(&about))?;
+        log::write(
+            log::Level::Info,
+            None,
+            &format!("response cache '{name}' is the library '{}'", path.display()),
+        );
+        Ok(Self {
+            name: name.to_owned(),
+            entry_points,
+            cache,
+            failed_lookups: AtomicU64::new(0),
+            failed_insertions: AtomicU64::new(0),
+        })
+    }
+
+    fn try_lookup(&self, key: &CacheKey) -> Result<Option<InferenceResponse>, Status> {
+        let entry = Owned::new(EntryObject::default());
+        let allocator = Owned::new(AllocatorObject::Lookup { key: *key, found: None.into() });
+        let (text, lookup) = (key_text(key), self.entry_points.lookup);
+        // SAFETY: text and objects live longer than the call.
+        let status = unsafe {
+            take_c(lookup(self.cache, text.as_ptr(), entry.address(), allocator.address()))
+        };
+        match status {
+            Ok(()) => {}
+            Err(status) if status.code() == Code::NotFound => return Ok(None),
+            Err(status) => return Err(status),
+        }
+        match allocator.into_inner() {
+            Some(AllocatorObject::Lookup { found, .. }) => {
+                let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+                found.map(Some).ok_or_else(|| {
+                    Status::internal("TRITONCACHE_CacheLookup succeeded without TRITONCACHE_Copy")
+                })
+            }
+            _ => Err(Status::internal("TRITONCACHE_CacheLookup gave no response")),
+        }
+    }
+
+    fn try_insert(&self, key: &CacheKey, encoded: Encoded) -> Result<(), Status> {
+        let entry = Owned::new(EntryObject::wanting(encoded.byte_size()));
+        let allocator = Owned::new(AllocatorObject::Insertion(encoded));
+        let (text, insert) = (key_text(key), self.entry_points.insert);
+        // SAFETY: text and objects live longer than the call.
+        let status = unsafe {
+            take_c(insert(self.cache, text.as_ptr(), entry.address(), allocator.address()))
+        };
+        match status {
+            // Two equal requests were under way.
+            Err(status) if status.code() == Code::AlreadyExists => Ok(()),
+            other => other,
+        }
+    }
+
+    /// A cache that fails may fail with every request: the log shows the first time,
+    /// the second, the fourth, the eighth, and so on.
+    fn complain(&self, what: &str, failures: &AtomicU64, status: &Status) {
+        let count = failures.fetch_add(1, Ordering::Relaxed) + 1;
+        if count.is_power_of_two() {
+            log::error(&format!(
+                "response cache '{}': {what} failed, for the {count}. time: {status}",
+                self.name
+            ));
+        }
+    }
+}
+
+impl ResponseCache for CacheLibrary {
+    fn lookup(&self, key: &CacheKey) -> Option<InferenceResponse> {
+        self.try_lookup(key).unwrap_or_else(|status| {
+            self.complain("a lookup", &self.failed_lookups, &status);
+            None
+        })
+    }
+
+    fn insert(&self, key: &CacheKey, response: &InferenceResponse) {
+        let Some(encoded) = Encoded::new(key, response) else { return };
+        if let Err(status) = self.try_insert(key, encoded) {
+            self.complain("an insertion", &self.failed_insertions, &status);
+        }
+    }
+}
+
+impl Drop for CacheLibrary {
+    fn drop(&mut self) {
+        // SAFETY: it was initialised, and nobody can call it any more.
+        if let Err(status) = unsafe { take_c((self.entry_points.finalize)(self.cache)) } {
+            log::error(&format!("failed finalizing response cache '{}': {status}", self.name));
+        }
+    }
+}
+
+impl EntryPoints {
+    fn open(path: &Path) -> Result<Self, Status> {
+        let library = Opener::default().library(path)?;
+        let entry_points = Self::of(&library);
+        std::mem::forget(library);
+        entry_points.map_err(|missing| {
+            Status::not_found(format!("unable to find required entrypoint '{missing}'"))
+        })
+    }
+
+    fn of(library: &Library) -> Result<Self, &'static str> {
+        macro_rules! required {
+            ($name:ident) => {{
+                const NAME: &std::ffi::CStr = match std::ffi::CStr::from_bytes_with_nul(
+                    concat!(stringify!($name), "\0").as_bytes(),
+                ) {
+                    Ok(name) => name,
+                    Err(_) => panic!("a function's name has no zero byte"),
+                };
+                // SAFETY: by its name, the function has the type that the header
+                // gives it.
+                unsafe { function::<$name>(library, NAME) }.ok_or(stringify!($name))?
+            }};
+        }
+        Ok(Self {
+            initialize: required!(TRITONCACHE_CacheInitialize),
+            finalize: required!(TRITONCACHE_CacheFinalize),
+            lookup: required!(TRITONCACHE_CacheLookup),
+            insert: required!(TRITONCACHE_CacheInsert),
+        })
+    }
+
+    fn initialize(&self, config: &str) -> Result<*mut TRITONCACHE_Cache, Status> {
+        let (config, mut cache) = (c_text(config), core::ptr::null_mut());
+        // SAFETY: text and place live longer than the call.
+        let error: *mut TRITONSERVER_Error =
+            unsafe { (self.initialize)(&raw mut cache, config.as_ptr()) };
+        // SAFETY: the error, if it is one, is ours.
+        unsafe { take_c(error) }?;
+        if cache.is_null() {
+            return Err(Status::internal("TRITONCACHE_CacheInitialize made no cache"));
+        }
+        Ok(cache)
+    }
+}
+
+fn path(directory: &Path, name: &str) -> PathBuf {
+    directory.join(name).join(format!("libtritoncache_{name}.so"))
+}
+
+/// Caches know keys as texts.
+fn key_text(key: &CacheKey) -> CString {
+    c_text(&blake3::Hash::from_bytes(key.0).to_hex())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,217 @@
+/* A response cache that keeps the last responses, whatever their size:
+
+     galatea --cache-directory build --cache-config example_fifo,entries=1000 ...
+
+   Whoever came first makes room for who comes. One lock guards everything, also while
+   the server copies: the buffers must not go away meanwhile. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "triton/core/tritoncache.h"
+
+#define ENTRIES_MAX 1000000
+
+/* Returns from the function if a call failed: null is success. */
+#define TRY(call)                          \
+  do {                                     \
+    TRITONSERVER_Error* failed_ = (call);  \
+    if (failed_ != NULL) {                 \
+      return failed_;                      \
+    }                                      \
+  } while (0)
+
+struct kept {
+  char* key;
+  void* bytes;
+  size_t byte_size;
+};
+
+struct fifo {
+  pthread_mutex_t lock;
+  struct kept* kept; /* a ring */
+  size_t capacity;
+  size_t next; /* where the next one goes */
+  uint64_t evicted;
+};
+
+static TRITONSERVER_Error*
+error(TRITONSERVER_Error_Code code, const char* message)
+{
+  return TRITONSERVER_ErrorNew(code, message);
+}
+
+/* Every library checks that the server has the interface that it was built for. */
+static TRITONSERVER_Error*
+check_version(void)
+{
+  uint32_t major, minor;
+  TRY(TRITONCACHE_ApiVersion(&major, &minor));
+  if (major == TRITONCACHE_API_VERSION_MAJOR && minor >= TRITONCACHE_API_VERSION_MINOR) {
+    return NULL;
+  }
+  return error(TRITONSERVER_ERROR_UNSUPPORTED, "the server has another version of the cache API");
+}
+
+/* The configuration is JSON such as {"entries":"1000"}. A real cache has a parser for
+   it; this one looks for the only setting that it has. */
+static size_t
+entries_of(const char* config)
+{
+  const char* setting = strstr(config, "\"entries\"");
+  if (setting == NULL) {
+    return 0;
+  }
+  setting += strlen("\"entries\"");
+  setting += strspn(setting, " \t\r\n:\"");
+  return strtoul(setting, NULL, 10);
+}
+
+TRITONSERVER_Error*
+TRITONCACHE_CacheInitialize(TRITONCACHE_Cache** cache, const char* config)
+{
+  TRY(check_version());
+  size_t capacity = entries_of(config);
+  if (capacity == 0 || capacity > ENTRIES_MAX) {
+    return error(TRITONSERVER_ERROR_INVALID_ARG, "the setting 'entries' must be 1 to 1000000");
+  }
+  struct fifo* fifo = calloc(1, sizeof *fifo);
+  struct kept* kept = calloc(capacity, sizeof *kept);
+  if (fifo == NULL || kept == NULL) {
+    free(fifo);
+    free(kept);
+    return error(TRITONSERVER_ERROR_UNAVAILABLE, "there is no memory for the cache");
+  }
+  pthread_mutex_init(&fifo->lock, NULL);
+  fifo->kept = kept;
+  fifo->capacity = capacity;
+  *cache = (TRITONCACHE_Cache*)fifo;
+  return NULL;
+}
+
+static void
+forget(struct kept* kept)
+{
+  free(kept->key);
+  free(kept->bytes);
+  memset(kept, 0, sizeof *kept);
+}
+
+TRITONSERVER_Error*
+TRITONCACHE_CacheFinalize(TRITONCACHE_Cache* cache)
+{
+  struct fifo* fifo = (struct fifo*)cache;
+  char line[80];
+  snprintf(line, sizeof line, "example_fifo evicted %llu responses",
+           (unsigned long long)fifo->evicted);
+  TRITONSERVER_ErrorDelete(
+      TRITONSERVER_LogMessage(TRITONSERVER_LOG_INFO, __FILE__, __LINE__, line));
+  for (size_t index = 0; index < fifo->capacity; ++index) {
+    forget(&fifo->kept[index]);
+  }
+  pthread_mutex_destroy(&fifo->lock);
+  free(fifo->kept);
+  free(fifo);
+  return NULL;
+}
+
+/* Null if there is none. A real cache has a table. */
+static struct kept*
+find(struct fifo* fifo, const char* key)
+{
+  for (size_t index = 0; index < fifo->capacity; ++index) {
+    struct kept* kept = &fifo->kept[index];
+    if (kept->key != NULL && strcmp(kept->key, key) == 0) {
+      return kept;
+    }
+  }
+  return NULL;
+}
+
+/* A response is one buffer. Its size is in the entry, and the server writes it where the
+   cache says. */
+static TRITONSERVER_Error*
+size_wanted(TRITONCACHE_CacheEntry* entry, size_t* byte_size)
+{
+  size_t count;
+  void* base;
+  TRITONSERVER_BufferAttributes* attributes;
+  TRY(TRITONCACHE_CacheEntryBufferCount(entry, &count));
+  if (count != 1) {
+    return error(TRITONSERVER_ERROR_UNSUPPORTED, "an entry must have one buffer");
+  }
+  TRY(TRITONSERVER_BufferAttributesNew(&attributes));
+  TRITONSERVER_Error* failed = TRITONCACHE_CacheEntryGetBuffer(entry, 0, &base, attributes);
+  if (failed == NULL) {
+    failed = TRITONSERVER_BufferAttributesByteSize(attributes, byte_size);
+  }
+  TRITONSERVER_ErrorDelete(TRITONSERVER_BufferAttributesDelete(attributes));
+  return failed;
+}
+
+TRITONSERVER_Error*
+TRITONCACHE_CacheInsert(
+    TRITONCACHE_Cache* cache, const char* key, TRITONCACHE_CacheEntry* entry,
+    TRITONCACHE_Allocator* allocator)
+{
+  struct fifo* fifo = (struct fifo*)cache;
+  struct kept new = {0};
+  TRY(size_wanted(entry, &new.byte_size));
+  new.key = strdup(key);
+  new.bytes = malloc(new.byte_size);
+  TRITONSERVER_Error* failed = NULL;
+  if (new.key == NULL || new.bytes == NULL) {
+    failed = error(TRITONSERVER_ERROR_UNAVAILABLE, "there is no memory for the response");
+  }
+  /* Nobody else knows this buffer yet, so the lock isn't needed for the copy. */
+  if (failed == NULL) {
+    failed = TRITONCACHE_CacheEntrySetBuffer(entry, 0, new.bytes, NULL);
+  }
+  if (failed == NULL) {
+    failed = TRITONCACHE_Copy(allocator, entry);
+  }
+  pthread_mutex_lock(&fifo->lock);
+  if (failed == NULL && find(fifo, key) != NULL) {
+    failed = error(TRITONSERVER_ERROR_ALREADY_EXISTS, "the key is there");
+  }
+  if (failed == NULL) {
+    struct kept* place = &fifo->kept[fifo->next];
+    struct kept displaced = *place;
+    *place = new;
+    new = displaced;
+    fifo->next = (fifo->next + 1) % fifo->capacity;
+    fifo->evicted += displaced.key != NULL;
+  }
+  pthread_mutex_unlock(&fifo->lock);
+  forget(&new);
+  return failed;
+}
+
+TRITONSERVER_Error*
+TRITONCACHE_CacheLookup(
+    TRITONCACHE_Cache* cache, const char* key, TRITONCACHE_CacheEntry* entry,
+    TRITONCACHE_Allocator* allocator)
+{
+  struct fifo* fifo = (struct fifo*)cache;
+  TRITONSERVER_BufferAttributes* attributes;
+  TRY(TRITONSERVER_BufferAttributesNew(&attributes));
+  TRITONSERVER_Error* failed = NULL;
+  pthread_mutex_lock(&fifo->lock);
+  struct kept* kept = find(fifo, key);
+  if (kept == NULL) {
+    failed = error(TRITONSERVER_ERROR_NOT_FOUND, "the key is not there");
+  }
+  if (failed == NULL) {
+    failed = TRITONSERVER_BufferAttributesSetByteSize(attributes, kept->byte_size);
+  }
+  if (failed == NULL) {
+    failed = TRITONCACHE_CacheEntryAddBuffer(entry, kept->bytes, attributes);
+  }
+  if (failed == NULL) {
+    failed = TRITONCACHE_Copy(allocator, entry);
+  }
+  pthread_mutex_unlock(&fifo->lock);
+  TRITONSERVER_ErrorDelete(TRITONSERVER_BufferAttributesDelete(attributes));
+  return failed;
+}
