@@ -19,6 +19,10 @@ CHANNELS = 3
 IMAGE_SIZE = 32
 CLASS_COUNT = 10
 REGION_COUNT = 4
+#: What the classes are called, in `image_classifier`'s label file.
+CLASS_NAMES = [
+    "red", "green", "blue", "cyan", "magenta", "yellow", "white", "grey", "black", "mixed",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -339,8 +343,8 @@ _IMAGE_DIMS = f"{CHANNELS},{IMAGE_SIZE},{IMAGE_SIZE}"
 
 
 def image_net(name: str) -> Example:
-    """`image_classifier` says how likely each class is, `image_segmenter` names the
-    region of each pixel."""
+    """`image_classifier` says how likely each class is, and has names for them;
+    `image_segmenter` says which region each pixel is in."""
     graph = GraphBuilder(name)
     random = numpy.random.default_rng(len(name))
     value = graph.input(
@@ -358,7 +362,13 @@ def image_net(name: str) -> Example:
         graph.node("ArgMax", value, axis=1, keepdims=0, output="REGIONS")
         graph.output("REGIONS", TensorProto.INT64, ["batch", IMAGE_SIZE, IMAGE_SIZE])
         outputs = [f"REGIONS INT64 {IMAGE_SIZE},{IMAGE_SIZE}"]
-    return onnx_model(8, [f"IMAGE FP32 {_IMAGE_DIMS}"], outputs, graph, "dynamic_batching { }")
+    example = onnx_model(8, [f"IMAGE FP32 {_IMAGE_DIMS}"], outputs, graph, "dynamic_batching { }")
+    if name != "image_classifier":
+        return example
+    dims = f"dims: [ {CLASS_COUNT} ]"
+    config = (example.config or "").replace(dims, f'{dims} label_filename: "classes.txt"')
+    labels = "".join(f"{label}\n" for label in CLASS_NAMES).encode()
+    return Example(config, example.versions, {"classes.txt": labels})
 
 
 def image_pipeline() -> Example:

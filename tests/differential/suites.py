@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples"))
 
+import classification_cases  # noqa: E402
 import ensemble_cases  # noqa: E402
 import held_cases  # noqa: E402
 import make_models  # noqa: E402
@@ -72,6 +73,11 @@ SUITES = {
     ),
     "ensembles": Suite(
         "triton-2.51-ensembles", write_ensemble_models, ensemble_cases.ensemble_cases
+    ),
+    "classification": Suite(
+        "triton-2.51-classification",
+        classification_cases.write_repository,
+        classification_cases.classification_cases,
     ),
     **{held.name: _held(held) for held in held_cases.HELD},
 }
