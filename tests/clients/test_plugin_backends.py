@@ -546,3 +546,58 @@ def test_clients_can_not_bring_libraries(
         with tritonclient.http.InferenceServerClient(running.http_url) as client:
             with pytest.raises(InferenceServerException, match="unable to find backend library"):
                 client.load_model("uploaded", config=config, files=files)
+
+
+#: Says which secondary devices its instances have, as an error.
+DEVICES = """
+#include <stdio.h>
+#include <string.h>
+#include "common.h"
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceInitialize(TRITONBACKEND_ModelInstance* instance) {
+  uint32_t count;
+  char text[256] = "devices:";
+  TRY(TRITONBACKEND_ModelInstanceSecondaryDeviceCount(instance, &count));
+  for (uint32_t index = 0; index <= count; ++index) {
+    const char* kind = "";
+    int64_t id = 0;
+    TRITONSERVER_Error* failed =
+        TRITONBACKEND_ModelInstanceSecondaryDeviceProperties(instance, index, &kind, &id);
+    size_t used = strlen(text);
+    if (failed != NULL) {
+      snprintf(text + used, sizeof text - used, " (%s)", TRITONSERVER_ErrorMessage(failed));
+      TRITONSERVER_ErrorDelete(failed);
+    } else {
+      snprintf(text + used, sizeof text - used, " %s %d", kind, (int)id);
+    }
+  }
+  return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INTERNAL, text);
+}
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceExecute(
+    TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request** requests, uint32_t count) {
+  (void)instance; (void)requests; (void)count;
+  return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INTERNAL, "not asked for");
+}
+"""
+
+
+def test_instances_know_their_secondary_devices(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """Kinds and numbers, in the configuration's order."""
+    models, libraries = tmp_path / "models", tmp_path / "libraries"
+    source = tmp_path / "devices.c"
+    source.write_text(DEVICES)
+    compile_library(source, libraries / "devices" / "libtriton_devices.so")
+    devices = "secondary_devices [ { kind: KIND_NVDLA device_id: 3 }, { device_id: 1 } ]"
+    group = "instance_group { kind: KIND_CPU %s }"
+    write_model(models, "some", PLAIN % "devices" + group % devices)
+    write_model(models, "none", PLAIN % "devices" + group % "")
+    flags = [f"--backend-directory={libraries}", "--exit-on-error=false"]
+    with start_server(models, *flags) as running:
+        running.wait_until_live()
+        index = running.request("POST", "/v2/repository/index", b"{}").json()
+        reasons = {entry["name"]: entry["reason"] for entry in index}
+    beyond = "(out of bounds index %d: instance is configured with %d secondary devices)"
+    known = "devices: KIND_NVDLA 3 KIND_NVDLA 1 " + beyond % (2, 2)
+    assert known in reasons["some"]
+    assert "devices: " + beyond % (0, 0) in reasons["none"]

@@ -31,6 +31,8 @@ pub(crate) struct InstanceObject {
     host_policy: Owned<MessageObject>,
     is_passive: bool,
     profiles: Vec<CString>,
+    /// Kind and number of each further processor.
+    secondary_devices: Vec<(CString, i64)>,
     pub(crate) model: Arc<Model>,
     state: AtomicPtr<c_void>,
     /// Requests of the latest batch that were given back to be executed again, and
@@ -167,6 +169,7 @@ impl PluginInstance {
                 host_policy: Owned::new(MessageObject::new(host_policy(group, at.device))),
                 is_passive: group.is_some_and(|group| group.passive),
                 profiles: profiles(&spec, group),
+                secondary_devices: secondary_devices(group),
                 model: model.clone(),
                 state: AtomicPtr::default(),
                 rescheduled: Mutex::default(),
@@ -255,6 +258,11 @@ fn profiles(spec: &ModelSpec, group: Option<&InstanceGroup>) -> Vec<CString> {
     own.flat_map(|group| group.profile.iter().map(|name| c_text(name))).collect()
 }
 
+fn secondary_devices(group: Option<&InstanceGroup>) -> Vec<(CString, i64)> {
+    let devices = group.map_or(&[][..], |group| &group.secondary_devices);
+    devices.iter().map(|device| (c_text(device.kind), device.device_id)).collect()
+}
+
 /// # Safety
 ///
 /// As with every exported function.
@@ -334,25 +342,28 @@ functions! {
         text::write(profile_name, found.as_ptr(), "profile_name")
     }
 
-    /// How many further processors the instance uses: none, because a configuration
-    /// that names some is refused.
+    /// How many further processors the instance uses.
     fn TRITONBACKEND_ModelInstanceSecondaryDeviceCount(
         instance: *mut TRITONBACKEND_ModelInstance,
         count: *mut u32,
     ) {
-        object(instance)?;
-        text::write(count, 0, "count")
+        let found = u32::try_from(object(instance)?.secondary_devices.len()).unwrap_or(u32::MAX);
+        text::write(count, found, "count")
     }
 
     /// A further processor.
     fn TRITONBACKEND_ModelInstanceSecondaryDeviceProperties(
         instance: *mut TRITONBACKEND_ModelInstance,
         index: u32,
-        _kind: *mut *const c_char,
-        _id: *mut i64,
+        kind: *mut *const c_char,
+        id: *mut i64,
     ) {
-        object(instance)?;
-        Err(out_of_bounds(index, 0, "secondary devices"))
+        let devices = &object(instance)?.secondary_devices;
+        let found = usize::try_from(index).ok().and_then(|index| devices.get(index));
+        let (name, number) =
+            found.ok_or_else(|| out_of_bounds(index, devices.len(), "secondary devices"))?;
+        text::write(kind, name.as_ptr(), "kind")?;
+        text::write(id, *number, "id")
     }
 
     /// The instance's model.

@@ -193,6 +193,10 @@ struct PluginBackend {
 }
 
 impl BackendTrait for PluginBackend {
+    fn takes_secondary_devices(&self) -> bool {
+        true
+    }
+
     fn policy(&self, _: &ModelSpec) -> ExecutionPolicy {
         ExecutionPolicy::Blocking
     }

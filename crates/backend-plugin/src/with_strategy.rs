@@ -23,6 +23,10 @@ impl BackendTrait for WithStrategies {
         self.backend.policy(spec)
     }
 
+    fn takes_secondary_devices(&self) -> bool {
+        self.backend.takes_secondary_devices()
+    }
+
     fn complete_config(
         &self,
         draft: &mut ConfigDraft,

@@ -50,6 +50,12 @@ pub trait Backend: Send + Sync {
         files: &dyn ModelFiles,
     ) -> Result<(), Status>;
 
+    /// Whether its instances are told of their group's `secondary_devices`. A model
+    /// that has some is refused otherwise.
+    fn takes_secondary_devices(&self) -> bool {
+        false
+    }
+
     /// Begins to load one version, before its configuration is complete: what the
     /// server calls first.
     ///

@@ -20,6 +20,8 @@ use crate::{convert, identity, json_input, normalise, text, unsupported, validat
 pub struct Support {
     /// Numbers of the GPUs that models may use; empty on a CPU-only server.
     pub gpus: Vec<i32>,
+    /// Whether the model's backend is told of the secondary devices of its instances.
+    pub secondary_devices: bool,
 }
 
 impl Support {
@@ -320,7 +322,7 @@ impl ConfigDraft {
         normalise::normalise(&mut self.message, support);
         let mut found = Vec::new();
         validate::check(&self.message, support, &mut found);
-        unsupported::check(&self.message, &mut found);
+        unsupported::check(&self.message, support, &mut found);
         let spec = convert::model_spec(&self.message, &mut found);
         self.placed(found)?;
         // Without a diagnostic there is a specification: convert makes it so.

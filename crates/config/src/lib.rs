@@ -56,7 +56,8 @@ pub use spec::{
     Accelerator, BatchInputKind, BatchInputSpec, BatchOutputSpec, ControlKind, ControlSpec,
     DynamicBatching, FalseTrue, InitialState, InputFormat, InputSpec, InstanceGroup, InstanceKind,
     ModelPriority, ModelSpec, Optimization, OutputSpec, QueuePolicy, RateLimiterSpec, ResourceNeed,
-    SchedulingChoice, SequenceBatching, SequenceStrategy, StateSpec, TimeoutAction, VersionPolicy,
+    SchedulingChoice, SecondaryDevice, SequenceBatching, SequenceStrategy, StateSpec,
+    TimeoutAction, VersionPolicy,
 };
 pub use warmup::{WarmupContent, WarmupInput, WarmupSample};
 

@@ -199,6 +199,17 @@ pub struct InstanceGroup {
     pub host_policy: String,
     /// What each of them needs of the rate limiter.
     pub rate_limiter: RateLimiterSpec,
+    /// Further processors that each of them uses, for its backend to know.
+    pub secondary_devices: Vec<SecondaryDevice>,
+}
+
+/// A processor that instances use beside their own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecondaryDevice {
+    /// The kind as configurations name it, such as `KIND_NVDLA`.
+    pub kind: &'static str,
+    /// Its number among those.
+    pub device_id: i64,
 }
 
 /// What an instance needs of the rate limiter, if the server has one.

@@ -6,6 +6,7 @@
 use galatea_protocol::inference::model_config::SchedulingChoice;
 use galatea_protocol::inference::{ModelConfig, ModelInput, ModelInstanceGroup};
 
+use crate::Support;
 use crate::diagnostic::Diagnostic;
 
 /// One setting.
@@ -15,6 +16,9 @@ struct Row {
     /// Where a configuration uses it; empty if it does not.
     uses: fn(&ModelConfig) -> Vec<String>,
 }
+
+/// Compiled backends may know what to do with them; ours don't.
+const SECONDARY_DEVICES: &str = "secondary_devices";
 
 const ROWS: [Row; 8] = [
     Row { name: "use_growable_memory", uses: use_growable_memory },
@@ -44,7 +48,7 @@ const ROWS: [Row; 8] = [
         },
     },
     Row {
-        name: "secondary_devices",
+        name: SECONDARY_DEVICES,
         uses: |c| groups(c, "secondary_devices", |group| !group.secondary_devices.is_empty()),
     },
     Row { name: "profile", uses: |c| groups(c, "profile", |group| !group.profile.is_empty()) },
@@ -89,8 +93,9 @@ pub(crate) fn remarks(config: &ModelConfig) -> Vec<String> {
 /// Appends a diagnostic for every use of a setting in the table.
 ///
 /// A field that was found wrong before is not reported again.
-pub(crate) fn check(config: &ModelConfig, found: &mut Vec<Diagnostic>) {
-    for row in &ROWS {
+pub(crate) fn check(config: &ModelConfig, support: &Support, found: &mut Vec<Diagnostic>) {
+    let honoured = |row: &&Row| row.name == SECONDARY_DEVICES && support.secondary_devices;
+    for row in ROWS.iter().filter(|row| !honoured(row)) {
         for path in (row.uses)(config) {
             if found.iter().all(|diagnostic| diagnostic.path != path) {
                 let text =
@@ -205,7 +210,8 @@ mod tests {
             backend.clone_into(&mut draft.message_mut().backend);
             draft.resolve_identity("m", &[]).unwrap();
             // With a GPU, so that what needs one gets as far as the table.
-            let errors = draft.finish(&Support { gpus: vec![0] }).unwrap_err();
+            let errors =
+                draft.finish(&Support { gpus: vec![0], ..Support::default() }).unwrap_err();
             // An entry of a map is where its braces open.
             let field = path.rsplit('.').next().unwrap();
             let field = if field.ends_with("\"]") { "{ key" } else { field };

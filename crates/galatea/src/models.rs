@@ -184,15 +184,14 @@ impl Definer {
         let newest = source.versions.last();
         let files = newest.map_or(&[][..], |version| version.files.as_slice());
         draft.resolve_identity(&source.name, files)?;
-        let support = Support::default();
+        let mut support = Support::default();
         if backend_name(&draft).is_empty() {
             // No backend will look at it, so what is wrong is said here.
             draft.clone().finish(&support)?;
         }
         let versions = self.versions(source, &draft)?;
         let backend = self.backend(&draft, overridden, source, &versions);
-        let secondary_devices = backend.takes_secondary_devices();
-        let support = Support { secondary_devices, ..support };
+        support.secondary_devices = backend.takes_secondary_devices();
         Ok(ModelDefinition {
             name: source.name.clone(),
             backend,

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use galatea_protocol::inference::model_config::SchedulingChoice as MessageChoice;
 use galatea_protocol::inference::model_instance_group::Kind;
+use galatea_protocol::inference::model_instance_group::secondary_device::SecondaryDeviceKind;
 use galatea_protocol::inference::model_optimization_policy::ModelPriority as MessagePriority;
 use galatea_protocol::inference::model_optimization_policy::execution_accelerators;
 use galatea_protocol::inference::model_queue_policy::TimeoutAction as MessageAction;
@@ -22,7 +23,7 @@ use crate::diagnostic::Diagnostic;
 use crate::spec::{
     Accelerator, DynamicBatching, InputFormat, InputSpec, InstanceGroup, InstanceKind,
     ModelPriority, ModelSpec, Optimization, OutputSpec, QueuePolicy, RateLimiterSpec, ResourceNeed,
-    SchedulingChoice, TimeoutAction, VersionPolicy,
+    SchedulingChoice, SecondaryDevice, TimeoutAction, VersionPolicy,
 };
 use crate::warmup;
 
@@ -129,7 +130,17 @@ fn instance_group(message: &ModelInstanceGroup) -> Result<InstanceGroup, &'stati
         passive: message.passive,
         host_policy: message.host_policy.clone(),
         rate_limiter: message.rate_limiter.as_ref().map(rate_limiter).unwrap_or_default(),
+        secondary_devices: secondary_devices(message)?,
     })
+}
+
+fn secondary_devices(message: &ModelInstanceGroup) -> Result<Vec<SecondaryDevice>, &'static str> {
+    let devices = message.secondary_devices.iter().map(|device| {
+        let kind = SecondaryDeviceKind::try_from(device.kind);
+        let kind = kind.map_err(|_| "secondary_devices.kind")?.as_str_name();
+        Ok(SecondaryDevice { kind, device_id: device.device_id })
+    });
+    devices.collect()
 }
 
 fn rate_limiter(message: &ModelRateLimiter) -> RateLimiterSpec {
