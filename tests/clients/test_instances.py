@@ -140,6 +140,34 @@ def test_a_host_policy_binds_threads(start_server: StartServer, tmp_path: pathli
         assert "host policy 'nowhere'" in server.log()
 
 
+@pytest.mark.skipif(
+    not pathlib.Path("/sys/devices/system/node/node0").exists(), reason="there are no NUMA nodes"
+)
+def test_a_host_policy_binds_memory(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+    """To a node, which brings its processors."""
+    write(tmp_path, "near", "instance_group [ { host_policy: 'here' } ]", 1)
+    with start_server(tmp_path, "--host-policy=here,numa-node=0") as server:
+        wait_until(
+            lambda: bound_threads(server, "near_0_0") != [] or "memory to NUMA" in server.log(),
+            20,
+            "near_0_0 runs, or its memory can't be bound",
+        )
+        if "memory to NUMA" in server.log():
+            pytest.skip("this process may not bind memory")
+        server.wait_until_ready()
+        ask(server, "near")
+        (thread,) = (
+            task
+            for task in pathlib.Path(f"/proc/{server.process.pid}/task").iterdir()
+            if (task / "comm").read_text().strip() == "near_0_0"
+        )
+        maps = (thread / "numa_maps").read_text()
+        assert " bind:0 " in maps
+        processors = pathlib.Path("/sys/devices/system/node/node0/cpulist").read_text().strip()
+        if "," not in processors and len(os.sched_getaffinity(0)) == os.cpu_count():
+            assert bound_threads(server, "near_0_0") == [processors]
+
+
 @pytest.mark.parametrize(
     ("groups", "reason"),
     [

@@ -1,10 +1,11 @@
-//! On which processors a model's threads run.
+//! On which processors a model's threads run, and where their memory is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use galatea_config::{InstanceGroup, InstanceKind, ModelSpec};
 use galatea_infer::Status;
+use galatea_numa::{Node, bind_memory_of_this_thread};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 /// Processors, by number.
@@ -39,6 +40,14 @@ impl CpuCores {
         Ok(Self(cores))
     }
 
+    /// Those of nodes; `None` if they have none, as nodes of memory alone.
+    fn of_nodes(nodes: &BTreeSet<Node>) -> Option<Self> {
+        let known = |core: &usize| *core < CpuSet::MAX_CPU;
+        let cores = nodes.iter().flat_map(Node::processors).copied().filter(known);
+        let cores: BTreeSet<usize> = cores.collect();
+        (!cores.is_empty()).then(|| Self(cores.into_iter().collect()))
+    }
+
     fn bind_this_thread(&self) -> Result<(), Status> {
         let mut set = CpuSet::new();
         self.0.iter().for_each(|&core| set.set(core));
@@ -55,14 +64,69 @@ impl fmt::Display for CpuCores {
     }
 }
 
+/// What threads are bound to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Binding {
+    /// The processors that they may use; `None` for those of the nodes.
+    cores: Option<CpuCores>,
+    /// The nodes that their memory comes from; none for any.
+    nodes: BTreeSet<Node>,
+}
+
+impl Binding {
+    fn cores(&self) -> Option<CpuCores> {
+        self.cores.clone().or_else(|| CpuCores::of_nodes(&self.nodes))
+    }
+
+    /// What fits both: any processor, or any memory, if one of them may use any.
+    fn join(self, other: &Self) -> Self {
+        let cores = self.cores().zip(other.cores()).map(|(own, others)| {
+            let all: BTreeSet<usize> = own.0.into_iter().chain(others.0).collect();
+            CpuCores(all.into_iter().collect())
+        });
+        let one_is_free = self.nodes.is_empty() || other.nodes.is_empty();
+        let nodes = self.nodes.into_iter().chain(other.nodes.iter().cloned());
+        Self { cores, nodes: nodes.filter(|_| !one_is_free).collect() }
+    }
+
+    fn bind_this_thread(&self) -> Result<(), Status> {
+        if let Some(cores) = self.cores() {
+            cores.bind_this_thread()?;
+        }
+        if self.nodes.is_empty() {
+            return Ok(());
+        }
+        bind_memory_of_this_thread(&self.nodes).map_err(|error| {
+            let numbers: Vec<String> =
+                self.nodes.iter().map(|node| node.number().to_string()).collect();
+            Status::internal(format!(
+                "unable to bind a thread's memory to NUMA node {}: {error}",
+                numbers.join(",")
+            ))
+        })
+    }
+}
+
 /// The policies that the server was given, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HostPolicies(BTreeMap<String, CpuCores>);
+pub struct HostPolicies(BTreeMap<String, Binding>);
 
 impl HostPolicies {
-    /// Defines a policy, or defines it anew.
-    pub fn set(&mut self, name: &str, cores: CpuCores) {
-        self.0.insert(String::from(name), cores);
+    /// Says which processors the threads of a policy use.
+    pub fn set_cores(&mut self, name: &str, cores: CpuCores) {
+        self.0.entry(String::from(name)).or_default().cores = Some(cores);
+    }
+
+    /// Says which node the memory of a policy's threads comes from. If nothing is
+    /// said about processors, they use that node's.
+    ///
+    /// # Errors
+    ///
+    /// Which nodes there are, if that isn't one.
+    pub fn set_numa_node(&mut self, name: &str, node: u32) -> Result<(), String> {
+        let node = Node::find(node)?;
+        self.0.entry(String::from(name)).or_default().nodes = BTreeSet::from([node]);
+        Ok(())
     }
 
     /// Whether a policy is defined.
@@ -70,8 +134,8 @@ impl HostPolicies {
         self.0.contains_key(name)
     }
 
-    /// The processors for a group's instances on a device; `None` for any.
-    pub(crate) fn cores(&self, group: &InstanceGroup, gpu: Option<u32>) -> Option<&CpuCores> {
+    /// What binds a group's instances on a device, if anything does.
+    pub(crate) fn binding(&self, group: &InstanceGroup, gpu: Option<u32>) -> Option<&Binding> {
         if !group.host_policy.is_empty() {
             return self.0.get(&group.host_policy);
         }
@@ -84,37 +148,40 @@ impl HostPolicies {
         }
     }
 
-    /// The processors for what all of a model's instances share; `None` for any,
-    /// if there is an instance that may run anywhere.
-    pub(crate) fn shared_cores(&self, spec: &ModelSpec) -> Option<CpuCores> {
-        let mut all = Vec::new();
+    /// What binds what all of a model's instances share; `None` if there is an
+    /// instance that may run anywhere.
+    pub(crate) fn shared_binding(&self, spec: &ModelSpec) -> Option<Binding> {
+        let mut all: Option<Binding> = None;
         for group in spec.instance_groups.iter().filter(|group| !group.passive) {
             let gpus = group.gpus.iter().map(|&gpu| u32::try_from(gpu).ok());
             let devices: Vec<Option<u32>> =
                 if group.gpus.is_empty() { vec![None] } else { gpus.collect() };
             for gpu in devices {
-                all.extend(self.cores(group, gpu)?.0.iter().copied());
+                let binding = self.binding(group, gpu)?;
+                all = Some(match all {
+                    None => binding.clone(),
+                    Some(all) => all.join(binding),
+                });
             }
         }
-        all.sort_unstable();
-        all.dedup();
-        (!all.is_empty()).then_some(CpuCores(all))
+        all
     }
 }
 
-/// Does something on a thread that is bound to these processors; threads that it
-/// starts are bound to them too.
+/// Does something on a thread that is bound like that; threads that it starts are
+/// bound too.
 ///
 /// # Errors
 ///
-/// `Internal` if there is no such processor, or no thread to be had.
-pub(crate) fn on_cores<T: Send>(
-    cores: Option<&CpuCores>,
+/// `Internal` if there is no such processor, the system refuses, or there is no
+/// thread to be had.
+pub(crate) fn bound<T: Send>(
+    binding: Option<&Binding>,
     act: impl FnOnce() -> T + Send,
 ) -> Result<T, Status> {
-    let Some(cores) = cores else { return Ok(act()) };
+    let Some(binding) = binding else { return Ok(act()) };
     std::thread::scope(|scope| {
-        let bound = || cores.bind_this_thread().map(|()| act());
+        let bound = || binding.bind_this_thread().map(|()| act());
         let thread = std::thread::Builder::new()
             .spawn_scoped(scope, bound)
             .map_err(|error| Status::internal(format!("can't start a thread: {error}")))?;
@@ -132,6 +199,10 @@ mod tests {
     fn bound_to(cores: &CpuCores) -> bool {
         let now = sched_getaffinity(None).unwrap();
         (0..CpuSet::MAX_CPU).all(|core| now.is_set(core) == cores.0.contains(&core))
+    }
+
+    fn on(cores: &CpuCores) -> Binding {
+        Binding { cores: Some(cores.clone()), nodes: BTreeSet::new() }
     }
 
     /// The first processor that this process may use.
@@ -161,14 +232,14 @@ mod tests {
     #[test]
     fn a_policy_is_found_by_its_name_or_that_of_the_kind() {
         let mut policies = HostPolicies::default();
-        policies.set("cpu", CpuCores(vec![0]));
-        policies.set("other", CpuCores(vec![1]));
+        policies.set_cores("cpu", CpuCores(vec![0]));
+        policies.set_cores("other", CpuCores(vec![1]));
         let shared = |groups: &str| {
             let text = format!("name: 'm' backend: 'identity' {groups}");
             let mut draft = ConfigDraft::from_pbtxt("config.pbtxt", &text).unwrap();
             draft.resolve_identity("m", &[]).unwrap();
             let spec = draft.finish(&Support::default()).unwrap();
-            policies.shared_cores(&spec).map(|cores| cores.to_string())
+            policies.shared_binding(&spec).map(|binding| binding.cores().unwrap().to_string())
         };
         assert_eq!(shared("").as_deref(), Some("0"));
         assert_eq!(shared("instance_group { host_policy: 'other' }").as_deref(), Some("1"));
@@ -183,18 +254,68 @@ mod tests {
     #[test]
     fn threads_are_bound_and_so_are_those_that_they_start() {
         let cores = first_core();
-        let inside = on_cores(Some(&cores), || {
+        let inside = bound(Some(&on(&cores)), || {
             bound_to(&cores) && std::thread::scope(|s| s.spawn(|| bound_to(&cores)).join().unwrap())
         });
         assert_eq!(inside, Ok(true));
         let before = sched_getaffinity(None).unwrap();
-        let outside = on_cores(None, || sched_getaffinity(None).unwrap()).unwrap();
+        let outside = bound(None, || sched_getaffinity(None).unwrap()).unwrap();
         assert!((0..CpuSet::MAX_CPU).all(|core| before.is_set(core) == outside.is_set(core)));
     }
 
     #[test]
     fn a_processor_that_is_not_there_is_an_error() {
-        let error = on_cores(Some(&CpuCores(vec![CpuSet::MAX_CPU - 1])), || ()).unwrap_err();
+        let error = bound(Some(&on(&CpuCores(vec![CpuSet::MAX_CPU - 1]))), || ()).unwrap_err();
         assert!(error.message().contains("CPU cores 1023"), "{error}");
+    }
+
+    #[test]
+    fn a_node_that_is_not_there_is_an_error() {
+        let mut policies = HostPolicies::default();
+        let error = policies.set_numa_node("far", 1023).unwrap_err();
+        assert!(error.contains("NUMA node"), "{error}");
+        assert_eq!(policies, HostPolicies::default());
+    }
+
+    #[test]
+    fn a_node_brings_its_processors_unless_others_are_named() {
+        let Ok(node) = Node::find(0) else { return };
+        let mut policies = HostPolicies::default();
+        policies.set_numa_node("near", 0).unwrap();
+        assert_eq!(policies.0["near"].cores().unwrap().0, node.processors());
+        policies.set_cores("near", first_core());
+        assert_eq!(policies.0["near"].cores().unwrap(), first_core());
+        assert_eq!(policies.0["near"].nodes, BTreeSet::from([node]));
+    }
+
+    #[test]
+    fn what_is_shared_is_bound_as_far_as_all_are() {
+        let Ok(node) = Node::find(0) else { return };
+        let near = Binding { cores: Some(CpuCores(vec![1])), nodes: BTreeSet::from([node]) };
+        let both = near.clone().join(&on(&CpuCores(vec![0])));
+        assert_eq!(both, on(&CpuCores(vec![0, 1])));
+        assert_eq!(near.clone().join(&near), near);
+        let without_processors = Binding { cores: None, ..near.clone() };
+        assert_eq!(near.clone().join(&without_processors).nodes, near.nodes);
+    }
+
+    #[test]
+    fn memory_is_bound_with_the_processors() {
+        let mut policies = HostPolicies::default();
+        if policies.set_numa_node("near", 0).is_err() {
+            return;
+        }
+        policies.set_cores("near", first_core());
+        let maps = || std::fs::read_to_string("/proc/thread-self/numa_maps").unwrap_or_default();
+        match bound(Some(&policies.0["near"]), || (bound_to(&first_core()), maps())) {
+            Ok((is_bound, maps)) => {
+                assert!(is_bound);
+                assert!(maps.is_empty() || maps.contains(" bind:0 "), "{maps}");
+            }
+            // Containers may forbid it.
+            Err(error) => {
+                assert!(error.message().contains("memory to NUMA node 0: "), "{error}");
+            }
+        }
     }
 }

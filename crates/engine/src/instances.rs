@@ -11,7 +11,7 @@ use galatea_config::{InstanceGroup, InstanceKind, ModelSpec, RateLimiterSpec};
 use galatea_infer::Status;
 
 use crate::LogSink;
-use crate::host_policy::{CpuCores, HostPolicies, on_cores};
+use crate::host_policy::{Binding, HostPolicies, bound};
 use crate::lane::Lane;
 use crate::permits::Needs;
 use crate::warmup::Warming;
@@ -53,7 +53,7 @@ pub(crate) struct Wanted<'a> {
     pub(crate) key: InstanceKey,
     placement: Placement,
     passive: bool,
-    cores: Option<&'a CpuCores>,
+    binding: Option<&'a Binding>,
     needs: Needs,
 }
 
@@ -62,7 +62,7 @@ impl Making<'_> {
     pub(crate) fn make(&self, wanted: Vec<Wanted<'_>>) -> Result<Made, Status> {
         let limited = |one: &Wanted<'_>| self.rate_limiting && !one.needs.is_empty();
         // Only threads can be bound to processors, or wait for permits.
-        let policy = if wanted.iter().any(|one| one.cores.is_some() || limited(one)) {
+        let policy = if wanted.iter().any(|one| one.binding.is_some() || limited(one)) {
             ExecutionPolicy::Blocking
         } else {
             self.policy
@@ -75,13 +75,13 @@ impl Making<'_> {
         };
         let mut made = Made { lanes: Vec::new(), keys: Vec::new(), passive: Vec::new() };
         for (one, instance) in wanted.into_iter().zip(instances) {
-            let Wanted { key, placement, passive: is_passive, cores, needs } = one;
+            let Wanted { key, placement, passive: is_passive, binding, needs } = one;
             if is_passive {
                 made.passive.push(instance);
             } else {
                 let lane = Lane::new(placement.name, instance, policy, self.log.clone());
                 let needs = if self.rate_limiting { needs } else { Needs::default() };
-                made.lanes.push(lane.on_cores(cores.cloned()).with_needs(needs));
+                made.lanes.push(lane.bound(binding.cloned()).with_needs(needs));
                 made.keys.push(key);
             }
         }
@@ -124,7 +124,7 @@ impl Making<'_> {
         let (at, name) = (&wanted.placement, &self.spec.name);
         let line = format_args!("creating instance '{}' of '{name}'", at.name);
         self.log.write(LogLevel::Verbose(1), line);
-        on_cores(wanted.cores, || {
+        bound(wanted.binding, || {
             let mut instance = self.model.instance(at)?;
             if !wanted.passive {
                 self.warming.run(instance.as_mut(), &at.name)?;
@@ -195,7 +195,7 @@ pub(crate) fn wanted<'a>(
                     key: InstanceKey { group: key, device },
                     placement: Placement { name: name.clone(), device },
                     passive: group.passive,
-                    cores: policies.cores(group, gpu),
+                    binding: policies.binding(group, gpu),
                     needs: Needs::new(group, device),
                 }
             }));
@@ -219,7 +219,7 @@ fn ensemble(spec: &ModelSpec) -> Wanted<'static> {
         key: InstanceKey { group, device: Device::Model },
         placement: Placement { name: spec.name.clone(), device: Device::Model },
         passive: false,
-        cores: None,
+        binding: None,
         needs: Needs::default(),
     }
 }

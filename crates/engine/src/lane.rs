@@ -9,7 +9,7 @@ use galatea_infer::{FailureReason, Status};
 use galatea_policy::InstanceId;
 
 use crate::assembly::Work;
-use crate::host_policy::{CpuCores, on_cores};
+use crate::host_policy::{Binding, bound};
 use crate::permits::Needs;
 use crate::{Dispatcher, LogSink};
 
@@ -20,7 +20,7 @@ pub(crate) struct Lane {
     log: LogSink,
     kind: Kind,
     /// Where its thread runs; `None` for anywhere.
-    cores: Option<CpuCores>,
+    binding: Option<Binding>,
     /// What it needs of the rate limiter.
     needs: Needs,
 }
@@ -101,7 +101,7 @@ impl Lane {
                 stack_size: None,
             },
         };
-        Self { name, log, kind, cores: None, needs: Needs::default() }
+        Self { name, log, kind, binding: None, needs: Needs::default() }
     }
 
     /// Executes only when the rate limiter has what it needs. Only for lanes with a
@@ -115,9 +115,9 @@ impl Lane {
         &self.needs
     }
 
-    /// Binds the lane's thread, if it has one, to processors.
-    pub(crate) fn on_cores(self, cores: Option<CpuCores>) -> Self {
-        Self { cores, ..self }
+    /// Binds the lane's thread, if it has one, to processors and memory.
+    pub(crate) fn bound(self, binding: Option<Binding>) -> Self {
+        Self { binding, ..self }
     }
 
     /// Whether the lane has no thread: [`Lane::execute_inline`] is for it, and
@@ -158,7 +158,7 @@ impl Lane {
             Kind::Threaded { stack_size: Some(size), .. } => builder.stack_size(*size),
             Kind::Threaded { .. } | Kind::Inline { .. } => builder,
         };
-        let spawned = on_cores(self.cores.as_ref(), || builder.spawn(move || worker.run()))?;
+        let spawned = bound(self.binding.as_ref(), || builder.spawn(move || worker.run()))?;
         let handle = spawned.map_err(|error| {
             Status::internal(format!("can't start a thread for {}: {error}", self.name))
         })?;

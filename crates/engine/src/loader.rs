@@ -21,7 +21,7 @@ use crate::cache::CacheLayer;
 use crate::classes::model_classes;
 use crate::composing::{NeededModel, PinnedModels};
 use crate::dispatcher::{AskedRule, Parts};
-use crate::host_policy::{HostPolicies, on_cores};
+use crate::host_policy::{HostPolicies, bound};
 use crate::instances::{
     InstanceKey, Made, Making, Wanted, undefined_policies, wanted, with_passive,
 };
@@ -113,12 +113,12 @@ impl Loader {
         self.detail(1, format_args!("{about}: loading with backend '{}'", spec.backend));
         self.remark(&spec);
         let backend = definition.backend.as_ref();
-        let shared_cores = self.host_policies.shared_cores(&spec);
+        let shared_binding = self.host_policies.shared_binding(&spec);
         let load = || match opened {
             Some(opened) => opened.load(spec.clone(), host),
             None => backend.load(spec.clone(), files, host),
         };
-        let model = on_cores(shared_cores.as_ref(), load)??;
+        let model = bound(shared_binding.as_ref(), load)??;
         let loaded =
             LoadedVersion { spec: &spec, files, model: model.as_ref(), host: &books_as_host };
         let batch_rule = self.batch_rule(backend, &loaded)?;

@@ -16,8 +16,9 @@ const GROUND: [&str; 4] = ["tensor", "config", "infer", "backend"];
 ///
 /// An arrow that is not here is a decision of its own: ARCHITECTURE.md says
 /// what must be absent and why.
-const ALLOWED: [(&str, &[&str]); 24] = [
+const ALLOWED: [(&str, &[&str]); 25] = [
     ("abi", &[]),
+    ("numa", &[]),
     ("tensor", &[]),
     ("protocol", &[]),
     ("config", &["tensor", "protocol"]),
@@ -25,7 +26,7 @@ const ALLOWED: [(&str, &[&str]); 24] = [
     ("backend", &["tensor", "infer", "config"]),
     ("policy", &[]),
     ("codec", &["tensor", "infer", "protocol"]),
-    ("engine", &["tensor", "config", "infer", "backend", "policy"]),
+    ("engine", &["tensor", "config", "infer", "backend", "policy", "numa"]),
     ("repository", &["config", "infer", "backend", "policy"]),
     ("telemetry", &["infer"]),
     ("backend-ensemble", &["tensor", "config", "infer", "backend", "policy"]),
@@ -89,8 +90,8 @@ const IMPURE_LIBRARIES: [&str; 16] = [
 ];
 
 /// Only these may contain unsafe code, each block with its reason.
-const UNSAFE_ALLOWED: [&str; 5] =
-    ["backend-onnxruntime", "backend-plugin", "c-objects", "capi", "libtritonserver"];
+const UNSAFE_ALLOWED: [&str; 6] =
+    ["backend-onnxruntime", "backend-plugin", "c-objects", "capi", "libtritonserver", "numa"];
 
 /// Only these may keep state in statics: C functions that take no object of ours,
 /// such as the one that writes to the log, leave no other place.

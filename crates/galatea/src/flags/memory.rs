@@ -97,7 +97,9 @@ const HOST_POLICY: Flag = Flag {
     argument: Some("string,string=string"),
     default: "",
     help: "A setting of a host policy, as POLICY,SETTING=VALUE. The setting 'cpu-cores' binds the \
-           threads of the policy's instances to processors, given as ranges like 0-3,8-11. \
+           threads of the policy's instances to processors, given as ranges like 0-3,8-11; \
+           'numa-node' takes their memory from one node, and binds them to its processors if \
+           'cpu-cores' is not given. \
            Instance groups name their policy as host_policy; without a name it is cpu or model, \
            as their kind is.",
     apply: |settings, value| {
@@ -107,11 +109,16 @@ const HOST_POLICY: Flag = Flag {
         match key {
             "cpu-cores" => {
                 let cores = CpuCores::parse(value).map_err(Refusal)?;
-                settings.host_policies.set(policy, cores);
+                settings.host_policies.set_cores(policy, cores);
                 Ok(())
             }
-            "numa-node" => Err(Refusal::unsupported("binding memory to NUMA nodes")),
-            _ => Err(Refusal(format!("a host policy has no setting '{key}', only 'cpu-cores'"))),
+            "numa-node" => {
+                let node = value::number(value)?;
+                settings.host_policies.set_numa_node(policy, node).map_err(Refusal)
+            }
+            _ => Err(Refusal(format!(
+                "a host policy has no setting '{key}', only 'cpu-cores' and 'numa-node'"
+            ))),
         }
     },
 };

@@ -186,7 +186,6 @@ fn what_is_not_supported_is_refused_by_name() {
         "--grpc-max-response-pool-size=1",
         "--metrics-config=summary_latencies=true",
         "--metrics-config=histogram_latencies=true",
-        "--host-policy=a,numa-node=0",
         "--allow-client-shm=true",
         "--trace-config=level=TIMESTAMPS",
         "--trace-level=TENSORS",
@@ -402,19 +401,28 @@ fn every_flag_of_the_original_is_known_and_one_is_new() {
 #[test]
 fn host_policies_bind_to_processors() {
     let policies = |flags: &[&str]| format!("{:?}", settings(flags).host_policies);
-    let expected = "HostPolicies({\"a\": CpuCores([0, 1, 4])})";
+    let cores =
+        |cores: &str| format!("Binding {{ cores: Some(CpuCores([{cores}])), nodes: {{}} }}");
+    let expected = format!("HostPolicies({{\"a\": {}}})", cores("0, 1, 4"));
     assert_eq!(policies(&["--host-policy=a,cpu-cores=0-1,4-4"]), expected);
     let flags = [
         "--host-policy=a,cpu-cores=0-1",
         "--host-policy=b,cpu-cores=1-1",
         "--host-policy=a,cpu-cores=2-2",
     ];
-    let expected = "HostPolicies({\"a\": CpuCores([2]), \"b\": CpuCores([1])})";
+    let expected = format!("HostPolicies({{\"a\": {}, \"b\": {}}})", cores("2"), cores("1"));
     assert_eq!(policies(&flags), expected);
     let wrong = error(&["--host-policy=a,cpu-cores=1"]);
     assert!(wrong.contains("'<lower_cpu_core_id>-<upper_cpu_core_id>'. Got 1"), "{wrong}");
     let wrong = error(&["--host-policy=a,gpus=1"]);
-    assert!(wrong.contains("a host policy has no setting 'gpus', only 'cpu-cores'"), "{wrong}");
+    assert!(
+        wrong.contains("a host policy has no setting 'gpus', only 'cpu-cores' and 'numa-node'"),
+        "{wrong}"
+    );
+    let wrong = error(&["--host-policy=a,numa-node=one"]);
+    assert!(wrong.contains("Got one"), "{wrong}");
+    let wrong = error(&["--host-policy=a,numa-node=1023"]);
+    assert!(wrong.contains("NUMA node"), "{wrong}");
 }
 
 #[test]
