@@ -27,6 +27,19 @@ pub(crate) enum Work {
     Rows(Vec<Option<Row>>),
 }
 
+impl Work {
+    /// What its inputs take, without those that a sequence adds.
+    pub(crate) fn input_bytes(&self) -> usize {
+        let size = |request: &PendingRequest| -> usize {
+            request.request().inputs.iter().map(|input| input.data.len()).sum()
+        };
+        match self {
+            Self::Requests(requests) => requests.iter().map(size).sum(),
+            Self::Rows(rows) => rows.iter().flatten().map(|row| size(&row.request)).sum(),
+        }
+    }
+}
+
 /// The next request of a sequence.
 #[derive(Debug)]
 pub(crate) struct Row {

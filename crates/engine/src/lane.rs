@@ -2,14 +2,17 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::task::{Wake, Waker};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use galatea_backend::{ExecutionPolicy, Instance, LogLevel};
-use galatea_infer::{FailureReason, Status};
+use galatea_infer::{FailureReason, Status, Turn, turn};
 use galatea_policy::InstanceId;
 
 use crate::assembly::Work;
 use crate::host_policy::{Binding, bound};
+use crate::pace::Pace;
 use crate::permits::Needs;
 use crate::{Dispatcher, LogSink};
 
@@ -55,12 +58,12 @@ struct Content {
 }
 
 impl Mailbox {
-    fn put(&self, work: Work) {
+    fn put(self: &Arc<Self>, work: Work) {
         let displaced = lock(&self.content).work.replace(work);
         assert!(displaced.is_none(), "a lane was given a second batch");
         // After unlocking: a thread that wakes to a held lock goes back to
         // sleep.
-        self.filled.notify_one();
+        turn::wake(Waker::from(self.clone()));
     }
 
     fn stop(&self) {
@@ -80,6 +83,12 @@ impl Mailbox {
             }
             content = self.filled.wait(content).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+}
+
+impl Wake for Mailbox {
+    fn wake(self: Arc<Self>) {
+        self.filled.notify_one();
     }
 }
 
@@ -150,6 +159,7 @@ impl Lane {
             dispatcher: dispatcher.clone(),
             name: self.name.clone(),
             log: self.log.clone(),
+            pace: Pace::default(),
         };
         // A name with a NUL in it would be no name.
         let builder = std::thread::Builder::new().name(self.name.replace('\0', ""));
@@ -216,25 +226,45 @@ struct Worker {
     dispatcher: Arc<Dispatcher>,
     name: String,
     log: LogSink,
+    pace: Pace,
 }
 
 impl Worker {
     fn run(mut self) {
-        while let Some(mut work) = self.mailbox.take() {
-            loop {
-                let instance = self.instance.as_mut();
-                execute(instance, work, &self.dispatcher, &self.name, &self.log);
-                // The doors now have responses to send, and behind those the
-                // next requests. Where they share a core with this thread,
-                // letting them go first makes the next batch larger; where
-                // they don't, this costs next to nothing.
-                std::thread::yield_now();
-                match self.dispatcher.lane_free(self.id) {
-                    Some(next) => work = next,
-                    None => break,
+        while let Some(first) = self.mailbox.take() {
+            let mut next = Some(first);
+            let mut turn = None;
+            while let Some(work) = next {
+                let size = work.input_bytes();
+                // Nobody whose answer is there waits for a batch that may be slow.
+                if !self.pace.foresees_quick(size) {
+                    turn = None;
+                } else if turn.is_none() {
+                    turn = Some(Turn::begin());
                 }
+                self.execute(work, size);
+                if turn.is_none() || self.pace.is_turn_over() {
+                    self.let_others_go(turn.take());
+                }
+                next = self.dispatcher.lane_free(self.id);
             }
+            drop(turn);
         }
+    }
+
+    fn execute(&mut self, work: Work, size: usize) {
+        let start = Instant::now();
+        execute(self.instance.as_mut(), work, &self.dispatcher, &self.name, &self.log);
+        self.pace.note(size, start.elapsed());
+    }
+
+    /// The doors have responses to send, and behind those the next requests. Where
+    /// they share a core with this thread, letting them go first makes the next
+    /// batch larger; where they don't, this costs next to nothing.
+    fn let_others_go(&mut self, turn: Option<Turn>) {
+        drop(turn);
+        self.pace.begin_turn();
+        std::thread::yield_now();
     }
 }
 

@@ -47,6 +47,7 @@ mod model;
 #[cfg(test)]
 mod ordering_tests;
 mod output_shape;
+mod pace;
 mod permits;
 #[cfg(test)]
 mod permits_tests;

@@ -1,11 +1,14 @@
 //! The threads that serve sockets: one single-threaded runtime each, so that
 //! a connection's work never moves between cores.
 
+use std::future::poll_fn;
 use std::io;
 use std::num::NonZero;
 use std::sync::mpsc;
+use std::task::Poll;
 use std::thread::JoinHandle;
 
+use galatea_infer::turn;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
@@ -48,9 +51,11 @@ fn start_worker(number: usize) -> io::Result<(Handle, Worker)> {
     let thread = std::thread::Builder::new().name(format!("worker-{number}")).spawn(move || {
         match Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => {
+                runtime.spawn(end_turns());
                 let _ = made.send(Ok(runtime.handle().clone()));
                 // Ends when the sender is dropped; nothing is ever sent.
                 let _ = runtime.block_on(stopped);
+                turn::end_tasks();
             }
             Err(error) => {
                 let _ = made.send(Err(error));
@@ -61,6 +66,16 @@ fn start_worker(number: usize) -> io::Result<(Handle, Worker)> {
         .recv()
         .unwrap_or_else(|_| Err(io::Error::other("a worker thread ended at once")))?;
     Ok((handle, Worker { stop: Some(stop), thread: Some(thread) }))
+}
+
+/// Wakes whom the tasks of this thread want to wake, behind all those that run now:
+/// requests that arrive together wake a model's thread once.
+async fn end_turns() {
+    poll_fn(|context| {
+        turn::end_with(context.waker());
+        Poll::Pending
+    })
+    .await
 }
 
 impl Drop for Worker {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
 
-use galatea_infer::WakeUps;
+use galatea_infer::turn;
 
 use crate::answer::Failure;
 use crate::stream::Place;
@@ -154,11 +154,6 @@ impl Signal {
 
     /// Brings news to the task.
     pub(crate) fn push(&self, news: News) {
-        self.push_in_batch(news, &mut WakeUps::default());
-    }
-
-    /// As [`Signal::push`], when other tasks have news at the same time.
-    pub(crate) fn push_in_batch(&self, news: News, wakes: &mut WakeUps) {
         let mut state = self.lock();
         if state.closed {
             // An answer that is dropped lets go of this connection, so the
@@ -168,10 +163,7 @@ impl Signal {
         }
         state.news.push(news);
         state.notified = true;
-        if !state.awake {
-            state.awake = true;
-            wakes.add(state.waker.clone());
-        }
+        wake(state);
     }
 
     /// Has the task look at a stream. A task that runs does so on its way:
@@ -240,7 +232,7 @@ fn wake(mut state: MutexGuard<'_, State>) {
         state.awake = true;
         let waker = state.waker.clone();
         drop(state);
-        waker.wake();
+        turn::wake(waker);
     }
 }
 
@@ -265,6 +257,8 @@ impl std::fmt::Debug for Signal {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicU32;
+
+    use galatea_infer::Turn;
 
     use super::*;
     use crate::stream::{Errors, StreamLimits, StreamSignal};
@@ -309,12 +303,12 @@ mod tests {
     #[test]
     fn news_of_a_batch_wake_when_all_are_there() {
         let (signal, woken) = resting();
-        let mut wakes = WakeUps::default();
+        let turn = Turn::begin();
         for _ in 0..8 {
-            signal.push_in_batch(News::Stop, &mut wakes);
+            signal.push(News::Stop);
         }
         check_woken(&woken, 0);
-        drop(wakes);
+        drop(turn);
         check_woken(&woken, 1);
     }
 

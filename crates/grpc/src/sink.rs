@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use galatea_codec::classification::Classification;
 use galatea_codec::grpc::{GrpcCode, encode_infer_response};
-use galatea_infer::{InferenceResponse, Reply, ResponseSink, Status, WakeUps};
+use galatea_infer::{InferenceResponse, Reply, ResponseSink, Status};
 
 use crate::answer::Failure;
 use crate::signal::{CallKey, News, Signal};
@@ -34,10 +34,6 @@ impl CallSink {
 
 impl ResponseSink for CallSink {
     fn deliver(&mut self, reply: Reply) {
-        self.deliver_in_batch(reply, &mut WakeUps::default());
-    }
-
-    fn deliver_in_batch(&mut self, reply: Reply, wakes: &mut WakeUps) {
         let Some(outcome) = self.replies.take(reply) else { return };
         let outcome = classified(outcome, self.classification.as_ref())
             .and_then(|response| encode_infer_response(&response))
@@ -45,7 +41,7 @@ impl ResponseSink for CallSink {
             .and_then(|message| {
                 Outgoing::new(message, Holder::Call(self.signal.clone())).ok_or_else(overrun)
             });
-        self.signal.push_in_batch(News::Answer { call: self.call, outcome }, wakes);
+        self.signal.push(News::Answer { call: self.call, outcome });
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Wake, Waker};
 use std::thread::ThreadId;
 
-use galatea_infer::WakeUps;
+use galatea_infer::turn;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
@@ -76,12 +76,7 @@ impl Mailroom {
 
     /// Brings `outcome` to whoever waits for it: at once on the worker's own
     /// thread, with the next delivery from another.
-    pub(crate) fn post(
-        self: &Arc<Self>,
-        waiting: oneshot::Sender<Outcome>,
-        outcome: Outcome,
-        wakes: &mut WakeUps,
-    ) {
+    pub(crate) fn post(self: &Arc<Self>, waiting: oneshot::Sender<Outcome>, outcome: Outcome) {
         if self.is_here() {
             let _ = waiting.send(outcome);
             return;
@@ -91,7 +86,7 @@ impl Mailroom {
         letters.push(Letter { waiting, outcome });
         drop(letters);
         if is_first {
-            wakes.add(Waker::from(self.clone()));
+            turn::wake(Waker::from(self.clone()));
         }
     }
 
@@ -102,7 +97,7 @@ impl Mailroom {
 
 #[cfg(test)]
 mod tests {
-    use galatea_infer::Status;
+    use galatea_infer::{Status, Turn};
 
     use super::*;
 
@@ -119,9 +114,9 @@ mod tests {
             let (waiting, outcomes): (Vec<_>, Vec<_>) =
                 (0..100).map(|_| oneshot::channel()).unzip();
             let poster = std::thread::spawn(move || {
-                let mut wakes = WakeUps::default();
+                let _turn = Turn::begin();
                 for sender in waiting {
-                    room.post(sender, Err(Status::unavailable("busy")), &mut wakes);
+                    room.post(sender, Err(Status::unavailable("busy")));
                 }
             });
             for outcome in outcomes {
@@ -140,9 +135,8 @@ mod tests {
                 tokio::task::yield_now().await;
             }
             let (sender, mut receiver) = oneshot::channel();
-            let mut wakes = WakeUps::default();
             let outcome = Err(Status::unavailable("busy"));
-            rooms.here().unwrap().post(sender, outcome, &mut wakes);
+            rooms.here().unwrap().post(sender, outcome);
             assert!(receiver.try_recv().is_ok());
         });
     }

@@ -1,6 +1,6 @@
 //! Where the replies to one inference arrive.
 
-use galatea_infer::{CancelToken, InferenceResponse, Reply, ResponseSink, Status, WakeUps};
+use galatea_infer::{CancelToken, InferenceResponse, Reply, ResponseSink, Status};
 use tokio::sync::oneshot;
 
 use std::sync::Arc;
@@ -26,7 +26,7 @@ impl SingleResponse {
         (Self { outcome: None, responses: 0, waiting: Some(sender), mailroom }, receiver)
     }
 
-    fn finish(&mut self, wakes: &mut WakeUps) {
+    fn finish(&mut self) {
         let outcome = match self.outcome.take() {
             Some(outcome) if self.responses == 1 => outcome,
             Some(_) | None => {
@@ -35,7 +35,7 @@ impl SingleResponse {
         };
         let Some(waiting) = self.waiting.take() else { return };
         match &self.mailroom {
-            Some(mailroom) => mailroom.post(waiting, outcome, wakes),
+            Some(mailroom) => mailroom.post(waiting, outcome),
             // Nobody waits if the client has gone.
             None => drop(waiting.send(outcome)),
         }
@@ -44,17 +44,13 @@ impl SingleResponse {
 
 impl ResponseSink for SingleResponse {
     fn deliver(&mut self, reply: Reply) {
-        self.deliver_in_batch(reply, &mut WakeUps::default());
-    }
-
-    fn deliver_in_batch(&mut self, reply: Reply, wakes: &mut WakeUps) {
         let is_final = reply.is_final();
         if let Reply::Response { outcome, .. } = reply {
             self.responses = self.responses.saturating_add(1);
             self.outcome.get_or_insert(outcome);
         }
         if is_final {
-            self.finish(wakes);
+            self.finish();
         }
     }
 }

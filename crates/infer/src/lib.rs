@@ -37,7 +37,7 @@ mod sender;
 mod service;
 mod status;
 mod trace;
-mod wake_ups;
+pub mod turn;
 
 pub use cancel::CancelToken;
 pub use classes::{ClassLabels, ClassesSlot, ModelClasses};
@@ -59,4 +59,4 @@ pub use sender::{Finality, Reply, ResponseSender, ResponseSink};
 pub use service::{InferenceService, ServerControl};
 pub use status::{Code, Status};
 pub use trace::{Activity, TensorActivity, Trace, TraceSink, TraceSubject, TracedTensor};
-pub use wake_ups::WakeUps;
+pub use turn::Turn;

@@ -8,7 +8,7 @@ use galatea_tensor::{Buffer, DataType, Shape};
 
 use crate::{
     CancelToken, CorrelationId, FailureReason, InferenceRequest, InferenceResponse, InputTensor,
-    ResponseSender, ResponseSink, SequenceFlags, Status, Trace, WakeUps,
+    ResponseSender, ResponseSink, SequenceFlags, Status, Trace,
 };
 
 /// An admitted request with its sender: what the engine queues and what a
@@ -369,20 +369,13 @@ impl PendingRequest {
     ///
     /// It is counted first: whoever has the response sees it in the
     /// statistics.
-    pub fn complete(self, outcome: Result<InferenceResponse, Status>, execution: &ExecutionTimes) {
-        self.complete_in_batch(outcome, execution, &mut WakeUps::default());
-    }
-
-    /// As [`PendingRequest::complete`], when other requests are answered at
-    /// the same time: whoever waits is woken when `wakes` is dropped.
-    pub fn complete_in_batch(
+    pub fn complete(
         mut self,
         outcome: Result<InferenceResponse, Status>,
         execution: &ExecutionTimes,
-        wakes: &mut WakeUps,
     ) {
         if let Some(responder) = self.responder.take() {
-            responder.complete_in_batch(outcome, execution, wakes);
+            responder.complete(outcome, execution);
         }
         if let Some(trace) = &self.trace {
             trace.executed(execution);
@@ -463,27 +456,16 @@ impl Responder {
 
     /// Sends the last or only response and counts the request.
     pub fn complete(
-        self,
-        outcome: Result<InferenceResponse, Status>,
-        execution: impl Into<Execution>,
-    ) {
-        self.complete_in_batch(outcome, execution, &mut WakeUps::default());
-    }
-
-    /// As [`Responder::complete`], when other requests are answered at the
-    /// same time.
-    pub fn complete_in_batch(
         mut self,
         outcome: Result<InferenceResponse, Status>,
         execution: impl Into<Execution>,
-        wakes: &mut WakeUps,
     ) {
         match &outcome {
             Ok(_) => self.account.succeeded(&execution.into()),
             Err(_) => self.account.failed(FailureReason::Backend),
         }
         if let Some(sender) = self.sender.take() {
-            sender.send_final_in_batch(outcome, wakes);
+            sender.send_final(outcome);
         }
     }
 

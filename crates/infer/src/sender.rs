@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use crate::{InferenceResponse, Status, WakeUps};
+use crate::{InferenceResponse, Status};
 
 /// Whether more responses to the same request follow.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -39,17 +39,11 @@ impl Reply {
 /// Where a door receives the replies to one request.
 ///
 /// Called from whichever thread answers, so it must not block. After a final
-/// reply it is not called again.
+/// reply it is not called again. Whom it wakes, it wakes with
+/// [`turn::wake`](crate::turn::wake): many may be answered at once.
 pub trait ResponseSink: Send {
     /// Takes one reply.
     fn deliver(&mut self, reply: Reply);
-
-    /// Takes one of many replies that are given at once, to different
-    /// requests. Whom the sink would wake goes into `wakes`.
-    fn deliver_in_batch(&mut self, reply: Reply, wakes: &mut WakeUps) {
-        let _ = wakes;
-        self.deliver(reply);
-    }
 
     /// Whoever stands behind the sink, if they want to know it again when a sender
     /// with it comes back to them.
@@ -87,19 +81,6 @@ impl ResponseSender {
     /// Sends the last response.
     pub fn send_final(mut self, outcome: Result<InferenceResponse, Status>) {
         self.end(Reply::Response { outcome, finality: Finality::Final });
-    }
-
-    /// As [`ResponseSender::send_final`], when other requests are answered at
-    /// the same time.
-    pub fn send_final_in_batch(
-        mut self,
-        outcome: Result<InferenceResponse, Status>,
-        wakes: &mut WakeUps,
-    ) {
-        if let Some(mut sink) = self.sink.take() {
-            let reply = Reply::Response { outcome, finality: Finality::Final };
-            sink.deliver_in_batch(reply, wakes);
-        }
     }
 
     /// Ends the request with an error.
@@ -182,10 +163,6 @@ mod tests {
         check(drop, &["Final: the request was dropped without a final response"]);
         check(ResponseSender::finish, &["finished"]);
         check(|sender| sender.send_final(error("a")), &["Final: a"]);
-        check(
-            |sender| sender.send_final_in_batch(error("a"), &mut WakeUps::default()),
-            &["Final: a"],
-        );
         check(
             |mut sender| {
                 sender.send(error("a"));

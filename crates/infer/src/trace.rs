@@ -7,9 +7,7 @@ use std::time::Instant;
 
 use galatea_tensor::{Buffer, DataType};
 
-use crate::{
-    ExecutionTimes, InferenceResponse, InputTensor, Reply, ResponseSender, ResponseSink, WakeUps,
-};
+use crate::{ExecutionTimes, InferenceResponse, InputTensor, Reply, ResponseSender, ResponseSink};
 
 /// A station that a request passes. Its end is told by [`TraceSink::ended`].
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -211,11 +209,6 @@ impl ResponseSink for Watched {
     fn deliver(&mut self, reply: Reply) {
         self.look(&reply);
         self.inner.deliver(reply);
-    }
-
-    fn deliver_in_batch(&mut self, reply: Reply, wakes: &mut WakeUps) {
-        self.look(&reply);
-        self.inner.deliver_in_batch(reply, wakes);
     }
 
     fn origin(&self) -> Option<Arc<dyn Any + Send + Sync>> {

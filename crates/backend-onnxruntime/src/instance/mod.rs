@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use galatea_backend::{Host, Instance, Refused};
 use galatea_infer::{
-    ExecutionTimes, FailureReason, InferenceResponse, PendingRequest, Status, WakeUps,
+    ExecutionTimes, FailureReason, InferenceResponse, PendingRequest, Status, Turn,
 };
 use smallvec::SmallVec;
 
@@ -64,9 +64,9 @@ impl OnnxInstance {
             Ok(outcomes) => {
                 let total = requests.iter().map(|pending| u64::from(pending.batch_size())).sum();
                 self.host.batch_executed(total, &times);
-                let mut wakes = WakeUps::default();
+                let _turn = Turn::begin();
                 for (pending, outcome) in requests.into_iter().zip(outcomes) {
-                    answer(pending, outcome, &times, &mut wakes);
+                    answer(pending, outcome, &times);
                 }
             }
             Err(status) => {
@@ -140,12 +140,7 @@ impl OnnxInstance {
 
 /// Answers a request, after its sequence has its new states: whoever has the
 /// answer may send the sequence's next request.
-fn answer(
-    mut pending: PendingRequest,
-    outcome: Outcome,
-    times: &ExecutionTimes,
-    wakes: &mut WakeUps,
-) {
+fn answer(mut pending: PendingRequest, outcome: Outcome, times: &ExecutionTimes) {
     let Outcome { mut response, states } = outcome;
     for (output, NewState { shape, data }) in states {
         if let Err(status) = pending.update_state(&output, shape, data) {
@@ -153,7 +148,7 @@ fn answer(
             break;
         }
     }
-    pending.complete_in_batch(response, times, wakes);
+    pending.complete(response, times);
 }
 
 impl Instance for OnnxInstance {

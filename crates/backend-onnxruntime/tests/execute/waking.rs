@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
 use std::time::Instant;
 
-use galatea_infer::{PendingRequest, Reply, RequestTimes, ResponseSender, ResponseSink, WakeUps};
+use galatea_infer::{PendingRequest, Reply, RequestTimes, ResponseSender, ResponseSink, turn};
 
 use crate::batches::{CONFIG, graph, pair};
 use crate::support::load;
@@ -26,13 +26,9 @@ impl Wake for Waiting {
 struct Sink(Arc<Waiting>);
 
 impl ResponseSink for Sink {
-    fn deliver(&mut self, reply: Reply) {
-        self.deliver_in_batch(reply, &mut WakeUps::default());
-    }
-
-    fn deliver_in_batch(&mut self, _: Reply, wakes: &mut WakeUps) {
+    fn deliver(&mut self, _: Reply) {
         self.0.answers.fetch_add(1, Ordering::Relaxed);
-        wakes.add(Waker::from(self.0.clone()));
+        turn::wake(Waker::from(self.0.clone()));
     }
 }
 
