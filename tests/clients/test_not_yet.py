@@ -33,14 +33,6 @@ def test_generate(server: Server, path: str) -> None:
     assert "generate" in reply.error()
 
 
-def test_classification(server: Server) -> None:
-    """The classification extension."""
-    output = {"name": "OUTPUT0", "parameters": {"classification": 1}}
-    reply = server.infer("identity_fp32", {"inputs": [VECTOR], "outputs": [output]})
-    assert reply.status in (400, 501)
-    assert "classification" in reply.error()
-
-
 def test_compression(server: Server) -> None:
     """Compressed bodies; a compressed answer is only a wish and not refused."""
     body = gzip.compress(json.dumps({"inputs": [VECTOR]}).encode())

@@ -44,10 +44,13 @@ def make_inputs(library: Any, tensors: Tensors) -> list[Any]:
 
 
 def requested(library: Any, options: dict[str, Any]) -> dict[str, Any]:
-    """The options with the names of outputs made into objects."""
-    names: Sequence[str] | None = options.pop("outputs", None)
+    """The options with the names of outputs made into objects; a mapping of names says how
+    many classes of each are wanted."""
+    names: Sequence[str] | Mapping[str, int] | None = options.pop("outputs", None)
     if names is not None:
-        options["outputs"] = [library.InferRequestedOutput(name) for name in names]
+        counts = names if isinstance(names, Mapping) else dict.fromkeys(names, 0)
+        make = library.InferRequestedOutput
+        options["outputs"] = [make(name, class_count=counts[name]) for name in names]
     return options
 
 
