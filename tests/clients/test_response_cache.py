@@ -66,12 +66,10 @@ def test_equal_requests_are_answered_without_the_model(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
     """A hit is a success, but neither an inference nor an execution."""
-    write(tmp_path, cached=CACHED, plain=CONFIG)
+    write(tmp_path, cached=CACHED, idle=CACHED, plain=CONFIG)
     with start_server(tmp_path, ROOMY) as server:
         server.wait_until_ready()
         assert counts(server, "cached") == (0, 0, 0, 0, 0)
-        assert metric(server, "nv_cache_num_hits_per_model", "cached") == 0
-        assert metric(server, "nv_cache_num_misses_per_model", "cached") == 0
         first = ask(server, "cached", [1.0, 2.0], id="first")
         again = ask(server, "cached", [1.0, 2.0], id="again")
         assert (first.pop("id"), again.pop("id")) == ("first", "again")
@@ -88,6 +86,8 @@ def test_equal_requests_are_answered_without_the_model(
             ask(server, "plain", [1.0, 2.0])
         assert counts(server, "plain") == (2, 0, 0, 2, 2)
         assert metric(server, "nv_cache_num_hits_per_model", "plain") is None
+        assert metric(server, "nv_cache_num_hits_per_model", "idle") == 0
+        assert metric(server, "nv_cache_num_misses_per_model", "idle") == 0
 
 
 def test_the_cache_as_a_whole_has_gauges(
@@ -102,9 +102,6 @@ def test_the_cache_as_a_whole_has_gauges(
             found = re.search(rf"^nv_cache_{name} (\S+)$", server.metrics(), re.MULTILINE)
             return float(found[1]) if found else -1
 
-        names = ["util", "num_entries", "num_hits", "num_misses", "num_lookups", "num_evictions"]
-        names += ["lookup_duration", "insertion_duration"]
-        assert min(gauge(name) for name in names) >= 0
         for model in ("one", "two", "two", "one"):
             ask(server, model, [1.0] * 1000)
         ask(server, "one", [2.0] * 1000)
@@ -113,6 +110,7 @@ def test_the_cache_as_a_whole_has_gauges(
         assert (gauge("num_hits"), gauge("num_misses")) == (2, 3)
         assert (gauge("num_entries"), gauge("num_evictions")) == (2, 1)
         assert 0.5 < gauge("util") <= 1
+        assert gauge("lookup_duration") >= 0 and gauge("insertion_duration") >= 0
 
 
 def test_without_the_servers_cache_a_model_has_none(
