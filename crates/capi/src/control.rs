@@ -7,7 +7,7 @@ use galatea_abi::*;
 use galatea_c_objects::parameter::{ParameterContents, ParameterObject};
 use galatea_c_objects::{guard, handle, message, text};
 use galatea_codec::http;
-use galatea_infer::{LoadParameters, ParameterValue, Status};
+use galatea_infer::{GivenName, LoadParameters, ParameterValue, Status};
 
 use crate::server::{RunningServer, model_name, running, version};
 
@@ -209,11 +209,7 @@ orders! {
         |server, name| server.control.unload_model(name, true)
     }
     TRITONSERVER_ServerUnregisterModelRepository {
-        |_, path| {
-            Err(Status::unsupported(format!(
-                "repositories can't be unregistered while the server runs: '{path}'"
-            )))
-        }
+        |server, path| server.control.unregister_repository(path)
     }
 }
 
@@ -274,21 +270,65 @@ fn add(load: &mut LoadParameters, parameter: &ParameterObject) -> Result<(), Sta
 }
 
 const _: TRITONSERVER_ServerRegisterModelRepository = TRITONSERVER_ServerRegisterModelRepository;
-/// Repositories are fixed when the server is made.
+/// Adds a repository to a server with explicit control. Each parameter of the mapping
+/// has a directory's name as its name and the model's name as its value.
 ///
 /// # Safety
 ///
-/// None of its own; C functions are declared unsafe.
+/// `server` must be null or a server, `repository_path` null or a text,
+/// `name_mapping` valid for so many pointers to parameters.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ServerRegisterModelRepository(
-    _server: *mut TRITONSERVER_Server,
-    _repository_path: *const c_char,
-    _name_mapping: *mut *const TRITONSERVER_Parameter,
-    _mapping_count: u32,
+    server: *mut TRITONSERVER_Server,
+    repository_path: *const c_char,
+    name_mapping: *mut *const TRITONSERVER_Parameter,
+    mapping_count: u32,
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_ServerRegisterModelRepository", || {
-        Err(Status::unsupported("repositories can't be registered while the server runs"))
+        let count = usize::try_from(mapping_count)
+            .map_err(|_| Status::invalid_argument("mapping_count is too large"))?;
+        if name_mapping.is_null() && count > 0 {
+            return Err(Status::invalid_argument(
+                "model mappings are not provided while mapping count is non-zero",
+            ));
+        }
+        // SAFETY: the caller's promises are passed on.
+        let (server, path, pointers) = unsafe {
+            (
+                running(server)?,
+                text::required(repository_path, "repository_path")?,
+                text::slice(name_mapping, count, "name_mapping")?,
+            )
+        };
+        let mut names: Vec<GivenName> = Vec::new();
+        for pointer in pointers {
+            // SAFETY: the caller's promise is passed on.
+            let parameter = unsafe { handle::borrow(*pointer, "a name mapping")? };
+            let given = given_name(parameter)?;
+            if names.iter().any(|known| known.name == given.name) {
+                return Err(Status::invalid_argument(format!(
+                    "failed to register '{path}', there is a conflicting mapping for '{}'",
+                    given.name
+                )));
+            }
+            names.push(given);
+        }
+        server.control.register_repository(path, &names)
     })
+}
+
+fn given_name(parameter: &ParameterObject) -> Result<GivenName, Status> {
+    let directory = parameter.name.clone();
+    match &parameter.value {
+        ParameterContents::Value(ParameterValue::String(name)) => {
+            Ok(GivenName { directory, name: name.clone() })
+        }
+        ParameterContents::Value(_) | ParameterContents::Bytes(..) => {
+            Err(Status::invalid_argument(format!(
+                "Mapped model name must be a string, found another type for {directory}"
+            )))
+        }
+    }
 }
 
 const _: TRITONSERVER_ServerPollModelRepository = TRITONSERVER_ServerPollModelRepository;

@@ -101,6 +101,11 @@ impl ConfigDraft {
         &self.message.name
     }
 
+    /// Gives the model another name, whatever its configuration calls it.
+    pub fn rename(&mut self, name: &str) {
+        name.clone_into(&mut self.message.name);
+    }
+
     /// The backend; empty until it is given or resolved.
     #[must_use]
     pub fn backend(&self) -> &str {

@@ -1,6 +1,6 @@
 //! Where models come from, as the engine sees it.
 
-use galatea_infer::LoadParameters;
+use galatea_infer::{GivenName, LoadParameters, Status};
 use galatea_policy::Stamp;
 
 use crate::ModelDefinition;
@@ -13,6 +13,24 @@ pub trait Catalog: Send + Sync {
     fn survey(&self) -> Survey;
     /// Looks at one model. The name may be any text.
     fn find(&self, name: &str, parameters: LoadParameters) -> Sighting;
+    /// Looks into this repository too from now on. A catalog without repositories
+    /// refuses.
+    ///
+    /// # Errors
+    ///
+    /// Why it can't be had, in the original's words.
+    fn register(&self, path: &str, names: &[GivenName]) -> Result<(), Status> {
+        let _ = names;
+        Err(Status::unsupported(format!("there are no repositories to add '{path}' to")))
+    }
+    /// Looks into this repository no more.
+    ///
+    /// # Errors
+    ///
+    /// As [`Catalog::register`].
+    fn unregister(&self, path: &str) -> Result<(), Status> {
+        Err(Status::unsupported(format!("there are no repositories to take '{path}' from")))
+    }
 }
 
 /// A model's name, and whether it tells which model is meant.

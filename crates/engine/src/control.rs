@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use galatea_backend::LogLevel;
 use galatea_infer::{
-    LoadParameters, ModelConfigDocument, ModelMetadata, ModelStatistics, RepositoryEntry,
-    ServerControl, ServerMetadata, Status,
+    GivenName, LoadParameters, ModelConfigDocument, ModelMetadata, ModelStatistics,
+    RepositoryEntry, ServerControl, ServerMetadata, Status,
 };
 
 use crate::retire::ModelHandle;
@@ -148,5 +148,13 @@ impl ServerControl for Server {
 
     fn unload_model(&self, name: &str, unload_dependents: bool) -> Result<(), Status> {
         self.manager.unload(name, unload_dependents)
+    }
+
+    fn register_repository(&self, path: &str, names: &[GivenName]) -> Result<(), Status> {
+        self.manager.register(path, names)
+    }
+
+    fn unregister_repository(&self, path: &str) -> Result<(), Status> {
+        self.manager.unregister(path)
     }
 }

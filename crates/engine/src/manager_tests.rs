@@ -630,6 +630,23 @@ fn polling_follows_the_repository() {
 }
 
 #[test]
+fn repositories_come_and_go_under_explicit_control_only() {
+    for control in [ControlMode::None, ControlMode::Poll] {
+        let world = World::with(control, 1);
+        let status = world.server.register_repository("/r", &[]).unwrap_err();
+        let expected =
+            "repository registration is not allowed if model control mode is not EXPLICIT";
+        assert_eq!((status.code(), status.message()), (Code::Unsupported, expected));
+        let status = world.server.unregister_repository("/r").unwrap_err();
+        let expected =
+            "repository unregistration is not allowed if model control mode is not EXPLICIT";
+        assert_eq!((status.code(), status.message()), (Code::Unsupported, expected));
+    }
+    let status = World::new().server.register_repository("/r", &[]).unwrap_err();
+    assert_eq!(status.message(), "there are no repositories to add '/r' to");
+}
+
+#[test]
 fn models_are_loaded_by_name_at_start() {
     let world = World::new();
     world.put("a", "one", &[1]);

@@ -9,9 +9,10 @@ use galatea_config::{ConfigDraft, ConfigErrors, Support};
 use galatea_engine::{
     Catalog, FoundModel, ListedModel, ModelDefinition, Overridden, Sighting, Survey, Uniqueness,
 };
-use galatea_infer::LoadParameters;
+use galatea_infer::{Code, GivenName, LoadParameters, Status};
 use galatea_repository::{
-    Finding, ModelSource, Overlays, Problem, Repository, ScanOptions, versions_to_load,
+    Finding, ModelSource, Overlays, Problem, RegisterError, Repository, ScanOptions,
+    versions_to_load,
 };
 use galatea_telemetry::Logger;
 
@@ -91,6 +92,27 @@ impl Catalog for RepositoryCatalog {
             }
         }
     }
+
+    fn register(&self, path: &str, names: &[GivenName]) -> Result<(), Status> {
+        let names: Vec<(String, String)> =
+            names.iter().map(|given| (given.directory.clone(), given.name.clone())).collect();
+        self.repository.register(path, &names).map_err(|error| refused(&error))
+    }
+
+    fn unregister(&self, path: &str) -> Result<(), Status> {
+        self.repository.unregister(path).map_err(|error| refused(&error))
+    }
+}
+
+fn refused(error: &RegisterError) -> Status {
+    let code = match error {
+        RegisterError::Known { .. } | RegisterError::NameTaken { .. } => Code::AlreadyExists,
+        RegisterError::Unsupported(_) => Code::Unsupported,
+        RegisterError::Missing { .. }
+        | RegisterError::Name { .. }
+        | RegisterError::Unknown { .. } => Code::InvalidArgument,
+    };
+    Status::new(code, error.to_string())
 }
 
 impl RepositoryCatalog {
@@ -106,7 +128,11 @@ impl RepositoryCatalog {
             return Sighting::Refused(String::from(reason));
         }
         match self.overlays.model(name, files) {
-            Ok(source) => Sighting::Found(self.found(source, config, Overridden::Files)),
+            Ok(source) => {
+                let is_named = self.repository.is_given_name(name);
+                let source = ModelSource { is_named, ..source };
+                Sighting::Found(self.found(source, config, Overridden::Files))
+            }
             Err(status) => Sighting::Refused(status.to_string()),
         }
     }
@@ -177,6 +203,9 @@ impl Definer {
             Some(json) => ConfigDraft::from_json(OVERRIDE, json)?,
             None => self.draft(source)?,
         };
+        if source.is_named {
+            draft.rename(&source.name);
+        }
         if source.versions.is_empty() && source.config.is_none() && config.is_none() {
             // Its backend is not what it lacks.
             self.versions(source, &draft)?;

@@ -56,7 +56,7 @@ pub use request::{
 };
 pub use response::{InferenceResponse, OutputTensor};
 pub use sender::{Finality, Reply, ResponseSender, ResponseSink};
-pub use service::{InferenceService, ServerControl};
+pub use service::{GivenName, InferenceService, ServerControl};
 pub use status::{Code, Status};
 pub use trace::{Activity, TensorActivity, Trace, TraceSink, TraceSubject, TracedTensor};
 pub use turn::Turn;

@@ -13,6 +13,15 @@ pub trait InferenceService: Send + Sync {
     fn infer(&self, request: InferenceRequest, sender: ResponseSender);
 }
 
+/// The name of a model that is not that of its directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GivenName {
+    /// The directory in the repository.
+    pub directory: String,
+    /// What the model is called instead.
+    pub name: String,
+}
+
 /// What doors may ask and order beside inference.
 ///
 /// `version` is `None` for the newest version that is ready. Unknown models
@@ -93,4 +102,25 @@ pub trait ServerControl: Send + Sync {
     ///
     /// `Unavailable` unless the server was started for explicit control.
     fn unload_model(&self, name: &str, unload_dependents: bool) -> Result<(), Status>;
+    /// Adds a repository, from which models can be loaded then. A server that has
+    /// its models from elsewhere refuses.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` unless the server was started for explicit control;
+    /// `InvalidArgument` if there is no such directory or a name is impossible;
+    /// `AlreadyExists` for a repository or a name that is there.
+    fn register_repository(&self, path: &str, names: &[GivenName]) -> Result<(), Status> {
+        let _ = names;
+        Err(Status::unsupported(format!("repository '{path}' can't be registered here")))
+    }
+    /// Takes a repository away. Models that were loaded from it serve on.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` unless the server was started for explicit control;
+    /// `InvalidArgument` for a repository that isn't there.
+    fn unregister_repository(&self, path: &str) -> Result<(), Status> {
+        Err(Status::unsupported(format!("repository '{path}' can't be unregistered here")))
+    }
 }

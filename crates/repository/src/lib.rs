@@ -11,7 +11,8 @@
 //! one model, each with a [`Stamp`](galatea_policy::Stamp) of when its files
 //! changed last. [`versions_to_load`] applies a version policy, and a
 //! [`VersionDirectory`] is what a backend gets to find its files.
-//! [`Overlays`] makes models of files that clients send. Nothing here reads a
+//! [`Repository::register`] adds a repository, and may give its models other names
+//! than their directories have. [`Overlays`] makes models of files that clients send. Nothing here reads a
 //! configuration's content or decides what a model needs, and nothing watches
 //! for changes.
 //!
@@ -28,6 +29,7 @@ mod directory;
 mod name;
 mod overlay;
 mod policy;
+mod roots;
 mod scan;
 mod stamp;
 
@@ -35,6 +37,7 @@ pub use directory::{ModelDirectory, VersionDirectory};
 pub use name::{InvalidName, check_model_name};
 pub use overlay::Overlays;
 pub use policy::{VersionSelection, versions_to_load};
+pub use roots::RegisterError;
 pub use scan::{
     ConfigFile, Finding, Listed, ModelSource, Problem, Repository, RepositoryError, Scan,
     ScanOptions, VersionSource,

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use galatea_policy::Stamp;
 use rustix::fs::FileType;
@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use thiserror::Error;
 
 use crate::directory::ModelDirectory;
+use crate::roots::{Place, RegisterError, Roots};
 use crate::stamp::Times;
 use crate::{beneath, check_model_name};
 
@@ -97,8 +98,11 @@ pub struct Scan {
 /// A model as the repository holds it.
 #[derive(Clone, Debug)]
 pub struct ModelSource {
-    /// Its name, which is its directory's.
+    /// Its name, which is its directory's unless it was given one.
     pub name: String,
+    /// Whether it was given its name when its repository was registered; what its
+    /// configuration says doesn't count then.
+    pub is_named: bool,
     /// Its directory.
     pub directory: ModelDirectory,
     /// Its configuration; `None` if it has none.
@@ -150,14 +154,15 @@ pub struct VersionSource {
     pub files: Vec<String>,
 }
 
-/// The model repositories of a server.
+/// The model repositories of a server. Every look sees them as they were when it
+/// began.
 #[derive(Debug)]
 pub struct Repository {
-    roots: Vec<Root>,
+    roots: RwLock<Arc<Roots>>,
 }
 
 #[derive(Debug)]
-struct Root {
+pub(crate) struct Root {
     path: PathBuf,
     handle: Arc<OwnedFd>,
 }
@@ -174,13 +179,55 @@ impl Repository {
         let mut paths: Vec<PathBuf> = paths.into_iter().map(Into::into).collect();
         paths.sort();
         paths.dedup();
-        let roots = paths.into_iter().map(Root::open).collect::<Result<_, _>>()?;
-        Ok(Self { roots })
+        let roots = paths.into_iter().map(|path| Root::open(path).map(Arc::new));
+        let roots = Roots::of(roots.collect::<Result<_, _>>()?);
+        Ok(Self { roots: RwLock::new(Arc::new(roots)) })
     }
 
-    /// The directories' paths, in the order in which they are searched.
-    pub fn paths(&self) -> impl Iterator<Item = &Path> {
-        self.roots.iter().map(|root| root.path.as_path())
+    /// Adds a repository. `names` are pairs of a directory in it and the name that
+    /// its model has in place of the directory's; a directory may have several.
+    ///
+    /// # Errors
+    ///
+    /// If it can't be opened or is there already, or one of the names is taken or
+    /// impossible.
+    pub fn register(
+        &self,
+        path: impl Into<PathBuf>,
+        names: &[(String, String)],
+    ) -> Result<(), RegisterError> {
+        let root = Root::open(path.into()).map_err(|error| match error {
+            RepositoryError::Cloud { .. } => RegisterError::Unsupported(error),
+            RepositoryError::Open { path, .. } => RegisterError::Missing { path },
+        })?;
+        self.change(|roots| roots.register(root, names))
+    }
+
+    /// Takes a repository away. Models that were loaded from it stay as they are.
+    ///
+    /// # Errors
+    ///
+    /// If it isn't there.
+    pub fn unregister(&self, path: impl AsRef<Path>) -> Result<(), RegisterError> {
+        self.change(|roots| roots.unregister(path.as_ref()))
+    }
+
+    /// Whether directories of a repository are called like this by registration.
+    #[must_use]
+    pub fn is_given_name(&self, name: &str) -> bool {
+        self.roots().is_given(name)
+    }
+
+    fn roots(&self) -> Arc<Roots> {
+        self.roots.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn change(
+        &self,
+        change: impl FnOnce(&mut Roots) -> Result<(), RegisterError>,
+    ) -> Result<(), RegisterError> {
+        let mut roots = self.roots.write().unwrap_or_else(PoisonError::into_inner);
+        change(Arc::make_mut(&mut roots))
     }
 
     /// The names of the models of all repositories, sorted, with the escaped ones
@@ -190,9 +237,11 @@ impl Repository {
     pub fn names(&self) -> Vec<Listed> {
         let mut places: BTreeMap<String, usize> = BTreeMap::new();
         let mut impossible = Vec::new();
-        for root in &self.roots {
-            let names = root.model_names(&mut impossible).unwrap_or_default();
-            names.into_iter().for_each(|name| *places.entry(name).or_default() += 1);
+        let roots = self.roots();
+        for root in roots.iter() {
+            let directories = root.model_names(&mut impossible).unwrap_or_default();
+            let found = directories.iter().flat_map(|directory| roots.places_of(root, directory));
+            found.for_each(|place| *places.entry(place.name).or_default() += 1);
         }
         for problem in impossible {
             if let Problem::Model { name, .. } = problem {
@@ -210,14 +259,9 @@ impl Repository {
         if let Err(error) = check_model_name(name) {
             return problem(error.to_string());
         }
-        let has_it = |root: &&Root| {
-            rustix::fs::statat(&root.handle, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).is_ok()
-                && !root.is_no_directory(OsStr::new(name))
-        };
-        let roots: Vec<&Root> = self.roots.iter().filter(has_it).collect();
-        match roots.as_slice() {
+        match self.roots().places(name).as_slice() {
             [] => Finding::Missing,
-            [root] => match root.model(name, options) {
+            [place] => match place.model(options) {
                 Ok(source) => Finding::Model(Box::new(source)),
                 Err(reason) => problem(reason),
             },
@@ -229,11 +273,15 @@ impl Repository {
     #[must_use]
     pub fn scan(&self, options: &ScanOptions) -> Scan {
         let mut scan = Scan::default();
-        let mut places: BTreeMap<String, Vec<&Root>> = BTreeMap::new();
-        for root in &self.roots {
+        let mut places: BTreeMap<String, Vec<Place>> = BTreeMap::new();
+        let roots = self.roots();
+        for root in roots.iter() {
             match root.model_names(&mut scan.problems) {
-                Ok(names) => {
-                    names.into_iter().for_each(|name| places.entry(name).or_default().push(root));
+                Ok(directories) => {
+                    let found = directories.iter().flat_map(|one| roots.places_of(root, one));
+                    found.for_each(|place| {
+                        places.entry(place.name.clone()).or_default().push(place);
+                    });
                 }
                 Err(error) => scan.problems.push(Problem::Repository {
                     path: root.path.display().to_string(),
@@ -241,12 +289,12 @@ impl Repository {
                 }),
             }
         }
-        for (name, roots) in places {
-            let [root] = roots.as_slice() else {
+        for (name, places) in places {
+            let [place] = places.as_slice() else {
                 scan.problems.push(Problem::Duplicate { name });
                 continue;
             };
-            match root.model(&name, options) {
+            match place.model(options) {
                 Ok(model) => scan.models.push(model),
                 Err(reason) => scan.problems.push(Problem::Model { name, reason }),
             }
@@ -265,6 +313,16 @@ impl Root {
             Ok(handle) => Ok(Self { path, handle: Arc::new(handle) }),
             Err(source) => Err(RepositoryError::Open { path: text, source }),
         }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether there is an entry that is, or may be, a directory of this name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        rustix::fs::statat(&self.handle, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).is_ok()
+            && !self.is_no_directory(OsStr::new(name))
     }
 
     /// Names of entries that are, or may be, directories of models.
@@ -324,11 +382,19 @@ impl Root {
     }
 }
 
+impl Place {
+    fn model(&self, options: &ScanOptions) -> Result<ModelSource, String> {
+        let source = self.root.model(&self.directory, options)?;
+        Ok(ModelSource { name: self.name.clone(), is_named: self.is_named, ..source })
+    }
+}
+
 impl ModelSource {
     /// The model in this directory, without a configuration.
     pub(crate) fn of(name: &str, directory: ModelDirectory) -> Result<Self, String> {
         let mut source = Self {
             name: name.to_owned(),
+            is_named: false,
             directory,
             config: None,
             versions: Vec::new(),

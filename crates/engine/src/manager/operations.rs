@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use galatea_backend::LogLevel;
-use galatea_infer::{LoadParameters, Status};
+use galatea_infer::{GivenName, LoadParameters, Status};
 use galatea_policy::{LifecycleEvent, ModelName, ModelSituation, WantReason};
 
 use super::plan::{Deed, Plan};
 use super::{ControlMode, Manager, Shared, Target};
 use crate::catalog::{FoundModel, ListedModel, Sighting, Survey};
+use crate::log::OneLine;
 use crate::registry::DUPLICATE;
 use crate::{LoadFailure, ModelDefinition};
 
@@ -74,6 +75,33 @@ impl Manager {
             "explicit model load / unload is not allowed if polling is enabled; this server was \
              started with --model-control-mode={}",
             mode.name()
+        )))
+    }
+
+    /// Adds a repository.
+    pub(crate) fn register(&self, path: &str, names: &[GivenName]) -> Result<(), Status> {
+        self.check_registration("registration")?;
+        self.shared.parts.catalog.register(path, names)?;
+        let line = format_args!("model repository registered: {}", OneLine(path));
+        self.shared.parts.log.write(LogLevel::Info, line);
+        Ok(())
+    }
+
+    /// Takes a repository away, and nothing that was loaded from it.
+    pub(crate) fn unregister(&self, path: &str) -> Result<(), Status> {
+        self.check_registration("unregistration")?;
+        self.shared.parts.catalog.unregister(path)?;
+        let line = format_args!("model repository unregistered: {}", OneLine(path));
+        self.shared.parts.log.write(LogLevel::Info, line);
+        Ok(())
+    }
+
+    fn check_registration(&self, what: &str) -> Result<(), Status> {
+        if self.shared.parts.mode == ControlMode::Explicit {
+            return Ok(());
+        }
+        Err(Status::unsupported(format!(
+            "repository {what} is not allowed if model control mode is not EXPLICIT"
         )))
     }
 

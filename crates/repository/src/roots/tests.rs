@@ -1,0 +1,158 @@
+//! Repositories that come and go, and the names that they give. A version's number
+//! tells which directory it is from.
+
+use crate::directory::tests::Scratch;
+use crate::{Finding, Problem, Repository, ScanOptions};
+
+/// `empty`; `zero` with `m0/1`; `one` with `m0/2` and `m1/3`.
+fn scratch() -> Scratch {
+    let scratch = Scratch::new();
+    std::fs::create_dir(scratch.path().join("empty")).unwrap();
+    for path in ["zero/m0/1", "one/m0/2", "one/m1/3"] {
+        std::fs::create_dir_all(scratch.path().join(path)).unwrap();
+    }
+    scratch
+}
+
+struct World {
+    scratch: Scratch,
+    repository: Repository,
+}
+
+impl World {
+    fn new() -> Self {
+        let scratch = scratch();
+        let repository = Repository::open([scratch.path().join("empty")]).unwrap();
+        Self { scratch, repository }
+    }
+
+    fn register(&self, path: &str, names: &[(&str, &str)]) -> Result<(), String> {
+        let names: Vec<(String, String)> = names
+            .iter()
+            .map(|(directory, name)| ((*directory).to_owned(), (*name).to_owned()))
+            .collect();
+        let done = self.repository.register(self.scratch.path().join(path), &names);
+        done.map_err(|error| self.relative(&error.to_string()))
+    }
+
+    fn unregister(&self, path: &str) -> Result<(), String> {
+        let done = self.repository.unregister(self.scratch.path().join(path));
+        done.map_err(|error| self.relative(&error.to_string()))
+    }
+
+    fn relative(&self, text: &str) -> String {
+        text.replace(&format!("{}/", self.scratch.path().display()), "")
+    }
+
+    /// The version of a model, 0 for one that isn't there, -1 for several.
+    fn find(&self, name: &str) -> i64 {
+        match self.repository.find(name, &ScanOptions::default()) {
+            Finding::Missing => 0,
+            Finding::Problem(Problem::Duplicate { .. }) => -1,
+            Finding::Problem(problem) => panic!("{problem}"),
+            Finding::Model(source) => {
+                assert_eq!(source.name, name);
+                source.versions[0].number
+            }
+        }
+    }
+
+    /// The names that are listed, with a star for those that several have.
+    fn names(&self) -> Vec<String> {
+        let names = self.repository.names().into_iter();
+        names
+            .map(|one| format!("{}{}", one.name, if one.is_duplicate { "*" } else { "" }))
+            .collect()
+    }
+
+    fn check(&self, models: &[(&str, i64)], names: &[&str]) {
+        for (name, version) in models {
+            assert_eq!(self.find(name), *version, "{name}");
+        }
+        assert_eq!(self.names(), names);
+        let scan = self.repository.scan(&ScanOptions::default());
+        let scanned: Vec<String> = scan.models.into_iter().map(|model| model.name).collect();
+        let unique = names.iter().filter(|name| !name.ends_with('*'));
+        assert!(scanned.iter().eq(unique), "{scanned:?}");
+    }
+}
+
+#[test]
+fn a_repository_is_searched_from_when_it_is_registered_until_it_is_unregistered() {
+    let world = World::new();
+    world.check(&[("m0", 0)], &[]);
+    world.register("zero", &[]).unwrap();
+    world.check(&[("m0", 1), ("m1", 0)], &["m0"]);
+    world.unregister("zero").unwrap();
+    world.check(&[("m0", 0)], &[]);
+    world.register("one", &[]).unwrap();
+    world.check(&[("m0", 2), ("m1", 3)], &["m0", "m1"]);
+}
+
+#[test]
+fn models_of_several_repositories_are_told_apart_when_they_are_looked_for() {
+    let world = World::new();
+    world.register("zero", &[]).unwrap();
+    world.register("one", &[]).unwrap();
+    world.check(&[("m0", -1), ("m1", 3)], &["m0*", "m1"]);
+    world.unregister("one").unwrap();
+    world.check(&[("m0", 1), ("m1", 0)], &["m0"]);
+}
+
+#[test]
+fn a_given_name_takes_the_place_of_the_directorys() {
+    let world = World::new();
+    world.register("zero", &[("m0", "n0"), ("m0", "n1")]).unwrap();
+    world.check(&[("m0", 0), ("n0", 1), ("n1", 1)], &["n0", "n1"]);
+    world.unregister("zero").unwrap();
+    world.check(&[("n0", 0)], &[]);
+    world.register("zero", &[]).unwrap();
+    world.check(&[("m0", 1), ("n0", 0)], &["m0"]);
+}
+
+#[test]
+fn a_given_name_comes_before_directories() {
+    let world = World::new();
+    world.register("one", &[("m0", "m1")]).unwrap();
+    world.check(&[("m0", 0), ("m1", 2)], &["m1"]);
+    world.unregister("one").unwrap();
+    // Its own name, given, settles which of two is meant.
+    world.register("zero", &[("m0", "m0")]).unwrap();
+    world.register("one", &[]).unwrap();
+    world.check(&[("m0", 1), ("m1", 3)], &["m0", "m1"]);
+}
+
+#[test]
+fn a_name_whose_directory_is_not_there_is_no_model() {
+    let world = World::new();
+    world.register("zero", &[("nothing", "m0")]).unwrap();
+    world.register("one", &[]).unwrap();
+    world.check(&[("m0", 0), ("m1", 3), ("nothing", 0)], &["m1"]);
+}
+
+#[test]
+fn impossible_registrations_change_nothing_and_say_why() {
+    let world = World::new();
+    world.register("zero", &[("m0", "n0")]).unwrap();
+    let refused = |path: &str, names: &[(&str, &str)], reason: &str| {
+        assert_eq!(world.register(path, names).unwrap_err(), reason);
+    };
+    refused("empty", &[], "model repository 'empty' has already been registered");
+    refused("zero", &[], "model repository 'zero' has already been registered");
+    refused("nowhere", &[], "failed to register 'nowhere', repository not found");
+    let taken = "failed to register 'n0', there is a conflicting mapping for 'n0'";
+    refused("one", &[("m1", "new"), ("m0", "n0")], taken);
+    let twice = "failed to register 'n9', there is a conflicting mapping for 'n9'";
+    refused("one", &[("m0", "n9"), ("m1", "n9")], twice);
+    for (directory, name) in [("../zero/m0", "x"), ("m0", "a/b"), ("", "x"), ("m0", "")] {
+        let error = world.register("one", &[(directory, name)]).unwrap_err();
+        assert!(error.starts_with("failed to register 'one', invalid model name"), "{error}");
+    }
+    let unknown = "failed to unregister 'one', repository not found";
+    assert_eq!(world.unregister("one").unwrap_err(), unknown);
+    world.check(&[("n0", 1), ("new", 0)], &["n0"]);
+    world.unregister("empty").unwrap();
+    assert!(world.unregister("empty").is_err());
+    let cloud = world.repository.register("s3://bucket", &[]).unwrap_err().to_string();
+    assert!(cloud.contains("object store"), "{cloud}");
+}
