@@ -10,7 +10,8 @@ use super::left_of;
 /// Something to do on a thread of the pool.
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
-/// Threads that start when they are needed and then stay, up to a number.
+/// Threads that start when they are needed, up to a number, and end when there is
+/// nothing left to do: an idle server keeps no memory for them.
 ///
 /// The queue needs no bound: there is one load per model at a time, with as many
 /// jobs as it has versions.
@@ -52,9 +53,6 @@ impl Pool {
             state.threads += 1;
             drop(state);
             self.start_thread();
-        } else {
-            drop(state);
-            self.shared.changed.notify_all();
         }
     }
 
@@ -116,17 +114,14 @@ impl Shared {
         }
     }
 
+    /// The next job; without one the thread that asks ends.
     fn next(&self) -> Option<Job> {
         let mut state = self.lock();
-        loop {
-            if let Some(job) = state.jobs.pop_front() {
-                state.busy += 1;
-                return Some(job);
-            }
-            if state.stopped {
-                return None;
-            }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        let job = state.jobs.pop_front();
+        match job {
+            Some(_) => state.busy += 1,
+            None => state.threads -= 1,
         }
+        job
     }
 }
