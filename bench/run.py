@@ -40,6 +40,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     add("--onnxruntime-library", default=onnxruntime_library(), metavar="FILE")
     add("--peer", metavar="COMMAND", help="command line that starts the original; flags follow it")
     add("--peer-backends", metavar="DIR", help="the original's --backend-directory")
+    add("--cc", default="cc", help="the C compiler for the backend that both servers host")
     add("--perf-analyzer", default=perf_analyzer.find(), metavar="FILE")
     add("--h2load", default=h2load.find(), metavar="FILE", help="without it its rows are left out")
     add("--rounds", type=int, default=3, help="medians are taken over these")
@@ -70,15 +71,17 @@ def check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
         parser.error("no ONNX Runtime library found; give --onnxruntime-library")
 
 
-def contestants(options: argparse.Namespace) -> list[Contestant]:
-    """Returns the servers to compare."""
+def contestants(options: argparse.Namespace, work: pathlib.Path) -> list[Contestant]:
+    """Returns the servers to compare, each with the compiled example backend."""
     galatea = [*shlex.split(options.galatea)]
     galatea.append(f"--onnxruntime-library={options.onnxruntime_library}")
+    galatea.append(f"--backend-directory={models.backends(work / 'backends', options.cc)}")
     found = [Contestant(report.OURS, tuple(galatea))]
     if options.peer:
         peer = shlex.split(options.peer)
         if options.peer_backends:
-            peer.append(f"--backend-directory={options.peer_backends}")
+            folder = models.backends(work / "peer_backends", options.cc, options.peer_backends)
+            peer.append(f"--backend-directory={folder}")
         found.append(Contestant(report.PEER, tuple(peer)))
     return found
 
@@ -177,7 +180,7 @@ def main(arguments: list[str] | None = None) -> int:
             load_core=options.load_core,
             seconds=options.duration,
         )
-        run = Run(bench, contestants(options))
+        run = Run(bench, contestants(options, work))
         for each in chosen:
             run.workload(each, options.rounds)
     write(options, run)

@@ -14,7 +14,6 @@ from . import request_body
 from .generator import ClientView, Plan
 from .workloads import Load
 
-STREAMS_PER_CONNECTION = 8
 MICROSECONDS = 1_000_000
 OK = "200"
 
@@ -36,7 +35,7 @@ def plan(program: str, load: Load, address: str, seconds: float, work: pathlib.P
         path = f"v2/models/{load.model}/infer"
     else:
         content = request_body.grpc_body(load.model)
-        streams = min(load.concurrency, STREAMS_PER_CONNECTION)
+        streams = min(load.concurrency, load.streams)
         command += ["-c", str(load.concurrency // streams), "-m", str(streams)]
         command += ["-H", "content-type: application/grpc", "-H", "te: trailers"]
         path = "inference.GRPCInferenceService/ModelInfer"

@@ -35,8 +35,14 @@ ensemble_scheduling {{
   ]
 }}
 """
+# The same in a compiled backend, which both servers host.
+HOSTED = "hosted_identity"
+HOSTED_BACKEND = "example_identity"
+HOSTED_CONFIG = IDENTITY_CONFIG.replace('"identity"', f'"{HOSTED}"', 1).replace(
+    'backend: "identity"', f'backend: "{HOSTED_BACKEND}"'
+)
 # Models without a file.
-CONFIGS = {"identity": IDENTITY_CONFIG, THREE_STEPS: THREE_STEPS_CONFIG}
+CONFIGS = {"identity": IDENTITY_CONFIG, HOSTED: HOSTED_CONFIG, THREE_STEPS: THREE_STEPS_CONFIG}
 
 # Each server has one core, so one thread: more would only take turns, and how
 # many there are by default depends on the machine.
@@ -45,7 +51,20 @@ parameters { key: "intra_op_thread_count" value { string_value: "1" } }
 parameters { key: "inter_op_thread_count" value { string_value: "1" } }
 """
 
-MAKE_MODELS = pathlib.Path(__file__).resolve().parents[2] / "examples" / "make_models.py"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MAKE_MODELS = ROOT / "examples" / "make_models.py"
+
+
+def backends(target: pathlib.Path, compiler: str, others: str | None = None) -> pathlib.Path:
+    """Makes a folder with the compiled example backend, beside those that there are."""
+    target.mkdir()
+    for folder in pathlib.Path(others).iterdir() if others else ():
+        (target / folder.name).symlink_to(folder.resolve())
+    library = target / HOSTED_BACKEND / f"libtriton_{HOSTED_BACKEND}.so"
+    library.parent.mkdir()
+    command = [compiler, "-O2", "-shared", "-fPIC", f"-I{ROOT / 'include'}", "-o", str(library)]
+    subprocess.run([*command, str(ROOT / "examples/backends/identity.c")], check=True)
+    return target
 
 
 class ModelStore:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import struct
 
 ELEMENTS = 16
+FLOAT_BYTES = 4
 LENGTH_DELIMITED = 2
 
 
@@ -17,9 +19,13 @@ class Tensor:
     name: str
     datatype: str
     data: bytes
+    shape: tuple[int, ...] = (1, ELEMENTS)
 
 
+IMAGE = (1, 3, 224, 224)
 INPUTS = {
+    "convnet": (Tensor("image", "FP32", bytes(FLOAT_BYTES * math.prod(IMAGE)), IMAGE),),
+    "hosted_identity": (Tensor("INPUT0", "FP32", struct.pack("<16f", *range(ELEMENTS))),),
     "identity": (Tensor("INPUT0", "FP32", struct.pack("<16f", *range(ELEMENTS))),),
     "onnx_identity_fp32": (Tensor("INPUT0", "FP32", struct.pack("<16f", *range(ELEMENTS))),),
     "three_steps": (Tensor("IN", "FP32", struct.pack("<16f", *range(ELEMENTS))),),
@@ -29,6 +35,8 @@ INPUTS = {
     ),
 }
 OUTPUTS = {
+    "convnet": ("logits",),
+    "hosted_identity": ("OUTPUT0",),
     "identity": ("OUTPUT0",),
     "onnx_identity_fp32": ("OUTPUT0",),
     "three_steps": ("OUT",),
@@ -43,7 +51,7 @@ def http_body(model: str) -> tuple[bytes, int]:
         "inputs": [
             {
                 "name": each.name,
-                "shape": [1, ELEMENTS],
+                "shape": each.shape,
                 "datatype": each.datatype,
                 "parameters": {"binary_data_size": len(each.data)},
             }
@@ -75,8 +83,8 @@ def grpc_body(model: str) -> bytes:
     the raw content of an input.
     """
     message = _field(1, model.encode())
-    shape = _varint(1) + _varint(ELEMENTS)
     for each in INPUTS[model]:
+        shape = b"".join(_varint(dim) for dim in each.shape)
         described = _field(1, each.name.encode()) + _field(2, each.datatype.encode())
         message += _field(5, described + _field(3, shape))
     for each in INPUTS[model]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 
-from .models import STEP, THREE_STEPS
+from .models import HOSTED, STEP, THREE_STEPS
 
 MEBIBYTE = 1 << 20
 FLOAT_BYTES = 4
@@ -35,6 +35,8 @@ class Load:
     # Times the duration of a measurement: slow requests need longer for a fair count.
     longer: int = 1
     client: Client = Client.PERF_ANALYZER
+    # On a connection of h2load, over gRPC.
+    streams: int = 8
 
     def model_names(self) -> tuple[str, ...]:
         """The models that the server must have."""
@@ -90,6 +92,12 @@ def _steps(model: str, count: int, protocol: str, concurrency: int) -> Load:
     )
 
 
+def _hosted(protocol: str, concurrency: int) -> Load:
+    """The same compiled backend in both servers."""
+    load = _identity("16", 16, protocol, concurrency)
+    return dataclasses.replace(load, name=f"hosted16-{protocol}-{concurrency}", model=HOSTED)
+
+
 def _lean(load: Load) -> Load:
     return dataclasses.replace(load, name=f"{load.name}-h2load", client=Client.H2LOAD)
 
@@ -102,6 +110,8 @@ def all_workloads() -> list[Workload]:
     loads: list[Workload] = [Startup("startup", five), Startup("startup-200", five, copies=40)]
     loads += [_identity("16", 16, kind, clients) for kind in both for clients in (1, 8, 32, 64)]
     loads += [_lean(_identity("16", 16, kind, clients)) for kind in both for clients in (8, 32, 64)]
+    loads += [_hosted(kind, clients) for kind in both for clients in (1, 32)]
+    loads += [_lean(_hosted(kind, 32)) for kind in both]
     loads += [_identity("-1MiB", large, kind, 8) for kind in both]
     loads += [
         dataclasses.replace(_identity("-16MiB", 16 * large, kind, 4), longer=2) for kind in both
@@ -117,7 +127,9 @@ def all_workloads() -> list[Workload]:
         steps = [_steps(model, count, kind, clients) for kind in both for clients in (1, 8, 64)]
         loads += [*steps, *(_lean(load) for load in steps if load.concurrency > 1)]
     loads += [_lean(Load(f"simple-{kind}-32", "simple", kind, 32)) for kind in both]
-    loads += [Load(f"convnet-{kind}-16", "convnet", kind, 16, compare_direct=True) for kind in both]
+    images = [Load(f"convnet-{kind}-16", "convnet", kind, 16, compare_direct=True) for kind in both]
+    # A stream each: several large bodies on one connection only wait for each other.
+    loads += [*images, *(dataclasses.replace(_lean(load), streams=1) for load in images)]
     loads.append(
         Load("convnet-shm-16", "convnet", "http", 16, shared_memory=True, compare_direct=True)
     )
