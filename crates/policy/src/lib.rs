@@ -94,5 +94,5 @@ pub use status::{
     BacklogStatus, LaneStatus, QueueStatus, SequencesStatus, SlotStatus, SlotWait, Status,
     WaitReason,
 };
-pub use strategy::{BatchStrategy, Inclusion};
+pub use strategy::{BatchStrategy, Inclusion, NoStrategy};
 pub use time::Time;

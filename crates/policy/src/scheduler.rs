@@ -9,13 +9,13 @@ use crate::sequence::{KnownInstance, SequenceBatcher};
 use crate::shared::SharedQueue;
 use crate::spec::{SchedulingMode, SchedulingSpec};
 use crate::status::Status;
-use crate::strategy::BatchStrategy;
+use crate::strategy::{BatchStrategy, NoStrategy};
 use crate::time::Time;
 
 /// Decides for one model version what runs when, where and together.
 #[derive(Clone, Debug)]
-pub struct Scheduler {
-    work: Work,
+pub struct Scheduler<S = NoStrategy> {
+    work: Work<S>,
     lanes: Lanes,
     life: Life,
     max_batch_size: u32,
@@ -24,9 +24,9 @@ pub struct Scheduler {
 
 /// What waits, and who leads it to the instances.
 #[derive(Clone, Debug)]
-enum Work {
+enum Work<S> {
     /// Independent requests, for any instance.
-    Shared(Box<SharedQueue>),
+    Shared(Box<SharedQueue<S>>),
     /// Sequences, each bound to an instance.
     Sequences(Box<SequenceBatcher>),
 }
@@ -42,23 +42,26 @@ pub(crate) enum Life {
 impl Scheduler {
     /// A scheduler without instances; requests wait until one is added.
     pub fn new(spec: SchedulingSpec) -> Self {
-        Self::build(&spec, None)
+        Self::with_batch_strategy(spec, None)
     }
+}
 
-    /// A scheduler whose model has a say in where batches end.
+impl<S: BatchStrategy> Scheduler<S> {
+    /// A scheduler whose model may have a say in where batches end.
     ///
     /// # Panics
     ///
-    /// If the mode is not the dynamic batcher, which alone asks the strategy.
-    pub fn with_batch_strategy(spec: SchedulingSpec, strategy: Box<dyn BatchStrategy>) -> Self {
+    /// If there is a strategy and the mode is not the dynamic batcher, which alone
+    /// asks it.
+    pub fn with_batch_strategy(spec: SchedulingSpec, strategy: Option<S>) -> Self {
         assert!(
-            matches!(spec.mode, SchedulingMode::Dynamic(_)),
+            strategy.is_none() || matches!(spec.mode, SchedulingMode::Dynamic(_)),
             "custom batching needs the dynamic batcher"
         );
-        Self::build(&spec, Some(strategy))
+        Self::build(&spec, strategy)
     }
 
-    fn build(spec: &SchedulingSpec, strategy: Option<Box<dyn BatchStrategy>>) -> Self {
+    fn build(spec: &SchedulingSpec, strategy: Option<S>) -> Self {
         let shared = |queue, former| {
             Work::Shared(Box::new(SharedQueue::new(queue, former, spec.hold_until_queued)))
         };

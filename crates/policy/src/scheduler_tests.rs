@@ -514,10 +514,6 @@ impl BatchStrategy for ClosesBefore {
     fn close(&mut self) {
         self.log.lock().unwrap().push("close".to_owned());
     }
-
-    fn boxed_clone(&self) -> Box<dyn BatchStrategy> {
-        Box::new(self.clone())
-    }
 }
 
 #[test]
@@ -525,7 +521,7 @@ fn a_strategy_closes_batches_before_requests_but_never_before_the_first() {
     let strategy = ClosesBefore { keys: vec![1, 3], ..ClosesBefore::default() };
     let log = strategy.log.clone();
     let settings = DynamicSpec { max_queue_delay_ns: 100, ..DynamicSpec::default() };
-    let scheduler = Scheduler::with_batch_strategy(dynamic(8, settings), Box::new(strategy));
+    let scheduler = Scheduler::with_batch_strategy(dynamic(8, settings), Some(strategy));
     play(
         scheduler,
         "0 request 1 -> ; never

@@ -93,7 +93,7 @@ pub(crate) fn check(spec: SchedulingSpec, script: &str) -> Scheduler {
 
 /// As [`check`], with a scheduler that is there already.
 #[track_caller]
-pub(crate) fn play(mut scheduler: Scheduler, script: &str) -> Scheduler {
+pub(crate) fn play<S: BatchStrategy>(mut scheduler: Scheduler<S>, script: &str) -> Scheduler<S> {
     let mut actions = Actions::default();
     for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let (input, expected) = line.split_once("->").expect("event -> actions");

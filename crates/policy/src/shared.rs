@@ -8,12 +8,13 @@ use crate::ids::{RequestKey, Ticket};
 use crate::lanes::Lanes;
 use crate::queue::{LevelSummary, PolicyQueue, QueueFull};
 use crate::status::{QueueStatus, WaitReason};
+use crate::strategy::BatchStrategy;
 use crate::time::Time;
 
 #[derive(Clone, Debug)]
-pub(crate) struct SharedQueue {
+pub(crate) struct SharedQueue<S> {
     queue: PolicyQueue,
-    former: DynamicFormer,
+    former: DynamicFormer<S>,
     hold: Hold,
     /// What the former said at the end of the last step; none if there was
     /// nothing to ask it, because no lane was free or the test hook holds. A batch
@@ -29,8 +30,12 @@ enum Hold {
     Held(u32),
 }
 
-impl SharedQueue {
-    pub(crate) fn new(queue: PolicyQueue, former: DynamicFormer, hold_until_queued: u32) -> Self {
+impl<S: BatchStrategy> SharedQueue<S> {
+    pub(crate) fn new(
+        queue: PolicyQueue,
+        former: DynamicFormer<S>,
+        hold_until_queued: u32,
+    ) -> Self {
         let hold = if hold_until_queued == 0 { Hold::Free } else { Hold::Held(hold_until_queued) };
         SharedQueue { queue, former, hold, last_verdict: None }
     }

@@ -28,6 +28,22 @@ pub trait BatchStrategy: Send + Debug {
     fn include(&mut self, request: RequestKey) -> Inclusion;
     /// The batch has closed.
     fn close(&mut self);
-    /// A copy in the same state, for whoever tries out several futures.
-    fn boxed_clone(&self) -> Box<dyn BatchStrategy>;
+}
+
+/// The rule of models that have none: there is no such value.
+#[derive(Copy, Clone, Debug)]
+pub enum NoStrategy {}
+
+impl BatchStrategy for NoStrategy {
+    fn open(&mut self) {
+        match *self {}
+    }
+
+    fn include(&mut self, _: RequestKey) -> Inclusion {
+        match *self {}
+    }
+
+    fn close(&mut self) {
+        match *self {}
+    }
 }

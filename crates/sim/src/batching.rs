@@ -1,7 +1,10 @@
 //! A model's own say in what shares a batch, as simple as can be: each request
 //! has a weight, and a batch has a limit.
 
-use galatea_policy::{BatchStrategy, Inclusion, RequestKey, Scheduler};
+use galatea_policy::{BatchStrategy, Inclusion, RequestKey};
+
+/// The scheduler under examination. It can be copied, because its rule can.
+pub(crate) type Scheduler = galatea_policy::Scheduler<Weighing>;
 
 /// Custom batching by weight.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -34,13 +37,14 @@ impl CustomBatching {
     }
 
     /// The same rule, as the scheduler wants it.
-    pub(crate) fn strategy(self) -> Box<dyn BatchStrategy> {
-        Box::new(Weighing { limit: self.limit, scales: Scales::Away })
+    pub(crate) const fn strategy(self) -> Weighing {
+        Weighing { limit: self.limit, scales: Scales::Away }
     }
 }
 
+/// Weighs the requests of one batch after the other.
 #[derive(Clone, Debug)]
-struct Weighing {
+pub(crate) struct Weighing {
     limit: u64,
     scales: Scales,
 }
@@ -75,10 +79,6 @@ impl BatchStrategy for Weighing {
     fn close(&mut self) {
         assert!(matches!(self.scales, Scales::Out { .. }), "a batch was closed twice");
         self.scales = Scales::Away;
-    }
-
-    fn boxed_clone(&self) -> Box<dyn BatchStrategy> {
-        Box::new(self.clone())
     }
 }
 

@@ -1,7 +1,8 @@
 //! The checks and the naive scheduler of one kind of scheduler, as one.
 
-use galatea_policy::{Event, Scheduler, Time};
+use galatea_policy::{Event, Time};
 
+use crate::batching::Scheduler;
 use crate::check::Check;
 use crate::deed::Deed;
 use crate::setup::Setup;

@@ -3,9 +3,9 @@
 
 use std::collections::VecDeque;
 
-use galatea_policy::{Actions, Event, Scheduler, Time};
+use galatea_policy::{Actions, Event, Time};
 
-use crate::batching::has_open_batch;
+use crate::batching::{Scheduler, has_open_batch};
 use crate::check::{Check, ensure};
 use crate::deed::Deed;
 use crate::examiner::{Examiner, Oracle};

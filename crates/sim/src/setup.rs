@@ -1,8 +1,8 @@
 //! What a scheduler under examination is built from.
 
-use galatea_policy::{Scheduler, SchedulingMode, SchedulingSpec};
+use galatea_policy::{SchedulingMode, SchedulingSpec};
 
-use crate::batching::CustomBatching;
+use crate::batching::{CustomBatching, Scheduler};
 
 /// A specification, and perhaps a batching rule of the model's own.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -21,10 +21,8 @@ impl From<SchedulingSpec> for Setup {
 
 impl Setup {
     pub(crate) fn scheduler(&self) -> Scheduler {
-        match self.custom {
-            Some(custom) => Scheduler::with_batch_strategy(self.spec.clone(), custom.strategy()),
-            None => Scheduler::new(self.spec.clone()),
-        }
+        let strategy = self.custom.map(CustomBatching::strategy);
+        Scheduler::with_batch_strategy(self.spec.clone(), strategy)
     }
 
     /// Whether the scheduler keeps sequences.

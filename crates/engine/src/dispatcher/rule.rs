@@ -106,10 +106,6 @@ impl BatchStrategy for AskedRule {
             self.failed("end a batch", &status);
         }
     }
-
-    fn boxed_clone(&self) -> Box<dyn BatchStrategy> {
-        unreachable!("a rule has a state that can't be copied, and no driver copies its scheduler")
-    }
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use crate::permits::{Granted, Order};
 
 #[derive(Debug)]
 pub(super) struct State {
-    pub(super) scheduler: Scheduler,
+    pub(super) scheduler: Scheduler<AskedRule>,
     requests: Slab<Entry>,
     batch_keys: BatchKeys,
     /// With a sequence batcher.
@@ -98,10 +98,7 @@ impl State {
             SchedulingMode::Sequence(sequence) => Some(Sequences::new(sequence.iterative)),
         };
         let shown = rule.as_ref().map(AskedRule::shown);
-        let scheduler = match rule {
-            None => Scheduler::new(spec),
-            Some(rule) => Scheduler::with_batch_strategy(spec, Box::new(rule)),
-        };
+        let scheduler = Scheduler::with_batch_strategy(spec, rule);
         Self {
             scheduler,
             requests: Slab::new(),

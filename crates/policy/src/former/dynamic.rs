@@ -23,33 +23,27 @@ use crate::former::{Outlook, Verdict};
 use crate::ids::{BatchKey, RequestKey};
 use crate::queue::{PolicyQueue, SlotId};
 use crate::spec::DynamicSpec;
-use crate::strategy::{BatchStrategy, Inclusion};
+use crate::strategy::{BatchStrategy, Inclusion, NoStrategy};
 use crate::time::Time;
 
 #[derive(Clone, Debug)]
-pub(crate) struct DynamicFormer {
+pub(crate) struct DynamicFormer<S = NoStrategy> {
     max_batch_size: u64,
     /// Ascending, without duplicates, never empty, at most `max_batch_size`.
     preferred_sizes: Vec<u64>,
     max_queue_delay_ns: u64,
     run: Run,
-    custom: Option<CustomBatching>,
+    custom: Option<CustomBatching<S>>,
 }
 
 /// The model's own rule, and whether it has a batch open.
-#[derive(Debug)]
-struct CustomBatching {
-    strategy: Box<dyn BatchStrategy>,
+#[derive(Clone, Debug)]
+struct CustomBatching<S> {
+    strategy: S,
     is_open: bool,
 }
 
-impl Clone for CustomBatching {
-    fn clone(&self) -> Self {
-        CustomBatching { strategy: self.strategy.boxed_clone(), is_open: self.is_open }
-    }
-}
-
-impl CustomBatching {
+impl<S: BatchStrategy> CustomBatching<S> {
     /// Shows the strategy the first request of a batch, which it can't refuse.
     fn open_with(&mut self, first: RequestKey) {
         self.strategy.open();
@@ -93,7 +87,7 @@ enum RunEnd {
     Closed,
 }
 
-impl DynamicFormer {
+impl<S: BatchStrategy> DynamicFormer<S> {
     pub(crate) fn new(max_batch_size: u32, spec: &DynamicSpec) -> Self {
         let max_batch_size = max_batch_size.max(1);
         let usable = |size: &u32| (1..=max_batch_size).contains(size);
@@ -114,7 +108,7 @@ impl DynamicFormer {
     }
 
     /// Lets the model have its say.
-    pub(crate) fn with_strategy(mut self, strategy: Option<Box<dyn BatchStrategy>>) -> Self {
+    pub(crate) fn with_strategy(mut self, strategy: Option<S>) -> Self {
         self.custom = strategy.map(|strategy| CustomBatching { strategy, is_open: false });
         self
     }

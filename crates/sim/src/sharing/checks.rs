@@ -1,9 +1,10 @@
 //! Who must ask for a permit, and who must not.
 
 use galatea_policy::{
-    InstanceId, LaneStatus, QueueStatus, Scheduler, SequencesStatus, SlotWait, Status, WaitReason,
+    InstanceId, LaneStatus, QueueStatus, SequencesStatus, SlotWait, Status, WaitReason,
 };
 
+use crate::batching::Scheduler;
 use crate::check::{Check, ensure};
 use crate::permits::PermitBook;
 

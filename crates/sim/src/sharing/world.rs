@@ -5,12 +5,12 @@ use std::collections::{BTreeSet, BinaryHeap};
 
 use galatea_policy::{
     Action, Actions, BatchEntry, BatchKey, Event, InstanceId, PermitEvent, PermitHolder, PermitUse,
-    RateLimiter, Release, RequestKey, ResourceId, Scheduler, SequenceKey, SequenceMark, Ticket,
-    Time,
+    RateLimiter, Release, RequestKey, ResourceId, SequenceKey, SequenceMark, Ticket, Time,
 };
 
 use super::checks::check_asking;
 use super::naive::NaiveLimiter;
+use crate::batching::Scheduler;
 use crate::check::{Check, ensure};
 use crate::permits::PermitBook;
 use crate::random::Random;

@@ -1,8 +1,9 @@
 //! The status page tells the truth.
 
-use galatea_policy::{InstanceId, LaneStatus, QueueStatus, Scheduler, Time, WaitReason};
+use galatea_policy::{InstanceId, LaneStatus, QueueStatus, Time, WaitReason};
 
 use super::ledger::{Lane, LaneState, Ledger};
+use crate::batching::Scheduler;
 use crate::check::{Check, ensure};
 use crate::forming::{Waiting, rows_of};
 

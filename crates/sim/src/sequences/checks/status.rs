@@ -1,9 +1,10 @@
 //! The status page tells the truth.
 
-use galatea_policy::{BacklogStatus, InstanceId, LaneStatus, Scheduler, SlotStatus, SlotWait};
+use galatea_policy::{BacklogStatus, InstanceId, LaneStatus, SlotStatus, SlotWait};
 
 use super::super::ledger::{Lane, Ledger, Sequence};
 use super::wakeups;
+use crate::batching::Scheduler;
 use crate::check::{Check, ensure};
 
 pub(crate) fn check_status(ledger: &Ledger, scheduler: &Scheduler) -> Check {
