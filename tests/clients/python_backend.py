@@ -131,6 +131,11 @@ def processes(place: int, beginning: str) -> dict[int, list[str]]:
     return found
 
 
+def argument(number: int, place: int) -> str:
+    """An argument of a stub."""
+    return pathlib.Path(f"/proc/{number}/cmdline").read_text().split("\0")[place]
+
+
 def children(server: Server, model: str = "") -> list[int]:
     """The stubs of a server, or those of one of its models."""
     own = processes(PARENT, str(server.process.pid))

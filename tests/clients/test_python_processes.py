@@ -1,0 +1,386 @@
+"""The processes and the memory of the original's own Python backend: how they begin,
+what happens when they die, and that nothing of them is left."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import signal
+import stat
+from collections.abc import Iterator
+
+import numpy
+import pytest
+from tritonclient.utils import InferenceServerException
+
+from python_backend import (
+    MODELS,
+    REGION,
+    STUB,
+    PythonServer,
+    argument,
+    children,
+    needs_python_backend,
+    start_python,  # noqa: F401
+    tensors,
+    wait_for_end,
+    write_model,
+)
+from server import Server, wait_until
+from transports import ANSWER_SECONDS_MAX, Grpc, GrpcCalls
+
+pytestmark = needs_python_backend
+
+BATCHES = "max_batch_size: 8 "
+PROCESS = BATCHES + tensors("IN:FP32:1", "OUT:INT32:1")
+TALK = tensors("IN:FP32", "OUT:FP32")
+EXPLICIT = "--model-control-mode=explicit"
+NOW = numpy.zeros((1, 1), numpy.float32)
+
+
+def parameter(name: str, value: str) -> str:
+    """A parameter of a configuration."""
+    return f'parameters {{ key: "{name}" value {{ string_value: "{value}" }} }}\n'
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    folder = tmp_path_factory.mktemp("python_processes")
+    two = "instance_group { count: 2 kind: KIND_CPU }"
+    for name, config, python in [
+        ("process", PROCESS, "process"),
+        ("two", PROCESS + two, "process"),
+        ("errors", BATCHES + tensors("IN:STRING", "OUT:STRING"), "errors"),
+        ("talk", TALK, "talk"),
+        ("own_stub", PROCESS, "process"),
+        ("in_environment", PROCESS, "process"),
+        ("no_environment", PROCESS, "process"),
+        ("no_class", PROCESS, None),
+        ("no_python", PROCESS, None),
+        ("raises", PROCESS + parameter("way", "raise"), "broken"),
+        ("exits", PROCESS + parameter("way", "exit"), "broken"),
+        ("completed", parameter("way", "fully"), "complete"),
+        ("completed_decoupled", parameter("way", "decoupled"), "complete"),
+        ("completed_wrongly", parameter("way", "wrong"), "complete"),
+        ("completing_raises", parameter("way", "raise"), "complete"),
+    ]:
+        write_model(folder, name, config, python)
+    (folder / "no_class" / "1" / "model.py").write_text("class Something:\n    pass\n")
+    (folder / "no_python" / "1" / "model.py").write_text("class TritonPythonModel\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(start_python: PythonServer, repository: pathlib.Path) -> Iterator[Server]:  # noqa: F811
+    flags = [EXPLICIT, "--log-verbose=1", "--exit-timeout-secs=30"]
+    with start_python(repository, *flags) as running:
+        yield running.wait_until_live()
+    # The original waits in vain for models whose process was killed.
+    assert running.process.returncode == 0 or running.is_original
+
+
+def load(server: Server, model: str) -> str | None:
+    """Loads a model; returns the error."""
+    reply = server.request("POST", f"/v2/repository/models/{model}/load", b"{}")
+    return None if reply.status == 200 else reply.error()
+
+
+@contextlib.contextmanager
+def dying(server: Server, model: str) -> Iterator[int]:
+    """A model's only process, which dies in the meantime. The backend leaves its
+    memory behind, under Triton too."""
+    (number,) = children(server, model)
+    region = argument(number, REGION)
+    yield number
+    wait_for_end(server, [number])
+    pathlib.Path("/dev/shm", region).unlink(missing_ok=True)
+
+
+def unload(server: Server, model: str) -> None:
+    """Unloads a model and waits until its processes are gone."""
+    numbers = children(server, model)
+    assert server.request("POST", f"/v2/repository/models/{model}/unload", b"{}").status == 200
+    wait_for_end(server, numbers)
+
+
+def ask(server: Server, model: str) -> int:
+    """The process that serves a model."""
+    client = Grpc(server)
+    try:
+        return int(client.infer(model, {"IN": NOW})["OUT"][0][0])
+    finally:
+        client.close()
+
+
+def test_each_instance_has_a_process(server: Server) -> None:
+    assert load(server, "process") is None
+    assert load(server, "two") is None
+    assert len(children(server, "two")) == 2
+    assert children(server, "process") == [ask(server, "process")]
+    unload(server, "two")
+    unload(server, "process")
+
+
+def test_processes_inherit_nothing(server: Server) -> None:
+    assert load(server, "process") is None
+    (number,) = children(server, "process")
+    folder = pathlib.Path("/proc") / str(number)
+    targets = [os.readlink(one) for one in (folder / "fd").iterdir()]
+    if not server.is_original:
+        assert [one for one in targets if one.startswith("socket:")] == []
+    lines = dict(line.split(":\t", 1) for line in (folder / "status").read_text().splitlines())
+    assert int(lines["SigBlk"], 16) == 0
+    unload(server, "process")
+
+
+def test_a_killed_process(server: Server) -> None:
+    assert load(server, "process") is None
+    assert load(server, "two") is None
+    with dying(server, "process") as number:
+        os.kill(number, signal.SIGKILL)
+        with pytest.raises(InferenceServerException, match="tub process") as raised:
+            ask(server, "process")
+        assert raised.value.status() == "StatusCode.INTERNAL"
+        assert server.is_live()
+        assert ask(server, "two") in children(server, "two")
+        unload(server, "process")
+    assert load(server, "process") is None
+    assert children(server, "process") == [ask(server, "process")]
+    unload(server, "process")
+    unload(server, "two")
+
+
+def test_a_process_killed_while_it_executes(server: Server) -> None:
+    assert load(server, "process") is None
+    with dying(server, "process") as number:
+        calls = GrpcCalls(server)
+        for _ in range(3):
+            calls.send("process", {"IN": numpy.full((1, 1), 60, numpy.float32)})
+        wait_until(lambda: server.pending("process") == 2, ANSWER_SECONDS_MAX, "one executes")
+        os.kill(number, signal.SIGKILL)
+        for one in range(3):
+            with pytest.raises(InferenceServerException, match="tub process"):
+                calls.wait(one)
+        calls.close()
+        unload(server, "process")
+    assert load(server, "process") is None
+    assert children(server, "process") == [ask(server, "process")]
+    unload(server, "process")
+
+
+def test_a_process_that_ends_itself(server: Server) -> None:
+    assert load(server, "errors") is None
+    tensor = {"name": "IN", "shape": [1, 1], "datatype": "BYTES", "data": ["exit"]}
+    with dying(server, "errors"):
+        reply = server.infer("errors", {"inputs": [tensor]})
+        assert (reply.status, "tub process" in reply.error()) == (500, True), reply
+        assert server.is_live()
+        unload(server, "errors")
+
+
+def test_unloading_waits_for_requests(server: Server) -> None:
+    assert load(server, "process") is None
+    calls = GrpcCalls(server)
+    for _ in range(3):
+        calls.send("process", {"IN": numpy.full((1, 1), 0.3, numpy.float32)})
+    wait_until(lambda: server.pending("process") == 2, ANSWER_SECONDS_MAX, "one executes")
+    (number,) = children(server, "process")
+    unload(server, "process")
+    assert [calls.wait(one)["OUT"].tolist() for one in range(3)] == [[[number]]] * 3
+    calls.close()
+
+
+def test_reloading_many_times(server: Server, start_python: PythonServer) -> None:  # noqa: F811
+    assert load(server, "process") is None
+    before = len(start_python.regions())
+    for _ in range(3):
+        (number,) = children(server, "process")
+        unload(server, "process")
+        assert load(server, "process") is None
+        assert ask(server, "process") != number
+    assert len(start_python.regions()) == before
+    unload(server, "process")
+
+
+@pytest.mark.parametrize(
+    ("model", "text"),
+    [
+        ("no_class", "TritonPythonModel"),
+        ("no_python", "SyntaxError"),
+        ("raises", "initializing failed"),
+        ("exits", "tub process 'exits_0' is not healthy"),
+        ("completed_wrongly", "'dims'"),
+        ("completing_raises", "completing failed"),
+    ],
+)
+def test_models_that_fail_to_load(
+    server: Server,
+    start_python: PythonServer,  # noqa: F811
+    model: str,
+    text: str,
+) -> None:
+    before = start_python.regions()
+    error = load(server, model)
+    assert error is not None
+    assert text in error
+    wait_until(lambda: not children(server, model), ANSWER_SECONDS_MAX, "nothing is left")
+    assert start_python.regions() == before
+    index = server.request("POST", "/v2/repository/index", b"{}").json()
+    (entry,) = (one for one in index if one["name"] == model)
+    assert entry["state"] == "UNAVAILABLE"
+    assert text in entry["reason"]
+
+
+@pytest.mark.parametrize("model", ["completed", "completed_decoupled"])
+def test_completed_configurations(server: Server, model: str) -> None:
+    assert load(server, model) is None
+    config = server.get(f"/v2/models/{model}/config").json()
+    assert config["max_batch_size"] == 4
+    (given,) = config["input"]
+    assert (given["name"], given["data_type"], given["dims"]) == ("IN", "TYPE_FP32", ["-1"]) or (
+        given["dims"] == [-1]
+    )
+    assert given["optional"] is True
+    assert config["output"][0]["name"] == "OUT"
+    assert "dynamic_batching" in config
+    decoupled = config.get("model_transaction_policy", {}).get("decoupled", False)
+    assert decoupled is (model == "completed_decoupled")
+    if not decoupled:
+        client = Grpc(server)
+        outputs = client.infer(model, {"IN": numpy.ones((2, 3), numpy.float32)})
+        assert outputs["OUT"].tolist() == [[1.0] * 3] * 2
+        client.close()
+    unload(server, model)
+
+
+def test_log_lines(server: Server, repository: pathlib.Path) -> None:
+    assert load(server, "talk") is None
+    client = Grpc(server)
+    client.infer("talk", {"IN": numpy.ones(2, numpy.float32)})
+    client.close()
+    unload(server, "talk")
+    assert (repository / "talk" / "finalized").exists()
+    log = server.log()
+    for text in ("initializing", "info with", "warning", "error", "verbose", "any", "finalizing"):
+        lines = [line for line in log.splitlines() if f"talk: {text}" in line]
+        assert len(lines) == 1, text
+        level = {"warning": "W", "error": "E", "any": "W"}.get(text, "I")
+        assert lines[0].startswith(level), lines
+        assert "model.py:" in lines[0], lines
+    assert "second line" in log
+
+
+def test_a_model_may_bring_its_stub(
+    server: Server,
+    repository: pathlib.Path,
+    start_python: PythonServer,  # noqa: F811
+) -> None:
+    stub = repository / "own_stub" / STUB
+    real = start_python.backends / "python" / STUB
+    note = repository / "own_stub" / "used"
+    stub.write_text(f'#!/bin/bash\necho yes > {note}\nexec {real} "$@"\n')
+    stub.chmod(stub.stat().st_mode | stat.S_IXUSR)
+    assert load(server, "own_stub") is None
+    assert note.read_text() == "yes\n"
+    assert children(server, "own_stub") == [ask(server, "own_stub")]
+    unload(server, "own_stub")
+
+
+def test_environments(server: Server, repository: pathlib.Path) -> None:
+    config = repository / "in_environment" / "config.pbtxt"
+    environment = repository / "in_environment" / "environment"
+    (environment / "bin").mkdir(parents=True)
+    (environment / "lib").mkdir()
+    note = environment / "used"
+    (environment / "bin" / "activate").write_text(f"echo yes > {note}\n")
+    where = parameter("EXECUTION_ENV_PATH", "$$TRITON_MODEL_DIRECTORY/environment")
+    config.write_text(config.read_text() + where)
+    assert load(server, "in_environment") is None
+    assert note.read_text() == "yes\n"
+    assert children(server, "in_environment") == [ask(server, "in_environment")]
+    unload(server, "in_environment")
+
+
+@pytest.mark.parametrize("path", ["nowhere.tar.gz", "nowhere", "config.pbtxt"])
+def test_environments_that_are_not_there(
+    server: Server, repository: pathlib.Path, path: str
+) -> None:
+    config = repository / "no_environment" / "config.pbtxt"
+    where = parameter("EXECUTION_ENV_PATH", f"$$TRITON_MODEL_DIRECTORY/{path}")
+    config.write_text(f'backend: "python"\n{PROCESS}{where}')
+    error = load(server, "no_environment")
+    assert error is not None
+    assert not children(server, "no_environment")
+
+
+def test_backends_written_in_python(
+    start_python: PythonServer,  # noqa: F811
+    tmp_path: pathlib.Path,
+) -> None:
+    own = start_python.backends / "in_python"
+    own.mkdir()
+    (own / "model.py").write_text((MODELS / "process.py").read_text())
+    write_model(tmp_path, "m", PROCESS, None, backend="in_python")
+    with start_python(tmp_path) as running:
+        running.wait_until_ready()
+        assert children(running) == [ask(running, "m")]
+
+
+def test_settings_of_shared_memory(
+    start_python: PythonServer,  # noqa: F811
+    tmp_path: pathlib.Path,
+) -> None:
+    write_model(tmp_path, "m", PROCESS, "process")
+    sizes = [("shm-default-byte-size", 8 << 20), ("shm-growth-byte-size", 2 << 20)]
+    flags = [f"--backend-config=python,{name}={size}" for name, size in sizes]
+    before = set(start_python.regions())
+    with start_python(tmp_path, *flags, "--backend-config=python,thread-pool-size=2") as running:
+        running.wait_until_ready()
+        (region,) = set(start_python.regions()) - before
+        assert (pathlib.Path("/dev/shm") / region).stat().st_size == 8 << 20
+        (number,) = children(running)
+        assert [argument(number, place) for place in (3, 4)] == [str(size) for _, size in sizes]
+        assert ask(running, "m") == number
+
+
+@pytest.mark.parametrize(
+    ("setting", "text"),
+    [
+        ("shm-default-byte-size=1000", "can't be smaller than 4 MiBs"),
+        ("shm-growth-byte-size=0", "can't be smaller than or equal to zero"),
+        ("stub-timeout-seconds=x", "sto"),
+        ("thread-pool-size=0", "can't be less than 1"),
+    ],
+)
+def test_wrong_settings(
+    start_python: PythonServer,  # noqa: F811
+    tmp_path: pathlib.Path,
+    setting: str,
+    text: str,
+) -> None:
+    write_model(tmp_path, "m", PROCESS, "process")
+    flags = [f"--backend-config=python,{setting}", "--exit-on-error=false"]
+    with start_python(tmp_path, *flags) as running:
+        running.wait_until_live()
+        wait_until(lambda: text in running.log(), ANSWER_SECONDS_MAX, "the reason is logged")
+        assert not running.is_ready()
+        assert children(running) == []
+
+
+def test_a_killed_server_leaves_no_process(
+    start_python: PythonServer,  # noqa: F811
+    tmp_path: pathlib.Path,
+) -> None:
+    write_model(tmp_path, "m", PROCESS + "instance_group { count: 2 kind: KIND_CPU }", "process")
+    before = set(start_python.regions())
+    with start_python(tmp_path) as running:
+        running.wait_until_ready()
+        numbers = children(running)
+        assert len(numbers) == 2
+        running.process.kill()
+        running.process.wait()
+        wait_for_end(running, numbers)
+    # Nobody is left who could remove them.
+    for region in set(start_python.regions()) - before:
+        (pathlib.Path("/dev/shm") / region).unlink()
