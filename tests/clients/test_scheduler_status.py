@@ -105,7 +105,13 @@ def test_an_idle_model(server: Server, model: str, path: str) -> None:
     if slots is None:
         assert status["sequences"] is None
     else:
-        assert status["sequences"] == {"slots": [], "free_slots": slots, "backlog": []}
+        assert status["sequences"] == {
+            "slots": [],
+            "taken_slots": 0,
+            "free_slots": slots,
+            "backlog": [],
+            "backlog_length": 0,
+        }
 
 
 @pytest.mark.parametrize(

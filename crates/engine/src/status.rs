@@ -1,5 +1,5 @@
 //! A scheduler's status as a document: what everything waits for, and how long
-//! it has.
+//! it has. Long lists are cut, because requests wait while they are taken.
 //!
 //! Names of fields are for programs and stay; `words` are for people.
 
@@ -84,8 +84,10 @@ impl Page<'_> {
 
     fn sequences(&self, sequences: &SequencesStatus) -> Value {
         json!({
-            "slots": sequences.slots.iter().map(|slot| self.slot(slot)).collect::<Vec<_>>(),
+            "taken_slots": sequences.taken_slots,
             "free_slots": sequences.free_slots,
+            "backlog_length": sequences.backlogged,
+            "slots": sequences.slots.iter().map(|slot| self.slot(slot)).collect::<Vec<_>>(),
             "backlog":
                 sequences.backlog.iter().map(|waiting| self.backlog(waiting)).collect::<Vec<_>>(),
         })

@@ -7,7 +7,7 @@ use crate::former::{DynamicFormer, Outlook, Verdict};
 use crate::ids::{RequestKey, Ticket};
 use crate::lanes::Lanes;
 use crate::queue::{LevelSummary, PolicyQueue, QueueFull};
-use crate::status::{QueueStatus, WaitReason};
+use crate::status::{QueueStatus, Status, WaitReason};
 use crate::strategy::BatchStrategy;
 use crate::time::Time;
 
@@ -134,7 +134,7 @@ impl<S: BatchStrategy> SharedQueue<S> {
             oldest: level.oldest,
             waits_for,
         };
-        self.queue.summaries().map(describe).collect()
+        self.queue.summaries().take(Status::ROWS_MAX).map(describe).collect()
     }
 
     /// What queued requests wait for: always the same, as a batch that waits to

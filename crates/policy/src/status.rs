@@ -3,10 +3,12 @@
 use crate::ids::{InstanceId, SequenceKey};
 use crate::time::Time;
 
-/// A scheduler's state in words.
+/// A scheduler's state in words. Bounded, because it is taken under the driver's
+/// lock while requests wait for that.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Status {
-    /// Levels where requests wait, served in this order.
+    /// Levels where requests wait, served in this order: the first
+    /// [`Status::ROWS_MAX`].
     pub queues: Vec<QueueStatus>,
     /// Instances by id.
     pub lanes: Vec<LaneStatus>,
@@ -14,6 +16,11 @@ pub struct Status {
     pub sequences: Option<SequencesStatus>,
     /// Whether new requests are refused because the model unloads.
     pub draining: bool,
+}
+
+impl Status {
+    /// So many rows of a kind are shown at most.
+    pub const ROWS_MAX: usize = 1000;
 }
 
 /// Requests waiting at one level.
@@ -83,12 +90,17 @@ pub enum LaneStatus {
 /// A sequence batcher's slots and backlog.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SequencesStatus {
-    /// Slots that hold a sequence, by instance and number.
+    /// Slots that hold a sequence, by instance and number: the first
+    /// [`Status::ROWS_MAX`].
     pub slots: Vec<SlotStatus>,
+    /// How many there are.
+    pub taken_slots: u64,
     /// Slots that hold none.
     pub free_slots: u64,
-    /// Sequences that wait for a slot, in order.
+    /// Sequences that wait for a slot, in order: the first [`Status::ROWS_MAX`].
     pub backlog: Vec<BacklogStatus>,
+    /// How many there are.
+    pub backlogged: usize,
 }
 
 /// A slot that holds a sequence.

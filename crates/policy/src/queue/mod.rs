@@ -12,7 +12,7 @@ mod deadlines;
 mod list;
 mod slab;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
 
 pub(crate) use self::deadlines::{Deadlines, Place};
@@ -43,6 +43,8 @@ pub(crate) struct PolicyQueue {
 struct Level {
     in_time: List,
     delayed: List,
+    /// When those that were moved back arrived.
+    delayed_since: BTreeSet<(Time, RequestKey)>,
 }
 
 impl Level {
@@ -236,7 +238,9 @@ impl PolicyQueue {
             self.unlink(slot);
             let waiting = self.slab.get_mut(slot);
             waiting.lane = WaitingLane::Delayed;
+            let since = (waiting.enqueued, waiting.key);
             let level = self.levels.get_mut(&waiting.level).expect("its level exists");
+            level.delayed_since.insert(since);
             level.delayed.push_back(&mut self.slab, slot);
         }
     }
@@ -245,10 +249,14 @@ impl PolicyQueue {
         self.revision += 1;
         let waiting = self.slab.get(slot);
         let (level, lane) = (waiting.level, waiting.lane);
+        let since = (waiting.enqueued, waiting.key);
         let level = self.levels.get_mut(&level).expect("its level exists");
         match lane {
             WaitingLane::InTime => level.in_time.unlink(&mut self.slab, slot),
-            WaitingLane::Delayed => level.delayed.unlink(&mut self.slab, slot),
+            WaitingLane::Delayed => {
+                level.delayed_since.remove(&since);
+                level.delayed.unlink(&mut self.slab, slot);
+            }
         }
     }
 
@@ -286,23 +294,16 @@ impl PolicyQueue {
         })
     }
 
-    /// What waits where, in the order of service. Costs O(moved requests).
+    /// What waits where, in the order of service.
     pub(crate) fn summaries(&self) -> impl Iterator<Item = LevelSummary> {
         self.levels.iter().filter(|(_, level)| level.len() > 0).map(|(priority, level)| {
-            let mut oldest = Time::MAX;
-            let mut next = level.delayed.head();
-            while let Some(slot) = next {
-                oldest = oldest.min(self.slab.get(slot).enqueued);
-                next = self.slab.get(slot).next;
-            }
-            if let Some(head) = level.in_time.head() {
-                oldest = oldest.min(self.slab.get(head).enqueued);
-            }
+            let delayed = level.delayed_since.first().map(|(since, _)| *since);
+            let in_time = level.in_time.head().map(|head| self.slab.get(head).enqueued);
             LevelSummary {
                 priority: *priority,
                 waiting: level.len(),
                 delayed: level.delayed.len(),
-                oldest,
+                oldest: delayed.into_iter().chain(in_time).min().unwrap_or(Time::MAX),
             }
         })
     }

@@ -15,8 +15,13 @@ pub(super) struct Backlog {
 }
 
 impl Backlog {
-    pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// The sequence that has waited longest.
+    pub(super) fn first(&self) -> Option<SequenceIndex> {
+        self.waiting.first_key_value().map(|(_, index)| *index)
     }
 
     /// Lets the sequence wait behind all others; returns its place.

@@ -109,10 +109,10 @@ impl SequenceBatcher {
 
     /// Free slots go to the sequences that have waited longest.
     pub(super) fn fill_slots(&mut self, now: Time) {
-        while !self.backlog.is_empty()
-            && let Some(slot) = self.slots.take()
+        while let Some(index) = self.backlog.first()
+            && let Some(slot) = self.slots.take(index)
         {
-            let index = self.backlog.pop().expect("it is not empty");
+            self.backlog.pop();
             let sequence = self.sequences[index.index()].as_mut().expect("the sequence is live");
             sequence.position = Position::Slot(slot);
             self.counts.queued_in_backlog -= sequence.queue.len;

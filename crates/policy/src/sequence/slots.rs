@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::InstanceId;
+use crate::sequence::SequenceIndex;
 
 /// A place for one sequence on one instance.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -32,7 +33,8 @@ struct InstanceSlots {
     freed: BTreeSet<u32>,
     /// Slots from here on were never taken.
     fresh: u32,
-    taken: u32,
+    /// Whose the others are.
+    taken: BTreeMap<u32, SequenceIndex>,
     leaving: bool,
 }
 
@@ -42,6 +44,10 @@ impl InstanceSlots {
         // A freed slot lies below every fresh one.
         let lowest = self.freed.first().copied().or(fresh);
         lowest.filter(|_| !self.leaving)
+    }
+
+    fn taken(&self) -> u32 {
+        u32::try_from(self.taken.len()).expect("slots are numbered by u32")
     }
 }
 
@@ -57,14 +63,14 @@ impl Slots {
         self.lowest.insert((0, instance));
     }
 
-    /// Takes the best free slot, if there is one.
-    pub(super) fn take(&mut self) -> Option<Slot> {
+    /// Gives the best free slot to the sequence, if there is one.
+    pub(super) fn take(&mut self, sequence: SequenceIndex) -> Option<Slot> {
         let (number, instance) = *self.lowest.first()?;
         self.update(instance, |slots| {
             if !slots.freed.remove(&number) {
                 slots.fresh += 1;
             }
-            slots.taken += 1;
+            slots.taken.insert(number, sequence);
         });
         Some(Slot { instance, number })
     }
@@ -73,7 +79,7 @@ impl Slots {
         self.update(slot.instance, |slots| {
             let is_new = slots.freed.insert(slot.number);
             assert!(is_new && slot.number < slots.fresh, "{slot:?} was not taken");
-            slots.taken -= 1;
+            slots.taken.remove(&slot.number);
         });
     }
 
@@ -86,18 +92,31 @@ impl Slots {
     pub(super) fn remove(&mut self, instance: InstanceId) {
         self.update(instance, |slots| slots.leaving = true);
         let removed = self.instances.remove(&instance);
-        assert!(removed.is_some_and(|slots| slots.taken == 0), "{instance:?} has sequences");
+        assert!(removed.is_some_and(|slots| slots.taken.is_empty()), "{instance:?} has sequences");
     }
 
     /// Slots of the instance that hold a sequence.
     pub(super) fn taken(&self, instance: InstanceId) -> u32 {
-        self.instances.get(&instance).map_or(0, |slots| slots.taken)
+        self.instances.get(&instance).map_or(0, InstanceSlots::taken)
     }
 
     /// Slots that a sequence could take.
     pub(super) fn free_count(&self) -> u64 {
         let open = self.instances.values().filter(|slots| !slots.leaving);
-        open.map(|slots| u64::from(self.capacity - slots.taken)).sum()
+        open.map(|slots| u64::from(self.capacity - slots.taken())).sum()
+    }
+
+    /// Slots that hold a sequence.
+    pub(super) fn taken_count(&self) -> u64 {
+        self.instances.values().map(|slots| u64::from(slots.taken())).sum()
+    }
+
+    /// Which sequence is where, by instance and slot.
+    pub(super) fn sequences(&self) -> impl Iterator<Item = (Slot, SequenceIndex)> {
+        self.instances.iter().flat_map(|(&instance, slots)| {
+            let taken = slots.taken.iter();
+            taken.map(move |(&number, &sequence)| (Slot { instance, number }, sequence))
+        })
     }
 
     fn update(&mut self, instance: InstanceId, change: impl FnOnce(&mut InstanceSlots)) {
@@ -126,7 +145,7 @@ mod tests {
     }
 
     fn take(slots: &mut Slots) -> Option<(u32, u32)> {
-        slots.take().map(|slot| (slot.instance.0, slot.number))
+        slots.take(SequenceIndex(0)).map(|slot| (slot.instance.0, slot.number))
     }
 
     #[test]
@@ -160,7 +179,7 @@ mod tests {
     #[should_panic(expected = "was not taken")]
     fn a_slot_is_freed_once() {
         let mut slots = slots(1, 1);
-        let slot = slots.take().unwrap();
+        let slot = slots.take(SequenceIndex(0)).unwrap();
         slots.free(slot);
         slots.free(slot);
     }

@@ -2,26 +2,26 @@
 
 use crate::ids::InstanceId;
 use crate::lanes::Lanes;
-use crate::sequence::{Position, Sequence, SequenceBatcher, SequenceIndex, Slot};
-use crate::status::{BacklogStatus, SequencesStatus, SlotStatus, SlotWait};
+use crate::sequence::{Sequence, SequenceBatcher, SequenceIndex, Slot};
+use crate::status::{BacklogStatus, SequencesStatus, SlotStatus, SlotWait, Status};
 
 impl SequenceBatcher {
-    /// Not for the hot path: costs O(live sequences).
+    /// Not for the hot path, but bounded: costs O(instances) and the rows shown.
     pub(crate) fn status(&self, lanes: &Lanes) -> SequencesStatus {
-        let live = (0..).map(SequenceIndex).zip(&self.sequences);
-        let live = live.filter_map(|(index, one)| one.as_ref().map(|one| (index, one)));
-        let seated = live.filter_map(|(index, sequence)| match sequence.position {
-            Position::Slot(slot) => Some(self.slot_status(index, sequence, slot, lanes)),
-            Position::Backlog(_) => None,
-        });
-        let mut slots: Vec<SlotStatus> = seated.collect();
-        slots.sort_unstable_by_key(|slot| (slot.instance, slot.slot));
-        let backlog = self.backlog.iter().map(|index| BacklogStatus {
+        let seated = self.slots.sequences().take(Status::ROWS_MAX);
+        let describe = |(slot, index)| self.slot_status(index, self.get(index), slot, lanes);
+        let backlog = self.backlog.iter().take(Status::ROWS_MAX).map(|index| BacklogStatus {
             sequence: self.get(index).key,
             waiting: self.get(index).queue.len,
             fails_at: self.backlog.failure_of(index),
         });
-        SequencesStatus { slots, free_slots: self.slots.free_count(), backlog: backlog.collect() }
+        SequencesStatus {
+            slots: seated.map(describe).collect(),
+            taken_slots: self.slots.taken_count(),
+            free_slots: self.slots.free_count(),
+            backlog: backlog.collect(),
+            backlogged: self.backlog.len(),
+        }
     }
 
     fn slot_status(

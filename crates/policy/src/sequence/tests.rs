@@ -1,7 +1,8 @@
 use crate::script::{check, play};
 use crate::{
-    BacklogStatus, DynamicSpec, InstanceId, Scheduler, SchedulingMode, SchedulingSpec, SequenceKey,
-    SequenceSpec, SequenceStrategy, SlotStatus, SlotWait, Time,
+    Actions, BacklogStatus, BatchKey, DynamicSpec, Event, InstanceId, RequestKey, Scheduler,
+    SchedulingMode, SchedulingSpec, SequenceKey, SequenceMark, SequenceSpec, SequenceStrategy,
+    SlotStatus, SlotWait, Ticket, Time,
 };
 
 fn spec(max_batch_size: u32, strategy: SequenceStrategy) -> SchedulingSpec {
@@ -362,4 +363,28 @@ fn each_instance_of_sequences_asks_for_itself() {
          10 cancel 4 -> fail 4 Cancelled, closed 3, ended 3, withdraw 0, removed 0; 105
          11 grant 0 -> unused 0; 105",
     );
+}
+
+#[test]
+fn the_status_shows_so_many_rows_and_counts_the_others() {
+    let mut scheduler = check(direct(1200), "0 add 0 ->");
+    let mut out = Actions::default();
+    for place in 0..2500 {
+        let mark = SequenceMark { sequence: SequenceKey(place), start: true, end: false };
+        let ticket = Ticket {
+            key: RequestKey(place),
+            batch_size: 1,
+            batch_key: BatchKey(0),
+            priority: 0,
+            timeout_ns: 0,
+            sequence: Some(mark),
+        };
+        scheduler.step(Time(1), Event::Enqueue(ticket), &mut out);
+    }
+    let sequences = scheduler.status().sequences.unwrap();
+    assert_eq!((sequences.taken_slots, sequences.backlogged), (1200, 1300));
+    let slots: Vec<u32> = sequences.slots.iter().map(|slot| slot.slot).collect();
+    assert_eq!(slots, (0..1000).collect::<Vec<u32>>());
+    let backlog: Vec<u64> = sequences.backlog.iter().map(|one| one.sequence.0).collect();
+    assert_eq!(backlog, (1200..2200).collect::<Vec<u64>>());
 }

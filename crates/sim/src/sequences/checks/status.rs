@@ -15,13 +15,13 @@ pub(crate) fn check_status(ledger: &Ledger, scheduler: &Scheduler) -> Check {
     let slots = expected_slots(ledger);
     ensure!(sequences.slots == slots, "slots are {slots:?}, not {:?}", sequences.slots);
     let backlog = expected_backlog(ledger);
-    ensure!(
-        sequences.backlog == backlog,
-        "the backlog is {backlog:?}, not {:?}",
-        sequences.backlog
-    );
+    let said = &sequences.backlog;
+    ensure!(*said == backlog, "the backlog is {backlog:?}, not {said:?}");
     let staying = ledger.lanes.values().filter(|lane| !lane.leaving);
     let free = staying.flat_map(|lane| &lane.seats).filter(|seat| seat.is_none()).count();
+    let counts = (sequences.taken_slots, sequences.backlogged);
+    let is_counted = u64::try_from(slots.len()) == Ok(counts.0) && backlog.len() == counts.1;
+    ensure!(is_counted, "{counts:?} slots and sequences are said to be there");
     let said = sequences.free_slots;
     ensure!(u64::try_from(free) == Ok(said), "{free} slots are free, not {said}");
     check_lanes(ledger, &status.lanes)?;
