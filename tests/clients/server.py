@@ -244,3 +244,10 @@ class Server:
     def metrics(self) -> str:
         """The text of the metrics endpoint."""
         return self.request("GET", "/metrics", port=self.metrics_port).body.decode()
+
+
+def resident_kilobytes(server: Server) -> int:
+    """The process's resident memory."""
+    status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
+    (line,) = (line for line in status.splitlines() if line.startswith("VmRSS:"))
+    return int(line.split()[1])

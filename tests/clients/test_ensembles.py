@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import pathlib
 import re
 from collections.abc import Iterator, Sequence
@@ -17,13 +18,15 @@ from example_models.repository import Example, write_example
 from tritonclient.utils import InferenceServerException
 
 from conftest import StartServer
-from server import Program, Server, wait_until
+from server import Program, Server, resident_kilobytes, wait_until
 from transports import TRANSPORTS, GrpcCalls, GrpcStream, Transport
 
 NUMBERS = numpy.array([[1, 2, 3]], numpy.int32)
 #: Models of backends that only Galatea has.
 OWN = {"tokens", "doubled_tokens", "slow_tokens", "tokens_and_constant"}
 STAGES = ["compute_input", "compute_infer", "compute_output"]
+#: Answers of a slow step, at fifty a second, for which memory is watched.
+SLOW_ANSWERS = int(os.environ.get("GALATEA_TEST_SLOW_ANSWERS", "100"))
 
 
 @pytest.fixture(scope="module")
@@ -314,6 +317,37 @@ def test_a_quick_step_pauses_for_a_slow_one(server: Server, stream: GrpcStream) 
         "the request was given up",
     )
     assert server.statistics("slow_identity")["inference_count"] <= idle + 2
+
+
+@pytest.mark.galatea_only  # The model that makes tokens is Galatea's.
+@pytest.mark.parametrize("limit", ["max_inflight_requests: 4", ""], ids=["a_limit", "no_limit"])
+def test_memory_behind_a_quick_step_stays_flat(
+    start_server: StartServer, tmp_path: pathlib.Path, limit: str
+) -> None:
+    """Eight requests for a million tokens each, made a hundred times as quickly as they go on."""
+    steps = [
+        Step("tokens", {"COUNT": "COUNT"}, {"TOKEN": "token"}),
+        Step("slow_identity", {"INPUT0": "token"}, {"OUTPUT0": "OUT"}),
+    ]
+    pipeline = ensemble(4, ["COUNT INT32 1"], ["OUT INT32 -1"], steps, limit)
+    models = {name: ensembles.MODELS[name]() for name in ("tokens", "slow_identity")}
+    write_all(tmp_path, {**models, "pipeline": pipeline})
+    with start_server(tmp_path) as running, GrpcStream(running.wait_until_ready()) as stream:
+        for _ in range(8):
+            stream.send("pipeline", {"COUNT": numpy.array([[1_000_000]], numpy.int32)})
+        for _ in range(SLOW_ANSWERS // 4):
+            stream.receive()
+        before = resident_kilobytes(running)
+        for _ in range(SLOW_ANSWERS):
+            stream.receive()
+        grown = resident_kilobytes(running) - before
+        print(f"{limit or 'no limit'}: {before} kB, and {grown} kB after {SLOW_ANSWERS} answers")
+        made = running.statistics("tokens")["inference_count"]
+        taken = running.statistics("slow_identity")["inference_count"]
+        stream.close(cancel=True)
+    assert made - taken <= 8 * 256 + 64
+    # What a sanitizer or an allocator keeps to itself; a million tokens would be ten times that.
+    assert grown < 8 * 1024
 
 
 # Failures.

@@ -17,7 +17,7 @@ from tritonclient.utils import InferenceServerException
 
 from conftest import StartServer
 from constant_models import answer, ask, constant_model, replace_file, write_model
-from server import Reply, Server, wait_until
+from server import Reply, Server, resident_kilobytes, wait_until
 
 EXPLICIT = "--model-control-mode=explicit"
 
@@ -321,13 +321,6 @@ def test_unloading_under_load_finishes_what_it_took(
         assert all(failure.startswith(expected[:60]) for failure in traffic.failures), (
             traffic.failures[:3]
         )
-
-
-def resident_kilobytes(server: Server) -> int:
-    """The process's resident memory."""
-    status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
-    (line,) = (line for line in status.splitlines() if line.startswith("VmRSS:"))
-    return int(line.split()[1])
 
 
 @pytest.mark.galatea_only
