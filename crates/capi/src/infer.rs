@@ -1,14 +1,15 @@
 //! From a request of C to one of the server, and back.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
 
 use bytes::Bytes;
 use galatea_abi::server::TRITONSERVER_ServerInferAsync;
 use galatea_abi::*;
 use galatea_c_objects::{guard, handle, log};
 use galatea_infer::{
-    CancelToken, ClassesSlot, CorrelationId, InferenceRequest, InputTensor, Reply, ResponseSender,
-    ResponseSink, SequenceFlags, Status,
+    CancelToken, ClassesSlot, CorrelationId, Finality, InferenceRequest, InputTensor, Reply,
+    ResponseSender, ResponseSink, SequenceFlags, Status,
 };
 use galatea_tensor::{Buffer, Shape};
 
@@ -19,7 +20,9 @@ use crate::trace::{self, Told};
 
 const _: TRITONSERVER_ServerInferAsync = TRITONSERVER_ServerInferAsync;
 /// Hands a request over. On success it is the server's until its release
-/// callback, and responses come to its response callback, from any thread.
+/// callback, and responses come to its response callback, from any thread. A
+/// request that fails before the call returns stays the caller's, who is told by
+/// the error and by no callback.
 ///
 /// # Safety
 ///
@@ -65,9 +68,13 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
         infer.trace = (!trace.is_null()).then(|| Told::begin(trace, &loan));
         let classes = ClassesSlot::default();
         infer.classes = Some(classes.clone());
-        let sink = Sink { origin, classes, response };
+        let caller = Arc::new(Caller { origin, classes, response, call: Call::begin() });
+        let sink = Sink(caller.clone());
         server.service.infer(infer, ResponseSender::new(Box::new(sink)));
-        Ok(())
+        match caller.call.end() {
+            Some(status) => refuse(loan, &caller, status),
+            None => Ok(()),
+        }
     })
 }
 
@@ -88,10 +95,10 @@ pub(crate) struct Loan {
 impl Loan {
     /// The server does not take the request after all: it stays the caller's, who
     /// learns so from the error.
-    fn forgive(self: Arc<Self>) {
-        if let Some(loan) = Arc::into_inner(self) {
-            core::mem::forget(loan);
-        }
+    /// False if somebody still has a share, who then gives it back as usual.
+    fn forgive(self: Arc<Self>) -> bool {
+        let last = Arc::into_inner(self);
+        last.map(core::mem::forget).is_some()
     }
 }
 
@@ -178,16 +185,78 @@ fn input_tensor(
     Ok(InputTensor { name: input.name.clone(), datatype: *datatype, shape, data })
 }
 
-/// Hands replies to the caller's callback.
-struct Sink {
+/// A request failed before its call returned: the caller is told by the call, unless
+/// the server couldn't let go of the request.
+fn refuse(loan: Arc<Loan>, caller: &Caller, status: Status) -> Result<(), Status> {
+    if loan.forgive() {
+        return Err(status);
+    }
+    caller.tell(Reply::Response { outcome: Err(status), finality: Finality::Final });
+    Ok(())
+}
+
+/// Where the call stands that hands a request over.
+struct Call {
+    thread: ThreadId,
+    state: Mutex<State>,
+}
+
+enum State {
+    /// It hasn't returned, and no reply has come.
+    Open,
+    /// It hasn't returned, and the request has failed.
+    Failed(Status),
+    /// Replies go to the callback.
+    Over,
+}
+
+impl Call {
+    fn begin() -> Self {
+        Self { thread: thread::current().id(), state: Mutex::new(State::Open) }
+    }
+
+    /// Gives a reply back that the callback must be told.
+    fn take(&self, reply: Reply) -> Option<Reply> {
+        let mut state = self.lock();
+        match (&*state, reply) {
+            (State::Open, Reply::Response { outcome: Err(status), finality: Finality::Final })
+                if thread::current().id() == self.thread =>
+            {
+                *state = State::Failed(status);
+                None
+            }
+            (_, reply) => {
+                *state = State::Over;
+                Some(reply)
+            }
+        }
+    }
+
+    /// What the request failed with before this.
+    fn end(&self) -> Option<Status> {
+        match core::mem::replace(&mut *self.lock(), State::Over) {
+            State::Failed(status) => Some(status),
+            State::Open | State::Over => None,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Who handed a request over.
+struct Caller {
     origin: Origin,
     /// Says what labels the model's outputs have.
     classes: ClassesSlot,
     response: ResponseCallback,
+    call: Call,
 }
 
-impl ResponseSink for Sink {
-    fn deliver(&mut self, reply: Reply) {
+impl Caller {
+    /// Hands a reply to the callback.
+    fn tell(&self, reply: Reply) {
         let is_final = reply.is_final();
         let object = match reply {
             Reply::Response { outcome, .. } => {
@@ -203,6 +272,17 @@ impl ResponseSink for Sink {
             // SAFETY: the caller set a function that takes these from any thread.
             Some(complete) => unsafe { complete(object, flags, self.response.userp) },
             None => log::error("a response has no callback to go to"),
+        }
+    }
+}
+
+/// Where the server sends replies.
+struct Sink(Arc<Caller>);
+
+impl ResponseSink for Sink {
+    fn deliver(&mut self, reply: Reply) {
+        if let Some(reply) = self.0.call.take(reply) {
+            self.0.tell(reply);
         }
     }
 }

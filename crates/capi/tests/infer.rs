@@ -33,6 +33,10 @@ impl InferenceService for Echo {
             held.push((request, sender));
             return;
         }
+        if request.id == "bad" {
+            sender.send_final(Err(Status::invalid_argument("not like this")));
+            return;
+        }
         sender.send_final(Ok(echo(&request)));
     }
 }
@@ -421,6 +425,32 @@ fn what_is_not_taken_stays_the_callers() {
         assert!(refused(caller.infer(request)).contains("released"));
     }
     assert_eq!(caller.events(), []);
+}
+
+#[test]
+fn a_request_that_fails_at_once_stays_the_callers() {
+    let echo = Arc::new(Echo::default());
+    let caller = Caller::new(echo.clone());
+    let request = caller.request();
+    caller.add_input(request, c"A", &[1, 2]);
+    unsafe {
+        ok(server::TRITONSERVER_InferenceRequestSetId(request, c"bad".as_ptr()));
+        assert_eq!(refused(caller.infer(request)), "not like this");
+        assert_eq!(caller.events(), []);
+        // What fails later, or on another thread, is told to the callback.
+        *echo.held.lock().unwrap() = Some(Vec::new());
+        ok(caller.infer(request));
+        let (_, sender) = echo.held.lock().unwrap().take().unwrap().remove(0);
+        sender.send_final(Err(Status::internal("too late")));
+        assert_eq!(
+            caller.events(),
+            [Event::Released, Event::Response { null: false, final_: true }]
+        );
+        ok(server::TRITONSERVER_InferenceRequestSetId(request, c"me".as_ptr()));
+        ok(caller.infer(request));
+        assert!(caller.events().contains(&Event::Released));
+        ok(server::TRITONSERVER_InferenceRequestDelete(request));
+    }
 }
 
 #[test]

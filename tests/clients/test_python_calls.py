@@ -1,0 +1,190 @@
+"""Models of the original's own Python backend that call and load other models."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy
+import pytest
+
+from python_backend import (
+    PythonServer,
+    needs_python_backend,
+    start_python,  # noqa: F401
+    tensors,
+    write_model,
+)
+from server import Server, wait_until
+from transports import ANSWER_SECONDS_MAX, Grpc
+
+pytestmark = needs_python_backend
+
+ADD_SUB = tensors("INPUT0:FP32 INPUT1:FP32", "OUTPUT0:FP32 OUTPUT1:FP32")
+BATCHES = "max_batch_size: 16 "
+DECOUPLED = "model_transaction_policy { decoupled: true }"
+#: Two steps of an ensemble, both in Python.
+ENSEMBLE = """
+platform: "ensemble"
+max_batch_size: 16
+ensemble_scheduling {
+  step { model_name: "add_sub" model_version: -1
+    input_map { key: "INPUT0" value: "INPUT0" }
+    input_map { key: "INPUT1" value: "INPUT1" }
+    output_map { key: "OUTPUT0" value: "SUM" }
+    output_map { key: "OUTPUT1" value: "DIFFERENCE" } }
+  step { model_name: "add_sub" model_version: -1
+    input_map { key: "INPUT0" value: "SUM" }
+    input_map { key: "INPUT1" value: "DIFFERENCE" }
+    output_map { key: "OUTPUT0" value: "OUTPUT0" }
+    output_map { key: "OUTPUT1" value: "OUTPUT1" } }
+}
+"""
+SUM = {"OUTPUT0": [[11.0, 22.0]], "OUTPUT1": [[-9.0, -18.0]]}
+MODELS = ["add_sub", "bls", "describe", "errors", "repeat", "sender", "ensemble"]
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    folder = tmp_path_factory.mktemp("python_calls")
+    text = tensors("IN:STRING", "OUT:STRING")
+    for name, config, python in [
+        ("add_sub", BATCHES + ADD_SUB, "add_sub"),
+        ("on_demand", BATCHES + ADD_SUB, "add_sub"),
+        ("bls", tensors("WAY:STRING:1 ARGUMENT:STRING:1", "OUT:STRING"), "bls"),
+        ("describe", tensors("IN:FP32", "OUT:STRING"), "describe"),
+        ("errors", BATCHES + text, "errors"),
+        ("repeat", tensors("IN:INT32 WAY:STRING:1", "OUT:INT32:1") + DECOUPLED, "repeat"),
+        ("sender", tensors("IN:INT32", "OUT:INT32"), "sender"),
+    ]:
+        write_model(folder, name, config, python)
+    (folder / "ensemble" / "1").mkdir(parents=True)
+    (folder / "ensemble" / "config.pbtxt").write_text(ENSEMBLE + ADD_SUB)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(start_python: PythonServer, repository: pathlib.Path) -> Iterator[Server]:  # noqa: F811
+    loads = [f"--load-model={name}" for name in MODELS]
+    with start_python(repository, "--model-control-mode=explicit", *loads) as running:
+        yield running.wait_until_ready()
+    assert running.process.returncode == 0
+
+
+def told(server: Server, way: str, argument: str) -> Any:
+    """What the model that calls others answers."""
+    client = Grpc(server)
+    texts = {"WAY": way, "ARGUMENT": argument}
+    inputs = {name: numpy.array([text.encode()], numpy.object_) for name, text in texts.items()}
+    try:
+        return json.loads(client.infer("bls", inputs)["OUT"][0])
+    finally:
+        client.close()
+
+
+@pytest.mark.parametrize("way", ["sync", "preferred"])
+def test_a_call(server: Server, way: str) -> None:
+    assert told(server, way, "add_sub") == SUM
+
+
+def test_a_call_of_an_ensemble(server: Server) -> None:
+    assert told(server, "sync", "ensemble") == {
+        "OUTPUT0": [[2.0, 4.0]],
+        "OUTPUT1": [[20.0, 40.0]],
+    }
+
+
+@pytest.mark.parametrize(("way", "count"), [("many", 50), ("concurrent", 20)])
+def test_many_calls(server: Server, way: str, count: int) -> None:
+    expected = [
+        {"OUTPUT0": [[number + 10.0, 22.0]], "OUTPUT1": [[number - 10.0, -18.0]]}
+        for number in range(count)
+    ]
+    assert told(server, way, "add_sub") == expected
+
+
+def test_calls_with_large_tensors(server: Server) -> None:
+    assert told(server, "large", "add_sub") is True
+
+
+def test_what_a_call_carries(server: Server) -> None:
+    seen = told(server, "parameters", "describe")
+    assert seen["inputs"] == [["IN", [1.5]]]
+    assert seen["id"] == "inner"
+    assert seen["correlation_id"] == 9
+    assert seen["flags"] == 1
+    assert seen["timeout"] == 5_000_000
+    assert seen["parameters"] == {"text": "é", "number": -3, "yes": True}
+    assert seen["outputs"] == ["OUT"]
+
+
+@pytest.mark.parametrize(
+    ("way", "argument", "parts"),
+    [
+        ("sync", "nobody", ["Model nobody - Error when running inference", "not ready"]),
+        ("sync", "on_demand", ["Model on_demand - Error when running inference", "not ready"]),
+        ("version", "add_sub", ["Model add_sub - Error when running inference", "not ready"]),
+        ("missing_input", "add_sub", ["Model add_sub - Error", "expected 2 inputs but got 1"]),
+        ("unknown_output", "add_sub", ["Model add_sub - Error", "NOBODY"]),
+        ("error", "plain", ["a plain error"]),
+        ("error", "NOT_FOUND", ["error NOT_FOUND"]),
+        ("error", "exception", ["the model raised"]),
+        ("decoupled_called_plainly", "now", ["Model repeat is using the decoupled"]),
+    ],
+)
+def test_calls_that_fail(server: Server, way: str, argument: str, parts: list[str]) -> None:
+    answer = told(server, way, argument)
+    assert list(answer) == ["error"]
+    assert [part for part in parts if part not in answer["error"]] == []
+    assert told(server, "sync", "add_sub") == SUM
+
+
+@pytest.mark.parametrize("way", ["now", "later"])
+def test_calls_of_decoupled_models(server: Server, way: str) -> None:
+    values = [{"OUT": [value]} for value in (4, 5, 6)]
+    assert told(server, "decoupled", way) in (values, [*values, {}])
+    answers = told(server, "decoupled_concurrent", way)
+    assert len(answers) == 5
+    assert all(answer in (values, [*values, {}]) for answer in answers)
+
+
+def test_a_decoupled_call_of_a_model_that_is_not(server: Server) -> None:
+    assert told(server, "decoupled_of", "add_sub") in ([SUM], [SUM, {}])
+
+
+@pytest.mark.galatea_only
+def test_the_final_flag_may_come_apart(server: Server) -> None:
+    assert told(server, "separate_flag", "sender") == {"OUT": [1, 2, 3]}
+
+
+def test_models_load_and_unload_others(server: Server) -> None:
+    assert told(server, "control", "on_demand") == {
+        "before": False,
+        "loaded": True,
+        "version": True,
+        "other_version": False,
+        "answer": SUM,
+    }
+    gone = lambda: server.get("/v2/models/on_demand/ready").status != 200  # noqa: E731
+    wait_until(gone, ANSWER_SECONDS_MAX, "the model is gone")
+    assert told(server, "ready", "on_demand") is False
+
+
+def test_models_load_others_with_a_configuration(server: Server) -> None:
+    assert told(server, "load_configured", "on_demand") is True
+    assert server.get("/v2/models/on_demand/config").json()["max_batch_size"] == 16
+    assert told(server, "sync", "on_demand") == SUM
+    assert told(server, "unload", "on_demand") is True
+
+
+def test_many_requests_that_call(server: Server) -> None:
+    before = int(server.statistics("add_sub")["inference_count"])
+    for _ in range(20):
+        assert told(server, "sync", "add_sub") == SUM
+
+    def counted() -> bool:
+        return int(server.statistics("add_sub")["inference_count"]) == before + 20
+
+    wait_until(counted, ANSWER_SECONDS_MAX, "all are counted")
