@@ -15,10 +15,12 @@ impl Export {
     }
 }
 
-/// Every function of tritonbackend.h and tritoncache.h that a server provides.
+/// Every function of tritonbackend.h, tritoncache.h and tritonrepoagent.h that a server
+/// provides.
 #[must_use]
 pub fn all() -> Vec<Export> {
     [
+        crate::agent::functions::exported(),
         crate::attributes::exported(),
         crate::backend::exported(),
         crate::cache::exported(),
@@ -40,12 +42,12 @@ pub fn all() -> Vec<Export> {
 mod tests {
     use std::collections::BTreeSet;
 
-    use galatea_abi::{backend, cache};
+    use galatea_abi::{backend, cache, repoagent};
 
     #[test]
     fn nothing_that_the_headers_declare_is_missing() {
         let exported: BTreeSet<&str> = super::all().iter().map(|export| export.name).collect();
-        let lists = [backend::PROVIDED, cache::PROVIDED].concat();
+        let lists = [backend::PROVIDED, cache::PROVIDED, repoagent::PROVIDED].concat();
         assert_eq!(super::all().len(), lists.len());
         assert_eq!(exported, lists.into_iter().collect());
     }

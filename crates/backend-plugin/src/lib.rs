@@ -1,6 +1,7 @@
 //! Hosts compiled backends: shared libraries `libtriton_NAME.so` that were made
 //! for the C interface of Triton Inference Server. Response caches in libraries are
-//! found, opened and called here too ([`cache`]).
+//! found, opened and called here too ([`cache`]), and so are repository agents,
+//! `libtritonrepoagent_NAME.so` ([`agent`]).
 //!
 //! It finds and opens them ([`Plugins`]), provides the functions that they call,
 //! and is to the rest of the server a [`galatea_backend::Backend`] like others. It
@@ -19,6 +20,7 @@
 //! | `response` | responses, outputs and factories; [`response::exchange`] answers |
 //! | `strategy`, `with_strategy` | custom batching |
 //! | [`cache`] | response caches, which have nothing to do with backends but the way into libraries |
+//! | [`agent`] | repository agents |
 //! | `statistics`, `memory` | what remains of the interface |
 //! | [`exports`] | the list of all exported functions |
 //!
@@ -32,8 +34,9 @@
 //! last of them to go answers if nobody did. All of them keep the instance and its
 //! model from being finalised.
 //!
-//! No lock of this crate is held while a plug-in is called, but for the one that
-//! makes others wait while a library is initialised.
+//! No lock of this crate is held while a plug-in is called, but for those that make
+//! others wait while a library is initialised, and while a model's repository agents
+//! are called.
 //!
 //! # Unsafe code
 //!
@@ -79,6 +82,7 @@ macro_rules! functions {
     };
 }
 
+pub mod agent;
 mod attributes;
 mod backend;
 pub mod cache;
@@ -98,5 +102,6 @@ mod strategy;
 mod testing;
 mod with_strategy;
 
+pub use agent::{Agents, Chain, Visit};
 pub use cache::CacheLibrary;
 pub use plugins::{Places, PluginSettings, Plugins, Server};

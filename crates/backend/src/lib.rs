@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+mod agents;
 mod batching;
 mod cache;
 mod files;
@@ -19,6 +20,7 @@ use std::time::Duration;
 use galatea_config::{ConfigDraft, ModelSpec};
 use galatea_infer::{ExecutionTimes, InferenceService, PendingRequest, Status};
 
+pub use agents::ModelAgents;
 pub use batching::BatchRule;
 pub use cache::{CacheKey, ResponseCache};
 pub use files::{FileSize, ModelFiles};

@@ -2,7 +2,7 @@
 //! C code finds them. Listing them also keeps them in a program that calls none.
 
 use crate::metric::functions;
-use crate::{allocator, control, infer, options, request, response, server, trace, unhosted};
+use crate::{allocator, control, infer, options, request, response, server, trace};
 
 macro_rules! list {
     ($($module:ident { $($name:ident),* $(,)? })*) => {
@@ -173,27 +173,13 @@ list! {
         TRITONSERVER_InferenceTraceSetContext,
         TRITONSERVER_InferenceTraceContext,
     }
-    unhosted {
-        TRITONREPOAGENT_ApiVersion,
-        TRITONREPOAGENT_ModelRepositoryLocation,
-        TRITONREPOAGENT_ModelRepositoryLocationAcquire,
-        TRITONREPOAGENT_ModelRepositoryLocationRelease,
-        TRITONREPOAGENT_ModelRepositoryUpdate,
-        TRITONREPOAGENT_ModelParameterCount,
-        TRITONREPOAGENT_ModelParameter,
-        TRITONREPOAGENT_ModelConfig,
-        TRITONREPOAGENT_ModelState,
-        TRITONREPOAGENT_ModelSetState,
-        TRITONREPOAGENT_State,
-        TRITONREPOAGENT_SetState,
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
-    use galatea_abi::{repoagent, server};
+    use galatea_abi::server;
 
     #[test]
     fn with_the_shared_ones_nothing_that_the_headers_declare_is_missing() {
@@ -201,9 +187,8 @@ mod tests {
         let count = own.len() + shared.len();
         let exported: BTreeSet<&str> =
             own.into_iter().chain(shared).map(|(name, _)| name).collect();
-        let lists = [server::PROVIDED, repoagent::PROVIDED].concat();
-        assert_eq!(count, lists.len());
-        let declared: BTreeSet<&str> = lists.into_iter().collect();
+        assert_eq!(count, server::PROVIDED.len());
+        let declared: BTreeSet<&str> = server::PROVIDED.iter().copied().collect();
         let difference: Vec<&&str> = exported.symmetric_difference(&declared).collect();
         assert!(difference.is_empty(), "{difference:?}");
     }

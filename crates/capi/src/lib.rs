@@ -31,6 +31,5 @@ pub mod request;
 pub mod response;
 pub mod server;
 pub mod trace;
-pub mod unhosted;
 
 pub use server::{Reserved, RunningServer, ServerMaker, handle, install};

@@ -1,8 +1,9 @@
 //! A configuration that is not complete yet.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use galatea_protocol::inference::model_config::SchedulingChoice;
+use galatea_protocol::inference::model_repository_agents::Agent;
 use galatea_protocol::inference::{
     ModelConfig, ModelDynamicBatching, ModelInput, ModelInstanceGroup, ModelOutput,
     ModelSequenceBatching, ModelTensorReshape,
@@ -45,6 +46,15 @@ pub struct TensorDraft {
     pub reshape: Option<Vec<i64>>,
     /// Whether a request may leave it out; never for outputs.
     pub optional: bool,
+}
+
+/// A repository agent that a configuration names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentDraft {
+    /// The agent's name, which may be any text.
+    pub name: String,
+    /// What it is told for this model.
+    pub parameters: BTreeMap<String, String>,
 }
 
 /// A configuration that may still be completed and has not been checked.
@@ -122,6 +132,27 @@ impl ConfigDraft {
     #[must_use]
     pub fn default_model_filename(&self) -> &str {
         &self.message.default_model_filename
+    }
+
+    /// The repository agents, in the order in which they are to act.
+    #[must_use]
+    pub fn repository_agents(&self) -> Vec<AgentDraft> {
+        let agents = self.message.model_repository_agents.iter().flat_map(|all| &all.agents);
+        let draft = |agent: &Agent| AgentDraft {
+            name: agent.name.clone(),
+            parameters: agent.parameters.clone(),
+        };
+        agents.map(draft).collect()
+    }
+
+    /// The configuration as JSON, as far as it is known by now; one that says nothing
+    /// has no fields, as in the original.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        if self.message == ModelConfig::default() {
+            return String::from("{}");
+        }
+        crate::json::to_json(&self.message)
     }
 
     /// The value of a parameter.

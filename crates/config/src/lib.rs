@@ -48,7 +48,7 @@ mod warmup;
 
 pub use composing::validate_ensemble;
 pub use diagnostic::{ConfigErrors, Diagnostic, Excerpt, Position};
-pub use draft::{ConfigDraft, Support, TensorDraft};
+pub use draft::{AgentDraft, ConfigDraft, Support, TensorDraft};
 pub use ensemble::{EnsembleScheduling, EnsembleStep};
 pub use json::to_json;
 pub use plug_in::PreferredInstances;

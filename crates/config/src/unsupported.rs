@@ -20,9 +20,8 @@ struct Row {
 /// Compiled backends may know what to do with them; ours don't.
 const SECONDARY_DEVICES: &str = "secondary_devices";
 
-const ROWS: [Row; 8] = [
+const ROWS: [Row; 7] = [
     Row { name: "use_growable_memory", uses: use_growable_memory },
-    Row { name: "model_repository_agents", uses: model_repository_agents },
     Row { name: "model_operations", uses: model_operations },
     Row { name: "model_metrics", uses: model_metrics },
     Row {
@@ -124,11 +123,6 @@ fn use_growable_memory(config: &ModelConfig) -> Vec<String> {
         .collect()
 }
 
-fn model_repository_agents(config: &ModelConfig) -> Vec<String> {
-    let used = config.model_repository_agents.as_ref().is_some_and(|a| !a.agents.is_empty());
-    at(used, "model_repository_agents.agents")
-}
-
 fn model_operations(config: &ModelConfig) -> Vec<String> {
     let operations = config.model_operations.as_ref();
     let used = operations.is_some_and(|o| !o.op_library_filename.is_empty());
@@ -182,7 +176,6 @@ mod tests {
              dims: 1 use_same_buffer_for_input_output: true use_growable_memory: true } }",
             "sequence_batching.state[0].use_growable_memory",
         ),
-        ("model_repository_agents { agents { name: 'a' } }", "model_repository_agents.agents"),
         (
             "model_operations { op_library_filename: 'l.so' }",
             "model_operations.op_library_filename",

@@ -61,6 +61,7 @@ mod server;
 mod server_tests;
 mod statistics;
 mod status;
+mod tenure;
 #[cfg(test)]
 mod testing;
 mod timer;

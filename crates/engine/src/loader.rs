@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use galatea_backend::{
-    Backend, Completion, ComposingModels, Host, LoadedVersion, LogLevel, ModelFiles, OpenedModel,
-    ResponseCache,
+    Backend, Completion, ComposingModels, Host, LoadedVersion, LogLevel, ModelAgents, ModelFiles,
+    OpenedModel, ResponseCache,
 };
 use galatea_config::{
     ConfigDraft, ConfigErrors, ModelSpec, SchedulingChoice, Support, validate_ensemble,
@@ -48,6 +48,8 @@ pub struct ModelDefinition {
     pub auto_complete: bool,
     /// What this server can serve.
     pub support: Support,
+    /// The repository agents that have agreed to the load, if the model has any.
+    pub agents: Option<Box<dyn ModelAgents>>,
 }
 
 impl ModelDefinition {

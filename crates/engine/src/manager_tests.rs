@@ -1,6 +1,7 @@
 //! Models that come and go while requests flow, over a catalog and a backend
 //! under the test's control.
 
+mod agents;
 mod versions;
 
 use std::collections::BTreeMap;
@@ -78,6 +79,10 @@ struct Bench {
     loads: AtomicUsize,
     instances: AtomicUsize,
     refuses_instances: AtomicBool,
+    /// How many definitions had repository agents.
+    asked: AtomicUsize,
+    /// What those were told.
+    told: Mutex<Vec<String>>,
 }
 
 /// Answers with the parameter `tag` of the configuration; a tag `corrupt` fails
@@ -220,6 +225,7 @@ impl FakeCatalog {
                 });
                 Ok(ModelDefinition {
                     name,
+                    agents: agents::Diary::of(&draft, &bench),
                     draft,
                     backend: Arc::new(Tagging(bench)),
                     versions: files.collect(),

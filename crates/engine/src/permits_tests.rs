@@ -67,6 +67,7 @@ impl Stage {
             ],
             auto_complete: true,
             support: Support::default(),
+            agents: None,
         });
         for definition in definitions {
             failures.extend(server.load(vec![definition]));

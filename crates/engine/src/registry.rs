@@ -9,6 +9,7 @@ use galatea_infer::{ModelState, RepositoryEntry, Status};
 use crate::LoadedModel;
 use crate::catalog::{ListedModel, Uniqueness};
 use crate::retire::ModelHandle;
+use crate::tenure::Tenure;
 
 /// Why a version that was taken out of service isn't ready, as the original
 /// says it: it counts for nothing when the server's readiness is asked for.
@@ -134,8 +135,19 @@ impl Registry {
         self.update(name, |entry| entry.failure = Some(String::from(reason)));
     }
 
+    /// Tells the repository agents of a model's ready versions that those are about to
+    /// go, but not agents that will have the model afterwards too.
+    pub(crate) fn announce_unload(&self, name: &str, staying: Option<&Arc<Tenure>>) {
+        let snapshot = self.snapshot();
+        let leaving = snapshot.ready_of(name).filter_map(|model| model.tenure());
+        leaving
+            .filter(|tenure| !staying.is_some_and(|staying| Arc::ptr_eq(staying, tenure)))
+            .for_each(|tenure| tenure.unloading());
+    }
+
     /// Takes a model out of service.
     pub(crate) fn withdraw(&self, name: &str) {
+        self.announce_unload(name, None);
         self.change(|models| {
             let Some(entry) = models.get_mut(name) else { return };
             let entry = Arc::make_mut(entry);
@@ -150,6 +162,8 @@ impl Registry {
 
     /// Takes every model out of service.
     pub(crate) fn withdraw_all(&self) {
+        let names: Vec<Arc<str>> = self.snapshot().models.keys().cloned().collect();
+        names.iter().for_each(|name| self.announce_unload(name, None));
         self.change(|models| {
             for entry in models.values_mut() {
                 let entry = Arc::make_mut(entry);

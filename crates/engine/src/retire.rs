@@ -10,15 +10,18 @@ use std::ops::Deref;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use galatea_backend::LogLevel;
+use galatea_backend::{LogLevel, ModelAgents};
 use galatea_infer::Status;
 
 use crate::registry::Registry;
+use crate::tenure::Tenure;
 use crate::{LoadedModel, LogSink};
 
 /// A version that requests can be sent to.
 pub(crate) struct ModelHandle {
     model: Arc<LoadedModel>,
+    /// The repository agents of the model, if it has any.
+    tenure: Option<Arc<Tenure>>,
     retirer: Retirer,
 }
 
@@ -26,6 +29,11 @@ impl ModelHandle {
     /// Known by this model, to recognise it when it is gone.
     pub(crate) fn downgrade(&self) -> Weak<LoadedModel> {
         Arc::downgrade(&self.model)
+    }
+
+    /// The repository agents of the model, if it has any.
+    pub(crate) const fn tenure(&self) -> Option<&Arc<Tenure>> {
+        self.tenure.as_ref()
     }
 }
 
@@ -39,7 +47,8 @@ impl Deref for ModelHandle {
 
 impl Drop for ModelHandle {
     fn drop(&mut self) {
-        self.retirer.retire(self.model.clone());
+        let leaving = Leaving { model: self.model.clone(), _tenure: self.tenure.take() };
+        self.retirer.retire(leaving);
     }
 }
 
@@ -47,6 +56,13 @@ impl std::fmt::Debug for ModelHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.model.fmt(f)
     }
+}
+
+/// A version that nobody can send requests to any more.
+struct Leaving {
+    model: Arc<LoadedModel>,
+    /// Goes after the model, whose files may be the agents'.
+    _tenure: Option<Arc<Tenure>>,
 }
 
 /// A way to the thread. It ends when the last way is gone and nothing is left
@@ -65,10 +81,12 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    arrived: Vec<Arc<LoadedModel>>,
+    arrived: Vec<Leaving>,
+    /// Agents whose models are gone.
+    ended: Vec<Box<dyn ModelAgents>>,
     /// Some model's queue is empty.
     rung: bool,
-    /// Versions that have come and are not destroyed yet.
+    /// Versions and agents that have come and are not destroyed yet.
     unfinished: usize,
     closed: bool,
 }
@@ -101,8 +119,12 @@ impl Retirer {
     }
 
     /// Makes a version that requests can be sent to.
-    pub(crate) fn handle(&self, model: Arc<LoadedModel>) -> Arc<ModelHandle> {
-        Arc::new(ModelHandle { model, retirer: self.clone() })
+    pub(crate) fn handle(
+        &self,
+        model: Arc<LoadedModel>,
+        tenure: Option<Arc<Tenure>>,
+    ) -> Arc<ModelHandle> {
+        Arc::new(ModelHandle { model, tenure, retirer: self.clone() })
     }
 
     /// Waits until nothing is left to destroy, up to `timeout`; returns how many
@@ -121,9 +143,18 @@ impl Retirer {
         state.unfinished
     }
 
-    fn retire(&self, model: Arc<LoadedModel>) {
+    /// Ends the agents of a model on the thread.
+    pub(crate) fn end(&self, agents: Box<dyn ModelAgents>) {
         let mut state = self.shared.lock();
-        state.arrived.push(model);
+        state.ended.push(agents);
+        state.unfinished += 1;
+        drop(state);
+        self.shared.changed.notify_all();
+    }
+
+    fn retire(&self, leaving: Leaving) {
+        let mut state = self.shared.lock();
+        state.arrived.push(leaving);
         state.unfinished += 1;
         drop(state);
         self.shared.changed.notify_all();
@@ -140,18 +171,19 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Waits for models to come or queues to become empty; `None` if neither
-    /// will happen any more.
-    fn next(&self, is_idle: bool) -> Option<Vec<Arc<LoadedModel>>> {
+    /// Waits for models or agents to come or queues to become empty; `None` if none
+    /// of it will happen any more.
+    fn next(&self, is_idle: bool) -> Option<Come> {
         let mut state = self.lock();
-        while state.arrived.is_empty() && !state.rung {
+        while state.arrived.is_empty() && state.ended.is_empty() && !state.rung {
             if state.closed && is_idle {
                 return None;
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.rung = false;
-        Some(std::mem::take(&mut state.arrived))
+        let arrived = std::mem::take(&mut state.arrived);
+        Some(Come { arrived, ended: std::mem::take(&mut state.ended) })
     }
 
     fn finished(&self) {
@@ -162,6 +194,12 @@ impl Shared {
     }
 }
 
+/// What the thread is to do.
+struct Come {
+    arrived: Vec<Leaving>,
+    ended: Vec<Box<dyn ModelAgents>>,
+}
+
 struct Worker {
     shared: Arc<Shared>,
     registry: Weak<Registry>,
@@ -170,26 +208,31 @@ struct Worker {
 
 impl Worker {
     fn run(self) {
-        let mut draining: Vec<Arc<LoadedModel>> = Vec::new();
-        while let Some(arrived) = self.shared.next(draining.is_empty()) {
-            for model in arrived {
+        let mut draining: Vec<Leaving> = Vec::new();
+        while let Some(Come { arrived, ended }) = self.shared.next(draining.is_empty()) {
+            for agents in ended {
+                drop(agents);
+                self.shared.finished();
+            }
+            for leaving in arrived {
                 let shared = Arc::downgrade(&self.shared);
-                model.dispatcher.drain_and_tell(move || {
+                leaving.model.dispatcher.drain_and_tell(move || {
                     if let Some(shared) = shared.upgrade() {
                         shared.ring();
                     }
                 });
-                draining.push(model);
+                draining.push(leaving);
             }
-            let drained = |model: &mut Arc<LoadedModel>| model.dispatcher.is_drained();
-            for model in draining.extract_if(.., drained) {
-                self.destroy(model);
+            let drained = |leaving: &mut Leaving| leaving.model.dispatcher.is_drained();
+            for leaving in draining.extract_if(.., drained) {
+                self.destroy(leaving);
                 self.shared.finished();
             }
         }
     }
 
-    fn destroy(&self, model: Arc<LoadedModel>) {
+    fn destroy(&self, leaving: Leaving) {
+        let Leaving { model, _tenure } = leaving;
         let (name, version) = (model.name.clone(), model.version);
         let known_as = Arc::downgrade(&model);
         model.dispatcher.join_lanes();

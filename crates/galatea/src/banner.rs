@@ -1,15 +1,34 @@
 //! The tables that the log shows once the models are loaded.
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
 use galatea_infer::{RepositoryEntry, ServerControl, ServerMetadata};
 use galatea_telemetry::{Logger, Table};
 
 use crate::flags::Settings;
 
-/// Logs what became of the models that were told to load, and how the server is
-/// set up.
-pub(crate) fn log_summary(logger: &Logger, control: &dyn ServerControl, settings: &Settings) {
+/// Logs which repository agents are in use, what became of the models that were told
+/// to load, and how the server is set up.
+pub(crate) fn log_summary(
+    logger: &Logger,
+    control: &dyn ServerControl,
+    settings: &Settings,
+    agents: &BTreeSet<(String, PathBuf)>,
+) {
+    if !agents.is_empty() {
+        logger.table(&agents_table(agents));
+    }
     logger.table(&models(&control.repository_index(false)));
     logger.table(&options(&control.server_metadata(), settings));
+}
+
+fn agents_table(agents: &BTreeSet<(String, PathBuf)>) -> Table {
+    let mut table = Table::for_console(["Repository Agent", "Path"]);
+    for (name, path) in agents {
+        table.row([name.clone(), path.display().to_string()]);
+    }
+    table
 }
 
 fn models(index: &[RepositoryEntry]) -> Table {

@@ -15,6 +15,7 @@
 
 #![forbid(unsafe_code)]
 
+mod agents;
 mod backends;
 mod banner;
 mod c_log;

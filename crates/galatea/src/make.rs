@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use galatea_backend::LogLevel as BackendLogLevel;
+use galatea_backend_plugin::Agents;
 use galatea_capi::{Reserved, RunningServer, metric};
 use galatea_engine::{ControlMode, LogSink, Server, ServerOptions};
 use galatea_infer::{Code, ServerControl, Status};
@@ -71,12 +72,17 @@ pub(crate) fn server(parts: Parts<'_>) -> Result<Arc<Server>, Status> {
     let cache = cache::make(settings)?;
     let log = log_sink(logger.clone());
     let (delay, backlog_delay) = (environment.delay_scheduler, environment.backlog_delay_scheduler);
+    let options = ScanOptions { config_name: settings.model_config_name.clone() };
+    let agents = Agents::new(&settings.repoagent_directory, &environment.temporary_folder);
+    let agents = Arc::new(agents);
     let catalog = Arc::new(RepositoryCatalog {
         repository,
         overlays: Overlays::new(&environment.temporary_folder),
-        options: ScanOptions { config_name: settings.model_config_name.clone() },
+        options: options.clone(),
         definer: Arc::new(Definer {
             auto_complete: settings.auto_complete_config,
+            options,
+            agents: agents.clone(),
             backends: Backends::new(settings.clone(), environment, log.clone(), reserved),
             logger: logger.clone(),
         }),
@@ -107,7 +113,7 @@ pub(crate) fn server(parts: Parts<'_>) -> Result<Arc<Server>, Status> {
             server.follow_repositories()
         }
     };
-    banner::log_summary(logger, &*server, settings);
+    banner::log_summary(logger, &*server, settings, &agents.in_use());
     if !all_loaded && settings.exit_on_error {
         return Err(Status::internal("failed to load all models"));
     }

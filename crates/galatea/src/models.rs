@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use galatea_backend::{Backend, ModelFiles};
+use galatea_backend_plugin::Agents;
 use galatea_config::{ConfigDraft, ConfigErrors, Support};
 use galatea_engine::{
     Catalog, FoundModel, ListedModel, ModelDefinition, Overridden, Sighting, Survey, Uniqueness,
@@ -16,6 +17,7 @@ use galatea_repository::{
 };
 use galatea_telemetry::Logger;
 
+use crate::agents::{Attended, attend};
 use crate::backends::{Backends, Wanted};
 
 /// How messages call a configuration that came with a load.
@@ -160,6 +162,10 @@ impl RepositoryCatalog {
 pub(crate) struct Definer {
     /// Whether backends may fill in what a configuration leaves out.
     pub(crate) auto_complete: bool,
+    /// What to look for in a directory that agents moved a model to.
+    pub(crate) options: ScanOptions,
+    /// The repository agents.
+    pub(crate) agents: Arc<Agents>,
     /// The backends.
     pub(crate) backends: Backends,
     /// Where remarks go.
@@ -192,6 +198,9 @@ impl fmt::Display for DefineError {
 
 impl Definer {
     /// A model as it is to be loaded; `config` replaces its configuration.
+    ///
+    /// Its repository agents are asked first, because they may refuse it, or move it
+    /// to another directory. As in the original, its configuration stays what it was.
     pub(crate) fn define(
         &self,
         source: &ModelSource,
@@ -203,9 +212,17 @@ impl Definer {
             Some(json) => ConfigDraft::from_json(OVERRIDE, json)?,
             None => self.draft(source)?,
         };
+        let attended = attend(&self.agents, source, &draft, &self.options)
+            .map_err(|status| DefineError::Directory(status.message().to_owned()))?;
+        let (moved_to, agents) = match attended {
+            Some(Attended { moved_to, agents }) => (moved_to, Some(agents)),
+            None => (None, None),
+        };
+        moved_to.iter().flat_map(|moved| &moved.notes).for_each(|note| self.logger.warning(note));
         if source.is_named {
             draft.rename(&source.name);
         }
+        let source = moved_to.as_ref().unwrap_or(source);
         if source.versions.is_empty() && source.config.is_none() && config.is_none() {
             // Its backend is not what it lacks.
             self.versions(source, &draft)?;
@@ -228,6 +245,7 @@ impl Definer {
             versions,
             auto_complete: self.auto_complete,
             support,
+            agents,
         })
     }
 

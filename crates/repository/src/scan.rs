@@ -390,6 +390,20 @@ impl Place {
 }
 
 impl ModelSource {
+    /// The model in a directory that is in no repository: one that somebody trusted
+    /// says holds it. Links in it may lead to anywhere below it.
+    ///
+    /// # Errors
+    ///
+    /// What can't be read of it.
+    pub fn at(name: &str, path: &Path, options: &ScanOptions) -> Result<Self, String> {
+        let handle = beneath::open_directory(path)
+            .map_err(|error| format!("can't open '{}': {error}", path.display()))?;
+        let directory = ModelDirectory::new(path.to_owned(), Arc::new(handle), PathBuf::new());
+        let config = config_file(&directory, options)?;
+        Ok(Self { config, ..Self::of(name, directory)? })
+    }
+
     /// The model in this directory, without a configuration.
     pub(crate) fn of(name: &str, directory: ModelDirectory) -> Result<Self, String> {
         let mut source = Self {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What repository agents call, and what they provide. Galatea does not host
- * them yet: what it provides here answers that it is unsupported.
+ * What repository agents in libraries call, and what they provide.
  *
  * Written by `cargo xtask headers` from the crate `abi`; not to be edited.
  */

@@ -8,13 +8,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use galatea_backend::{LogLevel, ModelFiles};
 use galatea_infer::Status;
-use galatea_policy::LoadOutcome;
+use galatea_policy::{LoadOutcome, ModelName};
 
 use super::Shared;
 use super::plan::{LoadJob, LoadReport};
-use crate::LoadFailure;
 use crate::composing::PinnedModels;
 use crate::retire::ModelHandle;
+use crate::tenure::{Claimed, Tenure};
+use crate::{LoadFailure, LoadedModel};
 
 /// A version with what became of it.
 type Attempt = (i64, Result<Arc<ModelHandle>, Status>);
@@ -23,6 +24,7 @@ type Attempt = (i64, Result<Arc<ModelHandle>, Status>);
 struct Loading {
     job: LoadJob,
     composing: Option<Arc<PinnedModels>>,
+    tenure: Option<Arc<Tenure>>,
     /// Versions that stay.
     kept: Vec<i64>,
     attempts: Mutex<Attempts>,
@@ -52,8 +54,15 @@ impl Shared {
     /// Loads a model on this thread and others of the pool. Whoever ends it reports
     /// to the plan.
     pub(super) fn load(self: &Arc<Self>, job: LoadJob) {
-        match self.pin(&job) {
-            Ok(composing) => self.load_versions(job, composing),
+        let ready = self.claim(&job).and_then(|tenure| {
+            let composing = self.pin(&job);
+            if composing.is_err() {
+                tenure.iter().for_each(|tenure| tenure.load_failed());
+            }
+            Ok((composing?, tenure))
+        });
+        match ready {
+            Ok((composing, tenure)) => self.load_versions(job, composing, tenure),
             Err(report) => self.report(&job, report),
         }
     }
@@ -69,18 +78,39 @@ impl Shared {
             return Ok(None);
         }
         let composing = PinnedModels::of(&job.name, &needed, &self.parts.registry.snapshot());
-        composing.map(|composing| Some(Arc::new(composing))).map_err(|status| {
-            self.refuse(&job.name, status.message());
-            let error = status.message().to_owned();
-            let name = job.name.to_string();
-            let failures = vec![LoadFailure { name, version: None, status }];
-            LoadReport { outcome: LoadOutcome::Unfit, failures, error }
-        })
+        composing
+            .map(|composing| Some(Arc::new(composing)))
+            .map_err(|status| self.unfit(&job.name, status))
+    }
+
+    /// The model's repository agents, if it has any.
+    fn claim(&self, job: &LoadJob) -> Result<Option<Arc<Tenure>>, LoadReport> {
+        match job.target.claim.take() {
+            Claimed::Nothing => Ok(None),
+            Claimed::Agents(tenure) => Ok(Some(tenure)),
+            Claimed::Spent => {
+                let text = "its repository agents agreed to a load that failed, and have to be \
+                            asked again: load it again";
+                Err(self.unfit(&job.name, Status::unavailable(text)))
+            }
+        }
+    }
+
+    fn unfit(&self, name: &ModelName, status: Status) -> LoadReport {
+        self.refuse(name, status.message());
+        let error = status.message().to_owned();
+        let failures = vec![LoadFailure { name: name.to_string(), version: None, status }];
+        LoadReport { outcome: LoadOutcome::Unfit, failures, error }
     }
 
     /// A version whose files and configuration did not change stays, at most
     /// with other instances.
-    fn load_versions(self: &Arc<Self>, job: LoadJob, composing: Option<Arc<PinnedModels>>) {
+    fn load_versions(
+        self: &Arc<Self>,
+        job: LoadJob,
+        composing: Option<Arc<PinnedModels>>,
+        tenure: Option<Arc<Tenure>>,
+    ) {
         let versions = job.target.definition.versions.clone();
         let (kept, fresh): (Vec<_>, Vec<_>) =
             versions.into_iter().partition(|files| self.may_stay(&job, files.version()));
@@ -89,11 +119,11 @@ impl Shared {
         self.parts.registry.begin_load(&job.name, &numbers);
         let mut fresh = fresh.into_iter();
         let Some(first) = fresh.next() else {
-            let report = self.conclude(&job, Vec::new(), &kept);
+            let report = self.conclude(&job, Vec::new(), &kept, tenure.as_ref());
             return self.report(&job, report);
         };
         let attempts = Mutex::new(Attempts { done: Vec::new(), left: numbers.len() });
-        let loading = Arc::new(Loading { job, composing, kept, attempts });
+        let loading = Arc::new(Loading { job, composing, tenure, kept, attempts });
         for files in fresh {
             let (shared, loading) = (self.clone(), loading.clone());
             self.pool.submit(Box::new(move || shared.load_one(&loading, &files)));
@@ -102,23 +132,27 @@ impl Shared {
     }
 
     fn load_one(self: &Arc<Self>, loading: &Loading, files: &Arc<dyn ModelFiles>) {
-        let Loading { job, composing, kept, .. } = loading;
+        let Loading { job, composing, tenure, kept, .. } = loading;
         let outcome = if self.lock().closed {
             Err(Status::unavailable("Server exiting"))
         } else {
-            self.load_version(job, files, composing.as_ref())
+            let model = self.load_version(job, files, composing.as_ref());
+            model.map(|model| self.parts.retirer.handle(model, tenure.clone()))
         };
         if let Some(attempts) = loading.add((files.version(), outcome)) {
-            let report = self.conclude(job, attempts, kept);
+            let report = self.conclude(job, attempts, kept, tenure.as_ref());
             self.report(job, report);
         }
     }
 
-    /// Whether a version that is ready can serve on as it is.
+    /// Whether a version that is ready can serve on as it is. One whose repository
+    /// agents may have changed its files can't.
     fn may_stay(&self, job: &LoadJob, version: i64) -> bool {
         let Some(serving) = &job.serving else { return false };
         let (old, new) = (&serving.definition, &job.target.definition);
         new.needed_models().is_empty()
+            && serving.claim.is_empty()
+            && job.target.claim.is_empty()
             && serving.shares_files_with(&job.target)
             && !job.target.stamp.version_is_newer_than(version, &serving.stamp)
             && new.draft.differs_in_instances_only(&old.draft)
@@ -130,7 +164,7 @@ impl Shared {
         job: &LoadJob,
         files: &Arc<dyn ModelFiles>,
         composing: Option<&Arc<PinnedModels>>,
-    ) -> Result<Arc<ModelHandle>, Status> {
+    ) -> Result<Arc<LoadedModel>, Status> {
         let log = &self.parts.log;
         let version = files.version();
         log.write(LogLevel::Info, format_args!("loading: {}:{version}", job.name));
@@ -142,7 +176,7 @@ impl Shared {
                 Err(Status::internal("the backend failed while it loaded the model"))
             });
             let status = match outcome {
-                Ok(model) => return Ok(self.parts.retirer.handle(model)),
+                Ok(model) => return Ok(model),
                 Err(status) => status,
             };
             let Some(left) = retries.checked_sub(1) else {
@@ -163,7 +197,13 @@ impl Shared {
     }
 
     /// Puts what was loaded into service, all at once, unless something failed.
-    fn conclude(&self, job: &LoadJob, attempts: Vec<Attempt>, kept: &[i64]) -> LoadReport {
+    fn conclude(
+        &self,
+        job: &LoadJob,
+        attempts: Vec<Attempt>,
+        kept: &[i64],
+        tenure: Option<&Arc<Tenure>>,
+    ) -> LoadReport {
         let registry = &self.parts.registry;
         let mut failures = self.failures(job, &attempts);
         let updates = if failures.is_empty() { self.update_kept(job, kept) } else { Vec::new() };
@@ -172,6 +212,8 @@ impl Shared {
             let before = registry.snapshot().ready_versions(&job.name);
             let is_new = !attempts.is_empty();
             let loaded = attempts.into_iter().filter_map(|(_, outcome)| outcome.ok()).collect();
+            registry.announce_unload(&job.name, tenure);
+            tenure.iter().for_each(|tenure| tenure.loaded());
             registry.finish_load(&job.name, loaded, kept);
             let line = format_args!("successfully loaded '{}'", job.name);
             self.parts.log.write(LogLevel::Info, line);
@@ -188,6 +230,7 @@ impl Shared {
             .map(|(version, outcome)| (version, outcome.err().map(|status| reason(&status))))
             .collect();
         registry.abort_load(&job.name, outcomes);
+        tenure.iter().for_each(|tenure| tenure.load_failed());
         LoadReport { outcome, failures, error }
     }
 

@@ -88,7 +88,11 @@ impl Manager {
 
     /// Begins no new loads from now on and takes every model out of service.
     pub(crate) fn close(&self) {
-        self.shared.lock().closed = true;
+        let mut plan = self.shared.lock();
+        plan.closed = true;
+        let waiting = plan.waiting_agents();
+        drop(plan);
+        drop(waiting);
         self.shared.parts.registry.withdraw_all();
         self.shared.changed.notify_all();
     }

@@ -132,7 +132,7 @@ impl Manager {
     pub(crate) fn load_definitions(&self, definitions: Vec<ModelDefinition>) -> Vec<LoadFailure> {
         let wishes = definitions.into_iter().map(|definition| Wish {
             name: definition.name.as_str().into(),
-            target: Some(Target::unstamped(definition)),
+            target: Some(Target::unstamped(definition, &self.shared.parts.retirer)),
             reason: WantReason::Itself,
         });
         self.shared.wish(wishes.collect());
@@ -191,7 +191,7 @@ impl Shared {
         let target = if is_current {
             None
         } else {
-            Some(Target { stamp, overridden, definition: define()? })
+            Some(Target::new(stamp, overridden, define()?, &self.parts.retirer))
         };
         Ok(Wish { name: name.into(), target, reason })
     }

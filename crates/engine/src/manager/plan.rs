@@ -10,6 +10,8 @@ use galatea_policy::{
 };
 
 use crate::catalog::Overridden;
+use crate::retire::Retirer;
+use crate::tenure::{Claim, Tenure};
 use crate::{LoadFailure, ModelDefinition};
 
 /// A model as it is to be loaded.
@@ -17,12 +19,24 @@ pub(crate) struct Target {
     pub(super) stamp: Stamp,
     pub(super) overridden: Overridden,
     pub(crate) definition: ModelDefinition,
+    /// The model's repository agents.
+    pub(super) claim: Claim,
 }
 
 impl Target {
+    pub(super) fn new(
+        stamp: Stamp,
+        overridden: Overridden,
+        mut definition: ModelDefinition,
+        retirer: &Retirer,
+    ) -> Self {
+        let claim = Claim::new(definition.agents.take(), retirer);
+        Self { stamp, overridden, definition, claim }
+    }
+
     /// A model that is loaded whenever it is wanted.
-    pub(super) fn unstamped(definition: ModelDefinition) -> Self {
-        Self { stamp: Stamp::default(), overridden: Overridden::Files, definition }
+    pub(super) fn unstamped(definition: ModelDefinition, retirer: &Retirer) -> Self {
+        Self::new(Stamp::default(), Overridden::Files, definition, retirer)
     }
 
     /// Whether both have their files from the repository, where times tell what
@@ -88,7 +102,8 @@ impl Plan {
         let Some((_, target)) = &record.target else { return false };
         let is_same = overridden == Overridden::Nothing
             && target.overridden == Overridden::Nothing
-            && !stamp.is_newer_than(&target.stamp);
+            && !stamp.is_newer_than(&target.stamp)
+            && !target.claim.is_spent();
         is_same && self.lifecycle.situation(name) != ModelSituation::Failed
     }
 
@@ -185,6 +200,12 @@ impl Plan {
 
     pub(super) fn is_loading(&self, name: &str) -> bool {
         self.lifecycle.is_loading(name)
+    }
+
+    /// Repository agents of models that nobody began to load.
+    pub(super) fn waiting_agents(&self) -> Vec<Arc<Tenure>> {
+        let targets = self.records.values().filter_map(|record| record.target.as_ref());
+        targets.filter_map(|(_, target)| target.claim.withdraw()).collect()
     }
 
     /// Whether everything is done for the model, what it needs and those that

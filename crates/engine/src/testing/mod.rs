@@ -307,6 +307,7 @@ impl Setup {
             versions: files.collect(),
             auto_complete: true,
             support: Support::default(),
+            agents: None,
         }]);
         (Arc::new(server), failures)
     }

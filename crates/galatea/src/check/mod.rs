@@ -3,6 +3,7 @@
 //! Everything that would keep a model from loading is found in one go: what the
 //! repositories hold, configurations, backends, model files, and whether the
 //! models of ensembles fit together. Nothing is warmed up and no instance is made.
+//! Repository agents are asked as for a load, and then told that it failed.
 
 mod ensembles;
 mod report;
@@ -11,6 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use galatea_backend::ModelFiles;
+use galatea_backend_plugin::Agents;
 use galatea_capi::Reserved;
 use galatea_config::{ConfigDraft, ConfigErrors, Diagnostic, ModelSpec};
 use galatea_engine::{LogSink, ModelDefinition, Overridden, VersionProblem};
@@ -38,7 +40,8 @@ pub(crate) fn run(
 ) -> Result<bool, String> {
     let repository =
         Repository::open(&settings.model_repositories).map_err(|error| error.to_string())?;
-    let scan = repository.scan(&ScanOptions { config_name: settings.model_config_name.clone() });
+    let options = ScanOptions { config_name: settings.model_config_name.clone() };
+    let scan = repository.scan(&options);
     // Whatever is worth saying is in the report.
     let silent = LogOptions { info: false, warning: false, error: false, ..LogOptions::default() };
     let logger = Logger::new(silent).map_err(|error| error.to_string())?;
@@ -46,8 +49,9 @@ pub(crate) fn run(
     let log = LogSink::new(|_, _, _| {});
     // Backends that ask for the server while they check a model get an answer.
     let reserved = Reserved::new();
+    let agents = Agents::new(&settings.repoagent_directory, &environment.temporary_folder);
     let backends = Backends::new(Arc::new(settings), environment, log, &reserved);
-    let definer = Definer { auto_complete, backends, logger };
+    let definer = Definer { auto_complete, options, agents: Arc::new(agents), backends, logger };
     let mut report = Report::default();
     for problem in scan.problems {
         match problem {
@@ -97,7 +101,7 @@ fn check_model(
             return (report, None);
         }
     };
-    missing_versions(source, &definition, &mut report);
+    missing_versions(&definition, &mut report);
     let mut newest = None;
     for files in &definition.versions {
         let checked = definition.check(files.as_ref());
@@ -115,8 +119,8 @@ fn check_model(
     (report, newest.map(|spec| (definition.draft, spec)))
 }
 
-fn missing_versions(source: &ModelSource, definition: &ModelDefinition, report: &mut ModelReport) {
-    let available: Vec<i64> = source.versions.iter().map(|version| version.number).collect();
+fn missing_versions(definition: &ModelDefinition, report: &mut ModelReport) {
+    let available: Vec<i64> = definition.versions.iter().map(|files| files.version()).collect();
     let selection = versions_to_load(&definition.draft.version_policy(), &available);
     for version in selection.missing {
         let text = format!("version {version} has no directory");

@@ -73,12 +73,12 @@ const REPOAGENT_DIRECTORY: Flag = Flag {
     name: "repoagent-directory",
     argument: Some("string"),
     default: "/opt/tritonserver/repoagents",
-    help: "Where to find repository agents. No effect: there are none yet.",
+    help: "Where to find repository agents: DIRECTORY/NAME/libtritonrepoagent_NAME.so.",
     apply: |settings, value| {
         if value.is_empty() {
             return Err(Refusal(String::from("--repoagent-directory can not be empty")));
         }
-        settings.no_effect("repoagent-directory", "there are no repository agents yet");
+        settings.repoagent_directory = PathBuf::from(value);
         Ok(())
     },
 };

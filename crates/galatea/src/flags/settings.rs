@@ -65,6 +65,8 @@ pub(crate) struct Settings {
     pub(crate) metrics_options: MetricsOptions,
     /// Where the libraries of backends are.
     pub(crate) backend_directory: PathBuf,
+    /// Where the libraries of repository agents are.
+    pub(crate) repoagent_directory: PathBuf,
     /// Settings for backends, in their order.
     pub(crate) backend_settings: Vec<BackendSetting>,
     /// Where ONNX Runtime's library is.
@@ -160,6 +162,7 @@ impl Default for Settings {
             metrics: door("", 8002),
             metrics_options: MetricsOptions::default(),
             backend_directory: PathBuf::from("/opt/tritonserver/backends"),
+            repoagent_directory: PathBuf::from("/opt/tritonserver/repoagents"),
             backend_settings: Vec::new(),
             onnxruntime_library: None,
             notes: Vec::new(),

@@ -51,6 +51,7 @@ fn flags_change_what_they_name_and_nothing_else() {
     check(&["--exit-on-error=off"], &["exit_on_error: false"]);
     check(&["--strict-readiness=FALSE"], &["strict_readiness: false"]);
     check(&["--backend-directory=/a"], &["backend_directory: \"/a\""]);
+    check(&["--repoagent-directory=/a"], &["repoagent_directory: \"/a\""]);
     check(&["--disable-auto-complete-config"], &["auto_complete_config: false"]);
     check(&["--model-config-name=h100"], &["model_config_name: Some(", "\"h100\""]);
     check(&["--model-load-thread-count=0"], &["model_load_threads: 1"]);
@@ -214,7 +215,7 @@ fn what_is_the_case_anyway_is_taken() {
 }
 
 /// Flags that are taken and change nothing.
-const WITHOUT_EFFECT: [&str; 22] = [
+const WITHOUT_EFFECT: [&str; 21] = [
     "--enable-peer-access=false",
     "--grpc-infer-thread-count=16",
     "--grpc-infer-allocation-pool-size=64",
@@ -227,7 +228,6 @@ const WITHOUT_EFFECT: [&str; 22] = [
     "--min-supported-compute-capability=7.5",
     "--buffer-manager-thread-count=4",
     "--model-load-gpu-limit=0:0.5",
-    "--repoagent-directory=x",
     "--trace-rate=5",
     "--trace-count=5",
     "--trace-log-frequency=5",

@@ -28,7 +28,7 @@ pub(crate) const HEADERS: [Header; 4] = [
     Header {
         name: "tritonrepoagent",
         source: "repoagent",
-        about: "What repository agents call, and what they provide. Galatea does not host\n * them yet: what it provides here answers that it is unsupported.",
+        about: "What repository agents in libraries call, and what they provide.",
     },
 ];
 

@@ -1,0 +1,163 @@
+//! What agents call.
+
+use core::ffi::{CStr, c_char, c_void};
+use std::sync::atomic::Ordering;
+
+use galatea_abi::{
+    REPOAGENT_API_VERSION, TRITONREPOAGENT_ARTIFACT_FILESYSTEM, TRITONREPOAGENT_Agent,
+    TRITONREPOAGENT_AgentModel, TRITONREPOAGENT_ArtifactType, TRITONSERVER_Message,
+};
+use galatea_c_objects::{handle, message, text};
+use galatea_infer::Status;
+
+use super::attendance::Facts;
+use super::library::AgentObject;
+
+/// The version of the configuration's JSON form.
+const CONFIG_VERSION: u32 = 1;
+
+/// # Safety
+///
+/// As [`handle::borrow`].
+unsafe fn facts<'a>(model: *mut TRITONREPOAGENT_AgentModel) -> Result<&'a Facts, Status> {
+    // SAFETY: the caller's promise is passed on.
+    unsafe { handle::borrow(model, "model") }
+}
+
+functions! {
+    use repoagent;
+
+    /// The version of the header whose functions are here.
+    fn TRITONREPOAGENT_ApiVersion(major: *mut u32, minor: *mut u32) {
+        text::write(major, REPOAGENT_API_VERSION.0, "major")?;
+        text::write(minor, REPOAGENT_API_VERSION.1, "minor")
+    }
+
+    /// Where the model is.
+    fn TRITONREPOAGENT_ModelRepositoryLocation(
+        _agent: *mut TRITONREPOAGENT_Agent,
+        model: *mut TRITONREPOAGENT_AgentModel,
+        artifact_type: *mut TRITONREPOAGENT_ArtifactType,
+        location: *mut *const c_char,
+    ) {
+        let found = facts(model)?.location()?;
+        text::write(artifact_type, TRITONREPOAGENT_ARTIFACT_FILESYSTEM, "artifact_type")?;
+        text::write(location, found, "location")
+    }
+
+    /// Gives the agent an empty directory to fill, which goes with the model at the
+    /// latest.
+    fn TRITONREPOAGENT_ModelRepositoryLocationAcquire(
+        _agent: *mut TRITONREPOAGENT_Agent,
+        model: *mut TRITONREPOAGENT_AgentModel,
+        artifact_type: TRITONREPOAGENT_ArtifactType,
+        location: *mut *const c_char,
+    ) {
+        let facts = facts(model)?;
+        if location.is_null() {
+            return Err(Status::invalid_argument("location must not be null"));
+        }
+        text::write(location, facts.acquire(artifact_type)?, "location")
+    }
+
+    /// Removes the directory that the agent was given; there is one at most, so the
+    /// location tells nothing.
+    fn TRITONREPOAGENT_ModelRepositoryLocationRelease(
+        _agent: *mut TRITONREPOAGENT_Agent,
+        model: *mut TRITONREPOAGENT_AgentModel,
+        _location: *const c_char,
+    ) {
+        facts(model)?.release()
+    }
+
+    /// Has the model loaded from another directory.
+    fn TRITONREPOAGENT_ModelRepositoryUpdate(
+        _agent: *mut TRITONREPOAGENT_Agent,
+        model: *mut TRITONREPOAGENT_AgentModel,
+        artifact_type: TRITONREPOAGENT_ArtifactType,
+        location: *const c_char,
+    ) {
+        let facts = facts(model)?;
+        if location.is_null() {
+            return Err(Status::invalid_argument("location must not be null"));
+        }
+        facts.move_to(artifact_type, CStr::from_ptr(location))
+    }
+
+    /// How many parameters the agent has for this model.
+    fn TRITONREPOAGENT_ModelParameterCount(
+        _agent: *mut TRITONREPOAGENT_Agent,
+        model: *mut TRITONREPOAGENT_AgentModel,
+        count: *mut u32,
+    ) {
+        let parameters = facts(model)?.parameters.len();
+        text::write(count, u32::try_from(parameters).unwrap_or(u32::MAX), "count")
+    }
+
+    /// One of the parameters, which are sorted by name. The texts stay as long as the
+    /// model.
+    fn TRITONREPOAGENT_ModelParameter(
+        _agent: *mut TRITONREPOAGENT_Agent,
+        model: *mut TRITONREPOAGENT_AgentModel,
+        index: u32,
+        parameter_name: *mut *const c_char,
+        parameter_value: *mut *const c_char,
+    ) {
+        let parameters = &facts(model)?.parameters;
+        let found = usize::try_from(index).ok().and_then(|index| parameters.get(index));
+        let (name, value) = found.ok_or_else(|| {
+            Status::invalid_argument("index out of range for model parameters")
+        })?;
+        text::write(parameter_name, name.as_ptr(), "parameter_name")?;
+        text::write(parameter_value, value.as_ptr(), "parameter_value")
+    }
+
+    /// The model's configuration, as far as it is known before the model is loaded.
+    fn TRITONREPOAGENT_ModelConfig(
+        _agent: *mut TRITONREPOAGENT_Agent,
+        model: *mut TRITONREPOAGENT_AgentModel,
+        config_version: u32,
+        model_config: *mut *mut TRITONSERVER_Message,
+    ) {
+        let facts = facts(model)?;
+        if config_version != CONFIG_VERSION {
+            return Err(Status::invalid_argument(format!(
+                "model configuration version {config_version} not supported, supported versions \
+                 are: {CONFIG_VERSION}"
+            )));
+        }
+        if model_config.is_null() {
+            return Err(Status::invalid_argument("model_config must not be null"));
+        }
+        text::write(model_config, message::into_c(facts.config.clone()), "model_config")
+    }
+
+    /// The state that the agent keeps for this model.
+    fn TRITONREPOAGENT_ModelState(
+        model: *mut TRITONREPOAGENT_AgentModel,
+        state: *mut *mut c_void,
+    ) {
+        text::write(state, facts(model)?.state.load(Ordering::Acquire), "state")
+    }
+
+    /// Keeps a state for this model.
+    fn TRITONREPOAGENT_ModelSetState(
+        model: *mut TRITONREPOAGENT_AgentModel,
+        state: *mut c_void,
+    ) {
+        facts(model)?.state.store(state, Ordering::Release);
+        Ok(())
+    }
+
+    /// The state that the agent keeps for itself.
+    fn TRITONREPOAGENT_State(agent: *mut TRITONREPOAGENT_Agent, state: *mut *mut c_void) {
+        let agent = handle::borrow::<AgentObject>(agent, "agent")?;
+        text::write(state, agent.state.load(Ordering::Acquire), "state")
+    }
+
+    /// Keeps a state for the agent itself.
+    fn TRITONREPOAGENT_SetState(agent: *mut TRITONREPOAGENT_Agent, state: *mut c_void) {
+        handle::borrow::<AgentObject>(agent, "agent")?.state.store(state, Ordering::Release);
+        Ok(())
+    }
+}

@@ -1,0 +1,203 @@
+//! An agent's library, from the first model that names it to the last.
+
+use core::ffi::c_void;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicPtr;
+use std::sync::{Arc, Mutex};
+
+use galatea_abi::TRITONREPOAGENT_Agent;
+use galatea_abi::repoagent::{
+    TRITONREPOAGENT_Finalize, TRITONREPOAGENT_Initialize, TRITONREPOAGENT_ModelAction,
+    TRITONREPOAGENT_ModelFinalize, TRITONREPOAGENT_ModelInitialize,
+};
+use galatea_c_objects::error::take_c;
+use galatea_c_objects::log;
+use galatea_infer::Status;
+use libloading::os::unix::Library;
+
+use crate::library::search::check_component;
+use crate::library::{Opener, function};
+use crate::owned::Owned;
+use crate::plugins::lock;
+
+/// Finds the library of an agent.
+pub(super) fn find(directory: &Path, name: &str) -> Result<PathBuf, Status> {
+    check_component("repository agent", name)?;
+    let library = format!("libtritonrepoagent_{name}.so");
+    let path = directory.join(name).join(&library);
+    if path.is_file() {
+        return Ok(path);
+    }
+    Err(Status::invalid_argument(format!(
+        "unable to find '{library}' for repo agent '{name}', searched: '{}'; is \
+         --repoagent-directory right?",
+        directory.join(name).display()
+    )))
+}
+
+/// What `TRITONREPOAGENT_Agent` stands for: a place for the agent's own state.
+#[derive(Debug, Default)]
+pub(super) struct AgentObject {
+    pub(super) state: AtomicPtr<c_void>,
+}
+galatea_c_objects::object!(AgentObject as TRITONREPOAGENT_Agent, kind 31);
+
+/// The functions of an agent.
+#[derive(Copy, Clone)]
+pub(super) struct EntryPoints {
+    pub(super) initialize: Option<TRITONREPOAGENT_Initialize>,
+    pub(super) finalize: Option<TRITONREPOAGENT_Finalize>,
+    pub(super) model_initialize: Option<TRITONREPOAGENT_ModelInitialize>,
+    pub(super) model_finalize: Option<TRITONREPOAGENT_ModelFinalize>,
+    pub(super) action: TRITONREPOAGENT_ModelAction,
+}
+
+impl EntryPoints {
+    fn of(library: &Library, path: &Path) -> Result<Self, Status> {
+        // SAFETY: by its name, each function has the type that the header gives it,
+        // and is called only while the library is open.
+        unsafe {
+            let action = function(library, c"TRITONREPOAGENT_ModelAction").ok_or_else(|| {
+                Status::not_found(format!(
+                    "unable to find required entrypoint 'TRITONREPOAGENT_ModelAction' in shared \
+                     library '{}'",
+                    path.display()
+                ))
+            })?;
+            Ok(Self {
+                initialize: function(library, c"TRITONREPOAGENT_Initialize"),
+                finalize: function(library, c"TRITONREPOAGENT_Finalize"),
+                model_initialize: function(library, c"TRITONREPOAGENT_ModelInitialize"),
+                model_finalize: function(library, c"TRITONREPOAGENT_ModelFinalize"),
+                action,
+            })
+        }
+    }
+}
+
+/// An agent that is initialised. Dropping it finalises it and closes its library.
+struct Agent {
+    name: String,
+    object: Owned<AgentObject>,
+    entry_points: EntryPoints,
+    /// Goes last: the functions are in it.
+    _library: Option<Library>,
+}
+
+impl Agent {
+    /// An agent whose functions are `entry_points`, which are in `library`.
+    ///
+    /// As in the original, one that can't be initialised is finalised all the same.
+    fn initialize(
+        name: &str,
+        entry_points: EntryPoints,
+        library: Option<Library>,
+    ) -> Result<Self, Status> {
+        let object = Owned::new(AgentObject::default());
+        let agent = Self { name: name.to_owned(), object, entry_points, _library: library };
+        if let Some(initialize) = entry_points.initialize {
+            // SAFETY: the object lives longer than the call.
+            unsafe { take_c(initialize(agent.object.address())) }?;
+        }
+        Ok(agent)
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let Some(finalize) = self.entry_points.finalize else { return };
+        // SAFETY: the object lives longer than the call, and no model of the agent's
+        // is left.
+        if let Err(status) = unsafe { take_c(finalize(self.object.address())) } {
+            log::error(&format!("repository agent '{}' failed to finalize: {status}", self.name));
+        }
+    }
+}
+
+/// Where an agent is while models have it. The lock is held while it is initialised
+/// and finalised, so that neither happens during the other.
+pub(super) struct Slot {
+    pub(super) name: String,
+    pub(super) path: PathBuf,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    agent: Option<Agent>,
+    leases: usize,
+}
+
+impl Slot {
+    pub(super) fn new(name: &str, path: &Path) -> Self {
+        Self { name: name.to_owned(), path: path.to_owned(), state: Mutex::default() }
+    }
+
+    pub(super) fn is_used(&self) -> bool {
+        lock(&self.state).leases > 0
+    }
+}
+
+/// The address of an agent's object.
+#[derive(Copy, Clone)]
+pub(super) struct Address(pub(super) *mut TRITONREPOAGENT_Agent);
+
+// SAFETY: the address is only a name here; what is behind it may be used from any
+// thread.
+unsafe impl Send for Address {}
+// SAFETY: as above.
+unsafe impl Sync for Address {}
+
+/// The right of one model to use an agent. The last that goes takes the agent along.
+pub(super) struct Lease {
+    slot: Arc<Slot>,
+    pub(super) address: Address,
+    pub(super) entry_points: EntryPoints,
+}
+
+impl Lease {
+    /// The agent in this slot, opened and initialised if no model has it.
+    pub(super) fn take(slot: Arc<Slot>, opener: &Opener) -> Result<Self, Status> {
+        let path = slot.path.clone();
+        Self::take_or(slot, || {
+            let library = opener.library(&path)?;
+            let entry_points = EntryPoints::of(&library, &path)?;
+            Ok((entry_points, Some(library)))
+        })
+    }
+
+    /// The same, with functions that need not be in a library.
+    pub(super) fn take_or(
+        slot: Arc<Slot>,
+        open: impl FnOnce() -> Result<(EntryPoints, Option<Library>), Status>,
+    ) -> Result<Self, Status> {
+        let mut state = lock(&slot.state);
+        let agent = match state.agent.take() {
+            Some(agent) => agent,
+            None => {
+                let (entry_points, library) = open()?;
+                Agent::initialize(&slot.name, entry_points, library)?
+            }
+        };
+        let (address, entry_points) = (Address(agent.object.address()), agent.entry_points);
+        state.agent = Some(agent);
+        state.leases += 1;
+        drop(state);
+        Ok(Self { slot, address, entry_points })
+    }
+
+    /// The agent's name.
+    pub(super) fn name(&self) -> &str {
+        &self.slot.name
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let mut state = lock(&self.slot.state);
+        state.leases -= 1;
+        if state.leases == 0 {
+            state.agent = None;
+        }
+    }
+}

@@ -1,0 +1,253 @@
+use std::collections::BTreeMap;
+use std::ffi::CStr;
+use std::fs;
+
+use galatea_abi::{
+    TRITONREPOAGENT_ARTIFACT_FILESYSTEM, TRITONREPOAGENT_ARTIFACT_REMOTE_FILESYSTEM,
+    TRITONREPOAGENT_ActionType, TRITONREPOAGENT_Agent, TRITONREPOAGENT_AgentModel,
+    TRITONSERVER_Error,
+};
+use galatea_backend::ModelAgents;
+use galatea_c_objects::error::into_c;
+use galatea_c_objects::handle;
+use galatea_infer::Code;
+
+use super::library::EntryPoints;
+use super::*;
+use crate::testing::Folder;
+
+/// What was told to agents, in order. Tests of one process share it, so each knows
+/// its own lines by their first word.
+static JOURNAL: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// The lines of one test; what is in them.
+fn journal(test: &str) -> Vec<String> {
+    let own = |line: &String| line.strip_prefix(&format!("{test} ")).map(str::to_owned);
+    lock(&JOURNAL).iter().filter_map(own).collect()
+}
+
+/// The model's parameters, of which `test` and `name` are in every line.
+fn parameter(model: *mut TRITONREPOAGENT_AgentModel, name: &str) -> Option<String> {
+    // SAFETY: the agents below pass what they are given.
+    let facts = unsafe { handle::borrow::<Facts>(model, "model") }.unwrap();
+    let found = facts.parameters.iter().find(|(key, _)| key.to_str() == Ok(name));
+    found.map(|(_, value)| value.to_string_lossy().into_owned())
+}
+
+fn tell(model: *mut TRITONREPOAGENT_AgentModel, what: &str) -> *mut TRITONSERVER_Error {
+    let known = |name| parameter(model, name).unwrap_or_default();
+    lock(&JOURNAL).push(format!("{} {} {what}", known("test"), known("name")));
+    if known("fails") == what {
+        return into_c(Status::unavailable(format!("no {what}")));
+    }
+    core::ptr::null_mut()
+}
+
+extern "C" fn begin(
+    _: *mut TRITONREPOAGENT_Agent,
+    model: *mut TRITONREPOAGENT_AgentModel,
+) -> *mut TRITONSERVER_Error {
+    tell(model, "begin")
+}
+
+extern "C" fn end(
+    _: *mut TRITONREPOAGENT_Agent,
+    model: *mut TRITONREPOAGENT_AgentModel,
+) -> *mut TRITONSERVER_Error {
+    tell(model, "end")
+}
+
+extern "C" fn act(
+    _: *mut TRITONREPOAGENT_Agent,
+    model: *mut TRITONREPOAGENT_AgentModel,
+    action: TRITONREPOAGENT_ActionType,
+) -> *mut TRITONSERVER_Error {
+    let names = ["load", "complete", "fail", "unload", "gone"];
+    tell(model, names[usize::try_from(action.0).unwrap()])
+}
+
+const ENTRY_POINTS: EntryPoints = EntryPoints {
+    initialize: None,
+    finalize: None,
+    model_initialize: Some(begin),
+    model_finalize: Some(end),
+    action: act,
+};
+
+fn places(folder: &Folder) -> Arc<Places> {
+    Arc::new(Places { parent: folder.path().to_owned(), next: AtomicU64::new(0) })
+}
+
+/// Agents of these names, of which one fails.
+fn chain(test: &str, names: &[&str], fails: Option<(&str, &str)>) -> Result<Chain, Status> {
+    let folder = Folder::new();
+    let slot = Arc::new(Slot::new("a", Path::new("a")));
+    let mut attendances = Vec::new();
+    for name in names {
+        let lease = Lease::take_or(slot.clone(), || Ok((ENTRY_POINTS, None)))?;
+        let fails = fails.filter(|(failing, _)| failing == name).map_or("", |(_, call)| call);
+        let parameters = [("test", test), ("name", name), ("fails", fails)];
+        let parameters = parameters.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let facts = Facts::new(Path::new("/m"), String::new(), &parameters.into(), places(&folder));
+        let attendance = Attendance::begin(lease, facts)?;
+        attendance.load()?;
+        attendances.push(attendance);
+    }
+    Ok(Chain::new(attendances, PathBuf::from("/m")))
+}
+
+#[test]
+fn the_life_of_a_model_that_loads() {
+    let chain = chain("life", &["a", "b"], None).unwrap();
+    chain.loaded();
+    chain.loaded();
+    chain.load_failed();
+    chain.unloading();
+    chain.unloading();
+    chain.loaded();
+    drop(chain);
+    let expected = [
+        "a begin",
+        "a load",
+        "b begin",
+        "b load",
+        "b complete",
+        "a complete",
+        "a unload",
+        "b unload",
+        "b gone",
+        "a gone",
+        "a end",
+        "b end",
+    ];
+    assert_eq!(journal("life"), expected);
+}
+
+#[test]
+fn the_life_of_a_model_that_fails() {
+    let failed = chain("fails", &["a", "b"], None).unwrap();
+    failed.load_failed();
+    failed.unloading();
+    failed.loaded();
+    drop(failed);
+    let begun = ["a begin", "a load", "b begin", "b load"];
+    assert_eq!(journal("fails")[..4], begun);
+    assert_eq!(journal("fails")[4..], ["b fail", "a fail", "a end", "b end"]);
+    // Given up before anybody tried, they hear of it one by one.
+    drop(chain("given-up", &["a", "b"], None).unwrap());
+    assert_eq!(journal("given-up")[4..], ["a fail", "a end", "b fail", "b end"]);
+}
+
+#[test]
+fn who_refuses_ends_the_load() {
+    let refused = |test: &str, name, call| {
+        let status = chain(test, &["a", "b", "c"], Some((name, call))).err().unwrap();
+        assert_eq!((status.code(), status.message()), (Code::Unavailable, &*format!("no {call}")));
+        journal(test)
+    };
+    let expected = ["a begin", "a load", "b begin", "b load", "b fail", "b end", "a fail", "a end"];
+    assert_eq!(refused("load-b", "b", "load"), expected);
+    let expected = ["a begin", "a load", "b begin", "b end", "a fail", "a end"];
+    assert_eq!(refused("begin-b", "b", "begin"), expected);
+    assert_eq!(refused("begin-a", "a", "begin"), ["a begin", "a end"]);
+}
+
+#[test]
+fn an_error_later_keeps_nobody_from_hearing() {
+    for call in ["complete", "unload", "gone", "end"] {
+        let test = format!("later-{call}");
+        let chain = chain(&test, &["a", "b"], Some(("b", call))).unwrap();
+        chain.loaded();
+        drop(chain);
+        assert_eq!(journal(&test).len(), 12, "{call}");
+    }
+}
+
+#[test]
+fn an_agent_lives_as_long_as_a_model_has_it() {
+    static ALIVE: AtomicU64 = AtomicU64::new(0);
+    extern "C" fn initialize(_: *mut TRITONREPOAGENT_Agent) -> *mut TRITONSERVER_Error {
+        ALIVE.fetch_add(1, Ordering::Relaxed);
+        core::ptr::null_mut()
+    }
+    extern "C" fn finalize(_: *mut TRITONREPOAGENT_Agent) -> *mut TRITONSERVER_Error {
+        ALIVE.fetch_add(100, Ordering::Relaxed);
+        core::ptr::null_mut()
+    }
+    let entry_points =
+        EntryPoints { initialize: Some(initialize), finalize: Some(finalize), ..ENTRY_POINTS };
+    let slot = Arc::new(Slot::new("a", Path::new("a")));
+    let lease = || Lease::take_or(slot.clone(), || Ok((entry_points, None))).unwrap();
+    let (one, two) = (lease(), lease());
+    assert_eq!(one.address.0, two.address.0);
+    drop(one);
+    assert!(slot.is_used());
+    assert_eq!(ALIVE.load(Ordering::Relaxed), 1);
+    drop(two);
+    assert!(!slot.is_used());
+    assert_eq!(ALIVE.load(Ordering::Relaxed), 101);
+    drop(lease());
+    assert_eq!(ALIVE.load(Ordering::Relaxed), 202);
+}
+
+#[test]
+fn a_model_moves_while_it_is_loaded_only() {
+    let folder = Folder::new();
+    let facts = Facts::new(Path::new("/m"), String::new(), &BTreeMap::new(), places(&folder));
+    let text = |location: *const core::ffi::c_char| {
+        // SAFETY: the texts are those of `facts`.
+        unsafe { CStr::from_ptr(location) }.to_str().unwrap().to_owned()
+    };
+    let refused = |kind, location| facts.move_to(kind, location).unwrap_err().code();
+    let here = TRITONREPOAGENT_ARTIFACT_FILESYSTEM;
+    assert_eq!(refused(here, c"/n"), Code::InvalidArgument, "not begun");
+    facts.tell(attendance::Action::Load);
+    assert_eq!(refused(TRITONREPOAGENT_ARTIFACT_REMOTE_FILESYSTEM, c"s3://x"), Code::Unsupported);
+    assert_eq!(refused(here, c""), Code::InvalidArgument);
+    let before = facts.location().unwrap();
+    facts.move_to(here, c"/n").unwrap();
+    assert_eq!(text(facts.location().unwrap()), "/n");
+    assert_eq!(text(before), "/m", "what C may still read");
+    facts.tell(attendance::Action::LoadComplete);
+    assert_eq!(refused(here, c"/o"), Code::InvalidArgument, "too late");
+}
+
+#[test]
+fn a_directory_is_the_agents_until_it_is_released() {
+    let folder = Folder::new();
+    let facts = || Facts::new(Path::new("/m"), String::new(), &BTreeMap::new(), places(&folder));
+    let here = TRITONREPOAGENT_ARTIFACT_FILESYSTEM;
+    let first = facts();
+    assert_eq!(first.release().unwrap_err().code(), Code::Unavailable);
+    let place = first.acquire(here).unwrap();
+    assert_eq!(first.acquire(here).unwrap(), place, "there is one");
+    let second = facts();
+    assert_ne!(second.acquire(here).unwrap(), place, "a name that is taken is left alone");
+    // SAFETY: the text is that of `first`.
+    let path = attendance::path_of(unsafe { CStr::from_ptr(place) });
+    fs::write(path.join("file"), "").unwrap();
+    first.release().unwrap();
+    assert!(!path.exists());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    // One that isn't released goes with the model.
+    let slot = Arc::new(Slot::new("a", Path::new("a")));
+    let lease = Lease::take_or(slot, || Ok((ENTRY_POINTS, None))).unwrap();
+    drop(Attendance::begin(lease, second).unwrap());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn names_do_not_lead_out_of_the_directory() {
+    let folder = Folder::new();
+    folder.file("agents/a/libtritonrepoagent_a.so");
+    folder.file("b/libtritonrepoagent_b.so");
+    folder.file("agents/libtritonrepoagent_..so");
+    let directory = folder.path().join("agents");
+    assert_eq!(find(&directory, "a"), Ok(directory.join("a/libtritonrepoagent_a.so")));
+    for name in ["../b", "..", ".", "", "/b", "a/../a", "a/", "a\0"] {
+        let status = find(&directory, name).unwrap_err();
+        assert!(status.message().contains("must not lead to another directory"), "{status}");
+    }
+    let status = find(&directory, "b").unwrap_err();
+    assert!(status.message().starts_with("unable to find 'libtritonrepoagent_b.so'"), "{status}");
+}

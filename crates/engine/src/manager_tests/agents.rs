@@ -1,0 +1,162 @@
+//! What a model's repository agents are told, and when.
+
+use galatea_backend::ModelAgents;
+
+use super::*;
+
+/// Agents of one definition, which write down what they are told.
+pub(super) struct Diary {
+    bench: Arc<Bench>,
+    number: usize,
+}
+
+impl Diary {
+    /// If the configuration names agents.
+    pub(super) fn of(draft: &ConfigDraft, bench: &Arc<Bench>) -> Option<Box<dyn ModelAgents>> {
+        if draft.repository_agents().is_empty() {
+            return None;
+        }
+        let number = bench.asked.fetch_add(1, Ordering::SeqCst) + 1;
+        let diary = Self { bench: bench.clone(), number };
+        diary.write("asked");
+        Some(Box::new(diary))
+    }
+
+    /// What is told again changes nothing.
+    fn write(&self, what: &str) {
+        let mut told = self.bench.told.lock().unwrap();
+        let line = format!("{} {what}", self.number);
+        if !told.contains(&line) {
+            told.push(line);
+        }
+    }
+}
+
+impl ModelAgents for Diary {
+    fn loaded(&self) {
+        self.write("loaded");
+    }
+
+    fn load_failed(&self) {
+        self.write("failed");
+    }
+
+    fn unloading(&self) {
+        self.write("unloading");
+    }
+}
+
+impl Drop for Diary {
+    fn drop(&mut self) {
+        let instances = self.bench.instances.load(Ordering::SeqCst);
+        self.write(&format!("gone, {instances} instances left"));
+    }
+}
+
+fn told(world: &World) -> Vec<String> {
+    std::mem::take(&mut *world.bench.told.lock().unwrap())
+}
+
+/// What was told since the last time, once it is so much.
+#[track_caller]
+fn check(world: &World, expected: &[&str]) {
+    until(|| world.bench.told.lock().unwrap().len() >= expected.len());
+    assert_eq!(told(world), expected);
+}
+
+fn with_agents(text: &str) -> String {
+    format!("{text} model_repository_agents {{ agents {{ name: \"diary\" }} }}")
+}
+
+fn put(world: &World, tag: &str, versions: &[i64]) {
+    world.put_text("m", &with_agents(&config(tag, 1)), versions);
+}
+
+#[test]
+fn a_life_begins_with_the_load_and_ends_behind_the_last_version() {
+    let world = World::new();
+    put(&world, "one", &[1, 2]);
+    world.load("m").unwrap();
+    check(&world, &["1 asked", "1 loaded"]);
+    world.load("m").unwrap();
+    check(&world, &[]);
+    put(&world, "two", &[1, 2]);
+    world.load("m").unwrap();
+    let reload = ["2 asked", "1 unloading", "2 loaded", "1 gone, 2 instances left"];
+    check(&world, &reload);
+    world.bench.executing.close();
+    let asked = InferenceRequest { model_name: "m".into(), ..request(&[1, 1]) };
+    let inbox = send(&world.server, asked);
+    world.bench.executing.wait_for(1);
+    world.unload("m");
+    until(|| world.instances() == 1);
+    check(&world, &["2 unloading"]);
+    world.bench.executing.open();
+    assert_eq!(inbox.recv_timeout(LONG).unwrap().unwrap().id, "two");
+    check(&world, &["2 gone, 0 instances left"]);
+}
+
+#[test]
+fn a_load_that_fails_ends_its_own_life_only() {
+    let world = World::new();
+    put(&world, "corrupt", &[1]);
+    world.load("m").unwrap_err();
+    check(&world, &["1 asked", "1 failed", "1 gone, 0 instances left"]);
+    put(&world, "one", &[1]);
+    world.load("m").unwrap();
+    check(&world, &["2 asked", "2 loaded"]);
+    put(&world, "corrupt2", &[1, 2]);
+    world.load("m").unwrap_err();
+    check(&world, &["3 asked", "3 failed", "3 gone, 1 instances left"]);
+    assert_eq!(world.tag("m"), "one");
+}
+
+#[test]
+fn no_version_stays_that_agents_may_have_changed() {
+    let world = World::new();
+    put(&world, "one", &[1]);
+    world.load("m").unwrap();
+    world.put_config("m", &with_agents(&config("one", 2)), &[1]);
+    world.load("m").unwrap();
+    let expected = ["1 asked", "1 loaded", "2 asked", "1 unloading", "2 loaded"];
+    check(&world, &[&expected[..], &["1 gone, 2 instances left"]].concat());
+    // Nor if the new configuration has none.
+    world.put_config("m", &config("one", 1), &[1]);
+    world.load("m").unwrap();
+    check(&world, &["2 unloading", "2 gone, 1 instances left"]);
+}
+
+#[test]
+fn the_end_ends_every_life() {
+    let world = World::new();
+    put(&world, "one", &[1]);
+    world.load("m").unwrap();
+    // This one waits for a model that is not there.
+    world.put_text("e", &with_agents(&ensemble_of("nothing")), &[1]);
+    world.load("e").unwrap_err();
+    world.server.begin_exit();
+    assert_eq!(world.server.unload_all(LONG), 0);
+    let mut told = told(&world);
+    told.sort();
+    let first = ["1 asked", "1 gone, 0 instances left", "1 loaded", "1 unloading", "2 asked"];
+    assert_eq!(told[..5], first);
+    assert!(told[5].starts_with("2 gone") && told.len() == 6, "{told:?}");
+}
+
+#[test]
+fn an_ensemble_keeps_its_agents_while_its_models_change() {
+    let world = World::new();
+    world.put("m", "one", &[1]);
+    world.put_text("e", &with_agents(&ensemble_of("m")), &[1]);
+    world.load("e").unwrap();
+    check(&world, &["1 asked", "1 loaded"]);
+    world.put("m", "two", &[1]);
+    world.load("m").unwrap();
+    assert_eq!(world.tag("e"), "two");
+    until(|| world.instances() == 2);
+    // It was loaded anew, and they were told nothing that concerns them.
+    let told = told(&world);
+    assert!(told.iter().all(|line| line == "1 loaded"), "{told:?}");
+    world.unload("e");
+    check(&world, &["1 unloading", "1 gone, 1 instances left"]);
+}
