@@ -7,13 +7,14 @@
 #![allow(clippy::cast_precision_loss, reason = "rates for people")]
 #![allow(clippy::disallowed_types, reason = "what is measured reads no clock; who measures does")]
 
+use std::collections::VecDeque;
 use std::hint::black_box;
 use std::time::Instant;
 
 use galatea_policy::{
-    Action, Actions, Batch, BatchEntry, BatchKey, DynamicSpec, Event, InstanceId, QueuePolicy,
-    Release, RequestKey, Scheduler, SchedulingMode, SchedulingSpec, SequenceKey, SequenceMark,
-    SequenceSpec, SequenceStep, SequenceStrategy, Ticket, Time,
+    Action, Actions, Batch, BatchEntry, BatchKey, DynamicSpec, Event, FailReason, InstanceId,
+    QueuePolicy, Release, RequestKey, Scheduler, SchedulingMode, SchedulingSpec, SequenceKey,
+    SequenceMark, SequenceSpec, SequenceStep, SequenceStrategy, Ticket, Time,
 };
 
 /// Events that are timed at each size.
@@ -98,7 +99,8 @@ impl Driver {
                 Action::Dispatch { instance, batch } => self.running.push((instance, batch)),
                 Action::SequenceEnded(key) => self.sequences.give_back(key.0),
                 Action::SequenceClosed(_) => {}
-                other => panic!("nothing fails here: {other:?}"),
+                Action::Fail { reason: FailReason::Cancelled, .. } => {}
+                other => panic!("nothing else fails here: {other:?}"),
             }
         }
     }
@@ -110,11 +112,12 @@ impl Driver {
         self.random.is_multiple_of(count)
     }
 
-    fn enqueue(&mut self, sequence: Option<SequenceMark>) {
+    fn enqueue(&mut self, sequence: Option<SequenceMark>) -> RequestKey {
         let key = RequestKey(self.requests.take());
         let batch_key = BatchKey(0);
         let ticket = Ticket { key, batch_size: 1, batch_key, priority: 0, timeout_ns: 0, sequence };
         self.step(Event::Enqueue(ticket));
+        key
     }
 
     fn begin_sequence(&mut self) {
@@ -222,6 +225,22 @@ fn nanoseconds_per_event(name: &str, size: u32) -> f64 {
     samples[SAMPLES / 2]
 }
 
+/// A request comes and the oldest is given up, while the instances are busy and
+/// so many wait.
+fn nanoseconds_per_cancellation(size: u32) -> f64 {
+    let mut driver = fill("dynamic", BATCH * INSTANCES);
+    let mut waiting: VecDeque<RequestKey> = (0..size).map(|_| driver.enqueue(None)).collect();
+    let before = driver.events;
+    let start = Instant::now();
+    while driver.events - before < EVENTS {
+        waiting.push_back(driver.enqueue(None));
+        let oldest = waiting.pop_front().expect("one just came");
+        driver.step(Event::Cancel(oldest));
+        driver.requests.give_back(oldest.0);
+    }
+    start.elapsed().as_nanos() as f64 / (driver.events - before) as f64
+}
+
 impl Driver {
     /// Lets time pass while nothing runs, because batches wait to grow.
     fn wait(&mut self) {
@@ -239,17 +258,21 @@ fn resident_bytes() -> u64 {
     pages.parse::<u64>().expect("a number") * 4096
 }
 
+fn show(name: &str, costs: [f64; 4]) {
+    let [one, thousand, hundred_thousand, million] = costs;
+    let growth = million / thousand;
+    println!(
+        "{name:17} {one:10.0} {thousand:10.0} {hundred_thousand:10.0} {million:10.0} {growth:7.2}"
+    );
+}
+
 fn main() {
     println!("ns per event      {:>10} {:>10} {:>10} {:>10}   1M/1k", 1, "1k", "100k", "1M");
     let modes = ["dynamic", "direct", "oldest", "iterative, direct", "iterative, oldest"];
     for mode in modes {
-        let costs = SIZES.map(|size| nanoseconds_per_event(mode, size));
-        let [one, thousand, hundred_thousand, million] = costs;
-        let growth = million / thousand;
-        println!(
-            "{mode:17} {one:10.0} {thousand:10.0} {hundred_thousand:10.0} {million:10.0} {growth:7.2}"
-        );
+        show(mode, SIZES.map(|size| nanoseconds_per_event(mode, size)));
     }
+    show("cancelling", SIZES.map(nanoseconds_per_cancellation));
     println!();
     println!("bytes per live sequence, 1M of them with one request each");
     for mode in &modes[1..] {

@@ -7,6 +7,13 @@ use crate::ids::{InstanceId, RequestKey, SequenceKey, Ticket};
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// A request arrived. Its key must not be queued already.
+    ///
+    /// With sequences, its driver looks up which sequence it belongs to, and time
+    /// alone may end that one. So before the look, a driver whose
+    /// [`next_wakeup`](crate::Scheduler::next_wakeup) is due steps a `Tick` with the
+    /// same `now`, under the same lock, and forgets the names of what that closes.
+    /// Otherwise the end comes in this event's step, behind the look: the request
+    /// names a key that has just ended, and is taken for one of a new sequence.
     Enqueue(Ticket),
     /// The client no longer wants the request. Ignored unless it is queued, or
     /// is between two iterations or in one: a cancellation may cross a dispatch

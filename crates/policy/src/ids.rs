@@ -27,7 +27,9 @@ pub struct SequenceKey(pub u64);
 /// Where in which sequence a request stands.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct SequenceMark {
-    /// The sequence. A key that the scheduler does not know names a new one.
+    /// The sequence. A key that the scheduler does not know names a new one. It is
+    /// looked up when due deadlines have been ticked, see
+    /// [`Event::Enqueue`](crate::Event::Enqueue).
     pub sequence: SequenceKey,
     /// It is the first request of its sequence.
     pub start: bool,

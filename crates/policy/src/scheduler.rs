@@ -107,7 +107,8 @@ impl<S: BatchStrategy> Scheduler<S> {
     /// # Panics
     ///
     /// If the driver breaks the rules of the events: a key queued twice, an
-    /// instance added twice, freed while free, or unknown, a request released
+    /// instance added twice, freed while free, or unknown, a request of a closed
+    /// sequence (see [`Event::Enqueue`] for what to do before), a request released
     /// that is not in execution, a permit granted that was not asked for.
     pub fn step(&mut self, now: Time, event: Event, out: &mut Actions) {
         self.now = self.now.max(now);
