@@ -141,7 +141,8 @@ def answers_of(
     models = folder / "models"
     suite.write_repository(models)
     cases = [case for case in suite.cases() if not (is_original and case.ours == CRASH)]
-    with serving(program, models, suite.environment, is_original) as (http, grpc_address):
+    command = [*program, *suite.flags]
+    with serving(command, models, suite.environment, is_original) as (http, grpc_address):
         return exchange(http, grpc_address, cases)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples"))
 
 import classification_cases  # noqa: E402
+import configuration_cases  # noqa: E402
 import ensemble_cases  # noqa: E402
 import held_cases  # noqa: E402
 import make_models  # noqa: E402
@@ -28,6 +29,7 @@ class Suite:
     write_repository: Callable[[pathlib.Path], None]
     cases: Callable[[], list[Case]]
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    flags: tuple[str, ...] = ()
 
     @property
     def golden_path(self) -> pathlib.Path:
@@ -78,6 +80,12 @@ SUITES = {
         "triton-2.51-classification",
         classification_cases.write_repository,
         classification_cases.classification_cases,
+    ),
+    "configurations": Suite(
+        "triton-2.51-configurations",
+        configuration_cases.write_configurations,
+        lambda: list(configuration_cases.configuration_cases()),
+        flags=configuration_cases.FLAGS,
     ),
     **{held.name: _held(held) for held in held_cases.HELD},
 }
