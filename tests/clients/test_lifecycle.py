@@ -259,6 +259,18 @@ def test_version_policies(start_server: StartServer, tmp_path: pathlib.Path) -> 
         assert reply.json()["model_version"] == "3"
 
 
+def test_runtime_may_name_the_usual_library(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """Which says no more than nothing, also where the backend is built in."""
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    text = IDENTITY.format(name="m") + 'runtime: "libtriton_identity.so"\n'
+    (tmp_path / "m" / "config.pbtxt").write_text(text)
+    with start_server(tmp_path) as server:
+        server.wait_until_ready()
+        assert server.get("/v2/models/m/config").json()["runtime"] == "libtriton_identity.so"
+
+
 def test_an_empty_repository(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """No models is a server without models."""
     with start_server(tmp_path) as server:

@@ -79,7 +79,10 @@ impl Backends {
             None => (Places::BackendDirectory, false),
         };
         let is_built_in = [ENSEMBLE, IDENTITY, ONNXRUNTIME, TOKEN_COUNTER].contains(&name);
-        if beside || !wanted.runtime.is_empty() || !is_built_in {
+        // The usual library's name says no more than none.
+        let names_another = !wanted.runtime.is_empty()
+            && wanted.runtime != format!("libtriton_{name}.so");
+        if beside || names_another || !is_built_in {
             return self.plugins.backend(name, places);
         }
         let built_in = self.built_in(name);

@@ -132,7 +132,10 @@ const MODEL_LOAD_GPU_LIMIT: Flag = Flag {
     apply: |settings, value| {
         let (gpu, fraction) = value::pair(value, ':', "<GPU>:<fraction>")?;
         value::number::<i32>(gpu)?;
-        value::number::<f64>(fraction)?;
+        if !(0.0..=1.0).contains(&value::number::<f64>(fraction)?) {
+            let reason = format!("the fraction must be from 0.0 to 1.0. Got {fraction}");
+            return Err(Refusal(reason));
+        }
         settings.no_effect("model-load-gpu-limit", "no GPU is used");
         Ok(())
     },

@@ -152,8 +152,9 @@ const MODEL_LOAD_THREAD_COUNT: Flag = Flag {
     default: "4",
     help: "How many versions of models load at the same time.",
     apply: |settings, value| {
-        let threads = value::not_negative(value)?.max(1);
-        settings.model_load_threads = usize::try_from(threads).unwrap_or(usize::MAX);
+        // The original ends when it gets fewer than none.
+        let threads: u32 = value::number(value)?;
+        settings.model_load_threads = usize::try_from(threads.max(1)).unwrap_or(usize::MAX);
         Ok(())
     },
 };
