@@ -280,6 +280,13 @@ pub trait Instance: Send {
     /// [`Refused`] gives back the requests that were not touched, and the
     /// engine answers them with its status.
     fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), Refused>;
+
+    /// Whether executing waits for nobody: nothing that it sends, to a client or to
+    /// another model, has to be noticed before it returns. Only then may the engine
+    /// put off waking others until more batches are executed.
+    fn waits_for_nobody(&self) -> bool {
+        false
+    }
 }
 
 /// A batch that an instance did not take.

@@ -202,3 +202,32 @@ fn a_thread_takes_up_what_was_released_while_it_executed() {
     assert_eq!(value(&waits), 3);
     wait_until_empty(&server);
 }
+
+/// However quick an instance was: what it waits for must not be held back until it
+/// is done.
+#[test]
+fn an_instance_may_wait_for_another_after_any_number_of_quick_batches() {
+    const WAITS: i32 = -1;
+    const FAILED: i32 = -2;
+    let later = Later::default();
+    let server = later.clone();
+    let backend = Scripted::new(ExecutionPolicy::Blocking, move |batch| {
+        for request in batch {
+            let mut number = int(&request, "IN");
+            if number == WAITS {
+                let (told, inbox) = mpsc::channel();
+                send_to(&server, 1, &told);
+                number = inbox.recv_timeout(LONG).unwrap_or(FAILED);
+            }
+            answer(request, number);
+        }
+        Ok(())
+    });
+    let server = Setup::new(INLINE.replace("count: 1", "count: 2"), backend).serve();
+    later.set(Arc::downgrade(&server)).unwrap();
+    for number in 0..64 {
+        assert_eq!(value(&send(&server, step(0, "", number))), number);
+    }
+    assert_eq!(value(&send(&server, step(0, "", WAITS))), 1);
+    wait_until_empty(&server);
+}

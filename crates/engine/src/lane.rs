@@ -236,8 +236,9 @@ impl Worker {
             let mut turn = None;
             while let Some(work) = next {
                 let size = work.input_bytes();
-                // Nobody whose answer is there waits for a batch that may be slow.
-                if !self.pace.foresees_quick(size) {
+                // Nobody whose answer is there waits for a batch that may be slow, or
+                // that may wait for them.
+                if !(self.instance.waits_for_nobody() && self.pace.foresees_quick(size)) {
                     turn = None;
                 } else if turn.is_none() {
                     turn = Some(Turn::begin());

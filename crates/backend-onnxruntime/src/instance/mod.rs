@@ -167,4 +167,8 @@ impl Instance for OnnxInstance {
         }
         Ok(())
     }
+
+    fn waits_for_nobody(&self) -> bool {
+        true
+    }
 }
