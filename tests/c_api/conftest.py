@@ -52,11 +52,13 @@ def program(request: pytest.FixtureRequest) -> pathlib.Path:
 
 @pytest.fixture(scope="session")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A repository with the models `identity` and `other`."""
+    """A repository with the models `identity`, whose output has labels, and `other`."""
     folder = tmp_path_factory.mktemp("models")
-    for name in ("identity", "other"):
+    labelled = 'name: "OUTPUT0" label_filename: "labels.txt"'.join(CONFIG.split('name: "OUTPUT0"'))
+    for name, config in (("identity", labelled), ("other", CONFIG)):
         (folder / name / "1").mkdir(parents=True)
-        (folder / name / "config.pbtxt").write_text(CONFIG)
+        (folder / name / "config.pbtxt").write_text(config)
+    (folder / "identity" / "labels.txt").write_text("zero\n\ntwo\n")
     return folder
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import pathlib
 import subprocess
 import sys
@@ -71,6 +72,35 @@ def test_several_servers_in_one_process(library: pathlib.Path, repository: pathl
     with pytest.raises(RuntimeError, match="released"):
         first.load("other")
     second.close()
+
+
+def test_labels_of_classes(library: pathlib.Path, repository: pathlib.Path) -> None:
+    """Those of the model's label file; null where there is none."""
+    sys.path.insert(0, str(EXAMPLES))
+    from in_process import Server
+
+    class WithLabels(Server):
+        """Reads labels in the place of values."""
+
+        def _read(self, response: ctypes.c_void_p) -> list[bytes | None]:
+            return [self.label(response, 0, place) for place in (0, 1, 2, 3, 2**64 - 1)]
+
+        def label(self, response: ctypes.c_void_p, output: int, place: int) -> bytes | None:
+            label = ctypes.c_char_p()
+            self._call(
+                "InferenceResponseOutputClassificationLabel",
+                response,
+                ctypes.c_uint32(output),
+                ctypes.c_size_t(place),
+                ctypes.byref(label),
+            )
+            return label.value
+
+    server = WithLabels(str(library), str(repository))
+    for name, expected in (("identity", [b"zero", None, b"two", None, None]), ("other", [None] * 5)):
+        server.load(name)
+        assert server.infer(name, [1]) == expected
+    server.close()
 
 
 def test_a_poll_is_ordered(library: pathlib.Path, tmp_path: pathlib.Path) -> None:

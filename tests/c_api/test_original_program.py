@@ -150,6 +150,18 @@ def test_infer_and_statistics(client: object) -> None:
     assert int(statistics["model_stats"][0]["inference_count"]) >= 3
 
 
+def test_classes_with_labels(client: object) -> None:
+    """The program makes them, and asks the library for the labels."""
+    is_http = isinstance(client, tritonclient.http.InferenceServerClient)
+    module = tritonclient.http if is_http else tritonclient.grpc
+    tensor = module.InferInput("INPUT0", [2, 4], "INT32")
+    tensor.set_data_from_numpy(numpy.array([[4, 3, 2, 1], [1, 9, 8, 7]], numpy.int32))
+    wanted = [module.InferRequestedOutput("OUTPUT0", class_count=3)]
+    classes = client.infer("identity", [tensor], outputs=wanted).as_numpy("OUTPUT0")
+    expected = [[b"4:0:zero", b"3:1", b"2:2:two"], [b"9:1", b"8:2:two", b"7:3"]]
+    assert classes.tolist() == expected
+
+
 def test_large_tensors(client: object) -> None:
     values = numpy.arange(1 << 20, dtype=numpy.int32).reshape(1, -1)
     numpy.testing.assert_array_equal(infer(client, values).as_numpy("OUTPUT0"), values)
