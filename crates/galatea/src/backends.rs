@@ -80,8 +80,8 @@ impl Backends {
         };
         let is_built_in = [ENSEMBLE, IDENTITY, ONNXRUNTIME, TOKEN_COUNTER].contains(&name);
         // The usual library's name says no more than none.
-        let names_another = !wanted.runtime.is_empty()
-            && wanted.runtime != format!("libtriton_{name}.so");
+        let names_another =
+            !wanted.runtime.is_empty() && wanted.runtime != format!("libtriton_{name}.so");
         if beside || names_another || !is_built_in {
             return self.plugins.backend(name, places);
         }
