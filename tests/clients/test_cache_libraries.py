@@ -40,6 +40,20 @@ output [
 ]
 """
 
+#: A model whose only step is another one.
+PIPELINE = """\
+platform: "ensemble"
+max_batch_size: 8
+input { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1 ] }
+output { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] }
+response_cache { enable: true }
+ensemble_scheduling { step {
+  model_name: "other" model_version: -1
+  input_map { key: "INPUT0" value: "INPUT0" }
+  output_map { key: "OUTPUT0" value: "OUTPUT0" }
+} }
+"""
+
 #: A cache with one entry, in parts that a test may replace.
 PARTS = {
     "start": """
@@ -119,6 +133,44 @@ BAD_LOOKUPS = {
     "swallows_errors": """give(entry, 3);
       TRITONSERVER_ErrorDelete(TRITONCACHE_Copy(allocator, entry)); return NULL;""",
 }
+#: A cache that outlives the server: a file for each key, in the directory that is its
+#: only setting's value.
+ON_DISK = {
+    "initialize": """
+TRITONSERVER_Error* TRITONCACHE_CacheInitialize(TRITONCACHE_Cache** cache, const char* config) {
+  *cache = (TRITONCACHE_Cache*)strdup(config + strlen("{'in':'"));
+  *strchr((char*)*cache, '"') = 0;
+  return NULL;
+}
+static FILE* file_of(TRITONCACHE_Cache* cache, const char* key, const char* mode) {
+  char path[4096];
+  snprintf(path, sizeof path, "%s/%s", (const char*)cache, key);
+  return fopen(path, mode);
+}
+""",
+    "insert": PARTS["insert"].replace(
+        "return TRITONCACHE_Copy(allocator, entry);",
+        """TRITONSERVER_Error* failed = TRITONCACHE_Copy(allocator, entry);
+  FILE* file = file_of(cache, key, "w");
+  fwrite(bytes, 1, byte_size, file);
+  fclose(file);
+  return failed;""",
+    ),
+    "lookup": """
+TRITONSERVER_Error* TRITONCACHE_CacheLookup(
+    TRITONCACHE_Cache* cache, const char* key, TRITONCACHE_CacheEntry* entry,
+    TRITONCACHE_Allocator* allocator) {
+  FILE* file = file_of(cache, key, "r");
+  if (file == NULL) {
+    return no(TRITONSERVER_ERROR_NOT_FOUND, "no such file");
+  }
+  size_t size = fread(bytes, 1, sizeof bytes, file);
+  fclose(file);
+  TRITONSERVER_Error* failed = give(entry, size);
+  return failed == NULL ? TRITONCACHE_Copy(allocator, entry) : failed;
+}
+""",
+}
 LOOKUP = """
 TRITONSERVER_Error* TRITONCACHE_CacheLookup(
     TRITONCACHE_Cache* cache, const char* key, TRITONCACHE_CacheEntry* entry,
@@ -151,6 +203,7 @@ def caches(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     for step in (["-S", str(EXAMPLES), "-B", str(folder)], ["--build", str(folder)]):
         subprocess.run(["cmake", *step], check=True, stdout=subprocess.DEVNULL)
     build(folder, "one")
+    build(folder, "disk", **ON_DISK)
     for name, body in BAD_LOOKUPS.items():
         build(folder, name, lookup=LOOKUP % body)
     return folder
@@ -307,6 +360,41 @@ def test_the_cache_gets_its_settings(
     with serving(start_server, models, caches, 'one,{"size": 7, "of": [1]}') as server:
         pass
     assert 'cache: begins with {"size": 7, "of": [1]}\n' in server.log()
+
+
+@pytest.mark.galatea_only
+def test_a_cache_that_outlives_the_server(
+    start_server: StartServer,
+    models: pathlib.Path,
+    caches: pathlib.Path,
+    tmp_path: pathlib.Path,
+) -> None:
+    """The next server finds its answers, until the model, or one that it needs, changes."""
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (models / "pipeline" / "1").mkdir(parents=True)
+    (models / "pipeline" / "config.pbtxt").write_text(PIPELINE)
+    file = models / "other" / "1" / "data"
+    file.write_text("some")
+
+    def hits() -> list[int]:
+        with serving(start_server, models, caches, f"disk,in={kept}") as server:
+            for model in ("cached", "other", "pipeline"):
+                assert ask(server, 1, 2, model=model) == [1, 2]
+            return [counts(server, model)[0] for model in ("cached", "other", "pipeline")]
+
+    # The step of the pipeline names the outputs that it wants: that is another request.
+    assert hits() == [0, 0, 0]
+    assert hits() == [1, 1, 1]
+    file.write_text("other")
+    assert hits() == [1, 0, 0]
+    assert hits() == [1, 1, 1]
+    config = models / "cached" / "config.pbtxt"
+    config.write_text(config.read_text().replace("max_batch_size: 8", "max_batch_size: 4"))
+    assert hits() == [0, 1, 1]
+    for entry in kept.iterdir():
+        entry.write_bytes(entry.read_bytes()[:-1])
+    assert hits() == [0, 0, 0]
 
 
 @pytest.mark.galatea_only

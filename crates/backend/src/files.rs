@@ -34,6 +34,12 @@ pub trait ModelFiles: Send + Sync {
         Err(Status::not_found(format!("there is no '{name}': the model has no files")))
     }
 
+    /// What tells the files of this version, and those beside all versions, from what
+    /// they may be another time: sorted by path. `None` if that can't be told.
+    fn marks(&self) -> Option<Vec<FileMark>> {
+        None
+    }
+
     /// Reads a file in `initial_state`, a directory beside the versions. Unless
     /// said otherwise there is none.
     ///
@@ -56,6 +62,17 @@ pub trait ModelFiles: Send + Sync {
         let _ = size;
         Err(Status::not_found(format!("there is no '{name}': the model has no warmup")))
     }
+}
+
+/// What can be seen of a file or directory without reading it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FileMark {
+    /// The path from the model's directory on.
+    pub path: PathBuf,
+    /// Its size; 0 for a directory.
+    pub byte_size: u64,
+    /// When its contents changed last, in nanoseconds since the epoch.
+    pub modified_ns: i64,
 }
 
 /// How many bytes a file is to have.

@@ -23,7 +23,7 @@ use galatea_infer::{ExecutionTimes, InferenceService, PendingRequest, Status};
 pub use agents::ModelAgents;
 pub use batching::BatchRule;
 pub use cache::{CacheKey, ResponseCache};
-pub use files::{FileSize, ModelFiles};
+pub use files::{FileMark, FileSize, ModelFiles};
 
 /// How the engine may call a backend's instances.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

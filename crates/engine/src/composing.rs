@@ -56,6 +56,11 @@ impl PinnedModels {
         Ok(Self { models })
     }
 
+    /// All of them, in the order of their names and versions.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<ModelHandle>> {
+        self.models.values().flat_map(BTreeMap::values)
+    }
+
     pub(crate) fn find(&self, name: &str, version: Option<i64>) -> Option<&Arc<ModelHandle>> {
         let versions = self.models.get(name)?;
         match version {

@@ -1,7 +1,6 @@
 //! From a model's draft configuration and files to a loaded version.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -17,7 +16,7 @@ use galatea_infer::{ModelConfigDocument, RequestObserver, Status};
 use galatea_policy::InstanceId;
 
 use crate::assembly::Assembly;
-use crate::cache::CacheLayer;
+use crate::cache::{CacheLayer, Marks, Origin, Origins};
 use crate::classes::model_classes;
 use crate::composing::{NeededModel, PinnedModels};
 use crate::dispatcher::{AskedRule, Parts};
@@ -80,8 +79,8 @@ pub(crate) struct Loader {
     pub(crate) log: LogSink,
     pub(crate) cache: Option<Arc<dyn ResponseCache>>,
     pub(crate) holds: Holds,
-    /// Counts versions with a cache, whose answers are not to be mixed up.
-    pub(crate) generations: AtomicU64,
+    /// Tells the answers of one model from those of another.
+    pub(crate) origins: Origins,
     pub(crate) host_policies: HostPolicies,
     /// There if resources are limited.
     pub(crate) permits: Option<Arc<Permits>>,
@@ -99,8 +98,11 @@ impl Loader {
         let files = files.as_ref();
         let started = Instant::now();
         let about = format!("'{}' version {}", definition.name, files.version());
+        // Before the files are read: one that changes meanwhile makes another model.
+        let marks = self.cache.is_some().then(|| Marks::of(files));
         let (spec, opened) = self.specify(definition, files, composing.as_deref())?;
         let classes = model_classes(&spec, files, composing.as_deref())?;
+        let origin = marks.map(|marks| self.origins.next(&spec, marks, composing.as_deref()));
         let books = Arc::new(Books {
             statistics: Statistics::default(),
             version: files.version(),
@@ -163,7 +165,8 @@ impl Loader {
             admission: Admission::new(&spec),
             output_reshape: OutputReshape::new(&spec),
             classes,
-            cache: self.cache_layer(&spec, &books),
+            cache: self.cache_layer(&spec, &books, origin),
+            origin,
             books,
             files: keep_files,
             model,
@@ -302,10 +305,14 @@ impl Loader {
     }
 
     /// Both the server and the model must want the cache.
-    fn cache_layer(&self, spec: &ModelSpec, books: &Arc<Books>) -> Option<CacheLayer> {
+    fn cache_layer(
+        &self,
+        spec: &ModelSpec,
+        books: &Arc<Books>,
+        origin: Option<Origin>,
+    ) -> Option<CacheLayer> {
         let cache = self.cache.clone().filter(|_| spec.response_cache)?;
-        let generation = self.generations.fetch_add(1, Ordering::Relaxed);
-        Some(CacheLayer::new(cache, books.clone(), generation))
+        Some(CacheLayer::new(cache, books.clone(), origin?))
     }
 
     #[track_caller]

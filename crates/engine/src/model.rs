@@ -13,7 +13,7 @@ use galatea_infer::{
 };
 use galatea_policy::InstanceId;
 
-use crate::cache::{CacheLayer, Lookup, Missed};
+use crate::cache::{CacheLayer, Lookup, Missed, Origin};
 use crate::composing::PinnedModels;
 use crate::dispatcher::Arrival;
 use crate::instances::InstanceKey;
@@ -39,6 +39,8 @@ pub struct LoadedModel {
     /// How its outputs become classes.
     pub(crate) classes: Arc<ModelClasses>,
     pub(crate) books: Arc<Books>,
+    /// There if the server has a cache.
+    pub(crate) origin: Option<Origin>,
     /// There if the server has a cache and the configuration asks for it.
     pub(crate) cache: Option<CacheLayer>,
     /// The instances in the lanes live by it.

@@ -1,13 +1,13 @@
 //! The server: every model, and the one entrance to them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use galatea_backend::ResponseCache;
 use galatea_infer::{CacheStatistics, InferenceRequest, InferenceService, ResponseSender, Status};
 
-use crate::cache::first_generation;
+use crate::cache::Origins;
 use crate::catalog::Catalog;
 use crate::loader::Loader;
 use crate::log::refuse;
@@ -79,7 +79,7 @@ impl Server {
             cache: options.cache.clone(),
             host_policies: options.host_policies.clone(),
             permits: Permits::new(&options.rate_limit).map(Arc::new),
-            generations: AtomicU64::new(first_generation()),
+            origins: Origins::default(),
             holds: Holds {
                 until_queued: options.hold_until_queued,
                 until_backlogged: options.hold_until_backlogged,

@@ -6,13 +6,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use galatea_backend::{FileSize, ModelFiles};
+use galatea_backend::{FileMark, FileSize, ModelFiles};
 use galatea_infer::Status;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use crate::beneath;
 use crate::overlay::TemporaryDirectory;
+use crate::stamp::marks;
 
 /// The directory in a model's directory where the states that its sequences
 /// begin with lie.
@@ -193,6 +194,10 @@ impl ModelFiles for VersionDirectory {
 
     fn read_beside_versions(&self, name: &str, size: FileSize) -> Result<Vec<u8>, Status> {
         self.model.read_in(Path::new(""), name, size)
+    }
+
+    fn marks(&self) -> Option<Vec<FileMark>> {
+        marks(&self.model, &self.name)
     }
 
     fn read_initial_state(&self, name: &str, size: FileSize) -> Result<Vec<u8>, Status> {

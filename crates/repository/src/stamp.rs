@@ -1,11 +1,13 @@
 //! When the files of a model changed last.
 
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 
+use galatea_backend::FileMark;
 use galatea_policy::Stamp;
-use rustix::fs::FileType;
+use rustix::fs::{FileType, Stat};
 
 use crate::ModelDirectory;
 use crate::beneath;
@@ -55,18 +57,74 @@ impl Times {
     }
 }
 
+/// The marks of a version's files and of those beside the versions, sorted by path.
+/// `None` if some of them can't be looked at, or lie behind links that aren't followed.
+pub(crate) fn marks(directory: &ModelDirectory, version: &Path) -> Option<Vec<FileMark>> {
+    let visit = Visit { directory };
+    let mut marks = Vec::new();
+    for (name, kind) in visit.entries(Path::new("")).ok()? {
+        let name = Path::new(&name);
+        let number = name.to_str().map(version_number);
+        if name == version || number.is_none_or(|number| number.is_err()) {
+            visit.mark(name, (kind, Depth::First), &mut marks)?;
+        }
+    }
+    marks.sort_unstable();
+    Some(marks)
+}
+
+/// Links are gone into in the model's own directory only, as for the times.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Depth {
+    First,
+    Below,
+}
+
 struct Visit<'a> {
     directory: &'a ModelDirectory,
 }
 
 impl Visit<'_> {
     fn time(&self, inside: &Path) -> Option<(i64, FileType)> {
+        let status = self.status(inside)?;
+        Some((modified_ns(&status), FileType::from_raw_mode(status.st_mode)))
+    }
+
+    fn status(&self, inside: &Path) -> Option<Stat> {
         let path = self.directory.prefixed(inside);
         let handle = beneath::locate(self.directory.boundary().as_fd(), &path).ok()?;
-        let status = rustix::fs::fstat(&handle).ok()?;
-        let ns = i64::try_from(status.st_mtime_nsec).unwrap_or_default();
-        let time = status.st_mtime.saturating_mul(NS_PER_S).saturating_add(ns);
-        Some((time, FileType::from_raw_mode(status.st_mode)))
+        rustix::fs::fstat(&handle).ok()
+    }
+
+    fn entries(&self, inside: &Path) -> io::Result<Vec<(OsString, FileType)>> {
+        let boundary = self.directory.boundary().as_fd();
+        beneath::list_kinds(boundary, &self.directory.prefixed(inside))
+    }
+
+    /// Adds the mark of a file, or of each file in a directory.
+    fn mark(
+        &self,
+        inside: &Path,
+        (kind, depth): (FileType, Depth),
+        marks: &mut Vec<FileMark>,
+    ) -> Option<()> {
+        let status = self.status(inside)?;
+        if FileType::from_raw_mode(status.st_mode) != FileType::Directory {
+            let byte_size = u64::try_from(status.st_size).ok()?;
+            let modified_ns = modified_ns(&status);
+            marks.push(FileMark { path: inside.to_owned(), byte_size, modified_ns });
+            return Some(());
+        }
+        if kind == FileType::Symlink && depth == Depth::Below {
+            return None;
+        }
+        for (name, kind) in self.entries(inside).ok()? {
+            // Python puts it there when a model is loaded.
+            if name != "__pycache__" {
+                self.mark(&inside.join(name), (kind, Depth::Below), marks)?;
+            }
+        }
+        Some(())
     }
 
     /// The newest time of a file, or of a directory and everything in it.
@@ -75,9 +133,7 @@ impl Visit<'_> {
         if kind != FileType::Directory {
             return newest;
         }
-        let boundary = self.directory.boundary().as_fd();
-        let entries = beneath::list_kinds(boundary, &self.directory.prefixed(inside));
-        for (name, kind) in entries.unwrap_or_default() {
+        for (name, kind) in self.entries(inside).unwrap_or_default() {
             let below = inside.join(name);
             let time = match kind {
                 FileType::Symlink => self.time(&below).map_or(0, |(time, _)| time),
@@ -87,6 +143,11 @@ impl Visit<'_> {
         }
         newest
     }
+}
+
+fn modified_ns(status: &Stat) -> i64 {
+    let ns = i64::try_from(status.st_mtime_nsec).unwrap_or_default();
+    status.st_mtime.saturating_mul(NS_PER_S).saturating_add(ns)
 }
 
 #[cfg(test)]
@@ -147,5 +208,38 @@ mod tests {
         touch(&scratch, "r/m", 50);
         let stamp = look(&scratch, None);
         assert_eq!((stamp.newest, stamp.shared), (50 * SECOND, 40 * SECOND));
+    }
+    #[test]
+    fn marks_tell_a_versions_files_from_what_they_were() {
+        let scratch = Scratch::new();
+        let file = |path: &str, text: &str| scratch.file(&format!("r/m/{path}"), text);
+        let marked = || {
+            let repository = Repository::open([scratch.path().join("r")]).unwrap();
+            let Finding::Model(model) = repository.find("m", &ScanOptions::default()) else {
+                panic!("there is no model")
+            };
+            let found = marks(&model.directory, Path::new("1"));
+            found.map(|marks| {
+                let shown = |mark: &FileMark| (mark.path.display().to_string(), mark.byte_size);
+                (marks.iter().map(shown).collect::<Vec<_>>(), marks)
+            })
+        };
+        for (path, text) in
+            [("1/model", "abc"), ("1/deep/er", ""), ("2/model", "x"), ("labels", "l")]
+        {
+            file(path, text);
+        }
+        let (shown, before) = marked().unwrap();
+        let expected = [("1/deep/er", 0), ("1/model", 3), ("labels", 1)];
+        assert_eq!(shown, expected.map(|(path, size)| (String::from(path), size)));
+        file("2/model", "other");
+        file("1/__pycache__/model.pyc", "compiled");
+        assert_eq!(marked().unwrap().1, before);
+        let changed = File::options().write(true).open(scratch.path().join("r/m/1/model")).unwrap();
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(7);
+        changed.set_times(FileTimes::new().set_modified(time)).unwrap();
+        assert_ne!(marked().unwrap().1, before);
+        symlink("../deep", scratch.path().join("r/m/1/deep/link")).unwrap();
+        assert!(marked().is_none(), "what is behind a link can't be told");
     }
 }

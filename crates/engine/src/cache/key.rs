@@ -1,33 +1,17 @@
 //! What makes two requests equal.
 
-use std::hash::{BuildHasher, RandomState};
-
 use blake3::Hasher;
 use galatea_backend::CacheKey;
 use galatea_infer::{InferenceRequest, InputTensor, Parameter, ParameterValue};
 
-/// Where the numbers of loads begin: elsewhere in each run, because a cache may
-/// outlive the server, and models change between runs.
-pub(crate) fn first_generation() -> u64 {
-    // Of all that the standard library offers, what its tables are seeded with is
-    // what comes from the system's randomness.
-    RandomState::new().hash_one("generation")
-}
+use super::Origin;
 
 /// The key of a request; `None` if an input isn't in the CPU's memory.
 ///
 /// `request` is admitted: its inputs are in the configuration's order.
-/// `generation` tells a model version from the one that it was before it was
-/// loaded anew.
-pub(crate) fn key_of(
-    request: &InferenceRequest,
-    version: i64,
-    generation: u64,
-) -> Option<CacheKey> {
+pub(crate) fn key_of(request: &InferenceRequest, origin: &Origin) -> Option<CacheKey> {
     let mut hasher = Hasher::new();
-    text(&mut hasher, &request.model_name);
-    hasher.update(&version.to_le_bytes());
-    hasher.update(&generation.to_le_bytes());
+    hasher.update(&origin.0);
     count(&mut hasher, request.inputs.len());
     for input in &request.inputs {
         tensor(&mut hasher, input)?;
@@ -48,16 +32,16 @@ pub(crate) fn key_of(
 }
 
 /// Every part begins with its length, so that no two lists of parts look alike.
-fn bytes(hasher: &mut Hasher, bytes: &[u8]) {
+pub(super) fn bytes(hasher: &mut Hasher, bytes: &[u8]) {
     count(hasher, bytes.len());
     hasher.update(bytes);
 }
 
-fn text(hasher: &mut Hasher, text: &str) {
+pub(super) fn text(hasher: &mut Hasher, text: &str) {
     bytes(hasher, text.as_bytes());
 }
 
-fn count(hasher: &mut Hasher, count: usize) {
+pub(super) fn count(hasher: &mut Hasher, count: usize) {
     hasher.update(&u64::try_from(count).unwrap_or(u64::MAX).to_le_bytes());
 }
 
@@ -123,14 +107,13 @@ mod tests {
     fn key(change: impl FnOnce(&mut InferenceRequest)) -> CacheKey {
         let mut request = request();
         change(&mut request);
-        key_of(&request, 1, 0).unwrap()
+        key_of(&request, &Origin([0; 32])).unwrap()
     }
 
     #[test]
     fn what_an_answer_can_depend_on_changes_the_key() {
         let same = key(|_| {});
-        let changes: [fn(&mut InferenceRequest); 9] = [
-            |request| request.model_name.push('2'),
+        let changes: [fn(&mut InferenceRequest); 8] = [
             |request| request.inputs[0].shape = Shape::new(&[4, 1]).unwrap(),
             |request| request.inputs[0].datatype = DataType::Uint8,
             |request| request.inputs[0].data = Buffer::from_vec(vec![1, 2, 3, 5]),
@@ -146,9 +129,7 @@ mod tests {
             assert!(!keys.contains(&changed), "two of the requests have one key");
             keys.push(changed);
         }
-        assert_ne!(Some(same), key_of(&request(), 2, 0));
-        assert_ne!(Some(same), key_of(&request(), 1, 1));
-        assert_ne!(first_generation(), first_generation());
+        assert_ne!(Some(same), key_of(&request(), &Origin([1; 32])));
     }
 
     #[test]

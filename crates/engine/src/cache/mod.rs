@@ -8,6 +8,7 @@
 
 mod key;
 mod local;
+mod origin;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,9 +18,9 @@ use galatea_infer::{
     Finality, InferenceRequest, InferenceResponse, Reply, ResponseSender, ResponseSink,
 };
 
-pub(crate) use key::first_generation;
 use key::key_of;
 pub use local::LocalCache;
+pub(crate) use origin::{Marks, Origin, Origins};
 
 use crate::model::Books;
 
@@ -27,7 +28,7 @@ use crate::model::Books;
 pub(crate) struct CacheLayer {
     cache: Arc<dyn ResponseCache>,
     books: Arc<Books>,
-    generation: u64,
+    origin: Origin,
 }
 
 /// What a look into the cache found.
@@ -45,14 +46,14 @@ pub(crate) struct Missed {
 }
 
 impl CacheLayer {
-    pub(crate) fn new(cache: Arc<dyn ResponseCache>, books: Arc<Books>, generation: u64) -> Self {
-        Self { cache, books, generation }
+    pub(crate) fn new(cache: Arc<dyn ResponseCache>, books: Arc<Books>, origin: Origin) -> Self {
+        Self { cache, books, origin }
     }
 
     /// Looks for the answer to an admitted request, and counts a hit.
     pub(crate) fn look_up(&self, request: &InferenceRequest, arrival: Instant) -> Lookup {
         let start = Instant::now();
-        let Some(key) = key_of(request, self.books.version, self.generation) else {
+        let Some(key) = key_of(request, &self.origin) else {
             return Lookup::Miss(None);
         };
         let found = self.cache.lookup(&key);
