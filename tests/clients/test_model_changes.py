@@ -1,0 +1,246 @@
+"""What follows when models, their configurations and versions change, and who goes with whom."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import shutil
+from typing import Any
+
+import tritonclient.grpc
+
+from conftest import StartServer
+from constant_models import answer, ask, replace_file, write_model
+from server import Reply, Server, wait_until
+
+EXPLICIT = "--model-control-mode=explicit"
+POLL = ("--model-control-mode=poll", "--repository-poll-secs=1")
+POLL_SECONDS_MAX = 60
+
+READY = ("READY", "")
+UNLOADED = ("UNAVAILABLE", "unloaded")
+#: Listed, and never loaded.
+KNOWN = ("", "")
+
+ENSEMBLE = """\
+platform: "ensemble"
+max_batch_size: 4
+input [ {{ name: "INPUT0" data_type: TYPE_INT32 dims: [ 1 ] }} ]
+output [ {{ name: "OUTPUT0" data_type: TYPE_INT32 dims: [ 1 ] }} ]
+ensemble_scheduling {{ step [
+  {{ model_name: "{0}" model_version: -1
+    input_map {{ key: "INPUT0" value: "INPUT0" }} output_map {{ key: "OUTPUT0" value: "x" }} }},
+  {{ model_name: "{1}" model_version: -1
+    input_map {{ key: "INPUT0" value: "x" }} output_map {{ key: "OUTPUT0" value: "OUTPUT0" }} }}
+] }}
+"""
+
+
+def onnx(more: str = "", batch: int = 4) -> str:
+    """A configuration of an ONNX model."""
+    return f'backend: "onnxruntime" max_batch_size: {batch} {more}'
+
+
+def write_config(repository: pathlib.Path, model: str, text: str) -> None:
+    """Puts a configuration in place of another."""
+    replace_file(repository / model / "config.pbtxt", text.encode())
+
+
+def write_ensemble(repository: pathlib.Path, model: str, first: str, second: str) -> None:
+    """Writes an ensemble of two models."""
+    (repository / model / "1").mkdir(parents=True)
+    write_config(repository, model, ENSEMBLE.format(first, second))
+
+
+def order(server: Server, deed: str, model: str, **parameters: Any) -> Reply:
+    """Orders a load or an unload."""
+    body = json.dumps({"parameters": parameters}).encode() if parameters else b""
+    return server.request("POST", f"/v2/repository/models/{model}/{deed}", body)
+
+
+def load(server: Server, model: str) -> None:
+    """Loads a model that can be loaded."""
+    assert order(server, "load", model).status == 200
+
+
+def states(server: Server) -> dict[str, tuple[str, str]]:
+    """State and reason by name, with the version behind a colon if there is one."""
+    entries = server.request("POST", "/v2/repository/index", b"").json()
+    return {
+        ":".join([entry["name"], entry["version"]] if "version" in entry else [entry["name"]]): (
+            entry.get("state", ""),
+            entry.get("reason", ""),
+        )
+        for entry in entries
+    }
+
+
+def wait_for_states(server: Server, **expected: tuple[str, str]) -> None:
+    """Waits for the states of version 1 of these models."""
+
+    def is_so() -> bool:
+        known = states(server)
+        return all(known.get(f"{name}:1") == state for name, state in expected.items())
+
+    wait_until(is_so, 30, f"the states are {expected}")
+
+
+def batch_size(server: Server, model: str) -> int:
+    """The largest batch, as the configuration that serves has it."""
+    return server.get(f"/v2/models/{model}/config").json()["max_batch_size"]
+
+
+def served(server: Server, model: str) -> int | None:
+    """What a model adds, if it serves."""
+    reply = server.infer(model, ask())
+    return reply.json()["outputs"][0]["data"][0] if reply.status == 200 else None
+
+
+def test_who_goes_with_whom(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+    """Unloading leaves what an ensemble needs, unless dependents go too and nobody else needs it."""
+    for value, name in enumerate("abc", 1):
+        write_model(tmp_path, name, value)
+    write_ensemble(tmp_path, "ab", "a", "b")
+    write_ensemble(tmp_path, "bc", "b", "c")
+    with start_server(tmp_path, EXPLICIT) as server:
+        server.wait_until_ready()
+        assert set(states(server).values()) == {KNOWN}
+        load(server, "ab")
+        assert answer(server, "ab") == 3
+        assert states(server)["c"] == KNOWN
+        assert order(server, "unload", "ab").status == 200
+        wait_for_states(server, ab=UNLOADED, a=READY, b=READY)
+        load(server, "ab")
+        assert order(server, "unload", "ab", unload_dependents=True).status == 200
+        wait_for_states(server, ab=UNLOADED, a=UNLOADED, b=UNLOADED)
+        for model in ("c", "ab", "bc"):
+            load(server, model)
+        # The other ensemble needs b, and c was loaded by its name.
+        assert order(server, "unload", "bc", unload_dependents=True).status == 200
+        wait_for_states(server, ab=READY, a=READY, b=READY, bc=UNLOADED, c=READY)
+
+
+def test_what_needs_a_model_goes_with_it_and_comes_back(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """An ensemble serves with what its models are, or not at all."""
+    write_model(tmp_path, "a", 1, config=onnx())
+    write_model(tmp_path, "b", 2, config=onnx())
+    write_ensemble(tmp_path, "ab", "a", "b")
+    with start_server(tmp_path, EXPLICIT, "--load-model=ab") as server:
+        server.wait_until_ready()
+        assert order(server, "unload", "a").status == 200
+        wait_for_states(server, ab=UNLOADED, a=UNLOADED, b=READY)
+        assert server.get("/v2/health/ready").status == 200
+        load(server, "a")
+        load(server, "ab")
+        assert answer(server, "ab") == 3
+        write_model(tmp_path, "a", 10)
+        load(server, "a")
+        wait_until(lambda: served(server, "ab") == 12, 30, "the ensemble has the new model")
+        replace_file(tmp_path / "a" / "1" / "model.onnx", b"this is no model")
+        assert order(server, "load", "a").status == 400
+        assert (answer(server, "a"), answer(server, "ab")) == (10, 12)
+
+
+def test_versions_follow_the_policy(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+    """The index remembers the versions that served, over both protocols."""
+    for version in (1, 2, 3):
+        write_model(tmp_path, "m", version, versions=(version,), config=onnx())
+    with start_server(tmp_path, EXPLICIT, "--load-model=m") as server:
+        server.wait_until_ready()
+        assert states(server) == {"m:3": READY}
+        assert server.infer("m/versions/2", ask()).status == 404
+        write_config(tmp_path, "m", onnx("version_policy { all { } }"))
+        load(server, "m")
+        assert set(states(server).values()) == {READY}
+        assert [answer(server, "m", version) for version in (1, 2, 3)] == [1, 2, 3]
+        write_config(tmp_path, "m", onnx("version_policy { specific { versions: [ 1, 2 ] } }"))
+        load(server, "m")
+        wait_until(
+            lambda: states(server) == {"m:1": READY, "m:2": READY, "m:3": UNLOADED}, 30, "so"
+        )
+        assert answer(server, "m") == 2
+        assert server.infer("m/versions/3", ask()).status == 503
+        assert server.get("/v2/models/m").json()["versions"] == ["1", "2"]
+        assert server.get("/v2/models/m/versions/1").json()["versions"] == ["1"]
+        write_config(tmp_path, "m", onnx("version_policy { specific { versions: [ 7 ] } }"))
+        assert order(server, "load", "m").status >= 400
+        assert answer(server, "m") == 2
+        write_config(tmp_path, "m", onnx("version_policy { latest { num_versions: 2 } }"))
+        load(server, "m")
+        wait_until(
+            lambda: states(server) == {"m:1": UNLOADED, "m:2": READY, "m:3": READY}, 30, "so"
+        )
+        with tritonclient.grpc.InferenceServerClient(server.grpc_url) as client:
+            models = client.get_model_repository_index().models
+        assert {f"{one.name}:{one.version}": (one.state, one.reason) for one in models} == states(
+            server
+        )
+        shutil.rmtree(tmp_path / "m")
+        assert order(server, "load", "m").status == 500
+        assert answer(server, "m") == 3
+
+
+def test_polling_follows_every_change(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+    """Configurations, versions, damaged files and mended ones; ensembles follow their models."""
+    write_model(tmp_path, "m", 1, config=onnx())
+    write_model(tmp_path, "n", 5, config=onnx())
+    write_ensemble(tmp_path, "mn", "m", "n")
+    with start_server(tmp_path, *POLL) as server:
+        server.wait_until_ready()
+
+        def wait(model: str, value: int | None) -> None:
+            wait_until(
+                lambda: served(server, model) == value, POLL_SECONDS_MAX, f"{model} adds {value}"
+            )
+
+        def wait_for_batch(size: int) -> None:
+            wait_until(lambda: batch_size(server, "m") == size, POLL_SECONDS_MAX, f"it is {size}")
+
+        wait("mn", 6)
+        write_config(tmp_path, "m", onnx(batch=7))
+        wait_for_batch(7)
+        write_model(tmp_path, "m", 2, versions=(2,))
+        wait("m", 2)
+        wait("mn", 7)
+        shutil.rmtree(tmp_path / "m" / "2")
+        wait("m", 1)
+        wait("mn", 6)
+        write_config(tmp_path, "m", "nonsense {")
+        # The next model that comes shows that the repository was looked at again.
+        write_model(tmp_path, "later", 9)
+        wait("later", 9)
+        assert (batch_size(server, "m"), answer(server, "m"), answer(server, "mn")) == (7, 1, 6)
+        write_config(tmp_path, "m", onnx(batch=6))
+        wait_for_batch(6)
+        replace_file(tmp_path / "m" / "1" / "model.onnx", b"this is no model")
+        write_model(tmp_path, "later", 10)
+        wait("later", 10)
+        assert (answer(server, "m"), answer(server, "mn")) == (1, 6)
+        write_model(tmp_path, "m", 3)
+        wait("m", 3)
+        wait("mn", 8)
+        shutil.rmtree(tmp_path / "n")
+        wait("n", None)
+        wait("mn", None)
+        assert answer(server, "m") == 3
+        write_model(tmp_path, "n", 50, config=onnx())
+        wait("mn", 53)
+
+
+def test_a_named_configuration(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+    """It wins where there is one; where it comes or goes, the next load sees that."""
+    for model in ("has", "lacks"):
+        write_model(tmp_path, model, 1, config=onnx())
+    named = tmp_path / "has" / "configs" / "large.pbtxt"
+    replace_file(named, onnx(batch=99).encode())
+    flags = ["--model-config-name=large", EXPLICIT, "--load-model=*"]
+    with start_server(tmp_path, *flags) as server:
+        server.wait_until_ready()
+        assert (batch_size(server, "has"), batch_size(server, "lacks")) == (99, 4)
+        named.unlink()
+        replace_file(tmp_path / "lacks" / "configs" / "large.pbtxt", onnx(batch=98).encode())
+        load(server, "has")
+        load(server, "lacks")
+        assert (batch_size(server, "has"), batch_size(server, "lacks")) == (4, 98)
