@@ -64,7 +64,11 @@ impl ResponseObject {
             parameters: Vec::new(),
             outputs: Vec::new(),
         };
-        let filled = outcome.and_then(|response| object.fill(&response, classes, allocator));
+        // Also for an error: callers make room for the response then.
+        let filled = allocator
+            .start()
+            .and(outcome)
+            .and_then(|response| object.fill(&response, classes, allocator));
         if let Err(status) = filled {
             object.outputs.clear();
             object.outcome = Err(status);
@@ -80,7 +84,6 @@ impl ResponseObject {
     ) -> Result<(), Status> {
         self.model_version = response.model_version;
         self.parameters = response.parameters.iter().map(ResponseParameter::new).collect();
-        allocator.start()?;
         for output in &response.outputs {
             let name = c_text(&output.name);
             let data = output.data.host().ok_or_else(|| {

@@ -453,6 +453,42 @@ fn a_request_that_fails_at_once_stays_the_callers() {
     }
 }
 
+unsafe extern "C" fn begin(
+    _: *mut TRITONSERVER_ResponseAllocator,
+    userp: *mut c_void,
+) -> *mut TRITONSERVER_Error {
+    let world = unsafe { &*userp.cast::<World>() };
+    world.events.send(Event::Allocated(String::from("begins"), 0)).unwrap();
+    core::ptr::null_mut()
+}
+
+#[test]
+fn an_allocator_learns_of_errors_too() {
+    let echo = Arc::new(Echo { held: Mutex::new(Some(Vec::new())) });
+    let mut caller = Caller::new(echo.clone());
+    unsafe {
+        ok(server::TRITONSERVER_ResponseAllocatorNew(
+            &raw mut caller.allocator,
+            Some(allocate),
+            Some(free),
+            Some(begin),
+        ));
+        let request = caller.request();
+        ok(caller.infer(request));
+        let (request, sender) = echo.held.lock().unwrap().take().unwrap().remove(0);
+        drop(request);
+        sender.send_final(Err(Status::internal("no")));
+    }
+    assert_eq!(
+        caller.events(),
+        [
+            Event::Released,
+            Event::Allocated(String::from("begins"), 0),
+            Event::Response { null: false, final_: true }
+        ]
+    );
+}
+
 #[test]
 fn a_model_with_batches_says_so() {
     let caller = Caller::new(Arc::default());
