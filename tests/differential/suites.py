@@ -15,6 +15,7 @@ import ensemble_cases  # noqa: E402
 import held_cases  # noqa: E402
 import make_models  # noqa: E402
 import sequence_cases  # noqa: E402
+import statistics_cases  # noqa: E402
 from cases import DTYPES, Case, all_cases  # noqa: E402
 
 ONNX_MODELS = ["simple", "mlp", "simple_string", "autocomplete"]
@@ -86,6 +87,18 @@ SUITES = {
         configuration_cases.write_configurations,
         lambda: list(configuration_cases.configuration_cases()),
         flags=configuration_cases.FLAGS,
+    ),
+    "statistics": Suite(
+        "triton-2.51-statistics",
+        statistics_cases.write_models,
+        statistics_cases.statistics_cases,
+        flags=statistics_cases.FLAGS,
+    ),
+    "statistics-batched": Suite(
+        "triton-2.51-statistics-batched",
+        lambda root: statistics_cases.write_texts(root, statistics_cases.BATCHED),
+        statistics_cases.batched_cases,
+        {"TRITONSERVER_DELAY_SCHEDULER": "4"},
     ),
     **{held.name: _held(held) for held in held_cases.HELD},
 }
