@@ -7,12 +7,13 @@ use std::thread::ThreadId;
 
 use galatea_backend::{ExecutionPolicy, Instance, Refused};
 use galatea_infer::{InferenceService, PendingRequest, Reply, ResponseSender};
-use galatea_policy::{SchedulingMode, SchedulingSpec};
+use galatea_policy::{LaneStatus, SchedulingMode, SchedulingSpec};
 
 use crate::dispatcher::{Parts, ROUNDS_MAX, ReplyOrdering};
 use crate::lane::Lane;
 use crate::testing::sequences::{
-    DIRECT, LONG, Scripted, TWO_INSTANCES, answer, config, int, step, value, wait_until_empty,
+    DIRECT, LONG, Scripted, TWO_INSTANCES, answer, config, int, step, value, wait_until,
+    wait_until_empty,
 };
 use crate::testing::{Setup, send};
 use crate::timer::Timer;
@@ -225,9 +226,16 @@ fn an_instance_may_wait_for_another_after_any_number_of_quick_batches() {
     });
     let server = Setup::new(INLINE.replace("count: 1", "count: 2"), backend).serve();
     later.set(Arc::downgrade(&server)).unwrap();
-    for number in 0..64 {
-        assert_eq!(value(&send(&server, step(0, "", number))), number);
+    // Often enough that the other instance's thread has fallen asleep at least once.
+    for _ in 0..32 {
+        for number in 0..64 {
+            assert_eq!(value(&send(&server, step(0, "", number))), number);
+            wait_until(&server, "both are free", |dispatcher| {
+                let is_free = |lane: &LaneStatus| matches!(lane, LaneStatus::Free { .. });
+                dispatcher.report().status.lanes.iter().all(is_free)
+            });
+        }
+        assert_eq!(value(&send(&server, step(0, "", WAITS))), 1);
     }
-    assert_eq!(value(&send(&server, step(0, "", WAITS))), 1);
     wait_until_empty(&server);
 }
