@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use crate::answer::Responder;
 use crate::body::MessageReader;
+use crate::in_progress::Arriving;
 use crate::route::Method;
 use crate::signal::CallKey;
 use crate::stream::Stream;
@@ -42,6 +43,7 @@ pub(crate) struct Arrival {
     pub(crate) method: Method,
     pub(crate) body: RecvStream,
     pub(crate) reader: MessageReader,
+    pub(crate) arriving: Arriving,
 }
 
 /// What an arrival leads to.

@@ -22,9 +22,10 @@ use crate::call::{Arrival, Arrived, Calls, Forwarded, Phase};
 use crate::deadline::{Alarm, Timeout};
 use crate::dispatch;
 use crate::door::{Door, OpenConnection, Origin};
+use crate::in_progress::{Arriving, InProgress};
 use crate::output::{Flusher, Gathering, gather};
 use crate::route::{Method, Route, route};
-use crate::signal::{CallKey, News, Signal, UnwrittenLimits, Use};
+use crate::signal::{CallKey, Limits, News, Signal, Use};
 use crate::sink::{CallSink, overrun};
 use crate::unwritten::{Holder, Outgoing};
 
@@ -76,10 +77,12 @@ pub(crate) async fn serve(door: Arc<Door>, stream: TcpStream, mut counted: Optio
     };
     let Ok(Ok(h2)) = shaken else { return };
     flusher.take_over();
-    let signal = Arc::new(Signal::new(UnwrittenLimits {
+    let signal = Arc::new(Signal::new(Limits {
         call_bytes_max: door.options.call_unwritten_bytes_max,
         bytes_max: door.options.unwritten_bytes_max,
         bytes_dropped: door.options.unwritten_bytes_dropped,
+        request_bytes_max: door.options.request_bytes_max,
+        arriving_bytes_max: door.options.arriving_bytes_max,
     }));
     let _presence = door.enter(&signal, origin);
     ConnectionTask::new(door, signal, h2, flusher).await;
@@ -258,7 +261,8 @@ impl ConnectionTask {
             return;
         }
         let reader = MessageReader::new(self.door.options.message_bytes_max);
-        let arrival = Arrival { method: route.method, body, reader };
+        let arriving = Arriving::new(self.signal.clone());
+        let arrival = Arrival { method: route.method, body, reader, arriving };
         let key = self.calls.insert(respond, deadline, |_| Phase::Reading(arrival));
         self.calls.set_forwarded(key, forwarded);
         self.reading.push(key);
@@ -321,7 +325,9 @@ impl ConnectionTask {
             }
         } else if dispatch::may_wait(method) {
             let (door, signal) = (self.door.clone(), self.signal.clone());
+            let in_progress = InProgress::new(signal.clone(), message.len(), Use::Call);
             tokio::task::spawn_blocking(move || {
+                let _in_progress = in_progress;
                 let outcome = answer_control(&door, &signal, method, message);
                 signal.push(News::Answer { call: key, outcome });
             });
@@ -339,6 +345,7 @@ impl ConnectionTask {
         forwarded: Forwarded,
     ) -> Result<(), Status> {
         refuse_while_stopping(&self.door)?;
+        let in_progress = InProgress::new(self.signal.clone(), message.len(), Use::Call);
         let message = InferMessage::parse(message)?;
         let version = parse_version(message.model_version())?;
         if self.door.control.is_decoupled(message.model_name(), version)? {
@@ -349,7 +356,7 @@ impl ConnectionTask {
         let (mut request, classification) = message.into_request(version)?;
         forward(&mut request.parameters, forwarded?);
         request.cancel = cancel;
-        let sink = CallSink::new(self.signal.clone(), key, classification);
+        let sink = CallSink::new(in_progress, key, classification);
         self.door.service.infer(request, ResponseSender::new(Box::new(sink)));
         Ok(())
     }
@@ -464,9 +471,11 @@ impl Arrival {
                 Poll::Pending => return Some(Ok(Arrived::NotYet)),
                 Poll::Ready(Some(Ok(bytes))) => {
                     // What was read may be sent again; how much a call may
-                    // bring in all is the reader's affair.
+                    // bring in all is the reader's affair, and how much all
+                    // calls may is counted.
                     let _ = self.body.flow_control().release_capacity(bytes.len());
-                    if let Err(failure) = self.reader.push(bytes) {
+                    let counted = self.arriving.add(bytes.len());
+                    if let Err(failure) = counted.and_then(|()| self.reader.push(bytes)) {
                         return Some(Err(failure));
                     }
                 }

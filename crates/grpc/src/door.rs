@@ -44,6 +44,13 @@ pub struct GrpcOptions {
     /// ones: requests that were read before may be answered at any time after.
     /// Calls fail then, and streams end.
     pub unwritten_bytes_dropped: usize,
+    /// How many bytes the requests of single calls may take that a connection has
+    /// in progress, before no further calls are read from it; the same for the
+    /// requests of all its streams together.
+    pub request_bytes_max: usize,
+    /// How many bytes of messages may be there that are not whole; the message
+    /// that brings more fails, unless it is the only one.
+    pub arriving_bytes_max: usize,
     /// How many requests of a stream may be without their last response, with
     /// the responses that are unwritten, before further ones have to wait.
     pub stream_messages_max: usize,
@@ -62,6 +69,8 @@ impl Default for GrpcOptions {
             call_unwritten_bytes_max: 64 << 20,
             unwritten_bytes_max: 512 << 20,
             unwritten_bytes_dropped: 2 << 30,
+            request_bytes_max: 512 << 20,
+            arriving_bytes_max: 1 << 30,
             stream_messages_max: 4096,
             stream_bytes_max: 32 << 20,
             header_forward: None,
@@ -220,6 +229,15 @@ impl RunningDoor {
     pub fn unwritten_bytes(&self) -> usize {
         let connections = self.door.connections.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = connections.iter().map(|(_, signal)| signal.unwritten_bytes());
+        bytes.fold(0, usize::saturating_add)
+    }
+
+    /// What the messages take that are arriving, and those of requests that
+    /// somebody works on.
+    #[must_use]
+    pub fn request_bytes(&self) -> usize {
+        let connections = self.door.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = connections.iter().map(|(_, signal)| signal.request_bytes());
         bytes.fold(0, usize::saturating_add)
     }
 

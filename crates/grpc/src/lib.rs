@@ -9,7 +9,8 @@
 //!
 //! A client that doesn't read costs a bounded amount of memory: answers are
 //! counted from when they are made until they are written, and a connection
-//! with too many of them reads no further requests.
+//! with too many of them reads no further requests. Nor does one whose requests
+//! in progress are too large together.
 //!
 //! What this is not: it knows no model, queue or backend, only the two
 //! traits of `galatea-infer`; and it translates nothing itself, that is the
@@ -48,6 +49,7 @@ mod connection;
 mod deadline;
 mod dispatch;
 mod door;
+mod in_progress;
 mod output;
 mod route;
 mod signal;

@@ -64,12 +64,19 @@ pub(crate) struct Signal {
     call_bytes: AtomicUsize,
     /// What is unwritten for streams.
     stream_bytes: AtomicUsize,
-    limits: UnwrittenLimits,
+    /// What the requests of single calls take that are in progress.
+    call_request_bytes: AtomicUsize,
+    /// The same of streams.
+    stream_request_bytes: AtomicUsize,
+    /// What is there of messages that are not whole.
+    arriving_bytes: AtomicUsize,
+    limits: Limits,
 }
 
-/// How much of a connection's answers may be unwritten.
+/// How much of a connection's answers may be unwritten, and how much of its
+/// requests unanswered.
 #[derive(Copy, Clone, Debug)]
-pub(crate) struct UnwrittenLimits {
+pub(crate) struct Limits {
     /// From so much for single calls on, none is read. What streams have
     /// unwritten doesn't count here: a client may well leave a stream alone
     /// while it waits for the answer to a call.
@@ -78,9 +85,17 @@ pub(crate) struct UnwrittenLimits {
     pub(crate) bytes_max: usize,
     /// From so much in all on, further answers are dropped.
     pub(crate) bytes_dropped: usize,
+    /// From so much in progress for single calls on, none is read, and from so
+    /// much for streams on, no request of theirs is. They count apart: a request
+    /// on a stream may wait until the client reads the stream, which may well
+    /// wait for the answer to a call.
+    pub(crate) request_bytes_max: usize,
+    /// From so much of several messages on that are not whole, the one that
+    /// brings more is refused.
+    pub(crate) arriving_bytes_max: usize,
 }
 
-/// What an answer is for.
+/// What an answer or a request is for.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     /// A call with one answer.
@@ -103,7 +118,7 @@ struct State {
 }
 
 impl Signal {
-    pub(crate) fn new(limits: UnwrittenLimits) -> Self {
+    pub(crate) fn new(limits: Limits) -> Self {
         let state = State {
             news: Vec::new(),
             streams: Vec::new(),
@@ -116,6 +131,9 @@ impl Signal {
             state: Mutex::new(state),
             call_bytes: AtomicUsize::new(0),
             stream_bytes: AtomicUsize::new(0),
+            call_request_bytes: AtomicUsize::new(0),
+            stream_request_bytes: AtomicUsize::new(0),
+            arriving_bytes: AtomicUsize::new(0),
             limits,
         }
     }
@@ -200,6 +218,47 @@ impl Signal {
         self.count(used_for).fetch_sub(bytes, Ordering::Relaxed);
     }
 
+    /// Counts a request that somebody works on from now on.
+    pub(crate) fn begin_request(&self, bytes: usize, used_for: Use) {
+        self.request_count(used_for).fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Nobody works on the request any more. If that makes room, the task looks
+    /// for who waits for it.
+    pub(crate) fn end_request(&self, bytes: usize, used_for: Use) {
+        let before = self.request_count(used_for).fetch_sub(bytes, Ordering::Relaxed);
+        let after = before.saturating_sub(bytes);
+        let limit = self.limits.request_bytes_max;
+        if after < limit && before >= limit {
+            let mut state = self.lock();
+            state.notified = true;
+            wake(state);
+        }
+    }
+
+    const fn request_count(&self, used_for: Use) -> &AtomicUsize {
+        match used_for {
+            Use::Call => &self.call_request_bytes,
+            Use::Stream => &self.stream_request_bytes,
+        }
+    }
+
+    /// A message that is not whole has `after` bytes instead of `before`; returns
+    /// whether it may, beside the others. Only the task counts these.
+    pub(crate) fn count_arriving(&self, before: usize, after: usize) -> bool {
+        let all = self.arriving_bytes.load(Ordering::Relaxed);
+        let others = all.saturating_sub(before);
+        let now = others.saturating_add(after);
+        self.arriving_bytes.store(now, Ordering::Relaxed);
+        others == 0 || now <= self.limits.arriving_bytes_max
+    }
+
+    /// What requests take that are arriving or in progress.
+    pub(crate) fn request_bytes(&self) -> usize {
+        let counts = [&self.call_request_bytes, &self.stream_request_bytes, &self.arriving_bytes];
+        counts.into_iter().map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+
     const fn count(&self, used_for: Use) -> &AtomicUsize {
         match used_for {
             Use::Call => &self.call_bytes,
@@ -207,13 +266,17 @@ impl Signal {
         }
     }
 
-    /// Whether so much is unwritten that no further request is read.
+    /// Whether so much is unwritten, or in progress, that no further request is
+    /// read.
     pub(crate) fn is_full(&self, used_for: Use) -> bool {
         let is_full_for_it = match used_for {
             Use::Call => self.call_bytes.load(Ordering::Relaxed) >= self.limits.call_bytes_max,
             Use::Stream => false,
         };
-        is_full_for_it || self.unwritten_bytes() >= self.limits.bytes_max
+        let in_progress = self.request_count(used_for).load(Ordering::Relaxed);
+        is_full_for_it
+            || in_progress >= self.limits.request_bytes_max
+            || self.unwritten_bytes() >= self.limits.bytes_max
     }
 
     /// What the answers take that are not written.
@@ -261,11 +324,17 @@ mod tests {
     use galatea_infer::Turn;
 
     use super::*;
+    use crate::in_progress::{Arriving, InProgress};
     use crate::stream::{Errors, StreamLimits, StreamSignal};
     use crate::unwritten::Holder;
 
-    const LIMITS: UnwrittenLimits =
-        UnwrittenLimits { call_bytes_max: 2000, bytes_max: 3000, bytes_dropped: 5000 };
+    const LIMITS: Limits = Limits {
+        call_bytes_max: 2000,
+        bytes_max: 3000,
+        bytes_dropped: 5000,
+        request_bytes_max: 1000,
+        arriving_bytes_max: 500,
+    };
 
     #[derive(Default)]
     struct Count(AtomicU32);
@@ -398,6 +467,44 @@ mod tests {
         assert!(signal.is_full(Use::Call) && !signal.is_full(Use::Stream));
         drop(third);
         assert_eq!(signal.unwritten_bytes(), 0);
+    }
+
+    #[test]
+    fn requests_are_counted_until_nobody_works_on_them() {
+        let (signal, woken) = resting();
+        let begin = |bytes, used_for| InProgress::new(signal.clone(), bytes, used_for);
+        let first = begin(600, Use::Call);
+        assert!(!signal.is_full(Use::Call));
+        let second = begin(600, Use::Call);
+        assert!(signal.is_full(Use::Call) && !signal.is_full(Use::Stream));
+        check_woken(&woken, 0);
+        drop(first);
+        // Whoever waits for room is told that there is some.
+        check_woken(&woken, 1);
+        assert!(!signal.is_full(Use::Call));
+        drop(second);
+        check_woken(&woken, 1);
+        let streamed = begin(5000, Use::Stream);
+        assert!(!signal.is_full(Use::Call) && signal.is_full(Use::Stream));
+        drop(streamed);
+        assert_eq!(signal.request_bytes(), 0);
+    }
+
+    #[test]
+    fn messages_that_arrive_are_bounded_together_and_not_alone() {
+        let signal = Arc::new(Signal::new(LIMITS));
+        let (mut first, mut second) =
+            (Arriving::new(signal.clone()), Arriving::new(signal.clone()));
+        assert!(first.add(400).is_ok() && first.add(400).is_ok());
+        assert!(second.add(100).is_err());
+        assert_eq!(signal.request_bytes(), 900);
+        drop(second);
+        assert!(first.add(100).is_ok());
+        assert!(first.set(0).is_ok());
+        let mut third = Arriving::new(signal.clone());
+        assert!(third.add(300).is_ok() && first.add(200).is_ok() && first.add(1).is_err());
+        drop((first, third));
+        assert_eq!(signal.request_bytes(), 0);
     }
 
     /// Answers hold the signal, and the signal holds answers.

@@ -1,13 +1,12 @@
 //! Where the replies to a single call go.
 
-use std::sync::Arc;
-
 use galatea_codec::classification::Classification;
 use galatea_codec::grpc::{GrpcCode, encode_infer_response};
 use galatea_infer::{InferenceResponse, Reply, ResponseSink, Status};
 
 use crate::answer::Failure;
-use crate::signal::{CallKey, News, Signal};
+use crate::in_progress::InProgress;
+use crate::signal::{CallKey, News};
 use crate::unwritten::{Holder, Outgoing};
 
 /// Receives the replies to one call and brings the answer to the connection.
@@ -16,7 +15,7 @@ use crate::unwritten::{Holder, Outgoing};
 /// in that core's cache and its parts were allocated on that thread, so one
 /// buffer changes threads instead of a handful.
 pub(crate) struct CallSink {
-    signal: Arc<Signal>,
+    in_progress: InProgress,
     call: CallKey,
     classification: Option<Classification>,
     replies: OneResponse,
@@ -24,24 +23,25 @@ pub(crate) struct CallSink {
 
 impl CallSink {
     pub(crate) const fn new(
-        signal: Arc<Signal>,
+        in_progress: InProgress,
         call: CallKey,
         classification: Option<Classification>,
     ) -> Self {
-        Self { signal, call, classification, replies: OneResponse::None }
+        Self { in_progress, call, classification, replies: OneResponse::None }
     }
 }
 
 impl ResponseSink for CallSink {
     fn deliver(&mut self, reply: Reply) {
         let Some(outcome) = self.replies.take(reply) else { return };
+        let signal = self.in_progress.signal();
         let outcome = classified(outcome, self.classification.as_ref())
             .and_then(|response| encode_infer_response(&response))
             .map_err(Failure::from)
             .and_then(|message| {
-                Outgoing::new(message, Holder::Call(self.signal.clone())).ok_or_else(overrun)
+                Outgoing::new(message, Holder::Call(signal.clone())).ok_or_else(overrun)
             });
-        self.signal.push(News::Answer { call: self.call, outcome });
+        signal.push(News::Answer { call: self.call, outcome });
     }
 }
 

@@ -16,6 +16,7 @@ use super::{ConnectionTask, PANICKED, refuse_while_stopping};
 use crate::answer::{self, Failure, Responder};
 use crate::call::{Forwarded, Phase};
 use crate::door::Door;
+use crate::in_progress::{Arriving, InProgress};
 use crate::signal::{CallKey, Use};
 use crate::stream::{
     Errors, Next, Order, Place, Stream, StreamGone, StreamLimits, StreamSignal, StreamSink,
@@ -44,7 +45,8 @@ impl ConnectionTask {
         };
         let key = self.calls.insert(respond, deadline, |key| {
             let signal = Arc::new(StreamSignal::new(self.signal.clone(), key, errors, limits));
-            let stream = Stream::new(send, body, options.message_bytes_max, signal);
+            let arriving = Arriving::new(self.signal.clone());
+            let stream = Stream::new(send, body, options.message_bytes_max, signal, arriving);
             Phase::Streaming(Box::new(stream))
         });
         self.calls.set_forwarded(key, forwarded);
@@ -129,7 +131,16 @@ impl ConnectionTask {
             Order::InTurn => Throttle::default(),
         };
         let Prepared { tag, order, sends_empty_end, classification, request } = prepared;
-        let sink = StreamSink::new(signal, place, order, tag, sends_empty_end, classification);
+        let in_progress = InProgress::new(self.signal.clone(), message.len(), Use::Stream);
+        let sink = StreamSink::new(
+            signal,
+            place,
+            order,
+            tag,
+            sends_empty_end,
+            classification,
+            in_progress,
+        );
         let sender = ResponseSender::new(Box::new(sink));
         match request {
             Err(status) => sender.fail(status),

@@ -106,6 +106,14 @@ impl Messages {
         std::mem::replace(&mut self.taken, 0)
     }
 
+    /// How much there is of a message that is not whole.
+    pub(crate) fn part_bytes(&self) -> usize {
+        match &self.state {
+            State::Prefix(..) => 0,
+            State::Part(part, _) => part.len(),
+        }
+    }
+
     /// Looks at the body's end: nothing of a message may be left.
     pub(crate) fn finish(&self) -> Result<(), Failure> {
         match self.state {

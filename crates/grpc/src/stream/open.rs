@@ -11,6 +11,7 @@ use super::in_flight::InFlight;
 use super::messages::Messages;
 use super::{Order, Place, StreamSignal};
 use crate::answer::{self, Failure};
+use crate::in_progress::Arriving;
 use crate::unwritten::Outgoing;
 
 /// How much of a stream may be unfinished before its requests have to wait.
@@ -26,6 +27,7 @@ pub(crate) struct Stream {
     send: SendStream<Outgoing>,
     body: RecvStream,
     messages: Messages,
+    arriving: Arriving,
     in_flight: InFlight<Result<Outgoing, Failure>>,
     signal: Arc<StreamSignal>,
     /// The signal as a waker.
@@ -57,11 +59,13 @@ impl Stream {
         body: RecvStream,
         message_bytes_max: usize,
         signal: Arc<StreamSignal>,
+        arriving: Arriving,
     ) -> Self {
         Self {
             send,
             body,
             messages: Messages::new(message_bytes_max),
+            arriving,
             in_flight: InFlight::new(),
             waker: Waker::from(signal.clone()),
             signal,
@@ -120,7 +124,11 @@ impl Stream {
 
     /// What comes next of what was pulled.
     pub(crate) fn next(&mut self) -> Next {
-        match self.messages.next() {
+        let next = self.messages.next();
+        if let Err(failure) = self.arriving.set(self.messages.part_bytes()) {
+            return Next::Broken(failure);
+        }
+        match next {
             Ok(Some(message)) => Next::Request(message),
             Ok(None) if !self.half_closed => Next::Wait,
             Ok(None) => match self.messages.finish() {

@@ -11,6 +11,7 @@ use galatea_infer::{InferenceResponse, Reply, ResponseSink, Status};
 
 use super::{Errors, Order, Place, StreamSignal};
 use crate::answer::Failure;
+use crate::in_progress::InProgress;
 use crate::signal::News;
 use crate::sink::{OneResponse, classified};
 use crate::unwritten::{Holder, Outgoing};
@@ -23,6 +24,7 @@ pub(crate) struct StreamSink {
     tag: RequestTag,
     classification: Option<Classification>,
     replies: Replies,
+    _in_progress: InProgress,
 }
 
 enum Replies {
@@ -47,13 +49,14 @@ impl StreamSink {
         tag: RequestTag,
         sends_empty_end: bool,
         classification: Option<Classification>,
+        in_progress: InProgress,
     ) -> Self {
         let replies = match order {
             Order::InTurn => Replies::One(OneResponse::None),
             Order::AtOnce if sends_empty_end => Replies::Many(EmptyEnd::Sent),
             Order::AtOnce => Replies::Many(EmptyEnd::Dropped),
         };
-        Self { signal, place, tag, classification, replies }
+        Self { signal, place, tag, classification, replies, _in_progress: in_progress }
     }
 
     fn encode(

@@ -1,0 +1,175 @@
+//! Clients that send more than is answered.
+
+#![allow(clippy::unwrap_used, reason = "these are tests")]
+
+mod common;
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use common::{Fixture, Held, echo, finish, framed, infer_head, infer_request, request};
+use galatea_grpc::GrpcOptions;
+use galatea_protocol::health::{HealthCheckRequest, HealthCheckResponse};
+use galatea_protocol::inference::ModelInferResponse;
+use h2::Reason;
+use h2::client::ResponseFuture;
+
+const KIB: usize = 1024;
+const MIB: usize = 1024 * KIB;
+/// More than a request takes beside its tensor.
+const BESIDE_BYTES: usize = KIB;
+const TOO_MUCH: &str = "too many bytes of requests are arriving on this connection at once";
+
+fn options(request_bytes_max: usize, arriving_bytes_max: usize) -> GrpcOptions {
+    let mut options = GrpcOptions::default();
+    options.request_bytes_max = request_bytes_max;
+    options.arriving_bytes_max = arriving_bytes_max;
+    options
+}
+
+fn body(model: &str, bytes: usize) -> Bytes {
+    framed(&infer_request(model, Bytes::from(vec![7; bytes])))
+}
+
+fn answer((request, sender): Held) {
+    sender.send_final(Ok(echo(request)));
+}
+
+async fn check_answered(call: ResponseFuture) {
+    let _: ModelInferResponse = finish(call).await.unwrap().message();
+}
+
+async fn requests_take_at_most(fixture: &Fixture, bytes: usize) {
+    while fixture.door.request_bytes() > bytes {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Ten mebibytes of requests, of which two may be in progress.
+#[tokio::test]
+async fn requests_in_progress_stop_the_reading_of_others() {
+    let mut fixture = Fixture::with(options(2 * MIB, 1 << 30));
+    let client = fixture.client().await;
+    let mut calls = Vec::new();
+    for _ in 0..10 {
+        calls.push(client.begin(infer_head(), vec![body("held", MIB)]).await);
+    }
+    let mut held = VecDeque::new();
+    for _ in 0..2 {
+        held.push_back(fixture.held.recv().await.unwrap());
+    }
+    client.settle().await;
+    assert!(fixture.held.try_recv().is_err());
+    let taken = fixture.door.request_bytes();
+    assert!((2 * MIB..=2 * (MIB + BESIDE_BYTES)).contains(&taken), "{taken}");
+    // Whether the server is well can be asked all the same, and streams go on.
+    let head = request("/grpc.health.v1.Health/Check");
+    let health = client.call(head, framed(&HealthCheckRequest::default())).await;
+    assert_eq!(health.message::<HealthCheckResponse>().status, 1);
+    let mut stream = client.stream().await;
+    stream.infer("inline", "1");
+    stream.check("1 inline:1 1 output .").await;
+    // Each answer makes room for a request.
+    for _ in 0..8 {
+        answer(held.pop_front().unwrap());
+        held.push_back(fixture.held.recv().await.unwrap());
+        client.settle().await;
+        assert!(fixture.held.try_recv().is_err());
+    }
+    held.into_iter().for_each(answer);
+    for call in calls {
+        check_answered(call).await;
+    }
+    requests_take_at_most(&fixture, 0).await;
+}
+
+/// A call that is given up may have its request computed all the same.
+#[tokio::test]
+async fn requests_count_until_nobody_works_on_them() {
+    let mut fixture = Fixture::with(options(MIB, 1 << 30));
+    let client = fixture.client().await;
+    let mut send = client.send.clone().ready().await.unwrap();
+    let head = infer_head().body(()).unwrap();
+    let (call, mut stream) = send.send_request(head, false).unwrap();
+    stream.send_data(body("held", MIB), true).unwrap();
+    let (request, sender) = fixture.held.recv().await.unwrap();
+    stream.send_reset(Reason::CANCEL);
+    drop(call);
+    while !request.cancel.is_cancelled() {
+        tokio::task::yield_now().await;
+    }
+    let next = client.begin(infer_head(), vec![body("inline", KIB)]).await;
+    client.settle().await;
+    assert!(fixture.door.request_bytes() >= MIB);
+    drop((request, sender));
+    check_answered(next).await;
+    requests_take_at_most(&fixture, 0).await;
+}
+
+/// What a stream has in progress stops other streams, and no calls.
+#[tokio::test]
+async fn requests_of_streams_count_apart() {
+    let mut fixture = Fixture::with(options(2 * MIB, 1 << 30));
+    let client = fixture.client().await;
+    let (mut first, mut second) = (client.stream().await, client.stream().await);
+    let large = infer_request("held", Bytes::from(vec![7; MIB]));
+    first.request(&large);
+    first.request(&large);
+    let held = [fixture.held.recv().await.unwrap(), fixture.held.recv().await.unwrap()];
+    second.infer("held", "small");
+    client.settle().await;
+    assert!(fixture.held.try_recv().is_err());
+    client.check_echo("inline", Bytes::from_static(b"x")).await;
+    held.into_iter().for_each(answer);
+    answer(fixture.held.recv().await.unwrap());
+    second.check("small held:1 1 output .").await;
+    for _ in 0..2 {
+        first.check("7 held:1 1 output .").await;
+    }
+    requests_take_at_most(&fixture, 0).await;
+}
+
+#[tokio::test]
+async fn what_arrives_at_once_is_bounded() {
+    let fixture = Fixture::with(options(1 << 30, MIB));
+    let client = fixture.client().await;
+    let whole = body("inline", 4 * MIB);
+    // One message alone may be as long as messages may be.
+    check_answered(client.begin(infer_head(), vec![whole.clone()]).await).await;
+    let mut uploads = Vec::new();
+    for part in [700 * KIB, 200 * KIB] {
+        let mut send = client.send.clone().ready().await.unwrap();
+        let head = infer_head().body(()).unwrap();
+        let (call, mut stream) = send.send_request(head, false).unwrap();
+        stream.send_data(whole.slice(..part), false).unwrap();
+        uploads.push((call, stream, part));
+        client.settle().await;
+    }
+    assert_eq!(fixture.door.request_bytes(), 900 * KIB);
+    // The one that brings too much fails, and the other goes on.
+    let (call, mut stream, sent) = uploads.pop().unwrap();
+    stream.send_data(whole.slice(sent..MIB), false).unwrap();
+    assert_eq!(finish(call).await.unwrap().status(), (8, TOO_MUCH.to_owned()));
+    let (call, mut stream, sent) = uploads.pop().unwrap();
+    stream.send_data(whole.slice(sent..), true).unwrap();
+    check_answered(call).await;
+    requests_take_at_most(&fixture, 0).await;
+}
+
+#[tokio::test]
+async fn what_arrives_on_streams_is_bounded_too() {
+    let fixture = Fixture::with(options(1 << 30, MIB));
+    let client = fixture.client().await;
+    let whole = body("inline", 4 * MIB);
+    let (mut first, mut second) = (client.stream().await, client.stream().await);
+    first.send.send_data(whole.slice(..700 * KIB), false).unwrap();
+    client.settle().await;
+    assert!(fixture.door.request_bytes() > 600 * KIB);
+    second.send.send_data(whole.slice(..700 * KIB), false).unwrap();
+    second.check(&format!("end 8 {TOO_MUCH}")).await;
+    first.send.send_data(whole.slice(700 * KIB..), false).unwrap();
+    first.check("7 inline:1 1 output .").await;
+    first.end();
+    first.check("end 0 ").await;
+    requests_take_at_most(&fixture, 0).await;
+}
