@@ -1,0 +1,201 @@
+"""The server and backends in C under AddressSanitizer: loaded, asked, unloaded, ended.
+
+The backends are built with it. The server is the ordinary one, with the sanitizer's
+library before it, which watches the heap of both; or, if GALATEA_ASAN_SERVER names one,
+a server that was built with it. docs/c_api.md says how.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import queue
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+
+import numpy
+import pytest
+import tritonclient.grpc
+from tritonclient.utils import InferenceServerException
+
+from test_traces import BACKEND, ROOT, TENSORS
+
+INSTRUMENTED = os.environ.get("GALATEA_ASAN_SERVER")
+SECONDS_MAX = 120
+
+ONE = """
+input { name: "IN" data_type: TYPE_INT32 dims: [ %s ] }
+output { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] }
+"""
+STATE = 'state { input_name: "%s_IN" output_name: "%s_OUT" data_type: TYPE_INT32 dims: [ 1 ] %s }'
+ZERO = 'initial_state { name: "zero" data_type: TYPE_INT32 dims: [ 1 ] zero_data: true }'
+DECOUPLED = "model_transaction_policy { decoupled: true }"
+MODELS = {
+    "identity": 'backend: "example_identity" max_batch_size: 8 dynamic_batching { }' + TENSORS,
+    "repeater": 'backend: "example_repeater"' + ONE % -1 + DECOUPLED,
+    "accumulator": 'backend: "example_accumulator" max_batch_size: 4'
+    + ONE % 1
+    + "sequence_batching { direct { } %s }" % (STATE % ("SUM", "SUM", ZERO)),
+    "countdown": 'backend: "example_countdown"'
+    + ONE % 1
+    + DECOUPLED
+    + "sequence_batching { iterative_sequence: true oldest { max_candidate_sequences: 4 } %s }"
+    % (STATE % ("LEFT", "LEFT", "")),
+    "plain": BACKEND,
+    "nested": BACKEND,
+    "failing": BACKEND,
+    "unanswering": BACKEND,
+}
+LIBRARIES = {
+    "example_identity": ROOT / "examples/backends/identity.c",
+    "example_repeater": ROOT / "examples/backends/repeater.c",
+    "example_accumulator": ROOT / "examples/backends/accumulator.c",
+    "example_countdown": ROOT / "examples/backends/countdown.c",
+    "stations": ROOT / "tests/c_api/stations.c",
+}
+
+
+def build(source: pathlib.Path, library: pathlib.Path) -> None:
+    """Compiles a backend with the sanitizer, whose library whoever loads it has."""
+    library.parent.mkdir(parents=True)
+    includes = [f"-I{ROOT / 'include'}", f"-I{ROOT / 'examples/backends'}"]
+    flags = ["-std=gnu11", "-g", "-O1", "-fPIC", "-fno-omit-frame-pointer"]
+    made = library.with_suffix(".o")
+    command = ["gcc", *flags, "-fsanitize=address", *includes, "-c", source, "-o", made]
+    subprocess.run(command, check=True)
+    subprocess.run(["gcc", "-shared", made, "-o", library, "-lpthread"], check=True)
+
+
+class Running:
+    """The server with clients."""
+
+    def __init__(self, http: int, grpc: int) -> None:
+        self.url = f"http://127.0.0.1:{http}"
+        self.grpc = tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{grpc}")
+
+    def post(self, path: str) -> object:
+        """Posts nothing and returns what comes back."""
+        request = urllib.request.Request(f"{self.url}/v2/{path}", b"{}", method="POST")
+        with urllib.request.urlopen(request, timeout=SECONDS_MAX) as answer:
+            return json.loads(answer.read() or b"{}")
+
+    def ask(self, model: str, values: list[int], **options: object) -> list[int]:
+        """The answer to one request."""
+        outer = model in ("accumulator", "countdown", "repeater")
+        shape = [1, len(values)] if model not in ("countdown", "repeater") else [len(values)]
+        tensor = tritonclient.grpc.InferInput("IN" if outer else "INPUT0", shape, "INT32")
+        tensor.set_data_from_numpy(numpy.array(values, numpy.int32).reshape(shape))
+        if model not in ("countdown", "repeater"):
+            result = self.grpc.infer(model, [tensor], client_timeout=SECONDS_MAX, **options)
+            return result.as_numpy("OUT" if outer else "OUTPUT0").reshape(-1).tolist()
+        answers: queue.Queue[tuple[object, object]] = queue.Queue()
+        self.grpc.start_stream(lambda result, error: answers.put((result, error)))
+        self.grpc.async_stream_infer(
+            model, [tensor], enable_empty_final_response=True, **options
+        )
+        values = []
+        while True:
+            result, error = answers.get(timeout=SECONDS_MAX)
+            assert error is None
+            found = result.as_numpy("OUT")
+            values += [] if found is None else found.tolist()
+            if result.get_response().parameters["triton_final_response"].bool_param:
+                self.grpc.stop_stream()
+                return values
+
+
+@pytest.fixture
+def started(
+    request: pytest.FixtureRequest, tmp_path: pathlib.Path
+) -> Iterator[tuple[Running, subprocess.Popen[bytes], pathlib.Path]]:
+    for name, source in LIBRARIES.items():
+        build(source, tmp_path / "backends" / name / f"libtriton_{name}.so")
+    for name, config in MODELS.items():
+        (tmp_path / "models" / name / "1").mkdir(parents=True)
+        (tmp_path / "models" / name / "config.pbtxt").write_text(config)
+    program, environment = INSTRUMENTED, dict(os.environ)
+    # Objects that C knows by address stay for ever, and are not leaks: they are found.
+    environment["ASAN_OPTIONS"] = "detect_leaks=1:detect_stack_use_after_return=1"
+    if program is None:
+        program = request.config.getoption("--galatea")
+        found = subprocess.run(
+            ["gcc", "-print-file-name=libasan.so"], check=True, capture_output=True, text=True
+        )
+        environment["LD_PRELOAD"] = found.stdout.strip()
+        if not pathlib.Path(environment["LD_PRELOAD"]).is_absolute():
+            pytest.skip("there is no libasan")
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(2)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        http, grpc = (one.getsockname()[1] for one in sockets)
+    flags = [
+        f"--model-repository={tmp_path / 'models'}",
+        f"--backend-directory={tmp_path / 'backends'}",
+        "--model-control-mode=explicit",
+        f"--http-port={http}",
+        f"--grpc-port={grpc}",
+        "--allow-metrics=false",
+    ]
+    log = tmp_path / "log"
+    process = subprocess.Popen(
+        [program, *flags], env=environment, stdout=log.open("wb"), stderr=subprocess.STDOUT
+    )
+    try:
+        running = Running(http, grpc)
+        deadline = time.monotonic() + SECONDS_MAX
+        while True:
+            with contextlib.suppress(Exception):
+                if running.grpc.is_server_ready():
+                    break
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        yield running, process, log
+    finally:
+        process.kill()
+        process.wait()
+        # Shown if the test fails.
+        print(log.read_text())
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc")
+def test_nothing_is_wrong_with_memory(
+    started: tuple[Running, subprocess.Popen[bytes], pathlib.Path],
+) -> None:
+    running, process, log = started
+    for model in MODELS:
+        running.post(f"repository/models/{model}/load")
+    for number in range(100):
+        values = [number, 2, 3]
+        for model in ("identity", "plain", "nested"):
+            for _ in range(2):
+                assert running.ask(model, values) == values
+        assert running.ask("repeater", values) == values
+        for start, end in ((True, False), (False, True)):
+            sequence = {"sequence_id": 7, "sequence_start": start, "sequence_end": end}
+            total = running.ask("accumulator", [number], **sequence)
+            assert total == [number if start else 2 * number]
+        sequence = {"sequence_id": 8, "sequence_start": True, "sequence_end": True}
+        assert running.ask("countdown", [2], **sequence) == [2, 1, 0]
+        for model, why in {"failing": "not today", "unanswering": "not any day"}.items():
+            with pytest.raises(InferenceServerException, match=why):
+                running.ask(model, values)
+    for model in MODELS:
+        running.post(f"repository/models/{model}/unload")
+    deadline = time.monotonic() + SECONDS_MAX
+    while {one["state"] for one in running.post("repository/index")} != {"UNAVAILABLE"}:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    running.grpc.close()
+    process.send_signal(signal.SIGTERM)
+    ended = process.wait(SECONDS_MAX)
+    assert "Sanitizer" not in log.read_text()
+    assert ended == 0
