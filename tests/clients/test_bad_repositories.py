@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import pathlib
+import subprocess
 from collections.abc import Callable
 
 import pytest
@@ -12,7 +14,7 @@ import tritonclient.grpc
 
 from conftest import StartServer
 from constant_models import answer, constant_model, replace_file, write_model
-from server import Server, wait_until
+from server import Program, Server, wait_until
 
 ONNX = 'backend: "onnxruntime"'
 ADDS_NOTHING = constant_model(0)
@@ -205,6 +207,18 @@ def test_a_bad_model_has_one_reason(bad_server: Server, name: str) -> None:
     quoted = shown.replace("\\", "\\\\")
     about = [line for line in errors if f"'{quoted}'" in line and "failed to" in line]
     assert len(about) == 1, errors
+
+
+@pytest.mark.galatea_only
+def test_check_finds_every_bad_model(program: Program, bad_repository: pathlib.Path) -> None:
+    """Without serving any, and nothing is said of the good one."""
+    path, *library = program.command([])
+    command = [path, "check", "--json", *library, str(bad_repository)]
+    done = subprocess.run(command, capture_output=True, check=False, timeout=120)
+    assert done.returncode == 1, done
+    errors = {one["name"]: one["errors"] for one in json.loads(done.stdout)["models"]}
+    assert set(errors) == {"good", *(bad.shown or name for name, bad in BAD_MODELS.items())}
+    assert [name for name, found in errors.items() if not found] == ["good"]
 
 
 @pytest.mark.galatea_only
