@@ -1,8 +1,8 @@
 //! Where a request is on its way, told station by station.
 
 use std::any::Any;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use galatea_tensor::{Buffer, DataType};
@@ -167,7 +167,7 @@ impl Trace {
         if !self.sink.wants_tensors() {
             return sender;
         }
-        let trace = self.clone();
+        let trace = Arc::downgrade(self);
         sender.wrap(move |inner| Box::new(Watched { trace, inner }))
     }
 
@@ -191,16 +191,18 @@ impl Drop for Trace {
     }
 }
 
-/// Tells a trace what passes.
+/// Tells a trace what passes, as long as the request keeps it.
 struct Watched {
-    trace: Arc<Trace>,
+    trace: Weak<Trace>,
     inner: Box<dyn ResponseSink>,
 }
 
 impl Watched {
     fn look(&self, reply: &Reply) {
-        if let Reply::Response { outcome: Ok(response), .. } = reply {
-            self.trace.answered(response);
+        if let Reply::Response { outcome: Ok(response), .. } = reply
+            && let Some(trace) = self.trace.upgrade()
+        {
+            trace.answered(response);
         }
     }
 }

@@ -170,7 +170,7 @@ fn responses_after_the_release_are_not_told() {
         drop(request);
         responder.complete(Ok(response()), Execution::from(&times()));
     };
-    check(true, act, &["t ended", "answered for good", "t gone"]);
+    check(true, act, &["t ended", "t gone", "answered for good"]);
 }
 
 #[test]
