@@ -37,11 +37,25 @@ pub(super) fn boolean(reader: &mut Reader<'_>, field: &str) -> Result<bool, Stat
 }
 
 pub(super) fn unsigned(reader: &mut Reader<'_>, field: &str) -> Result<u64, Status> {
-    let value = match reader.kind()? {
+    let value = unsigned_if_it_is(reader)?;
+    value.ok_or_else(|| wrong_type(field, "non-unsigned-integer as unsigned-integer"))
+}
+
+/// How many classes are wanted; the original has its own words for this field.
+pub(super) fn class_count(reader: &mut Reader<'_>) -> Result<u64, Status> {
+    unsigned_if_it_is(reader)?.ok_or_else(|| {
+        Status::invalid_argument(
+            "Unable to set 'classification': attempt to access JSON non-unsigned-integer as \
+             unsigned-integer",
+        )
+    })
+}
+
+fn unsigned_if_it_is(reader: &mut Reader<'_>) -> Result<Option<u64>, Status> {
+    Ok(match reader.kind()? {
         Kind::Number => reader.number()?.as_unsigned(),
         Kind::Object | Kind::Array | Kind::Bool | Kind::String | Kind::Null => None,
-    };
-    value.ok_or_else(|| wrong_type(field, "non-unsigned-integer as unsigned-integer"))
+    })
 }
 
 /// Checks that an array follows.

@@ -151,7 +151,7 @@ fn read_output_parameters(reader: &mut Reader<'_>) -> Result<OutputParameters, S
                 fields::keep_first(&mut parameters.binary, binary);
             }
             b"classification" => {
-                let classes = fields::unsigned(reader, "classification")?;
+                let classes = fields::class_count(reader)?;
                 fields::keep_first(&mut parameters.classes, classes);
             }
             b"shared_memory_region" => {

@@ -222,7 +222,7 @@ fn classes_are_a_number_and_not_in_shared_memory() {
         refuse(
             &output(&format!(r#"{{"classification":{count}}}"#)),
             InvalidArgument,
-            "Unable to parse 'classification': attempt to access JSON non-unsigned-integer as \
+            "Unable to set 'classification': attempt to access JSON non-unsigned-integer as \
              unsigned-integer",
         );
     }
