@@ -1,0 +1,34 @@
+"""Models in Python, served by the original's own program and Python backend, both on
+our library. The tests are those of tests/clients, which start the program.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from test_original_program import PACKAGES, place
+
+pytestmark = pytest.mark.skipif(not PACKAGES, reason="GALATEA_ORIGINAL_PACKAGES is not set")
+
+CLIENTS = pathlib.Path(__file__).resolve().parents[1] / "clients"
+
+
+@pytest.mark.parametrize("what", ["models", "calls"])
+def test_models_in_python(tmp_path: pathlib.Path, library: pathlib.Path, what: str) -> None:
+    program, environment = place(tmp_path, library)
+    libraries = shlex.quote(environment["LD_LIBRARY_PATH"])
+    start = tmp_path / "start"
+    start.write_text(
+        f'#!/bin/bash\nLD_LIBRARY_PATH={libraries} exec {shlex.quote(str(program))} "$@"\n'
+    )
+    start.chmod(0o755)
+    command = [sys.executable, "-m", "pytest", "-q", CLIENTS / f"test_python_{what}.py"]
+    command += ["--original", "--galatea", start, "--basetemp", tmp_path / "tests"]
+    done = subprocess.run(command, cwd=CLIENTS, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-20000:]
+    assert "passed" in done.stdout
