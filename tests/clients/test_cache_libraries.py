@@ -445,6 +445,22 @@ def test_a_bad_insertion_keeps_nothing(
     assert "an insertion failed, for the 2. time: disk full" in server.log()
 
 
+def test_a_key_that_is_there_already_is_no_failure(
+    start_server: StartServer, models: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """As when two equal requests are looked up in vain at the same time."""
+    copy = "return TRITONCACHE_Copy(allocator, entry);"
+    there = 'UNUSED(allocator); return no(TRITONSERVER_ERROR_%s, "no");'
+    insert = PARTS["insert"].replace(copy, there % "ALREADY_EXISTS")
+    build(tmp_path, "late", insert=insert, lookup=LOOKUP % (there % "NOT_FOUND"))
+    with serving(start_server, models, tmp_path, "late,x=y") as server:
+        for _ in range(2):
+            assert ask(server, 1) == [1]
+        assert counts(server)[::2] == (0, 2)
+    assert server.log().count("cache: insert") == 2
+    assert "failed" not in server.log()
+
+
 @pytest.mark.galatea_only
 def test_a_server_that_can_not_have_its_cache_does_not_start(
     start_server: StartServer, models: pathlib.Path, tmp_path: pathlib.Path

@@ -68,7 +68,8 @@ impl CacheLibrary {
     pub fn find(directory: &Path, name: &str) -> Result<Option<PathBuf>, Status> {
         check_component("response cache", name)?;
         let path = path(directory, name);
-        Ok(path.exists().then_some(path))
+        // A link that leads nowhere is there: opening it says what is wrong.
+        Ok(path.symlink_metadata().is_ok().then_some(path))
     }
 
     /// Opens and initialises the cache `name`; `config` is what it makes of it.

@@ -253,6 +253,10 @@ fn a_library_is_where_its_name_says() {
     folder.file("a/libtritoncache_a.so");
     let expected = folder.path().join("a/libtritoncache_a.so");
     assert_eq!(CacheLibrary::find(folder.path(), "a"), Ok(Some(expected)));
+    folder.directory("l");
+    let link = folder.path().join("l/libtritoncache_l.so");
+    std::os::unix::fs::symlink("nowhere", &link).unwrap();
+    assert_eq!(CacheLibrary::find(folder.path(), "l"), Ok(Some(link)));
     for name in ["..", "../a", "a/../a", "/a", ""] {
         assert!(CacheLibrary::find(folder.path(), name).is_err(), "{name}");
     }
