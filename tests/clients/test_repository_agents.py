@@ -1,0 +1,644 @@
+"""Repository agents: the examples, one that keeps a journal, and ones that are broken.
+
+The journal is the same library in Galatea and in the original, and what it writes is
+compared with what both of them tell it.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from conftest import ROOT, StartServer
+from constant_models import answer, constant_model, write_model
+from server import Program, Reply, Server, wait_until
+
+EXAMPLES = ROOT / "examples" / "agents"
+EXPLICIT = "--model-control-mode=explicit"
+WAIT_SECONDS_MAX = 30.0
+CONFIG = 'backend: "onnxruntime" max_batch_size: 8 '
+
+#: Agents that can't be used, by name.
+BROKEN = {
+    "no_action": """
+        TRITONSERVER_Error* TRITONREPOAGENT_Initialize(TRITONREPOAGENT_Agent* agent) {
+          (void)agent;
+          return NULL;
+        }
+    """,
+    "too_new": """
+        TRITONSERVER_Error* TRITONREPOAGENT_Initialize(TRITONREPOAGENT_Agent* agent) {
+          uint32_t major, minor;
+          TRITONSERVER_Error* error = TRITONREPOAGENT_ApiVersion(&major, &minor);
+          (void)agent;
+          if (error != NULL || (major == 99 && minor >= 0)) return error;
+          return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_UNSUPPORTED, "made for version 99");
+        }
+        TRITONSERVER_Error* TRITONREPOAGENT_ModelAction(
+            TRITONREPOAGENT_Agent* agent, TRITONREPOAGENT_AgentModel* model,
+            const TRITONREPOAGENT_ActionType action) {
+          (void)agent; (void)model; (void)action;
+          return NULL;
+        }
+    """,
+    "lacks_symbol": """
+        void nobody_has_this(void);
+        TRITONSERVER_Error* TRITONREPOAGENT_ModelAction(
+            TRITONREPOAGENT_Agent* agent, TRITONREPOAGENT_AgentModel* model,
+            const TRITONREPOAGENT_ActionType action) {
+          (void)agent; (void)model; (void)action;
+          nobody_has_this();
+          return NULL;
+        }
+    """,
+}
+
+
+def compile_agent(source: pathlib.Path, folder: pathlib.Path, name: str) -> None:
+    """Builds an agent as its author would."""
+    library = folder / name / f"libtritonrepoagent_{name}.so"
+    library.parent.mkdir(parents=True)
+    flags = ["-shared", "-fPIC", "-Wall", "-Wno-type-limits", "-Werror", f"-I{ROOT / 'include'}"]
+    subprocess.run(["cc", *flags, "-o", str(library), str(source), "-lpthread"], check=True)
+
+
+def build_checksum() -> pathlib.Path:
+    """Builds the agent in Rust."""
+    command = ["cargo", "build", "--locked", "-p", "galatea-checksum-agent"]
+    messages = subprocess.run(
+        [*command, "--message-format=json-render-diagnostics"],
+        check=True,
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+    ).stdout
+    built = [json.loads(line) for line in messages.splitlines()]
+    names = [name for message in built for name in message.get("filenames", [])]
+    return pathlib.Path(next(name for name in names if name.endswith("_checksum.so")))
+
+
+@pytest.fixture(scope="module")
+def agents(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A directory of agents."""
+    folder = tmp_path_factory.mktemp("agents")
+    build = tmp_path_factory.mktemp("build")
+    compile_agent(pathlib.Path(__file__).with_name("agents") / "journal.c", folder, "journal")
+    for name, body in BROKEN.items():
+        source = build / f"{name}.c"
+        source.write_text(f'#include "triton/core/tritonrepoagent.h"\n#include <stddef.h>\n{body}')
+        compile_agent(source, folder, name)
+    for step in (["-S", str(EXAMPLES), "-B", str(build)], ["--build", str(build)]):
+        subprocess.run(["cmake", *step], check=True, stdout=subprocess.DEVNULL)
+    shutil.copytree(build / "unmask", folder / "unmask")
+    (folder / "checksum").mkdir()
+    shutil.copy(build_checksum(), folder / "checksum")
+    (folder / "text").mkdir()
+    (folder / "text" / "libtritonrepoagent_text.so").write_text("not a library")
+    return folder
+
+
+def naming(*agents: dict[str, Any]) -> str:
+    """The part of a configuration that names agents; `agent` is the name."""
+
+    def one(parameters: dict[str, Any]) -> str:
+        name = parameters.get("agent", "journal")
+        pairs = "".join(
+            f'parameters {{ key: "{key}" value: "{value}" }} '
+            for key, value in parameters.items()
+            if key != "agent"
+        )
+        return f'{{ name: "{name}" {pairs}}}'
+
+    return f"model_repository_agents {{ agents [ {', '.join(map(one, agents))} ] }}"
+
+
+TWO = naming({"name": "a"}, {"name": "b"})
+
+
+@dataclasses.dataclass
+class World:
+    """A repository, and a server when it is started."""
+
+    start_server: StartServer
+    agents: pathlib.Path
+    folder: pathlib.Path
+    server: Server | None = None
+    seen: int = 0
+
+    @property
+    def repository(self) -> pathlib.Path:
+        """Where models are."""
+        return self.folder / "models"
+
+    @contextlib.contextmanager
+    def started(self, *flags: str) -> Iterator[Server]:
+        """A server whose agents keep a journal."""
+        temporary = self.folder / "temporary"
+        temporary.mkdir(exist_ok=True)
+        self.repository.mkdir(exist_ok=True)
+        environment = {"JOURNAL": str(self.folder / "journal"), "TMPDIR": str(temporary)}
+        directory = f"--repoagent-directory={self.agents}"
+        with self.start_server(
+            self.repository, directory, *flags, environment=environment
+        ) as server:
+            self.server = server
+            yield server
+
+    def put(self, name: str, agents: str, value: int = 1, **options: Any) -> None:
+        """Writes a model with agents."""
+        config = options.pop("config", CONFIG)
+        (self.repository / name).mkdir(parents=True, exist_ok=True)
+        write_model(self.repository, name, value, config=config + agents, **options)
+
+    def post(self, path: str, parameters: dict[str, Any] | None = None) -> Reply:
+        """An order."""
+        assert self.server is not None
+        body = b"" if parameters is None else json.dumps({"parameters": parameters}).encode()
+        return self.server.request("POST", path, body)
+
+    def load(self, name: str, parameters: dict[str, Any] | None = None) -> Reply:
+        """Orders a load."""
+        return self.post(f"/v2/repository/models/{name}/load", parameters)
+
+    def refused(self, name: str) -> str:
+        """Orders a load that fails; everything that is said about it."""
+        assert self.server is not None
+        reply = self.load(name)
+        assert reply.status in (400, 500), reply
+        return reply.error() + self.server.log()
+
+    def unload(self, name: str) -> None:
+        """Orders an unload."""
+        assert self.post(f"/v2/repository/models/{name}/unload").status == 200
+
+    def told(self, *expected: str) -> None:
+        """Compares what was written since the last time, once it is so much."""
+        wanted = [line for part in expected for line in part.split(", ")]
+        path = self.folder / "journal"
+
+        def lines() -> list[str]:
+            return path.read_text().splitlines()[self.seen :] if path.exists() else []
+
+        with contextlib.suppress(AssertionError):
+            wait_until(lambda: len(lines()) >= len(wanted), WAIT_SECONDS_MAX, "it is written")
+        assert lines() == wanted
+        self.seen += len(wanted)
+
+    def left(self) -> list[str]:
+        """What lies in the directory for temporary files."""
+        return sorted(os.listdir(self.folder / "temporary"))
+
+
+@pytest.fixture
+def world(start_server: StartServer, agents: pathlib.Path, tmp_path: pathlib.Path) -> World:
+    """A repository without models, and the agents."""
+    return World(start_server, agents, tmp_path)
+
+
+def begins(number: int, name: str, batches: int = 8) -> str:
+    """What is told of a model that is to be loaded."""
+    return f"{number} {name} INITIALIZE, {number} {name} LOAD, " + (
+        f"{number} {name} sees type 0 batches of {batches}"
+    )
+
+
+def loads(first: int) -> str:
+    """A load with the agents a and b."""
+    return f"{begins(first, 'a')}, {begins(first + 1, 'b')}"
+
+
+def loaded(first: int) -> str:
+    """It went well."""
+    return f"{first + 1} b LOAD_COMPLETE, {first} a LOAD_COMPLETE"
+
+
+def unloading(first: int) -> str:
+    """The model is about to go."""
+    return f"{first} a UNLOAD, {first + 1} b UNLOAD"
+
+
+def unloaded(first: int) -> str:
+    """The model is gone."""
+    return (
+        f"{first + 1} b UNLOAD_COMPLETE, {first} a UNLOAD_COMPLETE, "
+        f"{first} a FINALIZE, {first + 1} b FINALIZE"
+    )
+
+
+def md5(content: bytes) -> str:
+    """The checksum."""
+    return hashlib.md5(content, usedforsecurity=False).hexdigest()
+
+
+def test_checksums_let_models_pass_that_are_what_they_should_be(world: World) -> None:
+    """Of several files, by both kinds of checksum."""
+    model = constant_model(5)
+    (world.repository / "m").mkdir(parents=True)
+    (world.repository / "m" / "labels").write_text("text")
+    sums = {
+        "agent": "checksum",
+        "MD5:1/model.onnx": md5(model),
+        "md5:labels": md5(b"text").upper(),
+        "SHA256:1/model.onnx": hashlib.sha256(model).hexdigest(),
+    }
+    world.put("m", naming(sums), 5)
+    with world.started() as server:
+        server.wait_until_ready()
+        assert answer(server, "m") == 5
+
+
+@pytest.mark.parametrize(
+    ("sums", "reason"),
+    [
+        (
+            {"MD5:1/model.onnx": "invalid_checksum"},
+            "Mismatched MD5 hash for file 1/model.onnx, expect: invalid_checksum, got: ",
+        ),
+        ({"SHA256:1/model.onnx": "0"}, "Mismatched SHA256 hash for file 1/model.onnx"),
+        ({"MD5:2/model.onnx": "0"}, "failed to open file for read 2/model.onnx: No such file"),
+        ({"MD5:../m/1/model.onnx": "0"}, "is not in the model's directory"),
+        ({"CRC:1/model.onnx": "0"}, "Unsupported checksum algorithm: CRC"),
+        ({"1/model.onnx": "0"}, "failed to parse key: 1/model.onnx"),
+    ],
+)
+def test_checksums_refuse_models_that_are_not(
+    world: World, sums: dict[str, str], reason: str
+) -> None:
+    """And say what is wrong."""
+    world.put("m", naming({"agent": "checksum", **sums}))
+    with world.started(EXPLICIT) as server:
+        server.wait_until_ready()
+        assert reason in world.refused("m")
+        # Once the model is mended it is taken.
+        world.put("m", naming({"agent": "checksum"}))
+        assert world.load("m").status == 200
+        assert answer(server, "m") == 1
+
+
+@pytest.mark.parametrize(
+    ("agent", "reason"),
+    [
+        ("nobody", "unable to find 'libtritonrepoagent_nobody.so' for repo agent 'nobody'"),
+        ("no_action", "unable to find required entrypoint 'TRITONREPOAGENT_ModelAction'"),
+        ("too_new", "made for version 99"),
+        ("lacks_symbol", "undefined symbol: nobody_has_this"),
+        ("text", "unable to load shared library"),
+    ],
+)
+def test_agents_that_can_not_be_used_refuse_the_model(
+    world: World, agent: str, reason: str
+) -> None:
+    """With what is wrong with them."""
+    world.put("m", naming({"agent": agent}))
+    world.put("other", "")
+    with world.started(EXPLICIT) as server:
+        server.wait_until_ready()
+        assert reason in world.refused("m")
+        assert world.load("other").status == 200
+
+
+@pytest.mark.galatea_only
+def test_names_of_agents_do_not_lead_to_other_directories(world: World) -> None:
+    """Not even to one that is there."""
+    shutil.copytree(world.agents / "journal", world.folder / "journal_outside")
+    names = ["../journal_outside", "journal/../journal", "..", "", "/journal"]
+    for index, name in enumerate(names):
+        world.put(f"m{index}", naming({"agent": name}))
+    with world.started(EXPLICIT) as server:
+        server.wait_until_ready()
+        for index in range(5):
+            reply = world.load(f"m{index}")
+            assert reply.status == 500
+            assert "must not lead to another directory" in reply.error()
+    world.told()
+
+
+def test_an_agent_makes_a_model_of_its_own_files(world: World) -> None:
+    """The original files can't be loaded; what the agent made is gone in the end."""
+    content = bytes(byte ^ 42 for byte in constant_model(7))
+    folder = world.repository / "m"
+    (folder / "1").mkdir(parents=True)
+    (folder / "1" / "model.onnx.masked").write_bytes(content)
+    (folder / "config.pbtxt").write_text(CONFIG + naming({"agent": "unmask", "key": "42"}))
+    with world.started(EXPLICIT) as server:
+        server.wait_until_ready()
+        assert world.load("m").status == 200
+        assert answer(server, "m") == 7
+        if not server.is_original:
+            (place,) = world.left()
+            assert (world.folder / "temporary" / place).stat().st_mode & 0o777 == 0o700
+        world.unload("m")
+        if not server.is_original:
+            wait_until(lambda: not world.left(), WAIT_SECONDS_MAX, "the directory is removed")
+        (folder / "config.pbtxt").write_text(CONFIG + naming({"agent": "unmask", "key": "41"}))
+        world.refused("m")
+        if not server.is_original:
+            wait_until(lambda: not world.left(), WAIT_SECONDS_MAX, "the directory is removed")
+        (folder / "config.pbtxt").write_text(CONFIG + naming({"agent": "unmask"}))
+        assert "unmask needs the parameter 'key'" in world.refused("m")
+
+
+def test_the_life_of_a_model(world: World) -> None:
+    """Load, reload, unload, load, stop."""
+    world.put("m", TWO)
+    with world.started(EXPLICIT) as server:
+        server.wait_until_ready()
+        assert world.load("m").status == 200
+        world.told("begin", loads(1), loaded(1))
+        assert world.load("m").status == 200  # nothing changed
+        world.put("m", TWO, 2)
+        assert world.load("m").status == 200
+        world.told(loads(3), unloading(1), loaded(3), unloaded(1))
+        assert answer(server, "m") == 2
+        world.unload("m")
+        world.told(unloading(3), unloaded(3), "end")
+        assert world.load("m").status == 200
+        world.told("begin", loads(1), loaded(1))
+    world.told(unloading(1), unloaded(1), "end")
+
+
+def test_a_load_that_fails(world: World) -> None:
+    """The agents hear of it; the next load is a life of its own."""
+    world.put("m", TWO)
+    (world.repository / "m" / "1" / "model.onnx").write_bytes(b"damaged")
+    with world.started(EXPLICIT) as server:
+        server.wait_until_ready()
+        world.refused("m")
+        failed = [loads(1), "2 b LOAD_FAIL, 1 a LOAD_FAIL"]
+        if server.is_original:  # which keeps the model for the agents
+            world.told("begin", *failed)
+            return
+        world.told("begin", *failed, "1 a FINALIZE, 2 b FINALIZE", "end")
+        world.put("m", TWO)
+        assert world.load("m").status == 200
+        world.told("begin", loads(1), loaded(1))
+        (world.repository / "m" / "1" / "model.onnx").write_bytes(b"damaged")
+        world.refused("m")
+        world.told(loads(3), "4 b LOAD_FAIL, 3 a LOAD_FAIL, 3 a FINALIZE, 4 b FINALIZE")
+        assert answer(server, "m") == 1
+
+
+@pytest.mark.parametrize(
+    ("who", "call", "expected"),
+    [
+        (0, "INITIALIZE", "1 a INITIALIZE, 1 a FINALIZE"),
+        (
+            1,
+            "INITIALIZE",
+            f"{begins(1, 'a')}, 2 b INITIALIZE, 2 b FINALIZE, 1 a LOAD_FAIL, 1 a FINALIZE",
+        ),
+        (0, "LOAD", "1 a INITIALIZE, 1 a LOAD, 1 a LOAD_FAIL, 1 a FINALIZE"),
+        (
+            1,
+            "LOAD",
+            f"{begins(1, 'a')}, 2 b INITIALIZE, 2 b LOAD, 2 b LOAD_FAIL, 2 b FINALIZE, "
+            "1 a LOAD_FAIL, 1 a FINALIZE",
+        ),
+    ],
+)
+def test_an_agent_that_refuses_ends_the_load(
+    world: World, who: int, call: str, expected: str
+) -> None:
+    """Those that agreed before hear of it, those behind it nothing."""
+    named: list[dict[str, Any]] = [{"name": "a"}, {"name": "b"}]
+    named[who]["fail"] = call
+    world.put("m", naming(*named, {"name": "c"}))
+    with world.started(EXPLICIT) as server:
+        server.wait_until_ready()
+        text = f"the journal '{'ab'[who]}' refuses {call}"
+        assert text in world.refused("m")
+        world.told("begin", expected, "end")
+        assert world.load("m").status != 200
+        world.told("begin", expected, "end")
+
+
+@pytest.mark.parametrize(
+    ("who", "call"),
+    [
+        (0, "LOAD_COMPLETE"),
+        (1, "UNLOAD"),
+        (0, "UNLOAD_COMPLETE"),
+        (0, "FINALIZE"),
+        (1, "FINALIZE"),
+        pytest.param(1, "LOAD_COMPLETE", marks=pytest.mark.galatea_only),
+        pytest.param(0, "UNLOAD", marks=pytest.mark.galatea_only),
+    ],
+)
+def test_errors_of_agents_later_change_nothing(world: World, who: int, call: str) -> None:
+    """They are logged."""
+    named: list[dict[str, Any]] = [{"name": "a"}, {"name": "b"}]
+    named[who]["fail"] = call
+    world.put("m", naming(*named))
+    with world.started(EXPLICIT) as server:
+        server.wait_until_ready()
+        assert world.load("m").status == 200
+        assert answer(server, "m") == 1
+        world.unload("m")
+        world.told("begin", loads(1), loaded(1), unloading(1), unloaded(1), "end")
+        if not server.is_original:  # which says nothing of UNLOAD_COMPLETE
+            assert f"the journal '{'ab'[who]}' refuses {call}" in server.log()
+
+
+def test_a_moved_model_keeps_its_configuration(world: World) -> None:
+    """Versions and files are those of the new directory, which the next agent sees."""
+    other = world.folder / "other"
+    write_model(other.parent, "other", 4, (1, 2), config='backend: "onnxruntime" max_batch_size: 4')
+    bare = world.folder / "bare"
+    write_model(bare.parent, "bare", 6, (1, 3))
+    agents = naming({"name": "a", "move": other}, {"name": "b", "acquire": bare}, {"name": "c"})
+    world.put("m", agents, versions=())
+    with world.started(EXPLICIT) as server:
+        server.wait_until_ready()
+        assert world.load("m").status == 200
+        asked = [begins(1, "a"), begins(2, "b", 4), begins(3, "c", -1)]
+        complete = "3 c LOAD_COMPLETE, 2 b LOAD_COMPLETE, 1 a LOAD_COMPLETE"
+        world.told("begin", *asked, complete)
+        assert server.get("/v2/models/m/config").json()["max_batch_size"] == 8
+        assert server.get("/v2/models/m").json()["versions"] == ["3"]
+        assert answer(server, "m") == 6
+        # Only what is in the repository counts as a change.
+        write_model(bare.parent, "bare", 7, (1, 3))
+        assert world.load("m").status == 200
+        assert answer(server, "m") == 6
+        if not server.is_original:  # which keeps versions whose own files did not change
+            world.put("m", agents, versions=())
+            assert world.load("m").status == 200
+            assert answer(server, "m") == 7
+
+
+@pytest.mark.galatea_only
+def test_a_directory_that_is_none_refuses_the_model(world: World) -> None:
+    """With its name."""
+    world.put("m", naming({"name": "a", "move": "/nowhere/at/all"}))
+    with world.started(EXPLICIT) as server:
+        server.wait_until_ready()
+        assert "its repository agents moved it: can't open '/nowhere/at/all'" in world.refused("m")
+
+
+def test_what_agents_may_not_do(world: World) -> None:
+    """Is refused in the original's words."""
+    world.put("m", naming({"name": "a", "misuse": "1"}))
+    late = (
+        "location can only be updated during TRITONREPOAGENT_ACTION_LOAD, current action type is "
+    )
+    with world.started(EXPLICIT) as server:
+        server.wait_until_ready()
+        assert world.load("m").status == 200
+        world.unload("m")
+        wait_until(
+            lambda: "end" in (world.folder / "journal").read_text().splitlines(),
+            WAIT_SECONDS_MAX,
+            "the agent is finalised",
+        )
+    lines = (world.folder / "journal").read_text().splitlines()
+    expected = [
+        "begin",
+        *begins(1, "a").split(", "),
+        "1 a release of nothing: No mutable location to be deleted",
+        "1 a a remote place: Unexpected artifact type, expects "
+        "'TRITONREPOAGENT_ARTIFACT_FILESYSTEM'",
+        "1 a parameter 99: index out of range for model parameters",
+        "1 a configuration 2: model configuration version 2 not supported, supported versions "
+        "are: 1",
+        "1 a acquire: allowed",
+        "1 a acquire again: allowed",
+        "1 a the same: 1",
+        "1 a release: allowed",
+    ]
+    for action in ("LOAD_COMPLETE", "UNLOAD", "UNLOAD_COMPLETE"):
+        expected += [f"1 a {action}", f"1 a a late move: {late}TRITONREPOAGENT_ACTION_{action}"]
+    assert lines == [*expected, "1 a FINALIZE", "end"]
+
+
+def test_a_configuration_that_comes_with_a_load_names_its_own_agents(world: World) -> None:
+    """With and without files."""
+    world.put("m", TWO)
+
+    def override(batches: int, name: str | None) -> str:
+        config: dict[str, Any] = {"name": "m", "backend": "onnxruntime", "max_batch_size": batches}
+        if name is not None:
+            agent = {"name": "journal", "parameters": {"name": name}}
+            config["model_repository_agents"] = {"agents": [agent]}
+        return json.dumps(config)
+
+    with world.started(EXPLICIT) as server:
+        server.wait_until_ready()
+        assert world.load("m").status == 200
+        world.told("begin", loads(1), loaded(1))
+        assert world.load("m", {"config": override(3, None)}).status == 200
+        world.told(unloading(1), unloaded(1), "end")
+        assert world.load("m", {"config": override(2, "c")}).status == 200
+        world.told("begin", begins(1, "c", 2), "1 c LOAD_COMPLETE")
+        file = base64.b64encode(constant_model(9)).decode()
+        parameters = {"config": override(5, "d"), "file:1/model.onnx": file}
+        assert world.load("m", parameters).status == 200
+        assert answer(server, "m") == 9
+        ended = "1 c UNLOAD_COMPLETE, 1 c FINALIZE"
+        world.told(begins(2, "d", 5), "1 c UNLOAD, 2 d LOAD_COMPLETE", ended)
+        assert world.load("m").status == 200
+        world.told(loads(3), "2 d UNLOAD", loaded(3), "2 d UNLOAD_COMPLETE, 2 d FINALIZE")
+        assert answer(server, "m") == 1
+
+
+def test_polls_ask_agents_when_the_model_changed(world: World) -> None:
+    """And go on asking about a model that they refuse, which goes on serving."""
+    world.put("m", TWO)
+    flags = ("--model-control-mode=poll", "--repository-poll-secs=1", "--exit-on-error=false")
+    with world.started(*flags) as server:
+        server.wait_until_ready()
+        world.told("begin", loads(1), loaded(1))
+        world.put("n", "")  # once it serves, a poll has passed that found nothing new of m
+        wait_until(
+            lambda: server.get("/v2/models/n/ready").status == 200, WAIT_SECONDS_MAX, "n serves"
+        )
+        world.put("m", TWO, 2)
+        world.told(loads(3), unloading(1), loaded(3), unloaded(1))
+        world.put("m", naming({"name": "c", "fail": "LOAD"}), 3)
+        refused = "{0} c INITIALIZE, {0} c LOAD, {0} c LOAD_FAIL, {0} c FINALIZE"
+        path = world.folder / "journal"
+        wait_until(
+            lambda: "6 c FINALIZE" in path.read_text(), WAIT_SECONDS_MAX, "it is refused twice"
+        )
+        assert answer(server, "m") == 2
+        lines = path.read_text().splitlines()[world.seen :]
+        assert lines[:8] == f"{refused.format(5)}, {refused.format(6)}".split(", ")
+        shutil.rmtree(world.repository / "m")
+        wait_until(
+            lambda: "end" in path.read_text().splitlines(), WAIT_SECONDS_MAX, "it is unloaded"
+        )
+        lines = path.read_text().splitlines()
+        assert lines[-7:] == f"{unloading(3)}, {unloaded(3)}, end".split(", ")
+
+
+def test_at_start_a_model_that_is_refused_keeps_no_other_from_serving(world: World) -> None:
+    """Its reason is in the index."""
+    world.put("m", TWO)
+    world.put("n", naming({"name": "n", "fail": "LOAD"}))
+    with world.started("--exit-on-error=false") as server:
+        server.wait_until_live()
+        wait_until(lambda: "| server_id" in server.log(), WAIT_SECONDS_MAX, "it has begun")
+        assert answer(server, "m") == 1
+        assert "| Repository Agent | Path" in server.log()
+        assert "libtritonrepoagent_journal.so |" in server.log()
+        if not server.is_original:  # which lists the name alone
+            index = world.post("/v2/repository/index").json()
+            (entry,) = (entry for entry in index if entry["name"] == "n")
+            assert entry["state"] == "UNAVAILABLE"
+            assert entry["reason"] == "the journal 'n' refuses LOAD"
+
+
+def test_the_program_ends_if_a_model_is_refused_at_start(world: World) -> None:
+    """As with any other mistake."""
+    world.put("n", naming({"name": "n", "fail": "LOAD"}))
+    with world.started() as server:
+        assert server.wait_for_exit() == 1
+    world.told("begin, 1 n INITIALIZE, 1 n LOAD, 1 n LOAD_FAIL, 1 n FINALIZE, end")
+
+
+@pytest.mark.galatea_only
+def test_a_model_with_agents_is_loaded_anew_as_a_whole(world: World) -> None:
+    """Also if only its instances changed, or one version came."""
+    policy = "version_policy { all { } } "
+    world.put("m", TWO, config=CONFIG + policy, versions=(1, 2))
+    with world.started(EXPLICIT) as server:
+        server.wait_until_ready()
+        assert world.load("m").status == 200
+        world.told("begin", loads(1), loaded(1))
+        world.put("m", TWO, config=CONFIG + policy, versions=(3,))
+        assert world.load("m").status == 200
+        world.told(loads(3), unloading(1), loaded(3), unloaded(1))
+        more = "instance_group { count: 3 kind: KIND_CPU } "
+        world.put("m", TWO, config=CONFIG + policy + more, versions=())
+        assert world.load("m").status == 200
+        world.told(loads(5), unloading(3), loaded(5), unloaded(3))
+
+
+@pytest.mark.galatea_only
+def test_a_check_asks_agents_and_gives_the_model_up(
+    program: Program, world: World, agents: pathlib.Path
+) -> None:
+    """What they refuse is an error of the model."""
+    world.put("good", naming({"name": "a"}))
+    world.put("bad", naming({"agent": "checksum", "MD5:1/model.onnx": "0"}))
+    command = [str(program.path), "check", "--json", f"--repoagent-directory={agents}"]
+    if program.onnxruntime_library is not None:
+        command += ["--onnxruntime-library", str(program.onnxruntime_library)]
+    environment = {**os.environ, "JOURNAL": str(world.folder / "journal")}
+    checked = subprocess.run(
+        [*command, str(world.repository)], env=environment, stdout=subprocess.PIPE, check=False
+    )
+    assert checked.returncode == 1
+    errors = {model["name"]: model["errors"] for model in json.loads(checked.stdout)["models"]}
+    assert errors["good"] == []
+    assert "Mismatched MD5 hash for file 1/model.onnx" in errors["bad"][0]["message"]
+    world.told("begin", begins(1, "a"), "1 a LOAD_FAIL, 1 a FINALIZE, end")
