@@ -48,6 +48,7 @@ ECHO = "".join(
     for name in [*DATATYPES, "STRING"]
 )
 DLPACK = tensors("DLPACK_IN:FP32", "DLPACK_OUT:FP32")
+FORCE_CPU = 'parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "no" } }'
 PARAMETERS = 'parameters { key: "custom" value { string_value: "a value" } }'
 SEQUENCE = """
 max_batch_size: 4
@@ -77,7 +78,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     for name, config, python in [
         ("add_sub", f"{batches} {ADD_SUB} instance_group {{ count: 2 kind: KIND_CPU }}", "add_sub"),
         ("echo", ECHO, "echo"),
-        ("dlpack", DLPACK, "echo"),
+        ("dlpack", DLPACK + FORCE_CPU, "echo"),
         ("describe", DESCRIBE + tensor("output", "OTHER", "FP32") + PARAMETERS, "describe"),
         ("direct", SEQUENCE % ("direct { }", CORRID) + DESCRIBE, "describe"),
         ("oldest", SEQUENCE % ("oldest { }", "") + DESCRIBE, "describe"),
