@@ -4,6 +4,7 @@
 //! not load. A setting that becomes supported loses its row here.
 
 use galatea_protocol::inference::model_config::SchedulingChoice;
+use galatea_protocol::inference::model_optimization_policy::Cuda;
 use galatea_protocol::inference::{ModelConfig, ModelInput, ModelInstanceGroup};
 
 use crate::Support;
@@ -55,7 +56,7 @@ const ROWS: [Row; 7] = [
 
 /// Settings that Triton takes for every model and gives a meaning for some: here
 /// they have none, and whoever uses them is told.
-const HINTS: [Hint; 3] = [
+const HINTS: [Hint; 5] = [
     Hint {
         name: "optimization.eager_batching",
         because: "only Triton's TensorRT backend reads it",
@@ -65,6 +66,19 @@ const HINTS: [Hint; 3] = [
         name: "optimization.gather_kernel_buffer_threshold",
         because: "only Triton's TensorRT backend reads it",
         used: |c| c.optimization.as_ref().is_some_and(|o| o.gather_kernel_buffer_threshold != 0),
+    },
+    Hint {
+        name: "optimization.priority",
+        because: "no GPU is used",
+        used: |c| c.optimization.as_ref().is_some_and(|o| o.priority != 0),
+    },
+    Hint {
+        name: "optimization.cuda",
+        because: "no GPU is used",
+        used: |c| {
+            let cuda = c.optimization.as_ref().and_then(|o| o.cuda.as_ref());
+            cuda.is_some_and(|cuda| *cuda != Cuda::default())
+        },
     },
     Hint {
         name: "cc_model_filenames",
@@ -225,10 +239,12 @@ mod tests {
             draft.resolve_identity("m", &[]).unwrap();
             draft.finish(&Support::default()).unwrap().remarks()
         };
-        let nothing = "optimization { eager_batching: false gather_kernel_buffer_threshold: 0 }";
+        let nothing = "optimization { eager_batching: false gather_kernel_buffer_threshold: 0 \
+                       priority: PRIORITY_DEFAULT cuda { graphs: false } graph { level: 1 } }";
         assert!(remarks(nothing).is_empty());
         let found = remarks(
-            "optimization { eager_batching: true gather_kernel_buffer_threshold: 3 }
+            "optimization { eager_batching: true gather_kernel_buffer_threshold: 3 \
+             priority: PRIORITY_MAX cuda { graphs: true } } \
              cc_model_filenames { key: '8.0' value: 'm' }",
         );
         let expected = [
@@ -236,6 +252,8 @@ mod tests {
              backend reads it",
             "model 'm': 'optimization.gather_kernel_buffer_threshold' changes nothing: only \
              Triton's TensorRT backend reads it",
+            "model 'm': 'optimization.priority' changes nothing: no GPU is used",
+            "model 'm': 'optimization.cuda' changes nothing: no GPU is used",
             "model 'm': 'cc_model_filenames' changes nothing: no GPU is used",
         ];
         assert_eq!(found, expected);
