@@ -7,6 +7,7 @@ a server that was built with it. docs/c_api.md says how.
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import json
 import os
@@ -29,6 +30,7 @@ from test_traces import BACKEND, ROOT, TENSORS
 
 INSTRUMENTED = os.environ.get("GALATEA_ASAN_SERVER")
 SECONDS_MAX = 120
+CLIENTS = 4
 
 ONE = """
 input { name: "IN" data_type: TYPE_INT32 dims: [ %s ] }
@@ -77,8 +79,13 @@ class Running:
     """The server with clients."""
 
     def __init__(self, http: int, grpc: int) -> None:
+        self.ports = http, grpc
         self.url = f"http://127.0.0.1:{http}"
         self.grpc = tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{grpc}")
+
+    def another(self) -> Running:
+        """Further clients of the same server."""
+        return Running(*self.ports)
 
     def post(self, path: str) -> object:
         """Posts nothing and returns what comes back."""
@@ -166,6 +173,26 @@ def started(
         print(log.read_text())
 
 
+def ask_all(running: Running, first: int) -> None:
+    """Sends each kind of request, some that fail among them."""
+    for number in range(first, 100, CLIENTS):
+        values = [number, 2, 3]
+        for model in ("identity", "plain", "nested"):
+            for _ in range(2):
+                assert running.ask(model, values) == values
+        assert running.ask("repeater", values) == values
+        for start, end in ((True, False), (False, True)):
+            sequence = {"sequence_id": 7 + first, "sequence_start": start, "sequence_end": end}
+            total = running.ask("accumulator", [number], **sequence)
+            assert total == [number if start else 2 * number]
+        sequence = {"sequence_id": 7 + first, "sequence_start": True, "sequence_end": True}
+        assert running.ask("countdown", [2], **sequence) == [2, 1, 0]
+        for model, why in {"failing": "not today", "unanswering": "not any day"}.items():
+            with pytest.raises(InferenceServerException, match=why):
+                running.ask(model, values)
+    running.grpc.close()
+
+
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc")
 def test_nothing_is_wrong_with_memory(
     started: tuple[Running, subprocess.Popen[bytes], pathlib.Path],
@@ -173,21 +200,16 @@ def test_nothing_is_wrong_with_memory(
     running, process, log = started
     for model in MODELS:
         running.post(f"repository/models/{model}/load")
-    for number in range(100):
-        values = [number, 2, 3]
-        for model in ("identity", "plain", "nested"):
-            for _ in range(2):
-                assert running.ask(model, values) == values
-        assert running.ask("repeater", values) == values
-        for start, end in ((True, False), (False, True)):
-            sequence = {"sequence_id": 7, "sequence_start": start, "sequence_end": end}
-            total = running.ask("accumulator", [number], **sequence)
-            assert total == [number if start else 2 * number]
-        sequence = {"sequence_id": 8, "sequence_start": True, "sequence_end": True}
-        assert running.ask("countdown", [2], **sequence) == [2, 1, 0]
-        for model, why in {"failing": "not today", "unanswering": "not any day"}.items():
-            with pytest.raises(InferenceServerException, match=why):
-                running.ask(model, values)
+    with concurrent.futures.ThreadPoolExecutor(CLIENTS) as clients:
+        done = [clients.submit(ask_all, running.another(), first) for first in range(CLIENTS)]
+        # Instances that work come and go.
+        for count in (2, 3, 1):
+            for model in ("identity", "repeater", "nested"):
+                path = log.parent / "models" / model / "config.pbtxt"
+                path.write_text(MODELS[model] + "instance_group { count: %d kind: KIND_CPU }" % count)
+                running.post(f"repository/models/{model}/load")
+        for one in done:
+            one.result()
     for model in MODELS:
         running.post(f"repository/models/{model}/unload")
     deadline = time.monotonic() + SECONDS_MAX
