@@ -77,7 +77,6 @@ def test_compressed_messages(server: Server) -> None:
 @pytest.mark.parametrize(
     "flag",
     [
-        "--model-namespacing=true",
         "--allow-client-shm=true",
         "--grpc-use-ssl=true",
         "--trace-config=level=TIMESTAMPS",

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use galatea_protocol::inference::ModelTransactionPolicy;
+use galatea_protocol::inference::{ModelTransactionPolicy, model_config};
 use galatea_tensor::DataType;
 
 use crate::EnsembleStep;
@@ -53,6 +53,20 @@ pub fn validate_ensemble(
 
 fn ensemble_caches(ensemble: &ModelSpec) -> bool {
     ensemble.message.response_cache.as_ref().is_some_and(|cache| cache.enable)
+}
+
+impl ModelSpec {
+    /// Shows for each step of an ensemble which namespace its model is from; `None`
+    /// leaves the step without.
+    pub fn set_composing_namespaces(&mut self, namespace: impl Fn(&str) -> Option<String>) {
+        let choice = &mut self.message.scheduling_choice;
+        let Some(model_config::SchedulingChoice::EnsembleScheduling(ensemble)) = choice else {
+            return;
+        };
+        for step in &mut ensemble.step {
+            step.model_namespace = namespace(&step.model_name).unwrap_or_default();
+        }
+    }
 }
 
 fn set_decoupled(ensemble: &mut ModelSpec, decoupled: bool) {

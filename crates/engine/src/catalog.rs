@@ -1,5 +1,7 @@
 //! Where models come from, as the engine sees it.
 
+use std::sync::Arc;
+
 use galatea_infer::{GivenName, LoadParameters, Status};
 use galatea_policy::Stamp;
 
@@ -36,6 +38,8 @@ pub trait Catalog: Send + Sync {
 /// A model's name, and whether it tells which model is meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedModel {
+    /// Its namespace, if there are any.
+    pub namespace: Option<Arc<str>>,
     /// The name.
     pub name: String,
     /// How many models have it.
@@ -56,7 +60,7 @@ pub enum Uniqueness {
 pub struct Survey {
     /// The models.
     pub models: Vec<FoundModel>,
-    /// Models that are there but can't be taken, and why.
+    /// Models that are there but can't be taken, by their ids, and why.
     pub refused: Vec<(String, String)>,
     /// Names that several models have.
     pub duplicates: Vec<String>,
@@ -70,8 +74,8 @@ pub enum Sighting {
     Missing,
     /// It is there but can't be taken.
     Refused(String),
-    /// It is there.
-    Found(FoundModel),
+    /// It is there; with namespaces, perhaps several times.
+    Found(Vec<FoundModel>),
 }
 
 /// What of a model is not as the repository has it.
@@ -87,6 +91,8 @@ pub enum Overridden {
 
 /// A model that can be loaded.
 pub struct FoundModel {
+    /// Its namespace, if there are any.
+    pub namespace: Option<Arc<str>>,
     /// Its name.
     pub name: String,
     /// When its files changed last.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use galatea_backend::ComposingModels;
 use galatea_config::ModelSpec;
 use galatea_infer::{InferenceRequest, InferenceService, ResponseSender, Status};
+use galatea_policy::ModelName;
 
 use crate::registry::Snapshot;
 use crate::retire::ModelHandle;
@@ -13,6 +14,7 @@ use crate::retire::ModelHandle;
 /// A model that another one needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NeededModel {
+    /// What its steps call it.
     pub(crate) name: String,
     /// `None` is whichever is newest.
     pub(crate) version: Option<i64>,
@@ -31,19 +33,20 @@ impl PinnedModels {
     ///
     /// # Errors
     ///
-    /// Says what the ensemble `name` needs and doesn't have, in the original's
-    /// words.
+    /// Says what the ensemble `id` needs and doesn't have, in the original's words.
+    /// `meant` has the ids of the models that are meant by name.
     pub(crate) fn of(
-        name: &str,
+        id: &str,
         needed: &[NeededModel],
+        meant: &BTreeMap<String, ModelName>,
         snapshot: &Snapshot,
     ) -> Result<Self, Status> {
         let mut models: BTreeMap<String, BTreeMap<i64, Arc<ModelHandle>>> = BTreeMap::new();
         for need in needed {
-            let ready =
-                || snapshot.ready_of(&need.name).map(|model| (model.version, model.clone()));
+            let need_id = meant.get(&need.name).map_or(need.name.as_str(), |id| id);
+            let ready = || snapshot.ready_of(need_id).map(|model| (model.version, model.clone()));
             let versions = models.entry(need.name.clone()).or_insert_with(|| ready().collect());
-            let depends = format!("ensemble '{name}' depends on '{}'", need.name);
+            let depends = format!("ensemble '{id}' depends on '{need_id}'");
             if versions.is_empty() {
                 let text = format!("{depends} which has no loaded version.");
                 return Err(Status::invalid_argument(text));
@@ -59,6 +62,11 @@ impl PinnedModels {
     /// All of them, in the order of their names and versions.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<ModelHandle>> {
         self.models.values().flat_map(BTreeMap::values)
+    }
+
+    /// The namespace of one of them.
+    pub(crate) fn namespace(&self, name: &str) -> Option<String> {
+        self.find(name, None)?.namespace.as_deref().map(str::to_owned)
     }
 
     pub(crate) fn find(&self, name: &str, version: Option<i64>) -> Option<&Arc<ModelHandle>> {

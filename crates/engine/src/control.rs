@@ -40,7 +40,7 @@ impl Server {
             LogLevel::Verbose(1),
             format_args!(
                 "'{}' version {} is loaded and says that it isn't ready: {status}",
-                model.name, model.version
+                model.id, model.version
             ),
         );
         false
@@ -83,7 +83,7 @@ impl ServerControl for Server {
         let model = snapshot.find(name, version)?;
         let versions = match version {
             Some(version) => vec![version],
-            None => snapshot.ready_versions(name),
+            None => snapshot.ready_of_named(name).map(|model| model.version).collect(),
         };
         Ok(model.metadata(versions))
     }
@@ -119,15 +119,14 @@ impl ServerControl for Server {
             }
             return Ok(all);
         };
-        let versions = snapshot.ready_versions(name);
-        if versions.is_empty() {
+        let ready: Vec<_> = snapshot.ready_of_named(name).collect();
+        if ready.is_empty() {
             return Err(Status::invalid_argument(format!(
                 "requested model '{name}' is not available"
             )));
         }
-        let models = snapshot.ready().filter(|model| {
-            *model.name == *name && version.is_none_or(|wanted| wanted == model.version)
-        });
+        let models =
+            ready.iter().filter(|model| version.is_none_or(|wanted| wanted == model.version));
         let statistics: Vec<ModelStatistics> = models.map(|model| model.statistics()).collect();
         if statistics.is_empty() {
             return Err(Status::invalid_argument(format!(

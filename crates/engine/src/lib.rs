@@ -76,7 +76,7 @@ pub use check::{CheckedVersion, VersionProblem};
 pub use dispatcher::Dispatcher;
 pub use host_policy::{CpuCores, HostPolicies};
 pub use loader::{LoadFailure, ModelDefinition};
-pub use manager::ControlMode;
+pub use manager::{ControlMode, Namespaces};
 pub use model::LoadedModel;
 pub use permits::{RateLimit, ResourceLimit};
 pub use server::{Server, ServerOptions};

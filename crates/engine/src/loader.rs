@@ -13,7 +13,7 @@ use galatea_config::{
     ConfigDraft, ConfigErrors, ModelSpec, SchedulingChoice, Support, validate_ensemble,
 };
 use galatea_infer::{ModelConfigDocument, RequestObserver, Status};
-use galatea_policy::InstanceId;
+use galatea_policy::{InstanceId, ModelName, model_id};
 
 use crate::assembly::Assembly;
 use crate::cache::{CacheLayer, Marks, Origin, Origins};
@@ -35,6 +35,8 @@ use crate::{Admission, Dispatcher, LoadedModel, LogSink};
 
 /// Everything that loading a model needs.
 pub struct ModelDefinition {
+    /// The model's namespace, if there are any.
+    pub namespace: Option<Arc<str>>,
     /// The model's name.
     pub name: String,
     /// Its configuration, with name, backend and file name resolved.
@@ -52,6 +54,11 @@ pub struct ModelDefinition {
 }
 
 impl ModelDefinition {
+    /// What the model is known by.
+    pub(crate) fn id(&self) -> ModelName {
+        model_id(self.namespace.as_deref(), &self.name)
+    }
+
     /// The models that must serve before this one can.
     pub(crate) fn needed_models(&self) -> Vec<NeededModel> {
         let models = self.draft.composing_models().into_iter();
@@ -97,12 +104,13 @@ impl Loader {
         let keep_files = files.clone();
         let files = files.as_ref();
         let started = Instant::now();
-        let about = format!("'{}' version {}", definition.name, files.version());
+        let about = format!("'{}' version {}", definition.id(), files.version());
         // Before the files are read: one that changes meanwhile makes another model.
         let marks = self.cache.is_some().then(|| Marks::of(files));
         let (spec, opened) = self.specify(definition, files, composing.as_deref())?;
         let classes = model_classes(&spec, files, composing.as_deref())?;
-        let origin = marks.map(|marks| self.origins.next(&spec, marks, composing.as_deref()));
+        let origin = marks
+            .map(|marks| self.origins.next(&definition.id(), &spec, marks, composing.as_deref()));
         let books = Arc::new(Books {
             statistics: Statistics::default(),
             version: files.version(),
@@ -156,6 +164,8 @@ impl Loader {
         self.detail(1, format_args!("{about}: loaded within {:?}", started.elapsed()));
         Ok(Arc::new(LoadedModel {
             version: files.version(),
+            id: definition.id(),
+            namespace: definition.namespace.clone(),
             name: Arc::from(spec.name.as_str()),
             config: ArcSwap::from_pointee(document(&spec)),
             instances: Mutex::new((0..).map(InstanceId).zip(keys).collect()),
@@ -183,7 +193,7 @@ impl Loader {
         composing: Option<&PinnedModels>,
     ) -> Result<Specified, Status> {
         let mut draft = definition.draft.clone();
-        let about = format!("'{}' version {}", definition.name, files.version());
+        let about = format!("'{}' version {}", definition.id(), files.version());
         let completion = if definition.auto_complete {
             self.detail(1, format_args!("{about}: completing the configuration"));
             Completion::Allowed
@@ -196,6 +206,7 @@ impl Loader {
         if let Some(composing) = composing {
             validate_ensemble(&mut spec, |name| composing.spec(name, None))
                 .map_err(|errors| refused(definition.draft.locate(errors)))?;
+            spec.set_composing_namespaces(|name| composing.namespace(name));
         }
         self.detail(2, format_args!("{about}: configuration {}", spec.to_json()));
         Ok((Arc::new(spec), opened))
@@ -252,7 +263,7 @@ impl Loader {
         model.dispatcher.remove_lanes(&spare);
         model.set_instances(stay, document(&spec));
         if added + removed > 0 {
-            let about = format_args!("'{}' version {}", model.name, model.version);
+            let about = format_args!("'{}' version {}", model.id, model.version);
             let line = format_args!("{about}: {added} instances were added and {removed} removed");
             self.log.write(LogLevel::Info, line);
         }

@@ -2,6 +2,7 @@
 //! under the test's control.
 
 mod agents;
+mod namespaces;
 mod versions;
 
 use std::collections::BTreeMap;
@@ -24,7 +25,7 @@ use crate::testing::{ECHO, Files, request, send};
 use crate::timer::Timer;
 use crate::{
     Catalog, ControlMode, FoundModel, HostPolicies, ListedModel, LogSink, ModelDefinition,
-    Overridden, RateLimit, Server, ServerOptions, Sighting, Survey, Uniqueness,
+    Namespaces, Overridden, RateLimit, Server, ServerOptions, Sighting, Survey, Uniqueness,
 };
 
 const LONG: Duration = Duration::from_secs(30);
@@ -198,21 +199,32 @@ struct Kept {
     stamp: Stamp,
 }
 
+/// Models by their ids.
 struct FakeCatalog {
     bench: Arc<Bench>,
     models: Mutex<BTreeMap<String, Kept>>,
 }
 
+/// The namespace and the name in an id.
+fn parts(id: &str) -> (Option<Arc<str>>, String) {
+    match id.rsplit_once("::") {
+        Some((namespace, name)) => (Some(namespace.into()), name.to_owned()),
+        None => (None, id.to_owned()),
+    }
+}
+
 impl FakeCatalog {
-    fn found(&self, name: &str, kept: Kept, parameters: LoadParameters) -> FoundModel {
+    fn found(&self, id: &str, kept: Kept, parameters: LoadParameters) -> FoundModel {
         let overridden = match (&parameters.config, parameters.files.is_empty()) {
             (_, false) => Overridden::Files,
             (Some(_), true) => Overridden::Configuration,
             (None, true) => Overridden::Nothing,
         };
         let text = parameters.config.unwrap_or(kept.text);
-        let (name, bench, versions) = (name.to_owned(), self.bench.clone(), kept.versions);
+        let ((namespace, name), versions) = (parts(id), kept.versions);
+        let bench = self.bench.clone();
         FoundModel {
+            namespace: namespace.clone(),
             name: name.clone(),
             stamp: kept.stamp,
             overridden,
@@ -224,6 +236,7 @@ impl FakeCatalog {
                     Arc::new(Files { version, ..Files::default() })
                 });
                 Ok(ModelDefinition {
+                    namespace,
                     name,
                     agents: agents::Diary::of(&draft, &bench),
                     draft,
@@ -240,7 +253,10 @@ impl FakeCatalog {
 impl Catalog for FakeCatalog {
     fn names(&self) -> Vec<ListedModel> {
         let names = self.models.lock().unwrap().keys().cloned().collect::<Vec<String>>();
-        let unique = |name| ListedModel { name, uniqueness: Uniqueness::Unique };
+        let unique = |id: String| {
+            let (namespace, name) = parts(&id);
+            ListedModel { namespace, name, uniqueness: Uniqueness::Unique }
+        };
         names.into_iter().map(unique).collect()
     }
 
@@ -253,11 +269,13 @@ impl Catalog for FakeCatalog {
     }
 
     fn find(&self, name: &str, parameters: LoadParameters) -> Sighting {
-        let kept = self.models.lock().unwrap().get(name).cloned();
-        match kept {
-            Some(kept) => Sighting::Found(self.found(name, kept, parameters)),
-            None => Sighting::Missing,
-        }
+        let models = self.models.lock().unwrap().clone();
+        let found: Vec<FoundModel> = models
+            .into_iter()
+            .filter(|(id, _)| parts(id).1 == name)
+            .map(|(id, kept)| self.found(&id, kept, parameters.clone()))
+            .collect();
+        if found.is_empty() { Sighting::Missing } else { Sighting::Found(found) }
     }
 }
 
@@ -275,6 +293,10 @@ impl World {
     }
 
     fn with(control: ControlMode, load_threads: usize) -> Self {
+        Self::made(control, load_threads, Namespaces::None)
+    }
+
+    fn made(control: ControlMode, load_threads: usize, namespaces: Namespaces) -> Self {
         let bench = Arc::new(Bench::default());
         let catalog = Arc::new(FakeCatalog { bench: bench.clone(), models: Mutex::default() });
         let options = ServerOptions {
@@ -285,6 +307,7 @@ impl World {
             hold_until_backlogged: 0,
             catalog: catalog.clone(),
             control,
+            namespaces,
             load_threads,
             load_retries: 0,
             cache: None,

@@ -26,6 +26,9 @@ use crate::{Admission, Dispatcher, LogSink, status};
 pub struct LoadedModel {
     pub(crate) spec: Arc<ModelSpec>,
     pub(crate) version: i64,
+    /// What the server knows it by: the name, with the namespace if there are any.
+    pub(crate) id: Arc<str>,
+    pub(crate) namespace: Option<Arc<str>>,
     pub(crate) name: Arc<str>,
     /// Changes with the instances.
     pub(crate) config: ArcSwap<ModelConfigDocument>,
@@ -166,6 +169,7 @@ impl LoadedModel {
     pub(crate) fn statistics(&self) -> ModelStatistics {
         let counters = &self.books.statistics;
         ModelStatistics {
+            namespace: self.namespace.clone(),
             name: self.name.clone(),
             version: self.version,
             last_inference_ms: counters.last_inference_ms(),

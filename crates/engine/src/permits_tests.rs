@@ -59,6 +59,7 @@ impl Stage {
         let none = FakeBackend::new(policy);
         let (server, mut failures) = Setup::new(model("echo", ""), none).rate_limit(limit).load();
         let definitions = models.iter().map(|(name, limiter)| ModelDefinition {
+            namespace: None,
             name: String::from(*name),
             draft: draft(&model(name, limiter)),
             backend: backend.clone(),

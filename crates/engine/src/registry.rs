@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use arc_swap::ArcSwap;
 use galatea_infer::{ModelState, RepositoryEntry, Status};
+use galatea_policy::{ModelName, model_id, name_in_id};
 
 use crate::LoadedModel;
 use crate::catalog::{ListedModel, Uniqueness};
@@ -20,21 +21,39 @@ pub(crate) const DUPLICATE: &str = "model appears in two or more repositories";
 
 /// The models of a server. Readers take a snapshot; writers replace it, one
 /// at a time, each change as a whole: nobody sees half of a reload.
+///
+/// A model is known here by its id, which is its name unless there are namespaces.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     snapshot: ArcSwap<Snapshot>,
     writer: Mutex<()>,
 }
 
-/// Every model by name. Copies share the models that did not change.
+/// Every model by id. Copies share the models that did not change.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Snapshot {
     models: BTreeMap<Arc<str>, Arc<ModelEntry>>,
+    /// With namespaces, what each name means. Made anew with each change, so that a
+    /// request looks its model up once, as it does without.
+    names: Option<BTreeMap<Arc<str>, Meaning>>,
+}
+
+/// What a name means where there are namespaces.
+#[derive(Clone, Debug)]
+enum Meaning {
+    /// One model, with its id.
+    One(Arc<str>, Arc<ModelEntry>),
+    /// So many models: none of them.
+    Several(usize),
+    /// None any more.
+    Gone,
 }
 
 /// A model that was ever told to load.
 #[derive(Clone, Debug, Default)]
 struct ModelEntry {
+    /// Whether it still is: others don't count when a name is looked up.
+    is_wanted: bool,
     /// Every version that was ever tried, by number.
     versions: BTreeMap<i64, VersionEntry>,
     /// Why no version could be tried.
@@ -81,14 +100,21 @@ impl VersionEntry {
 }
 
 impl Registry {
+    /// A registry whose models may have the same name in different namespaces.
+    pub(crate) fn with_namespaces() -> Self {
+        let first = Snapshot { names: Some(BTreeMap::new()), ..Snapshot::default() };
+        Self { snapshot: ArcSwap::from_pointee(first), writer: Mutex::default() }
+    }
+
     pub(crate) fn snapshot(&self) -> arc_swap::Guard<Arc<Snapshot>> {
         self.snapshot.load()
     }
 
     /// These versions are being loaded. Those among them that are ready stay so
     /// until the new ones are.
-    pub(crate) fn begin_load(&self, name: &str, versions: &[i64]) {
-        self.update(name, |entry| {
+    pub(crate) fn begin_load(&self, id: &str, versions: &[i64]) {
+        self.update(id, |entry| {
+            entry.is_wanted = true;
             entry.failure = None;
             for version in versions {
                 let known = entry.versions.entry(*version).or_insert_with(VersionEntry::loading);
@@ -101,8 +127,9 @@ impl Registry {
 
     /// What was loaded serves now, together with the versions in `kept`. Others
     /// go.
-    pub(crate) fn finish_load(&self, name: &str, loaded: Vec<Arc<ModelHandle>>, kept: &[i64]) {
-        self.update(name, |entry| {
+    pub(crate) fn finish_load(&self, id: &str, loaded: Vec<Arc<ModelHandle>>, kept: &[i64]) {
+        self.update(id, |entry| {
+            entry.is_wanted = true;
             entry.failure = None;
             let is_new = |version: &i64| loaded.iter().any(|model| model.version == *version);
             for (version, known) in &mut entry.versions {
@@ -118,8 +145,8 @@ impl Registry {
 
     /// Nothing was loaded: what serves goes on. `outcomes` has the reasons of
     /// the versions that failed; the others were loaded in vain.
-    pub(crate) fn abort_load(&self, name: &str, outcomes: Vec<(i64, Option<String>)>) {
-        self.update(name, |entry| {
+    pub(crate) fn abort_load(&self, id: &str, outcomes: Vec<(i64, Option<String>)>) {
+        self.update(id, |entry| {
             for (version, reason) in outcomes {
                 let known = entry.versions.entry(version).or_insert_with(VersionEntry::loading);
                 if known.model.is_none() {
@@ -131,31 +158,44 @@ impl Registry {
     }
 
     /// No version of the model could be tried. What serves goes on.
-    pub(crate) fn fail(&self, name: &str, reason: &str) {
-        self.update(name, |entry| entry.failure = Some(String::from(reason)));
+    pub(crate) fn fail(&self, id: &str, reason: &str) {
+        self.update(id, |entry| {
+            entry.is_wanted = true;
+            entry.failure = Some(String::from(reason));
+        });
     }
 
     /// Tells the repository agents of a model's ready versions that those are about to
     /// go, but not agents that will have the model afterwards too.
-    pub(crate) fn announce_unload(&self, name: &str, staying: Option<&Arc<Tenure>>) {
+    pub(crate) fn announce_unload(&self, id: &str, staying: Option<&Arc<Tenure>>) {
         let snapshot = self.snapshot();
-        let leaving = snapshot.ready_of(name).filter_map(|model| model.tenure());
+        let leaving = snapshot.ready_of(id).filter_map(|model| model.tenure());
         leaving
             .filter(|tenure| !staying.is_some_and(|staying| Arc::ptr_eq(staying, tenure)))
             .for_each(|tenure| tenure.unloading());
     }
 
-    /// Takes a model out of service.
-    pub(crate) fn withdraw(&self, name: &str) {
-        self.announce_unload(name, None);
+    /// Takes a model out of service that is still wanted.
+    pub(crate) fn withdraw(&self, id: &str) {
+        self.announce_unload(id, None);
         self.change(|models| {
-            let Some(entry) = models.get_mut(name) else { return };
+            if let Some(entry) = models.get_mut(id) {
+                Arc::make_mut(entry).withdraw();
+            }
+        });
+    }
+
+    /// Takes a model out of service that nobody wants any more.
+    pub(crate) fn dismiss(&self, id: &str) {
+        self.announce_unload(id, None);
+        self.change(|models| {
+            let Some(entry) = models.get_mut(id) else { return };
             let entry = Arc::make_mut(entry);
-            entry.failure = None;
-            entry.versions.values_mut().for_each(VersionEntry::withdraw);
+            entry.withdraw();
+            entry.is_wanted = false;
             // One that was never tried is as if nobody had asked for it.
             if entry.versions.is_empty() {
-                models.remove(name);
+                models.remove(id);
             }
         });
     }
@@ -173,12 +213,12 @@ impl Registry {
     }
 
     /// The last request of a version that was taken out of service has run.
-    pub(crate) fn gone(&self, name: &str, version: i64, model: &Weak<LoadedModel>) {
+    pub(crate) fn gone(&self, id: &str, version: i64, model: &Weak<LoadedModel>) {
         let is_it = |known: &VersionEntry| {
             known.leaving.as_ref().is_some_and(|leaving| leaving.ptr_eq(model))
         };
         self.change(|models| {
-            let Some(entry) = models.get_mut(name) else { return };
+            let Some(entry) = models.get_mut(id) else { return };
             // It may serve again, as another one.
             if entry.versions.get(&version).is_some_and(is_it) {
                 let unloaded = VersionEntry::unavailable(String::from(UNLOADED));
@@ -187,10 +227,10 @@ impl Registry {
         });
     }
 
-    fn update(&self, name: &str, change: impl FnOnce(&mut ModelEntry)) {
+    fn update(&self, id: &str, change: impl FnOnce(&mut ModelEntry)) {
         self.change(|models| {
-            let entry = models.entry(Arc::from(name)).or_default();
-            change(Arc::make_mut(entry));
+            let entry = Arc::make_mut(models.entry(Arc::from(id)).or_default());
+            change(entry);
         });
     }
 
@@ -198,6 +238,9 @@ impl Registry {
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = Snapshot::clone(&self.snapshot.load());
         change(&mut next.models);
+        if next.names.is_some() {
+            next.names = Some(meanings(&next.models));
+        }
         let previous = self.snapshot.swap(Arc::new(next));
         drop(writer);
         // Perhaps the last to know of a model, which then retires.
@@ -218,8 +261,7 @@ impl Snapshot {
         version: Option<i64>,
     ) -> Result<&Arc<ModelHandle>, Status> {
         let unknown = |why: String| Status::not_found(format!("Request for unknown model: {why}"));
-        let model =
-            self.models.get(name).ok_or_else(|| unknown(format!("'{name}' is not found")))?;
+        let (name, model) = self.entry(name)?;
         let Some(version) = version else {
             let newest = model.versions.values().rev().find_map(|entry| entry.model.as_ref());
             return newest.ok_or_else(|| unknown(format!("'{name}' has no available versions")));
@@ -235,6 +277,47 @@ impl Snapshot {
         })
     }
 
+    /// The model that a client means by a name, with what it is called in messages.
+    fn entry<'s: 't, 'n: 't, 't>(
+        &'s self,
+        name: &'n str,
+    ) -> Result<(&'t str, &'s ModelEntry), Status> {
+        let not_found = || format!("Request for unknown model: '{name}' is not found");
+        let Some(names) = &self.names else {
+            let entry = self.models.get(name).ok_or_else(|| Status::not_found(not_found()))?;
+            return Ok((name, entry));
+        };
+        // The original's words and codes.
+        match names.get(name) {
+            Some(Meaning::One(id, entry)) => Ok((id, entry)),
+            Some(Meaning::Several(count)) => Err(Status::invalid_argument(format!(
+                "There are {count} identifiers of model '{name}' in global map, model namespace \
+                 must be provided to resolve ambiguity."
+            ))),
+            Some(Meaning::Gone) => Err(Status::not_found(format!(
+                "Identifier of model '{name}' is not found in global map"
+            ))),
+            None => Err(Status::invalid_argument(not_found())),
+        }
+    }
+
+    /// Whether this version of the model with this id is ready.
+    pub(crate) fn ready_version(&self, id: &str, version: i64) -> Option<&Arc<ModelHandle>> {
+        self.models.get(id)?.versions.get(&version)?.model.as_ref()
+    }
+
+    /// The ready versions, ascending, of what a client means by a name.
+    pub(crate) fn ready_of_named(&self, name: &str) -> impl Iterator<Item = &Arc<ModelHandle>> {
+        let entry = match &self.names {
+            None => self.models.get(name),
+            Some(names) => match names.get(name) {
+                Some(Meaning::One(_, entry)) => Some(entry),
+                Some(Meaning::Several(_) | Meaning::Gone) | None => None,
+            },
+        };
+        entry.into_iter().flat_map(|entry| entry.ready())
+    }
+
     /// Models of which no version could be tried.
     pub(crate) fn failed_names(&self) -> impl Iterator<Item = &Arc<str>> {
         let has_failed = |model: &ModelEntry| model.versions.is_empty() && model.failure.is_some();
@@ -242,14 +325,13 @@ impl Snapshot {
     }
 
     /// A model's ready versions, ascending.
-    pub(crate) fn ready_of(&self, name: &str) -> impl Iterator<Item = &Arc<ModelHandle>> {
-        let versions = self.models.get(name).into_iter().flat_map(|model| model.versions.values());
-        versions.filter_map(|entry| entry.model.as_ref())
+    pub(crate) fn ready_of(&self, id: &str) -> impl Iterator<Item = &Arc<ModelHandle>> {
+        self.models.get(id).into_iter().flat_map(|entry| entry.ready())
     }
 
     /// The numbers of a model's ready versions.
-    pub(crate) fn ready_versions(&self, name: &str) -> Vec<i64> {
-        self.ready_of(name).map(|model| model.version).collect()
+    pub(crate) fn ready_versions(&self, id: &str) -> Vec<i64> {
+        self.ready_of(id).map(|model| model.version).collect()
     }
 
     /// Every ready version of every model.
@@ -278,22 +360,24 @@ impl Snapshot {
     /// The repository index: what the repositories list, and whatever serves
     /// without being listed there.
     pub(crate) fn index(&self, listed: &[ListedModel], only_ready: bool) -> Vec<RepositoryEntry> {
-        let mut names: BTreeMap<&str, Uniqueness> = BTreeMap::new();
-        for (name, model) in &self.models {
+        let shown = |id| if self.names.is_some() { name_in_id(id) } else { id };
+        let mut models: BTreeMap<ModelName, (&str, Uniqueness)> = BTreeMap::new();
+        for (id, model) in &self.models {
             if model.versions.values().any(|entry| entry.state != ModelState::Unavailable) {
-                names.insert(name, Uniqueness::Unique);
+                models.insert(id.clone(), (shown(id), Uniqueness::Unique));
             }
         }
         for model in listed {
-            names.insert(&model.name, model.uniqueness);
+            let id = model_id(model.namespace.as_deref(), &model.name);
+            models.insert(id, (&model.name, model.uniqueness));
         }
         let mut entries = Vec::new();
-        for (name, uniqueness) in names {
-            match (self.models.get(name), uniqueness) {
+        for (id, (name, uniqueness)) in &models {
+            match (self.models.get(id), uniqueness) {
                 (_, Uniqueness::Duplicate) => entries.push(failed(name, DUPLICATE)),
                 (None, Uniqueness::Unique) if only_ready => {}
                 (None, Uniqueness::Unique) => entries.push(RepositoryEntry {
-                    name: name.to_owned(),
+                    name: (*name).to_owned(),
                     version: None,
                     state: None,
                     reason: String::new(),
@@ -305,7 +389,32 @@ impl Snapshot {
     }
 }
 
+/// What each name means, of models by their ids.
+fn meanings(models: &BTreeMap<Arc<str>, Arc<ModelEntry>>) -> BTreeMap<Arc<str>, Meaning> {
+    let mut names: BTreeMap<Arc<str>, Meaning> = BTreeMap::new();
+    for (id, entry) in models {
+        let meaning = names.entry(name_in_id(id).into()).or_insert(Meaning::Gone);
+        if entry.is_wanted {
+            *meaning = match meaning {
+                Meaning::Gone => Meaning::One(id.clone(), entry.clone()),
+                Meaning::One(..) => Meaning::Several(2),
+                Meaning::Several(count) => Meaning::Several(*count + 1),
+            };
+        }
+    }
+    names
+}
+
 impl ModelEntry {
+    fn ready(&self) -> impl Iterator<Item = &Arc<ModelHandle>> {
+        self.versions.values().filter_map(|entry| entry.model.as_ref())
+    }
+
+    fn withdraw(&mut self) {
+        self.failure = None;
+        self.versions.values_mut().for_each(VersionEntry::withdraw);
+    }
+
     fn list(&self, name: &str, only_ready: bool, entries: &mut Vec<RepositoryEntry>) {
         if let Some(failure) = self.failure.as_ref().filter(|_| self.versions.is_empty())
             && !only_ready

@@ -233,14 +233,14 @@ impl Worker {
 
     fn destroy(&self, leaving: Leaving) {
         let Leaving { model, _tenure } = leaving;
-        let (name, version) = (model.name.clone(), model.version);
+        let (id, version) = (model.id.clone(), model.version);
         let known_as = Arc::downgrade(&model);
         model.dispatcher.join_lanes();
         drop(model);
-        let line = format_args!("successfully unloaded '{name}' version {version}");
+        let line = format_args!("successfully unloaded '{id}' version {version}");
         self.log.write(LogLevel::Info, line);
         if let Some(registry) = self.registry.upgrade() {
-            registry.gone(&name, version, &known_as);
+            registry.gone(&id, version, &known_as);
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::cache::Origins;
 use crate::catalog::Catalog;
 use crate::loader::Loader;
 use crate::log::refuse;
-use crate::manager::{ControlMode, Manager, ManagerParts};
+use crate::manager::{ControlMode, Manager, ManagerParts, Namespaces};
 use crate::permits::Permits;
 use crate::registry::Registry;
 use crate::retire::Retirer;
@@ -36,6 +36,8 @@ pub struct ServerOptions {
     pub catalog: Arc<dyn Catalog>,
     /// How they come and go.
     pub control: ControlMode,
+    /// Whether several of them may have the same name.
+    pub namespaces: Namespaces,
     /// How many models load at the same time.
     pub load_threads: usize,
     /// How often a version that fails to load is tried again.
@@ -85,11 +87,15 @@ impl Server {
                 until_backlogged: options.hold_until_backlogged,
             },
         };
-        let registry = Arc::new(Registry::default());
+        let registry = Arc::new(match options.namespaces {
+            Namespaces::None => Registry::default(),
+            Namespaces::Repositories => Registry::with_namespaces(),
+        });
         let retirer = Retirer::start(&registry, options.log.clone())?;
         let manager = Manager::new(ManagerParts {
             catalog: options.catalog.clone(),
             mode: options.control,
+            namespaces: options.namespaces,
             registry: registry.clone(),
             retirer: retirer.clone(),
             loader,

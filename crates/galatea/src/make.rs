@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use galatea_backend::LogLevel as BackendLogLevel;
 use galatea_backend_plugin::Agents;
 use galatea_capi::{Reserved, RunningServer, metric};
-use galatea_engine::{ControlMode, LogSink, Server, ServerOptions};
+use galatea_engine::{ControlMode, LogSink, Namespaces, Server, ServerOptions};
 use galatea_infer::{Code, ServerControl, Status};
 use galatea_repository::{Overlays, Repository, RepositoryError, ScanOptions};
 use galatea_telemetry::{
@@ -70,6 +70,10 @@ pub(crate) fn server(parts: Parts<'_>) -> Result<Arc<Server>, Status> {
         Status::new(code, error.to_string())
     })?;
     let cache = cache::make(settings)?;
+    let repository = match settings.namespaces {
+        Namespaces::None => repository,
+        Namespaces::Repositories => repository.with_namespaces(),
+    };
     let log = log_sink(logger.clone());
     let (delay, backlog_delay) = (environment.delay_scheduler, environment.backlog_delay_scheduler);
     let options = ScanOptions { config_name: settings.model_config_name.clone() };
@@ -96,6 +100,7 @@ pub(crate) fn server(parts: Parts<'_>) -> Result<Arc<Server>, Status> {
         hold_until_backlogged: backlog_delay,
         catalog,
         control: settings.control_mode,
+        namespaces: settings.namespaces,
         load_threads: settings.model_load_threads,
         load_retries: settings.load_retries,
         cache,

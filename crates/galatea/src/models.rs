@@ -49,6 +49,7 @@ impl Catalog for RepositoryCatalog {
         let names = self.repository.names().into_iter();
         names
             .map(|listed| ListedModel {
+                namespace: listed.namespace,
                 uniqueness: uniqueness(listed.is_duplicate),
                 name: listed.name,
             })
@@ -85,12 +86,13 @@ impl Catalog for RepositoryCatalog {
             Finding::Missing => Sighting::Missing,
             Finding::Problem(Problem::Model { reason, .. }) => Sighting::Refused(reason),
             Finding::Problem(problem) => Sighting::Refused(problem.to_string()),
-            Finding::Model(source) => {
+            Finding::Models(sources) => {
                 let overridden = match config {
                     Some(_) => Overridden::Configuration,
                     None => Overridden::Nothing,
                 };
-                Sighting::Found(self.found(*source, config, overridden))
+                let found = |source| self.found(source, config.clone(), overridden);
+                Sighting::Found(sources.into_iter().map(found).collect())
             }
         }
     }
@@ -132,8 +134,9 @@ impl RepositoryCatalog {
         match self.overlays.model(name, files) {
             Ok(source) => {
                 let is_named = self.repository.is_given_name(name);
-                let source = ModelSource { is_named, ..source };
-                Sighting::Found(self.found(source, config, Overridden::Files))
+                let namespace = self.repository.namespace_of_files();
+                let source = ModelSource { is_named, namespace, ..source };
+                Sighting::Found(vec![self.found(source, config, Overridden::Files)])
             }
             Err(status) => Sighting::Refused(status.to_string()),
         }
@@ -147,6 +150,7 @@ impl RepositoryCatalog {
     ) -> FoundModel {
         let definer = self.definer.clone();
         FoundModel {
+            namespace: source.namespace.clone(),
             name: source.name.clone(),
             stamp: source.stamp.clone(),
             overridden,
@@ -239,6 +243,7 @@ impl Definer {
         let backend = self.backend(&draft, overridden, source, &versions);
         support.secondary_devices = backend.takes_secondary_devices();
         Ok(ModelDefinition {
+            namespace: source.namespace.clone(),
             name: source.name.clone(),
             backend,
             draft,

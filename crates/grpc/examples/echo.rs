@@ -193,6 +193,7 @@ impl ServerControl for OneModel {
             pending: 0,
             load_duration: std::time::Duration::ZERO,
             metric_tags: Arc::new([]),
+            namespace: None,
         }])
     }
 

@@ -174,6 +174,8 @@ pub struct CacheStatistics {
 /// The statistics of one version of a model.
 #[derive(Clone, Debug)]
 pub struct ModelStatistics {
+    /// The model's namespace, if there are any.
+    pub namespace: Option<Arc<str>>,
     /// The model's name.
     pub name: Arc<str>,
     /// Its version.

@@ -80,8 +80,8 @@ pub use ensemble::{
 pub use event::{Action, Actions, Event, FailReason, Release};
 pub use ids::{BatchKey, InstanceId, RequestKey, SequenceKey, SequenceMark, Ticket};
 pub use lifecycle::{
-    BlockReason, Lifecycle, LifecycleAction, LifecycleEvent, LoadOutcome, ModelName,
-    ModelSituation, Revision, Stamp, WantReason, Wanted,
+    BlockReason, Lifecycle, LifecycleAction, LifecycleEvent, LoadOutcome, ModelName, ModelNames,
+    ModelSituation, Revision, Stamp, WantReason, Wanted, fits_namespaces, model_id, name_in_id,
 };
 pub use ordering::{ReplyKind, ReplyNumber, ReplyOrder};
 pub use rate_limiter::{PermitEvent, PermitHolder, PermitUse, RateLimiter, ResourceId};

@@ -12,7 +12,8 @@
 //! changed last. [`versions_to_load`] applies a version policy, and a
 //! [`VersionDirectory`] is what a backend gets to find its files.
 //! [`Repository::register`] adds a repository, and may give its models other names
-//! than their directories have. [`Overlays`] makes models of files that clients send. Nothing here reads a
+//! than their directories have; [`Repository::with_namespaces`] lets repositories have
+//! models of the same name. [`Overlays`] makes models of files that clients send. Nothing here reads a
 //! configuration's content or decides what a model needs, and nothing watches
 //! for changes.
 //!

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use galatea_policy::Stamp;
+use galatea_policy::{Stamp, fits_namespaces, model_id};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use thiserror::Error;
@@ -71,7 +71,8 @@ pub enum Problem {
     /// A model's directory can't be read.
     #[error("failed to poll model '{name}': {reason}")]
     Model {
-        /// The model's name; escaped where it isn't a possible name.
+        /// The model's name, or id with namespaces; escaped where it isn't a possible
+        /// one.
         name: String,
         /// Why.
         reason: String,
@@ -100,6 +101,8 @@ pub struct Scan {
 pub struct ModelSource {
     /// Its name, which is its directory's unless it was given one.
     pub name: String,
+    /// Its namespace, if there are any.
+    pub namespace: Option<Arc<str>>,
     /// Whether it was given its name when its repository was registered; what its
     /// configuration says doesn't count then.
     pub is_named: bool,
@@ -120,8 +123,8 @@ pub struct ModelSource {
 pub enum Finding {
     /// It is in no repository.
     Missing,
-    /// It is there.
-    Model(Box<ModelSource>),
+    /// It is there; with namespaces, perhaps in several repositories.
+    Models(Vec<ModelSource>),
     /// It is there, but can't be taken.
     Problem(Problem),
 }
@@ -129,6 +132,8 @@ pub enum Finding {
 /// A name that a directory in a repository has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
+    /// The model's namespace, if there are any.
+    pub namespace: Option<Arc<str>>,
     /// The model's name.
     pub name: String,
     /// Whether several repositories have it.
@@ -159,6 +164,8 @@ pub struct VersionSource {
 #[derive(Debug)]
 pub struct Repository {
     roots: RwLock<Arc<Roots>>,
+    /// Whether repositories may have models of the same name.
+    has_namespaces: bool,
 }
 
 #[derive(Debug)]
@@ -181,7 +188,14 @@ impl Repository {
         paths.dedup();
         let roots = paths.into_iter().map(|path| Root::open(path).map(Arc::new));
         let roots = Roots::of(roots.collect::<Result<_, _>>()?);
-        Ok(Self { roots: RwLock::new(Arc::new(roots)) })
+        Ok(Self { roots: RwLock::new(Arc::new(roots)), has_namespaces: false })
+    }
+
+    /// The same repositories, each a namespace of its own: they may have models of
+    /// the same name. A namespace is called by the repository's path as it was given.
+    #[must_use]
+    pub fn with_namespaces(self) -> Self {
+        Self { has_namespaces: true, ..self }
     }
 
     /// Adds a repository. `names` are pairs of a directory in it and the name that
@@ -200,6 +214,10 @@ impl Repository {
             RepositoryError::Cloud { .. } => RegisterError::Unsupported(error),
             RepositoryError::Open { path, .. } => RegisterError::Missing { path },
         })?;
+        if let Some((_, name)) = names.iter().find(|(_, name)| !self.allows(name)) {
+            let (path, reason) = (root.path.display().to_string(), unfit(name));
+            return Err(RegisterError::Name { path, reason });
+        }
         self.change(|roots| roots.register(root, names))
     }
 
@@ -216,6 +234,51 @@ impl Repository {
     #[must_use]
     pub fn is_given_name(&self, name: &str) -> bool {
         self.roots().is_given(name)
+    }
+
+    /// The namespace of models whose files a client brings.
+    #[must_use]
+    pub fn namespace_of_files(&self) -> Option<Arc<str>> {
+        self.has_namespaces.then(|| Arc::from(""))
+    }
+
+    /// Whether a model could have this name beside others of other namespaces.
+    fn allows(&self, name: &str) -> bool {
+        !self.has_namespaces || fits_namespaces(name)
+    }
+
+    /// The namespace of a repository's models, if there are any.
+    fn namespace(&self, root: &Root) -> Option<Arc<str>> {
+        self.has_namespaces.then(|| root.path.display().to_string().into())
+    }
+
+    /// What directories of a repository stand for; what can't be is a problem.
+    fn places(
+        &self,
+        roots: &Roots,
+        root: &Arc<Root>,
+        problems: &mut Vec<Problem>,
+    ) -> io::Result<Vec<Place>> {
+        let namespace = self.namespace(root);
+        let impossible = |name: String, reason| {
+            let name = model_id(namespace.as_deref(), &name).to_string();
+            Problem::Model { name, reason }
+        };
+        let mut unnamed = Vec::new();
+        let directories = root.model_names(&mut unnamed)?;
+        problems.extend(unnamed.into_iter().map(|(name, reason)| impossible(name, reason)));
+        let places = directories.iter().flat_map(|directory| roots.places_of(root, directory));
+        let (fit, others): (Vec<_>, Vec<_>) = places.partition(|place| self.allows(&place.name));
+        let others = others
+            .into_iter()
+            .map(|place| impossible(place.name.replace(':', "\\:"), unfit(&place.name)));
+        problems.extend(others);
+        Ok(fit)
+    }
+
+    fn source(&self, place: &Place, options: &ScanOptions) -> Result<ModelSource, String> {
+        let source = place.model(options)?;
+        Ok(ModelSource { namespace: self.namespace(&place.root), ..source })
     }
 
     fn roots(&self) -> Arc<Roots> {
@@ -235,20 +298,21 @@ impl Repository {
     /// out.
     #[must_use]
     pub fn names(&self) -> Vec<Listed> {
-        let mut places: BTreeMap<String, usize> = BTreeMap::new();
+        let mut places: BTreeMap<(Option<Arc<str>>, String), usize> = BTreeMap::new();
         let mut impossible = Vec::new();
         let roots = self.roots();
         for root in roots.iter() {
-            let directories = root.model_names(&mut impossible).unwrap_or_default();
-            let found = directories.iter().flat_map(|directory| roots.places_of(root, directory));
-            found.for_each(|place| *places.entry(place.name).or_default() += 1);
+            for place in self.places(&roots, root, &mut impossible).unwrap_or_default() {
+                *places.entry((self.namespace(root), place.name)).or_default() += 1;
+            }
         }
         for problem in impossible {
             if let Problem::Model { name, .. } = problem {
-                places.entry(name).or_insert(1);
+                places.entry((None, name)).or_insert(1);
             }
         }
-        let listed = |(name, count)| Listed { name, is_duplicate: count > 1 };
+        let listed =
+            |((namespace, name), count)| Listed { namespace, name, is_duplicate: count > 1 };
         places.into_iter().map(listed).collect()
     }
 
@@ -259,13 +323,19 @@ impl Repository {
         if let Err(error) = check_model_name(name) {
             return problem(error.to_string());
         }
-        match self.roots().places(name).as_slice() {
-            [] => Finding::Missing,
-            [place] => match place.model(options) {
-                Ok(source) => Finding::Model(Box::new(source)),
-                Err(reason) => problem(reason),
-            },
-            _ => Finding::Problem(Problem::Duplicate { name: name.to_owned() }),
+        if !self.allows(name) {
+            return problem(unfit(name));
+        }
+        let places = self.roots().places(name);
+        match places.len() {
+            0 => Finding::Missing,
+            2.. if !self.has_namespaces => {
+                Finding::Problem(Problem::Duplicate { name: name.to_owned() })
+            }
+            _ => {
+                let sources = places.iter().map(|place| self.source(place, options));
+                sources.collect::<Result<_, _>>().map_or_else(problem, Finding::Models)
+            }
         }
     }
 
@@ -273,30 +343,31 @@ impl Repository {
     #[must_use]
     pub fn scan(&self, options: &ScanOptions) -> Scan {
         let mut scan = Scan::default();
-        let mut places: BTreeMap<String, Vec<Place>> = BTreeMap::new();
+        let mut places: BTreeMap<(Option<Arc<str>>, String), Vec<Place>> = BTreeMap::new();
         let roots = self.roots();
         for root in roots.iter() {
-            match root.model_names(&mut scan.problems) {
-                Ok(directories) => {
-                    let found = directories.iter().flat_map(|one| roots.places_of(root, one));
-                    found.for_each(|place| {
-                        places.entry(place.name.clone()).or_default().push(place);
-                    });
-                }
+            match self.places(&roots, root, &mut scan.problems) {
+                Ok(found) => found.into_iter().for_each(|place| {
+                    let id = (self.namespace(root), place.name.clone());
+                    places.entry(id).or_default().push(place);
+                }),
                 Err(error) => scan.problems.push(Problem::Repository {
                     path: root.path.display().to_string(),
                     reason: error.to_string(),
                 }),
             }
         }
-        for (name, places) in places {
+        for ((namespace, name), places) in places {
             let [place] = places.as_slice() else {
                 scan.problems.push(Problem::Duplicate { name });
                 continue;
             };
-            match place.model(options) {
+            match self.source(place, options) {
                 Ok(model) => scan.models.push(model),
-                Err(reason) => scan.problems.push(Problem::Model { name, reason }),
+                Err(reason) => {
+                    let name = model_id(namespace.as_deref(), &name).to_string();
+                    scan.problems.push(Problem::Model { name, reason });
+                }
             }
         }
         scan
@@ -326,7 +397,7 @@ impl Root {
     }
 
     /// Names of entries that are, or may be, directories of models.
-    fn model_names(&self, problems: &mut Vec<Problem>) -> io::Result<Vec<String>> {
+    fn model_names(&self, problems: &mut Vec<(String, String)>) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in beneath::entries(self.handle.as_fd())? {
             if self.is_no_directory(&entry) {
@@ -339,9 +410,7 @@ impl Root {
             );
             match possible {
                 Ok(()) => names.push(name.into_owned()),
-                Err(reason) => {
-                    problems.push(Problem::Model { name: name.escape_debug().to_string(), reason })
-                }
+                Err(reason) => problems.push((name.escape_debug().to_string(), reason)),
             }
         }
         Ok(names)
@@ -408,6 +477,7 @@ impl ModelSource {
     pub(crate) fn of(name: &str, directory: ModelDirectory) -> Result<Self, String> {
         let mut source = Self {
             name: name.to_owned(),
+            namespace: None,
             is_named: false,
             directory,
             config: None,
@@ -441,6 +511,12 @@ impl ModelSource {
         self.versions.sort_by_key(|version| version.number);
         Ok(())
     }
+}
+
+/// Why a name can't be told apart from others in their namespaces.
+fn unfit(name: &str) -> String {
+    let name = name.escape_debug();
+    format!("'{name}' begins with ':' or contains '::', which no name may do with namespaces")
 }
 
 /// The number in a version directory's name: digits, the first of them not a

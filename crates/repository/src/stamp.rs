@@ -172,7 +172,7 @@ mod tests {
         let repository = Repository::open([scratch.path().join("r")]).unwrap();
         let options = ScanOptions { config_name: config_name.map(str::to_owned) };
         match repository.find("m", &options) {
-            Finding::Model(source) => source.stamp,
+            Finding::Models(mut sources) => sources.remove(0).stamp,
             other => panic!("{other:?}"),
         }
     }
@@ -215,10 +215,10 @@ mod tests {
         let file = |path: &str, text: &str| scratch.file(&format!("r/m/{path}"), text);
         let marked = || {
             let repository = Repository::open([scratch.path().join("r")]).unwrap();
-            let Finding::Model(model) = repository.find("m", &ScanOptions::default()) else {
+            let Finding::Models(models) = repository.find("m", &ScanOptions::default()) else {
                 panic!("there is no model")
             };
-            let found = marks(&model.directory, Path::new("1"));
+            let found = marks(&models[0].directory, Path::new("1"));
             found.map(|marks| {
                 let shown = |mark: &FileMark| (mark.path.display().to_string(), mark.byte_size);
                 (marks.iter().map(shown).collect::<Vec<_>>(), marks)

@@ -12,7 +12,7 @@ use galatea_config::ModelSpec;
 use super::key::{bytes, count, text};
 use crate::composing::PinnedModels;
 
-/// A hash of what a model's answers depend on beside the request: its name, version,
+/// A hash of what a model's answers depend on beside the request: its id, version,
 /// configuration and files, the models that it needs, and how often the server has
 /// loaded it.
 ///
@@ -44,16 +44,17 @@ impl Origins {
     /// The origin of a version that is being loaded.
     pub(crate) fn next(
         &self,
+        id: &str,
         spec: &ModelSpec,
         marks: Marks,
         composing: Option<&PinnedModels>,
     ) -> Origin {
         let mut hasher = Hasher::new();
         text(&mut hasher, env!("CARGO_PKG_VERSION"));
-        text(&mut hasher, &spec.name);
+        text(&mut hasher, id);
         hasher.update(&marks.version.to_le_bytes());
         text(&mut hasher, &spec.to_json());
-        hasher.update(&self.count(&spec.name, marks.version).to_le_bytes());
+        hasher.update(&self.count(id, marks.version).to_le_bytes());
         match &marks.files {
             Some(files) => {
                 count(&mut hasher, files.len());
@@ -74,9 +75,9 @@ impl Origins {
         Origin(*hasher.finalize().as_bytes())
     }
 
-    fn count(&self, name: &str, version: i64) -> u64 {
+    fn count(&self, id: &str, version: i64) -> u64 {
         let mut loads = self.loads.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = loads.entry((name.to_owned(), version)).or_default();
+        let count = loads.entry((id.to_owned(), version)).or_default();
         *count += 1;
         *count
     }
@@ -109,12 +110,14 @@ mod tests {
     #[test]
     fn what_a_model_is_made_of_tells_it_from_others() {
         let (echo, other) = (spec(ECHO), spec(&ECHO.replace("8", "4")));
-        let first = |spec: &ModelSpec, marks| Origins::default().next(spec, marks, None);
+        let first = |spec: &ModelSpec, marks| Origins::default().next("echo", spec, marks, None);
         let same = first(&echo, marks(1, 5));
         assert_eq!(same, first(&echo, marks(1, 5)), "another run of the server");
         assert_ne!(same, first(&echo, marks(2, 5)));
         assert_ne!(same, first(&echo, marks(1, 6)));
         assert_ne!(same, first(&other, marks(1, 5)));
+        let elsewhere = Origins::default().next("/a::echo", &echo, marks(1, 5), None);
+        assert_ne!(same, elsewhere, "one of the same name");
         let unknown = || Marks { version: 1, files: None };
         assert_ne!(first(&echo, unknown()), first(&echo, unknown()));
     }
@@ -122,9 +125,9 @@ mod tests {
     #[test]
     fn a_model_that_is_loaded_again_is_another() {
         let (origins, echo) = (Origins::default(), spec(ECHO));
-        let loaded = [(); 3].map(|()| origins.next(&echo, marks(1, 5), None));
+        let loaded = [(); 3].map(|()| origins.next("echo", &echo, marks(1, 5), None));
         assert!(loaded[0] != loaded[1] && loaded[1] != loaded[2] && loaded[0] != loaded[2]);
         let again = Origins::default();
-        assert_eq!(loaded, [(); 3].map(|()| again.next(&echo, marks(1, 5), None)));
+        assert_eq!(loaded, [(); 3].map(|()| again.next("echo", &echo, marks(1, 5), None)));
     }
 }

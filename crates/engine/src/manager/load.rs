@@ -69,6 +69,10 @@ impl Shared {
 
     fn report(self: &Arc<Self>, job: &LoadJob, report: LoadReport) {
         self.change(|plan, deeds| plan.loaded(job, report, deeds));
+        // It may have been given up meanwhile.
+        if !self.lock().is_wanted(&job.id) {
+            self.parts.registry.dismiss(&job.id);
+        }
     }
 
     /// What the model needs, if it needs others.
@@ -77,10 +81,11 @@ impl Shared {
         if needed.is_empty() {
             return Ok(None);
         }
-        let composing = PinnedModels::of(&job.name, &needed, &self.parts.registry.snapshot());
+        let composing =
+            PinnedModels::of(&job.id, &needed, &job.needs, &self.parts.registry.snapshot());
         composing
             .map(|composing| Some(Arc::new(composing)))
-            .map_err(|status| self.unfit(&job.name, status))
+            .map_err(|status| self.unfit(&job.id, status))
     }
 
     /// The model's repository agents, if it has any.
@@ -91,7 +96,7 @@ impl Shared {
             Claimed::Spent => {
                 let text = "its repository agents agreed to a load that failed, and have to be \
                             asked again: load it again";
-                Err(self.unfit(&job.name, Status::unavailable(text)))
+                Err(self.unfit(&job.id, Status::unavailable(text)))
             }
         }
     }
@@ -116,7 +121,7 @@ impl Shared {
             versions.into_iter().partition(|files| self.may_stay(&job, files.version()));
         let kept: Vec<i64> = kept.iter().map(|files| files.version()).collect();
         let numbers: Vec<i64> = fresh.iter().map(|files| files.version()).collect();
-        self.parts.registry.begin_load(&job.name, &numbers);
+        self.parts.registry.begin_load(&job.id, &numbers);
         let mut fresh = fresh.into_iter();
         let Some(first) = fresh.next() else {
             let report = self.conclude(&job, Vec::new(), &kept, tenure.as_ref());
@@ -156,7 +161,7 @@ impl Shared {
             && serving.shares_files_with(&job.target)
             && !job.target.stamp.version_is_newer_than(version, &serving.stamp)
             && new.draft.differs_in_instances_only(&old.draft)
-            && self.parts.registry.snapshot().find(&job.name, Some(version)).is_ok()
+            && self.parts.registry.snapshot().ready_version(&job.id, version).is_some()
     }
 
     fn load_version(
@@ -167,7 +172,7 @@ impl Shared {
     ) -> Result<Arc<LoadedModel>, Status> {
         let log = &self.parts.log;
         let version = files.version();
-        log.write(LogLevel::Info, format_args!("loading: {}:{version}", job.name));
+        log.write(LogLevel::Info, format_args!("loading: {}:{version}", job.id));
         let definition = &job.target.definition;
         let mut retries = self.parts.retries;
         loop {
@@ -180,8 +185,7 @@ impl Shared {
                 Err(status) => status,
             };
             let Some(left) = retries.checked_sub(1) else {
-                let line =
-                    format_args!("failed to load '{}' version {version}: {status}", job.name);
+                let line = format_args!("failed to load '{}' version {version}: {status}", job.id);
                 log.write(LogLevel::Error, line);
                 return Err(status);
             };
@@ -190,7 +194,7 @@ impl Shared {
                 LogLevel::Warning,
                 format_args!(
                     "'{}' version {version} failed to load and is tried again: {status}",
-                    job.name
+                    job.id
                 ),
             );
         }
@@ -209,13 +213,13 @@ impl Shared {
         let updates = if failures.is_empty() { self.update_kept(job, kept) } else { Vec::new() };
         failures.extend(updates);
         if failures.is_empty() && !self.lock().closed {
-            let before = registry.snapshot().ready_versions(&job.name);
+            let before = registry.snapshot().ready_versions(&job.id);
             let is_new = !attempts.is_empty();
             let loaded = attempts.into_iter().filter_map(|(_, outcome)| outcome.ok()).collect();
-            registry.announce_unload(&job.name, tenure);
+            registry.announce_unload(&job.id, tenure);
             tenure.iter().for_each(|tenure| tenure.loaded());
-            registry.finish_load(&job.name, loaded, kept);
-            let line = format_args!("successfully loaded '{}'", job.name);
+            registry.finish_load(&job.id, loaded, kept);
+            let line = format_args!("successfully loaded '{}'", job.id);
             self.parts.log.write(LogLevel::Info, line);
             let is_same = !is_new && before == kept;
             let outcome = if is_same { LoadOutcome::ServesAsBefore } else { LoadOutcome::Serves };
@@ -229,7 +233,7 @@ impl Shared {
         let outcomes = outcomes
             .map(|(version, outcome)| (version, outcome.err().map(|status| reason(&status))))
             .collect();
-        registry.abort_load(&job.name, outcomes);
+        registry.abort_load(&job.id, outcomes);
         tenure.iter().for_each(|tenure| tenure.load_failed());
         LoadReport { outcome, failures, error }
     }
@@ -237,7 +241,7 @@ impl Shared {
     fn failures(&self, job: &LoadJob, attempts: &[Attempt]) -> Vec<LoadFailure> {
         let failure = |(version, outcome): &Attempt| {
             let status = outcome.as_ref().err()?.clone();
-            Some(LoadFailure { name: job.name.to_string(), version: Some(*version), status })
+            Some(LoadFailure { name: job.id.to_string(), version: Some(*version), status })
         };
         attempts.iter().filter_map(failure).collect()
     }
@@ -247,15 +251,15 @@ impl Shared {
         let snapshot = self.parts.registry.snapshot();
         let mut failures = Vec::new();
         for version in kept {
-            let Ok(model) = snapshot.find(&job.name, Some(*version)) else { continue };
+            let Some(model) = snapshot.ready_version(&job.id, *version) else { continue };
             let outcome = self.parts.loader.update_instances(model, &job.target.definition);
             if let Err(status) = outcome {
                 let line = format_args!(
                     "failed to change the instances of '{}' version {version}: {status}",
-                    job.name
+                    job.id
                 );
                 self.parts.log.write(LogLevel::Error, line);
-                let name = job.name.to_string();
+                let name = job.id.to_string();
                 failures.push(LoadFailure { name, version: Some(*version), status });
             }
         }
@@ -267,7 +271,7 @@ impl Shared {
         let LoadFailure { name, version, status } = failure;
         let version = version.unwrap_or_default();
         let snapshot = self.parts.registry.snapshot();
-        let is_ready = snapshot.find(name, Some(version)).is_ok();
+        let is_ready = snapshot.ready_version(name, version).is_some();
         let state = if is_ready { "READY" } else { "UNAVAILABLE" };
         let code = status.code().words();
         format!("version {version} is at {state} state: {code}: {status};")

@@ -51,10 +51,21 @@ impl ControlMode {
     }
 }
 
+/// Whether several models may have the same name.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Namespaces {
+    /// A name is one model's.
+    None,
+    /// Each repository is a namespace, whose models may be called as those of others.
+    Repositories,
+}
+
 /// What a manager is made of.
 pub(crate) struct ManagerParts {
     pub(crate) catalog: Arc<dyn Catalog>,
     pub(crate) mode: ControlMode,
+    /// Whether models may have the same name in different namespaces.
+    pub(crate) namespaces: Namespaces,
     pub(crate) registry: Arc<Registry>,
     pub(crate) retirer: Retirer,
     pub(crate) loader: Loader,
@@ -81,8 +92,11 @@ struct Shared {
 impl Manager {
     pub(crate) fn new(parts: ManagerParts) -> Self {
         let pool = Pool::new(parts.threads);
-        let shared =
-            Shared { parts, pool, plan: Mutex::new(Plan::default()), changed: Condvar::new() };
+        let plan = Mutex::new(match parts.namespaces {
+            Namespaces::None => Plan::default(),
+            Namespaces::Repositories => Plan::with_namespaces(),
+        });
+        let shared = Shared { parts, pool, plan, changed: Condvar::new() };
         Self { shared: Arc::new(shared) }
     }
 

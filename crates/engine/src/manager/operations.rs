@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use galatea_backend::LogLevel;
 use galatea_infer::{GivenName, LoadParameters, Status};
-use galatea_policy::{LifecycleEvent, ModelName, ModelSituation, WantReason};
+use galatea_policy::{ModelName, ModelSituation, WantReason, model_id};
 
-use super::plan::{Deed, Plan};
+use super::plan::{Deed, Plan, Unused};
 use super::{ControlMode, Manager, Shared, Target};
 use crate::catalog::{FoundModel, ListedModel, Sighting, Survey};
 use crate::log::OneLine;
@@ -16,7 +16,9 @@ use crate::{LoadFailure, ModelDefinition};
 
 /// A model that was looked at, for the plan.
 struct Wish {
-    name: ModelName,
+    id: ModelName,
+    /// What others call it.
+    name: String,
     /// `None` if what is known already is what was found.
     target: Option<Target>,
     reason: WantReason,
@@ -34,21 +36,22 @@ impl Manager {
         check_name(name)?;
         let name: ModelName = name.into();
         let _hold = Hold::take(&self.shared, &name)?;
-        self.shared.load_by_name(&name, parameters).map_err(|refusal| {
+        let ids = self.shared.load_by_name(&name, parameters).map_err(|refusal| {
             let reason = refusal.map(|reason| format!(": {reason}")).unwrap_or_default();
             Status::internal(format!(
                 "failed to load '{name}', failed to poll from model repository{reason}"
             ))
         })?;
-        let plan = self.shared.wait(|plan| plan.is_settled_around(&name))?;
-        match plan.situation(&name) {
-            ModelSituation::Serves | ModelSituation::Working => Ok(()),
+        let plan = self.shared.wait(|plan| ids.iter().all(|id| plan.is_settled_around(id)))?;
+        let failure = |id: &ModelName| match plan.situation(id) {
+            ModelSituation::Serves | ModelSituation::Working => None,
             ModelSituation::Failed | ModelSituation::Blocked(_) | ModelSituation::Absent => {
-                let error = plan.error(&name).unwrap_or("it was unloaded meanwhile");
-                let text = format!("load failed for model '{name}': {error}\n");
-                Err(Status::invalid_argument(text))
+                let error = plan.error(id).unwrap_or("it was unloaded meanwhile");
+                Some(format!("load failed for model '{id}': {error}\n"))
             }
-        }
+        };
+        let failures: String = ids.iter().filter_map(failure).collect();
+        if failures.is_empty() { Ok(()) } else { Err(Status::invalid_argument(failures)) }
     }
 
     /// Unloads a model by order of a client: returns when it is out of service.
@@ -56,13 +59,14 @@ impl Manager {
         self.check_mode()?;
         let name: ModelName = name.into();
         let _hold = Hold::take(&self.shared, &name)?;
-        drop(self.shared.wait(|plan| !plan.is_loading(&name))?);
-        let event = if unload_dependents {
-            LifecycleEvent::UnwantWithUnused(name)
-        } else {
-            LifecycleEvent::Unwant(name)
-        };
-        self.shared.unwant(event);
+        let plan = self.shared.wait(|plan| {
+            let ids = plan.named(&name);
+            ids.iter().all(|id| !plan.is_loading(id))
+        })?;
+        let ids = plan.named(&name);
+        drop(plan);
+        let unused = if unload_dependents { Unused::Go } else { Unused::Stay };
+        self.shared.unwant(&ids, unused);
         Ok(())
     }
 
@@ -131,7 +135,8 @@ impl Manager {
     /// Loads models that no catalog has; returns what failed.
     pub(crate) fn load_definitions(&self, definitions: Vec<ModelDefinition>) -> Vec<LoadFailure> {
         let wishes = definitions.into_iter().map(|definition| Wish {
-            name: definition.name.as_str().into(),
+            id: definition.id(),
+            name: definition.name.clone(),
             target: Some(Target::unstamped(definition, &self.shared.parts.retirer)),
             reason: WantReason::Itself,
         });
@@ -144,19 +149,20 @@ impl Manager {
 }
 
 impl Shared {
-    /// Looks for a model and whatever it needs, and wants them. The error says
-    /// what could not be taken, unless it isn't there at all.
+    /// Looks for the models of a name and whatever they need, and wants them; returns
+    /// the ids of the former. The error says what could not be taken, unless it
+    /// isn't there at all.
     fn load_by_name(
         self: &Arc<Self>,
-        asked: &ModelName,
+        asked: &str,
         parameters: LoadParameters,
-    ) -> Result<(), Option<String>> {
+    ) -> Result<Vec<ModelName>, Option<String>> {
         let mut parameters = parameters;
-        let mut wishes = Vec::new();
-        let mut looked_at = BTreeSet::from([asked.clone()]);
-        let mut ahead = vec![asked.clone()];
+        let mut wishes: Vec<Wish> = Vec::new();
+        let mut looked_at = BTreeSet::from([asked.to_owned()]);
+        let mut ahead = vec![asked.to_owned()];
         while let Some(name) = ahead.pop() {
-            let by_name = name == *asked;
+            let by_name = name == asked;
             let given =
                 if by_name { std::mem::take(&mut parameters) } else { LoadParameters::default() };
             let found = match self.parts.catalog.find(&name, given) {
@@ -167,14 +173,18 @@ impl Shared {
                 Sighting::Refused(reason) => return Err(Some(self.note(&name, reason))),
             };
             let reason = if by_name { WantReason::Itself } else { WantReason::Others };
-            let wish =
-                self.consider(found, reason).map_err(|reason| Some(self.note(&name, reason)))?;
-            let needs = self.needs_of(&wish);
-            ahead.extend(needs.into_iter().filter(|need| looked_at.insert(need.clone())));
-            wishes.push(wish);
+            for one in found {
+                let wish =
+                    self.consider(one, reason).map_err(|reason| Some(self.note(&name, reason)))?;
+                let needs = self.needs_of(&wish);
+                ahead.extend(needs.into_iter().filter(|need| looked_at.insert(need.clone())));
+                wishes.push(wish);
+            }
         }
+        let asked_for = wishes.iter().filter(|wish| wish.name == asked);
+        let ids = asked_for.map(|wish| wish.id.clone()).collect();
         self.wish(wishes);
-        Ok(())
+        Ok(ids)
     }
 
     /// Writes to the log why a model can't be taken.
@@ -186,23 +196,21 @@ impl Shared {
 
     /// Reads the configuration of a model that changed.
     fn consider(&self, found: FoundModel, reason: WantReason) -> Result<Wish, String> {
-        let FoundModel { name, stamp, overridden, define } = found;
-        let is_current = self.lock().is_current(&name, &stamp, overridden);
+        let FoundModel { namespace, name, stamp, overridden, define } = found;
+        let id = model_id(namespace.as_deref(), &name);
+        let is_current = self.lock().is_current(&id, &stamp, overridden);
         let target = if is_current {
             None
         } else {
             Some(Target::new(stamp, overridden, define()?, &self.parts.retirer))
         };
-        Ok(Wish { name: name.into(), target, reason })
+        Ok(Wish { id, name, target, reason })
     }
 
-    fn needs_of(&self, wish: &Wish) -> Vec<ModelName> {
+    fn needs_of(&self, wish: &Wish) -> BTreeSet<String> {
         match &wish.target {
-            Some(target) => {
-                let needs = target.definition.needed_models();
-                needs.into_iter().map(|need| need.name.into()).collect()
-            }
-            None => self.lock().needs_of(&wish.name).into_iter().collect(),
+            Some(target) => needed_names(target),
+            None => self.lock().needs_of(&wish.id),
         }
     }
 
@@ -215,13 +223,9 @@ impl Shared {
     }
 
     /// Takes models out of the plan, and forgets why they failed.
-    fn unwant(self: &Arc<Self>, event: LifecycleEvent) {
-        let dropped: Vec<ModelName> = self.change(|plan, deeds| {
-            let before: BTreeSet<ModelName> = plan.wanted().cloned().collect();
-            plan.step(event, deeds);
-            before.into_iter().filter(|name| !plan.is_wanted(name)).collect()
-        });
-        dropped.iter().for_each(|name| self.parts.registry.withdraw(name));
+    fn unwant(self: &Arc<Self>, ids: &[ModelName], unused: Unused) {
+        let dropped = self.change(|plan, deeds| plan.unwant(ids, unused, deeds));
+        dropped.iter().for_each(|id| self.parts.registry.dismiss(id));
     }
 
     /// Changes the plan to what the repositories hold; whether all of it could
@@ -231,12 +235,12 @@ impl Shared {
         let mut wishes = Vec::new();
         let mut refused = survey.refused;
         for found in survey.models {
-            let name = found.name.clone();
+            let id = model_id(found.namespace.as_deref(), &found.name);
             match self.consider(found, WantReason::Itself) {
                 Ok(wish) => wishes.push(wish),
-                Err(reason) => refused.push((name.clone(), reason)),
+                Err(reason) => refused.push((id.to_string(), reason)),
             }
-            present.insert(name.into());
+            present.insert(id);
         }
         let all_taken = !survey.is_partial && refused.is_empty() && survey.duplicates.is_empty();
         for (name, reason) in refused {
@@ -258,10 +262,12 @@ impl Shared {
     fn drop_all_but(self: &Arc<Self>, present: &BTreeSet<ModelName>) {
         let gone: Vec<ModelName> =
             self.lock().wanted().filter(|name| !present.contains(*name)).cloned().collect();
-        gone.into_iter().for_each(|name| self.unwant(LifecycleEvent::Unwant(name)));
+        if !gone.is_empty() {
+            self.unwant(&gone, Unused::Stay);
+        }
         for name in self.parts.registry.snapshot().failed_names() {
             if !present.contains(name) {
-                self.parts.registry.withdraw(name);
+                self.parts.registry.dismiss(name);
             }
         }
     }
@@ -276,15 +282,16 @@ impl Shared {
 
 /// What others need comes first, so that nobody is told that it is missing.
 fn want_all(plan: &mut Plan, wishes: Vec<Wish>, deeds: &mut Vec<Deed>) {
+    plan.announce(wishes.iter().map(|wish| wish.id.clone()));
     let mut wishes = wishes;
     while !wishes.is_empty() {
-        let names: BTreeSet<ModelName> = wishes.iter().map(|wish| wish.name.clone()).collect();
+        let names: BTreeSet<String> = wishes.iter().map(|wish| wish.name.clone()).collect();
         let is_ahead = |wish: &Wish| match &wish.target {
             Some(target) => {
-                let needs = target.definition.needed_models();
-                needs.iter().all(|need| need.name == *wish.name || !names.contains(&*need.name))
+                let mut needs = needed_names(target).into_iter();
+                needs.all(|need| need == wish.name || !names.contains(&need))
             }
-            None => plan.needs_of(&wish.name).iter().all(|need| !names.contains(need)),
+            None => plan.needs_of(&wish.id).iter().all(|need| !names.contains(need)),
         };
         let (mut ready, mut rest): (Vec<Wish>, Vec<Wish>) = wishes.into_iter().partition(is_ahead);
         // Those that need each other in a circle: the plan will say so.
@@ -292,23 +299,15 @@ fn want_all(plan: &mut Plan, wishes: Vec<Wish>, deeds: &mut Vec<Deed>) {
             std::mem::swap(&mut ready, &mut rest);
         }
         for wish in ready {
-            plan.want(&wish.name, wish.target, wish.reason, deeds);
+            plan.want(&wish.id, wish.target, wish.reason, deeds);
         }
         wishes = rest;
     }
-    keep_last_reasons(deeds);
+    plan.resolve(deeds);
 }
 
-/// With each wish the plan knows better why a model can't be loaded: only the last
-/// reason is said.
-fn keep_last_reasons(deeds: &mut Vec<Deed>) {
-    let mut said = BTreeSet::new();
-    deeds.reverse();
-    deeds.retain(|deed| match deed {
-        Deed::Block(name, _) => said.insert(name.clone()),
-        Deed::Load(_) | Deed::Unload(_) => true,
-    });
-    deeds.reverse();
+fn needed_names(target: &Target) -> BTreeSet<String> {
+    target.definition.needed_models().into_iter().map(|need| need.name).collect()
 }
 
 /// Checks a name that a client gave, with the original's words.

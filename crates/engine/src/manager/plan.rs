@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use galatea_policy::{
-    BlockReason, Lifecycle, LifecycleAction, LifecycleEvent, LoadOutcome, ModelName,
+    BlockReason, Lifecycle, LifecycleAction, LifecycleEvent, LoadOutcome, ModelName, ModelNames,
     ModelSituation, Revision, Stamp, WantReason, Wanted,
 };
 
@@ -48,7 +48,9 @@ impl Target {
 
 /// The order to load a model.
 pub(super) struct LoadJob {
-    pub(super) name: ModelName,
+    pub(super) id: ModelName,
+    /// The ids of the models that it needs, by the names that it has for them.
+    pub(super) needs: BTreeMap<String, ModelName>,
     pub(super) target: Arc<Target>,
     /// What was loaded last.
     pub(super) serving: Option<Arc<Target>>,
@@ -62,9 +64,12 @@ pub(super) enum Deed {
     Block(ModelName, String),
 }
 
+/// Models are known here by their ids.
 #[derive(Default)]
 pub(super) struct Plan {
     lifecycle: Lifecycle,
+    /// What is wanted, by name; only with namespaces, without which an id is a name.
+    names: Option<ModelNames>,
     records: BTreeMap<ModelName, Record>,
     revisions: u64,
     /// Models that somebody is about to change by order of a client.
@@ -75,10 +80,19 @@ pub(super) struct Plan {
     pub(super) closed: bool,
 }
 
+/// What becomes of models that only one needed which goes.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Unused {
+    Stay,
+    Go,
+}
+
 #[derive(Default)]
 struct Record {
-    /// What shall serve.
+    /// What shall serve. Another revision if it needs other models than before.
     target: Option<(Revision, Arc<Target>)>,
+    /// The ids of the models that it needs, by the names that it has for them.
+    needs: BTreeMap<String, ModelName>,
     /// What serves.
     serving: Option<Arc<Target>>,
     /// What the last attempt came to.
@@ -95,6 +109,17 @@ pub(super) struct LoadReport {
     pub(super) error: String,
 }
 
+/// The ids of the models that one needs, by name.
+fn needs(definition: &ModelDefinition, names: Option<&ModelNames>) -> BTreeMap<String, ModelName> {
+    let namespace = definition.namespace.as_deref().unwrap_or_default();
+    let needed = definition.needed_models().into_iter();
+    let meant = |name: &str| match names {
+        Some(names) => names.meant(namespace, name),
+        None => name.into(),
+    };
+    needed.map(|need| (need.name.clone(), meant(&need.name))).collect()
+}
+
 impl Plan {
     /// Whether loading the model again would change nothing.
     pub(super) fn is_current(&self, name: &str, stamp: &Stamp, overridden: Overridden) -> bool {
@@ -107,24 +132,101 @@ impl Plan {
         is_same && self.lifecycle.situation(name) != ModelSituation::Failed
     }
 
+    /// A plan for models that may have the same name in different namespaces.
+    pub(super) fn with_namespaces() -> Self {
+        Self { names: Some(ModelNames::default()), ..Self::default() }
+    }
+
+    /// The models that a client means by a name, for an order.
+    pub(super) fn named(&self, name: &str) -> Vec<ModelName> {
+        match &self.names {
+            Some(names) => names.of(name).cloned().collect(),
+            None => vec![name.into()],
+        }
+    }
+
+    /// These models are about to be wanted: those that need models of their names
+    /// may mean them.
+    pub(super) fn announce(&mut self, ids: impl Iterator<Item = ModelName>) {
+        if let Some(names) = &mut self.names {
+            ids.for_each(|id| names.insert(id));
+        }
+    }
+
     /// The model shall serve as `target` says, or as it does if that is `None`.
     pub(super) fn want(
         &mut self,
-        name: &ModelName,
+        id: &ModelName,
         target: Option<Target>,
         reason: WantReason,
         deeds: &mut Vec<Deed>,
     ) {
-        let record = self.records.entry(name.clone()).or_default();
+        self.announce([id.clone()].into_iter());
+        let record = self.records.entry(id.clone()).or_default();
         if let Some(target) = target {
             self.revisions += 1;
+            record.needs = needs(&target.definition, self.names.as_ref());
             record.target = Some((Revision(self.revisions), Arc::new(target)));
         }
-        let Some((revision, target)) = &record.target else { return };
-        let needs = target.definition.needed_models();
-        let needs = needs.into_iter().map(|need| need.name.into()).collect();
-        let wanted = Wanted { revision: *revision, needs, reason };
-        self.step(LifecycleEvent::Want(name.clone(), wanted), deeds);
+        self.want_again(id, reason, deeds);
+    }
+
+    fn want_again(&mut self, id: &ModelName, reason: WantReason, deeds: &mut Vec<Deed>) {
+        let Some(record) = self.records.get(id) else { return };
+        let Some((revision, _)) = record.target else { return };
+        let needs = record.needs.values().cloned().collect();
+        let wanted = Wanted { revision, needs, reason };
+        self.step(LifecycleEvent::Want(id.clone(), wanted), deeds);
+    }
+
+    /// Has models that need others by their names need what these names mean now.
+    pub(super) fn resolve(&mut self, deeds: &mut Vec<Deed>) {
+        let Some(names) = &self.names else { return };
+        let wanted: BTreeSet<&ModelName> = self.lifecycle.wanted().collect();
+        let mut changed = Vec::new();
+        for (id, record) in &mut self.records {
+            let Some((revision, target)) = &mut record.target else { continue };
+            let now = needs(&target.definition, Some(names));
+            if now != record.needs && wanted.contains(id) {
+                self.revisions += 1;
+                *revision = Revision(self.revisions);
+                record.needs = now;
+                changed.push(id.clone());
+            }
+        }
+        // The reason that it is wanted for stays.
+        changed.iter().for_each(|id| self.want_again(id, WantReason::Others, deeds));
+    }
+
+    /// Takes models out of the plan, perhaps with what only they need; returns what
+    /// is not wanted any more. Those that need others of their names need these
+    /// first, so that they serve on.
+    pub(super) fn unwant(
+        &mut self,
+        ids: &[ModelName],
+        unused: Unused,
+        deeds: &mut Vec<Deed>,
+    ) -> Vec<ModelName> {
+        self.forget_names(ids);
+        self.resolve(deeds);
+        let before: BTreeSet<ModelName> = self.wanted().cloned().collect();
+        for id in ids {
+            let event = match unused {
+                Unused::Stay => LifecycleEvent::Unwant(id.clone()),
+                Unused::Go => LifecycleEvent::UnwantWithUnused(id.clone()),
+            };
+            self.step(event, deeds);
+        }
+        let dropped: Vec<ModelName> = before.into_iter().filter(|id| !self.is_wanted(id)).collect();
+        self.forget_names(&dropped);
+        self.resolve(deeds);
+        dropped
+    }
+
+    fn forget_names(&mut self, ids: &[ModelName]) {
+        if let Some(names) = &mut self.names {
+            ids.iter().for_each(|id| names.remove(id));
+        }
     }
 
     /// One step, with its actions turned into deeds.
@@ -152,12 +254,13 @@ impl Plan {
         record.error = None;
         record.failures.clear();
         let (target, serving) = (target.clone(), record.serving.clone());
-        Some(Deed::Load(LoadJob { name, target, serving }))
+        let needs = record.needs.clone();
+        Some(Deed::Load(LoadJob { id: name, needs, target, serving }))
     }
 
     /// An attempt to load a model is over.
     pub(super) fn loaded(&mut self, job: &LoadJob, report: LoadReport, deeds: &mut Vec<Deed>) {
-        let record = self.records.entry(job.name.clone()).or_default();
+        let record = self.records.entry(job.id.clone()).or_default();
         match report.outcome {
             LoadOutcome::Serves | LoadOutcome::ServesAsBefore => {
                 record.serving = Some(job.target.clone());
@@ -166,7 +269,7 @@ impl Plan {
         }
         record.error = Some(report.error).filter(|error| !error.is_empty());
         record.failures = report.failures;
-        self.step(LifecycleEvent::Loaded(job.name.clone(), report.outcome), deeds);
+        self.step(LifecycleEvent::Loaded(job.id.clone(), report.outcome), deeds);
     }
 
     /// Models of which nothing is left are forgotten, and what is not served
@@ -182,8 +285,12 @@ impl Plan {
         });
     }
 
-    pub(super) fn needs_of(&self, name: &str) -> BTreeSet<ModelName> {
-        self.lifecycle.needs_of(name)
+    /// The names of the models that a wanted one needs.
+    pub(super) fn needs_of(&self, id: &str) -> BTreeSet<String> {
+        self.records
+            .get(id)
+            .map(|record| record.needs.keys().cloned().collect())
+            .unwrap_or_default()
     }
 
     pub(super) fn situation(&self, name: &str) -> ModelSituation {

@@ -20,7 +20,7 @@ use galatea_tensor::{Buffer, DataType, Shape};
 use crate::timer::Timer;
 use crate::{
     Catalog, ControlMode, HostPolicies, ListedModel, LoadFailure, LogSink, ModelDefinition,
-    RateLimit, Server, ServerOptions, Sighting, Survey, Uniqueness,
+    Namespaces, RateLimit, Server, ServerOptions, Sighting, Survey, Uniqueness,
 };
 
 /// The model that most tests use: one FP32 input and output of any length.
@@ -193,7 +193,11 @@ struct OneModel {
 
 impl Catalog for OneModel {
     fn names(&self) -> Vec<ListedModel> {
-        vec![ListedModel { name: self.name.clone(), uniqueness: Uniqueness::Unique }]
+        vec![ListedModel {
+            namespace: None,
+            name: self.name.clone(),
+            uniqueness: Uniqueness::Unique,
+        }]
     }
 
     fn survey(&self) -> Survey {
@@ -291,6 +295,7 @@ impl Setup {
             hold_until_backlogged: self.hold_until_backlogged,
             catalog: Arc::new(OneModel { name: String::from(draft.name()) }),
             control: ControlMode::None,
+            namespaces: Namespaces::None,
             load_threads: 4,
             load_retries: self.load_retries,
             cache: self.cache,
@@ -301,6 +306,7 @@ impl Setup {
         let server = Server::with_timer(options, timer).unwrap();
         let files = self.files.into_iter().map(|files| Arc::new(files) as Arc<dyn ModelFiles>);
         let failures = server.load(vec![ModelDefinition {
+            namespace: None,
             name: String::from(draft.name()),
             draft,
             backend: self.backend,

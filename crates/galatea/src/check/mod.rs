@@ -15,7 +15,7 @@ use galatea_backend::ModelFiles;
 use galatea_backend_plugin::Agents;
 use galatea_capi::Reserved;
 use galatea_config::{ConfigDraft, ConfigErrors, Diagnostic, ModelSpec};
-use galatea_engine::{LogSink, ModelDefinition, Overridden, VersionProblem};
+use galatea_engine::{LogSink, ModelDefinition, Namespaces, Overridden, VersionProblem};
 use galatea_infer::Status;
 use galatea_repository::{ModelSource, Problem, Repository, ScanOptions, versions_to_load};
 use galatea_telemetry::{LogOptions, Logger};
@@ -38,6 +38,9 @@ pub(crate) fn run(
     environment: Environment,
     form: Form,
 ) -> Result<bool, String> {
+    if settings.namespaces != Namespaces::None {
+        return Err(String::from("--model-namespacing can't be checked: check one repository"));
+    }
     let repository =
         Repository::open(&settings.model_repositories).map_err(|error| error.to_string())?;
     let options = ScanOptions { config_name: settings.model_config_name.clone() };

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use galatea_engine::ControlMode;
+use galatea_engine::{ControlMode, Namespaces};
 
 use super::value::{self, Refusal};
 use super::{Flag, Group, Settings};
@@ -174,8 +174,13 @@ const MODEL_NAMESPACING: Flag = Flag {
     name: "model-namespacing",
     argument: Some("boolean"),
     default: "false",
-    help: "Whether repositories may hold models of the same name. Only false is supported yet.",
-    apply: |_, value| value::must_be_false(value, "model namespacing"),
+    help: "Whether repositories may hold models of the same name. An ensemble then means the \
+           one in its own repository; clients can't reach a model whose name several have.",
+    apply: |settings, value| {
+        settings.namespaces =
+            if value::boolean(value)? { Namespaces::Repositories } else { Namespaces::None };
+        Ok(())
+    },
 };
 
 const ENABLE_PEER_ACCESS: Flag = Flag {

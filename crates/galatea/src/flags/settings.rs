@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use galatea_codec::forward::HeaderForward;
-use galatea_engine::{ControlMode, HostPolicies, RateLimit, ResourceLimit};
+use galatea_engine::{ControlMode, HostPolicies, Namespaces, RateLimit, ResourceLimit};
 use galatea_telemetry::{LogOptions, MetricsOptions};
 
 /// Everything that flags set, with the defaults that Triton has.
@@ -26,6 +26,8 @@ pub(crate) struct Settings {
     pub(crate) model_config_name: Option<String>,
     /// How models come and go.
     pub(crate) control_mode: ControlMode,
+    /// Whether several models may have the same name.
+    pub(crate) namespaces: Namespaces,
     /// Seconds between two looks at the repositories, if changes in them are
     /// followed; 0 looks only at start.
     pub(crate) repository_poll_secs: u32,
@@ -143,6 +145,7 @@ impl Default for Settings {
             auto_complete_config: true,
             model_config_name: None,
             control_mode: ControlMode::None,
+            namespaces: Namespaces::None,
             repository_poll_secs: 15,
             model_load_threads: 4,
             load_retries: 0,

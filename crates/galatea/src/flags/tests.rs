@@ -175,7 +175,6 @@ fn what_is_not_understood_is_named() {
 #[test]
 fn what_is_not_supported_is_refused_by_name() {
     for arguments in [
-        "--model-namespacing=true",
         "--http-restricted-api=health:a=b",
         "--grpc-restricted-protocol=health:a=b",
         "--grpc-use-ssl=true",

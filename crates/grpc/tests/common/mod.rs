@@ -182,6 +182,7 @@ impl ServerControl for Control {
             pending: 0,
             load_duration: std::time::Duration::ZERO,
             metric_tags: Arc::new([]),
+            namespace: None,
         }])
     }
 

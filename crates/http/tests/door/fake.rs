@@ -167,6 +167,7 @@ impl ServerControl for FakeControl {
             pending: 0,
             load_duration: Duration::ZERO,
             metric_tags: [].into(),
+            namespace: None,
         }])
     }
 

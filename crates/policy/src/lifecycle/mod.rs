@@ -34,13 +34,15 @@
 //! assert_eq!(actions.pop(), Some(LifecycleAction::Load("pipeline".into(), Revision(1))));
 //! ```
 
+mod names;
 mod stamp;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use names::{ModelNames, fits_namespaces, model_id, name_in_id};
 pub use stamp::Stamp;
 
-/// A model's name.
+/// What a model is known by: its name, or its id where there are namespaces.
 pub type ModelName = std::sync::Arc<str>;
 
 /// A state of a model's files and configuration. Any change makes another one;

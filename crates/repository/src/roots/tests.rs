@@ -50,9 +50,9 @@ impl World {
             Finding::Missing => 0,
             Finding::Problem(Problem::Duplicate { .. }) => -1,
             Finding::Problem(problem) => panic!("{problem}"),
-            Finding::Model(source) => {
-                assert_eq!(source.name, name);
-                source.versions[0].number
+            Finding::Models(sources) => {
+                assert_eq!(sources[0].name, name);
+                sources[0].versions[0].number
             }
         }
     }
@@ -155,4 +155,38 @@ fn impossible_registrations_change_nothing_and_say_why() {
     assert!(world.unregister("empty").is_err());
     let cloud = world.repository.register("s3://bucket", &[]).unwrap_err().to_string();
     assert!(cloud.contains("object store"), "{cloud}");
+}
+
+#[test]
+fn with_namespaces_each_repository_has_its_own_models() {
+    let scratch = scratch();
+    scratch.file("zero/a::b/1/f", "");
+    scratch.file("one/:c/1/f", "");
+    let root = |path: &str| scratch.path().join(path);
+    let repository = Repository::open([root("one"), root("zero")]).unwrap().with_namespaces();
+    let id = |namespace: &str, name: &str| format!("{}::{name}", root(namespace).display());
+    let scan = repository.scan(&ScanOptions::default());
+    let found: Vec<String> = scan
+        .models
+        .iter()
+        .map(|model| format!("{}::{}", model.namespace.as_deref().unwrap(), model.name))
+        .collect();
+    assert_eq!(found, [id("one", "m0"), id("one", "m1"), id("zero", "m0")]);
+    let problems: Vec<String> = scan.problems.iter().map(ToString::to_string).collect();
+    assert_eq!(problems.len(), 2, "{problems:?}");
+    assert!(problems[1].contains(&id("zero", "a\\:\\:b")), "{problems:?}");
+    let Finding::Models(sources) = repository.find("m0", &ScanOptions::default()) else {
+        panic!("both are found");
+    };
+    let versions: Vec<i64> = sources.iter().map(|source| source.versions[0].number).collect();
+    assert_eq!(versions, [2, 1]);
+    for name in ["a::b", ":c"] {
+        let found = repository.find(name, &ScanOptions::default());
+        assert!(matches!(found, Finding::Problem(_)), "{name}");
+        let names = [(String::from("m0"), String::from(name))];
+        assert!(repository.register(root("empty"), &names).is_err(), "{name}");
+    }
+    let listed = repository.names();
+    assert!(listed.iter().all(|one| !one.is_duplicate));
+    assert_eq!(listed.iter().filter(|one| one.name == "m0").count(), 2);
 }

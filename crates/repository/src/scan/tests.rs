@@ -156,7 +156,8 @@ fn a_directory_with_an_impossible_name_is_a_problem_that_is_listed() {
     let scratch = Scratch::new();
     scratch.file("r/a\nE1121 forged/1/f", "");
     let repository = Repository::open([scratch.path().join("r")]).unwrap();
-    let listed = Listed { name: "a\\nE1121 forged".to_owned(), is_duplicate: false };
+    let listed =
+        Listed { namespace: None, name: "a\\nE1121 forged".to_owned(), is_duplicate: false };
     assert_eq!(repository.names(), [listed]);
     let expected = "problem: failed to poll model 'a\\nE1121 forged': \
                     invalid model name 'a\\nE1121 forged': it contains a control character\n";

@@ -144,6 +144,7 @@ fn labels(model: &ModelStatistics) -> Labels {
         ("model".to_owned(), model.name.to_string()),
         ("version".to_owned(), model.version.to_string()),
     ];
+    labels.extend(model.namespace.iter().map(|one| ("namespace".to_owned(), one.to_string())));
     labels.extend(model.metric_tags.iter().map(|(key, value)| (format!("_{key}"), value.clone())));
     Labels::new(labels)
 }

@@ -35,6 +35,7 @@ fn plain() -> ModelStatistics {
         pending: 7,
         load_duration: Duration::from_millis(1_250),
         metric_tags: [].into(),
+        namespace: None,
     }
 }
 

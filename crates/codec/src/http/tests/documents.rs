@@ -108,6 +108,7 @@ fn statistics() {
         pending: 0,
         load_duration: std::time::Duration::ZERO,
         metric_tags: [].into(),
+        namespace: None,
     };
     check(
         encode_statistics(&[model]),

@@ -1,0 +1,129 @@
+"""Models of the same name in several repositories, with --model-namespacing=true."""
+
+from __future__ import annotations
+
+import pathlib
+import shutil
+from collections.abc import Callable
+
+import grpc
+import pytest
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+from conftest import StartServer
+from constant_models import answer, ask, write_model
+from server import Reply, Server, wait_until
+
+ENSEMBLE = """
+platform: "ensemble"
+max_batch_size: 4
+input { name: "INPUT0" data_type: TYPE_INT32 dims: [ 1 ] }
+output { name: "OUTPUT0" data_type: TYPE_INT32 dims: [ 1 ] }
+ensemble_scheduling { step {
+  model_name: "adder" model_version: -1
+  input_map { key: "INPUT0" value: "INPUT0" }
+  output_map { key: "OUTPUT0" value: "OUTPUT0" }
+} }
+"""
+SECONDS_MAX = 30.0
+AMBIGUITY = "model namespace must be provided to resolve ambiguity."
+
+
+def write_ensemble(repository: pathlib.Path, name: str) -> None:
+    (repository / name / "1").mkdir(parents=True)
+    (repository / name / "config.pbtxt").write_text(ENSEMBLE)
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> pathlib.Path:
+    """Two repositories with a model `adder` each, and an ensemble of it."""
+    for repository, value in (("one", 1), ("two", 2)):
+        write_model(tmp_path / repository, "adder", value)
+        write_ensemble(tmp_path / repository, f"ensemble_{repository}")
+    return tmp_path
+
+
+def flags(folder: pathlib.Path, *more: str) -> list[str]:
+    return [f"--model-repository={folder / 'two'}", "--model-namespacing=true", *more]
+
+
+def order(server: Server, what: str) -> Reply:
+    return server.request("POST", f"/v2/repository/{what}", b"{}")
+
+
+def until(condition: Callable[[], bool]) -> None:
+    wait_until(condition, SECONDS_MAX, "what was moved is noticed")
+
+
+def namespace_of_step(server: Server, ensemble: str) -> str:
+    config = server.get(f"/v2/models/{ensemble}/config").json()
+    return config["ensemble_scheduling"]["step"][0]["model_namespace"]
+
+
+def check_ambiguous(server: Server) -> None:
+    """The name is refused over HTTP and gRPC, whatever is asked."""
+    for reply in (server.infer("adder", ask()), server.get("/v2/models/adder")):
+        assert reply.status == 400
+        assert reply.error().endswith(AMBIGUITY)
+    with grpc.insecure_channel(server.grpc_url) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        with pytest.raises(grpc.RpcError) as caught:
+            stub.ModelMetadata(service_pb2.ModelMetadataRequest(name="adder"))
+    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert caught.value.details().endswith(AMBIGUITY)
+
+
+def test_models_of_one_name_are_loaded_by_ensembles_of_their_repositories(
+    start_server: StartServer, folder: pathlib.Path
+) -> None:
+    """Orders concern all models of a name; the index and metrics show them all."""
+    with start_server(folder / "one", *flags(folder, "--model-control-mode=explicit")) as server:
+        server.wait_until_ready()
+        unknown = server.infer("adder", ask())
+        assert (unknown.status, unknown.error()) == (
+            400,
+            "Request for unknown model: 'adder' is not found",
+        )
+        for name in ("ensemble_one", "ensemble_two"):
+            assert order(server, f"models/{name}/load").status == 200
+        assert (answer(server, "ensemble_one"), answer(server, "ensemble_two")) == (1, 2)
+        assert namespace_of_step(server, "ensemble_one") == str(folder / "one")
+        assert namespace_of_step(server, "ensemble_two") == str(folder / "two")
+        check_ambiguous(server)
+        index = order(server, "index").json()
+        assert [entry["name"] for entry in index].count("adder") == 2
+        metrics = server.metrics()
+        for repository in ("one", "two"):
+            labels = f'model="adder",namespace="{folder / repository}",version="1"'
+            assert f"nv_inference_count{{{labels}}} 1" in metrics
+        assert order(server, "models/adder/unload").status == 200
+        gone = server.infer("adder", ask())
+        assert (gone.status, gone.error()) == (
+            404,
+            "Identifier of model 'adder' is not found in global map",
+        )
+        reply = server.infer("ensemble_one", ask())
+        assert reply.status == 404
+        assert f"'{folder / 'one'}::ensemble_one' has no available versions" in reply.error()
+        assert order(server, "models/ensemble_two/load").status == 200
+        assert (answer(server, "ensemble_one"), answer(server, "ensemble_two")) == (1, 2)
+
+
+def test_ensembles_follow_the_models_that_come_and_go(
+    start_server: StartServer, folder: pathlib.Path
+) -> None:
+    """One whose own model is gone takes the other, as long as there is only one."""
+    polling = flags(folder, "--model-control-mode=poll", "--repository-poll-secs=1")
+    with start_server(folder / "one", *polling) as server:
+        server.wait_until_ready()
+        assert (answer(server, "ensemble_one"), answer(server, "ensemble_two")) == (1, 2)
+        check_ambiguous(server)
+        shutil.move(folder / "one" / "adder", folder / "away")
+        until(lambda: answer(server, "ensemble_one") == 2)
+        until(lambda: server.infer("adder", ask()).status == 200)
+        assert (answer(server, "adder"), answer(server, "ensemble_two")) == (2, 2)
+        assert namespace_of_step(server, "ensemble_one") == str(folder / "two")
+        shutil.move(folder / "away", folder / "one" / "adder")
+        until(lambda: answer(server, "ensemble_one") == 1)
+        check_ambiguous(server)
+        assert answer(server, "ensemble_two") == 2
