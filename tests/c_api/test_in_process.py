@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import pathlib
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +15,19 @@ from conftest import CONFIG
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples/c_api"
+
+#: A repository agent that refuses every model.
+NEVER = """
+#include <stddef.h>
+#include "triton/core/tritonrepoagent.h"
+TRITONSERVER_Error* TRITONREPOAGENT_ModelAction(
+    TRITONREPOAGENT_Agent* agent, TRITONREPOAGENT_AgentModel* model,
+    const TRITONREPOAGENT_ActionType action) {
+  (void)agent; (void)model;
+  if (action != TRITONREPOAGENT_ACTION_LOAD) return NULL;
+  return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INVALID_ARG, "not today");
+}
+"""
 
 
 def run(*command: object) -> subprocess.CompletedProcess[str]:
@@ -100,6 +114,40 @@ def test_labels_of_classes(library: pathlib.Path, repository: pathlib.Path) -> N
     for name, expected in (("identity", [b"zero", None, b"two", None, None]), ("other", [None] * 5)):
         server.load(name)
         assert server.infer(name, [1]) == expected
+    server.close()
+
+
+def test_repository_agents_are_found_where_the_option_says(
+    library: pathlib.Path, repository: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """And asked about models that are loaded."""
+    sys.path.insert(0, str(EXAMPLES))
+    from in_process import Server
+
+    class WithAgents(Server):
+        """Says where agents are before the server is made."""
+
+        def _call(self, name: str, *arguments: object) -> None:
+            if name == "ServerNew":
+                directory = str(tmp_path / "agents").encode()
+                super()._call("ServerOptionsSetRepoAgentDirectory", arguments[1], directory)
+            super()._call(name, *arguments)
+
+    (tmp_path / "agents" / "never").mkdir(parents=True)
+    source = tmp_path / "never.c"
+    source.write_text(NEVER)
+    agent = tmp_path / "agents" / "never" / "libtritonrepoagent_never.so"
+    flags = ["-shared", "-fPIC", "-Wall", "-Werror", "-I", str(ROOT / "include")]
+    subprocess.run(["cc", *flags, "-o", str(agent), str(source)], check=True)
+    models = tmp_path / "models"
+    shutil.copytree(repository, models)
+    with (models / "other" / "config.pbtxt").open("a") as config:
+        config.write('model_repository_agents { agents { name: "never" } }')
+    server = WithAgents(str(library), str(models))
+    with pytest.raises(RuntimeError, match="not today"):
+        server.load("other")
+    server.load("identity")
+    assert server.infer("identity", [1]) == [1]
     server.close()
 
 

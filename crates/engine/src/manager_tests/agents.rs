@@ -160,3 +160,27 @@ fn an_ensemble_keeps_its_agents_while_its_models_change() {
     world.unload("e");
     check(&world, &["1 unloading", "1 gone, 1 instances left"]);
 }
+
+#[test]
+fn agents_of_an_ensemble_that_did_not_fit_are_asked_again() {
+    let world = World::new();
+    world.put("m", "one", &[1]);
+    let misfit = ensemble_of("m").replace("key: \"OUT\"", "key: \"NOTHING\"");
+    world.put_text("e", &with_agents(&misfit), &[1]);
+    for number in 1..=3 {
+        if number == 3 {
+            // Now it is not itself that failed, but what it needs that is missing.
+            world.unload("m");
+            until(|| world.instances() == 0);
+        }
+        let status = world.load("e").unwrap_err();
+        assert!(status.message().contains("NOTHING"), "{status}");
+        let asked = format!("{number} asked");
+        let failed = format!("{number} failed");
+        let gone = format!("{number} gone, 1 instances left");
+        check(&world, &[&asked, &failed, &gone]);
+    }
+    world.put_text("e", &with_agents(&ensemble_of("m")), &[1]);
+    world.load("e").unwrap();
+    check(&world, &["4 asked", "4 loaded"]);
+}
