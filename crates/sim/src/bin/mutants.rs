@@ -168,8 +168,13 @@ impl Copied {
             copy_folder(&workspace.join(part), &copied.root.join(part))?;
         }
         let manifest = read(&workspace.join("Cargo.toml"))?;
-        let defaults = |line: &&str| !line.starts_with("default-members");
-        let manifest: Vec<&str> = manifest.lines().filter(defaults).collect();
+        // Members that are not copied would be missed.
+        let own = |line| match line {
+            line if str::starts_with(line, "members = ") => Some("members = [\"crates/*\"]"),
+            line if str::starts_with(line, "default-members") => None,
+            line => Some(line),
+        };
+        let manifest: Vec<&str> = manifest.lines().filter_map(own).collect();
         write(&copied.root.join("Cargo.toml"), &manifest.join("\n"))?;
         Ok(copied)
     }
