@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import pathlib
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import numpy
 import pytest
-import tritonclient.grpc
-import tritonclient.http
+import tritonclient.grpc.aio
 from tritonclient.utils import InferenceServerException
 
 from python_backend import (
@@ -23,7 +23,14 @@ from python_backend import (
     write_model,
 )
 from server import Server, wait_until
-from transports import ANSWER_SECONDS_MAX, TRANSPORTS, GrpcCalls, GrpcStream, Transport
+from transports import (
+    ANSWER_SECONDS_MAX,
+    TRANSPORTS,
+    GrpcCalls,
+    GrpcStream,
+    Transport,
+    make_inputs,
+)
 
 pytestmark = needs_python_backend
 
@@ -92,6 +99,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
             tensors("FILE:STRING:1", "OUT:INT32:1") + DECOUPLED,
             "cancelled",
         ),
+        ("flood", tensors("COUNT:INT32:1 FILE:STRING:1", "OUT:UINT8") + DECOUPLED, "flood"),
         ("metrics", tensors("IN:FP32:1", "OUT:STRING:1"), "metrics"),
         ("countdown", ITERATIVE + tensors("IN:INT32:1", "OUT:INT32:1"), "countdown"),
         (
@@ -363,6 +371,41 @@ def test_decoupled_without_a_stream(server: Server) -> None:
 def test_a_sender_in_a_model_that_is_not_decoupled(client: Transport) -> None:
     values = numpy.arange(5, dtype=numpy.int32)
     numpy.testing.assert_array_equal(client.infer("sender", {"IN": values})["OUT"], values)
+
+
+@pytest.mark.galatea_only
+def test_models_wait_for_clients_that_read_slowly(server: Server, tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "note"
+    count = 200
+
+    async def read() -> str:
+        async with tritonclient.grpc.aio.InferenceServerClient(server.grpc_url) as client:
+            tensors = {"COUNT": numpy.array([count], numpy.int32), "FILE": texts(str(file))}
+            inputs = make_inputs(tritonclient.grpc.aio, tensors)
+            done = asyncio.Event()
+
+            async def requests() -> AsyncIterator[dict[str, Any]]:
+                yield {"model_name": "flood", "inputs": inputs}
+                await done.wait()
+
+            responses = client.stream_infer(requests())
+            await anext(responses)
+            # The model may send until the limit; what others do meanwhile takes longer.
+            wait_until(lambda: int(file.read_text() or 0) > 30, ANSWER_SECONDS_MAX, "it sent many")
+            other = TRANSPORTS["http"](server)
+            for number in range(300):
+                described(other, request_id=str(number))
+            other.close()
+            noted = file.read_text()
+            for _ in range(count - 1):
+                result, error = await anext(responses)
+                assert error is None
+                assert result.as_numpy("OUT").nbytes == 1 << 20
+            done.set()
+            return noted
+
+    assert asyncio.run(read()) not in ("done", str(count - 1))
+    wait_until(lambda: wrote(file, "done"), ANSWER_SECONDS_MAX, "the model is done")
 
 
 def test_async_execute(server: Server) -> None:
