@@ -43,6 +43,16 @@ ensemble_scheduling {
 }
 """
 SUM = {"OUTPUT0": [[11.0, 22.0]], "OUTPUT1": [[-9.0, -18.0]]}
+EXPLICIT = "--model-control-mode=explicit"
+ACTIVITIES = [
+    "REQUEST_START",
+    "QUEUE_START",
+    "COMPUTE_START",
+    "COMPUTE_INPUT_END",
+    "COMPUTE_OUTPUT_START",
+    "COMPUTE_END",
+    "REQUEST_END",
+]
 MODELS = ["add_sub", "bls", "describe", "errors", "repeat", "sender", "ensemble"]
 
 
@@ -68,7 +78,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 @pytest.fixture(scope="module")
 def server(start_python: PythonServer, repository: pathlib.Path) -> Iterator[Server]:  # noqa: F811
     loads = [f"--load-model={name}" for name in MODELS]
-    with start_python(repository, "--model-control-mode=explicit", *loads) as running:
+    with start_python(repository, EXPLICIT, *loads) as running:
         yield running.wait_until_ready()
     assert running.process.returncode == 0
 
@@ -188,3 +198,32 @@ def test_many_requests_that_call(server: Server) -> None:
         return int(server.statistics("add_sub")["inference_count"]) == before + 20
 
     wait_until(counted, ANSWER_SECONDS_MAX, "all are counted")
+
+
+@pytest.mark.not_yet
+def test_calls_are_traced(
+    start_python: PythonServer,  # noqa: F811
+    repository: pathlib.Path,
+    tmp_path: pathlib.Path,
+) -> None:
+    file = tmp_path / "traces.json"
+    settings = ["mode=triton", f"triton,file={file}", "rate=1", "level=TIMESTAMPS"]
+    flags = [f"--trace-config={one}" for one in settings]
+    models = [EXPLICIT, "--load-model=bls", "--load-model=add_sub"]
+    with start_python(repository, *models, *flags) as running:
+        running.wait_until_ready()
+        assert told(running, "traced", "add_sub") == SUM
+        assert told(running, "sync", "add_sub") == SUM
+    entries = json.loads(file.read_text())
+    models_traced = {one["id"]: one for one in entries if "model_name" in one}
+    (child,) = (one for one in models_traced.values() if "parent_id" in one)
+    assert child["model_name"] == "add_sub"
+    assert models_traced[child["parent_id"]]["model_name"] == "bls"
+    assert sorted(one["model_name"] for one in models_traced.values()) == ["add_sub", "bls", "bls"]
+    names = [
+        stamp["name"]
+        for one in entries
+        if one["id"] == child["id"]
+        for stamp in one.get("timestamps", [])
+    ]
+    assert sorted(names) == sorted(ACTIVITIES)
