@@ -184,3 +184,14 @@ fn agents_of_an_ensemble_that_did_not_fit_are_asked_again() {
     world.load("e").unwrap();
     check(&world, &["4 asked", "4 loaded"]);
 }
+
+#[test]
+fn agents_of_an_ensemble_that_lacks_a_version_hear_of_it() {
+    let world = World::new();
+    world.put("m", "one", &[1]);
+    let lacks = ensemble_of("m").replace("model_version: -1", "model_version: 7");
+    world.put_text("e", &with_agents(&lacks), &[1]);
+    let status = world.load("e").unwrap_err();
+    assert!(status.message().contains("required version 7"), "{status}");
+    check(&world, &["1 asked", "1 failed", "1 gone, 1 instances left"]);
+}
