@@ -304,6 +304,19 @@ fn want_all(plan: &mut Plan, wishes: Vec<Wish>, deeds: &mut Vec<Deed>) {
         wishes = rest;
     }
     plan.resolve(deeds);
+    keep_last_reasons(deeds);
+}
+
+/// With each wish the plan knows better why a model can't be loaded: only the last
+/// reason is said.
+fn keep_last_reasons(deeds: &mut Vec<Deed>) {
+    let mut said = BTreeSet::new();
+    deeds.reverse();
+    deeds.retain(|deed| match deed {
+        Deed::Block(name, _) => said.insert(name.clone()),
+        Deed::Load(_) | Deed::Unload(_) => true,
+    });
+    deeds.reverse();
 }
 
 fn needed_names(target: &Target) -> BTreeSet<String> {
