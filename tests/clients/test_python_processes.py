@@ -384,3 +384,25 @@ def test_a_killed_server_leaves_no_process(
     # Nobody is left who could remove them.
     for region in set(start_python.regions()) - before:
         (pathlib.Path("/dev/shm") / region).unlink()
+
+
+@pytest.mark.galatea_only
+def test_processes_are_killed_when_time_is_up(
+    start_python: PythonServer,  # noqa: F811
+    tmp_path: pathlib.Path,
+) -> None:
+    write_model(tmp_path, "m", PROCESS, "process")
+    before = set(start_python.regions())
+    with start_python(tmp_path, "--exit-timeout-secs=1") as running:
+        running.wait_until_ready()
+        (number,) = children(running)
+        calls = GrpcCalls(running)
+        for _ in range(2):
+            calls.send("m", {"IN": numpy.full((1, 1), 60, numpy.float32)})
+        wait_until(lambda: running.pending("m") == 1, ANSWER_SECONDS_MAX, "one executes")
+        assert running.stop() == 1
+        assert f"process {number}, which a backend had started, was killed" in running.log()
+        wait_for_end(running, [number])
+        calls.close()
+    for region in set(start_python.regions()) - before:
+        (pathlib.Path("/dev/shm") / region).unlink()

@@ -21,6 +21,7 @@ mod banner;
 mod c_log;
 mod cache;
 mod check;
+mod children;
 mod doors;
 mod environment;
 mod flags;

@@ -9,6 +9,7 @@ use galatea_capi::Reserved;
 use galatea_engine::{ControlMode, Server};
 use galatea_telemetry::{Logger, MetricsExporter};
 
+use crate::children;
 use crate::doors::{Doors, OpenDoors};
 use crate::environment::Environment;
 use crate::flags::Settings;
@@ -84,6 +85,9 @@ pub(crate) fn run(settings: Settings, environment: Environment) -> Result<(), Fa
     // What still runs then is a look at repositories that answer slowly, or a
     // load that nobody waits for any more.
     runtime.shutdown_background();
+    if outcome.is_err() {
+        children::kill_all(&logger);
+    }
     outcome
 }
 
