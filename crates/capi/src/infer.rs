@@ -9,7 +9,7 @@ use galatea_abi::*;
 use galatea_c_objects::{guard, handle, log};
 use galatea_infer::{
     CancelToken, ClassesSlot, CorrelationId, Finality, InferenceRequest, InputTensor, Reply,
-    ResponseSender, ResponseSink, SequenceFlags, Status,
+    ResponseSender, ResponseSink, SequenceFlags, Status, turn,
 };
 use galatea_tensor::{Buffer, Shape};
 
@@ -108,7 +108,7 @@ impl Drop for Loan {
             let flags = TRITONSERVER_REQUEST_RELEASE_ALL.0;
             // SAFETY: the caller set a function that takes these from any thread;
             // the request was handed over with it and is given back once.
-            unsafe { release(self.request.0, flags, self.release.userp) };
+            turn::outside(|| unsafe { release(self.request.0, flags, self.release.userp) });
         }
     }
 }
@@ -282,7 +282,7 @@ struct Sink(Arc<Caller>);
 impl ResponseSink for Sink {
     fn deliver(&mut self, reply: Reply) {
         if let Some(reply) = self.0.call.take(reply) {
-            self.0.tell(reply);
+            turn::outside(|| self.0.tell(reply));
         }
     }
 }

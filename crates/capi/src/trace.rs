@@ -18,7 +18,7 @@ use galatea_c_objects::names::data_type_to_c;
 use galatea_c_objects::trace::TraceAddress;
 use galatea_c_objects::{guard, handle, log, text};
 use galatea_infer::{
-    Activity, Status, TensorActivity, Trace, TraceSink, TraceSubject, TracedTensor,
+    Activity, Status, TensorActivity, Trace, TraceSink, TraceSubject, TracedTensor, turn,
 };
 
 use crate::infer::Loan;
@@ -159,7 +159,7 @@ impl TraceSink for Told {
         let name = c_text(tensor.name);
         // SAFETY: the caller set a function that takes these from any thread; what is
         // pointed to stays during the call.
-        unsafe {
+        turn::outside(|| unsafe {
             tell(
                 self.trace.0,
                 activity,
@@ -173,7 +173,7 @@ impl TraceSink for Told {
                 0,
                 object.callbacks.userp,
             );
-        }
+        });
     }
 
     fn ended(&self) {
@@ -196,7 +196,9 @@ impl Drop for Told {
         match (callbacks.release, &self.kind) {
             // SAFETY: the caller set a function that takes these from any thread; the
             // trace is given back once.
-            (Some(release), _) => unsafe { release(self.trace.0, callbacks.userp) },
+            (Some(release), _) => {
+                turn::outside(|| unsafe { release(self.trace.0, callbacks.userp) });
+            }
             // Nobody else knows of it.
             (None, Kind::Child) => {
                 // SAFETY: the trace was made here.
@@ -233,7 +235,7 @@ fn report(
     let callbacks = &object.callbacks;
     if let (true, Some(tell)) = (callbacks.wants_times, callbacks.activity) {
         // SAFETY: the caller set a function that takes these from any thread.
-        unsafe { tell(trace, activity, timestamp_ns, callbacks.userp) };
+        turn::outside(|| unsafe { tell(trace, activity, timestamp_ns, callbacks.userp) });
     }
 }
 

@@ -13,8 +13,10 @@ mod traces;
 use core::ffi::{CStr, c_char, c_void};
 use std::collections::BTreeMap;
 use std::ffi::CString;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::task::{Wake, Waker};
 
 use galatea_abi::*;
 use galatea_c_objects::error::take_c;
@@ -116,12 +118,35 @@ enum Event {
     Allocated(String, usize),
     Freed(usize),
     Released,
-    Response { null: bool, final_: bool },
+    Response {
+        null: bool,
+        final_: bool,
+    },
+    /// A callback was called where waking others is put off.
+    InTurn,
+}
+
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 struct World {
     events: Sender<Event>,
     responses: Sender<usize>,
+}
+
+impl World {
+    fn callback(&self) {
+        let woken = Arc::new(Woken(AtomicBool::new(false)));
+        turn::wake(Waker::from(woken.clone()));
+        if !woken.0.load(Ordering::Relaxed) {
+            self.events.send(Event::InTurn).unwrap();
+        }
+    }
 }
 
 unsafe extern "C" fn allocate(
@@ -170,7 +195,9 @@ unsafe extern "C" fn released(
     userp: *mut c_void,
 ) {
     assert_eq!(flags, TRITONSERVER_REQUEST_RELEASE_ALL.0);
-    unsafe { (*userp.cast::<World>()).events.send(Event::Released).unwrap() };
+    let world = unsafe { &*userp.cast::<World>() };
+    world.callback();
+    world.events.send(Event::Released).unwrap();
 }
 
 unsafe extern "C" fn completed(
@@ -181,6 +208,7 @@ unsafe extern "C" fn completed(
     let final_ = flags & TRITONSERVER_RESPONSE_COMPLETE_FINAL.0 != 0;
     unsafe {
         let world = &*userp.cast::<World>();
+        world.callback();
         world.events.send(Event::Response { null: response.is_null(), final_ }).unwrap();
         world.responses.send(response.expose_provenance()).unwrap();
     }
@@ -400,6 +428,23 @@ fn memory_is_borrowed_until_the_server_is_done_with_it() {
     assert_eq!(caller.events(), [Event::Response { null: true, final_: true }]);
     drop(held);
     assert_eq!(caller.events(), [Event::Released]);
+}
+
+/// A callback may wait for the answer to another request, so whoever works on that
+/// must not be left asleep.
+#[test]
+fn callbacks_are_outside_of_the_servers_turns() {
+    let echo_service = Arc::new(Echo { held: Mutex::new(Some(Vec::new())) });
+    let caller = Caller::new(echo_service.clone());
+    let request = caller.request();
+    caller.add_input(request, c"IN", &[4, 5]);
+    ok(caller.infer(request));
+    let (held, sender) = echo_service.held.lock().unwrap().as_mut().unwrap().pop().unwrap();
+    let _turn = Turn::begin();
+    sender.finish();
+    drop(held);
+    let expected = [Event::Response { null: true, final_: true }, Event::Released];
+    assert_eq!(caller.events(), expected);
 }
 
 #[test]

@@ -171,7 +171,10 @@ impl Signal {
     }
 
     /// Brings news to the task.
-    pub(crate) fn push(&self, news: News) {
+    ///
+    /// A thread in a turn wakes the task later. Until it really does, the task counts
+    /// as resting, so that others who have something for it wake it at once.
+    pub(crate) fn push(self: &Arc<Self>, news: News) {
         let mut state = self.lock();
         if state.closed {
             // An answer that is dropped lets go of this connection, so the
@@ -181,7 +184,11 @@ impl Signal {
         }
         state.news.push(news);
         state.notified = true;
-        wake(state);
+        let is_awake = state.awake;
+        drop(state);
+        if !is_awake {
+            turn::wake(Waker::from(self.clone()));
+        }
     }
 
     /// Has the task look at a stream. A task that runs does so on its way:
@@ -295,7 +302,7 @@ fn wake(mut state: MutexGuard<'_, State>) {
         state.awake = true;
         let waker = state.waker.clone();
         drop(state);
-        turn::wake(waker);
+        waker.wake();
     }
 }
 
@@ -377,6 +384,20 @@ mod tests {
             signal.push(News::Stop);
         }
         check_woken(&woken, 0);
+        drop(turn);
+        check_woken(&woken, 1);
+    }
+
+    #[test]
+    fn news_that_wait_for_a_turn_hold_nobody_else_back() {
+        let (signal, woken) = resting();
+        let turn = Turn::begin();
+        signal.push(News::Stop);
+        check_woken(&woken, 0);
+        let other = signal.clone();
+        std::thread::spawn(move || other.push(News::Stop)).join().unwrap();
+        check_woken(&woken, 1);
+        // The task runs, so there is nobody to wake at the end.
         drop(turn);
         check_woken(&woken, 1);
     }

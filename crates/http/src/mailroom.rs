@@ -20,8 +20,16 @@ use crate::reply::Outcome;
 pub(crate) struct Mailroom {
     /// The worker's thread, once it runs.
     thread: OnceLock<ThreadId>,
-    letters: Mutex<Vec<Letter>>,
+    inbox: Mutex<Inbox>,
     arrived: Notify,
+}
+
+#[derive(Default)]
+struct Inbox {
+    letters: Vec<Letter>,
+    /// The worker was woken for them. A thread in a turn wakes it later: until it
+    /// really does, others who post wake it at once.
+    called: bool,
 }
 
 /// An outcome and who waits for it.
@@ -54,7 +62,12 @@ impl Mailrooms {
 
 impl Wake for Mailroom {
     fn wake(self: Arc<Self>) {
-        self.arrived.notify_one();
+        let mut inbox = self.lock();
+        if !inbox.called && !inbox.letters.is_empty() {
+            inbox.called = true;
+            drop(inbox);
+            self.arrived.notify_one();
+        }
     }
 }
 
@@ -63,7 +76,7 @@ impl Mailroom {
         let _ = self.thread.set(std::thread::current().id());
         loop {
             self.arrived.notified().await;
-            for letter in std::mem::take(&mut *self.lock()) {
+            for letter in std::mem::take(&mut *self.lock()).letters {
                 // Nobody waits if the client has gone.
                 let _ = letter.waiting.send(letter.outcome);
             }
@@ -81,17 +94,17 @@ impl Mailroom {
             let _ = waiting.send(outcome);
             return;
         }
-        let mut letters = self.lock();
-        let is_first = letters.is_empty();
-        letters.push(Letter { waiting, outcome });
-        drop(letters);
-        if is_first {
+        let mut inbox = self.lock();
+        inbox.letters.push(Letter { waiting, outcome });
+        let called = inbox.called;
+        drop(inbox);
+        if !called {
             turn::wake(Waker::from(self.clone()));
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Letter>> {
-        self.letters.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -123,6 +136,34 @@ mod tests {
                 assert_eq!(outcome.await.unwrap().unwrap_err().message(), "busy");
             }
             poster.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_letter_that_waits_for_a_turn_holds_no_other_back() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let rooms = Mailrooms::open(&[runtime.handle().clone()]);
+        runtime.block_on(async {
+            while rooms.here().is_none() {
+                tokio::task::yield_now().await;
+            }
+            let room = rooms.here().unwrap();
+            let busy = || Err(Status::unavailable("busy"));
+            let ((first, outcome), (second, others)) = (oneshot::channel(), oneshot::channel());
+            let (posted, end) = (std::sync::mpsc::channel(), std::sync::mpsc::channel::<()>());
+            let of_the_turn = room.clone();
+            let holder = std::thread::spawn(move || {
+                let _turn = Turn::begin();
+                of_the_turn.post(first, busy());
+                posted.0.send(()).unwrap();
+                let _ended = end.1.recv();
+            });
+            posted.1.recv().unwrap();
+            std::thread::spawn(move || room.post(second, busy())).join().unwrap();
+            assert!(others.await.unwrap().is_err());
+            assert!(outcome.await.unwrap().is_err(), "what is there is taken along");
+            drop(end.0);
+            holder.join().unwrap();
         });
     }
 

@@ -61,6 +61,42 @@ pub fn end_tasks() {
     held.into_iter().for_each(Waker::wake);
 }
 
+/// Runs `foreign`, which may wait for anybody, outside of this thread's turn: those
+/// who are held are woken first, and others meanwhile at once.
+///
+/// For code that isn't ours: a callback may wait for the answer to another request,
+/// whose thread must not be one that this thread has yet to wake.
+pub fn outside<R>(foreign: impl FnOnce() -> R) -> R {
+    let _interrupted = Interrupted::begin();
+    foreign()
+}
+
+/// A turn that is interrupted, and goes on when this is dropped.
+struct Interrupted {
+    open: u32,
+    ender: Option<Waker>,
+}
+
+impl Interrupted {
+    fn begin() -> Self {
+        let before = STATE.try_with(|state| std::mem::take(&mut *state.borrow_mut()));
+        let State { open, ender, held } = before.unwrap_or_default();
+        held.into_iter().for_each(Waker::wake);
+        Self { open, ender }
+    }
+}
+
+impl Drop for Interrupted {
+    fn drop(&mut self) {
+        // Nothing is held: every turn that began meanwhile is over.
+        let _ended = STATE.try_with(|state| {
+            let mut state = state.borrow_mut();
+            state.open = self.open;
+            state.ender = self.ender.take();
+        });
+    }
+}
+
 /// What became of a wake-up.
 enum Held {
     Yes,
@@ -205,6 +241,33 @@ mod tests {
             three.check(3);
             three.wake_all();
             three.check(4);
+        });
+    }
+
+    #[test]
+    fn foreign_code_is_outside_of_the_turn() {
+        on_a_thread(|| {
+            let (three, ender) = (Three::default(), Arc::<Count>::default());
+            end_with(&Waker::from(ender.clone()));
+            let turn = Turn::begin();
+            three.wake_all();
+            outside(|| {
+                three.check(1);
+                three.wake_all();
+                three.check(2);
+                let inner = Turn::begin();
+                three.wake_all();
+                three.check(2);
+                drop(inner);
+                three.check(3);
+            });
+            three.wake_all();
+            three.check(3);
+            drop(turn);
+            three.check(4);
+            three.wake_all();
+            three.check(4);
+            assert_eq!(ender.0.load(Ordering::Relaxed), 1);
         });
     }
 
