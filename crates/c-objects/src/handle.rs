@@ -24,7 +24,7 @@ pub trait Object: Sized + 'static {
     type Opaque;
     /// The name that messages use, such as `TRITONSERVER_Message`.
     const NAME: &'static str;
-    /// A number of its own among all kinds.
+    /// A number of its own among all kinds of all crates, which a test compares.
     const KIND: u16;
     /// Where its objects live.
     fn pool() -> &'static Pool<Self>;

@@ -72,7 +72,7 @@ pub(super) struct Facts {
     place: Mutex<Place>,
     places: Arc<Places>,
 }
-galatea_c_objects::object!(Facts as TRITONREPOAGENT_AgentModel, kind 32);
+galatea_c_objects::object!(Facts as TRITONREPOAGENT_AgentModel, kind 34);
 
 /// Where the model is.
 struct Place {

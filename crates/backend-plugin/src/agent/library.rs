@@ -40,7 +40,7 @@ pub(super) fn find(directory: &Path, name: &str) -> Result<PathBuf, Status> {
 pub(super) struct AgentObject {
     pub(super) state: AtomicPtr<c_void>,
 }
-galatea_c_objects::object!(AgentObject as TRITONREPOAGENT_Agent, kind 31);
+galatea_c_objects::object!(AgentObject as TRITONREPOAGENT_Agent, kind 33);
 
 /// The functions of an agent.
 #[derive(Copy, Clone)]

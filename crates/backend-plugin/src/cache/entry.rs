@@ -21,7 +21,7 @@ use super::format::{Encoded, decode};
 pub(super) struct EntryObject {
     buffers: Mutex<Vec<EntryBuffer>>,
 }
-galatea_c_objects::object!(EntryObject as TRITONCACHE_CacheEntry, kind 31);
+galatea_c_objects::object!(EntryObject as TRITONCACHE_CacheEntry, kind 35);
 
 /// A place in memory, which belongs to the cache.
 #[derive(Clone, Debug)]
