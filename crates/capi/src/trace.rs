@@ -194,9 +194,9 @@ impl Drop for Told {
     fn drop(&mut self) {
         let Some(callbacks) = self.object().map(|object| object.callbacks) else { return };
         match (callbacks.release, &self.kind) {
-            // SAFETY: the caller set a function that takes these from any thread; the
-            // trace is given back once.
             (Some(release), _) => {
+                // SAFETY: the caller set a function that takes these from any thread;
+                // the trace is given back once.
                 turn::outside(|| unsafe { release(self.trace.0, callbacks.userp) });
             }
             // Nobody else knows of it.
