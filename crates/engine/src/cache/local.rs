@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use galatea_backend::{CacheKey, ResponseCache};
-use galatea_infer::{CacheStatistics, InferenceResponse, OutputTensor};
+use galatea_infer::{CacheStatistics, InferenceResponse, OutputTensor, Parameter, ParameterValue};
 use galatea_tensor::Buffer;
 use lru::LruCache;
 
@@ -120,8 +120,16 @@ fn cost(response: &InferenceResponse) -> usize {
         let dims = output.shape.rank() * size_of::<i64>();
         output.name.len() + output.data.len() + dims + size_of::<OutputTensor>()
     };
-    let tensors = response.outputs.iter().map(tensor).fold(0, usize::saturating_add);
-    tensors.saturating_add(size_of::<Entry>()).saturating_add(ENTRY_BYTES)
+    let parameter = |one: &Parameter| {
+        let text = match &one.value {
+            ParameterValue::String(value) => value.len(),
+            ParameterValue::Bool(_) | ParameterValue::Int64(_) | ParameterValue::Double(_) => 0,
+        };
+        one.name.len() + text + size_of::<Parameter>()
+    };
+    let tensors = response.outputs.iter().map(tensor);
+    let all = tensors.chain(response.parameters.iter().map(parameter));
+    all.fold(size_of::<Entry>() + ENTRY_BYTES, usize::saturating_add)
 }
 
 /// A copy to keep; `None` if the response isn't in the CPU's memory.
@@ -198,6 +206,20 @@ mod tests {
         cache.insert(&key(1), &response(1000));
         cache.insert(&key(2), &response(1001));
         assert_eq!(kept(&cache), [1]);
+    }
+
+    #[test]
+    fn parameters_need_room_too() {
+        let parameter = |name: &str, value| Parameter { name: name.repeat(300), value };
+        let with = |parameters| InferenceResponse { parameters, ..response(1000) };
+        let long = with(vec![parameter("n", ParameterValue::String("v".repeat(500)))]);
+        assert!(cost(&long) >= cost(&response(1000)) + 800);
+        let number = with(vec![parameter("n", ParameterValue::Int64(1))]);
+        assert_eq!(cost(&long), cost(&number) + 500);
+        let cache = LocalCache::new(cost(&long) - 1);
+        cache.insert(&key(1), &long);
+        cache.insert(&key(2), &number);
+        assert_eq!(kept(&cache), [2]);
     }
 
     #[test]
