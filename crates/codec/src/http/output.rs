@@ -76,7 +76,8 @@ impl OutputEncoding {
 pub(super) struct RequestedOutputs {
     pub(super) names: Vec<String>,
     pub(super) forms: Vec<OutputForm>,
-    /// How many classes are wanted of each; 0 asks for its elements.
+    /// How many classes are wanted of each; 0 asks for its elements. Those at the
+    /// end that ask for none may be missing: nearly always all of them.
     pub(super) classes: Vec<u64>,
 }
 
@@ -89,9 +90,12 @@ pub(super) fn read_outputs(reader: &mut Reader<'_>) -> Result<RequestedOutputs, 
             return Err(super::errors::too_many("outputs"));
         }
         let Output { name, form, classes } = read_output(reader)?;
+        if classes > 0 {
+            outputs.classes.resize(outputs.names.len(), 0);
+            outputs.classes.push(classes);
+        }
         outputs.names.push(name);
         outputs.forms.push(form);
-        outputs.classes.push(classes);
     }
     Ok(outputs)
 }
@@ -162,4 +166,18 @@ fn read_output_parameters(reader: &mut Reader<'_>) -> Result<OutputParameters, S
         }
     }
     Ok(parameters)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_who_wants_classes_has_them_counted() {
+        let counts = |json: &str| read_outputs(&mut Reader::new(json.as_bytes())).unwrap().classes;
+        let plain = r#"{"name":"a"},{"name":"b","parameters":{"classification":0}}"#;
+        assert_eq!(counts(&format!("[{plain}]")).capacity(), 0);
+        let two = r#"{"name":"c","parameters":{"classification":2}}"#;
+        assert_eq!(counts(&format!("[{plain},{two},{plain},{two},{plain}]")), [0, 0, 2, 0, 0, 2]);
+    }
 }
