@@ -36,7 +36,9 @@ mod turns;
 
 use std::sync::Arc;
 
-use galatea_backend::{Backend, ExecutionPolicy, Host, Model, ModelFiles};
+use galatea_backend::{
+    Backend, ExecutionPolicy, Fingerprint, Host, LoadedVersion, Model, ModelFiles,
+};
 use galatea_config::{ConfigDraft, ModelSpec};
 use galatea_infer::Status;
 
@@ -77,5 +79,9 @@ impl Backend for EnsembleBackend {
         host: Arc<dyn Host>,
     ) -> Result<Box<dyn Model>, Status> {
         Ok(Box::new(EnsembleModel::new(&spec, host, self.turns.clone())?))
+    }
+
+    fn fingerprint(&self, _: &LoadedVersion<'_>) -> Option<Fingerprint> {
+        Some(Fingerprint::of_version(env!("CARGO_PKG_VERSION")))
     }
 }

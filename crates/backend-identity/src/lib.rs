@@ -29,7 +29,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use galatea_backend::{
-    Backend, Device, ExecutionPolicy, Host, Instance, Model, ModelFiles, Placement,
+    Backend, Device, ExecutionPolicy, Fingerprint, Host, Instance, LoadedVersion, Model,
+    ModelFiles, Placement,
 };
 use galatea_config::{ConfigDraft, ModelSpec};
 use galatea_infer::Status;
@@ -70,6 +71,10 @@ impl Backend for IdentityBackend {
         let name = Arc::from(spec.name.as_str());
         let next_instance = AtomicU64::new(0);
         Ok(Box::new(IdentityModel { name, pairs: pairs.into(), parameters, host, next_instance }))
+    }
+
+    fn fingerprint(&self, _: &LoadedVersion<'_>) -> Option<Fingerprint> {
+        Some(Fingerprint::of_version(env!("CARGO_PKG_VERSION")))
     }
 }
 

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use galatea_backend::{Backend, ExecutionPolicy, Host, LogLevel, Model, ModelFiles};
+use galatea_backend::{
+    Backend, ExecutionPolicy, Fingerprint, Host, LoadedVersion, LogLevel, Model, ModelFiles,
+};
 use galatea_config::{ConfigDraft, DEFAULT_MAX_BATCH_SIZE, ModelSpec};
 use galatea_infer::Status;
 
@@ -39,6 +41,7 @@ pub struct OnnxRuntimeBackend {
     environment: Arc<Environment>,
     threads: ThreadSource,
     default_max_batch_size: i32,
+    fingerprint: Option<Fingerprint>,
 }
 
 impl OnnxRuntimeBackend {
@@ -56,9 +59,15 @@ impl OnnxRuntimeBackend {
         let processors = processors.max(1);
         let (threads, pools) = thread_pools(&backend_config, processors)?;
         let default_max_batch_size = default_max_batch_size(&backend_config)?;
+        let fingerprint = fingerprint(&library, backend_config);
         let environment = Environment::new(library, log, pools)?;
-        Ok(Self { environment, threads, default_max_batch_size })
+        Ok(Self { environment, threads, default_max_batch_size, fingerprint })
     }
+}
+
+fn fingerprint(library: &Library, settings: BTreeMap<String, String>) -> Option<Fingerprint> {
+    let files = vec![library.mark()?.clone()];
+    Some(Fingerprint { version: library.version().to_owned(), settings, files })
 }
 
 /// Who provides threads, and the pools that the environment has for it.
@@ -132,6 +141,10 @@ impl Backend for OnnxRuntimeBackend {
         let model = OnnxModel::load(environment, self.threads, path, spec, host)?;
         return_free_memory();
         Ok(Box::new(model))
+    }
+
+    fn fingerprint(&self, _: &LoadedVersion<'_>) -> Option<Fingerprint> {
+        self.fingerprint.clone()
     }
 }
 

@@ -10,7 +10,7 @@ use galatea_abi::{
     TRITONBACKEND_EXECUTION_BLOCKING, TRITONBACKEND_EXECUTION_DEVICE_BLOCKING,
     TRITONBACKEND_ExecutionPolicy, TRITONBACKEND_MemoryManager, TRITONSERVER_Message,
 };
-use galatea_backend::InstanceMaking;
+use galatea_backend::{Fingerprint, InstanceMaking};
 use galatea_c_objects::error::{c_text, take_c};
 use galatea_c_objects::message::MessageObject;
 use galatea_c_objects::{handle, log, text};
@@ -43,6 +43,7 @@ pub(crate) struct Backend {
     /// Whether instances of a model may be made at the same time.
     parallel: AtomicBool,
     pub(crate) server: Server,
+    pub(crate) fingerprint: Option<Fingerprint>,
 }
 
 /// What a backend is told about itself.
@@ -52,6 +53,8 @@ pub(crate) struct Identity<'a> {
     /// The settings of the command line, as JSON.
     pub(crate) config: String,
     pub(crate) server: Server,
+    /// `None` if it can't be told from what it is another time.
+    pub(crate) fingerprint: Option<Fingerprint>,
 }
 
 impl Backend {
@@ -74,6 +77,7 @@ impl Backend {
             preferred: Mutex::default(),
             parallel: AtomicBool::new(false),
             server: identity.server,
+            fingerprint: identity.fingerprint,
         };
         if let Some(initialize) = backend.entry_points.initialize {
             // SAFETY: the object lives until the backend is dropped.

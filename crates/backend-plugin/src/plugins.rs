@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use galatea_abi::TRITONSERVER_Server;
 use galatea_backend::{
-    Backend as BackendTrait, BatchRule, Completion, ExecutionPolicy, Host, LoadedVersion, Model,
-    ModelFiles, OpenedModel,
+    Backend as BackendTrait, BatchRule, Completion, ExecutionPolicy, Fingerprint, Host,
+    LoadedVersion, Model, ModelFiles, OpenedModel,
 };
 use galatea_c_objects::log;
 use galatea_config::{ConfigDraft, ModelSpec, Support};
@@ -16,6 +16,7 @@ use galatea_infer::Status;
 
 use crate::backend::{Backend, Identity};
 use crate::library::Opener;
+use crate::library::marks::marks;
 use crate::library::search::{Found, Search, is_beside};
 use crate::library::strategy::StrategySearch;
 use crate::model::{self, Opened};
@@ -122,6 +123,10 @@ impl Plugins {
         if let Some(backend) = &*backend {
             return Ok(backend.clone());
         }
+        let settings = (self.settings.settings_of)(&found.settings_of);
+        // Before it is read: a library that changes meanwhile is another one.
+        let fingerprint =
+            marks(found).map(|files| Fingerprint { version: String::new(), settings, files });
         let entry_points = self.opener.open(&found.library)?;
         let made = Arc::new(Backend::initialize(
             entry_points,
@@ -130,6 +135,7 @@ impl Plugins {
                 directory: &found.directory.to_string_lossy(),
                 config: self.config_json(&found.settings_of),
                 server: self.settings.server.clone(),
+                fingerprint,
             },
         )?);
         *backend = Some(made.clone());
@@ -172,6 +178,7 @@ impl Plugins {
             directory: &self.settings.backend_directory.join(name).to_string_lossy(),
             config: self.config_json(name),
             server: self.settings.server.clone(),
+            fingerprint: None,
         })?;
         model::Model::of_built_in(backend, loaded, &self.settings.support).map(Arc::new)
     }
@@ -247,6 +254,11 @@ impl BackendTrait for PluginBackend {
 
     fn batch_rule(&self, loaded: &LoadedVersion<'_>) -> Result<Option<Box<dyn BatchRule>>, Status> {
         self.plugins.batch_rule(loaded, self.places)
+    }
+
+    fn fingerprint(&self, loaded: &LoadedVersion<'_>) -> Option<Fingerprint> {
+        let model: Arc<model::Model> = loaded.model.origin()?.downcast().ok()?;
+        model.facts.backend.fingerprint.clone()
     }
 }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use galatea_backend::{
-    Backend as BackendTrait, BatchRule, Completion, ExecutionPolicy, Host, LoadedVersion, Model,
-    ModelFiles, OpenedModel,
+    Backend as BackendTrait, BatchRule, Completion, ExecutionPolicy, Fingerprint, Host,
+    LoadedVersion, Model, ModelFiles, OpenedModel,
 };
 use galatea_config::{ConfigDraft, ModelSpec};
 use galatea_infer::Status;
@@ -55,5 +55,10 @@ impl BackendTrait for WithStrategies {
 
     fn batch_rule(&self, loaded: &LoadedVersion<'_>) -> Result<Option<Box<dyn BatchRule>>, Status> {
         self.plugins.batch_rule(loaded, self.places)
+    }
+
+    /// A strategy chooses the batch, not the answer.
+    fn fingerprint(&self, loaded: &LoadedVersion<'_>) -> Option<Fingerprint> {
+        self.backend.fingerprint(loaded)
     }
 }

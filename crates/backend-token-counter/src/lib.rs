@@ -36,7 +36,8 @@ mod tests;
 use std::sync::Arc;
 
 use galatea_backend::{
-    Backend, Device, ExecutionPolicy, Host, Instance, Model, ModelFiles, Placement,
+    Backend, Device, ExecutionPolicy, Fingerprint, Host, Instance, LoadedVersion, Model,
+    ModelFiles, Placement,
 };
 use galatea_config::{ConfigDraft, ModelSpec};
 use galatea_infer::Status;
@@ -71,6 +72,10 @@ impl Backend for TokenCounterBackend {
             Status::invalid_argument(format!("model '{}': {reason}", spec.name))
         })?;
         Ok(Box::new(CountingModel { interface: Arc::new(interface), host }))
+    }
+
+    fn fingerprint(&self, _: &LoadedVersion<'_>) -> Option<Fingerprint> {
+        Some(Fingerprint::of_version(env!("CARGO_PKG_VERSION")))
     }
 }
 

@@ -64,15 +64,46 @@ pub trait ModelFiles: Send + Sync {
     }
 }
 
-/// What can be seen of a file or directory without reading it.
+/// What can be seen of a file without reading it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileMark {
-    /// The path from the model's directory on.
-    pub path: PathBuf,
-    /// Its size; 0 for a directory.
-    pub byte_size: u64,
+    path: PathBuf,
+    byte_size: u64,
+    modified_ns: i64,
+}
+
+impl FileMark {
+    /// 1980-01-02 00:00:00 UTC, in nanoseconds since the epoch.
+    const EARLIEST_NS: i64 = 315_619_200 * 1_000_000_000;
+
+    /// The mark of a file of this size, whose contents changed last so many nanoseconds
+    /// after the epoch. A model's files have paths from the model's directory on.
+    ///
+    /// `None` if the time tells nothing: images and packages that are made to be
+    /// reproducible give all files one time, the epoch, a second later, or the first
+    /// that a ZIP archive can hold, so that a file may change and look the same.
+    #[must_use]
+    pub fn new(path: PathBuf, byte_size: u64, modified_ns: i64) -> Option<Self> {
+        (modified_ns >= Self::EARLIEST_NS).then_some(Self { path, byte_size, modified_ns })
+    }
+
+    /// The path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The size.
+    #[must_use]
+    pub const fn byte_size(&self) -> u64 {
+        self.byte_size
+    }
+
     /// When its contents changed last, in nanoseconds since the epoch.
-    pub modified_ns: i64,
+    #[must_use]
+    pub const fn modified_ns(&self) -> i64 {
+        self.modified_ns
+    }
 }
 
 /// How many bytes a file is to have.
@@ -82,4 +113,22 @@ pub enum FileSize {
     Exactly(u64),
     /// Any number up to this.
     AtMost(u64),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_that_everything_may_have_is_no_mark() {
+        const DAY: i64 = 24 * 60 * 60 * 1_000_000_000;
+        let ten_years = (10 * 365 + 2) * DAY;
+        let mark = |modified_ns| FileMark::new(PathBuf::from("file"), 1, modified_ns);
+        for constant in [i64::MIN, 0, 1_000_000_000, ten_years, ten_years + DAY - 1] {
+            assert_eq!(mark(constant), None, "{constant}");
+        }
+        for telling in [ten_years + DAY, i64::MAX] {
+            assert_eq!(mark(telling).unwrap().modified_ns(), telling);
+        }
+    }
 }

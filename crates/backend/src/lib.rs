@@ -12,6 +12,7 @@ mod agents;
 mod batching;
 mod cache;
 mod files;
+mod fingerprint;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ pub use agents::ModelAgents;
 pub use batching::BatchRule;
 pub use cache::{CacheKey, ResponseCache};
 pub use files::{FileMark, FileSize, ModelFiles};
+pub use fingerprint::Fingerprint;
 
 /// How the engine may call a backend's instances.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -102,6 +104,15 @@ pub trait Backend: Send + Sync {
     fn batch_rule(&self, loaded: &LoadedVersion<'_>) -> Result<Option<Box<dyn BatchRule>>, Status> {
         let _ = loaded;
         Ok(None)
+    }
+
+    /// What this backend's answers for a loaded version depend on, beside the version
+    /// itself: as it was when the backend was made, not as it is now. `None` if it
+    /// can't be told from what it was in another run of the server; then no answer of
+    /// another run is used.
+    fn fingerprint(&self, loaded: &LoadedVersion<'_>) -> Option<Fingerprint> {
+        let _ = loaded;
+        None
     }
 }
 

@@ -16,7 +16,7 @@ use galatea_infer::{ModelConfigDocument, RequestObserver, Status};
 use galatea_policy::{InstanceId, ModelName, model_id};
 
 use crate::assembly::Assembly;
-use crate::cache::{CacheLayer, Marks, Origin, Origins};
+use crate::cache::{CacheLayer, Ingredients, Marks, Origin, Origins};
 use crate::classes::model_classes;
 use crate::composing::{NeededModel, PinnedModels};
 use crate::dispatcher::{AskedRule, Parts};
@@ -109,8 +109,6 @@ impl Loader {
         let marks = self.cache.is_some().then(|| Marks::of(files));
         let (spec, opened) = self.specify(definition, files, composing.as_deref())?;
         let classes = model_classes(&spec, files, composing.as_deref())?;
-        let origin = marks
-            .map(|marks| self.origins.next(&definition.id(), &spec, marks, composing.as_deref()));
         let books = Arc::new(Books {
             statistics: Statistics::default(),
             version: files.version(),
@@ -133,6 +131,11 @@ impl Loader {
         let model = bound(shared_binding.as_ref(), load)??;
         let loaded =
             LoadedVersion { spec: &spec, files, model: model.as_ref(), host: &books_as_host };
+        let origin = marks.map(|marks| {
+            let (backend, composing) = (backend.fingerprint(&loaded), books.composing.as_deref());
+            let made_of = Ingredients { spec: &spec, marks, backend, composing };
+            self.origins.next(&definition.id(), &made_of)
+        });
         let batch_rule = self.batch_rule(backend, &loaded)?;
         let observer: Arc<dyn RequestObserver> = books.clone();
         let making = Making {

@@ -58,7 +58,8 @@ impl Times {
 }
 
 /// The marks of a version's files and of those beside the versions, sorted by path.
-/// `None` if some of them can't be looked at, or lie behind links that aren't followed.
+/// `None` if some of them can't be looked at, lie behind links that aren't followed, or
+/// have a time that tells nothing.
 pub(crate) fn marks(directory: &ModelDirectory, version: &Path) -> Option<Vec<FileMark>> {
     let visit = Visit { directory };
     let mut marks = Vec::new();
@@ -111,8 +112,7 @@ impl Visit<'_> {
         let status = self.status(inside)?;
         if FileType::from_raw_mode(status.st_mode) != FileType::Directory {
             let byte_size = u64::try_from(status.st_size).ok()?;
-            let modified_ns = modified_ns(&status);
-            marks.push(FileMark { path: inside.to_owned(), byte_size, modified_ns });
+            marks.push(FileMark::new(inside.to_owned(), byte_size, modified_ns(&status))?);
             return Some(());
         }
         if kind == FileType::Symlink && depth == Depth::Below {
@@ -209,6 +209,7 @@ mod tests {
         let stamp = look(&scratch, None);
         assert_eq!((stamp.newest, stamp.shared), (50 * SECOND, 40 * SECOND));
     }
+
     #[test]
     fn marks_tell_a_versions_files_from_what_they_were() {
         let scratch = Scratch::new();
@@ -220,7 +221,7 @@ mod tests {
             };
             let found = marks(&models[0].directory, Path::new("1"));
             found.map(|marks| {
-                let shown = |mark: &FileMark| (mark.path.display().to_string(), mark.byte_size);
+                let shown = |mark: &FileMark| (mark.path().display().to_string(), mark.byte_size());
                 (marks.iter().map(shown).collect::<Vec<_>>(), marks)
             })
         };
@@ -235,10 +236,12 @@ mod tests {
         file("2/model", "other");
         file("1/__pycache__/model.pyc", "compiled");
         assert_eq!(marked().unwrap().1, before);
-        let changed = File::options().write(true).open(scratch.path().join("r/m/1/model")).unwrap();
-        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(7);
-        changed.set_times(FileTimes::new().set_modified(time)).unwrap();
+        touch(&scratch, "r/m/1/model", 1_000_000_000);
         assert_ne!(marked().unwrap().1, before);
+        touch(&scratch, "r/m/1/deep/er", 1);
+        assert!(marked().is_none(), "a file that may have changed and kept its time");
+        touch(&scratch, "r/m/1/deep/er", 1_000_000_000);
+        assert!(marked().is_some());
         symlink("../deep", scratch.path().join("r/m/1/deep/link")).unwrap();
         assert!(marked().is_none(), "what is behind a link can't be told");
     }

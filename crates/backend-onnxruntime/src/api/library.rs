@@ -4,6 +4,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use galatea_backend::FileMark;
 use galatea_infer::Status;
 use ort_sys::{ORT_API_VERSION, OrtAllocator, OrtApi, OrtApiBase};
 
@@ -17,6 +18,7 @@ pub struct Library {
     api: Api,
     version: String,
     path: PathBuf,
+    mark: Option<FileMark>,
     providers: Vec<String>,
 }
 
@@ -55,6 +57,7 @@ impl Library {
                 path.display()
             ))
         };
+        let mark = FileMark::of(path);
         // SAFETY: the operator named this library for what it is; running its
         // initialisers is the purpose.
         let library = unsafe { libloading::Library::new(path) }
@@ -80,7 +83,7 @@ impl Library {
         turn_telemetry_off();
         let api = Api(table);
         let providers = providers(api)?;
-        Ok(Arc::new(Self { api, version, path: path.to_path_buf(), providers }))
+        Ok(Arc::new(Self { api, version, path: path.to_path_buf(), mark, providers }))
     }
 
     /// The library's version, such as `1.31.1`.
@@ -93,6 +96,12 @@ impl Library {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// What its file looked like before it was opened; `None` if that tells nothing.
+    #[must_use]
+    pub const fn mark(&self) -> Option<&FileMark> {
+        self.mark.as_ref()
     }
 
     /// The execution providers that it was built with, the best first.

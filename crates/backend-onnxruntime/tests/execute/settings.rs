@@ -1,10 +1,14 @@
 //! What parameters and optimization settings do, and which are refused.
 
+use std::sync::Arc;
+
+use galatea_backend::{Backend, FileMark, Fingerprint, Host, LoadedVersion};
 use galatea_tensor::DataType;
 
 use crate::support::onnx::{FLOAT, identity};
 use crate::support::{
-    Files, failure, floats, library, output, request, tensor, try_backend, try_load,
+    Books, Files, backend_with, failure, floats, library, library_path, output, request, spec,
+    tensor, try_backend, try_load,
 };
 
 const BASE: &str = "
@@ -59,6 +63,27 @@ fn parameters_that_are_understood() {
         .map(|key| parameter(key, "1"))
         .join(" ");
     accepts(&all);
+}
+
+#[test]
+fn the_library_and_the_settings_tell_the_backend_from_what_it_was() {
+    let files = Files::model(identity(FLOAT, &[-1, 2]));
+    let fingerprint = |config: &[(&str, &str)]| {
+        let (backend, spec) = (backend_with(config), Arc::new(spec(BASE)));
+        let host: Arc<dyn Host> = Arc::new(Books::default());
+        let model = backend.load(spec.clone(), &files, host.clone()).unwrap();
+        let model = model.as_ref();
+        backend.fingerprint(&LoadedVersion { spec: &spec, files: &files, model, host: &host })
+    };
+    let expected = |settings: &[(&str, &str)]| {
+        let own = |(key, value): &(&str, &str)| (String::from(*key), String::from(*value));
+        let files = vec![FileMark::of(&library_path())?];
+        let settings = settings.iter().map(own).collect();
+        Some(Fingerprint { version: library().version().to_owned(), settings, files })
+    };
+    for settings in [&[][..], &[("default-max-batch-size", "7"), ("other", "x")]] {
+        assert_eq!(fingerprint(settings), expected(settings));
+    }
 }
 
 #[test]

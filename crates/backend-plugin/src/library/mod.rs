@@ -1,6 +1,7 @@
 //! A plug-in's library: where it is, and what it offers.
 
 mod elf;
+pub(crate) mod marks;
 mod open;
 pub(crate) mod search;
 mod soname;

@@ -1,10 +1,11 @@
 //! The response cache: equal requests are answered without running the model.
 //!
 //! A cache is a layer before a model's scheduler, for models that ask for it in
-//! their configuration. Its key covers everything that the answer can depend on:
-//! model, version, each input's name, datatype, shape and contents, the outputs
-//! wanted, and the request's parameters. The key is a cryptographic hash, so
-//! that nobody can make a request that gets another's answer.
+//! their configuration. Its key covers what the answer can depend on: the model as
+//! it was loaded ([`Origin`] says what of it, and what can't be told), each input's
+//! name, datatype, shape and contents, the outputs wanted, and the request's
+//! parameters. The key is a cryptographic hash, so that nobody can make a request
+//! that gets another's answer.
 
 mod key;
 mod local;
@@ -20,7 +21,7 @@ use galatea_infer::{
 
 use key::key_of;
 pub use local::LocalCache;
-pub(crate) use origin::{Marks, Origin, Origins};
+pub(crate) use origin::{Ingredients, Marks, Origin, Origins};
 
 use crate::model::Books;
 

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use galatea_backend::ExecutionPolicy;
+use galatea_backend::{ExecutionPolicy, Fingerprint};
 use galatea_infer::{InferenceStatistics, ServerControl, Status};
 use galatea_tensor::Shape;
 
 use super::LocalCache;
 use crate::Server;
-use crate::testing::{ECHO, FakeBackend, Setup, request, send};
+use crate::testing::{ECHO, FakeBackend, Files, Setup, request, send};
 
 const CACHED: &str = "response_cache { enable: true }";
 
@@ -43,6 +43,24 @@ fn an_equal_request_is_answered_without_running_the_model() {
     // The same bytes in another shape are another question.
     send(&server, request(&[3, 2])).recv().unwrap().unwrap();
     assert_eq!(*batches.lock().unwrap(), [2, 3]);
+}
+
+#[test]
+fn a_cache_that_outlives_the_server_answers_for_the_same_backend_alone() {
+    let cache = Arc::new(LocalCache::new(1 << 20));
+    let hits = |version: Option<&str>| {
+        let fingerprint = version.map(Fingerprint::of_version);
+        let backend = FakeBackend::new(ExecutionPolicy::Inline);
+        let files = Files { version: 1, marks: Some(Vec::new()), ..Files::default() };
+        let server = Setup::new(format!("{ECHO} {CACHED}"), FakeBackend { fingerprint, ..backend })
+            .files(vec![files])
+            .cache(cache.clone())
+            .serve();
+        send(&server, request(&[2, 3])).recv().unwrap().unwrap();
+        statistics(&server).0.cache_hit.count
+    };
+    assert_eq!([Some("1"), Some("1"), Some("2"), Some("1")].map(hits), [0, 1, 0, 1]);
+    assert_eq!([None, None].map(hits), [0, 0]);
 }
 
 #[test]

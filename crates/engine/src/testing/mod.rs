@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Instant;
 
 use galatea_backend::{
-    Backend, ExecutionPolicy, FileSize, Host, Instance, Model, ModelFiles, Placement, Refused,
-    ResponseCache,
+    Backend, ExecutionPolicy, FileMark, FileSize, Fingerprint, Host, Instance, LoadedVersion,
+    Model, ModelFiles, Placement, Refused, ResponseCache,
 };
 use galatea_config::{ConfigDraft, ModelSpec, Support};
 use galatea_infer::{
@@ -40,6 +40,7 @@ pub(crate) struct FakeBackend {
     pub(crate) act: Arc<Act>,
     /// The batch sizes executed, in order.
     pub(crate) batches: Arc<Mutex<Vec<u32>>>,
+    pub(crate) fingerprint: Option<Fingerprint>,
 }
 
 impl FakeBackend {
@@ -51,7 +52,7 @@ impl FakeBackend {
         policy: ExecutionPolicy,
         act: impl Fn(&[PendingRequest]) -> Result<(), Status> + Send + Sync + 'static,
     ) -> Self {
-        Self { policy, act: Arc::new(act), batches: Arc::default() }
+        Self { policy, act: Arc::new(act), batches: Arc::default(), fingerprint: None }
     }
 }
 
@@ -75,6 +76,10 @@ impl Backend for FakeBackend {
         }
         let model = FakeModel { spec, host, act: self.act.clone(), batches: self.batches.clone() };
         Ok(Box::new(model))
+    }
+
+    fn fingerprint(&self, _: &LoadedVersion<'_>) -> Option<Fingerprint> {
+        self.fingerprint.clone()
     }
 }
 
@@ -129,6 +134,7 @@ pub(crate) struct Files {
     pub(crate) initial_states: Vec<(&'static str, Vec<u8>)>,
     pub(crate) warmup: Vec<(&'static str, Vec<u8>)>,
     pub(crate) beside_versions: Vec<(&'static str, Vec<u8>)>,
+    pub(crate) marks: Option<Vec<FileMark>>,
 }
 
 impl Files {
@@ -164,6 +170,10 @@ impl ModelFiles for Files {
 
     fn resolve(&self, name: &str) -> Result<PathBuf, Status> {
         Err(Status::not_found(format!("no file '{name}'")))
+    }
+
+    fn marks(&self) -> Option<Vec<FileMark>> {
+        self.marks.clone()
     }
 
     fn read_beside_versions(&self, name: &str, size: FileSize) -> Result<Vec<u8>, Status> {
