@@ -248,7 +248,7 @@ impl Call {
 /// Who handed a request over.
 struct Caller {
     origin: Origin,
-    /// Says what labels the model's outputs have.
+    /// Says what labels the model's outputs have, for callers may ask for them later.
     classes: ClassesSlot,
     response: ResponseCallback,
     call: Call,
@@ -260,7 +260,7 @@ impl Caller {
         let is_final = reply.is_final();
         let object = match reply {
             Reply::Response { outcome, .. } => {
-                let classes = self.classes.get().map(AsRef::as_ref);
+                let classes = self.classes.get().cloned();
                 let allocator = &self.response.allocator;
                 let object = ResponseObject::new(outcome, &self.origin, classes, allocator);
                 handle::into_raw(object)

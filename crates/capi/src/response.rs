@@ -9,9 +9,7 @@ use galatea_abi::*;
 use galatea_c_objects::error::c_text;
 use galatea_c_objects::names::data_type_to_c;
 use galatea_c_objects::{guard, handle, text};
-use galatea_infer::{
-    ClassLabels, InferenceResponse, ModelClasses, Parameter, ParameterValue, Status,
-};
+use galatea_infer::{InferenceResponse, ModelClasses, Parameter, ParameterValue, Status};
 
 use crate::allocator::{Allocator, Placed};
 
@@ -23,6 +21,9 @@ pub(crate) struct ResponseObject {
     id: CString,
     parameters: Vec<ResponseParameter>,
     outputs: Vec<ResponseOutput>,
+    /// Those of the version that answered. Kept because labels are handed out as
+    /// addresses.
+    classes: Option<Arc<ModelClasses>>,
 }
 galatea_c_objects::object!(ResponseObject as TRITONSERVER_InferenceResponse, kind 44);
 
@@ -43,8 +44,6 @@ struct ResponseOutput {
     datatype: TRITONSERVER_DataType,
     shape: Vec<i64>,
     placed: Placed,
-    /// Kept because labels are handed out as addresses.
-    labels: Option<Arc<ClassLabels>>,
 }
 
 impl ResponseObject {
@@ -53,7 +52,7 @@ impl ResponseObject {
     pub(crate) fn new(
         outcome: Result<InferenceResponse, Status>,
         request: &Origin,
-        classes: Option<&ModelClasses>,
+        classes: Option<Arc<ModelClasses>>,
         allocator: &Allocator,
     ) -> Self {
         let mut object = Self {
@@ -63,12 +62,11 @@ impl ResponseObject {
             id: c_text(&request.id),
             parameters: Vec::new(),
             outputs: Vec::new(),
+            classes,
         };
         // Also for an error: callers make room for the response then.
-        let filled = allocator
-            .start()
-            .and(outcome)
-            .and_then(|response| object.fill(&response, classes, allocator));
+        let filled =
+            allocator.start().and(outcome).and_then(|response| object.fill(&response, allocator));
         if let Err(status) = filled {
             object.outputs.clear();
             object.outcome = Err(status);
@@ -76,12 +74,7 @@ impl ResponseObject {
         object
     }
 
-    fn fill(
-        &mut self,
-        response: &InferenceResponse,
-        classes: Option<&ModelClasses>,
-        allocator: &Allocator,
-    ) -> Result<(), Status> {
+    fn fill(&mut self, response: &InferenceResponse, allocator: &Allocator) -> Result<(), Status> {
         self.model_version = response.model_version;
         self.parameters = response.parameters.iter().map(ResponseParameter::new).collect();
         for output in &response.outputs {
@@ -95,7 +88,6 @@ impl ResponseObject {
                 datatype: data_type_to_c(output.datatype),
                 shape: output.shape.dims().to_vec(),
                 placed,
-                labels: classes.and_then(|classes| classes.labels(&output.name)).cloned(),
             });
         }
         Ok(())
@@ -277,7 +269,8 @@ unsafe fn read_label(
     class_index: usize,
     label: *mut *const c_char,
 ) -> Result<(), Status> {
-    let labels = at(&response.outputs, index, "output")?.labels.as_ref();
+    let output = at(&response.outputs, index, "output")?;
+    let labels = output.name.to_str().ok().and_then(|name| response.classes.as_ref()?.labels(name));
     let found = labels.and_then(|labels| labels.get(class_index));
     let address = found.map_or(core::ptr::null(), |label| label.as_ptr());
     // SAFETY: the caller's promise is passed on.
