@@ -53,6 +53,7 @@ pub unsafe extern "C" fn TRITONSERVER_BufferAttributesNew(
     buffer_attributes: *mut *mut TRITONSERVER_BufferAttributes,
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_BufferAttributesNew", || {
+        text::check_place(buffer_attributes, "buffer_attributes")?;
         let made = handle::into_raw(BufferAttributesObject::default());
         // SAFETY: the caller's promise is passed on.
         unsafe { text::write(buffer_attributes, made, "buffer_attributes") }

@@ -24,7 +24,21 @@ pub unsafe fn required<'a>(pointer: *const c_char, argument: &str) -> Result<&'a
     text.to_str().map_err(|_| Status::invalid_argument(format!("{argument} is not valid UTF-8")))
 }
 
-/// Writes a result to where C wants it.
+/// Checks that C has a place for a result, before one is made that C would have to
+/// release.
+///
+/// # Errors
+///
+/// `InvalidArgument` that names the argument, for null.
+pub fn check_place<T>(place: *mut T, argument: &str) -> Result<(), Status> {
+    if place.is_null() {
+        return Err(Status::invalid_argument(format!("{argument} must not be null")));
+    }
+    Ok(())
+}
+
+/// Writes a result to where C wants it. For one that C releases, the place is to be
+/// checked before it is made.
 ///
 /// # Errors
 ///
@@ -34,9 +48,7 @@ pub unsafe fn required<'a>(pointer: *const c_char, argument: &str) -> Result<&'a
 ///
 /// A pointer that is not null must be valid for a write of `T`.
 pub unsafe fn write<T>(place: *mut T, value: T, argument: &str) -> Result<(), Status> {
-    if place.is_null() {
-        return Err(Status::invalid_argument(format!("{argument} must not be null")));
-    }
+    check_place(place, argument)?;
     // SAFETY: the caller promises that the place can be written.
     unsafe { place.write(value) };
     Ok(())

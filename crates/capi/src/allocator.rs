@@ -36,6 +36,7 @@ pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorNew(
         if alloc_fn.is_none() || release_fn.is_none() {
             return Err(Status::invalid_argument("alloc_fn and release_fn must not be null"));
         }
+        text::check_place(allocator, "allocator")?;
         let made = handle::into_raw(AllocatorObject {
             allocate: alloc_fn,
             release: release_fn,

@@ -32,6 +32,7 @@ macro_rules! questions {
                 guard(stringify!($function), || {
                     // SAFETY: the caller's promise is passed on.
                     let server = unsafe { running(server)? };
+                    text::check_place($place, stringify!($place))?;
                     let ask: fn(&RunningServer, $($kind),*) -> Result<$result, Status> = $body;
                     let answer = ask(&server, $($argument),*)?;
                     // SAFETY: the caller's promise is passed on.

@@ -31,6 +31,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerOptionsNew(
     options: *mut *mut TRITONSERVER_ServerOptions,
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_ServerOptionsNew", || {
+        text::check_place(options, "options")?;
         let made = handle::into_raw(OptionsObject::default());
         // SAFETY: the caller's promise is passed on.
         unsafe { text::write(options, made, "options") }

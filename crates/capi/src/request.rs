@@ -151,9 +151,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestNew(
         let (server, name) = unsafe { (running(server)?, model_name(name)?) };
         // A model that isn't there is refused now, as in the original.
         server.control.is_decoupled(name, version(number))?;
-        if request.is_null() {
-            return Err(Status::invalid_argument("inference_request must not be null"));
-        }
+        text::check_place(request, "inference_request")?;
         let made = handle::into_raw(RequestObject {
             model_name: name.to_owned(),
             model_version: version(number),

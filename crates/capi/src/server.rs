@@ -155,9 +155,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerNew(
     guard("TRITONSERVER_ServerNew", || {
         // SAFETY: the caller's promise is passed on.
         let options = unsafe { handles::borrow::<OptionsObject>(options, "options")? };
-        if server.is_null() {
-            return Err(Status::invalid_argument("server must not be null"));
-        }
+        text::check_place(server, "server")?;
         let maker =
             MAKER.get().ok_or_else(|| Status::unavailable("this program does not make servers"))?;
         let reserved = Reserved::new();

@@ -256,6 +256,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceNew(
     trace_userp: *mut c_void,
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_InferenceTraceNew", || {
+        text::check_place(trace, "trace")?;
         let made = new_trace(level, parent_id, activity_fn, None, release_fn, trace_userp);
         // SAFETY: the caller's promise is passed on.
         unsafe { text::write(trace, made, "trace") }
@@ -279,6 +280,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceTensorNew(
     trace_userp: *mut c_void,
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_InferenceTraceTensorNew", || {
+        text::check_place(trace, "trace")?;
         let made =
             new_trace(level, parent_id, activity_fn, tensor_activity_fn, release_fn, trace_userp);
         // SAFETY: the caller's promise is passed on.
@@ -343,6 +345,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceSpawnChildTrace(
     child_trace: *mut *mut TRITONSERVER_InferenceTrace,
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_InferenceTraceSpawnChildTrace", || {
+        text::check_place(child_trace, "child_trace")?;
         // A request that is not traced needs no trace for what is made for it.
         let child = if trace.is_null() {
             core::ptr::null_mut()

@@ -554,6 +554,21 @@ fn a_model_with_batches_says_so() {
 }
 
 #[test]
+fn a_question_without_a_place_for_the_answer_is_not_asked() {
+    let server = handle(Arc::new(RunningServer {
+        service: Arc::new(Echo::default()),
+        control: Arc::new(Control),
+        metrics: Box::new(|| unreachable!("nobody could delete the answer")),
+        poll: Box::new(|| Ok(())),
+        stop: Box::new(|_| Ok(())),
+    }));
+    let answer =
+        unsafe { galatea_capi::control::TRITONSERVER_ServerMetrics(server, core::ptr::null_mut()) };
+    assert_eq!(refused(answer), "metrics must not be null");
+    ok(unsafe { galatea_capi::server::TRITONSERVER_ServerDelete(server) });
+}
+
+#[test]
 fn null_is_nothing_to_delete() {
     use galatea_capi::metric::functions::*;
     use galatea_capi::{allocator::*, control::*, options::*, request::*, response::*};

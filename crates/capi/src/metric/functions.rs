@@ -99,6 +99,7 @@ functions! {
         let kind = Kind::from_c(kind)?;
         let name = text::required(name, "name")?;
         let description = text::required(description, "description")?;
+        text::check_place(family, "family")?;
         let found = REGISTRY.family(kind, name, description)?;
         let object = FamilyObject { family: found, life: Arc::new(()) };
         text::write(family, handle::into_raw(object), "family")
@@ -130,6 +131,7 @@ functions! {
 
     /// Arguments that say nothing yet.
     fn TRITONSERVER_MetricArgsNew(args: *mut *mut TRITONSERVER_MetricArgs) {
+        text::check_place(args, "args")?;
         text::write(args, handle::into_raw(ArgumentsObject::default()), "args")
     }
 
@@ -235,9 +237,7 @@ unsafe fn new_metric(
 ) -> Result<(), Status> {
     let count = usize::try_from(label_count)
         .map_err(|_| Status::invalid_argument("label_count is too large"))?;
-    if metric.is_null() {
-        return Err(Status::invalid_argument("metric must not be null"));
-    }
+    text::check_place(metric, "metric")?;
     // SAFETY: the caller's promises are passed on.
     let (object, pointers) = unsafe {
         (handle::borrow::<FamilyObject>(family, "family")?, text::slice(labels, count, "labels")?)
