@@ -22,7 +22,7 @@ use crate::call::{Arrival, Arrived, Calls, Forwarded, Phase};
 use crate::deadline::{Alarm, Timeout};
 use crate::dispatch;
 use crate::door::{Door, OpenConnection, Origin};
-use crate::in_progress::{Arriving, InProgress};
+use crate::in_progress::{Arriving, InProgress, taken};
 use crate::output::{Flusher, Gathering, gather};
 use crate::route::{Method, Route, route};
 use crate::signal::{CallKey, Limits, News, Signal, Use};
@@ -345,7 +345,7 @@ impl ConnectionTask {
         forwarded: Forwarded,
     ) -> Result<(), Status> {
         refuse_while_stopping(&self.door)?;
-        let in_progress = InProgress::new(self.signal.clone(), message.len(), Use::Call);
+        let message_bytes = message.len();
         let message = InferMessage::parse(message)?;
         let version = parse_version(message.model_version())?;
         if self.door.control.is_decoupled(message.model_name(), version)? {
@@ -356,6 +356,8 @@ impl ConnectionTask {
         let (mut request, classification) = message.into_request(version)?;
         forward(&mut request.parameters, forwarded?);
         request.cancel = cancel;
+        let bytes = taken(message_bytes, &request);
+        let in_progress = InProgress::new(self.signal.clone(), bytes, Use::Call);
         let sink = CallSink::new(in_progress, key, classification);
         self.door.service.infer(request, ResponseSender::new(Box::new(sink)));
         Ok(())

@@ -46,7 +46,8 @@ pub struct GrpcOptions {
     pub unwritten_bytes_dropped: usize,
     /// How many bytes the requests of single calls may take that a connection has
     /// in progress, before no further calls are read from it; the same for the
-    /// requests of all its streams together.
+    /// requests of all its streams together. Counted is the larger of message and
+    /// decoded tensors, and 2 KiB for each request.
     pub request_bytes_max: usize,
     /// How many bytes of messages may be there that are not whole; the message
     /// that brings more fails, unless it is the only one.

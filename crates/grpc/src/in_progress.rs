@@ -12,9 +12,27 @@
 use std::sync::Arc;
 
 use galatea_codec::grpc::GrpcCode;
+use galatea_infer::InferenceRequest;
 
 use crate::answer::Failure;
 use crate::signal::{Signal, Use};
+
+/// What the server keeps for a request beside what came: its call, its place in a
+/// queue, its answer's sink. Rather too much than too little.
+const BESIDE_BYTES: usize = 2 << 10;
+
+/// What a request takes that came as a message of so many bytes. Typed elements
+/// may take eight times as much as they took in the message, and small inputs,
+/// outputs and parameters more than that.
+pub(crate) fn taken(message_bytes: usize, request: &InferenceRequest) -> usize {
+    let InferenceRequest { inputs, outputs, parameters, .. } = request;
+    let parts = size_of_val(inputs.as_slice())
+        .saturating_add(size_of_val(outputs.as_slice()))
+        .saturating_add(size_of_val(parameters.as_slice()));
+    let elements = inputs.iter().map(|input| input.data.len());
+    let decoded = elements.fold(parts, usize::saturating_add);
+    message_bytes.max(decoded).saturating_add(BESIDE_BYTES)
+}
 
 /// A request that somebody works on, counted for as long as this exists.
 pub(crate) struct InProgress {
@@ -24,7 +42,7 @@ pub(crate) struct InProgress {
 }
 
 impl InProgress {
-    /// Counts a request whose message has this many bytes.
+    /// Counts a request that takes this many bytes.
     pub(crate) fn new(signal: Arc<Signal>, bytes: usize, used_for: Use) -> Self {
         signal.begin_request(bytes, used_for);
         Self { signal, bytes, used_for }

@@ -10,14 +10,14 @@ use bytes::Bytes;
 use common::{Fixture, Held, echo, finish, framed, infer_head, infer_request, request};
 use galatea_grpc::GrpcOptions;
 use galatea_protocol::health::{HealthCheckRequest, HealthCheckResponse};
-use galatea_protocol::inference::ModelInferResponse;
+use galatea_protocol::inference::{InferTensorContents, ModelInferRequest, ModelInferResponse};
 use h2::Reason;
 use h2::client::ResponseFuture;
 
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
 /// More than a request takes beside its tensor.
-const BESIDE_BYTES: usize = KIB;
+const BESIDE_BYTES: usize = 3 * KIB;
 const TOO_MUCH: &str = "too many bytes of requests are arriving on this connection at once";
 
 fn options(request_bytes_max: usize, arriving_bytes_max: usize) -> GrpcOptions {
@@ -104,6 +104,48 @@ async fn requests_count_until_nobody_works_on_them() {
     drop((request, sender));
     check_answered(next).await;
     requests_take_at_most(&fixture, 0).await;
+}
+
+/// A request whose elements are larger than in its message.
+fn typed(elements: usize) -> ModelInferRequest {
+    let mut request = infer_request("held", Bytes::from(vec![0; elements]));
+    request.raw_input_contents.clear();
+    request.inputs[0].datatype = "INT64".into();
+    let int64_contents = vec![1; elements];
+    request.inputs[0].contents =
+        Some(InferTensorContents { int64_contents, ..InferTensorContents::default() });
+    request
+}
+
+/// Not what came counts, but what is kept of it.
+#[tokio::test]
+async fn requests_count_as_what_they_take() {
+    let mut fixture = Fixture::with(options(1 << 30, 1 << 30));
+    let client = fixture.client().await;
+    let mut stream = client.stream().await;
+    let call = client.begin(infer_head(), vec![framed(&typed(MIB))]).await;
+    let first = fixture.held.recv().await.unwrap();
+    let taken = fixture.door.request_bytes();
+    assert!((8 * MIB..=8 * MIB + BESIDE_BYTES).contains(&taken), "{taken}");
+    stream.request(&typed(MIB));
+    let second = fixture.held.recv().await.unwrap();
+    let taken = fixture.door.request_bytes();
+    assert!((16 * MIB..=16 * MIB + 2 * BESIDE_BYTES).contains(&taken), "{taken}");
+    answer(first);
+    check_answered(call).await;
+    answer(second);
+    stream.check("7 held:1 1 output .").await;
+    // Nor is one that is small for nothing.
+    for _ in 0..100 {
+        stream.infer("held", "");
+    }
+    let mut held = Vec::new();
+    for _ in 0..100 {
+        held.push(fixture.held.recv().await.unwrap());
+    }
+    let taken = fixture.door.request_bytes();
+    assert!((200 * KIB..=100 * BESIDE_BYTES).contains(&taken), "{taken}");
+    drop(held);
 }
 
 /// What a stream has in progress stops other streams, and no calls.

@@ -16,7 +16,7 @@ use super::{ConnectionTask, PANICKED, refuse_while_stopping};
 use crate::answer::{self, Failure, Responder};
 use crate::call::{Forwarded, Phase};
 use crate::door::Door;
-use crate::in_progress::{Arriving, InProgress};
+use crate::in_progress::{Arriving, InProgress, taken};
 use crate::signal::{CallKey, Use};
 use crate::stream::{
     Errors, Next, Order, Place, Stream, StreamGone, StreamLimits, StreamSignal, StreamSink,
@@ -124,14 +124,18 @@ impl ConnectionTask {
             prepared.forward(&call.forwarded);
         }
         let Some(stream) = self.calls.stream(key) else { return };
-        let (place, cancel) = stream.begin(prepared.order, message.len());
+        let bytes = match &prepared.request {
+            Ok(request) => taken(message.len(), request),
+            Err(_) => message.len(),
+        };
+        let (place, cancel) = stream.begin(prepared.order, bytes);
         let signal = stream.signal().clone();
         let throttle = match prepared.order {
             Order::AtOnce => Throttle::default().with(signal.clone()),
             Order::InTurn => Throttle::default(),
         };
         let Prepared { tag, order, sends_empty_end, classification, request } = prepared;
-        let in_progress = InProgress::new(self.signal.clone(), message.len(), Use::Stream);
+        let in_progress = InProgress::new(self.signal.clone(), bytes, Use::Stream);
         let sink = StreamSink::new(
             signal,
             place,

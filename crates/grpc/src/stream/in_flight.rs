@@ -51,7 +51,7 @@ impl<A> InFlight<A> {
         Self { turns, first: 0, free, unanswered: 0, bytes: 0 }
     }
 
-    /// Makes room for a request whose message has this many bytes.
+    /// Makes room for a request that takes this many bytes.
     pub(crate) fn begin(&mut self, order: Order, cancel: CancelToken, bytes: usize) -> Place {
         self.unanswered = self.unanswered.saturating_add(1);
         self.bytes = self.bytes.saturating_add(bytes);
