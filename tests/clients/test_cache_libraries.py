@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import http.client
+import json
 import os
 import pathlib
 import re
@@ -395,6 +397,72 @@ def test_a_cache_that_outlives_the_server(
     for entry in kept.iterdir():
         entry.write_bytes(entry.read_bytes()[:-1])
     assert hits() == [0, 0, 0]
+
+
+@pytest.mark.galatea_only
+def test_a_cache_that_outlives_the_server_and_a_backend_that_changes(
+    start_server: StartServer, caches: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """A backend's settings and library may change its answers."""
+    kept, backends, models = (tmp_path / name for name in ("kept", "backends", "models"))
+    for directory in (kept, backends, models / "cached" / "1"):
+        directory.mkdir(parents=True)
+    config = CACHED.replace('"identity"', '"example_identity"')
+    (models / "cached" / "config.pbtxt").write_text(config)
+    for step in (["-S", str(ROOT / "examples" / "backends"), "-B", str(backends)],
+                 ["--build", str(backends)]):
+        subprocess.run(["cmake", *step], check=True, stdout=subprocess.DEVNULL)
+    (library,) = backends.rglob("libtriton_example_identity.so")
+
+    def hits(*settings: str) -> int:
+        flags = [f"--cache-directory={caches}", f"--cache-config=disk,in={kept}"]
+        flags += [f"--backend-directory={backends}", *settings]
+        with start_server(models, *flags) as server:
+            server.wait_until_ready()
+            assert ask(server, 1, 2) == [1, 2]
+            return counts(server)[0]
+
+    assert [hits(), hits()] == [0, 1]
+    setting = "--backend-config=example_identity,colour=blue"
+    assert [hits(setting), hits(setting), hits()] == [0, 1, 1]
+    os.utime(library, (1_000_000_000, 1_000_000_000))
+    assert [hits(), hits()] == [0, 1]
+    # As all files of an image have it that is built reproducibly.
+    os.utime(library, (1, 1))
+    assert [hits(), hits()] == [0, 0]
+
+
+@pytest.mark.galatea_only
+def test_libraries_are_not_torn_down_under_what_still_runs(
+    start_server: StartServer, models: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """An orderly end runs what they left for it, the end of the exit timeout doesn't."""
+    gone = 'static __attribute__((destructor)) void gone(void) { SAY("is torn down"); }\n'
+    folder = tmp_path / "caches"
+    build(folder, "torn", start=PARTS["start"] + gone)
+    with serving(start_server, models, folder, "torn,x=y") as server:
+        assert ask(server, 1) == [1]
+    assert server.log().rstrip().endswith("cache: is torn down")
+
+    delay = 'parameters { key: "execute_delay_ms" value { string_value: "600000" } }\n'
+    for name in ("cached", "other", "kinds"):
+        shutil.rmtree(models / name)
+    (models / "plain" / "config.pbtxt").write_text(IDENTITY + delay)
+    flags = [f"--cache-directory={folder}", "--cache-config=torn,x=y", "--exit-timeout-secs=1"]
+    with start_server(models, *flags) as server:
+        server.wait_until_ready()
+        with contextlib.ExitStack() as connections:
+            tensor = {"name": "INPUT0", "shape": [1, 1], "datatype": "FP32", "data": [1]}
+            for _ in range(2):
+                one = http.client.HTTPConnection("127.0.0.1", server.http_port)
+                connections.callback(one.close)
+                one.request("POST", "/v2/models/plain/infer", json.dumps({"inputs": [tensor]}))
+            line = 'nv_inference_pending_request_count{model="plain",version="1"} 1'
+            wait_until(lambda: line in server.metrics(), 30, "one runs and one waits")
+            server.terminate()
+            assert server.wait_for_exit() == 1
+    assert "Exit timeout expired" in server.log()
+    assert "torn down" not in server.log()
 
 
 @pytest.mark.galatea_only

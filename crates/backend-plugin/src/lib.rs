@@ -22,6 +22,7 @@
 //! | [`cache`] | response caches, which have nothing to do with backends but the way into libraries |
 //! | [`agent`] | repository agents |
 //! | `statistics`, `memory` | what remains of the interface |
+//! | `end` | the end of a process whose libraries are still at work |
 //! | [`exports`] | the list of all exported functions |
 //!
 //! # Who owns what
@@ -86,6 +87,7 @@ pub mod agent;
 mod attributes;
 mod backend;
 pub mod cache;
+mod end;
 pub mod exports;
 mod host_buffer;
 mod instance;
@@ -104,4 +106,5 @@ mod with_strategy;
 
 pub use agent::{Agents, Chain, Visit};
 pub use cache::CacheLibrary;
+pub use end::end_process;
 pub use plugins::{Places, PluginSettings, Plugins, Server};

@@ -39,6 +39,8 @@ use std::process::ExitCode;
 
 use environment::Environment;
 use flags::Request;
+use galatea_backend_plugin::end_process;
+use startup::Failure;
 
 pub use in_process::make_for_c;
 
@@ -52,9 +54,13 @@ pub fn program() -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(failure) => {
                 print(&mut io::stderr(), &failure.to_string());
-                // Threads may still be busy with what could not be finished,
-                // so nothing is torn down any more.
-                end(1)
+                // Threads may still be busy with what could not be finished, so
+                // nothing of ours is torn down any more; and under models that may
+                // be executed nothing of their libraries either.
+                match failure {
+                    Failure::Start(_) => end(1),
+                    Failure::Stop(_) => end_process(1),
+                }
             }
         },
         Ok(Request::Check(settings, form)) => check(*settings, form),

@@ -20,23 +20,33 @@ use crate::workers::Workers;
 /// Why the program ends with an error. What has been logged already is not
 /// said again.
 #[derive(Debug)]
-pub(crate) struct Failure(String);
+pub(crate) enum Failure {
+    /// The server didn't start.
+    Start(String),
+    /// It didn't stop: models may still be executed.
+    Stop(String),
+}
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "error: {}", self.0)
+        let (Self::Start(reason) | Self::Stop(reason)) = self;
+        write!(f, "error: {reason}")
     }
 }
 
 impl Failure {
-    fn new(doing: &str, kind: &str, reason: impl fmt::Display) -> Self {
-        Self(format!("{doing}: {kind} - {reason}"))
+    fn start(doing: &str, kind: &str, reason: impl fmt::Display) -> Self {
+        Self::Start(format!("{doing}: {kind} - {reason}"))
+    }
+
+    fn stop(reason: impl fmt::Display) -> Self {
+        Self::Stop(format!("failed to stop server: Internal - {reason}"))
     }
 }
 
 /// Runs the server until a signal ends it.
 pub(crate) fn run(settings: Settings, environment: Environment) -> Result<(), Failure> {
-    let logger = make::open_log(&settings, &environment).map_err(Failure)?;
+    let logger = make::open_log(&settings, &environment).map_err(Failure::Start)?;
     let settings = Arc::new(settings);
     let exporter = Arc::new(MetricsExporter::new(settings.metrics_options.clone()));
     // Backends in libraries know the server by this address until the end.
@@ -48,18 +58,19 @@ pub(crate) fn run(settings: Settings, environment: Environment) -> Result<(), Fa
         exporter: &exporter,
         reserved: &reserved,
     })
-    .map_err(|status| Failure::new("creating server", status.code().words(), status))?;
+    .map_err(|status| Failure::start("creating server", status.code().words(), status))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failure::new("starting", "Internal", error))?;
+        .map_err(|error| Failure::start("starting", "Internal", error))?;
     let mut signals = {
         let _inside = runtime.enter();
-        StopSignals::catch()
-            .map_err(|error| Failure::new("failed to register signal handler", "Internal", error))?
+        StopSignals::catch().map_err(|error| {
+            Failure::start("failed to register signal handler", "Internal", error)
+        })?
     };
     let workers = Workers::start(settings.http_threads)
-        .map_err(|error| Failure::new("starting worker threads", "Internal", error))?;
+        .map_err(|error| Failure::start("starting worker threads", "Internal", error))?;
     let doors = Doors {
         settings: &settings,
         workers: &workers,
@@ -67,7 +78,7 @@ pub(crate) fn run(settings: Settings, environment: Environment) -> Result<(), Fa
         metrics: exporter,
         logger: &logger,
     };
-    let doors = doors.open().map_err(Failure)?;
+    let doors = doors.open().map_err(Failure::Start)?;
     let outcome = runtime.block_on(async {
         let signal = tokio::select! {
             signal = signals.next() => signal,
@@ -78,7 +89,7 @@ pub(crate) fn run(settings: Settings, environment: Environment) -> Result<(), Fa
             outcome = stop(&server, &doors, settings.exit_timeout_secs, &logger) => outcome,
             signal = signals.next() => {
                 let reason = format!("signal ({signal}) received again: exiting immediately");
-                Err(Failure::new("failed to stop server", "Internal", reason))
+                Err(Failure::stop(reason))
             }
         }
     });
@@ -123,7 +134,7 @@ async fn stop(
     });
     let Ok(Ok(remaining)) = counting.await else {
         let reason = "Exit timeout expired. Exiting immediately.";
-        return Err(Failure::new("failed to stop server", "Internal", reason));
+        return Err(Failure::stop(reason));
     };
     logger.info("All models are stopped and unloaded");
     if !doors.wait_drained(remaining).await {
