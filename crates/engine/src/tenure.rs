@@ -1,5 +1,6 @@
 //! The time that a model's repository agents have it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use galatea_backend::ModelAgents;
@@ -11,6 +12,7 @@ use crate::retire::Retirer;
 pub(crate) struct Tenure {
     /// There until it is dropped.
     agents: Option<Box<dyn ModelAgents>>,
+    is_over: Arc<AtomicBool>,
     retirer: Retirer,
 }
 
@@ -25,8 +27,10 @@ impl Tenure {
         self.agents.iter().for_each(|agents| agents.load_failed());
     }
 
-    /// The model is about to go out of service.
+    /// The model is about to go out of service. Whoever wants it again asks other
+    /// agents.
     pub(crate) fn unloading(&self) {
+        self.is_over.store(true, Ordering::SeqCst);
         self.agents.iter().for_each(|agents| agents.unloading());
     }
 }
@@ -45,7 +49,14 @@ impl Drop for Tenure {
 pub(crate) struct Claim {
     waiting: Mutex<Option<Arc<Tenure>>>,
     /// `None` if the model has no agents.
-    known: Option<Weak<Tenure>>,
+    known: Option<Known>,
+}
+
+struct Known {
+    tenure: Weak<Tenure>,
+    /// Set once the agents were told that the model goes; versions that drain keep
+    /// them longer.
+    is_over: Arc<AtomicBool>,
 }
 
 /// What a claim comes to when its model is loaded.
@@ -60,9 +71,14 @@ pub(crate) enum Claimed {
 
 impl Claim {
     pub(crate) fn new(agents: Option<Box<dyn ModelAgents>>, retirer: &Retirer) -> Self {
-        let tenure = |agents| Arc::new(Tenure { agents: Some(agents), retirer: retirer.clone() });
-        let waiting = agents.map(tenure);
-        let known = waiting.as_ref().map(Arc::downgrade);
+        let waiting = agents.map(|agents| {
+            let (is_over, retirer) = (Arc::default(), retirer.clone());
+            Arc::new(Tenure { agents: Some(agents), is_over, retirer })
+        });
+        let known = waiting.as_ref().map(|tenure| Known {
+            tenure: Arc::downgrade(tenure),
+            is_over: tenure.is_over.clone(),
+        });
         Self { waiting: Mutex::new(waiting), known }
     }
 
@@ -73,14 +89,17 @@ impl Claim {
 
     /// Whether the model had agents that it can't be loaded with any more.
     pub(crate) fn is_spent(&self) -> bool {
-        self.known.as_ref().is_some_and(|known| known.strong_count() == 0)
+        self.known.as_ref().is_some_and(|known| {
+            known.is_over.load(Ordering::SeqCst) || known.tenure.strong_count() == 0
+        })
     }
 
     /// Gives the agents to whoever loads the model.
     pub(crate) fn take(&self) -> Claimed {
         let Some(known) = &self.known else { return Claimed::Nothing };
-        let waiting = self.withdraw();
-        waiting.or_else(|| known.upgrade()).map_or(Claimed::Spent, Claimed::Agents)
+        let tenure = self.withdraw().or_else(|| known.tenure.upgrade());
+        let tenure = tenure.filter(|_| !known.is_over.load(Ordering::SeqCst));
+        tenure.map_or(Claimed::Spent, Claimed::Agents)
     }
 
     /// Agents that wait for a load. Dropping them ends them.

@@ -94,7 +94,7 @@ impl Shared {
             Claimed::Nothing => Ok(None),
             Claimed::Agents(tenure) => Ok(Some(tenure)),
             Claimed::Spent => {
-                let text = "its repository agents agreed to a load that failed, and have to be \
+                let text = "its repository agents agreed to a load that is over, and have to be \
                             asked again: load it again";
                 Err(self.unfit(&job.id, Status::unavailable(text)))
             }

@@ -162,6 +162,27 @@ fn an_ensemble_keeps_its_agents_while_its_models_change() {
 }
 
 #[test]
+fn agents_that_were_told_of_the_end_take_no_other_load() {
+    let world = World::new();
+    world.put("m", "one", &[1]);
+    world.put_text("e", &with_agents(&ensemble_of("m")), &[1]);
+    world.load("e").unwrap();
+    world.load("m").unwrap();
+    check(&world, &["1 asked", "1 loaded"]);
+    // Whoever works with the ensemble keeps them.
+    let snapshot = world.server.registry.snapshot();
+    world.unload("m");
+    check(&world, &["1 unloading"]);
+    world.load("m").unwrap();
+    check(&world, &[]);
+    world.ask("e", None).unwrap_err();
+    world.load("e").unwrap();
+    check(&world, &["2 asked", "2 loaded"]);
+    world.ask("e", None).unwrap();
+    drop(snapshot);
+}
+
+#[test]
 fn agents_of_an_ensemble_that_did_not_fit_are_asked_again() {
     let world = World::new();
     world.put("m", "one", &[1]);
