@@ -1,5 +1,6 @@
 //! Where models come from, as the engine sees it.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use galatea_infer::{GivenName, LoadParameters, Status};
@@ -95,6 +96,9 @@ pub struct FoundModel {
     pub namespace: Option<Arc<str>>,
     /// Its name.
     pub name: String,
+    /// The directory that it is in: its name may come to mean another, whose files are
+    /// older.
+    pub place: PathBuf,
     /// When its files changed last.
     pub stamp: Stamp,
     /// What parameters of the load replace of it.

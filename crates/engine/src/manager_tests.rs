@@ -6,6 +6,7 @@ mod namespaces;
 mod versions;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -196,6 +197,7 @@ fn forward(models: &dyn ComposingModels, pending: PendingRequest) {
 struct Kept {
     text: String,
     versions: Vec<i64>,
+    place: PathBuf,
     stamp: Stamp,
 }
 
@@ -226,6 +228,7 @@ impl FakeCatalog {
         FoundModel {
             namespace: namespace.clone(),
             name: name.clone(),
+            place: kept.place,
             stamp: kept.stamp,
             overridden,
             define: Box::new(move || {
@@ -331,7 +334,8 @@ impl World {
             versions: versions.iter().map(|version| (*version, now)).collect(),
             shared: 0,
         };
-        let kept = Kept { text: text.to_owned(), versions: versions.to_vec(), stamp };
+        let place = PathBuf::from("repository").join(name);
+        let kept = Kept { text: text.to_owned(), versions: versions.to_vec(), place, stamp };
         self.catalog.models.lock().unwrap().insert(name.to_owned(), kept);
     }
 
@@ -346,6 +350,14 @@ impl World {
         for version in versions {
             kept.stamp.versions.entry(*version).or_insert(now);
         }
+    }
+
+    /// Puts a model as old as this one in its place, from another directory.
+    fn move_model(&self, name: &str, text: &str) {
+        let mut models = self.catalog.models.lock().unwrap();
+        let kept = models.get_mut(name).unwrap();
+        kept.text = text.to_owned();
+        kept.place = PathBuf::from("elsewhere").join(name);
     }
 
     fn load(&self, name: &str) -> Result<(), Status> {
@@ -409,6 +421,23 @@ fn config(tag: &str, instances: u32) -> String {
         "{body} parameters {{ key: \"tag\" value {{ string_value: \"{tag}\" }} }} \
          instance_group {{ kind: KIND_CPU count: {instances} }} version_policy {{ all {{ }} }}"
     )
+}
+
+#[test]
+fn a_model_of_another_directory_is_another_model() {
+    let world = World::new();
+    world.put("m", "one", &[1]);
+    world.load("m").unwrap();
+    // Not the times of its files tell that.
+    world.move_model("m", &config("two", 1));
+    world.load("m").unwrap();
+    assert_eq!((world.tag("m"), world.loads()), (String::from("two"), 2));
+    // Nor what its configuration says: that only instances differ.
+    world.put("n", "one", &[1]);
+    world.load("n").unwrap();
+    world.move_model("n", &config("one", 2));
+    world.load("n").unwrap();
+    assert_eq!(world.loads(), 4);
 }
 
 #[test]

@@ -152,6 +152,7 @@ impl RepositoryCatalog {
         FoundModel {
             namespace: source.namespace.clone(),
             name: source.name.clone(),
+            place: source.directory.path().to_owned(),
             stamp: source.stamp.clone(),
             overridden,
             define: Box::new(move || {

@@ -196,13 +196,13 @@ impl Shared {
 
     /// Reads the configuration of a model that changed.
     fn consider(&self, found: FoundModel, reason: WantReason) -> Result<Wish, String> {
-        let FoundModel { namespace, name, stamp, overridden, define } = found;
+        let FoundModel { namespace, name, place, stamp, overridden, define } = found;
         let id = model_id(namespace.as_deref(), &name);
-        let is_current = self.lock().is_current(&id, &stamp, overridden);
+        let is_current = self.lock().is_current(&id, &place, &stamp, overridden);
         let target = if is_current {
             None
         } else {
-            Some(Target::new(stamp, overridden, define()?, &self.parts.retirer))
+            Some(Target::new(place, stamp, overridden, define()?, &self.parts.retirer))
         };
         Ok(Wish { id, name, target, reason })
     }

@@ -2,6 +2,7 @@
 //! stand for.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use galatea_policy::{
@@ -16,6 +17,8 @@ use crate::{LoadFailure, ModelDefinition};
 
 /// A model as it is to be loaded.
 pub(crate) struct Target {
+    /// The directory of its files.
+    place: PathBuf,
     pub(super) stamp: Stamp,
     pub(super) overridden: Overridden,
     pub(crate) definition: ModelDefinition,
@@ -25,24 +28,27 @@ pub(crate) struct Target {
 
 impl Target {
     pub(super) fn new(
+        place: PathBuf,
         stamp: Stamp,
         overridden: Overridden,
         mut definition: ModelDefinition,
         retirer: &Retirer,
     ) -> Self {
         let claim = Claim::new(definition.agents.take(), retirer);
-        Self { stamp, overridden, definition, claim }
+        Self { place, stamp, overridden, definition, claim }
     }
 
     /// A model that is loaded whenever it is wanted.
     pub(super) fn unstamped(definition: ModelDefinition, retirer: &Retirer) -> Self {
-        Self::new(Stamp::default(), Overridden::Files, definition, retirer)
+        Self::new(PathBuf::new(), Stamp::default(), Overridden::Files, definition, retirer)
     }
 
-    /// Whether both have their files from the repository, where times tell what
-    /// changed.
+    /// Whether both have their files from the same directory of a repository, where
+    /// times tell what changed.
     pub(super) fn shares_files_with(&self, other: &Self) -> bool {
-        self.overridden != Overridden::Files && other.overridden != Overridden::Files
+        self.overridden != Overridden::Files
+            && other.overridden != Overridden::Files
+            && self.place == other.place
     }
 }
 
@@ -122,11 +128,18 @@ fn needs(definition: &ModelDefinition, names: Option<&ModelNames>) -> BTreeMap<S
 
 impl Plan {
     /// Whether loading the model again would change nothing.
-    pub(super) fn is_current(&self, name: &str, stamp: &Stamp, overridden: Overridden) -> bool {
+    pub(super) fn is_current(
+        &self,
+        name: &str,
+        place: &Path,
+        stamp: &Stamp,
+        overridden: Overridden,
+    ) -> bool {
         let Some(record) = self.records.get(name) else { return false };
         let Some((_, target)) = &record.target else { return false };
         let is_same = overridden == Overridden::Nothing
             && target.overridden == Overridden::Nothing
+            && target.place == place
             && !stamp.is_newer_than(&target.stamp)
             && !target.claim.is_spent();
         is_same && self.lifecycle.situation(name) != ModelSituation::Failed
