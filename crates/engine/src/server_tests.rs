@@ -257,3 +257,35 @@ fn a_broken_scheduler_costs_its_model_and_nothing_else() {
     drop(snapshot);
     assert_eq!(server.unload_all(LONG), 0);
 }
+
+#[test]
+fn a_scheduler_that_breaks_while_it_drains_has_drained() {
+    let (backend, entries, release) = gated();
+    let (server, _) = serve(&with(ONE_INSTANCE), backend, &[1], 0);
+    let running = send(&server, request(&[1, 1]));
+    entries.recv_timeout(LONG).unwrap();
+    let queued = send(&server, request(&[1, 1]));
+    let snapshot = server.registry.snapshot();
+    let dispatcher = &snapshot.find("echo", None).unwrap().dispatcher;
+    dispatcher.drain();
+    assert!(!dispatcher.is_drained());
+    dispatcher.break_scheduler();
+    assert!(dispatcher.is_drained());
+    assert_eq!(queued.recv_timeout(LONG).unwrap().unwrap_err().code(), Code::Internal);
+    release.send(()).unwrap();
+    running.recv_timeout(LONG).unwrap().unwrap();
+    drop(snapshot);
+    assert_eq!(server.unload_all(LONG), 0);
+}
+
+#[test]
+fn a_lane_stops_whose_removal_breaks_the_scheduler() {
+    let (backend, _entries, _release) = gated();
+    let (server, _) = serve(&with(ONE_INSTANCE), backend, &[1], 0);
+    let snapshot = server.registry.snapshot();
+    let dispatcher = &snapshot.find("echo", None).unwrap().dispatcher;
+    dispatcher.lose_instances();
+    dispatcher.drain();
+    assert!(dispatcher.is_drained());
+    assert_eq!(dispatcher.lanes_left(), 0);
+}

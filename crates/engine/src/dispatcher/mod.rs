@@ -302,6 +302,23 @@ impl Dispatcher {
         self.event(Event::LaneFree(InstanceId(u32::MAX)));
     }
 
+    /// Takes the instances from the scheduler and keeps their lanes: whoever removes
+    /// one breaks it.
+    #[cfg(test)]
+    pub(crate) fn lose_instances(&self) {
+        let mut state = self.lock();
+        let mut actions = galatea_policy::Actions::default();
+        for instance in self.lanes.instances() {
+            state.scheduler.step(self.now(), Event::RemoveInstance(instance), &mut actions);
+        }
+    }
+
+    /// How many lanes there are that nobody stopped.
+    #[cfg(test)]
+    pub(crate) fn lanes_left(&self) -> usize {
+        self.lanes.instances().len()
+    }
+
     /// How many requests, open sequences and sequences are known.
     #[cfg(test)]
     pub(crate) fn kept(&self) -> (usize, usize, usize) {
@@ -384,7 +401,7 @@ impl Dispatcher {
     /// The same, behind effects of an earlier step. An instance that must wait for
     /// its permit is one more event: the scheduler may want to try another.
     fn step_at(&self, state: &mut State, now: Time, event: Event, effects: &mut Effects) {
-        let is_drain = matches!(event, Event::Drain);
+        state.is_draining |= matches!(event, Event::Drain);
         let mut delayed = Vec::new();
         let mut next = Some(event);
         while let Some(event) = next {
@@ -392,7 +409,7 @@ impl Dispatcher {
                 delayed.extend(self.step_once(state, now, event, effects));
             }
             if state.broken {
-                state.give_up(is_drain, effects);
+                state.give_up(effects);
                 self.take_permit_back(event, effects);
                 return;
             }
@@ -463,10 +480,12 @@ impl Dispatcher {
 
     fn stop_lanes(&self) {
         for instance in self.lanes.instances() {
+            if !self.lock().broken {
+                self.event(Event::RemoveInstance(instance));
+            }
+            // It may have broken with this very one.
             if self.lock().broken {
                 self.stop_lane(instance);
-            } else {
-                self.event(Event::RemoveInstance(instance));
             }
         }
         self.lock().drained = true;

@@ -33,6 +33,11 @@ pub(super) struct State {
     generation: u32,
     /// The earliest alarm that the timer was asked for.
     pub(super) armed: Option<Time>,
+    /// Set once: what is queued is the last.
+    pub(super) is_draining: bool,
+    /// Set once: the end of that was among the effects.
+    is_drain_told: bool,
+    /// Set once: that effect was performed.
     pub(super) drained: bool,
     /// The scheduler broke one of its own rules. What it says can't be
     /// trusted any more: the model answers every request with an error.
@@ -108,6 +113,8 @@ impl State {
             shown,
             generation: 0,
             armed: None,
+            is_draining: false,
+            is_drain_told: false,
             drained: false,
             broken: false,
             actions: Actions::default(),
@@ -198,8 +205,8 @@ impl State {
     }
 
     /// What a broken scheduler comes to: nothing waits any more, and draining
-    /// is over at once.
-    pub(super) fn give_up(&mut self, is_drain: bool, effects: &mut Effects) {
+    /// is over at once, whenever it began.
+    pub(super) fn give_up(&mut self, effects: &mut Effects) {
         self.batch_keys = BatchKeys::default();
         if let Some(shown) = &self.shown {
             shown.clear();
@@ -215,7 +222,13 @@ impl State {
         if let Some(sequences) = &mut self.sequences {
             effects.push(Effect::Forget(sequences.clear()));
         }
-        if is_drain {
+        if self.is_draining {
+            self.tell_drained(effects);
+        }
+    }
+
+    fn tell_drained(&mut self, effects: &mut Effects) {
+        if !std::mem::replace(&mut self.is_drain_told, true) {
             effects.push(Effect::NotifyDrained);
         }
     }
@@ -251,7 +264,7 @@ impl State {
             }
             Action::WithdrawPermit(instance) => self.orders.push(Order::Withdraw(instance)),
             Action::InstanceRemoved(instance) => effects.push(Effect::StopLane(instance)),
-            Action::Drained => effects.push(Effect::NotifyDrained),
+            Action::Drained => self.tell_drained(effects),
         }
     }
 
