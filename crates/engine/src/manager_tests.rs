@@ -12,8 +12,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use galatea_backend::{
-    Backend, ComposingModels, ExecutionPolicy, Host, Instance, Model, ModelFiles, Placement,
-    Refused,
+    Backend, BatchRule, ComposingModels, ExecutionPolicy, Host, Instance, LoadedVersion, Model,
+    ModelFiles, Placement, Refused,
 };
 use galatea_config::{ConfigDraft, ModelSpec, Support};
 use galatea_infer::{
@@ -80,6 +80,8 @@ struct Bench {
     executing: Gate,
     loads: AtomicUsize,
     instances: AtomicUsize,
+    /// Rules for batches.
+    rules: AtomicUsize,
     refuses_instances: AtomicBool,
     /// How many definitions had repository agents.
     asked: AtomicUsize,
@@ -116,6 +118,34 @@ impl Backend for Tagging {
             _ => {}
         }
         Ok(Box::new(Tagged { spec, host, bench: self.0.clone(), version: files.version() }))
+    }
+
+    fn batch_rule(&self, _: &LoadedVersion<'_>) -> Result<Option<Box<dyn BatchRule>>, Status> {
+        self.0.rules.fetch_add(1, Ordering::SeqCst);
+        Ok(Some(Box::new(Joining(self.0.clone()))))
+    }
+}
+
+/// A rule that lets everything in.
+struct Joining(Arc<Bench>);
+
+impl BatchRule for Joining {
+    fn open(&mut self) -> Result<(), Status> {
+        Ok(())
+    }
+
+    fn include(&mut self, _: &InferenceRequest, _: u32) -> Result<bool, Status> {
+        Ok(true)
+    }
+
+    fn close(&mut self) -> Result<(), Status> {
+        Ok(())
+    }
+}
+
+impl Drop for Joining {
+    fn drop(&mut self) {
+        self.0.rules.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -421,6 +451,23 @@ fn config(tag: &str, instances: u32) -> String {
         "{body} parameters {{ key: \"tag\" value {{ string_value: \"{tag}\" }} }} \
          instance_group {{ kind: KIND_CPU count: {instances} }} version_policy {{ all {{ }} }}"
     )
+}
+
+#[test]
+fn a_rule_for_batches_ends_with_its_model_whoever_has_the_dispatcher() {
+    let world = World::new();
+    world.put_text("m", &format!("{} dynamic_batching {{ }}", config("one", 1)), &[1]);
+    world.load("m").unwrap();
+    assert_eq!(world.tag("m"), "one");
+    assert_eq!(world.bench.rules.load(Ordering::SeqCst), 1);
+    let snapshot = world.server.registry.snapshot();
+    // As an alarm of the timer has it, or a request that is cancelled.
+    let dispatcher = snapshot.find("m", None).unwrap().dispatcher.clone();
+    drop(snapshot);
+    world.unload("m");
+    world.check_index(&["m 1 UNAVAILABLE: unloaded"]);
+    assert_eq!(world.bench.rules.load(Ordering::SeqCst), 0);
+    drop(dispatcher);
 }
 
 #[test]

@@ -236,6 +236,7 @@ impl Worker {
         let (id, version) = (model.id.clone(), model.version);
         let known_as = Arc::downgrade(&model);
         model.dispatcher.join_lanes();
+        model.dispatcher.end_batch_rule();
         drop(model);
         let line = format_args!("successfully unloaded '{id}' version {version}");
         self.log.write(LogLevel::Info, line);

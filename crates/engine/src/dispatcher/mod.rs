@@ -274,6 +274,13 @@ impl Dispatcher {
         self.lanes.join();
     }
 
+    /// Ends the model's own rule for batches on this thread. The last to let go of a
+    /// drained dispatcher may be any: the timer's, or a client's.
+    pub(crate) fn end_batch_rule(&self) {
+        let rule = self.lock().take_rule();
+        drop(rule);
+    }
+
     /// Drains, and tells nobody when that is done.
     #[cfg(test)]
     pub(crate) fn drain(&self) {

@@ -40,9 +40,33 @@ impl Shown {
     }
 }
 
+/// The rule itself, until it is taken from a dispatcher that somebody may still have.
+/// Its lock is taken only under the dispatcher's too.
+#[derive(Clone)]
+pub(super) struct Held(Arc<Mutex<Option<Box<dyn BatchRule>>>>);
+
+impl Held {
+    /// Ends the rule's part. Dropping it may take long.
+    pub(super) fn take(&self) -> Option<Box<dyn BatchRule>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Asks the rule; `None` if it was taken.
+    fn ask<T>(&self, ask: impl FnOnce(&mut (dyn BatchRule + 'static)) -> T) -> Option<T> {
+        let mut rule = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        rule.as_mut().map(|rule| ask(rule.as_mut()))
+    }
+}
+
+impl std::fmt::Debug for Held {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Held")
+    }
+}
+
 /// Asks the rule. What goes wrong is logged, and the batch goes on without it.
 pub(crate) struct AskedRule {
-    rule: Box<dyn BatchRule>,
+    rule: Held,
     shown: Shown,
     /// Whether the rule knows of the batch.
     is_open: bool,
@@ -52,7 +76,13 @@ pub(crate) struct AskedRule {
 
 impl AskedRule {
     pub(crate) fn new(rule: Box<dyn BatchRule>, log: LogSink, model: String) -> Self {
+        let rule = Held(Arc::new(Mutex::new(Some(rule))));
         Self { rule, shown: Shown::default(), is_open: false, log, model }
+    }
+
+    /// For taking the rule away.
+    pub(super) fn held(&self) -> Held {
+        self.rule.clone()
     }
 
     /// Where queued requests are to be put.
@@ -74,9 +104,9 @@ impl std::fmt::Debug for AskedRule {
 
 impl BatchStrategy for AskedRule {
     fn open(&mut self) {
-        let opened = self.rule.open();
-        self.is_open = opened.is_ok();
-        if let Err(status) = opened {
+        let opened = self.rule.ask(BatchRule::open);
+        self.is_open = matches!(opened, Some(Ok(())));
+        if let Some(Err(status)) = opened {
             self.failed("begin a batch", &status);
         }
     }
@@ -86,7 +116,10 @@ impl BatchStrategy for AskedRule {
             return Inclusion::Joins;
         }
         let included = match self.shown.lock().get(&key) {
-            Some((request, batch_size)) => self.rule.include(request, *batch_size),
+            Some((request, batch_size)) => {
+                let included = self.rule.ask(|rule| rule.include(request, *batch_size));
+                included.unwrap_or(Ok(true))
+            }
             None => Err(Status::internal("a request that is not queued was to be included")),
         };
         match included {
@@ -101,7 +134,7 @@ impl BatchStrategy for AskedRule {
 
     fn close(&mut self) {
         if std::mem::take(&mut self.is_open)
-            && let Err(status) = self.rule.close()
+            && let Some(Err(status)) = self.rule.ask(BatchRule::close)
         {
             self.failed("end a batch", &status);
         }

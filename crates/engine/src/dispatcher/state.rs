@@ -1,6 +1,7 @@
 //! What the dispatcher's lock guards: the scheduler, and the requests and
 //! sequences that its keys stand for.
 
+use galatea_backend::BatchRule;
 use galatea_infer::{CorrelationId, PendingRequest, SequenceFlags, StateTensor};
 use galatea_policy::{
     Action, Actions, Batch, BatchEntry, BatchKey, FailReason, InstanceId, ReplyNumber, RequestKey,
@@ -10,7 +11,7 @@ use slab::Slab;
 use smallvec::SmallVec;
 
 use super::replies::Replies;
-use super::rule::{AskedRule, Shown};
+use super::rule::{AskedRule, Held, Shown};
 use super::sequences::Sequences;
 use super::{Arrival, failure, key_of, place_of};
 use crate::assembly::{Row, Work};
@@ -28,6 +29,8 @@ pub(super) struct State {
     pub(super) replies: Option<Replies>,
     /// If the model has its own say in what shares a batch: what is queued.
     shown: Option<Shown>,
+    /// The same rule, to be ended before this is.
+    rule: Option<Held>,
     /// Counts enqueued requests, so that a late cancellation can't reach
     /// another request in the same place of the slab.
     generation: u32,
@@ -103,6 +106,7 @@ impl State {
             SchedulingMode::Sequence(sequence) => Some(Sequences::new(sequence.iterative)),
         };
         let shown = rule.as_ref().map(AskedRule::shown);
+        let held = rule.as_ref().map(AskedRule::held);
         let scheduler = Scheduler::with_batch_strategy(spec, rule);
         Self {
             scheduler,
@@ -111,6 +115,7 @@ impl State {
             sequences,
             replies,
             shown,
+            rule: held,
             generation: 0,
             armed: None,
             is_draining: false,
@@ -121,6 +126,11 @@ impl State {
             orders: Vec::new(),
             parked: Vec::new(),
         }
+    }
+
+    /// The model's own rule for batches, if it has one that nobody took before.
+    pub(super) fn take_rule(&self) -> Option<Box<dyn BatchRule>> {
+        self.rule.as_ref().and_then(Held::take)
     }
 
     /// Before anything happens: instances run with permits only.
