@@ -27,6 +27,7 @@ use crate::instances::{
 use crate::model::Books;
 use crate::output_shape::OutputReshape;
 use crate::permits::Permits;
+use crate::retire::ModelHandle;
 use crate::scheduling::{Holds, reply_ordering, scheduling_spec};
 use crate::statistics::Statistics;
 use crate::timer::Timer;
@@ -43,7 +44,7 @@ pub struct ModelDefinition {
     pub draft: ConfigDraft,
     /// The backend that the configuration names.
     pub backend: Arc<dyn Backend>,
-    /// The versions to serve.
+    /// The versions to serve. A load of none fails.
     pub versions: Vec<Arc<dyn ModelFiles>>,
     /// Whether the backend may fill in what the configuration leaves out.
     pub auto_complete: bool,
@@ -54,6 +55,21 @@ pub struct ModelDefinition {
 }
 
 impl ModelDefinition {
+    /// Whether there is something to serve.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`, in the original's words, if there is no version.
+    pub fn check_versions(&self) -> Result<(), Status> {
+        if !self.versions.is_empty() {
+            return Ok(());
+        }
+        Err(Status::invalid_argument(format!(
+            "at least one version must be available under the version policy of model '{}'",
+            self.id()
+        )))
+    }
+
     /// What the model is known by.
     pub(crate) fn id(&self) -> ModelName {
         model_id(self.namespace.as_deref(), &self.name)
@@ -242,13 +258,14 @@ impl Loader {
         }
     }
 
-    /// Gives a loaded version the instances that a definition wants: as many of
-    /// those that it has as fit stay.
-    pub(crate) fn update_instances(
+    /// Adds the instances that a definition wants of a loaded version and that it
+    /// lacks. Those that it has and are not wanted any more stay until the change is
+    /// applied.
+    pub(crate) fn change_instances(
         &self,
-        model: &LoadedModel,
+        model: &Arc<ModelHandle>,
         definition: &ModelDefinition,
-    ) -> Result<(), Status> {
+    ) -> Result<InstanceChange, Status> {
         let spec = definition.draft.on_top_of(&model.spec).finish(&definition.support);
         let spec = spec.map_err(|errors| Status::invalid_argument(errors.to_string()))?;
         let mut spare = model.instances();
@@ -260,17 +277,24 @@ impl Loader {
                 None => missing.push(one),
             }
         }
-        let (added, removed) = (missing.len(), spare.len());
-        stay.extend(self.add_instances(model, &spec, definition, missing)?);
-        let spare: Vec<InstanceId> = spare.into_iter().map(|(instance, _)| instance).collect();
-        model.dispatcher.remove_lanes(&spare);
-        model.set_instances(stay, document(&spec));
-        if added + removed > 0 {
+        let added = self.add_instances(model, &spec, definition, missing)?;
+        let config = document(&spec);
+        Ok(InstanceChange { model: model.clone(), stay, added, spare, config })
+    }
+
+    /// Makes changes of instances true.
+    pub(crate) fn apply(&self, change: InstanceChange) {
+        let InstanceChange { model, mut stay, added, spare, config } = change;
+        let counts = (added.len(), spare.len());
+        stay.extend(added);
+        model.dispatcher.remove_lanes(&ids(spare));
+        model.set_instances(stay, config);
+        if counts != (0, 0) {
             let about = format_args!("'{}' version {}", model.id, model.version);
+            let (added, removed) = counts;
             let line = format_args!("{about}: {added} instances were added and {removed} removed");
             self.log.write(LogLevel::Info, line);
         }
-        Ok(())
     }
 
     fn add_instances(
@@ -333,6 +357,27 @@ impl Loader {
     fn detail(&self, level: u32, line: fmt::Arguments<'_>) {
         self.log.write(LogLevel::Verbose(level), line);
     }
+}
+
+/// A version with instances that were added to it, and what is to become of the
+/// others.
+pub(crate) struct InstanceChange {
+    model: Arc<ModelHandle>,
+    stay: Vec<(InstanceId, InstanceKey)>,
+    added: Vec<(InstanceId, InstanceKey)>,
+    spare: Vec<(InstanceId, InstanceKey)>,
+    config: ModelConfigDocument,
+}
+
+impl InstanceChange {
+    /// The version has the instances again that it had before.
+    pub(crate) fn undo(self) {
+        self.model.dispatcher.remove_lanes(&ids(self.added));
+    }
+}
+
+fn ids(instances: Vec<(InstanceId, InstanceKey)>) -> Vec<InstanceId> {
+    instances.into_iter().map(|(instance, _)| instance).collect()
 }
 
 fn document(spec: &ModelSpec) -> ModelConfigDocument {

@@ -3,11 +3,12 @@
 
 mod agents;
 mod namespaces;
+mod orders;
 mod versions;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
@@ -83,6 +84,15 @@ struct Bench {
     /// Rules for batches.
     rules: AtomicUsize,
     refuses_instances: AtomicBool,
+    /// The version of which no more instances are made; 0 is none.
+    full_version: AtomicI64,
+    /// Looks at the model `m`, and looks at all models.
+    finding: Gate,
+    surveying: Gate,
+    surveys: AtomicUsize,
+    /// Agents that are told of the end of their model wait here, or panic.
+    unloading: Gate,
+    agents_panic: AtomicBool,
     /// How many definitions had repository agents.
     asked: AtomicUsize,
     /// What those were told.
@@ -158,7 +168,8 @@ struct Tagged {
 
 impl Model for Tagged {
     fn instance(&self, _: &Placement) -> Result<Box<dyn Instance>, Status> {
-        if self.bench.refuses_instances.load(Ordering::SeqCst) {
+        let is_full = self.bench.full_version.load(Ordering::SeqCst) == self.version;
+        if is_full || self.bench.refuses_instances.load(Ordering::SeqCst) {
             return Err(Status::unavailable("no room for another"));
         }
         self.bench.instances.fetch_add(1, Ordering::SeqCst);
@@ -295,6 +306,8 @@ impl Catalog for FakeCatalog {
 
     fn survey(&self) -> Survey {
         let models = self.models.lock().unwrap().clone();
+        self.bench.surveys.fetch_add(1, Ordering::SeqCst);
+        self.bench.surveying.pass();
         let found = models
             .into_iter()
             .map(|(name, kept)| self.found(&name, kept, LoadParameters::default()));
@@ -302,6 +315,9 @@ impl Catalog for FakeCatalog {
     }
 
     fn find(&self, name: &str, parameters: LoadParameters) -> Sighting {
+        if name == "m" {
+            self.bench.finding.pass();
+        }
         let models = self.models.lock().unwrap().clone();
         let found: Vec<FoundModel> = models
             .into_iter()

@@ -1,6 +1,6 @@
 //! Which models there are, as a snapshot that requests read without a lock.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use arc_swap::ArcSwap;
@@ -33,16 +33,24 @@ pub(crate) struct Registry {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Snapshot {
     models: BTreeMap<Arc<str>, Arc<ModelEntry>>,
-    /// With namespaces, what each name means. Made anew with each change, so that a
-    /// request looks its model up once, as it does without.
-    names: Option<BTreeMap<Arc<str>, Meaning>>,
+    /// There with namespaces.
+    names: Option<Names>,
+}
+
+/// What names mean where there are namespaces. The meanings are made anew with each
+/// change, so that a request looks its model up once, as it does without.
+#[derive(Clone, Debug, Default)]
+struct Names {
+    /// The ids of the models that the plan wants: no others count.
+    wanted: Arc<BTreeSet<ModelName>>,
+    meanings: BTreeMap<Arc<str>, Meaning>,
 }
 
 /// What a name means where there are namespaces.
 #[derive(Clone, Debug)]
 enum Meaning {
-    /// One model, with its id.
-    One(Arc<str>, Arc<ModelEntry>),
+    /// One model, with its id; without an entry as long as it waits for others.
+    One(Arc<str>, Option<Arc<ModelEntry>>),
     /// So many models: none of them.
     Several(usize),
     /// None any more.
@@ -52,8 +60,6 @@ enum Meaning {
 /// A model that was ever told to load.
 #[derive(Clone, Debug, Default)]
 struct ModelEntry {
-    /// Whether it still is: others don't count when a name is looked up.
-    is_wanted: bool,
     /// Every version that was ever tried, by number.
     versions: BTreeMap<i64, VersionEntry>,
     /// Why no version could be tried.
@@ -102,7 +108,7 @@ impl VersionEntry {
 impl Registry {
     /// A registry whose models may have the same name in different namespaces.
     pub(crate) fn with_namespaces() -> Self {
-        let first = Snapshot { names: Some(BTreeMap::new()), ..Snapshot::default() };
+        let first = Snapshot { names: Some(Names::default()), ..Snapshot::default() };
         Self { snapshot: ArcSwap::from_pointee(first), writer: Mutex::default() }
     }
 
@@ -110,11 +116,24 @@ impl Registry {
         self.snapshot.load()
     }
 
+    /// These models are wanted, by the plan: with namespaces, names mean no others.
+    pub(crate) fn set_wanted<'a>(&self, ids: impl Iterator<Item = &'a ModelName>) {
+        let snapshot = self.snapshot();
+        let Some(names) = &snapshot.names else { return };
+        let ids: BTreeSet<ModelName> = ids.cloned().collect();
+        if *names.wanted != ids {
+            self.replace(|next| {
+                if let Some(names) = &mut next.names {
+                    names.wanted = Arc::new(ids);
+                }
+            });
+        }
+    }
+
     /// These versions are being loaded. Those among them that are ready stay so
     /// until the new ones are.
     pub(crate) fn begin_load(&self, id: &str, versions: &[i64]) {
         self.update(id, |entry| {
-            entry.is_wanted = true;
             entry.failure = None;
             for version in versions {
                 let known = entry.versions.entry(*version).or_insert_with(VersionEntry::loading);
@@ -129,7 +148,6 @@ impl Registry {
     /// go.
     pub(crate) fn finish_load(&self, id: &str, loaded: Vec<Arc<ModelHandle>>, kept: &[i64]) {
         self.update(id, |entry| {
-            entry.is_wanted = true;
             entry.failure = None;
             let is_new = |version: &i64| loaded.iter().any(|model| model.version == *version);
             for (version, known) in &mut entry.versions {
@@ -160,7 +178,6 @@ impl Registry {
     /// No version of the model could be tried. What serves goes on.
     pub(crate) fn fail(&self, id: &str, reason: &str) {
         self.update(id, |entry| {
-            entry.is_wanted = true;
             entry.failure = Some(String::from(reason));
         });
     }
@@ -175,9 +192,8 @@ impl Registry {
             .for_each(|tenure| tenure.unloading());
     }
 
-    /// Takes a model out of service that is still wanted.
+    /// Takes a model out of service, whose agents were told.
     pub(crate) fn withdraw(&self, id: &str) {
-        self.announce_unload(id, None);
         self.change(|models| {
             if let Some(entry) = models.get_mut(id) {
                 Arc::make_mut(entry).withdraw();
@@ -185,19 +201,30 @@ impl Registry {
         });
     }
 
-    /// Takes a model out of service that nobody wants any more.
+    /// Forgets why a model failed that nobody wants any more. Versions that serve are
+    /// left alone: they are taken out of service by [`Registry::withdraw`].
     pub(crate) fn dismiss(&self, id: &str) {
-        self.announce_unload(id, None);
         self.change(|models| {
             let Some(entry) = models.get_mut(id) else { return };
-            let entry = Arc::make_mut(entry);
-            entry.withdraw();
-            entry.is_wanted = false;
             // One that was never tried is as if nobody had asked for it.
             if entry.versions.is_empty() {
                 models.remove(id);
+                return;
             }
+            let entry = Arc::make_mut(entry);
+            entry.failure = None;
+            let idle = entry.versions.values_mut().filter(|version| version.model.is_none());
+            idle.for_each(VersionEntry::withdraw);
         });
+    }
+
+    /// With namespaces, forgets that an order for a name without one failed.
+    pub(crate) fn dismiss_name(&self, name: &str) {
+        let snapshot = self.snapshot();
+        // No model has such an id.
+        if snapshot.names.is_some() && snapshot.models.contains_key(name) {
+            self.dismiss(name);
+        }
     }
 
     /// Takes every model out of service.
@@ -235,11 +262,15 @@ impl Registry {
     }
 
     fn change(&self, change: impl FnOnce(&mut BTreeMap<Arc<str>, Arc<ModelEntry>>)) {
+        self.replace(|next| change(&mut next.models));
+    }
+
+    fn replace(&self, change: impl FnOnce(&mut Snapshot)) {
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = Snapshot::clone(&self.snapshot.load());
-        change(&mut next.models);
-        if next.names.is_some() {
-            next.names = Some(meanings(&next.models));
+        change(&mut next);
+        if let Some(names) = &mut next.names {
+            names.meanings = meanings(&names.wanted, &next.models);
         }
         let previous = self.snapshot.swap(Arc::new(next));
         drop(writer);
@@ -288,8 +319,11 @@ impl Snapshot {
             return Ok((name, entry));
         };
         // The original's words and codes.
-        match names.get(name) {
-            Some(Meaning::One(id, entry)) => Ok((id, entry)),
+        match names.meanings.get(name) {
+            Some(Meaning::One(id, Some(entry))) => Ok((id, entry)),
+            Some(Meaning::One(id, None)) => {
+                Err(Status::not_found(format!("Request for unknown model: '{id}' is not found")))
+            }
             Some(Meaning::Several(count)) => Err(Status::invalid_argument(format!(
                 "There are {count} identifiers of model '{name}' in global map, model namespace \
                  must be provided to resolve ambiguity."
@@ -310,8 +344,8 @@ impl Snapshot {
     pub(crate) fn ready_of_named(&self, name: &str) -> impl Iterator<Item = &Arc<ModelHandle>> {
         let entry = match &self.names {
             None => self.models.get(name),
-            Some(names) => match names.get(name) {
-                Some(Meaning::One(_, entry)) => Some(entry),
+            Some(names) => match names.meanings.get(name) {
+                Some(Meaning::One(_, entry)) => entry.as_ref(),
                 Some(Meaning::Several(_) | Meaning::Gone) | None => None,
             },
         };
@@ -389,18 +423,24 @@ impl Snapshot {
     }
 }
 
-/// What each name means, of models by their ids.
-fn meanings(models: &BTreeMap<Arc<str>, Arc<ModelEntry>>) -> BTreeMap<Arc<str>, Meaning> {
+/// What each name means, of models by their ids. Models that only could not be read
+/// have no part in it.
+fn meanings(
+    wanted: &BTreeSet<ModelName>,
+    models: &BTreeMap<Arc<str>, Arc<ModelEntry>>,
+) -> BTreeMap<Arc<str>, Meaning> {
     let mut names: BTreeMap<Arc<str>, Meaning> = BTreeMap::new();
-    for (id, entry) in models {
+    let tried = models.iter().filter(|(_, entry)| !entry.versions.is_empty());
+    for (id, _) in tried {
+        names.insert(name_in_id(id).into(), Meaning::Gone);
+    }
+    for id in wanted {
         let meaning = names.entry(name_in_id(id).into()).or_insert(Meaning::Gone);
-        if entry.is_wanted {
-            *meaning = match meaning {
-                Meaning::Gone => Meaning::One(id.clone(), entry.clone()),
-                Meaning::One(..) => Meaning::Several(2),
-                Meaning::Several(count) => Meaning::Several(*count + 1),
-            };
-        }
+        *meaning = match meaning {
+            Meaning::Gone => Meaning::One(id.clone(), models.get(id).cloned()),
+            Meaning::One(..) => Meaning::Several(2),
+            Meaning::Several(count) => Meaning::Several(*count + 1),
+        };
     }
     names
 }

@@ -13,6 +13,7 @@ use galatea_policy::{LoadOutcome, ModelName};
 use super::Shared;
 use super::plan::{LoadJob, LoadReport};
 use crate::composing::PinnedModels;
+use crate::loader::InstanceChange;
 use crate::retire::ModelHandle;
 use crate::tenure::{Claimed, Tenure};
 use crate::{LoadFailure, LoadedModel};
@@ -55,7 +56,7 @@ impl Shared {
     /// to the plan.
     pub(super) fn load(self: &Arc<Self>, job: LoadJob) {
         let ready = self.claim(&job).and_then(|tenure| {
-            let composing = self.pin(&job);
+            let composing = self.check_versions(&job).and_then(|()| self.pin(&job));
             if composing.is_err() {
                 tenure.iter().for_each(|tenure| tenure.load_failed());
             }
@@ -68,11 +69,17 @@ impl Shared {
     }
 
     fn report(self: &Arc<Self>, job: &LoadJob, report: LoadReport) {
-        self.change(|plan, deeds| plan.loaded(job, report, deeds));
-        // It may have been given up meanwhile.
-        if !self.lock().is_wanted(&job.id) {
-            self.parts.registry.dismiss(&job.id);
-        }
+        self.change(|plan, deeds| {
+            plan.loaded(job, report, deeds);
+            // It may have been given up meanwhile.
+            self.dismiss(plan, &job.id);
+        });
+    }
+
+    /// A model without a version to serve is no reason to take down what serves.
+    fn check_versions(&self, job: &LoadJob) -> Result<(), LoadReport> {
+        let checked = job.target.definition.check_versions();
+        checked.map_err(|status| self.failed(&job.id, LoadOutcome::Failed, status))
     }
 
     /// What the model needs, if it needs others.
@@ -102,10 +109,15 @@ impl Shared {
     }
 
     fn unfit(&self, name: &ModelName, status: Status) -> LoadReport {
+        self.failed(name, LoadOutcome::Unfit, status)
+    }
+
+    /// No version was tried.
+    fn failed(&self, name: &ModelName, outcome: LoadOutcome, status: Status) -> LoadReport {
         self.refuse(name, status.message());
         let error = status.message().to_owned();
         let failures = vec![LoadFailure { name: name.to_string(), version: None, status }];
-        LoadReport { outcome: LoadOutcome::Unfit, failures, error }
+        LoadReport { outcome, failures, error }
     }
 
     /// A version whose files and configuration did not change stays, at most
@@ -124,8 +136,7 @@ impl Shared {
         self.parts.registry.begin_load(&job.id, &numbers);
         let mut fresh = fresh.into_iter();
         let Some(first) = fresh.next() else {
-            let report = self.conclude(&job, Vec::new(), &kept, tenure.as_ref());
-            return self.report(&job, report);
+            return self.conclude(&job, Vec::new(), &kept, tenure.as_ref());
         };
         let attempts = Mutex::new(Attempts { done: Vec::new(), left: numbers.len() });
         let loading = Arc::new(Loading { job, composing, tenure, kept, attempts });
@@ -145,8 +156,7 @@ impl Shared {
             model.map(|model| self.parts.retirer.handle(model, tenure.clone()))
         };
         if let Some(attempts) = loading.add((files.version(), outcome)) {
-            let report = self.conclude(job, attempts, kept, tenure.as_ref());
-            self.report(job, report);
+            self.conclude(job, attempts, kept, tenure.as_ref());
         }
     }
 
@@ -200,42 +210,84 @@ impl Shared {
         }
     }
 
-    /// Puts what was loaded into service, all at once, unless something failed.
+    /// Puts what was loaded into service, unless something failed or nobody wants it
+    /// any more.
     fn conclude(
-        &self,
+        self: &Arc<Self>,
         job: &LoadJob,
         attempts: Vec<Attempt>,
         kept: &[i64],
         tenure: Option<&Arc<Tenure>>,
-    ) -> LoadReport {
-        let registry = &self.parts.registry;
+    ) {
         let mut failures = self.failures(job, &attempts);
-        let updates = if failures.is_empty() { self.update_kept(job, kept) } else { Vec::new() };
-        failures.extend(updates);
-        if failures.is_empty() && !self.lock().closed {
-            let before = registry.snapshot().ready_versions(&job.id);
-            let is_new = !attempts.is_empty();
-            let loaded = attempts.into_iter().filter_map(|(_, outcome)| outcome.ok()).collect();
-            registry.announce_unload(&job.id, tenure);
-            tenure.iter().for_each(|tenure| tenure.loaded());
-            registry.finish_load(&job.id, loaded, kept);
-            let line = format_args!("successfully loaded '{}'", job.id);
-            self.parts.log.write(LogLevel::Info, line);
-            let is_same = !is_new && before == kept;
-            let outcome = if is_same { LoadOutcome::ServesAsBefore } else { LoadOutcome::Serves };
-            return LoadReport { outcome, failures, error: String::new() };
+        let is_wanted = self.lock().may_serve(&job.id);
+        if is_wanted && failures.is_empty() {
+            failures = self.update_kept(job, kept);
         }
+        if !is_wanted || !failures.is_empty() {
+            tenure.iter().for_each(|tenure| tenure.load_failed());
+            return self.abandon(job, attempts, failures);
+        }
+        self.parts.registry.announce_unload(&job.id, tenure);
+        tenure.iter().for_each(|tenure| tenure.loaded());
+        if let Err(attempts) = self.serve(job, attempts, kept) {
+            tenure.iter().for_each(|tenure| tenure.unloading());
+            self.abandon(job, attempts, failures);
+        }
+    }
+
+    /// Puts versions into service, all at once; gives them back if nobody wants them
+    /// any more.
+    fn serve(
+        self: &Arc<Self>,
+        job: &LoadJob,
+        attempts: Vec<Attempt>,
+        kept: &[i64],
+    ) -> Result<(), Vec<Attempt>> {
+        let registry = &self.parts.registry;
+        let before = registry.snapshot().ready_versions(&job.id);
+        let is_same = attempts.is_empty() && before == kept;
+        let outcome = if is_same { LoadOutcome::ServesAsBefore } else { LoadOutcome::Serves };
+        let report = LoadReport { outcome, failures: Vec::new(), error: String::new() };
+        self.change(|plan, deeds| {
+            if !plan.may_serve(&job.id) {
+                return Err(attempts);
+            }
+            let loaded = attempts.into_iter().filter_map(|(_, outcome)| outcome.ok()).collect();
+            registry.finish_load(&job.id, loaded, kept);
+            plan.loaded(job, report, deeds);
+            Ok(())
+        })?;
+        let line = format_args!("successfully loaded '{}'", job.id);
+        self.parts.log.write(LogLevel::Info, line);
+        Ok(())
+    }
+
+    /// Gives up what was loaded: because of failures or, if there are none, because
+    /// nobody wants it any more.
+    fn abandon(
+        self: &Arc<Self>,
+        job: &LoadJob,
+        attempts: Vec<Attempt>,
+        failures: Vec<LoadFailure>,
+    ) {
         let needs_others = !job.target.definition.needed_models().is_empty();
-        let outcome = if needs_others { LoadOutcome::Unfit } else { LoadOutcome::Failed };
+        let is_given_up = failures.is_empty() && !self.lock().closed;
+        let outcome = if is_given_up {
+            LoadOutcome::GivenUp
+        } else if needs_others {
+            LoadOutcome::Unfit
+        } else {
+            LoadOutcome::Failed
+        };
         let error = failures.iter().map(|failure| self.describe(failure)).collect();
         let reason = |status: &Status| format!("{}: {status}", status.code().words());
         let outcomes = attempts.into_iter();
         let outcomes = outcomes
             .map(|(version, outcome)| (version, outcome.err().map(|status| reason(&status))))
             .collect();
-        registry.abort_load(&job.id, outcomes);
-        tenure.iter().for_each(|tenure| tenure.load_failed());
-        LoadReport { outcome, failures, error }
+        self.parts.registry.abort_load(&job.id, outcomes);
+        self.report(job, LoadReport { outcome, failures, error });
     }
 
     fn failures(&self, job: &LoadJob, attempts: &[Attempt]) -> Vec<LoadFailure> {
@@ -246,22 +298,32 @@ impl Shared {
         attempts.iter().filter_map(failure).collect()
     }
 
-    /// Gives versions that stay the instances that the configuration wants.
+    /// Gives versions that stay the instances that the configuration wants, all of them
+    /// or none.
     fn update_kept(&self, job: &LoadJob, kept: &[i64]) -> Vec<LoadFailure> {
         let snapshot = self.parts.registry.snapshot();
+        let loader = &self.parts.loader;
+        let mut changes = Vec::new();
         let mut failures = Vec::new();
         for version in kept {
             let Some(model) = snapshot.ready_version(&job.id, *version) else { continue };
-            let outcome = self.parts.loader.update_instances(model, &job.target.definition);
-            if let Err(status) = outcome {
-                let line = format_args!(
-                    "failed to change the instances of '{}' version {version}: {status}",
-                    job.id
-                );
-                self.parts.log.write(LogLevel::Error, line);
-                let name = job.id.to_string();
-                failures.push(LoadFailure { name, version: Some(*version), status });
+            match loader.change_instances(model, &job.target.definition) {
+                Ok(change) => changes.push(change),
+                Err(status) => {
+                    let line = format_args!(
+                        "failed to change the instances of '{}' version {version}: {status}",
+                        job.id
+                    );
+                    self.parts.log.write(LogLevel::Error, line);
+                    let name = job.id.to_string();
+                    failures.push(LoadFailure { name, version: Some(*version), status });
+                }
             }
+        }
+        if failures.is_empty() {
+            changes.into_iter().for_each(|change| loader.apply(change));
+        } else {
+            changes.into_iter().for_each(InstanceChange::undo);
         }
         failures
     }

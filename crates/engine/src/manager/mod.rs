@@ -5,14 +5,16 @@
 //! repositories, has models loaded on threads of its own and puts them into
 //! service.
 //!
-//! Its one lock is held for a step of the plan. Nothing is looked at, loaded or
-//! destroyed under it.
+//! Its one lock is held for a step of the plan, and while the registry learns what
+//! must not come apart from it: what is wanted, what serves now, and why something
+//! failed. Nothing is looked at, loaded or destroyed under it.
 
 mod load;
 mod operations;
 mod plan;
 mod pool;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -87,6 +89,9 @@ struct Shared {
     plan: Mutex<Plan>,
     /// The plan changed, and what followed from that is done or begun.
     changed: Condvar,
+    /// Held by whoever looks at all repositories, until the plan knows what was found:
+    /// what was seen earlier must not be followed later.
+    polling: Mutex<()>,
 }
 
 impl Manager {
@@ -96,7 +101,8 @@ impl Manager {
             Namespaces::None => Plan::default(),
             Namespaces::Repositories => Plan::with_namespaces(),
         });
-        let shared = Shared { parts, pool, plan, changed: Condvar::new() };
+        let (changed, polling) = (Condvar::new(), Mutex::default());
+        let shared = Shared { parts, pool, plan, changed, polling };
         Self { shared: Arc::new(shared) }
     }
 
@@ -138,13 +144,31 @@ impl Shared {
 
     /// Changes the plan and does what it says.
     fn change<T>(self: &Arc<Self>, change: impl FnOnce(&mut Plan, &mut Vec<Deed>) -> T) -> T {
+        self.change_in(self.lock(), change)
+    }
+
+    /// The same with the plan locked already.
+    fn change_in<'s, T>(
+        self: &'s Arc<Self>,
+        mut plan: MutexGuard<'s, Plan>,
+        change: impl FnOnce(&mut Plan, &mut Vec<Deed>) -> T,
+    ) -> T {
         let mut deeds = Vec::new();
-        let mut plan = self.lock();
         let result = change(&mut plan, &mut deeds);
-        plan.performing += 1;
+        self.parts.registry.set_wanted(plan.wanted());
+        let begun: Vec<(Deed, Performing<'_>)> = deeds
+            .into_iter()
+            .map(|deed| {
+                plan.begin(deed.id());
+                let performing = Performing { shared: self, id: deed.id().clone() };
+                (deed, performing)
+            })
+            .collect();
         drop(plan);
-        deeds.into_iter().for_each(|deed| self.perform(deed));
-        self.lock().performing -= 1;
+        for (deed, performing) in begun {
+            self.perform(deed);
+            drop(performing);
+        }
         self.changed.notify_all();
         result
     }
@@ -156,6 +180,9 @@ impl Shared {
                 self.pool.submit(Box::new(move || shared.load(job)));
             }
             Deed::Unload(name) => {
+                // Its agents are others' code: whatever they do, the model goes.
+                let announce = || self.parts.registry.announce_unload(&name, None);
+                let _ = catch_unwind(AssertUnwindSafe(announce));
                 self.parts.registry.withdraw(&name);
                 self.step(LifecycleEvent::Unloaded(name));
             }
@@ -163,12 +190,20 @@ impl Shared {
         }
     }
 
-    /// Says that a model can't be loaded.
-    fn refuse(&self, name: &ModelName, reason: &str) {
+    /// Says that a model of the plan can't be loaded.
+    fn refuse(&self, id: &ModelName, reason: &str) {
+        self.log_failure(id, reason);
+        let plan = self.lock();
+        // It may have been given up meanwhile, and then nothing is to be left of it.
+        if plan.is_wanted(id) {
+            self.parts.registry.fail(id, reason);
+        }
+    }
+
+    fn log_failure(&self, name: &str, reason: &str) {
         use galatea_backend::LogLevel;
         let line = format_args!("failed to load '{name}': {reason}");
         self.parts.log.write(LogLevel::Error, line);
-        self.parts.registry.fail(name, reason);
     }
 
     /// Waits until `is_done`, or the manager is closed.
@@ -183,6 +218,19 @@ impl Shared {
             }
             plan = self.changed.wait(plan).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+}
+
+/// A deed that is begun. It ends when this is dropped, however that comes.
+struct Performing<'s> {
+    shared: &'s Shared,
+    id: ModelName,
+}
+
+impl Drop for Performing<'_> {
+    fn drop(&mut self) {
+        self.shared.lock().end(&self.id);
+        self.shared.changed.notify_all();
     }
 }
 

@@ -1,7 +1,7 @@
 //! What clients and the program may order.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use galatea_backend::LogLevel;
 use galatea_infer::{GivenName, LoadParameters, Status};
@@ -19,9 +19,78 @@ struct Wish {
     id: ModelName,
     /// What others call it.
     name: String,
-    /// `None` if what is known already is what was found.
-    target: Option<Target>,
     reason: WantReason,
+    /// The names of the models that it needs.
+    needs: BTreeSet<String>,
+    reading: Reading,
+}
+
+/// How much of a model was read.
+enum Reading {
+    /// Nothing: what the plan has is what was found.
+    Current(Box<FoundModel>),
+    /// All of it.
+    Done(Arc<Target>),
+}
+
+impl Wish {
+    fn read(id: ModelName, name: String, reason: WantReason, target: Target) -> Self {
+        let needed = target.definition.needed_models().into_iter();
+        let needs = needed.map(|need| need.name).collect();
+        Self { id, name, reason, needs, reading: Reading::Done(Arc::new(target)) }
+    }
+
+    /// What was found, if it was not read.
+    fn unread(self) -> Result<Self, Box<FoundModel>> {
+        match self.reading {
+            Reading::Current(found) => Err(found),
+            Reading::Done(_) => Ok(self),
+        }
+    }
+
+    /// Whether the plan has something else by now than what was found.
+    fn is_outdated(&self, plan: &Plan) -> bool {
+        match &self.reading {
+            Reading::Current(found) => plan.current_needs(&self.id, found).is_none(),
+            Reading::Done(_) => false,
+        }
+    }
+}
+
+/// What an order to load came to.
+struct Ordered {
+    /// The models of the name.
+    ids: Vec<ModelName>,
+    /// These, what they need, and with namespaces all other models of the needed names.
+    wanted: Vec<ModelName>,
+}
+
+/// The search for the models of a name and whatever they need.
+struct Search {
+    asked: String,
+    /// For the models of that name.
+    parameters: LoadParameters,
+    /// Names to look for.
+    ahead: Vec<String>,
+    /// These names, and those that were looked for.
+    known: BTreeSet<String>,
+    wishes: Vec<Wish>,
+}
+
+impl Search {
+    fn new(asked: &str, parameters: LoadParameters) -> Self {
+        let asked = asked.to_owned();
+        let (ahead, known) = (vec![asked.clone()], BTreeSet::from([asked.clone()]));
+        Self { asked, parameters, ahead, known, wishes: Vec::new() }
+    }
+
+    /// This one was found, and what it needs is to be.
+    fn add(&mut self, wish: Wish) {
+        let known = &mut self.known;
+        let needs = wish.needs.iter().filter(|need| known.insert((*need).clone()));
+        self.ahead.extend(needs.cloned());
+        self.wishes.push(wish);
+    }
 }
 
 impl Manager {
@@ -36,13 +105,14 @@ impl Manager {
         check_name(name)?;
         let name: ModelName = name.into();
         let _hold = Hold::take(&self.shared, &name)?;
-        let ids = self.shared.load_by_name(&name, parameters).map_err(|refusal| {
+        let ordered = self.shared.load_by_name(&name, parameters).map_err(|refusal| {
             let reason = refusal.map(|reason| format!(": {reason}")).unwrap_or_default();
             Status::internal(format!(
                 "failed to load '{name}', failed to poll from model repository{reason}"
             ))
         })?;
-        let plan = self.shared.wait(|plan| ids.iter().all(|id| plan.is_settled_around(id)))?;
+        let Ordered { ids, wanted } = ordered;
+        let plan = self.shared.wait(|plan| wanted.iter().all(|id| plan.is_settled_around(id)))?;
         let failure = |id: &ModelName| match plan.situation(id) {
             ModelSituation::Serves | ModelSituation::Working => None,
             ModelSituation::Failed | ModelSituation::Blocked(_) | ModelSituation::Absent => {
@@ -59,14 +129,18 @@ impl Manager {
         self.check_mode()?;
         let name: ModelName = name.into();
         let _hold = Hold::take(&self.shared, &name)?;
+        // No load may begin between this and what follows.
         let plan = self.shared.wait(|plan| {
             let ids = plan.named(&name);
             ids.iter().all(|id| !plan.is_loading(id))
         })?;
-        let ids = plan.named(&name);
-        drop(plan);
+        let mut ids = plan.named(&name);
+        // With namespaces, an order that failed at start is known by the name alone.
+        if !ids.contains(&name) {
+            ids.push(name);
+        }
         let unused = if unload_dependents { Unused::Go } else { Unused::Stay };
-        self.shared.unwant(&ids, unused);
+        self.shared.unwant(plan, &ids, unused);
         Ok(())
     }
 
@@ -112,8 +186,10 @@ impl Manager {
     /// Makes what serves what the repositories hold; returns whether that could
     /// be done for all of it.
     pub(crate) fn poll(&self) -> bool {
+        let polling = self.shared.polling.lock().unwrap_or_else(PoisonError::into_inner);
         let survey = self.shared.parts.catalog.survey();
         let all_taken = self.shared.follow(survey);
+        drop(polling);
         self.shared.wait_for_all() && all_taken
     }
 
@@ -126,7 +202,8 @@ impl Manager {
                 all_found = false;
                 let reason =
                     refusal.unwrap_or_else(|| String::from("it is in no model repository"));
-                self.shared.refuse(&name, &reason);
+                self.shared.log_failure(&name, &reason);
+                self.shared.parts.registry.fail(&name, &reason);
             }
         }
         self.shared.wait_for_all() && all_found
@@ -134,13 +211,13 @@ impl Manager {
 
     /// Loads models that no catalog has; returns what failed.
     pub(crate) fn load_definitions(&self, definitions: Vec<ModelDefinition>) -> Vec<LoadFailure> {
-        let wishes = definitions.into_iter().map(|definition| Wish {
-            id: definition.id(),
-            name: definition.name.clone(),
-            target: Some(Target::unstamped(definition, &self.shared.parts.retirer)),
-            reason: WantReason::Itself,
+        let wishes = definitions.into_iter().map(|definition| {
+            let (id, name) = (definition.id(), definition.name.clone());
+            let target = Target::unstamped(definition, &self.shared.parts.retirer);
+            Wish::read(id, name, WantReason::Itself, target)
         });
-        self.shared.wish(wishes.collect());
+        // All of them are read: none is given back.
+        let _ = self.shared.wish(wishes.collect());
         self.shared.wait_for_all();
         let mut failures = self.shared.lock().failures();
         failures.sort_by(|a, b| (&a.name, a.version).cmp(&(&b.name, b.version)));
@@ -149,22 +226,37 @@ impl Manager {
 }
 
 impl Shared {
-    /// Looks for the models of a name and whatever they need, and wants them; returns
-    /// the ids of the former. The error says what could not be taken, unless it
+    /// Looks for the models of a name and whatever they need, and wants them. The error says what could not be taken, unless it
     /// isn't there at all.
     fn load_by_name(
         self: &Arc<Self>,
         asked: &str,
         parameters: LoadParameters,
-    ) -> Result<Vec<ModelName>, Option<String>> {
-        let mut parameters = parameters;
-        let mut wishes: Vec<Wish> = Vec::new();
-        let mut looked_at = BTreeSet::from([asked.to_owned()]);
-        let mut ahead = vec![asked.to_owned()];
-        while let Some(name) = ahead.pop() {
-            let by_name = name == asked;
-            let given =
-                if by_name { std::mem::take(&mut parameters) } else { LoadParameters::default() };
+    ) -> Result<Ordered, Option<String>> {
+        let mut search = Search::new(asked, parameters);
+        loop {
+            self.look_for(&mut search)?;
+            self.parts.registry.dismiss_name(asked);
+            let asked_for = search.wishes.iter().filter(|wish| wish.name == asked);
+            let ids = asked_for.map(|wish| wish.id.clone()).collect();
+            let wanted = search.wishes.iter().map(|wish| wish.id.clone()).collect();
+            // Each round reads what others unloaded meanwhile, so the loop ends.
+            match self.wish(std::mem::take(&mut search.wishes)) {
+                Ok(()) => return Ok(Ordered { ids, wanted }),
+                Err(wishes) => self.read_outdated(wishes, &mut search)?,
+            }
+        }
+    }
+
+    /// Looks for everything that is still ahead.
+    fn look_for(&self, search: &mut Search) -> Result<(), Option<String>> {
+        while let Some(name) = search.ahead.pop() {
+            let by_name = name == search.asked;
+            let given = if by_name {
+                std::mem::take(&mut search.parameters)
+            } else {
+                LoadParameters::default()
+            };
             let found = match self.parts.catalog.find(&name, given) {
                 Sighting::Found(found) => found,
                 // The plan says so of whoever needs it.
@@ -174,17 +266,25 @@ impl Shared {
             };
             let reason = if by_name { WantReason::Itself } else { WantReason::Others };
             for one in found {
-                let wish =
-                    self.consider(one, reason).map_err(|reason| Some(self.note(&name, reason)))?;
-                let needs = self.needs_of(&wish);
-                ahead.extend(needs.into_iter().filter(|need| looked_at.insert(need.clone())));
-                wishes.push(wish);
+                let wish = self.consider(one, reason);
+                search.add(wish.map_err(|reason| Some(self.note(&name, reason)))?);
             }
         }
-        let asked_for = wishes.iter().filter(|wish| wish.name == asked);
-        let ids = asked_for.map(|wish| wish.id.clone()).collect();
-        self.wish(wishes);
-        Ok(ids)
+        Ok(())
+    }
+
+    /// Reads the models of which the plan has something else by now.
+    fn read_outdated(&self, wishes: Vec<Wish>, search: &mut Search) -> Result<(), Option<String>> {
+        for wish in wishes {
+            let reason = wish.reason;
+            let wish = wish.unread().or_else(|found| {
+                let name = found.name.clone();
+                let wish = self.consider(*found, reason);
+                wish.map_err(|reason| Some(self.note(&name, reason)))
+            })?;
+            search.add(wish);
+        }
+        Ok(())
     }
 
     /// Writes to the log why a model can't be taken.
@@ -196,36 +296,50 @@ impl Shared {
 
     /// Reads the configuration of a model that changed.
     fn consider(&self, found: FoundModel, reason: WantReason) -> Result<Wish, String> {
-        let FoundModel { namespace, name, place, stamp, overridden, define } = found;
-        let id = model_id(namespace.as_deref(), &name);
-        let is_current = self.lock().is_current(&id, &place, &stamp, overridden);
-        let target = if is_current {
-            None
-        } else {
-            Some(Target::new(place, stamp, overridden, define()?, &self.parts.retirer))
-        };
-        Ok(Wish { id, name, target, reason })
-    }
-
-    fn needs_of(&self, wish: &Wish) -> BTreeSet<String> {
-        match &wish.target {
-            Some(target) => needed_names(target),
-            None => self.lock().needs_of(&wish.id),
+        let id = model_id(found.namespace.as_deref(), &found.name);
+        let current = self.lock().current_needs(&id, &found);
+        if let Some(needs) = current {
+            let name = found.name.clone();
+            return Ok(Wish { id, name, reason, needs, reading: Reading::Current(found.into()) });
         }
+        let FoundModel { name, place, stamp, overridden, define, .. } = found;
+        let target = Target::new(place, stamp, overridden, define()?, &self.parts.retirer);
+        Ok(Wish::read(id, name, reason, target))
     }
 
-    fn wish(self: &Arc<Self>, wishes: Vec<Wish>) {
+    /// Wants models, all of them or, if the plan has something else by now than when
+    /// one was looked at, none: then they are given back.
+    fn wish(self: &Arc<Self>, wishes: Vec<Wish>) -> Result<(), Vec<Wish>> {
         self.change(|plan, deeds| {
-            if !plan.closed {
-                want_all(plan, wishes, deeds);
+            if plan.closed {
+                return Ok(());
             }
-        });
+            if wishes.iter().any(|wish| wish.is_outdated(plan)) {
+                return Err(wishes);
+            }
+            want_all(plan, wishes, deeds);
+            Ok(())
+        })
     }
 
     /// Takes models out of the plan, and forgets why they failed.
-    fn unwant(self: &Arc<Self>, ids: &[ModelName], unused: Unused) {
-        let dropped = self.change(|plan, deeds| plan.unwant(ids, unused, deeds));
-        dropped.iter().for_each(|id| self.parts.registry.dismiss(id));
+    fn unwant<'s>(
+        self: &'s Arc<Self>,
+        plan: MutexGuard<'s, Plan>,
+        ids: &[ModelName],
+        unused: Unused,
+    ) {
+        self.change_in(plan, |plan, deeds| {
+            let dropped = plan.unwant(ids, unused, deeds);
+            ids.iter().chain(&dropped).for_each(|id| self.dismiss(plan, id));
+        });
+    }
+
+    /// Forgets why a model failed, unless the plan wants it.
+    pub(super) fn dismiss(&self, plan: &Plan, id: &str) {
+        if !plan.is_wanted(id) {
+            self.parts.registry.dismiss(id);
+        }
     }
 
     /// Changes the plan to what the repositories hold; whether all of it could
@@ -234,13 +348,24 @@ impl Shared {
         let mut present: BTreeSet<ModelName> = BTreeSet::new();
         let mut wishes = Vec::new();
         let mut refused = survey.refused;
-        for found in survey.models {
-            let id = model_id(found.namespace.as_deref(), &found.name);
-            match self.consider(found, WantReason::Itself) {
-                Ok(wish) => wishes.push(wish),
-                Err(reason) => refused.push((id.to_string(), reason)),
+        let mut ahead = survey.models;
+        // Loads of the last survey may end meanwhile: what failed is read again.
+        loop {
+            for found in std::mem::take(&mut ahead) {
+                let id = model_id(found.namespace.as_deref(), &found.name);
+                match self.consider(found, WantReason::Itself) {
+                    Ok(wish) => wishes.push(wish),
+                    Err(reason) => refused.push((id.to_string(), reason)),
+                }
+                present.insert(id);
             }
-            present.insert(id);
+            let Err(back) = self.wish(std::mem::take(&mut wishes)) else { break };
+            for wish in back {
+                match wish.unread() {
+                    Ok(wish) => wishes.push(wish),
+                    Err(found) => ahead.push(*found),
+                }
+            }
         }
         let all_taken = !survey.is_partial && refused.is_empty() && survey.duplicates.is_empty();
         for (name, reason) in refused {
@@ -248,7 +373,6 @@ impl Shared {
             self.parts.registry.fail(&name, &reason);
             present.insert(name.into());
         }
-        self.wish(wishes);
         if !survey.is_partial {
             self.drop_all_but(&present);
         }
@@ -260,15 +384,12 @@ impl Shared {
 
     /// Unloads the models that are not there any more.
     fn drop_all_but(self: &Arc<Self>, present: &BTreeSet<ModelName>) {
-        let gone: Vec<ModelName> =
-            self.lock().wanted().filter(|name| !present.contains(*name)).cloned().collect();
+        let plan = self.lock();
+        let failed = self.parts.registry.snapshot();
+        let known = plan.wanted().chain(failed.failed_names());
+        let gone: Vec<ModelName> = known.filter(|id| !present.contains(*id)).cloned().collect();
         if !gone.is_empty() {
-            self.unwant(&gone, Unused::Stay);
-        }
-        for name in self.parts.registry.snapshot().failed_names() {
-            if !present.contains(name) {
-                self.parts.registry.dismiss(name);
-            }
+            self.unwant(plan, &gone, Unused::Stay);
         }
     }
 
@@ -286,20 +407,19 @@ fn want_all(plan: &mut Plan, wishes: Vec<Wish>, deeds: &mut Vec<Deed>) {
     let mut wishes = wishes;
     while !wishes.is_empty() {
         let names: BTreeSet<String> = wishes.iter().map(|wish| wish.name.clone()).collect();
-        let is_ahead = |wish: &Wish| match &wish.target {
-            Some(target) => {
-                let mut needs = needed_names(target).into_iter();
-                needs.all(|need| need == wish.name || !names.contains(&need))
-            }
-            None => plan.needs_of(&wish.id).iter().all(|need| !names.contains(need)),
-        };
+        let is_ahead =
+            |wish: &Wish| wish.needs.iter().all(|need| *need == wish.name || !names.contains(need));
         let (mut ready, mut rest): (Vec<Wish>, Vec<Wish>) = wishes.into_iter().partition(is_ahead);
         // Those that need each other in a circle: the plan will say so.
         if ready.is_empty() {
             std::mem::swap(&mut ready, &mut rest);
         }
         for wish in ready {
-            plan.want(&wish.id, wish.target, wish.reason, deeds);
+            let target = match wish.reading {
+                Reading::Current(_) => None,
+                Reading::Done(target) => Some(target),
+            };
+            plan.want(&wish.id, target, wish.reason, deeds);
         }
         wishes = rest;
     }
@@ -317,10 +437,6 @@ fn keep_last_reasons(deeds: &mut Vec<Deed>) {
         Deed::Load(_) | Deed::Unload(_) => true,
     });
     deeds.reverse();
-}
-
-fn needed_names(target: &Target) -> BTreeSet<String> {
-    target.definition.needed_models().into_iter().map(|need| need.name).collect()
 }
 
 /// Checks a name that a client gave, with the original's words.

@@ -2,7 +2,7 @@
 //! stand for.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use galatea_policy::{
@@ -10,7 +10,7 @@ use galatea_policy::{
     ModelSituation, Revision, Stamp, WantReason, Wanted,
 };
 
-use crate::catalog::Overridden;
+use crate::catalog::{FoundModel, Overridden};
 use crate::retire::Retirer;
 use crate::tenure::{Claim, Tenure};
 use crate::{LoadFailure, ModelDefinition};
@@ -70,6 +70,16 @@ pub(super) enum Deed {
     Block(ModelName, String),
 }
 
+impl Deed {
+    /// The model that it is for.
+    pub(super) const fn id(&self) -> &ModelName {
+        match self {
+            Self::Load(job) => &job.id,
+            Self::Unload(id) | Self::Block(id, _) => id,
+        }
+    }
+}
+
 /// Models are known here by their ids.
 #[derive(Default)]
 pub(super) struct Plan {
@@ -80,8 +90,8 @@ pub(super) struct Plan {
     revisions: u64,
     /// Models that somebody is about to change by order of a client.
     held: BTreeSet<ModelName>,
-    /// Changes whose deeds are being performed.
-    pub(super) performing: usize,
+    /// Models for which deeds are being performed, and how many.
+    performing: BTreeMap<ModelName, usize>,
     /// Set once: nothing is loaded any more.
     pub(super) closed: bool,
 }
@@ -127,22 +137,18 @@ fn needs(definition: &ModelDefinition, names: Option<&ModelNames>) -> BTreeMap<S
 }
 
 impl Plan {
-    /// Whether loading the model again would change nothing.
-    pub(super) fn is_current(
-        &self,
-        name: &str,
-        place: &Path,
-        stamp: &Stamp,
-        overridden: Overridden,
-    ) -> bool {
-        let Some(record) = self.records.get(name) else { return false };
-        let Some((_, target)) = &record.target else { return false };
-        let is_same = overridden == Overridden::Nothing
+    /// The names of the models that a model needs, if loading it again would change
+    /// nothing.
+    pub(super) fn current_needs(&self, name: &str, found: &FoundModel) -> Option<BTreeSet<String>> {
+        let record = self.records.get(name)?;
+        let (_, target) = record.target.as_ref()?;
+        let is_same = found.overridden == Overridden::Nothing
             && target.overridden == Overridden::Nothing
-            && target.place == place
-            && !stamp.is_newer_than(&target.stamp)
+            && target.place == found.place
+            && !found.stamp.is_newer_than(&target.stamp)
             && !target.claim.is_spent();
-        is_same && self.lifecycle.situation(name) != ModelSituation::Failed
+        let is_current = is_same && self.lifecycle.situation(name) != ModelSituation::Failed;
+        is_current.then(|| record.needs.keys().cloned().collect())
     }
 
     /// A plan for models that may have the same name in different namespaces.
@@ -166,11 +172,12 @@ impl Plan {
         }
     }
 
-    /// The model shall serve as `target` says, or as it does if that is `None`.
+    /// The model shall serve as `target` says, or as the plan has it already if that
+    /// is `None`.
     pub(super) fn want(
         &mut self,
         id: &ModelName,
-        target: Option<Target>,
+        target: Option<Arc<Target>>,
         reason: WantReason,
         deeds: &mut Vec<Deed>,
     ) {
@@ -179,7 +186,7 @@ impl Plan {
         if let Some(target) = target {
             self.revisions += 1;
             record.needs = needs(&target.definition, self.names.as_ref());
-            record.target = Some((Revision(self.revisions), Arc::new(target)));
+            record.target = Some((Revision(self.revisions), target));
         }
         self.want_again(id, reason, deeds);
     }
@@ -220,6 +227,10 @@ impl Plan {
         unused: Unused,
         deeds: &mut Vec<Deed>,
     ) -> Vec<ModelName> {
+        let namesakes = match unused {
+            Unused::Stay => Vec::new(),
+            Unused::Go => self.namesakes_of_needed(ids),
+        };
         self.forget_names(ids);
         self.resolve(deeds);
         let before: BTreeSet<ModelName> = self.wanted().cloned().collect();
@@ -230,10 +241,43 @@ impl Plan {
             };
             self.step(event, deeds);
         }
-        let dropped: Vec<ModelName> = before.into_iter().filter(|id| !self.is_wanted(id)).collect();
-        self.forget_names(&dropped);
+        let dropped = self.forget_unwanted(&before, deeds);
+        for id in namesakes {
+            // Another may need it now.
+            if self.lifecycle.is_unused(&id) {
+                self.step(LifecycleEvent::UnwantWithUnused(id), deeds);
+            }
+        }
+        if self.names.is_none() { dropped } else { self.forget_unwanted(&before, deeds) }
+    }
+
+    /// Names mean these models no more, as far as they are not wanted; returns those.
+    fn forget_unwanted(
+        &mut self,
+        ids: &BTreeSet<ModelName>,
+        deeds: &mut Vec<Deed>,
+    ) -> Vec<ModelName> {
+        let gone: Vec<ModelName> = ids.iter().filter(|id| !self.is_wanted(id)).cloned().collect();
+        self.forget_names(&gone);
         self.resolve(deeds);
-        dropped
+        gone
+    }
+
+    /// All models of the names that these need, directly or not: an order loads them
+    /// all, because only then it is known which of them are meant.
+    fn namesakes_of_needed(&self, ids: &[ModelName]) -> Vec<ModelName> {
+        let Some(names) = &self.names else { return Vec::new() };
+        let mut found: Vec<ModelName> = Vec::new();
+        let mut seen: BTreeSet<&str> = BTreeSet::new();
+        let mut ahead: Vec<&ModelName> = ids.iter().collect();
+        while let Some(id) = ahead.pop() {
+            let needs = self.records.get(id).into_iter().flat_map(|record| record.needs.keys());
+            for name in needs.filter(|name| seen.insert(name.as_str())) {
+                found.extend(names.of(name).cloned());
+                ahead.extend(names.of(name));
+            }
+        }
+        found
     }
 
     fn forget_names(&mut self, ids: &[ModelName]) {
@@ -278,7 +322,7 @@ impl Plan {
             LoadOutcome::Serves | LoadOutcome::ServesAsBefore => {
                 record.serving = Some(job.target.clone());
             }
-            LoadOutcome::Failed | LoadOutcome::Unfit => {}
+            LoadOutcome::Failed | LoadOutcome::Unfit | LoadOutcome::GivenUp => {}
         }
         record.error = Some(report.error).filter(|error| !error.is_empty());
         record.failures = report.failures;
@@ -298,14 +342,6 @@ impl Plan {
         });
     }
 
-    /// The names of the models that a wanted one needs.
-    pub(super) fn needs_of(&self, id: &str) -> BTreeSet<String> {
-        self.records
-            .get(id)
-            .map(|record| record.needs.keys().cloned().collect())
-            .unwrap_or_default()
-    }
-
     pub(super) fn situation(&self, name: &str) -> ModelSituation {
         self.lifecycle.situation(name)
     }
@@ -316,6 +352,11 @@ impl Plan {
 
     pub(super) fn is_wanted(&self, name: &str) -> bool {
         self.lifecycle.wanted().any(|wanted| **wanted == *name)
+    }
+
+    /// Whether what was loaded of the model is to be put into service.
+    pub(super) fn may_serve(&self, id: &str) -> bool {
+        !self.closed && self.is_wanted(id)
     }
 
     pub(super) fn is_loading(&self, name: &str) -> bool {
@@ -331,11 +372,27 @@ impl Plan {
     /// Whether everything is done for the model, what it needs and those that
     /// need it.
     pub(super) fn is_settled_around(&self, name: &str) -> bool {
-        self.performing == 0 && self.lifecycle.is_settled_around(name)
+        let is_idle = |id: &ModelName| !self.performing.contains_key(id);
+        self.lifecycle.is_settled_around(name) && self.lifecycle.around(name).iter().all(is_idle)
+    }
+
+    /// A deed for a model is about to be performed.
+    pub(super) fn begin(&mut self, id: &ModelName) {
+        *self.performing.entry(id.clone()).or_default() += 1;
+    }
+
+    /// A deed for a model was performed.
+    pub(super) fn end(&mut self, id: &ModelName) {
+        if let Some(count) = self.performing.get_mut(id) {
+            *count -= 1;
+            if *count == 0 {
+                self.performing.remove(id);
+            }
+        }
     }
 
     pub(super) fn is_settled(&self) -> bool {
-        self.performing == 0 && self.lifecycle.is_settled()
+        self.performing.is_empty() && self.lifecycle.is_settled()
     }
 
     /// Why a model does not serve, or not as it should.

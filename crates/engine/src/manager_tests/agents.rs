@@ -43,6 +43,8 @@ impl ModelAgents for Diary {
 
     fn unloading(&self) {
         self.write("unloading");
+        self.bench.unloading.pass();
+        assert!(!self.bench.agents_panic.load(Ordering::SeqCst), "planned");
     }
 }
 
@@ -53,7 +55,7 @@ impl Drop for Diary {
     }
 }
 
-fn told(world: &World) -> Vec<String> {
+pub(super) fn told(world: &World) -> Vec<String> {
     std::mem::take(&mut *world.bench.told.lock().unwrap())
 }
 
@@ -64,7 +66,7 @@ fn check(world: &World, expected: &[&str]) {
     assert_eq!(told(world), expected);
 }
 
-fn with_agents(text: &str) -> String {
+pub(super) fn with_agents(text: &str) -> String {
     format!("{text} model_repository_agents {{ agents {{ name: \"diary\" }} }}")
 }
 

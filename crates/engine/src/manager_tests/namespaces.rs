@@ -156,3 +156,50 @@ fn a_model_that_is_given_up_while_it_loads_does_not_stand_for_its_name() {
     });
     assert_eq!(world.tag("m"), "a");
 }
+
+#[test]
+fn an_order_that_failed_at_start_does_not_stand_for_its_name() {
+    let world = world(ControlMode::Explicit);
+    let names = [String::from("m"), String::from("n")];
+    assert!(!world.server.load_named(&names));
+    assert_eq!(world.server.ready(), Ok(false));
+    refused(&world, "n", Code::InvalidArgument, "Request for unknown model: 'n' is not found");
+    world.put("/a::m", "a", &[1]);
+    world.load("m").unwrap();
+    assert_eq!(world.tag("m"), "a");
+    assert_eq!(world.server.ready(), Ok(false), "there is still n");
+    world.unload("n");
+    assert_eq!(world.server.ready(), Ok(true));
+}
+
+#[test]
+fn a_model_that_can_not_be_read_does_not_stand_for_its_name() {
+    let world = world(ControlMode::Poll);
+    world.put("/b::m", "b", &[1]);
+    world.put_text("/a::m", "colour: 1", &[1]);
+    world.put_text("/a::ea", &ensemble_of("m"), &[1]);
+    world.put_text("/a::n", "colour: 1", &[1]);
+    assert!(!world.server.follow_repositories());
+    assert_eq!((world.tag("m").as_str(), world.tag("ea").as_str()), ("b", "b"));
+    assert_eq!(world.server.ready(), Ok(false));
+    refused(&world, "n", Code::InvalidArgument, "Request for unknown model: 'n' is not found");
+    world.catalog.models.lock().unwrap().retain(|id, _| !["/a::m", "/a::n"].contains(&&**id));
+    assert!(world.server.follow_repositories());
+    assert_eq!(world.server.ready(), Ok(true));
+}
+
+#[test]
+fn models_of_a_needed_name_go_with_what_brought_them() {
+    let world = with_ensembles(ControlMode::Explicit);
+    world.load("ea").unwrap();
+    world.check_index(&["ea 1 READY", "m 1 READY", "eb", "m 1 READY", "ec"]);
+    world.load("eb").unwrap();
+    world.server.unload_model("ea", true).unwrap();
+    assert_eq!((world.tag("m").as_str(), world.tag("eb").as_str()), ("b", "b"));
+    world.server.unload_model("eb", true).unwrap();
+    until(|| world.instances() == 0);
+    world.load("ea").unwrap();
+    world.server.unload_model("ea", true).unwrap();
+    refused(&world, "m", Code::NotFound, "Identifier of model 'm' is not found in global map");
+    until(|| world.instances() == 0);
+}

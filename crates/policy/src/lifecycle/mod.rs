@@ -100,6 +100,9 @@ pub enum LoadOutcome {
     ServesAsBefore,
     /// It does not. An earlier one serves on.
     Failed,
+    /// It does not, because nobody wanted it any more. If somebody does again, it is
+    /// to be loaded again.
+    GivenUp,
     /// It does not, because it doesn't fit what it needs. An earlier one, which
     /// was made for other models, must not serve on.
     Unfit,
@@ -252,6 +255,20 @@ impl Lifecycle {
         !self.is_pending(&name) && self.with_dependents(&name).iter().all(settled)
     }
 
+    /// A model with what it needs and all that need it, directly or not.
+    pub fn around(&self, name: &str) -> BTreeSet<ModelName> {
+        let name = ModelName::from(name);
+        let mut around = self.with_dependents(&name);
+        let mut needed = BTreeSet::new();
+        let mut trail = vec![name];
+        while let Some(name) = trail.pop() {
+            let needs = self.needs_of(&name);
+            trail.extend(needs.into_iter().filter(|need| needed.insert(need.clone())));
+        }
+        around.extend(needed);
+        around
+    }
+
     /// Models that are wanted and need this one.
     pub fn needed_by(&self, name: &str) -> impl Iterator<Item = &ModelName> {
         let needs = move |model: &&Model| {
@@ -302,7 +319,8 @@ impl Lifecycle {
         }
     }
 
-    fn is_unused(&self, name: &str) -> bool {
+    /// Whether the model is wanted because others needed it, and none does any more.
+    pub fn is_unused(&self, name: &str) -> bool {
         let wanted = self.models.get(name).and_then(|model| model.wanted.as_ref());
         wanted.is_some_and(|wanted| wanted.reason == WantReason::Others)
             && self.needed_by(name).next().is_none()
@@ -320,6 +338,8 @@ impl Lifecycle {
             LoadOutcome::ServesAsBefore => model.now_serves(revision),
             // What it needs was loaded anew meanwhile: that attempt says nothing.
             LoadOutcome::Failed | LoadOutcome::Unfit if model.stale => {}
+            // What serves may be the same revision, made for what it needed before.
+            LoadOutcome::GivenUp => model.stale = true,
             LoadOutcome::Failed => model.failed = Some(revision),
             LoadOutcome::Unfit => {
                 model.failed = Some(revision);

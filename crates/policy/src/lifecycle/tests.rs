@@ -13,7 +13,7 @@ fn words(action: &LifecycleAction) -> String {
 
 /// Plays `want a@1 b c` (needs b and c), `need a@1` (for others), `drop a`, `prune
 /// a` (with what nobody else uses), `ok a`, `same a`, `failed a`, `unfit a`, `gone
-/// a`, `retry a`, line by line.
+/// a`, `retry a`, `given-up a`, line by line.
 #[track_caller]
 fn check(script: &str) -> Lifecycle {
     let mut lifecycle = Lifecycle::default();
@@ -40,6 +40,7 @@ fn check(script: &str) -> Lifecycle {
             ["same", name] => LifecycleEvent::Loaded((*name).into(), LoadOutcome::ServesAsBefore),
             ["unfit", name] => LifecycleEvent::Loaded((*name).into(), LoadOutcome::Unfit),
             ["failed", name] => LifecycleEvent::Loaded((*name).into(), LoadOutcome::Failed),
+            ["given-up", name] => LifecycleEvent::Loaded((*name).into(), LoadOutcome::GivenUp),
             ["gone", name] => LifecycleEvent::Unloaded((*name).into()),
             other => panic!("unknown event {other:?}"),
         };
@@ -98,6 +99,28 @@ fn what_is_not_wanted_any_more_goes_once_it_is_loaded() {
     );
     assert_eq!(lifecycle.situation("a"), ModelSituation::Absent);
     assert!(lifecycle.models.is_empty());
+}
+
+#[test]
+fn an_attempt_that_was_given_up_is_repeated_if_the_model_is_wanted_again() {
+    let lifecycle = check(
+        "want a@1 -> load a@1
+         drop a ->
+         want a@1 ->
+         given-up a -> load a@1
+         ok a ->
+         want e@1 a -> load e@1
+         ok e ->
+         want a@2 -> load a@2
+         ok a -> load e@1
+         drop e ->
+         want e@1 a ->
+         given-up e -> load e@1
+         drop e ->
+         given-up e -> unload e
+         gone e ->",
+    );
+    assert!(lifecycle.is_settled());
 }
 
 #[test]
