@@ -148,6 +148,10 @@ def test_loads_that_fail(start_server: StartServer, tmp_path: pathlib.Path) -> N
         check(load(server, "m", {"file:1/model.onnx": content}), 500, missing.format("m"))
         escape = {"config": "{}", "file:../../escaped": content}
         check(load(server, "m", escape), 500, missing.format("m"))
+        none = {"backend": "onnxruntime", "version_policy": {"specific": {"versions": [9]}}}
+        policy = "at least one version must be available under the version policy of model 'm'"
+        text = f"load failed for model 'm': {policy}"
+        check(load(server, "m", {"config": json.dumps(none)}), 400, text)
         assert not list(tmp_path.parent.rglob("escaped"))
         check(load(server, "m", {"colour": "blue"}), 500, "unexpected error on creating Triton")
         replace_file(tmp_path / "m" / "1" / "model.onnx", b"this is no model")

@@ -230,7 +230,10 @@ impl Definer {
         let source = moved_to.as_ref().unwrap_or(source);
         if source.versions.is_empty() && source.config.is_none() && config.is_none() {
             // Its backend is not what it lacks.
-            self.versions(source, &draft)?;
+            return Err(DefineError::Directory(format!(
+                "at least one version must be available under the version policy of model '{}'",
+                source.name
+            )));
         }
         let newest = source.versions.last();
         let files = newest.map_or(&[][..], |version| version.files.as_slice());
@@ -240,7 +243,7 @@ impl Definer {
             // No backend will look at it, so what is wrong is said here.
             draft.clone().finish(&support)?;
         }
-        let versions = self.versions(source, &draft)?;
+        let versions = self.versions(source, &draft);
         let backend = self.backend(&draft, overridden, source, &versions);
         support.secondary_devices = backend.takes_secondary_devices();
         Ok(ModelDefinition {
@@ -290,11 +293,7 @@ impl Definer {
         }
     }
 
-    fn versions(
-        &self,
-        source: &ModelSource,
-        draft: &ConfigDraft,
-    ) -> Result<Vec<Arc<dyn ModelFiles>>, DefineError> {
+    fn versions(&self, source: &ModelSource, draft: &ConfigDraft) -> Vec<Arc<dyn ModelFiles>> {
         let available: Vec<i64> = source.versions.iter().map(|version| version.number).collect();
         let selection = versions_to_load(&draft.version_policy(), &available);
         for version in &selection.missing {
@@ -304,15 +303,9 @@ impl Definer {
                 source.name
             ));
         }
-        if selection.load.is_empty() {
-            return Err(DefineError::Directory(format!(
-                "at least one version must be available under the version policy of model '{}'",
-                source.name
-            )));
-        }
         let files =
             |version: i64| -> Arc<dyn ModelFiles> { Arc::new(source.directory.version(version)) };
-        Ok(selection.load.into_iter().map(files).collect())
+        selection.load.into_iter().map(files).collect()
     }
 }
 

@@ -105,6 +105,9 @@ fn check_model(
         }
     };
     missing_versions(&definition, &mut report);
+    if let Err(status) = definition.check_versions() {
+        report.add(Diagnostic::about("", status.message()));
+    }
     let mut newest = None;
     for files in &definition.versions {
         let checked = definition.check(files.as_ref());
