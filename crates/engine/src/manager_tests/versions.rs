@@ -87,3 +87,20 @@ fn versions_that_were_not_begun_when_the_server_ends_are_not_loaded() {
     });
     assert_eq!((world.loads(), world.instances()), (2, 0));
 }
+
+#[test]
+fn a_model_of_another_directory_is_another_model() {
+    let world = World::new();
+    world.put("m", "one", &[1]);
+    world.load("m").unwrap();
+    // Not the times of its files tell that.
+    world.move_model("m", &config("two", 1));
+    world.load("m").unwrap();
+    assert_eq!((world.tag("m"), world.loads()), (String::from("two"), 2));
+    // Nor what its configuration says: that only instances differ.
+    world.put("n", "one", &[1]);
+    world.load("n").unwrap();
+    world.move_model("n", &config("one", 2));
+    world.load("n").unwrap();
+    assert_eq!(world.loads(), 4);
+}

@@ -1,0 +1,103 @@
+//! Ensembles, and the models that they need.
+
+use super::*;
+
+fn with_ensemble() -> World {
+    let world = World::new();
+    world.put("m", "one", &[1]);
+    world.put_text("e", &ensemble_of("m"), &[1]);
+    world.load("e").unwrap();
+    world
+}
+
+#[test]
+fn an_ensemble_brings_what_it_needs_and_changes_with_it() {
+    let world = with_ensemble();
+    world.check_index(&["e 1 READY", "m 1 READY"]);
+    assert_eq!(world.tag("e"), "one");
+    world.put("m", "two", &[1]);
+    world.load("e").unwrap();
+    assert_eq!((world.tag("e").as_str(), world.tag("m").as_str()), ("two", "two"));
+    world.put("m", "three", &[1]);
+    world.load("m").unwrap();
+    assert_eq!(world.tag("e"), "three");
+    until(|| world.instances() == 2);
+    world.put_config("m", &config("three", 2), &[1]);
+    let loads = world.loads();
+    world.load("m").unwrap();
+    assert_eq!(world.loads(), loads, "the ensemble doesn't notice");
+}
+
+#[test]
+fn an_ensemble_goes_with_what_it_needs_and_finishes_its_requests_first() {
+    let world = with_ensemble();
+    world.bench.executing.close();
+    let asked = InferenceRequest { model_name: "e".into(), ..request(&[1, 1]) };
+    let inbox = send(&world.server, asked);
+    world.bench.executing.wait_for(1);
+    let later = InferenceRequest { model_name: "e".into(), ..request(&[1, 1]) };
+    let later = send(&world.server, later);
+    world.unload("m");
+    assert_eq!(world.ask("e", None).unwrap_err().code(), Code::NotFound);
+    assert_eq!(world.ask("m", None).unwrap_err().code(), Code::NotFound);
+    // The ensemble has handed on what it took, and may be gone by now.
+    assert_eq!(world.index()[1], "m 1 UNLOADING");
+    world.bench.executing.open();
+    for inbox in [inbox, later] {
+        assert_eq!(inbox.recv_timeout(LONG).unwrap().unwrap().id, "one");
+    }
+    world.check_index(&["e 1 UNAVAILABLE: unloaded", "m 1 UNAVAILABLE: unloaded"]);
+    until(|| world.instances() == 0);
+    world.load("m").unwrap();
+    assert_eq!(world.tag("e"), "one", "it comes back");
+}
+
+#[test]
+fn what_only_an_ensemble_needs_goes_with_it_if_that_is_wanted() {
+    let world = with_ensemble();
+    world.unload("e");
+    world.check_index(&["e 1 UNAVAILABLE: unloaded", "m 1 READY"]);
+    world.load("e").unwrap();
+    world.server.unload_model("e", true).unwrap();
+    world.check_index(&["e 1 UNAVAILABLE: unloaded", "m 1 UNAVAILABLE: unloaded"]);
+    world.load("m").unwrap();
+    world.load("e").unwrap();
+    world.server.unload_model("e", true).unwrap();
+    world.check_index(&["e 1 UNAVAILABLE: unloaded", "m 1 READY"]);
+}
+
+#[test]
+fn ensembles_that_can_not_be_say_why_in_the_originals_words() {
+    let world = World::new();
+    let check = |name: &str, expected: &str| {
+        let status = world.load(name).unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument);
+        let prefix = format!("load failed for model '{name}': ");
+        let text = status.message().strip_prefix(&prefix).unwrap_or_else(|| panic!("{status}"));
+        assert!(text.contains(expected), "{text}");
+    };
+    world.put_text("e", &ensemble_of("m"), &[1]);
+    check("e", "ensemble e contains models that are not available or ambiguous: m");
+    world.put("m", "corrupt", &[1]);
+    check(
+        "e",
+        "ensemble 'e' depends on 'm' which has no loaded version. Model 'm' loading failed with error: version 1 is at UNAVAILABLE state: Internal: it is corrupt;",
+    );
+    world.put("m", "one", &[1]);
+    world.load("e").unwrap();
+    let other_type = config("two", 1).replace("TYPE_FP32", "TYPE_INT32");
+    world.put_text("m", &other_type, &[1]);
+    world.load("m").unwrap();
+    check("e", "inconsistent data type");
+    world.check_index(&[world.index()[0].as_str(), "m 1 READY"]);
+    assert!(world.index()[0].starts_with("e 1 UNAVAILABLE: "), "{:?}", world.index());
+    world.put("m", "three", &[1]);
+    world.load("m").unwrap();
+    assert_eq!(world.tag("e"), "three");
+    let second = ensemble_of("m").replace("model_version: -1", "model_version: 2");
+    world.put_text("e", &second, &[1]);
+    check("e", "ensemble 'e' depends on 'm' whose required version 2 is not loaded.");
+    world.put_text("e", &ensemble_of("f"), &[1]);
+    world.put_text("f", &ensemble_of("e"), &[1]);
+    check("e", "circular dependency between ensembles: e -> ... -> f -> e");
+}
