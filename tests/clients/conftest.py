@@ -7,7 +7,7 @@ import importlib.util
 import itertools
 import pathlib
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pytest
 import tritonclient.grpc
@@ -112,10 +112,13 @@ def start_server(
 
     @contextlib.contextmanager
     def start(
-        repository: pathlib.Path, *flags: str, environment: Mapping[str, str] | None = None
+        repository: pathlib.Path,
+        *flags: str,
+        environment: Mapping[str, str] | None = None,
+        launcher: Sequence[str] = (),
     ) -> Iterator[Server]:
         log_path = logs / f"server_{next(numbers)}.log"
-        server = Server(program, repository, log_path, flags, environment or {})
+        server = Server(program, repository, log_path, flags, environment or {}, launcher)
         _servers[server] = 0
         try:
             yield server

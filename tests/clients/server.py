@@ -98,8 +98,12 @@ class Server:
         log_path: pathlib.Path,
         flags: Sequence[str] = (),
         environment: Mapping[str, str] = MappingProxyType({}),
+        launcher: Sequence[str] = (),
     ) -> None:
-        """Starts the process with additional variables; it is not ready yet."""
+        """Starts the process with additional variables; it is not ready yet.
+
+        `launcher` is a command that becomes the server, such as `setpriv`.
+        """
         self.http_port, self.grpc_port, self.metrics_port = free_ports(3)
         self.log_path = log_path
         self.is_original = program.is_original
@@ -116,7 +120,10 @@ class Server:
         )
         with log_path.open("wb") as log:
             self.process = subprocess.Popen(
-                command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **environment}
+                [*launcher, *command],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **environment},
             )
 
     @property
