@@ -91,7 +91,7 @@ def sample(dtype: str) -> np.ndarray:
 
 
 def server_cases() -> list[Case]:
-    """Health, metadata, configuration, and paths that don't exist."""
+    """Health, metadata, configuration, no shared memory, and paths that don't exist."""
     get = [
         "/v2", "/v2/health/live", "/v2/health/ready", "/v2/models/identity_fp32",
         "/v2/models/identity_fp32/versions/1", "/v2/models/identity_fp32/ready",
@@ -104,6 +104,8 @@ def server_cases() -> list[Case]:
         "/v2/models/identity_fp32/versions/x", "/v2/", "/", "/v2/nope", "/v2/models",
         "/v2/models/identity_fp32/", "/v2/models/identity_fp32/infer", "/v2/health",
         "/v2/repository/index", "/v3", "/v2/models/identity_fp16/stats",
+        "/v2/systemsharedmemory/status", "/v2/systemsharedmemory/region/r/status",
+        "/v2/cudasharedmemory/status", "/v2/cudasharedmemory/region/r/status",
     ]
     cases = [Case(f"GET {path}", path=path) for path in get]
     for path in ["/v2", "/v2/health/live", "/v2/models/identity_fp32", "/v2/models/simple/config",
@@ -467,7 +469,7 @@ def stream_cases() -> list[Case]:
 
 
 def shared_memory_cases() -> list[Case]:
-    """The status of shared memory, of which there is none."""
+    """The status of shared memory over gRPC, of which there is none."""
     cases = []
     for kind in ("System", "Cuda"):
         rpc = f"{kind}SharedMemoryStatus"

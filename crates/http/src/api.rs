@@ -24,7 +24,7 @@ use crate::body::{BodyError, BodyLimits, DiscardLimits, collect, discard};
 use crate::door::{Closed, Endpoint};
 use crate::mailroom::Mailrooms;
 use crate::respond::{self, HEADER_LENGTH, Reply};
-use crate::route::{ModelAction, Route, SharedMemoryAction};
+use crate::route::{ModelAction, Route, SharedMemoryAction, SharedMemoryKind};
 
 /// What the endpoints need.
 pub(crate) struct Api {
@@ -149,7 +149,7 @@ impl Api {
             Route::AllStatistics => {
                 Ok(respond::json(encode_statistics(&self.control.statistics(None, None)?)))
             }
-            Route::SharedMemory { region, action } => shared_memory(region, action),
+            Route::SharedMemory { kind, region, action } => shared_memory(kind, region, action),
             Route::Logging => Err(Status::unsupported(
                 "the logging extension is not available in this server: logging is set when the \
                  server is started",
@@ -363,12 +363,16 @@ fn refuse_repository_name(repository: Option<&str>) -> Result<(), Status> {
 }
 
 /// No region can be registered here, so the list of regions is empty.
-fn shared_memory(region: Option<&str>, action: SharedMemoryAction) -> Result<Reply, Status> {
+fn shared_memory(
+    kind: SharedMemoryKind,
+    region: Option<&str>,
+    action: SharedMemoryAction,
+) -> Result<Reply, Status> {
     match (action, region) {
         (SharedMemoryAction::Status, None) => Ok(respond::json("[]")),
-        (SharedMemoryAction::Status, Some(region)) => {
-            Err(Status::not_found(format!("Unable to find shared memory region: '{region}'")))
-        }
+        (SharedMemoryAction::Status, Some(region)) => Err(Status::not_found(format!(
+            "Unable to find {kind} shared memory region: '{region}'"
+        ))),
         (SharedMemoryAction::Register | SharedMemoryAction::Unregister, _) => {
             Err(Status::unsupported("client shared memory is not available in this server"))
         }

@@ -17,7 +17,7 @@ pub(crate) enum Route<'a> {
     RepositoryIndex { repository: Option<&'a str> },
     Load { repository: Option<&'a str>, model: &'a str },
     Unload { repository: Option<&'a str>, model: &'a str },
-    SharedMemory { region: Option<&'a str>, action: SharedMemoryAction },
+    SharedMemory { kind: SharedMemoryKind, region: Option<&'a str>, action: SharedMemoryAction },
     Logging,
     TraceSetting,
 }
@@ -33,6 +33,22 @@ pub(crate) enum ModelAction {
     Statistics,
     /// What its queues, slots and instances wait for.
     Scheduler,
+}
+
+/// Whose shared memory is meant. Shown, it is as in messages to clients.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum SharedMemoryKind {
+    System,
+    Cuda,
+}
+
+impl std::fmt::Display for SharedMemoryKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::System => "system",
+            Self::Cuda => "cuda",
+        })
+    }
 }
 
 /// What is asked of shared memory.
@@ -64,10 +80,10 @@ impl<'a> Route<'a> {
         if let Some(rest) = rest.strip_prefix("repository/") {
             return repository(rest);
         }
-        let rest = rest
-            .strip_prefix("systemsharedmemory/")
-            .or_else(|| rest.strip_prefix("cudasharedmemory/"))?;
-        shared_memory(rest)
+        if let Some(rest) = rest.strip_prefix("systemsharedmemory/") {
+            return shared_memory(SharedMemoryKind::System, rest);
+        }
+        shared_memory(SharedMemoryKind::Cuda, rest.strip_prefix("cudasharedmemory/")?)
     }
 
     /// Whether the endpoint has this method.
@@ -151,7 +167,7 @@ fn repository_action<'a>(rest: &'a str, repository: Option<&'a str>) -> Option<R
     }
 }
 
-fn shared_memory(rest: &str) -> Option<Route<'_>> {
+fn shared_memory(kind: SharedMemoryKind, rest: &str) -> Option<Route<'_>> {
     let (region, action) = match rest.strip_prefix("region/") {
         None => (None, rest),
         Some(rest) => {
@@ -168,7 +184,7 @@ fn shared_memory(rest: &str) -> Option<Route<'_>> {
     if region.is_none() && rest.starts_with("region/") {
         return None;
     }
-    Some(Route::SharedMemory { region, action })
+    Some(Route::SharedMemory { kind, region, action })
 }
 
 /// The part before the first slash, and the part behind it if there is one.
@@ -233,12 +249,13 @@ mod tests {
             "/v2/repository/models/models/m/load",
             "Load { repository: Some(\"models\"), model: \"m\" }",
         );
-        let of = |region: &str, action: &str| {
-            format!("SharedMemory {{ region: {region}, action: {action} }}")
+        let of = |kind: &str, region: &str, action: &str| {
+            format!("SharedMemory {{ kind: {kind}, region: {region}, action: {action} }}")
         };
-        check("/v2/systemsharedmemory/status", &of("None", "Status"));
-        check("/v2/cudasharedmemory/region/r/register", &of("Some(\"r\")", "Register"));
-        check("/v2/systemsharedmemory/region/r/unregister", &of("Some(\"r\")", "Unregister"));
+        let named = "Some(\"r\")";
+        check("/v2/systemsharedmemory/status", &of("System", "None", "Status"));
+        check("/v2/cudasharedmemory/region/r/register", &of("Cuda", named, "Register"));
+        check("/v2/systemsharedmemory/region/r/unregister", &of("System", named, "Unregister"));
         check("/v2/systemsharedmemory/region/status", "none");
         check("/v2/systemsharedmemory/region//status", "none");
     }

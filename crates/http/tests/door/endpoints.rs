@@ -180,7 +180,7 @@ fn what_is_not_there_says_so() {
             &format!("/v2/{kind}sharedmemory/region/r/status"),
             "",
             404,
-            r#"{"error":"Unable to find shared memory region: 'r'"}"#,
+            &format!(r#"{{"error":"Unable to find {kind} shared memory region: 'r'"}}"#),
         );
     }
 }
