@@ -55,9 +55,9 @@ def check(program: Program, *arguments: object) -> subprocess.CompletedProcess[s
     )
 
 
-def errors(program: Program, repository: pathlib.Path, *more: object) -> dict[str, list[Any]]:
+def errors(program: Program, *repositories_and_flags: object) -> dict[str, list[Any]]:
     """What is wrong with each model."""
-    done = check(program, "--json", repository, *more)
+    done = check(program, "--json", *repositories_and_flags)
     document = json.loads(done.stdout)
     found = {model["name"]: model["errors"] for model in document["models"]}
     assert document["ok"] == (done.returncode == 0) == (not any(found.values())), document
@@ -157,6 +157,44 @@ def test_several_repositories_and_flags(program: Program, tmp_path: pathlib.Path
     done = check(program, "--disable-auto-complete-config", tmp_path / "one")
     assert done.returncode == 1
     assert "configurations are not completed" in done.stdout or "backend" in done.stdout
+
+
+def test_models_of_one_name_in_namespaces(program: Program, tmp_path: pathlib.Path) -> None:
+    """An ensemble means the model of its repository, or else the only one of the name."""
+    one, two, three = (tmp_path / name for name in ("one", "two", "three"))
+    of_part = ENSEMBLE.format(model="part", key="INPUT0")
+    write(one, "part", IDENTITY)
+    write(two, "part", IDENTITY.replace("PUT0", "PUT1"))
+    write(one, "pipeline", of_part)
+    write(two, "pipeline", of_part.replace("PUT0", "PUT1"))
+    write(two, "outer", ENSEMBLE.format(model="pipeline", key="IN").replace("OUTPUT0", "OUT"))
+    write(one, "only", IDENTITY)
+    write(three, "of_only", ENSEMBLE.format(model="only", key="INPUT0"))
+    flag = "--model-namespacing=true"
+    good = errors(program, one, two, three, flag)
+    assert {f"{one}::part", f"{two}::part", f"{three}::of_only"} < set(good)
+    assert not any(good.values()), good
+
+    write(three, "of_any", of_part)
+    write(two, "of_other", of_part)
+    write(three, "a::b", IDENTITY)
+    # An ensemble doesn't turn to others because its own model would not load.
+    write(two, "only", IDENTITY.replace("8", "-8"))
+    write(two, "of_bad", ENSEMBLE.format(model="only", key="INPUT0"))
+    found = errors(program, one, two, three, flag)
+    reasons = {name: errors[0]["message"] for name, errors in found.items() if errors}
+    expected = {
+        f"{three}::of_any": "not available or ambiguous",
+        f"{two}::of_other": "non-existing input INPUT0",
+        f"{three}::a\\:\\:b": "contains '::'",
+        f"{two}::only": "max_batch_size",
+        f"{two}::of_bad": "not available or ambiguous",
+        f"{three}::of_only": "not available or ambiguous",
+    }
+    assert set(reasons) == set(expected)
+    for name, reason in expected.items():
+        assert reason in reasons[name], (name, reasons[name])
+    assert check(program, one, two).returncode == 1
 
 
 @pytest.mark.parametrize("arguments", [[], ["--no-such-flag", "x"], ["/no/such/directory"]])

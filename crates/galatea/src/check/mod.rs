@@ -4,22 +4,24 @@
 //! repositories hold, configurations, backends, model files, and whether the
 //! models of ensembles fit together. Nothing is warmed up and no instance is made.
 //! Repository agents are asked as for a load, and then told that it failed.
+//! With namespaces, all repositories count, and models are called by their ids.
 
 mod ensembles;
 mod report;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use galatea_backend::ModelFiles;
 use galatea_backend_plugin::Agents;
 use galatea_capi::Reserved;
-use galatea_config::{ConfigDraft, ConfigErrors, Diagnostic, ModelSpec};
+use galatea_config::{ConfigErrors, Diagnostic};
 use galatea_engine::{LogSink, ModelDefinition, Namespaces, Overridden, VersionProblem};
 use galatea_infer::Status;
-use galatea_repository::{ModelSource, Problem, Repository, ScanOptions, versions_to_load};
+use galatea_policy::model_id;
+use galatea_repository::{ModelSource, Problem, Repository, Scan, ScanOptions, versions_to_load};
 use galatea_telemetry::{LogOptions, Logger};
 
+use self::ensembles::Ensembles;
 pub(crate) use self::report::Form;
 use self::report::{ModelReport, Report};
 use crate::backends::Backends;
@@ -38,11 +40,13 @@ pub(crate) fn run(
     environment: Environment,
     form: Form,
 ) -> Result<bool, String> {
-    if settings.namespaces != Namespaces::None {
-        return Err(String::from("--model-namespacing can't be checked: check one repository"));
-    }
+    let namespaces = settings.namespaces;
     let repository =
         Repository::open(&settings.model_repositories).map_err(|error| error.to_string())?;
+    let repository = match namespaces {
+        Namespaces::None => repository,
+        Namespaces::Repositories => repository.with_namespaces(),
+    };
     let options = ScanOptions { config_name: settings.model_config_name.clone() };
     let scan = repository.scan(&options);
     // Whatever is worth saying is in the report.
@@ -55,6 +59,12 @@ pub(crate) fn run(
     let agents = Agents::new(&settings.repoagent_directory, &environment.temporary_folder);
     let backends = Backends::new(Arc::new(settings), environment, log, &reserved);
     let definer = Definer { auto_complete, options, agents: Arc::new(agents), backends, logger };
+    let report = check_models(&definer, scan, namespaces);
+    crate::print(&mut std::io::stdout(), report.show(form).trim_end());
+    Ok(report.error_count() == 0)
+}
+
+fn check_models(definer: &Definer, scan: Scan, namespaces: Namespaces) -> Report {
     let mut report = Report::default();
     for problem in scan.problems {
         match problem {
@@ -66,42 +76,33 @@ pub(crate) fn run(
             }
         }
     }
-    let (mut specs, mut drafts) = (BTreeMap::new(), BTreeMap::new());
+    let mut ensembles = Ensembles::new(namespaces);
     for source in &scan.models {
-        let (model, checked) = check_model(&definer, source);
-        if let Some((draft, spec)) = checked {
-            specs.insert(source.name.clone(), spec);
-            drafts.insert(source.name.clone(), draft);
-        }
-        report.models.push(model);
+        report.models.push(check_model(definer, source, &mut ensembles));
     }
-    for (name, errors) in ensembles::check(&mut specs) {
-        let model = report.models.iter_mut().find(|model| model.name == name);
-        if let (Some(model), Some(draft)) = (model, drafts.get(&name)) {
-            model.add_config_errors(draft.locate(errors));
+    for (id, errors) in ensembles.check() {
+        let model = report.models.iter_mut().find(|model| *model.name == *id);
+        if let Some(model) = model {
+            model.add_config_errors(errors);
         }
     }
     report.models.sort_by(|a, b| a.name.cmp(&b.name));
-    crate::print(&mut std::io::stdout(), report.show(form).trim_end());
-    Ok(report.error_count() == 0)
+    report
 }
 
-/// What is wrong with one model; its configuration as it was read, and that of its
-/// newest version.
-fn check_model(
-    definer: &Definer,
-    source: &ModelSource,
-) -> (ModelReport, Option<(ConfigDraft, Arc<ModelSpec>)>) {
-    let mut report = ModelReport::new(source);
+/// What is wrong with one model. What could be read of it is there for ensembles.
+fn check_model(definer: &Definer, source: &ModelSource, ensembles: &mut Ensembles) -> ModelReport {
+    let id = model_id(source.namespace.as_deref(), &source.name);
+    let mut report = ModelReport::new(&id, source);
     let definition = match definer.define(source, None, Overridden::Nothing) {
         Ok(definition) => definition,
         Err(DefineError::Config(errors)) => {
             report.add_config_errors(errors);
-            return (report, None);
+            return report;
         }
         Err(DefineError::Directory(reason)) => {
             report.add(Diagnostic::about("", reason));
-            return (report, None);
+            return report;
         }
     };
     missing_versions(&definition, &mut report);
@@ -122,7 +123,8 @@ fn check_model(
             newest = Some(spec);
         }
     }
-    (report, newest.map(|spec| (definition.draft, spec)))
+    ensembles.add(id, definition, newest);
+    report
 }
 
 fn missing_versions(definition: &ModelDefinition, report: &mut ModelReport) {

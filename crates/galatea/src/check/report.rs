@@ -24,6 +24,7 @@ pub(super) struct Report {
 /// What a check found of one model.
 #[derive(Debug)]
 pub(super) struct ModelReport {
+    /// Its id, if there are namespaces.
     pub(super) name: String,
     versions: Vec<i64>,
     errors: Vec<Diagnostic>,
@@ -33,11 +34,11 @@ pub(super) struct ModelReport {
 }
 
 impl ModelReport {
-    pub(super) fn new(source: &ModelSource) -> Self {
+    pub(super) fn new(id: &str, source: &ModelSource) -> Self {
         let config = source.config.as_ref();
         let path = config.map_or(source.directory.path(), |config| config.path.as_path());
         Self {
-            name: source.name.clone(),
+            name: id.to_owned(),
             versions: source.versions.iter().map(|version| version.number).collect(),
             errors: Vec::new(),
             warnings: source.notes.clone(),
