@@ -140,8 +140,10 @@ impl Manager {
             ids.push(name);
         }
         let unused = if unload_dependents { Unused::Go } else { Unused::Stay };
-        self.shared.unwant(plan, &ids, unused);
-        Ok(())
+        ids.extend(self.shared.unwant(plan, &ids, unused));
+        // Others may have been about to take them out of service already.
+        let is_done = |plan: &Plan| ids.iter().all(|id| plan.is_out_of_service(id));
+        self.shared.wait(is_done).map(drop)
     }
 
     fn check_mode(&self) -> Result<(), Status> {
@@ -322,17 +324,19 @@ impl Shared {
         })
     }
 
-    /// Takes models out of the plan, and forgets why they failed.
+    /// Takes models out of the plan, and forgets why they failed. Returns all that are
+    /// not wanted any more.
     fn unwant<'s>(
         self: &'s Arc<Self>,
         plan: MutexGuard<'s, Plan>,
         ids: &[ModelName],
         unused: Unused,
-    ) {
+    ) -> Vec<ModelName> {
         self.change_in(plan, |plan, deeds| {
             let dropped = plan.unwant(ids, unused, deeds);
             ids.iter().chain(&dropped).for_each(|id| self.dismiss(plan, id));
-        });
+            dropped
+        })
     }
 
     /// Forgets why a model failed, unless the plan wants it.

@@ -363,6 +363,15 @@ impl Plan {
         self.lifecycle.is_loading(name)
     }
 
+    /// Whether a model that was given up is out of service, with those that need it;
+    /// or at least what served then, if somebody wants it again.
+    pub(super) fn is_out_of_service(&self, id: &str) -> bool {
+        if self.is_wanted(id) {
+            return !self.lifecycle.is_unloading(id);
+        }
+        self.is_settled_around(id)
+    }
+
     /// Repository agents of models that nobody began to load.
     pub(super) fn waiting_agents(&self) -> Vec<Arc<Tenure>> {
         let targets = self.records.values().filter_map(|record| record.target.as_ref());

@@ -49,6 +49,59 @@ fn a_model_that_is_loaded_again_during_its_unload_serves() {
 }
 
 #[test]
+fn an_unload_is_answered_when_the_model_is_out_of_service_whoever_takes_it_out() {
+    let world = World::new();
+    world.put("m", "one", &[1]);
+    world.put_text("a", &with_agents(&ensemble_of("m")), &[1]);
+    world.load("a").unwrap();
+    world.bench.unloading.close();
+    let is_answered = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| world.server.unload_model("a", true));
+        world.bench.unloading.wait_for(1);
+        // The model m is to go behind the ensemble, whose agents take their time.
+        let second = scope.spawn(|| {
+            world.unload("m");
+            is_answered.store(true, Ordering::SeqCst);
+            world.ask("m", None).is_ok()
+        });
+        // An answer that doesn't wait would come soon.
+        for _ in 0..100_000 {
+            if is_answered.load(Ordering::SeqCst) {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        let is_early = is_answered.load(Ordering::SeqCst);
+        world.bench.unloading.open();
+        assert!(!second.join().unwrap(), "it serves behind the answer");
+        first.join().unwrap().unwrap();
+        assert!(!is_early);
+    });
+    world.check_index(&["a 1 UNAVAILABLE: unloaded", "m 1 UNAVAILABLE: unloaded"]);
+}
+
+#[test]
+fn an_unload_waits_for_no_load_that_begins_behind_it() {
+    let world = with_slow_ensemble();
+    world.bench.unloading.close();
+    std::thread::scope(|scope| {
+        let unload = scope.spawn(|| world.server.unload_model("z", true));
+        world.bench.unloading.wait_for(1);
+        // The model m is wanted again, and takes its time.
+        world.bench.loading.close();
+        let load = scope.spawn(|| world.load("m"));
+        world.bench.loading.wait_for(1);
+        ends_before(&world.bench.loading, || {
+            world.bench.unloading.open();
+            unload.join().unwrap().unwrap();
+        });
+        load.join().unwrap().unwrap();
+    });
+    assert_eq!(world.tag("m"), "one");
+}
+
+#[test]
 fn slow_agents_delay_no_other_model() {
     let world = with_slow_ensemble();
     world.bench.unloading.close();

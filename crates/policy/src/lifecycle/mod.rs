@@ -242,6 +242,11 @@ impl Lifecycle {
         self.models.get(name).is_some_and(|model| matches!(model.work, Work::Loading(_)))
     }
 
+    /// Whether the model is being taken out of service at the moment.
+    pub fn is_unloading(&self, name: &str) -> bool {
+        self.models.get(name).is_some_and(|model| model.work == Work::Unloading)
+    }
+
     /// Models that shall serve.
     pub fn wanted(&self) -> impl Iterator<Item = &ModelName> {
         self.models.iter().filter(|(_, model)| model.wanted.is_some()).map(|(name, _)| name)
