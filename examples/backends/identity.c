@@ -85,3 +85,14 @@ TRITONBACKEND_ModelInstanceExecute(
       instance, request_count, start, start, end, end));
   return NULL;
 }
+
+/* Galatea asks this and other servers don't: whether ModelInstanceExecute waits for
+   nobody, takes about as long for inputs of the same sizes, and may be called on any
+   thread. While it is quick, Galatea calls it where requests arrive. */
+TRITONSERVER_Error*
+GALATEA_ModelInstancePredictable(TRITONBACKEND_ModelInstance* instance, bool* predictable)
+{
+  (void)instance;
+  *predictable = true;
+  return NULL;
+}

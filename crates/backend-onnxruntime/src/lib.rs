@@ -45,6 +45,7 @@ mod batch_input;
 mod complete;
 mod instance;
 mod model;
+mod operators;
 mod parameters;
 mod settings;
 mod signature;

@@ -5,13 +5,16 @@ use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use galatea_backend::{Device, Host, Instance, InstanceMaking, LogLevel, Model, Placement};
+use galatea_backend::{
+    Device, Host, Instance, InstanceMaking, LogLevel, Model, Placement, Promise,
+};
 use galatea_config::{InstanceKind, ModelSpec};
 use galatea_infer::Status;
 
 use crate::accelerators::{self, Processor};
 use crate::api::{Environment, Session};
 use crate::instance::OnnxInstance;
+use crate::operators;
 use crate::settings::Settings;
 use crate::signature::Signature;
 use crate::threads::ThreadSource;
@@ -35,6 +38,7 @@ pub(crate) struct OnnxModel {
 struct Loaded {
     session: Arc<Session>,
     signature: Arc<Signature>,
+    promise: Promise,
 }
 
 impl OnnxModel {
@@ -117,7 +121,19 @@ impl OnnxModel {
                 status.prefixed(format!("failed to load '{}': ", self.path.display()))
             })?;
         let signature = Signature::new(&self.spec, &session)?;
-        Ok(Loaded { session: Arc::new(session), signature: Arc::new(signature) })
+        let promise = self.promise(processor);
+        Ok(Loaded { session: Arc::new(session), signature: Arc::new(signature), promise })
+    }
+
+    /// Other processors than the CPU may care which thread calls.
+    fn promise(&self, processor: Processor) -> Promise {
+        let is_accelerated = !self.spec.optimization.cpu_execution_accelerators.is_empty();
+        let is_plain = processor == Processor::Cpu && !is_accelerated;
+        if is_plain && operators::are_steady(&self.path) {
+            Promise::Predictable
+        } else {
+            Promise::WaitsForNobody
+        }
     }
 }
 
@@ -127,8 +143,9 @@ impl Model for OnnxModel {
             Device::Cpu | Device::Model => Processor::Cpu,
             Device::Gpu(gpu) => Processor::Gpu(gpu),
         };
-        let Loaded { session, signature } = self.session(processor)?;
-        let instance = OnnxInstance::new(session, signature, &self.settings, self.host.clone())?;
+        let Loaded { session, signature, promise } = self.session(processor)?;
+        let (settings, host) = (&self.settings, self.host.clone());
+        let instance = OnnxInstance::new(session, signature, promise, settings, host)?;
         Ok(Box::new(instance))
     }
 

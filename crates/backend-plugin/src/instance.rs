@@ -11,7 +11,7 @@ use galatea_abi::{
     TRITONSERVER_INSTANCEGROUPKIND_GPU, TRITONSERVER_INSTANCEGROUPKIND_MODEL,
     TRITONSERVER_InstanceGroupKind, TRITONSERVER_Message,
 };
-use galatea_backend::{Device, Instance as InstanceTrait, Placement, Refused};
+use galatea_backend::{Device, Instance as InstanceTrait, Placement, Promise, Refused};
 use galatea_c_objects::error::{c_text, take_c};
 use galatea_c_objects::message::MessageObject;
 use galatea_c_objects::{handle, log, text};
@@ -71,6 +71,22 @@ impl Instance {
             Some(ready) => unsafe { take_c(ready(self.address())) },
             None => Ok(()),
         }
+    }
+}
+
+impl Instance {
+    /// What the backend promises of executions. Unless it says so, they may wait for
+    /// anybody, and so may those that send many responses: for clients that are slow.
+    fn promise(&self, decoupled: bool) -> Result<Promise, Status> {
+        let entry_points = &self.model.facts.backend.entry_points;
+        let Some(ask) = entry_points.instance_predictable.filter(|_| !decoupled) else {
+            return Ok(Promise::Nothing);
+        };
+        let mut is_predictable = false;
+        // SAFETY: the object lives as long as the instance, and the flag as long as the
+        // call.
+        unsafe { take_c(ask(self.address(), &raw mut is_predictable)) }?;
+        Ok(if is_predictable { Promise::Predictable } else { Promise::Nothing })
     }
 }
 
@@ -143,11 +159,14 @@ impl Drop for InUse {
 }
 
 /// What the engine executes batches with.
-pub(crate) struct PluginInstance(Arc<Instance>);
+pub(crate) struct PluginInstance {
+    instance: Arc<Instance>,
+    promise: Promise,
+}
 
 impl PluginInstance {
     pub(crate) fn downgrade(&self) -> Weak<Instance> {
-        Arc::downgrade(&self.0)
+        Arc::downgrade(&self.instance)
     }
 
     pub(crate) fn initialize(model: Arc<Model>, at: &Placement) -> Result<Self, Status> {
@@ -181,13 +200,18 @@ impl PluginInstance {
             // SAFETY: the object lives until the instance is dropped.
             unsafe { take_c(initialize(instance.address())) }?;
         }
-        Ok(Self(Arc::new(instance)))
+        let promise = instance.promise(spec.decoupled)?;
+        Ok(Self { instance: Arc::new(instance), promise })
     }
 }
 
 impl InstanceTrait for PluginInstance {
+    fn promise(&self) -> Promise {
+        self.promise
+    }
+
     fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), Refused> {
-        let instance = &self.0;
+        let instance = &self.instance;
         let live = match instance.model.live() {
             Ok(live) => live,
             Err(status) => return Err(Refused { requests, status }),

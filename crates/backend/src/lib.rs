@@ -292,12 +292,25 @@ pub trait Instance: Send {
     /// engine answers them with its status.
     fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), Refused>;
 
-    /// Whether executing waits for nobody: nothing that it sends, to a client or to
-    /// another model, has to be noticed before it returns. Only then may the engine
-    /// put off waking others until more batches are executed.
-    fn waits_for_nobody(&self) -> bool {
-        false
+    /// What the engine may rely on when it chooses where and when to execute.
+    fn promise(&self) -> Promise {
+        Promise::Nothing
     }
+}
+
+/// What an instance promises of its executions; each includes those before it.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Promise {
+    /// Nothing. It executes on a thread of its own, as long as it takes.
+    Nothing,
+    /// To wait for nobody: nothing that it sends, to a client or to another model, has
+    /// to be noticed before it returns. So the engine may put off waking others until
+    /// more batches are executed.
+    WaitsForNobody,
+    /// To take about as long as before for inputs of the same shapes and sizes, whatever
+    /// their values, and to execute on any thread. So the engine may have quick ones
+    /// executed by the thread that brings the request.
+    Predictable,
 }
 
 /// A batch that an instance did not take.

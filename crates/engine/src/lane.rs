@@ -4,13 +4,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Wake, Waker};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use galatea_backend::{ExecutionPolicy, Instance, LogLevel};
-use galatea_infer::{FailureReason, Status, Turn, turn};
+use galatea_backend::{ExecutionPolicy, Instance, LogLevel, Promise};
+use galatea_infer::{Errand, FailureReason, Status, Turn, turn};
 use galatea_policy::InstanceId;
 
 use crate::assembly::Work;
+use crate::forecast::Forecast;
 use crate::host_policy::{Binding, bound};
 use crate::pace::Pace;
 use crate::permits::Needs;
@@ -18,6 +19,10 @@ use crate::{Dispatcher, LogSink};
 
 /// An instance that executes one batch at a time, on a thread of its own or
 /// on the thread that brings the batch.
+///
+/// An instance with a thread may promise to be predictable. What is foreseen to be
+/// quick may then be executed by the thread that brings it as an errand, while the
+/// lane's own sleeps.
 pub(crate) struct Lane {
     name: String,
     log: LogSink,
@@ -31,8 +36,8 @@ pub(crate) struct Lane {
 enum Kind {
     Threaded {
         mailbox: Arc<Mailbox>,
-        /// The thread takes it when it starts.
-        instance: Mutex<Option<Box<dyn Instance>>>,
+        seat: Arc<Mutex<Seat>>,
+        promise: Promise,
         thread: Mutex<Option<JoinHandle<()>>>,
         /// For tests: more than there is, so that the thread can't be started.
         #[cfg(test)]
@@ -41,6 +46,17 @@ enum Kind {
     /// The scheduler gives a lane one batch at a time, so the lock is free
     /// whenever it is asked for.
     Inline { instance: Mutex<Option<Box<dyn Instance>>> },
+}
+
+/// An instance with a thread, and what is known of it.
+///
+/// Whoever has the batch that the scheduler gave to the lane locks this: the lane's
+/// thread, or one on an errand. There is one batch at a time, so nobody waits.
+#[derive(Default)]
+struct Seat {
+    /// The thread takes it along when it ends.
+    instance: Option<Box<dyn Instance>>,
+    forecast: Forecast,
 }
 
 /// Where a lane's thread finds what to do next: one batch at a time, because
@@ -104,7 +120,8 @@ impl Lane {
             ExecutionPolicy::Inline => Kind::Inline { instance: Mutex::new(Some(instance)) },
             ExecutionPolicy::Blocking => Kind::Threaded {
                 mailbox: Arc::default(),
-                instance: Mutex::new(Some(instance)),
+                promise: instance.promise(),
+                seat: Arc::new(Mutex::new(Seat { instance: Some(instance), ..Seat::default() })),
                 thread: Mutex::new(None),
                 #[cfg(test)]
                 stack_size: None,
@@ -150,11 +167,13 @@ impl Lane {
 
     /// Starts the lane's thread if it has one.
     pub(crate) fn start(&self, id: InstanceId, dispatcher: &Arc<Dispatcher>) -> Result<(), Status> {
-        let Kind::Threaded { mailbox, instance, thread, .. } = &self.kind else { return Ok(()) };
-        let Some(instance) = lock(instance).take() else { return Ok(()) };
+        let Kind::Threaded { mailbox, seat, promise, thread, .. } = &self.kind else {
+            return Ok(());
+        };
         let worker = Worker {
             id,
-            instance,
+            seat: seat.clone(),
+            promise: *promise,
             mailbox: mailbox.clone(),
             dispatcher: dispatcher.clone(),
             name: self.name.clone(),
@@ -183,12 +202,44 @@ impl Lane {
         }
     }
 
+    /// Executes a batch on this thread, if that is as good as sending it: the thread
+    /// has time for an errand, and the batch is sure to be quick.
+    ///
+    /// # Errors
+    ///
+    /// The batch if not.
+    pub(crate) fn execute_as_errand(
+        &self,
+        work: Work,
+        dispatcher: &Dispatcher,
+    ) -> Result<(), Work> {
+        // A thread that is bound to processors is meant to execute there.
+        let Kind::Threaded { seat, promise: Promise::Predictable, .. } = &self.kind else {
+            return Err(work);
+        };
+        if self.binding.is_some() {
+            return Err(work);
+        }
+        let Some(mut errand) = Errand::begin() else { return Err(work) };
+        let Seat { instance, forecast } = &mut *lock(seat);
+        let signature = forecast.signature(&work);
+        match instance {
+            Some(instance) if forecast.foresees_quick(signature) => {
+                let took = execute(instance.as_mut(), work, dispatcher, &self.name, &self.log);
+                forecast.note(signature, took);
+                errand.charge(took);
+                Ok(())
+            }
+            Some(_) | None => Err(work),
+        }
+    }
+
     /// Executes a batch on this thread.
     pub(crate) fn execute_inline(&self, work: Work, dispatcher: &Dispatcher) {
         if let Kind::Inline { instance } = &self.kind
             && let Some(instance) = lock(instance).as_mut()
         {
-            execute(instance.as_mut(), work, dispatcher, &self.name, &self.log);
+            let _took = execute(instance.as_mut(), work, dispatcher, &self.name, &self.log);
         }
     }
 
@@ -221,7 +272,8 @@ impl Lane {
 /// A lane's thread.
 struct Worker {
     id: InstanceId,
-    instance: Box<dyn Instance>,
+    seat: Arc<Mutex<Seat>>,
+    promise: Promise,
     mailbox: Arc<Mailbox>,
     dispatcher: Arc<Dispatcher>,
     name: String,
@@ -235,15 +287,18 @@ impl Worker {
             let mut next = Some(first);
             let mut turn = None;
             while let Some(work) = next {
-                let size = work.input_bytes();
+                let size = self.may_hold().then(|| work.input_bytes());
                 // Nobody whose answer is there waits for a batch that may be slow, or
                 // that may wait for them.
-                if !(self.instance.waits_for_nobody() && self.pace.foresees_quick(size)) {
+                if !size.is_some_and(|size| self.pace.foresees_quick(size)) {
                     turn = None;
                 } else if turn.is_none() {
                     turn = Some(Turn::begin());
                 }
-                self.execute(work, size);
+                let took = self.execute(work);
+                if let Some(size) = size {
+                    self.pace.note(size, took);
+                }
                 if turn.is_none() || self.pace.is_turn_over() {
                     self.let_others_go(turn.take());
                 }
@@ -251,12 +306,26 @@ impl Worker {
             }
             drop(turn);
         }
+        // The instance ends on the thread that it lived on.
+        let instance = lock(&self.seat).instance.take();
+        drop(instance);
     }
 
-    fn execute(&mut self, work: Work, size: usize) {
-        let start = Instant::now();
-        execute(self.instance.as_mut(), work, &self.dispatcher, &self.name, &self.log);
-        self.pace.note(size, start.elapsed());
+    /// Whether others may be woken later than they could be.
+    fn may_hold(&self) -> bool {
+        self.promise >= Promise::WaitsForNobody
+    }
+
+    fn execute(&self, work: Work) -> Duration {
+        let Seat { instance, forecast } = &mut *lock(&self.seat);
+        let signature = match self.promise {
+            Promise::Nothing | Promise::WaitsForNobody => None,
+            Promise::Predictable => forecast.signature(&work),
+        };
+        let Some(instance) = instance else { return Duration::ZERO };
+        let took = execute(instance.as_mut(), work, &self.dispatcher, &self.name, &self.log);
+        forecast.note(signature, took);
+        took
     }
 
     /// The doors have responses to send, and behind those the next requests. Where
@@ -279,15 +348,16 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Executes one batch; whatever the backend does, every request is answered and
-/// released.
+/// Executes one batch and returns how long that took; whatever the backend does, every
+/// request is answered and released.
 fn execute(
     instance: &mut dyn Instance,
     work: Work,
     dispatcher: &Dispatcher,
     name: &str,
     log: &LogSink,
-) {
+) -> Duration {
+    let start = Instant::now();
     let execute = || instance.execute(dispatcher.assemble(work));
     match catch_unwind(AssertUnwindSafe(execute)) {
         Ok(Ok(())) => {}
@@ -302,4 +372,5 @@ fn execute(
             log.write(LogLevel::Error, format_args!("instance '{name}' panicked while executing"))
         }
     }
+    start.elapsed()
 }

@@ -30,6 +30,9 @@ mod control;
 mod dispatcher;
 #[cfg(test)]
 mod driving_tests;
+#[cfg(test)]
+mod errand_tests;
+mod forecast;
 mod host_policy;
 mod initial_state;
 mod instances;

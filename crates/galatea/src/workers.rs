@@ -7,10 +7,15 @@ use std::num::NonZero;
 use std::sync::mpsc;
 use std::task::Poll;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-use galatea_infer::turn;
+use galatea_infer::{errand, turn};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
+
+/// The time that a worker may give to the execution of small models, each time it has
+/// nothing at hand: about what it costs to have another thread do it.
+const ERRANDS: Duration = Duration::from_micros(50);
 
 /// Running worker threads; they end when this is dropped.
 #[derive(Debug)]
@@ -49,7 +54,9 @@ fn start_worker(number: usize) -> io::Result<(Handle, Worker)> {
     let (made, made_receiver) = mpsc::sync_channel(1);
     let (stop, stopped) = oneshot::channel::<()>();
     let thread = std::thread::Builder::new().name(format!("worker-{number}")).spawn(move || {
-        match Builder::new_current_thread().enable_all().build() {
+        let mut builder = Builder::new_current_thread();
+        builder.enable_all().on_thread_park(|| errand::allow(ERRANDS));
+        match builder.build() {
             Ok(runtime) => {
                 runtime.spawn(end_turns());
                 let _ = made.send(Ok(runtime.handle().clone()));

@@ -29,6 +29,7 @@
 mod cancel;
 mod classes;
 mod control;
+pub mod errand;
 mod flow;
 mod pending;
 mod request;
@@ -46,6 +47,7 @@ pub use control::{
     LoadParameters, ModelConfigDocument, ModelMetadata, ModelState, ModelStatistics,
     RepositoryEntry, ResponseStatistics, ServerMetadata, TensorMetadata,
 };
+pub use errand::Errand;
 pub use flow::{Congestion, RoomHook, Throttle};
 pub use pending::{
     Account, Execution, ExecutionObserver, ExecutionTimes, PendingRequest, RequestObserver,

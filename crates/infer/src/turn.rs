@@ -12,8 +12,11 @@
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::task::Waker;
+use std::time::Duration;
 
 use smallvec::SmallVec;
+
+use crate::errand;
 
 #[derive(Default)]
 struct State {
@@ -62,7 +65,8 @@ pub fn end_tasks() {
 }
 
 /// Runs `foreign`, which may wait for anybody, outside of this thread's turn: those
-/// who are held are woken first, and others meanwhile at once.
+/// who are held are woken first, and others meanwhile at once. The thread runs no
+/// [errands](crate::Errand) meanwhile.
 ///
 /// For code that isn't ours: a callback may wait for the answer to another request,
 /// whose thread must not be one that this thread has yet to wake.
@@ -75,14 +79,16 @@ pub fn outside<R>(foreign: impl FnOnce() -> R) -> R {
 struct Interrupted {
     open: u32,
     ender: Option<Waker>,
+    allowance: Duration,
 }
 
 impl Interrupted {
     fn begin() -> Self {
         let before = STATE.try_with(|state| std::mem::take(&mut *state.borrow_mut()));
         let State { open, ender, held } = before.unwrap_or_default();
+        let allowance = errand::suspend();
         held.into_iter().for_each(Waker::wake);
-        Self { open, ender }
+        Self { open, ender, allowance }
     }
 }
 
@@ -94,6 +100,7 @@ impl Drop for Interrupted {
             state.open = self.open;
             state.ender = self.ender.take();
         });
+        errand::allow(self.allowance);
     }
 }
 

@@ -8,7 +8,7 @@ mod state_memory;
 use std::sync::Arc;
 use std::time::Instant;
 
-use galatea_backend::{Host, Instance, Refused};
+use galatea_backend::{Host, Instance, Promise, Refused};
 use galatea_infer::{
     ExecutionTimes, FailureReason, InferenceResponse, PendingRequest, Status, Turn,
 };
@@ -25,6 +25,7 @@ use state_memory::StateMemory;
 pub(crate) struct OnnxInstance {
     session: Arc<Session>,
     signature: Arc<Signature>,
+    promise: Promise,
     run_options: RunOptions,
     arenas: Arenas,
     state_memory: StateMemory,
@@ -43,6 +44,7 @@ impl OnnxInstance {
     pub(crate) fn new(
         session: Arc<Session>,
         signature: Arc<Signature>,
+        promise: Promise,
         settings: &Settings,
         host: Arc<dyn Host>,
     ) -> Result<Self, Status> {
@@ -50,7 +52,7 @@ impl OnnxInstance {
         settings.prepare_run(&mut run_options)?;
         let arenas = Arenas::new(&signature);
         let state_memory = StateMemory::default();
-        Ok(Self { session, signature, run_options, arenas, state_memory, host })
+        Ok(Self { session, signature, promise, run_options, arenas, state_memory, host })
     }
 
     /// Executes requests that one run can execute together.
@@ -168,7 +170,7 @@ impl Instance for OnnxInstance {
         Ok(())
     }
 
-    fn waits_for_nobody(&self) -> bool {
-        true
+    fn promise(&self) -> Promise {
+        self.promise
     }
 }

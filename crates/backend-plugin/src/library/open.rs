@@ -30,7 +30,13 @@ pub(crate) struct EntryPoints {
     pub(crate) instance_finalize: Option<TRITONBACKEND_ModelInstanceFinalize>,
     pub(crate) instance_ready: Option<TRITONBACKEND_ModelInstanceReady>,
     pub(crate) execute: TRITONBACKEND_ModelInstanceExecute,
+    /// Galatea's own.
+    pub(crate) instance_predictable: Option<InstancePredictable>,
 }
+
+/// Says whether an instance is [predictable](galatea_backend::Promise::Predictable).
+pub(crate) type InstancePredictable =
+    unsafe extern "C" fn(*mut TRITONBACKEND_ModelInstance, *mut bool) -> *mut TRITONSERVER_Error;
 
 /// Opens libraries; remembers which names it has provided.
 #[derive(Default)]
@@ -127,6 +133,7 @@ impl EntryPoints {
         instance_finalize: None,
         instance_ready: None,
         execute: refuse_to_execute,
+        instance_predictable: None,
     };
 
     fn of(library: &Library, path: &Path) -> Result<Self, Status> {
@@ -149,6 +156,7 @@ impl EntryPoints {
                 instance_finalize: function(library, c"TRITONBACKEND_ModelInstanceFinalize"),
                 instance_ready: function(library, c"TRITONBACKEND_ModelInstanceReady"),
                 execute,
+                instance_predictable: function(library, c"GALATEA_ModelInstancePredictable"),
             })
         }
     }

@@ -1,5 +1,6 @@
 //! Effects performed; instances without a thread are executed by whichever
-//! thread made the batch, for a while.
+//! thread made the batch, for a while. Those with a thread get theirs sent, unless
+//! it is an errand for this one.
 //!
 //! A batch that ends makes the next one possible. A thread that goes on until
 //! nothing is left may never get away while others keep filling the queue, and it
@@ -37,19 +38,41 @@ impl Dispatcher {
         while !effects.is_empty() {
             let mut follow_up = Effects::new();
             for effect in effects {
-                match (effect, &self.inline) {
-                    (Effect::Execute { instance, work }, Some(inline)) => {
-                        rounds += 1;
-                        if rounds <= ROUNDS_MAX {
-                            self.execute_inline(inline, instance, work, &mut follow_up);
-                        } else {
-                            self.park(instance, work);
-                        }
-                    }
-                    (effect, _) => self.perform_one(effect),
-                }
+                self.perform_one(effect, &mut rounds, &mut follow_up);
             }
             effects = follow_up;
+        }
+    }
+
+    /// Has a batch executed, here or by the lane's thread.
+    pub(super) fn hand_over(
+        &self,
+        instance: InstanceId,
+        work: Work,
+        rounds: &mut usize,
+        effects: &mut Effects,
+    ) {
+        let Some(inline) = &self.inline else { return self.send(instance, work, effects) };
+        *rounds += 1;
+        if *rounds <= ROUNDS_MAX {
+            self.execute_inline(inline, instance, work, effects);
+        } else {
+            self.park(instance, work);
+        }
+    }
+
+    /// Gives a batch to a lane with a thread, or executes it here as an errand. The
+    /// time for errands is bounded, and with it how long this can go on.
+    fn send(&self, instance: InstanceId, work: Work, effects: &mut Effects) {
+        let Some(lane) = self.lane(instance) else { return };
+        let unexecuted =
+            if self.runs_errands { lane.execute_as_errand(work, self) } else { Err(work) };
+        match unexecuted {
+            Ok(()) => {
+                let free = Event::LaneFree(instance);
+                self.step_at(&mut self.lock(), self.now(), free, effects);
+            }
+            Err(work) => lane.send(work),
         }
     }
 

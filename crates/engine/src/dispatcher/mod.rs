@@ -20,7 +20,8 @@ use galatea_infer::{
     CorrelationId, PendingRequest, ResponseSender, SequenceOwner, StateTensor, Status,
 };
 use galatea_policy::{
-    Event, InstanceId, Release, ReplyNumber, RequestKey, SchedulingSpec, SequenceKey, Time,
+    Event, InstanceId, Release, ReplyNumber, RequestKey, SchedulingMode, SchedulingSpec,
+    SequenceKey, Time,
 };
 
 use self::inline::Inline;
@@ -51,6 +52,9 @@ pub struct Dispatcher {
     lanes: Lanes,
     /// There if the lanes have no threads of their own.
     inline: Option<Inline>,
+    /// Whether threads that bring requests may execute them. Not where requests wait for
+    /// others to share a batch, and not where they need permits, which come on any thread.
+    runs_errands: bool,
     /// There if the model has a sequence batcher.
     assembly: Option<Assembly>,
     /// There if replies leave in the order of their requests.
@@ -122,11 +126,14 @@ impl Dispatcher {
         };
         let lanes = parts.lanes;
         let needs_permits = parts.permits.is_some();
+        let runs_errands =
+            matches!(parts.scheduling.mode, SchedulingMode::Default) && !needs_permits;
         let dispatcher = Arc::new_cyclic(|this| Self {
             epoch: Instant::now(),
             limited: parts.permits.map(|permits| Limited::new(permits, this.clone())),
             state: Mutex::new(State::new(parts.scheduling, replies, parts.batch_rule)),
             inline: lanes.iter().any(Lane::is_inline).then(Inline::default),
+            runs_errands,
             lanes: Lanes::default(),
             assembly: parts.assembly,
             numbers,
@@ -462,13 +469,11 @@ impl Dispatcher {
         }
     }
 
-    /// Performs one effect.
-    fn perform_one(&self, effect: Effect) {
+    /// Performs one effect; what it leads to is added to `follow_up`.
+    fn perform_one(&self, effect: Effect, rounds: &mut usize, follow_up: &mut Effects) {
         match effect {
             Effect::Execute { instance, work } => {
-                if let Some(lane) = self.lane(instance) {
-                    lane.send(work);
-                }
+                self.hand_over(instance, work, rounds, follow_up);
             }
             Effect::Fail { request, reason } => {
                 failure::fail(*request, reason, &self.log);

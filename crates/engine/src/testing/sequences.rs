@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use galatea_backend::{
-    Backend, ExecutionPolicy, Host, Instance, LogLevel, Model, ModelFiles, Placement, Refused,
+    Backend, ExecutionPolicy, Host, Instance, LogLevel, Model, ModelFiles, Placement, Promise,
+    Refused,
 };
 use galatea_config::{ConfigDraft, ModelSpec};
 use galatea_infer::{
@@ -58,6 +59,7 @@ type Script = dyn Fn(Vec<PendingRequest>) -> Result<(), Refused> + Send + Sync;
 #[derive(Clone)]
 pub(crate) struct Scripted {
     policy: ExecutionPolicy,
+    promise: Promise,
     script: Arc<Script>,
 }
 
@@ -66,7 +68,11 @@ impl Scripted {
         policy: ExecutionPolicy,
         script: impl Fn(Vec<PendingRequest>) -> Result<(), Refused> + Send + Sync + 'static,
     ) -> Self {
-        Self { policy, script: Arc::new(script) }
+        Self { policy, promise: Promise::Nothing, script: Arc::new(script) }
+    }
+
+    pub(crate) fn promising(self, promise: Promise) -> Self {
+        Self { promise, ..self }
     }
 
     /// Adds each request's input to its sequence's sum.
@@ -106,6 +112,10 @@ impl Model for Scripted {
 impl Instance for Scripted {
     fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), Refused> {
         (self.script)(requests)
+    }
+
+    fn promise(&self) -> Promise {
+        self.promise
     }
 }
 
