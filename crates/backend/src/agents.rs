@@ -8,7 +8,8 @@
 /// the agent can refuse to hear more: so whoever holds this chooses the thread, and
 /// holds no lock.
 pub trait ModelAgents: Send + Sync {
-    /// The model is loaded and about to serve. Telling it again changes nothing.
+    /// The model is loaded and about to serve. Telling it again changes nothing, nor
+    /// does it after the model was said to go: a load may end while the server does.
     fn loaded(&self);
     /// The model could not be loaded. This changes nothing if it was loaded before.
     fn load_failed(&self);

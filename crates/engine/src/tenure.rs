@@ -54,8 +54,8 @@ pub(crate) struct Claim {
 
 struct Known {
     tenure: Weak<Tenure>,
-    /// Set once the agents were told that the model goes; versions that drain keep
-    /// them longer.
+    /// Set once the model is to go, which the agents may be told later; versions that
+    /// drain keep them longer.
     is_over: Arc<AtomicBool>,
 }
 
@@ -92,6 +92,13 @@ impl Claim {
         self.known.as_ref().is_some_and(|known| {
             known.is_over.load(Ordering::SeqCst) || known.tenure.strong_count() == 0
         })
+    }
+
+    /// The model is to go. Whoever wants it again from now on asks other agents.
+    pub(crate) fn end(&self) {
+        if let Some(known) = &self.known {
+            known.is_over.store(true, Ordering::SeqCst);
+        }
     }
 
     /// Gives the agents to whoever loads the model.

@@ -251,6 +251,7 @@ impl Shared {
         let report = LoadReport { outcome, failures: Vec::new(), error: String::new() };
         self.change(|plan, deeds| {
             if !plan.may_serve(&job.id) {
+                job.target.claim.end();
                 return Err(attempts);
             }
             let loaded = attempts.into_iter().filter_map(|(_, outcome)| outcome.ok()).collect();

@@ -293,7 +293,14 @@ impl Plan {
         for action in actions {
             match action {
                 LifecycleAction::Load(name, revision) => deeds.extend(self.job(name, revision)),
-                LifecycleAction::Unload(name) => deeds.push(Deed::Unload(name)),
+                LifecycleAction::Unload(name) => {
+                    // An order that comes before its agents hear of it must not count
+                    // on them.
+                    let record = self.records.get(&name);
+                    let serving = record.and_then(|record| record.serving.as_ref());
+                    serving.iter().for_each(|target| target.claim.end());
+                    deeds.push(Deed::Unload(name));
+                }
                 LifecycleAction::Block(name, reason) => {
                     let text = self.block_text(&name, &reason);
                     self.records.entry(name.clone()).or_default().error = Some(text.clone());

@@ -185,6 +185,36 @@ fn agents_that_were_told_of_the_end_take_no_other_load() {
 }
 
 #[test]
+fn agents_of_a_model_that_is_to_go_take_no_other_load_though_they_were_not_told_yet() {
+    let world = World::new();
+    world.put("m", "one", &[1]);
+    world.put_text("b", &with_agents(&ensemble_of("m")), &[1]);
+    world.put_text("a", &with_agents(&ensemble_of("b")), &[1]);
+    world.load("a").unwrap();
+    check(&world, &["1 asked", "2 asked", "2 loaded", "1 loaded"]);
+    world.bench.unloading.close();
+    std::thread::scope(|scope| {
+        let unload = scope.spawn(|| world.server.unload_model("a", true));
+        world.bench.unloading.wait_for(1);
+        // The agents of a hear of it, those of b are to be next.
+        let load = scope.spawn(|| world.load("b"));
+        let deadline = std::time::Instant::now() + LONG;
+        let is_asked = || world.bench.asked.load(Ordering::SeqCst) == 3;
+        while !is_asked() && std::time::Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+        world.bench.unloading.open();
+        load.join().unwrap().unwrap();
+        unload.join().unwrap().unwrap();
+    });
+    assert_eq!(world.tag("b"), "one");
+    // Their ends come when they come.
+    let mut told = told(&world);
+    told.retain(|line| !line.contains("gone"));
+    assert_eq!(told, ["1 unloading", "3 asked", "2 unloading", "3 loaded"]);
+}
+
+#[test]
 fn agents_of_an_ensemble_that_did_not_fit_are_asked_again() {
     let world = World::new();
     world.put("m", "one", &[1]);
