@@ -13,17 +13,15 @@ use galatea_codec::http::{
 };
 use galatea_codec::limits::Limits;
 use galatea_infer::{InferenceService, ServerControl, Status};
-use hyper::body::{Body, Incoming};
-use hyper::header::EXPECT;
-use hyper::http::request::Parts;
-use hyper::{Request, StatusCode};
+use hyper::StatusCode;
 use tokio::sync::Notify;
 
 use crate::HttpOptions;
-use crate::body::{BodyError, BodyLimits, DiscardLimits, collect, discard};
+use crate::body::{BodyError, BodyLimits, DiscardLimits, RequestBody};
 use crate::door::{Closed, Endpoint};
+use crate::head::Head;
 use crate::mailroom::Mailrooms;
-use crate::respond::{self, HEADER_LENGTH, Reply};
+use crate::respond::{self, Reply};
 use crate::route::{ModelAction, Route, SharedMemoryAction, SharedMemoryKind};
 
 /// What the endpoints need.
@@ -63,9 +61,12 @@ pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T, Status>) -> Result<T, 
 }
 
 impl Endpoint for Api {
-    async fn respond(self: Arc<Self>, request: Request<Incoming>) -> Result<Reply, Closed> {
-        let (head, mut body) = request.into_parts();
-        let Some(route) = Route::of(head.uri.path()) else {
+    async fn respond<B: RequestBody>(
+        &self,
+        head: &Head<'_>,
+        body: &mut B,
+    ) -> Result<Reply, Closed> {
+        let Some(route) = Route::of(head.path) else {
             return Ok(respond::error(StatusCode::NOT_FOUND, "Not Found"));
         };
         if !route.allows(&head.method) {
@@ -73,10 +74,10 @@ impl Endpoint for Api {
         }
         match route {
             Route::Model { name, version, action: ModelAction::Infer } => {
-                self.infer(&head, &mut body, name, version).await
+                self.infer(head, body, name, version).await
             }
             Route::RepositoryIndex { .. } | Route::Load { .. } | Route::Unload { .. } => {
-                match self.read_body(&head, &mut body).await? {
+                match self.read_body(head, body).await? {
                     Ok(body) => Ok(self.repository(route, body).await),
                     Err(refusal) => Ok(refusal),
                 }
@@ -93,6 +94,10 @@ impl Endpoint for Api {
                 Ok(answer.unwrap_or_else(|status| respond::failure(&status)))
             }
         }
+    }
+
+    fn wants_headers(&self) -> bool {
+        self.header_forward.is_some()
     }
 
     fn stop(&self) {
@@ -283,19 +288,18 @@ impl Api {
     }
 
     /// Reads the body, or says what is to be answered instead of it.
-    pub(crate) async fn read_body(
+    pub(crate) async fn read_body<B: RequestBody>(
         &self,
-        head: &Parts,
-        body: &mut Incoming,
+        head: &Head<'_>,
+        body: &mut B,
     ) -> Result<Result<Bytes, Reply>, Closed> {
         let limits =
             BodyLimits { bytes_max: self.limits.input_bytes_max, chunks_max: self.chunks_max };
         // It has not sent anything then, and sees the answer.
-        let waits_to_be_told =
-            head.headers.contains_key(EXPECT) && body.size_hint().lower() > limits.bytes_max;
+        let waits_to_be_told = head.expects && body.length_min() > limits.bytes_max;
         let collected = tokio::select! {
             biased;
-            collected = collect(body, limits) => collected,
+            collected = body.collect(limits) => collected,
             // What has not arrived by now would keep the server from ending.
             () = self.stopped() => Err(BodyError::Stopping),
         };
@@ -310,13 +314,14 @@ impl Api {
         Ok(Err(respond::closing(refusal)))
     }
 
-    fn refusal(&self, head: &Parts, error: BodyError) -> Result<Reply, Closed> {
+    fn refusal(&self, head: &Head<'_>, error: BodyError) -> Result<Reply, Closed> {
         match error {
             BodyError::Truncated => Err(Closed),
             BodyError::Stopping => Ok(respond::failure(&exiting())),
             BodyError::TooLarge { length } => {
-                let header_length = head.headers.get(HEADER_LENGTH).map(|value| {
-                    value.to_str().ok().and_then(|text| text.parse().ok()).unwrap_or(1)
+                let header_length = head.header_length.map(|value| {
+                    let text = std::str::from_utf8(value).ok();
+                    text.and_then(|text| text.parse().ok()).unwrap_or(1)
                 });
                 Ok(respond::failure(&body_too_large(length, header_length, &self.limits)))
             }
@@ -333,7 +338,7 @@ impl Api {
 
     /// Lets a refused client finish what it is sending, as far as that is
     /// reasonable.
-    async fn discard(&self, body: &mut Incoming) {
+    async fn discard<B: RequestBody>(&self, body: &mut B) {
         let limits = DiscardLimits {
             bytes_max: self.limits.input_bytes_max.saturating_mul(4),
             frames_max: DISCARDED_FRAMES_MAX,
@@ -345,7 +350,7 @@ impl Api {
             tokio::time::sleep(STOPPING_DISCARD_MAX).await;
         };
         tokio::select! {
-            () = discard(body, limits) => {}
+            () = body.discard(limits) => {}
             () = stopped => {}
         }
     }

@@ -5,6 +5,37 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::Body;
 use http_body_util::BodyExt;
+use hyper::body::Incoming;
+
+/// The body of a request, whoever reads it.
+pub(crate) trait RequestBody: Send {
+    /// How long it is at least.
+    fn length_min(&self) -> u64;
+
+    /// Reads it into one piece.
+    fn collect(
+        &mut self,
+        limits: BodyLimits,
+    ) -> impl Future<Output = Result<Bytes, BodyError>> + Send;
+
+    /// Reads and forgets what is left of it once it is refused, within bounds: a
+    /// client that is still sending would not see the answer otherwise.
+    fn discard(&mut self, limits: DiscardLimits) -> impl Future<Output = ()> + Send;
+}
+
+impl RequestBody for Incoming {
+    fn length_min(&self) -> u64 {
+        self.size_hint().lower()
+    }
+
+    async fn collect(&mut self, limits: BodyLimits) -> Result<Bytes, BodyError> {
+        collect(self, limits).await
+    }
+
+    async fn discard(&mut self, limits: DiscardLimits) {
+        discard(self, limits).await;
+    }
+}
 
 /// What bounds a body.
 #[derive(Copy, Clone, Debug)]
@@ -46,7 +77,7 @@ pub(crate) struct DiscardLimits {
 }
 
 /// Reads a body. One that arrives in one piece isn't copied.
-pub(crate) async fn collect<B>(body: &mut B, limits: BodyLimits) -> Result<Bytes, BodyError>
+async fn collect<B>(body: &mut B, limits: BodyLimits) -> Result<Bytes, BodyError>
 where
     B: Body<Data = Bytes> + Unpin,
 {
@@ -77,9 +108,7 @@ where
     Ok(collected.into_bytes())
 }
 
-/// Reads and forgets what is left of a refused body, within bounds: a client
-/// that is still sending would not see the answer otherwise.
-pub(crate) async fn discard<B>(body: &mut B, limits: DiscardLimits)
+async fn discard<B>(body: &mut B, limits: DiscardLimits)
 where
     B: Body<Data = Bytes> + Unpin,
 {
@@ -131,17 +160,22 @@ impl Collected {
     }
 }
 
-/// Appends `data`, growing the buffer towards `expected` bytes in steps that
-/// double what has arrived.
+/// Appends `data`, growing the buffer towards `expected` bytes.
 fn append(buffer: &mut Vec<u8>, data: &[u8], expected: usize) {
     let needed = buffer.len().saturating_add(data.len());
+    reserve(buffer, needed, expected);
+    buffer.extend_from_slice(data);
+}
+
+/// Makes room for `needed` bytes in all, growing the buffer towards `expected` bytes
+/// in steps that double what has arrived.
+pub(crate) fn reserve(buffer: &mut Vec<u8>, needed: usize, expected: usize) {
     if needed > buffer.capacity() {
         let step = buffer.len().saturating_mul(2).max(GROWTH_BYTES);
         let target = if expected == 0 { step } else { step.min(expected) };
         let additional = target.max(needed).saturating_sub(buffer.len());
         buffer.reserve_exact(additional);
     }
-    buffer.extend_from_slice(data);
 }
 
 #[cfg(test)]

@@ -3,20 +3,20 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use galatea_infer::{InferenceService, ServerControl};
-use hyper::Request;
-use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioTimer;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 
 use crate::HttpOptions;
 use crate::api::Api;
+use crate::body::RequestBody;
+use crate::connection::Connection;
+use crate::head::Head;
 use crate::mailroom::Mailrooms;
 use crate::metrics::Metrics;
 use crate::respond::Reply;
@@ -24,10 +24,16 @@ use crate::respond::Reply;
 /// Whoever answers the requests of a door.
 pub(crate) trait Endpoint: Send + Sync + 'static {
     /// Answers a request.
-    fn respond(
-        self: Arc<Self>,
-        request: Request<Incoming>,
+    fn respond<B: RequestBody>(
+        &self,
+        head: &Head<'_>,
+        body: &mut B,
     ) -> impl Future<Output = Result<Reply, Closed>> + Send;
+
+    /// Whether it looks at headers that [`Head`] doesn't name.
+    fn wants_headers(&self) -> bool {
+        false
+    }
 
     /// The door begins to stop.
     fn stop(&self);
@@ -47,7 +53,7 @@ impl std::error::Error for Closed {}
 
 /// How far a door is on its way; it only goes forward.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Phase {
+pub(crate) enum Phase {
     Serving,
     Draining,
     Closed,
@@ -135,7 +141,7 @@ struct Connections {
 }
 
 /// Counts a connection while it is held.
-struct OpenConnection(Arc<Connections>);
+pub(crate) struct OpenConnection(Arc<Connections>);
 
 impl OpenConnection {
     fn new(connections: &Arc<Connections>) -> Self {
@@ -208,6 +214,7 @@ fn open<E: Endpoint>(
         connections: connections.clone(),
         phase: phase.subscribe(),
         protocol: protocol(header_read_timeout),
+        has_head_timeout: header_read_timeout.is_some(),
     };
     first.spawn(acceptor.run(listener));
     Ok(RunningDoor { address, phase, connections, endpoint })
@@ -231,6 +238,7 @@ struct Acceptor<E> {
     connections: Arc<Connections>,
     phase: watch::Receiver<Phase>,
     protocol: http1::Builder,
+    has_head_timeout: bool,
 }
 
 /// How long accepting rests when the system refuses, as it does when there
@@ -268,6 +276,7 @@ impl<E: Endpoint> Acceptor<E> {
             endpoint: self.endpoint.clone(),
             phase,
             protocol: self.protocol.clone(),
+            has_head_timeout: self.has_head_timeout,
             open: (!draining).then(|| OpenConnection::new(&self.connections)),
         };
         worker.spawn(connection.run());
@@ -278,66 +287,4 @@ impl<E: Endpoint> Acceptor<E> {
 fn detach(stream: tokio::net::TcpStream) -> io::Result<TcpStream> {
     stream.set_nodelay(true)?;
     stream.into_std()
-}
-
-struct Connection<E> {
-    stream: TcpStream,
-    endpoint: Arc<E>,
-    phase: watch::Receiver<Phase>,
-    protocol: http1::Builder,
-    /// `None` for a connection made while draining: it gets one answer, and
-    /// nobody waits for it.
-    open: Option<OpenConnection>,
-}
-
-/// What is left of a request's head may arrive this long after the order to
-/// stop.
-const HEAD_GRACE: Duration = Duration::from_millis(500);
-
-impl<E: Endpoint> Connection<E> {
-    async fn run(self) {
-        let Self { stream, endpoint, mut phase, mut protocol, open } = self;
-        let Ok(stream) = tokio::net::TcpStream::from_std(stream) else { return };
-        let asked = Arc::<AtomicBool>::default();
-        let ask = asked.clone();
-        let service = service_fn(move |request| {
-            ask.store(true, Ordering::Relaxed);
-            endpoint.clone().respond(request)
-        });
-        if open.is_none() {
-            protocol.keep_alive(false);
-        }
-        let mut connection =
-            std::pin::pin!(protocol.serve_connection(TokioIo::new(stream), service));
-        if open.is_some() {
-            tokio::select! {
-                biased;
-                // However it ended, nobody is left to be told.
-                _ = connection.as_mut() => return,
-                () = after(&mut phase, Phase::Serving) => connection.as_mut().graceful_shutdown(),
-            }
-        }
-        tokio::select! {
-            biased;
-            _ = connection.as_mut() => {}
-            () = after(&mut phase, Phase::Draining) => {}
-            () = no_request(&asked), if open.is_some() => {}
-        }
-    }
-}
-
-/// Waits until the door is beyond `passed`. Without a sender the door is gone,
-/// which is beyond everything.
-async fn after(phase: &mut watch::Receiver<Phase>, passed: Phase) {
-    drop(phase.wait_for(|phase| *phase > passed).await);
-}
-
-/// Gives a connection that stops the time for its first request, and ends if
-/// none has come. A connection that had one is ended by hyper: when it is idle
-/// or has half a head, at once; else after the response.
-async fn no_request(asked: &AtomicBool) {
-    tokio::time::sleep(HEAD_GRACE).await;
-    if asked.load(Ordering::Relaxed) {
-        std::future::pending::<()>().await;
-    }
 }

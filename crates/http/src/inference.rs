@@ -7,15 +7,14 @@ use galatea_codec::http::{
     parse_header_length, parse_version,
 };
 use galatea_infer::{CancelToken, ResponseSender, Status};
-use hyper::body::Incoming;
-use hyper::header::CONTENT_ENCODING;
-use hyper::http::request::Parts;
 use tokio::sync::oneshot;
 
 use crate::api::{Api, exiting, guarded};
+use crate::body::RequestBody;
 use crate::door::Closed;
+use crate::head::Head;
 use crate::reply::{CancelOnDrop, Outcome, SingleResponse};
-use crate::respond::{self, HEADER_LENGTH, Reply};
+use crate::respond::{self, Reply};
 
 /// An inference on its way.
 struct Started {
@@ -27,17 +26,17 @@ struct Started {
 impl Api {
     /// Answers an inference request. If the client goes away before the
     /// answer, the future is dropped and the request cancelled with it.
-    pub(crate) async fn infer(
+    pub(crate) async fn infer<B: RequestBody>(
         &self,
-        head: &Parts,
-        body: &mut Incoming,
+        head: &Head<'_>,
+        body: &mut B,
         name: &str,
         version: &str,
     ) -> Result<Reply, Closed> {
         if self.is_stopping() {
             return Ok(respond::failure(&exiting()));
         }
-        if is_compressed(head) {
+        if head.is_compressed() {
             return Ok(respond::unsupported_encoding());
         }
         let body = match self.read_body(head, body).await? {
@@ -59,7 +58,7 @@ impl Api {
 
     fn begin(
         &self,
-        head: &Parts,
+        head: &Head<'_>,
         body: Bytes,
         name: &str,
         version: &str,
@@ -71,8 +70,8 @@ impl Api {
                 "HTTP end point doesn't support models with decoupled transaction policy",
             ));
         }
-        let header_length = match head.headers.get(HEADER_LENGTH) {
-            Some(value) => parse_header_length(value.as_bytes(), body.len())?,
+        let header_length = match head.header_length {
+            Some(value) => parse_header_length(value, body.len())?,
             None => body.len(),
         };
         let (mut request, encoding) = if header_length == 0 {
@@ -82,8 +81,7 @@ impl Api {
             decode_infer(&body, header_length, target, &self.limits)?
         };
         if let Some(forwarding) = &self.header_forward {
-            let headers = head.headers.iter();
-            let headers = headers.map(|(name, value)| (name.as_str(), value.as_bytes()));
+            let headers = head.headers.iter().map(|(name, value)| (name.as_ref(), *value));
             forward(&mut request.parameters, forwarding.parameters(headers)?);
         }
         let token = CancelToken::new();
@@ -93,10 +91,4 @@ impl Api {
         self.service.infer(request, ResponseSender::new(Box::new(sink)));
         Ok(Started { encoding, outcome, cancel })
     }
-}
-
-fn is_compressed(head: &Parts) -> bool {
-    head.headers
-        .get(CONTENT_ENCODING)
-        .is_some_and(|encoding| !encoding.is_empty() && encoding != "identity")
 }

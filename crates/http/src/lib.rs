@@ -9,6 +9,9 @@
 //! thread. Its connections live on the runtimes that it is given, one
 //! connection on one runtime for as long as it is open.
 //!
+//! Nearly all requests are of one plain kind, which it serves without much around it;
+//! whatever else HTTP/1.1 allows is hyper's. Clients can't tell which it was.
+//!
 //! A request that is refused on its way in costs no more memory than the
 //! bytes that were received: bodies have a limit in bytes and in pieces, and
 //! buffers grow as bytes arrive, not as headers announce them.
@@ -33,11 +36,14 @@
 
 mod api;
 mod body;
+mod connection;
 mod door;
+mod head;
 mod inference;
 mod mailroom;
 mod metrics;
 mod options;
+mod plain;
 mod reply;
 mod respond;
 mod route;

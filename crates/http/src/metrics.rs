@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use hyper::body::Incoming;
-use hyper::{Method, Request, StatusCode};
+use hyper::{Method, StatusCode};
 
+use crate::body::RequestBody;
 use crate::door::{Closed, Endpoint};
+use crate::head::Head;
 use crate::respond::{self, Reply};
 
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -20,11 +21,11 @@ impl Metrics {
         Self { render }
     }
 
-    fn answer(&self, request: &Request<Incoming>) -> Reply {
-        if request.method() != Method::GET {
+    fn answer(&self, head: &Head<'_>) -> Reply {
+        if head.method != Method::GET {
             return respond::error(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
         }
-        let body = match request.uri().path() {
+        let body = match head.path {
             "/metrics" | "/metrics/" => (self.render)(),
             _ => String::new(),
         };
@@ -33,8 +34,8 @@ impl Metrics {
 }
 
 impl Endpoint for Metrics {
-    async fn respond(self: Arc<Self>, request: Request<Incoming>) -> Result<Reply, Closed> {
-        Ok(self.answer(&request))
+    async fn respond<B: RequestBody>(&self, head: &Head<'_>, _: &mut B) -> Result<Reply, Closed> {
+        Ok(self.answer(head))
     }
 
     fn stop(&self) {}

@@ -8,9 +8,7 @@ use bytes::Bytes;
 use galatea_codec::http::{EncodedResponse, encode_error};
 use galatea_infer::{Code, Status};
 use http_body::{Body, Frame, SizeHint};
-use hyper::header::{
-    ACCEPT_ENCODING, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue,
-};
+use hyper::header::{ACCEPT_ENCODING, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
 use smallvec::SmallVec;
 
@@ -18,8 +16,8 @@ use smallvec::SmallVec;
 pub(crate) const HEADER_LENGTH: HeaderName =
     HeaderName::from_static("inference-header-content-length");
 
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
-const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
+const JSON: &str = "application/json";
+const OCTETS: &str = "application/octet-stream";
 
 /// The parts of a body, sent one after the other without copying.
 pub(crate) struct ResponseBody {
@@ -60,37 +58,73 @@ impl Body for ResponseBody {
     }
 }
 
-pub(crate) type Reply = Response<ResponseBody>;
+/// A response on its way to whoever writes it.
+pub(crate) struct Reply {
+    pub(crate) code: StatusCode,
+    pub(crate) content_type: Option<&'static str>,
+    /// The header [`HEADER_LENGTH`].
+    pub(crate) header_length: Option<usize>,
+    /// The header that says which compressions are accepted.
+    pub(crate) accept_encoding: Option<&'static str>,
+    /// The connection is closed after this response.
+    pub(crate) closes: bool,
+    /// The body's parts in order.
+    pub(crate) chunks: SmallVec<[Bytes; 2]>,
+}
 
-fn reply(code: StatusCode, content_type: Option<HeaderValue>, body: Bytes) -> Reply {
-    let mut chunks = SmallVec::new();
-    chunks.push(body);
-    let mut response = Response::new(ResponseBody::new(chunks));
-    *response.status_mut() = code;
-    if let Some(content_type) = content_type {
-        response.headers_mut().insert(CONTENT_TYPE, content_type);
+impl Reply {
+    fn new(code: StatusCode, content_type: Option<&'static str>, body: Bytes) -> Self {
+        let mut chunks = SmallVec::new();
+        chunks.push(body);
+        Self {
+            code,
+            content_type,
+            header_length: None,
+            accept_encoding: None,
+            closes: false,
+            chunks,
+        }
     }
-    response
+
+    /// The response as hyper takes it.
+    pub(crate) fn into_response(self) -> Response<ResponseBody> {
+        let mut response = Response::new(ResponseBody::new(self.chunks));
+        *response.status_mut() = self.code;
+        let headers = response.headers_mut();
+        if let Some(content_type) = self.content_type {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        }
+        if let Some(length) = self.header_length {
+            headers.insert(HEADER_LENGTH, HeaderValue::from(length));
+        }
+        if let Some(accepted) = self.accept_encoding {
+            headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(accepted));
+        }
+        if self.closes {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
 }
 
 /// A status without a body.
 pub(crate) fn empty(code: StatusCode) -> Reply {
-    reply(code, None, Bytes::new())
+    Reply::new(code, None, Bytes::new())
 }
 
 /// A JSON document.
 pub(crate) fn json(document: impl Into<Bytes>) -> Reply {
-    reply(StatusCode::OK, Some(JSON), document.into())
+    Reply::new(StatusCode::OK, Some(JSON), document.into())
 }
 
 /// Text of another type.
 pub(crate) fn text(content_type: &'static str, body: String) -> Reply {
-    reply(StatusCode::OK, Some(HeaderValue::from_static(content_type)), body.into())
+    Reply::new(StatusCode::OK, Some(content_type), body.into())
 }
 
 /// The error object with this code.
 pub(crate) fn error(code: StatusCode, message: &str) -> Reply {
-    reply(code, Some(JSON), encode_error(message).into())
+    Reply::new(code, Some(JSON), encode_error(message).into())
 }
 
 /// The error object for a status.
@@ -99,32 +133,26 @@ pub(crate) fn failure(status: &Status) -> Reply {
 }
 
 /// The same response, after which the connection is closed.
-pub(crate) fn closing(mut response: Reply) -> Reply {
-    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    response
+pub(crate) fn closing(response: Reply) -> Reply {
+    Reply { closes: true, ..response }
 }
 
 /// The refusal of a compressed body, which says what is accepted instead.
 pub(crate) fn unsupported_encoding() -> Reply {
-    let mut response = error(StatusCode::NOT_IMPLEMENTED, "Unsupported compression type");
-    response.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-    response
+    let response = error(StatusCode::NOT_IMPLEMENTED, "Unsupported compression type");
+    Reply { accept_encoding: Some("identity"), ..response }
 }
 
 /// An inference's response.
 pub(crate) fn inference(encoded: EncodedResponse) -> Reply {
-    let mut response = Response::new(ResponseBody::new(encoded.chunks));
-    let headers: &mut HeaderMap = response.headers_mut();
-    match encoded.header_length {
-        None => {
-            headers.insert(CONTENT_TYPE, JSON);
-        }
-        Some(length) => {
-            headers.insert(CONTENT_TYPE, OCTETS);
-            headers.insert(HEADER_LENGTH, HeaderValue::from(length));
-        }
+    Reply {
+        code: StatusCode::OK,
+        content_type: Some(if encoded.header_length.is_some() { OCTETS } else { JSON }),
+        header_length: encoded.header_length,
+        accept_encoding: None,
+        closes: false,
+        chunks: encoded.chunks,
     }
-    response
 }
 
 /// The one place where codes become HTTP statuses.

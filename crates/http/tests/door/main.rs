@@ -11,4 +11,5 @@ mod harness;
 mod hostile;
 mod inference;
 mod metrics;
+mod plain;
 mod stopping;

@@ -69,7 +69,7 @@ fn pipelined_requests_behind_one_that_waits_are_refused() {
 /// Whether every connection ends soon after the order to stop. Tests that this
 /// fails for wait for a while.
 #[track_caller]
-fn check_drains(server: &Server) {
+pub(crate) fn check_drains(server: &Server) {
     let drained = async { tokio::time::timeout(PATIENCE, server.door.drained()).await };
     assert!(server.workers.handles[0].block_on(drained).is_ok(), "the door does not drain");
 }

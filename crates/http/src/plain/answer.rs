@@ -1,0 +1,117 @@
+//! Writing responses.
+
+use std::future::poll_fn;
+use std::io::{self, ErrorKind, IoSlice};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use hyper::StatusCode;
+use smallvec::SmallVec;
+use tokio::net::TcpStream;
+
+use crate::respond::Reply;
+
+/// A body up to this size is copied behind the head: one buffer costs the system
+/// less than several.
+const COPIED_BYTES_MAX: usize = 16 << 10;
+
+/// How many parts the system takes at once.
+const PARTS_MAX: usize = 64;
+
+/// Writes a connection's responses.
+#[derive(Default)]
+pub(super) struct Writer {
+    /// Whatever isn't sent from where it lies.
+    buffer: Vec<u8>,
+    date: Date,
+}
+
+impl Writer {
+    /// Writes a response.
+    pub(super) async fn send(
+        &mut self,
+        stream: &TcpStream,
+        reply: &Reply,
+        closes: bool,
+    ) -> io::Result<()> {
+        let length = reply.chunks.iter().map(Bytes::len).fold(0, usize::saturating_add);
+        self.buffer.clear();
+        self.push_head(reply, length, closes);
+        if length <= COPIED_BYTES_MAX {
+            reply.chunks.iter().for_each(|chunk| self.buffer.extend_from_slice(chunk));
+            return write(stream, &self.buffer, &[]).await;
+        }
+        write(stream, &self.buffer, &reply.chunks).await
+    }
+
+    /// The head as hyper writes it, so that a client can't tell who served it.
+    fn push_head(&mut self, reply: &Reply, length: usize, closes: bool) {
+        let mut digits = itoa::Buffer::new();
+        let mut push = |parts: &[&str]| {
+            parts.iter().for_each(|part| self.buffer.extend_from_slice(part.as_bytes()));
+        };
+        if reply.code == StatusCode::OK {
+            push(&["HTTP/1.1 200 OK\r\n"]);
+        } else {
+            let reason = reply.code.canonical_reason().unwrap_or("<none>");
+            push(&["HTTP/1.1 ", reply.code.as_str(), " ", reason, "\r\n"]);
+        }
+        if let Some(content_type) = reply.content_type {
+            push(&["Content-Type: ", content_type, "\r\n"]);
+        }
+        if let Some(length) = reply.header_length {
+            push(&["Inference-Header-Content-Length: ", digits.format(length), "\r\n"]);
+        }
+        if let Some(accepted) = reply.accept_encoding {
+            push(&["Accept-Encoding: ", accepted, "\r\n"]);
+        }
+        if closes {
+            push(&["Connection: close\r\n"]);
+        }
+        push(&["Content-Length: ", digits.format(length), "\r\nDate: "]);
+        push(&[self.date.text(SystemTime::now()), "\r\n\r\n"]);
+    }
+}
+
+/// The date of the last response: many are made in one second.
+#[derive(Default)]
+struct Date {
+    second: Option<u64>,
+    text: String,
+}
+
+impl Date {
+    /// The time as HTTP writes it.
+    fn text(&mut self, now: SystemTime) -> &str {
+        let second = now.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs());
+        if self.text.is_empty() || self.second != second {
+            self.text = httpdate::fmt_http_date(now);
+            self.second = second;
+        }
+        &self.text
+    }
+}
+
+/// Writes `first` and then the `others`, without copying.
+pub(super) async fn write(stream: &TcpStream, first: &[u8], others: &[Bytes]) -> io::Result<()> {
+    let mut parts: SmallVec<[IoSlice<'_>; 4]> = SmallVec::new();
+    parts.push(IoSlice::new(first));
+    parts.extend(others.iter().map(|part| IoSlice::new(part)));
+    let mut parts = &mut parts[..];
+    IoSlice::advance_slices(&mut parts, 0);
+    while !parts.is_empty() {
+        let written = match parts {
+            [only] => stream.try_write(only),
+            [..] => stream.try_write_vectored(parts.get(..PARTS_MAX).unwrap_or(parts)),
+        };
+        match written {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(count) => IoSlice::advance_slices(&mut parts, count),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                poll_fn(|context| stream.poll_write_ready(context)).await?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

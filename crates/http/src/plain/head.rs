@@ -1,0 +1,216 @@
+//! Reading the head of a plain request.
+
+use std::borrow::Cow;
+use std::mem::MaybeUninit;
+
+use httparse::{Header, Request, Status};
+use hyper::Method;
+
+use crate::head::Head;
+
+/// A plain request's head, and what it means to its connection.
+#[derive(Debug)]
+pub(super) struct PlainHead<'a> {
+    pub(super) head: Head<'a>,
+    /// How many bytes it is.
+    pub(super) length: usize,
+    pub(super) body_length: u64,
+    /// The client waits for the interim response 100.
+    pub(super) waits: bool,
+    pub(super) keeps_alive: bool,
+}
+
+/// Heads with more headers are left to hyper.
+const HEADERS_MAX: usize = 32;
+
+/// Reads the head at the front of `bytes`. `None` if it isn't all there or not
+/// plain: whatever could be understood in two ways is left to hyper.
+pub(super) fn read(bytes: &[u8], with_headers: bool) -> Option<PlainHead<'_>> {
+    let mut headers = [const { MaybeUninit::<Header<'_>>::uninit() }; HEADERS_MAX];
+    let mut request = Request::new(&mut []);
+    let parsed = request.parse_with_uninit_headers(bytes, &mut headers);
+    let Ok(Status::Complete(length)) = parsed else { return None };
+    if request.version != Some(1) {
+        return None;
+    }
+    let method = match request.method? {
+        "POST" => Method::POST,
+        "GET" => Method::GET,
+        _ => return None,
+    };
+    let path = request.path.filter(|path| is_plain_path(path))?;
+    let head = Head {
+        method,
+        path,
+        header_length: None,
+        encoding: None,
+        expects: false,
+        headers: Vec::new(),
+    };
+    let mut plain = PlainHead { head, length, body_length: 0, waits: false, keeps_alive: true };
+    let mut has_length = false;
+    for header in &*request.headers {
+        plain.take(header, &mut has_length)?;
+        if with_headers {
+            let name = Cow::Owned(header.name.to_ascii_lowercase());
+            plain.head.headers.push((name, header.value));
+        }
+    }
+    Some(plain)
+}
+
+/// Whether a target is a path and nothing but a path, of characters that mean the
+/// same to everybody.
+fn is_plain_path(path: &str) -> bool {
+    let plain = |byte: u8| {
+        byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'_' | b'-' | b'.' | b'~' | b'%')
+    };
+    path.starts_with('/') && path.bytes().all(plain)
+}
+
+impl<'a> PlainHead<'a> {
+    /// Looks at a header; `None` if the request isn't plain for it.
+    fn take(&mut self, header: &Header<'a>, has_length: &mut bool) -> Option<()> {
+        let Header { name, value } = *header;
+        let is = |known: &str| name.eq_ignore_ascii_case(known);
+        match name.len() {
+            2 if is("te") => return None,
+            6 if is("expect") => {
+                self.waits = value.eq_ignore_ascii_case(b"100-continue");
+                self.head.expects = true;
+                return self.waits.then_some(());
+            }
+            7 if is("upgrade") => return None,
+            7 if is("trailer") => return None,
+            10 if is("connection") => {
+                let closes = value.eq_ignore_ascii_case(b"close");
+                self.keeps_alive &= !closes;
+                return (closes || value.eq_ignore_ascii_case(b"keep-alive")).then_some(());
+            }
+            14 if is("content-length") => {
+                self.body_length = content_length(value)?;
+                return (!std::mem::replace(has_length, true)).then_some(());
+            }
+            16 if is("content-encoding") => {
+                self.head.encoding.get_or_insert(value);
+            }
+            17 if is("transfer-encoding") => return None,
+            31 if is("inference-header-content-length") => {
+                self.head.header_length.get_or_insert(value);
+            }
+            _ => {}
+        }
+        Some(())
+    }
+}
+
+/// The number that digits alone make, if it fits into either kind of integer.
+fn content_length(value: &[u8]) -> Option<u64> {
+    if value.is_empty() {
+        return None;
+    }
+    let length = value.iter().try_fold(0_i64, |length, byte| {
+        let digit = char::from(*byte).to_digit(10)?;
+        length.checked_mul(10)?.checked_add(i64::from(digit))
+    })?;
+    u64::try_from(length).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is read of a request with these headers.
+    fn read_with(headers: &str) -> Option<String> {
+        let text = format!("POST /v2/models/m/infer HTTP/1.1\r\n{headers}\r\nbody");
+        let plain = read(text.as_bytes(), true)?;
+        let shown = |value: Option<&[u8]>| {
+            value.map_or(String::from("-"), |value| String::from_utf8(value.to_vec()).unwrap())
+        };
+        assert_eq!(Some(plain.length), text.len().checked_sub(4));
+        assert_eq!((&plain.head.method, plain.head.path), (&Method::POST, "/v2/models/m/infer"));
+        Some(format!(
+            "{} {} {} {}{}{}",
+            plain.body_length,
+            shown(plain.head.header_length),
+            shown(plain.head.encoding),
+            if plain.waits { "w" } else { "" },
+            if plain.head.expects { "e" } else { "" },
+            if plain.keeps_alive { "k" } else { "" },
+        ))
+    }
+
+    #[track_caller]
+    fn check(headers: &str, expected: &str) {
+        assert_eq!(read_with(headers).as_deref(), Some(expected), "{headers}");
+    }
+
+    #[track_caller]
+    fn check_not_plain(headers: &str) {
+        assert_eq!(read_with(headers), None, "{headers}");
+    }
+
+    #[test]
+    fn what_a_plain_request_says() {
+        check("", "0 - - k");
+        check("Content-Length: 12\r\nHost: x\r\n", "12 - - k");
+        check("content-length:00012 \r\n", "12 - - k");
+        check("Content-Length: 9223372036854775807\r\n", "9223372036854775807 - - k");
+        check("INFERENCE-HEADER-CONTENT-LENGTH: -7\r\n", "0 -7 - k");
+        check("Content-Encoding: gzip\r\ncontent-encoding: identity\r\n", "0 - gzip k");
+        check("Expect: 100-Continue\r\n", "0 - - wek");
+        check("Connection: Keep-Alive\r\n", "0 - - k");
+        check("Connection: close\r\nConnection: keep-alive\r\n", "0 - - ");
+    }
+
+    #[test]
+    fn what_could_be_understood_in_two_ways_is_not_plain() {
+        check_not_plain("Content-Length: 1\r\nContent-Length: 1\r\n");
+        check_not_plain("Content-Length: 1\r\nTransfer-Encoding: chunked\r\n");
+        check_not_plain("transfer-encoding: identity\r\n");
+        for length in ["", "+1", "-1", "1,1", "1 1", "0x1", "9223372036854775808", "\u{663}"] {
+            check_not_plain(&format!("Content-Length: {length}\r\n"));
+        }
+        for other in ["Upgrade: h2c", "Connection: upgrade", "Connection: keep-alive, close"] {
+            check_not_plain(&format!("{other}\r\n"));
+        }
+        check_not_plain("Expect: a miracle\r\n");
+        check_not_plain("TE: trailers\r\n");
+        check_not_plain("Trailer: x\r\n");
+        check_not_plain("Content-Length : 1\r\n");
+        check_not_plain("A: b\r\n c\r\n");
+        check_not_plain(&"a: b\r\n".repeat(HEADERS_MAX + 1));
+    }
+
+    #[test]
+    fn requests_of_other_kinds_are_not_plain() {
+        let is_plain = |line: &str| read(format!("{line}\r\n\r\n").as_bytes(), false).is_some();
+        assert!(is_plain("GET /v2/a_b-c.d~e%2F/1 HTTP/1.1"));
+        for line in [
+            "GET /v2 HTTP/1.0",
+            "HEAD /v2 HTTP/1.1",
+            "PUT /v2 HTTP/1.1",
+            "get /v2 HTTP/1.1",
+            "OPTIONS * HTTP/1.1",
+            "GET http://x/v2 HTTP/1.1",
+            "GET /v2?a HTTP/1.1",
+            "GET /v2#a HTTP/1.1",
+            "GET v2 HTTP/1.1",
+            "GET /v\u{e9} HTTP/1.1",
+            "GET /v2 HTTP/1.1\r\nHost",
+            "PRI * HTTP/2.0",
+            "",
+        ] {
+            assert!(!is_plain(line), "{line}");
+        }
+        assert!(read(b"GET /v2 HTTP/1.1\r\nHost: x\r\n", false).is_none(), "half a head");
+    }
+
+    #[test]
+    fn headers_are_kept_for_who_wants_them() {
+        let text = b"GET / HTTP/1.1\r\nMy-Header: A\r\n\r\n";
+        let headers = read(text, true).unwrap().head.headers;
+        assert_eq!(headers, [(Cow::Borrowed("my-header"), b"A".as_slice())]);
+        assert!(read(text, false).unwrap().head.headers.is_empty());
+    }
+}

@@ -1,0 +1,253 @@
+//! Connections on which clients ask for nothing unusual.
+//!
+//! Nearly all requests to an inference server are of one kind: POST or GET, a path, a
+//! few headers, a body of a known length. They are served here: the bytes that were
+//! received are looked at where they lie, a large body is read into the memory that its
+//! tensors stay in, and an answer leaves with one system call. A head that is anything
+//! else, be it chunked, upgraded, split or wrong, is given to hyper as it came, and with
+//! it the rest of its connection: so there is nothing to be lenient about here.
+
+mod answer;
+mod body;
+mod head;
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::sync::watch;
+
+use crate::connection::after;
+use crate::door::{Endpoint, Phase};
+use crate::respond::Reply;
+
+use self::answer::Writer;
+use self::body::PlainBody;
+use self::head::PlainHead;
+
+/// How a connection ended here.
+pub(crate) enum End {
+    /// There is nothing more to do.
+    Closed,
+    /// What follows isn't plain; these bytes of it were read.
+    NotPlain(Bytes),
+}
+
+/// What is read at once: heads, and bodies that are no longer than this.
+const READ_BYTES: usize = 16 << 10;
+
+/// After so many requests without a wait it is the turn of other connections.
+const REQUESTS_IN_A_ROW: u32 = 16;
+
+/// Serves plain requests until the connection ends or another request comes. While the
+/// door stops, a connection gets one answer; if `ends_idle`, only one that it waits for.
+pub(crate) async fn serve<E: Endpoint>(
+    stream: &mut TcpStream,
+    endpoint: &E,
+    phase: watch::Receiver<Phase>,
+    ends_idle: bool,
+) -> End {
+    let stopping = AtomicBool::new(false);
+    let (read, write) = stream.split();
+    let session = Session {
+        endpoint,
+        read,
+        write,
+        buffer: Vec::with_capacity(READ_BYTES),
+        start: 0,
+        in_a_row: 0,
+        writer: Writer::default(),
+        ends_idle,
+        stopping: &stopping,
+    };
+    until_closed(session.run(), phase, &stopping).await
+}
+
+/// Runs a session until the door is closed; says when the door begins to stop.
+async fn until_closed(
+    session: impl Future<Output = End>,
+    phase: watch::Receiver<Phase>,
+    stopping: &AtomicBool,
+) -> End {
+    let mut glance = phase.clone();
+    let mut session = pin!(session);
+    let mut phases = pin!(async move {
+        let mut phase = phase;
+        after(&mut phase, Phase::Serving).await;
+        stopping.store(true, Ordering::Relaxed);
+        after(&mut phase, Phase::Draining).await;
+    });
+    let mut is_waiting = false;
+    poll_fn(move |context| {
+        // Who waits for the next phase is told of it, so it need not be asked each time.
+        if !is_waiting || glance.has_changed().unwrap_or(true) {
+            is_waiting = true;
+            glance.mark_unchanged();
+            if phases.as_mut().poll(context).is_ready() {
+                return Poll::Ready(End::Closed);
+            }
+        }
+        session.as_mut().poll(context)
+    })
+    .await
+}
+
+struct Session<'s, E> {
+    endpoint: &'s E,
+    read: ReadHalf<'s>,
+    write: WriteHalf<'s>,
+    /// What was received, from `start` on not yet looked at.
+    buffer: Vec<u8>,
+    start: usize,
+    in_a_row: u32,
+    writer: Writer,
+    /// Whether it ends when the door begins to stop and it has nothing to do.
+    ends_idle: bool,
+    stopping: &'s AtomicBool,
+}
+
+/// What became of a request.
+enum Served {
+    /// It was answered, and another may follow.
+    Answered,
+    /// It was the last.
+    Last,
+    NotPlain,
+}
+
+impl<E: Endpoint> Session<'_, E> {
+    async fn run(mut self) -> End {
+        loop {
+            // A single byte may have come along with a body; it makes no head.
+            if self.unread().len() <= 1 && !self.wait().await {
+                return End::Closed;
+            }
+            match self.next().await {
+                Served::Answered => {}
+                Served::NotPlain => return End::NotPlain(Bytes::copy_from_slice(self.unread())),
+                Served::Last => {
+                    // However that goes, the connection ends.
+                    let _ = self.write.shutdown().await;
+                    return End::Closed;
+                }
+            }
+            if self.in_a_row >= REQUESTS_IN_A_ROW {
+                self.in_a_row = 0;
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    fn unread(&self) -> &[u8] {
+        self.buffer.get(self.start..).unwrap_or_default()
+    }
+
+    /// Waits for the next request's first bytes; false if none will come.
+    async fn wait(&mut self) -> bool {
+        self.buffer.drain(..self.start.min(self.buffer.len()));
+        self.start = 0;
+        let ends = self.ends_idle;
+        let mut reading = pin!(self.read.read_buf(&mut self.buffer));
+        poll_fn(|context| {
+            if ends && self.stopping.load(Ordering::Relaxed) {
+                return Poll::Ready(false);
+            }
+            let read = reading.as_mut().poll(context);
+            if read.is_pending() {
+                self.in_a_row = 0;
+            }
+            read.map(|count| count.is_ok_and(|count| count > 0))
+        })
+        .await
+    }
+
+    /// Serves the request at the front of the buffer.
+    async fn next(&mut self) -> Served {
+        let bytes = self.buffer.get(self.start..).unwrap_or_default();
+        let Some(plain) = head::read(bytes, self.endpoint.wants_headers()) else {
+            return Served::NotPlain;
+        };
+        let PlainHead { head, length, body_length, waits, keeps_alive } = plain;
+        let rest = bytes.get(length..).unwrap_or_default();
+        let early = usize::try_from(body_length).unwrap_or(usize::MAX).min(rest.len());
+        let (early, rest) = rest.split_at_checked(early).unwrap_or_default();
+        let whole = AtomicBool::new(false);
+        let mut body = PlainBody::new(&mut self.read, early, body_length, waits, &whole);
+        let respond = self.endpoint.respond(&head, &mut body);
+        let gone = Gone { stream: self.write.as_ref(), whole: &whole, watched: rest.is_empty() };
+        let Some(reply) = gone.unless(respond).await else { return Served::Last };
+        let (missing, surplus) = (body.missing(), body.surplus());
+        self.start = self.start.saturating_add(length).saturating_add(early.len());
+        self.buffer.extend(surplus);
+        self.in_a_row = self.in_a_row.saturating_add(1);
+        self.answer(&reply, missing, keeps_alive).await
+    }
+
+    /// Answers a request of whose body so many bytes were not read.
+    async fn answer(&mut self, reply: &Reply, missing: u64, keeps_alive: bool) -> Served {
+        let drained = missing == 0 || self.drain(missing).await;
+        let stopping = self.stopping.load(Ordering::Relaxed);
+        let keeps_alive = keeps_alive && drained && !stopping;
+        let closes = reply.closes || !keeps_alive;
+        match self.writer.send(self.write.as_ref(), reply, closes).await {
+            Ok(()) if !closes => Served::Answered,
+            Ok(()) | Err(_) => Served::Last,
+        }
+    }
+
+    /// Reads what is left of a body if it is there and short; says whether that was all.
+    async fn drain(&mut self, missing: u64) -> bool {
+        self.buffer.clear();
+        self.start = 0;
+        let Ok(missing) = usize::try_from(missing) else { return false };
+        if missing > self.buffer.capacity() {
+            return false;
+        }
+        let mut reading = pin!(self.read.read_buf(&mut self.buffer));
+        let count = poll_fn(|context| Poll::Ready(reading.as_mut().poll(context))).await;
+        self.start = missing.min(self.buffer.len());
+        matches!(count, Poll::Ready(Ok(count)) if count >= missing)
+    }
+}
+
+/// Looks whether a client went away that waits for its answer.
+struct Gone<'s> {
+    stream: &'s TcpStream,
+    /// While a body is read, that finds out.
+    whole: &'s AtomicBool,
+    /// Behind more requests the end of the connection can't be seen.
+    watched: bool,
+}
+
+impl Gone<'_> {
+    /// What `respond` returns, unless it fails or the client is gone.
+    async fn unless<T, F>(mut self, respond: impl Future<Output = Result<T, F>>) -> Option<T> {
+        let mut respond = pin!(respond);
+        poll_fn(move |context| match respond.as_mut().poll(context) {
+            Poll::Ready(reply) => Poll::Ready(reply.ok()),
+            Poll::Pending if self.poll(context).is_ready() => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        })
+        .await
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if !self.watched || !self.whole.load(Ordering::Relaxed) {
+            return Poll::Pending;
+        }
+        let mut byte = [0];
+        match self.stream.poll_peek(context, &mut ReadBuf::new(&mut byte)) {
+            Poll::Ready(Ok(1..)) => {
+                self.watched = false;
+                Poll::Pending
+            }
+            Poll::Ready(Ok(0) | Err(_)) => Poll::Ready(()),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! What the door serves itself, and what it leaves to hyper: a client must not be able
+//! to tell.
+
+use std::sync::atomic::Ordering;
+
+use galatea_codec::forward::HeaderForward;
+use galatea_http::HttpOptions;
+use galatea_infer::ParameterValue;
+
+use crate::fake::echo;
+use crate::harness::{Client, Response, Server, infer_answer, infer_body, request};
+use crate::stopping::check_drains;
+
+const INFER: &str = "/v2/models/echo/infer";
+const HOLD: &str = "/v2/models/hold/infer";
+const LIVE: &str = "/v2/health/live";
+
+/// With this header no request is plain.
+const NOT_PLAIN: &str = "TE: trailers\r\n";
+
+/// An inference whose body has so many bytes, and the tensor at its end.
+fn infer_of(length: usize, headers: &str) -> (Vec<u8>, Vec<u8>) {
+    let json = |size: usize| {
+        format!(
+            r#"{{"inputs":[{{"name":"x","datatype":"UINT8","shape":[{size}],"parameters":{{"binary_data_size":{size}}}}}],"outputs":[{{"name":"x","parameters":{{"binary_data":true}}}}]}}"#
+        )
+    };
+    // The length of the text depends on the number of digits in it.
+    let size = (0..length).rev().find(|size| json(*size).len() + size <= length).unwrap();
+    let json = json(size) + &" ".repeat(length - json(size).len() - size);
+    let tensor: Vec<u8> = (0..size).map(|index| index.to_le_bytes()[0] ^ 0x5a).collect();
+    let headers = format!("{headers}Inference-Header-Content-Length: {}\r\n", json.len());
+    (request("POST", INFER, &headers, &[json.as_bytes(), &tensor].concat()), tensor)
+}
+
+#[track_caller]
+fn check_tensor(response: &Response, tensor: &[u8]) {
+    assert_eq!(response.code, 200);
+    assert!(response.body.ends_with(tensor), "the tensor changed on its way");
+}
+
+/// A response's head, but for the moment at which it was made.
+fn timeless(response: &Response) -> String {
+    let date = response.header("Date").unwrap_or_else(|| panic!("no date: {}", response.head));
+    assert_eq!((date.len(), &date[26..]), (29, "GMT"), "{date}");
+    response.head.replace(date, "now")
+}
+
+#[test]
+fn answers_do_not_tell_who_gave_them() {
+    let server = Server::start();
+    let body = infer_body(1);
+    let mut connections = [server.connect(), server.connect()];
+    let mut check = |method, path, headers: &str, body: &[u8]| {
+        let [plain, other] = connections.each_mut().map(|client| client);
+        plain.request(method, path, headers, body);
+        other.request(method, path, &format!("{headers}{NOT_PLAIN}"), body);
+        let (plain, other) = (plain.response(), other.response());
+        assert_eq!(timeless(&plain), timeless(&other));
+        assert_eq!(plain.body, other.body);
+    };
+    check("GET", LIVE, "", b"");
+    check("POST", INFER, "", body.as_bytes());
+    check("POST", INFER, "", b"nonsense");
+    check("POST", INFER, "Inference-Header-Content-Length: x\r\n", body.as_bytes());
+    check("POST", INFER, "Inference-Header-Content-Length: 0\r\n", b"1");
+    check("POST", INFER, "Content-Encoding: gzip\r\n", body.as_bytes());
+    check("POST", LIVE, "", b"some body");
+    check("GET", "/v2/models/absent", "", b"");
+    check("GET", "/v3", "", b"");
+    let (large, _) = infer_of(100_000, "");
+    let (large_too, _) = infer_of(100_000, NOT_PLAIN);
+    let [plain, other] = &mut connections;
+    plain.send(large);
+    other.send(large_too);
+    assert_eq!(timeless(&plain.response()), timeless(&other.response()));
+    plain.request("GET", LIVE, "Connection: close\r\n", b"");
+    other.request("GET", LIVE, &format!("Connection: close\r\n{NOT_PLAIN}"), b"");
+    assert_eq!(plain.response().header("Connection"), Some("close"));
+    assert_eq!(other.response().header("Connection"), Some("close"));
+    assert!(plain.is_closed() && other.is_closed());
+}
+
+#[test]
+fn a_connection_may_become_another_ones() {
+    let server = Server::start();
+    let mut client = server.connect();
+    let plain = || request("POST", INFER, "", infer_body(1).as_bytes());
+    let other = || request("POST", INFER, NOT_PLAIN, infer_body(2).as_bytes());
+    let check = |client: &mut Client, values: &[u8]| {
+        for value in values {
+            assert_eq!(client.response().text(), infer_answer("echo", *value));
+        }
+    };
+    client.send([plain(), plain(), other(), plain()].concat());
+    check(&mut client, &[1, 1, 2, 1]);
+    client.send([other(), plain()].concat());
+    check(&mut client, &[2, 1]);
+    // A head in pieces isn't plain either, nor is half a head behind a request.
+    let mut client = server.connect();
+    let two = [plain(), plain()].concat();
+    let (first, second) = two.split_at(plain().len() + 20);
+    client.send(first);
+    check(&mut client, &[1]);
+    client.send(second);
+    check(&mut client, &[1]);
+    assert_eq!(server.service.requests.load(Ordering::SeqCst), 8);
+}
+
+#[test]
+fn bodies_of_every_length_around_a_buffers() {
+    let server = Server::start();
+    let mut client = server.connect();
+    let (head, _) = infer_of(16 << 10, "");
+    let head = head.len() - (16 << 10);
+    for around in [300, 8 << 10, (16 << 10) - head, 16 << 10, 1 << 20, 2 << 20] {
+        for length in around - 2..=around + 2 {
+            let (request, tensor) = infer_of(length, "");
+            client.send(request);
+            check_tensor(&client.response(), &tensor);
+        }
+    }
+}
+
+#[test]
+fn a_client_may_pause_within_a_body() {
+    let server = Server::start();
+    let mut client = server.connect();
+    for cut in [150, 500, 20_000, 500_000, 599_999] {
+        let (request, tensor) = infer_of(600_000, "");
+        client.send(&request[..cut]);
+        // Others are served meanwhile, and this one is far from done.
+        assert_eq!(server.get(LIVE).code, 200);
+        assert_eq!(server.ask("POST", INFER, &infer_body(1)).code, 200);
+        client.send(&request[cut..]);
+        check_tensor(&client.response(), &tensor);
+    }
+}
+
+#[test]
+fn requests_behind_a_large_body_are_answered_in_order() {
+    let server = Server::start();
+    let mut client = server.connect();
+    let (large, tensor) = infer_of(600_000, "");
+    let small = |value| request("POST", INFER, "", infer_body(value).as_bytes());
+    for behind in [[small(1), small(2)].concat(), small(1)[..1].to_vec()] {
+        client.send([&large[..], &behind].concat());
+        check_tensor(&client.response(), &tensor);
+        if behind.len() == 1 {
+            client.send(&small(1)[1..]);
+        } else {
+            assert_eq!(client.response().text(), infer_answer("echo", 1));
+            client.send(small(1));
+            assert_eq!(client.response().text(), infer_answer("echo", 2));
+        }
+        assert_eq!(client.response().text(), infer_answer("echo", 1));
+    }
+}
+
+#[test]
+fn a_client_may_leave_within_a_large_body() {
+    let server = Server::start();
+    let (request, _) = infer_of(600_000, "");
+    for cut in [200, 20_000, 599_999] {
+        let mut client = server.connect();
+        client.send(&request[..cut]);
+        drop(client);
+    }
+    server.door.stop_accepting();
+    check_drains(&server);
+    assert_eq!(server.service.requests.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn what_is_not_wanted_is_read_if_it_is_there() {
+    let server = Server::start();
+    let mut client = server.connect();
+    let refused = request("POST", "/v2/absent", "", &[b'x'; 1000]);
+    client.send([&refused[..], &request("GET", LIVE, "", b"")].concat());
+    let response = client.response();
+    assert_eq!((response.code, response.header("Connection")), (404, None));
+    assert_eq!(client.response().code, 200);
+    // Nobody knows where the next request would begin.
+    client.send("POST /v2/absent HTTP/1.1\r\nContent-Length: 10\r\n\r\n12345");
+    let response = client.response();
+    assert_eq!((response.code, response.header("Connection")), (404, Some("close")));
+    assert!(client.is_closed());
+}
+
+#[test]
+fn a_client_that_sends_on_is_still_answered() {
+    let server = Server::start();
+    let mut client = server.connect();
+    client.request("POST", HOLD, "", infer_body(1).as_bytes());
+    let (held, sender) = server.next_held();
+    client.request("GET", LIVE, "", b"");
+    assert_eq!(server.get(LIVE).code, 200);
+    assert!(!held.cancel.is_cancelled());
+    sender.send_final(Ok(echo(held)));
+    assert_eq!(client.response().text(), infer_answer("hold", 1));
+    assert_eq!(client.response().code, 200);
+}
+
+#[test]
+fn headers_are_forwarded_whoever_reads_them() {
+    let header_forward = HeaderForward::new("^my-").ok();
+    let server = Server::with(HttpOptions { header_forward, ..HttpOptions::default() });
+    let mut client = server.connect();
+    for more in ["", NOT_PLAIN] {
+        let headers = format!("My-Header: A b\r\n{more}");
+        client.request("POST", HOLD, &headers, infer_body(1).as_bytes());
+        let (held, sender) = server.next_held();
+        let [parameter] = &held.parameters[..] else { panic!("{:?}", held.parameters) };
+        assert_eq!(parameter.name, "my-header");
+        assert_eq!(parameter.value, ParameterValue::String(String::from("A b")));
+        sender.send_final(Ok(echo(held)));
+        assert_eq!(client.response().code, 200);
+    }
+}
