@@ -94,7 +94,7 @@ def test_flags(start_server: StartServer, tmp_path: pathlib.Path, flag: str) -> 
 @pytest.mark.parametrize(
     "field",
     [
-        "model_operations { op_library_filename: 'b.so' }",
+        "model_metrics { metric_control { } }",
         "instance_group [ { kind: KIND_GPU } ]",
     ],
 )

@@ -16,6 +16,7 @@ use crate::api::{
 };
 use crate::complete;
 use crate::model::OnnxModel;
+use crate::op_libraries::{ModelLibraries, OpLibraries};
 use crate::parameters::{integer, switch, wrong};
 use crate::threads::ThreadSource;
 
@@ -42,6 +43,7 @@ pub struct OnnxRuntimeBackend {
     threads: ThreadSource,
     default_max_batch_size: i32,
     fingerprint: Option<Fingerprint>,
+    op_libraries: OpLibraries,
 }
 
 impl OnnxRuntimeBackend {
@@ -61,7 +63,17 @@ impl OnnxRuntimeBackend {
         let default_max_batch_size = default_max_batch_size(&backend_config)?;
         let fingerprint = fingerprint(&library, backend_config);
         let environment = Environment::new(library, log, pools)?;
-        Ok(Self { environment, threads, default_max_batch_size, fingerprint })
+        let op_libraries = OpLibraries::default();
+        Ok(Self { environment, threads, default_max_batch_size, fingerprint, op_libraries })
+    }
+
+    fn open_op_libraries(
+        &self,
+        names: &[String],
+        files: &dyn ModelFiles,
+    ) -> Result<Arc<ModelLibraries>, Status> {
+        let beside = self.environment.library().path().parent();
+        self.op_libraries.open(names, files, beside)
     }
 }
 
@@ -124,6 +136,8 @@ impl Backend for OnnxRuntimeBackend {
                 options.set_intra_op_threads(1)?;
             }
         }
+        self.open_op_libraries(draft.op_library_filenames(), files)?
+            .register(&mut options, &self.environment)?;
         let path = model_path(files, draft.default_model_filename(), draft.name())?;
         let session = Session::open(self.environment.clone(), &path, &options)
             .map_err(|status| status.prefixed(format!("failed to open '{}': ", path.display())))?;
@@ -137,14 +151,22 @@ impl Backend for OnnxRuntimeBackend {
         host: Arc<dyn Host>,
     ) -> Result<Box<dyn Model>, Status> {
         let path = model_path(files, &spec.default_model_filename, &spec.name)?;
+        let op_libraries = self.open_op_libraries(&spec.op_library_filenames, files)?;
+        for warning in op_libraries.warnings() {
+            host.log(LogLevel::Warning, &format!("model '{}': {warning}", spec.name));
+        }
         let environment = self.environment.clone();
-        let model = OnnxModel::load(environment, self.threads, path, spec, host)?;
+        let model = OnnxModel::load(environment, self.threads, path, op_libraries, spec, host)?;
         return_free_memory();
         Ok(Box::new(model))
     }
 
-    fn fingerprint(&self, _: &LoadedVersion<'_>) -> Option<Fingerprint> {
-        self.fingerprint.clone()
+    fn fingerprint(&self, loaded: &LoadedVersion<'_>) -> Option<Fingerprint> {
+        let mut fingerprint = self.fingerprint.clone()?;
+        let op_libraries: Arc<ModelLibraries> = loaded.model.origin()?.downcast().ok()?;
+        fingerprint.files.extend(op_libraries.marks()?);
+        fingerprint.files.sort();
+        Some(fingerprint)
     }
 }
 

@@ -14,6 +14,8 @@
 //! - Controls of the sequence batcher come as inputs of the requests, and so
 //!   do the states of sequences. An output that is a state goes back to its
 //!   sequence, whether or not a client wants it.
+//! - Libraries with operators, which `model_operations` names, are registered
+//!   with each session of the model. They are never closed.
 //!
 //! # States
 //!
@@ -43,8 +45,10 @@ mod api;
 mod backend;
 mod batch_input;
 mod complete;
+mod elf;
 mod instance;
 mod model;
+mod op_libraries;
 mod operators;
 mod parameters;
 mod settings;

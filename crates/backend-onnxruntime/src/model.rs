@@ -1,5 +1,6 @@
 //! A loaded version of a model.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use galatea_infer::Status;
 use crate::accelerators::{self, Processor};
 use crate::api::{Environment, Session};
 use crate::instance::OnnxInstance;
+use crate::op_libraries::ModelLibraries;
 use crate::operators;
 use crate::settings::Settings;
 use crate::signature::Signature;
@@ -24,6 +26,7 @@ pub(crate) struct OnnxModel {
     environment: Arc<Environment>,
     threads: ThreadSource,
     path: PathBuf,
+    op_libraries: Arc<ModelLibraries>,
     spec: Arc<ModelSpec>,
     settings: Settings,
     host: Arc<dyn Host>,
@@ -48,12 +51,14 @@ impl OnnxModel {
         environment: Arc<Environment>,
         threads: ThreadSource,
         path: PathBuf,
+        op_libraries: Arc<ModelLibraries>,
         spec: Arc<ModelSpec>,
         host: Arc<dyn Host>,
     ) -> Result<Self, Status> {
         let settings = Settings::parse(&spec)?;
         let sessions = Mutex::new(BTreeMap::new());
-        let model = Self { environment, threads, path, spec, settings, host, sessions };
+        let model =
+            Self { environment, threads, path, op_libraries, spec, settings, host, sessions };
         if let Some(processor) = model.first_processor() {
             model.session(processor)?;
         }
@@ -116,6 +121,7 @@ impl OnnxModel {
         let mut options = self.settings.session_options(environment, instances, pool)?;
         let library = environment.library();
         accelerators::append(&mut options, &self.spec, processor, library, self.host.as_ref())?;
+        self.op_libraries.register(&mut options, environment)?;
         let session =
             Session::open(environment.clone(), &self.path, &options).map_err(|status| {
                 status.prefixed(format!("failed to load '{}': ", self.path.display()))
@@ -147,6 +153,11 @@ impl Model for OnnxModel {
         let (settings, host) = (&self.settings, self.host.clone());
         let instance = OnnxInstance::new(session, signature, promise, settings, host)?;
         Ok(Box::new(instance))
+    }
+
+    /// Answers depend on these libraries too.
+    fn origin(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        Some(self.op_libraries.clone())
     }
 
     fn instance_making(&self) -> InstanceMaking {

@@ -23,6 +23,16 @@ pub trait ModelFiles: Send + Sync {
     /// nothing is there.
     fn resolve(&self, name: &str) -> Result<PathBuf, Status>;
 
+    /// The path of a file or directory below the model's directory, which all versions
+    /// share. Unless said otherwise nothing is there.
+    ///
+    /// # Errors
+    ///
+    /// As with [`ModelFiles::resolve`].
+    fn resolve_beside_versions(&self, name: &str) -> Result<PathBuf, Status> {
+        Err(Status::not_found(format!("there is no '{name}': the model has no files")))
+    }
+
     /// Reads a file in the model's directory, beside the configuration. Unless
     /// said otherwise there is none.
     ///

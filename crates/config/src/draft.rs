@@ -145,6 +145,13 @@ impl ConfigDraft {
         agents.map(draft).collect()
     }
 
+    /// The libraries with operators that the configuration names.
+    #[must_use]
+    pub fn op_library_filenames(&self) -> &[String] {
+        let operations = self.message.model_operations.as_ref();
+        operations.map_or(&[], |operations| operations.op_library_filename.as_slice())
+    }
+
     /// The configuration as JSON, as far as it is known by now; one that says nothing
     /// has no fields, as in the original.
     #[must_use]

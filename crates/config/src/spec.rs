@@ -30,6 +30,9 @@ pub struct ModelSpec {
     /// The model's file in its version directory, such as `model.onnx`; empty
     /// if the backend has no such file.
     pub default_model_filename: String,
+    /// Libraries with operators that the model's file uses, as the configuration names
+    /// them.
+    pub op_library_filenames: Vec<String>,
     /// Values that the backend gives a meaning.
     pub parameters: BTreeMap<String, String>,
     /// How requests become batches.

@@ -21,9 +21,8 @@ struct Row {
 /// Compiled backends may know what to do with them; ours don't.
 const SECONDARY_DEVICES: &str = "secondary_devices";
 
-const ROWS: [Row; 7] = [
+const ROWS: [Row; 6] = [
     Row { name: "use_growable_memory", uses: use_growable_memory },
-    Row { name: "model_operations", uses: model_operations },
     Row { name: "model_metrics", uses: model_metrics },
     Row {
         name: "is_shape_tensor",
@@ -56,7 +55,7 @@ const ROWS: [Row; 7] = [
 
 /// Settings that Triton takes for every model and gives a meaning for some: here
 /// they have none, and whoever uses them is told.
-const HINTS: [Hint; 5] = [
+const HINTS: [Hint; 6] = [
     Hint {
         name: "optimization.eager_batching",
         because: "only Triton's TensorRT backend reads it",
@@ -84,6 +83,15 @@ const HINTS: [Hint; 5] = [
         name: "cc_model_filenames",
         because: "no GPU is used",
         used: |c| !c.cc_model_filenames.is_empty(),
+    },
+    Hint {
+        name: "model_operations.op_library_filename",
+        because: "only ONNX models have operators in libraries",
+        used: |c| {
+            let operations = c.model_operations.as_ref();
+            c.backend != "onnxruntime"
+                && operations.is_some_and(|o| !o.op_library_filename.is_empty())
+        },
     },
 ];
 
@@ -137,12 +145,6 @@ fn use_growable_memory(config: &ModelConfig) -> Vec<String> {
         .collect()
 }
 
-fn model_operations(config: &ModelConfig) -> Vec<String> {
-    let operations = config.model_operations.as_ref();
-    let used = operations.is_some_and(|o| !o.op_library_filename.is_empty());
-    at(used, "model_operations.op_library_filename")
-}
-
 fn model_metrics(config: &ModelConfig) -> Vec<String> {
     let used = config.model_metrics.as_ref().is_some_and(|m| !m.metric_control.is_empty());
     at(used, "model_metrics.metric_control")
@@ -189,10 +191,6 @@ mod tests {
             "sequence_batching { state { input_name: 'A' output_name: 'B' data_type: TYPE_FP32 \
              dims: 1 use_same_buffer_for_input_output: true use_growable_memory: true } }",
             "sequence_batching.state[0].use_growable_memory",
-        ),
-        (
-            "model_operations { op_library_filename: 'l.so' }",
-            "model_operations.op_library_filename",
         ),
         ("model_metrics { metric_control { } }", "model_metrics.metric_control"),
         (
@@ -245,7 +243,8 @@ mod tests {
         let found = remarks(
             "optimization { eager_batching: true gather_kernel_buffer_threshold: 3 \
              priority: PRIORITY_MAX cuda { graphs: true } } \
-             cc_model_filenames { key: '8.0' value: 'm' }",
+             cc_model_filenames { key: '8.0' value: 'm' } \
+             model_operations { op_library_filename: 'l.so' }",
         );
         let expected = [
             "model 'm': 'optimization.eager_batching' changes nothing: only Triton's TensorRT \
@@ -255,8 +254,21 @@ mod tests {
             "model 'm': 'optimization.priority' changes nothing: no GPU is used",
             "model 'm': 'optimization.cuda' changes nothing: no GPU is used",
             "model 'm': 'cc_model_filenames' changes nothing: no GPU is used",
+            "model 'm': 'model_operations.op_library_filename' changes nothing: only ONNX models \
+             have operators in libraries",
         ];
         assert_eq!(found, expected);
+        let of_onnx = "backend: 'onnxruntime' model_operations { op_library_filename: 'l.so' }
+                       input { name: 'I' data_type: TYPE_FP32 dims: 1 }
+                       output { name: 'O' data_type: TYPE_FP32 dims: 1 }";
+        let mut draft = ConfigDraft::from_pbtxt("f", of_onnx).unwrap();
+        draft.resolve_identity("m", &[]).unwrap();
+        assert_eq!(draft.op_library_filenames(), ["l.so"]);
+        let spec = draft.finish(&Support::default()).unwrap();
+        assert_eq!(
+            (spec.op_library_filenames.as_slice(), spec.remarks().len()),
+            (&[String::from("l.so")][..], 0)
+        );
     }
 
     #[test]

@@ -30,6 +30,7 @@ mod listeners;
 mod make;
 mod models;
 mod onnxruntime_library;
+mod op_libraries;
 mod shutdown;
 mod startup;
 mod workers;

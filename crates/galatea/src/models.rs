@@ -19,6 +19,7 @@ use galatea_telemetry::Logger;
 
 use crate::agents::{Attended, attend};
 use crate::backends::{Backends, Wanted};
+use crate::op_libraries;
 
 /// How messages call a configuration that came with a load.
 const OVERRIDE: &str = "load parameter 'config'";
@@ -217,6 +218,8 @@ impl Definer {
             Some(json) => ConfigDraft::from_json(OVERRIDE, json)?,
             None => self.draft(source)?,
         };
+        // Before agents may act on it.
+        op_libraries::check(&draft, overridden, || self.draft(source).ok())?;
         let attended = attend(&self.agents, source, &draft, &self.options)
             .map_err(|status| DefineError::Directory(status.message().to_owned()))?;
         let (moved_to, agents) = match attended {

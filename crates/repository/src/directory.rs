@@ -192,6 +192,10 @@ impl ModelFiles for VersionDirectory {
         self.model.resolve_in(&self.name, name)
     }
 
+    fn resolve_beside_versions(&self, name: &str) -> Result<PathBuf, Status> {
+        self.model.resolve(name)
+    }
+
     fn read_beside_versions(&self, name: &str, size: FileSize) -> Result<Vec<u8>, Status> {
         self.model.read_in(Path::new(""), name, size)
     }
@@ -310,8 +314,12 @@ pub(crate) mod tests {
         scratch.file("repository/b/labels.txt", "");
         let directory = model(&scratch, "a");
         let expected = scratch.path().join("repository/a/labels.txt");
-        assert_eq!(directory.resolve("labels.txt"), Ok(expected));
+        assert_eq!(directory.resolve("labels.txt"), Ok(expected.clone()));
         let code = directory.resolve("../b/labels.txt").unwrap_err().code();
+        assert_eq!(code, Code::InvalidArgument);
+        let version = directory.version(1);
+        assert_eq!(version.resolve_beside_versions("labels.txt"), Ok(expected));
+        let code = version.resolve_beside_versions("../b/labels.txt").unwrap_err().code();
         assert_eq!(code, Code::InvalidArgument);
     }
 

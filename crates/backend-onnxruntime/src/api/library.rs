@@ -133,7 +133,7 @@ fn turn_telemetry_off() {
 }
 
 /// The loader's words are in the cause of what the binding reports.
-fn with_causes(error: &dyn std::error::Error) -> String {
+pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

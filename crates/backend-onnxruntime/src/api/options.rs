@@ -219,6 +219,10 @@ impl SessionOptions {
         self.raw.as_ptr()
     }
 
+    pub(super) const fn as_mut_ptr(&mut self) -> *mut OrtSessionOptions {
+        self.raw.as_ptr()
+    }
+
     /// Whether anything but the CPU provider was added.
     pub(super) const fn has_providers(&self) -> bool {
         self.has_providers

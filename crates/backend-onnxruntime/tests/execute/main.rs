@@ -10,6 +10,7 @@ mod completion;
 mod datatypes;
 mod failures;
 mod memory;
+mod op_libraries;
 mod ragged;
 mod refusals;
 mod refusals_added;

@@ -129,6 +129,11 @@ impl ModelFiles for Files {
         let path = self.version.join(name);
         if path.exists() { Ok(path) } else { Err(Status::not_found("no such file")) }
     }
+
+    fn resolve_beside_versions(&self, name: &str) -> Result<PathBuf, Status> {
+        let path = self.root.join(name);
+        if path.exists() { Ok(path) } else { Err(Status::not_found("no such file")) }
+    }
 }
 
 /// Counts what a model reports.

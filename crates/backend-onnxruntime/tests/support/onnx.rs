@@ -51,6 +51,8 @@ impl Message {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Graph {
     message: Message,
+    /// The domain of operators that ONNX itself doesn't have; empty if none is used.
+    domain: &'static str,
 }
 
 /// Where an initializer's bytes are.
@@ -65,18 +67,24 @@ pub(crate) enum Data<'a> {
 impl Graph {
     /// A dimension of -1 is of any size.
     pub(crate) fn input(self, name: &str, element: Element, dims: &[i64]) -> Self {
-        Self { message: self.message.message(11, &value_info(name, &tensor_type(element, dims))) }
+        Self {
+            message: self.message.message(11, &value_info(name, &tensor_type(element, dims))),
+            ..self
+        }
     }
 
     pub(crate) fn output(self, name: &str, element: Element, dims: &[i64]) -> Self {
-        Self { message: self.message.message(12, &value_info(name, &tensor_type(element, dims))) }
+        Self {
+            message: self.message.message(12, &value_info(name, &tensor_type(element, dims))),
+            ..self
+        }
     }
 
     /// An output that is no tensor.
     pub(crate) fn sequence_output(self, name: &str, element: Element) -> Self {
         let sequence = Message::default().message(1, &tensor_type(element, &[]));
         let value_type = Message::default().message(4, &sequence);
-        Self { message: self.message.message(12, &value_info(name, &value_type)) }
+        Self { message: self.message.message(12, &value_info(name, &value_type)), ..self }
     }
 
     pub(crate) fn node(self, operator: &str, inputs: &[&str], outputs: &[&str]) -> Self {
@@ -104,7 +112,7 @@ impl Graph {
             let attribute = Message::default().text(1, name).number(3, value).number(20, INTEGER);
             node = node.message(5, &attribute);
         }
-        Self { message: self.message.message(1, &node) }
+        Self { message: self.message.message(1, &node), ..self }
     }
 
     pub(crate) fn initializer(
@@ -126,14 +134,38 @@ impl Graph {
                 tensor.message(13, &entry).number(14, 1)
             }
         };
-        Self { message: self.message.message(5, &tensor) }
+        Self { message: self.message.message(5, &tensor), ..self }
+    }
+
+    /// A node whose operator is one of `domain`.
+    pub(crate) fn node_of(
+        self,
+        domain: &'static str,
+        operator: &str,
+        inputs: &[&str],
+        outputs: &[&str],
+    ) -> Self {
+        let mut node = Message::default();
+        for name in inputs {
+            node = node.text(1, name);
+        }
+        for name in outputs {
+            node = node.text(2, name);
+        }
+        node = node.text(4, operator).text(7, domain);
+        Self { message: self.message.message(1, &node), domain }
     }
 
     /// The model's file.
     pub(crate) fn bytes(self) -> Vec<u8> {
-        let opset = Message::default().text(1, "").number(2, 20);
+        let opset = |domain, version| Message::default().text(1, domain).number(2, version);
         let graph = self.message.text(2, "graph");
-        Message::default().number(1, 9).message(7, &graph).message(8, &opset).0
+        let mut model = Message::default().number(1, 9).message(7, &graph);
+        model = model.message(8, &opset("", 20));
+        if !self.domain.is_empty() {
+            model = model.message(8, &opset(self.domain, 1));
+        }
+        model.0
     }
 }
 

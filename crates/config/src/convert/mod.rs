@@ -53,6 +53,11 @@ fn convert(message: &ModelConfig) -> Result<ModelSpec, String> {
         outputs: indexed(&message.output, "output", output)?,
         instance_groups: indexed(&message.instance_group, "instance_group", instance_group)?,
         default_model_filename: message.default_model_filename.clone(),
+        op_library_filenames: message
+            .model_operations
+            .as_ref()
+            .map(|operations| operations.op_library_filename.clone())
+            .unwrap_or_default(),
         parameters: parameters(message),
         scheduling: scheduling(message)?,
         batch_inputs: indexed(&message.batch_input, "batch_input", ragged::batch_input)?,

@@ -1,0 +1,59 @@
+//! Libraries with operators.
+
+use std::ffi::c_void;
+use std::path::Path;
+
+use galatea_infer::Status;
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+
+use super::environment::Environment;
+use super::library::with_causes;
+use super::options::{SessionOptions, path_string};
+
+/// Whether a library has the function that registers its operators.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum EntryPoint {
+    /// It has.
+    There,
+    /// It hasn't.
+    Missing,
+}
+
+/// Opens the library at `path` for the rest of the process's life.
+///
+/// # Errors
+///
+/// What the loader says.
+pub(crate) fn open_op_library(path: &Path) -> Result<EntryPoint, String> {
+    // SAFETY: the operator's configuration names this library for what it is; running
+    // its initialisers is the purpose.
+    let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }
+        .map_err(|error| format!("it can't be opened as a library: {}", with_causes(&error)))?;
+    // SAFETY: the function is looked for, and not called.
+    let found = unsafe { library.get::<*const c_void>(b"RegisterCustomOps\0") }.is_ok();
+    // Whatever it is, it may have begun something that would not survive its closing.
+    std::mem::forget(library);
+    Ok(if found { EntryPoint::There } else { EntryPoint::Missing })
+}
+
+impl SessionOptions {
+    /// Lets the session use the operators of the library at `path`, which is open.
+    pub(crate) fn register_op_library(
+        &mut self,
+        environment: &Environment,
+        path: &Path,
+    ) -> Result<(), Status> {
+        let api = environment.api();
+        let path = path_string(path)?;
+        // Such libraries often keep lists of what they registered, and models are
+        // loaded side by side.
+        let _lock = environment.creation_lock();
+        // SAFETY: the options are alive and borrowed exclusively; the path lives during
+        // the call. The library that it names is never closed, so that its operators
+        // live as long as any session.
+        unsafe {
+            api.check((api.table().RegisterCustomOpsLibrary_V2)(self.as_mut_ptr(), path.as_ptr()))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,73 @@
+//! Whether a library's file is whole, as far as its header tells.
+//!
+//! The loader maps what the header describes without looking at the file's length, and
+//! the process dies when it touches what isn't there: a copy that was interrupted must
+//! not end the server.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+const LOAD_SEGMENT: u32 = 1;
+
+/// Whether the file at `path` ends before the parts that the loader maps. Not so for
+/// what isn't a 64-bit little-endian library: the loader will say what is wrong with it.
+pub(crate) fn is_cut_short(path: &Path) -> bool {
+    File::open(path).and_then(|file| ends_too_early(&file)).unwrap_or(false)
+}
+
+fn ends_too_early(file: &File) -> io::Result<bool> {
+    let identity: [u8; 6] = bytes(file, 0)?;
+    if identity != [0x7f, b'E', b'L', b'F', 2, 1] {
+        return Ok(false);
+    }
+    let length = file.metadata()?.len();
+    let table = number(file, 32)?;
+    let size = u64::from(u16::from_le_bytes(bytes(file, 54)?));
+    let count = u64::from(u16::from_le_bytes(bytes(file, 56)?));
+    for index in 0..count {
+        let Some(at) = table.checked_add(index * size) else { return Ok(true) };
+        if u32::from_le_bytes(bytes(file, at)?) != LOAD_SEGMENT {
+            continue;
+        }
+        let (offset, in_file) = (number(file, at + 8)?, number(file, at + 32)?);
+        if offset.checked_add(in_file).is_none_or(|end| end > length) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn bytes<const N: usize>(file: &File, at: u64) -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    file.read_exact_at(&mut bytes, at)?;
+    Ok(bytes)
+}
+
+fn number(file: &File, at: u64) -> io::Result<u64> {
+    Ok(u64::from_le_bytes(bytes(file, at)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The test itself is such a file.
+    #[test]
+    fn a_file_without_its_end_is_found() {
+        let own = std::env::current_exe().unwrap();
+        assert!(!is_cut_short(&own));
+        let name = format!("galatea-onnxruntime-elf-{}", std::process::id());
+        let copy = std::env::temp_dir().join(name);
+        let mut beginning = [0; 4096];
+        File::open(&own).unwrap().read_exact_at(&mut beginning, 0).unwrap();
+        std::fs::write(&copy, beginning).unwrap();
+        let of_whole_header = is_cut_short(&copy);
+        std::fs::write(&copy, "text").unwrap();
+        let of_text = is_cut_short(&copy);
+        std::fs::remove_file(&copy).unwrap();
+        assert!(of_whole_header && !of_text);
+        assert!(!is_cut_short(Path::new("/nowhere/none.so")));
+    }
+}
