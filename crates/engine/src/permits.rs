@@ -243,10 +243,10 @@ impl Permits {
             let number = u32::try_from(holder.0 >> 32).unwrap_or(u32::MAX);
             let instance = u32::try_from(holder.0 & u64::from(u32::MAX)).unwrap_or(u32::MAX);
             let dispatcher = self.lock().dispatchers.get(&number).and_then(Weak::upgrade);
-            match dispatcher {
+            granted.extend(match dispatcher {
                 Some(dispatcher) => dispatcher.permit_granted(InstanceId(instance)),
-                None => granted.extend(self.take_back(holder, PermitUse::Unused)),
-            }
+                None => self.take_back(holder, PermitUse::Unused),
+            });
         }
     }
 

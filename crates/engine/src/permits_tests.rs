@@ -7,6 +7,7 @@ use std::time::Duration;
 use galatea_backend::{ExecutionPolicy, ModelFiles};
 use galatea_config::Support;
 use galatea_infer::{InferenceRequest, ServerControl};
+use galatea_policy::InstanceId;
 
 use crate::testing::{FakeBackend, Files, Inbox, Setup, draft, request, send};
 use crate::{LoadFailure, ModelDefinition, RateLimit, ResourceLimit, Server};
@@ -190,6 +191,30 @@ fn a_broken_scheduler_keeps_no_permit() {
     stage.server.registry.snapshot().find("a", None).unwrap().dispatcher.break_scheduler();
     stage.end_one();
     assert_eq!(stage.next(), "b");
+    stage.end_all();
+}
+
+#[test]
+fn a_permit_that_many_instances_pass_on_takes_little_of_the_stack() {
+    let many = [UNIT; 200].join(" OR ");
+    let models = [("a", many.as_str()), ("b", UNIT), ("c", UNIT)];
+    let stage = Stage::new(RateLimit::ExecutionCount(Vec::new()), &models);
+    assert_eq!(stage.failures, []);
+    let _first = stage.send("b");
+    assert_eq!(stage.next(), "b");
+    let (_second, _third) = (stage.send("a"), stage.send("c"));
+    let snapshot = stage.server.registry.snapshot();
+    let dispatcher = |name| &snapshot.find(name, None).unwrap().dispatcher;
+    // All instances of a wait for a permit, for nothing: each gives it to the next.
+    dispatcher("a").break_scheduler();
+    dispatcher("b").break_scheduler();
+    let small = std::thread::Builder::new().stack_size(128 << 10);
+    std::thread::scope(|scope| {
+        let free = || assert!(dispatcher("b").lane_free(InstanceId(0)).is_none());
+        small.spawn_scoped(scope, free).unwrap().join().unwrap();
+    });
+    assert_eq!(stage.next(), "c");
+    drop(snapshot);
     stage.end_all();
 }
 

@@ -31,9 +31,25 @@ impl Drop for Limited {
 }
 
 impl Dispatcher {
-    /// An instance may execute one batch.
-    pub(crate) fn permit_granted(&self, instance: InstanceId) {
-        self.event(Event::PermitGranted(instance));
+    /// An instance may execute one batch. Returns what others get thereby: many in a
+    /// row may have no use for a permit, so it isn't delivered from in here.
+    pub(crate) fn permit_granted(&self, instance: InstanceId) -> Granted {
+        let mut effects = self.step(&mut self.lock(), Event::PermitGranted(instance));
+        let mut granted = Granted::new();
+        effects.retain(|effect| match effect {
+            Effect::Deliver(others) => {
+                granted.append(others);
+                false
+            }
+            Effect::Execute { .. }
+            | Effect::Fail { .. }
+            | Effect::Abandon(_)
+            | Effect::Forget(_)
+            | Effect::StopLane(_)
+            | Effect::NotifyDrained => true,
+        });
+        self.perform(effects);
+        granted
     }
 
     /// Makes instances known to the rate limiter: all of them, or none.
