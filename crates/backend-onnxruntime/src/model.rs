@@ -131,8 +131,12 @@ impl OnnxModel {
         Ok(Loaded { session: Arc::new(session), signature: Arc::new(signature), promise })
     }
 
-    /// Other processors than the CPU may care which thread calls.
+    /// Other processors than the CPU may care which thread calls. What a library with
+    /// operators does nobody knows: it may ask another model, and wait.
     fn promise(&self, processor: Processor) -> Promise {
+        if !self.op_libraries.is_empty() {
+            return Promise::Nothing;
+        }
         let is_accelerated = !self.spec.optimization.cpu_execution_accelerators.is_empty();
         let is_plain = processor == Processor::Cpu && !is_accelerated;
         if is_plain && operators::are_steady(&self.path) {

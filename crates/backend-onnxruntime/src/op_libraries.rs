@@ -115,6 +115,10 @@ const CHANGED: &str =
     "; its file changed since it was opened, and is opened again when the server is started anew";
 
 impl ModelLibraries {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Lets a session use them.
     ///
     /// # Errors
@@ -221,6 +225,84 @@ fn checked(path: PathBuf, name: &str, files: &dyn ModelFiles) -> Result<PathBuf,
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A model's directory `models/m` in a folder that vanishes with its value.
+    struct Model {
+        folder: PathBuf,
+        directory: PathBuf,
+    }
+
+    impl Model {
+        fn new() -> Self {
+            let name = format!("galatea-onnxruntime-find-{}", std::process::id());
+            let folder = std::env::temp_dir().join(name);
+            let directory = folder.join("models/m");
+            fs::create_dir_all(&directory).unwrap();
+            Self { folder, directory }
+        }
+
+        fn file(&self, path: &str) -> PathBuf {
+            let path = self.folder.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, "").unwrap();
+            path
+        }
+    }
+
+    impl Drop for Model {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.folder);
+        }
+    }
+
+    impl ModelFiles for Model {
+        fn model_path(&self) -> &Path {
+            &self.directory
+        }
+
+        fn version(&self) -> i64 {
+            1
+        }
+
+        fn version_path(&self) -> &Path {
+            &self.directory
+        }
+
+        fn resolve(&self, name: &str) -> Result<PathBuf, Status> {
+            self.resolve_beside_versions(name)
+        }
+
+        fn resolve_beside_versions(&self, name: &str) -> Result<PathBuf, Status> {
+            let path = self.directory.join(name);
+            if name == "leak" {
+                return Err(Status::invalid_argument("leads out"));
+            }
+            if path.exists() { Ok(path) } else { Err(Status::not_found("nothing")) }
+        }
+    }
+
+    #[test]
+    fn the_models_own_library_comes_first_then_the_originals_places() {
+        let model = Model::new();
+        let beside = model.folder.join("runtime");
+        let found = |name: &str| find(name, &model, Some(&beside));
+        // The loader's business.
+        assert_eq!(found("ops.so"), Ok(PathBuf::from("ops.so")));
+        let at_runtime = model.file("runtime/ops.so");
+        assert_eq!(found("ops.so"), Ok(at_runtime));
+        assert_eq!(find("ops.so", &model, None), Ok(PathBuf::from("ops.so")));
+        let own = model.file("models/m/ops.so");
+        assert_eq!(found("ops.so"), Ok(own.clone()));
+        assert_eq!(found("./ops.so"), Ok(own));
+        let elsewhere = model.file("elsewhere/ops.so");
+        assert_eq!(found(&elsewhere.to_string_lossy()), Ok(elsewhere));
+        // Tests run in the directory of their crate.
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(found("src/lib.rs"), Ok(here.join("src/lib.rs")));
+        model.file("runtime/leak");
+        assert_eq!(found("leak").unwrap_err().code(), Code::InvalidArgument);
+        assert_eq!(found("src/none.so").unwrap_err().code(), Code::NotFound);
+    }
 
     #[test]
     fn names_that_only_go_down_are_looked_for_in_the_models_directory() {

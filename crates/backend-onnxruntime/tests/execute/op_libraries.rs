@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use galatea_backend::{Backend, FileMark, Fingerprint, Host, LoadedVersion, Model, ModelFiles};
+use galatea_backend::{
+    Backend, FileMark, Fingerprint, Host, LoadedVersion, Model, ModelFiles, Promise,
+};
 use galatea_config::ConfigDraft;
 use galatea_infer::Code;
 use galatea_tensor::DataType;
 
-use crate::support::onnx::{FLOAT, Graph};
+use crate::support::onnx::{FLOAT, Graph, identity};
 use crate::support::{
     Books, Files, backend, cpu, execute, failure, floats, output, request, spec, tensor, try_load,
 };
@@ -75,6 +77,17 @@ fn a_configuration_is_completed_with_them() {
     draft.resolve_identity("m", &["model.onnx".to_owned()]).unwrap();
     backend().complete_config(&mut draft, &files).unwrap();
     assert_eq!((draft.inputs()[0].name.as_str(), draft.outputs().len()), ("INPUT0", 1));
+}
+
+/// An operator may ask another model and wait for its answer, also one that takes the
+/// place of ONNX Runtime's own.
+#[test]
+fn nothing_is_promised_of_a_model_with_a_library() {
+    let files = Files::model(identity(FLOAT, &[-1, 2]));
+    compile(&beside(&files, "ops.so"), &[]);
+    let promise = |config: &str| try_load(&files, config).unwrap().instance.promise();
+    assert_eq!(promise(BASE), Promise::Predictable);
+    assert_eq!(promise(&naming(&["ops.so"])), Promise::Nothing);
 }
 
 #[test]
