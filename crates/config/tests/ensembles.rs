@@ -346,3 +346,48 @@ fn other_models_are_left_alone() {
     validate_ensemble(&mut plain, |_| panic!("it needs nobody")).unwrap();
     assert!(plain.decoupled);
 }
+
+/// What is wrong with an ensemble of one-tensor steps, as numbers of the tensors that
+/// each takes; it makes its own number.
+fn check_steps(count: usize, takes: impl Fn(usize) -> usize) -> Vec<String> {
+    let mut text = String::from(
+        "platform: 'ensemble' input { name: 'IN' data_type: TYPE_FP32 dims: 1 }
+         output { name: 't0' data_type: TYPE_FP32 dims: 1 } ensemble_scheduling {",
+    );
+    for index in 0..count {
+        text += &format!(
+            "step {{ model_name: 'm' input_map {{ key: 'X' value: 't{}' }} \
+             input_map {{ key: 'W' value: 'IN' }} output_map {{ key: 'Y' value: 't{index}' }} }}\n",
+            takes(index)
+        );
+    }
+    let mut draft = ConfigDraft::from_pbtxt("f", &(text + "}")).unwrap();
+    draft.resolve_identity("E", &[]).unwrap();
+    let errors = draft.finish(&Support::default()).err();
+    let found = errors.into_iter().flat_map(|errors| errors.diagnostics);
+    found.map(|diagnostic| diagnostic.message).collect()
+}
+
+/// Neither the stack nor the time grows faster than the ensemble.
+#[test]
+fn many_steps_are_checked() {
+    let count = 10_000;
+    let found = check_steps(count, |index| (index + 1) % count);
+    let first = ["m"; 11].join(" -> ");
+    let expected = format!(
+        "step 0 of ensemble 'E', model 'm', waits for itself: {first} -> (9979 more steps) -> \
+         {first}"
+    );
+    assert_eq!(found, [String::from("output 't0' for ensemble 'E' is not written"), expected]);
+    // Each step behind the one that it waits for, which nobody makes at the end.
+    let found = check_steps(count, |index| index + 1);
+    assert_eq!(
+        found,
+        [
+            "output 't0' for ensemble 'E' is not written: at least one of its depending tensors, \
+             't10000', is not connected",
+            "ensemble tensor 't10000' is unused in ensemble 'E': no step makes it and it is no \
+             input of the ensemble"
+        ]
+    );
+}

@@ -6,8 +6,15 @@ use galatea_protocol::inference::model_ensembling::Step;
 use galatea_protocol::inference::{ModelConfig, ModelEnsembling};
 
 use super::batching::BATCH_STRATEGY;
+use super::circles::Needs;
 use crate::diagnostic::Diagnostic;
 use crate::identity::is_ensemble;
+
+/// How many circles of steps are reported; whoever has more has one mistake many times.
+const CIRCLES_MAX: usize = 32;
+
+/// How many steps of a circle are named between its first step and the return to it.
+const CIRCLE_STEPS_MAX: usize = 20;
 
 pub(super) fn check(
     config: &ModelConfig,
@@ -81,12 +88,24 @@ fn check_step(config: &ModelConfig, step: &Step, index: usize, found: &mut Vec<D
     }
 }
 
+/// Which tensor keeps another one from being made.
+#[derive(Copy, Clone)]
+struct Cause<'a> {
+    of_itself: &'a str,
+    /// That of tensors that wait for it: where they come to a circle, the last of it.
+    of_others: &'a str,
+}
+
 /// Which step makes each tensor of an ensemble, and which steps run.
 struct Flow<'a> {
     config: &'a ModelConfig,
     steps: &'a [Step],
     /// The step behind each tensor that a step makes.
     makers: BTreeMap<&'a str, usize>,
+    /// The ensemble's inputs.
+    inputs: BTreeSet<&'a str>,
+    /// The ensemble's outputs.
+    outputs: BTreeSet<&'a str>,
     /// Tensors that some step takes.
     taken: BTreeSet<&'a str>,
     /// Tensors that requests bring or that steps make which can run.
@@ -101,12 +120,15 @@ impl<'a> Flow<'a> {
     ) -> Self {
         let steps = ensembling.step.as_slice();
         let taken = steps.iter().flat_map(|step| step.input_map.values().map(String::as_str));
+        let inputs: BTreeSet<&str> = config.input.iter().map(|input| input.name.as_str()).collect();
         let mut flow = Flow {
             config,
             steps,
             makers: BTreeMap::new(),
+            ready: inputs.clone(),
+            inputs,
+            outputs: config.output.iter().map(|output| output.name.as_str()).collect(),
             taken: taken.collect(),
-            ready: config.input.iter().map(|input| input.name.as_str()).collect(),
         };
         for (index, step) in steps.iter().enumerate() {
             flow.add_outputs(step, index, found);
@@ -118,7 +140,7 @@ impl<'a> Flow<'a> {
     fn add_outputs(&mut self, step: &'a Step, index: usize, found: &mut Vec<Diagnostic>) {
         let name = &self.config.name;
         for (output, tensor) in &step.output_map {
-            let text = if self.config.input.iter().any(|input| input.name == *tensor) {
+            let text = if self.inputs.contains(tensor.as_str()) {
                 format!(
                     "ensemble tensor '{tensor}' is an input of ensemble '{name}' and can not \
                      appear in the output map of step {index}"
@@ -138,19 +160,29 @@ impl<'a> Flow<'a> {
 
     /// Lets every step run that can.
     fn run(&mut self) {
-        let mut waiting: Vec<&Step> = self.steps.iter().collect();
-        loop {
-            let before = waiting.len();
-            waiting.retain(|step| {
-                let can_run =
-                    step.input_map.values().all(|tensor| self.ready.contains(tensor.as_str()));
-                if can_run {
-                    self.ready.extend(step.output_map.values().map(String::as_str));
+        let mut takers: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        // How many tensors each step waits for; one that it takes twice counts twice.
+        let mut missing = Vec::with_capacity(self.steps.len());
+        for (index, step) in self.steps.iter().enumerate() {
+            let tensors = step.input_map.values().map(String::as_str);
+            let missed = tensors.filter(|tensor| !self.ready.contains(tensor));
+            let missed = missed.map(|tensor| takers.entry(tensor).or_default().push(index));
+            missing.push(missed.count());
+        }
+        let mut can_run: Vec<usize> =
+            (0..missing.len()).filter(|index| missing.get(*index) == Some(&0)).collect();
+        while let Some(step) = can_run.pop().and_then(|index| self.steps.get(index)) {
+            for tensor in step.output_map.values() {
+                if !self.ready.insert(tensor) {
+                    continue;
                 }
-                !can_run
-            });
-            if waiting.len() == before {
-                return;
+                for &taker in takers.get(tensor.as_str()).into_iter().flatten() {
+                    let Some(left) = missing.get_mut(taker) else { continue };
+                    *left -= 1;
+                    if *left == 0 {
+                        can_run.push(taker);
+                    }
+                }
             }
         }
     }
@@ -173,13 +205,14 @@ impl<'a> Flow<'a> {
 
     fn check_outputs(&self, found: &mut Vec<Diagnostic>) {
         let name = &self.config.name;
+        let mut known = BTreeMap::new();
         for (index, output) in self.config.output.iter().enumerate() {
             let tensor = output.name.as_str();
             let text = if !self.is_known(tensor) {
                 format!("ensemble output '{tensor}' for ensemble '{name}' is not used")
             } else if !self.ready.contains(tensor) {
                 let text = format!("output '{tensor}' for ensemble '{name}' is not written");
-                match self.cause(tensor) {
+                match self.cause(tensor, &mut known) {
                     cause if cause == tensor => text,
                     cause => format!(
                         "{text}: at least one of its depending tensors, '{cause}', is not \
@@ -194,16 +227,27 @@ impl<'a> Flow<'a> {
     }
 
     /// Follows tensors that don't come back to where they are not made, or to
-    /// where they go round in a circle.
-    fn cause(&self, tensor: &'a str) -> &'a str {
-        let mut seen = BTreeSet::new();
+    /// where they go round in a circle; `known` is what was found on the way to
+    /// others.
+    fn cause(&self, tensor: &'a str, known: &mut BTreeMap<&'a str, Cause<'a>>) -> &'a str {
+        let mut places = BTreeMap::new();
+        let mut way = Vec::new();
         let mut current = tensor;
-        while let Some(next) = self.missing_input(current)
-            && seen.insert(next)
-        {
-            current = next;
+        while !known.contains_key(current) && !places.contains_key(current) {
+            places.insert(current, way.len());
+            way.push(current);
+            current = self.missing_input(current).unwrap_or(current);
         }
-        current
+        let circle = way.split_off(places.get(current).copied().unwrap_or(way.len()));
+        let mut before = circle.last().copied();
+        for of_itself in circle {
+            known.insert(of_itself, Cause { of_itself, of_others: before.unwrap_or(of_itself) });
+            before = Some(of_itself);
+        }
+        let cause = known.get(current).map_or(tensor, |cause| cause.of_others);
+        known
+            .extend(way.into_iter().map(|one| (one, Cause { of_itself: cause, of_others: cause })));
+        known.get(tensor).map_or(tensor, |cause| cause.of_itself)
     }
 
     /// An input that the tensor's step waits for in vain.
@@ -213,56 +257,58 @@ impl<'a> Flow<'a> {
         inputs.into_iter().find(|input| !self.ready.contains(input))
     }
 
-    /// Names each circle of steps that wait for each other once, by its first
+    /// Names circles of steps that wait for each other, each once, by its first
     /// step.
     fn check_waiting(&self, found: &mut Vec<Diagnostic>) {
-        for (index, step) in self.steps.iter().enumerate() {
-            let mut trail = vec![index];
-            if !self.leads_back(&mut trail, &mut BTreeSet::new()) {
-                continue;
-            }
-            let models: Vec<&str> = trail
-                .iter()
-                .rev()
-                .filter_map(|&step| self.steps.get(step).map(|step| step.model_name.as_str()))
-                .collect();
+        for circle in self.needs().circles(CIRCLES_MAX) {
+            let Some(&index) = circle.first() else { continue };
             let text = format!(
                 "step {index} of ensemble '{}', model '{}', waits for itself: {}",
                 self.config.name,
-                step.model_name,
-                models.join(" -> ")
+                self.model_of(index),
+                self.told(&circle)
             );
             found.push(Diagnostic::about(format!("{}.input_map", step_path(index)), text));
         }
     }
 
-    /// Whether the last step of the trail needs the first one, perhaps through
-    /// others that come later in the configuration; the trail is made complete.
-    fn leads_back(&self, trail: &mut Vec<usize>, seen: &mut BTreeSet<usize>) -> bool {
-        let (Some(&start), Some(&last)) = (trail.first(), trail.last()) else { return false };
-        let Some(step) = self.steps.get(last) else { return false };
-        for tensor in step.input_map.values() {
-            let Some(&maker) = self.makers.get(tensor.as_str()) else { continue };
-            if maker == start {
-                trail.push(start);
-                return true;
-            }
-            if maker > start && !self.ready.contains(tensor.as_str()) && seen.insert(maker) {
-                trail.push(maker);
-                if self.leads_back(trail, seen) {
-                    return true;
-                }
-                trail.pop();
-            }
+    /// The steps that each step waits for and that can't run.
+    fn needs(&self) -> Needs {
+        let of_step = |step: &Step| {
+            let missing =
+                step.input_map.values().filter(|tensor| !self.ready.contains(tensor.as_str()));
+            missing.filter_map(|tensor| self.makers.get(tensor.as_str()).copied()).collect()
+        };
+        Needs(self.steps.iter().map(of_step).collect())
+    }
+
+    fn model_of(&self, step: usize) -> &'a str {
+        self.steps.get(step).map_or("", |step| step.model_name.as_str())
+    }
+
+    /// The models of a circle of steps, in the order in which they would run; in a
+    /// long one those in the middle are only counted.
+    fn told(&self, circle: &[usize]) -> String {
+        let Some((start, rest)) = circle.split_first() else { return String::new() };
+        let mut models = vec![self.model_of(*start).to_owned()];
+        let left_out = rest.len().saturating_sub(CIRCLE_STEPS_MAX);
+        let half = if left_out == 0 { rest.len() } else { CIRCLE_STEPS_MAX / 2 };
+        let (last, before) = rest.split_at(half);
+        let (between, first) = before.split_at(left_out);
+        models.extend(first.iter().rev().map(|&step| self.model_of(step).to_owned()));
+        if !between.is_empty() {
+            models.push(format!("({left_out} more steps)"));
         }
-        false
+        models.extend(last.iter().rev().map(|&step| self.model_of(step).to_owned()));
+        models.push(self.model_of(*start).to_owned());
+        models.join(" -> ")
     }
 
     /// Tensors that nobody makes, and tensors that nobody takes.
     fn check_unused(&self, found: &mut Vec<Diagnostic>) {
         for (index, step) in self.steps.iter().enumerate() {
             let mut report = |field: &str, key: &str, tensor: &str, reason: &str| {
-                if self.config.output.iter().all(|output| output.name != tensor) {
+                if !self.outputs.contains(tensor) {
                     let name = &self.config.name;
                     let text = format!(
                         "ensemble tensor '{tensor}' is unused in ensemble '{name}'{reason}"

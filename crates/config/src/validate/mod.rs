@@ -2,6 +2,7 @@
 //! original's say where it checks the same.
 
 mod batching;
+mod circles;
 mod controls;
 mod ensemble;
 mod identity;
