@@ -96,6 +96,12 @@ pub struct LoadFailure {
 /// A version's configuration, and what its backend made to complete it.
 type Specified = (Arc<ModelSpec>, Option<Box<dyn OpenedModel>>);
 
+/// An instance of a loaded version.
+type OneOf = (InstanceId, InstanceKey);
+
+/// What compares a version's instances with those that are wanted.
+type Compared<'a> = (Vec<OneOf>, Vec<Wanted<'a>>, Vec<OneOf>);
+
 /// What all loads of a server share.
 pub(crate) struct Loader {
     pub(crate) timer: Timer,
@@ -258,6 +264,41 @@ impl Loader {
         }
     }
 
+    /// Whether a loaded version lacks instances that a definition wants; also if that
+    /// can't be said.
+    pub(crate) fn lacks_instances(
+        &self,
+        model: &LoadedModel,
+        definition: &ModelDefinition,
+    ) -> bool {
+        let spec = self.changed_spec(model, definition);
+        spec.and_then(|spec| self.compare(model, &spec).map(|(_, missing, _)| !missing.is_empty()))
+            .unwrap_or(true)
+    }
+
+    fn changed_spec(
+        &self,
+        model: &LoadedModel,
+        definition: &ModelDefinition,
+    ) -> Result<ModelSpec, Status> {
+        let spec = definition.draft.on_top_of(&model.spec).finish(&definition.support);
+        spec.map_err(|errors| Status::invalid_argument(errors.to_string()))
+    }
+
+    /// The instances that stay, those that are missing, and those that are too many.
+    fn compare(&self, model: &LoadedModel, spec: &ModelSpec) -> Result<Compared<'_>, Status> {
+        let mut spare = model.instances();
+        let mut stay = Vec::new();
+        let mut missing = Vec::new();
+        for one in wanted(spec, &self.host_policies)? {
+            match spare.iter().position(|(_, key)| *key == one.key) {
+                Some(place) => stay.push(spare.remove(place)),
+                None => missing.push(one),
+            }
+        }
+        Ok((stay, missing, spare))
+    }
+
     /// Adds the instances that a definition wants of a loaded version and that it
     /// lacks. Those that it has and are not wanted any more stay until the change is
     /// applied.
@@ -266,17 +307,8 @@ impl Loader {
         model: &Arc<ModelHandle>,
         definition: &ModelDefinition,
     ) -> Result<InstanceChange, Status> {
-        let spec = definition.draft.on_top_of(&model.spec).finish(&definition.support);
-        let spec = spec.map_err(|errors| Status::invalid_argument(errors.to_string()))?;
-        let mut spare = model.instances();
-        let mut stay = Vec::new();
-        let mut missing = Vec::new();
-        for one in wanted(&spec, &self.host_policies)? {
-            match spare.iter().position(|(_, key)| *key == one.key) {
-                Some(place) => stay.push(spare.remove(place)),
-                None => missing.push(one),
-            }
-        }
+        let spec = self.changed_spec(model, definition)?;
+        let (stay, missing, spare) = self.compare(model, &spec)?;
         let added = self.add_instances(model, &spec, definition, missing)?;
         let config = document(&spec);
         Ok(InstanceChange { model: model.clone(), stay, added, spare, config })
@@ -303,7 +335,7 @@ impl Loader {
         spec: &ModelSpec,
         definition: &ModelDefinition,
         missing: Vec<Wanted<'_>>,
-    ) -> Result<Vec<(InstanceId, InstanceKey)>, Status> {
+    ) -> Result<Vec<OneOf>, Status> {
         if missing.is_empty() {
             return Ok(Vec::new());
         }
@@ -363,20 +395,25 @@ impl Loader {
 /// others.
 pub(crate) struct InstanceChange {
     model: Arc<ModelHandle>,
-    stay: Vec<(InstanceId, InstanceKey)>,
-    added: Vec<(InstanceId, InstanceKey)>,
-    spare: Vec<(InstanceId, InstanceKey)>,
+    stay: Vec<OneOf>,
+    added: Vec<OneOf>,
+    spare: Vec<OneOf>,
     config: ModelConfigDocument,
 }
 
 impl InstanceChange {
+    /// The version's number.
+    pub(crate) fn version(&self) -> i64 {
+        self.model.version
+    }
+
     /// The version has the instances again that it had before.
     pub(crate) fn undo(self) {
         self.model.dispatcher.remove_lanes(&ids(self.added));
     }
 }
 
-fn ids(instances: Vec<(InstanceId, InstanceKey)>) -> Vec<InstanceId> {
+fn ids(instances: Vec<OneOf>) -> Vec<InstanceId> {
     instances.into_iter().map(|(instance, _)| instance).collect()
 }
 

@@ -85,6 +85,9 @@ struct Bench {
     instances: AtomicUsize,
     /// Rules for batches.
     rules: AtomicUsize,
+    /// Instances that are made wait here, or panic.
+    making: Gate,
+    making_panics: AtomicBool,
     refuses_instances: AtomicBool,
     /// The version of which no more instances are made; 0 is none.
     full_version: AtomicI64,
@@ -174,6 +177,8 @@ impl Model for Tagged {
         if is_full || self.bench.refuses_instances.load(Ordering::SeqCst) {
             return Err(Status::unavailable("no room for another"));
         }
+        self.bench.making.pass();
+        assert!(!self.bench.making_panics.load(Ordering::SeqCst), "planned");
         self.bench.instances.fetch_add(1, Ordering::SeqCst);
         let Self { spec, host, bench, version } = self;
         let (spec, host, bench) = (spec.clone(), host.clone(), bench.clone());

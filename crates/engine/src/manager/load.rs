@@ -1,7 +1,8 @@
 //! Loading one model: all its versions, at the same time, or none of them.
 //!
-//! Versions are jobs of the pool like models. None of them waits for another: the
-//! one that is done last puts all of them into service.
+//! Versions are jobs of the pool like models, those that stay and lack instances too.
+//! None of them waits for another: the one that is done last puts all of them into
+//! service.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,6 +22,17 @@ use crate::{LoadFailure, LoadedModel};
 /// A version with what became of it.
 type Attempt = (i64, Result<Arc<ModelHandle>, Status>);
 
+/// A version that stays, with what became of the instances that it lacks.
+type Growth = (i64, Result<InstanceChange, Status>);
+
+/// What one job of a load is about.
+enum Part {
+    /// A version that is loaded.
+    Load(Arc<dyn ModelFiles>),
+    /// A version that stays and gets more instances.
+    Grow(Arc<ModelHandle>),
+}
+
 /// A load whose versions are under way.
 struct Loading {
     job: LoadJob,
@@ -32,21 +44,29 @@ struct Loading {
 }
 
 struct Attempts {
-    done: Vec<Attempt>,
+    done: Outcomes,
     left: usize,
 }
 
+/// What became of the parts of a load, each list by version.
+#[derive(Default)]
+struct Outcomes {
+    loaded: Vec<Attempt>,
+    grown: Vec<Growth>,
+}
+
 impl Loading {
-    /// Adds what became of a version; all of them, ascending, with the last one.
-    fn add(&self, attempt: Attempt) -> Option<Vec<Attempt>> {
+    /// Adds what became of a part; all of them with the last one.
+    fn add(&self, add: impl FnOnce(&mut Outcomes)) -> Option<Outcomes> {
         let mut attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
-        attempts.done.push(attempt);
+        add(&mut attempts.done);
         attempts.left -= 1;
         if attempts.left > 0 {
             return None;
         }
         let mut done = std::mem::take(&mut attempts.done);
-        done.sort_by_key(|(version, _)| *version);
+        done.loaded.sort_by_key(|(version, _)| *version);
+        done.grown.sort_by_key(|(version, _)| *version);
         Some(done)
     }
 }
@@ -134,29 +154,53 @@ impl Shared {
         let kept: Vec<i64> = kept.iter().map(|files| files.version()).collect();
         let numbers: Vec<i64> = fresh.iter().map(|files| files.version()).collect();
         self.parts.registry.begin_load(&job.id, &numbers);
-        let mut fresh = fresh.into_iter();
-        let Some(first) = fresh.next() else {
-            return self.conclude(&job, Vec::new(), &kept, tenure.as_ref());
+        let growing = self.growing(&job, &kept).into_iter().map(Part::Grow);
+        let parts: Vec<Part> = fresh.into_iter().map(Part::Load).chain(growing).collect();
+        let attempts = Mutex::new(Attempts { done: Outcomes::default(), left: parts.len() });
+        let mut parts = parts.into_iter();
+        let Some(first) = parts.next() else {
+            return self.conclude(&job, Outcomes::default(), &kept, tenure.as_ref());
         };
-        let attempts = Mutex::new(Attempts { done: Vec::new(), left: numbers.len() });
         let loading = Arc::new(Loading { job, composing, tenure, kept, attempts });
-        for files in fresh {
+        for part in parts {
             let (shared, loading) = (self.clone(), loading.clone());
-            self.pool.submit(Box::new(move || shared.load_one(&loading, &files)));
+            self.pool.submit(Box::new(move || shared.load_part(&loading, part)));
         }
-        self.load_one(&loading, &first);
+        self.load_part(&loading, first);
     }
 
-    fn load_one(self: &Arc<Self>, loading: &Loading, files: &Arc<dyn ModelFiles>) {
+    /// Those of the versions that stay which need time, because they lack instances.
+    fn growing(&self, job: &LoadJob, kept: &[i64]) -> Vec<Arc<ModelHandle>> {
+        let snapshot = self.parts.registry.snapshot();
+        let ready = kept.iter().filter_map(|version| snapshot.ready_version(&job.id, *version));
+        let definition = &job.target.definition;
+        ready
+            .filter(|model| self.parts.loader.lacks_instances(model, definition))
+            .cloned()
+            .collect()
+    }
+
+    fn load_part(self: &Arc<Self>, loading: &Loading, part: Part) {
         let Loading { job, composing, tenure, kept, .. } = loading;
-        let outcome = if self.lock().closed {
-            Err(Status::unavailable("Server exiting"))
-        } else {
-            let model = self.load_version(job, files, composing.as_ref());
-            model.map(|model| self.parts.retirer.handle(model, tenure.clone()))
+        let is_closed = self.lock().closed;
+        let exiting = || Status::unavailable("Server exiting");
+        let done = match part {
+            Part::Load(files) => {
+                let load = || {
+                    let model = self.load_version(job, &files, composing.as_ref())?;
+                    Ok(self.parts.retirer.handle(model, tenure.clone()))
+                };
+                let outcome = if is_closed { Err(exiting()) } else { load() };
+                loading.add(|done| done.loaded.push((files.version(), outcome)))
+            }
+            Part::Grow(model) => {
+                let outcome =
+                    if is_closed { Err(exiting()) } else { self.change_instances(job, &model) };
+                loading.add(|done| done.grown.push((model.version, outcome)))
+            }
         };
-        if let Some(attempts) = loading.add((files.version(), outcome)) {
-            self.conclude(job, attempts, kept, tenure.as_ref());
+        if let Some(done) = done {
+            self.conclude(job, done, kept, tenure.as_ref());
         }
     }
 
@@ -215,19 +259,25 @@ impl Shared {
     fn conclude(
         self: &Arc<Self>,
         job: &LoadJob,
-        attempts: Vec<Attempt>,
+        done: Outcomes,
         kept: &[i64],
         tenure: Option<&Arc<Tenure>>,
     ) {
-        let mut failures = self.failures(job, &attempts);
+        let Outcomes { loaded: attempts, grown } = done;
+        let mut failures = [failures(job, &attempts), failures(job, &grown)].concat();
+        failures.sort_by_key(|failure| failure.version);
         let is_wanted = self.lock().may_serve(&job.id);
+        let mut changes: Vec<InstanceChange> =
+            grown.into_iter().filter_map(|(_, outcome)| outcome.ok()).collect();
         if is_wanted && failures.is_empty() {
-            failures = self.update_kept(job, kept);
+            failures = self.change_others(job, kept, &mut changes);
         }
         if !is_wanted || !failures.is_empty() {
+            changes.into_iter().for_each(InstanceChange::undo);
             tenure.iter().for_each(|tenure| tenure.load_failed());
             return self.abandon(job, attempts, failures);
         }
+        changes.into_iter().for_each(|change| self.parts.loader.apply(change));
         self.parts.registry.announce_unload(&job.id, tenure);
         tenure.iter().for_each(|tenure| tenure.loaded());
         if let Err(attempts) = self.serve(job, attempts, kept) {
@@ -291,42 +341,46 @@ impl Shared {
         self.report(job, LoadReport { outcome, failures, error });
     }
 
-    fn failures(&self, job: &LoadJob, attempts: &[Attempt]) -> Vec<LoadFailure> {
-        let failure = |(version, outcome): &Attempt| {
-            let status = outcome.as_ref().err()?.clone();
-            Some(LoadFailure { name: job.id.to_string(), version: Some(*version), status })
-        };
-        attempts.iter().filter_map(failure).collect()
-    }
-
-    /// Gives versions that stay the instances that the configuration wants, all of them
-    /// or none.
-    fn update_kept(&self, job: &LoadJob, kept: &[i64]) -> Vec<LoadFailure> {
+    /// Adds the changes of those versions that stay and lack no instances.
+    fn change_others(
+        &self,
+        job: &LoadJob,
+        kept: &[i64],
+        changes: &mut Vec<InstanceChange>,
+    ) -> Vec<LoadFailure> {
         let snapshot = self.parts.registry.snapshot();
-        let loader = &self.parts.loader;
-        let mut changes = Vec::new();
-        let mut failures = Vec::new();
-        for version in kept {
-            let Some(model) = snapshot.ready_version(&job.id, *version) else { continue };
-            match loader.change_instances(model, &job.target.definition) {
+        let ready = kept.iter().filter_map(|version| snapshot.ready_version(&job.id, *version));
+        let mut failed: Vec<Growth> = Vec::new();
+        for model in ready {
+            if changes.iter().any(|change| change.version() == model.version) {
+                continue;
+            }
+            match self.change_instances(job, model) {
                 Ok(change) => changes.push(change),
-                Err(status) => {
-                    let line = format_args!(
-                        "failed to change the instances of '{}' version {version}: {status}",
-                        job.id
-                    );
-                    self.parts.log.write(LogLevel::Error, line);
-                    let name = job.id.to_string();
-                    failures.push(LoadFailure { name, version: Some(*version), status });
-                }
+                Err(status) => failed.push((model.version, Err(status))),
             }
         }
-        if failures.is_empty() {
-            changes.into_iter().for_each(|change| loader.apply(change));
-        } else {
-            changes.into_iter().for_each(InstanceChange::undo);
-        }
-        failures
+        failures(job, &failed)
+    }
+
+    /// Makes the instances that a version lacks by the configuration, and says which
+    /// it has too many.
+    fn change_instances(
+        &self,
+        job: &LoadJob,
+        model: &Arc<ModelHandle>,
+    ) -> Result<InstanceChange, Status> {
+        let change = || self.parts.loader.change_instances(model, &job.target.definition);
+        let outcome = catch_unwind(AssertUnwindSafe(change)).unwrap_or_else(|_| {
+            Err(Status::internal("the backend failed while it made an instance"))
+        });
+        outcome.inspect_err(|status| {
+            let line = format_args!(
+                "failed to change the instances of '{}' version {}: {status}",
+                job.id, model.version
+            );
+            self.parts.log.write(LogLevel::Error, line);
+        })
     }
 
     /// What clients are told, in the original's words.
@@ -339,4 +393,13 @@ impl Shared {
         let code = status.code().words();
         format!("version {version} is at {state} state: {code}: {status};")
     }
+}
+
+/// Those of the versions that failed.
+fn failures<T>(job: &LoadJob, outcomes: &[(i64, Result<T, Status>)]) -> Vec<LoadFailure> {
+    let failure = |(version, outcome): &(i64, Result<T, Status>)| {
+        let status = outcome.as_ref().err()?.clone();
+        Some(LoadFailure { name: job.id.to_string(), version: Some(*version), status })
+    };
+    outcomes.iter().filter_map(failure).collect()
 }

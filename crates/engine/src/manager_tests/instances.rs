@@ -61,3 +61,78 @@ fn a_busy_instance_finishes_before_it_goes_and_others_take_over() {
     until(|| world.instances() == 1);
     assert_eq!(world.tag("m"), "one");
 }
+
+/// How many wait at the gate at the same time, if that comes to be so many.
+fn waiting(gate: &Gate, count: usize) -> usize {
+    let deadline = std::time::Instant::now() + LONG;
+    let now = || gate.waiting.load(Ordering::SeqCst);
+    while now() < count && std::time::Instant::now() < deadline {
+        std::thread::yield_now();
+    }
+    now()
+}
+
+#[test]
+fn versions_get_instances_side_by_side_also_beside_one_that_is_loaded() {
+    let world = World::with(ControlMode::Explicit, 3);
+    world.put_text("m", &config("one", 1), &[1, 2]);
+    world.load("m").unwrap();
+    world.put_config("m", &config("one", 2), &[1, 2, 3]);
+    world.bench.making.close();
+    std::thread::scope(|scope| {
+        let load = scope.spawn(|| world.load("m"));
+        let at_once = waiting(&world.bench.making, 3);
+        world.bench.making.open();
+        load.join().unwrap().unwrap();
+        assert_eq!(at_once, 3);
+    });
+    assert_eq!((world.instances(), world.loads()), (6, 3));
+    world.check_index(&["m 1 READY", "m 2 READY", "m 3 READY"]);
+}
+
+#[test]
+fn a_new_version_that_fails_takes_the_instances_back_that_others_got() {
+    let world = World::new();
+    world.put_text("m", &config("one", 1), &[1, 2]);
+    world.load("m").unwrap();
+    world.put_config("m", &config("one", 3), &[1, 2, 3]);
+    world.bench.full_version.store(3, Ordering::SeqCst);
+    let status = world.load("m").unwrap_err();
+    let expected = "load failed for model 'm': version 3 is at UNAVAILABLE state: Unavailable: no \
+                    room for another;\n";
+    assert_eq!(status.message(), expected);
+    until(|| world.instances() == 2);
+    for version in [1, 2] {
+        let shown = world.server.model_config("m", Some(version)).unwrap();
+        assert!(shown.json.contains("\"count\":1"), "{}", shown.json);
+    }
+    world.bench.full_version.store(0, Ordering::SeqCst);
+    world.load("m").unwrap();
+    assert_eq!((world.instances(), world.tag("m").as_str()), (9, "one"));
+}
+
+#[test]
+fn a_backend_that_panics_over_an_instance_fails_the_order_alone() {
+    let world = World::new();
+    world.put_text("m", &config("one", 1), &[1, 2]);
+    world.load("m").unwrap();
+    world.put_config("m", &config("one", 2), &[1, 2]);
+    world.bench.making_panics.store(true, Ordering::SeqCst);
+    let failed = std::thread::scope(|scope| {
+        let load = scope.spawn(|| world.load("m"));
+        let deadline = std::time::Instant::now() + LONG;
+        while !load.is_finished() && std::time::Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+        if !load.is_finished() {
+            world.server.unload_all(Duration::ZERO);
+        }
+        load.join().unwrap()
+    });
+    let text = failed.unwrap_err();
+    assert!(text.message().contains("failed while it made an instance"), "{text}");
+    assert_eq!((world.tag("m").as_str(), world.instances()), ("one", 2));
+    world.bench.making_panics.store(false, Ordering::SeqCst);
+    world.load("m").unwrap();
+    assert_eq!(world.instances(), 4);
+}
