@@ -174,7 +174,6 @@ def test_a_host_policy_binds_memory(start_server: StartServer, tmp_path: pathlib
         ("instance_group [ { kind: KIND_GPU } ]", "server does not support GPUs"),
         ("instance_group [ { kind: KIND_CPU gpus: [ 0 ] } ]", "specifies one or more GPUs"),
         ("instance_group [ { passive: true } ]", "is passive"),
-        ("instance_group [ { secondary_devices [ { kind: KIND_NVDLA } ] } ]", "secondary_devices"),
     ],
 )
 def test_groups_that_can_not_be(
@@ -185,6 +184,19 @@ def test_groups_that_can_not_be(
     with start_server(tmp_path) as server:
         assert server.wait_for_exit() == 1
         assert reason in server.log()
+
+
+def test_secondary_devices_are_shown_and_change_nothing(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """The configuration has them, and the log says that nobody is told."""
+    devices = "secondary_devices [ { kind: KIND_NVDLA device_id: 3 } ]"
+    write(tmp_path, "model", f"instance_group [ {{ kind: KIND_CPU {devices} }} ]", 1)
+    with start_server(tmp_path) as server:
+        config = server.wait_until_ready().get("/v2/models/model/config").json()
+        shown = config["instance_group"][0]["secondary_devices"]
+        assert shown == [{"kind": "KIND_NVDLA", "device_id": "3"}]
+        assert "'instance_group.secondary_devices' changes nothing" in server.log()
 
 
 @pytest.mark.parametrize(("threads", "warns"), [("1", False), ("200", True)])

@@ -54,8 +54,8 @@ pub trait Backend: Send + Sync {
         files: &dyn ModelFiles,
     ) -> Result<(), Status>;
 
-    /// Whether its instances are told of their group's `secondary_devices`. A model
-    /// that has some is refused otherwise.
+    /// Whether its instances are told of their group's `secondary_devices`. Otherwise a
+    /// remark says that they change nothing.
     fn takes_secondary_devices(&self) -> bool {
         false
     }

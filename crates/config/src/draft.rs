@@ -365,10 +365,12 @@ impl ConfigDraft {
         normalise::normalise(&mut self.message, support);
         let mut found = Vec::new();
         validate::check(&self.message, support, &mut found);
-        unsupported::check(&self.message, support, &mut found);
+        unsupported::check(&self.message, &mut found);
         let spec = convert::model_spec(&self.message, &mut found);
         self.placed(found)?;
         // Without a diagnostic there is a specification: convert makes it so.
+        let remarks = unsupported::remarks(&self.message, support);
+        let spec = spec.map(|spec| ModelSpec { remarks, ..spec });
         spec.ok_or_else(|| Diagnostic::about("", "the configuration can not be converted").into())
     }
 

@@ -55,6 +55,7 @@ pub struct ModelSpec {
     /// Labels added to the model's metrics.
     pub metric_tags: BTreeMap<String, String>,
     pub(crate) message: ModelConfig,
+    pub(crate) remarks: Vec<String>,
 }
 
 impl ModelSpec {
@@ -79,7 +80,7 @@ impl ModelSpec {
     /// A line on each setting that is taken and changes nothing.
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
-        crate::unsupported::remarks(&self.message)
+        self.remarks.clone()
     }
 
     /// The input with this name.

@@ -18,10 +18,7 @@ struct Row {
     uses: fn(&ModelConfig) -> Vec<String>,
 }
 
-/// Compiled backends may know what to do with them; ours don't.
-const SECONDARY_DEVICES: &str = "secondary_devices";
-
-const ROWS: [Row; 6] = [
+const ROWS: [Row; 5] = [
     Row { name: "use_growable_memory", uses: use_growable_memory },
     Row { name: "model_metrics", uses: model_metrics },
     Row {
@@ -46,48 +43,52 @@ const ROWS: [Row; 6] = [
             )
         },
     },
-    Row {
-        name: SECONDARY_DEVICES,
-        uses: |c| groups(c, "secondary_devices", |group| !group.secondary_devices.is_empty()),
-    },
     Row { name: "profile", uses: |c| groups(c, "profile", |group| !group.profile.is_empty()) },
 ];
 
 /// Settings that Triton takes for every model and gives a meaning for some: here
 /// they have none, and whoever uses them is told.
-const HINTS: [Hint; 6] = [
+const HINTS: [Hint; 7] = [
     Hint {
         name: "optimization.eager_batching",
         because: "only Triton's TensorRT backend reads it",
-        used: |c| c.optimization.as_ref().is_some_and(|o| o.eager_batching),
+        used: |c, _| c.optimization.as_ref().is_some_and(|o| o.eager_batching),
     },
     Hint {
         name: "optimization.gather_kernel_buffer_threshold",
         because: "only Triton's TensorRT backend reads it",
-        used: |c| c.optimization.as_ref().is_some_and(|o| o.gather_kernel_buffer_threshold != 0),
+        used: |c, _| c.optimization.as_ref().is_some_and(|o| o.gather_kernel_buffer_threshold != 0),
     },
     Hint {
         name: "optimization.priority",
         because: "no GPU is used",
-        used: |c| c.optimization.as_ref().is_some_and(|o| o.priority != 0),
+        used: |c, _| c.optimization.as_ref().is_some_and(|o| o.priority != 0),
     },
     Hint {
         name: "optimization.cuda",
         because: "no GPU is used",
-        used: |c| {
+        used: |c, _| {
             let cuda = c.optimization.as_ref().and_then(|o| o.cuda.as_ref());
             cuda.is_some_and(|cuda| *cuda != Cuda::default())
         },
     },
     Hint {
+        name: "instance_group.secondary_devices",
+        because: "only compiled backends are told of them",
+        used: |c, support| {
+            !support.secondary_devices
+                && c.instance_group.iter().any(|group| !group.secondary_devices.is_empty())
+        },
+    },
+    Hint {
         name: "cc_model_filenames",
         because: "no GPU is used",
-        used: |c| !c.cc_model_filenames.is_empty(),
+        used: |c, _| !c.cc_model_filenames.is_empty(),
     },
     Hint {
         name: "model_operations.op_library_filename",
         because: "only ONNX models have operators in libraries",
-        used: |c| {
+        used: |c, _| {
             let operations = c.model_operations.as_ref();
             c.backend != "onnxruntime"
                 && operations.is_some_and(|o| !o.op_library_filename.is_empty())
@@ -99,12 +100,12 @@ const HINTS: [Hint; 6] = [
 struct Hint {
     name: &'static str,
     because: &'static str,
-    used: fn(&ModelConfig) -> bool,
+    used: fn(&ModelConfig, &Support) -> bool,
 }
 
 /// A remark on every setting that is used and changes nothing.
-pub(crate) fn remarks(config: &ModelConfig) -> Vec<String> {
-    let used = HINTS.iter().filter(|hint| (hint.used)(config));
+pub(crate) fn remarks(config: &ModelConfig, support: &Support) -> Vec<String> {
+    let used = HINTS.iter().filter(|hint| (hint.used)(config, support));
     used.map(|hint| {
         format!("model '{}': '{}' changes nothing: {}", config.name, hint.name, hint.because)
     })
@@ -114,9 +115,8 @@ pub(crate) fn remarks(config: &ModelConfig) -> Vec<String> {
 /// Appends a diagnostic for every use of a setting in the table.
 ///
 /// A field that was found wrong before is not reported again.
-pub(crate) fn check(config: &ModelConfig, support: &Support, found: &mut Vec<Diagnostic>) {
-    let honoured = |row: &&Row| row.name == SECONDARY_DEVICES && support.secondary_devices;
-    for row in ROWS.iter().filter(|row| !honoured(row)) {
+pub(crate) fn check(config: &ModelConfig, found: &mut Vec<Diagnostic>) {
+    for row in &ROWS {
         for path in (row.uses)(config) {
             if found.iter().all(|diagnostic| diagnostic.path != path) {
                 let text =
@@ -203,7 +203,6 @@ mod tests {
              is_non_linear_format_io: true }",
             "output[0].is_non_linear_format_io",
         ),
-        ("instance_group { secondary_devices { } }", "instance_group[0].secondary_devices"),
         ("platform: 'tensorrt_plan' instance_group { profile: '0' }", "instance_group[0].profile"),
     ];
 
@@ -243,6 +242,7 @@ mod tests {
         let found = remarks(
             "optimization { eager_batching: true gather_kernel_buffer_threshold: 3 \
              priority: PRIORITY_MAX cuda { graphs: true } } \
+             instance_group { secondary_devices { kind: KIND_NVDLA } } \
              cc_model_filenames { key: '8.0' value: 'm' } \
              model_operations { op_library_filename: 'l.so' }",
         );
@@ -253,6 +253,8 @@ mod tests {
              Triton's TensorRT backend reads it",
             "model 'm': 'optimization.priority' changes nothing: no GPU is used",
             "model 'm': 'optimization.cuda' changes nothing: no GPU is used",
+            "model 'm': 'instance_group.secondary_devices' changes nothing: only compiled \
+             backends are told of them",
             "model 'm': 'cc_model_filenames' changes nothing: no GPU is used",
             "model 'm': 'model_operations.op_library_filename' changes nothing: only ONNX models \
              have operators in libraries",
@@ -269,6 +271,20 @@ mod tests {
             (spec.op_library_filenames.as_slice(), spec.remarks().len()),
             (&[String::from("l.so")][..], 0)
         );
+    }
+
+    #[test]
+    fn secondary_devices_are_taken_and_shown() {
+        let text = "backend: 'b' instance_group { secondary_devices { device_id: 5 } }";
+        let mut draft = ConfigDraft::from_pbtxt("f", text).unwrap();
+        draft.resolve_identity("m", &[]).unwrap();
+        let told = Support { secondary_devices: true, ..Support::default() };
+        for (support, remarks) in [(Support::default(), 1), (told, 0)] {
+            let spec = draft.clone().finish(&support).unwrap();
+            assert_eq!(spec.remarks().len(), remarks);
+            let shown = "\"secondary_devices\":[{\"kind\":\"KIND_NVDLA\",\"device_id\":\"5\"}]";
+            assert!(spec.to_json().contains(shown), "{}", spec.to_json());
+        }
     }
 
     #[test]

@@ -41,12 +41,12 @@ pub(crate) fn append(
             "cuda" => CUDA,
             _ => return Err(unknown(accelerator)),
         };
-        require(library, provider, &format!("execution accelerator '{}'", accelerator.name))?;
         let Processor::Gpu(gpu) = processor else {
             // Triton leaves them out as silently as it runs on the CPU.
             host.log(LogLevel::Warning, &not_used(spec, accelerator));
             continue;
         };
+        require(library, provider, &format!("execution accelerator '{}'", accelerator.name))?;
         if provider == TENSORRT {
             options.append_tensorrt(&tensorrt::options(accelerator, gpu)?)?;
         } else {

@@ -7,8 +7,8 @@ use galatea_tensor::DataType;
 
 use crate::support::onnx::{FLOAT, identity};
 use crate::support::{
-    Books, Files, backend_with, failure, floats, library, library_path, output, request, spec,
-    tensor, try_backend, try_load,
+    Books, Files, Loaded, backend_with, failure, floats, library, library_path, output, request,
+    spec, tensor, try_backend, try_load,
 };
 
 const BASE: &str = "
@@ -21,12 +21,13 @@ fn parameter(key: &str, value: &str) -> String {
 }
 
 /// The model loads and computes.
-fn accepts(settings: &str) {
+fn accepts(settings: &str) -> Loaded {
     let files = Files::model(identity(FLOAT, &[-1, 2]));
     let mut loaded = try_load(&files, &format!("{BASE} {settings}")).unwrap();
     let data = floats(&[1., 2.]);
     let one = request(vec![tensor("INPUT0", DataType::Fp32, &[1, 2], data.clone())]);
     assert_eq!(output(&loaded.answer(one).unwrap(), "OUTPUT0").1, data, "{settings}");
+    loaded
 }
 
 fn refuses(settings: &str, expected: &str) {
@@ -130,19 +131,32 @@ fn accelerators() {
     refuses(&accelerator("gpu", "warp"), "unknown Execution Accelerator 'warp' is requested");
     refuses(&accelerator("cpu", "cuda"), "unknown Execution Accelerator 'cuda' is requested");
     let library = library();
-    for (kind, name, provider) in [
-        ("cpu", "openvino", "OpenVINOExecutionProvider"),
-        ("gpu", "tensorrt", "TensorrtExecutionProvider"),
-        ("gpu", "cuda", "CUDAExecutionProvider"),
-    ] {
-        // A library for CPUs has none of them.
-        if !library.providers().iter().any(|name| name == provider) {
-            let expected = format!(
-                "execution accelerator '{name}' needs {provider}, which ONNX Runtime {} at",
-                library.version()
-            );
-            refuses(&accelerator(kind, name), &expected);
-        }
+    // A library for CPUs doesn't have it.
+    if !library.providers().iter().any(|name| name == "OpenVINOExecutionProvider") {
+        let expected = format!(
+            "execution accelerator 'openvino' needs OpenVINOExecutionProvider, which ONNX Runtime \
+             {} at",
+            library.version()
+        );
+        refuses(&accelerator("cpu", "openvino"), &expected);
+    }
+}
+
+/// On the CPU they are not used, whether or not the library has them.
+#[test]
+fn accelerators_of_gpus_on_the_cpu() {
+    for name in ["tensorrt", "cuda"] {
+        let settings = format!(
+            "optimization {{ execution_accelerators {{
+               gpu_execution_accelerator: [ {{ name: '{name}' parameters {{ key: 'x' value: 'y' }} }} ]
+             }} }}"
+        );
+        let loaded = accepts(&settings);
+        let expected = format!(
+            "Warning model 'm' has instances on the CPU, which don't use the execution \
+             accelerator '{name}'"
+        );
+        assert_eq!(loaded.books.log.lock().unwrap().as_slice(), [expected]);
     }
 }
 

@@ -69,6 +69,7 @@ fn convert(message: &ModelConfig) -> Result<ModelSpec, String> {
         response_cache: message.response_cache.as_ref().is_some_and(|cache| cache.enable),
         metric_tags: message.metric_tags.clone(),
         message: message.clone(),
+        remarks: Vec::new(),
     })
 }
 
