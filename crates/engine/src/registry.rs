@@ -192,11 +192,14 @@ impl Registry {
             .for_each(|tenure| tenure.unloading());
     }
 
-    /// Takes a model out of service, whose agents were told.
-    pub(crate) fn withdraw(&self, id: &str) {
+    /// Takes a model out of service, whose agents were told; with a reason if somebody
+    /// still wants it.
+    pub(crate) fn withdraw(&self, id: &str, failure: Option<&str>) {
         self.change(|models| {
             if let Some(entry) = models.get_mut(id) {
-                Arc::make_mut(entry).withdraw();
+                let entry = Arc::make_mut(entry);
+                entry.failure = failure.map(String::from);
+                entry.versions.values_mut().for_each(VersionEntry::withdraw);
             }
         });
     }
@@ -352,10 +355,9 @@ impl Snapshot {
         entry.into_iter().flat_map(|entry| entry.ready())
     }
 
-    /// Models of which no version could be tried.
+    /// Models of which no version could be tried, and none serves.
     pub(crate) fn failed_names(&self) -> impl Iterator<Item = &Arc<str>> {
-        let has_failed = |model: &ModelEntry| model.versions.is_empty() && model.failure.is_some();
-        self.models.iter().filter(move |(_, model)| has_failed(model)).map(|(name, _)| name)
+        self.models.iter().filter(|(_, model)| model.outage().is_some()).map(|(name, _)| name)
     }
 
     /// A model's ready versions, ascending.
@@ -382,13 +384,15 @@ impl Snapshot {
         self.models.values().flat_map(|model| model.versions.values())
     }
 
-    /// Whether every model that was told to load has a version, and every
-    /// version is ready that was not taken out of service.
+    /// Whether every model that was told to load has a version and did not fail for
+    /// good, and every version is ready that was not taken out of service.
     pub(crate) fn all_ready(&self) -> bool {
         let is_fine = |entry: &VersionEntry| entry.model.is_some() || entry.reason == UNLOADED;
-        self.models
-            .values()
-            .all(|model| !model.versions.is_empty() && model.versions.values().all(is_fine))
+        self.models.values().all(|model| {
+            model.outage().is_none()
+                && !model.versions.is_empty()
+                && model.versions.values().all(is_fine)
+        })
     }
 
     /// The repository index: what the repositories list, and whatever serves
@@ -450,19 +454,18 @@ impl ModelEntry {
         self.versions.values().filter_map(|entry| entry.model.as_ref())
     }
 
-    fn withdraw(&mut self) {
-        self.failure = None;
-        self.versions.values_mut().for_each(VersionEntry::withdraw);
+    /// Why no version could be tried the last time, if none serves from before.
+    fn outage(&self) -> Option<&str> {
+        self.failure.as_deref().filter(|_| self.ready().next().is_none())
     }
 
     fn list(&self, name: &str, only_ready: bool, entries: &mut Vec<RepositoryEntry>) {
-        if let Some(failure) = self.failure.as_ref().filter(|_| self.versions.is_empty())
-            && !only_ready
-        {
-            entries.push(failed(name, failure));
-        }
+        let outage = self.outage().filter(|_| !only_ready);
+        entries.extend(outage.map(|reason| failed(name, reason)));
         for (version, entry) in &self.versions {
-            if only_ready && entry.state != ModelState::Ready {
+            // What was said of such versions is from before.
+            let is_past = entry.state == ModelState::Unavailable && outage.is_some();
+            if is_past || only_ready && entry.state != ModelState::Ready {
                 continue;
             }
             entries.push(RepositoryEntry {

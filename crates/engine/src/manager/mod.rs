@@ -179,11 +179,11 @@ impl Shared {
                 let shared = self.clone();
                 self.pool.submit(Box::new(move || shared.load(job)));
             }
-            Deed::Unload(name) => {
+            Deed::Unload(name, reason) => {
                 // Its agents are others' code: whatever they do, the model goes.
                 let announce = || self.parts.registry.announce_unload(&name, None);
                 let _ = catch_unwind(AssertUnwindSafe(announce));
-                self.parts.registry.withdraw(&name);
+                self.parts.registry.withdraw(&name, reason.as_deref());
                 self.step(LifecycleEvent::Unloaded(name));
             }
             Deed::Block(name, reason) => self.refuse(&name, &reason),

@@ -140,7 +140,7 @@ impl Manager {
             ids.push(name);
         }
         let unused = if unload_dependents { Unused::Go } else { Unused::Stay };
-        ids.extend(self.shared.unwant(plan, &ids, unused));
+        ids.extend(self.shared.unwant(plan, &ids, unused, Dependents::Follow));
         // Others may have been about to take them out of service already.
         let is_done = |plan: &Plan| ids.iter().all(|id| plan.is_out_of_service(id));
         self.shared.wait(is_done).map(drop)
@@ -331,9 +331,14 @@ impl Shared {
         plan: MutexGuard<'s, Plan>,
         ids: &[ModelName],
         unused: Unused,
+        dependents: Dependents,
     ) -> Vec<ModelName> {
         self.change_in(plan, |plan, deeds| {
             let dropped = plan.unwant(ids, unused, deeds);
+            match dependents {
+                Dependents::Follow => follow_order(deeds),
+                Dependents::Fail => {}
+            }
             ids.iter().chain(&dropped).for_each(|id| self.dismiss(plan, id));
             dropped
         })
@@ -378,7 +383,7 @@ impl Shared {
             present.insert(name.into());
         }
         if !survey.is_partial {
-            self.drop_all_but(&present);
+            self.drop_all_but(&present, &survey.duplicates);
         }
         for name in survey.duplicates {
             self.parts.registry.fail(&name, DUPLICATE);
@@ -386,14 +391,17 @@ impl Shared {
         all_taken
     }
 
-    /// Unloads the models that are not there any more.
-    fn drop_all_but(self: &Arc<Self>, present: &BTreeSet<ModelName>) {
+    /// Unloads the models that are not there any more, or more than once.
+    fn drop_all_but(self: &Arc<Self>, present: &BTreeSet<ModelName>, duplicates: &[String]) {
         let plan = self.lock();
-        let failed = self.parts.registry.snapshot();
-        let known = plan.wanted().chain(failed.failed_names());
+        let snapshot = self.parts.registry.snapshot();
+        // Whose failure is known already must not look mended for a moment.
+        let failed = snapshot.failed_names();
+        let failed = failed.filter(|id| !duplicates.iter().any(|one| **one == ***id));
+        let known = plan.wanted().chain(failed);
         let gone: Vec<ModelName> = known.filter(|id| !present.contains(*id)).cloned().collect();
         if !gone.is_empty() {
-            self.unwant(plan, &gone, Unused::Stay);
+            self.unwant(plan, &gone, Unused::Stay, Dependents::Fail);
         }
     }
 
@@ -403,6 +411,28 @@ impl Shared {
         let Ok(plan) = self.wait(Plan::is_settled) else { return false };
         plan.wanted().all(|name| plan.situation(name) == ModelSituation::Serves)
     }
+}
+
+/// What becomes of models that need one which goes.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Dependents {
+    /// They go by the same order.
+    Follow,
+    /// They are there and lack it.
+    Fail,
+}
+
+/// Whoever orders a model to go means that those go which need it: they did not fail,
+/// as in the original.
+fn follow_order(deeds: &mut Vec<Deed>) {
+    deeds.retain_mut(|deed| match deed {
+        Deed::Unload(_, reason) => {
+            *reason = None;
+            true
+        }
+        Deed::Block(..) => false,
+        Deed::Load(_) => true,
+    });
 }
 
 /// What others need comes first, so that nobody is told that it is missing.
@@ -438,7 +468,7 @@ fn keep_last_reasons(deeds: &mut Vec<Deed>) {
     deeds.reverse();
     deeds.retain(|deed| match deed {
         Deed::Block(name, _) => said.insert(name.clone()),
-        Deed::Load(_) | Deed::Unload(_) => true,
+        Deed::Load(_) | Deed::Unload(..) => true,
     });
     deeds.reverse();
 }

@@ -65,7 +65,8 @@ pub(super) struct LoadJob {
 /// What the manager is to do for the plan.
 pub(super) enum Deed {
     Load(LoadJob),
-    Unload(ModelName),
+    /// A model is to be taken out of service, and why if it is wanted all the same.
+    Unload(ModelName, Option<String>),
     /// A model can't be loaded, and why.
     Block(ModelName, String),
 }
@@ -75,7 +76,7 @@ impl Deed {
     pub(super) const fn id(&self) -> &ModelName {
         match self {
             Self::Load(job) => &job.id,
-            Self::Unload(id) | Self::Block(id, _) => id,
+            Self::Unload(id, _) | Self::Block(id, _) => id,
         }
     }
 }
@@ -290,6 +291,7 @@ impl Plan {
     pub(super) fn step(&mut self, event: LifecycleEvent, deeds: &mut Vec<Deed>) {
         let mut actions = Vec::new();
         self.lifecycle.step(event, &mut actions);
+        let mut blocked: Option<(ModelName, String)> = None;
         for action in actions {
             match action {
                 LifecycleAction::Load(name, revision) => deeds.extend(self.job(name, revision)),
@@ -299,16 +301,28 @@ impl Plan {
                     let record = self.records.get(&name);
                     let serving = record.and_then(|record| record.serving.as_ref());
                     serving.iter().for_each(|target| target.claim.end());
-                    deeds.push(Deed::Unload(name));
+                    let reason = match blocked.take() {
+                        Some((id, text)) if id == name => Some(text),
+                        _ => self.failure_text(&name),
+                    };
+                    deeds.push(Deed::Unload(name, reason));
                 }
                 LifecycleAction::Block(name, reason) => {
                     let text = self.block_text(&name, &reason);
                     self.records.entry(name.clone()).or_default().error = Some(text.clone());
+                    blocked = Some((name.clone(), text.clone()));
                     deeds.push(Deed::Block(name, text));
                 }
             }
         }
         self.forget();
+    }
+
+    /// What the last attempt to load a model failed at, if somebody still wants it.
+    fn failure_text(&self, name: &ModelName) -> Option<String> {
+        let record = self.records.get(name).filter(|_| self.is_wanted(name))?;
+        let messages = record.failures.iter().map(|failure| failure.status.message());
+        Some(messages.collect::<Vec<_>>().join("; ")).filter(|text| !text.is_empty())
     }
 
     fn job(&mut self, name: ModelName, revision: Revision) -> Option<Deed> {

@@ -101,3 +101,40 @@ fn ensembles_that_can_not_be_say_why_in_the_originals_words() {
     world.put_text("f", &ensemble_of("e"), &[1]);
     check("e", "circular dependency between ensembles: e -> ... -> f -> e");
 }
+
+#[test]
+fn an_ensemble_that_fails_says_so_also_if_it_served_once() {
+    let world = with_ensemble();
+    world.put_text("m", &config("two", 1).replace("TYPE_FP32", "TYPE_INT32"), &[1]);
+    world.load("m").unwrap();
+    until(|| world.index().len() == 2 && world.instances() == 1);
+    let index = world.index();
+    assert!(index[0].starts_with("e UNAVAILABLE: ") && index[0].contains("data type"), "{index:?}");
+    assert_eq!(world.server.ready(), Ok(false));
+    world.put("m", "three", &[1]);
+    world.load("m").unwrap();
+    world.check_index(&["e 1 READY", "m 1 READY"]);
+    assert_eq!(world.server.ready(), Ok(true));
+
+    // Who unloads a model means the ensemble too.
+    world.unload("m");
+    world.check_index(&["e 1 UNAVAILABLE: unloaded", "m 1 UNAVAILABLE: unloaded"]);
+    assert_eq!(world.server.ready(), Ok(true));
+}
+
+#[test]
+fn an_ensemble_whose_model_is_gone_from_the_repository_lacks_it() {
+    let world = World::with(ControlMode::Poll, 2);
+    world.put("m", "one", &[1]);
+    world.put_text("e", &ensemble_of("m"), &[1]);
+    assert!(world.server.follow_repositories());
+    assert_eq!(world.server.ready(), Ok(true));
+    world.catalog.models.lock().unwrap().remove("m");
+    assert!(!world.server.follow_repositories());
+    let lacks = "ensemble e contains models that are not available or ambiguous: m";
+    world.check_index(&[&format!("e UNAVAILABLE: {lacks}")]);
+    assert_eq!(world.server.ready(), Ok(false));
+    world.catalog.models.lock().unwrap().remove("e");
+    world.server.follow_repositories();
+    assert_eq!(world.server.ready(), Ok(true));
+}

@@ -104,3 +104,41 @@ fn a_model_of_another_directory_is_another_model() {
     world.load("n").unwrap();
     assert_eq!(world.loads(), 4);
 }
+
+#[test]
+fn a_model_that_served_once_and_can_not_be_read_now_says_why() {
+    let world = World::with(ControlMode::Poll, 2);
+    world.put("m", "one", &[1]);
+    world.server.follow_repositories();
+    let gone = world.catalog.models.lock().unwrap().remove("m").unwrap();
+    world.server.follow_repositories();
+    assert_eq!(world.server.ready(), Ok(true), "nobody wants it");
+    world.put_text("m", "colour: \"blue\"", &[1]);
+    world.server.follow_repositories();
+    assert!(world.index()[0].starts_with("m UNAVAILABLE: "), "{:?}", world.index());
+    assert_eq!(world.index().len(), 1, "no version is said to be unloaded");
+    assert_eq!(world.server.ready(), Ok(false));
+    world.put_text("m", &gone.text, &[1]);
+    world.server.follow_repositories();
+    world.check_index(&["m 1 READY"]);
+    // One that serves on is no failure.
+    world.put_text("m", "colour: \"blue\"", &[1]);
+    world.server.follow_repositories();
+    world.check_index(&["m 1 READY"]);
+    assert_eq!(world.server.ready(), Ok(true));
+}
+
+#[test]
+fn an_order_for_a_model_without_versions_counts_also_if_it_served_once() {
+    let world = World::new();
+    world.put("m", "one", &[1]);
+    world.load("m").unwrap();
+    world.unload("m");
+    world.put("m", "two", &[]);
+    assert!(world.load("m").is_err());
+    until(|| world.index()[0].starts_with("m UNAVAILABLE: at least one version"));
+    assert_eq!(world.server.ready(), Ok(false));
+    world.unload("m");
+    world.check_index(&["m 1 UNAVAILABLE: unloaded"]);
+    assert_eq!(world.server.ready(), Ok(true));
+}
