@@ -73,5 +73,13 @@ fn zeros(pair: &Pair, pending: &PendingRequest) -> Result<(Shape, Buffer), Statu
         .and_then(|size| size.checked_mul(shape.element_count()))
         .and_then(|size| usize::try_from(size).ok())
         .ok_or_else(impossible)?;
+    // How many is the configuration's word, and a vector that is asked for more than
+    // there is ends the process. Asking first leaves it to the system to find the memory
+    // when somebody writes to it.
+    let asked = Vec::<u8>::new().try_reserve_exact(byte_size);
+    asked.map_err(|_| {
+        let text = format!("there are no {byte_size} bytes for output '{}'", pair.output);
+        Status::unavailable(text)
+    })?;
     Ok((shape, Buffer::from_vec(vec![0; byte_size])))
 }

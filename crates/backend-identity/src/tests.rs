@@ -9,8 +9,8 @@ use galatea_backend::{
 };
 use galatea_config::{ConfigDraft, ModelSpec, Support};
 use galatea_infer::{
-    Execution, ExecutionTimes, FailureReason, InferenceRequest, InferenceResponse, InputTensor,
-    PendingRequest, Reply, RequestObserver, RequestTimes, ResponseSender, Status,
+    Code, Execution, ExecutionTimes, FailureReason, InferenceRequest, InferenceResponse,
+    InputTensor, PendingRequest, Reply, RequestObserver, RequestTimes, ResponseSender, Status,
 };
 use galatea_tensor::{Buffer, DataType, Shape};
 
@@ -98,6 +98,14 @@ fn execute(
     text: &str,
     requests: Vec<(u32, InferenceRequest)>,
 ) -> (Vec<InferenceResponse>, Vec<u64>) {
+    let (outcomes, batches) = outcomes(text, requests);
+    (outcomes.into_iter().map(Result::unwrap).collect(), batches)
+}
+
+fn outcomes(
+    text: &str,
+    requests: Vec<(u32, InferenceRequest)>,
+) -> (Vec<Result<InferenceResponse, Status>>, Vec<u64>) {
     let books = Arc::new(Books::default());
     let mut instance = load(text, &books).unwrap().instance(&cpu()).unwrap();
     let (responses, inbox) = mpsc::channel();
@@ -105,7 +113,7 @@ fn execute(
         let responses = responses.clone();
         let sender = ResponseSender::new(Box::new(move |reply: Reply| {
             if let Reply::Response { outcome, .. } = reply {
-                responses.send(outcome.unwrap()).unwrap();
+                responses.send(outcome).unwrap();
             }
         }));
         let times = RequestTimes { arrival: Instant::now(), queued: Instant::now() };
@@ -162,6 +170,21 @@ fn what_is_left_out_is_zero() {
     let (responses, _) = execute(&text, vec![(3, request)]);
     let output = &responses[0].outputs[1];
     assert_eq!((output.shape.dims(), output.data.len()), (&[3, 1, 2][..], 24));
+}
+
+#[test]
+fn more_zeros_than_there_is_memory_are_an_error() {
+    let dims = "data_type: TYPE_FP32 dims: [ 288230376151711744 ]";
+    let input = format!("name: 'INPUT1' {dims} optional: true");
+    let text = config(&[INPUT, &input], &[OUTPUT, &format!("name: 'OUTPUT1' {dims}")], "");
+    let request = InferenceRequest {
+        inputs: vec![tensor("INPUT0", DataType::Fp32, &[1, 1], vec![0; 4])],
+        ..InferenceRequest::default()
+    };
+    let (outcomes, _) = outcomes(&text, vec![(1, request)]);
+    let status = outcomes[0].as_ref().unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    assert_eq!(status.message(), "there are no 1152921504606846976 bytes for output 'OUTPUT1'");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Memory that a plug-in writes and the server passes on.
 
 use core::ffi::c_void;
+use std::alloc::{Layout, alloc_zeroed};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -28,9 +29,7 @@ impl HostBuffer {
     /// `None` if there is not so much memory.
     pub(crate) fn new(byte_size: u64) -> Option<Self> {
         let byte_size = usize::try_from(byte_size).ok()?;
-        let room = byte_size.checked_add(ALIGNMENT)?;
-        isize::try_from(room).ok()?;
-        let mut storage = vec![0_u8; room];
+        let mut storage = zeros(byte_size.checked_add(ALIGNMENT)?)?;
         let start = storage.as_mut_ptr();
         let offset = start.align_offset(ALIGNMENT).min(ALIGNMENT);
         let address = start.wrapping_add(offset);
@@ -65,6 +64,20 @@ impl HostBuffer {
     }
 }
 
+/// So many zeros, at least one, or `None`: how many is a plug-in's word, and a vector
+/// that is asked for more than there is ends the process. The system finds the memory
+/// when it is written to, as for a vector of zeros.
+fn zeros(byte_size: usize) -> Option<Vec<u8>> {
+    let layout = Layout::array::<u8>(byte_size).ok().filter(|layout| layout.size() > 0)?;
+    // SAFETY: the size is not 0.
+    let memory = unsafe { alloc_zeroed(layout) };
+    if memory.is_null() {
+        return None;
+    }
+    // SAFETY: the memory is the global allocator's, for so many bytes, all of them zero.
+    Some(unsafe { Vec::from_raw_parts(memory, byte_size, byte_size) })
+}
+
 /// Memory that several have.
 struct Shared(Arc<HostBuffer>);
 
@@ -95,7 +108,9 @@ mod tests {
             assert!(bytes.first().is_none_or(|first| *first == 7));
             assert!(bytes.iter().skip(1).all(|byte| *byte == 0));
         }
-        assert!(HostBuffer::new(u64::MAX).is_none());
+        for too_much in [u64::MAX, u64::MAX / 2, 1 << 60] {
+            assert!(HostBuffer::new(too_much).is_none(), "{too_much}");
+        }
         assert_eq!(HostBuffer::copy_of(b"abc").unwrap().into_buffer().host().unwrap()[..], *b"abc");
     }
 }
