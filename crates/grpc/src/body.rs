@@ -1,13 +1,12 @@
 //! One length-prefixed message out of a call's body.
 
-use bytes::{Buf as _, Bytes, BytesMut};
+use std::sync::Arc;
+
+use bytes::{Buf as _, Bytes};
 use galatea_codec::grpc::{GrpcCode, MESSAGE_PREFIX_BYTES};
 
 use crate::answer::Failure;
-
-/// Memory is taken for this much of a message before any of it is there, and
-/// from then on only for as much again as has come.
-const FIRST_BYTES: usize = 64 * 1024;
+use crate::memory::{Memory, Part};
 
 /// The length that a prefix announces, if such a message is taken.
 pub(crate) fn message_length(
@@ -34,31 +33,31 @@ pub(crate) fn message_length(
     Ok(length)
 }
 
-/// The memory to take for a message of this length when so much of it is there.
-pub(crate) fn first_capacity(length: usize, there: usize) -> usize {
-    length.min(FIRST_BYTES.max(there.saturating_mul(2)))
-}
-
 /// Collects the body of a call with one message.
 #[derive(Debug)]
 pub(crate) struct MessageReader {
     message_bytes_max: usize,
+    memory: Arc<Memory>,
     state: State,
 }
 
 #[derive(Debug)]
 enum State {
     /// The first bytes, fewer than a prefix.
-    Prefix(BytesMut),
-    /// A part of the message, and how long it will be.
-    Part(BytesMut, usize),
+    Prefix(Vec<u8>),
+    /// A part of the message.
+    Part(Part),
     /// The whole message.
     Whole(Bytes),
 }
 
+impl State {
+    const START: Self = Self::Prefix(Vec::new());
+}
+
 impl MessageReader {
-    pub(crate) fn new(message_bytes_max: usize) -> Self {
-        Self { message_bytes_max, state: State::Prefix(BytesMut::new()) }
+    pub(crate) const fn new(message_bytes_max: usize, memory: Arc<Memory>) -> Self {
+        Self { message_bytes_max, memory, state: State::START }
     }
 
     /// Takes the next bytes of the body.
@@ -72,21 +71,15 @@ impl MessageReader {
                 if start.len() < MESSAGE_PREFIX_BYTES {
                     return Ok(());
                 }
-                let start = std::mem::take(start).freeze();
+                let start = Bytes::from(std::mem::take(start));
                 self.begin(start)
             }
-            State::Part(part, length) => {
-                let length = *length;
-                let have = part.len().saturating_add(bytes.len());
-                if have > length {
+            State::Part(part) => {
+                if bytes.len() > part.missing() {
                     return Err(one_message_only());
                 }
-                let wanted = length.saturating_sub(part.len());
-                part.reserve(bytes.len().max(wanted.min(part.len())));
-                part.extend_from_slice(&bytes);
-                if have == length {
-                    self.state = State::Whole(std::mem::take(part).freeze());
-                }
+                part.push(&bytes)?;
+                self.end_part();
                 Ok(())
             }
             State::Whole(_) if bytes.is_empty() => Ok(()),
@@ -105,17 +98,25 @@ impl MessageReader {
             std::cmp::Ordering::Equal => State::Whole(bytes),
             std::cmp::Ordering::Greater => return Err(one_message_only()),
             std::cmp::Ordering::Less => {
-                let mut part = BytesMut::with_capacity(first_capacity(length, bytes.len()));
-                part.extend_from_slice(&bytes);
-                State::Part(part, length)
+                let mut part = Part::new(length, &self.memory);
+                part.push(&bytes)?;
+                State::Part(part)
             }
         };
         Ok(())
     }
 
-    /// The message, when the body is at its end.
-    pub(crate) fn finish(self) -> Result<Bytes, Failure> {
-        match self.state {
+    /// Makes a part that misses nothing the whole message.
+    fn end_part(&mut self) {
+        self.state = match std::mem::replace(&mut self.state, State::START) {
+            State::Part(part) if part.missing() == 0 => State::Whole(part.finish()),
+            state => state,
+        };
+    }
+
+    /// The message, when the body is at its end. Nothing may follow.
+    pub(crate) fn finish(&mut self) -> Result<Bytes, Failure> {
+        match std::mem::replace(&mut self.state, State::START) {
             State::Whole(message) => Ok(message),
             State::Prefix(start) if start.is_empty() => Err(no_message()),
             State::Prefix(_) | State::Part(..) => {
@@ -139,9 +140,13 @@ mod tests {
 
     const MAX: usize = 1000;
 
+    fn reader() -> MessageReader {
+        MessageReader::new(MAX, Arc::new(Memory::new(Arc::default())))
+    }
+
     /// Feeds `body` in pieces of `size` bytes.
     fn read(body: &[u8], size: usize) -> Result<Bytes, (GrpcCode, String)> {
-        let mut reader = MessageReader::new(MAX);
+        let mut reader = reader();
         for piece in body.chunks(size) {
             reader.push(Bytes::copy_from_slice(piece)).map_err(Failure::into_parts)?;
         }
@@ -185,6 +190,7 @@ mod tests {
         check(&[], Err((GrpcCode::Unimplemented, none)));
         check(&body(0, 0, 1), Err((GrpcCode::Unimplemented, more)));
         check(&body(0, 3, 9), Err((GrpcCode::Unimplemented, more)));
+        check(&body(0, 8, 12), Err((GrpcCode::Unimplemented, more)));
         check(&[0, 0, 0], Err((GrpcCode::Internal, "the body ends inside a message")));
         check(&body(0, 9, 8), Err((GrpcCode::Internal, "the body ends inside a message")));
         check(
@@ -205,19 +211,10 @@ mod tests {
         check(&body(2, 1, 1), Err((GrpcCode::Internal, "unknown flags before a message")));
     }
 
-    /// The shape of CVE-2025-23331.
-    #[test]
-    fn memory_follows_the_bytes_and_not_the_length() {
-        let mut reader = MessageReader::new(usize::MAX);
-        reader.push(Bytes::from(body(0, 0x7fff_ffff, 10))).unwrap();
-        let State::Part(part, _) = &reader.state else { panic!("not a part") };
-        assert!(part.capacity() <= FIRST_BYTES, "{}", part.capacity());
-    }
-
     #[test]
     fn a_message_in_one_piece_is_not_copied() {
         let body = Bytes::from(body(0, 100, 100));
-        let mut reader = MessageReader::new(MAX);
+        let mut reader = reader();
         reader.push(body.clone()).unwrap();
         assert_eq!(reader.finish().unwrap().as_ptr(), body[5..].as_ptr());
     }

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 
 use crate::call::Forwarded;
 use crate::connection;
+use crate::memory::Kept;
 use crate::signal::{News, Signal};
 
 /// How long a refused `accept` waits before the next: the process is out of
@@ -84,6 +85,8 @@ pub(crate) struct Door {
     pub(crate) service: Arc<dyn InferenceService>,
     pub(crate) control: Arc<dyn ServerControl>,
     pub(crate) options: GrpcOptions,
+    /// Memory for long messages.
+    pub(crate) kept: Arc<Kept>,
     phase: watch::Sender<Phase>,
     connections: Mutex<Slab<Arc<Signal>>>,
     /// How many connections are open that were made while the door served.
@@ -297,11 +300,13 @@ pub fn start(
         service,
         control,
         options,
+        kept: Arc::default(),
         phase: watch::Sender::new(Phase::Serving),
         connections: Mutex::new(Slab::new()),
         open: watch::Sender::new(0),
     });
     first.spawn(accept(door.clone(), listener, workers.to_vec()));
+    first.spawn(free_kept(door.clone()));
     Ok(RunningDoor { door, address })
 }
 
@@ -321,6 +326,16 @@ async fn accept(door: Arc<Door>, listener: TcpListener, workers: Vec<Handle>) {
             (Err(error), _) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             (Err(_), _) => tokio::time::sleep(ACCEPT_PAUSE).await,
         }
+    }
+}
+
+/// Frees what is kept for long messages and nobody takes, until the door is closed.
+async fn free_kept(door: Arc<Door>) {
+    let mut phase = door.phase.subscribe();
+    tokio::select! {
+        biased;
+        _ = phase.wait_for(|phase| *phase == Phase::Closed) => {}
+        never = door.kept.free_in_time() => match never {},
     }
 }
 

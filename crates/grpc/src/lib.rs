@@ -4,8 +4,8 @@
 //! requests, hands them to the service, and writes the answers; answers come
 //! back through a queue of the connection's own, so that a batch of them wakes
 //! the task once and leaves in one system call. There is no task, channel or
-//! lock per request, and the bytes of tensors are not copied on the way in
-//! or, if they are many, on the way out. Nor is there a task per stream.
+//! lock per request, and the bytes of tensors are not copied on the way in,
+//! if the client sends a message in one frame, or, if they are many, on the way out. Nor is there a task per stream.
 //!
 //! A client that doesn't read costs a bounded amount of memory: answers are
 //! counted from when they are made until they are written, and a connection
@@ -50,6 +50,7 @@ mod deadline;
 mod dispatch;
 mod door;
 mod in_progress;
+mod memory;
 mod output;
 mod route;
 mod signal;

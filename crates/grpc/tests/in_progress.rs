@@ -215,3 +215,57 @@ async fn what_arrives_on_streams_is_bounded_too() {
     first.check("end 0 ").await;
     requests_take_at_most(&fixture, 0).await;
 }
+
+/// What the process takes of the machine's memory.
+fn resident_bytes() -> usize {
+    let sizes = std::fs::read_to_string("/proc/self/statm").unwrap();
+    sizes.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4 * KIB
+}
+
+/// The shape of CVE-2025-23331: long messages are announced, and don't come.
+#[tokio::test]
+async fn announced_messages_take_no_memory() {
+    let fixture = Fixture::new();
+    let client = fixture.client().await;
+    let before = resident_bytes();
+    let mut announcement = vec![0];
+    announcement.extend(u32::try_from(250 * MIB).unwrap().to_be_bytes());
+    announcement.extend([7; 100]);
+    let announcement = Bytes::from(announcement);
+    let announcement_bytes = announcement.len();
+    let mut calls = Vec::new();
+    for _ in 0..1000 {
+        let mut send = client.send.clone().ready().await.unwrap();
+        let (call, mut body) = send.send_request(infer_head().body(()).unwrap(), false).unwrap();
+        body.send_data(announcement.clone(), false).unwrap();
+        calls.push((call, body));
+    }
+    let mut stream = client.stream().await;
+    stream.send.send_data(announcement, false).unwrap();
+    client.settle().await;
+    assert_eq!(fixture.door.request_bytes(), 1000 * announcement_bytes + 100);
+    // Other tests take some at the same time.
+    let taken = resident_bytes().saturating_sub(before);
+    assert!(taken < 200 * MIB, "{taken}");
+    client.check_echo("inline", Bytes::from(vec![7; MIB])).await;
+    drop((calls, stream));
+    requests_take_at_most(&fixture, 0).await;
+}
+
+/// Some fit into a frame, some are put together in memory of others.
+#[tokio::test]
+async fn long_messages_come_whole() {
+    let fixture = Fixture::new();
+    let client = fixture.client().await;
+    let mut stream = client.stream().await;
+    for (round, length) in
+        [5 * MIB, 3 * MIB, MIB, 2 * MIB - 50, 2 * MIB, 17 * MIB, 16 * MIB].iter().enumerate()
+    {
+        let data: Vec<u8> = (round..round + length).map(|place| (place % 251) as u8).collect();
+        let data = Bytes::from(data);
+        client.check_echo("inline", data.clone()).await;
+        stream.request(&infer_request("inline", data.clone()));
+        let response = stream.next().await.unwrap().infer_response.unwrap();
+        assert!(response.raw_output_contents == [data], "other data came back");
+    }
+}

@@ -19,7 +19,8 @@ use crate::door::Door;
 use crate::in_progress::{Arriving, InProgress, taken};
 use crate::signal::{CallKey, Use};
 use crate::stream::{
-    Errors, Next, Order, Place, Stream, StreamGone, StreamLimits, StreamSignal, StreamSink,
+    Errors, Messages, Next, Order, Place, Stream, StreamGone, StreamLimits, StreamSignal,
+    StreamSink,
 };
 use crate::unwritten::Outgoing;
 
@@ -46,7 +47,8 @@ impl ConnectionTask {
         let key = self.calls.insert(respond, deadline, |key| {
             let signal = Arc::new(StreamSignal::new(self.signal.clone(), key, errors, limits));
             let arriving = Arriving::new(self.signal.clone());
-            let stream = Stream::new(send, body, options.message_bytes_max, signal, arriving);
+            let messages = Messages::new(options.message_bytes_max, self.memory.clone());
+            let stream = Stream::new(send, body, messages, signal, arriving);
             Phase::Streaming(Box::new(stream))
         });
         self.calls.set_forwarded(key, forwarded);

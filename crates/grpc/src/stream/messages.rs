@@ -1,17 +1,20 @@
 //! The messages in a stream's body.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
-use bytes::{Buf as _, Bytes, BytesMut};
+use bytes::{Buf as _, Bytes};
 use galatea_codec::grpc::{GrpcCode, MESSAGE_PREFIX_BYTES};
 
 use crate::answer::Failure;
-use crate::body::{first_capacity, message_length};
+use crate::body::message_length;
+use crate::memory::{Memory, Part};
 
 /// Takes a body apart, frame by frame as it arrives.
 #[derive(Debug)]
 pub(crate) struct Messages {
     message_bytes_max: usize,
+    memory: Arc<Memory>,
     frames: VecDeque<Bytes>,
     state: State,
     /// How many bytes left the frames since they were asked for.
@@ -22,8 +25,8 @@ pub(crate) struct Messages {
 enum State {
     /// So much of a prefix is there.
     Prefix([u8; MESSAGE_PREFIX_BYTES], usize),
-    /// A part of a message, and how long it will be.
-    Part(BytesMut, usize),
+    /// A part of a message.
+    Part(Part),
 }
 
 impl State {
@@ -31,8 +34,8 @@ impl State {
 }
 
 impl Messages {
-    pub(crate) const fn new(message_bytes_max: usize) -> Self {
-        Self { message_bytes_max, frames: VecDeque::new(), state: State::START, taken: 0 }
+    pub(crate) const fn new(message_bytes_max: usize, memory: Arc<Memory>) -> Self {
+        Self { message_bytes_max, memory, frames: VecDeque::new(), state: State::START, taken: 0 }
     }
 
     /// Adds the next frame of the body.
@@ -46,11 +49,7 @@ impl Messages {
     /// copied.
     pub(crate) fn next(&mut self) -> Result<Option<Bytes>, Failure> {
         loop {
-            if let State::Part(part, length) = &mut self.state
-                && part.len() == *length
-            {
-                let message = std::mem::take(part).freeze();
-                self.state = State::START;
+            if let Some(message) = self.take_whole() {
                 return Ok(Some(message));
             }
             let Some(mut frame) = self.frames.pop_front() else { return Ok(None) };
@@ -66,6 +65,17 @@ impl Messages {
         }
     }
 
+    /// The message that misses nothing any more.
+    fn take_whole(&mut self) -> Option<Bytes> {
+        match std::mem::replace(&mut self.state, State::START) {
+            State::Part(part) if part.missing() == 0 => Some(part.finish()),
+            state => {
+                self.state = state;
+                None
+            }
+        }
+    }
+
     /// Takes from `frame` what belongs to the prefix or message that is begun;
     /// returns a message that lies in it whole.
     fn advance(&mut self, frame: &mut Bytes) -> Result<Option<Bytes>, Failure> {
@@ -77,24 +87,18 @@ impl Messages {
                 *filled = filled.saturating_add(taken);
                 if *filled == MESSAGE_PREFIX_BYTES {
                     let length = message_length(*prefix, self.message_bytes_max)?;
-                    self.state = State::Part(BytesMut::new(), length);
+                    self.state = State::Part(Part::new(length, &self.memory));
                 }
                 Ok(None)
             }
-            State::Part(part, length) if part.is_empty() && frame.len() >= *length => {
-                let message = frame.split_to(*length);
+            State::Part(part) if part.len() == 0 && frame.len() >= part.missing() => {
+                let message = frame.split_to(part.missing());
                 self.state = State::START;
                 Ok(Some(message))
             }
-            State::Part(part, length) => {
-                let missing = length.saturating_sub(part.len());
-                let taken = frame.split_to(missing.min(frame.len()));
-                if part.is_empty() {
-                    part.reserve(first_capacity(*length, taken.len()));
-                } else {
-                    part.reserve(taken.len().max(missing.min(part.len())));
-                }
-                part.extend_from_slice(&taken);
+            State::Part(part) => {
+                let taken = frame.split_to(part.missing().min(frame.len()));
+                part.push(&taken)?;
                 Ok(None)
             }
         }
@@ -110,7 +114,7 @@ impl Messages {
     pub(crate) fn part_bytes(&self) -> usize {
         match &self.state {
             State::Prefix(..) => 0,
-            State::Part(part, _) => part.len(),
+            State::Part(part) => part.len(),
         }
     }
 
@@ -128,6 +132,10 @@ impl Messages {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn messages() -> Messages {
+        Messages::new(1000, Arc::new(Memory::new(Arc::default())))
+    }
 
     fn body(lengths: &[usize]) -> Vec<u8> {
         let mut body = Vec::new();
@@ -157,7 +165,7 @@ mod tests {
         let lengths = [0, 1, 300, 0, 0, 5, 1000, 2];
         let body = body(&lengths);
         for size in [1, 2, 4, 5, 6, 7, 100, 1005, 5000] {
-            let mut messages = Messages::new(1000);
+            let mut messages = messages();
             let read = read(&mut messages, &body, size).unwrap();
             let expected: Vec<Vec<u8>> =
                 lengths.iter().zip(0..).map(|(&length, number)| vec![number; length]).collect();
@@ -169,7 +177,7 @@ mod tests {
 
     #[test]
     fn frames_that_are_not_asked_for_stay_uncounted() {
-        let mut messages = Messages::new(1000);
+        let mut messages = messages();
         messages.push(Bytes::from(body(&[10, 20])));
         messages.push(Bytes::from(body(&[30])));
         assert_eq!(messages.next().unwrap().unwrap().len(), 10);
@@ -185,7 +193,7 @@ mod tests {
     fn bad_bodies_are_refused() {
         let check = |body: &[u8], code, text: &str| {
             for size in [1, 3, 100] {
-                let failure = read(&mut Messages::new(1000), body, size).unwrap_err();
+                let failure = read(&mut messages(), body, size).unwrap_err();
                 assert_eq!(failure.into_parts(), (code, text.to_owned()));
             }
         };
@@ -202,20 +210,8 @@ mod tests {
     #[test]
     fn a_message_in_one_frame_is_not_copied() {
         let frame = Bytes::from(body(&[100]));
-        let mut messages = Messages::new(1000);
+        let mut messages = messages();
         messages.push(frame.clone());
         assert_eq!(messages.next().unwrap().unwrap().as_ptr(), frame[5..].as_ptr());
-    }
-
-    /// The shape of CVE-2025-23331.
-    #[test]
-    fn memory_follows_the_bytes_and_not_the_length() {
-        let mut messages = Messages::new(usize::MAX);
-        let mut start = vec![0, 0x7f, 0xff, 0xff, 0xff];
-        start.extend_from_slice(&[1; 10]);
-        messages.push(Bytes::from(start));
-        assert_eq!(messages.next().unwrap(), None);
-        let State::Part(part, _) = &messages.state else { panic!("not a part") };
-        assert!(part.capacity() <= 64 * 1024, "{}", part.capacity());
     }
 }

@@ -13,6 +13,7 @@ mod signal;
 mod sink;
 
 pub(crate) use in_flight::{Order, Place};
+pub(crate) use messages::Messages;
 pub(crate) use open::{Next, Stream, StreamGone, StreamLimits};
 pub(crate) use signal::{Errors, StreamSignal};
 pub(crate) use sink::StreamSink;

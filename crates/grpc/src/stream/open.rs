@@ -57,14 +57,14 @@ impl Stream {
     pub(crate) fn new(
         send: SendStream<Outgoing>,
         body: RecvStream,
-        message_bytes_max: usize,
+        messages: Messages,
         signal: Arc<StreamSignal>,
         arriving: Arriving,
     ) -> Self {
         Self {
             send,
             body,
-            messages: Messages::new(message_bytes_max),
+            messages,
             arriving,
             in_flight: InFlight::new(),
             waker: Waker::from(signal.clone()),
