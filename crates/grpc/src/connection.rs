@@ -36,8 +36,11 @@ mod streams;
 const CALL_WINDOW_BYTES: u32 = 16 << 20;
 /// The same for all calls of a connection.
 const CONNECTION_WINDOW_BYTES: u32 = 64 << 20;
-/// The longest frame that HTTP/2 knows: a message in one frame isn't copied.
-const FRAME_BYTES_MAX: u32 = (1 << 24) - 1;
+/// The longest frame. A message in one frame isn't copied; longer ones are put
+/// together from frames that are still in the processor's caches.
+const FRAME_BYTES_MAX: u32 = 2 << 20;
+/// What is read before the task looks at what there is.
+const READ_BYTES_MAX: usize = 1 << 20;
 /// What gRPC servers usually take of headers.
 const HEADER_BYTES_MAX: u32 = 16 << 10;
 /// How many calls a client may give up before they were looked at; more is an
@@ -188,6 +191,7 @@ impl ConnectionTask {
         // elsewhere that is forgotten with those is answered below too.
         self.signal.settle();
         self.resets.0.store(false, Ordering::Release);
+        self.flusher.allow_reading(READ_BYTES_MAX);
         self.accept()?;
         self.calls_paused = false;
         self.read();

@@ -50,6 +50,7 @@ mod deadline;
 mod dispatch;
 mod door;
 mod in_progress;
+mod input;
 mod memory;
 mod output;
 mod route;

@@ -12,18 +12,21 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf as _, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::tcp::OwnedWriteHalf;
+
+use crate::input::{Allowance, Input};
 
 /// Gathered bytes beyond this are written without waiting for the flush.
 const GATHER_BYTES_MAX: usize = 64 * 1024;
 
 /// A single write from this size on goes to the socket from where it lies:
-/// copying it would cost more than the system call it saves.
-const COPY_BYTES_MAX: usize = 16 * 1024;
+/// copying it would cost more than the system call it saves. Many clients take
+/// frames of 16 KiB at most, and of those several are written at once.
+const COPY_BYTES_MAX: usize = 32 * 1024;
 
 /// The side of the socket that `h2` holds.
 pub(crate) struct Gathering {
-    read: OwnedReadHalf,
+    input: Input,
     output: Arc<Mutex<Output>>,
 }
 
@@ -31,6 +34,7 @@ pub(crate) struct Gathering {
 #[derive(Clone)]
 pub(crate) struct Flusher {
     output: Arc<Mutex<Output>>,
+    allowance: Allowance,
 }
 
 struct Output {
@@ -45,13 +49,20 @@ pub(crate) fn gather(stream: TcpStream) -> (Gathering, Flusher) {
     let (read, write) = stream.into_split();
     let output = Output { write, gathered: BytesMut::new(), gathering: false };
     let output = Arc::new(Mutex::new(output));
-    (Gathering { read, output: output.clone() }, Flusher { output })
+    let allowance = Allowance::unlimited();
+    let input = Input::new(read, allowance.clone());
+    (Gathering { input, output: output.clone() }, Flusher { output, allowance })
 }
 
 impl Flusher {
     /// From now on only the task flushes.
     pub(crate) fn take_over(&self) {
         lock(&self.output).gathering = true;
+    }
+
+    /// Allows to read this much from now on.
+    pub(crate) fn allow_reading(&self, bytes: usize) {
+        self.allowance.allow(bytes);
     }
 
     /// Writes everything that was gathered.
@@ -111,7 +122,7 @@ impl AsyncRead for Gathering {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.read).poll_read(cx, buffer)
+        self.input.poll_read(cx, buffer)
     }
 }
 
@@ -191,6 +202,19 @@ mod tests {
         };
         let (received, ()) = tokio::join!(receive, send);
         assert_eq!(received, [b"early one two ", large.as_slice(), b"three"].concat());
+    }
+
+    #[tokio::test]
+    async fn short_frames_are_written_together() {
+        let (mut gathering, flusher, _client) = pair().await;
+        flusher.take_over();
+        let frame = [7; 9 + 16 * 1024];
+        for count in 1..=3 {
+            gathering.write_all(&frame).await.unwrap();
+            assert_eq!(gathered(&flusher), count * frame.len());
+        }
+        gathering.write_all(&frame).await.unwrap();
+        assert_eq!(gathered(&flusher), frame.len());
     }
 
     #[tokio::test]
