@@ -110,7 +110,6 @@ def test_syntax_errors_come_with_suggestions(program: Program, tmp_path: pathlib
         ('backend: "onnxruntime"', "1", "unable to find 'model.onnx'"),
         ('backend: "nonsense"', "1", "libtriton_nonsense.so"),
         (IDENTITY, None, "at least one version must be available"),
-        (IDENTITY + "version_policy { specific { versions: [ 1, 7 ] } }", "1", "version 7"),
         (IDENTITY + 'name: "other"', "1", "unexpected directory name 'model'"),
         ("max_batch_size: 1", "1", "backend"),
         (ENSEMBLE.format(model="absent", key="INPUT0"), "1", "not available"),
@@ -133,6 +132,40 @@ def test_what_would_not_load(
     found = errors(program, tmp_path)
     assert found["good"] == []
     assert any(reason in one["message"] for one in found["model"]), found
+
+
+def test_versions_that_are_not_there_are_worth_a_warning(
+    program: Program, tmp_path: pathlib.Path
+) -> None:
+    """The server serves the others."""
+    write(tmp_path, "model", IDENTITY + "version_policy { specific { versions: [ 1, 7 ] } }")
+    done = check(program, "--json", tmp_path)
+    (model,) = json.loads(done.stdout)["models"]
+    assert done.returncode == 0, model
+    assert model["errors"] == []
+    assert model["warnings"] == ["version_policy: version 7 has no directory"]
+
+
+def test_resources_of_the_rate_limiter(program: Program, tmp_path: pathlib.Path) -> None:
+    """What no instance could ever get, and what two models mean differently."""
+
+    def limited(resource: str) -> str:
+        return IDENTITY + (
+            "instance_group { kind: KIND_CPU count: 2 rate_limiter { resources "
+            f'{{ name: "R" {resource} }} }} }}'
+        )
+
+    write(tmp_path, "a", limited("count: 1"))
+    write(tmp_path, "b", limited("count: 2"))
+    write(tmp_path, "c", limited("count: 1 global: true"))
+    write(tmp_path, "d", limited("count: 1"))
+    assert not any(errors(program, tmp_path).values()), "nothing is limited"
+    flags = ("--rate-limit=execution_count", "--rate-limit-resource=R:1")
+    found = errors(program, *flags, tmp_path)
+    assert found["a"] == found["d"] == []
+    assert "minimum required count is 2" in found["b"][0]["message"]
+    assert "both global and device-specific" in found["c"][0]["message"]
+    assert {one[0]["field"] for one in (found["b"], found["c"])} == {"instance_group"}
 
 
 def test_a_damaged_model_file(program: Program, tmp_path: pathlib.Path) -> None:

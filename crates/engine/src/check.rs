@@ -1,15 +1,17 @@
 //! The checks of loading a version, without serving it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use galatea_backend::{Completion, Host, LoadedVersion, LogLevel, ModelFiles};
 use galatea_config::{ConfigErrors, ModelSpec, SchedulingChoice};
 use galatea_infer::{ExecutionTimes, Status};
+use galatea_policy::InstanceId;
 
 use crate::assembly::Assembly;
 use crate::classes::model_classes;
+use crate::permits::Permits;
 use crate::warmup::Warmup;
-use crate::{LogSink, ModelDefinition};
+use crate::{LogSink, ModelDefinition, RateLimit, instances};
 
 /// What a check of a version found.
 #[derive(Debug, Default)]
@@ -27,6 +29,44 @@ pub enum VersionProblem {
     Config(ConfigErrors),
     /// What is wrong with its files, or its backend.
     Load(Status),
+}
+
+/// A server's rate limiter as far as it refuses models that load.
+#[derive(Debug)]
+pub struct CheckedLimits {
+    /// There if resources are limited.
+    permits: Option<Permits>,
+}
+
+impl CheckedLimits {
+    /// Nothing needs any of it so far.
+    #[must_use]
+    pub fn new(limit: &RateLimit) -> Self {
+        Self { permits: Permits::new(limit) }
+    }
+
+    /// Adds a model beside those that were added before.
+    ///
+    /// # Errors
+    ///
+    /// Why loading it would be refused: it is not added then.
+    pub fn add(&self, spec: &ModelSpec) -> Result<(), Status> {
+        let Some(permits) = &self.permits else { return Ok(()) };
+        let needs = instances::distinct_needs(spec)?;
+        let member = permits.join(Weak::new());
+        let mut added = Vec::new();
+        for (number, needs) in (0..).map(InstanceId).zip(needs) {
+            let outcome = permits.register(member, number, needs);
+            if outcome.is_err() {
+                for number in added {
+                    permits.unregister(member, number);
+                }
+                return outcome;
+            }
+            added.push(number);
+        }
+        Ok(())
+    }
 }
 
 /// Takes what a model tells that only looks.

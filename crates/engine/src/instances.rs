@@ -204,6 +204,18 @@ pub(crate) fn wanted<'a>(
     Ok(wanted)
 }
 
+/// What the model's instances need to execute, each need once.
+pub(crate) fn distinct_needs(spec: &ModelSpec) -> Result<Vec<Needs>, Status> {
+    let mut distinct: Vec<Needs> = Vec::new();
+    let policies = HostPolicies::default();
+    for instance in wanted(spec, &policies)?.into_iter().filter(|instance| !instance.passive) {
+        if !distinct.contains(&instance.needs) {
+            distinct.push(instance.needs);
+        }
+    }
+    Ok(distinct)
+}
+
 fn ensemble(spec: &ModelSpec) -> Wanted<'static> {
     let group = InstanceGroup {
         name: String::new(),

@@ -75,7 +75,7 @@ mod warmup;
 pub use admission::{Admission, Admitted};
 pub use cache::LocalCache;
 pub use catalog::{Catalog, FoundModel, ListedModel, Overridden, Sighting, Survey, Uniqueness};
-pub use check::{CheckedVersion, VersionProblem};
+pub use check::{CheckedLimits, CheckedVersion, VersionProblem};
 pub use dispatcher::Dispatcher;
 pub use host_policy::{CpuCores, HostPolicies};
 pub use loader::{LoadFailure, ModelDefinition};

@@ -2,7 +2,8 @@
 //!
 //! Everything that would keep a model from loading is found in one go: what the
 //! repositories hold, configurations, backends, model files, and whether the
-//! models of ensembles fit together. Nothing is warmed up and no instance is made.
+//! models of ensembles fit together and all have the resources of the rate limiter that
+//! they need. Nothing is warmed up and no instance is made.
 //! Repository agents are asked as for a load, and then told that it failed.
 //! With namespaces, all repositories count, and models are called by their ids.
 
@@ -15,7 +16,9 @@ use galatea_backend::ModelFiles;
 use galatea_backend_plugin::Agents;
 use galatea_capi::Reserved;
 use galatea_config::{ConfigErrors, Diagnostic};
-use galatea_engine::{LogSink, ModelDefinition, Namespaces, Overridden, VersionProblem};
+use galatea_engine::{
+    CheckedLimits, LogSink, ModelDefinition, Namespaces, Overridden, VersionProblem,
+};
 use galatea_infer::Status;
 use galatea_policy::model_id;
 use galatea_repository::{ModelSource, Problem, Repository, Scan, ScanOptions, versions_to_load};
@@ -53,18 +56,24 @@ pub(crate) fn run(
     let silent = LogOptions { info: false, warning: false, error: false, ..LogOptions::default() };
     let logger = Logger::new(silent).map_err(|error| error.to_string())?;
     let auto_complete = settings.auto_complete_config;
+    let limits = CheckedLimits::new(&settings.rate_limit());
     let log = LogSink::new(|_, _, _| {});
     // Backends that ask for the server while they check a model get an answer.
     let reserved = Reserved::new();
     let agents = Agents::new(&settings.repoagent_directory, &environment.temporary_folder);
     let backends = Backends::new(Arc::new(settings), environment, log, &reserved);
     let definer = Definer { auto_complete, options, agents: Arc::new(agents), backends, logger };
-    let report = check_models(&definer, scan, namespaces);
+    let report = check_models(&definer, scan, namespaces, &limits);
     crate::print(&mut std::io::stdout(), report.show(form).trim_end());
     Ok(report.error_count() == 0)
 }
 
-fn check_models(definer: &Definer, scan: Scan, namespaces: Namespaces) -> Report {
+fn check_models(
+    definer: &Definer,
+    scan: Scan,
+    namespaces: Namespaces,
+    limits: &CheckedLimits,
+) -> Report {
     let mut report = Report::default();
     for problem in scan.problems {
         match problem {
@@ -78,7 +87,7 @@ fn check_models(definer: &Definer, scan: Scan, namespaces: Namespaces) -> Report
     }
     let mut ensembles = Ensembles::new(namespaces);
     for source in &scan.models {
-        report.models.push(check_model(definer, source, &mut ensembles));
+        report.models.push(check_model(definer, source, limits, &mut ensembles));
     }
     for (id, errors) in ensembles.check() {
         let model = report.models.iter_mut().find(|model| *model.name == *id);
@@ -91,7 +100,12 @@ fn check_models(definer: &Definer, scan: Scan, namespaces: Namespaces) -> Report
 }
 
 /// What is wrong with one model. What could be read of it is there for ensembles.
-fn check_model(definer: &Definer, source: &ModelSource, ensembles: &mut Ensembles) -> ModelReport {
+fn check_model(
+    definer: &Definer,
+    source: &ModelSource,
+    limits: &CheckedLimits,
+    ensembles: &mut Ensembles,
+) -> ModelReport {
     let id = model_id(source.namespace.as_deref(), &source.name);
     let mut report = ModelReport::new(&id, source);
     let definition = match definer.define(source, None, Overridden::Nothing) {
@@ -120,6 +134,9 @@ fn check_model(definer: &Definer, source: &ModelSource, ensembles: &mut Ensemble
         }
         if let Some(spec) = checked.spec {
             report.add_warnings(spec.remarks());
+            if let Err(status) = limits.add(&spec) {
+                report.add(Diagnostic::about("instance_group", status.message()));
+            }
             newest = Some(spec);
         }
     }
@@ -131,8 +148,8 @@ fn missing_versions(definition: &ModelDefinition, report: &mut ModelReport) {
     let available: Vec<i64> = definition.versions.iter().map(|files| files.version()).collect();
     let selection = versions_to_load(&definition.draft.version_policy(), &available);
     for version in selection.missing {
-        let text = format!("version {version} has no directory");
-        report.add(Diagnostic::about("version_policy", text));
+        // As in the original, the others are served.
+        report.add_warnings(vec![format!("version_policy: version {version} has no directory")]);
     }
 }
 
