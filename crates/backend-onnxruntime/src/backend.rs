@@ -12,7 +12,6 @@ use galatea_infer::Status;
 
 use crate::api::{
     Environment, GlobalThreads, GraphLevel, Library, Session, SessionOptions, Switch,
-    return_free_memory,
 };
 use crate::complete;
 use crate::model::OnnxModel;
@@ -157,7 +156,6 @@ impl Backend for OnnxRuntimeBackend {
         }
         let environment = self.environment.clone();
         let model = OnnxModel::load(environment, self.threads, path, op_libraries, spec, host)?;
-        return_free_memory();
         Ok(Box::new(model))
     }
 

@@ -55,5 +55,5 @@ mod settings;
 mod signature;
 mod threads;
 
-pub use api::Library;
+pub use api::{Library, return_free_memory};
 pub use backend::{BackendOptions, LogFunction, OnnxRuntimeBackend};

@@ -34,6 +34,9 @@ pub trait Catalog: Send + Sync {
     fn unregister(&self, path: &str) -> Result<(), Status> {
         Err(Status::unsupported(format!("there are no repositories to take '{path}' from")))
     }
+    /// The last of the loads that were under way is done: what only loading needs may
+    /// be given back.
+    fn settle(&self) {}
 }
 
 /// A model's name, and whether it tells which model is meant.

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use galatea_backend::{Backend, ModelFiles};
+use galatea_backend_onnxruntime::return_free_memory;
 use galatea_backend_plugin::Agents;
 use galatea_config::{ConfigDraft, ConfigErrors, Support};
 use galatea_engine::{
@@ -106,6 +107,10 @@ impl Catalog for RepositoryCatalog {
 
     fn unregister(&self, path: &str) -> Result<(), Status> {
         self.repository.unregister(path).map_err(|error| refused(&error))
+    }
+
+    fn settle(&self) {
+        return_free_memory();
     }
 }
 

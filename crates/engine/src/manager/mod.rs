@@ -96,7 +96,8 @@ struct Shared {
 
 impl Manager {
     pub(crate) fn new(parts: ManagerParts) -> Self {
-        let pool = Pool::new(parts.threads);
+        let catalog = parts.catalog.clone();
+        let pool = Pool::new(parts.threads, Box::new(move || catalog.settle()));
         let plan = Mutex::new(match parts.namespaces {
             Namespaces::None => Plan::default(),
             Namespaces::Repositories => Plan::with_namespaces(),

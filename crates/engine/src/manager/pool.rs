@@ -10,6 +10,9 @@ use super::left_of;
 /// Something to do on a thread of the pool.
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
+/// What to do when nothing is left to do.
+pub(super) type Settle = Box<dyn Fn() + Send + Sync>;
+
 /// Threads that start when they are needed, up to a number, and end when there is
 /// nothing left to do: an idle server keeps no memory for them.
 ///
@@ -20,10 +23,11 @@ pub(super) struct Pool {
     threads_max: usize,
 }
 
-#[derive(Default)]
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
+    /// Called by the last thread that ends.
+    settle: Settle,
 }
 
 #[derive(Default)]
@@ -36,8 +40,9 @@ struct State {
 }
 
 impl Pool {
-    pub(super) fn new(threads_max: usize) -> Self {
-        Self { shared: Arc::default(), threads_max: threads_max.max(1) }
+    pub(super) fn new(threads_max: usize, settle: Settle) -> Self {
+        let shared = Shared { state: Mutex::default(), changed: Condvar::new(), settle };
+        Self { shared: Arc::new(shared), threads_max: threads_max.max(1) }
     }
 
     /// Does it on a thread; on this one if not even one can be started.
@@ -105,23 +110,80 @@ impl Shared {
     }
 
     fn run(&self) {
-        while let Some(job) = self.next() {
-            // A job reports its own failures; this one would be a bug, which
-            // must not take the thread along.
-            let _ = catch_unwind(AssertUnwindSafe(job));
-            self.lock().busy -= 1;
-            self.changed.notify_all();
+        let is_last = loop {
+            match self.next() {
+                Next::Job(job) => {
+                    // A job reports its own failures; this one would be a bug, which
+                    // must not take the thread along.
+                    let _ = catch_unwind(AssertUnwindSafe(job));
+                    self.lock().busy -= 1;
+                    self.changed.notify_all();
+                }
+                Next::End { is_last } => break is_last,
+            }
+        };
+        if is_last {
+            (self.settle)();
         }
     }
 
     /// The next job; without one the thread that asks ends.
-    fn next(&self) -> Option<Job> {
+    fn next(&self) -> Next {
         let mut state = self.lock();
-        let job = state.jobs.pop_front();
-        match job {
-            Some(_) => state.busy += 1,
-            None => state.threads -= 1,
+        if let Some(job) = state.jobs.pop_front() {
+            state.busy += 1;
+            return Next::Job(job);
         }
-        job
+        state.threads -= 1;
+        Next::End { is_last: state.threads == 0 }
+    }
+}
+
+/// What a thread does next.
+enum Next {
+    Job(Job),
+    End { is_last: bool },
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn the_last_thread_settles_when_all_jobs_are_done() {
+        let (sender, receiver) = mpsc::channel();
+        let (settled, release) = (sender.clone(), mpsc::channel());
+        let pool = Pool::new(1, Box::new(move || settled.send("settled").unwrap()));
+        let wait = release.1;
+        pool.submit(Box::new(move || wait.recv().unwrap()));
+        for _ in 0..2 {
+            let sender = sender.clone();
+            pool.submit(Box::new(move || sender.send("job").unwrap()));
+        }
+        drop(sender);
+        release.0.send(()).unwrap();
+        drop(pool);
+        assert_eq!(receiver.iter().collect::<Vec<_>>(), ["job", "job", "settled"]);
+    }
+
+    #[test]
+    fn who_ends_while_others_work_does_not_settle() {
+        let (sender, receiver) = mpsc::channel();
+        let settled = sender.clone();
+        let pool = Pool::new(2, Box::new(move || settled.send("settled").unwrap()));
+        let (release, wait) = mpsc::channel::<()>();
+        pool.submit(Box::new(move || {
+            wait.recv().unwrap();
+            sender.send("long").unwrap();
+        }));
+        pool.submit(Box::new(|| {}));
+        while pool.shared.lock().threads > 1 {
+            std::thread::yield_now();
+        }
+        release.send(()).unwrap();
+        drop(pool);
+        assert_eq!(receiver.iter().collect::<Vec<_>>(), ["long", "settled"]);
     }
 }
