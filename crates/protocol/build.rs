@@ -1,5 +1,9 @@
 //! Compiles the .proto files without a system `protoc`: Rust messages for the
-//! code, and the descriptor set for everything that works by reflection.
+//! code, tables of the configuration's schema for what reads and prints it, and
+//! the descriptor set for other tools and tests.
+
+#[path = "build/tables.rs"]
+mod tables;
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -11,6 +15,7 @@ const FILES: [&str; 2] = ["grpc_service.proto", "health.proto"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=proto");
+    println!("cargo::rerun-if-changed=build");
     let mut descriptors = protox::compile(FILES, ["proto"])?;
 
     // `bytes` fields become slices of the buffer they were decoded from, so
@@ -20,7 +25,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     for file in &mut descriptors.file {
         file.source_code_info = None;
     }
-    fs::write(out_directory()?.join("descriptors.bin"), descriptors.encode_to_vec())?;
+    let out = out_directory()?;
+    fs::write(out.join("schema.rs"), tables::of(&descriptors, "inference.ModelConfig")?)?;
+    fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
     Ok(())
 }
 

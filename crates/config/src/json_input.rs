@@ -1,11 +1,13 @@
 //! The JSON form of a configuration, read.
 
 use galatea_protocol::inference::ModelConfig;
-use galatea_protocol::{MODEL_CONFIG_MESSAGE, descriptor_pool};
-use prost_reflect::{DeserializeOptions, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor};
-use serde_json::Value;
+use galatea_protocol::schema::{
+    Arity, EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor, model_config,
+};
+use serde_json::{Map, Number, Value as Json};
 
 use crate::diagnostic::{ConfigErrors, Diagnostic, Position};
+use crate::dynamic::{DynamicMessage, MapKey, Value, entry_fields};
 use crate::suggest::{nearest, nearest_value};
 
 pub(crate) fn parse(file_name: &str, text: &str) -> Result<ModelConfig, ConfigErrors> {
@@ -13,97 +15,232 @@ pub(crate) fn parse(file_name: &str, text: &str) -> Result<ModelConfig, ConfigEr
         file_name.clone_into(&mut diagnostic.file);
         diagnostic
     };
-    let mut value: Value = serde_json::from_str(text).map_err(|error| {
+    let value: Json = serde_json::from_str(text).map_err(|error| {
         let position = Position { line: error.line(), column: error.column() };
         let text = error.to_string();
         let message = text.split(" at line ").next().unwrap_or_default().to_owned();
         named(Diagnostic { position: Some(position), ..Diagnostic::about("", message) })
     })?;
-    let Some(descriptor) = descriptor_pool().get_message_by_name(MODEL_CONFIG_MESSAGE) else {
-        return Err(named(Diagnostic::about("", "the schema of configurations is missing")).into());
-    };
-    let mut found = Vec::new();
-    check_message(&descriptor, &mut value, "", &mut found);
-    let diagnostics = found.into_iter().map(named).collect();
+    let mut reader = Reader::default();
+    let message = reader.message(model_config(), &value, "");
+    let diagnostics = reader.found.into_iter().map(named).collect();
     ConfigErrors { diagnostics }.into_result()?;
-    let options = DeserializeOptions::new().deny_unknown_fields(true);
-    let message = DynamicMessage::deserialize_with_options(descriptor, value, &options)
-        .map_err(|error| named(Diagnostic::about("", error.to_string())))?;
-    let config = message
-        .transcode_to()
-        .map_err(|error| named(Diagnostic::about("", format!("can not be read back: {error}"))))?;
-    Ok(config)
+    message.unwrap_or_else(|| DynamicMessage::new(model_config())).to_message().map_err(|error| {
+        named(Diagnostic::about("", format!("can not be read back: {error}"))).into()
+    })
 }
 
-/// Finds unknown fields, and brings the names of enumerations' values into the
-/// case of the schema.
-fn check_message(
-    descriptor: &MessageDescriptor,
-    value: &mut Value,
-    path: &str,
-    found: &mut Vec<Diagnostic>,
-) {
-    let Value::Object(members) = value else { return };
-    for (name, member) in members.iter_mut() {
-        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-        let field =
-            descriptor.get_field_by_name(name).or_else(|| descriptor.get_field_by_json_name(name));
-        match field {
-            Some(field) => check_field(&field, member, &path, found),
-            None => {
-                let names: Vec<String> =
-                    descriptor.fields().map(|field| field.name().to_owned()).collect();
-                let shown = name.escape_debug();
-                let message = format!("unknown field '{shown}' in {}", descriptor.name());
-                found.push(Diagnostic {
-                    suggestion: nearest(name, names.iter().map(String::as_str)),
-                    ..Diagnostic::about(path.escape_debug().to_string(), message)
-                });
+/// Reads values, and goes on after what is wrong.
+#[derive(Default)]
+struct Reader {
+    found: Vec<Diagnostic>,
+}
+
+impl Reader {
+    /// Says that a value is not what its place needs.
+    fn wrong<T>(&mut self, path: &str, value: &Json, expected: &str) -> Option<T> {
+        let shown = match value {
+            Json::Null => "null",
+            Json::Bool(_) => "a boolean",
+            Json::Number(_) => "this number",
+            Json::String(_) => "this string",
+            Json::Array(_) => "a list",
+            Json::Object(_) => "an object",
+        };
+        let message = format!("{shown} is not possible here");
+        let expected = Some(expected.to_owned());
+        self.found.push(Diagnostic { expected, ..Diagnostic::about(path, message) });
+        None
+    }
+
+    fn message(
+        &mut self,
+        descriptor: &'static MessageDescriptor,
+        value: &Json,
+        path: &str,
+    ) -> Option<DynamicMessage> {
+        let Json::Object(members) = value else {
+            let expected = format!("an object with the fields of {}", descriptor.name);
+            return self.wrong(path, value, &expected);
+        };
+        let mut message = DynamicMessage::new(descriptor);
+        for (name, member) in members {
+            let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+            match descriptor.field_by_json_name(name).or_else(|| descriptor.field(name)) {
+                Some(field) => self.field(&mut message, field, member, &path),
+                None => self.unknown_field(descriptor, name, &path),
+            }
+        }
+        Some(message)
+    }
+
+    fn unknown_field(&mut self, descriptor: &MessageDescriptor, name: &str, path: &str) {
+        let shown = name.escape_debug();
+        let message = format!("unknown field '{shown}' in {}", descriptor.name);
+        self.found.push(Diagnostic {
+            suggestion: nearest(name, descriptor.names()),
+            ..Diagnostic::about(path.escape_debug().to_string(), message)
+        });
+    }
+
+    fn field(
+        &mut self,
+        message: &mut DynamicMessage,
+        field: &'static FieldDescriptor,
+        value: &Json,
+        path: &str,
+    ) {
+        // As good as absent.
+        if value.is_null() {
+            return;
+        }
+        if let Some(choice) = field.choice.filter(|choice| message.has_choice(choice)) {
+            let text = format!("another possibility of the oneof '{choice}' is given too");
+            self.found.push(Diagnostic::about(path, text));
+            return;
+        }
+        match (field.arity, value) {
+            (Arity::Map, Json::Object(members)) => self.map(message, field, members, path),
+            (Arity::Map, other) => self.wrong(path, other, "an object").unwrap_or_default(),
+            (Arity::List, Json::Array(elements)) => {
+                let read =
+                    |(index, element)| self.value(field.kind, element, &format!("{path}[{index}]"));
+                let list = elements.iter().enumerate().filter_map(read).collect();
+                message.set(field, Value::List(list));
+            }
+            (Arity::List, other) => self.wrong(path, other, "a list").unwrap_or_default(),
+            (Arity::One, single) => {
+                if let Some(value) = self.value(field.kind, single, path) {
+                    message.set(field, value);
+                }
             }
         }
     }
-}
 
-fn check_field(
-    field: &FieldDescriptor,
-    value: &mut Value,
-    path: &str,
-    found: &mut Vec<Diagnostic>,
-) {
-    match (field.kind(), value) {
-        (Kind::Message(entry), Value::Object(members)) if field.is_map() => {
-            let kind = entry.map_entry_value_field().kind();
-            for (key, member) in members.iter_mut() {
-                check_value(&kind, member, &format!("{path}[\"{}\"]", key.escape_debug()), found);
+    fn map(
+        &mut self,
+        message: &mut DynamicMessage,
+        field: &'static FieldDescriptor,
+        members: &Map<String, Json>,
+        path: &str,
+    ) {
+        let Kind::Message(entry) = field.kind else { return };
+        let Some((key, value)) = entry_fields(entry) else { return };
+        for (name, member) in members {
+            let path = format!("{path}[\"{}\"]", name.escape_debug());
+            let name = match key.kind {
+                Kind::Uint64 => match name.parse() {
+                    Ok(number) => MapKey::U64(number),
+                    Err(_) => {
+                        let text = "the key is not a number";
+                        self.found.push(Diagnostic::about(path, text));
+                        continue;
+                    }
+                },
+                _ => MapKey::String(name.clone()),
+            };
+            if let Some(value) = self.value(value.kind, member, &path) {
+                message.insert(field, name, value);
             }
         }
-        (kind, Value::Array(elements)) if field.is_list() => {
-            for (index, element) in elements.iter_mut().enumerate() {
-                check_value(&kind, element, &format!("{path}[{index}]"), found);
-            }
+    }
+
+    fn value(&mut self, kind: Kind, value: &Json, path: &str) -> Option<Value> {
+        let read = match kind {
+            Kind::Message(inner) => return self.message(inner, value, path).map(Value::Message),
+            Kind::Enum(descriptor) => return self.enumeration(descriptor, value, path),
+            Kind::Bool => value.as_bool().map(Value::Bool),
+            Kind::String => value.as_str().map(|text| Value::String(text.to_owned())),
+            Kind::Int32 => integer(value).and_then(|i| i.try_into().ok()).map(Value::I32),
+            Kind::Int64 => integer(value).and_then(|i| i.try_into().ok()).map(Value::I64),
+            Kind::Uint32 => integer(value).and_then(|i| i.try_into().ok()).map(Value::U32),
+            Kind::Uint64 => integer(value).and_then(|i| i.try_into().ok()).map(Value::U64),
+            Kind::Float => float(value).and_then(narrow).map(Value::F32),
+            Kind::Double => float(value).map(Value::F64),
+        };
+        if read.is_none() {
+            return self.wrong(path, value, expectation(kind));
         }
-        (kind, single) => check_value(&kind, single, path, found),
+        read
+    }
+
+    /// Names count in any case; a number need not be known.
+    fn enumeration(
+        &mut self,
+        descriptor: &EnumDescriptor,
+        value: &Json,
+        path: &str,
+    ) -> Option<Value> {
+        let Json::String(name) = value else {
+            let number = match value {
+                Json::Number(number) => number.as_i64().and_then(|i| i32::try_from(i).ok()),
+                _ => None,
+            };
+            let expected = "the name or the number of a value";
+            return number.map(Value::EnumNumber).or_else(|| self.wrong(path, value, expected));
+        };
+        let mut values = descriptor.values.iter();
+        if let Some((_, number)) = values.find(|value| value.0.eq_ignore_ascii_case(name)) {
+            return Some(Value::EnumNumber(*number));
+        }
+        let names: Vec<String> = descriptor.names().map(str::to_owned).collect();
+        let message = format!("'{}' is not a value of {}", name.escape_debug(), descriptor.name);
+        self.found.push(Diagnostic {
+            expected: Some(format!("one of {}", names.join(", "))),
+            suggestion: nearest_value(name, &names),
+            ..Diagnostic::about(path, message)
+        });
+        None
     }
 }
 
-fn check_value(kind: &Kind, value: &mut Value, path: &str, found: &mut Vec<Diagnostic>) {
-    match (kind, value) {
-        (Kind::Message(descriptor), value) => check_message(descriptor, value, path, found),
-        (Kind::Enum(descriptor), Value::String(name)) => {
-            let names: Vec<String> =
-                descriptor.values().map(|value| value.name().to_owned()).collect();
-            if let Some(exact) = names.iter().find(|exact| exact.eq_ignore_ascii_case(name)) {
-                exact.clone_into(name);
-            } else {
-                let shown = name.escape_debug();
-                let message = format!("'{shown}' is not a value of {}", descriptor.name());
-                found.push(Diagnostic {
-                    expected: Some(format!("one of {}", names.join(", "))),
-                    suggestion: nearest_value(name, &names),
-                    ..Diagnostic::about(path, message)
-                });
-            }
-        }
-        _ => {}
+const fn expectation(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Bool => "true or false",
+        Kind::Int32 => "an integer of 32 bits",
+        Kind::Uint32 => "an integer of 32 bits that is not negative",
+        Kind::Int64 => "an integer of 64 bits",
+        Kind::Uint64 => "an integer of 64 bits that is not negative",
+        Kind::Float | Kind::Double => "a number",
+        Kind::String => "a string",
+        Kind::Enum(_) | Kind::Message(_) => "another value",
     }
+}
+
+/// An integer, also as a string, which is how large ones are written, or as a number
+/// with a point but without a fraction.
+fn integer(value: &Json) -> Option<i128> {
+    match value {
+        Json::String(text) => {
+            text.parse::<u64>().map(i128::from).ok().or(text.parse::<i64>().map(i128::from).ok())
+        }
+        Json::Number(number) => whole(number),
+        _ => None,
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "it is checked to be whole and small enough")]
+fn whole(number: &Number) -> Option<i128> {
+    const MOST: f64 = 18_446_744_073_709_551_616.0;
+    if let Some(integer) = number.as_i64().map(i128::from).or(number.as_u64().map(i128::from)) {
+        return Some(integer);
+    }
+    let float = number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < MOST)?;
+    Some(float as i128)
+}
+
+/// A number, or the name of one that JSON can't write.
+fn float(value: &Json) -> Option<f64> {
+    match value {
+        Json::Number(number) => number.as_f64(),
+        Json::String(text) => text.parse().ok(),
+        _ => None,
+    }
+}
+
+/// In single precision, if it is in its range.
+#[expect(clippy::cast_possible_truncation, reason = "rounding to single precision is the point")]
+fn narrow(number: f64) -> Option<f32> {
+    let fits = !number.is_finite() || number.abs() <= f64::from(f32::MAX);
+    fits.then_some(number as f32)
 }

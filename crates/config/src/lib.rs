@@ -32,6 +32,7 @@ mod composing;
 mod convert;
 mod diagnostic;
 mod draft;
+mod dynamic;
 mod ensemble;
 mod identity;
 mod json;

@@ -138,6 +138,33 @@ fn enumerations_are_read_in_any_case_and_fields_by_both_names() {
 }
 
 #[test]
+fn numbers_are_read_in_all_their_forms() {
+    let draft = ConfigDraft::from_json(
+        "override",
+        r#"{"maxBatchSize": "-7", "input": [{"dims": ["-1", 2.0, 9223372036854775807]}],
+            "output": null, "dynamic_batching": {"priority_levels": 18446744073709551615,
+            "preferred_batch_size": [1e1], "priority_queue_policy": {"18446744073709551615": {}}},
+            "model_metrics": {"metric_control": [{"histogram_options":
+            {"buckets": [1, 0.5, "Infinity", "-Infinity", "2.5"]}}]},
+            "instance_group": [{"count": -0.0, "kind": 77}]}"#,
+    )
+    .unwrap();
+    let printed = to_json(draft.message());
+    for part in [
+        "\"max_batch_size\":-7,",
+        "\"dims\":[-1,2,9223372036854775807]",
+        "\"preferred_batch_size\":[10]",
+        "\"priority_levels\":18446744073709551615",
+        "\"priority_queue_policy\":{\"18446744073709551615\":{",
+        "\"buckets\":[1,0.5,\"Infinity\",\"-Infinity\",2.5]",
+        "\"output\":[]",
+        "\"kind\":77",
+    ] {
+        assert!(printed.contains(part), "{part} is not in\n{printed}");
+    }
+}
+
+#[test]
 fn wrong_json_is_diagnosed() {
     assert_eq!(
         errors(r#"{"max_batchsize": 8, "input": [{"data_type": "FP32", "dim": 1}]}"#),
@@ -150,10 +177,37 @@ fn wrong_json_is_diagnosed() {
          override: input[0].dim: unknown field 'dim' in ModelInput (did you mean 'dims'?)"
     );
     assert!(errors("{\n \"name\": }").starts_with("override:2:10: expected value"));
-    assert!(errors(r#"{"max_batch_size": "many"}"#).starts_with("override: "));
-    assert!(errors(r#"{"input": [{"dims": [1.5]}]}"#).starts_with("override: "));
-    assert!(errors("[]").starts_with("override: "));
-    assert!(errors(r#"{"dynamic_batching": {}, "sequence_batching": {}}"#).contains("oneof"));
+    let check = |json: &str, expected: &str| {
+        assert_eq!(errors(json), format!("override: {expected}"), "{json}");
+    };
+    check(
+        r#"{"max_batch_size": "many"}"#,
+        "max_batch_size: this string is not possible here, expected an integer of 32 bits",
+    );
+    check(
+        r#"{"input": [{"dims": [1.5]}]}"#,
+        "input[0].dims[0]: this number is not possible here, expected an integer of 64 bits",
+    );
+    check("[]", "a list is not possible here, expected an object with the fields of ModelConfig");
+    check(
+        r#"{"dynamic_batching": {}, "sequence_batching": {}}"#,
+        "sequence_batching: another possibility of the oneof 'scheduling_choice' is given too",
+    );
+    check(
+        r#"{"parameters": {"k": 5}, "input": {}}"#,
+        "parameters[\"k\"]: this number is not possible here, expected an object with the fields \
+         of ModelParameter\noverride: input: an object is not possible here, expected a list",
+    );
+    check(
+        r#"{"dynamic_batching": {"priority_queue_policy": {"x": {}}}}"#,
+        "dynamic_batching.priority_queue_policy[\"x\"]: the key is not a number",
+    );
+    for out_of_range in ["2147483648", "\"-2147483649\"", "1e10", "true", "{}", "[1]"] {
+        let text = errors(&format!(r#"{{"max_batch_size": {out_of_range}}}"#));
+        assert!(text.contains("expected an integer of 32 bits"), "{out_of_range}: {text}");
+    }
+    let single = r#"{"sequence_batching": {"direct": {"minimum_slot_utilization": 1e39}}}"#;
+    assert!(errors(single).contains("expected a number"));
     let deep = "[".repeat(100_000);
     assert!(errors(&format!("{{\"input\": {deep}")).contains("recursion limit"));
 }

@@ -22,9 +22,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::sync::LazyLock;
-
-use prost_reflect::DescriptorPool;
+pub mod schema;
 
 /// Messages of the package `inference`: the inference service and model
 /// configuration.
@@ -49,27 +47,21 @@ pub const HEALTH_SERVICE: &str = "grpc.health.v1.Health";
 pub const MODEL_CONFIG_MESSAGE: &str = "inference.ModelConfig";
 
 /// The encoded `FileDescriptorSet` of every .proto file of this crate, imports
-/// before importers.
+/// before importers. For tools and tests: the server has [`schema`].
 pub const DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
-
-static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
-    #[expect(clippy::expect_used, reason = "the bytes are made by this crate's build script")]
-    DescriptorPool::decode(DESCRIPTOR_SET).expect("the embedded descriptor set is whole")
-});
-
-/// Descriptors of everything in this crate, for code that works by reflection.
-#[must_use]
-pub fn descriptor_pool() -> &'static DescriptorPool {
-    &POOL
-}
 
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
     use prost::Message as _;
+    use prost_reflect::DescriptorPool;
 
     use super::inference::{InferParameter, ModelInferRequest, infer_parameter};
-    use super::{HEALTH_SERVICE, INFERENCE_SERVICE, MODEL_CONFIG_MESSAGE, descriptor_pool};
+    use super::{DESCRIPTOR_SET, HEALTH_SERVICE, INFERENCE_SERVICE, MODEL_CONFIG_MESSAGE};
+
+    fn descriptor_pool() -> DescriptorPool {
+        DescriptorPool::decode(DESCRIPTOR_SET).unwrap()
+    }
 
     #[test]
     fn pool_knows_the_services_and_the_configuration() {

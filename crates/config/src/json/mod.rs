@@ -3,11 +3,9 @@
 mod float;
 
 use galatea_protocol::inference::ModelConfig;
-use galatea_protocol::{MODEL_CONFIG_MESSAGE, descriptor_pool};
-use prost::Message as _;
-use prost_reflect::{
-    DynamicMessage, FieldDescriptor, Kind, MapKey, MessageDescriptor, ReflectMessage, Value,
-};
+use galatea_protocol::schema::{FieldDescriptor, Kind, MessageDescriptor, model_config};
+
+use crate::dynamic::{DynamicMessage, MapKey, Value, entry_fields};
 
 /// 64-bit fields that are printed as strings, as protocol buffers print them:
 /// the original turns every other one into a number but misses these.
@@ -23,11 +21,8 @@ const QUOTED_INTEGERS: [&str; 3] = [
 #[must_use]
 pub fn to_json(config: &ModelConfig) -> String {
     let mut out = String::new();
-    let descriptor = descriptor_pool().get_message_by_name(MODEL_CONFIG_MESSAGE);
-    let encoded = config.encode_to_vec();
-    // Both exist by construction: the message and its schema are one crate's.
-    let message = descriptor.and_then(|d| DynamicMessage::decode(d, encoded.as_slice()).ok());
-    if let Some(message) = message {
+    // It is one by construction: the message and its schema are one crate's.
+    if let Some(message) = DynamicMessage::of_message(model_config(), config) {
         write_message(&mut out, &message);
     }
     out
@@ -36,33 +31,34 @@ pub fn to_json(config: &ModelConfig) -> String {
 fn write_message(out: &mut String, message: &DynamicMessage) {
     out.push('{');
     let mut first = true;
-    for field in declared_fields(&message.descriptor()) {
-        if field.supports_presence() && !message.has_field(&field) {
-            continue;
-        }
+    for field in printed_fields(message.descriptor()) {
+        let value = match message.get(field) {
+            Some(value) => value,
+            None if field.has_presence() => continue,
+            None => &Value::default_of_field(field),
+        };
         if !first {
             out.push(',');
         }
         first = false;
         write_string(out, field.name());
         out.push(':');
-        write_field(out, &field, message.get_field(&field).as_ref());
+        write_field(out, field, value);
     }
     out.push('}');
 }
 
-/// The fields in the order in which they are printed: that of the .proto file,
-/// which reflection does not keep, but scalars of which one can be chosen come
-/// last. The original's writer prepares all other fields with their defaults.
-fn declared_fields(descriptor: &MessageDescriptor) -> Vec<FieldDescriptor> {
-    let declared = descriptor.descriptor_proto().field.iter();
-    let fields = declared.filter_map(|field| descriptor.get_field_by_name(field.name()));
-    let chosen_scalar = |field: &FieldDescriptor| {
-        field.containing_oneof().is_some() && !matches!(field.kind(), Kind::Message(_))
+/// The fields in the order in which they are printed: that of the .proto file, but
+/// scalars of which one can be chosen come last. The original's writer prepares all
+/// other fields with their defaults.
+fn printed_fields(
+    descriptor: &'static MessageDescriptor,
+) -> impl Iterator<Item = &'static FieldDescriptor> {
+    let chosen_scalar = |field: &&FieldDescriptor| {
+        field.choice.is_some() && !matches!(field.kind, Kind::Message(_))
     };
-    let (last, mut first): (Vec<_>, Vec<_>) = fields.partition(chosen_scalar);
-    first.extend(last);
-    first
+    let first = descriptor.fields.iter().filter(move |field| !chosen_scalar(field));
+    first.chain(descriptor.fields.iter().filter(chosen_scalar))
 }
 
 fn write_field(out: &mut String, field: &FieldDescriptor, value: &Value) {
@@ -73,43 +69,37 @@ fn write_field(out: &mut String, field: &FieldDescriptor, value: &Value) {
                 if index > 0 {
                     out.push(',');
                 }
-                write_value(out, field, &field.kind(), element);
+                write_value(out, field, field.kind, element);
             }
             out.push(']');
         }
         Value::Map(map) => {
             // The kind of a map's value is the kind of its entry's field 2.
-            let Kind::Message(entry) = field.kind() else { return };
-            let kind = entry.map_entry_value_field().kind();
-            let mut entries: Vec<(&MapKey, &Value)> = map.iter().collect();
-            entries.sort_by_key(|(key, _)| *key);
+            let Kind::Message(entry) = field.kind else { return };
+            let Some((_, of_entry)) = entry_fields(entry) else { return };
             out.push('{');
-            for (index, (key, element)) in entries.into_iter().enumerate() {
+            for (index, (key, element)) in map.iter().enumerate() {
                 if index > 0 {
                     out.push(',');
                 }
                 write_key(out, key);
                 out.push(':');
-                write_value(out, field, &kind, element);
+                write_value(out, field, of_entry.kind, element);
             }
             out.push('}');
         }
-        single => write_value(out, field, &field.kind(), single),
+        single => write_value(out, field, field.kind, single),
     }
 }
 
 fn write_key(out: &mut String, key: &MapKey) {
     match key {
         MapKey::String(text) => write_string(out, text),
-        MapKey::Bool(b) => write_string(out, &b.to_string()),
-        MapKey::I32(i) => write_string(out, &i.to_string()),
-        MapKey::I64(i) => write_string(out, &i.to_string()),
-        MapKey::U32(u) => write_string(out, &u.to_string()),
         MapKey::U64(u) => write_string(out, &u.to_string()),
     }
 }
 
-fn write_value(out: &mut String, field: &FieldDescriptor, kind: &Kind, value: &Value) {
+fn write_value(out: &mut String, field: &FieldDescriptor, kind: Kind, value: &Value) {
     match value {
         Value::Bool(b) => out.push_str(if *b { "true" } else { "false" }),
         Value::I32(i) => out.push_str(&i.to_string()),
@@ -119,8 +109,6 @@ fn write_value(out: &mut String, field: &FieldDescriptor, kind: &Kind, value: &V
         Value::F32(f) => out.push_str(&float::single(*f)),
         Value::F64(f) => out.push_str(&float::double(*f)),
         Value::String(text) => write_string(out, text),
-        // No field of a configuration holds bytes.
-        Value::Bytes(bytes) => write_string(out, &String::from_utf8_lossy(bytes)),
         Value::EnumNumber(number) => write_enumeration(out, kind, *number),
         Value::Message(message) => write_message(out, message),
         Value::List(_) | Value::Map(_) => {}
@@ -128,20 +116,20 @@ fn write_value(out: &mut String, field: &FieldDescriptor, kind: &Kind, value: &V
 }
 
 fn write_integer(out: &mut String, field: &FieldDescriptor, digits: &str) {
-    if QUOTED_INTEGERS.contains(&field.full_name()) {
+    if QUOTED_INTEGERS.contains(&field.full_name) {
         write_string(out, digits);
     } else {
         out.push_str(digits);
     }
 }
 
-fn write_enumeration(out: &mut String, kind: &Kind, number: i32) {
+fn write_enumeration(out: &mut String, kind: Kind, number: i32) {
     let value = match kind {
-        Kind::Enum(descriptor) => descriptor.get_value(number),
+        Kind::Enum(descriptor) => descriptor.name_of(number),
         _ => None,
     };
     match value {
-        Some(value) => write_string(out, value.name()),
+        Some(name) => write_string(out, name),
         None => out.push_str(&number.to_string()),
     }
 }

@@ -11,7 +11,7 @@ mod scalar;
 use std::collections::BTreeMap;
 
 use galatea_protocol::inference::ModelConfig;
-use galatea_protocol::{MODEL_CONFIG_MESSAGE, descriptor_pool};
+use galatea_protocol::schema::model_config;
 
 use crate::diagnostic::{ConfigErrors, Diagnostic};
 use crate::source::{Source, Span};
@@ -34,14 +34,11 @@ pub(crate) fn parse_config(source: &Source) -> Result<Parsed, ConfigErrors> {
         let message = format!("{size} bytes are too many, at most {MAX_TEXT_BYTES} are read");
         return Err(Diagnostic::about("", message).into());
     }
-    let Some(descriptor) = descriptor_pool().get_message_by_name(MODEL_CONFIG_MESSAGE) else {
-        return Err(Diagnostic::about("", "the schema of configurations is missing").into());
-    };
-    let outcome = parser::parse(source, descriptor);
+    let outcome = parser::parse(source, model_config());
     ConfigErrors { diagnostics: outcome.diagnostics }.into_result()?;
     let message = outcome
         .message
-        .transcode_to()
+        .to_message()
         .map_err(|error| Diagnostic::about("", format!("can not be read back: {error}")))?;
     Ok(Parsed { message, spans: outcome.spans })
 }

@@ -1,9 +1,9 @@
 //! From a written value to the value that its field takes.
 
-use bytes::Bytes;
-use prost_reflect::{EnumDescriptor, Kind, Value};
+use galatea_protocol::schema::{EnumDescriptor, Kind};
 
 use super::literal::Number;
+use crate::dynamic::Value;
 use crate::suggest::{nearest, nearest_value};
 
 /// A scalar as it is written.
@@ -51,20 +51,12 @@ pub(super) struct Mismatch {
 }
 
 /// The value, if the field's type has it.
-pub(super) fn value(kind: &Kind, written: &Written<'_>) -> Result<Value, Mismatch> {
+pub(super) fn value(kind: Kind, written: &Written<'_>) -> Result<Value, Mismatch> {
     match kind {
-        Kind::Int32 | Kind::Sint32 | Kind::Sfixed32 => {
-            integer(kind, written, |i| i32::try_from(i).ok().map(Value::I32))
-        }
-        Kind::Int64 | Kind::Sint64 | Kind::Sfixed64 => {
-            integer(kind, written, |i| i64::try_from(i).ok().map(Value::I64))
-        }
-        Kind::Uint32 | Kind::Fixed32 => {
-            integer(kind, written, |i| u32::try_from(i).ok().map(Value::U32))
-        }
-        Kind::Uint64 | Kind::Fixed64 => {
-            integer(kind, written, |i| u64::try_from(i).ok().map(Value::U64))
-        }
+        Kind::Int32 => integer(kind, written, |i| i32::try_from(i).ok().map(Value::I32)),
+        Kind::Int64 => integer(kind, written, |i| i64::try_from(i).ok().map(Value::I64)),
+        Kind::Uint32 => integer(kind, written, |i| u32::try_from(i).ok().map(Value::U32)),
+        Kind::Uint64 => integer(kind, written, |i| u64::try_from(i).ok().map(Value::U64)),
         Kind::Float => float(kind, written).map(|f| Value::F32(narrow(f))),
         Kind::Double => float(kind, written).map(Value::F64),
         Kind::Bool => boolean(kind, written),
@@ -78,32 +70,25 @@ pub(super) fn value(kind: &Kind, written: &Written<'_>) -> Result<Value, Mismatc
             }
             Written::Number { .. } | Written::Name { .. } => Err(wrong_type(kind, written)),
         },
-        Kind::Bytes => match written {
-            Written::Text(bytes) => Ok(Value::Bytes(Bytes::copy_from_slice(bytes))),
-            Written::Number { .. } | Written::Name { .. } => Err(wrong_type(kind, written)),
-        },
         Kind::Enum(descriptor) => enumeration(descriptor, kind, written),
         Kind::Message(_) => Err(wrong_type(kind, written)),
     }
 }
 
 /// What a field of this type takes.
-pub(super) fn expectation(kind: &Kind) -> String {
+pub(super) fn expectation(kind: Kind) -> String {
     match kind {
-        Kind::Int32 | Kind::Sint32 | Kind::Sfixed32 => range(i32::MIN, i32::MAX),
-        Kind::Int64 | Kind::Sint64 | Kind::Sfixed64 => range(i64::MIN, i64::MAX),
-        Kind::Uint32 | Kind::Fixed32 => range(u32::MIN, u32::MAX),
-        Kind::Uint64 | Kind::Fixed64 => range(u64::MIN, u64::MAX),
+        Kind::Int32 => range(i32::MIN, i32::MAX),
+        Kind::Int64 => range(i64::MIN, i64::MAX),
+        Kind::Uint32 => range(u32::MIN, u32::MAX),
+        Kind::Uint64 => range(u64::MIN, u64::MAX),
         Kind::Float | Kind::Double => "a number".to_owned(),
         Kind::Bool => "true or false".to_owned(),
         Kind::String => "a string in quotes".to_owned(),
-        Kind::Bytes => "bytes in quotes".to_owned(),
         Kind::Enum(descriptor) => {
-            let names: Vec<String> =
-                descriptor.values().map(|value| value.name().to_owned()).collect();
-            format!("one of {}", names.join(", "))
+            format!("one of {}", descriptor.names().collect::<Vec<_>>().join(", "))
         }
-        Kind::Message(descriptor) => format!("the fields of {} in braces", descriptor.name()),
+        Kind::Message(descriptor) => format!("the fields of {} in braces", descriptor.name),
     }
 }
 
@@ -111,7 +96,7 @@ fn range(least: impl std::fmt::Display, most: impl std::fmt::Display) -> String 
     format!("an integer from {least} to {most}")
 }
 
-fn wrong_type(kind: &Kind, written: &Written<'_>) -> Mismatch {
+fn wrong_type(kind: Kind, written: &Written<'_>) -> Mismatch {
     let suggestion = match (kind, written) {
         // The commonest slips: quotes too many, and quotes too few.
         (Kind::Enum(descriptor), Written::Text(bytes)) => {
@@ -121,7 +106,7 @@ fn wrong_type(kind: &Kind, written: &Written<'_>) -> Mismatch {
         (Kind::String, Written::Name { name, negative: false }) => Some(format!("\"{name}\"")),
         (_, Written::Text(bytes)) => {
             let text = String::from_utf8_lossy(bytes);
-            let scalar = !matches!(kind, Kind::Message(_) | Kind::String | Kind::Bytes);
+            let scalar = !matches!(kind, Kind::Message(_) | Kind::String);
             let plain = text.parse::<f64>().is_ok() || text == "true" || text == "false";
             (scalar && plain).then(|| short(&text))
         }
@@ -135,7 +120,7 @@ fn wrong_type(kind: &Kind, written: &Written<'_>) -> Mismatch {
 }
 
 fn integer(
-    kind: &Kind,
+    kind: Kind,
     written: &Written<'_>,
     fit: impl Fn(i128) -> Option<Value>,
 ) -> Result<Value, Mismatch> {
@@ -147,7 +132,7 @@ fn integer(
     signed.and_then(fit).ok_or_else(|| out_of_range(kind, written))
 }
 
-fn out_of_range(kind: &Kind, written: &Written<'_>) -> Mismatch {
+fn out_of_range(kind: Kind, written: &Written<'_>) -> Mismatch {
     Mismatch {
         message: format!("{} is out of range", written.describe()),
         expected: expectation(kind),
@@ -155,7 +140,7 @@ fn out_of_range(kind: &Kind, written: &Written<'_>) -> Mismatch {
     }
 }
 
-fn float(kind: &Kind, written: &Written<'_>) -> Result<f64, Mismatch> {
+fn float(kind: Kind, written: &Written<'_>) -> Result<f64, Mismatch> {
     let (magnitude, negative) = match written {
         Written::Number { number: Number::Float(f), negative, .. } => (*f, *negative),
         Written::Number { number: Number::Integer { based: false, .. }, negative, text } => {
@@ -180,7 +165,7 @@ const fn narrow(number: f64) -> f32 {
     number as f32
 }
 
-fn boolean(kind: &Kind, written: &Written<'_>) -> Result<Value, Mismatch> {
+fn boolean(kind: Kind, written: &Written<'_>) -> Result<Value, Mismatch> {
     match written {
         Written::Name { name, negative: false } => match *name {
             "true" | "True" | "t" => Ok(Value::Bool(true)),
@@ -203,30 +188,30 @@ fn boolean(kind: &Kind, written: &Written<'_>) -> Result<Value, Mismatch> {
 }
 
 fn values(descriptor: &EnumDescriptor) -> Vec<String> {
-    descriptor.values().map(|value| value.name().to_owned()).collect()
+    descriptor.names().map(str::to_owned).collect()
 }
 
 fn enumeration(
     descriptor: &EnumDescriptor,
-    kind: &Kind,
+    kind: Kind,
     written: &Written<'_>,
 ) -> Result<Value, Mismatch> {
     let unknown = |suggestion| Mismatch {
-        message: format!("{} is not a value of {}", written.describe(), descriptor.name()),
+        message: format!("{} is not a value of {}", written.describe(), descriptor.name),
         expected: expectation(kind),
         suggestion,
     };
     match written {
         Written::Name { name, negative: false } => {
-            let found = descriptor.get_value_by_name(name).map(|v| Value::EnumNumber(v.number()));
+            let found = descriptor.number(name).map(Value::EnumNumber);
             found.ok_or_else(|| unknown(nearest_value(name, &values(descriptor))))
         }
         Written::Number { number: Number::Integer { magnitude, .. }, negative, .. } => magnitude
             .map(i128::from)
             .map(|i| if *negative { -i } else { i })
             .and_then(|i| i32::try_from(i).ok())
-            .and_then(|number| descriptor.get_value(number))
-            .map(|value| Value::EnumNumber(value.number()))
+            .filter(|number| descriptor.name_of(*number).is_some())
+            .map(Value::EnumNumber)
             .ok_or_else(|| unknown(None)),
         Written::Number { .. } | Written::Name { .. } | Written::Text(_) => {
             Err(wrong_type(kind, written))

@@ -5,11 +5,12 @@ mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, ReflectMessage};
+use galatea_protocol::schema::{Arity, FieldDescriptor, Kind, MessageDescriptor};
 
 use super::lexer::{self, Kind as TokenKind, Token};
 use super::scalar::{expectation, short};
 use crate::diagnostic::Diagnostic;
+use crate::dynamic::DynamicMessage;
 use crate::source::{Source, Span};
 use crate::suggest::nearest;
 
@@ -28,7 +29,7 @@ pub(super) struct Outcome {
 /// Messages nest no deeper than the schema does, which is not recursive, and
 /// what the schema does not know is skipped without recursion: no input makes
 /// the stack grow.
-pub(super) fn parse(source: &Source, descriptor: MessageDescriptor) -> Outcome {
+pub(super) fn parse(source: &Source, descriptor: &'static MessageDescriptor) -> Outcome {
     let (tokens, errors) = lexer::tokens(source.text());
     let mut parser = Parser {
         source,
@@ -36,7 +37,7 @@ pub(super) fn parse(source: &Source, descriptor: MessageDescriptor) -> Outcome {
         at: 0,
         spans: BTreeMap::new(),
         diagnostics: Vec::new(),
-        root: descriptor.clone(),
+        root: descriptor,
         broken: errors.iter().map(|error| error.span.start).collect(),
     };
     for error in errors {
@@ -53,7 +54,7 @@ struct Parser<'a> {
     spans: BTreeMap<String, Span>,
     diagnostics: Vec<Diagnostic>,
     /// The message that the whole file is.
-    root: MessageDescriptor,
+    root: &'static MessageDescriptor,
     /// Where the strings begin that do not end, which are reported already.
     broken: BTreeSet<usize>,
 }
@@ -63,7 +64,7 @@ struct Frame {
     message: DynamicMessage,
     path: String,
     /// The name under which each field, and each choice, was first set.
-    set: BTreeMap<String, String>,
+    set: BTreeMap<&'static str, &'static str>,
 }
 
 /// What a message stands in directly.
@@ -152,7 +153,7 @@ impl<'a> Parser<'a> {
 
     fn message(
         &mut self,
-        descriptor: MessageDescriptor,
+        descriptor: &'static MessageDescriptor,
         path: &str,
         opened: Option<&Opened>,
     ) -> DynamicMessage {
@@ -234,37 +235,36 @@ impl<'a> Parser<'a> {
         let name = self.text(&name_token);
         self.advance();
         let descriptor = frame.message.descriptor();
-        let Some(field) = descriptor.get_field_by_name(name) else {
-            self.unknown_field(&descriptor, &name_token, &frame.path);
+        let Some(field) = descriptor.field(name) else {
+            self.unknown_field(descriptor, &name_token, &frame.path);
             return self.skip_value();
         };
         let path = join(&frame.path, name);
         self.spans.entry(path.clone()).or_insert_with(|| name_token.span.clone());
-        if !field.is_list() && !field.is_map() {
-            self.check_set_once(frame, &field, &name_token.span, &path);
+        if field.arity == Arity::One {
+            self.check_set_once(frame, field, &name_token.span, &path);
         }
-        match field.kind() {
+        match field.kind {
             Kind::Message(inner) => {
                 self.take(':');
-                self.message_values(frame, &field, &inner, &path);
+                self.message_values(frame, field, inner, &path);
             }
             kind => {
                 if !self.take(':') {
-                    self.unexpected(&path, &format!("':' and {}", expectation(&kind)));
+                    self.unexpected(&path, &format!("':' and {}", expectation(kind)));
                     return self.skip_value();
                 }
-                self.scalar_values(frame, &field, &kind, &path);
+                self.scalar_values(frame, field, kind, &path);
             }
         }
     }
 
     fn unknown_field(&mut self, descriptor: &MessageDescriptor, token: &Token, path: &str) {
         let name = self.text(token);
-        let names: Vec<String> = descriptor.fields().map(|f| f.name().to_owned()).collect();
-        let suggestion = nearest(name, names.iter().map(String::as_str));
+        let suggestion = nearest(name, descriptor.names());
         let mut message = format!("unknown field '{}' in {}", short(name), owner(descriptor));
         // At home in the file's own message: this one was probably not closed.
-        if suggestion.is_none() && self.root.get_field_by_name(name).is_some() {
+        if suggestion.is_none() && self.root.field(name).is_some() {
             message.push_str(", a '}' may be missing before it");
         }
         self.report(&token.span, &join(path, &short(name)), message, None, suggestion);
@@ -277,14 +277,13 @@ impl<'a> Parser<'a> {
         span: &Span,
         path: &str,
     ) {
-        let choice = field.containing_oneof();
-        let key =
-            choice.as_ref().map_or_else(|| field.name().to_owned(), |c| c.full_name().to_owned());
-        let Some(first) = frame.set.insert(key, field.name().to_owned()) else { return };
+        // No choice is called like a field beside it.
+        let key = field.choice.unwrap_or_else(|| field.name());
+        let Some(first) = frame.set.insert(key, field.name()) else { return };
         let message = if first == field.name() {
             format!("'{first}' is given more than once")
         } else {
-            let choice = choice.map(|c| c.name().to_owned()).unwrap_or_default();
+            let choice = field.choice.unwrap_or_default();
             format!("'{}' excludes '{first}': there is one {choice}", field.name())
         };
         self.report(span, path, message, None, None);
@@ -296,6 +295,6 @@ fn join(path: &str, name: &str) -> String {
 }
 
 /// How a diagnostic calls a message; entries of maps have no name of their own.
-fn owner(descriptor: &MessageDescriptor) -> &str {
-    if descriptor.is_map_entry() { "an entry of a map" } else { descriptor.name() }
+fn owner(descriptor: &MessageDescriptor) -> &'static str {
+    if descriptor.is_map_entry { "an entry of a map" } else { descriptor.name }
 }

@@ -1,11 +1,12 @@
 //! The values of fields: messages, scalars, and lists of them.
 
-use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MapKey, MessageDescriptor, Value};
+use galatea_protocol::schema::{Arity, FieldDescriptor, Kind, MessageDescriptor};
 
 use super::super::lexer::Kind as TokenKind;
 use super::super::literal;
 use super::super::scalar::{self, Written, expectation, short};
 use super::{Frame, Opened, Parser, Within};
+use crate::dynamic::{DynamicMessage, MapKey, Value};
 use crate::source::Span;
 
 impl<'a> Parser<'a> {
@@ -13,10 +14,10 @@ impl<'a> Parser<'a> {
         &mut self,
         frame: &mut Frame,
         field: &FieldDescriptor,
-        inner: &MessageDescriptor,
+        inner: &'static MessageDescriptor,
         path: &str,
     ) {
-        let repeated = field.is_list() || field.is_map();
+        let repeated = field.arity != Arity::One;
         if repeated && self.is('[') {
             return self
                 .list(path, |parser| parser.one_message(frame, field, inner, path, Within::List));
@@ -31,7 +32,7 @@ impl<'a> Parser<'a> {
         &mut self,
         frame: &mut Frame,
         field: &FieldDescriptor,
-        inner: &MessageDescriptor,
+        inner: &'static MessageDescriptor,
         path: &str,
         within: Within,
     ) -> bool {
@@ -40,7 +41,7 @@ impl<'a> Parser<'a> {
             TokenKind::Symbol('{') => '}',
             TokenKind::Symbol('<') => '>',
             _ => {
-                let expected = expectation(&Kind::Message(inner.clone()));
+                let expected = expectation(Kind::Message(inner));
                 self.unexpected(path, &expected);
                 return false;
             }
@@ -48,9 +49,9 @@ impl<'a> Parser<'a> {
         self.advance();
         let opened = Opened { closer, span: token.span.clone(), within };
         let element = self.element_path(frame, field, path, &token.span);
-        let message = self.message(inner.clone(), &element, Some(&opened));
-        if field.is_map() {
-            self.insert_entry(frame, field, &message, path, &token.span);
+        let message = self.message(inner, &element, Some(&opened));
+        if field.arity == Arity::Map {
+            self.insert_entry(frame, field, message, path, &token.span);
         } else {
             store(frame, field, Value::Message(message));
         }
@@ -61,34 +62,27 @@ impl<'a> Parser<'a> {
         &mut self,
         frame: &mut Frame,
         field: &FieldDescriptor,
-        entry: &DynamicMessage,
+        entry: DynamicMessage,
         path: &str,
         span: &Span,
     ) {
-        let (Some(key), Some(value)) = (entry.get_field_by_number(1), entry.get_field_by_number(2))
-        else {
-            return;
-        };
-        let Some(key) = key.into_owned().into_map_key() else { return };
+        let Some((key, value)) = entry.into_entry() else { return };
         let shown = match &key {
             MapKey::String(text) => format!("\"{}\"", short(text)),
-            other => map_key_number(other),
+            MapKey::U64(number) => number.to_string(),
         };
         self.spans.entry(format!("{path}[{shown}]")).or_insert_with(|| span.clone());
-        let value = value.into_owned();
-        if let Some(map) = frame.message.get_field_mut(field).as_map_mut() {
-            map.insert(key, value);
-        }
+        frame.message.insert(field, key, value);
     }
 
     pub(super) fn scalar_values(
         &mut self,
         frame: &mut Frame,
         field: &FieldDescriptor,
-        kind: &Kind,
+        kind: Kind,
         path: &str,
     ) {
-        if field.is_list() && self.is('[') {
+        if field.arity == Arity::List && self.is('[') {
             return self.list(path, |parser| parser.one_scalar(frame, field, kind, path));
         }
         if !self.one_scalar(frame, field, kind, path) {
@@ -101,7 +95,7 @@ impl<'a> Parser<'a> {
         &mut self,
         frame: &mut Frame,
         field: &FieldDescriptor,
-        kind: &Kind,
+        kind: Kind,
         path: &str,
     ) -> bool {
         let start = self.token().span;
@@ -114,8 +108,8 @@ impl<'a> Parser<'a> {
                 self.report(&span, &element, wrong.message, expected, wrong.suggestion);
                 // The place in the list is taken, so that the elements after
                 // it keep their numbers.
-                if field.is_list() {
-                    store(frame, field, Value::default_value(kind));
+                if field.arity == Arity::List {
+                    store(frame, field, Value::default_of(kind));
                 }
             }
             None => {}
@@ -125,7 +119,7 @@ impl<'a> Parser<'a> {
 
     /// Reads the tokens of a scalar. `None` if there are none; no value inside
     /// if it is wrong in itself, which has been reported then.
-    fn written(&mut self, kind: &Kind, path: &str) -> Option<(Option<Written<'a>>, Span)> {
+    fn written(&mut self, kind: Kind, path: &str) -> Option<(Option<Written<'a>>, Span)> {
         let first = self.token();
         let negative = self.is('-');
         let token = if negative { self.peek(1) } else { first.clone() };
@@ -235,37 +229,18 @@ impl<'a> Parser<'a> {
         path: &str,
         span: &Span,
     ) -> String {
-        if !field.is_list() && !field.is_map() {
+        if field.arity == Arity::One {
             return path.to_owned();
         }
-        let index = match frame.message.get_field(field).as_ref() {
-            Value::List(list) => list.len(),
-            Value::Map(map) => map.len(),
-            _ => 0,
-        };
-        let element = format!("{path}[{index}]");
+        let element = format!("{path}[{}]", frame.message.len(field));
         self.spans.entry(element.clone()).or_insert_with(|| span.clone());
         element
     }
 }
 
 fn store(frame: &mut Frame, field: &FieldDescriptor, value: Value) {
-    if field.is_list() {
-        if let Some(list) = frame.message.get_field_mut(field).as_list_mut() {
-            list.push(value);
-        }
-    } else {
-        frame.message.set_field(field, value);
-    }
-}
-
-fn map_key_number(key: &MapKey) -> String {
-    match key {
-        MapKey::Bool(b) => b.to_string(),
-        MapKey::I32(i) => i.to_string(),
-        MapKey::I64(i) => i.to_string(),
-        MapKey::U32(u) => u.to_string(),
-        MapKey::U64(u) => u.to_string(),
-        MapKey::String(s) => s.clone(),
+    match field.arity {
+        Arity::List => frame.message.push(field, value),
+        Arity::One | Arity::Map => frame.message.set(field, value),
     }
 }

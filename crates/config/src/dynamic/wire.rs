@@ -1,0 +1,232 @@
+//! To and from the wire format, which is how trees become generated messages and the
+//! other way round.
+
+use galatea_protocol::schema::{Arity, FieldDescriptor, Kind, MessageDescriptor};
+use prost::Message;
+use prost::bytes::Buf as _;
+
+use super::{DynamicMessage, MapKey, Value};
+
+const VARINT: u64 = 0;
+const FIXED_64: u64 = 1;
+const LENGTH: u64 = 2;
+const FIXED_32: u64 = 5;
+
+impl DynamicMessage {
+    /// As the generated message of this type.
+    pub(crate) fn to_message<M: Message + Default>(&self) -> Result<M, prost::DecodeError> {
+        M::decode(self.encode().as_slice())
+    }
+
+    /// A generated message as a tree; `None` if it is not of this type.
+    pub(crate) fn of_message(
+        descriptor: &'static MessageDescriptor,
+        message: &impl Message,
+    ) -> Option<Self> {
+        Self::decode(descriptor, &message.encode_to_vec())
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for (number, value) in &self.fields {
+            encode_field(&mut out, *number, value);
+        }
+        out
+    }
+
+    fn decode(descriptor: &'static MessageDescriptor, mut bytes: &[u8]) -> Option<Self> {
+        let mut message = Self::new(descriptor);
+        while !bytes.is_empty() {
+            let key = varint(&mut bytes)?;
+            let field = descriptor.field_by_number(u32::try_from(key >> 3).ok()?)?;
+            message.decode_field(field, key & 7, &mut bytes)?;
+        }
+        Some(message)
+    }
+
+    fn decode_field(
+        &mut self,
+        field: &FieldDescriptor,
+        wire_type: u64,
+        bytes: &mut &[u8],
+    ) -> Option<()> {
+        let is_packed = field.arity == Arity::List && is_number(field.kind) && wire_type == LENGTH;
+        if is_packed {
+            let mut packed = length_delimited(bytes)?;
+            while !packed.is_empty() {
+                self.push(field, number(field.kind, &mut packed)?);
+            }
+            return Some(());
+        }
+        let value = match field.kind {
+            Kind::String => {
+                Value::String(String::from_utf8(length_delimited(bytes)?.to_vec()).ok()?)
+            }
+            Kind::Message(inner) => Value::Message(Self::decode(inner, length_delimited(bytes)?)?),
+            kind => number(kind, bytes)?,
+        };
+        match (field.arity, value) {
+            (Arity::One, value) => self.set(field, value),
+            (Arity::List, value) => self.push(field, value),
+            (Arity::Map, Value::Message(entry)) => {
+                let (key, value) = entry.into_entry()?;
+                self.insert(field, key, value);
+            }
+            (Arity::Map, _) => return None,
+        }
+        Some(())
+    }
+}
+
+fn encode_field(out: &mut Vec<u8>, number: u32, value: &Value) {
+    match value {
+        Value::List(list) => list.iter().for_each(|element| encode_field(out, number, element)),
+        Value::Map(map) => {
+            for (key, value) in map {
+                let mut entry = Vec::new();
+                match key {
+                    MapKey::U64(key) => encode_field(&mut entry, 1, &Value::U64(*key)),
+                    MapKey::String(key) => put_bytes(&mut entry, 1, key.as_bytes()),
+                }
+                encode_field(&mut entry, 2, value);
+                put_bytes(out, number, &entry);
+            }
+        }
+        Value::Message(message) => put_bytes(out, number, &message.encode()),
+        Value::String(text) => put_bytes(out, number, text.as_bytes()),
+        Value::Bool(b) => put_number(out, number, u64::from(*b)),
+        // A negative number takes the bytes of one of 64 bits.
+        Value::I32(i) | Value::EnumNumber(i) => {
+            put_number(out, number, i64::from(*i).cast_unsigned());
+        }
+        Value::I64(i) => put_number(out, number, i.cast_unsigned()),
+        Value::U32(u) => put_number(out, number, u64::from(*u)),
+        Value::U64(u) => put_number(out, number, *u),
+        Value::F32(f) => {
+            put_key(out, number, FIXED_32);
+            out.extend(f.to_le_bytes());
+        }
+        Value::F64(f) => {
+            put_key(out, number, FIXED_64);
+            out.extend(f.to_le_bytes());
+        }
+    }
+}
+
+fn put_key(out: &mut Vec<u8>, number: u32, wire_type: u64) {
+    put_varint(out, u64::from(number) << 3 | wire_type);
+}
+
+fn put_number(out: &mut Vec<u8>, number: u32, value: u64) {
+    put_key(out, number, VARINT);
+    put_varint(out, value);
+}
+
+fn put_bytes(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
+    put_key(out, number, LENGTH);
+    put_varint(out, u64::try_from(bytes.len()).unwrap_or(u64::MAX));
+    out.extend(bytes);
+}
+
+fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    loop {
+        let [low, ..] = value.to_le_bytes();
+        value >>= 7;
+        if value == 0 {
+            return out.push(low & 0x7f);
+        }
+        out.push(low | 0x80);
+    }
+}
+
+const fn is_number(kind: Kind) -> bool {
+    !matches!(kind, Kind::String | Kind::Message(_))
+}
+
+/// Reads a number of this kind.
+#[expect(clippy::cast_possible_truncation, reason = "a negative one is sent with 64 bits")]
+fn number(kind: Kind, bytes: &mut &[u8]) -> Option<Value> {
+    Some(match kind {
+        Kind::Bool => Value::Bool(varint(bytes)? != 0),
+        Kind::Int32 => Value::I32(varint(bytes)?.cast_signed() as i32),
+        Kind::Enum(_) => Value::EnumNumber(varint(bytes)?.cast_signed() as i32),
+        Kind::Int64 => Value::I64(varint(bytes)?.cast_signed()),
+        Kind::Uint32 => Value::U32(varint(bytes)? as u32),
+        Kind::Uint64 => Value::U64(varint(bytes)?),
+        Kind::Float => Value::F32(bytes.try_get_f32_le().ok()?),
+        Kind::Double => Value::F64(bytes.try_get_f64_le().ok()?),
+        Kind::String | Kind::Message(_) => return None,
+    })
+}
+
+fn varint(bytes: &mut &[u8]) -> Option<u64> {
+    let mut value: u64 = 0;
+    for shift in (0..64).step_by(7) {
+        let byte = bytes.try_get_u8().ok()?;
+        value |= u64::from(byte & 0x7f).checked_shl(shift)?;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+fn length_delimited<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let length = usize::try_from(varint(bytes)?).ok()?;
+    let (taken, rest) = bytes.split_at_checked(length)?;
+    *bytes = rest;
+    Some(taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use galatea_protocol::inference::ModelConfig;
+    use galatea_protocol::schema::model_config;
+
+    use super::*;
+    use crate::ConfigDraft;
+
+    #[test]
+    fn every_kind_survives_the_way_there_and_back() {
+        let check = |text: &str| {
+            let draft = ConfigDraft::from_pbtxt("f", text).unwrap();
+            let tree = DynamicMessage::of_message(model_config(), draft.message()).unwrap();
+            assert_eq!(&tree.to_message::<ModelConfig>().unwrap(), draft.message(), "{text}");
+        };
+        check("name: 'm' max_batch_size: -3 input { data_type: TYPE_FP32 optional: true }");
+        check("input { dims: [ -1, 9223372036854775807, -9223372036854775808, 300 ] }");
+        check("instance_group { kind: KIND_CPU gpus: [ 0, 300, -1 ] count: 2147483647 }");
+        check("dynamic_batching { priority_levels: 18446744073709551615 }");
+        check("dynamic_batching { priority_queue_policy { key: 7 value { max_queue_size: 1 } } }");
+        check("dynamic_batching { priority_queue_policy { key: 0 value { } } }");
+        check("metric_tags { key: '' value: '' } metric_tags { key: 'ä' value: 'b' }");
+        check("model_warmup { inputs { key: 'x' value { zero_data: false } } }");
+        check("sequence_batching { direct { minimum_slot_utilization: 0.25 } }");
+        check(
+            "sequence_batching { control_input { control { fp32_false_true: [ 0, 1.5 ] \
+             bool_false_true: [ false, true ] int32_false_true: [ -1, 1 ] } } }",
+        );
+        check(
+            "model_metrics { metric_control { histogram_options { \
+             buckets: [ 0.1, -2.5, 1e300, inf ] } } }",
+        );
+        check("version_policy { latest { num_versions: 4294967295 } }");
+    }
+
+    #[test]
+    fn bytes_that_end_too_early_are_no_message() {
+        let message = ModelConfig {
+            name: String::from("name"),
+            max_batch_size: 300,
+            ..ModelConfig::default()
+        };
+        let bytes = message.encode_to_vec();
+        assert!(DynamicMessage::decode(model_config(), &bytes).is_some());
+        for end in [1, 3, bytes.len() - 1] {
+            assert_eq!(DynamicMessage::decode(model_config(), &bytes[..end]), None, "{end}");
+        }
+        assert_eq!(DynamicMessage::decode(model_config(), &[0xff; 11]), None);
+        // A field that there isn't.
+        assert_eq!(DynamicMessage::decode(model_config(), &[0xf8, 0x7f, 0]), None);
+    }
+}

@@ -1,0 +1,221 @@
+//! The schema of configurations, for code that reads and prints them field by field.
+//!
+//! The tables are statics that the build script writes: they cost no time when the
+//! server starts and no memory of its own.
+
+include!(concat!(env!("OUT_DIR"), "/schema.rs"));
+
+/// The message that `config.pbtxt` files describe.
+#[must_use]
+pub const fn model_config() -> &'static MessageDescriptor {
+    &INFERENCE_MODELCONFIG
+}
+
+/// A type of messages.
+#[derive(Debug)]
+pub struct MessageDescriptor {
+    /// Its name without those of the package and of the messages that it is in.
+    pub name: &'static str,
+    /// Whether it is what a map is a list of: a key and a value.
+    pub is_map_entry: bool,
+    /// In the order of the .proto file.
+    pub fields: &'static [FieldDescriptor],
+}
+
+/// A field of a message.
+#[derive(Debug)]
+pub struct FieldDescriptor {
+    /// Its name with those of its package and messages.
+    pub full_name: &'static str,
+    /// What it is called on the wire.
+    pub number: u32,
+    /// What it holds; of a map, entries.
+    pub kind: Kind,
+    /// How many of that.
+    pub arity: Arity,
+    /// The choice that it is one possibility of.
+    pub choice: Option<&'static str>,
+}
+
+/// How many values a field has.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Arity {
+    /// At most one.
+    One,
+    /// Any number.
+    List,
+    /// Any number of entries, each with another key.
+    Map,
+}
+
+/// What a field holds. Others don't occur.
+#[derive(Copy, Clone, Debug)]
+#[allow(missing_docs, reason = "the names are those of the .proto language")]
+pub enum Kind {
+    Bool,
+    Int32,
+    Int64,
+    Uint32,
+    Uint64,
+    Float,
+    Double,
+    String,
+    Enum(&'static EnumDescriptor),
+    Message(&'static MessageDescriptor),
+}
+
+/// A type of enumerations.
+#[derive(Debug)]
+pub struct EnumDescriptor {
+    /// Its name without those of the package and of the messages that it is in.
+    pub name: &'static str,
+    /// Its values with their numbers.
+    pub values: &'static [(&'static str, i32)],
+}
+
+impl MessageDescriptor {
+    /// The field with this name.
+    #[must_use]
+    pub fn field(&'static self, name: &str) -> Option<&'static FieldDescriptor> {
+        self.fields.iter().find(|field| field.name() == name)
+    }
+
+    /// The field with this name in JSON.
+    #[must_use]
+    pub fn field_by_json_name(&'static self, name: &str) -> Option<&'static FieldDescriptor> {
+        self.fields.iter().find(|field| is_json_name(name, field.name()))
+    }
+
+    /// The field with this number.
+    #[must_use]
+    pub fn field_by_number(&'static self, number: u32) -> Option<&'static FieldDescriptor> {
+        self.fields.iter().find(|field| field.number == number)
+    }
+
+    /// The names of all fields.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.fields.iter().map(FieldDescriptor::name)
+    }
+}
+
+impl FieldDescriptor {
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.full_name.rsplit_once('.').map_or(self.full_name, |(_, name)| name)
+    }
+
+    /// Whether there is a difference between no value and the usual one.
+    #[must_use]
+    pub fn has_presence(&self) -> bool {
+        let is_message = matches!(self.kind, Kind::Message(_));
+        self.choice.is_some() || (self.arity == Arity::One && is_message)
+    }
+}
+
+impl EnumDescriptor {
+    /// The number of the value with this name.
+    #[must_use]
+    pub fn number(&self, name: &str) -> Option<i32> {
+        self.values.iter().find(|value| value.0 == name).map(|value| value.1)
+    }
+
+    /// The name of the value with this number.
+    #[must_use]
+    pub fn name_of(&self, number: i32) -> Option<&'static str> {
+        self.values.iter().find(|value| value.1 == number).map(|value| value.0)
+    }
+
+    /// The names of all values.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.values.iter().map(|value| value.0)
+    }
+}
+
+/// Whether `json` is `name` without its underscores, and with a capital letter behind
+/// each.
+fn is_json_name(json: &str, name: &str) -> bool {
+    let mut letters = json.chars();
+    let mut after_underscore = false;
+    for c in name.chars() {
+        if c == '_' {
+            after_underscore = true;
+            continue;
+        }
+        let expected = if after_underscore { c.to_ascii_uppercase() } else { c };
+        if letters.next() != Some(expected) {
+            return false;
+        }
+        after_underscore = false;
+    }
+    letters.next().is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use prost_reflect::{DescriptorPool, FieldDescriptor as Reflected, Kind as ReflectedKind};
+
+    use super::*;
+
+    /// The tables of a message and of all that is in it are what reflection finds.
+    fn check(table: &'static MessageDescriptor, message: &prost_reflect::MessageDescriptor) {
+        assert_eq!(table.name, message.name());
+        assert_eq!(table.is_map_entry, message.is_map_entry());
+        let declared: Vec<&str> =
+            message.descriptor_proto().field.iter().map(|field| field.name()).collect();
+        assert_eq!(table.names().collect::<Vec<_>>(), declared, "{}", message.full_name());
+        for field in table.fields {
+            check_field(table, field, &message.get_field_by_name(field.name()).unwrap());
+        }
+    }
+
+    fn check_field(table: &'static MessageDescriptor, field: &FieldDescriptor, other: &Reflected) {
+        let name = field.full_name;
+        assert_eq!(name, other.full_name());
+        assert_eq!(field.number, other.number(), "{name}");
+        assert_eq!(field.has_presence(), other.supports_presence(), "{name}");
+        assert_eq!(field.arity == Arity::List, other.is_list(), "{name}");
+        assert_eq!(field.arity == Arity::Map, other.is_map(), "{name}");
+        let choice = other.containing_oneof();
+        assert_eq!(field.choice, choice.as_ref().map(|choice| choice.name()), "{name}");
+        let by_json_name = table.field_by_json_name(other.json_name()).unwrap();
+        assert_eq!(by_json_name.full_name, name);
+        assert_eq!(table.field_by_number(field.number).unwrap().full_name, name);
+        match (field.kind, other.kind()) {
+            (Kind::Message(inner), ReflectedKind::Message(other)) => check(inner, &other),
+            (Kind::Enum(inner), ReflectedKind::Enum(other)) => {
+                assert_eq!(inner.name, other.name());
+                let values: Vec<_> = other.values().collect();
+                let values: Vec<_> = values.iter().map(|one| (one.name(), one.number())).collect();
+                assert_eq!(inner.values, values);
+            }
+            (kind, other) => {
+                assert_eq!(format!("{kind:?}").to_lowercase(), format!("{other:?}"), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn tables_are_what_reflection_finds() {
+        let pool = DescriptorPool::decode(crate::DESCRIPTOR_SET).unwrap();
+        let message = pool.get_message_by_name(crate::MODEL_CONFIG_MESSAGE).unwrap();
+        check(model_config(), &message);
+    }
+
+    #[test]
+    fn names_in_json() {
+        assert!(is_json_name("fp32FalseTrue", "fp32_false_true"));
+        assert!(is_json_name("name", "name"));
+        for wrong in ["fp32falseTrue", "fp32FalseTru", "fp32FalseTrues", "fp32_false_true", ""] {
+            assert!(!is_json_name(wrong, "fp32_false_true"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn values_of_enumerations() {
+        let Kind::Message(input) = model_config().field("input").unwrap().kind else { panic!() };
+        let Kind::Enum(types) = input.field("data_type").unwrap().kind else { panic!() };
+        assert_eq!((types.number("TYPE_BOOL"), types.number("TYPE_NONE")), (Some(1), None));
+        assert_eq!((types.name_of(14), types.name_of(99)), (Some("TYPE_BF16"), None));
+    }
+}
