@@ -249,22 +249,27 @@ def bound_by_permissions() -> list[str]:
 def test_unreadable_files(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """A file that the server's user may not read is its model's error."""
     write_model(tmp_path, "good", 7)
-    write_model(tmp_path, "model_file", 1)
-    (tmp_path / "model_file" / "1" / "model.onnx").chmod(0)
-    write_model(tmp_path, "configuration", 1, config=ONNX)
-    (tmp_path / "configuration" / "config.pbtxt").chmod(0)
-    write_model(tmp_path, "version", 1)
-    (tmp_path / "version" / "1").chmod(0)
+    write_model(tmp_path, "closed_model", 1)
+    (tmp_path / "closed_model" / "1" / "model.onnx").chmod(0)
+    write_model(tmp_path, "closed_config", 1, config=ONNX)
+    (tmp_path / "closed_config" / "config.pbtxt").chmod(0)
+    write_model(tmp_path, "closed_version", 1)
+    (tmp_path / "closed_version" / "1").chmod(0)
     try:
         launcher = bound_by_permissions()
         with start_server(tmp_path, "--exit-on-error=false", launcher=launcher) as server:
             server.wait_until_live()
             wait_until(lambda: answer_or_none(server) == 7, 60, "the good model serves")
-            for name in ("model_file", "configuration", "version"):
+            lines = server.log().splitlines()
+            for name, why in (
+                ("closed_model", "system error number 13"),
+                ("closed_config", "Permission denied"),
+                ("closed_version", "Permission denied"),
+            ):
                 assert server.get(f"/v2/models/{name}/ready").status in (400, 404)
-                assert name in server.log()
+                assert any(name in line and why in line for line in lines), name
     finally:
-        (tmp_path / "version" / "1").chmod(0o700)
+        (tmp_path / "closed_version" / "1").chmod(0o700)
 
 
 def test_one_bad_model_among_two_hundred(

@@ -9,6 +9,7 @@ import os
 import pathlib
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -300,30 +301,42 @@ def test_reloads_under_load_lose_no_request(
         finally:
             traffic.stop()
         assert traffic.failures == []
+        print(f"{traffic.sent} requests during {RELOADS} reloads")
         assert traffic.sent >= RELOADS
         replace_file(tmp_path / "m" / "1" / "model.onnx", constant_model(RELOADS + 1))
         assert load(server, "m").status == 200
         assert answer(server, "m") == RELOADS + 1
 
 
+#: One request at a time, each for a while: the others wait in the queue.
+SLOW = """
+backend: "identity" max_batch_size: 1
+input { name: "INPUT0" data_type: TYPE_FP32 dims: [ 1 ] }
+output { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ 1 ] }
+instance_group { kind: KIND_CPU count: 1 }
+parameters { key: "execute_delay_ms" value { string_value: "100" } }
+"""
+
+
 def test_unloading_under_load_finishes_what_it_took(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Later requests get the error for a model that isn't there, and nothing else."""
-    write_model(tmp_path, "m", 1)
-    with start_server(tmp_path, EXPLICIT, "--load-model=m") as server:
+    """Requests that run or wait are answered; later ones get the error for no model."""
+    (tmp_path / "slow" / "1").mkdir(parents=True)
+    (tmp_path / "slow" / "config.pbtxt").write_text(SLOW)
+    request = {"inputs": [{"name": "INPUT0", "shape": [1, 1], "datatype": "FP32", "data": [3]}]}
+    with start_server(tmp_path, EXPLICIT, "--load-model=slow") as server:
         server.wait_until_ready()
-        traffic = Traffic(server, "m")
-        try:
-            assert unload(server, "m").status == 200
-            wait_until(
-                lambda: index(server)["m", "1"] == "UNAVAILABLE unloaded", 30, "it is unloaded"
-            )
-        finally:
-            traffic.stop()
-        expected = "404 b'{\"error\":\"Request for unknown model: \\'m\\' has no available versions"
-        assert all(failure.startswith(expected[:60]) for failure in traffic.failures), (
-            traffic.failures[:3]
+        with ThreadPoolExecutor(CLIENTS) as clients:
+            taken = [clients.submit(server.infer, "slow", request) for _ in range(CLIENTS)]
+            # One runs, the others are queued: all of them are the model's now.
+            server.wait_for_pending("slow", CLIENTS - 1)
+            assert unload(server, "slow").status == 200
+            late = server.infer("slow", request)
+            assert late.status == 404 and "has no available versions" in late.error()
+            assert [future.result().status for future in taken] == [200] * CLIENTS
+        wait_until(
+            lambda: index(server)["slow", "1"] == "UNAVAILABLE unloaded", 30, "it is unloaded"
         )
 
 

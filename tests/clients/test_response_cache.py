@@ -202,19 +202,20 @@ def test_models_whose_answers_can_not_be_kept(
 
 @pytest.mark.galatea_only
 @pytest.mark.parametrize(
-    "flags",
+    ("flags", "reason"),
     [
-        ["--cache-config=redis,host=localhost"],
-        ["--cache-config=local,size=0"],
-        ["--cache-config=local,count=3"],
-        [ROOMY, "--response-cache-byte-size=1024"],
+        (["--cache-config=redis,host=localhost"], "unable to find the library"),
+        (["--cache-config=local,size=0"], "at least 1 byte"),
+        (["--cache-config=local,count=3"], "no setting 'count', only 'size'"),
+        ([ROOMY, "--response-cache-byte-size=1024"], "Please provide one or the other"),
     ],
 )
 def test_flags_that_can_not_be(
-    start_server: StartServer, tmp_path: pathlib.Path, flags: list[str]
+    start_server: StartServer, tmp_path: pathlib.Path, flags: list[str], reason: str
 ) -> None:
     """The server does not start with a cache that it can't have."""
     write(tmp_path, cached=CACHED)
     with start_server(tmp_path, *flags) as server:
         assert server.wait_for_exit() == 1
-        assert "cache" in server.log()
+        lines = server.log().splitlines()
+        assert any("cache" in line and reason in line for line in lines)
