@@ -40,6 +40,7 @@ impl<'c, 'stream> PlainBody<'c, 'stream> {
     ) -> Self {
         let missing = length.saturating_sub(u64::try_from(early.len()).unwrap_or(u64::MAX));
         whole.store(missing == 0, Ordering::Relaxed);
+        let waits = waits && length > 0;
         Self { stream, early, length, missing, waits, whole, surplus: None }
     }
 

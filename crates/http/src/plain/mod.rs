@@ -12,7 +12,7 @@ mod body;
 mod head;
 
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
@@ -178,9 +178,12 @@ impl<E: Endpoint> Session<'_, E> {
         let (early, rest) = rest.split_at_checked(early).unwrap_or_default();
         let whole = AtomicBool::new(false);
         let mut body = PlainBody::new(&mut self.read, early, body_length, waits, &whole);
-        let respond = self.endpoint.respond(&head, &mut body);
-        let gone = Gone { stream: self.write.as_ref(), whole: &whole, watched: rest.is_empty() };
-        let Some(reply) = gone.unless(respond).await else { return Served::Last };
+        let reply = {
+            let respond = pin!(self.endpoint.respond(&head, &mut body));
+            let stream = self.write.as_ref();
+            Gone { stream, whole: &whole, watched: rest.is_empty() }.unless(respond).await
+        };
+        let Some(reply) = reply else { return Served::Last };
         let (missing, surplus) = (body.missing(), body.surplus());
         self.start = self.start.saturating_add(length).saturating_add(early.len());
         self.buffer.extend(surplus);
@@ -226,8 +229,10 @@ struct Gone<'s> {
 
 impl Gone<'_> {
     /// What `respond` returns, unless it fails or the client is gone.
-    async fn unless<T, F>(mut self, respond: impl Future<Output = Result<T, F>>) -> Option<T> {
-        let mut respond = pin!(respond);
+    async fn unless<T, F>(
+        mut self,
+        mut respond: Pin<&mut impl Future<Output = Result<T, F>>>,
+    ) -> Option<T> {
         poll_fn(move |context| match respond.as_mut().poll(context) {
             Poll::Ready(reply) => Poll::Ready(reply.ok()),
             Poll::Pending if self.poll(context).is_ready() => Poll::Ready(None),

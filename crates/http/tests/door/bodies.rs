@@ -125,6 +125,9 @@ fn a_client_that_asks_first_is_told() {
     assert_eq!(client.response().code, 100);
     client.send(&body);
     assert_eq!(client.response().text(), infer_answer("echo", 3));
+    // There is nothing to wait for with an empty body.
+    client.send(expect(0));
+    assert_ne!(client.response().code, 100);
     client.send(expect(1001));
     let response = client.response();
     assert_eq!(response.code, 400, "{}", response.head);
