@@ -101,8 +101,9 @@ impl LoadedModel {
     }
 
     fn look_up(&self, request: &InferenceRequest, arrival: Instant) -> Lookup {
+        let output_count = self.spec.outputs.len();
         let layer = self.cache.as_ref();
-        layer.map_or(Lookup::Miss(None), |cache| cache.look_up(request, arrival))
+        layer.map_or(Lookup::Miss(None), |cache| cache.look_up(request, output_count, arrival))
     }
 
     fn keep(&self, missed: Option<Missed>, sender: ResponseSender) -> ResponseSender {

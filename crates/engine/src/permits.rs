@@ -63,7 +63,8 @@ enum Place {
 
 impl Needs {
     /// What the group says, for an instance on that device. As in the original,
-    /// what has no GPU runs on device 0.
+    /// what has no GPU runs on device 0, and of a resource that is named twice the
+    /// last count holds.
     pub(crate) fn new(group: &InstanceGroup, device: Device) -> Self {
         let device = match device {
             Device::Gpu(gpu) => gpu,
@@ -73,7 +74,8 @@ impl Needs {
             let place = if one.global { Place::Global } else { Place::Device(device) };
             (Resource { name: one.name.clone(), place }, u64::from(one.count))
         });
-        Self { resources: resources.collect(), priority: group.rate_limiter.priority }
+        let resources: BTreeMap<Resource, u64> = resources.collect();
+        Self { resources: resources.into_iter().collect(), priority: group.rate_limiter.priority }
     }
 
     /// Whether the instance may execute whenever it likes.

@@ -1,6 +1,6 @@
 //! Models that share a resource, over a backend that waits for the test.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
@@ -215,6 +215,39 @@ fn a_permit_that_many_instances_pass_on_takes_little_of_the_stack() {
     });
     assert_eq!(stage.next(), "c");
     drop(snapshot);
+    stage.end_all();
+}
+
+/// As in the original, whichever is larger.
+#[test]
+fn of_a_resource_named_twice_the_last_count_holds() {
+    let twice = |first, last| {
+        format!("resources [ {{ name: 'R' count: {first} }}, {{ name: 'R' count: {last} }} ]")
+    };
+    let (grows, shrinks) = (twice(1, 2), twice(2, 1));
+    for (limit, needed) in [(0, ["2", "1"].as_slice()), (1, &["2"]), (2, &[])] {
+        let limit = ResourceLimit { name: String::from("R"), count: limit, device: None };
+        let models = [("grows", grows.as_str()), ("shrinks", shrinks.as_str())];
+        let stage = Stage::new(RateLimit::ExecutionCount(vec![limit]), &models);
+        // Each load tells of those that failed before, too.
+        let failures: BTreeMap<&str, &str> = stage
+            .failures
+            .iter()
+            .map(|failure| (failure.name.as_str(), failure.status.message()))
+            .collect();
+        let counts: Vec<&str> =
+            failures.values().filter_map(|message| message.rsplit(' ').next()).collect();
+        assert_eq!(counts, needed);
+    }
+    // What is needed is also what is taken.
+    let limit = ResourceLimit { name: String::from("R"), count: 2, device: None };
+    let models = [("a", shrinks.as_str()), ("b", shrinks.as_str())];
+    let stage = Stage::new(RateLimit::ExecutionCount(vec![limit]), &models);
+    let (_first, _second) = (stage.send("a"), stage.send("b"));
+    assert_eq!(
+        BTreeSet::from([stage.next(), stage.next()]),
+        BTreeSet::from(["a", "b"].map(String::from))
+    );
     stage.end_all();
 }
 

@@ -8,8 +8,14 @@ use super::Origin;
 
 /// The key of a request; `None` if an input isn't in the CPU's memory.
 ///
-/// `request` is admitted: its inputs are in the configuration's order.
-pub(crate) fn key_of(request: &InferenceRequest, origin: &Origin) -> Option<CacheKey> {
+/// `request` is admitted: its inputs are in the configuration's order, and its outputs
+/// are different ones of the `output_count` of the model. Who names all of those asks
+/// for the same as who names none.
+pub(crate) fn key_of(
+    request: &InferenceRequest,
+    output_count: usize,
+    origin: &Origin,
+) -> Option<CacheKey> {
     let mut hasher = Hasher::new();
     hasher.update(&origin.0);
     count(&mut hasher, request.inputs.len());
@@ -18,6 +24,9 @@ pub(crate) fn key_of(request: &InferenceRequest, origin: &Origin) -> Option<Cach
     }
     let mut wanted: Vec<&String> = request.outputs.iter().collect();
     wanted.sort_unstable();
+    if wanted.len() == output_count {
+        wanted.clear();
+    }
     count(&mut hasher, wanted.len());
     for name in wanted {
         text(&mut hasher, name);
@@ -107,19 +116,20 @@ mod tests {
     fn key(change: impl FnOnce(&mut InferenceRequest)) -> CacheKey {
         let mut request = request();
         change(&mut request);
-        key_of(&request, &Origin([0; 32])).unwrap()
+        key_of(&request, 3, &Origin([0; 32])).unwrap()
     }
 
     #[test]
     fn what_an_answer_can_depend_on_changes_the_key() {
         let same = key(|_| {});
-        let changes: [fn(&mut InferenceRequest); 8] = [
+        let changes: [fn(&mut InferenceRequest); 9] = [
             |request| request.inputs[0].shape = Shape::new(&[4, 1]).unwrap(),
             |request| request.inputs[0].datatype = DataType::Uint8,
             |request| request.inputs[0].data = Buffer::from_vec(vec![1, 2, 3, 5]),
             |request| request.inputs[0].name.push('2'),
             |request| drop(request.inputs.pop()),
             |request| drop(request.outputs.pop()),
+            |request| request.outputs.clear(),
             |request| request.parameters[0].value = ParameterValue::Bool(true),
             |request| request.parameters.clear(),
         ];
@@ -129,7 +139,15 @@ mod tests {
             assert!(!keys.contains(&changed), "two of the requests have one key");
             keys.push(changed);
         }
-        assert_ne!(Some(same), key_of(&request(), &Origin([1; 32])));
+        assert_ne!(Some(same), key_of(&request(), 3, &Origin([1; 32])));
+    }
+
+    #[test]
+    fn all_outputs_are_wanted_with_and_without_names() {
+        let none = key(|request| request.outputs.clear());
+        let all = |request: &mut InferenceRequest| request.outputs.insert(0, String::from("Z"));
+        assert_eq!(none, key(all));
+        assert_ne!(none, key(|_| {}));
     }
 
     #[test]

@@ -51,10 +51,16 @@ impl CacheLayer {
         Self { cache, books, origin }
     }
 
-    /// Looks for the answer to an admitted request, and counts a hit.
-    pub(crate) fn look_up(&self, request: &InferenceRequest, arrival: Instant) -> Lookup {
+    /// Looks for the answer to a request that was admitted to a model with so many
+    /// outputs, and counts a hit.
+    pub(crate) fn look_up(
+        &self,
+        request: &InferenceRequest,
+        output_count: usize,
+        arrival: Instant,
+    ) -> Lookup {
         let start = Instant::now();
-        let Some(key) = key_of(request, &self.origin) else {
+        let Some(key) = key_of(request, output_count, &self.origin) else {
             return Lookup::Miss(None);
         };
         let found = self.cache.lookup(&key);
