@@ -51,8 +51,8 @@ impl UnloadRequest {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for malformed JSON and for an `unload_dependents`
-    /// that is no boolean.
+    /// `InvalidArgument` for malformed JSON, `parameters` that are no object and an
+    /// `unload_dependents` that is no boolean.
     pub fn decode(body: &[u8], limits: &Limits) -> Result<Self, Status> {
         let mut request = Self::default();
         read_parameters(body, limits, |reader, name| {
@@ -70,8 +70,8 @@ impl UnloadRequest {
 ///
 /// # Errors
 ///
-/// `InvalidArgument` for malformed JSON, parameters that are no strings and
-/// files that are not in base 64; `Internal` for parameters that nobody knows,
+/// `InvalidArgument` for malformed JSON, `parameters` that are no object, parameters that
+/// are no strings and files that are not in base 64; `Internal` for parameters that nobody knows,
 /// as the original has it.
 pub fn decode_load_request(body: &[u8], limits: &Limits) -> Result<LoadParameters, Status> {
     let mut parameters = LoadParameters::default();
@@ -121,15 +121,21 @@ fn read_object<'a>(
     reader.end()
 }
 
-/// Calls `parameter` at each member of the body's `parameters`.
+/// Calls `parameter` at each member of the body's `parameters`, which must be an object:
+/// an order must not be carried out without what came with it.
 fn read_parameters<'a>(
     body: &'a [u8],
     limits: &Limits,
     mut parameter: impl FnMut(&mut Reader<'a>, &[u8]) -> Result<(), Status>,
 ) -> Result<(), Status> {
     read_object(body, limits, |reader, name| {
-        if name != b"parameters" || reader.kind()? != Kind::Object {
+        if name != b"parameters" {
             return reader.skip_value();
+        }
+        if reader.kind()? != Kind::Object {
+            return Err(Status::invalid_argument(
+                "Invalid value for 'parameters': expected an object",
+            ));
         }
         let mut progress = reader.open();
         while let Some(name) = reader.next_member(&mut progress)? {

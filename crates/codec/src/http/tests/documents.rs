@@ -151,4 +151,11 @@ fn repository_requests() {
         assert_eq!(status.code(), Code::InvalidArgument, "{wrong}");
     }
     assert_eq!(load(r#"{"parameters":{"x":"y"}}"#).unwrap_err().code(), Code::Internal);
+    for wrong in ["null", "[]", r#"[{"config":"{}"}]"#, r#""x""#, "1", "true"] {
+        let body = format!(r#"{{"parameters":{wrong}}}"#);
+        for status in [load(&body).unwrap_err(), unload(&body).unwrap_err()] {
+            let expected = "Invalid value for 'parameters': expected an object";
+            assert_eq!((status.code(), status.message()), (Code::InvalidArgument, expected));
+        }
+    }
 }
