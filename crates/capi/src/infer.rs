@@ -13,6 +13,7 @@ use galatea_infer::{
 };
 use galatea_tensor::{Buffer, Shape};
 
+use crate::flight::Away;
 use crate::request::{Correlation, Input, Piece, ReleaseCallback, RequestObject, ResponseCallback};
 use crate::response::{Origin, ResponseObject};
 use crate::server::running;
@@ -27,7 +28,7 @@ const _: TRITONSERVER_ServerInferAsync = TRITONSERVER_ServerInferAsync;
 /// # Safety
 ///
 /// `server` must be null or a server, `request` null or a request that nobody
-/// uses, `trace` null or a trace; the memory of inputs must stay as it is until
+/// changes, `trace` null or a trace; the memory of inputs must stay as it is until
 /// the release callback.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
@@ -39,21 +40,18 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
         // SAFETY: the caller's promises are passed on.
         let server = unsafe { running(server)? };
         // SAFETY: as above.
-        let object = unsafe { handle::borrow_mut::<RequestObject>(request, "inference_request")? };
+        let object = unsafe { handle::borrow::<RequestObject>(request, "inference_request")? };
         let response = object.response.ok_or_else(|| {
             Status::invalid_argument("inference response callback must be set before infer")
         })?;
         let release = object.release.ok_or_else(|| {
             Status::invalid_argument("inference request release callback must be set before infer")
         })?;
-        if object.cancel.is_cancelled() {
-            // A request that is used again is a new one.
-            object.cancel = CancelToken::new();
-        }
         // SAFETY: the caller's promise is passed on.
         unsafe { trace::check(trace)? };
-        let loan = Arc::new(Loan { request: Address(request), release });
-        let mut infer = match inference_request(object, &loan) {
+        let (away, cancel) = object.flight.begin().ok_or_else(|| on_its_way(object))?;
+        let loan = Arc::new(Loan { request: Address(request), release, away: Some(away) });
+        let mut infer = match inference_request(object, cancel, &loan) {
             Ok(infer) => infer,
             Err(status) => {
                 loan.forgive();
@@ -78,6 +76,14 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
     })
 }
 
+/// As in the original, a request is handed over once at a time: it has one release.
+fn on_its_way(object: &RequestObject) -> Status {
+    let text = "Invalid request state transition: the server has this request already";
+    let id = object.id.to_string_lossy().into_owned();
+    let request = InferenceRequest { id, ..InferenceRequest::default() };
+    Status::internal(text).prefixed(request.log_prefix())
+}
+
 struct Address(*mut TRITONSERVER_InferenceRequest);
 
 // SAFETY: the address is only handed to the release callback.
@@ -90,6 +96,8 @@ unsafe impl Sync for Address {}
 pub(crate) struct Loan {
     request: Address,
     release: ReleaseCallback,
+    /// None once the caller may hand it over anew.
+    away: Option<Away>,
 }
 
 impl Loan {
@@ -97,13 +105,16 @@ impl Loan {
     /// learns so from the error.
     /// False if somebody still has a share, who then gives it back as usual.
     fn forgive(self: Arc<Self>) -> bool {
-        let last = Arc::into_inner(self);
-        last.map(core::mem::forget).is_some()
+        let Some(mut last) = Arc::into_inner(self) else { return false };
+        last.release.function = None;
+        true
     }
 }
 
 impl Drop for Loan {
     fn drop(&mut self) {
+        // The callback may hand the request over again.
+        drop(self.away.take());
         if let Some(release) = self.release.function {
             let flags = TRITONSERVER_REQUEST_RELEASE_ALL.0;
             // SAFETY: the caller set a function that takes these from any thread;
@@ -130,7 +141,11 @@ impl AsRef<[u8]> for Borrowed {
     }
 }
 
-fn inference_request(object: &RequestObject, loan: &Arc<Loan>) -> Result<InferenceRequest, Status> {
+fn inference_request(
+    object: &RequestObject,
+    cancel: CancelToken,
+    loan: &Arc<Loan>,
+) -> Result<InferenceRequest, Status> {
     let id = object.id.to_string_lossy().into_owned();
     let inputs: Result<Vec<InputTensor>, Status> =
         object.inputs.iter().map(|input| input_tensor(object, input, loan)).collect();
@@ -153,7 +168,7 @@ fn inference_request(object: &RequestObject, loan: &Arc<Loan>) -> Result<Inferen
             start: object.flags & TRITONSERVER_REQUEST_FLAG_SEQUENCE_START.0 != 0,
             end: object.flags & TRITONSERVER_REQUEST_FLAG_SEQUENCE_END.0 != 0,
         },
-        cancel: object.cancel.clone(),
+        cancel,
         ..InferenceRequest::default()
     })
 }

@@ -24,6 +24,7 @@
 pub mod allocator;
 pub mod control;
 pub mod exports;
+mod flight;
 pub mod infer;
 pub mod metric;
 pub mod options;

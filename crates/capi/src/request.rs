@@ -10,10 +10,11 @@ use galatea_c_objects::error::c_text;
 use galatea_c_objects::names::data_type_from_c;
 use galatea_c_objects::text::Place;
 use galatea_c_objects::{guard, handle, text};
-use galatea_infer::{CancelToken, Parameter, ParameterValue, Status};
+use galatea_infer::{Parameter, ParameterValue, Status};
 use galatea_tensor::DataType;
 
 use crate::allocator::Allocator;
+use crate::flight::Flight;
 use crate::server::{model_name, running, version};
 
 /// A request that is being put together, or that is on its way.
@@ -28,7 +29,7 @@ pub(crate) struct RequestObject {
     pub(crate) inputs: Vec<Input>,
     pub(crate) outputs: Vec<String>,
     pub(crate) parameters: Vec<Parameter>,
-    pub(crate) cancel: CancelToken,
+    pub(crate) flight: Flight,
     pub(crate) release: Option<ReleaseCallback>,
     pub(crate) response: Option<ResponseCallback>,
 }
@@ -163,7 +164,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestNew(
             inputs: Vec::new(),
             outputs: Vec::new(),
             parameters: Vec::new(),
-            cancel: CancelToken::new(),
+            flight: Flight::default(),
             release: None,
             response: None,
         });
@@ -188,10 +189,18 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestDelete(
     })
 }
 
-/// Defines functions that read or change a request. `$body` gets it and the
-/// arguments, texts already as `&str`.
-macro_rules! changes {
-    ($($function:ident($($argument:ident: $kind:tt),*) $body:expr;)*) => {
+/// Defines functions that read a request, in `reads`, which several threads may do at a
+/// time, or change it, in `changes`. `$body` gets it and the arguments, texts already
+/// as `&str`.
+macro_rules! on_requests {
+    (reads { $($all:tt)* }) => {
+        on_requests! { @with borrow (&RequestObject) $($all)* }
+    };
+    (changes { $($all:tt)* }) => {
+        on_requests! { @with borrow_mut (&mut RequestObject) $($all)* }
+    };
+    (@with $borrow:ident ($object:ty)
+        $($function:ident($($argument:ident: $kind:tt),*) $body:expr;)*) => {
         $(
             const _: $function = $function;
             /// Changes the request, or reads it; what is pointed to lives until it
@@ -199,26 +208,27 @@ macro_rules! changes {
             ///
             /// # Safety
             ///
-            /// `request` must be null or a request that nobody else uses; texts
-            /// must be null or end in a zero byte; places must be null or valid
-            /// for writes, and what else is pointed to as the header demands.
+            /// `request` must be null or a request that nobody changes, or, to change
+            /// it, that nobody else uses; texts must be null or end in a zero byte;
+            /// places must be null or valid for writes, and what else is pointed to
+            /// as the header demands.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $function(
                 request: *mut TRITONSERVER_InferenceRequest,
-                $($argument: changes!(@type $kind)),*
+                $($argument: on_requests!(@type $kind)),*
             ) -> *mut TRITONSERVER_Error {
                 guard(stringify!($function), || {
                     // SAFETY: the caller's promise is passed on.
                     let request = unsafe {
-                        handle::borrow_mut::<RequestObject>(request, "inference_request")?
+                        handle::$borrow::<RequestObject>(request, "inference_request")?
                     };
-                    $(let $argument = changes!(@value $kind $argument);)*
-                    let change: unsafe fn(
-                        &mut RequestObject,
-                        $(changes!(@given $kind)),*
+                    $(let $argument = on_requests!(@value $kind $argument);)*
+                    let act: unsafe fn(
+                        $object,
+                        $(on_requests!(@given $kind)),*
                     ) -> Result<(), Status> = $body;
                     // SAFETY: the caller's promises are passed on.
-                    unsafe { change(request, $($argument),*) }
+                    unsafe { act(request, $($argument),*) }
                 })
             }
         )*
@@ -242,19 +252,11 @@ macro_rules! changes {
     (@value $kind:tt $argument:ident) => { $argument };
 }
 
-changes! {
+on_requests! { reads {
     TRITONSERVER_InferenceRequestId(id: {*const c_char})
         |request, id| id.write(request.id.as_ptr());
-    TRITONSERVER_InferenceRequestSetId(id: text) |request, id| {
-        request.id = c_text(id);
-        Ok(())
-    };
     TRITONSERVER_InferenceRequestFlags(flags: {u32})
         |request, flags| flags.write(request.flags);
-    TRITONSERVER_InferenceRequestSetFlags(flags: u32) |request, flags| {
-        request.flags = flags;
-        Ok(())
-    };
     TRITONSERVER_InferenceRequestCorrelationId(id: {u64}) |request, id| {
         let Correlation::Number(number) = request.correlation else {
             return Err(Status::invalid_argument(
@@ -271,6 +273,32 @@ changes! {
         };
         id.write(text.as_ptr())
     };
+    TRITONSERVER_InferenceRequestCancel() |request| {
+        request.flight.cancel()?.cancel();
+        Ok(())
+    };
+    TRITONSERVER_InferenceRequestIsCancelled(is_cancelled: {bool}) |request, is_cancelled| {
+        is_cancelled.write(request.flight.cancel()?.is_cancelled())
+    };
+    TRITONSERVER_InferenceRequestPriority(priority: {u32}) |request, priority| {
+        let number = u32::try_from(request.priority).unwrap_or(u32::MAX);
+        priority.write(number)
+    };
+    TRITONSERVER_InferenceRequestPriorityUInt64(priority: {u64})
+        |request, priority| priority.write(request.priority);
+    TRITONSERVER_InferenceRequestTimeoutMicroseconds(timeout_us: {u64})
+        |request, timeout_us| timeout_us.write(request.timeout_microseconds);
+} }
+
+on_requests! { changes {
+    TRITONSERVER_InferenceRequestSetId(id: text) |request, id| {
+        request.id = c_text(id);
+        Ok(())
+    };
+    TRITONSERVER_InferenceRequestSetFlags(flags: u32) |request, flags| {
+        request.flags = flags;
+        Ok(())
+    };
     TRITONSERVER_InferenceRequestSetCorrelationId(id: u64) |request, id| {
         request.correlation = Correlation::Number(id);
         Ok(())
@@ -285,19 +313,6 @@ changes! {
         request.correlation = Correlation::Text(c_text(id));
         Ok(())
     };
-    TRITONSERVER_InferenceRequestCancel() |request| {
-        request.cancel.cancel();
-        Ok(())
-    };
-    TRITONSERVER_InferenceRequestIsCancelled(is_cancelled: {bool}) |request, is_cancelled| {
-        is_cancelled.write(request.cancel.is_cancelled())
-    };
-    TRITONSERVER_InferenceRequestPriority(priority: {u32}) |request, priority| {
-        let number = u32::try_from(request.priority).unwrap_or(u32::MAX);
-        priority.write(number)
-    };
-    TRITONSERVER_InferenceRequestPriorityUInt64(priority: {u64})
-        |request, priority| priority.write(request.priority);
     TRITONSERVER_InferenceRequestSetPriority(priority: u32) |request, priority| {
         request.priority = u64::from(priority);
         Ok(())
@@ -306,8 +321,6 @@ changes! {
         request.priority = priority;
         Ok(())
     };
-    TRITONSERVER_InferenceRequestTimeoutMicroseconds(timeout_us: {u64})
-        |request, timeout_us| timeout_us.write(request.timeout_microseconds);
     TRITONSERVER_InferenceRequestSetTimeoutMicroseconds(timeout_us: u64) |request, timeout_us| {
         request.timeout_microseconds = timeout_us;
         Ok(())
@@ -405,7 +418,7 @@ changes! {
         |request, key, value| request.set_parameter(key, ParameterValue::Bool(value));
     TRITONSERVER_InferenceRequestSetDoubleParameter(key: text, value: f64)
         |request, key, value| request.set_parameter(key, ParameterValue::Double(value));
-}
+} }
 
 /// # Safety
 ///

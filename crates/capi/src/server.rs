@@ -1,7 +1,7 @@
 //! Servers: making, stopping, deleting them.
 
 use core::ffi::c_char;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use galatea_abi::server::*;
@@ -42,14 +42,19 @@ pub fn install(maker: ServerMaker) {
 #[derive(Clone)]
 pub(crate) struct ServerObject {
     running: Arc<OnceLock<Arc<RunningServer>>>,
-    /// Set by `TRITONSERVER_ServerSetExitTimeout`.
-    exit_timeout: Option<Duration>,
+    /// Set by `TRITONSERVER_ServerSetExitTimeout`, which any thread may call.
+    exit_timeout: Arc<Mutex<Option<Duration>>>,
 }
 galatea_c_objects::object!(ServerObject as TRITONSERVER_Server, kind 41);
 
 impl ServerObject {
     fn stop(&self) -> Result<(), Status> {
-        self.running.get().map_or(Ok(()), |running| (running.stop)(self.exit_timeout))
+        let exit_timeout = *self.exit_timeout();
+        self.running.get().map_or(Ok(()), |running| (running.stop)(exit_timeout))
+    }
+
+    fn exit_timeout(&self) -> MutexGuard<'_, Option<Duration>> {
+        self.exit_timeout.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -72,7 +77,7 @@ impl Reserved {
     #[must_use]
     pub fn new() -> Self {
         let running = Arc::new(OnceLock::new());
-        let object = ServerObject { running: running.clone(), exit_timeout: None };
+        let object = ServerObject { running: running.clone(), exit_timeout: Arc::default() };
         Self { address: handles::into_raw(object), running }
     }
 
@@ -187,7 +192,7 @@ const _: TRITONSERVER_ServerSetExitTimeout = TRITONSERVER_ServerSetExitTimeout;
 ///
 /// # Safety
 ///
-/// `server` must be null or a server that nobody else uses.
+/// `server` must be null or a server.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ServerSetExitTimeout(
     server: *mut TRITONSERVER_Server,
@@ -195,8 +200,8 @@ pub unsafe extern "C" fn TRITONSERVER_ServerSetExitTimeout(
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_ServerSetExitTimeout", || {
         // SAFETY: the caller's promise is passed on.
-        let object = unsafe { handles::borrow_mut::<ServerObject>(server, "server")? };
-        object.exit_timeout = Some(Duration::from_secs(u64::from(timeout)));
+        let object = unsafe { handles::borrow::<ServerObject>(server, "server")? };
+        *object.exit_timeout() = Some(Duration::from_secs(u64::from(timeout)));
         Ok(())
     })
 }

@@ -7,6 +7,8 @@
 )]
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
+#[path = "infer/flight.rs"]
+mod flight;
 #[path = "infer/traces.rs"]
 mod traces;
 

@@ -1,0 +1,185 @@
+//! What threads may do with a request while the server has it.
+
+use std::time::Duration;
+
+use super::*;
+
+type Held = Arc<Echo>;
+
+fn holding() -> (Held, Caller) {
+    let service = Arc::new(Echo { held: Mutex::new(Some(Vec::new())) });
+    (service.clone(), Caller::new(service))
+}
+
+fn release(service: &Held) {
+    let all = std::mem::take(service.held.lock().unwrap().as_mut().unwrap());
+    for (request, sender) in all {
+        drop(request);
+        sender.finish();
+    }
+}
+
+#[track_caller]
+fn internal(error: *mut TRITONSERVER_Error, words: &str) {
+    let status = unsafe { take_c(error) }.unwrap_err();
+    assert_eq!(status.code(), Code::Internal, "{status}");
+    assert!(status.message().contains(words), "{status}");
+}
+
+fn is_cancelled(request: *mut TRITONSERVER_InferenceRequest) -> bool {
+    let mut cancelled = false;
+    ok(unsafe { server::TRITONSERVER_InferenceRequestIsCancelled(request, &raw mut cancelled) });
+    cancelled
+}
+
+#[test]
+fn a_request_on_its_way_is_not_handed_over_again() {
+    let (service, caller) = holding();
+    let request = caller.request();
+    caller.add_input(request, c"IN", &[4, 5]);
+    ok(caller.infer(request));
+    internal(caller.infer(request), "[request id: me] Invalid request state transition");
+    assert_eq!(service.held.lock().unwrap().as_ref().unwrap().len(), 1);
+    assert!(!is_cancelled(request));
+    release(&service);
+    assert_eq!(caller.events(), [Event::Released, Event::Response { null: true, final_: true }]);
+    ok(caller.infer(request));
+    release(&service);
+    assert_eq!(caller.events().len(), 2);
+    ok(unsafe { server::TRITONSERVER_InferenceRequestDelete(request) });
+}
+
+#[test]
+fn a_refused_request_may_be_handed_over_again() {
+    let caller = Caller::new(Arc::default());
+    let request = caller.request();
+    caller.add_input(request, c"IN", &[4, 5]);
+    unsafe {
+        ok(server::TRITONSERVER_InferenceRequestSetId(request, c"bad".as_ptr()));
+        for _ in 0..2 {
+            assert_eq!(refused(caller.infer(request)), "not like this");
+        }
+        ok(server::TRITONSERVER_InferenceRequestDelete(request));
+    }
+}
+
+#[test]
+fn the_release_callback_may_hand_the_request_over_again() {
+    static ROUNDS: Mutex<Option<(usize, usize)>> = Mutex::new(None);
+    unsafe extern "C" fn again(
+        request: *mut TRITONSERVER_InferenceRequest,
+        _: u32,
+        _: *mut c_void,
+    ) {
+        let Some((server, rounds)) = ROUNDS.lock().unwrap().take() else { return };
+        if rounds > 0 {
+            *ROUNDS.lock().unwrap() = Some((server, rounds - 1));
+        }
+        let server = core::ptr::with_exposed_provenance_mut(server);
+        ok(unsafe {
+            server::TRITONSERVER_ServerInferAsync(server, request, core::ptr::null_mut())
+        });
+    }
+    let (service, caller) = holding();
+    let request = caller.request();
+    caller.add_input(request, c"IN", &[4, 5]);
+    *ROUNDS.lock().unwrap() = Some((caller.server.expose_provenance(), 1));
+    unsafe {
+        ok(server::TRITONSERVER_InferenceRequestSetReleaseCallback(
+            request,
+            Some(again),
+            core::ptr::null_mut(),
+        ));
+    }
+    ok(caller.infer(request));
+    for _ in 0..3 {
+        release(&service);
+    }
+    assert_eq!(caller.events().len(), 3);
+    ok(unsafe { server::TRITONSERVER_InferenceRequestDelete(request) });
+}
+
+#[test]
+fn what_was_never_handed_over_cannot_be_cancelled() {
+    let (service, caller) = holding();
+    let request = caller.request();
+    caller.add_input(request, c"IN", &[4, 5]);
+    let mut cancelled = false;
+    unsafe {
+        internal(server::TRITONSERVER_InferenceRequestCancel(request), "can neither be");
+        let asked = server::TRITONSERVER_InferenceRequestIsCancelled(request, &raw mut cancelled);
+        internal(asked, "can neither be");
+        ok(caller.infer(request));
+        assert!(!is_cancelled(request));
+        ok(server::TRITONSERVER_InferenceRequestCancel(request));
+        assert!(service.held.lock().unwrap().as_ref().unwrap()[0].0.cancel.is_cancelled());
+        assert!(is_cancelled(request));
+        release(&service);
+        // Used again, it is a new one.
+        ok(caller.infer(request));
+        assert!(!is_cancelled(request));
+        release(&service);
+        ok(server::TRITONSERVER_InferenceRequestDelete(request));
+    }
+}
+
+/// Miri tells whether they may.
+#[test]
+fn threads_cancel_and_ask_at_the_same_time() {
+    let (service, caller) = holding();
+    let request = caller.request();
+    caller.add_input(request, c"IN", &[4, 5]);
+    ok(caller.infer(request));
+    let addresses = (request.expose_provenance(), caller.server.expose_provenance());
+    std::thread::scope(|threads| {
+        for _ in 0..3 {
+            threads.spawn(move || {
+                let request = core::ptr::with_exposed_provenance_mut(addresses.0);
+                let server = core::ptr::with_exposed_provenance_mut(addresses.1);
+                for _ in 0..8 {
+                    let mut id = core::ptr::null();
+                    unsafe {
+                        ok(server::TRITONSERVER_InferenceRequestCancel(request));
+                        ok(server::TRITONSERVER_InferenceRequestId(request, &raw mut id));
+                        ok(galatea_capi::server::TRITONSERVER_ServerSetExitTimeout(server, 7));
+                        internal(
+                            server::TRITONSERVER_ServerInferAsync(
+                                server,
+                                request,
+                                core::ptr::null_mut(),
+                            ),
+                            "Invalid request state transition",
+                        );
+                        assert_eq!(CStr::from_ptr(id), c"me");
+                    }
+                    assert!(is_cancelled(request));
+                }
+            });
+        }
+    });
+    release(&service);
+    ok(unsafe { server::TRITONSERVER_InferenceRequestDelete(request) });
+}
+
+#[test]
+fn a_server_stops_in_the_time_that_was_set_last() {
+    let (told, heard) = channel();
+    let told = Mutex::new(told);
+    let server = handle(Arc::new(RunningServer {
+        service: Arc::new(Echo::default()),
+        control: Arc::new(Control),
+        metrics: Box::new(|| None),
+        poll: Box::new(|| Ok(())),
+        stop: Box::new(move |timeout| {
+            told.lock().unwrap().send(timeout).unwrap();
+            Ok(())
+        }),
+    }));
+    unsafe {
+        ok(galatea_capi::server::TRITONSERVER_ServerStop(server));
+        ok(galatea_capi::server::TRITONSERVER_ServerSetExitTimeout(server, 7));
+        ok(galatea_capi::server::TRITONSERVER_ServerDelete(server));
+    }
+    let all: Vec<_> = heard.try_iter().collect();
+    assert_eq!(all, [None, Some(Duration::from_secs(7))]);
+}
