@@ -36,10 +36,24 @@ now_ns(void)
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* The elements of an input of 32-bit numbers, and how many there are. */
+/* Answers a request with an error and deletes that; the request stays the backend's. */
+static inline void
+refuse(TRITONBACKEND_Request* request, TRITONSERVER_Error* why)
+{
+  TRITONBACKEND_Response* response;
+  TRITONSERVER_Error* failed = TRITONBACKEND_ResponseNew(&response, request);
+  if (failed == NULL) {
+    failed = TRITONBACKEND_ResponseSend(response, TRITONSERVER_RESPONSE_COMPLETE_FINAL, why);
+  }
+  log_error(failed);
+  TRITONSERVER_ErrorDelete(why);
+}
+
+/* The elements of an input of numbers with 32 bits, and how many there are. */
 static inline TRITONSERVER_Error*
-read_int32(
-    TRITONBACKEND_Request* request, const char* name, const int32_t** elements, uint64_t* count)
+read_words(
+    TRITONBACKEND_Request* request, const char* name, TRITONSERVER_DataType wanted,
+    const void** elements, uint64_t* count)
 {
   TRITONBACKEND_Input* input;
   const void* buffer;
@@ -49,12 +63,15 @@ read_int32(
   int64_t memory_type_id;
   TRY(TRITONBACKEND_RequestInput(request, name, &input));
   TRY(TRITONBACKEND_InputProperties(input, NULL, &datatype, NULL, NULL, NULL, NULL));
-  if (datatype != TRITONSERVER_TYPE_INT32) {
-    return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INVALID_ARG, "the input must be INT32");
+  if (datatype != wanted) {
+    return TRITONSERVER_ErrorNew(
+        TRITONSERVER_ERROR_INVALID_ARG, wanted == TRITONSERVER_TYPE_INT32
+                                            ? "the input must be INT32"
+                                            : "the input must be UINT32");
   }
   TRY(TRITONBACKEND_InputBuffer(input, 0, &buffer, &byte_size, &memory_type, &memory_type_id));
   if (memory_type == TRITONSERVER_MEMORY_CPU) {
-    *elements = (const int32_t*)buffer;
+    *elements = buffer;
     *count = byte_size / sizeof(int32_t);
     return NULL;
   }
@@ -62,21 +79,61 @@ read_int32(
       TRITONSERVER_ERROR_UNSUPPORTED, "the input is not in the CPU's memory");
 }
 
-/* Adds an output with one 32-bit number to a response. */
+static inline TRITONSERVER_Error*
+read_int32(
+    TRITONBACKEND_Request* request, const char* name, const int32_t** elements, uint64_t* count)
+{
+  const void* words = NULL;
+  TRY(read_words(request, name, TRITONSERVER_TYPE_INT32, &words, count));
+  *elements = (const int32_t*)words;
+  return NULL;
+}
+
+static inline TRITONSERVER_Error*
+read_uint32(
+    TRITONBACKEND_Request* request, const char* name, const uint32_t** elements, uint64_t* count)
+{
+  const void* words = NULL;
+  TRY(read_words(request, name, TRITONSERVER_TYPE_UINT32, &words, count));
+  *elements = (const uint32_t*)words;
+  return NULL;
+}
+
+/* Adds an output to a response, and says where its bytes go. */
+static inline TRITONSERVER_Error*
+add_output(
+    TRITONBACKEND_Response* response, const char* name, TRITONSERVER_DataType datatype,
+    const int64_t* shape, uint32_t rank, uint64_t byte_size, void** buffer)
+{
+  TRITONBACKEND_Output* output;
+  TRITONSERVER_MemoryType memory_type = TRITONSERVER_MEMORY_CPU;
+  int64_t memory_type_id = 0;
+  TRY(TRITONBACKEND_ResponseOutput(response, &output, name, datatype, shape, rank));
+  return TRITONBACKEND_OutputBuffer(output, buffer, byte_size, &memory_type, &memory_type_id);
+}
+
+/* Adds an output with one number to a response. */
 static inline TRITONSERVER_Error*
 write_int32(
     TRITONBACKEND_Response* response, const char* name, const int64_t* shape, uint32_t rank,
     int32_t value)
 {
-  TRITONBACKEND_Output* output;
   void* buffer;
-  TRITONSERVER_MemoryType memory_type = TRITONSERVER_MEMORY_CPU;
-  int64_t memory_type_id = 0;
-  TRY(TRITONBACKEND_ResponseOutput(
-      response, &output, name, TRITONSERVER_TYPE_INT32, shape, rank));
-  TRY(TRITONBACKEND_OutputBuffer(
-      output, &buffer, sizeof value, &memory_type, &memory_type_id));
+  TRY(add_output(
+      response, name, TRITONSERVER_TYPE_INT32, shape, rank, sizeof value, &buffer));
   *(int32_t*)buffer = value;
+  return NULL;
+}
+
+static inline TRITONSERVER_Error*
+write_uint32(
+    TRITONBACKEND_Response* response, const char* name, const int64_t* shape, uint32_t rank,
+    uint32_t value)
+{
+  void* buffer;
+  TRY(add_output(
+      response, name, TRITONSERVER_TYPE_UINT32, shape, rank, sizeof value, &buffer));
+  *(uint32_t*)buffer = value;
   return NULL;
 }
 

@@ -95,18 +95,6 @@ begin(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* request)
   return NULL;
 }
 
-static void
-refuse(TRITONBACKEND_Request* request, TRITONSERVER_Error* why)
-{
-  TRITONBACKEND_Response* response;
-  TRITONSERVER_Error* failed = TRITONBACKEND_ResponseNew(&response, request);
-  if (failed == NULL) {
-    failed = TRITONBACKEND_ResponseSend(response, TRITONSERVER_RESPONSE_COMPLETE_FINAL, why);
-  }
-  log_error(failed);
-  TRITONSERVER_ErrorDelete(why);
-}
-
 TRITONSERVER_Error*
 TRITONBACKEND_ModelInstanceExecute(
     TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request** requests,

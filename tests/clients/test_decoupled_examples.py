@@ -1,0 +1,122 @@
+"""Decoupled models as tests of Triton's clients know them: repeat_int32, square_int32."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+from collections.abc import Iterator
+
+import numpy
+import pytest
+from tritonclient.utils import InferenceServerException
+
+from conftest import ROOT, StartServer
+from server import Server
+from test_plugin_backends import stream_all
+from transports import GrpcStream
+
+EXAMPLES = ROOT / "examples" / "backends"
+REPEAT = """
+backend: "example_repeat"
+max_batch_size: 0
+model_transaction_policy { decoupled: true }
+input [
+  { name: "IN" data_type: TYPE_INT32 dims: [ -1 ] },
+  { name: "DELAY" data_type: TYPE_UINT32 dims: [ -1 ] },
+  { name: "WAIT" data_type: TYPE_UINT32 dims: [ 1 ] }
+]
+output [
+  { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] },
+  { name: "IDX" data_type: TYPE_UINT32 dims: [ 1 ] }
+]
+instance_group { kind: KIND_CPU count: 1 }
+"""
+SQUARE = """
+backend: "example_square"
+max_batch_size: %d
+model_transaction_policy { decoupled: true }
+input { name: "IN" data_type: TYPE_INT32 dims: [ 1 ] }
+output { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] }
+"""
+MODELS = {
+    "repeat_int32": REPEAT,
+    "square_int32": SQUARE % 0,
+    "square_int32_batched": SQUARE % 8 + "dynamic_batching { }",
+}
+
+
+@pytest.fixture(scope="module")
+def server(
+    start_server: StartServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    """A server with the models over the example backends."""
+    backends = tmp_path_factory.mktemp("backends")
+    for step in (["-S", str(EXAMPLES), "-B", str(backends)], ["--build", str(backends)]):
+        subprocess.run(["cmake", *step], check=True, stdout=subprocess.DEVNULL)
+    repository = tmp_path_factory.mktemp("decoupled_models")
+    for name, config in MODELS.items():
+        write(repository, name, config)
+    with start_server(repository, f"--backend-directory={backends}") as running:
+        yield running.wait_until_ready()
+    assert running.process.returncode == 0
+
+
+def write(repository: pathlib.Path, name: str, config: str) -> None:
+    """A model that consists of a configuration."""
+    (repository / name / "1").mkdir(parents=True)
+    (repository / name / "config.pbtxt").write_text(config)
+
+
+def repeat(values: list[int], delays: list[int], wait: int) -> dict[str, numpy.ndarray]:
+    """What repeat_int32 takes."""
+    return {
+        "IN": numpy.array(values, numpy.int32),
+        "DELAY": numpy.array(delays, numpy.uint32),
+        "WAIT": numpy.array([wait], numpy.uint32),
+    }
+
+
+@pytest.mark.parametrize("values", [[], [7], [4, -2, 0, 1]])
+@pytest.mark.parametrize(("delay", "wait"), [(0, 0), (5, 0), (0, 40)])
+def test_repeat(server: Server, values: list[int], delay: int, wait: int) -> None:
+    """An answer for each element, with its place, before or after the request is released."""
+    answers = stream_all(server, "repeat_int32", repeat(values, [delay] * len(values), wait))
+    assert [int(answer["OUT"][0]) for answer in answers] == values
+    assert [int(answer["IDX"][0]) for answer in answers] == list(range(len(values)))
+    assert all(answer["IDX"].dtype == numpy.uint32 for answer in answers)
+
+
+def test_responses_of_several_requests_mingle(server: Server) -> None:
+    """One instance works on both: the later one overtakes."""
+    stream = GrpcStream(server)
+    stream.send("repeat_int32", repeat([1, 2], [0, 600_000], 0), request_id="slow")
+    assert stream.receive()[0] == "slow"
+    stream.send("repeat_int32", repeat([3], [0], 0), request_id="quick")
+    name, answer = stream.receive()
+    assert (name, int(answer["OUT"][0])) == ("quick", 3)
+    # The other response would take ten minutes more.
+    stream.close(cancel=True)
+
+
+def test_shapes_that_do_not_fit_are_refused(server: Server) -> None:
+    """As many delays as elements."""
+    with pytest.raises(InferenceServerException, match="as many elements"):
+        stream_all(server, "repeat_int32", repeat([1, 2], [0], 0))
+
+
+@pytest.mark.parametrize(
+    ("model", "shape"), [("square_int32", [1]), ("square_int32_batched", [1, 1])]
+)
+@pytest.mark.parametrize("number", [-3, 0, 1, 50])
+def test_square(server: Server, model: str, shape: list[int], number: int) -> None:
+    """As many answers as the number says, each with the number."""
+    answers = stream_all(server, model, {"IN": numpy.full(shape, number, numpy.int32)})
+    assert [answer["OUT"].tolist() for answer in answers] == [
+        numpy.full(shape, number).tolist()
+    ] * max(number, 0)
+
+
+def test_square_takes_one_number(server: Server) -> None:
+    """A request is a batch of one."""
+    with pytest.raises(InferenceServerException, match="one element"):
+        stream_all(server, "square_int32_batched", {"IN": numpy.ones([2, 1], numpy.int32)})
