@@ -26,7 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     for name, what in (
         ("--galatea", "the server"),
         ("--libtritonserver", "the server as a library, libtritonserver.so"),
-        ("--onnxruntime-library", "ONNX Runtime's library; not needed here"),
+        ("--onnxruntime-library", "ONNX Runtime's library"),
     ):
         parser.addoption(name, type=pathlib.Path, help=what)
 
