@@ -19,7 +19,15 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 pytestmark = pytest.mark.galatea_only
 
+#: Extensions that the original has.
+LACKING = {"system_shared_memory", "cuda_shared_memory", "trace", "logging"}
+
 VECTOR = {"name": "INPUT0", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}
+
+
+def test_extensions(server: Server) -> None:
+    """What isn't there isn't announced."""
+    assert LACKING.isdisjoint(server.get("/v2").json()["extensions"])
 
 
 @pytest.mark.parametrize(

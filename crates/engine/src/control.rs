@@ -11,21 +11,18 @@ use galatea_infer::{
 use crate::retire::ModelHandle;
 use crate::{LoadedModel, Server};
 
-/// The protocol extensions, in the order in which the original lists them.
-const EXTENSIONS: [&str; 13] = [
+/// The protocol extensions that are there, in the order in which the original lists
+/// them; a client looks here for what it can ask for.
+const EXTENSIONS: [&str; 9] = [
     "classification",
     "sequence",
     "model_repository",
     "model_repository(unload_dependents)",
     "schedule_policy",
     "model_configuration",
-    "system_shared_memory",
-    "cuda_shared_memory",
     "binary_tensor_data",
     "parameters",
     "statistics",
-    "trace",
-    "logging",
 ];
 
 impl Server {
