@@ -51,7 +51,7 @@ impl Wish {
     /// Whether the plan has something else by now than what was found.
     fn is_outdated(&self, plan: &Plan) -> bool {
         match &self.reading {
-            Reading::Current(found) => plan.current_needs(&self.id, found).is_none(),
+            Reading::Current(found) => plan.current_needs(&self.id, found, self.reason).is_none(),
             Reading::Done(_) => false,
         }
     }
@@ -299,7 +299,7 @@ impl Shared {
     /// Reads the configuration of a model that changed.
     fn consider(&self, found: FoundModel, reason: WantReason) -> Result<Wish, String> {
         let id = model_id(found.namespace.as_deref(), &found.name);
-        let current = self.lock().current_needs(&id, &found);
+        let current = self.lock().current_needs(&id, &found, reason);
         if let Some(needs) = current {
             let name = found.name.clone();
             return Ok(Wish { id, name, reason, needs, reading: Reading::Current(found.into()) });

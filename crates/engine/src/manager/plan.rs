@@ -138,13 +138,24 @@ fn needs(definition: &ModelDefinition, names: Option<&ModelNames>) -> BTreeMap<S
 }
 
 impl Plan {
-    /// The names of the models that a model needs, if loading it again would change
-    /// nothing.
-    pub(super) fn current_needs(&self, name: &str, found: &FoundModel) -> Option<BTreeSet<String>> {
+    /// The names of the models that a model needs, if loading it again for that reason
+    /// would change nothing.
+    pub(super) fn current_needs(
+        &self,
+        name: &str,
+        found: &FoundModel,
+        reason: WantReason,
+    ) -> Option<BTreeSet<String>> {
         let record = self.records.get(name)?;
         let (_, target) = record.target.as_ref()?;
+        let is_kept = match target.overridden {
+            Overridden::Nothing => true,
+            // As in the original: only an order for the model itself takes it back.
+            Overridden::Configuration => reason == WantReason::Others,
+            Overridden::Files => false,
+        };
         let is_same = found.overridden == Overridden::Nothing
-            && target.overridden == Overridden::Nothing
+            && is_kept
             && target.place == found.place
             && !found.stamp.is_newer_than(&target.stamp)
             && !target.claim.is_spent();

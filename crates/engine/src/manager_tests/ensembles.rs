@@ -138,3 +138,24 @@ fn an_ensemble_whose_model_is_gone_from_the_repository_lacks_it() {
     world.server.follow_repositories();
     assert_eq!(world.server.ready(), Ok(true));
 }
+
+#[test]
+fn an_override_stays_when_another_model_is_asked_for() {
+    let world = World::new();
+    world.put("m", "one", &[1]);
+    world.put_text("e", &ensemble_of("m"), &[1]);
+    let mine = |files| LoadParameters { config: Some(config("mine", 1)), files };
+    world.server.load_model("m", mine(Vec::new())).unwrap();
+    world.load("e").unwrap();
+    assert_eq!((world.tag("e"), world.tag("m")), (String::from("mine"), String::from("mine")));
+    world.load("m").unwrap();
+    assert_eq!(world.tag("e"), "one", "it was asked for");
+    world.server.load_model("m", mine(Vec::new())).unwrap();
+    world.put("m", "two", &[1]);
+    world.load("e").unwrap();
+    assert_eq!(world.tag("e"), "two", "it changed");
+    // Files that came along are not the repository's.
+    world.server.load_model("m", mine(vec![(String::from("1/x"), Vec::new())])).unwrap();
+    world.load("e").unwrap();
+    assert_eq!(world.tag("e"), "two");
+}
