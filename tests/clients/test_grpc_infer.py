@@ -96,6 +96,26 @@ def test_messages_of_many_megabytes(server: Server) -> None:
     assert response.raw_output_contents[0] == values.tobytes()
 
 
+def test_long_messages_at_the_same_time(server: Server) -> None:
+    """Answers of some leave while others arrive, and each has its own bytes."""
+    options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+
+    def request(number: int) -> service_pb2.ModelInferRequest:
+        values = numpy.arange(number, number + 250_000 * (1 + number % 7), dtype=numpy.float32)
+        request = service_pb2.ModelInferRequest(model_name="identity_fp32")
+        request.inputs.add(name="INPUT0", datatype="FP32", shape=[1, len(values)])
+        request.raw_input_contents.append(values.tobytes())
+        return request
+
+    with grpc.insecure_channel(server.grpc_url, options=options) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        for first in range(0, 40, 8):
+            requests = [request(number) for number in range(first, first + 8)]
+            calls = [stub.ModelInfer.future(each) for each in requests]
+            for each, call in zip(requests, calls, strict=True):
+                assert call.result().raw_output_contents[0] == each.raw_input_contents[0]
+
+
 def change(**fields: Any) -> Any:
     """A change of the request's own fields."""
 
