@@ -7,6 +7,7 @@ package nvidia-pytriton was installed; docs/c_api.md says how.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pathlib
 import re
@@ -60,6 +61,7 @@ class Running:
     def __init__(self, http: int, grpc: int, metrics: int) -> None:
         self.http = tritonclient.http.InferenceServerClient(f"127.0.0.1:{http}")
         self.grpc = tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{grpc}")
+        self.http_port = http
         self.metrics_port = metrics
 
     def metrics(self) -> str:
@@ -135,6 +137,19 @@ def test_health_and_metadata(client: object) -> None:
     assert metadata["inputs"][0]["name"] == "INPUT0"
     config = client.get_model_config("identity", **as_json)
     assert config.get("config", config)["max_batch_size"] == 8
+
+
+@pytest.mark.parametrize("values", [[1, 2, 3], []])
+def test_raw_request(running: Running, values: list[int]) -> None:
+    body = numpy.array(values, dtype=numpy.int32).tobytes()
+    url = f"http://127.0.0.1:{running.http_port}/v2/models/identity/infer"
+    request = urllib.request.Request(url, body, {"Inference-Header-Content-Length": "0"})
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        length = int(answer.headers["Inference-Header-Content-Length"])
+        content = answer.read()
+    (output,) = json.loads(content[:length])["outputs"]
+    assert (output["name"], output["shape"]) == ("OUTPUT0", [1, len(values)])
+    assert content[length:] == body
 
 
 def test_infer_and_statistics(client: object) -> None:

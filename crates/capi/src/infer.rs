@@ -7,11 +7,12 @@ use bytes::Bytes;
 use galatea_abi::server::TRITONSERVER_ServerInferAsync;
 use galatea_abi::*;
 use galatea_c_objects::{guard, handle, log};
+use galatea_codec::http::raw_input;
 use galatea_infer::{
     CancelToken, ClassesSlot, CorrelationId, Finality, InferenceRequest, InputTensor, Reply,
-    ResponseSender, ResponseSink, SequenceFlags, Status, turn,
+    ResponseSender, ResponseSink, SequenceFlags, ServerControl, Status, turn,
 };
-use galatea_tensor::{Buffer, Shape};
+use galatea_tensor::{Buffer, DataType, Shape};
 
 use crate::flight::Away;
 use crate::request::{Correlation, Input, Piece, ReleaseCallback, RequestObject, ResponseCallback};
@@ -51,7 +52,8 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
         unsafe { trace::check(trace)? };
         let (away, cancel) = object.flight.begin().ok_or_else(|| on_its_way(object))?;
         let loan = Arc::new(Loan { request: Address(request), release, away: Some(away) });
-        let mut infer = match inference_request(object, cancel, &loan) {
+        let control = server.control.as_ref();
+        let mut infer = match inference_request(object, cancel, control, &loan) {
             Ok(infer) => infer,
             Err(status) => {
                 loan.forgive();
@@ -144,16 +146,27 @@ impl AsRef<[u8]> for Borrowed {
 fn inference_request(
     object: &RequestObject,
     cancel: CancelToken,
+    control: &dyn ServerControl,
     loan: &Arc<Loan>,
 ) -> Result<InferenceRequest, Status> {
-    let id = object.id.to_string_lossy().into_owned();
-    let inputs: Result<Vec<InputTensor>, Status> =
-        object.inputs.iter().map(|input| input_tensor(object, input, loan)).collect();
-    Ok(InferenceRequest {
-        id,
+    let mut request = without_inputs(object, cancel);
+    for input in &object.inputs {
+        let data = data(input, loan);
+        let tensor = match &input.form {
+            Some(form) => input_tensor(&input.name, form, data),
+            None => raw_tensor(object, &data, control)
+                .map_err(|status| status.prefixed(request.log_prefix())),
+        };
+        request.inputs.push(tensor?);
+    }
+    Ok(request)
+}
+
+fn without_inputs(object: &RequestObject, cancel: CancelToken) -> InferenceRequest {
+    InferenceRequest {
+        id: object.id.to_string_lossy().into_owned(),
         model_name: object.model_name.clone(),
         model_version: object.model_version,
-        inputs: inputs?,
         outputs: object.outputs.clone(),
         parameters: object.parameters.clone(),
         priority: object.priority,
@@ -170,34 +183,45 @@ fn inference_request(
         },
         cancel,
         ..InferenceRequest::default()
-    })
+    }
 }
 
 fn input_tensor(
-    object: &RequestObject,
-    input: &Input,
-    loan: &Arc<Loan>,
+    name: &str,
+    form: &(DataType, Vec<i64>),
+    data: Bytes,
 ) -> Result<InputTensor, Status> {
-    let Some((datatype, dims)) = &input.form else {
-        return Err(Status::unsupported(format!(
-            "raw input '{}' for model '{}' is not supported: give its datatype and shape",
-            input.name, object.model_name
-        )));
-    };
+    let (datatype, dims) = form;
     let shape = Shape::new(dims)
-        .map_err(|error| Status::invalid_argument(format!("input '{}': {error}", input.name)))?;
+        .map_err(|error| Status::invalid_argument(format!("input '{name}': {error}")))?;
+    let data = Buffer::from_bytes(data);
+    Ok(InputTensor { name: name.to_owned(), datatype: *datatype, shape, data })
+}
+
+/// An input of which the bytes alone are given: the model's configuration says the rest.
+fn raw_tensor(
+    object: &RequestObject,
+    data: &Bytes,
+    control: &dyn ServerControl,
+) -> Result<InputTensor, Status> {
+    let name = &object.model_name;
+    let config = control.model_config(name, object.model_version)?;
+    raw_input(data, object.inputs.len(), name, &config)
+}
+
+/// An input's bytes, in place if they are in one piece.
+fn data(input: &Input, loan: &Arc<Loan>) -> Bytes {
     let borrowed = |piece: &Piece| Borrowed { piece: *piece, _loan: loan.clone() };
-    let data = match input.pieces.as_slice() {
-        [only] => Buffer::from_bytes(Bytes::from_owner(borrowed(only))),
+    match input.pieces.as_slice() {
+        [only] => Bytes::from_owner(borrowed(only)),
         pieces => {
             let mut joined = Vec::new();
             for piece in pieces {
                 joined.extend_from_slice(borrowed(piece).as_ref());
             }
-            Buffer::from_vec(joined)
+            Bytes::from(joined)
         }
-    };
-    Ok(InputTensor { name: input.name.clone(), datatype: *datatype, shape, data })
+    }
 }
 
 /// A request failed before its call returned: the caller is told by the call, unless

@@ -332,7 +332,9 @@ on_requests! { changes {
         dim_count: u64) add_input;
     TRITONSERVER_InferenceRequestAddRawInput(name: text) |request, name| {
         if !request.inputs.is_empty() {
-            return Err(Status::invalid_argument("raw input can't be added to other inputs"));
+            return Err(Status::invalid_argument(format!(
+                "raw input '{name}' can't be added to request with other inputs"
+            )));
         }
         request.add_input(name, None)
     };

@@ -9,6 +9,8 @@
 
 #[path = "infer/flight.rs"]
 mod flight;
+#[path = "infer/raw.rs"]
+mod raw;
 #[path = "infer/traces.rs"]
 mod traces;
 
@@ -80,9 +82,13 @@ impl ServerControl for Control {
     fn model_metadata(&self, _: &str, _: Option<i64>) -> Result<ModelMetadata, Status> {
         Err(Status::not_found("no metadata"))
     }
-    fn model_config(&self, _: &str, _: Option<i64>) -> Result<Arc<ModelConfigDocument>, Status> {
+    fn model_config(
+        &self,
+        _: &str,
+        version: Option<i64>,
+    ) -> Result<Arc<ModelConfigDocument>, Status> {
         let json = String::from("{\"max_batch_size\": 4}");
-        Ok(Arc::new(ModelConfigDocument { json, protobuf: Vec::new() }))
+        Ok(Arc::new(ModelConfigDocument { json, protobuf: raw::config(version) }))
     }
     fn is_decoupled(&self, name: &str, _: Option<i64>) -> Result<bool, Status> {
         if name == "echo" { Ok(false) } else { Err(Status::not_found("no such model")) }
@@ -252,13 +258,17 @@ impl Caller {
     }
 
     fn request(&self) -> *mut TRITONSERVER_InferenceRequest {
+        self.request_of(-1)
+    }
+
+    fn request_of(&self, version: i64) -> *mut TRITONSERVER_InferenceRequest {
         let mut request = core::ptr::null_mut();
         unsafe {
             ok(server::TRITONSERVER_InferenceRequestNew(
                 &raw mut request,
                 self.server,
                 c"echo".as_ptr(),
-                -1,
+                version,
             ));
             ok(server::TRITONSERVER_InferenceRequestSetId(request, c"me".as_ptr()));
             ok(server::TRITONSERVER_InferenceRequestSetReleaseCallback(

@@ -223,9 +223,10 @@ fn a_request_that_is_not_taken_leaves_its_trace() {
     let request = caller.request();
     unsafe {
         ok(server::TRITONSERVER_InferenceRequestAddRawInput(request, c"RAW".as_ptr()));
+        caller.add_input(request, c"IN", &[]);
         assert!(
             refused(server::TRITONSERVER_ServerInferAsync(caller.server, request, trace))
-                .contains("raw input")
+                .contains("must only have 1 input (found 2)")
         );
         assert_eq!((told.take(), caller.events()), (vec![], vec![]));
         ok(TRITONSERVER_InferenceTraceDelete(trace));

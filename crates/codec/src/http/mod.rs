@@ -48,6 +48,6 @@ pub use encode::{EncodedResponse, encode_infer_response};
 pub use errors::body_too_large;
 pub use header::{parse_header_length, parse_version};
 pub use output::{OutputEncoding, OutputForm};
-pub use raw::decode_raw_infer;
+pub use raw::{decode_raw_infer, raw_input};
 pub use repository::{IndexRequest, UnloadRequest, decode_load_request};
 pub use statistics::encode_statistics;

@@ -33,23 +33,30 @@ pub fn decode_raw_infer(
         model_version: target.model_version,
         ..InferenceRequest::default()
     };
-    let input = raw_input(body, &request.model_name, config)
+    let input = raw_input(body, 1, &request.model_name, config)
         .map_err(|status| status.prefixed(request.log_prefix()))?;
     request.inputs.push(input);
     Ok((request, OutputEncoding::uniform(OutputForm::Binary)))
 }
 
-fn raw_input(
+/// The only input of the model that `config` describes, of batch size 1, from its bytes
+/// alone. `given` is how many inputs the request has.
+///
+/// # Errors
+///
+/// As [`decode_raw_infer`]'s.
+pub fn raw_input(
     body: &Bytes,
+    given: usize,
     model_name: &str,
     config: &ModelConfigDocument,
 ) -> Result<InputTensor, Status> {
     let config = ModelConfig::decode(config.protobuf.as_slice())
         .map_err(|error| Status::internal(format!("unreadable model configuration: {error}")))?;
-    let [input] = config.input.as_slice() else {
+    let ([input], 1) = (config.input.as_slice(), given) else {
         return Err(Status::invalid_argument(format!(
-            "Raw request must only have 1 input (found 1) to be deduced but got {} inputs in \
-             '{model_name}' model configuration",
+            "Raw request must only have 1 input (found {given}) to be deduced but got {} inputs \
+             in '{model_name}' model configuration",
             config.input.len()
         )));
     };
