@@ -9,6 +9,9 @@ use galatea_protocol::inference::{DataType, ModelConfig, ModelWarmup};
 use crate::diagnostic::Diagnostic;
 use crate::suggest::nearest;
 
+/// Each request of a sample has its own memory, which is there at once.
+const MAX_REQUESTS: u32 = 1 << 16;
+
 pub(super) fn check(config: &ModelConfig, found: &mut Vec<Diagnostic>) {
     // An ensemble has no instances, and may have no samples either.
     if matches!(config.scheduling_choice, Some(SchedulingChoice::EnsembleScheduling(_))) {
@@ -34,6 +37,12 @@ fn check_sample(
             "warmup sample '{}' has batch size {}, but model '{}' executes at most {largest} at \
              once",
             sample.name, sample.batch_size, config.name
+        );
+        found.push(Diagnostic::about(format!("{path}.batch_size"), text));
+    } else if sample.batch_size > MAX_REQUESTS {
+        let text = format!(
+            "warmup sample '{}' has batch size {}, at most {MAX_REQUESTS} are allowed",
+            sample.name, sample.batch_size
         );
         found.push(Diagnostic::about(format!("{path}.batch_size"), text));
     }
