@@ -548,6 +548,9 @@ def test_a_server_that_can_not_have_its_cache_does_not_start(
     (tmp_path / "garbage").mkdir()
     (tmp_path / "garbage" / "libtritoncache_garbage.so").write_bytes(b"nothing to load")
     expected["garbage"] = "unable to load shared library"
+    half = build(tmp_path, "half")
+    half.write_bytes(half.read_bytes()[: half.stat().st_size // 2])
+    expected["half"] = "libtritoncache_half.so' is cut short"
     expected["../x"] = "must not lead to another directory"
     for name, reason in expected.items():
         flags = [f"--cache-directory={tmp_path}", f"--cache-config={name},x=y"]

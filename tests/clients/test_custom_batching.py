@@ -155,6 +155,8 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     for name, text in sources.items():
         (folder / f"{name}.c").write_text(text)
         build(folder / f"{name}.c", folder / f"{name}.so")
+    whole = (folder / "talking.so").read_bytes()
+    (folder / "half.so").write_bytes(whole[: len(whole) // 2])
     return folder
 
 
@@ -340,6 +342,7 @@ def test_batches_go_on_without_a_strategy_that_fails(
     [
         ("partial", "dynamic_batching { }", "does not define all required custom batching"),
         ("refusing", "dynamic_batching { }", "no strategy today"),
+        ("half", "dynamic_batching { }", f"{LIBRARY}' is cut short"),
         ("volume", "dynamic_batching { }", "MAX_BATCH_VOLUME_BYTES"),
         (
             "single",

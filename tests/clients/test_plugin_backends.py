@@ -469,6 +469,27 @@ def test_what_can_not_be_loaded_says_why(
     assert reasons["fails"].endswith("no luck")
 
 
+@pytest.mark.galatea_only
+def test_a_backend_that_is_cut_short_ends_no_server(
+    start_server: StartServer, tmp_path: pathlib.Path, backends: pathlib.Path
+) -> None:
+    """The loader alone would touch what isn't there, and the process would end."""
+    models = tmp_path / "models"
+    model = write_model(models, "m", PLAIN % "m")
+    library = model / "libtriton_m.so"
+    whole = (backends / "refuses" / "libtriton_refuses.so").read_bytes()
+    with start_server(models, "--model-control-mode=explicit") as running:
+        running.wait_until_live()
+        for length in (len(whole) // 2, len(whole) // 3, 4096, 1000):
+            library.write_bytes(whole[:length])
+            reply = running.request("POST", "/v2/repository/models/m/load")
+            assert reply.status == 400
+            assert f"the file '{library}' is cut short" in reply.error()
+        library.write_bytes(whole)
+        assert running.request("POST", "/v2/repository/models/m/load").status == 200
+        assert running.is_ready()
+
+
 #: Making an instance waits for another one that is made at the same time.
 MEETS = """
 #include <pthread.h>

@@ -104,6 +104,9 @@ def agents(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     shutil.copy(build_checksum(), folder / "checksum")
     (folder / "text").mkdir()
     (folder / "text" / "libtritonrepoagent_text.so").write_text("not a library")
+    (folder / "half").mkdir()
+    whole = (folder / "journal" / "libtritonrepoagent_journal.so").read_bytes()
+    (folder / "half" / "libtritonrepoagent_half.so").write_bytes(whole[: len(whole) // 2])
     return folder
 
 
@@ -293,6 +296,11 @@ def test_checksums_refuse_models_that_are_not(
         ("too_new", "made for version 99"),
         ("lacks_symbol", "undefined symbol: nobody_has_this"),
         ("text", "unable to load shared library"),
+        pytest.param(
+            "half",
+            "libtritonrepoagent_half.so' is cut short",
+            marks=pytest.mark.galatea_only,  # The original dies of it.
+        ),
     ],
 )
 def test_agents_that_can_not_be_used_refuse_the_model(

@@ -45,7 +45,6 @@ mod api;
 mod backend;
 mod batch_input;
 mod complete;
-mod elf;
 mod instance;
 mod model;
 mod op_libraries;

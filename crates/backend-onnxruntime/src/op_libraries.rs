@@ -11,11 +11,10 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use galatea_backend::{FileMark, ModelFiles};
+use galatea_backend::{FileMark, ModelFiles, is_library_cut_short};
 use galatea_infer::{Code, Status};
 
 use crate::api::{EntryPoint, Environment, SessionOptions, open_op_library};
-use crate::elf;
 
 /// The field that names them.
 const FIELD: &str = "model_operations.op_library_filename";
@@ -202,7 +201,7 @@ fn absolute(path: &Path) -> Result<PathBuf, Status> {
 /// The loader would wait for ever at a named pipe, and die of a file that was cut short.
 fn checked(path: PathBuf, name: &str, files: &dyn ModelFiles) -> Result<PathBuf, Status> {
     match fs::metadata(&path) {
-        Ok(found) if found.is_file() && elf::is_cut_short(&path) => {
+        Ok(found) if found.is_file() && is_library_cut_short(&path) => {
             Err(Status::invalid_argument(format!("the file '{}' is cut short", path.display())))
         }
         Ok(found) if found.is_file() => Ok(path),

@@ -13,6 +13,7 @@ mod batching;
 mod cache;
 mod files;
 mod fingerprint;
+mod shared_library;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -26,6 +27,7 @@ pub use batching::BatchRule;
 pub use cache::{CacheKey, ResponseCache};
 pub use files::{FileMark, FileSize, ModelFiles};
 pub use fingerprint::Fingerprint;
+pub use shared_library::is_library_cut_short;
 
 /// How the engine may call a backend's instances.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use galatea_backend::FileMark;
+use galatea_backend::{FileMark, is_library_cut_short};
 use galatea_infer::Status;
 use ort_sys::{ORT_API_VERSION, OrtAllocator, OrtApi, OrtApiBase};
 
@@ -57,6 +57,9 @@ impl Library {
                 path.display()
             ))
         };
+        if is_library_cut_short(path) {
+            return Err(unusable(String::from("the file is cut short")));
+        }
         let mark = FileMark::of(path);
         // SAFETY: the operator named this library for what it is; running its
         // initialisers is the purpose.

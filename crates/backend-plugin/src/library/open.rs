@@ -11,6 +11,7 @@ use galatea_abi::backend::{
     TRITONBACKEND_ModelInstanceReady,
 };
 use galatea_abi::{TRITONBACKEND_ModelInstance, TRITONBACKEND_Request, TRITONSERVER_Error};
+use galatea_backend::is_library_cut_short;
 use galatea_c_objects::error::into_c;
 use galatea_infer::Status;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
@@ -55,6 +56,12 @@ impl Opener {
 
     /// Opens the library at `path`, which finds the server's functions.
     pub(crate) fn library(&self, path: &Path) -> Result<Library, Status> {
+        if is_library_cut_short(path) {
+            return Err(Status::not_found(format!(
+                "unable to load shared library: the file '{}' is cut short",
+                path.display()
+            )));
+        }
         self.provide_server_libraries(path)?;
         // SAFETY: the operator put the library where backends are; running its
         // initialisers is the purpose.
@@ -183,7 +190,23 @@ pub(crate) unsafe fn function<T: Copy>(library: &Library, name: &core::ffi::CStr
 
 #[cfg(test)]
 mod tests {
-    use super::is_server_library;
+    use super::{Opener, is_server_library};
+    use crate::testing::{Folder, compile};
+
+    /// Without the check the loader would touch what isn't there, and end the process.
+    #[test]
+    fn what_is_cut_short_is_not_given_to_the_loader() {
+        let folder = Folder::new();
+        let source = "int many[20000] = {1}; int one(void) { return many[9999]; }";
+        let library = compile(&folder, "libcut.so", source, &[]);
+        let whole = std::fs::read(&library).unwrap();
+        for length in [whole.len() / 2, 4096, 1000] {
+            std::fs::write(&library, &whole[..length]).unwrap();
+            let status = Opener::default().library(&library).unwrap_err();
+            let expected = format!("the file '{}' is cut short", library.display());
+            assert!(status.message().ends_with(&expected), "{length}: {status}");
+        }
+    }
 
     #[test]
     fn the_servers_library_is_known_by_its_names() {
