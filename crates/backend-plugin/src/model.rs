@@ -248,12 +248,17 @@ impl ModelTrait for PluginModel {
     }
 
     fn ready(&self) -> Result<(), Status> {
-        if self.model.facts.backend.entry_points.instance_ready.is_none() {
+        if !self.readiness_may_wait() {
             return Ok(());
         }
         let instances: Vec<InUse> =
             lock(&self.instances).iter().filter_map(Weak::upgrade).map(InUse::new).collect();
         instances.iter().try_for_each(InUse::ready)
+    }
+
+    /// Models in Python ask their processes.
+    fn readiness_may_wait(&self) -> bool {
+        self.model.facts.backend.entry_points.instance_ready.is_some()
     }
 
     fn origin(&self) -> Option<Arc<dyn Any + Send + Sync>> {

@@ -255,6 +255,12 @@ pub trait Model: Send + Sync {
         Ok(())
     }
 
+    /// Whether [`Model::ready`] may take time. Where it doesn't it is called on threads
+    /// that others wait for.
+    fn readiness_may_wait(&self) -> bool {
+        false
+    }
+
     /// What its backend knows it by again, if it wants to.
     fn origin(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         None

@@ -67,6 +67,14 @@ impl ServerControl for Server {
         self.find(name, version).map(|model| self.can_serve(&model))
     }
 
+    fn readiness_may_wait(&self, model: Option<(&str, Option<i64>)>) -> bool {
+        let Some((name, version)) = model else {
+            return self.options.strict_readiness
+                && self.registry.snapshot().ready().any(|model| model.model.readiness_may_wait());
+        };
+        self.find(name, version).is_ok_and(|model| model.model.readiness_may_wait())
+    }
+
     fn server_metadata(&self) -> ServerMetadata {
         ServerMetadata {
             name: self.options.name.clone(),

@@ -168,6 +168,10 @@ impl Model for WithPassive {
     fn ready(&self) -> Result<(), Status> {
         self.model.ready()
     }
+
+    fn readiness_may_wait(&self) -> bool {
+        self.model.readiness_may_wait()
+    }
 }
 
 /// Every instance that the configuration's groups ask for, as the original names

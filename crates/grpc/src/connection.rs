@@ -339,10 +339,31 @@ impl ConnectionTask {
                 let outcome = answer_control(&door, &signal, method, message);
                 signal.push(News::Answer { call: key, outcome });
             });
+        } else if dispatch::asks_backend(&self.door, method, &message) {
+            self.ask(key, method, message, cancel);
         } else {
             let outcome = answer_control(&self.door, &self.signal, method, message);
             self.finish(key, outcome);
         }
+    }
+
+    /// Has a backend asked on a thread that may wait, when it is the call's turn.
+    fn ask(&self, key: CallKey, method: Method, message: Bytes, cancel: CancelToken) {
+        let (door, signal) = (self.door.clone(), self.signal.clone());
+        let in_progress = InProgress::new(signal.clone(), message.len(), Use::Call);
+        tokio::spawn(async move {
+            // The door never closes it.
+            let Ok(turn) = door.questions.clone().acquire_owned().await else { return };
+            if cancel.is_cancelled() {
+                return;
+            }
+            tokio::task::spawn_blocking(move || {
+                let _turn = turn;
+                let _in_progress = in_progress;
+                let outcome = answer_control(&door, &signal, method, message);
+                signal.push(News::Answer { call: key, outcome });
+            });
+        });
     }
 
     fn infer(

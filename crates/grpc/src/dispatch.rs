@@ -36,6 +36,31 @@ pub(crate) const fn may_wait(method: Method) -> bool {
     }
 }
 
+/// Whether the call asks a backend, which may take time that other calls don't have.
+pub(crate) fn asks_backend(door: &Door, method: Method, body: &Bytes) -> bool {
+    match method {
+        Method::HealthCheck | Method::ServerReady => door.control.readiness_may_wait(None),
+        Method::ModelReady => {
+            let request = decode::<inference::ModelReadyRequest>(body.clone());
+            let version = request.as_ref().map(|request| parse_version(&request.version));
+            let (Ok(request), Ok(Ok(version))) = (&request, version) else { return false };
+            door.control.readiness_may_wait(Some((&request.name, version)))
+        }
+        Method::CudaSharedMemoryStatus
+        | Method::ModelConfig
+        | Method::ModelInfer
+        | Method::ModelMetadata
+        | Method::ModelStatistics
+        | Method::ModelStreamInfer
+        | Method::RepositoryIndex
+        | Method::RepositoryModelLoad
+        | Method::RepositoryModelUnload
+        | Method::ServerLive
+        | Method::ServerMetadata
+        | Method::SystemSharedMemoryStatus => false,
+    }
+}
+
 /// Answers a call.
 pub(crate) fn answer(door: &Door, method: Method, body: Bytes) -> Outcome {
     match method {

@@ -12,7 +12,7 @@ use http::HeaderMap;
 use slab::Slab;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::call::Forwarded;
 use crate::connection;
@@ -22,6 +22,10 @@ use crate::signal::{News, Signal};
 /// How long a refused `accept` waits before the next: the process is out of
 /// descriptors, and only closing connections helps.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// How many threads may wait for backends that are asked whether they are ready. Calls
+/// that ask beyond that wait for their turn; each counts among its connection's calls.
+const QUESTIONS_MAX: usize = 16;
 
 /// What can be chosen about the door.
 #[derive(Clone, Debug)]
@@ -87,6 +91,8 @@ pub(crate) struct Door {
     pub(crate) options: GrpcOptions,
     /// Memory for long messages.
     pub(crate) kept: Arc<Kept>,
+    /// As many backends may be asked at once whether they are ready.
+    pub(crate) questions: Arc<Semaphore>,
     phase: watch::Sender<Phase>,
     connections: Mutex<Slab<Arc<Signal>>>,
     /// How many connections are open that were made while the door served.
@@ -301,6 +307,7 @@ pub fn start(
         control,
         options,
         kept: Arc::default(),
+        questions: Arc::new(Semaphore::new(QUESTIONS_MAX)),
         phase: watch::Sender::new(Phase::Serving),
         connections: Mutex::new(Slab::new()),
         open: watch::Sender::new(0),

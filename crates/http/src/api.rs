@@ -14,7 +14,7 @@ use galatea_codec::http::{
 use galatea_codec::limits::Limits;
 use galatea_infer::{InferenceService, ServerControl, Status};
 use hyper::StatusCode;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::HttpOptions;
 use crate::body::{BodyError, BodyLimits, DiscardLimits, RequestBody};
@@ -32,10 +32,16 @@ pub(crate) struct Api {
     pub(crate) header_forward: Option<HeaderForward>,
     pub(crate) mailrooms: Mailrooms,
     chunks_max: u32,
+    /// As many backends may be asked at once whether they are ready.
+    questions: Arc<Semaphore>,
     stopping: AtomicBool,
     /// Told once `stopping` is set.
     stopped: Notify,
 }
+
+/// How many threads may wait for backends that are asked whether they are ready. Who
+/// asks beyond that waits for its turn, one question per connection.
+const QUESTIONS_MAX: usize = 16;
 
 /// How many frames of a refused body are read and thrown away.
 const DISCARDED_FRAMES_MAX: u32 = 1 << 20;
@@ -82,8 +88,11 @@ impl Endpoint for Api {
                     Err(refusal) => Ok(refusal),
                 }
             }
+            Route::Ready => Ok(reply(self.ready().await)),
+            Route::Model { name, version, action: ModelAction::Ready } => {
+                Ok(reply(self.model_ready(name, version).await))
+            }
             Route::Live
-            | Route::Ready
             | Route::ServerMetadata
             | Route::Model { .. }
             | Route::AllStatistics
@@ -91,7 +100,7 @@ impl Endpoint for Api {
             | Route::Logging
             | Route::TraceSetting => {
                 let answer = guarded(|| self.show(&route));
-                Ok(answer.unwrap_or_else(|status| respond::failure(&status)))
+                Ok(reply(answer))
             }
         }
     }
@@ -120,6 +129,7 @@ impl Api {
             header_forward: options.header_forward.clone(),
             mailrooms,
             chunks_max: options.max_chunks,
+            questions: Arc::new(Semaphore::new(QUESTIONS_MAX)),
             stopping: AtomicBool::new(false),
             stopped: Notify::new(),
         }
@@ -143,8 +153,6 @@ impl Api {
         match *route {
             Route::Live if self.is_stopping() => Err(exiting()),
             Route::Live => Ok(health(self.control.live())),
-            Route::Ready if self.is_stopping() => Err(exiting()),
-            Route::Ready => self.control.ready().map(health),
             Route::ServerMetadata => {
                 Ok(respond::json(encode_server_metadata(&self.control.server_metadata())))
             }
@@ -162,10 +170,48 @@ impl Api {
             Route::TraceSetting => {
                 Err(Status::unsupported("the trace extension is not available in this server"))
             }
+            Route::Ready => Err(Status::internal("a question was taken for another")),
             Route::RepositoryIndex { .. } | Route::Load { .. } | Route::Unload { .. } => {
                 Err(Status::internal("a repository request was taken for another"))
             }
         }
+    }
+
+    async fn ready(&self) -> Result<Reply, Status> {
+        if self.is_stopping() {
+            return Err(exiting());
+        }
+        self.ask(None, |control| control.ready()).await.map(health)
+    }
+
+    async fn model_ready(&self, name: &str, version: &str) -> Result<Reply, Status> {
+        let version = parse_version(version)?;
+        let owned = name.to_owned();
+        let ask = move |control: &dyn ServerControl| control.model_ready(&owned, version);
+        if self.ask(Some((name, version)), ask).await? {
+            return Ok(respond::empty(StatusCode::OK));
+        }
+        Ok(respond::error(StatusCode::BAD_REQUEST, "Model version not ready"))
+    }
+
+    /// Asks whether something is ready: here, unless a backend is asked, which may
+    /// take time that other connections don't have.
+    async fn ask(
+        &self,
+        model: Option<(&str, Option<i64>)>,
+        question: impl FnOnce(&dyn ServerControl) -> Result<bool, Status> + Send + 'static,
+    ) -> Result<bool, Status> {
+        if !guarded(|| Ok(self.control.readiness_may_wait(model)))? {
+            return guarded(|| question(&*self.control));
+        }
+        // The thread has the turn, which outlasts a client that leaves.
+        let turn = self.questions.clone().acquire_owned().await;
+        let turn = turn.map_err(|_closed| exiting())?;
+        self.waiting(move |control| {
+            let _turn = turn;
+            question(control)
+        })
+        .await
     }
 
     fn show_model(
@@ -178,12 +224,6 @@ impl Api {
             ModelAction::Metadata => {
                 let metadata = self.control.model_metadata(name, version)?;
                 Ok(respond::json(encode_model_metadata(&metadata)))
-            }
-            ModelAction::Ready => {
-                if self.control.model_ready(name, version)? {
-                    return Ok(respond::empty(StatusCode::OK));
-                }
-                Ok(respond::error(StatusCode::BAD_REQUEST, "Model version not ready"))
             }
             ModelAction::Config => {
                 let config = self.control.model_config(name, version)?;
@@ -199,8 +239,8 @@ impl Api {
             ModelAction::Generate => {
                 Err(Status::unsupported("the generate extension is not available in this server"))
             }
-            ModelAction::Infer => {
-                Err(Status::internal("an inference request was taken for another"))
+            ModelAction::Ready | ModelAction::Infer => {
+                Err(Status::internal("a model's request was taken for another"))
             }
         }
     }
@@ -257,7 +297,7 @@ impl Api {
                 Err(Status::internal("a request was taken for one to the repository"))
             }
         };
-        answer.unwrap_or_else(|status| respond::failure(&status))
+        reply(answer)
     }
 
     /// Loads or unloads on a thread that may wait: it takes as long as the
@@ -354,6 +394,10 @@ impl Api {
             () = stopped => {}
         }
     }
+}
+
+fn reply(answer: Result<Reply, Status>) -> Reply {
+    answer.unwrap_or_else(|status| respond::failure(&status))
 }
 
 fn health(good: bool) -> Reply {

@@ -42,6 +42,12 @@ pub trait ServerControl: Send + Sync {
     ///
     /// As in the trait's description.
     fn model_ready(&self, name: &str, version: Option<i64>) -> Result<bool, Status>;
+    /// Whether one of the two above may wait: with a model, [`ServerControl::model_ready`]
+    /// of it, without one [`ServerControl::ready`]. A backend may be asked, and it takes
+    /// as long as it likes.
+    fn readiness_may_wait(&self, _model: Option<(&str, Option<i64>)>) -> bool {
+        false
+    }
     /// The server's name, version and extensions.
     fn server_metadata(&self) -> ServerMetadata;
     /// A model's interface.

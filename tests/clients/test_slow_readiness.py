@@ -1,0 +1,113 @@
+"""A backend that takes its time to say whether it is ready: others don't wait for it."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+from collections.abc import Iterator
+
+import grpc
+import pytest
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+from conftest import StartServer
+from raw_http import Connection, get
+from server import Server, wait_until
+from test_plugin_backends import PLAIN, compile_library, write_model
+from transports import ANSWER_SECONDS_MAX
+
+#: Says that it was asked, and answers when a file is there.
+SLOW = """
+#include <stdio.h>
+#include <unistd.h>
+#include "triton/core/tritonbackend.h"
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReady(TRITONBACKEND_ModelInstance* instance) {
+  (void)instance;
+  FILE* asked = fopen("%(folder)s/asked", "a");
+  if (asked != NULL) {
+    fputs("asked\\n", asked);
+    fclose(asked);
+  }
+  while (access("%(folder)s/go", F_OK) != 0) usleep(1000);
+  return NULL;
+}
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceExecute(
+    TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request** requests,
+    const uint32_t count) {
+  (void)instance; (void)requests; (void)count;
+  return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_UNAVAILABLE, "not for this");
+}
+"""
+
+#: More than may be asked at once, and enough for every worker of a door to have some.
+QUESTIONS = 40
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Where the backend and the test meet; in the end the backend is let go."""
+    yield tmp_path
+    (tmp_path / "go").touch()
+
+
+@pytest.fixture
+def slow(start_server: StartServer, folder: pathlib.Path) -> Iterator[Server]:
+    """A server with the model `slow`, and `plain`, of which no backend is asked."""
+    source = folder / "slow.c"
+    source.write_text(SLOW % {"folder": folder})
+    compile_library(source, folder / "backends" / "slow" / "libtriton_slow.so")
+    write_model(folder / "models", "slow", PLAIN % "slow")
+    plain = (PLAIN % "identity").replace('"IN"', '"INPUT0"').replace('"OUT"', '"OUTPUT0"')
+    write_model(folder / "models", "plain", plain)
+    with start_server(folder / "models", f"--backend-directory={folder / 'backends'}") as running:
+        yield running.wait_until_live()
+
+
+def asked(folder: pathlib.Path) -> int:
+    """How often the backend was asked."""
+    with contextlib.suppress(FileNotFoundError):
+        return (folder / "asked").read_text().count("asked")
+    return 0
+
+
+@pytest.mark.galatea_only
+@pytest.mark.parametrize("path", ["/v2/models/slow/ready", "/v2/health/ready"])
+def test_http_connections_go_on(slow: Server, folder: pathlib.Path, path: str) -> None:
+    """Those that don't ask are answered while many ask, and then those that do."""
+    with contextlib.ExitStack() as stack:
+        before = [stack.enter_context(Connection(slow)) for _ in range(QUESTIONS)]
+        questions = [stack.enter_context(Connection(slow)) for _ in range(QUESTIONS)]
+        for connection in questions:
+            connection.send(get(path))
+        wait_until(lambda: asked(folder) >= 16, ANSWER_SECONDS_MAX, "the backend is asked")
+        after = [stack.enter_context(Connection(slow)) for _ in range(QUESTIONS)]
+        for connection in before + after:
+            for other in ("/v2/health/live", "/v2/models/plain/ready"):
+                connection.send(get(other))
+                assert connection.read_response() == (200, b""), other
+        assert asked(folder) == 16, "the others wait for their turn"
+        (folder / "go").touch()
+        for connection in questions:
+            assert connection.read_response() == (200, b"")
+    assert asked(folder) == QUESTIONS
+
+
+@pytest.mark.galatea_only
+def test_grpc_calls_go_on(slow: Server, folder: pathlib.Path) -> None:
+    """Those of the same connection too, and a call that was given up is not asked."""
+    with grpc.insecure_channel(slow.grpc_url) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        model = service_pb2.ModelReadyRequest(name="slow")
+        waiting = [stub.ModelReady.future(model) for _ in range(QUESTIONS)]
+        waiting += [stub.ServerReady.future(service_pb2.ServerReadyRequest())]
+        wait_until(lambda: asked(folder) >= 16, ANSWER_SECONDS_MAX, "the backend is asked")
+        waiting.pop(QUESTIONS - 1).cancel()
+        plain = service_pb2.ModelReadyRequest(name="plain")
+        for _ in range(QUESTIONS):
+            live = stub.ServerLive(service_pb2.ServerLiveRequest(), timeout=ANSWER_SECONDS_MAX)
+            assert live.live
+            assert stub.ModelReady(plain, timeout=ANSWER_SECONDS_MAX).ready
+        assert asked(folder) == 16, "the others wait for their turn"
+        (folder / "go").touch()
+        assert all(call.result(ANSWER_SECONDS_MAX).ready for call in waiting)
+    assert asked(folder) == QUESTIONS
