@@ -18,7 +18,8 @@ use galatea_c_objects::{handle, log, text};
 use galatea_config::{InstanceGroup, ModelSpec};
 use galatea_infer::{PendingRequest, Status};
 
-use crate::model::{Model, check_usage};
+use crate::memory_usage::{Reported, Total};
+use crate::model::Model;
 use crate::owned::Owned;
 use crate::plugins::lock;
 use crate::request::{RequestBooks, RequestObject};
@@ -35,6 +36,7 @@ pub(crate) struct InstanceObject {
     secondary_devices: Vec<(CString, i64)>,
     pub(crate) model: Arc<Model>,
     state: AtomicPtr<c_void>,
+    memory_usage: Reported,
     /// Requests of the latest batch that were given back to be executed again, and
     /// where they are reported.
     rescheduled: Mutex<Vec<(usize, RequestBooks)>>,
@@ -121,6 +123,12 @@ impl InUse {
         self.0.as_ref().map_or(Ok(()), |instance| instance.ready())
     }
 
+    pub(crate) fn add_memory_usage(&self, total: &mut Total) {
+        if let Some(object) = self.0.as_ref().and_then(|instance| instance.object.get()) {
+            total.add(&object.memory_usage);
+        }
+    }
+
     /// Remembers a request that is given back to be executed again.
     pub(crate) fn note_rescheduled(
         &self,
@@ -191,6 +199,7 @@ impl PluginInstance {
                 secondary_devices: secondary_devices(group),
                 model: model.clone(),
                 state: AtomicPtr::default(),
+                memory_usage: Reported::default(),
                 rescheduled: Mutex::default(),
             }),
             model,
@@ -415,14 +424,12 @@ functions! {
         Ok(())
     }
 
-    /// Takes note of nothing: memory usage is about GPUs, which this server doesn't
-    /// have.
+    /// Keeps how much memory the instance uses.
     fn TRITONBACKEND_ModelInstanceReportMemoryUsage(
         instance: *mut TRITONBACKEND_ModelInstance,
         usage: *mut *mut TRITONSERVER_BufferAttributes,
         usage_size: u32,
     ) {
-        object(instance)?;
-        check_usage(usage, usage_size)
+        object(instance)?.memory_usage.replace(usage, usage_size)
     }
 }

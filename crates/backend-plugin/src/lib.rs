@@ -93,6 +93,7 @@ mod host_buffer;
 mod instance;
 mod library;
 mod memory;
+mod memory_usage;
 mod model;
 mod owned;
 pub mod plugins;

@@ -14,14 +14,14 @@ use galatea_backend::{
     Completion, Host, Instance, InstanceMaking, LoadedVersion, Model as ModelTrait, ModelFiles,
     OpenedModel, Placement,
 };
-use galatea_c_objects::buffer_attributes::BufferAttributesObject;
 use galatea_c_objects::error::{c_text, take_c};
 use galatea_c_objects::{handle, log, message, text};
 use galatea_config::{ConfigDraft, ModelSpec, Support};
-use galatea_infer::Status;
+use galatea_infer::{MemoryUsage, Status};
 
 use crate::backend::Backend;
 use crate::instance::{InUse, Instance as InstanceOwner, PluginInstance};
+use crate::memory_usage::{Reported, Total};
 use crate::owned::Owned;
 use crate::plugins::lock;
 use crate::request::state::SharedMemory;
@@ -43,6 +43,7 @@ pub(crate) struct Facts {
     support: Support,
     config: Mutex<Config>,
     state: AtomicPtr<c_void>,
+    memory_usage: Reported,
     live: OnceLock<Live>,
 }
 
@@ -104,6 +105,7 @@ impl Model {
             support: support.clone(),
             config: Mutex::new(Config::Settled(String::new())),
             state: AtomicPtr::default(),
+            memory_usage: Reported::default(),
             live: OnceLock::new(),
         })?;
         model.facts.settle(loaded.spec.clone(), loaded.host.clone())?;
@@ -208,6 +210,7 @@ impl Opened {
             support: support.clone(),
             config: Mutex::new(Config::Open(Box::new(draft.clone()))),
             state: AtomicPtr::default(),
+            memory_usage: Reported::default(),
             live: OnceLock::new(),
         })?;
         model.facts.close_config();
@@ -241,6 +244,15 @@ impl ModelTrait for PluginModel {
         let instance = PluginInstance::initialize(self.model.clone(), at)?;
         lock(&self.instances).push(instance.downgrade());
         Ok(Box::new(instance))
+    }
+
+    fn memory_usage(&self) -> Vec<MemoryUsage> {
+        let instances: Vec<InUse> =
+            lock(&self.instances).iter().filter_map(Weak::upgrade).map(InUse::new).collect();
+        let mut total = Total::default();
+        total.add(&self.model.facts.memory_usage);
+        instances.iter().for_each(|instance| instance.add_memory_usage(&mut total));
+        total.into_usage()
     }
 
     fn instance_making(&self) -> InstanceMaking {
@@ -283,26 +295,6 @@ fn check_version(config_version: u32) -> Result<(), Status> {
         "model configuration version {config_version} not supported, supported versions are: \
          {CONFIG_VERSION}"
     )))
-}
-
-/// Looks at what a backend reports of its memory. Nobody asks for it, because it is
-/// about GPUs.
-///
-/// # Safety
-///
-/// As with every exported function.
-pub(crate) unsafe fn check_usage(
-    usage: *mut *mut TRITONSERVER_BufferAttributes,
-    usage_size: u32,
-) -> Result<(), Status> {
-    let count = usize::try_from(usage_size)
-        .map_err(|_| Status::invalid_argument("usage_size is too large"))?;
-    // SAFETY: the caller promises so many objects.
-    for &one in unsafe { text::slice(usage.cast_const(), count, "usage")? } {
-        // SAFETY: as above.
-        let _: &BufferAttributesObject = unsafe { handle::borrow(one, "usage")? };
-    }
-    Ok(())
 }
 
 functions! {
@@ -388,14 +380,12 @@ functions! {
         Ok(())
     }
 
-    /// Takes note of nothing: memory usage is about GPUs, which this server doesn't
-    /// have.
+    /// Keeps how much memory the model uses, its instances apart.
     fn TRITONBACKEND_ModelReportMemoryUsage(
         model: *mut TRITONBACKEND_Model,
         usage: *mut *mut TRITONSERVER_BufferAttributes,
         usage_size: u32,
     ) {
-        facts(model)?;
-        check_usage(usage, usage_size)
+        facts(model)?.memory_usage.replace(usage, usage_size)
     }
 }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use galatea_config::{ConfigDraft, ModelSpec};
-use galatea_infer::{ExecutionTimes, InferenceService, PendingRequest, Status};
+use galatea_infer::{ExecutionTimes, InferenceService, MemoryUsage, PendingRequest, Status};
 
 pub use agents::ModelAgents;
 pub use batching::BatchRule;
@@ -259,6 +259,12 @@ pub trait Model: Send + Sync {
     /// that others wait for.
     fn readiness_may_wait(&self) -> bool {
         false
+    }
+
+    /// The memory that it and its instances use, as far as its backend reports it, by
+    /// kind and number.
+    fn memory_usage(&self) -> Vec<MemoryUsage> {
+        Vec::new()
     }
 
     /// What its backend knows it by again, if it wants to.

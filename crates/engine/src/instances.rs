@@ -8,7 +8,7 @@ use galatea_backend::{
     Device, ExecutionPolicy, Instance, InstanceMaking, LogLevel, Model, Placement,
 };
 use galatea_config::{InstanceGroup, InstanceKind, ModelSpec, RateLimiterSpec};
-use galatea_infer::Status;
+use galatea_infer::{MemoryUsage, Status};
 
 use crate::LogSink;
 use crate::host_policy::{Binding, HostPolicies, bound};
@@ -163,6 +163,10 @@ impl Model for WithPassive {
 
     fn instance_making(&self) -> InstanceMaking {
         self.model.instance_making()
+    }
+
+    fn memory_usage(&self) -> Vec<MemoryUsage> {
+        self.model.memory_usage()
     }
 
     fn ready(&self) -> Result<(), Status> {

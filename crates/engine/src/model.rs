@@ -179,6 +179,7 @@ impl LoadedModel {
             inference: counters.stages(),
             batches: counters.batches(),
             responses: counters.responses(),
+            memory: self.model.memory_usage(),
             failures: counters.failures(),
             is_cached: self.cache.is_some(),
             pending: u64::try_from(self.dispatcher.queued()).unwrap_or(u64::MAX),

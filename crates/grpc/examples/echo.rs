@@ -188,6 +188,7 @@ impl ServerControl for OneModel {
             },
             batches: Vec::new(),
             responses: Vec::new(),
+            memory: Vec::new(),
             failures: [0; 4],
             is_cached: false,
             pending: 0,

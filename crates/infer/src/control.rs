@@ -194,6 +194,8 @@ pub struct ModelStatistics {
     /// The responses that backends report of, by their place among those of their
     /// request.
     pub responses: Vec<ResponseStatistics>,
+    /// Memory that its backend says the model and its instances use, by kind and number.
+    pub memory: Vec<MemoryUsage>,
     /// Failed requests by reason, in the order of [`FailureReason::ALL`].
     pub failures: [u64; 4],
     /// Whether it uses the response cache.
@@ -204,6 +206,40 @@ pub struct ModelStatistics {
     pub load_duration: Duration,
     /// The labels that `metric_tags` of the configuration adds.
     pub metric_tags: Arc<[(String, String)]>,
+}
+
+/// Memory of one kind that a model uses.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct MemoryUsage {
+    /// The kind.
+    pub kind: UsedMemory,
+    /// Which of that kind.
+    pub id: i64,
+    /// How much.
+    pub byte_size: u64,
+}
+
+/// A kind of memory.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum UsedMemory {
+    /// The CPU's.
+    Cpu,
+    /// The CPU's, locked for transfers to a device.
+    CpuPinned,
+    /// A GPU's.
+    Gpu,
+}
+
+impl UsedMemory {
+    /// As clients see it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "CPU",
+            Self::CpuPinned => "CPU_PINNED",
+            Self::Gpu => "GPU",
+        }
+    }
 }
 
 /// Durations of a model's requests by stage.

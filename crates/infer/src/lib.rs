@@ -44,8 +44,8 @@ pub use cancel::CancelToken;
 pub use classes::{ClassLabels, ClassesSlot, ModelClasses};
 pub use control::{
     BatchStatistics, CacheStatistics, DurationStatistic, FailureReason, InferenceStatistics,
-    LoadParameters, ModelConfigDocument, ModelMetadata, ModelState, ModelStatistics,
-    RepositoryEntry, ResponseStatistics, ServerMetadata, TensorMetadata,
+    LoadParameters, MemoryUsage, ModelConfigDocument, ModelMetadata, ModelState, ModelStatistics,
+    RepositoryEntry, ResponseStatistics, ServerMetadata, TensorMetadata, UsedMemory,
 };
 pub use errand::Errand;
 pub use flow::{Congestion, RoomHook, Throttle};

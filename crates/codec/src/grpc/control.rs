@@ -1,8 +1,9 @@
 //! What the server tells about itself and its models, as messages.
 
 use galatea_infer::{
-    BatchStatistics, DurationStatistic, InferenceStatistics, LoadParameters, ModelMetadata,
-    ModelStatistics, RepositoryEntry, ResponseStatistics, ServerMetadata, Status, TensorMetadata,
+    BatchStatistics, DurationStatistic, InferenceStatistics, LoadParameters, MemoryUsage,
+    ModelMetadata, ModelStatistics, RepositoryEntry, ResponseStatistics, ServerMetadata, Status,
+    TensorMetadata,
 };
 use galatea_protocol::inference as message;
 use message::model_metadata_response::TensorMetadata as TensorMetadataMessage;
@@ -56,14 +57,21 @@ fn model_statistics(model: &ModelStatistics) -> message::ModelStatistics {
         execution_count: model.execution_count,
         inference_stats: Some(inference_statistics(&model.inference)),
         batch_stats: model.batches.iter().map(batch_statistics).collect(),
-        // It is about GPUs.
-        memory_usage: Vec::new(),
+        memory_usage: model.memory.iter().map(memory_usage).collect(),
         response_stats: model
             .responses
             .iter()
             .enumerate()
             .map(|(place, responses)| (place.to_string(), response_statistics(responses)))
             .collect(),
+    }
+}
+
+fn memory_usage(usage: &MemoryUsage) -> message::MemoryUsage {
+    message::MemoryUsage {
+        r#type: usage.kind.name().to_owned(),
+        id: usage.id,
+        byte_size: usage.byte_size,
     }
 }
 

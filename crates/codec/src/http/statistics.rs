@@ -1,15 +1,14 @@
 //! The statistics endpoints' body.
 
 use galatea_infer::{
-    BatchStatistics, DurationStatistic, InferenceStatistics, ModelStatistics, ResponseStatistics,
+    BatchStatistics, DurationStatistic, InferenceStatistics, MemoryUsage, ModelStatistics,
+    ResponseStatistics,
 };
 
 use super::documents::push_list;
 use super::json::{push_signed, push_string, push_unsigned};
 
 /// The statistics of model versions.
-///
-/// `memory_usage` is there and empty: it is about GPUs.
 #[must_use]
 pub fn encode_statistics(models: &[ModelStatistics]) -> Vec<u8> {
     let mut json = Vec::with_capacity(1024);
@@ -41,7 +40,19 @@ fn push_model(json: &mut Vec<u8>, model: &ModelStatistics) {
     }
     json.extend_from_slice(b"},\"batch_stats\":");
     push_list(json, &model.batches, push_batch);
-    json.extend_from_slice(b",\"memory_usage\":[]}");
+    json.extend_from_slice(b",\"memory_usage\":");
+    push_list(json, &model.memory, push_memory);
+    json.push(b'}');
+}
+
+fn push_memory(json: &mut Vec<u8>, usage: &MemoryUsage) {
+    json.extend_from_slice(b"{\"type\":");
+    push_string(json, usage.kind.name().as_bytes());
+    json.extend_from_slice(b",\"id\":");
+    push_signed(json, usage.id);
+    json.extend_from_slice(b",\"byte_size\":");
+    push_unsigned(json, usage.byte_size);
+    json.push(b'}');
 }
 
 fn push_inference(json: &mut Vec<u8>, statistics: &InferenceStatistics) {

@@ -177,6 +177,7 @@ impl ServerControl for Control {
             inference,
             batches: vec![batch],
             responses: Vec::new(),
+            memory: Vec::new(),
             failures: [0; 4],
             is_cached: false,
             pending: 0,

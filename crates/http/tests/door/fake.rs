@@ -162,6 +162,7 @@ impl ServerControl for FakeControl {
             inference: InferenceStatistics::default(),
             batches: Vec::new(),
             responses: Vec::new(),
+            memory: Vec::new(),
             failures: [0; 4],
             is_cached: false,
             pending: 0,

@@ -30,6 +30,7 @@ fn plain() -> ModelStatistics {
         },
         batches: Vec::new(),
         responses: Vec::new(),
+        memory: Vec::new(),
         failures: [1, 2, 3, 4],
         is_cached: false,
         pending: 7,

@@ -1,8 +1,9 @@
 //! Bodies of the management endpoints.
 
 use galatea_infer::{
-    BatchStatistics, DurationStatistic, InferenceStatistics, ModelMetadata, ModelState,
-    ModelStatistics, RepositoryEntry, ResponseStatistics, ServerMetadata, TensorMetadata,
+    BatchStatistics, DurationStatistic, InferenceStatistics, MemoryUsage, ModelMetadata,
+    ModelState, ModelStatistics, RepositoryEntry, ResponseStatistics, ServerMetadata,
+    TensorMetadata, UsedMemory,
 };
 use galatea_tensor::DataType;
 
@@ -103,6 +104,10 @@ fn statistics() {
             },
             ResponseStatistics::default(),
         ],
+        memory: vec![
+            MemoryUsage { kind: UsedMemory::Cpu, id: 0, byte_size: 9 },
+            MemoryUsage { kind: UsedMemory::Gpu, id: -1, byte_size: u64::MAX },
+        ],
         failures: [0; 4],
         is_cached: false,
         pending: 0,
@@ -112,7 +117,7 @@ fn statistics() {
     };
     check(
         encode_statistics(&[model]),
-        r#"{"model_stats":[{"name":"m","version":"2","last_inference":5,"inference_count":6,"execution_count":7,"inference_stats":{"success":{"count":1,"ns":10},"fail":{"count":2,"ns":20},"queue":{"count":3,"ns":30},"compute_input":{"count":4,"ns":40},"compute_infer":{"count":5,"ns":50},"compute_output":{"count":6,"ns":60},"cache_hit":{"count":7,"ns":70},"cache_miss":{"count":8,"ns":80}},"response_stats":{"0":{"compute_infer":{"count":1,"ns":10},"compute_output":{"count":2,"ns":20},"success":{"count":3,"ns":30},"fail":{"count":4,"ns":40},"empty_response":{"count":5,"ns":50},"cancel":{"count":6,"ns":60}},"1":{"compute_infer":{"count":0,"ns":0},"compute_output":{"count":0,"ns":0},"success":{"count":0,"ns":0},"fail":{"count":0,"ns":0},"empty_response":{"count":0,"ns":0},"cancel":{"count":0,"ns":0}}},"batch_stats":[{"batch_size":4,"compute_input":{"count":1,"ns":10},"compute_infer":{"count":2,"ns":20},"compute_output":{"count":3,"ns":30}}],"memory_usage":[]}]}"#,
+        r#"{"model_stats":[{"name":"m","version":"2","last_inference":5,"inference_count":6,"execution_count":7,"inference_stats":{"success":{"count":1,"ns":10},"fail":{"count":2,"ns":20},"queue":{"count":3,"ns":30},"compute_input":{"count":4,"ns":40},"compute_infer":{"count":5,"ns":50},"compute_output":{"count":6,"ns":60},"cache_hit":{"count":7,"ns":70},"cache_miss":{"count":8,"ns":80}},"response_stats":{"0":{"compute_infer":{"count":1,"ns":10},"compute_output":{"count":2,"ns":20},"success":{"count":3,"ns":30},"fail":{"count":4,"ns":40},"empty_response":{"count":5,"ns":50},"cancel":{"count":6,"ns":60}},"1":{"compute_infer":{"count":0,"ns":0},"compute_output":{"count":0,"ns":0},"success":{"count":0,"ns":0},"fail":{"count":0,"ns":0},"empty_response":{"count":0,"ns":0},"cancel":{"count":0,"ns":0}}},"batch_stats":[{"batch_size":4,"compute_input":{"count":1,"ns":10},"compute_infer":{"count":2,"ns":20},"compute_output":{"count":3,"ns":30}}],"memory_usage":[{"type":"CPU","id":0,"byte_size":9},{"type":"GPU","id":-1,"byte_size":18446744073709551615}]}]}"#,
     );
     check(encode_statistics(&[]), r#"{"model_stats":[]}"#);
 }

@@ -1,0 +1,131 @@
+//! What backends report of the memory that their models and instances use.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use galatea_abi::{
+    TRITONSERVER_BufferAttributes, TRITONSERVER_MEMORY_CPU, TRITONSERVER_MEMORY_CPU_PINNED,
+    TRITONSERVER_MEMORY_GPU,
+};
+use galatea_c_objects::buffer_attributes::BufferAttributesObject;
+use galatea_c_objects::{handle, text};
+use galatea_infer::{MemoryUsage, Status, UsedMemory};
+
+use crate::plugins::lock;
+
+/// Bytes by kind of memory and its number.
+type Sizes = BTreeMap<(UsedMemory, i64), u64>;
+
+/// The latest report of a model or an instance.
+#[derive(Default)]
+pub(crate) struct Reported(Mutex<Sizes>);
+
+impl Reported {
+    /// Replaces what was reported before. As in the original, the last size of a memory
+    /// holds that is named twice.
+    ///
+    /// # Safety
+    ///
+    /// As with every exported function.
+    pub(crate) unsafe fn replace(
+        &self,
+        usage: *mut *mut TRITONSERVER_BufferAttributes,
+        usage_size: u32,
+    ) -> Result<(), Status> {
+        let count = usize::try_from(usage_size)
+            .map_err(|_| Status::invalid_argument("usage_size is too large"))?;
+        let mut sizes = Sizes::new();
+        // SAFETY: the caller promises so many objects.
+        for &one in unsafe { text::slice(usage.cast_const(), count, "usage")? } {
+            // SAFETY: as above.
+            let one: &BufferAttributesObject = unsafe { handle::borrow(one, "usage")? };
+            let kind = match one.memory_type {
+                TRITONSERVER_MEMORY_CPU => UsedMemory::Cpu,
+                TRITONSERVER_MEMORY_CPU_PINNED => UsedMemory::CpuPinned,
+                TRITONSERVER_MEMORY_GPU => UsedMemory::Gpu,
+                other => {
+                    return Err(Status::invalid_argument(format!(
+                        "no memory has type {}",
+                        other.0
+                    )));
+                }
+            };
+            let byte_size = u64::try_from(one.byte_size).unwrap_or(u64::MAX);
+            sizes.insert((kind, one.memory_type_id), byte_size);
+        }
+        *lock(&self.0) = sizes;
+        Ok(())
+    }
+}
+
+/// What a model and its instances use together.
+#[derive(Default)]
+pub(crate) struct Total(Sizes);
+
+impl Total {
+    pub(crate) fn add(&mut self, reported: &Reported) {
+        for (memory, byte_size) in &*lock(&reported.0) {
+            let sum = self.0.entry(*memory).or_default();
+            *sum = sum.saturating_add(*byte_size);
+        }
+    }
+
+    pub(crate) fn into_usage(self) -> Vec<MemoryUsage> {
+        let sizes = self.0.into_iter();
+        sizes.map(|((kind, id), byte_size)| MemoryUsage { kind, id, byte_size }).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use galatea_abi::TRITONSERVER_MemoryType;
+
+    use super::*;
+    use crate::owned::Owned;
+
+    fn report(
+        reported: &Reported,
+        parts: &[(TRITONSERVER_MemoryType, i64, usize)],
+    ) -> Result<(), Status> {
+        let attributes = parts.iter().map(|&(memory_type, memory_type_id, byte_size)| {
+            Owned::new(BufferAttributesObject {
+                memory_type,
+                memory_type_id,
+                byte_size,
+                ..BufferAttributesObject::default()
+            })
+        });
+        let attributes: Vec<_> = attributes.collect();
+        let mut addresses: Vec<_> = attributes.iter().map(Owned::address).collect();
+        let count = u32::try_from(addresses.len()).unwrap();
+        // SAFETY: the objects live until the end of the function.
+        unsafe { reported.replace(addresses.as_mut_ptr(), count) }
+    }
+
+    fn total(of: &[&Reported]) -> Vec<(UsedMemory, i64, u64)> {
+        let mut total = Total::default();
+        of.iter().for_each(|one| total.add(one));
+        let usage = total.into_usage().into_iter();
+        usage.map(|usage| (usage.kind, usage.id, usage.byte_size)).collect()
+    }
+
+    #[test]
+    fn reports_are_replaced_and_summed() {
+        let (model, instance) = (Reported::default(), Reported::default());
+        assert_eq!(total(&[&model, &instance]), []);
+        report(&model, &[(TRITONSERVER_MEMORY_GPU, 1, 7), (TRITONSERVER_MEMORY_CPU, 0, 5)])
+            .unwrap();
+        let twice = [(TRITONSERVER_MEMORY_CPU, 0, 1), (TRITONSERVER_MEMORY_CPU, 0, 2)];
+        report(&instance, &twice).unwrap();
+        let both = [(UsedMemory::Cpu, 0, 7), (UsedMemory::Gpu, 1, 7)];
+        assert_eq!(total(&[&model, &instance]), both);
+        let message = report(&model, &[(TRITONSERVER_MemoryType(9), 0, 1)]).unwrap_err();
+        assert_eq!(message.message(), "no memory has type 9");
+        assert_eq!(total(&[&model, &instance]), both);
+        report(&model, &[(TRITONSERVER_MEMORY_CPU_PINNED, -3, usize::MAX)]).unwrap();
+        let twice = [&model, &model];
+        assert_eq!(total(&twice), [(UsedMemory::CpuPinned, -3, u64::MAX)]);
+        report(&model, &[]).unwrap();
+        assert_eq!(total(&[&model]), []);
+    }
+}
