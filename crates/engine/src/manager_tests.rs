@@ -34,6 +34,9 @@ use crate::{
 
 const LONG: Duration = Duration::from_secs(30);
 
+/// Instead of a configuration: several repositories have the model.
+const TWICE: &str = "twice";
+
 /// A door that threads wait at until the test opens it; open at first.
 #[derive(Default)]
 struct Gate {
@@ -315,10 +318,12 @@ impl Catalog for FakeCatalog {
         let models = self.models.lock().unwrap().clone();
         self.bench.surveys.fetch_add(1, Ordering::SeqCst);
         self.bench.surveying.pass();
-        let found = models
-            .into_iter()
-            .map(|(name, kept)| self.found(&name, kept, LoadParameters::default()));
-        Survey { models: found.collect(), ..Survey::default() }
+        let (twice, once): (Vec<_>, Vec<_>) =
+            models.into_iter().partition(|(_, kept)| kept.text == TWICE);
+        let found =
+            once.into_iter().map(|(name, kept)| self.found(&name, kept, LoadParameters::default()));
+        let duplicates = twice.into_iter().map(|(name, _)| name).collect();
+        Survey { models: found.collect(), duplicates, ..Survey::default() }
     }
 
     fn find(&self, name: &str, parameters: LoadParameters) -> Sighting {
@@ -632,21 +637,6 @@ fn the_old_model_serves_until_the_new_one_is_ready_and_finishes_what_it_took() {
         assert_eq!(world.tag("m"), "two");
         until(|| world.instances() == 1);
     });
-}
-
-#[test]
-fn unchanged_versions_are_left_alone() {
-    let world = World::new();
-    world.put("m", "one", &[1, 2]);
-    world.load("m").unwrap();
-    assert_eq!(world.ask("m", Some(1)).unwrap(), (1, String::from("one")));
-    world.put_config("m", &config("one", 1), &[2, 3]);
-    world.load("m").unwrap();
-    assert_eq!(world.loads(), 3, "only version 3");
-    world.check_index(&["m 1 UNAVAILABLE: unloaded", "m 2 READY", "m 3 READY"]);
-    let executed = world.server.statistics(Some("m"), Some(2)).unwrap();
-    assert_eq!(executed[0].execution_count, 0);
-    assert_eq!(world.ask("m", None).unwrap().0, 3);
 }
 
 #[test]

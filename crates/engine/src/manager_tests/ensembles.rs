@@ -136,7 +136,7 @@ fn an_ensemble_whose_model_is_gone_from_the_repository_lacks_it() {
     assert_eq!(world.server.ready(), Ok(false));
     world.catalog.models.lock().unwrap().remove("e");
     world.server.follow_repositories();
-    assert_eq!(world.server.ready(), Ok(true));
+    until(|| world.server.ready() == Ok(true));
 }
 
 #[test]

@@ -112,7 +112,8 @@ fn a_model_that_served_once_and_can_not_be_read_now_says_why() {
     world.server.follow_repositories();
     let gone = world.catalog.models.lock().unwrap().remove("m").unwrap();
     world.server.follow_repositories();
-    assert_eq!(world.server.ready(), Ok(true), "nobody wants it");
+    // Nobody wants it.
+    until(|| world.server.ready() == Ok(true));
     world.put_text("m", "colour: \"blue\"", &[1]);
     world.server.follow_repositories();
     assert!(world.index()[0].starts_with("m UNAVAILABLE: "), "{:?}", world.index());
@@ -141,4 +142,37 @@ fn an_order_for_a_model_without_versions_counts_also_if_it_served_once() {
     world.unload("m");
     world.check_index(&["m 1 UNAVAILABLE: unloaded"]);
     assert_eq!(world.server.ready(), Ok(true));
+}
+
+#[test]
+fn a_model_that_a_second_repository_gets_fails_until_one_of_them_goes() {
+    let world = World::with(ControlMode::Poll, 2);
+    world.put("m", "one", &[1]);
+    assert!(world.server.follow_repositories());
+    world.put_text("m", TWICE, &[1]);
+    assert!(!world.server.follow_repositories());
+    let failed = "m UNAVAILABLE: model appears in two or more repositories";
+    world.check_index(&[failed]);
+    assert_eq!(world.server.ready(), Ok(false));
+    assert!(!world.server.follow_repositories());
+    world.check_index(&[failed]);
+    assert_eq!(world.server.ready(), Ok(false));
+    world.put("m", "two", &[1]);
+    assert!(world.server.follow_repositories());
+    assert_eq!((world.tag("m").as_str(), world.server.ready()), ("two", Ok(true)));
+}
+
+#[test]
+fn unchanged_versions_are_left_alone() {
+    let world = World::new();
+    world.put("m", "one", &[1, 2]);
+    world.load("m").unwrap();
+    assert_eq!(world.ask("m", Some(1)).unwrap(), (1, String::from("one")));
+    world.put_config("m", &config("one", 1), &[2, 3]);
+    world.load("m").unwrap();
+    assert_eq!(world.loads(), 3, "only version 3");
+    world.check_index(&["m 1 UNAVAILABLE: unloaded", "m 2 READY", "m 3 READY"]);
+    let executed = world.server.statistics(Some("m"), Some(2)).unwrap();
+    assert_eq!(executed[0].execution_count, 0);
+    assert_eq!(world.ask("m", None).unwrap().0, 3);
 }
