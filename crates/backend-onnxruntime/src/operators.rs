@@ -7,7 +7,7 @@
 //! executes it between other things.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{BufReader, Read};
 use std::path::Path;
 
 use prost::Message;
@@ -15,24 +15,10 @@ use prost::Message;
 /// Files beyond this are not looked at: models that are quick are small.
 const FILE_SIZE_MAX: u64 = 4 << 20;
 
-/// As much of ONNX' `ModelProto` as tells its operators.
-#[derive(Clone, PartialEq, Message)]
-struct ModelProto {
-    #[prost(message, optional, tag = "7")]
-    graph: Option<GraphProto>,
-    /// Functions of the model's own.
-    #[prost(message, repeated, tag = "25")]
-    functions: Vec<FunctionProto>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct FunctionProto {}
-
-#[derive(Clone, PartialEq, Message)]
-struct GraphProto {
-    #[prost(message, repeated, tag = "1")]
-    node: Vec<NodeProto>,
-}
+/// The fields of ONNX' `ModelProto` and `GraphProto` that tell a model's operators.
+const GRAPH: u64 = 7;
+const FUNCTIONS: u64 = 25;
+const NODE: u64 = 1;
 
 #[derive(Clone, PartialEq, Message)]
 struct NodeProto {
@@ -183,17 +169,103 @@ const STEADY: [&str; 133] = [
 /// Whether the shapes of the inputs tell how much work the model in this file is;
 /// `false` where that isn't known.
 pub(crate) fn are_steady(path: &Path) -> bool {
-    read(path).and_then(|bytes| ModelProto::decode(bytes.as_slice()).ok()).is_some_and(|model| {
-        let nodes = model.graph.iter().flat_map(|graph| &graph.node);
-        model.graph.is_some() && model.functions.is_empty() && nodes.into_iter().all(is_steady)
-    })
+    graph_is_steady(path) == Some(true)
 }
 
-fn read(path: &Path) -> Option<Vec<u8>> {
-    let mut bytes = Vec::new();
+/// `None` if the file isn't what it should be, or has no graph.
+fn graph_is_steady(path: &Path) -> Option<bool> {
     let file = File::open(path).ok()?;
-    file.take(FILE_SIZE_MAX + 1).read_to_end(&mut bytes).ok()?;
-    (u64::try_from(bytes.len()).ok()? <= FILE_SIZE_MAX).then_some(bytes)
+    let size = file.metadata().ok()?.len();
+    if size > FILE_SIZE_MAX {
+        return Some(false);
+    }
+    let mut fields = Fields { file: BufReader::new(file), left: size };
+    let mut has_graph = false;
+    while fields.left > 0 {
+        match fields.next()? {
+            (FUNCTIONS, _) => return Some(false),
+            (GRAPH, Some(length)) => {
+                has_graph = true;
+                if !nodes_are_steady(&mut fields, length)? {
+                    return Some(false);
+                }
+            }
+            (_, length) => fields.skip(length.unwrap_or(0))?,
+        }
+    }
+    has_graph.then_some(true)
+}
+
+/// Reads a graph of so many bytes, as far as an operator that isn't steady.
+fn nodes_are_steady(fields: &mut Fields, length: u64) -> Option<bool> {
+    let end = fields.left.checked_sub(length)?;
+    while fields.left > end {
+        match fields.next()? {
+            (NODE, Some(length)) => {
+                let bytes = fields.bytes(length)?;
+                if !is_steady(&NodeProto::decode(bytes.as_slice()).ok()?) {
+                    return Some(false);
+                }
+            }
+            (_, length) => fields.skip(length.unwrap_or(0))?,
+        }
+    }
+    (fields.left == end).then_some(true)
+}
+
+/// The fields of a message in a file. Most of a model are its weights: what isn't asked
+/// for is not read.
+struct Fields {
+    file: BufReader<File>,
+    /// Bytes of the file behind this place.
+    left: u64,
+}
+
+impl Fields {
+    /// The number of the next field, and how many bytes follow that belong to it, if it
+    /// is of a kind that says so.
+    fn next(&mut self) -> Option<(u64, Option<u64>)> {
+        let key = self.varint()?;
+        let length = match key & 7 {
+            0 => self.varint().map(|_| None)?,
+            1 => self.skip(8).map(|()| None)?,
+            2 => Some(self.varint().filter(|length| *length <= self.left)?),
+            5 => self.skip(4).map(|()| None)?,
+            _ => return None,
+        };
+        Some((key >> 3, length))
+    }
+
+    fn varint(&mut self) -> Option<u64> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let mut byte = [0];
+            self.read(&mut byte)?;
+            let [byte] = byte;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    /// So many bytes, which are no more than there are.
+    fn bytes(&mut self, length: u64) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; usize::try_from(length).ok()?];
+        self.read(&mut bytes)?;
+        Some(bytes)
+    }
+
+    fn read(&mut self, bytes: &mut [u8]) -> Option<()> {
+        self.left = self.left.checked_sub(u64::try_from(bytes.len()).ok()?)?;
+        self.file.read_exact(bytes).ok()
+    }
+
+    fn skip(&mut self, length: u64) -> Option<()> {
+        self.left = self.left.checked_sub(length)?;
+        self.file.seek_relative(i64::try_from(length).ok()?).ok()
+    }
 }
 
 fn is_steady(node: &NodeProto) -> bool {
@@ -205,14 +277,46 @@ fn is_steady(node: &NodeProto) -> bool {
 mod tests {
     use super::*;
 
-    /// Whether a model of these operators, each with its domain, is steady.
+    #[derive(Clone, PartialEq, Message)]
+    struct ModelProto {
+        #[prost(int64, tag = "1")]
+        ir_version: i64,
+        #[prost(message, optional, tag = "7")]
+        graph: Option<GraphProto>,
+        #[prost(message, repeated, tag = "25")]
+        functions: Vec<FunctionProto>,
+    }
+
+    #[derive(Clone, PartialEq, Message)]
+    struct FunctionProto {}
+
+    #[derive(Clone, PartialEq, Message)]
+    struct GraphProto {
+        #[prost(message, repeated, tag = "1")]
+        node: Vec<NodeProto>,
+        #[prost(bytes, tag = "5")]
+        initializer: Vec<u8>,
+        #[prost(fixed32, tag = "98")]
+        fixed_32: u32,
+        #[prost(fixed64, tag = "99")]
+        fixed_64: u64,
+    }
+
+    /// A model of these operators, each with its domain, is steady.
     fn model(operators: &[(&str, &str)], functions: usize) -> ModelProto {
         let node = |&(domain, op_type): &(&str, &str)| NodeProto {
             op_type: String::from(op_type),
             domain: String::from(domain),
         };
         ModelProto {
-            graph: Some(GraphProto { node: operators.iter().map(node).collect() }),
+            ir_version: 300,
+            graph: Some(GraphProto {
+                node: operators.iter().map(node).collect(),
+                // More than is read at once.
+                initializer: vec![0xff; 20_000],
+                fixed_32: 1,
+                fixed_64: 2,
+            }),
             functions: vec![FunctionProto {}; functions],
         }
     }
@@ -250,6 +354,13 @@ mod tests {
         check("function", &model(&[("", "Relu")], 1).encode_to_vec(), false);
         check("empty", &[], false);
         check("no model", b"no model at all", false);
+        check("no graph", &ModelProto::default().encode_to_vec(), false);
+        let whole = model(&[("", "Relu"), ("", "Relu")], 0).encode_to_vec();
+        for end in [1, 2, 4, 10, 16, 30, whole.len() - 1] {
+            check("cut short", &whole[..end], false);
+        }
+        // A graph of one byte more than it has, which is the next field's.
+        check("overlap", &[0x3a, 0x03, 0x0a, 0x00, 0x08, 0x01], false);
         assert!(!are_steady(Path::new("/does/not/exist")));
         let steady = model(&[("", "Relu")], 0).encode_to_vec();
         // A field that nobody knows makes it as large as is needed.
