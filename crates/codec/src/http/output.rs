@@ -27,7 +27,7 @@ impl OutputForm {
 #[derive(Clone, Debug)]
 pub struct OutputEncoding {
     default: OutputForm,
-    /// The outputs with another form than the default.
+    /// The outputs with another form than the default, sorted.
     exceptions: Vec<String>,
     classification: Option<Classification>,
 }
@@ -39,14 +39,14 @@ impl OutputEncoding {
         Self { default: form, exceptions: Vec::new(), classification: None }
     }
 
-    /// The form of each listed output; `default` only counts if none is
-    /// listed, since others aren't returned then.
+    /// The form of each listed output, and `default` for the others: models may
+    /// return outputs that nobody asked for.
     pub(super) fn new(default: OutputForm, names: &[String], forms: &[OutputForm]) -> Self {
-        let Some(&first) = forms.first() else { return Self::uniform(default) };
         let listed = names.iter().zip(forms);
-        let others = listed.filter(|(_, form)| **form != first);
-        let exceptions = others.map(|(name, _)| name.clone()).collect();
-        Self { default: first, exceptions, classification: None }
+        let others = listed.filter(|(_, form)| **form != default);
+        let mut exceptions: Vec<String> = others.map(|(name, _)| name.clone()).collect();
+        exceptions.sort_unstable();
+        Self { default, exceptions, classification: None }
     }
 
     pub(super) fn with_classification(self, classification: Option<Classification>) -> Self {
@@ -61,7 +61,7 @@ impl OutputEncoding {
     /// The form of the output with this name.
     #[must_use]
     pub fn form(&self, name: &str) -> OutputForm {
-        if !self.exceptions.iter().any(|exception| exception == name) {
+        if self.exceptions.binary_search_by(|exception| exception.as_str().cmp(name)).is_err() {
             return self.default;
         }
         match self.default {
@@ -171,6 +171,22 @@ fn read_output_parameters(reader: &mut Reader<'_>) -> Result<OutputParameters, S
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn outputs_that_are_not_listed_take_the_default() {
+        use OutputForm::{Binary, Json};
+        let check = |default, listed: &[(&str, OutputForm)], expected: [OutputForm; 3]| {
+            let names: Vec<String> = listed.iter().map(|(name, _)| String::from(*name)).collect();
+            let forms: Vec<OutputForm> = listed.iter().map(|(_, form)| *form).collect();
+            let encoding = OutputEncoding::new(default, &names, &forms);
+            assert_eq!(["a", "b", "c"].map(|name| encoding.form(name)), expected);
+        };
+        check(Json, &[], [Json, Json, Json]);
+        check(Binary, &[], [Binary, Binary, Binary]);
+        check(Json, &[("b", Binary)], [Json, Binary, Json]);
+        check(Json, &[("c", Binary), ("a", Binary)], [Binary, Json, Binary]);
+        check(Binary, &[("b", Json), ("a", Binary)], [Binary, Json, Binary]);
+    }
 
     #[test]
     fn only_who_wants_classes_has_them_counted() {
