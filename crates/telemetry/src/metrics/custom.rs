@@ -1,6 +1,6 @@
 //! Families that others than the server keep, such as backends.
 
-use super::text::{Exposition, Kind, Labels};
+use super::text::{Exposition, Family, Kind, Labels};
 
 /// A family as it is now.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,7 +47,8 @@ pub struct CustomHistogram {
     pub sum: f64,
 }
 
-/// Writes a family; nothing if it has no series.
+/// Writes a family, into the server's own block if it has one of that name and kind;
+/// nothing if it has no series, or if the server's is of another kind.
 pub(super) fn render(text: &mut Exposition, family: &CustomFamily) {
     if family.series.is_empty() {
         return;
@@ -57,17 +58,18 @@ pub(super) fn render(text: &mut Exposition, family: &CustomFamily) {
         CustomKind::Gauge => Kind::Gauge,
         CustomKind::Histogram => Kind::Histogram,
     };
-    text.head(&family.name, &family.help, kind);
+    let name = &family.name;
+    let Some(block) = text.begin(name, &family.help, kind) else { return };
     for (labels, value) in &family.series {
         let labels = Labels::new(labels.clone());
         match value {
-            CustomValue::Number(value) => text.line(&family.name, &labels, number(*value)),
-            CustomValue::Histogram(value) => histogram(text, &family.name, &labels, value),
+            CustomValue::Number(value) => block.line(name, &labels, number(*value)),
+            CustomValue::Histogram(value) => histogram(block, name, &labels, value),
         }
     }
 }
 
-fn histogram(text: &mut Exposition, name: &str, labels: &Labels, value: &CustomHistogram) {
+fn histogram(text: &mut Family, name: &str, labels: &Labels, value: &CustomHistogram) {
     let total: u64 = value.counts.iter().sum();
     text.line(&format!("{name}_count"), labels, total);
     text.line(&format!("{name}_sum"), labels, number(value.sum));

@@ -27,8 +27,8 @@ pub struct MetricsOptions {
     pub cpu: bool,
     /// How long a reading of the processor and the memory stays in use.
     pub interval: Duration,
-    /// The size configured for the pool of pinned memory. Nothing is pinned
-    /// without a GPU, so its use is always 0.
+    /// The size configured for the pool of pinned memory. There is no pool without a
+    /// GPU, and so the metrics say 0.
     pub pinned_memory_pool_bytes: u64,
 }
 
@@ -114,7 +114,7 @@ impl MetricsExporter {
         let mut text = Exposition::default();
         models::counters(&mut text, statistics, self.options.counter_latencies);
         models::gauges(&mut text, statistics);
-        self.pinned_memory(&mut text);
+        pinned_memory(&mut text);
         if self.options.cpu {
             let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
             machine.refresh(&Procfs, Instant::now(), self.options.interval);
@@ -126,19 +126,15 @@ impl MetricsExporter {
         custom.iter().for_each(|family| custom::render(&mut text, family));
         text.into_text()
     }
+}
 
-    fn pinned_memory(&self, text: &mut Exposition) {
-        text.single(
-            "nv_pinned_memory_pool_total_bytes",
-            "Bytes that the pool of pinned memory may hold",
-            self.options.pinned_memory_pool_bytes,
-        );
-        text.single(
-            "nv_pinned_memory_pool_used_bytes",
-            "Bytes of the pool of pinned memory in use",
-            0,
-        );
-    }
+fn pinned_memory(text: &mut Exposition) {
+    text.single(
+        "nv_pinned_memory_pool_total_bytes",
+        "Bytes that the pool of pinned memory may hold",
+        0,
+    );
+    text.single("nv_pinned_memory_pool_used_bytes", "Bytes of the pool of pinned memory in use", 0);
 }
 
 const NANOSECONDS_PER_MICROSECOND: u64 = 1_000;

@@ -105,7 +105,7 @@ nv_inference_pending_request_count{_Zone="z",_owner="me \"quoted\"",model="tagge
 nv_model_load_duration_secs{model="plain",version="1"} 1.25
 nv_model_load_duration_secs{_Zone="z",_owner="me \"quoted\"",model="tagged",version="12"} 0
 # TYPE nv_pinned_memory_pool_total_bytes gauge
-nv_pinned_memory_pool_total_bytes 268435456
+nv_pinned_memory_pool_total_bytes 0
 # TYPE nv_pinned_memory_pool_used_bytes gauge
 nv_pinned_memory_pool_used_bytes 0
 "#;
@@ -135,7 +135,7 @@ fn without_counter_latencies_durations_vanish_and_counters_rest() {
         r#"nv_inference_exec_count{model="plain",version="1"} 0"#,
         r#"nv_inference_pending_request_count{model="plain",version="1"} 7"#,
         r#"nv_model_load_duration_secs{model="plain",version="1"} 1.25"#,
-        "nv_pinned_memory_pool_total_bytes 268435456",
+        "nv_pinned_memory_pool_total_bytes 0",
         "nv_pinned_memory_pool_used_bytes 0",
     ];
     assert_eq!(lines, expected);

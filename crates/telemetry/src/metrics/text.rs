@@ -1,9 +1,10 @@
 //! Prometheus' text format.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 
 /// What a family's values mean.
-#[derive(Copy, Clone, Debug)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// It only grows.
     Counter,
@@ -53,10 +54,20 @@ impl Labels {
     }
 }
 
-/// The text as it grows, family by family.
+/// The text as it grows, family by family: a name has one block, whoever adds to it.
 #[derive(Debug, Default)]
 pub(super) struct Exposition {
+    families: Vec<Family>,
+    by_name: BTreeMap<String, usize>,
+}
+
+/// A family's block. Who finds it there adds to what is in it.
+#[derive(Debug)]
+pub(super) struct Family {
+    kind: Kind,
     text: String,
+    /// What was there before whoever adds now.
+    others: std::ops::Range<usize>,
 }
 
 impl Exposition {
@@ -72,32 +83,49 @@ impl Exposition {
         if series.peek().is_none() {
             return;
         }
-        self.head(name, help, kind);
+        let Some(family) = self.begin(name, help, kind) else { return };
         for (labels, value) in series {
-            self.line(name, &labels, value);
+            family.line(name, &labels, value);
         }
     }
 
     /// A gauge with a single value and no labels.
     pub(super) fn single(&mut self, name: &str, help: &str, value: impl Display) {
-        self.head(name, help, Kind::Gauge);
-        self.text.push_str(&format!("{name} {value}\n"));
+        if let Some(family) = self.begin(name, help, Kind::Gauge) {
+            family.line(name, &Labels::new(Vec::new()), value);
+        }
     }
 
     /// All that was written.
     pub(super) fn into_text(self) -> String {
-        self.text
+        self.families.into_iter().map(|family| family.text).collect()
     }
 
-    /// A line of a family whose head was written.
-    pub(super) fn line(&mut self, name: &str, labels: &Labels, value: impl Display) {
-        self.text.push_str(&format!("{name}{} {value}\n", labels.render()));
-    }
-
-    /// What comes before a family's lines.
-    pub(super) fn head(&mut self, name: &str, help: &str, kind: Kind) {
+    /// The block of a family; the help is that of whoever was first. `None` if there is
+    /// one of another kind: a name has one kind.
+    pub(super) fn begin(&mut self, name: &str, help: &str, kind: Kind) -> Option<&mut Family> {
+        if let Some(&known) = self.by_name.get(name) {
+            let family = self.families.get_mut(known).filter(|family| family.kind == kind)?;
+            family.others.end = family.text.len();
+            return Some(family);
+        }
         let help = help.replace('\\', "\\\\").replace('\n', "\\n");
-        self.text.push_str(&format!("# HELP {name} {help}\n# TYPE {name} {}\n", kind.name()));
+        let text = format!("# HELP {name} {help}\n# TYPE {name} {}\n", kind.name());
+        let others = text.len()..text.len();
+        self.by_name.insert(name.to_owned(), self.families.len());
+        self.families.push(Family { kind, text, others });
+        self.families.last_mut()
+    }
+}
+
+impl Family {
+    /// One value. A series that somebody else added stays as it is.
+    pub(super) fn line(&mut self, name: &str, labels: &Labels, value: impl Display) {
+        let series = format!("{name}{} ", labels.render());
+        let mut others = self.text.get(self.others.clone()).unwrap_or_default().lines();
+        if !others.any(|line| line.starts_with(&series)) {
+            self.text.push_str(&format!("{series}{value}\n"));
+        }
     }
 }
 
@@ -128,5 +156,21 @@ mod tests {
         text.family("a", "nothing", Kind::Counter, Vec::<(Labels, u64)>::new());
         text.single("b", "something", 1.5);
         assert_eq!(text.into_text(), "# HELP b something\n# TYPE b gauge\nb 1.5\n");
+    }
+
+    #[test]
+    fn equal_names_share_a_block_and_equal_labels_a_series() {
+        let mut text = Exposition::default();
+        let series = |model: &str, value: u64| {
+            [(Labels::new(vec![("model".to_owned(), model.to_owned())]), value)]
+        };
+        text.family("a", "ours", Kind::Counter, series("x", 1));
+        text.family("b", "between", Kind::Counter, series("x", 2));
+        text.family("a", "theirs", Kind::Counter, series("y", 3));
+        text.family("a", "theirs", Kind::Counter, series("x", 4));
+        text.family("a", "theirs", Kind::Gauge, series("z", 5));
+        let expected = "# HELP a ours\n# TYPE a counter\na{model=\"x\"} 1\na{model=\"y\"} 3\n\
+                        # HELP b between\n# TYPE b counter\nb{model=\"x\"} 2\n";
+        assert_eq!(text.into_text(), expected);
     }
 }
