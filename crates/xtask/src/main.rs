@@ -3,6 +3,7 @@
 //! | task | what it does |
 //! |---|---|
 //! | `test` | everything that must pass, as the continuous integration runs it |
+//! | `soak` | the tests that tell more the longer they run, at their full length |
 //! | `serve` | example models and a server with them, ready to be asked |
 //! | `fetch-onnxruntime` | a pinned ONNX Runtime from PyPI; prints its path |
 //! | `arrows` | which crate may use what |
@@ -22,6 +23,7 @@ mod process;
 mod python;
 mod readme;
 mod serve;
+mod soak;
 mod test;
 mod workspace;
 
@@ -33,6 +35,7 @@ usage: cargo xtask TASK
   test                 format, lints, arrows, tests in Rust and Python, simulation
     --only STEP        one step alone: fmt, clippy, arrows, headers, rust, doc, python,
                        readme, descriptors or simulation
+  soak                 reloads and slow answers by the hundreds: minutes, not seconds
   serve                make example models and serve them on ports 8000 to 8002
     --with-minilm      also a sentence embedding model (downloads 90 MB once)
     --port-offset N    add N to the ports
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
 fn run(arguments: &[&str]) -> Result<(), String> {
     match arguments {
         ["test", options @ ..] => test::run(options),
+        ["soak"] => soak::run(),
         ["serve", options @ ..] => serve::run(options),
         ["fetch-onnxruntime"] => {
             println!("{}", onnxruntime::fetch()?.display());

@@ -80,7 +80,7 @@ fn run_step(step: &Step) -> (Count, String) {
 
 /// A runner that failed without a failed test, such as for code that doesn't
 /// compile, counts as one failure; one that ran nothing is suspicious too.
-fn counted(recorded: &Recorded) -> Count {
+pub(crate) fn counted(recorded: &Recorded) -> Count {
     let count = Count::in_text(&recorded.text);
     let silent_failure = !recorded.success && count.failed == 0;
     let nothing_ran = recorded.success && count == Count::default();
@@ -164,7 +164,7 @@ fn python_tests() -> Result<Outcome, String> {
     Ok(Outcome::Tests(all))
 }
 
-fn build_program() -> Result<PathBuf, String> {
+pub(crate) fn build_program() -> Result<PathBuf, String> {
     run_command(cargo().args(["build", "--locked", "--package", "galatea"]))?;
     Ok(workspace::program("debug", "galatea"))
 }
@@ -174,7 +174,7 @@ fn build_c_library() -> Result<PathBuf, String> {
     Ok(workspace::program("debug", "libtritonserver.so"))
 }
 
-fn python_for_tests() -> Result<PathBuf, String> {
+pub(crate) fn python_for_tests() -> Result<PathBuf, String> {
     let requirements = workspace::root().join("tests/requirements.txt");
     python::environment("venv-tests", &requirements, &[])
 }

@@ -1,0 +1,89 @@
+//! The tests that tell more the longer they run, at their full length.
+
+use std::process::Command;
+
+use crate::count::Count;
+use crate::process::{command, record};
+use crate::{onnxruntime, test};
+
+/// A test, and what makes it long.
+struct Long {
+    test: &'static str,
+    variable: &'static str,
+    value: &'static str,
+}
+
+/// Each variable that a test asks for its length, and each test that asks.
+const LONG: [Long; 3] = [
+    Long {
+        test: "tests/clients/test_model_control.py::test_reloads_under_load_lose_no_request",
+        variable: "GALATEA_TEST_RELOADS",
+        value: "100",
+    },
+    Long {
+        test: "tests/clients/test_model_control.py::test_reloads_leave_no_memory_behind",
+        variable: "GALATEA_TEST_MEMORY_RELOADS",
+        value: "1000",
+    },
+    Long {
+        test: "tests/clients/test_ensembles.py::test_memory_behind_a_quick_step_stays_flat",
+        variable: "GALATEA_TEST_SLOW_ANSWERS",
+        value: "3000",
+    },
+];
+
+/// The task: runs these tests alone and shows what they measured.
+pub(crate) fn run() -> Result<(), String> {
+    let program = test::build_program()?;
+    let mut tests = command(test::python_for_tests()?);
+    tests.args(["-m", "pytest", "--quiet", "-s"]);
+    at_full_length(&mut tests);
+    tests.arg("--galatea").arg(program);
+    tests.arg("--onnxruntime-library").arg(onnxruntime::fetch()?);
+    let recorded = record(&mut tests)?;
+    let Count { passed, failed } = test::counted(&recorded);
+    println!("\n{passed} passed, {failed} failed");
+    if failed == 0 { Ok(()) } else { Err(String::from("something failed")) }
+}
+
+fn at_full_length(tests: &mut Command) {
+    tests.args(LONG.iter().map(|long| long.test));
+    tests.envs(LONG.iter().map(|long| (long.variable, long.value)));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+
+    use super::LONG;
+    use crate::workspace;
+
+    #[test]
+    fn the_tests_are_there_and_ask_for_their_length() {
+        for long in LONG {
+            let (path, function) = long.test.split_once("::").unwrap();
+            let text = fs::read_to_string(workspace::root().join(path)).unwrap();
+            assert!(text.contains(&format!("\ndef {function}(")), "{}", long.test);
+            assert!(text.contains(long.variable), "{}", long.variable);
+        }
+    }
+
+    #[test]
+    fn no_test_that_can_be_long_is_left_out() {
+        let mut asked = BTreeSet::new();
+        for entry in fs::read_dir(workspace::root().join("tests/clients")).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == "py") {
+                let text = fs::read_to_string(path).unwrap();
+                let variables = text.split("environ.get(\"").skip(1);
+                let names = variables.filter_map(|rest| rest.split('"').next());
+                asked.extend(
+                    names.filter(|name| name.starts_with("GALATEA_TEST_")).map(String::from),
+                );
+            }
+        }
+        let known: BTreeSet<String> = LONG.iter().map(|long| long.variable.to_owned()).collect();
+        assert_eq!(asked, known);
+    }
+}
