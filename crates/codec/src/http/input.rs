@@ -54,7 +54,8 @@ pub(super) fn read_inputs(
     limits: &Limits,
 ) -> Result<Vec<InputTensor>, Status> {
     fields::array(reader, "inputs")?;
-    let mut inputs = Vec::new();
+    // One is what most models have.
+    let mut inputs = Vec::with_capacity(1);
     let mut progress = reader.open();
     while reader.next_element(&mut progress)? {
         if inputs.len() >= Limits::TENSORS_MAX {

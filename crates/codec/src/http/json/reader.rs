@@ -1,10 +1,13 @@
 //! Walking over a JSON text.
 
+use std::borrow::Cow;
+
 use galatea_infer::Status;
 
 use crate::limits::Limits;
 
 use super::number::Number;
+use super::text::plain_length;
 
 /// A position in a JSON text.
 #[derive(Clone)]
@@ -41,6 +44,7 @@ impl<'a> Reader<'a> {
         Self { rest, length: text.len() }
     }
 
+    #[cold]
     pub(super) fn error(&self, message: &str) -> Status {
         let offset = self.length.saturating_sub(self.rest.len());
         Status::invalid_argument(format!(
@@ -48,6 +52,7 @@ impl<'a> Reader<'a> {
         ))
     }
 
+    #[cold]
     pub(super) fn invalid_value(&self) -> Status {
         self.error("Invalid value.")
     }
@@ -90,6 +95,7 @@ impl<'a> Reader<'a> {
     }
 
     /// What the next value is.
+    #[inline]
     pub(crate) fn kind(&mut self) -> Result<Kind, Status> {
         match self.peek() {
             Some(b'{') => Ok(Kind::Object),
@@ -137,7 +143,30 @@ impl<'a> Reader<'a> {
     pub(crate) fn next_member(
         &mut self,
         progress: &mut Progress,
-    ) -> Result<Option<std::borrow::Cow<'a, [u8]>>, Status> {
+    ) -> Result<Option<Cow<'a, [u8]>>, Status> {
+        match self.compact_member(progress) {
+            Some(name) => Ok(Some(Cow::Borrowed(name))),
+            None => self.any_member(progress),
+        }
+    }
+
+    /// The name of a next member that is written as nearly everybody writes it: without
+    /// white space around it and without escapes in it.
+    #[inline]
+    fn compact_member(&mut self, progress: &mut Progress) -> Option<&'a [u8]> {
+        let rest = match (*progress, self.rest) {
+            (Progress::Opened, [b'"', rest @ ..]) => rest,
+            (Progress::Inside, [b',', b'"', rest @ ..]) => rest,
+            _ => return None,
+        };
+        let (name, rest) = rest.split_at_checked(plain_length(rest))?;
+        let [b'"', b':', rest @ ..] = rest else { return None };
+        self.rest = rest;
+        *progress = Progress::Inside;
+        Some(name)
+    }
+
+    fn any_member(&mut self, progress: &mut Progress) -> Result<Option<Cow<'a, [u8]>>, Status> {
         let next = self.peek();
         match (*progress, next) {
             (_, Some(b'}')) => {

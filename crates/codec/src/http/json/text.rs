@@ -41,8 +41,7 @@ impl<'a> Reader<'a> {
 
     /// Everything up to the next quotation mark or backslash.
     fn plain_run(&mut self) -> Result<&'a [u8], Status> {
-        let special = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..0x20);
-        let length = self.rest.iter().position(special).unwrap_or(self.rest.len());
+        let length = plain_length(self.rest);
         let (run, rest) = self.rest.split_at_checked(length).unwrap_or((self.rest, &[]));
         self.rest = rest;
         match rest {
@@ -119,4 +118,63 @@ fn surrogate_error(start: &Reader<'_>) -> Status {
 fn join_surrogates(first: u32, second: u32) -> u32 {
     let bits = ((first & 0x3ff) << 10) | (second & 0x3ff);
     bits.saturating_add(0x10000)
+}
+
+/// How many bytes at the front have no meaning of their own within a string: those
+/// before the first quotation mark, backslash or control character.
+#[inline]
+pub(super) fn plain_length(text: &[u8]) -> usize {
+    let (words, tail) = text.as_chunks::<8>();
+    let mut length: usize = 0;
+    for word in words {
+        let special = special_bytes(u64::from_le_bytes(*word));
+        if special != 0 {
+            let bytes = special.trailing_zeros() / u8::BITS;
+            return length.saturating_add(usize::try_from(bytes).unwrap_or(0));
+        }
+        length = length.saturating_add(8);
+    }
+    let special = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..0x20);
+    length.saturating_add(tail.iter().position(special).unwrap_or(tail.len()))
+}
+
+/// A bit in the highest place of each of these eight bytes that is special, and perhaps
+/// in those above: the lowest bit is right.
+const fn special_bytes(word: u64) -> u64 {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    const QUOTES: u64 = EACH.wrapping_mul(b'"' as u64);
+    const BACKSLASHES: u64 = EACH.wrapping_mul(b'\\' as u64);
+    const SPACES: u64 = EACH.wrapping_mul(b' ' as u64);
+    // A byte that is less than what is taken from it borrows from its highest bit.
+    const fn less(word: u64, than: u64) -> u64 {
+        word.wrapping_sub(than) & !word
+    }
+    let special = less(word ^ QUOTES, EACH) | less(word ^ BACKSLASHES, EACH) | less(word, SPACES);
+    special & EACH.wrapping_mul(0x80)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plain_run_ends_at_the_first_special_byte() {
+        let one_by_one = |text: &[u8]| {
+            let special = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..0x20);
+            text.iter().position(special).unwrap_or(text.len())
+        };
+        for byte in 0..=u8::MAX {
+            for place in 0..20 {
+                for fill in [b'a', b' ', b'!', b'#', b'[', b']', 0x7f, 0x80, 0xff] {
+                    let mut text = [fill; 20];
+                    text[place] = byte;
+                    assert_eq!(plain_length(&text), one_by_one(&text), "{text:?}");
+                    assert_eq!(plain_length(&text[..place]), place);
+                    text[19] = b'"';
+                    assert_eq!(plain_length(&text), one_by_one(&text), "{text:?}");
+                }
+            }
+        }
+        assert_eq!(plain_length(b""), 0);
+    }
 }
