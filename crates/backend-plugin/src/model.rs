@@ -242,7 +242,10 @@ struct PluginModel {
 impl ModelTrait for PluginModel {
     fn instance(&self, at: &Placement) -> Result<Box<dyn Instance>, Status> {
         let instance = PluginInstance::initialize(self.model.clone(), at)?;
-        lock(&self.instances).push(instance.downgrade());
+        let mut instances = lock(&self.instances);
+        instances.retain(|one| one.strong_count() > 0);
+        instances.push(instance.downgrade());
+        drop(instances);
         Ok(Box::new(instance))
     }
 
