@@ -1,0 +1,163 @@
+"""How many models load at once, and how often a load that fails is tried again."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+from conftest import ROOT, StartServer
+from server import Server
+
+CONFIG = """
+backend: "%s"
+input { name: "IN" data_type: TYPE_INT32 dims: [ 1 ] }
+output { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] }
+"""
+EXECUTE = """
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceExecute(
+    TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request** requests, uint32_t count) {
+  (void)instance; (void)requests; (void)count;
+  return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INTERNAL, "not asked for");
+}
+"""
+#: Each load waits until as many are inside as should be, and then a moment for one that
+#: must not come. The library says how many there were.
+GATHERS = """
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include "triton/core/tritonbackend.h"
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static int inside, most;
+static struct timespec in_milliseconds(long count) {
+  struct timespec end;
+  clock_gettime(CLOCK_REALTIME, &end);
+  end.tv_sec += count / 1000;
+  end.tv_nsec += count % 1000 * 1000000;
+  if (end.tv_nsec >= 1000000000) {
+    end.tv_nsec -= 1000000000;
+    end.tv_sec += 1;
+  }
+  return end;
+}
+static int wait_for(int wanted, long milliseconds) {
+  struct timespec end = in_milliseconds(milliseconds);
+  int late = 0;
+  while (most < wanted && !late) late = pthread_cond_timedwait(&changed, &mutex, &end);
+  return most >= wanted;
+}
+TRITONSERVER_Error* TRITONBACKEND_ModelInitialize(TRITONBACKEND_Model* model) {
+  (void)model;
+  int threads = atoi(getenv("LOADS_AT_ONCE"));
+  pthread_mutex_lock(&mutex);
+  inside += 1;
+  if (inside > most) most = inside;
+  pthread_cond_broadcast(&changed);
+  int together = wait_for(threads, 30000);
+  wait_for(threads + 1, 300);
+  printf("loads at once: %d\\n", most);
+  fflush(stdout);
+  inside -= 1;
+  pthread_mutex_unlock(&mutex);
+  return together ? NULL : TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INTERNAL, "too few");
+}
+"""
+#: The first loads fail. How many there were is the size of a file, because the library
+#: may be opened anew for each.
+AT_LAST = """
+#include <stdio.h>
+#include <stdlib.h>
+#include "triton/core/tritonbackend.h"
+TRITONSERVER_Error* TRITONBACKEND_ModelInitialize(TRITONBACKEND_Model* model) {
+  (void)model;
+  FILE* attempts = fopen(getenv("ATTEMPTS"), "a");
+  fputc('x', attempts);
+  long count = ftell(attempts);
+  fclose(attempts);
+  char text[64];
+  snprintf(text, sizeof text, "attempt %ld is too early", count);
+  return count > 2 ? NULL : TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_UNAVAILABLE, text);
+}
+"""
+
+
+def build(libraries: pathlib.Path, name: str, source: str) -> None:
+    """Compiles a backend."""
+    library = libraries / name / f"libtriton_{name}.so"
+    library.parent.mkdir(parents=True)
+    path = library.with_suffix(".c")
+    path.write_text(source + EXECUTE)
+    command = ["cc", "-std=gnu11", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror"]
+    command += [f"-I{ROOT / 'include'}", str(path), "-o", str(library), "-lpthread"]
+    subprocess.run(command, check=True)
+
+
+def write_model(repository: pathlib.Path, name: str, backend: str) -> None:
+    """A model that is a configuration."""
+    (repository / name / "1").mkdir(parents=True)
+    (repository / name / "config.pbtxt").write_text(CONFIG % backend)
+
+
+@pytest.mark.parametrize(
+    ("flags", "threads"),
+    [
+        (["--model-load-thread-count=1"], 1),
+        (["--model-load-thread-count=3"], 3),
+        ([], 4),
+    ],
+)
+def test_so_many_models_load_at_once(
+    start_server: StartServer, tmp_path: pathlib.Path, flags: list[str], threads: int
+) -> None:
+    """Neither fewer nor more, of more models than that."""
+    models, libraries = tmp_path / "models", tmp_path / "libraries"
+    build(libraries, "gathers", GATHERS)
+    count = 2 * threads + 1
+    for number in range(count):
+        write_model(models, f"m{number}", "gathers")
+    flags = [f"--backend-directory={libraries}", *flags]
+    environment = {"LOADS_AT_ONCE": str(threads)}
+    with start_server(models, *flags, environment=environment) as server:
+        server.wait_until_ready()
+        told = [int(most) for most in re.findall(r"loads at once: (\d+)\n", server.log())]
+    assert told == [threads] * count
+
+
+def reason(server: Server) -> str:
+    """State and reason of the only model."""
+    (entry,) = server.request("POST", "/v2/repository/index", b"{}").json()
+    return f"{entry['state']} {entry.get('reason', '')}".strip()
+
+
+@pytest.mark.parametrize(
+    ("flags", "attempts", "expected"),
+    [
+        ([], 1, "UNAVAILABLE .*attempt 1 is too early"),
+        (["--model-load-retry-count=1"], 2, "UNAVAILABLE .*attempt 2 is too early"),
+        (["--model-load-retry-count=2"], 3, "READY"),
+        (["--model-load-retry-count=7"], 3, "READY"),
+    ],
+)
+def test_a_load_that_fails_is_tried_again(
+    start_server: StartServer,
+    tmp_path: pathlib.Path,
+    flags: list[str],
+    attempts: int,
+    expected: str,
+) -> None:
+    """So often and no more; what the last attempt said is the reason."""
+    models, libraries, file = tmp_path / "models", tmp_path / "libraries", tmp_path / "attempts"
+    build(libraries, "at_last", AT_LAST)
+    write_model(models, "m", "at_last")
+    flags = [f"--backend-directory={libraries}", "--exit-on-error=false", *flags]
+    with start_server(models, *flags, environment={"ATTEMPTS": str(file)}) as server:
+        server.wait_until_live()
+        assert re.fullmatch(expected, reason(server))
+        assert file.read_text() == "x" * attempts
+        if not server.is_original:
+            assert server.log().count("failed to load and is tried again") == attempts - 1
