@@ -151,13 +151,14 @@ fn inference_request(
 ) -> Result<InferenceRequest, Status> {
     let mut request = without_inputs(object, cancel);
     for input in &object.inputs {
-        let data = data(input, loan);
-        let tensor = match &input.form {
+        let data = data(&input.pieces, loan);
+        let mut tensor = match &input.form {
             Some(form) => input_tensor(&input.name, form, data),
             None => raw_tensor(object, &data, control)
                 .map_err(|status| status.prefixed(request.log_prefix())),
-        };
-        request.inputs.push(tensor?);
+        }?;
+        tensor.data = for_host_policies(tensor.data, input, loan)?;
+        request.inputs.push(tensor);
     }
     Ok(request)
 }
@@ -209,10 +210,32 @@ fn raw_tensor(
     raw_input(data, object.inputs.len(), name, &config)
 }
 
-/// An input's bytes, in place if they are in one piece.
-fn data(input: &Input, loan: &Arc<Loan>) -> Bytes {
+/// An input with what it has for host policies. As in the original an input isn't
+/// complete with these alone. Their sizes are compared, for the shape is the same.
+fn for_host_policies(all: Buffer, input: &Input, loan: &Arc<Loan>) -> Result<Buffer, Status> {
+    if all.is_empty() {
+        return Ok(all);
+    }
+    let mut policies = Vec::with_capacity(input.host_policies.len());
+    for (policy, pieces) in &input.host_policies {
+        let own = data(pieces, loan);
+        if own.len() != all.len() {
+            return Err(Status::invalid_argument(format!(
+                "input '{}' has {} bytes for host policy '{policy}', and {} for others",
+                input.name,
+                own.len(),
+                all.len()
+            )));
+        }
+        policies.push((policy.clone(), Buffer::from_bytes(own)));
+    }
+    Ok(all.with_host_policies(policies))
+}
+
+/// Bytes, in place if they are in one piece.
+fn data(pieces: &[Piece], loan: &Arc<Loan>) -> Bytes {
     let borrowed = |piece: &Piece| Borrowed { piece: *piece, _loan: loan.clone() };
-    match input.pieces.as_slice() {
+    match pieces {
         [only] => Bytes::from_owner(borrowed(only)),
         pieces => {
             let mut joined = Vec::new();

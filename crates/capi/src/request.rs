@@ -48,6 +48,20 @@ pub(crate) struct Input {
     /// None for an input whose bytes alone are given.
     pub(crate) form: Option<(DataType, Vec<i64>)>,
     pub(crate) pieces: Vec<Piece>,
+    /// What instances of a host policy get in place of the pieces.
+    pub(crate) host_policies: Vec<(String, Vec<Piece>)>,
+}
+
+impl Input {
+    fn pieces_for(&mut self, host_policy: Option<&str>) -> &mut Vec<Piece> {
+        let Some(policy) = host_policy else { return &mut self.pieces };
+        let known = self.host_policies.iter().position(|(name, _)| name == policy);
+        let index = known.unwrap_or(self.host_policies.len());
+        if known.is_none() {
+            self.host_policies.push((policy.to_owned(), Vec::new()));
+        }
+        &mut self.host_policies[index].1
+    }
 }
 
 /// A piece of an input.
@@ -102,13 +116,15 @@ impl RequestObject {
             let text = format!("input '{name}' already exists in request");
             return Err(Status::invalid_argument(text));
         }
-        self.inputs.push(Input { name: name.to_owned(), form, pieces: Vec::new() });
+        let (name, pieces, host_policies) = (name.to_owned(), Vec::new(), Vec::new());
+        self.inputs.push(Input { name, form, pieces, host_policies });
         Ok(())
     }
 
     fn append(
         &mut self,
         name: &str,
+        host_policy: Option<&str>,
         piece: Piece,
         memory_type: TRITONSERVER_MemoryType,
     ) -> Result<(), Status> {
@@ -119,7 +135,7 @@ impl RequestObject {
         if piece.base.is_null() && piece.byte_size > 0 {
             return Err(Status::invalid_argument("base must not be null"));
         }
-        self.input(name)?.pieces.push(piece);
+        self.input(name)?.pieces_for(host_policy).push(piece);
         Ok(())
     }
 
@@ -353,7 +369,7 @@ on_requests! { changes {
         byte_size: usize,
         memory_type: TRITONSERVER_MemoryType,
         memory_type_id: i64) |request, name, base, byte_size, memory_type, _| {
-            request.append(name, Piece { base, byte_size }, memory_type)
+            request.append(name, None, Piece { base, byte_size }, memory_type)
         };
     TRITONSERVER_InferenceRequestAppendInputDataWithHostPolicy(
         name: text,
@@ -361,8 +377,8 @@ on_requests! { changes {
         byte_size: usize,
         memory_type: TRITONSERVER_MemoryType,
         memory_type_id: i64,
-        host_policy_name: text) |request, name, base, byte_size, memory_type, _, _| {
-            request.append(name, Piece { base, byte_size }, memory_type)
+        host_policy_name: text) |request, name, base, byte_size, memory_type, _, policy| {
+            request.append(name, Some(policy), Piece { base, byte_size }, memory_type)
         };
     TRITONSERVER_InferenceRequestAppendInputDataWithBufferAttributes(
         name: text,
@@ -373,10 +389,12 @@ on_requests! { changes {
                 handle::borrow::<BufferAttributesObject>(attributes, "buffer_attributes")?
             };
             let piece = Piece { base, byte_size: attributes.byte_size };
-            request.append(name, piece, attributes.memory_type)
+            request.append(name, None, piece, attributes.memory_type)
         };
     TRITONSERVER_InferenceRequestRemoveAllInputData(name: text) |request, name| {
-        request.input(name)?.pieces.clear();
+        let input = request.input(name)?;
+        input.pieces.clear();
+        input.host_policies.clear();
         Ok(())
     };
     TRITONSERVER_InferenceRequestAddRequestedOutput(name: text) |request, name| {

@@ -9,6 +9,8 @@
 
 #[path = "infer/flight.rs"]
 mod flight;
+#[path = "infer/host_policies.rs"]
+mod host_policies;
 #[path = "infer/raw.rs"]
 mod raw;
 #[path = "infer/traces.rs"]

@@ -59,6 +59,24 @@ pub struct ModelSpec {
 }
 
 impl ModelSpec {
+    /// The group that an instance belongs to, told by its name.
+    #[must_use]
+    pub fn group_of(&self, instance: &str) -> Option<&InstanceGroup> {
+        self.instance_groups.iter().find(|group| {
+            let number = instance.strip_prefix(&*group.name);
+            let number = number.and_then(|rest| rest.strip_prefix('_'));
+            number.is_some_and(|number| number.parse::<u32>().is_ok())
+        })
+    }
+
+    /// The host policy that an instance's group names; none if it has that of its kind
+    /// of device.
+    #[must_use]
+    pub fn host_policy(&self, instance: &str) -> Option<&str> {
+        let named = self.group_of(instance).map(|group| group.host_policy.as_str());
+        named.filter(|name| !name.is_empty())
+    }
+
     /// The normalised configuration message.
     #[must_use]
     pub const fn message(&self) -> &ModelConfig {

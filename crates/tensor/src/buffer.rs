@@ -25,6 +25,8 @@ pub enum MemoryKind {
 #[derive(Clone)]
 pub struct Buffer {
     region: Region,
+    /// The same elements for instances of these host policies; most have none.
+    host_policies: Option<Arc<[(String, Self)]>>,
 }
 
 #[derive(Clone)]
@@ -54,7 +56,7 @@ impl Buffer {
     /// [`Bytes::from_owner`].
     #[must_use]
     pub const fn from_bytes(bytes: Bytes) -> Self {
-        Self { region: Region::Host { bytes, pinned: false } }
+        Self::of(Region::Host { bytes, pinned: false })
     }
 
     /// A buffer that owns `data`.
@@ -66,13 +68,37 @@ impl Buffer {
     /// A buffer over host memory that is locked for device transfers.
     #[must_use]
     pub const fn from_pinned(bytes: Bytes) -> Self {
-        Self { region: Region::Host { bytes, pinned: true } }
+        Self::of(Region::Host { bytes, pinned: true })
     }
 
     /// A buffer over a device's memory.
     #[must_use]
     pub const fn from_device(region: DeviceRegion) -> Self {
-        Self { region: Region::Device(region) }
+        Self::of(Region::Device(region))
+    }
+
+    const fn of(region: Region) -> Self {
+        Self { region, host_policies: None }
+    }
+
+    /// The buffer with others in its place for instances of the named host policies.
+    #[must_use]
+    pub fn with_host_policies(self, others: Vec<(String, Self)>) -> Self {
+        let host_policies = Some(others).filter(|others| !others.is_empty()).map(Arc::from);
+        Self { region: self.region, host_policies }
+    }
+
+    /// The host policies that have buffers of their own, with these.
+    #[must_use]
+    pub fn host_policies(&self) -> &[(String, Self)] {
+        self.host_policies.as_deref().unwrap_or_default()
+    }
+
+    /// The buffer for instances of a host policy.
+    #[must_use]
+    pub fn for_host_policy(&self, name: &str) -> &Self {
+        let own = self.host_policies().iter().find(|(policy, _)| policy == name);
+        own.map_or(self, |(_, buffer)| buffer)
     }
 
     /// An empty host buffer.
@@ -141,6 +167,15 @@ mod tests {
         let clone = buffer.clone();
         assert_eq!(buffer.host().unwrap().as_ptr(), clone.host().unwrap().as_ptr());
         assert_eq!(buffer.memory(), MemoryKind::Cpu);
+    }
+
+    #[test]
+    fn a_host_policy_may_have_a_buffer_of_its_own() {
+        let policies = vec![(String::from("far"), Buffer::from_vec(vec![4]))];
+        let buffer = Buffer::from_vec(vec![1]).with_host_policies(policies).clone();
+        assert_eq!(buffer.for_host_policy("far").host().unwrap()[..], [4]);
+        assert_eq!(buffer.for_host_policy("cpu").host().unwrap()[..], [1]);
+        assert!(buffer.with_host_policies(Vec::new()).host_policies().is_empty());
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! outputs depend on it.
 
 use galatea_infer::{InputTensor, PendingRequest, Status};
-use galatea_tensor::Shape;
+use galatea_tensor::{Buffer, Shape};
 use smallvec::SmallVec;
 
 use crate::api::{Arena, Region, Session, Value};
@@ -14,7 +14,19 @@ use crate::batch_input::{self, BatchInputError};
 use crate::signature::{BatchInputPlan, InputLayout, InputPlan, Signature};
 
 /// One input of every request of a batch.
-type Parts<'a> = SmallVec<[&'a InputTensor; 8]>;
+type Parts<'a> = SmallVec<[Part<'a>; 8]>;
+
+/// A request's part of an input, with the elements that it has for this instance.
+struct Part<'a> {
+    tensor: &'a InputTensor,
+    data: &'a Buffer,
+}
+
+impl<'a> Part<'a> {
+    fn new(tensor: &'a InputTensor, host_policy: &str) -> Self {
+        Self { tensor, data: tensor.data.for_host_policy(host_policy) }
+    }
+}
 
 /// Each value of a run with the session's number for its input.
 type Values<'data> = SmallVec<[(usize, Value<'data>); 8]>;
@@ -58,12 +70,13 @@ pub(super) fn gather<'data>(
     signature: &Signature,
     requests: &'data [PendingRequest],
     total: u64,
+    host_policy: &str,
     arenas: &'data mut Arenas,
 ) -> Result<Values<'data>, Status> {
     let mut values = Values::new();
     let environment = session.environment();
     for (plan, arena) in signature.inputs.iter().zip(&mut arenas.inputs) {
-        let Some(parts) = parts(plan, requests)? else { continue };
+        let Some(parts) = parts(plan, requests, host_policy)? else { continue };
         let shape = joint_shape(plan, &parts, requests, signature.batched.then_some(total))?;
         let value = match plan.datatype.byte_size() {
             None => Value::strings(environment, &shape, &host_parts(plan, &parts)?)?,
@@ -89,9 +102,10 @@ pub(super) fn gather<'data>(
 fn parts<'data>(
     plan: &InputPlan,
     requests: &'data [PendingRequest],
+    host_policy: &str,
 ) -> Result<Option<Parts<'data>>, Status> {
     let found = requests.iter().filter_map(|pending| pending.request().input(&plan.name));
-    let parts: Parts<'data> = found.collect();
+    let parts: Parts<'data> = found.map(|tensor| Part::new(tensor, host_policy)).collect();
     if parts.is_empty() {
         return Ok(None);
     }
@@ -110,20 +124,20 @@ fn joint_shape(
     total: Option<u64>,
 ) -> Result<Shape, Status> {
     let Some(first) = parts.first() else { return Err(mismatch(plan, "is missing")) };
-    if parts.iter().any(|part| part.datatype != plan.datatype) {
+    if parts.iter().any(|part| part.tensor.datatype != plan.datatype) {
         return Err(mismatch(plan, "has the wrong datatype"));
     }
     match (plan.layout, total) {
         (InputLayout::Flat, _) => flat_shape(plan, parts),
         (InputLayout::Scalar, _) => new_shape(plan, &[]),
-        (InputLayout::Rows, None) => Ok(first.shape.clone()),
+        (InputLayout::Rows, None) => Ok(first.tensor.shape.clone()),
         (InputLayout::Rows, Some(total)) => batch_shape(plan, parts, requests, total),
     }
 }
 
 /// The shape of all elements in one dimension.
 fn flat_shape(plan: &InputPlan, parts: &Parts<'_>) -> Result<Shape, Status> {
-    let counts = parts.iter().map(|part| part.shape.element_count());
+    let counts = parts.iter().map(|part| part.tensor.shape.element_count());
     let count = counts.into_iter().try_fold(0_u64, u64::checked_add);
     let count = count.and_then(|count| i64::try_from(count).ok());
     new_shape(plan, &[count.ok_or_else(|| mismatch(plan, "is too large"))?])
@@ -136,9 +150,9 @@ fn batch_shape(
     requests: &[PendingRequest],
     total: u64,
 ) -> Result<Shape, Status> {
-    let rest = parts.first().and_then(|first| first.shape.dims().get(1..));
+    let rest = parts.first().and_then(|first| first.tensor.shape.dims().get(1..));
     for (part, pending) in parts.iter().zip(requests) {
-        let dims = part.shape.dims();
+        let dims = part.tensor.shape.dims();
         if dims.first() != Some(&i64::from(pending.batch_size())) || dims.get(1..) != rest {
             return Err(mismatch(plan, "has different shapes in a batch"));
         }
@@ -168,7 +182,7 @@ fn contiguous<'data>(
     let host = host_parts(plan, parts)?;
     let wrong_size = || mismatch(plan, "has another size than its shape says");
     if host.len() > 1 {
-        for (part, tensor) in host.iter().zip(parts) {
+        for (part, Part { tensor, .. }) in host.iter().zip(parts) {
             if tensor.shape.byte_size(plan.datatype) != u64::try_from(part.len()).ok() {
                 return Err(wrong_size());
             }
@@ -201,7 +215,7 @@ fn host_parts<'data>(
     plan: &InputPlan,
     parts: &Parts<'data>,
 ) -> Result<SmallVec<[&'data [u8]; 8]>, Status> {
-    let host = |part: &&'data InputTensor| part.data.host().map(|bytes| &bytes[..]);
+    let host = |part: &Part<'data>| part.data.host().map(|bytes| &bytes[..]);
     parts
         .iter()
         .map(|part| host(part).ok_or_else(|| mismatch(plan, "is not in CPU memory")))
@@ -240,7 +254,7 @@ fn describe<'data>(
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use galatea_tensor::{Buffer, DataType};
+    use galatea_tensor::DataType;
 
     use super::*;
 
@@ -289,7 +303,7 @@ mod tests {
     /// The address that the library is given for a batch of these rows.
     fn start(rows: &[InputTensor], arena: &mut Arena) -> Result<usize, Status> {
         let shape = Shape::new(&[i64::try_from(rows.len()).unwrap(), 2]).unwrap();
-        let parts: Parts<'_> = rows.iter().collect();
+        let parts: Parts<'_> = rows.iter().map(|row| Part::new(row, "cpu")).collect();
         let region = contiguous(&plan(), &parts, &shape, 4, arena)?;
         assert_eq!(region.byte_size(), rows.len() * ROW_BYTES);
         Ok(region.start().addr())
@@ -309,6 +323,18 @@ mod tests {
         assert_eq!(place(&rows), Placed::InPlaceOf(0));
         assert_eq!(place(&rows[1..3]), Placed::InPlaceOf(0));
         assert_eq!(place(&rows[3..]), Placed::InPlaceOf(0));
+    }
+
+    #[test]
+    fn an_instance_gets_what_is_for_its_host_policy() {
+        let mut row = row(Bytes::from_static(&[1; ROW_BYTES]));
+        let own = Buffer::from_bytes(Bytes::from_static(&[2; ROW_BYTES]));
+        row.data = row.data.with_host_policies(vec![(String::from("far"), own)]);
+        for (policy, expected) in [("cpu", 1), ("far", 2)] {
+            let parts: Parts<'_> = [Part::new(&row, policy)].into_iter().collect();
+            let host = host_parts(&plan(), &parts).unwrap();
+            assert_eq!(host[..], [&[expected; ROW_BYTES][..]]);
+        }
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub(crate) struct OnnxInstance {
     signature: Arc<Signature>,
     promise: Promise,
     run_options: RunOptions,
+    /// The policy by which it may have inputs of its own.
+    host_policy: String,
     arenas: Arenas,
     state_memory: StateMemory,
     host: Arc<dyn Host>,
@@ -46,13 +48,23 @@ impl OnnxInstance {
         signature: Arc<Signature>,
         promise: Promise,
         settings: &Settings,
+        host_policy: String,
         host: Arc<dyn Host>,
     ) -> Result<Self, Status> {
         let mut run_options = RunOptions::new(session.environment())?;
         settings.prepare_run(&mut run_options)?;
         let arenas = Arenas::new(&signature);
         let state_memory = StateMemory::default();
-        Ok(Self { session, signature, promise, run_options, arenas, state_memory, host })
+        Ok(Self {
+            session,
+            signature,
+            promise,
+            run_options,
+            host_policy,
+            arenas,
+            state_memory,
+            host,
+        })
     }
 
     /// Executes requests that one run can execute together.
@@ -89,7 +101,8 @@ impl OnnxInstance {
     ) -> Result<SmallVec<[Outcome; 8]>, Status> {
         let signature = &self.signature;
         let total = inputs::total_batch_size(signature, requests)?;
-        let values = inputs::gather(&self.session, signature, requests, total, &mut self.arenas)?;
+        let (session, policy, arenas) = (&self.session, &self.host_policy, &mut self.arenas);
+        let values = inputs::gather(session, signature, requests, total, policy, arenas)?;
         let is_read = |plan: &&OutputPlan| {
             plan.is_state || requests.iter().any(|pending| plan.is_wanted_by(pending))
         };

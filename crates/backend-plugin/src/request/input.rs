@@ -1,7 +1,7 @@
 //! Inputs of requests.
 
 use core::ffi::{c_char, c_void};
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::sync::OnceLock;
 
 use galatea_abi::{
@@ -25,6 +25,8 @@ pub(crate) struct InputObject {
     datatype: TRITONSERVER_DataType,
     shape: Shape,
     buffer: View,
+    /// Where elements lie for host policies that have their own.
+    host_policies: Box<[(CString, View)]>,
     attributes: OnceLock<Owned<BufferAttributesObject>>,
 }
 galatea_c_objects::object!(InputObject as TRITONBACKEND_Input, kind 26);
@@ -88,8 +90,11 @@ impl View {
 impl InputObject {
     /// `shared` is the buffer of a state that is also written to.
     pub(super) fn new(tensor: &InputTensor, shared: Option<&HostBuffer>) -> Self {
+        let own = shared.map_or_else(|| tensor.data.host_policies(), |_| &[]);
+        let host_policies = own.iter().map(|(name, data)| (c_text(name), View::of(data)));
         Self {
             name: c_text(&tensor.name),
+            host_policies: host_policies.collect(),
             datatype: data_type_to_c(tensor.datatype),
             shape: tensor.shape.clone(),
             buffer: shared.map_or_else(|| View::of(&tensor.data), View::of_host),
@@ -101,10 +106,17 @@ impl InputObject {
         self.name.as_ptr()
     }
 
-    /// An input has one buffer.
-    fn buffer(&self, index: u32) -> Result<&View, Status> {
+    /// Where the elements lie for a host policy, or for none.
+    fn view(&self, host_policy: Option<&CStr>) -> &View {
+        let mut own = self.host_policies.iter();
+        let own = own.find(|(name, _)| Some(name.as_c_str()) == host_policy);
+        own.map_or(&self.buffer, |(_, view)| view)
+    }
+
+    /// An input has one buffer for each host policy.
+    fn buffer(&self, host_policy: Option<&CStr>, index: u32) -> Result<&View, Status> {
         if index == 0 {
-            return Ok(&self.buffer);
+            return Ok(self.view(host_policy));
         }
         Err(Status::invalid_argument(format!(
             "unable to get buffer {index} of input '{}': there is one",
@@ -121,6 +133,14 @@ unsafe fn object<'a>(input: *mut TRITONBACKEND_Input) -> Result<&'a InputObject,
     unsafe { handle::borrow(input, "input") }
 }
 
+/// # Safety
+///
+/// `name` must be null or a text that stays.
+unsafe fn policy<'a>(name: *const c_char) -> Option<&'a CStr> {
+    // SAFETY: the caller promises a text where it is not null.
+    (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) })
+}
+
 /// Where C wants the properties of an input; null for those it doesn't want.
 struct Properties {
     name: *mut *const c_char,
@@ -134,12 +154,16 @@ struct Properties {
 /// # Safety
 ///
 /// As with every exported function.
-unsafe fn tell(input: *mut TRITONBACKEND_Input, wanted: &Properties) -> Result<(), Status> {
+unsafe fn tell(
+    input: *mut TRITONBACKEND_Input,
+    host_policy: Option<&CStr>,
+    wanted: &Properties,
+) -> Result<(), Status> {
     // SAFETY: the caller's promises are passed on.
     unsafe {
         let input = object(input)?;
         let rank = u32::try_from(input.shape.rank()).unwrap_or(u32::MAX);
-        let byte_size = u64::try_from(input.buffer.byte_size).unwrap_or(u64::MAX);
+        let byte_size = u64::try_from(input.view(host_policy).byte_size).unwrap_or(u64::MAX);
         write_if_wanted(wanted.name, input.name.as_ptr());
         write_if_wanted(wanted.datatype, input.datatype);
         write_if_wanted(wanted.shape, input.shape.dims().as_ptr());
@@ -171,12 +195,17 @@ struct Place {
 /// # Safety
 ///
 /// As with every exported function.
-unsafe fn locate(input: *mut TRITONBACKEND_Input, index: u32, place: &Place) -> Result<(), Status> {
+unsafe fn locate(
+    input: *mut TRITONBACKEND_Input,
+    host_policy: Option<&CStr>,
+    index: u32,
+    place: &Place,
+) -> Result<(), Status> {
     // SAFETY: the caller's promises are passed on.
     unsafe {
         text::write(place.buffer, core::ptr::null(), "buffer")?;
         text::write(place.byte_size, 0, "buffer_byte_size")?;
-        let view = object(input)?.buffer(index)?;
+        let view = object(input)?.buffer(host_policy, index)?;
         let byte_size = u64::try_from(view.byte_size).unwrap_or(u64::MAX);
         text::write(place.memory_type, view.memory_type, "memory_type")?;
         text::write(place.memory_type_id, view.memory_type_id, "memory_type_id")?;
@@ -197,13 +226,13 @@ functions! {
         buffer_count: *mut u32,
     ) {
         let wanted = Properties { name, datatype, shape, dims_count, byte_size, buffer_count };
-        tell(input, &wanted)
+        tell(input, None, &wanted)
     }
 
-    /// The same; inputs are the same for all host policies.
+    /// The same for instances of a host policy.
     fn TRITONBACKEND_InputPropertiesForHostPolicy(
         input: *mut TRITONBACKEND_Input,
-        _host_policy_name: *const c_char,
+        host_policy_name: *const c_char,
         name: *mut *const c_char,
         datatype: *mut TRITONSERVER_DataType,
         shape: *mut *const i64,
@@ -212,7 +241,7 @@ functions! {
         buffer_count: *mut u32,
     ) {
         let wanted = Properties { name, datatype, shape, dims_count, byte_size, buffer_count };
-        tell(input, &wanted)
+        tell(input, policy(host_policy_name), &wanted)
     }
 
     /// Where an input lies.
@@ -224,20 +253,21 @@ functions! {
         memory_type: *mut TRITONSERVER_MemoryType,
         memory_type_id: *mut i64,
     ) {
-        locate(input, index, &Place { buffer, byte_size, memory_type, memory_type_id })
+        locate(input, None, index, &Place { buffer, byte_size, memory_type, memory_type_id })
     }
 
-    /// The same; inputs are the same for all host policies.
+    /// The same for instances of a host policy.
     fn TRITONBACKEND_InputBufferForHostPolicy(
         input: *mut TRITONBACKEND_Input,
-        _host_policy_name: *const c_char,
+        host_policy_name: *const c_char,
         index: u32,
         buffer: *mut *const c_void,
         byte_size: *mut u64,
         memory_type: *mut TRITONSERVER_MemoryType,
         memory_type_id: *mut i64,
     ) {
-        locate(input, index, &Place { buffer, byte_size, memory_type, memory_type_id })
+        let place = Place { buffer, byte_size, memory_type, memory_type_id };
+        locate(input, policy(host_policy_name), index, &place)
     }
 
     /// Where an input lies, with an object that describes it.
@@ -250,9 +280,67 @@ functions! {
         text::write(buffer, core::ptr::null(), "buffer")?;
         text::write(buffer_attributes, core::ptr::null_mut(), "buffer_attributes")?;
         let input = object(input)?;
-        let view = input.buffer(index)?;
+        let view = input.buffer(None, index)?;
         let attributes = input.attributes.get_or_init(|| Owned::new(view.attributes()));
         text::write(buffer, view.address, "buffer")?;
         text::write(buffer_attributes, attributes.address(), "buffer_attributes")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use galatea_tensor::DataType;
+
+    use super::*;
+
+    /// The bytes of an input for a host policy, and how many its properties promise.
+    fn bytes(input: &Owned<InputObject>, policy: *const c_char) -> (Vec<u8>, u64) {
+        let (mut buffer, mut byte_size) = (core::ptr::null(), 7);
+        let (mut memory_type, mut memory_type_id) = (TRITONSERVER_MEMORY_GPU, 7);
+        let (mut promised, null) = (7, core::ptr::null_mut::<c_void>());
+        // SAFETY: the input is alive, the places are this test's or null, and an input
+        // has as many bytes as it says.
+        unsafe {
+            let errors = [
+                TRITONBACKEND_InputBufferForHostPolicy(
+                    input.address(),
+                    policy,
+                    0,
+                    &raw mut buffer,
+                    &raw mut byte_size,
+                    &raw mut memory_type,
+                    &raw mut memory_type_id,
+                ),
+                TRITONBACKEND_InputPropertiesForHostPolicy(
+                    input.address(),
+                    policy,
+                    null.cast(),
+                    null.cast(),
+                    null.cast(),
+                    null.cast(),
+                    &raw mut promised,
+                    null.cast(),
+                ),
+            ];
+            assert!(errors.iter().all(|error| error.is_null()));
+            assert_eq!((memory_type, memory_type_id), (TRITONSERVER_MEMORY_CPU, 0));
+            let length = usize::try_from(byte_size).unwrap();
+            (core::slice::from_raw_parts(buffer.cast::<u8>(), length).to_vec(), promised)
+        }
+    }
+
+    #[test]
+    fn a_host_policy_may_have_data_of_its_own() {
+        let own = vec![(String::from("far"), Buffer::from_vec(vec![3, 4]))];
+        let tensor = InputTensor {
+            name: String::from("IN"),
+            datatype: DataType::Uint8,
+            shape: Shape::new(&[2]).unwrap(),
+            data: Buffer::from_vec(vec![1, 2]).with_host_policies(own),
+        };
+        let input = Owned::new(InputObject::new(&tensor, None));
+        assert_eq!(bytes(&input, c"far".as_ptr()), (vec![3, 4], 2));
+        assert_eq!(bytes(&input, c"cpu".as_ptr()), (vec![1, 2], 2));
+        assert_eq!(bytes(&input, core::ptr::null()), (vec![1, 2], 2));
     }
 }

@@ -1,0 +1,76 @@
+//! Inputs with data of their own for instances of a host policy.
+
+use super::*;
+
+fn append(request: *mut TRITONSERVER_InferenceRequest, policy: &CStr, data: &'static [i32]) {
+    ok(unsafe {
+        server::TRITONSERVER_InferenceRequestAppendInputDataWithHostPolicy(
+            request,
+            c"IN".as_ptr(),
+            data.as_ptr().cast(),
+            size_of_val(data),
+            TRITONSERVER_MEMORY_CPU,
+            0,
+            policy.as_ptr(),
+        )
+    });
+}
+
+static GENERAL: [i32; 2] = [1, 2];
+static FAR: [i32; 2] = [3, 4];
+
+#[test]
+fn data_for_a_host_policy_goes_beside_the_general_data() {
+    let service = Arc::new(Echo { held: Mutex::new(Some(Vec::new())) });
+    let caller = Caller::new(service.clone());
+    let request = caller.request();
+    caller.add_input(request, c"IN", &GENERAL);
+    append(request, c"far", &FAR[..1]);
+    append(request, c"far", &FAR[1..]);
+    append(request, c"near", &FAR);
+    ok(caller.infer(request));
+    let (infer, sender) = service.held.lock().unwrap().as_mut().unwrap().pop().unwrap();
+    let data = &infer.inputs[0].data;
+    for (policy, expected) in [("cpu", [1, 0, 0, 0, 2, 0, 0, 0]), ("far", [3, 0, 0, 0, 4, 0, 0, 0])]
+    {
+        assert_eq!(data.for_host_policy(policy).host().unwrap()[..], expected);
+    }
+    let near = data.for_host_policy("near").host().unwrap().as_ptr();
+    assert_eq!(near, FAR.as_ptr().cast(), "read in place");
+    drop(infer);
+    sender.finish();
+    unsafe {
+        ok(server::TRITONSERVER_InferenceRequestRemoveAllInputData(request, c"IN".as_ptr()));
+    }
+    ok(caller.infer(request));
+    let (infer, sender) = service.held.lock().unwrap().as_mut().unwrap().pop().unwrap();
+    assert_eq!(infer.inputs[0].data.for_host_policy("far").len(), 0);
+    drop(infer);
+    sender.finish();
+}
+
+#[test]
+fn data_for_a_host_policy_does_not_stand_alone() {
+    let service = Arc::new(Echo { held: Mutex::new(Some(Vec::new())) });
+    let caller = Caller::new(service.clone());
+    let request = caller.request();
+    caller.add_input(request, c"IN", &[]);
+    append(request, c"far", &FAR);
+    ok(caller.infer(request));
+    let (infer, sender) = service.held.lock().unwrap().as_mut().unwrap().pop().unwrap();
+    // What the shape needs is missing, which admission tells.
+    assert_eq!(infer.inputs[0].data.for_host_policy("far").len(), 0);
+    drop(infer);
+    sender.finish();
+}
+
+#[test]
+fn data_for_a_host_policy_has_the_size_of_the_general_data() {
+    let caller = Caller::new(Arc::default());
+    let request = caller.request();
+    caller.add_input(request, c"IN", &GENERAL);
+    append(request, c"far", &FAR[..1]);
+    let text = refused(caller.infer(request));
+    assert_eq!(text, "input 'IN' has 4 bytes for host policy 'far', and 8 for others");
+    assert_eq!(caller.events(), []);
+}
