@@ -294,7 +294,7 @@ fn check_version(config_version: u32) -> Result<(), Status> {
     if config_version == CONFIG_VERSION {
         return Ok(());
     }
-    Err(Status::unsupported(format!(
+    Err(Status::invalid_argument(format!(
         "model configuration version {config_version} not supported, supported versions are: \
          {CONFIG_VERSION}"
     )))

@@ -9,7 +9,7 @@ use galatea_c_objects::{guard, handle, message, text};
 use galatea_codec::http;
 use galatea_infer::{GivenName, LoadParameters, ParameterValue, Status};
 
-use crate::server::{RunningServer, model_name, running, version};
+use crate::server::{Named, model_name, running, version};
 
 /// Defines functions that ask a server. `$body` gets the running server and the
 /// arguments; what it returns is written to the last argument.
@@ -33,7 +33,7 @@ macro_rules! questions {
                     // SAFETY: the caller's promise is passed on.
                     let server = unsafe { running(server)? };
                     text::check_place($place, stringify!($place))?;
-                    let ask: fn(&RunningServer, $($kind),*) -> Result<$result, Status> = $body;
+                    let ask: fn(&Named, $($kind),*) -> Result<$result, Status> = $body;
                     let answer = ask(&server, $($argument),*)?;
                     // SAFETY: the caller's promise is passed on.
                     unsafe { text::write($place, answer, stringify!($place)) }
@@ -51,9 +51,9 @@ fn document(json: Vec<u8>) -> Result<*mut TRITONSERVER_Message, Status> {
 }
 
 questions! {
-    TRITONSERVER_ServerIsLive() -> live: bool { |server| Ok(server.control.live()) }
+    TRITONSERVER_ServerIsLive() -> live: bool { |server| Ok(server.not_exiting()?.control.live()) }
     TRITONSERVER_ServerIsReady() -> ready: bool {
-        |server| Ok(server.control.ready().unwrap_or(false))
+        |server| Ok(server.not_exiting()?.control.ready().unwrap_or(false))
     }
     TRITONSERVER_ServerModelIsReady(name: *const c_char, number: i64) -> ready: bool {
         |server, name, number| {
@@ -88,7 +88,7 @@ questions! {
         -> model_config: *mut TRITONSERVER_Message {
         |server, name, number, config_version| {
             if config_version != 1 {
-                return Err(Status::unsupported(format!(
+                return Err(Status::invalid_argument(format!(
                     "model configuration version {config_version} is not supported, only 1 is"
                 )));
             }
@@ -101,7 +101,7 @@ questions! {
     TRITONSERVER_ServerModelIndex(flags: u32) -> model_index: *mut TRITONSERVER_Message {
         |server, flags| {
             let only_ready = flags & TRITONSERVER_INDEX_FLAG_READY.0 != 0;
-            let index = server.control.repository_index(only_ready);
+            let index = server.not_exiting()?.control.repository_index(only_ready);
             document(http::encode_repository_index(&index))
         }
     }
@@ -142,7 +142,7 @@ macro_rules! properties {
                         }
                         let server = running(server)?;
                         let name = model_name(name)?;
-                        let tell: fn(&RunningServer, &str, Option<i64>) -> Result<u32, Status> =
+                        let tell: fn(&Named, &str, Option<i64>) -> Result<u32, Status> =
                             $body;
                         text::write(flags, tell(&server, name, version(number))?, "flags")
                     }
@@ -193,7 +193,7 @@ macro_rules! orders {
                 guard(stringify!($function), || {
                     // SAFETY: the caller's promises are passed on.
                     let (server, name) = unsafe { (running(server)?, model_name(name)?) };
-                    let order: fn(&RunningServer, &str) -> Result<(), Status> = $body;
+                    let order: fn(&Named, &str) -> Result<(), Status> = $body;
                     order(&server, name)
                 })
             }

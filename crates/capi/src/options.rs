@@ -7,21 +7,43 @@ use galatea_abi::*;
 use galatea_c_objects::{guard, handle, text};
 use galatea_infer::Status;
 
-/// Flags, each as `--name=value`, in the order in which they were set.
-#[derive(Clone, Debug, Default)]
+/// What was asked for.
+#[derive(Clone, Debug)]
 pub(crate) struct OptionsObject {
-    pub(crate) flags: Vec<String>,
+    /// Each as `--name=value`, in the order in which they were set.
+    flags: Vec<String>,
+    control_mode: &'static str,
+    /// Whether models must be configured in full.
+    strict_model_config: bool,
 }
 galatea_c_objects::object!(OptionsObject as TRITONSERVER_ServerOptions, kind 40);
 
+/// Those of Triton's library, which differ from its program's: models are loaded when
+/// the server starts and then when it is told to look, and are not completed.
+impl Default for OptionsObject {
+    fn default() -> Self {
+        Self { flags: Vec::new(), control_mode: "poll", strict_model_config: true }
+    }
+}
+
 impl OptionsObject {
+    /// The command line's flags for this.
+    pub(crate) fn flags(&self) -> Vec<String> {
+        let mut flags = vec![format!("--model-control-mode={}", self.control_mode)];
+        if self.strict_model_config {
+            flags.push(String::from("--disable-auto-complete-config"));
+        }
+        flags.extend_from_slice(&self.flags);
+        flags
+    }
+
     fn set(&mut self, flag: &str, value: impl std::fmt::Display) {
         self.flags.push(format!("--{flag}={value}"));
     }
 }
 
 const _: TRITONSERVER_ServerOptionsNew = TRITONSERVER_ServerOptionsNew;
-/// Makes options with the defaults of the command line.
+/// Makes options with the defaults of Triton's library.
 ///
 /// # Safety
 ///
@@ -114,9 +136,7 @@ setters! {
         control_mode;
     TRITONSERVER_ServerOptionsSetStartupModel(model_name: text) flag!("load-model");
     TRITONSERVER_ServerOptionsSetStrictModelConfig(strict: bool) |options, strict| {
-        if strict {
-            options.flags.push(String::from("--disable-auto-complete-config"));
-        }
+        options.strict_model_config = strict;
         Ok(())
     };
     TRITONSERVER_ServerOptionsSetModelConfigName(name: text) |options, name| {
@@ -212,7 +232,7 @@ fn control_mode(
     options: &mut OptionsObject,
     mode: TRITONSERVER_ModelControlMode,
 ) -> Result<(), Status> {
-    let name = match mode {
+    options.control_mode = match mode {
         TRITONSERVER_MODEL_CONTROL_NONE => "none",
         TRITONSERVER_MODEL_CONTROL_POLL => "poll",
         TRITONSERVER_MODEL_CONTROL_EXPLICIT => "explicit",
@@ -220,7 +240,6 @@ fn control_mode(
             return Err(Status::invalid_argument(format!("unknown control mode '{other}'")));
         }
     };
-    options.set("model-control-mode", name);
     Ok(())
 }
 
@@ -296,6 +315,7 @@ mod tests {
                     options,
                     TRITONSERVER_MODEL_CONTROL_EXPLICIT,
                 ),
+                TRITONSERVER_ServerOptionsSetStrictModelConfig(options, false),
                 TRITONSERVER_ServerOptionsSetStrictModelConfig(options, true),
                 TRITONSERVER_ServerOptionsSetCacheConfig(
                     options,
@@ -325,15 +345,38 @@ mod tests {
             }
             let taken = handle::take::<OptionsObject>(options, "options").unwrap();
             let expected = [
-                "--model-repository=/models",
                 "--model-control-mode=explicit",
                 "--disable-auto-complete-config",
+                "--model-repository=/models",
                 "--cache-config=local,{\"size\": 7}",
                 "--cache-config=local,{\"size\": \"9\"}",
                 "--rate-limit-resource=R:3",
                 "--backend-config=python,a=b",
             ];
-            assert_eq!(taken.flags, expected);
+            assert_eq!(taken.flags(), expected);
         }
+    }
+    #[test]
+    fn defaults_are_those_of_tritons_library() {
+        let mut options = OptionsObject::default();
+        let strict = ["--model-control-mode=poll", "--disable-auto-complete-config"];
+        assert_eq!(options.flags(), strict);
+        let address = handle::into_raw(options);
+        // SAFETY: the options are alive, and this test's alone.
+        unsafe {
+            for (mode, strict) in [
+                (TRITONSERVER_MODEL_CONTROL_EXPLICIT, true),
+                (TRITONSERVER_MODEL_CONTROL_NONE, false),
+            ] {
+                let set = [
+                    TRITONSERVER_ServerOptionsSetModelControlMode(address, mode),
+                    TRITONSERVER_ServerOptionsSetStrictModelConfig(address, strict),
+                ];
+                assert!(set.iter().all(|error| error.is_null()));
+            }
+            options = handle::take::<OptionsObject>(address, "options").unwrap();
+        }
+        // What was said last counts.
+        assert_eq!(options.flags(), ["--model-control-mode=none"]);
     }
 }

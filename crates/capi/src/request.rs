@@ -321,7 +321,7 @@ on_requests! { changes {
     };
     TRITONSERVER_InferenceRequestSetCorrelationIdString(id: text) |request, id| {
         if id.len() > 128 {
-            return Err(Status::invalid_argument(format!(
+            return Err(Status::unsupported(format!(
                 "string correlation ID cannot be longer than 128 characters, got {}",
                 id.len()
             )));

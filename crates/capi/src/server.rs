@@ -1,6 +1,8 @@
 //! Servers: making, stopping, deleting them.
 
 use core::ffi::c_char;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -44,11 +46,14 @@ pub(crate) struct ServerObject {
     running: Arc<OnceLock<Arc<RunningServer>>>,
     /// Set by `TRITONSERVER_ServerSetExitTimeout`, which any thread may call.
     exit_timeout: Arc<Mutex<Option<Duration>>>,
+    /// Whether `TRITONSERVER_ServerStop` was called.
+    exiting: Arc<AtomicBool>,
 }
 galatea_c_objects::object!(ServerObject as TRITONSERVER_Server, kind 41);
 
 impl ServerObject {
     fn stop(&self) -> Result<(), Status> {
+        self.exiting.store(true, Ordering::Relaxed);
         let exit_timeout = *self.exit_timeout();
         self.running.get().map_or(Ok(()), |running| (running.stop)(exit_timeout))
     }
@@ -77,7 +82,8 @@ impl Reserved {
     #[must_use]
     pub fn new() -> Self {
         let running = Arc::new(OnceLock::new());
-        let object = ServerObject { running: running.clone(), exit_timeout: Arc::default() };
+        let (exit_timeout, exiting) = (Arc::default(), Arc::default());
+        let object = ServerObject { running: running.clone(), exit_timeout, exiting };
         Self { address: handles::into_raw(object), running }
     }
 
@@ -129,21 +135,46 @@ pub fn handle(running: Arc<RunningServer>) -> *mut TRITONSERVER_Server {
     reserved.into_address()
 }
 
+/// A server that a call names.
+pub(crate) struct Named {
+    running: Arc<RunningServer>,
+    exiting: bool,
+}
+
+impl Named {
+    /// Whether it lives, and whether it is ready, is no question to ask of one that was
+    /// stopped, as in the original; nor is what its repositories hold.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if it was.
+    pub(crate) fn not_exiting(&self) -> Result<&RunningServer, Status> {
+        if self.exiting {
+            return Err(Status::unavailable("Server exiting"));
+        }
+        Ok(&self.running)
+    }
+}
+
+impl Deref for Named {
+    type Target = RunningServer;
+
+    fn deref(&self) -> &RunningServer {
+        &self.running
+    }
+}
+
 /// The server behind an address.
 ///
 /// # Safety
 ///
 /// `server` must be null or an object of this library that stays.
-pub(crate) unsafe fn running(
-    server: *const TRITONSERVER_Server,
-) -> Result<Arc<RunningServer>, Status> {
+pub(crate) unsafe fn running(server: *const TRITONSERVER_Server) -> Result<Named, Status> {
     // SAFETY: the caller's promise is passed on.
     let server = unsafe { handles::borrow::<ServerObject>(server, "server")? };
-    server
-        .running
-        .get()
-        .cloned()
-        .ok_or_else(|| Status::unavailable("the server is still being made"))
+    let running = server.running.get().cloned();
+    let running = running.ok_or_else(|| Status::unavailable("the server is still being made"))?;
+    Ok(Named { running, exiting: server.exiting.load(Ordering::Relaxed) })
 }
 
 const _: TRITONSERVER_ServerNew = TRITONSERVER_ServerNew;
@@ -164,14 +195,14 @@ pub unsafe extern "C" fn TRITONSERVER_ServerNew(
         let maker =
             MAKER.get().ok_or_else(|| Status::unavailable("this program does not make servers"))?;
         let reserved = Reserved::new();
-        maker(&options.flags, &reserved)?;
+        maker(&options.flags(), &reserved)?;
         // SAFETY: the caller's promise is passed on.
         unsafe { text::write(server, reserved.into_address(), "server") }
     })
 }
 
 const _: TRITONSERVER_ServerStop = TRITONSERVER_ServerStop;
-/// Stops a server; it answers questions until it is deleted.
+/// Stops a server; it answers questions about models until it is deleted.
 ///
 /// # Safety
 ///
@@ -226,9 +257,10 @@ pub unsafe extern "C" fn TRITONSERVER_ServerDelete(
     })
 }
 
-/// The version that a number of C stands for: -1 is the newest.
+/// The version that a number of C stands for: -1 is the newest; no model has other
+/// negative ones.
 pub(crate) fn version(number: i64) -> Option<i64> {
-    (number >= 0).then_some(number)
+    (number != -1).then_some(number)
 }
 
 /// A model that a call names.

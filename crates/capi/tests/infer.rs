@@ -89,6 +89,9 @@ impl ServerControl for Control {
         _: &str,
         version: Option<i64>,
     ) -> Result<Arc<ModelConfigDocument>, Status> {
+        if version == Some(-7) {
+            return Err(Status::not_found("no such version"));
+        }
         let json = String::from("{\"max_batch_size\": 4}");
         Ok(Arc::new(ModelConfigDocument { json, protobuf: raw::config(version) }))
     }

@@ -183,3 +183,47 @@ fn a_server_stops_in_the_time_that_was_set_last() {
     let all: Vec<_> = heard.try_iter().collect();
     assert_eq!(all, [None, Some(Duration::from_secs(7))]);
 }
+
+#[test]
+fn a_server_that_was_stopped_says_so() {
+    use galatea_capi::control::*;
+    use galatea_capi::server::{TRITONSERVER_ServerDelete, TRITONSERVER_ServerStop};
+
+    let server = server(Arc::default());
+    let (mut live, mut ready, mut index) = (false, false, core::ptr::null_mut());
+    unsafe {
+        ok(TRITONSERVER_ServerIsLive(server, &raw mut live));
+        ok(TRITONSERVER_ServerIsReady(server, &raw mut ready));
+        assert!(live && ready);
+        ok(TRITONSERVER_ServerStop(server));
+        for asked in [
+            TRITONSERVER_ServerIsLive(server, &raw mut live),
+            TRITONSERVER_ServerIsReady(server, &raw mut ready),
+            TRITONSERVER_ServerModelIndex(server, 0, &raw mut index),
+        ] {
+            assert_eq!(take_c(asked).unwrap_err().code(), Code::Unavailable);
+        }
+        ok(TRITONSERVER_ServerDelete(server));
+    }
+}
+
+#[test]
+fn codes_are_the_originals() {
+    use galatea_capi::control::TRITONSERVER_ServerModelConfig;
+
+    let caller = Caller::new(Arc::default());
+    let request = caller.request();
+    let long = CString::new("a".repeat(129)).unwrap();
+    let mut config = core::ptr::null_mut();
+    unsafe {
+        let set = server::TRITONSERVER_InferenceRequestSetCorrelationIdString;
+        assert_eq!(take_c(set(request, long.as_ptr())).unwrap_err().code(), Code::Unsupported);
+        ok(set(request, long.as_ptr().add(1)));
+        let asked =
+            TRITONSERVER_ServerModelConfig(caller.server, c"echo".as_ptr(), -1, 2, &raw mut config);
+        assert_eq!(take_c(asked).unwrap_err().code(), Code::InvalidArgument);
+        let asked =
+            TRITONSERVER_ServerModelConfig(caller.server, c"echo".as_ptr(), -7, 1, &raw mut config);
+        assert_eq!(take_c(asked).unwrap_err().code(), Code::NotFound);
+    }
+}
