@@ -75,6 +75,7 @@ impl Whole {
             whole: Some(observer),
             trace: self.trace.as_ref().and_then(Trace::child),
             classes: None,
+            output_query: None,
         })
     }
 

@@ -1,5 +1,6 @@
 //! Whole models, from configuration to answers.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
@@ -85,7 +86,11 @@ fn load(text: &str, books: &Arc<Books>) -> Result<Box<dyn Model>, Status> {
 }
 
 fn cpu() -> Placement {
-    Placement { name: String::from("m_0_0"), device: Device::Cpu }
+    Placement {
+        name: String::from("m_0_0"),
+        device: Device::Cpu,
+        host_policy_settings: BTreeMap::new(),
+    }
 }
 
 fn tensor(name: &str, datatype: DataType, dims: &[i64], data: Vec<u8>) -> InputTensor {

@@ -193,7 +193,7 @@ impl PluginInstance {
                 name: c_text(&at.name),
                 kind,
                 device_id,
-                host_policy: Owned::new(MessageObject::new(host_policy(group, at.device))),
+                host_policy: Owned::new(MessageObject::new(host_policy(group, at))),
                 is_passive: group.is_some_and(|group| group.passive),
                 profiles: profiles(&spec, group),
                 secondary_devices: secondary_devices(group),
@@ -273,16 +273,15 @@ fn group_of<'a>(spec: &'a ModelSpec, instance: &str) -> Option<&'a InstanceGroup
     })
 }
 
-/// The policy's name, with no settings: those are about NUMA nodes and cores, and
-/// are in force already.
-fn host_policy(group: Option<&InstanceGroup>, device: Device) -> String {
+/// The policy's settings under its name.
+fn host_policy(group: Option<&InstanceGroup>, at: &Placement) -> String {
     let configured = group.map(|group| group.host_policy.clone()).filter(|name| !name.is_empty());
-    let name = configured.unwrap_or_else(|| match device {
+    let name = configured.unwrap_or_else(|| match at.device {
         Device::Cpu => String::from("cpu"),
         Device::Gpu(number) => format!("gpu_{number}"),
         Device::Model => String::from("model"),
     });
-    serde_json::json!({ name: {} }).to_string()
+    serde_json::json!({ name: at.host_policy_settings }).to_string()
 }
 
 fn profiles(spec: &ModelSpec, group: Option<&InstanceGroup>) -> Vec<CString> {

@@ -1,6 +1,7 @@
 //! Whole models, from configuration to answers, with a stand-in for the
 //! scheduler: what is given back is executed again with whatever else waits.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -518,7 +519,11 @@ fn configurations_that_are_refused() {
 #[test]
 fn instances_on_a_gpu_are_refused() {
     let model = load(&[&batching(""), COUNT, TOKEN]).unwrap();
-    let at = |device| Placement { name: String::from("m_0_0"), device };
+    let at = |device| Placement {
+        name: String::from("m_0_0"),
+        device,
+        host_policy_settings: BTreeMap::new(),
+    };
     assert!(model.instance(&at(Device::Gpu(0))).is_err());
     assert!(model.instance(&at(Device::Cpu)).is_ok());
     assert!(model.instance(&at(Device::Model)).is_ok());

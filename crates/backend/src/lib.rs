@@ -16,6 +16,7 @@ mod fingerprint;
 mod shared_library;
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -280,6 +281,9 @@ pub struct Placement {
     pub name: String,
     /// The kind of processor.
     pub device: Device,
+    /// What the server was told about its host policy, by setting. It is in force
+    /// already.
+    pub host_policy_settings: BTreeMap<String, String>,
 }
 
 /// The processor that an instance runs on.

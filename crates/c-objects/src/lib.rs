@@ -5,7 +5,8 @@
 //! - [`guard`] is what every exported function runs in: a panic becomes an error.
 //! - [`error`], [`message`], [`parameter`], [`buffer_attributes`], [`names`] and
 //!   [`log`] hold the objects and their functions.
-//! - [`clock`] turns times into C's and back, [`trace`] finds a trace of C again.
+//! - [`clock`] turns times into C's and back, [`trace`] finds a trace of C again, and
+//!   [`output_query`] is a question of backends to whoever made a request with C.
 //!
 //! # Unsafe code
 //!
@@ -27,6 +28,7 @@ pub mod handle;
 pub mod log;
 pub mod message;
 pub mod names;
+pub mod output_query;
 pub mod parameter;
 pub mod text;
 pub mod trace;

@@ -5,6 +5,7 @@ use core::ffi::{CStr, c_void};
 use galatea_abi::server::*;
 use galatea_abi::*;
 use galatea_c_objects::buffer_attributes::BufferAttributesObject;
+use galatea_c_objects::output_query::OutputQuery;
 use galatea_c_objects::{error, guard, handle, text};
 use galatea_infer::Status;
 
@@ -147,6 +148,14 @@ impl Allocator {
         let functions =
             *unsafe { handle::borrow::<AllocatorObject>(address, "response_allocator")? };
         Ok(Self { functions, address, userp })
+    }
+
+    /// What backends ask where an output would go.
+    pub(crate) fn output_query(&self) -> OutputQuery {
+        let Self { functions, address, userp } = *self;
+        // SAFETY: the allocator outlives the requests that use it, whose makers promised
+        // functions that can be called from any thread.
+        unsafe { OutputQuery::new(functions.query, address, userp) }
     }
 
     /// Says that a response begins.

@@ -66,6 +66,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
             id: infer.id.clone(),
         };
         infer.trace = (!trace.is_null()).then(|| Told::begin(trace, &loan));
+        infer.output_query = Some(Arc::new(response.allocator.output_query()));
         let classes = ClassesSlot::default();
         infer.classes = Some(classes.clone());
         let caller = Arc::new(Caller { origin, classes, response, call: Call::begin() });

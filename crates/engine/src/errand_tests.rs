@@ -13,7 +13,7 @@ use galatea_tensor::{Buffer, DataType, Shape};
 use crate::pace::QUICK;
 use crate::testing::sequences::{LONG, Scripted, answer, int, step, value, wait_until};
 use crate::testing::{Setup, send};
-use crate::{CpuCores, HostPolicies, RateLimit, Server};
+use crate::{HostPolicies, RateLimit, Server};
 
 fn model(more: &str) -> String {
     format!(
@@ -223,7 +223,7 @@ fn batches_and_permits_are_left_to_the_threads() {
 fn an_instance_that_is_bound_to_processors_is_left_to_its_thread() {
     with_time(|| {
         let mut policies = HostPolicies::default();
-        policies.set_cores("cpu", CpuCores::parse("0-0").unwrap());
+        policies.set_cores("cpu", "0-0").unwrap();
         let change = |setup: Setup| setup.host_policies(policies);
         Stage::with(&model(ONE), Promise::Predictable, change).check_never();
     });

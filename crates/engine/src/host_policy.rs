@@ -10,7 +10,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 /// Processors, by number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CpuCores(Vec<usize>);
+pub(crate) struct CpuCores(Vec<usize>);
 
 impl CpuCores {
     /// Reads ranges such as `0-3,8-11`.
@@ -18,7 +18,7 @@ impl CpuCores {
     /// # Errors
     ///
     /// What the text should look like.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, String> {
         let refuse = |range: &str| {
             format!(
                 "host policy setting 'cpu-cores' format is \
@@ -109,12 +109,25 @@ impl Binding {
 
 /// The policies that the server was given, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HostPolicies(BTreeMap<String, Binding>);
+pub struct HostPolicies(BTreeMap<String, HostPolicy>);
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct HostPolicy {
+    binding: Binding,
+    /// As they were given, for backends.
+    settings: BTreeMap<String, String>,
+}
 
 impl HostPolicies {
-    /// Says which processors the threads of a policy use.
-    pub fn set_cores(&mut self, name: &str, cores: CpuCores) {
-        self.0.entry(String::from(name)).or_default().cores = Some(cores);
+    /// Says which processors the threads of a policy use, in ranges such as `0-3,8-11`.
+    ///
+    /// # Errors
+    ///
+    /// What the text should look like.
+    pub fn set_cores(&mut self, name: &str, cores: &str) -> Result<(), String> {
+        let parsed = CpuCores::parse(cores)?;
+        self.policy(name, "cpu-cores", cores).cores = Some(parsed);
+        Ok(())
     }
 
     /// Says which node the memory of a policy's threads comes from. If nothing is
@@ -124,9 +137,15 @@ impl HostPolicies {
     ///
     /// Which nodes there are, if that isn't one.
     pub fn set_numa_node(&mut self, name: &str, node: u32) -> Result<(), String> {
-        let node = Node::find(node)?;
-        self.0.entry(String::from(name)).or_default().nodes = BTreeSet::from([node]);
+        let found = Node::find(node)?;
+        self.policy(name, "numa-node", &node.to_string()).nodes = BTreeSet::from([found]);
         Ok(())
+    }
+
+    fn policy(&mut self, name: &str, setting: &str, value: &str) -> &mut Binding {
+        let policy = self.0.entry(String::from(name)).or_default();
+        policy.settings.insert(String::from(setting), String::from(value));
+        &mut policy.binding
     }
 
     /// Whether a policy is defined.
@@ -136,6 +155,19 @@ impl HostPolicies {
 
     /// What binds a group's instances on a device, if anything does.
     pub(crate) fn binding(&self, group: &InstanceGroup, gpu: Option<u32>) -> Option<&Binding> {
+        self.of_group(group, gpu).map(|policy| &policy.binding)
+    }
+
+    /// What was said about the policy of a group's instances on a device.
+    pub(crate) fn settings(
+        &self,
+        group: &InstanceGroup,
+        gpu: Option<u32>,
+    ) -> BTreeMap<String, String> {
+        self.of_group(group, gpu).map(|policy| policy.settings.clone()).unwrap_or_default()
+    }
+
+    fn of_group(&self, group: &InstanceGroup, gpu: Option<u32>) -> Option<&HostPolicy> {
         if !group.host_policy.is_empty() {
             return self.0.get(&group.host_policy);
         }
@@ -232,8 +264,8 @@ mod tests {
     #[test]
     fn a_policy_is_found_by_its_name_or_that_of_the_kind() {
         let mut policies = HostPolicies::default();
-        policies.set_cores("cpu", CpuCores(vec![0]));
-        policies.set_cores("other", CpuCores(vec![1]));
+        policies.set_cores("cpu", "0-0").unwrap();
+        policies.set_cores("other", "1-1").unwrap();
         let shared = |groups: &str| {
             let text = format!("name: 'm' backend: 'identity' {groups}");
             let mut draft = ConfigDraft::from_pbtxt("config.pbtxt", &text).unwrap();
@@ -282,10 +314,13 @@ mod tests {
         let Ok(node) = Node::find(0) else { return };
         let mut policies = HostPolicies::default();
         policies.set_numa_node("near", 0).unwrap();
-        assert_eq!(policies.0["near"].cores().unwrap().0, node.processors());
-        policies.set_cores("near", first_core());
-        assert_eq!(policies.0["near"].cores().unwrap(), first_core());
-        assert_eq!(policies.0["near"].nodes, BTreeSet::from([node]));
+        assert_eq!(policies.0["near"].binding.cores().unwrap().0, node.processors());
+        policies.set_cores("near", "0-0").unwrap();
+        assert_eq!(policies.0["near"].binding.cores().unwrap(), CpuCores(vec![0]));
+        assert_eq!(policies.0["near"].binding.nodes, BTreeSet::from([node]));
+        let settings = [("cpu-cores", "0-0"), ("numa-node", "0")];
+        let settings = settings.map(|(name, value)| (name.into(), value.into()));
+        assert_eq!(policies.0["near"].settings, BTreeMap::from(settings));
     }
 
     #[test]
@@ -305,9 +340,10 @@ mod tests {
         if policies.set_numa_node("near", 0).is_err() {
             return;
         }
-        policies.set_cores("near", first_core());
+        let first = first_core();
+        policies.set_cores("near", &format!("{first}-{first}")).unwrap();
         let maps = || std::fs::read_to_string("/proc/thread-self/numa_maps").unwrap_or_default();
-        match bound(Some(&policies.0["near"]), || (bound_to(&first_core()), maps())) {
+        match bound(Some(&policies.0["near"].binding), || (bound_to(&first_core()), maps())) {
             Ok((is_bound, maps)) => {
                 assert!(is_bound);
                 assert!(maps.is_empty() || maps.contains(" bind:0 "), "{maps}");

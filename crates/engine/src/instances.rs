@@ -1,6 +1,7 @@
 //! A model's instances: made one after another or at the same time, as their
 //! backend allows, warmed up, and put into lanes.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -201,7 +202,11 @@ pub(crate) fn wanted<'a>(
                 let key = InstanceGroup { name: String::new(), count: 0, ..group.clone() };
                 Wanted {
                     key: InstanceKey { group: key, device },
-                    placement: Placement { name: name.clone(), device },
+                    placement: Placement {
+                        name: name.clone(),
+                        device,
+                        host_policy_settings: policies.settings(group, gpu),
+                    },
                     passive: group.passive,
                     binding: policies.binding(group, gpu),
                     needs: Needs::new(group, device),
@@ -237,7 +242,11 @@ fn ensemble(spec: &ModelSpec) -> Wanted<'static> {
     };
     Wanted {
         key: InstanceKey { group, device: Device::Model },
-        placement: Placement { name: spec.name.clone(), device: Device::Model },
+        placement: Placement {
+            name: spec.name.clone(),
+            device: Device::Model,
+            host_policy_settings: BTreeMap::new(),
+        },
         passive: false,
         binding: None,
         needs: Needs::default(),

@@ -9,9 +9,9 @@ use galatea_config::{ConfigDraft, ModelSpec};
 use galatea_infer::{ServerControl, Status};
 use rustix::thread::{CpuSet, sched_getaffinity};
 
+use crate::HostPolicies;
 use crate::testing::sequences::LONG;
 use crate::testing::{ECHO, FakeBackend, Setup, request, send};
-use crate::{CpuCores, HostPolicies};
 
 /// Where executions meet: each waits until as many as are expected are there.
 #[derive(Default)]
@@ -125,7 +125,7 @@ fn affinity() -> Vec<usize> {
 fn executes_on(policy: ExecutionPolicy, name: &str, groups: &str) -> Vec<usize> {
     let first = affinity()[0];
     let mut policies = HostPolicies::default();
-    policies.set_cores(name, CpuCores::parse(&format!("{first}-{first}")).unwrap());
+    policies.set_cores(name, &format!("{first}-{first}")).unwrap();
     let seen = Arc::new(Mutex::new(Vec::new()));
     let noted = seen.clone();
     let backend = FakeBackend::acting(policy, move |_| {
@@ -159,7 +159,7 @@ fn an_instance_runs_where_its_host_policy_says() {
 #[test]
 fn a_model_on_a_processor_that_is_not_there_does_not_load() {
     let mut policies = HostPolicies::default();
-    policies.set_cores("cpu", CpuCores::parse("1023-1023").unwrap());
+    policies.set_cores("cpu", "1023-1023").unwrap();
     let backend = FakeBackend::new(ExecutionPolicy::Blocking);
     let (_, failures) = Setup::new(ECHO, backend).host_policies(policies).load();
     let reason = failures[0].status.message();

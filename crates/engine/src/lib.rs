@@ -77,7 +77,7 @@ pub use cache::LocalCache;
 pub use catalog::{Catalog, FoundModel, ListedModel, Overridden, Sighting, Survey, Uniqueness};
 pub use check::{CheckedLimits, CheckedVersion, VersionProblem};
 pub use dispatcher::Dispatcher;
-pub use host_policy::{CpuCores, HostPolicies};
+pub use host_policy::HostPolicies;
 pub use loader::{LoadFailure, ModelDefinition};
 pub use manager::{ControlMode, Namespaces};
 pub use model::LoadedModel;

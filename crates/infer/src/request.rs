@@ -1,5 +1,6 @@
 //! What a client asks for.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use galatea_tensor::{Buffer, DataType, Shape};
@@ -46,6 +47,9 @@ pub struct InferenceRequest {
     /// Filled by the model version that takes the request, if its door asks how
     /// outputs become classes.
     pub classes: Option<ClassesSlot>,
+    /// Says where outputs would go, to backends that know its kind: C asks functions of
+    /// C. Without it they go into the CPU's memory.
+    pub output_query: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl InferenceRequest {

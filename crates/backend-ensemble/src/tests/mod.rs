@@ -210,7 +210,11 @@ impl World {
         let backend = EnsembleBackend::new().unwrap();
         let batches = ensemble.max_batch_size > 0;
         let model = backend.load(Arc::new(ensemble), &NoFiles, books.clone()).unwrap();
-        let at = Placement { name: String::from("E_0"), device: Device::Model };
+        let at = Placement {
+            name: String::from("E_0"),
+            device: Device::Model,
+            host_policy_settings: BTreeMap::new(),
+        };
         let instance = Mutex::new(model.instance(&at).unwrap());
         Self { models, books, instance, batches, _backend: backend }
     }

@@ -179,7 +179,11 @@ pub(crate) fn spec(text: &str) -> ModelSpec {
 }
 
 pub(crate) fn cpu() -> Placement {
-    Placement { name: String::from("m_0_0"), device: Device::Cpu }
+    Placement {
+        name: String::from("m_0_0"),
+        device: Device::Cpu,
+        host_policy_settings: BTreeMap::new(),
+    }
 }
 
 /// A loaded model with one instance.

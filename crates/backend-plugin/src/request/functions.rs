@@ -208,15 +208,25 @@ functions! {
         text::write(output_name, name.as_ptr(), "output_name")
     }
 
-    /// Where an output would best be: this server takes them in the CPU's memory.
+    /// Where an output would best be: as whoever made the request with C says, else in
+    /// the CPU's memory.
     fn TRITONBACKEND_RequestOutputBufferProperties(
         request: *mut TRITONBACKEND_Request,
-        _name: *const c_char,
-        _byte_size: *mut usize,
+        name: *const c_char,
+        byte_size: *mut usize,
         memory_type: *mut TRITONSERVER_MemoryType,
         memory_type_id: *mut i64,
     ) {
-        object(request)?;
+        let object = object(request)?;
+        text::check_place(memory_type, "memory_type")?;
+        text::check_place(memory_type_id, "memory_type_id")?;
+        if let Some(query) = object.output_query() {
+            return match query.ask(name, byte_size, memory_type, memory_type_id) {
+                Some(outcome) => outcome,
+                None => Err(Status::unavailable("Output properties are not available")
+                    .prefixed(object.log_prefix())),
+            };
+        }
         text::write(memory_type, TRITONSERVER_MEMORY_CPU, "memory_type")?;
         text::write(memory_type_id, 0, "memory_type_id")
     }

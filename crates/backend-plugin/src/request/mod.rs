@@ -14,6 +14,7 @@ use galatea_abi::{
 };
 use galatea_c_objects::error::c_text;
 use galatea_c_objects::log;
+use galatea_c_objects::output_query::OutputQuery;
 use galatea_c_objects::trace::TraceAddress;
 use galatea_infer::{
     Account, CorrelationId, InputTensor, Parameter, ParameterValue, PendingRequest, SequenceFlags,
@@ -186,6 +187,11 @@ impl RequestObject {
         let origin = self.pending.trace().and_then(|trace| trace.origin());
         let address = origin.and_then(|origin| origin.downcast_ref::<TraceAddress>());
         address.map_or(core::ptr::null_mut(), |address| address.0)
+    }
+
+    /// Who says where outputs would go, if the request came through C.
+    fn output_query(&self) -> Option<&OutputQuery> {
+        self.pending.request().output_query.as_ref()?.downcast_ref()
     }
 
     fn update_states(&mut self) {

@@ -1,7 +1,5 @@
 //! Memory and devices.
 
-use galatea_engine::CpuCores;
-
 use super::value::{self, Refusal};
 use super::{Flag, Group};
 
@@ -107,11 +105,7 @@ const HOST_POLICY: Flag = Flag {
         let (policy, setting) = value::pair(value, ',', SHAPE)?;
         let (key, value) = value::pair(setting, '=', SHAPE)?;
         match key {
-            "cpu-cores" => {
-                let cores = CpuCores::parse(value).map_err(Refusal)?;
-                settings.host_policies.set_cores(policy, cores);
-                Ok(())
-            }
+            "cpu-cores" => settings.host_policies.set_cores(policy, value).map_err(Refusal),
             "numa-node" => {
                 let node = value::number(value)?;
                 settings.host_policies.set_numa_node(policy, node).map_err(Refusal)

@@ -404,16 +404,20 @@ fn every_flag_of_the_original_is_known_and_one_is_new() {
 #[test]
 fn host_policies_bind_to_processors() {
     let policies = |flags: &[&str]| format!("{:?}", settings(flags).host_policies);
-    let cores =
-        |cores: &str| format!("Binding {{ cores: Some(CpuCores([{cores}])), nodes: {{}} }}");
-    let expected = format!("HostPolicies({{\"a\": {}}})", cores("0, 1, 4"));
+    let cores = |cores: &str, text: &str| {
+        let binding = format!("Binding {{ cores: Some(CpuCores([{cores}])), nodes: {{}} }}");
+        let settings = format!("{{\"cpu-cores\": \"{text}\"}}");
+        format!("HostPolicy {{ binding: {binding}, settings: {settings} }}")
+    };
+    let expected = format!("HostPolicies({{\"a\": {}}})", cores("0, 1, 4", "0-1,4-4"));
     assert_eq!(policies(&["--host-policy=a,cpu-cores=0-1,4-4"]), expected);
     let flags = [
         "--host-policy=a,cpu-cores=0-1",
         "--host-policy=b,cpu-cores=1-1",
         "--host-policy=a,cpu-cores=2-2",
     ];
-    let expected = format!("HostPolicies({{\"a\": {}, \"b\": {}}})", cores("2"), cores("1"));
+    let (a, b) = (cores("2", "2-2"), cores("1", "1-1"));
+    let expected = format!("HostPolicies({{\"a\": {a}, \"b\": {b}}})");
     assert_eq!(policies(&flags), expected);
     let wrong = error(&["--host-policy=a,cpu-cores=1"]);
     assert!(wrong.contains("'<lower_cpu_core_id>-<upper_cpu_core_id>'. Got 1"), "{wrong}");

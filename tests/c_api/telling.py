@@ -1,0 +1,314 @@
+"""Makes requests with the functions of tritonserver.h, and prints what was told of them.
+
+    python telling.py LIBRARY REPOSITORY BACKENDS
+
+Prints a JSON document: what the functions said, and what the backend `teller` answered.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import queue
+import sys
+import threading
+from ctypes import (
+    CFUNCTYPE,
+    POINTER,
+    byref,
+    c_bool,
+    c_char_p,
+    c_double,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_uint,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
+
+ALLOCATE = CFUNCTYPE(
+    c_void_p,
+    c_void_p,
+    c_char_p,
+    c_size_t,
+    c_uint,
+    c_int64,
+    c_void_p,
+    POINTER(c_void_p),
+    POINTER(c_void_p),
+    POINTER(c_uint),
+    POINTER(c_int64),
+)
+FREE = CFUNCTYPE(c_void_p, c_void_p, c_void_p, c_void_p, c_size_t, c_uint, c_int64)
+QUERY = CFUNCTYPE(
+    c_void_p, c_void_p, c_void_p, c_char_p, POINTER(c_size_t), POINTER(c_uint), POINTER(c_int64)
+)
+DONE = CFUNCTYPE(None, c_void_p, c_uint32, c_void_p)
+
+TYPE_INT32, FINAL, START, END = 8, 1, 1, 2
+PATIENCE_SECONDS = 60
+
+
+class Program:
+    """A server, and what it calls."""
+
+    def __init__(self, library: str, repository: str, backends: str) -> None:
+        self.library = ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
+        for name in ("ErrorMessage", "ErrorCodeString"):
+            getattr(self.library, f"TRITONSERVER_{name}").restype = c_char_p
+        self.buffers: dict[int, object] = {}
+        self.queried = threading.Event()
+        self.queries: list[object] = []
+        self.answers: queue.Queue[int] = queue.Queue()
+        self.released: queue.Queue[int] = queue.Queue()
+        self.callbacks = (
+            ALLOCATE(self.allocate),
+            FREE(lambda _allocator, buffer, *_: self.buffers.pop(buffer) and None),
+            QUERY(self.query),
+            DONE(lambda response, _flags, _userp: self.answers.put(response)),
+            DONE(lambda request, _flags, _userp: self.released.put(request)),
+        )
+        self.allocator, self.plain_allocator = c_void_p(), c_void_p()
+        for place in (self.allocator, self.plain_allocator):
+            self.must("ResponseAllocatorNew", byref(place), *self.callbacks[:2], None)
+        self.must("ResponseAllocatorSetQueryFunction", self.allocator, self.callbacks[2])
+        self.server, options = c_void_p(), c_void_p()
+        self.must("ServerOptionsNew", byref(options))
+        self.must("ServerOptionsSetModelRepositoryPath", options, repository.encode())
+        self.must("ServerOptionsSetBackendDirectory", options, backends.encode())
+        self.must("ServerOptionsSetBackendConfig", options, b"teller", b"colour", b"red")
+        self.must("ServerOptionsSetHostPolicy", options, b"near", b"cpu-cores", b"0-0")
+        self.must("ServerOptionsSetStrictModelConfig", options, c_bool(False))
+        self.must("ServerOptionsSetLogInfo", options, c_bool(False))
+        self.must("ServerNew", byref(self.server), options)
+        self.must("ServerOptionsDelete", options)
+
+    def call(self, name: str, *arguments: object) -> str | None:
+        """Calls a function that returns an error or null."""
+        function = getattr(self.library, f"TRITONSERVER_{name}")
+        function.restype = c_void_p
+        error = c_void_p(function(*arguments))
+        if not error:
+            return None
+        code = self.library.TRITONSERVER_ErrorCodeString(error).decode()
+        text = self.library.TRITONSERVER_ErrorMessage(error).decode()
+        self.library.TRITONSERVER_ErrorDelete(error)
+        return f"{code}: {text}"
+
+    def must(self, name: str, *arguments: object) -> None:
+        """The same, where an error is not expected."""
+        error = self.call(name, *arguments)
+        assert error is None, f"{name}: {error}"
+
+    def read(self, name: str, subject: c_void_p, kind: type) -> object:
+        """What a function tells of an object."""
+        place = kind()
+        error = self.call(name, subject, byref(place))
+        return error or (place.value.decode() if kind is c_char_p else place.value)
+
+    def allocate(
+        self, _allocator, _name, size, _type, _id, _userp, buffer, buffer_userp, type_, id_
+    ) -> None:
+        memory = ctypes.create_string_buffer(max(size, 1))
+        buffer[0], buffer_userp[0] = ctypes.addressof(memory), None
+        type_[0], id_[0] = 0, 0
+        self.buffers[ctypes.addressof(memory)] = memory
+
+    def query(self, _allocator, userp, name, size, type_, id_) -> None:
+        self.queries.append([userp, name.decode(), size[0], type_[0], id_[0]])
+        size[0], type_[0], id_[0] = 6, 1, 3
+        self.queried.set()
+
+    def request(self, model: str) -> c_void_p:
+        request = c_void_p()
+        self.must("InferenceRequestNew", byref(request), self.server, model.encode(), c_int64(-1))
+        return request
+
+    def add_input(self, request: c_void_p, name: str, *values: int) -> None:
+        data, shape = (c_int32 * len(values))(*values), (c_int64 * 2)(1, len(values))
+        self.buffers[ctypes.addressof(data)] = data
+        named = request, name.encode()
+        self.must("InferenceRequestAddInput", *named, c_uint(TYPE_INT32), shape, c_uint64(2))
+        size = c_size_t(ctypes.sizeof(data))
+        self.must("InferenceRequestAppendInputData", *named, data, size, c_uint(0), c_int64(0))
+
+    def send(self, request: c_void_p, allocator: c_void_p | None = None, userp: int = 0) -> None:
+        """Hands a request over."""
+        allocator = allocator or self.allocator
+        _, _, _, answered, released = self.callbacks
+        self.must("InferenceRequestSetReleaseCallback", request, released, None)
+        self.must(
+            "InferenceRequestSetResponseCallback",
+            *(request, allocator, c_void_p(userp), answered, None),
+        )
+        self.must("ServerInferAsync", self.server, request, None)
+
+    def answer(self) -> dict[str, object]:
+        """What comes of the request."""
+        response = c_void_p(self.answers.get(timeout=PATIENCE_SECONDS))
+        request = c_void_p(self.released.get(timeout=PATIENCE_SECONDS))
+        error = self.call("InferenceResponseError", response)
+        answer = {"error": error} if error else self.describe(response)
+        self.must("InferenceResponseDelete", response)
+        self.must("InferenceRequestDelete", request)
+        return answer
+
+    def describe(self, response: c_void_p) -> dict[str, object]:
+        """Everything that a response has."""
+        model, version, count = c_char_p(), c_int64(), c_uint32()
+        self.must("InferenceResponseModel", response, byref(model), byref(version))
+        self.must("InferenceResponseParameterCount", response, byref(count))
+        parameters = {}
+        for index in range(count.value):
+            name, kind, value = c_char_p(), c_uint(), c_void_p()
+            places = map(byref, (name, kind, value))
+            self.must("InferenceResponseParameter", response, c_uint32(index), *places)
+            if kind.value == 0:
+                parameters[name.value.decode()] = ctypes.string_at(value.value).decode()
+            else:
+                read = {1: c_int64, 2: c_bool, 3: c_double}[kind.value]
+                place = ctypes.cast(value, POINTER(read))
+                parameters[name.value.decode()] = place.contents.value
+        self.must("InferenceResponseOutputCount", response, byref(count))
+        name, datatype, shape, rank = c_char_p(), c_uint(), POINTER(c_int64)(), c_uint64()
+        base, size, type_, id_, userp = c_void_p(), c_size_t(), c_uint(), c_int64(), c_void_p()
+        places = map(byref, (name, datatype, shape, rank, base, size, type_, id_, userp))
+        self.must("InferenceResponseOutput", response, c_uint32(0), *places)
+        text = ctypes.string_at(base.value + 4, size.value - 4).decode()
+        return {
+            "model": f"{model.value.decode()} {version.value}",
+            "id": self.read("InferenceResponseId", response, c_char_p),
+            "parameters": parameters,
+            "outputs": f"{count.value} {name.value.decode()} {shape[: rank.value]}",
+            "told": text.splitlines(),
+        }
+
+
+def getters(program: Program, request: c_void_p) -> dict[str, object]:
+    """What a request says of itself."""
+    kinds = {
+        "Id": c_char_p,
+        "Flags": c_uint32,
+        "CorrelationId": c_uint64,
+        "CorrelationIdString": c_char_p,
+        "Priority": c_uint32,
+        "PriorityUInt64": c_uint64,
+        "TimeoutMicroseconds": c_uint64,
+        "IsCancelled": c_bool,
+    }
+    return {
+        name: program.read(f"InferenceRequest{name}", request, kind) for name, kind in kinds.items()
+    }
+
+
+def full(program: Program) -> dict[str, object]:
+    """A request with everything, after taking back what it shouldn't have."""
+    request = program.request("tells")
+    before = getters(program, request)
+    program.must("InferenceRequestSetId", request, b"seven")
+    program.must("InferenceRequestSetFlags", request, c_uint32(START))
+    program.must("InferenceRequestSetCorrelationIdString", request, b"words")
+    texts = getters(program, request)
+    program.must("InferenceRequestSetCorrelationId", request, c_uint64(1 << 40))
+    program.must("InferenceRequestSetPriority", request, c_uint32(3))
+    low = program.read("InferenceRequestPriorityUInt64", request, c_uint64)
+    program.must("InferenceRequestSetPriorityUInt64", request, c_uint64((1 << 40) + 1))
+    program.must("InferenceRequestSetTimeoutMicroseconds", request, c_uint64(60_000_000))
+    after = getters(program, request)
+    program.must("InferenceRequestSetPriorityUInt64", request, c_uint64(0))
+    parameters = {"String": b"v", "Int": c_int64(-3), "Bool": c_bool(True), "Double": c_double(1.5)}
+    for kind, value in parameters.items():
+        name = f"InferenceRequestSet{kind}Parameter"
+        program.must(name, request, kind.lower().encode(), value)
+    program.add_input(request, "INPUT0", 9, 9)
+    program.add_input(request, "INPUT1", 8)
+    program.must("InferenceRequestRemoveAllInputs", request)
+    program.add_input(request, "INPUT0", 5, 6, 7)
+    program.add_input(request, "INPUT1", 8)
+    program.add_input(request, "INPUT2", 8)
+    program.must("InferenceRequestRemoveInput", request, b"INPUT2")
+    named = (request, b"INPUT1")
+    program.must("InferenceRequestRemoveAllInputData", *named)
+    data = (c_int32 * 1)(4)
+    program.buffers[ctypes.addressof(data)] = data
+    size = c_size_t(ctypes.sizeof(data))
+    program.must("InferenceRequestAppendInputData", *named, data, size, c_uint(0), c_int64(0))
+    for name in (b"OTHER", b"TOLD"):
+        program.must("InferenceRequestAddRequestedOutput", request, name)
+    program.must("InferenceRequestRemoveAllRequestedOutputs", request)
+    for name in (b"OTHER", b"TOLD"):
+        program.must("InferenceRequestAddRequestedOutput", request, name)
+    program.must("InferenceRequestRemoveRequestedOutput", request, b"OTHER")
+    program.send(request, userp=42)
+    told = program.answer()
+    states = {"before": before, "texts": texts, "low": low, "after": after}
+    return {**states, "answer": told, "queries": list(program.queries)}
+
+
+def bare(program: Program) -> dict[str, object]:
+    """A request with what is needed, whose allocator has no function to ask."""
+    request = program.request("tells")
+    program.add_input(request, "INPUT0", 1)
+    program.send(request, program.plain_allocator)
+    return program.answer()
+
+
+def sequence(program: Program) -> list[object]:
+    """The last lines of what is told of a sequence: its state."""
+    told = []
+    for flags in (START, 0, END):
+        request = program.request("counts")
+        program.must("InferenceRequestSetCorrelationIdString", request, b"one")
+        program.must("InferenceRequestSetFlags", request, c_uint32(flags))
+        program.add_input(request, "INPUT0", 1)
+        program.send(request)
+        lines = program.answer()["told"]
+        told.append([line for line in lines if "correlation text" in line] + lines[-2:])
+    return told
+
+
+def cancelled(program: Program) -> dict[str, object]:
+    """A request that is given up when its backend has it."""
+    program.queried.clear()
+    request = program.request("waits")
+    program.add_input(request, "INPUT0", 1)
+    program.send(request)
+    assert program.queried.wait(PATIENCE_SECONDS)
+    before = program.read("InferenceRequestIsCancelled", request, c_bool)
+    program.must("InferenceRequestCancel", request)
+    after = program.read("InferenceRequestIsCancelled", request, c_bool)
+    return {"before": before, "after": after, "error": program.answer().get("error")}
+
+
+def models(program: Program) -> dict[str, object]:
+    """What the server says of a model."""
+    named = (program.server, b"tells", c_int64(-1))
+    flags, voidp, ready = c_uint32(), c_void_p(), c_bool()
+    found = {}
+    program.must("ServerModelIsReady", *named, byref(ready))
+    found["ready"] = ready.value
+    for name in ("BatchProperties", "TransactionProperties"):
+        program.must(f"ServerModel{name}", *named, byref(flags), byref(voidp))
+        found[name] = flags.value
+    message, base, size = c_void_p(), c_char_p(), c_size_t()
+    program.must("ServerModelConfig", *named, c_uint32(1), byref(message))
+    program.must("MessageSerializeToJson", message, byref(base), byref(size))
+    found["max_batch_size"] = json.loads(ctypes.string_at(base, size.value))["max_batch_size"]
+    program.must("MessageDelete", message)
+    return found
+
+
+def main() -> None:
+    """Runs every case."""
+    program = Program(*sys.argv[1:])
+    cases = [full, bare, sequence, cancelled, models]
+    json.dump({case.__name__: case(program) for case in cases}, sys.stdout)
+    program.must("ServerDelete", program.server)
+    for allocator in (program.allocator, program.plain_allocator):
+        program.must("ResponseAllocatorDelete", allocator)
+
+
+if __name__ == "__main__":
+    main()

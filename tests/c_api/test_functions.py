@@ -1,0 +1,215 @@
+"""What a request is told to be, on both sides: by tritonserver.h and by tritonbackend.h.
+
+The backend teller.c answers with all that it can find out. What is expected here is
+what the original's library says to the same program, but for the texts of some errors.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+
+TENSORS = """
+backend: "teller"
+input [
+  { name: "INPUT0" data_type: TYPE_INT32 dims: [ -1 ] },
+  { name: "INPUT1" data_type: TYPE_INT32 dims: [ -1 ] optional: true }
+]
+output [
+  { name: "TOLD" data_type: TYPE_STRING dims: [ 1 ] },
+  { name: "OTHER" data_type: TYPE_STRING dims: [ 1 ] }
+]
+"""
+MODELS = {
+    # How many instances there are, the backend says.
+    "tells": TENSORS
+    + """
+instance_group {
+  kind: KIND_CPU host_policy: "near" secondary_devices { kind: KIND_NVDLA device_id: 3 }
+}
+""",
+    "waits": TENSORS + 'parameters { key: "waits" value { string_value: "yes" } }',
+    "counts": TENSORS
+    + """
+sequence_batching {
+  state {
+    input_name: "PREVIOUS" output_name: "NEXT" data_type: TYPE_INT32 dims: [ 1 ]
+    initial_state { name: "zero" data_type: TYPE_INT32 dims: [ 1 ] zero_data: true }
+  }
+}
+""",
+}
+#: What is told of every request to `tells` before the request itself.
+LOADED = """
+backend teller policy 0 artifact 0
+backend config {"cmdline":{"auto-complete-config":"true","backend-directory":"DIRECTORY",\
+"colour":"red","default-max-batch-size":"4","min-compute-capability":"6.000000"}}
+memory ok
+model tells version 1 artifact 0 at /tells completes 1 state 1
+config 2: Invalid argument: model configuration version 2 not supported, supported versions \
+are: 1
+instance tells_0_N kind 1 device 0 passive 0
+profile 0 Invalid argument: out of bounds index 0: instance is configured with 0 profiles -
+secondary device 0 ok KIND_NVDLA 3
+secondary device 1 Invalid argument: out of bounds index 1: instance is configured with 1 \
+secondary devices  -1
+host policy {"near":{"cpu-cores":"0-0"}}
+"""
+FULL = """
+request seven flags 1 timeout 60000000 cancelled 0 traced 0
+correlation number 1099511627776 ok
+correlation text '' Invalid argument: [request id: seven] correlation ID in request is not a \
+string
+parameter string "v"
+parameter int -3
+parameter bool true
+parameter double 1.50
+parameter 4: Invalid argument: [request id: seven] out of bounds index 4: request has 4 \
+parameters
+input INPUT0 INT32 rank 2 last 3 bytes 12 buffers 1
+for the host policy: bytes 12 buffers 1
+buffer 12 in 0 0 begins with 5
+for the host policy: 12 the same 1
+its attributes 0 0 12
+by name the same 1
+input INPUT1 INT32 rank 2 last 1 bytes 4 buffers 1
+for the host policy: bytes 4 buffers 1
+buffer 4 in 0 0 begins with 4
+for the host policy: 4 the same 1
+its attributes 0 0 4
+by name the same 1
+input 2: Invalid argument: [request id: seven] out of bounds index 2: request has 2 inputs
+no input: Invalid argument: [request id: seven] unknown request input name NONE
+output TOLD
+output 1: Invalid argument: [request id: seven] out of bounds index 1: request has 1 requested \
+outputs
+an output would have 6 bytes in 1 3 ok
+state Invalid argument: unable to add state 'NEXT'. State configuration is missing for model \
+'tells'.
+"""
+BARE = """
+request  flags 0 timeout 0 cancelled 0 traced 0
+correlation number 0 ok
+correlation text '' Invalid argument: [request id: <id_unknown>] correlation ID in request is \
+not a string
+parameter 0: Invalid argument: [request id: <id_unknown>] out of bounds index 0: request has 0 \
+parameters
+input INPUT0 INT32 rank 2 last 1 bytes 4 buffers 1
+for the host policy: bytes 4 buffers 1
+buffer 4 in 0 0 begins with 1
+for the host policy: 4 the same 1
+its attributes 0 0 4
+by name the same 1
+input 1: Invalid argument: [request id: <id_unknown>] out of bounds index 1: request has 1 inputs
+no input: Invalid argument: [request id: <id_unknown>] unknown request input name NONE
+output OTHER
+output TOLD
+output 2: Invalid argument: [request id: <id_unknown>] out of bounds index 2: request has 2 \
+requested outputs
+an output would have 5 bytes in 2 2 Unavailable: [request id: <id_unknown>] Output properties \
+are not available
+state Invalid argument: unable to add state 'NEXT'. State configuration is missing for model \
+'tells'.
+"""
+NO_STRING = "Invalid argument: given request's correlation id is not a string"
+NO_NUMBER = "Invalid argument: given request's correlation id is not an unsigned int"
+
+
+@pytest.fixture(scope="module")
+def told(
+    library: pathlib.Path,
+    compile: Callable[..., pathlib.Path],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> dict[str, Any]:
+    """What the program and the backend were told."""
+    folder = tmp_path_factory.mktemp("telling")
+    options = ["-std=gnu11", "-shared", "-fPIC", "-I", ROOT / "examples/backends"]
+    teller = compile("gcc", HERE / "teller.c", *options)
+    backends = folder / "backends"
+    (backends / "teller").mkdir(parents=True)
+    teller.rename(backends / "teller" / "libtriton_teller.so")
+    for name, config in MODELS.items():
+        (folder / "models" / name / "1").mkdir(parents=True)
+        (folder / "models" / name / "config.pbtxt").write_text(config)
+    command = [sys.executable, HERE / "telling.py", library, folder / "models", backends]
+    ended = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout.replace(str(backends), "DIRECTORY"))
+
+
+def normal(lines: list[str]) -> list[str]:
+    """Without what may differ from run to run."""
+    text = re.sub(r"instance tells_0_[01] ", "instance tells_0_N ", "\n".join(lines))
+    return text.replace("profiles (null)", "profiles -").split("\n")
+
+
+def test_a_backend_is_told_all_of_a_request(told: dict[str, Any]) -> None:
+    """What was taken back isn't there, and the query function says where outputs go."""
+    full = told["full"]
+    assert normal(full["answer"]["told"]) == (LOADED.strip() + FULL.rstrip()).split("\n")
+    assert full["queries"] == [[42, "TOLD", 5, 2, 2]]
+
+
+def test_a_backend_is_told_what_a_request_lacks(told: dict[str, Any]) -> None:
+    """All outputs are wanted, and nobody says where they go."""
+    assert normal(told["bare"]["told"]) == (LOADED.strip() + BARE.rstrip()).split("\n")
+
+
+def test_a_request_says_what_was_set(told: dict[str, Any]) -> None:
+    """Before, between and after."""
+    full = told["full"]
+    for state in ("before", "texts", "after"):
+        assert full[state].pop("IsCancelled").startswith("Internal: ")
+    empty = {"Id": "", "Flags": 0, "CorrelationId": 0, "CorrelationIdString": NO_STRING}
+    empty |= {"Priority": 0, "PriorityUInt64": 0, "TimeoutMicroseconds": 0}
+    assert full["before"] == empty
+    texts = {"Id": "seven", "Flags": 1, "CorrelationId": NO_NUMBER, "CorrelationIdString": "words"}
+    assert full["texts"] == empty | texts
+    assert full["low"] == 3
+    later = {"CorrelationId": 1 << 40, "CorrelationIdString": NO_STRING, "Priority": 0xFFFFFFFF}
+    later |= {"PriorityUInt64": (1 << 40) + 1, "TimeoutMicroseconds": 60_000_000}
+    assert full["after"] == empty | texts | later
+
+
+def test_a_response_says_what_its_backend_set(told: dict[str, Any]) -> None:
+    """Parameters of every kind, and one output."""
+    answer = {name: value for name, value in told["full"]["answer"].items() if name != "told"}
+    assert answer == {
+        "model": "tells 1",
+        "id": "seven",
+        "parameters": {"text": "words", "number": -7, "flag": True, "fraction": 0.5},
+        "outputs": "1 TOLD [1, 1]",
+    }
+
+
+def test_a_state_goes_on_with_its_sequence(told: dict[str, Any]) -> None:
+    """And its buffer is described."""
+    assert told["sequence"] == [
+        ["correlation text 'one' ok", "its state's attributes 0 0 4", f"state {step} ok"]
+        for step in range(3)
+    ]
+
+
+def test_a_backend_notices_that_its_request_is_given_up(told: dict[str, Any]) -> None:
+    """It answers only then."""
+    assert told["cancelled"] == {"before": False, "after": True, "error": None}
+
+
+def test_a_model_is_as_its_backend_made_it(told: dict[str, Any]) -> None:
+    """It gave the model batches when it was loaded."""
+    assert told["models"] == {
+        "ready": True,
+        "BatchProperties": 2,
+        "TransactionProperties": 1,
+        "max_batch_size": 4,
+    }
