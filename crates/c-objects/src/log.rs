@@ -1,10 +1,11 @@
 //! The log that C code writes to, and that this crate's own warnings go to.
 //!
 //! The functions for it take no server, so there is one for the process: the
-//! wiring installs it once. Before that, and without it, lines are dropped.
+//! wiring installs it once. Before that, lines go to the log that a library of the
+//! server has for this, and without either they are dropped.
 
 use core::ffi::{CStr, c_char, c_int};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use galatea_abi::server::{TRITONSERVER_LogIsEnabled, TRITONSERVER_LogMessage};
 use galatea_abi::{
@@ -28,19 +29,84 @@ pub enum Level {
     Verbose,
 }
 
+/// How lines begin.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Level, month and day, time.
+    Default,
+    /// Date and time as in ISO 8601.
+    Iso8601,
+}
+
+/// What can be set while a log is written to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Setting {
+    /// Whether information, warnings or errors are written.
+    Enabled(Level, bool),
+    /// Verbose lines up to this level are written.
+    VerboseLevel(u32),
+    /// How lines begin.
+    Format(Format),
+    /// The file that lines are appended to; empty for the console.
+    File(String),
+}
+
 /// Where lines go. `place` is a source file and a line in it.
 pub trait Log: Send + Sync {
     /// Whether lines of this level are written at all.
     fn is_enabled(&self, level: Level) -> bool;
     /// Writes a line.
     fn write(&self, level: Level, place: Option<(&str, u32)>, text: &str);
+    /// Changes a setting.
+    ///
+    /// # Errors
+    ///
+    /// `Internal` if a file can't be opened; then nothing changes.
+    fn set(&self, setting: &Setting) -> Result<(), Status>;
 }
 
 static LOG: OnceLock<Box<dyn Log>> = OnceLock::new();
+static EARLY: OnceLock<Box<dyn Log>> = OnceLock::new();
+static EARLY_MAKER: OnceLock<fn() -> Box<dyn Log>> = OnceLock::new();
+/// What was set before the process's log was there.
+static SETTINGS: Mutex<Vec<Setting>> = Mutex::new(Vec::new());
 
-/// Installs the process's log; the first one stays.
+/// Installs the process's log, as it was set to be; the first one stays.
 pub fn install(log: Box<dyn Log>) {
-    let _ = LOG.set(log);
+    let early = std::mem::take(&mut *SETTINGS.lock().unwrap_or_else(PoisonError::into_inner));
+    if LOG.set(log).is_err() {
+        return;
+    }
+    for setting in early {
+        if let Err(status) = set(setting) {
+            error(status.message());
+        }
+    }
+}
+
+/// Says what makes the log for lines that come before the process's is installed.
+pub fn install_early(maker: fn() -> Box<dyn Log>) {
+    let _ = EARLY_MAKER.set(maker);
+}
+
+fn current() -> Option<&'static dyn Log> {
+    let early = || EARLY_MAKER.get().map(|make| EARLY.get_or_init(make));
+    LOG.get().or_else(early).map(Box::as_ref)
+}
+
+/// Changes a setting of the process's log, or of the one to come.
+///
+/// # Errors
+///
+/// As [`Log::set`]'s.
+pub fn set(setting: Setting) -> Result<(), Status> {
+    if let Some(log) = current() {
+        log.set(&setting)?;
+    }
+    if LOG.get().is_none() {
+        SETTINGS.lock().unwrap_or_else(PoisonError::into_inner).push(setting);
+    }
+    Ok(())
 }
 
 /// Writes a line about a misuse of the API.
@@ -50,7 +116,7 @@ pub fn error(text: &str) {
 
 /// Writes a line.
 pub fn write(level: Level, place: Option<(&str, u32)>, text: &str) {
-    if let Some(log) = LOG.get() {
+    if let Some(log) = current() {
         log.write(level, place, text);
     }
 }
@@ -77,7 +143,7 @@ const _: TRITONSERVER_LogIsEnabled = TRITONSERVER_LogIsEnabled;
 pub unsafe extern "C" fn TRITONSERVER_LogIsEnabled(level_: TRITONSERVER_LogLevel) -> bool {
     guard_value("TRITONSERVER_LogIsEnabled", false, || {
         let Ok(level) = level(level_) else { return false };
-        LOG.get().is_some_and(|log| log.is_enabled(level))
+        current().is_some_and(|log| log.is_enabled(level))
     })
 }
 

@@ -4,7 +4,7 @@ use core::ffi::{c_char, c_int, c_uint};
 
 use galatea_abi::server::*;
 use galatea_abi::*;
-use galatea_c_objects::{guard, handle, text};
+use galatea_c_objects::{guard, handle, log, text};
 use galatea_infer::Status;
 
 /// What was asked for.
@@ -183,17 +183,6 @@ setters! {
         flag!("model-load-retry-count");
     TRITONSERVER_ServerOptionsSetModelNamespacing(enable: bool) flag!("model-namespacing");
     TRITONSERVER_ServerOptionsSetEnablePeerAccess(enable: bool) flag!("enable-peer-access");
-    TRITONSERVER_ServerOptionsSetLogFile(file: text) |options, file| {
-        if !file.is_empty() {
-            options.set("log-file", file);
-        }
-        Ok(())
-    };
-    TRITONSERVER_ServerOptionsSetLogInfo(log: bool) flag!("log-info");
-    TRITONSERVER_ServerOptionsSetLogWarn(log: bool) flag!("log-warning");
-    TRITONSERVER_ServerOptionsSetLogError(log: bool) flag!("log-error");
-    TRITONSERVER_ServerOptionsSetLogFormat(format: TRITONSERVER_LogFormat) log_format;
-    TRITONSERVER_ServerOptionsSetLogVerbose(level: c_int) flag!("log-verbose");
     TRITONSERVER_ServerOptionsSetMetrics(metrics: bool) flag!("allow-metrics");
     TRITONSERVER_ServerOptionsSetGpuMetrics(gpu_metrics: bool) flag!("allow-gpu-metrics");
     TRITONSERVER_ServerOptionsSetCpuMetrics(cpu_metrics: bool) flag!("allow-cpu-metrics");
@@ -228,6 +217,73 @@ setters! {
         };
 }
 
+/// Defines functions that set something of the log. `$body` gets the argument, and
+/// tells the setting, the flag that says the same, and its value.
+macro_rules! log_setters {
+    ($($function:ident($argument:ident: $kind:ty) $body:expr;)*) => {
+        $(
+            const _: $function = $function;
+            /// Sets the process's log, at once, and that of the server to be.
+            ///
+            /// # Safety
+            ///
+            /// `options` must be null, for the process alone, or options that nobody
+            /// else uses; a text must be null or end in a zero byte.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $function(
+                options: *mut TRITONSERVER_ServerOptions,
+                $argument: $kind,
+            ) -> *mut TRITONSERVER_Error {
+                guard(stringify!($function), || {
+                    let flag: unsafe fn($kind) -> Result<LogFlag, Status> = $body;
+                    // SAFETY: the caller's promise is passed on.
+                    let (setting, flag, value) = unsafe { flag($argument)? };
+                    if options.is_null() {
+                        return log::set(setting);
+                    }
+                    let options = {
+                        // SAFETY: the caller's promise is passed on.
+                        unsafe { handle::borrow_mut::<OptionsObject>(options, "options")? }
+                    };
+                    log::set(setting)?;
+                    options.set(flag, value);
+                    Ok(())
+                })
+            }
+        )*
+    };
+}
+
+/// A setting of the log, with the flag and the value that say the same.
+type LogFlag = (log::Setting, &'static str, String);
+
+fn enabled(level: log::Level, flag: &'static str, on: bool) -> Result<LogFlag, Status> {
+    Ok((log::Setting::Enabled(level, on), flag, on.to_string()))
+}
+
+log_setters! {
+    TRITONSERVER_ServerOptionsSetLogFile(file: *const c_char) |file| {
+        let name = if file.is_null() {
+            ""
+        } else {
+            // SAFETY: the caller of the exported function promises a text.
+            unsafe { text::required(file, "file")? }
+        };
+        Ok((log::Setting::File(name.to_owned()), "log-file", name.to_owned()))
+    };
+    TRITONSERVER_ServerOptionsSetLogInfo(log_: bool)
+        |on| enabled(log::Level::Info, "log-info", on);
+    TRITONSERVER_ServerOptionsSetLogWarn(log_: bool)
+        |on| enabled(log::Level::Warning, "log-warning", on);
+    TRITONSERVER_ServerOptionsSetLogError(log_: bool)
+        |on| enabled(log::Level::Error, "log-error", on);
+    TRITONSERVER_ServerOptionsSetLogFormat(format: TRITONSERVER_LogFormat) log_format;
+    TRITONSERVER_ServerOptionsSetLogVerbose(level: c_int) |level| {
+        let level = u32::try_from(level).unwrap_or(0);
+        Ok((log::Setting::VerboseLevel(level), "log-verbose", level.to_string()))
+    };
+}
+
 fn control_mode(
     options: &mut OptionsObject,
     mode: TRITONSERVER_ModelControlMode,
@@ -255,16 +311,15 @@ fn rate_limit(options: &mut OptionsObject, mode: TRITONSERVER_RateLimitMode) -> 
     Ok(())
 }
 
-fn log_format(options: &mut OptionsObject, format: TRITONSERVER_LogFormat) -> Result<(), Status> {
-    let name = match format {
-        TRITONSERVER_LOG_DEFAULT => "default",
-        TRITONSERVER_LOG_ISO8601 => "ISO8601",
+fn log_format(format: TRITONSERVER_LogFormat) -> Result<LogFlag, Status> {
+    let (format, name) = match format {
+        TRITONSERVER_LOG_DEFAULT => (log::Format::Default, "default"),
+        TRITONSERVER_LOG_ISO8601 => (log::Format::Iso8601, "ISO8601"),
         TRITONSERVER_LogFormat(other) => {
             return Err(Status::invalid_argument(format!("unknown log format '{other}'")));
         }
     };
-    options.set("log-format", name);
-    Ok(())
+    Ok((log::Setting::Format(format), "log-format", name.to_owned()))
 }
 
 fn load_limit(

@@ -1,11 +1,23 @@
 //! Lines that C code writes to the log.
 
-use galatea_c_objects::log::{Level, Log, install};
-use galatea_telemetry::{LogLevel, Logger, SourcePosition};
+use galatea_c_objects::log::{Format, Level, Log, Setting, install};
+use galatea_infer::Status;
+use galatea_telemetry::{LogFormat, LogLevel, LogOptions, Logger, SourcePosition};
+
+use crate::environment::Environment;
 
 /// Lets C code write to this log, unless it writes to another one already.
 pub(crate) fn use_for_c(logger: Logger) {
     install(Box::new(CLog(logger)));
+}
+
+/// The log of a process that has no server yet: on the console.
+#[must_use]
+pub fn early_log() -> Box<dyn Log> {
+    let quote = Environment::read().quote_log_messages;
+    let streams = (Box::new(std::io::stdout()), Box::new(std::io::stderr()));
+    let options = LogOptions { quote, ..LogOptions::default() };
+    Box::new(CLog(Logger::to_writers(options, streams.0, streams.1)))
 }
 
 struct CLog(Logger);
@@ -18,6 +30,25 @@ impl Log for CLog {
     fn write(&self, level: Level, place: Option<(&str, u32)>, text: &str) {
         let (file, line) = place.unwrap_or((file!(), line!()));
         self.0.log(log_level(level), SourcePosition { file, line }, text);
+    }
+
+    fn set(&self, setting: &Setting) -> Result<(), Status> {
+        match setting {
+            Setting::Enabled(Level::Info, on) => self.0.set_info(*on),
+            Setting::Enabled(Level::Warning, on) => self.0.set_warning(*on),
+            Setting::Enabled(Level::Error, on) => self.0.set_error(*on),
+            Setting::Enabled(Level::Verbose, on) => self.0.set_verbose_level(u32::from(*on)),
+            Setting::VerboseLevel(level) => self.0.set_verbose_level(*level),
+            Setting::Format(Format::Default) => self.0.set_format(LogFormat::Default),
+            Setting::Format(Format::Iso8601) => self.0.set_format(LogFormat::Iso8601),
+            Setting::File(path) => {
+                let file = (!path.is_empty()).then(|| path.into());
+                self.0.set_file(file).map_err(|error| {
+                    Status::internal(format!("can't open log file '{path}': {error}"))
+                })?;
+            }
+        }
+        Ok(())
     }
 }
 

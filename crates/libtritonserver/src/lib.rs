@@ -19,11 +19,12 @@ use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 /// of it can be called.
 #[used]
 // SAFETY: the section holds pointers to functions that the loader calls without
-// arguments that this one would read; it only stores a pointer and can't panic.
+// arguments that this one would read; it only stores pointers and can't panic.
 #[unsafe(link_section = ".init_array")]
 static FIRST: extern "C" fn() = {
     extern "C" fn first() {
         galatea_capi::install(make);
+        galatea_capi::install_early_log(galatea::early_log);
     }
     first
 };

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::panic::Location;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use crate::Table;
@@ -141,11 +141,22 @@ struct Inner {
     warning: AtomicBool,
     error: AtomicBool,
     verbose_level: AtomicU32,
-    format: LogFormat,
+    iso8601: AtomicBool,
     quote: bool,
-    file: Option<PathBuf>,
     process: u32,
-    sink: Mutex<Sink>,
+    output: Mutex<Output>,
+}
+
+/// Where lines go now.
+struct Output {
+    sink: Sink,
+    /// What receives everything in the sink's place.
+    file: Option<(PathBuf, File)>,
+}
+
+fn open(path: PathBuf) -> io::Result<(PathBuf, File)> {
+    let file = File::options().append(true).create(true).open(&path)?;
+    Ok((path, file))
 }
 
 /// A handle on the log. Clones write to the same place.
@@ -167,16 +178,11 @@ impl Logger {
     ///
     /// If that file can't be opened for appending.
     pub fn new(options: LogOptions) -> io::Result<Self> {
-        let sink = match &options.file {
-            None => {
-                Sink::Split { information: Box::new(io::stdout()), trouble: Box::new(io::stderr()) }
-            }
-            Some(path) => {
-                let file = File::options().append(true).create(true).open(path)?;
-                Sink::Joined(Box::new(file))
-            }
-        };
-        Ok(Self::with_sink(options, sink))
+        let file = options.file.clone();
+        let (information, trouble) = (Box::new(io::stdout()), Box::new(io::stderr()));
+        let logger = Self::with_sink(options, Sink::Split { information, trouble });
+        logger.set_file(file)?;
+        Ok(logger)
     }
 
     /// A log into two writers: information and verbose lines into the first,
@@ -202,11 +208,10 @@ impl Logger {
                 warning: AtomicBool::new(options.warning),
                 error: AtomicBool::new(options.error),
                 verbose_level: AtomicU32::new(options.verbose_level),
-                format: options.format,
+                iso8601: AtomicBool::new(options.format == LogFormat::Iso8601),
                 quote: options.quote,
-                file: options.file,
                 process: std::process::id(),
-                sink: Mutex::new(sink),
+                output: Mutex::new(Output { sink, file: None }),
             }),
         }
     }
@@ -284,32 +289,66 @@ impl Logger {
         self.inner.verbose_level.store(level, Ordering::Relaxed);
     }
 
+    /// Begins lines in another way from now on.
+    pub fn set_format(&self, format: LogFormat) {
+        self.inner.iso8601.store(format == LogFormat::Iso8601, Ordering::Relaxed);
+    }
+
+    /// Appends everything to a file from now on, or, for none, to what the log was made
+    /// for.
+    ///
+    /// # Errors
+    ///
+    /// If the file can't be opened for appending; then nothing changes.
+    pub fn set_file(&self, path: Option<PathBuf>) -> io::Result<()> {
+        let file = path.map(open).transpose()?;
+        self.output().file = file;
+        Ok(())
+    }
+
+    fn format(&self) -> LogFormat {
+        if self.inner.iso8601.load(Ordering::Relaxed) {
+            LogFormat::Iso8601
+        } else {
+            LogFormat::Default
+        }
+    }
+
+    fn output(&self) -> MutexGuard<'_, Output> {
+        self.inner.output.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// What the log is set to at the moment.
     #[must_use]
     pub fn settings(&self) -> LogSettings {
         let inner = &self.inner;
+        let file = self.output().file.as_ref().map(|(path, _)| path.display().to_string());
         LogSettings {
-            file: inner.file.as_ref().map(|path| path.display().to_string()).unwrap_or_default(),
+            file: file.unwrap_or_default(),
             info: inner.info.load(Ordering::Relaxed),
             warning: inner.warning.load(Ordering::Relaxed),
             error: inner.error.load(Ordering::Relaxed),
             verbose_level: inner.verbose_level.load(Ordering::Relaxed),
-            format: inner.format,
+            format: self.format(),
         }
     }
 
     fn line(&self, level: LogLevel, position: SourcePosition<'_>) -> Line {
-        Line::head(self.inner.format, level, SystemTime::now(), self.inner.process, position)
+        Line::head(self.format(), level, SystemTime::now(), self.inner.process, position)
     }
 
     /// Writes one record at once, so that records of two threads never mix.
     /// A log that can't be written has nowhere to complain.
     fn write(&self, level: LogLevel, record: &str) {
-        let mut sink = self.inner.sink.lock().unwrap_or_else(PoisonError::into_inner);
-        let writer = match (&mut *sink, level) {
-            (Sink::Joined(writer), _) => writer,
-            (Sink::Split { information, .. }, LogLevel::Info | LogLevel::Verbose(_)) => information,
-            (Sink::Split { trouble, .. }, LogLevel::Error | LogLevel::Warning) => trouble,
+        let mut output = self.output();
+        let Output { sink, file } = &mut *output;
+        let writer: &mut dyn Write = match (file, sink, level) {
+            (Some((_, file)), ..) => file,
+            (None, Sink::Joined(writer), _) => writer,
+            (None, Sink::Split { information, .. }, LogLevel::Info | LogLevel::Verbose(_)) => {
+                information
+            }
+            (None, Sink::Split { trouble, .. }, LogLevel::Error | LogLevel::Warning) => trouble,
         };
         let _ = writer.write_all(record.as_bytes()).and_then(|()| writer.flush());
     }

@@ -102,3 +102,27 @@ fn a_table_starts_below_the_head_of_its_line() {
     let below = text.split_once("] \n").unwrap().1;
     assert_eq!(below, "+--------+\n| Model  |\n+--------+\n| simple |\n+--------+\n\n");
 }
+
+#[test]
+fn the_file_and_the_format_switch_while_it_runs() {
+    let path = std::env::temp_dir().join(format!("galatea-log-{}", std::process::id()));
+    let (logger, information, _) = logger(LogOptions::default());
+    logger.set_format(LogFormat::Iso8601);
+    logger.info("a");
+    let text = String::from_utf8(information.0.lock().unwrap().clone()).unwrap();
+    assert!(text.contains("Z I "), "{text}");
+    logger.set_file(Some(path.clone())).unwrap();
+    assert_eq!(logger.settings().file, path.display().to_string());
+    logger.error("b");
+    assert!(logger.set_file(Some(path.join("no directory"))).is_err());
+    logger.error("c");
+    logger.set_file(None).unwrap();
+    logger.set_format(LogFormat::Default);
+    logger.info("d");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let messages: Vec<&str> = text.lines().map(|line| line.split_once("] ").unwrap().1).collect();
+    assert_eq!(messages, ["\"b\"", "\"c\""]);
+    assert_eq!(information.messages(), ["\"a\"", "\"d\""]);
+    assert_eq!(logger.settings().format, LogFormat::Default);
+}

@@ -1,0 +1,86 @@
+//! The process's log, from its first line on: one test, for there is one log.
+#![allow(unsafe_code, reason = "the test calls C functions")]
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+use std::sync::{Arc, Mutex};
+
+use galatea_abi::{TRITONSERVER_LOG_ERROR, TRITONSERVER_LOG_INFO, TRITONSERVER_LogLevel};
+use galatea_c_objects::error::take_c;
+use galatea_c_objects::log::{self, Level, Log, Setting};
+use galatea_infer::Status;
+
+/// Notes what it is told under a name; information can be switched off.
+struct Notes {
+    name: &'static str,
+    info: Mutex<bool>,
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+impl Log for Notes {
+    fn is_enabled(&self, level: Level) -> bool {
+        level != Level::Info || *self.info.lock().unwrap()
+    }
+
+    fn write(&self, level: Level, _: Option<(&str, u32)>, text: &str) {
+        if self.is_enabled(level) {
+            self.lines.lock().unwrap().push(format!("{} {text}", self.name));
+        }
+    }
+
+    fn set(&self, setting: &Setting) -> Result<(), Status> {
+        match setting {
+            Setting::Enabled(Level::Info, on) => *self.info.lock().unwrap() = *on,
+            Setting::File(name) if name == "bad" => return Err(Status::internal("no such file")),
+            _ => {}
+        }
+        self.lines.lock().unwrap().push(format!("{} {setting:?}", self.name));
+        Ok(())
+    }
+}
+
+static LINES: Mutex<Option<Arc<Mutex<Vec<String>>>>> = Mutex::new(None);
+
+fn notes(name: &'static str) -> Box<dyn Log> {
+    let lines = LINES.lock().unwrap().get_or_insert_default().clone();
+    Box::new(Notes { name, info: Mutex::new(true), lines })
+}
+
+fn lines() -> Vec<String> {
+    let lines = LINES.lock().unwrap().get_or_insert_default().clone();
+    let taken = std::mem::take(&mut *lines.lock().unwrap());
+    taken
+}
+
+fn is_enabled(level: TRITONSERVER_LogLevel) -> bool {
+    // SAFETY: the function has no conditions.
+    unsafe { log::TRITONSERVER_LogIsEnabled(level) }
+}
+
+fn message(level: TRITONSERVER_LogLevel) {
+    // SAFETY: the texts end in zero bytes.
+    unsafe {
+        take_c(log::TRITONSERVER_LogMessage(level, c"a.c".as_ptr(), 7, c"hello".as_ptr())).unwrap();
+    }
+}
+
+#[test]
+fn lines_and_settings_from_before_the_log_are_not_lost() {
+    message(TRITONSERVER_LOG_ERROR);
+    assert!(!is_enabled(TRITONSERVER_LOG_ERROR), "nobody would read it");
+    log::install_early(|| notes("early"));
+    assert!(is_enabled(TRITONSERVER_LOG_ERROR) && is_enabled(TRITONSERVER_LOG_INFO));
+    message(TRITONSERVER_LOG_ERROR);
+    log::set(Setting::Enabled(Level::Info, false)).unwrap();
+    assert!(log::set(Setting::File(String::from("bad"))).is_err());
+    assert!(!is_enabled(TRITONSERVER_LOG_INFO));
+    message(TRITONSERVER_LOG_INFO);
+    assert_eq!(lines(), ["early hello", "early Enabled(Info, false)"]);
+    log::install(notes("own"));
+    assert_eq!(lines(), ["own Enabled(Info, false)"], "what was refused isn't set again");
+    assert!(!is_enabled(TRITONSERVER_LOG_INFO));
+    log::set(Setting::Enabled(Level::Info, true)).unwrap();
+    message(TRITONSERVER_LOG_INFO);
+    log::install(notes("second"));
+    message(TRITONSERVER_LOG_ERROR);
+    assert_eq!(lines(), ["own Enabled(Info, true)", "own hello", "own hello"]);
+}
