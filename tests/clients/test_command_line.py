@@ -30,26 +30,31 @@ def test_help(program: Program) -> None:
 
 
 @pytest.mark.parametrize(
-    "flags",
+    ("flag", "reason"),
     [
-        ["--no-such-flag"],
-        ["--no-such-flag=1"],
-        ["--http-port"],
-        ["--http-port=x"],
-        ["--http-port=-1"],
-        ["--http-port=65536"],
-        ["--exit-on-error=perhaps"],
-        ["--model-control-mode=sometimes"],
-        ["positional"],
+        ("--no-such-flag", "unrecognized option"),
+        ("--no-such-flag=1", "unrecognized option"),
+        ("--http-port", "the option requires an argument"),
+        ("--http-port=x", "Invalid option value. Got x"),
+        ("--http-port=-1", "Provided option value is out of bound. Got -1"),
+        ("--http-port=65536", "Provided option value is out of bound. Got 65536"),
+        ("--exit-on-error=perhaps", "invalid value for bool option: perhaps"),
+        ("--model-control-mode=sometimes", "invalid argument for --model-control-mode"),
+        ("positional", ""),
     ],
 )
-def test_bad_flags(program: Program, tmp_path: pathlib.Path, flags: list[str]) -> None:
-    """Exit code 1, and a word about what is wrong."""
-    if program.is_original and flags[0].startswith("--http-port="):
+def test_bad_flags(program: Program, tmp_path: pathlib.Path, flag: str, reason: str) -> None:
+    """Exit code 1, and after the usage, which names all flags, what is wrong."""
+    if program.is_original and flag.startswith("--http-port="):
         pytest.skip("the original finds these out when it binds")
-    done = run(program, f"--model-repository={tmp_path}", *flags)
+    done = run(program, f"--model-repository={tmp_path}", flag)
     assert done.returncode == 1
-    assert flags[0].lstrip("-").split("=")[0] in done.stdout + done.stderr
+    name = flag.split("=")[0]
+    said = f'\nBad option: "{name}".\n{reason}\n' if reason else f"\nUnexpected argument: {name}\n"
+    if program.is_original:
+        assert name.lstrip("-") in done.stdout + done.stderr
+    else:
+        assert done.stderr.endswith(said)
 
 
 def test_unknown_flags_print_the_usage(program: Program, tmp_path: pathlib.Path) -> None:
@@ -66,14 +71,16 @@ def test_a_repository_is_needed(program: Program) -> None:
     """The message names the flag."""
     done = run(program)
     assert done.returncode == 1
-    assert "--model-repository" in done.stdout + done.stderr
+    assert "--model-repository must be specified" in done.stderr
 
 
 def test_a_repository_that_is_not_there(program: Program, tmp_path: pathlib.Path) -> None:
     """The message names the path."""
     done = run(program, f"--model-repository={tmp_path / 'absent'}")
     assert done.returncode == 1
-    assert "absent" in done.stdout + done.stderr
+    path = str(tmp_path / "absent")
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith("error:")]
+    assert any(f"'{path}'" in line for line in lines) or program.is_original, lines
 
 
 @pytest.mark.parametrize("form", ["equals", "space"])
@@ -104,7 +111,8 @@ def test_a_port_in_use(start_server: StartServer, tmp_path: pathlib.Path) -> Non
         first.wait_until_ready()
         with start_server(tmp_path, f"--http-port={first.http_port}") as second:
             assert second.wait_for_exit() == 1
-            assert str(first.http_port) in second.log()
+            said = f"can't listen at 127.0.0.1:{first.http_port}: Address already in use"
+            assert said in second.log() or second.is_original
         assert first.is_ready()
 
 
@@ -112,7 +120,8 @@ def test_equal_ports_are_refused(program: Program, tmp_path: pathlib.Path) -> No
     """Two endpoints on one port are found before anything starts."""
     done = run(program, f"--model-repository={tmp_path}", "--http-port=7999", "--grpc-port=7999")
     assert done.returncode == 1
-    assert "7999" in done.stdout + done.stderr
+    said = "cannot listen to HTTP requests and GRPC requests at the same address and port"
+    assert said in done.stdout + done.stderr
 
 
 def test_the_start_is_announced(start_server: StartServer, tmp_path: pathlib.Path) -> None:
@@ -135,6 +144,7 @@ def test_log_file(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     with start_server(repository, f"--log-file={log}") as server:
         server.wait_until_ready()
         wait_until(lambda: "Started HTTPService" in log.read_text(), 10, "the start is logged")
+        assert "Started HTTPService" not in server.log()
 
 
 @pytest.mark.galatea_only
@@ -146,5 +156,5 @@ def test_smaller_input_limit(start_server: StartServer, models: pathlib.Path) ->
         small = server.infer("identity_bytes", {"inputs": [{**tensor, "data": ["x" * 100]}]})
         assert small.status == 200
         large = server.infer("identity_bytes", {"inputs": [{**tensor, "data": ["x" * 1000]}]})
-        assert large.status in (400, 413)
+        assert large.status == 400
         assert "http-max-input-size" in large.error()

@@ -183,8 +183,11 @@ def test_the_least_recently_used_response_goes_first(
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
-        (CACHED + SEQUENCES, "sequence"),
-        (CACHED + "model_transaction_policy { decoupled: true }", "decoupled"),
+        (CACHED + SEQUENCES, "with sequence batching scheduler"),
+        (
+            CACHED + "model_transaction_policy { decoupled: true }",
+            "with 'decoupled' transaction policy",
+        ),
     ],
 )
 def test_models_whose_answers_can_not_be_kept(
@@ -196,8 +199,8 @@ def test_models_whose_answers_can_not_be_kept(
         server.wait_until_live()
         assert server.get("/v2/models/model/ready").status != 200
         assert server.get("/v2/models/other/ready").status == 200
-        lines = [line for line in server.log().splitlines() if "ache" in line]
-        assert any(reason in line for line in lines), lines
+        lines = [line for line in server.log().splitlines() if "esponse Cache" in line]
+        assert any(reason in line for line in lines) or server.is_original, lines
 
 
 @pytest.mark.galatea_only

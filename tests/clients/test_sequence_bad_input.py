@@ -291,7 +291,10 @@ BAD_MODELS = {
         f'{{ name: "B" {CORRID % "TYPE_UINT64"} }} ]',
         "CONTROL_SEQUENCE_CORRID",
     ),
-    "control_is_an_input": (f'control_input [ {{ name: "INPUT" {START} }} ]', "INPUT"),
+    "control_is_an_input": (
+        f'control_input [ {{ name: "INPUT" {START} }} ]',
+        "'INPUT' can not be both an input and",
+    ),
     "id_of_a_wrong_type": (
         f'control_input [ {{ name: "A" {CORRID % "TYPE_FP32"} }} ]',
         "CONTROL_SEQUENCE_CORRID",
@@ -310,55 +313,55 @@ BAD_MODELS = {
         'control_input [ { name: "A" control [ { kind: CONTROL_SEQUENCE_END } ] } ]',
         "CONTROL_SEQUENCE_END",
     ),
-    "no_control": ('control_input [ { name: "A" } ]', "A"),
+    "no_control": ('control_input [ { name: "A" } ]', "control_input[0].control: "),
     "state_file_missing": (
         STATE % ("1", 'initial_state { name: "i" data_type: TYPE_INT32 dims: [ 1 ] '
                       'data_file: "absent.bin" }'),
-        "absent.bin",
+        "state_file_missing/initial_state/absent.bin'",
     ),
     "state_file_too_short": (
         STATE % ("2", 'initial_state { name: "i" data_type: TYPE_INT32 dims: [ 2 ] '
                       'data_file: "four_bytes.bin" }'),
-        "four_bytes.bin",
+        "has 4 bytes, but 8 are expected",
     ),
     "state_file_elsewhere": (
         STATE % ("1", 'initial_state { name: "i" data_type: TYPE_INT32 dims: [ 1 ] '
                       'data_file: "../../outside.bin" }'),
-        "outside.bin",
+        "whose file '../../outside.bin' can not be used",
     ),
     "initial_state_of_any_size": (
         STATE % ("-1", 'initial_state { name: "i" data_type: TYPE_INT32 dims: [ -1 ] '
                        "zero_data: true }"),
-        "initial_state",
+        "contains variable dimensions",
     ),
     "initial_state_of_another_size": (
         STATE % ("2", 'initial_state { name: "i" data_type: TYPE_INT32 dims: [ 3 ] '
                       "zero_data: true }"),
-        "initial_state",
+        "dimension 3 that doesn't match 2",
     ),
     "initial_state_of_another_rank": (
         STATE % ("2", 'initial_state { name: "i" data_type: TYPE_INT32 dims: [ 2, 1 ] '
                       "zero_data: true }"),
-        "initial_state",
+        "of 2 dimensions, not 1",
     ),
     "initial_state_of_another_type": (
         STATE % ("1", 'initial_state { name: "i" data_type: TYPE_FP32 dims: [ 1 ] '
                       "zero_data: true }"),
-        "initial_state",
+        "data type does not match the state's",
     ),
     "initial_state_without_name": (
         STATE % ("1", "initial_state { data_type: TYPE_INT32 dims: [ 1 ] zero_data: true }"),
-        "name",
+        "without a 'name'",
     ),
     "initial_state_without_data": (
         STATE % ("1", 'initial_state { name: "i" data_type: TYPE_INT32 dims: [ 1 ] }'),
-        "initial_state",
+        "without data",
     ),
     "two_initial_states": (
         STATE % ("1", 'initial_state [ { name: "i" data_type: TYPE_INT32 dims: [ 1 ] '
                       'zero_data: true }, { name: "j" data_type: TYPE_INT32 dims: [ 1 ] '
                       "zero_data: true } ]"),
-        "initial_state",
+        "exactly one or zero element",
     ),
     "growable_memory": (
         STATE % ("1", "use_same_buffer_for_input_output: true use_growable_memory: true"),
