@@ -47,8 +47,8 @@ fn notes(name: &'static str) -> Box<dyn Log> {
 
 fn lines() -> Vec<String> {
     let lines = LINES.lock().unwrap().get_or_insert_default().clone();
-    let taken = std::mem::take(&mut *lines.lock().unwrap());
-    taken
+    let mut lines = lines.lock().unwrap();
+    std::mem::take(&mut *lines)
 }
 
 fn is_enabled(level: TRITONSERVER_LogLevel) -> bool {
