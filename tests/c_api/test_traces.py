@@ -141,7 +141,8 @@ def test_levels(ours: dict[str, Traces]) -> None:
 
 
 def test_times_go_forward(ours: dict[str, Traces]) -> None:
-    assert all(one["in_time"] for traces in ours.values() for one in traces)
+    in_time = [one["in_time"] for traces in ours.values() for one in traces]
+    assert in_time and all(in_time)
 
 
 def test_a_batch(ours: dict[str, Traces]) -> None:

@@ -108,7 +108,8 @@ def test_failures_are_counted(server: Server) -> None:
     failures = metric(server, "nv_inference_request_failure", "simple_string", reason="BACKEND")
     bad = {"shape": [1, 16], "datatype": "BYTES", "data": ["x"] * 16}
     inputs = [{"name": "INPUT0", **bad}, {"name": "INPUT1", **bad}]
-    assert server.infer("simple_string", {"inputs": inputs}).status >= 400
+    failed = (400, 500) if server.is_original else (500,)
+    assert server.infer("simple_string", {"inputs": inputs}).status in failed
     after = server.statistics("simple_string")["inference_stats"]["fail"]["count"]
     assert after == before + 1
     name = "nv_inference_request_failure"

@@ -92,7 +92,7 @@ def test_a_file_outside_the_model_is_not_read(
     with start_server(tmp_path, "--exit-on-error=false") as server:
         server.wait_until_live()
         if not server.is_original:
-            assert server.get("/v2/models/model/ready").status != 200
+            assert server.get("/v2/models/model/ready").status == 404
             assert "must stay inside the model's directory" in server.log()
 
 
