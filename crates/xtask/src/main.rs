@@ -39,6 +39,9 @@ usage: cargo xtask TASK
   serve                make example models and serve them on ports 8000 to 8002
     --with-minilm      also a sentence embedding model (downloads 90 MB once)
     --port-offset N    add N to the ports
+    --onnxruntime-library PATH
+                       this library in place of a downloaded one; as the variable
+                       GALATEA_ONNXRUNTIME_LIBRARY
   fetch-onnxruntime    download a pinned ONNX Runtime and print its path
   arrows               check which crate uses what
   headers              write the C headers from the crate abi

@@ -41,8 +41,7 @@ pub(crate) fn fetch() -> Result<PathBuf, String> {
             format!(
                 "can't get ONNX Runtime {VERSION}: {reason}\n\
                  Tried the wheel 'onnxruntime=={VERSION}' of PyPI with `python3 -m pip \
-                 download`. If it can't be reached from here, give the server another library \
-                 with --onnxruntime-library."
+                 download`."
             )
         })?;
     }

