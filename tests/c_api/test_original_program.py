@@ -58,7 +58,8 @@ def place(folder: pathlib.Path, library: pathlib.Path) -> tuple[pathlib.Path, di
 class Running:
     """The program with its ports."""
 
-    def __init__(self, http: int, grpc: int, metrics: int) -> None:
+    def __init__(self, http: int, grpc: int, metrics: int, log: pathlib.Path) -> None:
+        self.log = log
         self.http = tritonclient.http.InferenceServerClient(f"127.0.0.1:{http}")
         self.grpc = tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{grpc}")
         self.http_port = http
@@ -94,7 +95,7 @@ def running(
         stderr=subprocess.STDOUT,
     )
     try:
-        one = Running(http, grpc, metrics)
+        one = Running(http, grpc, metrics, pathlib.Path(log.name))
         deadline = time.monotonic() + READY_SECONDS
         while True:
             with contextlib.suppress(Exception):
@@ -151,6 +152,17 @@ def test_raw_request(running: Running, values: list[int]) -> None:
     (output,) = json.loads(content[:length])["outputs"]
     assert (output["name"], output["shape"]) == ("OUTPUT0", [1, len(values)])
     assert content[length:] == body
+
+
+def test_log_settings_are_the_librarys_too(client: object, running: Running) -> None:
+    known = running.log.read_text()
+    for wanted in (False, True):
+        client.update_log_settings({"log_info": wanted})
+        client.load_model("other")
+        client.unload_model("other")
+        text = running.log.read_text()
+        assert ("other" in text.removeprefix(known)) == wanted, text.removeprefix(known)
+        known = text
 
 
 def test_infer_and_statistics(client: object) -> None:

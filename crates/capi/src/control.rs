@@ -9,7 +9,7 @@ use galatea_c_objects::{guard, handle, message, text};
 use galatea_codec::http;
 use galatea_infer::{GivenName, LoadParameters, ParameterValue, Status};
 
-use crate::server::{Named, model_name, running, version};
+use crate::server::{Named, RunningServer, model_name, running, version};
 
 /// Defines functions that ask a server. `$body` gets the running server and the
 /// arguments; what it returns is written to the last argument.
@@ -59,6 +59,7 @@ questions! {
         |server, name, number| {
             // SAFETY: the caller of the exported function promises a text.
             let name = unsafe { model_name(name)? };
+            let server = server.not_exiting()?;
             Ok(server.control.model_ready(name, version(number)).unwrap_or(false))
         }
     }
@@ -193,8 +194,8 @@ macro_rules! orders {
                 guard(stringify!($function), || {
                     // SAFETY: the caller's promises are passed on.
                     let (server, name) = unsafe { (running(server)?, model_name(name)?) };
-                    let order: fn(&Named, &str) -> Result<(), Status> = $body;
-                    order(&server, name)
+                    let order: fn(&RunningServer, &str) -> Result<(), Status> = $body;
+                    order(server.not_exiting()?, name)
                 })
             }
         )*
@@ -244,7 +245,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerLoadModelWithParameters(
             };
             add(&mut load, parameter)?;
         }
-        server.control.load_model(name, load)
+        server.not_exiting()?.control.load_model(name, load)
     })
 }
 

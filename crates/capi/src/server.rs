@@ -142,8 +142,8 @@ pub(crate) struct Named {
 }
 
 impl Named {
-    /// Whether it lives, and whether it is ready, is no question to ask of one that was
-    /// stopped, as in the original; nor is what its repositories hold.
+    /// Whether it or a model is ready is no question to ask of one that was stopped, as
+    /// in the original; nor is what its repositories hold, and it loads nothing.
     ///
     /// # Errors
     ///

@@ -200,6 +200,9 @@ fn a_server_that_was_stopped_says_so() {
             TRITONSERVER_ServerIsLive(server, &raw mut live),
             TRITONSERVER_ServerIsReady(server, &raw mut ready),
             TRITONSERVER_ServerModelIndex(server, 0, &raw mut index),
+            TRITONSERVER_ServerModelIsReady(server, c"echo".as_ptr(), -1, &raw mut ready),
+            TRITONSERVER_ServerLoadModel(server, c"echo".as_ptr()),
+            TRITONSERVER_ServerUnloadModel(server, c"echo".as_ptr()),
         ] {
             assert_eq!(take_c(asked).unwrap_err().code(), Code::Unavailable);
         }
