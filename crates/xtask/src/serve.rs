@@ -70,6 +70,7 @@ fn parse(options: &[&str]) -> Result<Options, String> {
 
 /// The library that the server is given; `None` if it finds one itself, as the
 /// environment or an installed package says.
+#[allow(clippy::disallowed_methods, reason = "tasks may read the environment, as binaries do")]
 fn library(chosen: Option<PathBuf>) -> Result<Option<PathBuf>, String> {
     if let Some(path) = chosen {
         // The server is started in another directory.
