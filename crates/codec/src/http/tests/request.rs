@@ -311,3 +311,9 @@ mod raw {
         );
     }
 }
+
+#[test]
+fn a_shape_without_dimensions_may_come_without_its_element() {
+    data("INT32", "[]", "[]", "");
+    data("INT32", "[]", "[5]", "05000000");
+}
