@@ -155,13 +155,7 @@ impl Model for OnnxModel {
         };
         let Loaded { session, signature, promise } = self.session(processor)?;
         let (settings, host) = (&self.settings, self.host.clone());
-        let policy = self.spec.host_policy(&at.name).map_or_else(
-            || match processor {
-                Processor::Cpu => String::from("cpu"),
-                Processor::Gpu(gpu) => format!("gpu_{gpu}"),
-            },
-            str::to_owned,
-        );
+        let policy = at.host_policy(&self.spec);
         let instance = OnnxInstance::new(session, signature, promise, settings, policy, host)?;
         Ok(Box::new(instance))
     }

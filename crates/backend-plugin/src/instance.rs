@@ -187,13 +187,15 @@ impl PluginInstance {
             Device::Model => (TRITONSERVER_INSTANCEGROUPKIND_MODEL, 0),
         };
         let spec = model.live()?.spec.clone();
-        let group = group_of(&spec, &at.name);
+        let group = spec.group_of(&at.name);
+        // The policy's settings under its name.
+        let host_policy = serde_json::json!({ at.host_policy(&spec): at.host_policy_settings });
         let instance = Instance {
             object: Owned::new(InstanceObject {
                 name: c_text(&at.name),
                 kind,
                 device_id,
-                host_policy: Owned::new(MessageObject::new(host_policy(group, at))),
+                host_policy: Owned::new(MessageObject::new(host_policy.to_string())),
                 is_passive: group.is_some_and(|group| group.passive),
                 profiles: profiles(&spec, group),
                 secondary_devices: secondary_devices(group),
@@ -263,25 +265,6 @@ fn take_back(addresses: &[*mut TRITONBACKEND_Request], status: Status) -> Refuse
         }
     }
     Refused { requests, status }
-}
-
-/// The group that an instance belongs to, told by its name.
-fn group_of<'a>(spec: &'a ModelSpec, instance: &str) -> Option<&'a InstanceGroup> {
-    spec.instance_groups.iter().find(|group| {
-        let number = instance.strip_prefix(&*group.name).and_then(|rest| rest.strip_prefix('_'));
-        number.is_some_and(|number| number.parse::<u32>().is_ok())
-    })
-}
-
-/// The policy's settings under its name.
-fn host_policy(group: Option<&InstanceGroup>, at: &Placement) -> String {
-    let configured = group.map(|group| group.host_policy.clone()).filter(|name| !name.is_empty());
-    let name = configured.unwrap_or_else(|| match at.device {
-        Device::Cpu => String::from("cpu"),
-        Device::Gpu(number) => format!("gpu_{number}"),
-        Device::Model => String::from("model"),
-    });
-    serde_json::json!({ name: at.host_policy_settings }).to_string()
 }
 
 fn profiles(spec: &ModelSpec, group: Option<&InstanceGroup>) -> Vec<CString> {

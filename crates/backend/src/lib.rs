@@ -286,6 +286,20 @@ pub struct Placement {
     pub host_policy_settings: BTreeMap<String, String>,
 }
 
+impl Placement {
+    /// The name of its host policy: what its group says, or its kind of processor.
+    #[must_use]
+    pub fn host_policy(&self, spec: &ModelSpec) -> String {
+        let group = spec.group_of(&self.name);
+        let named = group.map(|group| group.host_policy.clone()).filter(|name| !name.is_empty());
+        named.unwrap_or_else(|| match self.device {
+            Device::Cpu => String::from("cpu"),
+            Device::Gpu(number) => format!("gpu_{number}"),
+            Device::Model => String::from("model"),
+        })
+    }
+}
+
 /// The processor that an instance runs on.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Device {
@@ -338,4 +352,32 @@ pub struct Refused {
     pub requests: Vec<PendingRequest>,
     /// Why.
     pub status: Status,
+}
+
+#[cfg(test)]
+mod tests {
+    use galatea_config::Support;
+
+    use super::*;
+
+    #[test]
+    fn a_host_policy_has_the_name_of_the_group_or_of_the_processor() {
+        let text = "name: 'm' backend: 'b' max_batch_size: 1
+            input [ { name: 'I' data_type: TYPE_FP32 dims: [ 1 ] } ]
+            output [ { name: 'O' data_type: TYPE_FP32 dims: [ 1 ] } ]
+            instance_group [ { name: 'far' kind: KIND_CPU host_policy: 'own' },
+                { name: 'near' kind: KIND_CPU }, { name: 'any' kind: KIND_MODEL } ]";
+        let draft = ConfigDraft::from_pbtxt("config.pbtxt", text).unwrap();
+        let spec = draft.finish(&Support::default()).unwrap();
+        for (name, device, expected) in [
+            ("far_0", Device::Cpu, "own"),
+            ("near_1", Device::Cpu, "cpu"),
+            ("far_else", Device::Gpu(2), "gpu_2"),
+            ("any_0", Device::Model, "model"),
+        ] {
+            let (name, host_policy_settings) = (name.to_owned(), BTreeMap::new());
+            let placement = Placement { name, device, host_policy_settings };
+            assert_eq!(placement.host_policy(&spec), expected);
+        }
+    }
 }

@@ -69,14 +69,6 @@ impl ModelSpec {
         })
     }
 
-    /// The host policy that an instance's group names; none if it has that of its kind
-    /// of device.
-    #[must_use]
-    pub fn host_policy(&self, instance: &str) -> Option<&str> {
-        let named = self.group_of(instance).map(|group| group.host_policy.as_str());
-        named.filter(|name| !name.is_empty())
-    }
-
     /// The normalised configuration message.
     #[must_use]
     pub const fn message(&self) -> &ModelConfig {
