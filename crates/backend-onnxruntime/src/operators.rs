@@ -5,7 +5,12 @@
 //! of small ones. A graph of the former kind only takes as long for the next request as
 //! for the last one with the same shapes, which is what a thread must know that
 //! executes it between other things.
+//!
+//! Some operators are told a shape or axes by an input: `Reshape` makes a row or a
+//! column of the same numbers, and what is added to it a vector or a matrix. They are
+//! steady if that input is the same for every request.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
@@ -19,9 +24,18 @@ const FILE_SIZE_MAX: u64 = 4 << 20;
 const GRAPH: u64 = 7;
 const FUNCTIONS: u64 = 25;
 const NODE: u64 = 1;
+const INITIALIZER: u64 = 5;
+const INPUT: u64 = 11;
+/// Where a `TensorProto` and a `ValueInfoProto` have their names.
+const TENSOR_NAME: u64 = 8;
+const VALUE_NAME: u64 = 1;
 
 #[derive(Clone, PartialEq, Message)]
 struct NodeProto {
+    #[prost(string, repeated, tag = "1")]
+    input: Vec<String>,
+    #[prost(string, repeated, tag = "2")]
+    output: Vec<String>,
     #[prost(string, tag = "4")]
     op_type: String,
     #[prost(string, tag = "7")]
@@ -29,7 +43,7 @@ struct NodeProto {
 }
 
 /// Operators of ONNX' own domain whose work and output depend on the shapes of their
-/// inputs, or on values that can only make them smaller.
+/// inputs, and for some also on what their inputs behind the first say of shapes.
 const STEADY: [&str; 133] = [
     "Abs",
     "Acos",
@@ -166,6 +180,39 @@ const STEADY: [&str; 133] = [
     "Xor",
 ];
 
+/// The operators of which inputs behind the first say what shape or axes to take.
+const TOLD: [&str; 5] = ["Reshape", "Slice", "Split", "Squeeze", "Unsqueeze"];
+
+/// What a graph has, as far as it was read.
+#[derive(Default)]
+struct Graph {
+    /// Tensors that must be the same for every request.
+    needed: Vec<String>,
+    /// Tensors with a value in the file.
+    constant: HashSet<String>,
+    /// Tensors that requests may bring, also in the place of the file's.
+    inputs: HashSet<String>,
+}
+
+impl Graph {
+    /// Takes a node in; `None` if it isn't steady.
+    fn add(&mut self, node: NodeProto) -> Option<()> {
+        is_steady(&node).then_some(())?;
+        let op_type = node.op_type.as_str();
+        if op_type == "Constant" {
+            self.constant.extend(node.output);
+        } else if TOLD.contains(&op_type) || op_type.starts_with("Reduce") {
+            self.needed.extend(node.input.into_iter().skip(1).filter(|name| !name.is_empty()));
+        }
+        Some(())
+    }
+
+    fn is_steady(&self) -> bool {
+        let is_fixed = |name| self.constant.contains(name) && !self.inputs.contains(name);
+        self.needed.iter().all(is_fixed)
+    }
+}
+
 /// Whether the shapes of the inputs tell how much work the model in this file is;
 /// `false` where that isn't known.
 pub(crate) fn are_steady(path: &Path) -> bool {
@@ -180,37 +227,36 @@ fn graph_is_steady(path: &Path) -> Option<bool> {
         return Some(false);
     }
     let mut fields = Fields { file: BufReader::new(file), left: size };
-    let mut has_graph = false;
+    let mut found: Option<Graph> = None;
     while fields.left > 0 {
         match fields.next()? {
             (FUNCTIONS, _) => return Some(false),
             (GRAPH, Some(length)) => {
-                has_graph = true;
-                if !nodes_are_steady(&mut fields, length)? {
-                    return Some(false);
-                }
+                read_graph(&mut fields, length, found.get_or_insert_default())?
             }
             (_, length) => fields.skip(length.unwrap_or(0))?,
         }
     }
-    has_graph.then_some(true)
+    found.map(|graph| graph.is_steady())
 }
 
-/// Reads a graph of so many bytes, as far as an operator that isn't steady.
-fn nodes_are_steady(fields: &mut Fields, length: u64) -> Option<bool> {
+/// Reads a graph of so many bytes; `None` also if a node isn't steady.
+fn read_graph(fields: &mut Fields, length: u64, graph: &mut Graph) -> Option<()> {
     let end = fields.left.checked_sub(length)?;
     while fields.left > end {
         match fields.next()? {
             (NODE, Some(length)) => {
                 let bytes = fields.bytes(length)?;
-                if !is_steady(&NodeProto::decode(bytes.as_slice()).ok()?) {
-                    return Some(false);
-                }
+                graph.add(NodeProto::decode(bytes.as_slice()).ok()?)?;
             }
+            (INITIALIZER, Some(length)) => {
+                graph.constant.extend(fields.name(TENSOR_NAME, length)?);
+            }
+            (INPUT, Some(length)) => graph.inputs.extend(fields.name(VALUE_NAME, length)?),
             (_, length) => fields.skip(length.unwrap_or(0))?,
         }
     }
-    (fields.left == end).then_some(true)
+    (fields.left == end).then_some(())
 }
 
 /// The fields of a message in a file. Most of a model are its weights: what isn't asked
@@ -234,6 +280,21 @@ impl Fields {
             _ => return None,
         };
         Some((key >> 3, length))
+    }
+
+    /// What a message of so many bytes has in the field `number`, which is a text.
+    fn name(&mut self, number: u64, length: u64) -> Option<Option<String>> {
+        let end = self.left.checked_sub(length)?;
+        let mut name = None;
+        while self.left > end {
+            match self.next()? {
+                (field, Some(length)) if field == number => {
+                    name = Some(String::from_utf8(self.bytes(length)?).ok()?);
+                }
+                (_, length) => self.skip(length.unwrap_or(0))?,
+            }
+        }
+        (self.left == end).then_some(name)
     }
 
     fn varint(&mut self) -> Option<u64> {
@@ -291,11 +352,27 @@ mod tests {
     struct FunctionProto {}
 
     #[derive(Clone, PartialEq, Message)]
+    struct TensorProto {
+        #[prost(string, tag = "8")]
+        name: String,
+        #[prost(bytes, tag = "9")]
+        raw_data: Vec<u8>,
+    }
+
+    #[derive(Clone, PartialEq, Message)]
+    struct ValueInfoProto {
+        #[prost(string, tag = "1")]
+        name: String,
+    }
+
+    #[derive(Clone, PartialEq, Message)]
     struct GraphProto {
         #[prost(message, repeated, tag = "1")]
         node: Vec<NodeProto>,
-        #[prost(bytes, tag = "5")]
-        initializer: Vec<u8>,
+        #[prost(message, repeated, tag = "5")]
+        initializer: Vec<TensorProto>,
+        #[prost(message, repeated, tag = "11")]
+        input: Vec<ValueInfoProto>,
         #[prost(fixed32, tag = "98")]
         fixed_32: u32,
         #[prost(fixed64, tag = "99")]
@@ -307,18 +384,56 @@ mod tests {
         let node = |&(domain, op_type): &(&str, &str)| NodeProto {
             op_type: String::from(op_type),
             domain: String::from(domain),
+            ..NodeProto::default()
         };
         ModelProto {
             ir_version: 300,
             graph: Some(GraphProto {
                 node: operators.iter().map(node).collect(),
                 // More than is read at once.
-                initializer: vec![0xff; 20_000],
+                initializer: vec![tensor("weights", 20_000)],
+                input: Vec::new(),
                 fixed_32: 1,
                 fixed_64: 2,
             }),
             functions: vec![FunctionProto {}; functions],
         }
+    }
+
+    fn tensor(name: &str, size: usize) -> TensorProto {
+        TensorProto { name: String::from(name), raw_data: vec![0xff; size] }
+    }
+
+    /// A model in which an operator's input behind the first comes from a client, the
+    /// file, another operator, or nowhere.
+    fn told(op_type: &str, by: &str) -> Vec<u8> {
+        let mut model = model(&[("", "Constant"), ("", "Shape"), ("", op_type)], 0);
+        let graph = model.graph.as_mut().unwrap();
+        graph.node[0].output = vec![String::from("constant")];
+        graph.node[1].output = vec![String::from("made")];
+        graph.node[2].input = vec![String::from("data"), String::from(by)];
+        graph.initializer.extend([tensor("file's", 8), tensor("default", 8)]);
+        let input = |name: &str| ValueInfoProto { name: String::from(name) };
+        graph.input = ["data", "client's", "default"].map(input).to_vec();
+        model.encode_to_vec()
+    }
+
+    #[test]
+    fn shapes_and_axes_must_be_the_same_for_every_request() {
+        for op_type in ["Reshape", "Slice", "Split", "Squeeze", "Unsqueeze", "ReduceSum"] {
+            for (by, expected) in [
+                ("constant", true),
+                ("file's", true),
+                ("", true),
+                ("made", false),
+                ("client's", false),
+                ("default", false),
+                ("absent", false),
+            ] {
+                check(&format!("{op_type} {by}"), &told(op_type, by), expected);
+            }
+        }
+        check("values alone", &told("Add", "client's"), true);
     }
 
     fn file(name: &str, content: &[u8]) -> std::path::PathBuf {

@@ -22,6 +22,10 @@ const TRUST_MAX: u32 = 32;
 /// after three in a row the kind counts as slow.
 const LOSS: u32 = 8;
 
+/// What takes so many times as long as a quick one costs all trust: nobody waits for
+/// that twice.
+const FAR_TOO_SLOW: u32 = 10;
+
 /// Foresees whether a request will be quick: if most with inputs of the same shapes and
 /// sizes were. Only for instances whose time depends on nothing else.
 #[derive(Debug, Default)]
@@ -82,9 +86,11 @@ impl Forecast {
                 &mut place.trust
             }
         };
-        let learnt =
-            if took > QUICK { trust.saturating_sub(LOSS) } else { trust.saturating_add(1) };
-        *trust = learnt.min(TRUST_MAX);
+        *trust = match took {
+            _ if took > QUICK.saturating_mul(FAR_TOO_SLOW) => 0,
+            _ if took > QUICK => trust.saturating_sub(LOSS),
+            _ => trust.saturating_add(1).min(TRUST_MAX),
+        };
     }
 }
 
@@ -150,6 +156,9 @@ mod tests {
             forecast.note(kind, SLOW);
             assert_eq!(forecast.foresees_quick(kind), expected);
         }
+        (0..99).for_each(|_| forecast.note(kind, QUICK));
+        forecast.note(kind, QUICK * FAR_TOO_SLOW + Duration::from_nanos(1));
+        assert!(!forecast.foresees_quick(kind), "one is enough if it is that slow");
         (0..99).for_each(|_| forecast.note(kind, SLOW));
         (0..ENOUGH).for_each(|_| forecast.note(kind, QUICK));
         assert!(forecast.foresees_quick(kind), "distrust ends too");
