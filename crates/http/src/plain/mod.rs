@@ -16,7 +16,7 @@ use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
+use bytes::{BufMut, Bytes};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
@@ -38,7 +38,8 @@ pub(crate) enum End {
     NotPlain(Bytes),
 }
 
-/// What is read at once: heads, and bodies that are no longer than this.
+/// What is read at once: heads, and bodies that are no longer than this. A connection
+/// keeps as much while it is idle, and never more.
 const READ_BYTES: usize = 16 << 10;
 
 /// After so many requests without a wait it is the turn of other connections.
@@ -147,12 +148,19 @@ impl<E: Endpoint> Session<'_, E> {
         self.buffer.get(self.start..).unwrap_or_default()
     }
 
-    /// Waits for the next request's first bytes; false if none will come.
-    async fn wait(&mut self) -> bool {
+    /// Makes room where the bytes lie that were looked at.
+    fn forget_served(&mut self) {
         self.buffer.drain(..self.start.min(self.buffer.len()));
         self.start = 0;
+    }
+
+    /// Waits for the next request's first bytes; false if none will come.
+    async fn wait(&mut self) -> bool {
+        self.forget_served();
         let ends = self.ends_idle;
-        let mut reading = pin!(self.read.read_buf(&mut self.buffer));
+        let room = READ_BYTES.saturating_sub(self.buffer.len());
+        let mut buffer = (&mut self.buffer).limit(room);
+        let mut reading = pin!(self.read.read_buf(&mut buffer));
         poll_fn(|context| {
             if ends && self.stopping.load(Ordering::Relaxed) {
                 return Poll::Ready(false);
@@ -186,7 +194,11 @@ impl<E: Endpoint> Session<'_, E> {
         let Some(reply) = reply else { return Served::Last };
         let (missing, surplus) = (body.missing(), body.surplus());
         self.start = self.start.saturating_add(length).saturating_add(early.len());
-        self.buffer.extend(surplus);
+        if let Some(surplus) = surplus {
+            // The buffer may be full of what was served, and must not grow for a byte.
+            self.forget_served();
+            self.buffer.push(surplus);
+        }
         self.in_a_row = self.in_a_row.saturating_add(1);
         self.answer(&reply, missing, keeps_alive).await
     }
@@ -208,10 +220,11 @@ impl<E: Endpoint> Session<'_, E> {
         self.buffer.clear();
         self.start = 0;
         let Ok(missing) = usize::try_from(missing) else { return false };
-        if missing > self.buffer.capacity() {
+        if missing > READ_BYTES {
             return false;
         }
-        let mut reading = pin!(self.read.read_buf(&mut self.buffer));
+        let mut buffer = (&mut self.buffer).limit(READ_BYTES);
+        let mut reading = pin!(self.read.read_buf(&mut buffer));
         let count = poll_fn(|context| Poll::Ready(reading.as_mut().poll(context))).await;
         self.start = missing.min(self.buffer.len());
         matches!(count, Poll::Ready(Ok(count)) if count >= missing)
@@ -254,5 +267,73 @@ impl Gone<'_> {
             Poll::Ready(Ok(0) | Err(_)) => Poll::Ready(()),
             Poll::Pending => Poll::Pending,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::Ipv4Addr;
+
+    use hyper::StatusCode;
+
+    use crate::body::{BodyLimits, RequestBody};
+    use crate::door::Closed;
+    use crate::head::Head;
+    use crate::respond;
+
+    use super::*;
+
+    /// Reads bodies, and says how long they were.
+    struct Lengths;
+
+    impl Endpoint for Lengths {
+        async fn respond<B: RequestBody>(
+            &self,
+            _: &Head<'_>,
+            body: &mut B,
+        ) -> Result<Reply, Closed> {
+            let limits = BodyLimits { bytes_max: u64::MAX, chunks_max: 0 };
+            let body = body.collect(limits).await.map_err(|_| Closed)?;
+            Ok(respond::error(StatusCode::OK, &body.len().to_string()))
+        }
+
+        fn stop(&self) {}
+    }
+
+    /// Serves so many requests, all of which are there before the first is read, and
+    /// returns how much memory the connection keeps.
+    async fn kept_after(requests: &[u8], count: usize) -> usize {
+        let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        client.write_all(requests).unwrap();
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let stopping = AtomicBool::new(false);
+        let (read, write) = stream.split();
+        let mut session = Session {
+            endpoint: &Lengths,
+            read,
+            write,
+            buffer: Vec::with_capacity(READ_BYTES),
+            start: 0,
+            in_a_row: 0,
+            writer: Writer::default(),
+            ends_idle: true,
+            stopping: &stopping,
+        };
+        for _ in 0..count {
+            assert!(session.unread().len() > 1 || session.wait().await);
+            assert!(matches!(session.next().await, Served::Answered));
+        }
+        session.buffer.capacity()
+    }
+
+    #[test]
+    fn requests_behind_large_bodies_leave_the_buffer_as_it_was() {
+        let size = READ_BYTES + 1000;
+        let request = format!("POST / HTTP/1.1\r\nContent-Length: {size}\r\n\r\n{:size$}", "");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        let kept = runtime.block_on(kept_after(request.repeat(3).as_bytes(), 3));
+        assert!(kept <= READ_BYTES, "{kept} bytes are kept");
     }
 }
