@@ -161,17 +161,25 @@ impl<E: Endpoint> Session<'_, E> {
         let room = READ_BYTES.saturating_sub(self.buffer.len());
         let mut buffer = (&mut self.buffer).limit(room);
         let mut reading = pin!(self.read.read_buf(&mut buffer));
-        poll_fn(|context| {
-            if ends && self.stopping.load(Ordering::Relaxed) {
-                return Poll::Ready(false);
-            }
-            let read = reading.as_mut().poll(context);
-            if read.is_pending() {
+        let read = poll_fn(|context| match reading.as_mut().poll(context) {
+            Poll::Ready(count) => Poll::Ready(Some(count)),
+            Poll::Pending => {
                 self.in_a_row = 0;
+                let ending = ends && self.stopping.load(Ordering::Relaxed);
+                if ending { Poll::Ready(None) } else { Poll::Pending }
             }
-            read.map(|count| count.is_ok_and(|count| count > 0))
         })
-        .await
+        .await;
+        let read = match read {
+            Some(count) => Poll::Ready(count),
+            None => {
+                // What came before the order to stop may be there without the runtime
+                // having looked.
+                tokio::task::yield_now().await;
+                poll_fn(|context| Poll::Ready(reading.as_mut().poll(context))).await
+            }
+        };
+        matches!(read, Poll::Ready(Ok(1..)))
     }
 
     /// Serves the request at the front of the buffer.

@@ -2,12 +2,15 @@
 
 use std::net::TcpStream;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::fake::echo;
-use crate::harness::{PATIENCE, Server, infer_answer, infer_body};
+use galatea_http::{HttpOptions, start};
+use tokio::runtime::Builder;
+
+use crate::fake::{FakeControl, FakeService, echo};
+use crate::harness::{Client, PATIENCE, Server, infer_answer, infer_body, listener};
 
 const HOLD: &str = "/v2/models/hold/infer";
 
@@ -33,6 +36,33 @@ fn requests_on_the_way_are_answered_and_idle_connections_closed() {
     assert!(busy.is_closed());
     server.workers.handles[0].block_on(drained);
     assert_eq!(server.door.connections(), 0);
+}
+
+#[test]
+fn a_request_that_came_before_the_order_to_stop_is_answered() {
+    // Nobody drives it unless this test does, as if the server were a little late.
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let workers = [runtime.handle().clone()];
+    let (service, _held) = FakeService::new();
+    let control = Arc::<FakeControl>::default();
+    let door = start(&workers, listener(), service, control, HttpOptions::default()).unwrap();
+    let probe = |mut client: Client| {
+        client.request("GET", "/v2/health/ready", "", b"");
+        client
+    };
+    let answered = |mut client: Client| {
+        let answering = runtime.spawn_blocking(move || (client.response(), client));
+        runtime.block_on(answering).unwrap()
+    };
+    let client = probe(Client::connect(door.address()));
+    let (response, client) = answered(client);
+    assert_eq!((response.code, response.header("Connection")), (200, None));
+
+    let client = probe(client);
+    door.stop_accepting();
+    let (response, mut client) = answered(client);
+    assert_eq!((response.code, response.header("Connection")), (503, Some("close")));
+    assert!(client.is_closed());
 }
 
 #[test]
