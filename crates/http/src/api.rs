@@ -43,6 +43,10 @@ pub(crate) struct Api {
 /// asks beyond that waits for its turn, one question per connection.
 const QUESTIONS_MAX: usize = 16;
 
+/// If more than this is missing of a body that nobody wants, the answer waits for it:
+/// the client is still sending, and would find the connection closed.
+const UNWANTED_BYTES_MAX: u64 = 16 << 10;
+
 /// How many frames of a refused body are read and thrown away.
 const DISCARDED_FRAMES_MAX: u32 = 1 << 20;
 
@@ -72,6 +76,28 @@ impl Endpoint for Api {
         head: &Head<'_>,
         body: &mut B,
     ) -> Result<Reply, Closed> {
+        let reply = self.answer(head, body).await?;
+        // A client that asks first has not sent anything, and of a body that was
+        // refused enough was read.
+        let is_sent = !head.expects && !reply.closes;
+        if is_sent && body.missing_min() > UNWANTED_BYTES_MAX {
+            self.discard(body).await;
+        }
+        Ok(reply)
+    }
+
+    fn wants_headers(&self) -> bool {
+        self.header_forward.is_some()
+    }
+
+    fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.stopped.notify_waiters();
+    }
+}
+
+impl Api {
+    async fn answer<B: RequestBody>(&self, head: &Head<'_>, body: &mut B) -> Result<Reply, Closed> {
         let Some(route) = Route::of(head.path) else {
             return Ok(respond::error(StatusCode::NOT_FOUND, "Not Found"));
         };
@@ -105,17 +131,6 @@ impl Endpoint for Api {
         }
     }
 
-    fn wants_headers(&self) -> bool {
-        self.header_forward.is_some()
-    }
-
-    fn stop(&self) {
-        self.stopping.store(true, Ordering::Release);
-        self.stopped.notify_waiters();
-    }
-}
-
-impl Api {
     pub(crate) fn new(
         service: Arc<dyn InferenceService>,
         control: Arc<dyn ServerControl>,

@@ -12,19 +12,26 @@ pub(crate) trait RequestBody: Send {
     /// How long it is at least.
     fn length_min(&self) -> u64;
 
+    /// How much of it is still to come at least.
+    fn missing_min(&self) -> u64;
+
     /// Reads it into one piece.
     fn collect(
         &mut self,
         limits: BodyLimits,
     ) -> impl Future<Output = Result<Bytes, BodyError>> + Send;
 
-    /// Reads and forgets what is left of it once it is refused, within bounds: a
+    /// Reads and forgets what is left of it if nobody wants it, within bounds: a
     /// client that is still sending would not see the answer otherwise.
     fn discard(&mut self, limits: DiscardLimits) -> impl Future<Output = ()> + Send;
 }
 
 impl RequestBody for Incoming {
     fn length_min(&self) -> u64 {
+        self.size_hint().lower()
+    }
+
+    fn missing_min(&self) -> u64 {
         self.size_hint().lower()
     }
 

@@ -44,11 +44,6 @@ impl<'c, 'stream> PlainBody<'c, 'stream> {
         Self { stream, early, length, missing, waits, whole, surplus: None }
     }
 
-    /// How many bytes nobody has read.
-    pub(super) const fn missing(&self) -> u64 {
-        self.missing
-    }
-
     /// The first byte behind the body, if it was read along with it.
     pub(super) const fn surplus(&self) -> Option<u8> {
         self.surplus
@@ -74,6 +69,10 @@ impl<'c, 'stream> PlainBody<'c, 'stream> {
 impl RequestBody for PlainBody<'_, '_> {
     fn length_min(&self) -> u64 {
         self.length
+    }
+
+    fn missing_min(&self) -> u64 {
+        self.missing
     }
 
     async fn collect(&mut self, limits: BodyLimits) -> Result<Bytes, BodyError> {

@@ -22,6 +22,7 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::watch;
 
+use crate::body::RequestBody;
 use crate::connection::after;
 use crate::door::{Endpoint, Phase};
 use crate::respond::Reply;
@@ -200,7 +201,7 @@ impl<E: Endpoint> Session<'_, E> {
             Gone { stream, whole: &whole, watched: rest.is_empty() }.unless(respond).await
         };
         let Some(reply) = reply else { return Served::Last };
-        let (missing, surplus) = (body.missing(), body.surplus());
+        let (missing, surplus) = (body.missing_min(), body.surplus());
         self.start = self.start.saturating_add(length).saturating_add(early.len());
         if let Some(surplus) = surplus {
             // The buffer may be full of what was served, and must not grow for a byte.
@@ -285,7 +286,7 @@ mod tests {
 
     use hyper::StatusCode;
 
-    use crate::body::{BodyLimits, RequestBody};
+    use crate::body::BodyLimits;
     use crate::door::Closed;
     use crate::head::Head;
     use crate::respond;

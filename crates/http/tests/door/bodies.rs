@@ -112,6 +112,27 @@ fn a_refused_client_that_falls_silent_is_answered() {
 }
 
 #[test]
+fn a_client_that_sends_what_nobody_wants_is_answered() {
+    let server = Server::start();
+    let body = vec![b'x'; 3_000_000];
+    // The second connection's requests are hyper's.
+    let mut clients = [(server.connect(), ""), (server.connect(), "TE: trailers\r\n")];
+    for _ in 0..8 {
+        for (client, headers) in &mut clients {
+            let mut check = |path, headers: &str, code| {
+                client.request("POST", path, headers, &body);
+                assert_eq!(client.response().code, code, "{path}");
+            };
+            check("/v2/absent", headers, 404);
+            check("/v2/models/echo/config", headers, 405);
+            check("/v2/logging", headers, 501);
+            check(INFER, &format!("{headers}Content-Encoding: gzip\r\n"), 501);
+        }
+    }
+    assert_eq!(server.service.requests.load(Ordering::SeqCst), 0);
+}
+
+#[test]
 fn a_client_that_asks_first_is_told() {
     let server = small();
     let expect = |length: usize| {
