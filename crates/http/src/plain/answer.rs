@@ -18,6 +18,10 @@ const COPIED_BYTES_MAX: usize = 16 << 10;
 /// How many parts the system takes at once.
 const PARTS_MAX: usize = 64;
 
+/// After so many bytes without a wait it is the turn of other connections: the runtime
+/// doesn't count what is written without it.
+const WRITTEN_IN_A_ROW: usize = 1 << 20;
+
 /// Writes a connection's responses.
 #[derive(Default)]
 pub(super) struct Writer {
@@ -99,19 +103,74 @@ pub(super) async fn write(stream: &TcpStream, first: &[u8], others: &[Bytes]) ->
     parts.extend(others.iter().map(|part| IoSlice::new(part)));
     let mut parts = &mut parts[..];
     IoSlice::advance_slices(&mut parts, 0);
+    let mut in_a_row: usize = 0;
     while !parts.is_empty() {
+        if in_a_row >= WRITTEN_IN_A_ROW {
+            in_a_row = 0;
+            tokio::task::yield_now().await;
+        }
         let written = match parts {
             [only] => stream.try_write(only),
             [..] => stream.try_write_vectored(parts.get(..PARTS_MAX).unwrap_or(parts)),
         };
         match written {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
-            Ok(count) => IoSlice::advance_slices(&mut parts, count),
+            Ok(count) => {
+                in_a_row = in_a_row.saturating_add(count);
+                IoSlice::advance_slices(&mut parts, count);
+            }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                in_a_row = 0;
                 poll_fn(|context| stream.poll_write_ready(context)).await?;
             }
             Err(error) => return Err(error),
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::net::Ipv4Addr;
+    use std::pin::pin;
+    use std::task::Poll;
+
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// Writes until it is somebody else's turn, and returns how many bytes arrived.
+    async fn written_in_a_turn(parts: &[Bytes]) -> usize {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        client.set_nonblocking(true).unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        stream.writable().await.unwrap();
+        {
+            let mut writing = pin!(write(&stream, b"", parts));
+            let turn = poll_fn(|context| Poll::Ready(writing.as_mut().poll(context)));
+            assert!(turn.await.is_pending());
+        }
+        drop(stream);
+        let mut buffer = vec![0; 1 << 20];
+        let mut arrived: usize = 0;
+        loop {
+            match client.read(&mut buffer) {
+                Ok(0) => return arrived,
+                Ok(count) => arrived = arrived.saturating_add(count),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+            }
+        }
+    }
+
+    #[test]
+    fn others_have_their_turn_while_much_is_written() {
+        // So short that the system takes only a little of them at once.
+        let part = Bytes::from_static(&[b'x'; 1 << 10]);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        let written = runtime.block_on(written_in_a_turn(&vec![part; 16 << 10]));
+        assert!(written > 0);
+        assert!(written <= WRITTEN_IN_A_ROW + (PARTS_MAX << 10), "{written} bytes");
+    }
 }
