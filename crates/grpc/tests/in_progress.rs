@@ -222,16 +222,21 @@ fn resident_bytes() -> usize {
     sizes.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4 * KIB
 }
 
+/// The first bytes of a message of this length.
+fn announcement(bytes: usize) -> Bytes {
+    let mut announcement = vec![0];
+    announcement.extend(u32::try_from(bytes).unwrap().to_be_bytes());
+    announcement.extend([7; 100]);
+    Bytes::from(announcement)
+}
+
 /// The shape of CVE-2025-23331: long messages are announced, and don't come.
 #[tokio::test]
 async fn announced_messages_take_no_memory() {
     let fixture = Fixture::new();
     let client = fixture.client().await;
     let before = resident_bytes();
-    let mut announcement = vec![0];
-    announcement.extend(u32::try_from(250 * MIB).unwrap().to_be_bytes());
-    announcement.extend([7; 100]);
-    let announcement = Bytes::from(announcement);
+    let announcement = announcement(250 * MIB);
     let announcement_bytes = announcement.len();
     let mut calls = Vec::new();
     for _ in 0..1000 {
@@ -250,6 +255,31 @@ async fn announced_messages_take_no_memory() {
     client.check_echo("inline", Bytes::from(vec![7; MIB])).await;
     drop((calls, stream));
     requests_take_at_most(&fixture, 0).await;
+}
+
+/// Others' long messages leave memory behind that isn't for those who only announce.
+#[tokio::test]
+async fn announced_messages_take_no_memory_of_others() {
+    let fixture = Fixture::new();
+    let sender = fixture.client().await;
+    let announcers = [fixture.client().await, fixture.client().await, fixture.client().await];
+    let long = body("decoupled", 60 * MIB);
+    let before = resident_bytes();
+    let mut calls = Vec::new();
+    for client in announcers.iter().cycle().take(12) {
+        let answer = finish(sender.begin(infer_head(), vec![long.clone()]).await).await;
+        assert_ne!(answer.unwrap().status().0, 0);
+        sender.settle().await;
+        let mut send = client.send.clone().ready().await.unwrap();
+        let (call, mut body) = send.send_request(infer_head().body(()).unwrap(), false).unwrap();
+        body.send_data(announcement(60 * MIB), false).unwrap();
+        calls.push((call, body));
+        client.settle().await;
+    }
+    assert!(fixture.door.request_bytes() < MIB);
+    // What the door keeps, and what other tests take at the same time.
+    let taken = resident_bytes().saturating_sub(before);
+    assert!(taken < 300 * MIB, "{taken}");
 }
 
 /// Some fit into a frame, some are put together in memory of others.
