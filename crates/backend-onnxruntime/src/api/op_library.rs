@@ -54,6 +54,9 @@ impl SessionOptions {
         unsafe {
             api.check((api.table().RegisterCustomOpsLibrary_V2)(self.as_mut_ptr(), path.as_ptr()))?;
         }
+        // Sessions make domains of operators known to the whole process, and fail if
+        // another one does so in the same moment.
+        self.make_alone();
         Ok(())
     }
 }

@@ -46,7 +46,7 @@ pub(crate) enum Switch {
 pub(crate) struct SessionOptions {
     raw: Owned<OrtSessionOptions>,
     api: Api,
-    has_providers: bool,
+    is_made_alone: bool,
 }
 
 impl SessionOptions {
@@ -61,7 +61,7 @@ impl SessionOptions {
                 (table.CreateSessionOptions)(out)
             })?
         };
-        Ok(Self { raw, api, has_providers: false })
+        Ok(Self { raw, api, is_made_alone: false })
     }
 
     /// Calls a setter that takes the options and one plain value.
@@ -167,7 +167,7 @@ impl SessionOptions {
                 provider.as_ptr(),
             ))?;
         }
-        self.has_providers = true;
+        self.is_made_alone = true;
         Ok(())
     }
 
@@ -192,7 +192,7 @@ impl SessionOptions {
                 provider.as_ptr(),
             ))?;
         }
-        self.has_providers = true;
+        self.is_made_alone = true;
         Ok(())
     }
 
@@ -211,7 +211,7 @@ impl SessionOptions {
                 ),
             )?;
         }
-        self.has_providers = true;
+        self.is_made_alone = true;
         Ok(())
     }
 
@@ -223,9 +223,15 @@ impl SessionOptions {
         self.raw.as_ptr()
     }
 
-    /// Whether anything but the CPU provider was added.
-    pub(super) const fn has_providers(&self) -> bool {
-        self.has_providers
+    /// No other session of the kind may be made at the same time.
+    pub(super) const fn make_alone(&mut self) {
+        self.is_made_alone = true;
+    }
+
+    /// Whether no other session of the kind may be made at the same time: with providers
+    /// beside the CPU's, and with libraries of operators.
+    pub(super) const fn is_made_alone(&self) -> bool {
+        self.is_made_alone
     }
 }
 

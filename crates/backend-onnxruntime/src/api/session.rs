@@ -58,7 +58,7 @@ impl Session {
         let api = environment.api();
         let table = api.table();
         let c_path = path_string(path)?;
-        let lock = options.has_providers().then(|| environment.creation_lock());
+        let lock = options.is_made_alone().then(|| environment.creation_lock());
         // SAFETY: environment and options are alive, the path lives during
         // the call, and the named function releases the session.
         let raw = unsafe {
