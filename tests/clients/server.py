@@ -248,6 +248,10 @@ class Server:
         assert reply.status == 200, reply
         return reply.json()
 
+    def is_executing(self, model: str) -> bool:
+        """Whether an instance of the model is busy: no counter says so before it is done."""
+        return any(instance["state"] == "busy" for instance in self.scheduler(model)["instances"])
+
     def metrics(self) -> str:
         """The text of the metrics endpoint."""
         return self.request("GET", "/metrics", port=self.metrics_port).body.decode()

@@ -438,13 +438,8 @@ def test_giving_up(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     write_all(tmp_path, slow_pair())
     with start_server(tmp_path) as running, contextlib.closing(GrpcCalls(running)) as calls:
         running.wait_until_ready()
-        first = calls.send("pair", rounds(5_000))
-        wait_until(
-            lambda: running.statistics("pair")["inference_stats"]["queue"]["count"] == 0
-            and running.pending("first") == 0,
-            20,
-            "the first step is executed",
-        )
+        first = calls.send("pair", rounds(10_000))
+        wait_until(lambda: running.is_executing("first"), 20, "the first step is executed")
         calls.cancel(first)
         assert calls.is_cancelled(first)
         wait_until(
@@ -465,15 +460,10 @@ def test_requests_under_way_are_finished_at_the_end(
     with start_server(tmp_path) as running:
         running.wait_until_ready()
         with contextlib.closing(GrpcCalls(running)) as calls:
-            call = calls.send("pair", rounds(5_000))
-            wait_until(
-                lambda: running.statistics("first")["inference_count"] == 0
-                and running.pending("first") == 0,
-                20,
-                "the first step is executed",
-            )
+            call = calls.send("pair", rounds(10_000))
+            wait_until(lambda: running.is_executing("first"), 20, "the first step is executed")
             running.terminate()
-            assert calls.wait(call)["DONE"].item() == 5_000
+            assert calls.wait(call)["DONE"].item() == 10_000
         assert running.wait_for_exit() == 0 or running.is_original
 
 
@@ -488,20 +478,13 @@ def test_requests_under_way_are_finished_when_models_go(
     with start_server(tmp_path, *flags) as running:
         running.wait_until_ready()
         with contextlib.closing(GrpcCalls(running)) as calls:
-            call = calls.send("pair", rounds(5_000))
-            wait_until(
-                lambda: any(
-                    instance["state"] != "free"
-                    for instance in running.scheduler("first")["instances"]
-                ),
-                20,
-                "the first step is executed",
-            )
+            call = calls.send("pair", rounds(10_000))
+            wait_until(lambda: running.is_executing("first"), 20, "the first step is executed")
             assert running.request("POST", f"/v2/repository/models/{unloaded}/unload").status == 200
             reply = running.infer("pair", {"inputs": []})
             assert reply.status == 404
             assert "Request for unknown model: 'pair'" in reply.error()
-            assert calls.wait(call)["DONE"].item() == 5_000
+            assert calls.wait(call)["DONE"].item() == 10_000
             if unloaded == "second":
                 # It comes back with what it needs.
                 assert running.request("POST", "/v2/repository/models/second/load").status == 200

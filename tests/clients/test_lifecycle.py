@@ -346,7 +346,7 @@ def test_readiness_goes_first(start_server: StartServer, slow_repository: pathli
         server.wait_until_ready()
         with Connection(server) as busy:
             busy.send(post("/v2/models/onnx_slow/infer", slow_request(BUSY_ROUNDS)))
-            wait_until(lambda: is_executing(server), 30, "a request is executed")
+            wait_until(lambda: server.is_executing("onnx_slow"), 30, "a request is executed")
             server.terminate()
             wait_until(lambda: "Waiting for in-flight" in server.log(), 30, "it stops")
             for path in ("/v2/health/ready", "/v2/health/live"):
@@ -365,15 +365,9 @@ def test_a_second_signal_ends_it_at_once(
         server.wait_until_ready()
         with Connection(server) as busy:
             busy.send(post("/v2/models/onnx_slow/infer", slow_request(200_000_000)))
-            wait_until(lambda: is_executing(server), 30, "a request is executed")
+            wait_until(lambda: server.is_executing("onnx_slow"), 30, "a request is executed")
             server.terminate()
             wait_until(lambda: "Waiting for in-flight" in server.log(), 30, "it stops")
             server.terminate()
             assert server.wait_for_exit() == 1
             assert "received again" in server.log()
-
-
-def is_executing(server: Server) -> bool:
-    """Whether the slow model's only instance is busy."""
-    (instance,) = server.scheduler("onnx_slow")["instances"]
-    return instance["state"] == "busy"
