@@ -63,7 +63,12 @@ def _start(
     copies = workload.copies if isinstance(workload, Startup) else 1
     repository = bench.store.repository(workload.model_names(), copies)
     log = bench.work / f"{contestant.name}.log"
-    return server.running(contestant, repository, bench.server_core, log)
+    core = bench.server_core
+    if isinstance(workload, Load) and workload.apart:
+        policy = f"--host-policy=cpu,cpu-cores={core}-{core}"
+        contestant = dataclasses.replace(contestant, command=(*contestant.command, policy))
+        core = bench.load_core
+    return server.running(contestant, repository, core, log)
 
 
 def _startup(bench: Bench, contestant: Contestant, workload: Startup) -> Values:

@@ -29,6 +29,9 @@ class Load:
     shapes: tuple[str, ...] = ()
     shared_memory: bool = False
     compare_direct: bool = False
+    # The model's instances have the server's core to themselves: what else the server
+    # does shares the other one with the load.
+    apart: bool = False
     # A model that is executed so often for each request: what it takes in ONNX
     # Runtime alone is no server's.
     executes: tuple[str, int] | None = None
@@ -130,6 +133,10 @@ def all_workloads() -> list[Workload]:
     images = [Load(f"convnet-{kind}-16", "convnet", kind, 16, compare_direct=True) for kind in both]
     # A stream each: several large bodies on one connection only wait for each other.
     loads += [*images, *(dataclasses.replace(_lean(load), streams=1) for load in images)]
+    loads += [
+        dataclasses.replace(load, name=f"{load.name}-apart", apart=True)
+        for load in loads[-len(images) :]
+    ]
     loads.append(
         Load("convnet-shm-16", "convnet", "http", 16, shared_memory=True, compare_direct=True)
     )
