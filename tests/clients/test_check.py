@@ -10,6 +10,7 @@ from typing import Any
 import make_models
 import pytest
 
+from conftest import StartServer
 from server import Program
 
 pytestmark = pytest.mark.galatea_only
@@ -166,6 +167,53 @@ def test_resources_of_the_rate_limiter(program: Program, tmp_path: pathlib.Path)
     assert "minimum required count is 2" in found["b"][0]["message"]
     assert "both global and device-specific" in found["c"][0]["message"]
     assert {one[0]["field"] for one in (found["b"], found["c"])} == {"instance_group"}
+
+
+def test_versions_that_steps_of_ensembles_name(
+    program: Program, start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """One that isn't there is found, with its step, as serving says it."""
+
+    def pinned(model: str, version: int, key: str = "INPUT0") -> str:
+        config = ENSEMBLE.format(model=model, key=key)
+        return config.replace("model_version: -1", f"model_version: {version}")
+
+    policy = "version_policy { specific { versions: [ 1, 3 ] } }"
+    write(tmp_path, "part", IDENTITY + policy)
+    for version in ("2", "3"):
+        (tmp_path / "part" / version).mkdir()
+    write(tmp_path, "older", pinned("part", 1))
+    write(tmp_path, "newest", pinned("part", 3))
+    assert not any(errors(program, tmp_path).values())
+
+    write(tmp_path, "absent", pinned("part", 7))
+    # It has a directory, but is not to be loaded.
+    write(tmp_path, "left_out", pinned("part", 2))
+    # Nor can another be made of one that doesn't load.
+    outer = ENSEMBLE.format(model="absent", key="IN").replace("OUTPUT0", "OUT")
+    write(tmp_path, "outer", outer)
+    write(tmp_path, "several", pinned("part", 9, "NONE"))
+    found = errors(program, tmp_path)
+    assert {name for name, errors in found.items() if errors} == {
+        "absent",
+        "left_out",
+        "outer",
+        "several",
+    }
+    (error,) = found["absent"]
+    reason = "ensemble 'absent' depends on 'part' whose required version 7 is not loaded."
+    assert error["message"] == reason
+    assert error["field"] == "ensemble_scheduling.step[0].model_version"
+    assert (error["line"], error["column"]) == (6, 22)
+    assert "whose required version 2 is not loaded" in found["left_out"][0]["message"]
+    assert "not available" in found["outer"][0]["message"]
+    messages = " ".join(one["message"] for one in found["several"])
+    assert "whose required version 9 is not loaded" in messages
+    assert "non-existing input NONE" in messages
+
+    # The server has the same to say.
+    with start_server(tmp_path, "--exit-on-error=false") as server:
+        assert reason in server.wait_until_live().log()
 
 
 def test_a_damaged_model_file(program: Program, tmp_path: pathlib.Path) -> None:

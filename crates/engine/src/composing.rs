@@ -52,8 +52,7 @@ impl PinnedModels {
                 return Err(Status::invalid_argument(text));
             }
             if let Some(version) = need.version.filter(|version| !versions.contains_key(version)) {
-                let text = format!("{depends} whose required version {version} is not loaded.");
-                return Err(Status::invalid_argument(text));
+                return Err(version_not_loaded(id, need_id, version));
             }
         }
         Ok(Self { models })
@@ -76,6 +75,15 @@ impl PinnedModels {
             None => versions.last_key_value().map(|(_, model)| model),
         }
     }
+}
+
+/// Why an ensemble doesn't load that names a version which its model doesn't have, in the
+/// original's words.
+#[must_use]
+pub fn version_not_loaded(ensemble: &str, model: &str, version: i64) -> Status {
+    Status::invalid_argument(format!(
+        "ensemble '{ensemble}' depends on '{model}' whose required version {version} is not loaded."
+    ))
 }
 
 impl InferenceService for PinnedModels {

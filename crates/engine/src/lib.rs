@@ -76,6 +76,7 @@ pub use admission::{Admission, Admitted};
 pub use cache::LocalCache;
 pub use catalog::{Catalog, FoundModel, ListedModel, Overridden, Sighting, Survey, Uniqueness};
 pub use check::{CheckedLimits, CheckedVersion, VersionProblem};
+pub use composing::version_not_loaded;
 pub use dispatcher::Dispatcher;
 pub use host_policy::HostPolicies;
 pub use loader::{LoadFailure, ModelDefinition};

@@ -1,10 +1,10 @@
 //! Ensembles, once the models that they consist of are known.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use galatea_config::{ConfigDraft, ConfigErrors, Diagnostic, ModelSpec, validate_ensemble};
-use galatea_engine::{ModelDefinition, Namespaces};
+use galatea_engine::{ModelDefinition, Namespaces, version_not_loaded};
 use galatea_policy::{ModelName, ModelNames};
 
 /// The models of the repositories, by their ids, as ensembles may consist of them.
@@ -22,6 +22,8 @@ struct Checked {
     draft: ConfigDraft,
     /// That of its newest version.
     spec: Arc<ModelSpec>,
+    /// The versions that passed their own checks.
+    versions: BTreeSet<i64>,
 }
 
 impl Ensembles {
@@ -33,19 +35,21 @@ impl Ensembles {
         Self { models: BTreeMap::new(), names }
     }
 
-    /// A model that could be read; without `newest`, it would not load.
+    /// A model that could be read, with those of its versions that passed their own
+    /// checks; without any, it would not load.
     pub(super) fn add(
         &mut self,
         id: ModelName,
         definition: ModelDefinition,
-        newest: Option<Arc<ModelSpec>>,
+        mut passed: BTreeMap<i64, Arc<ModelSpec>>,
     ) {
         if let Some(names) = &mut self.names {
             names.insert(id.clone());
         }
-        if let Some(spec) = newest {
+        let versions = passed.keys().copied().collect();
+        if let Some((_, spec)) = passed.pop_last() {
             let ModelDefinition { namespace, draft, .. } = definition;
-            self.models.insert(id, Checked { namespace, draft, spec });
+            self.models.insert(id, Checked { namespace, draft, spec, versions });
         }
     }
 
@@ -59,7 +63,7 @@ impl Ensembles {
         while let Some(index) = waiting.iter().position(|id| !self.waits(id, &waiting)) {
             let id = waiting.swap_remove(index);
             let Some(model) = self.models.get(&id) else { continue };
-            match self.validate(model) {
+            match self.validate(&id, model) {
                 Ok(spec) => {
                     self.models.entry(id).and_modify(|model| model.spec = spec);
                 }
@@ -81,11 +85,32 @@ impl Ensembles {
         found
     }
 
-    fn validate(&self, ensemble: &Checked) -> Result<Arc<ModelSpec>, ConfigErrors> {
+    fn validate(&self, id: &ModelName, ensemble: &Checked) -> Result<Arc<ModelSpec>, ConfigErrors> {
         let mut spec = ModelSpec::clone(&ensemble.spec);
         let part = |name: &str| self.models.get(&self.meant(ensemble, name));
-        validate_ensemble(&mut spec, |name| part(name).map(|part| part.spec.clone()))?;
-        Ok(Arc::new(spec))
+        let compared =
+            validate_ensemble(&mut spec, |name| part(name).map(|part| part.spec.clone()));
+        let mut diagnostics = self.missing_versions(id, ensemble);
+        diagnostics.extend(compared.err().into_iter().flat_map(|errors| errors.diagnostics));
+        if diagnostics.is_empty() { Ok(Arc::new(spec)) } else { Err(ConfigErrors { diagnostics }) }
+    }
+
+    /// The steps whose model is there, but not in the version that they name.
+    fn missing_versions(&self, id: &ModelName, ensemble: &Checked) -> Vec<Diagnostic> {
+        let steps = ensemble.spec.ensemble().map(|ensemble| ensemble.steps.iter());
+        let steps = steps.into_iter().flatten().enumerate();
+        steps
+            .filter_map(|(index, step)| {
+                let version = step.model_version?;
+                let meant = self.meant(ensemble, &step.model_name);
+                if self.models.get(&meant)?.versions.contains(&version) {
+                    return None;
+                }
+                let path = format!("ensemble_scheduling.step[{index}].model_version");
+                let status = version_not_loaded(id, &meant, version);
+                Some(Diagnostic::about(path, status.message()))
+            })
+            .collect()
     }
 
     /// The model that an ensemble means by a name.

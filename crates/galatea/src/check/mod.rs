@@ -10,6 +10,7 @@
 mod ensembles;
 mod report;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use galatea_backend::ModelFiles;
@@ -123,7 +124,7 @@ fn check_model(
     if let Err(status) = definition.check_versions() {
         report.add(Diagnostic::about("", status.message()));
     }
-    let mut newest = None;
+    let mut passed = BTreeMap::new();
     for files in &definition.versions {
         let checked = definition.check(files.as_ref());
         for problem in checked.problems {
@@ -137,10 +138,10 @@ fn check_model(
             if let Err(status) = limits.add(&spec) {
                 report.add(Diagnostic::about("instance_group", status.message()));
             }
-            newest = Some(spec);
+            passed.insert(files.version(), spec);
         }
     }
-    ensembles.add(id, definition, newest);
+    ensembles.add(id, definition, passed);
     report
 }
 
