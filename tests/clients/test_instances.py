@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import os
 import pathlib
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import make_models
 import pytest
 
 from conftest import StartServer
+from latch import Latch
 from server import Server, wait_until
 
 pytestmark = pytest.mark.galatea_only
@@ -20,19 +22,15 @@ CONFIG = """\
 backend: "identity"
 input [ {{ name: "INPUT0" data_type: TYPE_INT32 dims: [ 1 ] }} ]
 output [ {{ name: "OUTPUT0" data_type: TYPE_INT32 dims: [ 1 ] }} ]
-parameters {{ key: "execute_delay_ms" value {{ string_value: "{delay_ms}" }} }}
+parameters {{ key: "execute_delay_ms" value {{ string_value: "1" }} }}
 {groups}
 """
-# Long enough to be looked at, with whatever else the machine has to do.
-DELAY_MS = 1500
 
 
-def write(repository: pathlib.Path, name: str, groups: str, delay_ms: int = DELAY_MS) -> None:
-    """A model whose executions take their time."""
+def write(repository: pathlib.Path, name: str, groups: str) -> None:
+    """A model whose executions have threads, because they take their time."""
     (repository / name / "1").mkdir(parents=True)
-    (repository / name / "config.pbtxt").write_text(
-        CONFIG.format(groups=groups, delay_ms=delay_ms)
-    )
+    (repository / name / "config.pbtxt").write_text(CONFIG.format(groups=groups))
 
 
 def ask(server: Server, model: str) -> None:
@@ -67,9 +65,12 @@ def test_instances_and_models_run_at_the_same_time(
     start_server: StartServer, tmp_path: pathlib.Path, pool: concurrent.futures.ThreadPoolExecutor
 ) -> None:
     """Three of four requests to one model, and one of two to another, are executed at once."""
-    write(tmp_path, "three", "instance_group [ { count: 2 }, { name: 'last' count: 1 } ]")
-    write(tmp_path, "one", "instance_group [ { kind: KIND_AUTO } ]")
-    with start_server(tmp_path) as server:
+    three = "instance_group [ { count: 2 }, { name: 'last' count: 1 } ]"
+    latches = [
+        Latch(tmp_path, "three", three),
+        Latch(tmp_path, "one", "instance_group [ { kind: KIND_AUTO } ]"),
+    ]
+    with start_server(tmp_path) as server, latches[0], latches[1]:
         server.wait_until_ready()
         free = {"three_0_0": "free", "three_0_1": "free", "last_0": "free"}
         assert states(server, "three") == free
@@ -81,25 +82,34 @@ def test_instances_and_models_run_at_the_same_time(
                 states(server, "one").values()
             ) == {"busy"}
 
-        wait_until(all_busy, 20, "all instances of both models are busy")
+        wait_until(all_busy, 60, "all instances of both models are busy")
+        wait_until(lambda: waiting(server, "three") == waiting(server, "one") == 1, 60, "two wait")
+        for latch in latches:
+            latch.open()
         for one in asked:
             one.result()
-        statistics = server.statistics("three")
-        assert (statistics["inference_count"], statistics["execution_count"]) == (4, 4)
+
+        def is_counted() -> bool:
+            return server.statistics("three")["execution_count"] == 4
+
+        # The backend reports after it has answered.
+        wait_until(is_counted, 60, "four executions are counted")
+        assert server.statistics("three")["inference_count"] == 4
 
 
 def test_passive_instances_get_no_requests(
     start_server: StartServer, tmp_path: pathlib.Path, pool: concurrent.futures.ThreadPoolExecutor
 ) -> None:
     """They are made, and that is all."""
-    write(tmp_path, "model", "instance_group [ { count: 1 }, { count: 2 passive: true } ]", 300)
-    with start_server(tmp_path, "--log-verbose=1") as server:
+    latch = Latch(tmp_path, "model", "instance_group [ { count: 1 }, { count: 2 passive: true } ]")
+    with start_server(tmp_path, "--log-verbose=1") as server, latch:
         server.wait_until_ready()
         for name in ("model_0_0", "model_1_0", "model_1_1"):
             assert f"creating instance '{name}'" in server.log()
         asked = [pool.submit(ask, server, "model") for _ in range(3)]
-        wait_until(lambda: waiting(server, "model") > 0, 20, "a request waits")
-        assert list(states(server, "model")) == ["model_0_0"]
+        wait_until(lambda: waiting(server, "model") == 2, 60, "two requests wait")
+        assert states(server, "model") == {"model_0_0": "busy"}
+        latch.open()
         for one in asked:
             one.result()
         config = server.get("/v2/models/model/config").json()
@@ -109,27 +119,37 @@ def test_passive_instances_get_no_requests(
 def bound_threads(server: Server, name: str) -> list[str]:
     """On which processors the threads of this name may run."""
     found = []
+    for task in threads_named(server, name):
+        (line,) = (
+            line
+            for line in (task / "status").read_text().splitlines()
+            if line.startswith("Cpus_allowed_list")
+        )
+        found.append(line.split()[1])
+    return found
+
+
+def threads_named(server: Server, name: str) -> list[pathlib.Path]:
+    """The folders of the threads of this name."""
+    found = []
     for task in pathlib.Path(f"/proc/{server.process.pid}/task").iterdir():
-        if (task / "comm").read_text().strip() == name:
-            (line,) = (
-                line
-                for line in (task / "status").read_text().splitlines()
-                if line.startswith("Cpus_allowed_list")
-            )
-            found.append(line.split()[1])
+        # Others may end while this looks, such as those that loaded models.
+        with contextlib.suppress(OSError):
+            if (task / "comm").read_text().strip() == name:
+                found.append(task)
     return found
 
 
 def test_a_host_policy_binds_threads(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """The instance's thread, and no other model's."""
     core = min(os.sched_getaffinity(0))
-    write(tmp_path, "bound", "instance_group [ { count: 2 host_policy: 'here' } ]", 1)
-    write(tmp_path, "loose", "instance_group [ { host_policy: 'nowhere' } ]", 1)
+    write(tmp_path, "bound", "instance_group [ { count: 2 host_policy: 'here' } ]")
+    write(tmp_path, "loose", "instance_group [ { host_policy: 'nowhere' } ]")
     with start_server(tmp_path, f"--host-policy=here,cpu-cores={core}-{core}") as server:
         server.wait_until_ready()
         # A thread names itself once it runs.
         for name in ("bound_0_0", "bound_0_1", "loose_0_0"):
-            wait_until(lambda name=name: bound_threads(server, name) != [], 20, f"{name} runs")
+            wait_until(lambda name=name: bound_threads(server, name) != [], 60, f"{name} runs")
         ask(server, "bound")
         assert bound_threads(server, "bound_0_0") == [str(core)]
         assert bound_threads(server, "bound_0_1") == [str(core)]
@@ -145,22 +165,18 @@ def test_a_host_policy_binds_threads(start_server: StartServer, tmp_path: pathli
 )
 def test_a_host_policy_binds_memory(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """To a node, which brings its processors."""
-    write(tmp_path, "near", "instance_group [ { host_policy: 'here' } ]", 1)
+    write(tmp_path, "near", "instance_group [ { host_policy: 'here' } ]")
     with start_server(tmp_path, "--host-policy=here,numa-node=0") as server:
         wait_until(
             lambda: bound_threads(server, "near_0_0") != [] or "memory to NUMA" in server.log(),
-            20,
+            60,
             "near_0_0 runs, or its memory can't be bound",
         )
         if "memory to NUMA" in server.log():
             pytest.skip("this process may not bind memory")
         server.wait_until_ready()
         ask(server, "near")
-        (thread,) = (
-            task
-            for task in pathlib.Path(f"/proc/{server.process.pid}/task").iterdir()
-            if (task / "comm").read_text().strip() == "near_0_0"
-        )
+        (thread,) = threads_named(server, "near_0_0")
         maps = (thread / "numa_maps").read_text()
         assert " bind:0 " in maps
         processors = pathlib.Path("/sys/devices/system/node/node0/cpulist").read_text().strip()
@@ -180,7 +196,7 @@ def test_groups_that_can_not_be(
     start_server: StartServer, tmp_path: pathlib.Path, groups: str, reason: str
 ) -> None:
     """The log names the field and why."""
-    write(tmp_path, "model", groups, 1)
+    write(tmp_path, "model", groups)
     with start_server(tmp_path) as server:
         assert server.wait_for_exit() == 1
         assert reason in server.log()
@@ -191,7 +207,7 @@ def test_secondary_devices_are_shown_and_change_nothing(
 ) -> None:
     """The configuration has them, and the log says that nobody is told."""
     devices = "secondary_devices [ { kind: KIND_NVDLA device_id: 3 } ]"
-    write(tmp_path, "model", f"instance_group [ {{ kind: KIND_CPU {devices} }} ]", 1)
+    write(tmp_path, "model", f"instance_group [ {{ kind: KIND_CPU {devices} }} ]")
     with start_server(tmp_path) as server:
         config = server.wait_until_ready().get("/v2/models/model/config").json()
         shown = config["instance_group"][0]["secondary_devices"]

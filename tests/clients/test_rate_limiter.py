@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import pathlib
 from collections.abc import Iterator
-from typing import Any
 
+import numpy
 import pytest
 from example_models import iterative
 from example_models.repository import Example, write_example
 
 from conftest import StartServer
+from latch import Latch
 from server import Server, wait_until
+from transports import GrpcCalls
+from wire import Tap
 
 pytestmark = pytest.mark.galatea_only  # They read the status page.
 
@@ -27,20 +31,27 @@ def pool() -> Iterator[concurrent.futures.ThreadPoolExecutor]:
         yield threads
 
 
-def write(
-    repository: pathlib.Path, name: str, limiter: str, delay_microseconds: int = 5000
-) -> None:
-    """A model that makes a token in each execution, and needs this for it."""
-    example = iterative.token_counter(False, delay_microseconds=delay_microseconds)
-    config = (example.config or "").replace(
-        "kind: KIND_CPU", f"kind: KIND_CPU rate_limiter {{ {limiter} }}"
-    )
+def limited(limiter: str) -> str:
+    """An instance that needs this to be executed."""
+    return f"kind: KIND_CPU rate_limiter {{ {limiter} }}"
+
+
+def write(repository: pathlib.Path, name: str, limiter: str) -> None:
+    """A model that makes a token in each execution, for one request after the other."""
+    example = iterative.token_counter(False, max_batch_size=1)
+    config = (example.config or "").replace("kind: KIND_CPU", limited(limiter))
     write_example(repository, name, Example(config, {}))
 
 
-def ask(server: Server, model: str, tokens: int) -> None:
+def write_latch(repository: pathlib.Path, name: str, limiter: str) -> Latch:
+    """A model that keeps what it needs until it is let go."""
+    return Latch(repository, name, f"instance_group [ {{ {limited(limiter)} }} ]")
+
+
+def ask(server: Server, model: str, tokens: int = 1) -> None:
     """One request, for so many executions."""
-    tensor = {"name": "COUNT", "shape": [1, 1], "datatype": "INT32", "data": [tokens]}
+    name, shape = ("INPUT0", [1]) if model == "long" else ("COUNT", [1, 1])
+    tensor = {"name": name, "shape": shape, "datatype": "INT32", "data": [tokens]}
     reply = server.infer(model, {"inputs": [tensor]})
     assert reply.status == 200, reply.error()
 
@@ -59,18 +70,19 @@ def test_who_needs_what_another_has_waits(
     start_server: StartServer, tmp_path: pathlib.Path, pool: concurrent.futures.ThreadPoolExecutor
 ) -> None:
     """The status page says so; a model that needs something else goes on."""
-    write(tmp_path, "long", UNIT, 3_000_000)
-    write(tmp_path, "short", UNIT, 0)
-    write(tmp_path, "other", "resources [ { name: 'S' count: 1 } ]", 0)
-    with start_server(tmp_path, EXECUTION_COUNT) as server:
+    latch = write_latch(tmp_path, "long", UNIT)
+    write(tmp_path, "short", UNIT)
+    write(tmp_path, "other", "resources [ { name: 'S' count: 1 } ]")
+    with start_server(tmp_path, EXECUTION_COUNT) as server, latch:
         server.wait_until_ready()
-        asked = [pool.submit(ask, server, "long", 1)]
-        wait_until(lambda: reasons(server, "long") == ["execution"], 20, "the first is executed")
-        asked.append(pool.submit(ask, server, "short", 1))
-        wait_until(lambda: reasons(server, "short") == ["rate_limiter"], 20, "the second waits")
+        asked = [pool.submit(ask, server, "long")]
+        wait_until(lambda: server.is_executing("long"), 60, "the first is executed")
+        asked.append(pool.submit(ask, server, "short"))
+        wait_until(lambda: reasons(server, "short") == ["rate_limiter"], 60, "the second waits")
         ask(server, "other", 3)
         assert reasons(server, "short") == ["rate_limiter"]
-        assert executions(server, "long") == 0
+        assert executions(server, "short") == 0
+        latch.open()
         for one in asked:
             one.result()
         assert executions(server, "short") == 1
@@ -80,14 +92,15 @@ def test_without_the_flag_nobody_waits(
     start_server: StartServer, tmp_path: pathlib.Path, pool: concurrent.futures.ThreadPoolExecutor
 ) -> None:
     """The blocks are ignored, and still shown."""
-    write(tmp_path, "long", UNIT, 3_000_000)
-    write(tmp_path, "short", f"{UNIT} priority: 2", 0)
-    with start_server(tmp_path) as server:
+    latch = write_latch(tmp_path, "long", UNIT)
+    write(tmp_path, "short", f"{UNIT} priority: 2")
+    with start_server(tmp_path) as server, latch:
         server.wait_until_ready()
-        asked = pool.submit(ask, server, "long", 1)
-        wait_until(lambda: reasons(server, "long") == ["execution"], 20, "the first is executed")
+        asked = pool.submit(ask, server, "long")
+        wait_until(lambda: server.is_executing("long"), 60, "the first is executed")
         ask(server, "short", 3)
-        assert executions(server, "long") == 0
+        assert server.is_executing("long")
+        latch.open()
         asked.result()
         (group,) = server.get("/v2/models/short/config").json()["instance_group"]
         resource = {"name": "R", "global": False, "count": 1}
@@ -97,23 +110,31 @@ def test_without_the_flag_nobody_waits(
 def test_a_model_of_priority_two_is_executed_half_as_often(
     start_server: StartServer, tmp_path: pathlib.Path, pool: concurrent.futures.ThreadPoolExecutor
 ) -> None:
-    """While both have something to execute; each execution makes one token."""
+    """While both have something to execute: the order in which their answers leave says so."""
+    latch = write_latch(tmp_path, "long", UNIT)
     write(tmp_path, "first", UNIT)
     write(tmp_path, "second", f"{UNIT} priority: 2")
-    with start_server(tmp_path, EXECUTION_COUNT) as server:
-        server.wait_until_ready()
-        asked = [pool.submit(ask, server, name, 400) for name in ("first", "second")]
-        wait_until(
-            lambda: min(executions(server, name) for name in ("first", "second")) > 0,
-            20,
-            "both are executed",
-        )
-        before = {name: executions(server, name) for name in ("first", "second")}
-        wait_until(lambda: executions(server, "first") >= before["first"] + 240, 60, "240 more")
-        second = executions(server, "second") - before["second"]
-        assert 100 <= second <= 150, second
-        for one in asked:
-            one.result()
+    with (
+        start_server(tmp_path, EXECUTION_COUNT) as server,
+        latch,
+        contextlib.closing(Tap(server.wait_until_ready())) as tap,
+        contextlib.closing(GrpcCalls(tap)) as calls,
+    ):
+        asked = pool.submit(ask, server, "long")
+        wait_until(lambda: server.is_executing("long"), 60, "nobody else can be executed")
+        # Five executions each.
+        inputs = {"COUNT": numpy.array([[5]], numpy.int32)}
+        for model in ("first", "second"):
+            for _ in range(40):
+                calls.send(model, inputs)
+            server.wait_for_pending(model, 40)
+        latch.open()
+        asked.result()
+        for number in range(80):
+            calls.wait(number)
+        # When the last of the first model's forty leaves, so many of the other's have left.
+        last = max(map(tap.responses.index, tap.requests[:40]))
+        assert 19 <= last - 39 <= 21
 
 
 @pytest.mark.parametrize(
@@ -144,17 +165,17 @@ def test_the_end_waits_for_who_waits(
     start_server: StartServer, tmp_path: pathlib.Path, pool: concurrent.futures.ThreadPoolExecutor
 ) -> None:
     """Requests that have no permit when the server stops get theirs."""
-    write(tmp_path, "first", UNIT, 20_000)
-    write(tmp_path, "second", UNIT, 20_000)
-    with start_server(tmp_path, EXECUTION_COUNT) as server:
+    latch = write_latch(tmp_path, "long", UNIT)
+    write(tmp_path, "short", UNIT)
+    with start_server(tmp_path, EXECUTION_COUNT) as server, latch:
         server.wait_until_ready()
-        asked: list[Any] = [pool.submit(ask, server, name, 20) for name in ("first", "second")]
-        wait_until(
-            lambda: "rate_limiter" in reasons(server, "first") + reasons(server, "second"),
-            20,
-            "one of them waits",
-        )
+        asked = [pool.submit(ask, server, "long")]
+        wait_until(lambda: server.is_executing("long"), 60, "the first is executed")
+        asked.append(pool.submit(ask, server, "short", 20))
+        wait_until(lambda: reasons(server, "short") == ["rate_limiter"], 60, "the second waits")
         server.terminate()
+        wait_until(lambda: "Waiting for in-flight" in server.log(), 60, "it stops")
+        latch.open()
         for one in asked:
             one.result()
         assert server.wait_for_exit() == 0

@@ -1,0 +1,63 @@
+"""A model that is busy until a test lets it go.
+
+What a test has to see while requests are executed is there for as long as it takes to
+look, however slow the machine is. A model that takes a while would be done sometimes.
+"""
+
+from __future__ import annotations
+
+import pathlib
+
+from test_plugin_backends import compile_library
+
+#: The example that answers with its inputs, which waits for a file.
+SOURCE = """
+#include <unistd.h>
+#include "triton/core/tritonbackend.h"
+#define TRITONBACKEND_ModelInstanceExecute answer
+#define GALATEA_ModelInstancePredictable is_predictable
+#include "identity.c"
+#undef TRITONBACKEND_ModelInstanceExecute
+TRITONSERVER_Error*
+TRITONBACKEND_ModelInstanceExecute(
+    TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request** requests, uint32_t count)
+{
+  while (access("%s", F_OK) != 0) usleep(1000);
+  return answer(instance, requests, count);
+}
+"""
+CONFIG = """\
+backend: "latch"
+max_batch_size: {max_batch_size}
+input {{ name: "INPUT0" data_type: TYPE_INT32 dims: [ 1 ] }}
+output {{ name: "OUTPUT0" data_type: TYPE_INT32 dims: [ 1 ] }}
+{more}
+"""
+
+
+class Latch:
+    """Writes such a model, with its backend beside it; lets it go at the end."""
+
+    def __init__(
+        self, repository: pathlib.Path, name: str, more: str = "", max_batch_size: int = 0
+    ) -> None:
+        model = repository / name
+        (model / "1").mkdir(parents=True)
+        config = CONFIG.format(max_batch_size=max_batch_size, more=more)
+        (model / "config.pbtxt").write_text(config)
+        self._file = model / "open"
+        source = model / "latch.c"
+        source.write_text(SOURCE % self._file)
+        compile_library(source, model / "libtriton_latch.so")
+
+    def open(self) -> None:
+        """Lets it execute from now on."""
+        self._file.touch()
+
+    def __enter__(self) -> Latch:
+        """The latch, closed."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """No server has to wait for a test that failed."""
+        self.open()
