@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use galatea_backend::{
-    Backend, Completion, ComposingModels, Host, LoadedVersion, LogLevel, ModelAgents, ModelFiles,
-    OpenedModel, ResponseCache,
+    Backend, Completion, ComposingModels, Host, LoadedVersion, LogLevel, Model, ModelAgents,
+    ModelFiles, OpenedModel, ResponseCache,
 };
 use galatea_config::{
     ConfigDraft, ConfigErrors, ModelSpec, SchedulingChoice, Support, validate_ensemble,
@@ -24,6 +24,7 @@ use crate::host_policy::{HostPolicies, bound};
 use crate::instances::{
     InstanceKey, Made, Making, Wanted, undefined_policies, wanted, with_passive,
 };
+use crate::lane::Lane;
 use crate::model::Books;
 use crate::output_shape::OutputReshape;
 use crate::permits::Permits;
@@ -123,14 +124,12 @@ impl Loader {
         files: &Arc<dyn ModelFiles>,
         composing: Option<Arc<PinnedModels>>,
     ) -> Result<Arc<LoadedModel>, Status> {
-        let keep_files = files.clone();
-        let files = files.as_ref();
         let started = Instant::now();
         let about = format!("'{}' version {}", definition.id(), files.version());
         // Before the files are read: one that changes meanwhile makes another model.
-        let marks = self.cache.is_some().then(|| Marks::of(files));
-        let (spec, opened) = self.specify(definition, files, composing.as_deref())?;
-        let classes = model_classes(&spec, files, composing.as_deref())?;
+        let marks = self.cache.is_some().then(|| Marks::of(files.as_ref()));
+        let (spec, opened) = self.specify(definition, files.as_ref(), composing.as_deref())?;
+        let classes = model_classes(&spec, files.as_ref(), composing.as_deref())?;
         let books = Arc::new(Books {
             statistics: Statistics::default(),
             version: files.version(),
@@ -138,21 +137,19 @@ impl Loader {
             composing,
         });
         // First, because it may fail and costs less than the model.
-        let assembly = Assembly::new(&spec, files)?;
-        let warmup = Warmup::new(&spec, files, &self.log)?;
-        let host: Arc<dyn Host> = books.clone();
-        let books_as_host = host.clone();
+        let assembly = Assembly::new(&spec, files.as_ref())?;
+        let warmup = Warmup::new(&spec, files.as_ref(), &self.log)?;
         self.detail(1, format_args!("{about}: loading with backend '{}'", spec.backend));
         self.remark(&spec);
+        let host: Arc<dyn Host> = books.clone();
         let backend = definition.backend.as_ref();
-        let shared_binding = self.host_policies.shared_binding(&spec);
-        let load = || match opened {
-            Some(opened) => opened.load(spec.clone(), host),
-            None => backend.load(spec.clone(), files, host),
+        let model = self.load_model(backend, opened, &spec, files.as_ref(), &host)?;
+        let loaded = LoadedVersion {
+            spec: &spec,
+            files: files.as_ref(),
+            model: model.as_ref(),
+            host: &host,
         };
-        let model = bound(shared_binding.as_ref(), load)??;
-        let loaded =
-            LoadedVersion { spec: &spec, files, model: model.as_ref(), host: &books_as_host };
         let origin = marks.map(|marks| {
             let (backend, composing) = (backend.fingerprint(&loaded), books.composing.as_deref());
             let made_of = Ingredients { spec: &spec, marks, backend, composing };
@@ -160,32 +157,15 @@ impl Loader {
         });
         let batch_rule = self.batch_rule(backend, &loaded)?;
         let observer: Arc<dyn RequestObserver> = books.clone();
-        let making = Making {
-            spec: &spec,
-            model: model.as_ref(),
-            policy: backend.policy(&spec),
-            rate_limiting: self.permits.is_some(),
-            warming: Warming {
-                warmup: &warmup,
-                assembly: assembly.as_ref(),
-                observer: &observer,
-                log: &self.log,
-            },
+        let warming = Warming {
+            warmup: &warmup,
+            assembly: assembly.as_ref(),
+            observer: &observer,
             log: &self.log,
         };
+        let making = self.making(&spec, model.as_ref(), backend, warming);
         let Made { lanes, keys, passive } = making.make(wanted(&spec, &self.host_policies)?)?;
-        let model = with_passive(model, passive);
-        let is_limited = lanes.iter().any(|lane| !lane.needs().is_empty());
-        let dispatcher = Dispatcher::start(Parts {
-            permits: self.permits.clone().filter(|_| is_limited),
-            scheduling: scheduling_spec(&spec, self.holds),
-            lanes,
-            assembly,
-            reply_order: reply_ordering(&spec),
-            batch_rule,
-            log: self.log.clone(),
-            timer: self.timer.clone(),
-        })?;
+        let dispatcher = self.start_dispatcher(&spec, lanes, assembly, batch_rule)?;
         self.detail(1, format_args!("{about}: loaded within {:?}", started.elapsed()));
         Ok(Arc::new(LoadedModel {
             version: files.version(),
@@ -203,10 +183,59 @@ impl Loader {
             cache: self.cache_layer(&spec, &books, origin),
             origin,
             books,
-            files: keep_files,
-            model,
+            files: files.clone(),
+            model: with_passive(model, passive),
             spec,
         }))
+    }
+
+    /// Loads a version's model, on the processors that all of its instances are
+    /// bound to.
+    fn load_model(
+        &self,
+        backend: &dyn Backend,
+        opened: Option<Box<dyn OpenedModel>>,
+        spec: &Arc<ModelSpec>,
+        files: &dyn ModelFiles,
+        host: &Arc<dyn Host>,
+    ) -> Result<Box<dyn Model>, Status> {
+        bound(self.host_policies.shared_binding(spec).as_ref(), || match opened {
+            Some(opened) => opened.load(spec.clone(), host.clone()),
+            None => backend.load(spec.clone(), files, host.clone()),
+        })?
+    }
+
+    /// What makes a version's instances.
+    fn making<'a>(
+        &'a self,
+        spec: &'a ModelSpec,
+        model: &'a dyn Model,
+        backend: &dyn Backend,
+        warming: Warming<'a>,
+    ) -> Making<'a> {
+        let policy = backend.policy(spec);
+        let rate_limiting = self.permits.is_some();
+        Making { spec, model, policy, rate_limiting, warming, log: &self.log }
+    }
+
+    fn start_dispatcher(
+        &self,
+        spec: &ModelSpec,
+        lanes: Vec<Lane>,
+        assembly: Option<Assembly>,
+        batch_rule: Option<AskedRule>,
+    ) -> Result<Arc<Dispatcher>, Status> {
+        let is_limited = lanes.iter().any(|lane| !lane.needs().is_empty());
+        Dispatcher::start(Parts {
+            permits: self.permits.clone().filter(|_| is_limited),
+            scheduling: scheduling_spec(spec, self.holds),
+            lanes,
+            assembly,
+            reply_order: reply_ordering(spec),
+            batch_rule,
+            log: self.log.clone(),
+            timer: self.timer.clone(),
+        })
     }
 
     /// The complete, checked configuration of a version, and what its backend
@@ -341,19 +370,14 @@ impl Loader {
         }
         let warmup = Warmup::new(spec, model.files.as_ref(), &self.log)?;
         let observer: Arc<dyn RequestObserver> = model.books.clone();
-        let making = Making {
-            spec,
-            model: model.model.as_ref(),
-            policy: definition.backend.policy(spec),
-            rate_limiting: self.permits.is_some(),
-            warming: Warming {
-                warmup: &warmup,
-                assembly: model.dispatcher.assembly(),
-                observer: &observer,
-                log: &self.log,
-            },
+        let warming = Warming {
+            warmup: &warmup,
+            assembly: model.dispatcher.assembly(),
+            observer: &observer,
             log: &self.log,
         };
+        let backend = definition.backend.as_ref();
+        let making = self.making(spec, model.model.as_ref(), backend, warming);
         let Made { lanes, keys, passive: _ } = making.make(missing)?;
         let instances = model.dispatcher.add_lanes(lanes)?;
         Ok(instances.into_iter().zip(keys).collect())
