@@ -5,14 +5,12 @@ use std::sync::Arc;
 use galatea_backend::{FileSize, ModelFiles};
 use galatea_config::{InitialState, ModelSpec, StateSpec};
 use galatea_infer::{StateTensor, Status};
-use galatea_tensor::elements::count_bytes_elements;
 use galatea_tensor::{Buffer, DataType, Shape};
+
+use crate::contents::{check_strings, zeros};
 
 /// Strings have any length, but nobody means a state of this size.
 const STRINGS_BYTES_MAX: u64 = 1 << 32;
-
-/// The bytes of an empty string.
-const EMPTY_STRING_BYTES: u64 = 4;
 
 /// The states of a sequence that begins, in the configuration's order. Every
 /// sequence shares their buffers.
@@ -71,18 +69,6 @@ fn initial_state(
     })
 }
 
-fn zeros(shape: &Shape, datatype: DataType) -> Result<Vec<u8>, String> {
-    let byte_size = match datatype {
-        DataType::Bytes => shape.element_count().checked_mul(EMPTY_STRING_BYTES),
-        _ => shape.byte_size(datatype),
-    };
-    let too_large = || format!("shape {shape} is larger than memory");
-    let byte_size = byte_size.and_then(|size| usize::try_from(size).ok()).ok_or_else(too_large)?;
-    // What can't be had must not end the process.
-    Vec::<u8>::new().try_reserve_exact(byte_size).map_err(|_| too_large())?;
-    Ok(vec![0; byte_size])
-}
-
 fn read(
     shape: &Shape,
     datatype: DataType,
@@ -104,18 +90,11 @@ fn read(
 
 fn check_content(bytes: &[u8], shape: &Shape, datatype: DataType) -> Result<(), String> {
     match datatype {
-        DataType::Bytes => {
-            let expected = shape.element_count();
-            let found = count_bytes_elements(bytes).map_err(|error| format!("has {error}"))?;
-            if found != expected {
-                return Err(format!("has {found} strings, but {expected} are expected"));
-            }
-        }
+        DataType::Bytes => check_strings(bytes, shape),
         // Backends read a boolean as C++ does, where other values are undefined.
         DataType::Bool if bytes.iter().any(|&byte| byte > 1) => {
-            return Err(String::from("has booleans other than 0 and 1"));
+            Err(String::from("has booleans other than 0 and 1"))
         }
-        _ => {}
+        _ => Ok(()),
     }
-    Ok(())
 }

@@ -26,6 +26,7 @@ mod classes;
 #[cfg(test)]
 mod classes_tests;
 mod composing;
+mod contents;
 mod control;
 mod dispatcher;
 #[cfg(test)]

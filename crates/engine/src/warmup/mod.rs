@@ -13,18 +13,15 @@ mod tests;
 use galatea_backend::{FileSize, LogLevel, ModelFiles};
 use galatea_config::{ModelSpec, SchedulingChoice, WarmupContent, WarmupInput, WarmupSample};
 use galatea_infer::{InferenceRequest, InputTensor, Status};
-use galatea_tensor::elements::count_bytes_elements;
 use galatea_tensor::{Buffer, DataType, Shape};
 
+use crate::contents::{check_strings, zeros};
 use crate::{Admission, LogSink};
 
 pub(crate) use self::run::Warming;
 
 /// A file holds a tensor, and nobody means one of this size.
 const FILE_BYTES_MAX: u64 = 1 << 32;
-
-/// The bytes of an empty string: its length.
-const EMPTY_STRING_BYTES: u64 = 4;
 
 /// The samples of a model, ready to be executed on each of its instances.
 #[derive(Debug)]
@@ -176,19 +173,6 @@ fn tensor(
     })
 }
 
-/// Zeros, or as many empty strings.
-fn zeros(shape: &Shape, datatype: DataType) -> Result<Vec<u8>, String> {
-    let byte_size = match datatype {
-        DataType::Bytes => shape.element_count().checked_mul(EMPTY_STRING_BYTES),
-        _ => shape.byte_size(datatype),
-    };
-    let too_large = || format!("shape {shape} is larger than memory");
-    let byte_size = byte_size.and_then(|size| usize::try_from(size).ok()).ok_or_else(too_large)?;
-    // What can't be had must not end the process.
-    Vec::<u8>::new().try_reserve_exact(byte_size).map_err(|_| too_large())?;
-    Ok(vec![0; byte_size])
-}
-
 /// Any bytes, the same with each load. Strings stay empty, as in the original,
 /// and booleans booleans: others are undefined to backends.
 fn randomize(bytes: &mut [u8], datatype: DataType, seed: u64) {
@@ -222,12 +206,7 @@ fn read(
         Status::invalid_argument(format!("input '{}': file '{name}' {reason}", input.name))
     };
     if input.datatype == DataType::Bytes {
-        let found = count_bytes_elements(&bytes).map_err(|error| refuse(format!("has {error}")))?;
-        let expected = shape.element_count();
-        if found != expected {
-            let reason = format!("has {found} strings, but {expected} are expected");
-            return Err(refuse(reason));
-        }
+        check_strings(&bytes, shape).map_err(refuse)?;
         return Ok(bytes);
     }
     let expected = shape.byte_size(input.datatype).and_then(|size| usize::try_from(size).ok());
