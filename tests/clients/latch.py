@@ -7,6 +7,7 @@ look, however slow the machine is. A model that takes a while would be done some
 from __future__ import annotations
 
 import pathlib
+from typing import Any
 
 from test_plugin_backends import compile_library
 
@@ -41,6 +42,7 @@ class Latch:
     def __init__(
         self, repository: pathlib.Path, name: str, more: str = "", max_batch_size: int = 0
     ) -> None:
+        self._has_batches = max_batch_size > 0
         model = repository / name
         (model / "1").mkdir(parents=True)
         config = CONFIG.format(max_batch_size=max_batch_size, more=more)
@@ -49,6 +51,12 @@ class Latch:
         source = model / "latch.c"
         source.write_text(SOURCE % self._file)
         compile_library(source, model / "libtriton_latch.so")
+
+    def request(self, value: int) -> dict[str, Any]:
+        """A request to it, which it answers with the same value."""
+        shape = [1, 1] if self._has_batches else [1]
+        tensor = {"name": "INPUT0", "shape": shape, "datatype": "INT32", "data": [value]}
+        return {"inputs": [tensor]}
 
     def open(self) -> None:
         """Lets it execute from now on."""

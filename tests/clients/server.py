@@ -240,7 +240,7 @@ class Server:
 
     def wait_for_pending(self, model: str, count: int) -> None:
         """Waits until that many requests are queued."""
-        wait_until(lambda: self.pending(model) == count, 20, f"{count} requests wait")
+        wait_until(lambda: self.pending(model) == count, 60, f"{count} requests wait")
 
     def scheduler(self, model: str) -> dict[str, Any]:
         """What a model's scheduler waits for: Galatea's status page."""

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import pathlib
 import signal
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import make_models
 import pytest
 
 from conftest import StartServer
+from latch import Latch
 from raw_http import Connection, post
-from server import Reply, Server, wait_until
-
-BUSY_ROUNDS = 10_000
+from server import Server, wait_until
 
 IDENTITY = """\
 name: "{name}"
@@ -38,13 +37,6 @@ def slow_repository(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path
 
 
-def waiting_requests(server: Server) -> int:
-    """How many requests the slow model has taken and not begun."""
-    line = 'nv_inference_pending_request_count{model="onnx_slow",version="1"} '
-    (value,) = (one for one in server.metrics().splitlines() if one.startswith(line))
-    return int(float(value.removeprefix(line)))
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signals_end_an_idle_server(
     start_server: StartServer, slow_repository: pathlib.Path, number: signal.Signals
@@ -57,26 +49,21 @@ def test_signals_end_an_idle_server(
 
 
 def test_requests_in_flight_are_finished(
-    start_server: StartServer, slow_repository: pathlib.Path
+    start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
     """After SIGTERM, what was accepted is answered, and the exit code is 0."""
-    with start_server(slow_repository) as server:
+    latch = Latch(tmp_path, "busy", "instance_group { kind: KIND_CPU count: 1 }")
+    with start_server(tmp_path) as server, ThreadPoolExecutor(3) as clients, latch:
         server.wait_until_ready()
-        replies: list[Reply] = []
-
-        def send() -> None:
-            replies.append(server.infer("onnx_slow", slow_request(BUSY_ROUNDS)))
-
-        threads = [threading.Thread(target=send) for _ in range(3)]
-        for thread in threads:
-            thread.start()
+        taken = [clients.submit(server.infer, "busy", latch.request(7)) for _ in range(3)]
         # One is at work, the others wait for it: all three were accepted.
-        wait_until(lambda: waiting_requests(server) == 2, 30, "requests are in flight")
+        server.wait_for_pending("busy", 2)
         server.terminate()
-        for thread in threads:
-            thread.join()
+        wait_until(lambda: "Waiting for in-flight" in server.log(), 60, "it stops")
+        latch.open()
+        replies = [one.result() for one in taken]
         assert [reply.status for reply in replies] == [200] * 3
-        assert replies[0].json()["outputs"][0]["data"] == [BUSY_ROUNDS]
+        assert [reply.json()["outputs"][0]["data"] for reply in replies] == [[7]] * 3
         assert server.wait_for_exit() == 0
 
 
@@ -104,7 +91,7 @@ def test_the_time_limit_ends_what_does_not_end(
         with Connection(server) as first, Connection(server) as second:
             for connection in (first, second):
                 connection.send(post("/v2/models/onnx_slow/infer", slow_request(2_000_000)))
-            wait_until(lambda: waiting_requests(server) == 1, 30, "requests are in flight")
+            server.wait_for_pending("onnx_slow", 1)
             server.terminate()
             assert server.wait_for_exit() == 1
         assert "Exit timeout expired. Exiting immediately." in server.log()
@@ -340,18 +327,20 @@ def test_two_repositories(start_server: StartServer, tmp_path: pathlib.Path) -> 
 
 
 @pytest.mark.galatea_only
-def test_readiness_goes_first(start_server: StartServer, slow_repository: pathlib.Path) -> None:
+def test_readiness_goes_first(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """After SIGTERM the server says that it isn't ready, while requests still run."""
-    with start_server(slow_repository) as server:
+    latch = Latch(tmp_path, "busy")
+    with start_server(tmp_path) as server, latch:
         server.wait_until_ready()
         with Connection(server) as busy:
-            busy.send(post("/v2/models/onnx_slow/infer", slow_request(BUSY_ROUNDS)))
-            wait_until(lambda: server.is_executing("onnx_slow"), 30, "a request is executed")
+            busy.send(post("/v2/models/busy/infer", json.dumps(latch.request(7)).encode()))
+            wait_until(lambda: server.is_executing("busy"), 30, "a request is executed")
             server.terminate()
             wait_until(lambda: "Waiting for in-flight" in server.log(), 30, "it stops")
             for path in ("/v2/health/ready", "/v2/health/live"):
                 reply = server.get(path)
                 assert (reply.status, reply.error()) == (503, "Server exiting")
+            latch.open()
             assert (busy.read_response() or (0, b""))[0] == 200
         assert server.wait_for_exit() == 0
 

@@ -18,6 +18,7 @@ from tritonclient.utils import InferenceServerException
 
 from conftest import StartServer
 from constant_models import answer, ask, constant_model, replace_file, write_model
+from latch import Latch
 from server import Reply, Server, resident_kilobytes, wait_until
 
 EXPLICIT = "--model-control-mode=explicit"
@@ -309,32 +310,21 @@ def test_reloads_under_load_lose_no_request(
         assert answer(server, "m") == RELOADS + 1
 
 
-#: One request at a time, each for a while: the others wait in the queue.
-SLOW = """
-backend: "identity" max_batch_size: 1
-input { name: "INPUT0" data_type: TYPE_FP32 dims: [ 1 ] }
-output { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ 1 ] }
-instance_group { kind: KIND_CPU count: 1 }
-parameters { key: "execute_delay_ms" value { string_value: "100" } }
-"""
-
-
 def test_unloading_under_load_finishes_what_it_took(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
     """Requests that run or wait are answered; later ones get the error for no model."""
-    (tmp_path / "slow" / "1").mkdir(parents=True)
-    (tmp_path / "slow" / "config.pbtxt").write_text(SLOW)
-    request = {"inputs": [{"name": "INPUT0", "shape": [1, 1], "datatype": "FP32", "data": [3]}]}
+    latch = Latch(tmp_path, "slow", "instance_group { kind: KIND_CPU count: 1 }", max_batch_size=1)
     with start_server(tmp_path, EXPLICIT, "--load-model=slow") as server:
         server.wait_until_ready()
-        with ThreadPoolExecutor(CLIENTS) as clients:
-            taken = [clients.submit(server.infer, "slow", request) for _ in range(CLIENTS)]
+        with ThreadPoolExecutor(CLIENTS) as clients, latch:
+            taken = [clients.submit(server.infer, "slow", latch.request(3)) for _ in range(CLIENTS)]
             # One runs, the others are queued: all of them are the model's now.
             server.wait_for_pending("slow", CLIENTS - 1)
             assert unload(server, "slow").status == 200
-            late = server.infer("slow", request)
+            late = server.infer("slow", latch.request(3))
             assert late.status == 404 and "has no available versions" in late.error()
+            latch.open()
             assert [future.result().status for future in taken] == [200] * CLIENTS
         wait_until(
             lambda: index(server)["slow", "1"] == "UNAVAILABLE unloaded", 30, "it is unloaded"
