@@ -4,22 +4,6 @@
 #include "common.h"
 
 static TRITONSERVER_Error*
-store_sum(TRITONBACKEND_Request* request, int32_t sum)
-{
-  TRITONBACKEND_State* state;
-  const int64_t shape[2] = {1, 1};
-  void* buffer;
-  TRITONSERVER_MemoryType memory_type = TRITONSERVER_MEMORY_CPU;
-  int64_t memory_type_id = 0;
-  TRY(TRITONBACKEND_StateNew(
-      &state, request, "SUM_OUT", TRITONSERVER_TYPE_INT32, shape, 2));
-  TRY(TRITONBACKEND_StateBuffer(
-      state, &buffer, sizeof sum, &memory_type, &memory_type_id));
-  *(int32_t*)buffer = sum;
-  return TRITONBACKEND_StateUpdate(state);
-}
-
-static TRITONSERVER_Error*
 add(TRITONBACKEND_Request* request, TRITONBACKEND_Response* response)
 {
   const int64_t shape[2] = {1, 1};
@@ -33,7 +17,7 @@ add(TRITONBACKEND_Request* request, TRITONBACKEND_Response* response)
     return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INVALID_ARG, "IN must be one number");
   }
   int32_t sum = (int32_t)((uint32_t)sums[0] + (uint32_t)elements[0]);
-  TRY(store_sum(request, sum));
+  TRY(update_state_int32(request, "SUM_OUT", shape, 2, sum));
   return write_int32(response, "OUT", shape, 2, sum);
 }
 

@@ -137,4 +137,22 @@ write_uint32(
   return NULL;
 }
 
+/* Makes one number the new value of a sequence's state. */
+static inline TRITONSERVER_Error*
+update_state_int32(
+    TRITONBACKEND_Request* request, const char* name, const int64_t* shape, uint32_t rank,
+    int32_t value)
+{
+  TRITONBACKEND_State* state;
+  void* buffer;
+  TRITONSERVER_MemoryType memory_type = TRITONSERVER_MEMORY_CPU;
+  int64_t memory_type_id = 0;
+  TRY(TRITONBACKEND_StateNew(
+      &state, request, name, TRITONSERVER_TYPE_INT32, shape, rank));
+  TRY(TRITONBACKEND_StateBuffer(
+      state, &buffer, sizeof value, &memory_type, &memory_type_id));
+  *(int32_t*)buffer = value;
+  return TRITONBACKEND_StateUpdate(state);
+}
+
 #endif

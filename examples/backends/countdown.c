@@ -20,22 +20,6 @@ remaining(TRITONBACKEND_Request* request, int32_t* value)
   return NULL;
 }
 
-static TRITONSERVER_Error*
-store(TRITONBACKEND_Request* request, int32_t left)
-{
-  TRITONBACKEND_State* state;
-  const int64_t shape[1] = {1};
-  void* buffer;
-  TRITONSERVER_MemoryType memory_type = TRITONSERVER_MEMORY_CPU;
-  int64_t memory_type_id = 0;
-  TRY(TRITONBACKEND_StateNew(
-      &state, request, "LEFT_OUT", TRITONSERVER_TYPE_INT32, shape, 1));
-  TRY(TRITONBACKEND_StateBuffer(
-      state, &buffer, sizeof left, &memory_type, &memory_type_id));
-  *(int32_t*)buffer = left;
-  return TRITONBACKEND_StateUpdate(state);
-}
-
 /* Answers once; says whether there is more to come. */
 static TRITONSERVER_Error*
 step(TRITONBACKEND_Request* request, TRITONBACKEND_Response* response, bool* more)
@@ -45,7 +29,7 @@ step(TRITONBACKEND_Request* request, TRITONBACKEND_Response* response, bool* mor
   TRY(remaining(request, &value));
   TRY(write_int32(response, "OUT", shape, 1, value));
   if (value > 0) {
-    TRY(store(request, value - 1));
+    TRY(update_state_int32(request, "LEFT_OUT", shape, 1, value - 1));
   }
   *more = value > 0;
   return NULL;

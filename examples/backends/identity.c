@@ -20,18 +20,16 @@ copy_input(TRITONBACKEND_Request* request, TRITONBACKEND_Response* response, uin
 
   char name[32];
   snprintf(name, sizeof name, "OUTPUT%u", (unsigned)index);
-  TRITONBACKEND_Output* output;
-  TRY(TRITONBACKEND_ResponseOutput(response, &output, name, datatype, shape, rank));
-  TRITONSERVER_MemoryType memory_type = TRITONSERVER_MEMORY_CPU;
-  int64_t memory_type_id = 0;
   void* to;
-  TRY(TRITONBACKEND_OutputBuffer(output, &to, byte_size, &memory_type, &memory_type_id));
+  TRY(add_output(response, name, datatype, shape, rank, byte_size, &to));
 
   /* An input may lie in several pieces. */
   char* next = (char*)to;
   for (uint32_t piece = 0; piece < buffer_count; ++piece) {
     const void* from;
     uint64_t piece_size;
+    TRITONSERVER_MemoryType memory_type = TRITONSERVER_MEMORY_CPU;
+    int64_t memory_type_id = 0;
     TRY(TRITONBACKEND_InputBuffer(
         input, piece, &from, &piece_size, &memory_type, &memory_type_id));
     if (memory_type != TRITONSERVER_MEMORY_CPU) {

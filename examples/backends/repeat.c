@@ -10,10 +10,9 @@
    The instance takes its next request after WAIT, so that with a short one and long
    delays the responses to several requests mingle. */
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 
-#include "common.h"
+#include "decoupled.h"
 
 struct element {
   int32_t value;
@@ -38,15 +37,12 @@ rest(uint32_t duration_ms)
 static bool
 is_cancelled_in(const struct work* work, uint32_t left_ms)
 {
-  bool is_cancelled = false;
-  log_error(TRITONBACKEND_ResponseFactoryIsCancelled(work->factory, &is_cancelled));
-  while (left_ms > 0 && !is_cancelled) {
+  while (left_ms > 0 && !is_cancelled(work->factory)) {
     const uint32_t part_ms = left_ms < 20 ? left_ms : 20;
     rest(part_ms);
     left_ms -= part_ms;
-    log_error(TRITONBACKEND_ResponseFactoryIsCancelled(work->factory, &is_cancelled));
   }
-  return is_cancelled;
+  return is_cancelled(work->factory);
 }
 
 static TRITONSERVER_Error*
@@ -60,9 +56,7 @@ send_element(const struct work* work, uint32_t index)
   if (failed == NULL) {
     failed = write_uint32(response, "IDX", shape, 1, index);
   }
-  TRITONSERVER_Error* unsent = TRITONBACKEND_ResponseSend(response, 0, failed);
-  TRITONSERVER_ErrorDelete(failed);
-  return unsent;
+  return send_or_fail(response, failed);
 }
 
 static void*
@@ -75,8 +69,7 @@ run(void* argument)
     }
     log_error(send_element(work, index));
   }
-  log_error(TRITONBACKEND_ResponseFactorySendFlags(
-      work->factory, TRITONSERVER_RESPONSE_COMPLETE_FINAL));
+  end_responses(work->factory);
   log_error(TRITONBACKEND_ResponseFactoryDelete(work->factory));
   free(work);
   return NULL;
@@ -118,19 +111,12 @@ begin(TRITONBACKEND_Request* request, uint32_t* wait_ms)
 {
   struct work* work = NULL;
   TRY(copy(request, &work, wait_ms));
-  TRITONSERVER_Error* failed = TRITONBACKEND_ResponseFactoryNew(&work->factory, request);
-  pthread_t thread;
-  if (failed == NULL && pthread_create(&thread, NULL, run, work) != 0) {
-    log_error(TRITONBACKEND_ResponseFactoryDelete(work->factory));
-    failed = TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INTERNAL, "no thread");
-  }
+  TRITONSERVER_Error* failed = answer_on_thread(request, &work->factory, run, work);
   if (failed != NULL) {
     free(work);
     *wait_ms = 0;
-    return failed;
   }
-  pthread_detach(thread);
-  return NULL;
+  return failed;
 }
 
 TRITONSERVER_Error*

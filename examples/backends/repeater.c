@@ -1,10 +1,9 @@
 /* A backend of decoupled models: it answers a request with one response for each
    element of IN, as OUT, from a thread of its own and after the request is released. */
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common.h"
+#include "decoupled.h"
 
 struct work {
   TRITONBACKEND_ModelInstance* instance;
@@ -52,15 +51,12 @@ run(void* argument)
 {
   struct work* work = (struct work*)argument;
   for (uint64_t index = 0; index < work->count; ++index) {
-    bool is_cancelled = false;
-    log_error(TRITONBACKEND_ResponseFactoryIsCancelled(work->factory, &is_cancelled));
-    if (is_cancelled) {
+    if (is_cancelled(work->factory)) {
       break;
     }
     log_error(send_element(work, work->elements[index]));
   }
-  log_error(TRITONBACKEND_ResponseFactorySendFlags(
-      work->factory, TRITONSERVER_RESPONSE_COMPLETE_FINAL));
+  end_responses(work->factory);
   log_error(report(work, now_ns(), 0, NULL));
   log_error(TRITONBACKEND_ResponseFactoryDelete(work->factory));
   free(work);
@@ -81,18 +77,11 @@ begin(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* request)
   work->instance = instance;
   work->count = count;
   memcpy(work->elements, elements, count * sizeof *elements);
-  TRITONSERVER_Error* failed = TRITONBACKEND_ResponseFactoryNew(&work->factory, request);
-  pthread_t thread;
-  if (failed == NULL && pthread_create(&thread, NULL, run, work) != 0) {
-    log_error(TRITONBACKEND_ResponseFactoryDelete(work->factory));
-    failed = TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INTERNAL, "no thread");
-  }
+  TRITONSERVER_Error* failed = answer_on_thread(request, &work->factory, run, work);
   if (failed != NULL) {
     free(work);
-    return failed;
   }
-  pthread_detach(thread);
-  return NULL;
+  return failed;
 }
 
 TRITONSERVER_Error*

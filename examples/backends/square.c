@@ -2,11 +2,10 @@
    responses as IN says, each of which says so in OUT. It takes the models of Triton's
    square backend: IN and OUT are INT32 [ 1 ], with batches or without, and each request
    is a batch of one. */
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common.h"
+#include "decoupled.h"
 
 #define RANK_MAX 2
 
@@ -24,9 +23,7 @@ send_number(const struct work* work)
   TRY(TRITONBACKEND_ResponseNewFromFactory(&response, work->factory));
   TRITONSERVER_Error* failed =
       write_int32(response, "OUT", work->shape, work->rank, work->number);
-  TRITONSERVER_Error* unsent = TRITONBACKEND_ResponseSend(response, 0, failed);
-  TRITONSERVER_ErrorDelete(failed);
-  return unsent;
+  return send_or_fail(response, failed);
 }
 
 static void*
@@ -34,15 +31,12 @@ run(void* argument)
 {
   struct work* work = (struct work*)argument;
   for (int32_t sent = 0; sent < work->number; ++sent) {
-    bool is_cancelled = false;
-    log_error(TRITONBACKEND_ResponseFactoryIsCancelled(work->factory, &is_cancelled));
-    if (is_cancelled) {
+    if (is_cancelled(work->factory)) {
       break;
     }
     log_error(send_number(work));
   }
-  log_error(TRITONBACKEND_ResponseFactorySendFlags(
-      work->factory, TRITONSERVER_RESPONSE_COMPLETE_FINAL));
+  end_responses(work->factory);
   log_error(TRITONBACKEND_ResponseFactoryDelete(work->factory));
   free(work);
   return NULL;
@@ -76,19 +70,12 @@ begin(TRITONBACKEND_Request* request)
   }
   TRITONSERVER_Error* failed = copy(request, work);
   if (failed == NULL) {
-    failed = TRITONBACKEND_ResponseFactoryNew(&work->factory, request);
-  }
-  pthread_t thread;
-  if (failed == NULL && pthread_create(&thread, NULL, run, work) != 0) {
-    log_error(TRITONBACKEND_ResponseFactoryDelete(work->factory));
-    failed = TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INTERNAL, "no thread");
+    failed = answer_on_thread(request, &work->factory, run, work);
   }
   if (failed != NULL) {
     free(work);
-    return failed;
   }
-  pthread_detach(thread);
-  return NULL;
+  return failed;
 }
 
 TRITONSERVER_Error*
