@@ -105,7 +105,7 @@ fn a_table_starts_below_the_head_of_its_line() {
 
 #[test]
 fn the_file_and_the_format_switch_while_it_runs() {
-    let path = std::env::temp_dir().join(format!("galatea-log-{}", std::process::id()));
+    let path = std::env::temp_dir().join(format!("galatea-log-switched-{}", std::process::id()));
     let (logger, information, _) = logger(LogOptions::default());
     logger.set_format(LogFormat::Iso8601);
     logger.info("a");
