@@ -2,16 +2,14 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use galatea_backend::{Backend, ExecutionPolicy, Host, LogLevel, Model, ModelFiles};
 use galatea_config::{ConfigDraft, ModelSpec};
 use galatea_infer::{InferenceRequest, Status};
 
 use crate::LogSink;
+use crate::testing::sequences::LONG;
 use crate::testing::{ECHO, FakeBackend, Setup, request, send};
-
-const LONG: Duration = Duration::from_secs(30);
 
 /// Fails to load as often as it says.
 struct Flaky {

@@ -25,14 +25,13 @@ use galatea_infer::{
 };
 use galatea_policy::Stamp;
 
+use crate::testing::sequences::LONG;
 use crate::testing::{ECHO, Files, request, send};
 use crate::timer::Timer;
 use crate::{
     Catalog, ControlMode, FoundModel, HostPolicies, ListedModel, LogSink, ModelDefinition,
     Namespaces, Overridden, RateLimit, Server, ServerOptions, Sighting, Survey, Uniqueness,
 };
-
-const LONG: Duration = Duration::from_secs(30);
 
 /// Instead of a configuration: several repositories have the model.
 const TWICE: &str = "twice";
@@ -76,6 +75,15 @@ fn until(condition: impl Fn() -> bool) {
     while !condition() {
         assert!(std::time::Instant::now() < deadline, "it never came");
         std::thread::yield_now();
+    }
+}
+
+/// Ends what goes on until then, also if the test fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
     }
 }
 
@@ -689,29 +697,33 @@ fn no_request_is_lost_while_a_model_is_reloaded_again_and_again() {
     world.put("m", "0", &[1]);
     world.load("m").unwrap();
     let over = AtomicBool::new(false);
+    let answers = [0, 0, 0].map(AtomicUsize::new);
     std::thread::scope(|scope| {
-        let clients: Vec<_> = (0..3)
-            .map(|_| {
-                scope.spawn(|| {
-                    let (mut newest, mut count) = (0, 0_usize);
-                    while !over.load(Ordering::SeqCst) {
-                        let tag: usize = world.tag("m").parse().unwrap();
-                        assert!(tag >= newest, "an older model answered");
-                        (newest, count) = (tag, count + 1);
-                    }
-                    count
-                })
+        let end = Ends(&over);
+        let clients = answers.each_ref().map(|answers| {
+            scope.spawn(|| {
+                let mut newest = 0;
+                while !over.load(Ordering::SeqCst) {
+                    let tag: usize = world.tag("m").parse().unwrap();
+                    assert!(tag >= newest, "an older model answered");
+                    newest = tag;
+                    answers.fetch_add(1, Ordering::SeqCst);
+                }
             })
-            .collect();
+        });
         for number in 1..=RELOADS {
+            // However late a client's thread comes, it asks between any two of them.
+            let before = answers.each_ref().map(|answers| answers.load(Ordering::SeqCst));
+            let both = answers.iter().zip(before);
+            until(|| both.clone().all(|(now, before)| now.load(Ordering::SeqCst) > before));
             let is_corrupt = number % 10 == 0;
             let tag = if is_corrupt { String::from("corrupt") } else { number.to_string() };
             world.put("m", &tag, &[1]);
             assert_eq!(world.load("m").is_err(), is_corrupt);
         }
-        over.store(true, Ordering::SeqCst);
+        drop(end);
         for client in clients {
-            assert!(client.join().unwrap() > 0);
+            client.join().unwrap();
         }
     });
     until(|| world.instances() == 1);

@@ -8,9 +8,8 @@ use galatea_backend::ExecutionPolicy::{Blocking, Inline};
 use galatea_infer::{CancelToken, Code, InferenceRequest, ModelState, ServerControl, Status};
 use galatea_tensor::{Buffer, DataType, Shape};
 
+use crate::testing::sequences::LONG;
 use crate::testing::{ECHO, FakeBackend, request, send, serve};
-
-const LONG: Duration = Duration::from_secs(30);
 
 fn with(extra: &str) -> String {
     format!("{ECHO} {extra}")

@@ -199,7 +199,8 @@ fn agents_of_a_model_that_is_to_go_take_no_other_load_though_they_were_not_told_
         // The agents of a hear of it, those of b are to be next.
         let load = scope.spawn(|| world.load("b"));
         let deadline = std::time::Instant::now() + LONG;
-        let is_asked = || world.bench.asked.load(Ordering::SeqCst) == 3;
+        let asked = String::from("3 asked");
+        let is_asked = || world.bench.told.lock().unwrap().contains(&asked);
         while !is_asked() && std::time::Instant::now() < deadline {
             std::thread::yield_now();
         }

@@ -102,6 +102,7 @@ fn ensembles_change_over_to_another_model_of_the_name_and_back() {
     let own = world.catalog.models.lock().unwrap().remove("/a::m").unwrap();
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let end = Ends(&over);
         let client = scope.spawn(|| {
             while !over.load(Ordering::SeqCst) {
                 world.ask("ea", None).expect("it serves all the time");
@@ -117,7 +118,7 @@ fn ensembles_change_over_to_another_model_of_the_name_and_back() {
             refused(&world, "m", Code::InvalidArgument, AMBIGUOUS);
             world.catalog.models.lock().unwrap().remove("/a::m");
         }
-        over.store(true, Ordering::SeqCst);
+        drop(end);
         client.join().unwrap();
     });
     assert_eq!(world.tag("eb"), "b");

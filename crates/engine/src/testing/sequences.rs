@@ -19,7 +19,9 @@ use super::Inbox;
 use crate::{LogSink, Server};
 
 pub(crate) const BLOCKING: ExecutionPolicy = ExecutionPolicy::Blocking;
-pub(crate) const LONG: Duration = Duration::from_secs(30);
+/// How long a test waits for what is sure to come before it fails. Machines that have
+/// much to do keep threads waiting for seconds.
+pub(crate) const LONG: Duration = Duration::from_secs(120);
 
 /// A model with all controls and one state, which sums its input up. What is in
 /// `batching` goes into `sequence_batching`, what is in `more` beside it.
