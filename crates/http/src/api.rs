@@ -32,6 +32,7 @@ pub(crate) struct Api {
     pub(crate) header_forward: Option<HeaderForward>,
     pub(crate) mailrooms: Mailrooms,
     chunks_max: u32,
+    discard_silence_max: Duration,
     /// As many backends may be asked at once whether they are ready.
     questions: Arc<Semaphore>,
     stopping: AtomicBool,
@@ -50,10 +51,8 @@ const UNWANTED_BYTES_MAX: u64 = 16 << 10;
 /// How many frames of a refused body are read and thrown away.
 const DISCARDED_FRAMES_MAX: u32 = 1 << 20;
 
-/// How long a refused client is waited for, while it sends and when it stops
-/// sending.
+/// How long a refused client is waited for while it sends.
 const DISCARD_TIME_MAX: Duration = Duration::from_secs(30);
-const DISCARD_SILENCE_MAX: Duration = Duration::from_secs(1);
 
 /// The same while the door stops.
 const STOPPING_DISCARD_MAX: Duration = Duration::from_millis(500);
@@ -144,6 +143,7 @@ impl Api {
             header_forward: options.header_forward.clone(),
             mailrooms,
             chunks_max: options.max_chunks,
+            discard_silence_max: options.discard_silence_max,
             questions: Arc::new(Semaphore::new(QUESTIONS_MAX)),
             stopping: AtomicBool::new(false),
             stopped: Notify::new(),
@@ -397,7 +397,7 @@ impl Api {
         let limits = DiscardLimits {
             bytes_max: self.limits.input_bytes_max.saturating_mul(4),
             frames_max: DISCARDED_FRAMES_MAX,
-            silence_max: DISCARD_SILENCE_MAX,
+            silence_max: self.discard_silence_max,
             time_max: DISCARD_TIME_MAX,
         };
         let stopped = async {

@@ -18,6 +18,9 @@ pub struct HttpOptions {
     pub header_read_timeout: Option<Duration>,
     /// Which headers of inference requests become their parameters.
     pub header_forward: Option<HeaderForward>,
+    /// How long a client is waited for that stops sending a body which nobody wants,
+    /// before it is answered.
+    pub discard_silence_max: Duration,
 }
 
 impl Default for HttpOptions {
@@ -27,6 +30,7 @@ impl Default for HttpOptions {
             max_chunks: Limits::CHUNKS_MAX,
             header_read_timeout: None,
             header_forward: None,
+            discard_silence_max: Duration::from_secs(1),
         }
     }
 }

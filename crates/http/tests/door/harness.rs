@@ -62,11 +62,15 @@ impl Server {
     }
 
     pub(crate) fn with(options: HttpOptions) -> Self {
+        Self::at(listener(), options)
+    }
+
+    pub(crate) fn at(listener: TcpListener, options: HttpOptions) -> Self {
         let workers = Workers::start(2);
         let (service, held) = FakeService::new();
         let control = Arc::<FakeControl>::default();
         let door =
-            start(&workers.handles, listener(), service.clone(), control.clone(), options).unwrap();
+            start(&workers.handles, listener, service.clone(), control.clone(), options).unwrap();
         Self { door, service, control, held, workers }
     }
 
@@ -99,7 +103,7 @@ impl Server {
 }
 
 /// How long a test waits before it fails.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A connection.
 pub(crate) struct Client {

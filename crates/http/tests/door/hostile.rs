@@ -45,7 +45,8 @@ fn cve_2025_23317_header_length_beyond_the_body_in_segments() {
         let mut client = server.connect();
         client.send(format!("POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: 20\r\n"));
         client.send(format!("Inference-Header-Content-Length: {length}\r\n\r\n0123456789"));
-        client.send("0123456789");
+        // The answer may be there already.
+        client.try_send("0123456789");
         assert_eq!(client.response().code, 400, "{length}");
     }
     still_answers(&server);

@@ -1,6 +1,6 @@
 //! The two steps in which a door stops.
 
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Waker};
@@ -211,7 +211,9 @@ fn closing_cancels_what_is_left() {
 
 #[test]
 fn a_dropped_door_gives_its_port_back() {
-    let server = Server::start();
+    // Nobody else listens at this address, whose ports go round otherwise.
+    let listener = TcpListener::bind("127.0.63.1:0").unwrap();
+    let server = Server::at(listener, HttpOptions::default());
     let address = server.door.address();
     let Server { door, workers, .. } = server;
     drop(door);
