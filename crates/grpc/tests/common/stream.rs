@@ -34,9 +34,14 @@ impl StreamCall {
 
     /// Sends a request with an identifier and some bytes.
     pub(crate) fn infer(&mut self, model: &str, id: &str) {
+        assert!(self.try_infer(model, id), "the stream is over");
+    }
+
+    /// The same on a stream that may be over; whether it isn't yet.
+    pub(crate) fn try_infer(&mut self, model: &str, id: &str) -> bool {
         let mut request = infer_request(model, Bytes::from_static(b"x"));
         request.id = id.into();
-        self.request(&request);
+        self.send.send_data(framed(&request), false).is_ok()
     }
 
     pub(crate) fn end(&mut self) {
