@@ -18,6 +18,7 @@ from example_models.repository import Example, write_example
 from tritonclient.utils import InferenceServerException
 
 from conftest import StartServer
+from latch import Latch
 from server import Program, Server, resident_kilobytes, wait_until
 from transports import TRANSPORTS, GrpcCalls, GrpcStream, Transport
 
@@ -299,24 +300,47 @@ def test_decoupled_ensembles_need_a_stream(server: Server) -> None:
     assert "decoupled" in reply.error()
 
 
+def made_and_taken(server: Server) -> tuple[int, int]:
+    """How many tokens were made, and after that, how many the slow step is done with."""
+    made = server.statistics("tokens")["execution_count"]
+    return made, server.statistics("slow_identity")["inference_count"]
+
+
 @pytest.mark.galatea_only
 def test_a_quick_step_pauses_for_a_slow_one(server: Server, stream: GrpcStream) -> None:
     """A model that would make a million tokens is never far ahead of the next step."""
-    before = server.statistics("tokens")["execution_count"]
+    made_before, taken_before = made_and_taken(server)
     stream.send("slow_tokens", {"COUNT": numpy.array([[1_000_000]], numpy.int32)})
     for received in range(1, 40):
         assert stream.receive()[1]["OUT"].item() == received - 1
-        made = server.statistics("tokens")["execution_count"] - before
+        made, taken = made_and_taken(server)
+        assert made - made_before >= received
         # Four in the step, four before it, and what the request has in itself.
-        assert received <= made <= received + 4 + 4 + 8 + 2
+        assert (made - made_before) - (taken - taken_before) <= 4 + 4 + 8 + 2
     stream.close(cancel=True)
-    idle = server.statistics("slow_identity")["inference_count"]
     wait_until(
         lambda: server.statistics("slow_tokens")["inference_stats"]["fail"]["count"] == 1,
-        20,
+        60,
         "the request was given up",
     )
-    assert server.statistics("slow_identity")["inference_count"] <= idle + 2
+    for model in ("tokens", "slow_identity"):
+        wait_until(lambda model=model: is_idle(server, model), 60, f"{model} is done")
+    # Nothing goes on in secret: three tokens are three.
+    made_before, taken_before = made_and_taken(server)
+    with GrpcStream(server) as other:
+        other.send("slow_tokens", {"COUNT": numpy.array([[3]], numpy.int32)})
+        assert [other.receive()[1]["OUT"].item() for _ in range(3)] == [0, 1, 2]
+    assert made_and_taken(server) == (made_before + 3, taken_before + 3)
+
+
+def is_idle(server: Server, model: str) -> bool:
+    """Whether nothing is executed and nothing waits, not even to be executed again."""
+    status = server.scheduler(model)
+    is_free = all(instance["state"] == "free" for instance in status["instances"])
+    sequences = status["sequences"] or {"taken_slots": 0, "backlog_length": 0}
+    return is_free and not status["queues"] and not any(
+        sequences[name] for name in ("taken_slots", "backlog_length")
+    )
 
 
 @pytest.mark.galatea_only  # The model that makes tokens is Galatea's.
@@ -432,22 +456,43 @@ def test_a_full_queue_fails_the_request_at_once(
         assert f"nv_inference_request_failure{other}" in running.metrics()
 
 
+def latched_pair(repository: pathlib.Path) -> Latch:
+    """An ensemble of a model that is busy until it is let go, and one behind it."""
+    latch = Latch(repository, "first", "instance_group { kind: KIND_CPU count: 1 }", 8)
+    number = "INT32 1"
+    steps = [
+        Step("first", {"INPUT0": "IN"}, {"OUTPUT0": "between"}),
+        Step("second", {"INPUT0": "between"}, {"OUTPUT0": "OUT"}),
+    ]
+    pair = ensemble(8, [f"IN {number}"], [f"OUT {number}"], steps)
+    write_all(repository, {"second": ensembles.MODELS["slow_identity"](), "pair": pair})
+    return latch
+
+
+ONE = {"IN": numpy.array([[1]], numpy.int32)}
+
+
 @pytest.mark.galatea_only  # There, the step that runs goes on, and then the request.
 def test_giving_up(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """A request that its client gives up doesn't reach the next step."""
-    write_all(tmp_path, slow_pair())
-    with start_server(tmp_path) as running, contextlib.closing(GrpcCalls(running)) as calls:
+    latch = latched_pair(tmp_path)
+    with (
+        start_server(tmp_path) as running,
+        contextlib.closing(GrpcCalls(running)) as calls,
+        latch,
+    ):
         running.wait_until_ready()
-        first = calls.send("pair", rounds(10_000))
-        wait_until(lambda: running.is_executing("first"), 20, "the first step is executed")
+        first = calls.send("pair", ONE)
+        wait_until(lambda: running.is_executing("first"), 60, "the first step is executed")
         calls.cancel(first)
         assert calls.is_cancelled(first)
         wait_until(
             lambda: running.statistics("pair")["inference_stats"]["fail"]["count"] == 1,
-            20,
+            60,
             "the ensemble knows",
         )
-        assert calls.wait(calls.send("pair", rounds(1)))["DONE"].item() == 1
+        latch.open()
+        assert calls.wait(calls.send("pair", ONE))["OUT"].item() == 1
         assert running.statistics("second")["inference_count"] == 1
 
 
@@ -456,15 +501,17 @@ def test_requests_under_way_are_finished_at_the_end(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
     """Also the steps that have not begun when the server is told to stop."""
-    write_all(tmp_path, slow_pair())
+    latch = latched_pair(tmp_path)
     with start_server(tmp_path) as running:
         running.wait_until_ready()
-        with contextlib.closing(GrpcCalls(running)) as calls:
-            call = calls.send("pair", rounds(10_000))
-            wait_until(lambda: running.is_executing("first"), 20, "the first step is executed")
+        with contextlib.closing(GrpcCalls(running)) as calls, latch:
+            call = calls.send("pair", ONE)
+            wait_until(lambda: running.is_executing("first"), 60, "the first step is executed")
             running.terminate()
-            assert calls.wait(call)["DONE"].item() == 10_000
-        assert running.wait_for_exit() == 0 or running.is_original
+            wait_until(lambda: "Waiting for in-flight" in running.log(), 60, "it stops")
+            latch.open()
+            assert calls.wait(call)["OUT"].item() == 1
+        assert running.wait_for_exit() == 0
 
 
 @pytest.mark.galatea_only  # It waits for what only Galatea shows.
@@ -473,23 +520,24 @@ def test_requests_under_way_are_finished_when_models_go(
     start_server: StartServer, tmp_path: pathlib.Path, unloaded: str
 ) -> None:
     """The ensemble, or a model whose step has not begun; later requests are refused."""
-    write_all(tmp_path, slow_pair())
+    latch = latched_pair(tmp_path)
     flags = ["--model-control-mode=explicit", "--load-model=pair"]
     with start_server(tmp_path, *flags) as running:
         running.wait_until_ready()
-        with contextlib.closing(GrpcCalls(running)) as calls:
-            call = calls.send("pair", rounds(10_000))
-            wait_until(lambda: running.is_executing("first"), 20, "the first step is executed")
+        with contextlib.closing(GrpcCalls(running)) as calls, latch:
+            call = calls.send("pair", ONE)
+            wait_until(lambda: running.is_executing("first"), 60, "the first step is executed")
             assert running.request("POST", f"/v2/repository/models/{unloaded}/unload").status == 200
             reply = running.infer("pair", {"inputs": []})
             assert reply.status == 404
             assert "Request for unknown model: 'pair'" in reply.error()
-            assert calls.wait(call)["DONE"].item() == 10_000
+            latch.open()
+            assert calls.wait(call)["OUT"].item() == 1
             if unloaded == "second":
                 # It comes back with what it needs.
                 assert running.request("POST", "/v2/repository/models/second/load").status == 200
             assert running.request("POST", "/v2/repository/models/pair/load").status == 200
-            assert calls.wait(calls.send("pair", rounds(1)))["DONE"].item() == 1
+            assert calls.wait(calls.send("pair", ONE))["OUT"].item() == 1
 
 
 def test_answers_from_the_response_cache(
