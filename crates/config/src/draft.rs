@@ -181,12 +181,6 @@ impl ConfigDraft {
         self.message.max_batch_size
     }
 
-    /// Whether the file gives the largest batch, be it as 0.
-    #[must_use]
-    pub fn max_batch_size_is_given(&self) -> bool {
-        self.message.max_batch_size != 0 || self.map.contains("max_batch_size")
-    }
-
     /// Sets the largest batch.
     pub const fn set_max_batch_size(&mut self, max_batch_size: i32) {
         self.message.max_batch_size = max_batch_size;

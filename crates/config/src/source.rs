@@ -86,11 +86,6 @@ impl SourceMap {
         Self { source: Some(Arc::new(source)), spans: Arc::new(spans) }
     }
 
-    /// Whether the file gives this field, be it with its default value.
-    pub(crate) fn contains(&self, path: &str) -> bool {
-        self.spans.contains_key(path)
-    }
-
     /// Points the diagnostic at its field, or at the nearest field around it
     /// that the file has.
     pub(crate) fn place(&self, diagnostic: &mut Diagnostic) {

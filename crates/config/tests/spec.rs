@@ -211,7 +211,6 @@ fn a_backend_completes_a_draft() {
     draft.resolve_identity("auto", &["model.onnx".to_owned()]).unwrap();
     assert_eq!((draft.name(), draft.backend()), ("auto", "onnxruntime"));
     assert!(draft.inputs().is_empty() && !draft.scheduling_is_set());
-    assert!(!draft.max_batch_size_is_given());
     draft.set_max_batch_size(4);
     draft.enable_dynamic_batching();
     draft.add_input("values", DataType::Fp32, &[-1, 4]);
@@ -246,7 +245,7 @@ fn completing_keeps_what_is_there() {
     let text = "max_batch_size: 0 dynamic_batching { max_queue_delay_microseconds: 5 } \
                 input { name: 'A' dims: 3 } parameters { key: 'k' value { string_value: 'v' } }";
     let mut draft = ConfigDraft::from_pbtxt("f", text).unwrap();
-    assert!(draft.max_batch_size_is_given() && draft.scheduling_is_set());
+    assert!(draft.scheduling_is_set());
     assert_eq!((draft.parameter("k"), draft.parameter("x")), (Some("v"), None));
     assert_eq!((draft.inputs()[0].datatype, draft.max_batch_size()), (None, 0));
     let before = draft.message().clone();

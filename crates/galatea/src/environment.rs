@@ -29,7 +29,7 @@ pub(crate) struct Environment {
 
 impl Environment {
     /// The environment of this process.
-    #[allow(clippy::disallowed_methods)] // The one place where it is read.
+    #[allow(clippy::disallowed_methods, reason = "the one place where it is read")]
     pub(crate) fn read() -> Self {
         Self::of(|name| std::env::var_os(name))
     }

@@ -26,25 +26,28 @@ pub mod schema;
 
 /// Messages of the package `inference`: the inference service and model
 /// configuration.
-#[allow(missing_docs, clippy::all, unused_qualifications, unreachable_pub)]
+#[allow(
+    missing_docs,
+    clippy::all,
+    unused_qualifications,
+    unreachable_pub,
+    reason = "what prost generates isn't ours to phrase"
+)]
 pub mod inference {
     include!(concat!(env!("OUT_DIR"), "/inference.rs"));
 }
 
 /// Messages of the package `grpc.health.v1`.
-#[allow(missing_docs, clippy::all, unused_qualifications, unreachable_pub)]
+#[allow(
+    missing_docs,
+    clippy::all,
+    unused_qualifications,
+    unreachable_pub,
+    reason = "what prost generates isn't ours to phrase"
+)]
 pub mod health {
     include!(concat!(env!("OUT_DIR"), "/grpc.health.v1.rs"));
 }
-
-/// Full name of the inference service, the first part of its methods' paths.
-pub const INFERENCE_SERVICE: &str = "inference.GRPCInferenceService";
-
-/// Full name of the health service, the first part of its methods' paths.
-pub const HEALTH_SERVICE: &str = "grpc.health.v1.Health";
-
-/// Full name of the message that `config.pbtxt` files describe.
-pub const MODEL_CONFIG_MESSAGE: &str = "inference.ModelConfig";
 
 /// The encoded `FileDescriptorSet` of every .proto file of this crate, imports
 /// before importers. For tools and tests: the server has [`schema`].
@@ -56,8 +59,10 @@ mod tests {
     use prost::Message as _;
     use prost_reflect::DescriptorPool;
 
+    use super::DESCRIPTOR_SET;
     use super::inference::{InferParameter, ModelInferRequest, infer_parameter};
-    use super::{DESCRIPTOR_SET, HEALTH_SERVICE, INFERENCE_SERVICE, MODEL_CONFIG_MESSAGE};
+
+    const INFERENCE_SERVICE: &str = "inference.GRPCInferenceService";
 
     fn descriptor_pool() -> DescriptorPool {
         DescriptorPool::decode(DESCRIPTOR_SET).unwrap()
@@ -68,8 +73,8 @@ mod tests {
         let pool = descriptor_pool();
         let service = pool.get_service_by_name(INFERENCE_SERVICE).unwrap();
         assert_eq!(service.methods().len(), 20);
-        assert_eq!(pool.get_service_by_name(HEALTH_SERVICE).unwrap().methods().len(), 1);
-        assert!(pool.get_message_by_name(MODEL_CONFIG_MESSAGE).is_some());
+        assert_eq!(pool.get_service_by_name("grpc.health.v1.Health").unwrap().methods().len(), 1);
+        assert!(pool.get_message_by_name("inference.ModelConfig").is_some());
     }
 
     #[test]

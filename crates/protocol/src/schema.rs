@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn tables_are_what_reflection_finds() {
         let pool = DescriptorPool::decode(crate::DESCRIPTOR_SET).unwrap();
-        let message = pool.get_message_by_name(crate::MODEL_CONFIG_MESSAGE).unwrap();
+        let message = pool.get_message_by_name("inference.ModelConfig").unwrap();
         check(model_config(), &message);
     }
 

@@ -9,10 +9,8 @@ use bytes::Bytes;
 /// Where a region of memory lies.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum MemoryKind {
-    /// Ordinary host memory.
+    /// Host memory.
     Cpu,
-    /// Host memory locked for transfers to a device.
-    CpuPinned,
     /// Memory of the GPU with this number; the CPU can't read it.
     Gpu(u32),
 }
@@ -31,7 +29,7 @@ pub struct Buffer {
 
 #[derive(Clone)]
 enum Region {
-    Host { bytes: Bytes, pinned: bool },
+    Host(Bytes),
     Device(DeviceRegion),
 }
 
@@ -56,19 +54,13 @@ impl Buffer {
     /// [`Bytes::from_owner`].
     #[must_use]
     pub const fn from_bytes(bytes: Bytes) -> Self {
-        Self::of(Region::Host { bytes, pinned: false })
+        Self::of(Region::Host(bytes))
     }
 
     /// A buffer that owns `data`.
     #[must_use]
     pub fn from_vec(data: Vec<u8>) -> Self {
         Self::from_bytes(Bytes::from(data))
-    }
-
-    /// A buffer over host memory that is locked for device transfers.
-    #[must_use]
-    pub const fn from_pinned(bytes: Bytes) -> Self {
-        Self::of(Region::Host { bytes, pinned: true })
     }
 
     /// A buffer over a device's memory.
@@ -111,8 +103,7 @@ impl Buffer {
     #[must_use]
     pub const fn memory(&self) -> MemoryKind {
         match &self.region {
-            Region::Host { pinned: false, .. } => MemoryKind::Cpu,
-            Region::Host { pinned: true, .. } => MemoryKind::CpuPinned,
+            Region::Host(_) => MemoryKind::Cpu,
             Region::Device(region) => MemoryKind::Gpu(region.device),
         }
     }
@@ -121,7 +112,7 @@ impl Buffer {
     #[must_use]
     pub fn len(&self) -> usize {
         match &self.region {
-            Region::Host { bytes, .. } => bytes.len(),
+            Region::Host(bytes) => bytes.len(),
             Region::Device(region) => region.byte_size,
         }
     }
@@ -136,7 +127,7 @@ impl Buffer {
     #[must_use]
     pub const fn host(&self) -> Option<&Bytes> {
         match &self.region {
-            Region::Host { bytes, .. } => Some(bytes),
+            Region::Host(bytes) => Some(bytes),
             Region::Device(_) => None,
         }
     }
@@ -145,7 +136,7 @@ impl Buffer {
     #[must_use]
     pub const fn device(&self) -> Option<&DeviceRegion> {
         match &self.region {
-            Region::Host { .. } => None,
+            Region::Host(_) => None,
             Region::Device(region) => Some(region),
         }
     }

@@ -6,8 +6,7 @@ use std::sync::OnceLock;
 
 use galatea_abi::{
     TRITONBACKEND_Input, TRITONSERVER_BufferAttributes, TRITONSERVER_DataType,
-    TRITONSERVER_MEMORY_CPU, TRITONSERVER_MEMORY_CPU_PINNED, TRITONSERVER_MEMORY_GPU,
-    TRITONSERVER_MemoryType,
+    TRITONSERVER_MEMORY_CPU, TRITONSERVER_MEMORY_GPU, TRITONSERVER_MemoryType,
 };
 use galatea_c_objects::buffer_attributes::BufferAttributesObject;
 use galatea_c_objects::error::c_text;
@@ -49,7 +48,6 @@ impl View {
     fn of(buffer: &Buffer) -> Self {
         let (memory_type, memory_type_id) = match buffer.memory() {
             MemoryKind::Cpu => (TRITONSERVER_MEMORY_CPU, 0),
-            MemoryKind::CpuPinned => (TRITONSERVER_MEMORY_CPU_PINNED, 0),
             MemoryKind::Gpu(device) => (TRITONSERVER_MEMORY_GPU, i64::from(device)),
         };
         let host = buffer.host().map(|bytes| bytes.as_ptr().cast());

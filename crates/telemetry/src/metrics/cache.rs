@@ -38,8 +38,7 @@ pub(super) fn gauges(text: &mut Exposition, cache: &CacheStatistics) {
     }
 }
 
-/// Sizes in memory are far below the 2^53 from which on a float loses units.
-#[allow(clippy::cast_precision_loss)]
+#[allow(clippy::cast_precision_loss, reason = "sizes in memory are far below 2^53")]
 fn utilization(used: u64, max: u64) -> f64 {
     if max == 0 { 0.0 } else { used as f64 / max as f64 }
 }

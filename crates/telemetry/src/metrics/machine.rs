@@ -62,9 +62,7 @@ impl ProcessorTicks {
     }
 }
 
-/// Both numbers are differences of tick counters, far below the 2^53 from
-/// which on a float loses units.
-#[allow(clippy::cast_precision_loss)]
+#[allow(clippy::cast_precision_loss, reason = "differences of ticks are far below 2^53")]
 fn ratio(part: u64, all: u64) -> f64 {
     part as f64 / all as f64
 }
