@@ -113,6 +113,10 @@ class Run:
                 rate = measure.direct_throughput(self._bench, workload.model, batch)
                 values["direct"] = values["throughput"] / rate
                 values["direct_throughput"] = rate
+                if workload.client is workloads.Client.H2LOAD and not workload.apart:
+                    rate = measure.fed_throughput(self._bench, workload, batch)
+                    values["fed"] = values["throughput"] / rate
+                    values["fed_throughput"] = rate
             if isinstance(workload, workloads.Load) and workload.executes:
                 model, times = workload.executes
                 rate = measure.direct_throughput(self._bench, model, 1)

@@ -20,20 +20,26 @@ WARM_UP_RUNS = 5
 ELEMENTS = 16
 
 
-def inferences_per_second(path: str, batch: int, seconds: float) -> float:
-    """Runs batches of random floats through the model's only input."""
+def session(path: str, batch: int) -> tuple[onnxruntime.InferenceSession, str, list[int]]:
+    """Opens a model for one thread: with its only input's name, and shape for such batches."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    (feed,) = session.get_inputs()
+    opened = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    (feed,) = opened.get_inputs()
     shape = [batch, *(ELEMENTS if isinstance(size, str) else size for size in feed.shape[1:])]
+    return opened, feed.name, shape
+
+
+def inferences_per_second(path: str, batch: int, seconds: float) -> float:
+    """Runs batches of random floats through the model's only input."""
+    opened, name, shape = session(path, batch)
     values = numpy.random.default_rng(0).random(shape, dtype=numpy.float32)
     for _ in range(WARM_UP_RUNS):
-        session.run(None, {feed.name: values})
+        opened.run(None, {name: values})
     runs, started = 0, time.monotonic()
     while (elapsed := time.monotonic() - started) < seconds:
-        session.run(None, {feed.name: values})
+        opened.run(None, {name: values})
         runs += 1
     return runs * batch / elapsed
 

@@ -182,3 +182,26 @@ def direct_throughput(bench: Bench, model: str, batch: int) -> float:
     command += [str(bench.store.network(model)), str(batch), str(bench.seconds)]
     result = subprocess.run(command, check=True, capture_output=True, text=True)
     return float(json.loads(result.stdout))
+
+
+def fed_throughput(bench: Bench, load: Load, batch: int) -> float:
+    """Inferences per second of a loop on the server's core that reads its batches from sockets."""
+    program = pathlib.Path(__file__).with_name("fed.py")
+    (port,) = server.free_ports(1)
+    command = ["taskset", "-c", str(bench.server_core), sys.executable, str(program)]
+    command += [str(bench.store.network(load.model)), str(batch), str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as loop:
+        try:
+            if loop.stdout is None or not loop.stdout.readline():
+                raise RuntimeError("the loop that is fed did not start")
+            over_http = dataclasses.replace(load, protocol="http")
+            plan = h2load.plan(
+                bench.h2load, over_http, f"{server.HOST}:{port}", bench.seconds, bench.work
+            )
+            generator = Generator(plan, bench.load_core)
+            try:
+                return generator.finish(bench.seconds).throughput
+            finally:
+                generator.close()
+        finally:
+            loop.terminate()

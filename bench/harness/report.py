@@ -28,6 +28,7 @@ class Column:
 COLUMNS = (
     Column("throughput", "infer/s", 0, more_is_better=True),
     Column("direct", "of ONNX Runtime alone", 2, more_is_better=True),
+    Column("fed", "of a loop that is fed", 2, more_is_better=True),
     Column("p50_us", "p50 µs", 0),
     Column("p99_us", "p99 µs", 0),
     Column("cpu_us", "CPU µs/request", 1),
