@@ -109,7 +109,7 @@ impl Api {
             }
             Route::RepositoryIndex { .. } | Route::Load { .. } | Route::Unload { .. } => {
                 match self.read_body(head, body).await? {
-                    Ok(body) => Ok(self.repository(route, body).await),
+                    Ok(body) => Ok(reply(self.repository(route, body).await)),
                     Err(refusal) => Ok(refusal),
                 }
             }
@@ -260,46 +260,30 @@ impl Api {
         }
     }
 
-    async fn repository(&self, route: Route<'_>, body: Bytes) -> Reply {
-        let answer = match route {
+    async fn repository(&self, route: Route<'_>, body: Bytes) -> Result<Reply, Status> {
+        match route {
             Route::RepositoryIndex { repository } => {
                 let request = guarded(|| {
                     refuse_repository_name(repository)?;
                     IndexRequest::decode(&body, &self.limits)
-                });
-                match request {
-                    Ok(request) => self.index(request.only_ready).await,
-                    Err(status) => Err(status),
-                }
+                })?;
+                self.index(request.only_ready).await
             }
             Route::Load { repository, model } => {
                 let parameters = guarded(|| {
                     refuse_repository_name(repository)?;
                     decode_load_request(&body, &self.limits)
-                });
-                match parameters {
-                    Ok(parameters) => {
-                        self.change(model, |control, model| control.load_model(model, parameters))
-                            .await
-                    }
-                    Err(status) => Err(status),
-                }
+                })?;
+                self.change(model, |control, model| control.load_model(model, parameters)).await
             }
             Route::Unload { repository, model } => {
                 let request = guarded(|| {
                     refuse_repository_name(repository)?;
                     UnloadRequest::decode(&body, &self.limits)
-                });
-                match request {
-                    Ok(request) => {
-                        let dependents = request.unload_dependents;
-                        self.change(model, move |control, model| {
-                            control.unload_model(model, dependents)
-                        })
-                        .await
-                    }
-                    Err(status) => Err(status),
-                }
+                })?;
+                let dependents = request.unload_dependents;
+                self.change(model, move |control, model| control.unload_model(model, dependents))
+                    .await
             }
             Route::Live
             | Route::Ready
@@ -311,8 +295,7 @@ impl Api {
             | Route::TraceSetting => {
                 Err(Status::internal("a request was taken for one to the repository"))
             }
-        };
-        reply(answer)
+        }
     }
 
     /// Loads or unloads on a thread that may wait: it takes as long as the

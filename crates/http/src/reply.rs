@@ -1,9 +1,9 @@
 //! Where the replies to one inference arrive.
 
+use std::sync::Arc;
+
 use galatea_infer::{CancelToken, InferenceResponse, Reply, ResponseSink, Status};
 use tokio::sync::oneshot;
-
-use std::sync::Arc;
 
 use crate::mailroom::Mailroom;
 
