@@ -184,11 +184,14 @@ def test_places_on_two_instances(server: Server) -> None:
 def test_what_a_slot_waits_for(free_server: Server) -> None:
     """A next request, the end of an execution, more slots: each says so."""
     with GrpcStream(free_server) as stream:
+        # An execution may end a moment after its answer.
         stream.infer("direct", number(), sequence_id=5, sequence_start=True)
+        wait_until(lambda: not free_server.is_executing("direct"), 60, "the execution has ended")
         (slot,) = free_server.scheduler("direct")["sequences"]["slots"]
         assert slot["waits_for"]["reason"] == "request"
         assert 0 < slot["waits_for"]["remaining_us"] <= IDLE_MICROSECONDS
         stream.infer("direct", number(), sequence_id=5, sequence_end=True)
+        wait_until(lambda: not free_server.is_executing("direct"), 60, "the execution has ended")
         assert free_server.scheduler("direct")["sequences"]["slots"] == []
     with waiting(free_server, "delay", number(), {"sequence_id": 5, "sequence_start": True}) as one:
         (slot,) = one["sequences"]["slots"]
@@ -211,11 +214,10 @@ def test_a_busy_instance(free_server: Server) -> None:
     stream = GrpcStream(free_server)
     stream.send("tokens", {"COUNT": numpy.array([[1_000_000]], numpy.int32)})
 
-    def is_busy() -> bool:
-        (instance,) = free_server.scheduler("tokens")["instances"]
-        return instance["state"] == "busy"
-
-    wait_until(is_busy, 20, "the instance is busy")
+    wait_until(lambda: free_server.is_executing("tokens"), 60, "the instance is busy")
     stream.close(cancel=True)
-    wait_until(lambda: not is_busy(), 20, "the instance is free")
-    assert free_server.scheduler("tokens")["sequences"]["slots"] == []
+    # Between two executions the instance is free for a moment.
+    wait_until(
+        lambda: free_server.scheduler("tokens")["sequences"]["slots"] == [], 60, "the slot is free"
+    )
+    wait_until(lambda: not free_server.is_executing("tokens"), 60, "the instance is free")
