@@ -105,6 +105,15 @@ def index(only_ready):
 def called(name):
     return document("ServerModelConfig", name.encode(), c_int64(-1), c_uint(1))["name"]
 
+def encoded(argument):
+    return argument.encode() if isinstance(argument, str) else c_int64(argument)
+
+def order(name, *arguments):
+    return call(name, server, *map(encoded, arguments))
+
+def ask(name, *arguments):
+    return call(name, server, *map(encoded, arguments), byref(c_void_p()))
+
 answers = [globals()[step[0]](*step[1:]) for step in json.loads(steps)]
 must("ServerDelete", server)
 print(json.dumps(answers))
@@ -324,4 +333,49 @@ def test_other_control_modes_are_refused(play: Play, mode: int) -> None:
         (["register", "zero", []], refusal % "registration"),
         (["unregister", "empty"], refusal % "unregistration"),
         mode=mode,
+    )
+
+
+def test_a_stopped_server_says_so(play: Play) -> None:
+    """It still knows itself and its repositories, and has nothing to look for in them."""
+    exiting, not_ready = "Unavailable: Server exiting", "Unavailable: Server not ready"
+    unknown = "Not found: Request for unknown model: 'm0' "
+    check(
+        play,
+        (["order", "ServerPollModelRepository"], "Unavailable: "),
+        (["register", "zero", []], None),
+        (["load", "m0"], None),
+        (["order", "ServerStop"], None),
+        (["ask", "ServerIsLive"], exiting),
+        (["ask", "ServerIsReady"], exiting),
+        (["ask", "ServerModelIsReady", "m0", -1], not_ready),
+        (["ask", "ServerModelIsReady", "none", 1], not_ready),
+        (["ask", "ServerModelStatistics", "m0", -1], not_ready),
+        (["ask", "ServerModelStatistics", "", -1], not_ready),
+        (["ask", "ServerModelIndex", 0], not_ready),
+        (["ask", "ServerModelMetadata", "m0", -1], unknown),
+        (["ask", "ServerModelConfig", "m0", -1, 1], unknown),
+        (["ask", "ServerMetadata"], None),
+        (["ask", "ServerMetrics"], None),
+        (["load", "m0"], not_ready),
+        (["load", "m0", "{}"], not_ready),
+        (["unload", "m0"], not_ready),
+        (["order", "ServerUnloadModelAndDependents", "m0"], not_ready),
+        (["order", "ServerPollModelRepository"], None),
+        (["register", "one", []], None),
+        (["register", "one", []], "Already exists: model repository 'one' has already"),
+        (["unregister", "zero"], None),
+        (["unregister", "nowhere"], "Invalid argument: failed to unregister 'nowhere'"),
+        (["order", "ServerStop"], None),
+    )
+
+
+def test_a_stopped_server_that_polls_says_the_same(play: Play) -> None:
+    check(
+        play,
+        (["order", "ServerStop"], None),
+        (["order", "ServerPollModelRepository"], None),
+        (["register", "zero", []], "Unsupported: repository registration is not allowed"),
+        (["unregister", "empty"], "Unsupported: repository unregistration is not allowed"),
+        mode=POLL,
     )

@@ -9,7 +9,7 @@ use galatea_c_objects::{guard, handle, message, text};
 use galatea_codec::http;
 use galatea_infer::{GivenName, LoadParameters, ParameterValue, Status};
 
-use crate::server::{Named, RunningServer, model_name, running, version};
+use crate::server::{Named, model_name, running, version};
 
 /// Defines functions that ask a server. `$body` gets the running server and the
 /// arguments; what it returns is written to the last argument.
@@ -59,7 +59,7 @@ questions! {
         |server, name, number| {
             // SAFETY: the caller of the exported function promises a text.
             let name = unsafe { model_name(name)? };
-            let server = server.not_exiting()?;
+            let server = server.serving()?;
             Ok(server.control.model_ready(name, version(number)).unwrap_or(false))
         }
     }
@@ -81,7 +81,7 @@ questions! {
             // SAFETY: the caller of the exported function promises a text.
             let name = unsafe { model_name(name)? };
             let name = Some(name).filter(|name| !name.is_empty());
-            let statistics = server.control.statistics(name, version(number))?;
+            let statistics = server.serving()?.control.statistics(name, version(number))?;
             document(http::encode_statistics(&statistics))
         }
     }
@@ -102,7 +102,7 @@ questions! {
     TRITONSERVER_ServerModelIndex(flags: u32) -> model_index: *mut TRITONSERVER_Message {
         |server, flags| {
             let only_ready = flags & TRITONSERVER_INDEX_FLAG_READY.0 != 0;
-            let index = server.not_exiting()?.control.repository_index(only_ready);
+            let index = server.serving()?.control.repository_index(only_ready);
             document(http::encode_repository_index(&index))
         }
     }
@@ -194,8 +194,8 @@ macro_rules! orders {
                 guard(stringify!($function), || {
                     // SAFETY: the caller's promises are passed on.
                     let (server, name) = unsafe { (running(server)?, model_name(name)?) };
-                    let order: fn(&RunningServer, &str) -> Result<(), Status> = $body;
-                    order(server.not_exiting()?, name)
+                    let order: fn(&Named, &str) -> Result<(), Status> = $body;
+                    order(&server, name)
                 })
             }
         )*
@@ -204,11 +204,13 @@ macro_rules! orders {
 
 orders! {
     TRITONSERVER_ServerLoadModel {
-        |server, name| server.control.load_model(name, LoadParameters::default())
+        |server, name| server.serving()?.control.load_model(name, LoadParameters::default())
     }
-    TRITONSERVER_ServerUnloadModel { |server, name| server.control.unload_model(name, false) }
+    TRITONSERVER_ServerUnloadModel {
+        |server, name| server.serving()?.control.unload_model(name, false)
+    }
     TRITONSERVER_ServerUnloadModelAndDependents {
-        |server, name| server.control.unload_model(name, true)
+        |server, name| server.serving()?.control.unload_model(name, true)
     }
     TRITONSERVER_ServerUnregisterModelRepository {
         |server, path| server.control.unregister_repository(path)
@@ -245,7 +247,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerLoadModelWithParameters(
             };
             add(&mut load, parameter)?;
         }
-        server.not_exiting()?.control.load_model(name, load)
+        server.serving()?.control.load_model(name, load)
     })
 }
 
@@ -347,7 +349,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerPollModelRepository(
     guard("TRITONSERVER_ServerPollModelRepository", || {
         // SAFETY: the caller's promise is passed on.
         let server = unsafe { running(server)? };
-        (server.poll)()
+        server.poll()
     })
 }
 

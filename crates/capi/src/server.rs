@@ -142,17 +142,37 @@ pub(crate) struct Named {
 }
 
 impl Named {
-    /// Whether it or a model is ready is no question to ask of one that was stopped, as
-    /// in the original; nor is what its repositories hold, and it loads nothing.
+    /// Whether it is live or ready is no question to ask of one that was stopped, as in
+    /// the original.
     ///
     /// # Errors
     ///
     /// `Unavailable` if it was.
     pub(crate) fn not_exiting(&self) -> Result<&RunningServer, Status> {
+        self.unless_exiting("Server exiting")
+    }
+
+    /// One that was stopped tells nothing of its models, but of their metadata, and loads
+    /// nothing, as in the original.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if it was.
+    pub(crate) fn serving(&self) -> Result<&RunningServer, Status> {
+        self.unless_exiting("Server not ready")
+    }
+
+    fn unless_exiting(&self, why: &'static str) -> Result<&RunningServer, Status> {
         if self.exiting {
-            return Err(Status::unavailable("Server exiting"));
+            return Err(Status::unavailable(why));
         }
         Ok(&self.running)
+    }
+
+    /// Looks at the repositories, if there is still something to load. As in the original
+    /// one that was stopped has done so then, whatever its control mode.
+    pub(crate) fn poll(&self) -> Result<(), Status> {
+        if self.exiting { Ok(()) } else { (self.running.poll)() }
     }
 }
 

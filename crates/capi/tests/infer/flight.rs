@@ -186,26 +186,55 @@ fn a_server_stops_in_the_time_that_was_set_last() {
 
 #[test]
 fn a_server_that_was_stopped_says_so() {
+    use galatea_c_objects::message::TRITONSERVER_MessageDelete;
     use galatea_capi::control::*;
     use galatea_capi::server::{TRITONSERVER_ServerDelete, TRITONSERVER_ServerStop};
 
-    let server = server(Arc::default());
-    let (mut live, mut ready, mut index) = (false, false, core::ptr::null_mut());
+    let polled = Arc::new(AtomicBool::new(false));
+    let poll = polled.clone();
+    let server = handle(Arc::new(RunningServer {
+        service: Arc::new(Echo::default()),
+        control: Arc::new(Control),
+        metrics: Box::new(|| None),
+        poll: Box::new(move || {
+            poll.store(true, Ordering::Relaxed);
+            Err(Status::unavailable("the control mode is another"))
+        }),
+        stop: Box::new(|_| Ok(())),
+    }));
+    let (mut live, mut ready) = (false, false);
+    let (mut document, mut none) = (core::ptr::null_mut(), core::ptr::null());
+    let name = c"echo".as_ptr();
     unsafe {
         ok(TRITONSERVER_ServerIsLive(server, &raw mut live));
         ok(TRITONSERVER_ServerIsReady(server, &raw mut ready));
         assert!(live && ready);
+        assert!(take_c(TRITONSERVER_ServerPollModelRepository(server)).is_err());
+        assert!(polled.swap(false, Ordering::Relaxed));
         ok(TRITONSERVER_ServerStop(server));
-        for asked in [
-            TRITONSERVER_ServerIsLive(server, &raw mut live),
-            TRITONSERVER_ServerIsReady(server, &raw mut ready),
-            TRITONSERVER_ServerModelIndex(server, 0, &raw mut index),
-            TRITONSERVER_ServerModelIsReady(server, c"echo".as_ptr(), -1, &raw mut ready),
-            TRITONSERVER_ServerLoadModel(server, c"echo".as_ptr()),
-            TRITONSERVER_ServerUnloadModel(server, c"echo".as_ptr()),
+        for (asked, why) in [
+            (TRITONSERVER_ServerIsLive(server, &raw mut live), "exiting"),
+            (TRITONSERVER_ServerIsReady(server, &raw mut ready), "exiting"),
+            (TRITONSERVER_ServerModelIndex(server, 0, &raw mut document), "not ready"),
+            (TRITONSERVER_ServerModelIsReady(server, name, -1, &raw mut ready), "not ready"),
+            (TRITONSERVER_ServerModelStatistics(server, name, -1, &raw mut document), "not ready"),
+            (TRITONSERVER_ServerLoadModel(server, name), "not ready"),
+            (
+                TRITONSERVER_ServerLoadModelWithParameters(server, name, &raw mut none, 0),
+                "not ready",
+            ),
+            (TRITONSERVER_ServerUnloadModel(server, name), "not ready"),
+            (TRITONSERVER_ServerUnloadModelAndDependents(server, name), "not ready"),
         ] {
-            assert_eq!(take_c(asked).unwrap_err().code(), Code::Unavailable);
+            let status = take_c(asked).unwrap_err();
+            assert_eq!(status.code(), Code::Unavailable, "{status}");
+            assert_eq!(status.message(), format!("Server {why}"));
         }
+        ok(TRITONSERVER_ServerPollModelRepository(server));
+        assert!(!polled.load(Ordering::Relaxed), "a stopped server loads nothing");
+        ok(TRITONSERVER_ServerMetadata(server, &raw mut document));
+        ok(TRITONSERVER_MessageDelete(document));
+        ok(TRITONSERVER_ServerStop(server));
         ok(TRITONSERVER_ServerDelete(server));
     }
 }
