@@ -1,17 +1,29 @@
-"""The log of a program with the library, before it has a server and with one."""
+"""The log of a program with the library: one for all servers, set by whoever came last.
+
+The same program runs on Triton's own library where GALATEA_ORIGINAL_PACKAGES says
+where that is.
+"""
 
 from __future__ import annotations
 
+import os
 import pathlib
 import subprocess
 import sys
+from collections.abc import Callable
 
-PROGRAM = """
-import ctypes, sys
-from ctypes import c_bool, c_int, c_uint, c_void_p
+import pytest
+
+from test_repositories import original
+
+#: Reads the library, a repository and a file to log into; the rest is the test's.
+HEAD = """
+import ctypes, json, os, sys
+from ctypes import byref, c_bool, c_int, c_uint, c_void_p
 
 library = ctypes.CDLL(sys.argv[1])
 INFO, WARN, ERROR, VERBOSE = range(4)
+file = sys.argv[3].encode()
 
 def call(name, *arguments):
     function = getattr(library, "TRITONSERVER_" + name)
@@ -19,51 +31,162 @@ def call(name, *arguments):
     error = function(*arguments)
     if error:
         library.TRITONSERVER_ErrorMessage.restype = ctypes.c_char_p
-        return library.TRITONSERVER_ErrorMessage(c_void_p(error)).decode()
+        library.TRITONSERVER_ErrorCodeString.restype = ctypes.c_char_p
+        code = library.TRITONSERVER_ErrorCodeString(c_void_p(error)).decode()
+        return code + ": " + library.TRITONSERVER_ErrorMessage(c_void_p(error)).decode()
+
+def must(name, *arguments):
+    error = call(name, *arguments)
+    assert error is None, error
 
 def log(level, text):
-    assert call("LogMessage", c_uint(level), b"dir/file.c", 7, text) is None
+    must("LogMessage", c_uint(level), b"dir/file.c", 7, text)
 
 def enabled():
     library.TRITONSERVER_LogIsEnabled.restype = c_bool
     return [library.TRITONSERVER_LogIsEnabled(c_uint(level)) for level in range(4)]
 
-assert enabled() == [True, True, True, False]
-log(ERROR, b"early")
-assert call("ServerOptionsSetLogWarn", None, c_bool(False)) is None
-assert call("ServerOptionsSetLogVerbose", None, c_int(1)) is None
-assert enabled() == [True, False, True, True]
-log(WARN, b"unread")
-assert "can't open log file" in call("ServerOptionsSetLogFile", None, b"/missing/file")
+def options():
+    made = c_void_p()
+    must("ServerOptionsNew", byref(made))
+    must("ServerOptionsSetModelRepositoryPath", made, sys.argv[2].encode())
+    must("ServerOptionsSetModelControlMode", made, c_uint(2))
+    return made
 
-options, server = c_void_p(), c_void_p()
-assert call("ServerOptionsNew", ctypes.byref(options)) is None
-assert call("ServerOptionsSetModelRepositoryPath", options, sys.argv[2].encode()) is None
-assert call("ServerOptionsSetModelControlMode", options, c_uint(2)) is None
-assert call("ServerOptionsSetLogVerbose", options, c_int(0)) is None
-assert call("ServerNew", ctypes.byref(server), options) is None
-assert enabled() == [True, False, True, False]
-assert call("ServerOptionsSetLogFile", None, sys.argv[3].encode()) is None
-assert call("ServerOptionsSetLogFormat", None, c_uint(1)) is None
-log(ERROR, b"filed")
-assert call("ServerOptionsSetLogFile", None, None) is None
-log(ERROR, b"late")
-assert call("ServerDelete", server) is None
-assert call("ServerOptionsDelete", options) is None
+def server(made):
+    server = c_void_p()
+    must("ServerNew", byref(server), made)
+    must("ServerOptionsDelete", made)
+    return server
+
 """
 
+EARLY = """
+assert enabled() == [True, True, True, False]
+log(ERROR, b"early")
+must("ServerOptionsSetLogWarn", None, c_bool(False))
+must("ServerOptionsSetLogVerbose", None, c_int(1))
+assert enabled() == [True, False, True, True]
+log(WARN, b"unread")
+assert call("ServerOptionsSetLogFile", None, b"/missing/file").startswith("Internal: ")
 
-def test_settings_act_at_once_and_need_no_options(
-    library: pathlib.Path, repository: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
-    file = tmp_path / "log"
-    command = [sys.executable, "-c", PROGRAM, library, repository, file]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert ended.returncode == 0, ended.stderr
-    errors = ended.stderr.splitlines()
-    assert [line.split("] ")[1] for line in errors] == ['"early"', '"late"']
-    assert all("file.c:7]" in line for line in errors)
-    assert errors[0].startswith("E")
-    lines = file.read_text().splitlines()
-    assert [line.split("] ")[1] for line in lines if '"filed"' in line] == ['"filed"']
-    assert "Z E " in next(line for line in lines if '"filed"' in line)
+made = options()
+must("ServerOptionsSetLogVerbose", made, c_int(0))
+only = server(made)
+assert enabled() == [True, False, True, False]
+must("ServerOptionsSetLogFile", None, file)
+must("ServerOptionsSetLogFormat", None, c_uint(1))
+log(ERROR, b"filed")
+must("ServerOptionsSetLogFile", None, None)
+log(ERROR, b"late")
+must("ServerDelete", only)
+"""
+
+#: Two servers at a time, and one after all others are gone.
+SEVERAL = """
+first = options()
+must("ServerOptionsSetLogFile", first, file + b".first")
+must("ServerOptionsSetLogInfo", first, c_bool(False))
+first = server(first)
+log(ERROR, b"one")
+# Nothing is set: the second server's log is as the first one's.
+second = server(options())
+assert enabled() == [False, True, True, False]
+log(ERROR, b"two")
+# Options count when they are set, even if no server comes of them.
+never = options()
+must("ServerOptionsSetLogFile", never, file + b".second")
+must("ServerOptionsSetLogInfo", never, c_bool(True))
+must("ServerOptionsSetLogFormat", never, c_uint(1))
+log(ERROR, b"three")
+must("ServerOptionsDelete", never)
+must("ServerLoadModel", first, b"identity")
+must("ServerDelete", first)
+assert enabled() == [True, True, True, False]
+log(ERROR, b"four")
+must("ServerDelete", second)
+third = options()
+must("ServerOptionsSetLogFile", third, file + b".third")
+must("ServerOptionsSetLogFormat", third, c_uint(0))
+must("ServerOptionsSetLogVerbose", third, c_int(1))
+third = server(third)
+assert enabled() == [True, True, True, True]
+log(VERBOSE, b"five")
+must("ServerOptionsSetLogVerbose", None, c_int(-1))
+log(VERBOSE, b"unread")
+must("ServerLoadModel", third, b"identity")
+must("ServerDelete", third)
+log(ERROR, b"six")
+"""
+
+Run = Callable[[str], tuple[str, dict[str, list[str]]]]
+
+
+@pytest.fixture(params=["galatea", "original"])
+def run(
+    request: pytest.FixtureRequest,
+    library: pathlib.Path,
+    repository: pathlib.Path,
+    tmp_path: pathlib.Path,
+) -> Run:
+    """Runs a program on a library: what it wrote to its error output and to files."""
+    path, environment = library, dict(os.environ)
+    if request.param == "original":
+        for name in ("GALATEA_ORIGINAL_PACKAGES", "GALATEA_ORIGINAL_BACKENDS"):
+            if name not in os.environ:
+                pytest.skip(f"{name} is not set")
+        path, environment = original(tmp_path)
+        backends = os.environ["GALATEA_ORIGINAL_BACKENDS"]
+        option = f'"ServerOptionsSetBackendDirectory", made, {backends.encode()!r}'
+
+    def started(program: str) -> tuple[str, dict[str, list[str]]]:
+        head = HEAD
+        if request.param == "original":
+            head = head.replace("    return made\n", f"    must({option})\n    return made\n")
+        (tmp_path / "logs").mkdir()
+        file = tmp_path / "logs" / "log"
+        command = [sys.executable, "-c", head + program, path, repository, file]
+        ended = subprocess.run(
+            list(map(str, command)),
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        if request.param == "original" and ended.returncode < 0:
+            pytest.skip(f"the original's process ended with signal {-ended.returncode}")
+        assert ended.returncode == 0, ended.stderr
+        files = {file.suffix: file.read_text().splitlines() for file in file.parent.iterdir()}
+        return ended.stderr, files
+
+    return started
+
+
+def said(lines: list[str]) -> list[str]:
+    """What the program itself said."""
+    return [line.split("] ")[1].strip('"') for line in lines if "file.c:7]" in line]
+
+
+def test_settings_act_at_once_and_need_no_options(run: Run) -> None:
+    errors, files = run(EARLY)
+    assert said(errors.splitlines()) == ["early", "late"]
+    assert errors.startswith("E")
+    assert said(files[""]) == ["filed"]
+    assert "Z E " in next(line for line in files[""] if "filed" in line)
+
+
+def test_all_servers_write_to_one_log_as_it_was_set_last(run: Run) -> None:
+    errors, files = run(SEVERAL)
+    assert said(errors.splitlines()) == []
+    assert {suffix: said(lines) for suffix, lines in files.items()} == {
+        ".first": ["one", "two"],
+        ".second": ["three", "four"],
+        ".third": ["five", "six"],
+    }
+    first, second, third = (files[name] for name in (".first", ".second", ".third"))
+    assert not any(line.startswith("I") for line in first), "information was switched off"
+    # What servers say of themselves goes where the program's own lines go.
+    assert all(line[:2] == "20" for line in second if "successfully loaded" in line)
+    for lines in (second, third):
+        assert any("successfully loaded 'identity'" in line for line in lines)
+    assert any("| Option" in line for line in third)

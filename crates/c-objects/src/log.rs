@@ -1,11 +1,12 @@
 //! The log that C code writes to, and that this crate's own warnings go to.
 //!
-//! The functions for it take no server, so there is one for the process: the
-//! wiring installs it once. Before that, lines go to the log that a library of the
-//! server has for this, and without either they are dropped.
+//! The functions for it take no server, so there is one for the process. A program
+//! installs its own; in a library of the server it is made when it is first needed, and
+//! all servers of the process write to it. Without either, lines are dropped.
 
+use core::any::Any;
 use core::ffi::{CStr, c_char, c_int};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 use galatea_abi::server::{TRITONSERVER_LogIsEnabled, TRITONSERVER_LogMessage};
 use galatea_abi::{
@@ -52,7 +53,7 @@ pub enum Setting {
 }
 
 /// Where lines go. `place` is a source file and a line in it.
-pub trait Log: Send + Sync {
+pub trait Log: Any + Send + Sync {
     /// Whether lines of this level are written at all.
     fn is_enabled(&self, level: Level) -> bool;
     /// Writes a line.
@@ -66,47 +67,31 @@ pub trait Log: Send + Sync {
 }
 
 static LOG: OnceLock<Box<dyn Log>> = OnceLock::new();
-static EARLY: OnceLock<Box<dyn Log>> = OnceLock::new();
-static EARLY_MAKER: OnceLock<fn() -> Box<dyn Log>> = OnceLock::new();
-/// What was set before the process's log was there.
-static SETTINGS: Mutex<Vec<Setting>> = Mutex::new(Vec::new());
+static MAKER: OnceLock<fn() -> Box<dyn Log>> = OnceLock::new();
 
-/// Installs the process's log, as it was set to be; the first one stays.
+/// Installs the process's log; the first one stays.
 pub fn install(log: Box<dyn Log>) {
-    let early = std::mem::take(&mut *SETTINGS.lock().unwrap_or_else(PoisonError::into_inner));
-    if LOG.set(log).is_err() {
-        return;
-    }
-    for setting in early {
-        if let Err(status) = set(setting) {
-            error(status.message());
-        }
-    }
+    let _ = LOG.set(log);
 }
 
-/// Says what makes the log for lines that come before the process's is installed.
-pub fn install_early(maker: fn() -> Box<dyn Log>) {
-    let _ = EARLY_MAKER.set(maker);
+/// Says what makes the process's log when it is needed and none was installed.
+pub fn install_maker(maker: fn() -> Box<dyn Log>) {
+    let _ = MAKER.set(maker);
 }
 
-fn current() -> Option<&'static dyn Log> {
-    let early = || EARLY_MAKER.get().map(|make| EARLY.get_or_init(make));
-    LOG.get().or_else(early).map(Box::as_ref)
+/// The process's log, if it has one.
+pub fn current() -> Option<&'static dyn Log> {
+    let made = || MAKER.get().map(|make| LOG.get_or_init(make));
+    LOG.get().or_else(made).map(Box::as_ref)
 }
 
-/// Changes a setting of the process's log, or of the one to come.
+/// Changes a setting of the process's log.
 ///
 /// # Errors
 ///
 /// As [`Log::set`]'s.
-pub fn set(setting: Setting) -> Result<(), Status> {
-    if let Some(log) = current() {
-        log.set(&setting)?;
-    }
-    if LOG.get().is_none() {
-        SETTINGS.lock().unwrap_or_else(PoisonError::into_inner).push(setting);
-    }
-    Ok(())
+pub fn set(setting: &Setting) -> Result<(), Status> {
+    current().map_or(Ok(()), |log| log.set(setting))
 }
 
 /// Writes a line about a misuse of the API.

@@ -4,7 +4,8 @@ use core::ffi::{c_char, c_int, c_uint};
 
 use galatea_abi::server::*;
 use galatea_abi::*;
-use galatea_c_objects::{guard, handle, log, text};
+use galatea_c_objects::log::{self, Format, Level, Setting};
+use galatea_c_objects::{guard, handle, text};
 use galatea_infer::Status;
 
 /// What was asked for.
@@ -217,71 +218,55 @@ setters! {
         };
 }
 
-/// Defines functions that set something of the log. `$body` gets the argument, and
-/// tells the setting, the flag that says the same, and its value.
+/// Defines functions that set something of the log. `$body` gets the argument.
 macro_rules! log_setters {
     ($($function:ident($argument:ident: $kind:ty) $body:expr;)*) => {
         $(
             const _: $function = $function;
-            /// Sets the process's log, at once, and that of the server to be.
+            /// Sets the process's log, at once: it is that of all its servers, and is as
+            /// it was set last, whether the options become a server or not.
             ///
             /// # Safety
             ///
-            /// `options` must be null, for the process alone, or options that nobody
-            /// else uses; a text must be null or end in a zero byte.
+            /// `options` must be null or options; a text must be null or end in a zero
+            /// byte.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $function(
                 options: *mut TRITONSERVER_ServerOptions,
                 $argument: $kind,
             ) -> *mut TRITONSERVER_Error {
                 guard(stringify!($function), || {
-                    let flag: unsafe fn($kind) -> Result<LogFlag, Status> = $body;
-                    // SAFETY: the caller's promise is passed on.
-                    let (setting, flag, value) = unsafe { flag($argument)? };
-                    if options.is_null() {
-                        return log::set(setting);
-                    }
-                    let options = {
+                    if !options.is_null() {
                         // SAFETY: the caller's promise is passed on.
-                        unsafe { handle::borrow_mut::<OptionsObject>(options, "options")? }
-                    };
-                    log::set(setting)?;
-                    options.set(flag, value);
-                    Ok(())
+                        unsafe { handle::borrow::<OptionsObject>(options, "options")? };
+                    }
+                    let setting: unsafe fn($kind) -> Result<Setting, Status> = $body;
+                    // SAFETY: as above.
+                    log::set(&unsafe { setting($argument)? })
                 })
             }
         )*
     };
 }
 
-/// A setting of the log, with the flag and the value that say the same.
-type LogFlag = (log::Setting, &'static str, String);
-
-fn enabled(level: log::Level, flag: &'static str, on: bool) -> Result<LogFlag, Status> {
-    Ok((log::Setting::Enabled(level, on), flag, on.to_string()))
-}
-
 log_setters! {
     TRITONSERVER_ServerOptionsSetLogFile(file: *const c_char) |file| {
-        let name = if file.is_null() {
-            ""
-        } else {
-            // SAFETY: the caller of the exported function promises a text.
-            unsafe { text::required(file, "file")? }
-        };
-        Ok((log::Setting::File(name.to_owned()), "log-file", name.to_owned()))
+        if file.is_null() {
+            return Ok(Setting::File(String::new()));
+        }
+        // SAFETY: the caller of the exported function promises a text.
+        Ok(Setting::File(unsafe { text::required(file, "file")? }.to_owned()))
     };
     TRITONSERVER_ServerOptionsSetLogInfo(log_: bool)
-        |on| enabled(log::Level::Info, "log-info", on);
+        |on| Ok(Setting::Enabled(Level::Info, on));
     TRITONSERVER_ServerOptionsSetLogWarn(log_: bool)
-        |on| enabled(log::Level::Warning, "log-warning", on);
+        |on| Ok(Setting::Enabled(Level::Warning, on));
     TRITONSERVER_ServerOptionsSetLogError(log_: bool)
-        |on| enabled(log::Level::Error, "log-error", on);
-    TRITONSERVER_ServerOptionsSetLogFormat(format: TRITONSERVER_LogFormat) log_format;
-    TRITONSERVER_ServerOptionsSetLogVerbose(level: c_int) |level| {
-        let level = u32::try_from(level).unwrap_or(0);
-        Ok((log::Setting::VerboseLevel(level), "log-verbose", level.to_string()))
-    };
+        |on| Ok(Setting::Enabled(Level::Error, on));
+    TRITONSERVER_ServerOptionsSetLogFormat(format: TRITONSERVER_LogFormat)
+        |format| log_format(format).map(Setting::Format);
+    TRITONSERVER_ServerOptionsSetLogVerbose(level: c_int)
+        |level| Ok(Setting::VerboseLevel(u32::try_from(level).unwrap_or(0)));
 }
 
 fn control_mode(
@@ -311,15 +296,14 @@ fn rate_limit(options: &mut OptionsObject, mode: TRITONSERVER_RateLimitMode) -> 
     Ok(())
 }
 
-fn log_format(format: TRITONSERVER_LogFormat) -> Result<LogFlag, Status> {
-    let (format, name) = match format {
-        TRITONSERVER_LOG_DEFAULT => (log::Format::Default, "default"),
-        TRITONSERVER_LOG_ISO8601 => (log::Format::Iso8601, "ISO8601"),
+fn log_format(format: TRITONSERVER_LogFormat) -> Result<Format, Status> {
+    match format {
+        TRITONSERVER_LOG_DEFAULT => Ok(Format::Default),
+        TRITONSERVER_LOG_ISO8601 => Ok(Format::Iso8601),
         TRITONSERVER_LogFormat(other) => {
-            return Err(Status::invalid_argument(format!("unknown log format '{other}'")));
+            Err(Status::invalid_argument(format!("unknown log format '{other}'")))
         }
-    };
-    Ok((log::Setting::Format(format), "log-format", name.to_owned()))
+    }
 }
 
 fn load_limit(

@@ -1,6 +1,8 @@
 //! Lines that C code writes to the log.
 
-use galatea_c_objects::log::{Format, Level, Log, Setting, install};
+use core::any::Any;
+
+use galatea_c_objects::log::{Format, Level, Log, Setting, current, install};
 use galatea_infer::Status;
 use galatea_telemetry::{LogFormat, LogLevel, LogOptions, Logger, SourcePosition};
 
@@ -11,9 +13,16 @@ pub(crate) fn use_for_c(logger: Logger) {
     install(Box::new(CLog(logger)));
 }
 
-/// The log of a process that has no server yet: on the console.
+/// The log that C code writes to, if there is one.
+pub(crate) fn of_process() -> Option<Logger> {
+    let log: &dyn Any = current()?;
+    log.downcast_ref::<CLog>().map(|log| log.0.clone())
+}
+
+/// The log of a process that makes servers for C, before anything of it is set: on the
+/// console.
 #[must_use]
-pub fn early_log() -> Box<dyn Log> {
+pub fn console_log() -> Box<dyn Log> {
     let quote = Environment::read().quote_log_messages;
     let streams = (Box::new(std::io::stdout()), Box::new(std::io::stderr()));
     let options = LogOptions { quote, ..LogOptions::default() };

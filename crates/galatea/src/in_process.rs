@@ -9,7 +9,7 @@ use galatea_telemetry::MetricsExporter;
 
 use crate::environment::Environment;
 use crate::flags::{self, Request, Settings};
-use crate::make;
+use crate::{c_log, make};
 
 /// Makes a server for `TRITONSERVER_ServerNew`, settled at the reserved address.
 ///
@@ -19,7 +19,11 @@ use crate::make;
 pub fn make_for_c(flags: &[String], reserved: &Reserved) -> Result<(), Status> {
     let settings = Arc::new(read(flags)?);
     let environment = Environment::read();
-    let logger = make::open_log(&settings, &environment).map_err(Status::invalid_argument)?;
+    let logger = match c_log::of_process() {
+        Some(logger) => logger,
+        None => make::open_log(&settings, &environment).map_err(Status::invalid_argument)?,
+    };
+    make::log_notes(&settings, &logger);
     let exporter = Arc::new(MetricsExporter::new(settings.metrics_options.clone()));
     let made = make::server(make::Parts {
         settings: &settings,

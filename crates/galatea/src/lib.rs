@@ -43,7 +43,7 @@ use flags::Request;
 use galatea_backend_plugin::end_process;
 use startup::Failure;
 
-pub use c_log::early_log;
+pub use c_log::console_log;
 pub use in_process::make_for_c;
 
 /// Runs the program, with the arguments of this process.

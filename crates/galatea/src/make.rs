@@ -37,19 +37,22 @@ pub(crate) struct Parts<'a> {
     pub(crate) reserved: &'a Reserved,
 }
 
-/// Opens the log, lets C code write to it, and says what there is to say of the
-/// settings.
+/// Opens the log that the settings ask for, and lets C code write to it.
 pub(crate) fn open_log(settings: &Settings, environment: &Environment) -> Result<Logger, String> {
     let options = LogOptions { quote: environment.quote_log_messages, ..settings.log.clone() };
     let file = options.file.clone().unwrap_or_default();
     let logger = Logger::new(options)
         .map_err(|error| format!("can't open log file '{}': {error}", file.display()))?;
     c_log::use_for_c(logger.clone());
+    Ok(logger)
+}
+
+/// Says what there is to say of the settings.
+pub(crate) fn log_notes(settings: &Settings, logger: &Logger) {
     settings.notes.iter().for_each(|note| logger.warning(note));
     for setting in backends::unused(&settings.backend_settings) {
         logger.warning(format_args!("--backend-config={setting} changes nothing"));
     }
-    Ok(logger)
 }
 
 /// A server with its models, loaded as far as they can be.

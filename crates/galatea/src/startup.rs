@@ -47,6 +47,7 @@ impl Failure {
 /// Runs the server until a signal ends it.
 pub(crate) fn run(settings: Settings, environment: Environment) -> Result<(), Failure> {
     let logger = make::open_log(&settings, &environment).map_err(Failure::Start)?;
+    make::log_notes(&settings, &logger);
     let settings = Arc::new(settings);
     let exporter = Arc::new(MetricsExporter::new(settings.metrics_options.clone()));
     // Backends in libraries know the server by this address until the end.
