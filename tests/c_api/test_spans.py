@@ -28,9 +28,9 @@ PIPELINES: dict[str, dict[str, str | None]] = {
     "pipeline_partly_parallel": {NETS[0]: None, NETS[1]: NETS[0], NETS[2]: NETS[0]},
     "pipeline_parallel": {NETS[0]: None, NETS[1]: None, NETS[2]: None},
 }
-#: On a busy machine a net may be done before another has got a processor; not always.
-RUNS = 40
-SIZE = 128
+#: So large that a net takes longer than a busy machine lets others wait for a processor.
+RUNS = 10
+SIZE = 512
 
 Times = dict[str, dict[str, int]]
 
