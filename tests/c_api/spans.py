@@ -14,7 +14,8 @@ import json
 import sys
 from ctypes import byref, c_int64, c_size_t, c_uint, c_uint64, c_void_p
 
-from traces import CUSTOM, PATIENCE_SECONDS, Program
+from functions import PATIENCE_SECONDS
+from traces import CUSTOM, Program
 
 TYPE_FP32, TIMESTAMPS, CHANNELS = 11, 4, 3
 
@@ -34,11 +35,11 @@ class Spans(Program):
         assert activity != CUSTOM
         name = self.library.TRITONSERVER_InferenceTraceActivityString(c_uint(activity)).decode()
         with self.changed:
-            model = self.read("ModelName", trace, ctypes.c_char_p)
+            model = self.told("ModelName", trace, ctypes.c_char_p)
             self.times.setdefault(model, {})[name] = time_ns
 
     def release(self, trace: int, _userp: object) -> None:
-        self.call("InferenceTraceDelete", c_void_p(trace))
+        self.must("InferenceTraceDelete", c_void_p(trace))
         with self.changed:
             self.gone += 1
             self.changed.notify()
@@ -47,19 +48,19 @@ class Spans(Program):
         """The times of one request, which makes so many traces."""
         self.times, self.gone, self.answers, self.releases = {}, 0, 0, 0
         request, trace = c_void_p(), c_void_p()
-        self.call("InferenceRequestNew", byref(request), self.server, pipeline.encode(), c_int64(-1))
+        self.must("InferenceRequestNew", byref(request), self.server, pipeline.encode(), c_int64(-1))
         about = (request, b"image")
-        self.call("InferenceRequestAddInput", *about, c_uint(TYPE_FP32), self.shape, c_uint64(4))
+        self.must("InferenceRequestAddInput", *about, c_uint(TYPE_FP32), self.shape, c_uint64(4))
         size = c_size_t(ctypes.sizeof(self.data))
         place = (c_uint(0), c_int64(0))
-        self.call("InferenceRequestAppendInputData", *about, self.data, size, *place)
-        _, _, answered, released, *told = self.callbacks
-        self.call("InferenceRequestSetReleaseCallback", request, released, None)
+        self.must("InferenceRequestAppendInputData", *about, self.data, size, *place)
+        answered, released, *told = self.callbacks
+        self.must("InferenceRequestSetReleaseCallback", request, released, None)
         to = (self.allocator, None, answered, None)
-        self.call("InferenceRequestSetResponseCallback", request, *to)
+        self.must("InferenceRequestSetResponseCallback", request, *to)
         level = (c_uint(TIMESTAMPS), c_uint64(0))
-        self.call("InferenceTraceTensorNew", byref(trace), *level, *told, None)
-        self.call("ServerInferAsync", self.server, request, trace)
+        self.must("InferenceTraceTensorNew", byref(trace), *level, *told, None)
+        self.must("ServerInferAsync", self.server, request, trace)
         with self.changed:
             over = lambda: self.gone == traces and self.answers == self.releases == 1
             if not self.changed.wait_for(over, PATIENCE_SECONDS):
@@ -72,8 +73,8 @@ def main() -> None:
     library, repository, count, size, *pipelines = sys.argv[1:]
     program = Spans(library, repository, int(size))
     print(json.dumps({one: [program.ask(one, 4) for _ in range(int(count))] for one in pipelines}))
-    program.call("ServerStop", program.server)
-    program.call("ServerDelete", program.server)
+    program.must("ServerStop", program.server)
+    program.must("ServerDelete", program.server)
 
 
 if __name__ == "__main__":

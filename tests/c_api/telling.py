@@ -28,52 +28,31 @@ from ctypes import (
     c_void_p,
 )
 
-ALLOCATE = CFUNCTYPE(
-    c_void_p,
-    c_void_p,
-    c_char_p,
-    c_size_t,
-    c_uint,
-    c_int64,
-    c_void_p,
-    POINTER(c_void_p),
-    POINTER(c_void_p),
-    POINTER(c_uint),
-    POINTER(c_int64),
-)
-FREE = CFUNCTYPE(c_void_p, c_void_p, c_void_p, c_void_p, c_size_t, c_uint, c_int64)
+from functions import DONE, PATIENCE_SECONDS, TYPE_INT32, Functions
+
 QUERY = CFUNCTYPE(
     c_void_p, c_void_p, c_void_p, c_char_p, POINTER(c_size_t), POINTER(c_uint), POINTER(c_int64)
 )
-DONE = CFUNCTYPE(None, c_void_p, c_uint32, c_void_p)
 
-TYPE_INT32, FINAL, START, END = 8, 1, 1, 2
-PATIENCE_SECONDS = 60
+START, END = 1, 2
 
 
-class Program:
+class Program(Functions):
     """A server, and what it calls."""
 
     def __init__(self, library: str, repository: str, backends: str) -> None:
-        self.library = ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
-        for name in ("ErrorMessage", "ErrorCodeString"):
-            getattr(self.library, f"TRITONSERVER_{name}").restype = c_char_p
-        self.buffers: dict[int, object] = {}
+        super().__init__(library)
         self.queried = threading.Event()
         self.queries: list[object] = []
         self.answers: queue.Queue[int] = queue.Queue()
         self.released: queue.Queue[int] = queue.Queue()
         self.callbacks = (
-            ALLOCATE(self.allocate),
-            FREE(lambda _allocator, buffer, *_: self.buffers.pop(buffer) and None),
             QUERY(self.query),
             DONE(lambda response, _flags, _userp: self.answers.put(response)),
             DONE(lambda request, _flags, _userp: self.released.put(request)),
         )
-        self.allocator, self.plain_allocator = c_void_p(), c_void_p()
-        for place in (self.allocator, self.plain_allocator):
-            self.must("ResponseAllocatorNew", byref(place), *self.callbacks[:2], None)
-        self.must("ResponseAllocatorSetQueryFunction", self.allocator, self.callbacks[2])
+        self.allocator, self.plain_allocator = self.new_allocator(), self.new_allocator()
+        self.must("ResponseAllocatorSetQueryFunction", self.allocator, self.callbacks[0])
         self.server, options = c_void_p(), c_void_p()
         self.must("ServerOptionsNew", byref(options))
         self.must("ServerOptionsSetModelRepositoryPath", options, repository.encode())
@@ -84,37 +63,6 @@ class Program:
         self.must("ServerOptionsSetLogInfo", options, c_bool(False))
         self.must("ServerNew", byref(self.server), options)
         self.must("ServerOptionsDelete", options)
-
-    def call(self, name: str, *arguments: object) -> str | None:
-        """Calls a function that returns an error or null."""
-        function = getattr(self.library, f"TRITONSERVER_{name}")
-        function.restype = c_void_p
-        error = c_void_p(function(*arguments))
-        if not error:
-            return None
-        code = self.library.TRITONSERVER_ErrorCodeString(error).decode()
-        text = self.library.TRITONSERVER_ErrorMessage(error).decode()
-        self.library.TRITONSERVER_ErrorDelete(error)
-        return f"{code}: {text}"
-
-    def must(self, name: str, *arguments: object) -> None:
-        """The same, where an error is not expected."""
-        error = self.call(name, *arguments)
-        assert error is None, f"{name}: {error}"
-
-    def read(self, name: str, subject: c_void_p, kind: type) -> object:
-        """What a function tells of an object."""
-        place = kind()
-        error = self.call(name, subject, byref(place))
-        return error or (place.value.decode() if kind is c_char_p else place.value)
-
-    def allocate(
-        self, _allocator, _name, size, _type, _id, _userp, buffer, buffer_userp, type_, id_
-    ) -> None:
-        memory = ctypes.create_string_buffer(max(size, 1))
-        buffer[0], buffer_userp[0] = ctypes.addressof(memory), None
-        type_[0], id_[0] = 0, 0
-        self.buffers[ctypes.addressof(memory)] = memory
 
     def query(self, _allocator, userp, name, size, type_, id_) -> None:
         self.queries.append([userp, name.decode(), size[0], type_[0], id_[0]])
@@ -137,7 +85,7 @@ class Program:
     def send(self, request: c_void_p, allocator: c_void_p | None = None, userp: int = 0) -> None:
         """Hands a request over."""
         allocator = allocator or self.allocator
-        _, _, _, answered, released = self.callbacks
+        _, answered, released = self.callbacks
         self.must("InferenceRequestSetReleaseCallback", request, released, None)
         self.must(
             "InferenceRequestSetResponseCallback",
@@ -253,6 +201,34 @@ def bare(program: Program) -> dict[str, object]:
     program.add_input(request, "INPUT0", 1)
     program.send(request, program.plain_allocator)
     return program.answer()
+
+
+def late(program: Program) -> dict[str, object]:
+    """A request whose allocator gets functions when its backend has it already."""
+    changed = []
+
+    @ATTRIBUTES
+    def change(_allocator, name, attributes, _userp, _buffer_userp) -> None:
+        size = c_size_t()
+        program.must("BufferAttributesByteSize", c_void_p(attributes), byref(size))
+        program.must("BufferAttributesSetMemoryTypeId", c_void_p(attributes), c_int64(7))
+        changed.append([name.decode(), size.value > 0])
+
+    program.queries.clear()
+    request = program.request("waits")
+    program.add_input(request, "INPUT0", 1)
+    program.send(request, program.plain_allocator, userp=43)
+    # The backend asks again and again; here, first, without an answer.
+    allocator, program.callbacks = program.plain_allocator, (*program.callbacks, change)
+    program.queried.clear()
+    program.must("ResponseAllocatorSetBufferAttributesFunction", allocator, change)
+    program.must("ResponseAllocatorSetQueryFunction", allocator, program.callbacks[0])
+    heard = program.queried.wait(PATIENCE_SECONDS)
+    program.must("InferenceRequestCancel", request)
+    answer = program.answer()
+    for name in ("BufferAttributes", "Query"):
+        program.must(f"ResponseAllocatorSet{name}Function", allocator, None)
+    return {"heard": heard, "query": program.queries[0], "changed": changed, "answer": answer}
 
 
 def sequence(program: Program) -> list[object]:

@@ -26,21 +26,8 @@ from ctypes import (
     c_void_p,
 )
 
-ALLOCATE = CFUNCTYPE(
-    c_void_p,
-    c_void_p,
-    c_char_p,
-    c_size_t,
-    c_uint,
-    c_int64,
-    c_void_p,
-    POINTER(c_void_p),
-    POINTER(c_void_p),
-    POINTER(c_uint),
-    POINTER(c_int64),
-)
-FREE = CFUNCTYPE(c_void_p, c_void_p, c_void_p, c_void_p, c_size_t, c_uint, c_int64)
-DONE = CFUNCTYPE(None, c_void_p, c_uint, c_void_p)
+from functions import DONE, FINAL, PATIENCE_SECONDS, TYPE_INT32, Functions
+
 ACTIVITY = CFUNCTYPE(None, c_void_p, c_uint, c_uint64, c_void_p)
 TENSOR = CFUNCTYPE(
     None,
@@ -58,88 +45,63 @@ TENSOR = CFUNCTYPE(
 )
 RELEASE = CFUNCTYPE(None, c_void_p, c_void_p)
 
-TYPE_INT32, FINAL, CUSTOM = 8, 1, 10
-PATIENCE_SECONDS = 60
+CUSTOM = 10
 
 
-class Program:
+class Program(Functions):
     """A server and the traces of one case at a time."""
 
     def __init__(self, library: str, repository: str, backends: str, caches: str) -> None:
-        self.library = ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
-        self.library.TRITONSERVER_ErrorMessage.restype = c_char_p
-        self.library.TRITONSERVER_InferenceTraceActivityString.restype = c_char_p
+        super().__init__(library)
         self.traces: dict[int, dict[str, object]] = {}
         self.changed = threading.Condition()
         self.answers = self.releases = 0
-        self.buffers: dict[int, object] = {}
         self.data = (c_int32 * 3)(1, 2, 3)
         self.callbacks = (
-            ALLOCATE(self.allocate),
-            FREE(lambda _allocator, buffer, *_: self.buffers.pop(buffer) and None),
             DONE(self.answered),
             DONE(self.released),
             ACTIVITY(self.activity),
             TENSOR(self.tensor),
             RELEASE(self.release),
         )
-        self.allocator, self.server = c_void_p(), c_void_p()
-        self.call("ResponseAllocatorNew", byref(self.allocator), *self.callbacks[:2], None)
+        self.allocator, self.server = self.new_allocator(), c_void_p()
         options = c_void_p()
-        self.call("ServerOptionsNew", byref(options))
-        self.call("ServerOptionsSetModelRepositoryPath", options, repository.encode())
-        self.call("ServerOptionsSetBackendDirectory", options, backends.encode())
+        self.must("ServerOptionsNew", byref(options))
+        self.must("ServerOptionsSetModelRepositoryPath", options, repository.encode())
+        self.must("ServerOptionsSetBackendDirectory", options, backends.encode())
         if caches:
-            self.call("ServerOptionsSetCacheDirectory", options, caches.encode())
-        self.call("ServerOptionsSetCacheConfig", options, b"local", b'{"size": "1048576"}')
-        self.call("ServerOptionsSetLogInfo", options, ctypes.c_bool(False))
-        self.call("ServerNew", byref(self.server), options)
-        self.call("ServerOptionsDelete", options)
-
-    def call(self, name: str, *arguments: object) -> None:
-        """Calls a function that returns an error or null."""
-        function = getattr(self.library, f"TRITONSERVER_{name}")
-        function.restype = c_void_p
-        error = c_void_p(function(*arguments))
-        if error:
-            raise RuntimeError(f"{name}: {self.library.TRITONSERVER_ErrorMessage(error).decode()}")
-
-    def allocate(
-        self, _allocator, _name, size, _type, _id, _userp, buffer, buffer_userp, type_, id_
-    ) -> None:
-        memory = ctypes.create_string_buffer(max(size, 1))
-        buffer[0], buffer_userp[0] = ctypes.addressof(memory), None
-        type_[0], id_[0] = 0, 0
-        self.buffers[ctypes.addressof(memory)] = memory
+            self.must("ServerOptionsSetCacheDirectory", options, caches.encode())
+        self.must("ServerOptionsSetCacheConfig", options, b"local", b'{"size": "1048576"}')
+        self.must("ServerOptionsSetLogInfo", options, ctypes.c_bool(False))
+        self.must("ServerNew", byref(self.server), options)
+        self.must("ServerOptionsDelete", options)
 
     def answered(self, response: int | None, flags: int, _userp: object) -> None:
         if response:
-            self.call("InferenceResponseDelete", c_void_p(response))
+            self.must("InferenceResponseDelete", c_void_p(response))
         if flags & FINAL:
             with self.changed:
                 self.answers += 1
                 self.changed.notify()
 
     def released(self, request: int, _flags: int, _userp: object) -> None:
-        self.call("InferenceRequestDelete", c_void_p(request))
+        self.must("InferenceRequestDelete", c_void_p(request))
         with self.changed:
             self.releases += 1
             self.changed.notify()
 
-    def read(self, function: str, trace: int, kind: type) -> object:
+    def told(self, function: str, trace: int, kind: type) -> object:
         """What a function tells of a trace."""
-        place = kind()
-        self.call(f"InferenceTrace{function}", c_void_p(trace), byref(place))
-        return place.value.decode() if kind is c_char_p else place.value
+        return self.read(f"InferenceTrace{function}", c_void_p(trace), kind)
 
     def note(self, trace: int, line: str) -> dict[str, object]:
         """Adds a line to what is known of a trace."""
-        number = self.read("Id", trace, c_uint64)
+        number = self.told("Id", trace, c_uint64)
         about = {
-            "model": self.read("ModelName", trace, c_char_p),
-            "version": self.read("ModelVersion", trace, c_int64),
-            "request": self.read("RequestId", trace, c_char_p),
-            "parent": self.read("ParentId", trace, c_uint64),
+            "model": self.told("ModelName", trace, c_char_p),
+            "version": self.told("ModelVersion", trace, c_int64),
+            "request": self.told("RequestId", trace, c_char_p),
+            "parent": self.told("ParentId", trace, c_uint64),
         }
         with self.changed:
             known = self.traces.setdefault(number, {"told": [], "time": 0, "in_time": True})
@@ -151,7 +113,7 @@ class Program:
     def activity(self, trace: int, activity: int, time_ns: int, _userp: object) -> None:
         name = self.library.TRITONSERVER_InferenceTraceActivityString(c_uint(activity)).decode()
         if activity == CUSTOM:
-            names = json.loads(self.read("Context", trace, c_char_p))
+            names = json.loads(self.told("Context", trace, c_char_p))
             self.note(trace, f"{name} {time_ns} {names[str(time_ns)]}")
             return
         known = self.note(trace, name)
@@ -168,14 +130,14 @@ class Program:
 
     def release(self, trace: int, _userp: object) -> None:
         self.note(trace, "released")
-        self.call("InferenceTraceDelete", c_void_p(trace))
+        self.must("InferenceTraceDelete", c_void_p(trace))
 
     def send(self, model: str, level: int) -> None:
         """Sends a request with a trace; its end, answer and release are awaited later."""
         request, trace = c_void_p(), c_void_p()
-        self.call("InferenceRequestNew", byref(request), self.server, model.encode(), c_int64(-1))
-        self.call("InferenceRequestSetId", request, b"outer")
-        self.call(
+        self.must("InferenceRequestNew", byref(request), self.server, model.encode(), c_int64(-1))
+        self.must("InferenceRequestSetId", request, b"outer")
+        self.must(
             "InferenceRequestAddInput",
             request,
             b"INPUT0",
@@ -184,7 +146,7 @@ class Program:
             c_uint64(2),
         )
         size = c_size_t(ctypes.sizeof(self.data))
-        self.call(
+        self.must(
             "InferenceRequestAppendInputData",
             request,
             b"INPUT0",
@@ -193,13 +155,13 @@ class Program:
             c_uint(0),
             c_int64(0),
         )
-        _, _, answered, released, *told = self.callbacks
-        self.call("InferenceRequestSetReleaseCallback", request, released, None)
-        self.call(
+        answered, released, *told = self.callbacks
+        self.must("InferenceRequestSetReleaseCallback", request, released, None)
+        self.must(
             "InferenceRequestSetResponseCallback", request, self.allocator, None, answered, None
         )
-        self.call("InferenceTraceTensorNew", byref(trace), c_uint(level), c_uint64(0), *told, None)
-        self.call("ServerInferAsync", self.server, request, trace)
+        self.must("InferenceTraceTensorNew", byref(trace), c_uint(level), c_uint64(0), *told, None)
+        self.must("ServerInferAsync", self.server, request, trace)
 
     def run(self, case: str) -> list[dict[str, object]]:
         """The traces of a case."""
@@ -230,8 +192,8 @@ def main() -> None:
     """Runs the cases."""
     program = Program(*sys.argv[1:5])
     print(json.dumps([program.run(case) for case in sys.argv[5:]]))
-    program.call("ServerStop", program.server)
-    program.call("ServerDelete", program.server)
+    program.must("ServerStop", program.server)
+    program.must("ServerDelete", program.server)
 
 
 if __name__ == "__main__":
