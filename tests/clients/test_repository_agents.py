@@ -163,6 +163,12 @@ class World:
         (self.repository / name).mkdir(parents=True, exist_ok=True)
         write_model(self.repository, name, value, config=config + agents, **options)
 
+    def replace(self, path: str, content: bytes) -> None:
+        """Puts a file in place of another so that a poll at any moment finds one of both."""
+        new = self.folder / "new"
+        new.write_bytes(content)
+        new.replace(self.repository / path)
+
     def post(self, path: str, parameters: dict[str, Any] | None = None) -> Reply:
         """An order."""
         assert self.server is not None
@@ -569,14 +575,21 @@ def test_polls_ask_agents_when_the_model_changed(world: World) -> None:
         wait_until(
             lambda: server.get("/v2/models/n/ready").status == 200, WAIT_SECONDS_MAX, "n serves"
         )
-        world.put("m", TWO, 2)
+        world.replace("m/1/model.onnx", constant_model(2))
         world.told(loads(3), unloading(1), loaded(3), unloaded(1))
-        world.put("m", naming({"name": "c", "fail": "LOAD"}), 3)
+        refusing = CONFIG + naming({"name": "c", "fail": "LOAD"})
+        world.replace("m/config.pbtxt", refusing.encode())
         refused = "{0} c INITIALIZE, {0} c LOAD, {0} c LOAD_FAIL, {0} c FINALIZE"
         path = world.folder / "journal"
-        wait_until(
-            lambda: "6 c FINALIZE" in path.read_text(), WAIT_SECONDS_MAX, "it is refused twice"
-        )
+
+        def wait_for_refusals(count: int) -> None:
+            enough = lambda: path.read_text().count("c FINALIZE") >= count  # noqa: E731
+            wait_until(enough, WAIT_SECONDS_MAX, f"it is refused {count} times")
+
+        wait_for_refusals(1)
+        world.replace("m/1/model.onnx", constant_model(3))
+        # The next one may have begun before that.
+        wait_for_refusals(path.read_text().count("c FINALIZE") + 2)
         assert answer(server, "m") == 2
         lines = path.read_text().splitlines()[world.seen :]
         assert lines[:8] == f"{refused.format(5)}, {refused.format(6)}".split(", ")
