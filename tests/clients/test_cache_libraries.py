@@ -632,7 +632,7 @@ def test_the_originals_local_cache(start_server: StartServer, models: pathlib.Pa
         assert ask(server, *large) == ask(server, *large) == large
         assert counts(server)[:2] == (2, 6)
         # It brings them up to date once a second.
-        wait_until(lambda: gauge("num_lookups") == 8, 10, "its lookups are counted")
+        wait_until(lambda: gauge("num_lookups") == 8, 60, "its lookups are counted")
         assert (gauge("num_hits"), gauge("num_misses"), gauge("num_entries")) == (2, 6, 2)
         assert gauge("num_evictions") == 2 and 0.5 < gauge("util") <= 1
         with contextlib.closing(Grpc(server)) as connection:

@@ -133,7 +133,7 @@ def test_the_start_is_announced(start_server: StartServer, tmp_path: pathlib.Pat
             f"Started HTTPService at {server.http_url}",
             f"Started Metrics Service at 127.0.0.1:{server.metrics_port}",
         ]
-        wait_until(lambda: all(line in server.log() for line in expected), 10, "all are announced")
+        wait_until(lambda: all(line in server.log() for line in expected), 60, "all are announced")
 
 
 def test_log_file(start_server: StartServer, tmp_path: pathlib.Path) -> None:
@@ -143,7 +143,7 @@ def test_log_file(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     log = tmp_path / "server.log"
     with start_server(repository, f"--log-file={log}") as server:
         server.wait_until_ready()
-        wait_until(lambda: "Started HTTPService" in log.read_text(), 10, "the start is logged")
+        wait_until(lambda: "Started HTTPService" in log.read_text(), 60, "the start is logged")
         assert "Started HTTPService" not in server.log()
 
 

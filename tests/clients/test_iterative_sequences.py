@@ -162,7 +162,7 @@ def test_continuous_batching(
             "late": [3, 3, 2],
         }
         wait_until(
-            lambda: server.statistics("model")["execution_count"] == 6, 10, "all is counted"
+            lambda: server.statistics("model")["execution_count"] == 6, 60, "all is counted"
         )
 
 
@@ -187,13 +187,13 @@ def test_cancelled_between_iterations(server: Server, strategy: str) -> None:
     slot_count = 2 if strategy == "direct" else 4
     for name in range(slot_count):
         lost.send(model, count(ENDLESS), request_id=str(name))
-    wait_until(lambda: free_slots(server, model) == 0, 20, "all slots are taken")
+    wait_until(lambda: free_slots(server, model) == 0, 60, "all slots are taken")
     with GrpcStream(server) as stream:
         stream.send(model, count(3), request_id="waiting")
-        wait_until(lambda: len(backlog(server, model)) == 1, 20, "one request waits")
+        wait_until(lambda: len(backlog(server, model)) == 1, 60, "one request waits")
         lost.close(cancel=True)
         assert tokens(stream, {"waiting": 3}) == {"waiting": [0, 1, 2]}
-    wait_until(lambda: free_slots(server, model) == slot_count, 20, "all slots are free")
+    wait_until(lambda: free_slots(server, model) == slot_count, 60, "all slots are free")
 
 
 def free_slots(server: Server, model: str) -> int:
@@ -220,7 +220,7 @@ def test_bad_requests(server: Server, stream: GrpcStream, strategy: str, number:
             assert "COUNT" in error.message()
             refused += 1
     assert (good, refused) == (list(range(30)), 1)
-    wait_until(lambda: free_slots(server, model) == 4, 20, "all slots are free")
+    wait_until(lambda: free_slots(server, model) == 4, 60, "all slots are free")
 
 
 def test_batches_are_refused(stream: GrpcStream, strategy: str) -> None:

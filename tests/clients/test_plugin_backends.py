@@ -285,7 +285,7 @@ def test_batches_and_their_times_are_counted(server: Server) -> None:
         return now["inference_count"] - before["inference_count"] == 80
 
     # The backend reports after it has answered, as the interface wants it.
-    wait_until(counted, 10, "all requests are counted")
+    wait_until(counted, 60, "all requests are counted")
     now = statistics(server, "identity")
     batches = now["execution_count"] - before["execution_count"]
     assert 10 <= batches <= 40
@@ -314,7 +314,7 @@ def test_single_responses_are_counted_by_their_place(server: Server) -> None:
             earlier[kind]["count"] if earlier else 0
         )
 
-    wait_until(lambda: count(3, "empty_response") == 1, 10, "the end is counted")
+    wait_until(lambda: count(3, "empty_response") == 1, 60, "the end is counted")
     for kind in ("success", "compute_infer", "compute_output"):
         assert [count(place, kind) for place in range(3)] == [1, 1, 1], kind
     assert [count(place, "empty_response") for place in range(3)] == [0, 0, 0]
@@ -347,7 +347,7 @@ def test_a_request_is_executed_until_its_backend_is_done(server: Server) -> None
     answers = stream_all(server, "countdown", number(5))
     assert [int(answer["OUT"][0]) for answer in answers] == [5, 4, 3, 2, 1, 0]
     wait_until(
-        lambda: statistics(server, "countdown")["execution_count"] - before == 6, 10, "counted"
+        lambda: statistics(server, "countdown")["execution_count"] - before == 6, 60, "counted"
     )
     with pytest.raises(InferenceServerException, match="0 or more"):
         stream_all(server, "countdown", number(-1))
@@ -408,7 +408,7 @@ def test_broken_contracts_are_in_the_log(server: Server, transport: Transport) -
         "allocated buffer for output 'OUT' already exists",
         "unexpected inference output 'NONE' for model 'half_written'",
     ):
-        wait_until(lambda line=line: line in server.log(), 10, line)
+        wait_until(lambda line=line: line in server.log(), 60, line)
 
 
 def test_a_library_beside_the_model_wins(

@@ -106,7 +106,7 @@ def test_the_cache_as_a_whole_has_gauges(
             ask(server, model, [1.0] * 1000)
         ask(server, "one", [2.0] * 1000)
         # The original brings them up to date once a second.
-        wait_until(lambda: gauge("num_lookups") == 5, 10, "five lookups are counted")
+        wait_until(lambda: gauge("num_lookups") == 5, 60, "five lookups are counted")
         assert (gauge("num_hits"), gauge("num_misses")) == (2, 3)
         assert (gauge("num_entries"), gauge("num_evictions")) == (2, 1)
         assert 0.5 < gauge("util") <= 1

@@ -36,7 +36,7 @@ LENGTH_MAX = 6
 PAUSE_SECONDS_MAX = 0.1
 IDLE_SECONDS = 1.5
 CHANNEL_COUNT = 8
-ANSWER_SECONDS_MAX = 60.0
+ANSWER_SECONDS_MAX = 300.0
 #: Fewer slots than clients, so that many wait in the backlog.
 STRATEGIES = {
     "direct": sequences.Batching(
@@ -266,12 +266,12 @@ def test_a_thousand_clients(
         counts = asyncio.run(crowd(server, "model", seed))
         print(dict(counts))
         assert counts["requests"] > CLIENT_COUNT * SEQUENCES_EACH
-        wait_until(lambda: server.pending("model") == 0, 20, "nothing is queued")
+        wait_until(lambda: server.pending("model") == 0, 60, "nothing is queued")
         statistics = server.statistics("model")
         assert statistics["execution_count"] < statistics["inference_count"]
         if not server.is_original:
             sequences_left = server.scheduler("model")["sequences"]
             assert sequences_left["backlog"] == []
             wait_until(
-                lambda: not server.scheduler("model")["sequences"]["slots"], 20, "all idle out"
+                lambda: not server.scheduler("model")["sequences"]["slots"], 60, "all idle out"
             )

@@ -135,7 +135,7 @@ def run(
             # The original answers before it counts.
             return server.statistics("model")["inference_count"] >= len(requests)
 
-        wait_until(all_are_counted, 10, "all requests are counted")
+        wait_until(all_are_counted, 60, "all requests are counted")
         return seen, server.statistics("model")
 
 

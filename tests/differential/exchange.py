@@ -53,7 +53,7 @@ def body_parts(headers: dict[str, str], body: bytes) -> dict[str, Any]:
 
 def over_http(address: str, case: Case) -> dict[str, Any]:
     """Sends one case over HTTP."""
-    connection = http.client.HTTPConnection(address, timeout=20)
+    connection = http.client.HTTPConnection(address, timeout=60)
     try:
         connection.request(case.method, case.path, case.body or None, dict(case.headers))
         response = connection.getresponse()
@@ -97,7 +97,7 @@ def over_grpc(channel: grpc.Channel, case: Case) -> dict[str, Any]:
         response_deserializer=response_kind.FromString,
     )
     try:
-        response = call(to_message(case.rpc, case.message), timeout=20)
+        response = call(to_message(case.rpc, case.message), timeout=60)
     except grpc.RpcError as error:
         return {"status": error.code().name, "text": error.details()}
     return {"status": "OK", "json": to_document(response)}
@@ -113,7 +113,7 @@ def over_stream(channel: grpc.Channel, case: Case) -> dict[str, Any]:
     requests = [to_message(case.rpc, message) for message in case.messages or ()]
     answer: dict[str, Any] = {"status": "OK", "responses": []}
     try:
-        for response in call(iter(requests), metadata=case.metadata, timeout=20):
+        for response in call(iter(requests), metadata=case.metadata, timeout=60):
             answer["responses"].append(to_document(response))
     except grpc.RpcError as error:
         answer |= {"status": error.code().name, "text": error.details()}
