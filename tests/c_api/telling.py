@@ -33,6 +33,7 @@ from functions import DONE, PATIENCE_SECONDS, TYPE_INT32, Functions
 QUERY = CFUNCTYPE(
     c_void_p, c_void_p, c_void_p, c_char_p, POINTER(c_size_t), POINTER(c_uint), POINTER(c_int64)
 )
+ATTRIBUTES = CFUNCTYPE(c_void_p, c_void_p, c_char_p, c_void_p, c_void_p, c_void_p)
 
 START, END = 1, 2
 
@@ -84,14 +85,17 @@ class Program(Functions):
 
     def send(self, request: c_void_p, allocator: c_void_p | None = None, userp: int = 0) -> None:
         """Hands a request over."""
-        allocator = allocator or self.allocator
+        self.prepare(request, allocator or self.allocator, userp)
+        self.must("ServerInferAsync", self.server, request, None)
+
+    def prepare(self, request: c_void_p, allocator: c_void_p, userp: int) -> None:
+        """Says whom the server calls."""
         _, answered, released = self.callbacks
         self.must("InferenceRequestSetReleaseCallback", request, released, None)
         self.must(
             "InferenceRequestSetResponseCallback",
             *(request, allocator, c_void_p(userp), answered, None),
         )
-        self.must("ServerInferAsync", self.server, request, None)
 
     def answer(self) -> dict[str, object]:
         """What comes of the request."""
@@ -130,6 +134,7 @@ class Program(Functions):
             "id": self.read("InferenceResponseId", response, c_char_p),
             "parameters": parameters,
             "outputs": f"{count.value} {name.value.decode()} {shape[: rank.value]}",
+            "memory": [type_.value, id_.value],
             "told": text.splitlines(),
         }
 
@@ -204,31 +209,25 @@ def bare(program: Program) -> dict[str, object]:
 
 
 def late(program: Program) -> dict[str, object]:
-    """A request whose allocator gets functions when its backend has it already."""
-    changed = []
+    """A request whose allocator gets functions when it was told of the allocator already."""
+    described = []
 
     @ATTRIBUTES
-    def change(_allocator, name, attributes, _userp, _buffer_userp) -> None:
-        size = c_size_t()
-        program.must("BufferAttributesByteSize", c_void_p(attributes), byref(size))
+    def describe(_allocator, name, attributes, userp, _buffer_userp) -> None:
         program.must("BufferAttributesSetMemoryTypeId", c_void_p(attributes), c_int64(7))
-        changed.append([name.decode(), size.value > 0])
+        described.append([name.decode(), userp])
 
     program.queries.clear()
-    request = program.request("waits")
+    request, allocator = program.request("tells"), program.plain_allocator
     program.add_input(request, "INPUT0", 1)
-    program.send(request, program.plain_allocator, userp=43)
-    # The backend asks again and again; here, first, without an answer.
-    allocator, program.callbacks = program.plain_allocator, (*program.callbacks, change)
-    program.queried.clear()
-    program.must("ResponseAllocatorSetBufferAttributesFunction", allocator, change)
+    program.prepare(request, allocator, userp=43)
+    program.must("ResponseAllocatorSetBufferAttributesFunction", allocator, describe)
     program.must("ResponseAllocatorSetQueryFunction", allocator, program.callbacks[0])
-    heard = program.queried.wait(PATIENCE_SECONDS)
-    program.must("InferenceRequestCancel", request)
+    program.must("ServerInferAsync", program.server, request, None)
     answer = program.answer()
     for name in ("BufferAttributes", "Query"):
         program.must(f"ResponseAllocatorSet{name}Function", allocator, None)
-    return {"heard": heard, "query": program.queries[0], "changed": changed, "answer": answer}
+    return {"queries": list(program.queries), "described": described, "memory": answer["memory"]}
 
 
 def sequence(program: Program) -> list[object]:
@@ -279,7 +278,7 @@ def models(program: Program) -> dict[str, object]:
 def main() -> None:
     """Runs every case."""
     program = Program(*sys.argv[1:])
-    cases = [full, bare, sequence, cancelled, models]
+    cases = [full, bare, late, sequence, cancelled, models]
     json.dump({case.__name__: case(program) for case in cases}, sys.stdout)
     program.must("ServerDelete", program.server)
     for allocator in (program.allocator, program.plain_allocator):

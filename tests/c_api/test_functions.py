@@ -189,6 +189,17 @@ def test_a_response_says_what_its_backend_set(told: dict[str, Any]) -> None:
         "id": "seven",
         "parameters": {"text": "words", "number": -7, "flag": True, "fraction": 0.5},
         "outputs": "1 TOLD [1, 1]",
+        "memory": [0, 0],
+    }
+
+
+def test_an_allocators_functions_may_be_set_late(told: dict[str, Any]) -> None:
+    """For a request that was told of the allocator before; where outputs are stays true."""
+    size = len("TOLD") + 1
+    assert told["late"] == {
+        "queries": [[43, "TOLD", size, 2, 2]],
+        "described": [["TOLD", 43]],
+        "memory": [0, 0],
     }
 
 

@@ -1,6 +1,7 @@
 //! Where outputs would go: a question of backends to whoever made a request with C.
 
 use core::ffi::{c_char, c_void};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use galatea_abi::{
     TRITONSERVER_MemoryType, TRITONSERVER_ResponseAllocator,
@@ -10,10 +11,30 @@ use galatea_infer::Status;
 
 use crate::error;
 
+/// A function of an allocator that may be set at any time, also while requests that
+/// will call it are on their way.
+#[derive(Debug, Default)]
+pub struct Settable<F>(Mutex<F>);
+
+impl<F: Copy> Settable<F> {
+    /// Sets it; null is none.
+    pub fn set(&self, function: F) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = function;
+    }
+
+    /// The function that was set last.
+    pub fn get(&self) -> F {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The function that tells where an output would go.
+pub type QueryFunction = Settable<TRITONSERVER_ResponseAllocatorQueryFn_t>;
+
 /// The function that is asked, with what it gets. It travels with the request.
 #[derive(Debug)]
 pub struct OutputQuery {
-    function: TRITONSERVER_ResponseAllocatorQueryFn_t,
+    function: Arc<QueryFunction>,
     allocator: *mut TRITONSERVER_ResponseAllocator,
     userp: *mut c_void,
 }
@@ -27,11 +48,11 @@ unsafe impl Sync for OutputQuery {}
 impl OutputQuery {
     /// # Safety
     ///
-    /// The function must take the allocator and the pointer, from any thread, as long as
-    /// this exists.
+    /// Whatever function is set must take the allocator and the pointer, from any thread,
+    /// as long as this exists.
     #[must_use]
     pub const unsafe fn new(
-        function: TRITONSERVER_ResponseAllocatorQueryFn_t,
+        function: Arc<QueryFunction>,
         allocator: *mut TRITONSERVER_ResponseAllocator,
         userp: *mut c_void,
     ) -> Self {
@@ -50,7 +71,7 @@ impl OutputQuery {
         memory_type: *mut TRITONSERVER_MemoryType,
         memory_type_id: *mut i64,
     ) -> Option<Result<(), Status>> {
-        let function = self.function?;
+        let function = self.function.get()?;
         let Self { allocator, userp, .. } = *self;
         // SAFETY: the promises of this function's caller and of the object's maker.
         Some(unsafe {

@@ -1,21 +1,27 @@
 //! Response allocators: the caller's functions that say where outputs go.
 
 use core::ffi::{CStr, c_void};
+use std::sync::Arc;
 
 use galatea_abi::server::*;
 use galatea_abi::*;
 use galatea_c_objects::buffer_attributes::BufferAttributesObject;
-use galatea_c_objects::output_query::OutputQuery;
+use galatea_c_objects::output_query::{OutputQuery, QueryFunction, Settable};
 use galatea_c_objects::{error, guard, handle, text};
 use galatea_infer::Status;
 
-#[derive(Copy, Clone)]
 pub(crate) struct AllocatorObject {
+    functions: Arc<Functions>,
+}
+
+/// What an allocator and the requests that use it share: functions that are set later
+/// count for them too.
+struct Functions {
     allocate: TRITONSERVER_ResponseAllocatorAllocFn_t,
     release: TRITONSERVER_ResponseAllocatorReleaseFn_t,
     start: TRITONSERVER_ResponseAllocatorStartFn_t,
-    attributes: TRITONSERVER_ResponseAllocatorBufferAttributesFn_t,
-    query: TRITONSERVER_ResponseAllocatorQueryFn_t,
+    attributes: Settable<TRITONSERVER_ResponseAllocatorBufferAttributesFn_t>,
+    query: Arc<QueryFunction>,
 }
 galatea_c_objects::object!(AllocatorObject as TRITONSERVER_ResponseAllocator, kind 43);
 
@@ -38,13 +44,14 @@ pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorNew(
             return Err(Status::invalid_argument("alloc_fn and release_fn must not be null"));
         }
         text::check_place(allocator, "allocator")?;
-        let made = handle::into_raw(AllocatorObject {
+        let functions = Arc::new(Functions {
             allocate: alloc_fn,
             release: release_fn,
             start: start_fn,
-            attributes: None,
-            query: None,
+            attributes: Settable::default(),
+            query: Arc::default(),
         });
+        let made = handle::into_raw(AllocatorObject { functions });
         // SAFETY: the caller's promise is passed on.
         unsafe { text::write(allocator, made, "allocator") }
     })
@@ -52,11 +59,13 @@ pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorNew(
 
 const _: TRITONSERVER_ResponseAllocatorSetBufferAttributesFunction =
     TRITONSERVER_ResponseAllocatorSetBufferAttributesFunction;
-/// Sets the function that may change a buffer's attributes.
+/// Sets the function that is told of each buffer's attributes, also for the requests that
+/// use the allocator already.
 ///
 /// # Safety
 ///
-/// `allocator` must be null or an allocator that nobody else uses.
+/// `allocator` must be null or an allocator that stays; the function as in
+/// [`TRITONSERVER_ResponseAllocatorNew`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorSetBufferAttributesFunction(
     allocator: *mut TRITONSERVER_ResponseAllocator,
@@ -64,19 +73,21 @@ pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorSetBufferAttributesFuncti
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_ResponseAllocatorSetBufferAttributesFunction", || {
         // SAFETY: the caller's promise is passed on.
-        let object = unsafe { handle::borrow_mut::<AllocatorObject>(allocator, "allocator")? };
-        object.attributes = buffer_attributes_fn;
+        let object = unsafe { handle::borrow::<AllocatorObject>(allocator, "allocator")? };
+        object.functions.attributes.set(buffer_attributes_fn);
         Ok(())
     })
 }
 
 const _: TRITONSERVER_ResponseAllocatorSetQueryFunction =
     TRITONSERVER_ResponseAllocatorSetQueryFunction;
-/// Sets the function that tells where an output would go.
+/// Sets the function that tells where an output would go, also for the requests that use
+/// the allocator already.
 ///
 /// # Safety
 ///
-/// `allocator` must be null or an allocator that nobody else uses.
+/// `allocator` must be null or an allocator that stays; the function as in
+/// [`TRITONSERVER_ResponseAllocatorNew`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorSetQueryFunction(
     allocator: *mut TRITONSERVER_ResponseAllocator,
@@ -84,8 +95,8 @@ pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorSetQueryFunction(
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_ResponseAllocatorSetQueryFunction", || {
         // SAFETY: the caller's promise is passed on.
-        let object = unsafe { handle::borrow_mut::<AllocatorObject>(allocator, "allocator")? };
-        object.query = query_fn;
+        let object = unsafe { handle::borrow::<AllocatorObject>(allocator, "allocator")? };
+        object.functions.query.set(query_fn);
         Ok(())
     })
 }
@@ -108,9 +119,9 @@ pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorDelete(
 
 /// An allocator as a request uses it: its functions, its address, which they
 /// get, and the request's own pointer for them.
-#[derive(Copy, Clone)]
+#[derive(Clone)]
 pub(crate) struct Allocator {
-    functions: AllocatorObject,
+    functions: Arc<Functions>,
     address: *mut TRITONSERVER_ResponseAllocator,
     userp: *mut c_void,
 }
@@ -123,7 +134,8 @@ unsafe impl Sync for Allocator {}
 
 /// A buffer that an allocator gave for an output.
 pub(crate) struct Placed {
-    allocator: Allocator,
+    release: TRITONSERVER_ResponseAllocatorReleaseFn_t,
+    allocator: *mut TRITONSERVER_ResponseAllocator,
     pub(crate) base: *mut c_void,
     pub(crate) byte_size: usize,
     pub(crate) memory_type: TRITONSERVER_MemoryType,
@@ -145,17 +157,15 @@ impl Allocator {
         userp: *mut c_void,
     ) -> Result<Self, Status> {
         // SAFETY: the caller's promise is passed on.
-        let functions =
-            *unsafe { handle::borrow::<AllocatorObject>(address, "response_allocator")? };
-        Ok(Self { functions, address, userp })
+        let object = unsafe { handle::borrow::<AllocatorObject>(address, "response_allocator")? };
+        Ok(Self { functions: object.functions.clone(), address, userp })
     }
 
     /// What backends ask where an output would go.
     pub(crate) fn output_query(&self) -> OutputQuery {
-        let Self { functions, address, userp } = *self;
         // SAFETY: the allocator outlives the requests that use it, whose makers promised
         // functions that can be called from any thread.
-        unsafe { OutputQuery::new(functions.query, address, userp) }
+        unsafe { OutputQuery::new(self.functions.query.clone(), self.address, self.userp) }
     }
 
     /// Says that a response begins.
@@ -167,7 +177,7 @@ impl Allocator {
 
     /// Copies an output to where the caller wants it.
     pub(crate) fn place(&self, name: &CStr, data: &[u8]) -> Result<Placed, Status> {
-        let mut placed = self.allocate(name, data.len())?;
+        let placed = self.allocate(name, data.len())?;
         if placed.memory_type != TRITONSERVER_MEMORY_CPU
             && placed.memory_type != TRITONSERVER_MEMORY_CPU_PINNED
         {
@@ -189,7 +199,7 @@ impl Allocator {
                 core::ptr::copy_nonoverlapping(data.as_ptr(), placed.base.cast(), data.len())
             };
         }
-        self.tell_attributes(name, &mut placed)?;
+        self.tell_attributes(name, &placed)?;
         Ok(placed)
     }
 
@@ -199,7 +209,8 @@ impl Allocator {
             .allocate
             .ok_or_else(|| Status::internal("the response allocator can't allocate"))?;
         let mut placed = Placed {
-            allocator: *self,
+            release: self.functions.release,
+            allocator: self.address,
             base: core::ptr::null_mut(),
             byte_size,
             memory_type: TRITONSERVER_MEMORY_CPU,
@@ -230,8 +241,10 @@ impl Allocator {
         Ok(placed)
     }
 
-    fn tell_attributes(&self, name: &CStr, placed: &mut Placed) -> Result<(), Status> {
-        let Some(attributes) = self.functions.attributes else { return Ok(()) };
+    /// As in the original the function is told of the buffer, but where it is the
+    /// allocator has said already: what the function sets is forgotten.
+    fn tell_attributes(&self, name: &CStr, placed: &Placed) -> Result<(), Status> {
+        let Some(attributes) = self.functions.attributes.get() else { return Ok(()) };
         let object = handle::into_raw(BufferAttributesObject {
             memory_type: placed.memory_type,
             memory_type_id: placed.memory_type_id,
@@ -239,7 +252,7 @@ impl Allocator {
             cuda_ipc_handle: 0,
         });
         // SAFETY: the allocator's maker promised a function that takes these; the
-        // attributes were just made and are taken back once.
+        // attributes were just made and are deleted once.
         unsafe {
             let outcome = error::take_c(attributes(
                 self.address,
@@ -248,9 +261,7 @@ impl Allocator {
                 self.userp,
                 placed.userp,
             ));
-            let taken = handle::take::<BufferAttributesObject>(object, "buffer_attributes")?;
-            placed.memory_type = taken.memory_type;
-            placed.memory_type_id = taken.memory_type_id;
+            handle::delete::<BufferAttributesObject>(object, "buffer_attributes")?;
             outcome
         }
     }
@@ -258,12 +269,12 @@ impl Allocator {
 
 impl Drop for Placed {
     fn drop(&mut self) {
-        let Some(release) = self.allocator.functions.release else { return };
+        let Some(release) = self.release else { return };
         // SAFETY: the buffer came from this allocator, whose maker promised a
         // function that takes it back; it is given back once.
         let outcome = unsafe {
             error::take_c(release(
-                self.allocator.address,
+                self.allocator,
                 self.base,
                 self.userp,
                 self.byte_size,

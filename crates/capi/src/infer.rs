@@ -42,7 +42,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
         let server = unsafe { running(server)? };
         // SAFETY: as above.
         let object = unsafe { handle::borrow::<RequestObject>(request, "inference_request")? };
-        let response = object.response.ok_or_else(|| {
+        let response = object.response.clone().ok_or_else(|| {
             Status::invalid_argument("inference response callback must be set before infer")
         })?;
         let release = object.release.ok_or_else(|| {

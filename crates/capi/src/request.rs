@@ -91,7 +91,7 @@ unsafe impl Send for ReleaseCallback {}
 unsafe impl Sync for ReleaseCallback {}
 
 /// Whom to give responses.
-#[derive(Copy, Clone)]
+#[derive(Clone)]
 pub(crate) struct ResponseCallback {
     pub(crate) allocator: Allocator,
     pub(crate) function: TRITONSERVER_InferenceResponseCompleteFn_t,

@@ -7,6 +7,8 @@
 )]
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
+#[path = "infer/allocator.rs"]
+mod allocator;
 #[path = "infer/flight.rs"]
 mod flight;
 #[path = "infer/host_policies.rs"]
@@ -130,6 +132,8 @@ fn server(echo: Arc<Echo>) -> *mut TRITONSERVER_Server {
 enum Event {
     Allocated(String, usize),
     Freed(usize),
+    Described(String, usize),
+    Queried(String, usize),
     Released,
     Response {
         null: bool,

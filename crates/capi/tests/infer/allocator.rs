@@ -1,0 +1,119 @@
+//! Functions of an allocator that are set while requests use it.
+
+use galatea_c_objects::buffer_attributes::{
+    TRITONSERVER_BufferAttributesByteSize, TRITONSERVER_BufferAttributesSetMemoryType,
+    TRITONSERVER_BufferAttributesSetMemoryTypeId,
+};
+use galatea_c_objects::output_query::OutputQuery;
+
+use super::*;
+
+unsafe extern "C" fn query(
+    _: *mut TRITONSERVER_ResponseAllocator,
+    userp: *mut c_void,
+    name: *const c_char,
+    byte_size: *mut usize,
+    memory_type: *mut TRITONSERVER_MemoryType,
+    memory_type_id: *mut i64,
+) -> *mut TRITONSERVER_Error {
+    unsafe {
+        let world = &*userp.cast::<World>();
+        let name = CStr::from_ptr(name).to_str().unwrap().to_owned();
+        world.events.send(Event::Queried(name, *byte_size)).unwrap();
+        memory_type.write(TRITONSERVER_MEMORY_CPU_PINNED);
+        memory_type_id.write(5);
+    }
+    core::ptr::null_mut()
+}
+
+/// Says that the output is where it isn't, which changes nothing.
+unsafe extern "C" fn attributes(
+    _: *mut TRITONSERVER_ResponseAllocator,
+    name: *const c_char,
+    attributes: *mut TRITONSERVER_BufferAttributes,
+    userp: *mut c_void,
+    _: *mut c_void,
+) -> *mut TRITONSERVER_Error {
+    unsafe {
+        let world = &*userp.cast::<World>();
+        let mut byte_size = 0;
+        ok(TRITONSERVER_BufferAttributesByteSize(attributes, &raw mut byte_size));
+        let name = CStr::from_ptr(name).to_str().unwrap().to_owned();
+        world.events.send(Event::Described(name, byte_size)).unwrap();
+        ok(TRITONSERVER_BufferAttributesSetMemoryType(attributes, TRITONSERVER_MEMORY_GPU));
+        TRITONSERVER_BufferAttributesSetMemoryTypeId(attributes, 7)
+    }
+}
+
+/// Where the query function says that an output goes, if there is one.
+fn asked(request: &InferenceRequest) -> Option<(TRITONSERVER_MemoryType, i64)> {
+    let query = request.output_query.as_ref().unwrap().downcast_ref::<OutputQuery>().unwrap();
+    let (mut size, mut kind, mut id) = (8, TRITONSERVER_MEMORY_CPU, 0);
+    let outcome = unsafe { query.ask(c"OUT".as_ptr(), &raw mut size, &raw mut kind, &raw mut id) }?;
+    outcome.unwrap();
+    Some((kind, id))
+}
+
+/// The memory that the next response's output is in.
+fn memory_type_id(caller: &Caller) -> i64 {
+    let response = caller.response();
+    let (mut name, mut datatype, mut shape) =
+        (core::ptr::null(), TRITONSERVER_TYPE_INVALID, core::ptr::null());
+    let (mut rank, mut base, mut size) = (0, core::ptr::null(), 0);
+    let (mut kind, mut id, mut userp) = (TRITONSERVER_MEMORY_GPU, -1, core::ptr::null_mut());
+    unsafe {
+        ok(server::TRITONSERVER_InferenceResponseOutput(
+            response,
+            0,
+            &raw mut name,
+            &raw mut datatype,
+            &raw mut shape,
+            &raw mut rank,
+            &raw mut base,
+            &raw mut size,
+            &raw mut kind,
+            &raw mut id,
+            &raw mut userp,
+        ));
+        ok(server::TRITONSERVER_InferenceResponseDelete(response));
+    }
+    assert_eq!(kind, TRITONSERVER_MEMORY_CPU);
+    id
+}
+
+#[test]
+fn functions_that_are_set_late_count_for_requests_on_their_way() {
+    let service = Arc::new(Echo { held: Mutex::new(Some(Vec::new())) });
+    let caller = Caller::new(service.clone());
+    let request = caller.request();
+    caller.add_input(request, c"IN", &[4, 5]);
+    let set = |query, attributes| unsafe {
+        ok(galatea_capi::allocator::TRITONSERVER_ResponseAllocatorSetQueryFunction(
+            caller.allocator,
+            query,
+        ));
+        ok(galatea_capi::allocator::TRITONSERVER_ResponseAllocatorSetBufferAttributesFunction(
+            caller.allocator,
+            attributes,
+        ));
+    };
+    for late in [true, false] {
+        ok(caller.infer(request));
+        let (infer, sender) = service.held.lock().unwrap().as_mut().unwrap().pop().unwrap();
+        assert_eq!(asked(&infer).is_some(), !late);
+        if late {
+            set(Some(query), Some(attributes));
+            assert_eq!(asked(&infer), Some((TRITONSERVER_MEMORY_CPU_PINNED, 5)));
+        } else {
+            set(None, None);
+            assert_eq!(asked(&infer), None);
+        }
+        assert_eq!(caller.events(), [Event::Queried(String::from("OUT"), 8)]);
+        sender.send_final(Ok(echo(&infer)));
+        drop(infer);
+        assert_eq!(memory_type_id(&caller), 0);
+        let described = Event::Described(String::from("IN"), 8);
+        assert_eq!(caller.events().contains(&described), late);
+    }
+    ok(unsafe { server::TRITONSERVER_InferenceRequestDelete(request) });
+}
