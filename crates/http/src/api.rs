@@ -2,8 +2,6 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use bytes::Bytes;
 use galatea_codec::forward::HeaderForward;
@@ -14,15 +12,16 @@ use galatea_codec::http::{
 use galatea_codec::limits::Limits;
 use galatea_infer::{InferenceService, ServerControl, Status};
 use hyper::StatusCode;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Semaphore;
 
 use crate::HttpOptions;
-use crate::body::{BodyError, BodyLimits, DiscardLimits, RequestBody};
+use crate::body::{BodyError, BodyLimits, RequestBody};
 use crate::door::{Closed, Endpoint};
 use crate::head::Head;
 use crate::mailroom::Mailrooms;
 use crate::respond::{self, Reply};
 use crate::route::{ModelAction, Route, SharedMemoryAction, SharedMemoryKind};
+use crate::unwanted::Unwanted;
 
 /// What the endpoints need.
 pub(crate) struct Api {
@@ -32,30 +31,14 @@ pub(crate) struct Api {
     pub(crate) header_forward: Option<HeaderForward>,
     pub(crate) mailrooms: Mailrooms,
     chunks_max: u32,
-    discard_silence_max: Duration,
     /// As many backends may be asked at once whether they are ready.
     questions: Arc<Semaphore>,
-    stopping: AtomicBool,
-    /// Told once `stopping` is set.
-    stopped: Notify,
+    unwanted: Unwanted,
 }
 
 /// How many threads may wait for backends that are asked whether they are ready. Who
 /// asks beyond that waits for its turn, one question per connection.
 const QUESTIONS_MAX: usize = 16;
-
-/// If more than this is missing of a body that nobody wants, the answer waits for it:
-/// the client is still sending, and would find the connection closed.
-const UNWANTED_BYTES_MAX: u64 = 16 << 10;
-
-/// How many frames of a refused body are read and thrown away.
-const DISCARDED_FRAMES_MAX: u32 = 1 << 20;
-
-/// How long a refused client is waited for while it sends.
-const DISCARD_TIME_MAX: Duration = Duration::from_secs(30);
-
-/// The same while the door stops.
-const STOPPING_DISCARD_MAX: Duration = Duration::from_millis(500);
 
 /// The status of a server that is on its way out.
 pub(crate) fn exiting() -> Status {
@@ -76,12 +59,7 @@ impl Endpoint for Api {
         body: &mut B,
     ) -> Result<Reply, Closed> {
         let reply = self.answer(head, body).await?;
-        // A client that asks first has not sent anything, and of a body that was
-        // refused enough was read.
-        let is_sent = !head.expects && !reply.closes;
-        if is_sent && body.missing_min() > UNWANTED_BYTES_MAX {
-            self.discard(body).await;
-        }
+        self.unwanted.discard_rest(head, &reply, body).await;
         Ok(reply)
     }
 
@@ -90,8 +68,7 @@ impl Endpoint for Api {
     }
 
     fn stop(&self) {
-        self.stopping.store(true, Ordering::Release);
-        self.stopped.notify_waiters();
+        self.unwanted.stop();
     }
 }
 
@@ -136,31 +113,22 @@ impl Api {
         mailrooms: Mailrooms,
         options: &HttpOptions,
     ) -> Self {
+        let limits = options.limits();
+        let unwanted_bytes_max = limits.input_bytes_max.saturating_mul(4);
         Self {
             service,
             control,
-            limits: options.limits(),
+            limits,
             header_forward: options.header_forward.clone(),
             mailrooms,
             chunks_max: options.max_chunks,
-            discard_silence_max: options.discard_silence_max,
             questions: Arc::new(Semaphore::new(QUESTIONS_MAX)),
-            stopping: AtomicBool::new(false),
-            stopped: Notify::new(),
+            unwanted: Unwanted::new(unwanted_bytes_max, options.discard_silence_max),
         }
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
-    }
-
-    /// Waits until the door begins to stop.
-    async fn stopped(&self) {
-        let mut told = std::pin::pin!(self.stopped.notified());
-        told.as_mut().enable();
-        if !self.is_stopping() {
-            told.await;
-        }
+        self.unwanted.is_stopping()
     }
 
     /// Answers what needs no body.
@@ -339,7 +307,7 @@ impl Api {
             biased;
             collected = body.collect(limits) => collected,
             // What has not arrived by now would keep the server from ending.
-            () = self.stopped() => Err(BodyError::Stopping),
+            () = self.unwanted.stopped() => Err(BodyError::Stopping),
         };
         let error = match collected {
             Ok(bytes) => return Ok(Ok(bytes)),
@@ -347,7 +315,7 @@ impl Api {
         };
         let refusal = self.refusal(head, error)?;
         if !waits_to_be_told {
-            self.discard(body).await;
+            self.unwanted.discard(body).await;
         }
         Ok(Err(respond::closing(refusal)))
     }
@@ -371,25 +339,6 @@ impl Api {
                     self.chunks_max
                 ),
             )),
-        }
-    }
-
-    /// Lets a refused client finish what it is sending, as far as that is
-    /// reasonable.
-    async fn discard<B: RequestBody>(&self, body: &mut B) {
-        let limits = DiscardLimits {
-            bytes_max: self.limits.input_bytes_max.saturating_mul(4),
-            frames_max: DISCARDED_FRAMES_MAX,
-            silence_max: self.discard_silence_max,
-            time_max: DISCARD_TIME_MAX,
-        };
-        let stopped = async {
-            self.stopped().await;
-            tokio::time::sleep(STOPPING_DISCARD_MAX).await;
-        };
-        tokio::select! {
-            () = body.discard(limits) => {}
-            () = stopped => {}
         }
     }
 }

@@ -47,6 +47,7 @@ mod plain;
 mod reply;
 mod respond;
 mod route;
+mod unwanted;
 
 pub use door::{RunningDoor, start, start_metrics};
 pub use options::HttpOptions;

@@ -1,6 +1,7 @@
 //! The metrics endpoint.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use hyper::{Method, StatusCode};
 
@@ -8,17 +9,24 @@ use crate::body::RequestBody;
 use crate::door::{Closed, Endpoint};
 use crate::head::Head;
 use crate::respond::{self, Reply};
+use crate::unwanted::Unwanted;
 
 const TEXT: &str = "text/plain; charset=utf-8";
+
+/// How much is read of a body, because nobody wants any here, and how long a client that
+/// stops sending one is waited for.
+const UNWANTED_BYTES_MAX: u64 = 64 << 20;
+const UNWANTED_SILENCE_MAX: Duration = Duration::from_secs(5);
 
 /// Answers with what a function renders.
 pub(crate) struct Metrics {
     render: Arc<dyn Fn() -> String + Send + Sync>,
+    unwanted: Unwanted,
 }
 
 impl Metrics {
     pub(crate) fn new(render: Arc<dyn Fn() -> String + Send + Sync>) -> Self {
-        Self { render }
+        Self { render, unwanted: Unwanted::new(UNWANTED_BYTES_MAX, UNWANTED_SILENCE_MAX) }
     }
 
     fn answer(&self, head: &Head<'_>) -> Reply {
@@ -34,9 +42,17 @@ impl Metrics {
 }
 
 impl Endpoint for Metrics {
-    async fn respond<B: RequestBody>(&self, head: &Head<'_>, _: &mut B) -> Result<Reply, Closed> {
-        Ok(self.answer(head))
+    async fn respond<B: RequestBody>(
+        &self,
+        head: &Head<'_>,
+        body: &mut B,
+    ) -> Result<Reply, Closed> {
+        let reply = self.answer(head);
+        self.unwanted.discard_rest(head, &reply, body).await;
+        Ok(reply)
     }
 
-    fn stop(&self) {}
+    fn stop(&self) {
+        self.unwanted.stop();
+    }
 }

@@ -28,6 +28,24 @@ fn metrics_are_text_and_other_paths_are_empty() {
 }
 
 #[test]
+fn a_client_that_sends_what_nobody_wants_is_answered() {
+    let workers = Workers::start(1);
+    let render = Arc::new(|| String::from("a_metric 1\n"));
+    let door = start_metrics(&workers.handles, listener(), render).unwrap();
+    let body = vec![b'x'; 10_000_000];
+    // The second connection's requests are hyper's.
+    for headers in ["", "TE: trailers\r\n"] {
+        let mut client = Client::connect(door.address());
+        for (method, path, code) in [("POST", "/metrics", 405), ("GET", "/metrics", 200)] {
+            for _ in 0..4 {
+                client.request(method, path, headers, &body);
+                assert_eq!(client.response().code, code, "{method} {headers}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_door_needs_a_worker() {
     let render = Arc::new(String::new);
     assert!(start_metrics(&[], listener(), render).is_err());
