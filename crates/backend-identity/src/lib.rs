@@ -12,10 +12,10 @@
 //! | `instance_wise_delay_multiplier` | instance number n sleeps n times this many delays, but at least one |
 //! | `creation_delay_sec` | how long loading sleeps |
 //!
-//! Triton's backend of this name can also make spans of its own in traces
-//! (`enable_custom_tracing`), which is refused here, and exports a counter
-//! `input_byte_size_counter`, which this one does not have. It attaches four
-//! example parameters to each response; this one attaches none.
+//! It stands in for a library of this name, which is used where there is one. Triton's
+//! can also make spans of its own in traces (`enable_custom_tracing`), which is refused
+//! here, and exports a counter `input_byte_size_counter`, which this one does not have.
+//! It attaches four example parameters to each response; this one attaches none.
 
 #![forbid(unsafe_code)]
 

@@ -17,7 +17,7 @@ use galatea_infer::Status;
 use crate::backend::{Backend, Identity};
 use crate::library::Opener;
 use crate::library::marks::marks;
-use crate::library::search::{Found, Search, is_beside};
+use crate::library::search::{Found, Search, is_beside, is_installed};
 use crate::library::strategy::StrategySearch;
 use crate::model::{self, Opened};
 use crate::strategy::Strategy;
@@ -113,6 +113,12 @@ impl Plugins {
     #[must_use]
     pub fn is_beside(backend: &str, directories: &[&Path]) -> bool {
         is_beside(backend, directories)
+    }
+
+    /// Whether the directory of backends has a library for this one, or has it in Python.
+    #[must_use]
+    pub fn is_installed(backend: &str, backend_directory: &Path) -> bool {
+        is_installed(backend, backend_directory)
     }
 
     /// The backend in a library, opened and initialised if nobody did yet.

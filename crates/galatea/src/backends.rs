@@ -1,12 +1,12 @@
 //! The backends: those that are built in, made when the first model asks for one,
 //! and those in libraries.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZero;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use galatea_backend::{Backend, ExecutionPolicy, Host, Model, ModelFiles};
+use galatea_backend::{Backend, ExecutionPolicy, Host, LogLevel, Model, ModelFiles};
 use galatea_backend_ensemble::EnsembleBackend;
 use galatea_backend_identity::IdentityBackend;
 use galatea_backend_onnxruntime::{BackendOptions, Library, OnnxRuntimeBackend};
@@ -26,6 +26,11 @@ const ENSEMBLE: &str = "ensemble";
 const IDENTITY: &str = "identity";
 const TOKEN_COUNTER: &str = "token_counter";
 
+/// Those that stand in for a library: where the directory of backends has one of the name,
+/// whoever put it there wants that. The library `onnxruntime` doesn't count, because it
+/// comes with a directory that is copied for others, and is what this server is measured by.
+const STAND_INS: [&str; 2] = [IDENTITY, TOKEN_COUNTER];
+
 /// The settings that the backend `onnxruntime` reads; no other backend that is
 /// built in has any.
 const ONNXRUNTIME_SETTINGS: [&str; 4] = [
@@ -41,6 +46,8 @@ pub(crate) struct Backends {
     environment: Environment,
     log: LogSink,
     made: Mutex<BTreeMap<String, Arc<dyn Backend>>>,
+    /// Those stand-ins of which the log said that a library is taken instead.
+    replaced: Mutex<BTreeSet<String>>,
     plugins: Arc<Plugins>,
 }
 
@@ -65,13 +72,14 @@ impl Backends {
         reserved: &Reserved,
     ) -> Self {
         let plugins = Plugins::new(plugin_settings(&settings, reserved));
-        Self { settings, environment, log, made: Mutex::new(BTreeMap::new()), plugins }
+        let (made, replaced) = (Mutex::default(), Mutex::default());
+        Self { settings, environment, log, made, replaced, plugins }
     }
 
     /// The backend that a model asks for: a library beside the model or one that
-    /// its configuration names, then what is built in, then a library in the
-    /// directory of backends. One that can't be had says so when a model is loaded
-    /// with it.
+    /// its configuration names, then what is built in and no stand-in, then a library in
+    /// the directory of backends, then a stand-in. One that can't be had says so when a
+    /// model is loaded with it.
     pub(crate) fn get(&self, wanted: &Wanted<'_>) -> Arc<dyn Backend> {
         let name = wanted.backend;
         let (places, beside) = match wanted.directories {
@@ -85,8 +93,24 @@ impl Backends {
         if beside || names_another || !is_built_in {
             return self.plugins.backend(name, places);
         }
+        if is_replaced(name, &self.settings.backend_directory) {
+            self.tell_of_replaced(name);
+            return self.plugins.backend(name, places);
+        }
         let built_in = self.built_in(name);
         if name == ENSEMBLE { built_in } else { self.plugins.with_strategies(built_in, places) }
+    }
+
+    /// Says once that a backend isn't the one that is built in.
+    fn tell_of_replaced(&self, name: &str) {
+        let mut replaced = self.replaced.lock().unwrap_or_else(PoisonError::into_inner);
+        if replaced.insert(name.to_owned()) {
+            let directory = self.settings.backend_directory.join(name);
+            let directory = directory.display();
+            let text =
+                format_args!("backend '{name}' is that in '{directory}', not the built-in one");
+            self.log.write(LogLevel::Info, text);
+        }
     }
 
     fn built_in(&self, name: &str) -> Arc<dyn Backend> {
@@ -168,11 +192,17 @@ fn settings_for(backend: &str, settings: &[BackendSetting]) -> BTreeMap<String, 
     pairs("").into_iter().chain(pairs(backend)).collect()
 }
 
+/// Whether a library is taken in place of a backend that is built in.
+fn is_replaced(name: &str, backend_directory: &Path) -> bool {
+    STAND_INS.contains(&name) && Plugins::is_installed(name, backend_directory)
+}
+
 /// The settings that are for a backend that is built in and doesn't read them.
-pub(crate) fn unused(settings: &[BackendSetting]) -> impl Iterator<Item = &BackendSetting> {
-    settings.iter().filter(|setting| match setting.backend.as_str() {
+pub(crate) fn unused(settings: &Settings) -> impl Iterator<Item = &BackendSetting> {
+    settings.backend_settings.iter().filter(|setting| match setting.backend.as_str() {
         ONNXRUNTIME => !ONNXRUNTIME_SETTINGS.contains(&setting.key.as_str()),
-        ENSEMBLE | IDENTITY | TOKEN_COUNTER => true,
+        ENSEMBLE => true,
+        name @ (IDENTITY | TOKEN_COUNTER) => !is_replaced(name, &settings.backend_directory),
         _ => false,
     })
 }
@@ -224,13 +254,15 @@ mod tests {
 
     #[test]
     fn settings_that_nothing_reads_are_found() {
-        let settings = [
+        let backend_settings = vec![
             setting("", "default-max-batch-size", "8"),
             setting("onnxruntime", "intra_op_thread_count", "1"),
             setting("onnxruntime", "nonsense", "1"),
             setting("tensorrt", "default-max-batch-size", "1"),
             setting("identity", "default-max-batch-size", "1"),
         ];
+        let backend_directory = "/no/such/directory".into();
+        let settings = Settings { backend_settings, backend_directory, ..Settings::default() };
         let unused: Vec<String> = unused(&settings).map(ToString::to_string).collect();
         assert_eq!(unused, ["onnxruntime,nonsense=1", "identity,default-max-batch-size=1"]);
     }

@@ -50,7 +50,7 @@ pub(crate) fn open_log(settings: &Settings, environment: &Environment) -> Result
 /// Says what there is to say of the settings.
 pub(crate) fn log_notes(settings: &Settings, logger: &Logger) {
     settings.notes.iter().for_each(|note| logger.warning(note));
-    for setting in backends::unused(&settings.backend_settings) {
+    for setting in backends::unused(settings) {
         logger.warning(format_args!("--backend-config={setting} changes nothing"));
     }
 }

@@ -179,6 +179,13 @@ pub(crate) fn is_beside(backend: &str, directories: &[&Path]) -> bool {
         && directories.iter().any(|directory| directory.join(&name).is_file())
 }
 
+/// Whether the directory of backends has this one: a library, or one in Python.
+pub(crate) fn is_installed(backend: &str, backend_directory: &Path) -> bool {
+    let own = backend_directory.join(backend);
+    let names = [&library_name(backend), PYTHON_BACKEND_FILE];
+    check_component("backend", backend).is_ok() && names.iter().any(|name| own.join(name).is_file())
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
@@ -268,6 +275,26 @@ mod tests {
         let link = folder.path().join("backends/c/libtriton_c.so");
         symlink(folder.path().join("elsewhere/libtriton_c.so"), link).unwrap();
         check(&folder, "c", "", "backends/c/libtriton_c.so");
+    }
+
+    #[test]
+    fn a_backend_is_installed_if_its_directory_has_it() {
+        let folder = Folder::new();
+        folder.directory("backends/empty");
+        folder.file("backends/c/libtriton_c.so");
+        folder.file("backends/other/libtriton_c.so");
+        folder.file("backends/py/model.py");
+        let expected = [
+            ("c", true),
+            ("py", true),
+            ("other", false),
+            ("empty", false),
+            ("../backends/c", false),
+        ];
+        for (backend, is) in expected {
+            let directory = folder.path().join("backends");
+            assert_eq!(is_installed(backend, &directory), is, "{backend}");
+        }
     }
 
     #[test]
