@@ -75,6 +75,7 @@ fn parts(count: &Arc<AtomicUsize>, policy: ExecutionPolicy) -> Parts {
         assembly: None,
         reply_order: ReplyOrdering::Free,
         batch_rule: None,
+        model: String::from("m"),
         log: log.clone(),
         timer: Timer::start().unwrap(),
     }

@@ -15,7 +15,7 @@ use crate::forecast::Forecast;
 use crate::host_policy::{Binding, bound};
 use crate::pace::Pace;
 use crate::permits::Needs;
-use crate::{Dispatcher, LogSink};
+use crate::{Dispatcher, LogSink, request_log};
 
 /// An instance that executes one batch at a time, on a thread of its own or
 /// on the thread that brings the batch.
@@ -358,7 +358,11 @@ fn execute(
     log: &LogSink,
 ) -> Duration {
     let start = Instant::now();
-    let execute = || instance.execute(dispatcher.assemble(work));
+    let execute = || {
+        let requests = dispatcher.assemble(work);
+        request_log::executes(log, name, &requests);
+        instance.execute(requests)
+    };
     match catch_unwind(AssertUnwindSafe(execute)) {
         Ok(Ok(())) => {}
         Ok(Err(refused)) => {

@@ -56,6 +56,9 @@ mod permits;
 #[cfg(test)]
 mod permits_tests;
 mod registry;
+mod request_log;
+#[cfg(test)]
+mod request_log_tests;
 mod retire;
 mod scheduling;
 #[cfg(test)]

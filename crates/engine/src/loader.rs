@@ -233,6 +233,7 @@ impl Loader {
             assembly,
             reply_order: reply_ordering(spec),
             batch_rule,
+            model: spec.name.clone(),
             log: self.log.clone(),
             timer: self.timer.clone(),
         })

@@ -9,24 +9,42 @@ use galatea_infer::{ResponseSender, Status};
 
 type Write = dyn Fn(LogLevel, &Location<'_>, &dyn Display) + Send + Sync;
 
+type Wants = dyn Fn(LogLevel) -> bool + Send + Sync;
+
 /// Writes lines to the server's log, each with the place in the source that
 /// it comes from.
 #[derive(Clone)]
-pub struct LogSink(Arc<Write>);
+pub struct LogSink {
+    write: Arc<Write>,
+    /// Which levels are not left out, if that can be asked.
+    wants: Option<Arc<Wants>>,
+}
 
 impl LogSink {
     /// A sink that hands every line to `write`, which formats what it wants.
     pub fn new(
         write: impl Fn(LogLevel, &Location<'_>, &dyn Display) + Send + Sync + 'static,
     ) -> Self {
-        Self(Arc::new(write))
+        Self { write: Arc::new(write), wants: None }
+    }
+
+    /// The same, and it can be asked which levels are not left out. Without that there
+    /// are no lines about each request and sequence.
+    #[must_use]
+    pub fn with_levels(self, wants: impl Fn(LogLevel) -> bool + Send + Sync + 'static) -> Self {
+        Self { wants: Some(Arc::new(wants)), ..self }
+    }
+
+    /// Whether lines of this level are sure not to be left out.
+    pub(crate) fn wants(&self, level: LogLevel) -> bool {
+        self.wants.as_ref().is_some_and(|wants| wants(level))
     }
 
     /// Writes a line as the caller's. One that the log leaves out is not even
     /// formatted: give it `format_args!`.
     #[track_caller]
     pub fn write(&self, level: LogLevel, message: impl Display) {
-        (self.0)(level, Location::caller(), &message);
+        (self.write)(level, Location::caller(), &message);
     }
 }
 

@@ -20,7 +20,7 @@ use crate::instances::InstanceKey;
 use crate::log::refuse;
 use crate::output_shape::OutputReshape;
 use crate::statistics::Statistics;
-use crate::{Admission, Dispatcher, LogSink, status};
+use crate::{Admission, Dispatcher, LogSink, request_log, status};
 
 /// A version of a model that is loaded; every request on its way keeps it so.
 pub struct LoadedModel {
@@ -68,6 +68,7 @@ impl LoadedModel {
         if let Some(trace) = &trace {
             trace.queued(&request.inputs, Instant::now());
         }
+        let sender = request_log::follow(&self.books.log, &request, self.version, arrival, sender);
         let (sender, number) = self.dispatcher.order_replies(sender);
         let sender = match self.look_up(&request, arrival) {
             Lookup::Hit(response) => {

@@ -139,15 +139,20 @@ fn check_startup_models(settings: &Settings) -> Result<(), Status> {
 
 /// Lines of the engine and of backends go to the same log.
 fn log_sink(logger: Logger) -> LogSink {
+    let asked = logger.clone();
     LogSink::new(move |level, location, message| {
-        let level = match level {
-            BackendLogLevel::Error => LogLevel::Error,
-            BackendLogLevel::Warning => LogLevel::Warning,
-            BackendLogLevel::Info => LogLevel::Info,
-            BackendLogLevel::Verbose(level) => LogLevel::Verbose(level),
-        };
-        logger.log(level, location.into(), message);
+        logger.log(log_level(level), location.into(), message);
     })
+    .with_levels(move |level| asked.enabled(log_level(level)))
+}
+
+const fn log_level(level: BackendLogLevel) -> LogLevel {
+    match level {
+        BackendLogLevel::Error => LogLevel::Error,
+        BackendLogLevel::Warning => LogLevel::Warning,
+        BackendLogLevel::Info => LogLevel::Info,
+        BackendLogLevel::Verbose(level) => LogLevel::Verbose(level),
+    }
 }
 
 /// The server as C code uses it.

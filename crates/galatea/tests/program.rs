@@ -278,7 +278,7 @@ fn a_model_that_fails_is_tried_again() {
 }
 
 #[test]
-fn who_looks_closely_sees_refused_requests() {
+fn who_looks_closely_sees_requests() {
     let repository = Repository::new().identity("m", &["1"]);
     let mut server = Server::start(&repository, &["--log-verbose=2"]);
     let http = server.wait_for("Started HTTPService at ");
@@ -287,6 +287,12 @@ fn who_looks_closely_sees_refused_requests() {
     let request = "POST /v2/models/m/infer HTTP/1.1\r\nHost: a\r\nContent-Length: 13";
     write!(stream, "{request}\r\n\r\n{{\"inputs\":[]}}").unwrap();
     server.wait_for("a request is refused: [request id: <id_unknown>] expected 1 inputs");
+    let asked =
+        r#"{"id":"q","inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1,1],"data":[1]}]}"#;
+    let head = "POST /v2/models/m/infer HTTP/1.1\r\nHost: a\r\nContent-Length";
+    write!(stream, "{head}: {}\r\n\r\n{asked}", asked.len()).unwrap();
+    server.wait_for("model 'm' version 1 is asked: inputs INPUT0 INT32 [1,1]");
+    server.wait_for("[request id: q] model 'm' version 1 answers after ");
     server.stop(Signal::TERM);
 }
 

@@ -37,6 +37,7 @@ use crate::assembly::{Assembly, Work};
 use crate::batch_key::ShapeClass;
 use crate::lane::Lane;
 use crate::permits::Permits;
+use crate::request_log;
 use crate::timer::Timer;
 
 /// Queues the requests of one model version and hands batches to its lanes.
@@ -61,6 +62,8 @@ pub struct Dispatcher {
     numbers: Option<replies::Numbers>,
     /// There if instances need permits of the rate limiter.
     limited: Option<Limited>,
+    /// The model's name, for the log.
+    model: String,
     log: LogSink,
     timer: Timer,
     /// Called when nothing is left to run.
@@ -79,6 +82,8 @@ pub(crate) struct Parts {
     pub(crate) reply_order: ReplyOrdering,
     /// The model's own say in what shares a batch; only with the dynamic batcher.
     pub(crate) batch_rule: Option<AskedRule>,
+    /// The model's name, for the log.
+    pub(crate) model: String,
     pub(crate) log: LogSink,
     pub(crate) timer: Timer,
 }
@@ -137,6 +142,7 @@ impl Dispatcher {
             lanes: Lanes::default(),
             assembly: parts.assembly,
             numbers,
+            model: parts.model,
             log: parts.log,
             timer: parts.timer,
             tell_drained: OnceLock::new(),
@@ -181,6 +187,9 @@ impl Dispatcher {
         let admitted = state.admit(arrival);
         let key = admitted.ticket.key;
         let warning = admitted.restarts.then(|| state.restart_warning(key)).flatten();
+        if state.sequences.is_some() && request_log::is_on(&self.log) {
+            effects.extend(state.begin_note(&self.model, &admitted.ticket).map(Effect::Note));
+        }
         self.step_at(&mut state, now, Event::Enqueue(admitted.ticket), &mut effects);
         state.unpark(&mut effects);
         let may_cancel = state.may_cancel(key);
@@ -237,6 +246,7 @@ impl Dispatcher {
             | Effect::Forget(_)
             | Effect::StopLane(_)
             | Effect::Deliver(_)
+            | Effect::Note(_)
             | Effect::NotifyDrained => None,
         });
         self.perform(effects);
@@ -447,7 +457,12 @@ impl Dispatcher {
             state.broken = true;
             return Vec::new();
         }
+        let tells = state.sequences.is_some() && request_log::is_on(&self.log);
         for action in actions.drain() {
+            if tells {
+                let note = state.sequence_note(&self.model, &event, &action);
+                effects.extend(note.map(Effect::Note));
+            }
             state.effect(action, effects);
         }
         state.actions = actions;
@@ -487,6 +502,7 @@ impl Dispatcher {
             Effect::StopLane(instance) => self.stop_lane(instance),
             Effect::Deliver(granted) => self.deliver(granted),
             Effect::NotifyDrained => self.stop_lanes(),
+            Effect::Note(line) => request_log::note(&self.log, line),
         }
     }
 

@@ -46,6 +46,7 @@ impl Dispatcher {
             | Effect::Abandon(_)
             | Effect::Forget(_)
             | Effect::StopLane(_)
+            | Effect::Note(_)
             | Effect::NotifyDrained => true,
         });
         self.perform(effects);

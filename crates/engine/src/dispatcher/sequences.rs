@@ -36,6 +36,8 @@ pub(super) struct Sequences {
 struct Sequence {
     key: SequenceKey,
     correlation_id: CorrelationId,
+    /// A request of it had the START flag.
+    begun: bool,
     /// What its last request left; empty before and while a request of its is
     /// executed.
     states: Vec<StateTensor>,
@@ -79,6 +81,9 @@ impl Sequences {
             key
         });
         let SequenceFlags { start, end } = flags;
+        if let Some(known) = self.get(sequence) {
+            known.begun |= start;
+        }
         let mark = SequenceMark { sequence, start, end };
         Some(Marked { mark, restarts: start && open.is_some() })
     }
@@ -88,7 +93,7 @@ impl Sequences {
         let entry = self.known.vacant_entry();
         let key = SequenceKey(key_of(entry.key(), self.generation));
         let replies = Replies::Unsure(BTreeSet::new());
-        entry.insert(Sequence { key, correlation_id, states: Vec::new(), replies });
+        entry.insert(Sequence { key, correlation_id, begun: false, states: Vec::new(), replies });
         key
     }
 
@@ -170,6 +175,12 @@ impl Sequences {
     pub(super) fn correlation_id(&self, key: SequenceKey) -> CorrelationId {
         let known = self.known.get(place_of(key.0)).filter(|sequence| sequence.key == key);
         known.map(|sequence| sequence.correlation_id.clone()).unwrap_or_default()
+    }
+
+    /// What clients call the sequence, if it is one that a client began.
+    pub(super) fn begun(&self, key: SequenceKey) -> Option<&CorrelationId> {
+        let known = self.known.get(place_of(key.0)).filter(|sequence| sequence.key == key);
+        known.filter(|sequence| sequence.begun).map(|sequence| &sequence.correlation_id)
     }
 
     #[cfg(test)]

@@ -4,8 +4,8 @@
 use galatea_backend::BatchRule;
 use galatea_infer::{CorrelationId, PendingRequest, SequenceFlags, StateTensor};
 use galatea_policy::{
-    Action, Actions, Batch, BatchEntry, BatchKey, FailReason, InstanceId, ReplyNumber, RequestKey,
-    Scheduler, SchedulingMode, SchedulingSpec, SequenceKey, Ticket, Time,
+    Action, Actions, Batch, BatchEntry, BatchKey, Event, FailReason, InstanceId, ReplyNumber,
+    RequestKey, Scheduler, SchedulingMode, SchedulingSpec, SequenceKey, Ticket, Time,
 };
 use slab::Slab;
 use smallvec::SmallVec;
@@ -17,6 +17,7 @@ use super::{Arrival, failure, key_of, place_of};
 use crate::assembly::{Row, Work};
 use crate::batch_key::BatchKeys;
 use crate::permits::{Granted, Order};
+use crate::request_log;
 
 #[derive(Debug)]
 pub(super) struct State {
@@ -83,6 +84,8 @@ pub(super) enum Effect {
     /// Permits of the rate limiter, for any model's instances.
     Deliver(Granted),
     NotifyDrained,
+    /// A line of the log about a sequence.
+    Note(String),
 }
 
 /// Nearly every step has one effect or none.
@@ -182,6 +185,32 @@ impl State {
     /// What the log says of a request that starts a sequence which goes on.
     pub(super) fn restart_warning(&self, key: RequestKey) -> Option<String> {
         self.entry(key)?.request.as_ref().map(failure::restart_warning)
+    }
+
+    /// What the log tells of what is about to happen to a sequence.
+    pub(super) fn sequence_note(
+        &self,
+        model: &str,
+        event: &Event,
+        action: &Action,
+    ) -> Option<String> {
+        let (Action::SequenceClosed(key) | Action::SequenceEnded(key)) = action else {
+            return None;
+        };
+        let id = self.sequences.as_ref()?.begun(*key)?;
+        let sequence = request_log::sequence_of(id, model);
+        if matches!(action, Action::SequenceEnded(_)) {
+            return Some(format!("{sequence} has ended; its slot is free"));
+        }
+        let why = request_log::why_closed(event);
+        Some(format!("{sequence} takes no further requests: {why}"))
+    }
+
+    /// What the log tells of a request that begins a sequence.
+    pub(super) fn begin_note(&self, model: &str, ticket: &Ticket) -> Option<String> {
+        let mark = ticket.sequence.filter(|mark| mark.start)?;
+        let id = self.sequences.as_ref()?.begun(mark.sequence)?;
+        Some(format!("{} begins", request_log::sequence_of(id, model)))
     }
 
     /// What clients call a sequence.

@@ -260,6 +260,15 @@ pub(crate) fn log() -> (LogSink, Arc<Mutex<Vec<String>>>) {
     (log, lines)
 }
 
+/// A log of which everything can be read, up to this verbose level.
+pub(crate) fn verbose_log(shown: u32) -> (LogSink, Arc<Mutex<Vec<String>>>) {
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let written = lines.clone();
+    let log = LogSink::new(move |_, _, line| written.lock().unwrap().push(line.to_string()));
+    let shows = move |level| !matches!(level, LogLevel::Verbose(level) if level > shown);
+    (log.with_levels(shows), lines)
+}
+
 /// Waits until the server keeps nothing of any request or sequence.
 #[track_caller]
 pub(crate) fn wait_until_empty(server: &Server) {

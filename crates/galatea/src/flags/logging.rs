@@ -16,7 +16,8 @@ const LOG_VERBOSE: Flag = Flag {
     name: "log-verbose",
     argument: Some("integer"),
     default: "0",
-    help: "Log verbose messages up to this level; 0 logs none. True and false stand for 1 and 0.",
+    help: "Log verbose messages up to this level; 0 logs none, 1 also the steps of loading, each \
+           request with its answer, and sequences. True and false stand for 1 and 0.",
     apply: |settings, value| {
         settings.log.verbose_level = match value.to_ascii_lowercase().as_str() {
             "true" => 1,
