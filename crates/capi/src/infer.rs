@@ -158,7 +158,15 @@ fn inference_request(
             None => raw_tensor(object, &data, control)
                 .map_err(|status| status.prefixed(request.log_prefix())),
         }?;
-        tensor.data = for_host_policies(tensor.data, input, loan)?;
+        if input.form.is_none()
+            && !input.host_policies.is_empty()
+            && tensor.datatype == DataType::Bytes
+        {
+            let text = "Raw input with data associated with a host policy setting is not \
+                        currently supported";
+            return Err(Status::invalid_argument(text).prefixed(request.log_prefix()));
+        }
+        tensor.data = for_host_policies(tensor.data, input, loan);
         request.inputs.push(tensor);
     }
     Ok(request)
@@ -211,26 +219,15 @@ fn raw_tensor(
     raw_input(data, object.inputs.len(), name, &config)
 }
 
-/// An input with what it has for host policies. As in the original an input isn't
-/// complete with these alone. Their sizes are compared, for the shape is the same.
-fn for_host_policies(all: Buffer, input: &Input, loan: &Arc<Loan>) -> Result<Buffer, Status> {
+/// An input with what it has for host policies, which the model holds to the input's
+/// shape. As in the original an input isn't complete with these alone.
+fn for_host_policies(all: Buffer, input: &Input, loan: &Arc<Loan>) -> Buffer {
     if all.is_empty() {
-        return Ok(all);
+        return all;
     }
-    let mut policies = Vec::with_capacity(input.host_policies.len());
-    for (policy, pieces) in &input.host_policies {
-        let own = data(pieces, loan);
-        if own.len() != all.len() {
-            return Err(Status::invalid_argument(format!(
-                "input '{}' has {} bytes for host policy '{policy}', and {} for others",
-                input.name,
-                own.len(),
-                all.len()
-            )));
-        }
-        policies.push((policy.clone(), Buffer::from_bytes(own)));
-    }
-    Ok(all.with_host_policies(policies))
+    let own = input.host_policies.iter();
+    let own = own.map(|(policy, pieces)| (policy.clone(), Buffer::from_bytes(data(pieces, loan))));
+    all.with_host_policies(own.collect())
 }
 
 /// Bytes, in place if they are in one piece.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use galatea_config::{ControlKind, InputSpec, ModelSpec, SchedulingChoice};
 use galatea_infer::{CorrelationId, InferenceRequest, InputTensor, Status};
 use galatea_tensor::elements::{BytesElements, FramingError};
-use galatea_tensor::{DataType, Shape};
+use galatea_tensor::{Buffer, DataType, Shape};
 
 use crate::batch_key::ShapeClass;
 
@@ -319,35 +319,45 @@ impl Admission {
         )
     }
 
+    /// What is there for host policies has the same shape, so it is held to the same.
     fn check_bytes(&self, input: &InputTensor) -> Result<(), String> {
+        self.check_data(input, &input.data)?;
+        for (policy, data) in input.data.host_policies() {
+            self.check_data(input, data)
+                .map_err(|error| format!("data for host policy '{policy}': {error}"))?;
+        }
+        Ok(())
+    }
+
+    fn check_data(&self, input: &InputTensor, data: &Buffer) -> Result<(), String> {
         let Some(expected) = input.shape.byte_size(input.datatype) else {
             if input.datatype == DataType::Bytes {
-                return self.check_elements(input);
+                return self.check_elements(input, data);
             }
             return Err(format!(
                 "input '{}' with shape {} is larger than any tensor can be",
                 input.name, input.shape
             ));
         };
-        if u64::try_from(input.data.len()) != Ok(expected) {
+        if u64::try_from(data.len()) != Ok(expected) {
             return Err(format!(
                 "input byte size mismatch for input '{}' for model '{}'. Expected {expected}, got {}",
                 input.name,
                 self.model_name,
-                input.data.len()
+                data.len()
             ));
         }
-        self.check_booleans(input)
+        self.check_booleans(input, data)
     }
 
     /// Backends read a boolean's byte as C++ does, where any other than 0 and
     /// 1 is undefined: a count of true elements has been seen to add the bytes
     /// up, and to hand out memory that was never written.
-    fn check_booleans(&self, input: &InputTensor) -> Result<(), String> {
+    fn check_booleans(&self, input: &InputTensor, data: &Buffer) -> Result<(), String> {
         if input.datatype != DataType::Bool {
             return Ok(());
         }
-        let bytes = input.data.host().map_or(&[][..], |bytes| &bytes[..]);
+        let bytes = data.host().map_or(&[][..], |bytes| &bytes[..]);
         // All bytes together, without a branch for each, is what compilers
         // turn into vector instructions.
         if bytes.iter().fold(0, |all, byte| all | byte) <= 1 {
@@ -360,8 +370,8 @@ impl Admission {
         ))
     }
 
-    fn check_elements(&self, input: &InputTensor) -> Result<(), String> {
-        let Some(data) = input.data.host() else {
+    fn check_elements(&self, input: &InputTensor, data: &Buffer) -> Result<(), String> {
+        let Some(data) = data.host() else {
             return Err(format!("input '{}' of type BYTES must be in CPU memory", input.name));
         };
         let expected = input.shape.element_count();

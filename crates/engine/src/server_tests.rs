@@ -103,6 +103,33 @@ fn a_boolean_is_zero_or_one() {
 }
 
 #[test]
+fn data_for_a_host_policy_fits_the_shape() {
+    let ask = |datatype: DataType, own: &[u8]| {
+        let text = ECHO.replace("FP32", datatype.config_name().trim_start_matches("TYPE_"));
+        let (server, _) = serve(&text, FakeBackend::new(Inline), &[1], 0);
+        let mut asked = request(&[1, 2]);
+        asked.inputs[0].datatype = datatype;
+        let size = datatype.byte_size().unwrap_or(4) * 2;
+        let policies = vec![(String::from("far"), Buffer::from_vec(own.to_vec()))];
+        asked.inputs[0].data = Buffer::from_vec(vec![0; size]).with_host_policies(policies);
+        let answer = send(&server, asked).recv_timeout(LONG).unwrap();
+        answer.map(drop).map_err(|status| status.message().to_owned())
+    };
+    ask(DataType::Int16, &[1, 2, 3, 4]).unwrap();
+    ask(DataType::Bytes, &[1, 0, 0, 0, b'a', 0, 0, 0, 0]).unwrap();
+    for (datatype, own, expected) in [
+        (DataType::Int16, &[1, 2][..], "Expected 4, got 2"),
+        (DataType::Bool, &[1, 2], "must be 0 or 1"),
+        (DataType::Bytes, &[0, 0, 0, 0], "expected 2 string elements"),
+        (DataType::Bytes, &[9, 0, 0, 0], "for inference input 'IN'"),
+    ] {
+        let message = ask(datatype, own).unwrap_err();
+        assert!(message.contains("data for host policy 'far': "), "{message}");
+        assert!(message.contains(expected), "{message}");
+    }
+}
+
+#[test]
 fn the_newest_ready_version_answers_unless_another_is_named() {
     let (server, _) = serve(ECHO, FakeBackend::new(Inline), &[2, 10], 0);
     let version = |wanted| {

@@ -65,12 +65,33 @@ fn data_for_a_host_policy_does_not_stand_alone() {
 }
 
 #[test]
-fn data_for_a_host_policy_has_the_size_of_the_general_data() {
-    let caller = Caller::new(Arc::default());
+fn data_for_a_host_policy_may_have_another_size() {
+    let service = Arc::new(Echo { held: Mutex::new(Some(Vec::new())) });
+    let caller = Caller::new(service.clone());
     let request = caller.request();
     caller.add_input(request, c"IN", &GENERAL);
     append(request, c"far", &FAR[..1]);
+    ok(caller.infer(request));
+    let (infer, sender) = service.held.lock().unwrap().as_mut().unwrap().pop().unwrap();
+    // Whether the shape wants that, the model tells.
+    assert_eq!(infer.inputs[0].data.for_host_policy("far").len(), 4);
+    drop(infer);
+    sender.finish();
+}
+
+#[test]
+fn raw_texts_have_no_data_for_host_policies() {
+    let caller = Caller::new(Arc::default());
+    let request = caller.request_of(2);
+    unsafe {
+        ok(server::TRITONSERVER_InferenceRequestAddRawInput(request, c"IN".as_ptr()));
+        let data = b"abc".as_ptr().cast();
+        let append = server::TRITONSERVER_InferenceRequestAppendInputData;
+        ok(append(request, c"IN".as_ptr(), data, 3, TRITONSERVER_MEMORY_CPU, 0));
+    }
+    append(request, c"far", &FAR);
     let text = refused(caller.infer(request));
-    assert_eq!(text, "input 'IN' has 4 bytes for host policy 'far', and 8 for others");
-    assert_eq!(caller.events(), []);
+    let why = "Raw input with data associated with a host policy setting is not currently \
+               supported";
+    assert_eq!(text, format!("[request id: me] {why}"));
 }
