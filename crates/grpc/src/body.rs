@@ -6,7 +6,7 @@ use bytes::{Buf as _, Bytes};
 use galatea_codec::grpc::{GrpcCode, MESSAGE_PREFIX_BYTES};
 
 use crate::answer::Failure;
-use crate::memory::{Memory, Part};
+use crate::memory::{Kept, Part};
 
 /// The length that a prefix announces, if such a message is taken.
 pub(crate) fn message_length(
@@ -37,7 +37,7 @@ pub(crate) fn message_length(
 #[derive(Debug)]
 pub(crate) struct MessageReader {
     message_bytes_max: usize,
-    memory: Arc<Memory>,
+    kept: Arc<Kept>,
     state: State,
 }
 
@@ -56,8 +56,8 @@ impl State {
 }
 
 impl MessageReader {
-    pub(crate) const fn new(message_bytes_max: usize, memory: Arc<Memory>) -> Self {
-        Self { message_bytes_max, memory, state: State::START }
+    pub(crate) const fn new(message_bytes_max: usize, kept: Arc<Kept>) -> Self {
+        Self { message_bytes_max, kept, state: State::START }
     }
 
     /// Takes the next bytes of the body.
@@ -98,7 +98,7 @@ impl MessageReader {
             std::cmp::Ordering::Equal => State::Whole(bytes),
             std::cmp::Ordering::Greater => return Err(one_message_only()),
             std::cmp::Ordering::Less => {
-                let mut part = Part::new(length, &self.memory);
+                let mut part = Part::new(length, &self.kept);
                 part.push(&bytes)?;
                 State::Part(part)
             }
@@ -141,7 +141,7 @@ mod tests {
     const MAX: usize = 1000;
 
     fn reader() -> MessageReader {
-        MessageReader::new(MAX, Arc::new(Memory::new(Arc::default())))
+        MessageReader::new(MAX, Arc::default())
     }
 
     /// Feeds `body` in pieces of `size` bytes.

@@ -23,7 +23,6 @@ use crate::deadline::{Alarm, Timeout};
 use crate::dispatch;
 use crate::door::{Door, OpenConnection, Origin};
 use crate::in_progress::{Arriving, InProgress, taken};
-use crate::memory::Memory;
 use crate::output::{Flusher, Gathering, gather};
 use crate::route::{Method, Route, route};
 use crate::signal::{CallKey, Limits, News, Signal, Use};
@@ -100,7 +99,6 @@ struct ConnectionTask {
     h2: Connection<Gathering, Outgoing>,
     flusher: Flusher,
     calls: Calls,
-    memory: Arc<Memory>,
     /// Calls whose messages are arriving.
     reading: Vec<CallKey>,
     /// Streams to look at; kept for its memory.
@@ -163,7 +161,6 @@ impl ConnectionTask {
         flusher: Flusher,
     ) -> Self {
         let resets = Arc::<ResetFlag>::default();
-        let memory = Arc::new(Memory::new(door.kept.clone()));
         Self {
             door,
             waker: Waker::from(signal.clone()),
@@ -171,7 +168,6 @@ impl ConnectionTask {
             h2,
             flusher,
             calls: Calls::default(),
-            memory,
             reading: Vec::new(),
             streams: Vec::new(),
             paused_streams: Vec::new(),
@@ -268,7 +264,8 @@ impl ConnectionTask {
             self.open_stream(respond, body, deadline, route.errors, forwarded);
             return;
         }
-        let reader = MessageReader::new(self.door.options.message_bytes_max, self.memory.clone());
+        let reader =
+            MessageReader::new(self.door.options.message_bytes_max, self.door.kept.clone());
         let arriving = Arriving::new(self.signal.clone());
         let arrival = Arrival { method: route.method, body, reader, arriving };
         let key = self.calls.insert(respond, deadline, |_| Phase::Reading(arrival));

@@ -47,7 +47,7 @@ impl ConnectionTask {
         let key = self.calls.insert(respond, deadline, |key| {
             let signal = Arc::new(StreamSignal::new(self.signal.clone(), key, errors, limits));
             let arriving = Arriving::new(self.signal.clone());
-            let messages = Messages::new(options.message_bytes_max, self.memory.clone());
+            let messages = Messages::new(options.message_bytes_max, self.door.kept.clone());
             let stream = Stream::new(send, body, messages, signal, arriving);
             Phase::Streaming(Box::new(stream))
         });

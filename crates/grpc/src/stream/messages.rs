@@ -8,13 +8,13 @@ use galatea_codec::grpc::{GrpcCode, MESSAGE_PREFIX_BYTES};
 
 use crate::answer::Failure;
 use crate::body::message_length;
-use crate::memory::{Memory, Part};
+use crate::memory::{Kept, Part};
 
 /// Takes a body apart, frame by frame as it arrives.
 #[derive(Debug)]
 pub(crate) struct Messages {
     message_bytes_max: usize,
-    memory: Arc<Memory>,
+    kept: Arc<Kept>,
     frames: VecDeque<Bytes>,
     state: State,
     /// How many bytes left the frames since they were asked for.
@@ -34,8 +34,8 @@ impl State {
 }
 
 impl Messages {
-    pub(crate) const fn new(message_bytes_max: usize, memory: Arc<Memory>) -> Self {
-        Self { message_bytes_max, memory, frames: VecDeque::new(), state: State::START, taken: 0 }
+    pub(crate) const fn new(message_bytes_max: usize, kept: Arc<Kept>) -> Self {
+        Self { message_bytes_max, kept, frames: VecDeque::new(), state: State::START, taken: 0 }
     }
 
     /// Adds the next frame of the body.
@@ -87,7 +87,7 @@ impl Messages {
                 *filled = filled.saturating_add(taken);
                 if *filled == MESSAGE_PREFIX_BYTES {
                     let length = message_length(*prefix, self.message_bytes_max)?;
-                    self.state = State::Part(Part::new(length, &self.memory));
+                    self.state = State::Part(Part::new(length, &self.kept));
                 }
                 Ok(None)
             }
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     fn messages() -> Messages {
-        Messages::new(1000, Arc::new(Memory::new(Arc::default())))
+        Messages::new(1000, Arc::default())
     }
 
     fn body(lengths: &[usize]) -> Vec<u8> {

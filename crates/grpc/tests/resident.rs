@@ -1,0 +1,108 @@
+//! What clients can have the process hold without sending much.
+//!
+//! The process is looked at from outside, so its tests are one, in a file of its own.
+
+#![allow(clippy::unwrap_used, reason = "these are tests")]
+
+mod common;
+
+use bytes::Bytes;
+use common::{Client, Fixture, finish, framed, infer_head, infer_request};
+use h2::SendStream;
+use h2::client::ResponseFuture;
+
+const KIB: usize = 1024;
+const MIB: usize = 1024 * KIB;
+
+#[tokio::test]
+async fn what_clients_hold_is_bounded() {
+    announced_messages_take_no_memory().await;
+    announced_messages_take_no_memory_of_others().await;
+    begun_messages_take_what_came_and_as_much_again().await;
+}
+
+/// What the process takes of the machine's memory.
+fn resident_bytes() -> usize {
+    let sizes = std::fs::read_to_string("/proc/self/statm").unwrap();
+    sizes.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4 * KIB
+}
+
+/// The first bytes of a message of this length.
+fn beginning(bytes: usize, there: usize) -> Bytes {
+    let mut beginning = vec![0];
+    beginning.extend(u32::try_from(bytes).unwrap().to_be_bytes());
+    beginning.resize(5 + there, 7);
+    Bytes::from(beginning)
+}
+
+/// A call whose message is begun with these bytes.
+async fn begin(client: &Client, beginning: &Bytes) -> (ResponseFuture, SendStream<Bytes>) {
+    let mut send = client.send.clone().ready().await.unwrap();
+    let (call, mut body) = send.send_request(infer_head().body(()).unwrap(), false).unwrap();
+    body.send_data(beginning.clone(), false).unwrap();
+    (call, body)
+}
+
+/// The shape of CVE-2025-23331: long messages are announced, and don't come.
+async fn announced_messages_take_no_memory() {
+    let fixture = Fixture::new();
+    let client = fixture.client().await;
+    let before = resident_bytes();
+    let beginning = beginning(250 * MIB, 100);
+    let mut calls = Vec::new();
+    for _ in 0..1000 {
+        calls.push(begin(&client, &beginning).await);
+    }
+    let mut stream = client.stream().await;
+    stream.send.send_data(beginning.clone(), false).unwrap();
+    client.settle().await;
+    assert_eq!(fixture.door.request_bytes(), 1000 * beginning.len() + 100);
+    let taken = resident_bytes().saturating_sub(before);
+    assert!(taken < 50 * MIB, "{taken}");
+    client.check_echo("inline", Bytes::from(vec![7; MIB])).await;
+    drop((calls, stream));
+    while fixture.door.request_bytes() > 0 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// In each of so many rounds a client's message of `announced` bytes comes and goes,
+/// and others begin `each` of that length, of which `there` are sent. Returns what that
+/// takes.
+async fn taken_by_beginnings(rounds: usize, each: usize, announced: usize, there: usize) -> usize {
+    let fixture = Fixture::new();
+    let sender = fixture.client().await;
+    let beginners = [fixture.client().await, fixture.client().await, fixture.client().await];
+    let long = framed(&infer_request("decoupled", Bytes::from(vec![7; announced])));
+    let beginning = beginning(announced, there);
+    let before = resident_bytes();
+    let mut calls = Vec::new();
+    for client in beginners.iter().cycle().take(rounds) {
+        let answer = finish(sender.begin(infer_head(), vec![long.clone()]).await).await;
+        assert_ne!(answer.unwrap().status().0, 0);
+        sender.settle().await;
+        for _ in 0..each {
+            calls.push(begin(client, &beginning).await);
+        }
+        client.settle().await;
+    }
+    let (count, arrived) = (calls.len(), fixture.door.request_bytes());
+    assert!((count * there..count * (there + KIB)).contains(&arrived), "{arrived}");
+    resident_bytes().saturating_sub(before)
+}
+
+/// Others' long messages leave memory behind, in the door and with the allocator. It
+/// isn't for those who only announce...
+async fn announced_messages_take_no_memory_of_others() {
+    // The door keeps 64 MiB.
+    let taken = taken_by_beginnings(12, 1, 60 * MIB, 100).await;
+    assert!(taken < 150 * MIB, "{taken}");
+    let taken = taken_by_beginnings(12, 100, 16 * MIB, 5 * KIB).await;
+    assert!(taken < 150 * MIB, "{taken}");
+}
+
+/// ...nor for those who send a part.
+async fn begun_messages_take_what_came_and_as_much_again() {
+    let taken = taken_by_beginnings(150, 1, 16 * MIB, MIB + 100 * KIB).await;
+    assert!(taken < 360 * MIB, "{taken}");
+}
