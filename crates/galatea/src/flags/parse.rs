@@ -72,28 +72,54 @@ fn parse_check(mut arguments: Vec<String>) -> Result<Request, UsageError> {
     Ok(Request::Check(settings, form))
 }
 
-/// Reads options; what is no option goes to `surplus`.
+/// Reads options; what is no option goes to `surplus`, and so does everything behind
+/// `--`.
 fn read(
     mut arguments: impl Iterator<Item = String>,
     surplus: &mut Vec<String>,
 ) -> Result<Request, UsageError> {
     let mut settings = Settings::default();
     while let Some(argument) = arguments.next() {
-        let Some(option) = argument.strip_prefix("--").filter(|option| !option.is_empty()) else {
+        let Some(option) = argument.strip_prefix("--") else {
             surplus.push(argument);
             continue;
         };
+        if option.is_empty() {
+            surplus.extend(arguments.by_ref());
+            break;
+        }
         let (name, value) = match option.split_once('=') {
             Some((name, value)) => (name, Some(value.to_owned())),
             None => (option, None),
         };
-        match name {
-            "help" => return Ok(Request::Help),
-            "version" => return Ok(Request::Version),
-            _ => apply(&mut settings, name, value, &mut arguments)?,
+        match full_name(name)? {
+            HELP => return Ok(Request::Help),
+            VERSION => return Ok(Request::Version),
+            name => apply(&mut settings, name, value, &mut arguments)?,
         }
     }
     Ok(Request::Serve(Box::new(settings)))
+}
+
+const HELP: &str = "help";
+const VERSION: &str = "version";
+
+/// The option that is meant by a name, or by the beginning of one, as `getopt_long` has
+/// it.
+fn full_name(given: &str) -> Result<&'static str, UsageError> {
+    let names = || flags().map(|flag| flag.name).chain([HELP, VERSION]);
+    if let Some(name) = names().find(|name| *name == given) {
+        return Ok(name);
+    }
+    let mut candidates = names().filter(|name| name.starts_with(given));
+    match (candidates.next(), candidates.next()) {
+        (Some(name), None) if !given.is_empty() => Ok(name),
+        (Some(one), Some(other)) if !given.is_empty() => {
+            let reason = format!("it may mean \"--{one}\" or \"--{other}\"");
+            Err(bad_option(given, &reason))
+        }
+        _ => Err(bad_option(given, "unrecognized option")),
+    }
 }
 
 fn apply(

@@ -44,6 +44,20 @@ fn values_come_after_an_equals_sign_or_as_the_next_argument() {
 }
 
 #[test]
+fn a_name_may_be_cut_short_while_it_names_one_flag() {
+    check(&["--exit-t=7"], &["exit_timeout_secs: 7"]);
+    check(&["--exit-t", "7", "--"], &["exit_timeout_secs: 7"]);
+    check(&["--id=a", "--i=b"], &["id: \"b\""]);
+    assert_eq!(
+        error(&["--exit=7"]),
+        "Bad option: \"--exit\".\nit may mean \"--exit-timeout-secs\" or \"--exit-on-error\""
+    );
+    assert_eq!(error(&["--exit-t=x"]), error(&["--exit-timeout-secs=x"]));
+    assert_eq!(error(&["--=7"]), "Bad option: \"--\".\nunrecognized option");
+    assert!(matches!(parse([String::from("--hel")]), Ok(Request::Help)));
+}
+
+#[test]
 fn flags_change_what_they_name_and_nothing_else() {
     check(&[], &[]);
     check(&["--exit-timeout-secs=7"], &["exit_timeout_secs: 7"]);
@@ -156,7 +170,7 @@ fn what_is_not_understood_is_named() {
     );
     check(&["models"], "Unexpected argument: models");
     check(&["-v"], "Unexpected argument: -v");
-    check(&["--", "--id=a"], "Unexpected argument: --");
+    check(&["--", "--id=a"], "Unexpected argument: --id=a");
     check(&["models", "--id"], "Bad option: \"--id\".\nthe option requires an argument");
     check(
         &["--log-format=json"],
