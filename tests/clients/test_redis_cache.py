@@ -1,0 +1,225 @@
+"""Triton's own cache for Redis, unmodified.
+
+Left out unless GALATEA_REDIS_CACHES names a directory with it, as
+`redis/libtritoncache_redis.so`, and there is a `redis-server`; docs/response_cache.md says
+how it is built.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from typing import BinaryIO
+
+import numpy
+import pytest
+
+from conftest import StartServer
+from server import Server, free_ports, wait_until
+from test_cache_libraries import CACHED, KINDS, ask, counts, full
+from transports import TRANSPORTS
+
+CACHES = os.environ.get("GALATEA_REDIS_CACHES", "")
+PROGRAM = shutil.which("redis-server")
+
+pytestmark = pytest.mark.skipif(
+    not CACHES or PROGRAM is None,
+    reason="GALATEA_REDIS_CACHES is not set, or there is no redis-server",
+)
+
+START_SECONDS_MAX = 30
+
+
+class Redis:
+    """A Redis of the test's own, which keeps what it has in memory."""
+
+    def __init__(self) -> None:
+        """It runs, and is empty."""
+        (self.port,) = free_ports(1)
+        self.start()
+
+    def start(self) -> None:
+        """Starts it, on the same port every time."""
+        assert PROGRAM is not None
+        command = [PROGRAM, "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        wait_until(self._answers, START_SECONDS_MAX, "Redis answers")
+
+    def stop(self) -> None:
+        """What it had is gone."""
+        self.process.terminate()
+        self.process.wait(START_SECONDS_MAX)
+
+    def ask(self, *words: str | bytes) -> list[bytes]:
+        """Sends a command; the answer, a value or a list of them."""
+        coded = [word.encode() if isinstance(word, str) else word for word in words]
+        parts = [b"$%d\r\n%s\r\n" % (len(word), word) for word in coded]
+        with socket.create_connection(("127.0.0.1", self.port), START_SECONDS_MAX) as connection:
+            connection.sendall(b"*%d\r\n%s" % (len(parts), b"".join(parts)))
+            with connection.makefile("rb") as answer:
+                return self._value(answer)
+
+    def _value(self, answer: BinaryIO) -> list[bytes]:
+        line = answer.readline()
+        kind, rest = line[:1], line[1:-2]
+        if kind == b"*":
+            return [one for _ in range(int(rest)) for one in self._value(answer)]
+        if kind == b"$":
+            return [answer.read(int(rest) + 2)[:-2]]
+        assert kind in b"+:", line
+        return [rest]
+
+    def _answers(self) -> bool:
+        assert self.process.poll() is None
+        try:
+            return self.ask("PING") == [b"PONG"]
+        except OSError:
+            return False
+
+
+@pytest.fixture
+def redis() -> Iterator[Redis]:
+    """A Redis that runs."""
+    one = Redis()
+    yield one
+    one.stop()
+
+
+@pytest.fixture
+def models(tmp_path: pathlib.Path) -> pathlib.Path:
+    """Models that use the cache."""
+    for name, config in {"cached": CACHED, "kinds": KINDS}.items():
+        (tmp_path / "models" / name / "1").mkdir(parents=True)
+        (tmp_path / "models" / name / "config.pbtxt").write_text(config)
+    return tmp_path / "models"
+
+
+@contextlib.contextmanager
+def serving(
+    start_server: StartServer, models: pathlib.Path, redis: Redis, *settings: str
+) -> Iterator[Server]:
+    """A server that uses it; it has to end well."""
+    settings = ("host=127.0.0.1", f"port={redis.port}", *settings)
+    flags = [f"--cache-config=redis,{setting}" for setting in settings]
+    with start_server(models, f"--cache-directory={CACHES}", *flags) as running:
+        yield running.wait_until_ready()
+    assert running.process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    "transport",
+    # The original answers "response output count mismatch" to hits on a stream.
+    [
+        pytest.param(name, marks=[pytest.mark.galatea_only] if "stream" in name else [])
+        for name in TRANSPORTS
+    ],
+)
+def test_hits_are_what_the_model_answered(
+    start_server: StartServer, models: pathlib.Path, redis: Redis, transport: str
+) -> None:
+    """Of one row and of several, small and large, over each protocol."""
+    with serving(start_server, models, redis) as server:
+        with contextlib.closing(TRANSPORTS[transport](server)) as connection:
+            for tensors in (full(1, 1), full(3, 5), full(8, 50_000), full(2, 2)):
+                first = connection.infer("kinds", tensors)
+                again = connection.infer("kinds", tensors)
+                for name, array in first.items():
+                    assert array.dtype == again[name].dtype
+                    numpy.testing.assert_array_equal(array, again[name])
+        assert counts(server, "kinds") == (4, 4, 4)
+    assert redis.ask("DBSIZE") == [b"4"]
+
+
+def test_many_clients_share_few_connections(
+    start_server: StartServer, models: pathlib.Path, redis: Redis
+) -> None:
+    """Each gets its own answers."""
+    with serving(start_server, models, redis, "pool_size=2") as server:
+
+        def client(number: int) -> None:
+            for turn in range(40):
+                value = float(number % 4 * 10 + turn % 10)
+                assert ask(server, value, value) == [value, value]
+
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            list(pool.map(client, range(8)))
+        hits, misses, executions = counts(server)
+        assert hits + misses == 320
+        assert executions == misses >= 40
+    assert redis.ask("DBSIZE") == [b"40"]
+
+
+def test_what_was_kept_is_found_by_the_next_server(
+    start_server: StartServer, models: pathlib.Path, redis: Redis
+) -> None:
+    """And by another one beside it."""
+    with serving(start_server, models, redis) as server:
+        assert ask(server, 1, 2) == [1, 2]
+    with serving(start_server, models, redis) as one, serving(start_server, models, redis) as two:
+        assert ask(one, 1, 2) == [1, 2]
+        assert counts(one) == (1, 0, 0)
+        assert ask(one, 3) == ask(two, 3) == [3]
+        assert counts(two) == (1, 0, 0)
+
+
+@pytest.mark.galatea_only
+def test_a_redis_that_goes_and_comes_back(
+    start_server: StartServer, models: pathlib.Path, redis: Redis
+) -> None:
+    """Requests are answered without it. The original doesn't say that lookups fail."""
+    with serving(start_server, models, redis) as server:
+        redis.stop()
+        for _ in range(3):
+            assert ask(server, 1, 2) == [1, 2]
+        assert counts(server) == (0, 3, 3)
+        log = server.log()
+        assert "response cache 'redis': a lookup failed, for the 2. time: Failed to" in log
+        assert "response cache 'redis': an insertion failed, for the 2. time: Failed to" in log
+        redis.start()
+        for _ in range(2):
+            assert ask(server, 1, 2) == [1, 2]
+        hits, _, _ = counts(server)
+        assert hits == 1
+
+
+@pytest.mark.galatea_only
+def test_damaged_entries_are_no_answers(
+    start_server: StartServer, models: pathlib.Path, redis: Redis
+) -> None:
+    """Another value's bytes, or noise of the same size."""
+    with serving(start_server, models, redis) as server:
+        for value in (1, 2):
+            ask(server, value)
+        one, two = redis.ask("KEYS", "*")
+        (field,) = (field for field in redis.ask("HKEYS", one) if field.endswith(b"b"))
+        (bytes_of_one,) = redis.ask("HGET", one, field)
+        redis.ask("HSET", two, field, bytes_of_one)
+        redis.ask("HSET", one, field, b"\7" * len(bytes_of_one))
+        for value in (1, 2):
+            assert ask(server, value) == [value]
+        assert counts(server) == (0, 4, 4)
+        for value in (1, 2):
+            assert ask(server, value) == [value]
+        assert counts(server) == (2, 4, 4)
+
+
+def test_a_server_without_its_redis(
+    start_server: StartServer, models: pathlib.Path, redis: Redis
+) -> None:
+    """It doesn't start, and says why."""
+    redis.stop()
+    with pytest.raises(AssertionError, match="Failed to initialize RedisCache: failed to connect"):
+        with serving(start_server, models, redis):
+            pass
+    redis.start()
+    with pytest.raises(AssertionError, match="the server ended"):
+        flags = [f"--cache-directory={CACHES}", f"--cache-config=redis,port={redis.port}"]
+        with start_server(models, *flags) as server:
+            server.wait_until_ready()
+    assert "Must at a minimum specify 'host' and 'port'" in server.log()
