@@ -22,6 +22,7 @@
 //! checked before, by `validate_ensemble` of the configuration.
 
 #![forbid(unsafe_code)]
+#![deny(clippy::expect_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
 
 mod call;
 mod gates;

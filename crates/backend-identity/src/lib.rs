@@ -18,6 +18,7 @@
 //! It attaches four example parameters to each response; this one attaches none.
 
 #![forbid(unsafe_code)]
+#![deny(clippy::expect_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
 
 mod instance;
 mod pairs;

@@ -40,6 +40,8 @@
 //!
 //! All `unsafe` code is in the module `api`.
 
+#![deny(clippy::expect_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
+
 mod accelerators;
 mod api;
 mod backend;

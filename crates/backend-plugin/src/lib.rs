@@ -48,6 +48,7 @@
 
 #![allow(unsafe_code, reason = "a C API is made of it; each block says why it is sound")]
 #![allow(non_snake_case, reason = "exported functions have the headers' names")]
+#![deny(clippy::expect_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
 
 /// Defines exported functions: each is held to its declared signature, runs in a
 /// guard, and is listed for whoever checks that plug-ins find it. They are those of

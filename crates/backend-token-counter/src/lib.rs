@@ -26,6 +26,7 @@
 //! for a model with files: it reads none.
 
 #![forbid(unsafe_code)]
+#![deny(clippy::expect_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
 
 mod instance;
 mod interface;

@@ -7,6 +7,7 @@
 //! [`Instance::execute`] from one thread at a time.
 
 #![forbid(unsafe_code)]
+#![deny(clippy::expect_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
 
 mod agents;
 mod batching;

@@ -46,6 +46,7 @@ struct Use {
     count: usize,
 }
 
+#[expect(clippy::indexing_slicing, reason = "whoever is counted has a place")]
 impl BatchKeys {
     /// The key of `class`, counted as used once more. Key 0 stands for
     /// requests without a class.

@@ -15,6 +15,7 @@
 //! a batch, to a lane.
 
 #![forbid(unsafe_code)]
+#![deny(clippy::expect_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
 
 mod admission;
 mod assembly;

@@ -147,7 +147,7 @@ impl Permits {
     pub(crate) fn join(&self, dispatcher: Weak<Dispatcher>) -> Member {
         let mut state = self.lock();
         let number = state.next;
-        state.next = number.checked_add(1).expect("nobody loads so many models");
+        state.next += 1;
         state.dispatchers.insert(number, dispatcher);
         Member(number)
     }
@@ -300,6 +300,7 @@ impl Permits {
 }
 
 impl State {
+    #[expect(clippy::expect_used, reason = "two resources must not have one number")]
     fn number(&mut self, resource: &Resource) -> ResourceId {
         let known = self.resources.iter().position(|known| known == resource);
         let place = known.unwrap_or_else(|| {

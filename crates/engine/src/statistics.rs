@@ -120,7 +120,7 @@ impl Statistics {
     }
 
     pub(crate) fn failures(&self) -> [u64; 4] {
-        std::array::from_fn(|index| self.failures[index].load(Ordering::Relaxed))
+        self.failures.each_ref().map(|counter| counter.load(Ordering::Relaxed))
     }
 
     pub(crate) fn stages(&self) -> InferenceStatistics {

@@ -24,6 +24,7 @@
 //! Names that come out of a configuration may not even contain `..`.
 
 #![forbid(unsafe_code)]
+#![deny(clippy::expect_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
 
 mod beneath;
 mod directory;

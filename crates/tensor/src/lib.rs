@@ -16,6 +16,7 @@
 //! ```
 
 #![forbid(unsafe_code)]
+#![deny(clippy::expect_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
 
 mod buffer;
 mod datatype;

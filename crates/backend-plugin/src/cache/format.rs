@@ -73,7 +73,7 @@ impl Encoded {
         let mut position = HEAD + size_of::<u64>() + self.description.len();
         for tensor in &self.tensors {
             let gap = gap(position);
-            out(&[0; ALIGNMENT][..gap]);
+            out([0; ALIGNMENT].get(..gap).unwrap_or_default());
             out(tensor);
             position += gap + tensor.len();
         }
