@@ -40,7 +40,8 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     add("--onnxruntime-library", default=onnxruntime_library(), metavar="FILE")
     add("--peer", metavar="COMMAND", help="command line that starts the original; flags follow it")
     add("--peer-backends", metavar="DIR", help="the original's --backend-directory")
-    add("--cc", default="cc", help="the C compiler for the backend that both servers host")
+    add("--peer-caches", metavar="DIR", help="the original's --cache-directory")
+    add("--cc", default="cc", help="the C compiler for the libraries that both servers host")
     add("--perf-analyzer", default=perf_analyzer.find(), metavar="FILE")
     add("--h2load", default=h2load.find(), metavar="FILE", help="without it its rows are left out")
     add("--rounds", type=int, default=3, help="medians are taken over these")
@@ -72,16 +73,19 @@ def check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
 
 
 def contestants(options: argparse.Namespace, work: pathlib.Path) -> list[Contestant]:
-    """Returns the servers to compare, each with the compiled example backend."""
+    """Returns the servers to compare, each with the compiled examples."""
     galatea = [*shlex.split(options.galatea)]
     galatea.append(f"--onnxruntime-library={options.onnxruntime_library}")
     galatea.append(f"--backend-directory={models.backends(work / 'backends', options.cc)}")
+    galatea.append(f"--cache-directory={models.caches(work / 'caches', options.cc)}")
     found = [Contestant(report.OURS, tuple(galatea))]
     if options.peer:
         peer = shlex.split(options.peer)
         if options.peer_backends:
             folder = models.backends(work / "peer_backends", options.cc, options.peer_backends)
             peer.append(f"--backend-directory={folder}")
+        folder = models.caches(work / "peer_caches", options.cc, options.peer_caches)
+        peer.append(f"--cache-directory={folder}")
         found.append(Contestant(report.PEER, tuple(peer)))
     return found
 

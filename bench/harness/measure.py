@@ -64,10 +64,13 @@ def _start(
     repository = bench.store.repository(workload.model_names(), copies)
     log = bench.work / f"{contestant.name}.log"
     core = bench.server_core
+    flags = []
+    if isinstance(workload, Load) and workload.cache:
+        flags.append(f"--cache-config={workload.cache}")
     if isinstance(workload, Load) and workload.apart:
-        policy = f"--host-policy=cpu,cpu-cores={core}-{core}"
-        contestant = dataclasses.replace(contestant, command=(*contestant.command, policy))
+        flags.append(f"--host-policy=cpu,cpu-cores={core}-{core}")
         core = bench.load_core
+    contestant = dataclasses.replace(contestant, command=(*contestant.command, *flags))
     return server.running(contestant, repository, core, log)
 
 
@@ -113,7 +116,7 @@ def _under_load(bench: Bench, running: Server, load: Load) -> Values:
         client = generator.finish(seconds)
     finally:
         generator.close()
-    values = per_request(before, after)
+    values = per_request(before, after, cached=load.cache is not None)
     return values | {"throughput": client.throughput, "p50_us": client.p50, "p99_us": client.p99}
 
 
@@ -143,12 +146,17 @@ def _snapshot(running: Server, load: Load, generator: Generator) -> Snapshot:
     )
 
 
-def per_request(before: Snapshot, after: Snapshot) -> Values:
-    """Divides what the server spent between two snapshots by the requests it answered."""
+def per_request(before: Snapshot, after: Snapshot, *, cached: bool = False) -> Values:
+    """Divides what the server spent between two snapshots by the requests it answered.
+
+    A cache has to answer all of them or none.
+    """
     requests = after.counts.requests - before.counts.requests
     executions = after.counts.executions - before.counts.executions
-    if requests <= 0 or executions <= 0:
+    if requests <= 0 or (executions <= 0 and not cached):
         raise RuntimeError("the server answered no request in the measured time")
+    if cached and executions > 0:
+        raise RuntimeError(f"the cache lacked the answers of {executions} executions")
     user = after.server.user - before.server.user
     kernel = after.server.kernel - before.server.kernel
     values = {
@@ -158,10 +166,11 @@ def per_request(before: Snapshot, after: Snapshot) -> Values:
         "switches": _switches(before, after) / requests,
         "resident_mib": after.server.resident / KIBIBYTES_PER_MEBIBYTE,
         "peak_mib": after.server.resident_peak / KIBIBYTES_PER_MEBIBYTE,
-        "batch": (after.counts.inferences - before.counts.inferences) / executions,
         "requests": requests,
         "failures": after.counts.failures,
     }
+    if executions > 0:
+        values["batch"] = (after.counts.inferences - before.counts.inferences) / executions
     if before.client and after.client:
         spent = after.client.user + after.client.kernel - before.client.user - before.client.kernel
         values["client_core"] = spent / (after.time - before.time)

@@ -41,8 +41,23 @@ HOSTED_BACKEND = "example_identity"
 HOSTED_CONFIG = IDENTITY_CONFIG.replace('"identity"', f'"{HOSTED}"', 1).replace(
     'backend: "identity"', f'backend: "{HOSTED_BACKEND}"'
 )
+# Answered from the response cache.
+CACHED = "cached_identity"
+CACHED_CONFIG = IDENTITY_CONFIG.replace('"identity"', f'"{CACHED}"', 1) + (
+    "response_cache { enable: true }\n"
+)
+# The cache that each server has of its own, and a compiled one which both host. Both have
+# room for what the few clients of a load ask for.
+OWN_CACHE = "local,size=67108864"
+HOSTED_CACHE_NAME = "example_fifo"
+HOSTED_CACHE = f"{HOSTED_CACHE_NAME},entries=4"
 # Models without a file.
-CONFIGS = {"identity": IDENTITY_CONFIG, HOSTED: HOSTED_CONFIG, THREE_STEPS: THREE_STEPS_CONFIG}
+CONFIGS = {
+    "identity": IDENTITY_CONFIG,
+    HOSTED: HOSTED_CONFIG,
+    CACHED: CACHED_CONFIG,
+    THREE_STEPS: THREE_STEPS_CONFIG,
+}
 
 # Each server has one core, so one thread: more would only take turns, and how
 # many there are by default depends on the machine.
@@ -57,13 +72,26 @@ MAKE_MODELS = ROOT / "examples" / "make_models.py"
 
 def backends(target: pathlib.Path, compiler: str, others: str | None = None) -> pathlib.Path:
     """Makes a folder with the compiled example backend, beside those that there are."""
+    library = pathlib.Path(HOSTED_BACKEND, f"libtriton_{HOSTED_BACKEND}.so")
+    return _libraries(target, compiler, others, library, "examples/backends/identity.c")
+
+
+def caches(target: pathlib.Path, compiler: str, others: str | None = None) -> pathlib.Path:
+    """Makes a folder with the compiled example cache, beside those that there are."""
+    library = pathlib.Path(HOSTED_CACHE_NAME, f"libtritoncache_{HOSTED_CACHE_NAME}.so")
+    return _libraries(target, compiler, others, library, "examples/caches/fifo.c")
+
+
+def _libraries(
+    target: pathlib.Path, compiler: str, others: str | None, library: pathlib.Path, source: str
+) -> pathlib.Path:
     target.mkdir()
     for folder in pathlib.Path(others).iterdir() if others else ():
         (target / folder.name).symlink_to(folder.resolve())
-    library = target / HOSTED_BACKEND / f"libtriton_{HOSTED_BACKEND}.so"
-    library.parent.mkdir()
-    command = [compiler, "-O2", "-shared", "-fPIC", f"-I{ROOT / 'include'}", "-o", str(library)]
-    subprocess.run([*command, str(ROOT / "examples/backends/identity.c")], check=True)
+    output = target / library
+    output.parent.mkdir()
+    command = [compiler, "-O2", "-shared", "-fPIC", f"-I{ROOT / 'include'}", "-o", str(output)]
+    subprocess.run([*command, str(ROOT / source), "-lpthread"], check=True)
     return target
 
 

@@ -24,6 +24,7 @@ class Tensor:
 
 IMAGE = (1, 3, 224, 224)
 INPUTS = {
+    "cached_identity": (Tensor("INPUT0", "FP32", struct.pack("<16f", *range(ELEMENTS))),),
     "convnet": (Tensor("image", "FP32", bytes(FLOAT_BYTES * math.prod(IMAGE)), IMAGE),),
     "hosted_identity": (Tensor("INPUT0", "FP32", struct.pack("<16f", *range(ELEMENTS))),),
     "identity": (Tensor("INPUT0", "FP32", struct.pack("<16f", *range(ELEMENTS))),),
@@ -35,6 +36,7 @@ INPUTS = {
     ),
 }
 OUTPUTS = {
+    "cached_identity": ("OUTPUT0",),
     "convnet": ("logits",),
     "hosted_identity": ("OUTPUT0",),
     "identity": ("OUTPUT0",),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 
-from .models import HOSTED, STEP, THREE_STEPS
+from .models import CACHED, HOSTED, HOSTED_CACHE, OWN_CACHE, STEP, THREE_STEPS
 
 MEBIBYTE = 1 << 20
 FLOAT_BYTES = 4
@@ -35,6 +35,8 @@ class Load:
     # A model that is executed so often for each request: what it takes in ONNX
     # Runtime alone is no server's.
     executes: tuple[str, int] | None = None
+    # The server has this response cache, and answers everything from it.
+    cache: str | None = None
     # Times the duration of a measurement: slow requests need longer for a fair count.
     longer: int = 1
     client: Client = Client.PERF_ANALYZER
@@ -101,6 +103,23 @@ def _hosted(protocol: str, concurrency: int) -> Load:
     return dataclasses.replace(load, name=f"hosted16-{protocol}-{concurrency}", model=HOSTED)
 
 
+def _cached(cache: str) -> list[Load]:
+    """Requests that a cache answers: after the first of each they are all the same."""
+    kind = {OWN_CACHE: "cached", HOSTED_CACHE: "hosted-cache"}[cache]
+    small, large = "16", "-1MiB"
+    loads = [_identity(small, 16, protocol, 1) for protocol in ("http", "grpc")]
+    loads += [_lean(_identity(small, 16, protocol, 32)) for protocol in ("http", "grpc")]
+    loads += [
+        _identity(large, MEBIBYTE // FLOAT_BYTES, protocol, 8) for protocol in ("http", "grpc")
+    ]
+    return [
+        dataclasses.replace(
+            load, name=load.name.replace("identity", kind, 1), model=CACHED, cache=cache
+        )
+        for load in loads
+    ]
+
+
 def _lean(load: Load) -> Load:
     return dataclasses.replace(load, name=f"{load.name}-h2load", client=Client.H2LOAD)
 
@@ -115,6 +134,7 @@ def all_workloads() -> list[Workload]:
     loads += [_lean(_identity("16", 16, kind, clients)) for kind in both for clients in (8, 32, 64)]
     loads += [_hosted(kind, clients) for kind in both for clients in (1, 32)]
     loads += [_lean(_hosted(kind, 32)) for kind in both]
+    loads += [*_cached(OWN_CACHE), *_cached(HOSTED_CACHE)]
     loads += [_identity("-1MiB", large, kind, 8) for kind in both]
     loads += [
         dataclasses.replace(_identity("-16MiB", 16 * large, kind, 4), longer=2) for kind in both

@@ -5,6 +5,7 @@ python -m unittest discover bench/tests
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -60,6 +61,21 @@ class Measuring(unittest.TestCase):
     def test_no_request_is_an_error_and_not_a_division_by_zero(self) -> None:
         with self.assertRaises(RuntimeError):
             measure.per_request(snapshot(1.0, 10, 1.0, 5), snapshot(3.0, 10, 1.5, 105))
+
+    def test_a_cache_answers_everything_or_the_figures_are_void(self) -> None:
+        def cached(executions: int) -> measure.Snapshot:
+            counts = server.ModelCounts(10 + 100, 0, 2 + executions, 2 + executions)
+            return dataclasses.replace(snapshot(3.0, 110, 1.5, 105), counts=counts)
+
+        counts = server.ModelCounts(10, 0, 2, 2)
+        before = dataclasses.replace(snapshot(1.0, 10, 1.0, 5), counts=counts)
+        values = measure.per_request(before, cached(0), cached=True)
+        self.assertAlmostEqual(values["cpu_us"], 10_000.0)
+        self.assertNotIn("batch", values)
+        with self.assertRaises(RuntimeError):
+            measure.per_request(before, cached(1), cached=True)
+        with self.assertRaises(RuntimeError):
+            measure.per_request(before, cached(0))
 
     def test_status_keeps_numbers_only(self) -> None:
         text = "Name:\tserver 1\nVmRSS:\t    2048 kB\nnonvoluntary_ctxt_switches:\t7\n"
