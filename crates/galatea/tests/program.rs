@@ -153,7 +153,9 @@ fn it_starts_serves_and_stops() {
     for line in [
         "Signal (15) received.",
         "Waiting for in-flight requests to complete.",
-        "Timeout 30: Found 0 model versions that have in-flight inferences",
+        // Idle models need a moment to end, which may be the second in which it looks again.
+        "Timeout 30: Found ",
+        ": Found 0 model versions that have in-flight inferences",
         "successfully unloaded 'two' version 7",
     ] {
         assert!(log.contains(line), "no '{line}' in\n{log}");
@@ -223,7 +225,7 @@ fn a_request_that_takes_too_long_does_not_hold_up_the_end() {
 #[test]
 fn a_client_that_never_finishes_does_not_make_the_end_a_failure() {
     let repository = Repository::new().identity("m", &["1"]);
-    let mut server = Server::start(&repository, &["--exit-timeout-secs=1"]);
+    let mut server = Server::start(&repository, &[]);
     let http = server.wait_for("Started HTTPService at ");
     server.wait_for("Started Metrics Service at ");
     let mut stream = TcpStream::connect(&http).unwrap();
