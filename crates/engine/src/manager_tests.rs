@@ -715,7 +715,9 @@ fn no_request_is_lost_while_a_model_is_reloaded_again_and_again() {
             // However late a client's thread comes, it asks between any two of them.
             let before = answers.each_ref().map(|answers| answers.load(Ordering::SeqCst));
             let both = answers.iter().zip(before);
-            until(|| both.clone().all(|(now, before)| now.load(Ordering::SeqCst) > before));
+            let have_asked = || both.clone().all(|(now, old)| now.load(Ordering::SeqCst) > old);
+            let has_failed = || clients.iter().any(|client| client.is_finished());
+            until(|| have_asked() || has_failed());
             let is_corrupt = number % 10 == 0;
             let tag = if is_corrupt { String::from("corrupt") } else { number.to_string() };
             world.put("m", &tag, &[1]);
