@@ -14,7 +14,7 @@ use super::{Family, Kind, Labels, REGISTRY, Series, lock};
 /// A family, as long as C code keeps it.
 struct FamilyObject {
     family: Arc<Family>,
-    /// What its metrics hold on to: they are void without it.
+    /// What its metrics hold on to: it stays as long as they do.
     life: Arc<()>,
 }
 galatea_c_objects::object!(FamilyObject as TRITONSERVER_MetricFamily, kind 50);
@@ -57,7 +57,8 @@ impl Kind {
 }
 
 impl MetricObject {
-    /// The series, unless the family is gone.
+    /// The series, unless the family is gone: another thread deleted it just when this
+    /// was made.
     fn series(&self) -> Result<&Series, Status> {
         if self.family.strong_count() == 0 {
             return Err(Status::internal("the metric's family was deleted before it"));
@@ -105,19 +106,19 @@ functions! {
         text::write(family, handle::into_raw(object), "family")
     }
 
-    /// Deletes the object; its metrics should be gone by then, and are void if not.
+    /// Deletes the object, unless it has metrics: they are to be deleted before it.
     fn TRITONSERVER_MetricFamilyDelete(family: *mut TRITONSERVER_MetricFamily) {
         if family.is_null() {
             return Ok(());
         }
-        let object = handle::take::<FamilyObject>(family, "family")?;
+        let object = handle::borrow::<FamilyObject>(family, "family")?;
         if Arc::weak_count(&object.life) > 0 {
-            galatea_c_objects::log::error(&format!(
-                "metric family '{}' was deleted before its metrics, which are void now",
+            return Err(Status::internal(format!(
+                "metric family '{}' can't be deleted before its metrics",
                 object.family.name
-            ));
+            )));
         }
-        Ok(())
+        handle::delete::<FamilyObject>(family, "family")
     }
 
     /// The kind that a family has.

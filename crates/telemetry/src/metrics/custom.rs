@@ -78,7 +78,7 @@ fn histogram(text: &mut Family, name: &str, labels: &Labels, value: &CustomHisto
     let mut count = 0;
     for (bound, one) in bounds.zip(&value.counts) {
         count += one;
-        text.line(&bucket, &labels.with("le", &number(bound)), count);
+        text.line(&bucket, &labels.of_bucket(&number(bound)), count);
     }
 }
 
@@ -126,8 +126,8 @@ mod tests {
     fn buckets_are_cumulative() {
         let value = CustomHistogram { bounds: vec![0.5, 2.0], counts: vec![1, 2, 3], sum: 9.5 };
         let expected = "# HELP f one\\ntwo\n# TYPE f histogram\nf_count{m=\"a\"} 6\n\
-                        f_sum{m=\"a\"} 9.5\nf_bucket{le=\"0.5\",m=\"a\"} 1\n\
-                        f_bucket{le=\"2\",m=\"a\"} 3\nf_bucket{le=\"+Inf\",m=\"a\"} 6\n";
+                        f_sum{m=\"a\"} 9.5\nf_bucket{m=\"a\",le=\"0.5\"} 1\n\
+                        f_bucket{m=\"a\",le=\"2\"} 3\nf_bucket{m=\"a\",le=\"+Inf\"} 6\n";
         check(CustomKind::Histogram, CustomValue::Histogram(value), &[("m", "a")], expected);
     }
 

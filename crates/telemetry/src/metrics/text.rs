@@ -44,6 +44,13 @@ impl Labels {
         Self::new(labels)
     }
 
+    /// The same labels and, behind them, the bound of a histogram's bucket.
+    pub(super) fn of_bucket(&self, bound: &str) -> Self {
+        let mut labels = self.0.clone();
+        labels.push((String::from("le"), bound.to_owned()));
+        Self(labels)
+    }
+
     fn render(&self) -> String {
         if self.0.is_empty() {
             return String::new();

@@ -1,0 +1,99 @@
+"""Custom metrics: what their functions say, here and by the original.
+
+The same program runs on Triton's own library where GALATEA_ORIGINAL_PACKAGES says
+where that is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from test_repositories import original
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+COUNTER, GAUGE, HISTOGRAM = range(3)
+INVALID, UNSUPPORTED, INTERNAL = "Invalid argument", "Unsupported", "Internal"
+
+Told = dict[str, list[object]]
+
+
+@pytest.fixture(scope="module", params=["galatea", "original"])
+def told(
+    request: pytest.FixtureRequest,
+    library: pathlib.Path,
+    repository: pathlib.Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Told:
+    """What each case was told; of an error, its code."""
+    path, environment = library, dict(os.environ)
+    if request.param == "original":
+        if "GALATEA_ORIGINAL_PACKAGES" not in os.environ:
+            pytest.skip("GALATEA_ORIGINAL_PACKAGES is not set")
+        path, environment = original(tmp_path_factory.mktemp("original"))
+    command = [sys.executable, HERE / "metrics.py", path, repository]
+    ended = subprocess.run(
+        list(map(str, command)), env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout.splitlines()[-1])
+    return {case: list(map(code, lines)) for case, lines in found.items()}
+
+
+def code(line: object) -> object:
+    """An error's code, and anything else as it is."""
+    if isinstance(line, str) and line.startswith((INVALID, UNSUPPORTED, INTERNAL)):
+        return line.split(":")[0]
+    return line
+
+
+def head(name: str, kind: str) -> list[str]:
+    """How a family is introduced."""
+    return [f"# HELP {name} What {name} is", f"# TYPE {name} {kind}"]
+
+
+def test_counters_grow_and_gauges_move(told: Told) -> None:
+    level = 'c_level{place="here",side="left"} 8'
+    assert told["numbers"] == [
+        *[COUNTER, GAUGE] * 2,
+        *[None, 2.5, INVALID, 2.5, UNSUPPORTED, 2.5, UNSUPPORTED, 2.5],
+        *[None, 2.5, None, -1.5, None, 7.0, UNSUPPORTED, 7.0],
+        *[None, 8.0],
+        *[*head("c_count", "counter"), "c_count 2.5"],
+        *[*head("c_level", "gauge"), level],
+        # What two metrics share is shown until both are deleted.
+        level,
+    ]
+
+
+def test_histograms_count_what_is_observed(told: Told) -> None:
+    assert told["histograms"] == [
+        *[HISTOGRAM] * 2,
+        *[None, *[UNSUPPORTED] * 5],
+        *head("c_sizes", "histogram"),
+        *[
+            f'c_sizes_bucket{{place="here",le="{bound}"}} {count}'
+            for bound, count in (("+Inf", 4), ("1", 1), ("2.5", 3))
+        ],
+        'c_sizes_count{place="here"} 4',
+        'c_sizes_sum{place="here"} 105',
+    ]
+
+
+def test_mistakes_make_nothing(told: Told) -> None:
+    """No such kind; bounds of a gauge; none, null and unset ones of histograms."""
+    assert told["mistakes"] == [INVALID] * 5
+
+
+def test_a_family_is_not_deleted_before_its_metrics(told: Told) -> None:
+    assert told["order"] == [
+        *[INTERNAL, None, 3.0],
+        *[*head("c_order", "gauge"), "c_order 3"],
+        *[None, None],
+    ]
