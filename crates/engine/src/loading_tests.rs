@@ -136,6 +136,23 @@ fn requests_that_the_scheduler_refuses_are_seen_too() {
 }
 
 #[test]
+fn a_refusal_that_names_no_request_is_told_of_one() {
+    let (log, lines) = log();
+    let backend = FakeBackend::new(ExecutionPolicy::Inline);
+    let policy = "default_queue_policy { default_timeout_microseconds: 1 }";
+    let text = format!("{ECHO} dynamic_batching {{ {policy} }}");
+    let server = Setup::new(text, backend).hold(5, 0).log(log).serve();
+    lines.lock().unwrap().clear();
+    let late = InferenceRequest { id: "late".into(), ..request(&[1, 1]) };
+    let status = send(&server, late).recv_timeout(LONG).unwrap().unwrap_err();
+    assert_eq!(status.message(), "Request timeout expired");
+    assert_eq!(
+        of_level(&lines, LogLevel::Verbose(1)),
+        ["a request is refused: [request id: late] Request timeout expired"]
+    );
+}
+
+#[test]
 fn the_steps_of_loading_are_seen() {
     let (log, lines) = log();
     let backend = FakeBackend::new(ExecutionPolicy::Inline);

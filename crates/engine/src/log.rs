@@ -5,7 +5,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use galatea_backend::LogLevel;
-use galatea_infer::{ResponseSender, Status};
+use galatea_infer::{InferenceRequest, ResponseSender, Status};
 
 type Write = dyn Fn(LogLevel, &Location<'_>, &dyn Display) + Send + Sync;
 
@@ -64,6 +64,15 @@ pub(crate) fn refuse(sender: ResponseSender, status: Status, log: &LogSink) {
 /// The line about a request that is refused with this status.
 pub(crate) fn refusal(status: &Status) -> impl Display {
     fmt::from_fn(|f| write!(f, "a request is refused: {}", OneLine(status.message())))
+}
+
+/// The same, and which request that is, whether or not the status says so.
+pub(crate) fn refusal_of(request: &InferenceRequest, status: &Status) -> impl Display {
+    fmt::from_fn(|f| {
+        let name = request.log_prefix();
+        let text = status.message().strip_prefix(&name).unwrap_or(status.message());
+        write!(f, "a request is refused: {}{}", OneLine(&name), OneLine(text))
+    })
 }
 
 /// Text of which a client may have written a part: it stays on its line.

@@ -221,7 +221,7 @@ fn a_request_whose_time_runs_out_is_rejected_while_the_instance_is_busy() {
     let second = send(&server, request(&[1, 1]));
     let status = second.recv_timeout(LONG).unwrap().unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
-    assert!(status.message().ends_with("Request timeout expired"), "{status}");
+    assert_eq!(status.message(), "Request timeout expired");
     release.send(()).unwrap();
     first.recv_timeout(LONG).unwrap().unwrap();
 }

@@ -5,18 +5,19 @@ use galatea_infer::{CorrelationId, FailureReason, PendingRequest, Status};
 use galatea_policy::FailReason;
 
 use crate::LogSink;
-use crate::log::refusal;
+use crate::log::refusal_of;
 
 /// Answers a request that did not run, counts it and says so.
 pub(super) fn fail(request: PendingRequest, reason: FailReason, log: &LogSink) {
     let (status, counted_as) = describe(&request, reason);
-    log.write(LogLevel::Verbose(1), refusal(&status));
+    log.write(LogLevel::Verbose(1), refusal_of(request.request(), &status));
     request.fail(status, counted_as);
 }
 
 fn describe(request: &PendingRequest, reason: FailReason) -> (Status, FailureReason) {
     let content = request.request();
-    // As in the original, what the sequence batcher says has no prefix.
+    // As in the original, what the sequence batcher says has no prefix, nor that a
+    // request waited for too long.
     let named = |status: Status| status.prefixed(content.log_prefix());
     let model = &content.model_name;
     match reason {
@@ -25,8 +26,7 @@ fn describe(request: &PendingRequest, reason: FailReason) -> (Status, FailureRea
             (named(status), FailureReason::Rejected)
         }
         FailReason::TimeoutExpired => {
-            let status = Status::unavailable("Request timeout expired");
-            (named(status), FailureReason::Rejected)
+            (Status::unavailable("Request timeout expired"), FailureReason::Rejected)
         }
         FailReason::Cancelled => {
             (named(Status::cancelled("Request cancelled")), FailureReason::Canceled)
