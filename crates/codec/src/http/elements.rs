@@ -84,6 +84,8 @@ impl Walk<'_, '_> {
                 return Err(depth_exceeded().prefixed(CONTEXT));
             }
             let Some(after) = left.checked_sub(1) else {
+                // What is no element, as behind a last comma, is not one too many.
+                reader.skip_value()?;
                 return Err(Status::internal(
                     "Unable to parse 'data': Shape does not match true shape of 'data' field",
                 ));

@@ -137,6 +137,15 @@ fn elements_that_do_not_fit() {
     check("INT32", "[2]", "[1,2,3]", more);
     check("INT32", "[2,2]", "[[1,2],[3,4],[5]]", more);
     check("INT32", "[3]", "[1,2]", fewer);
+    let malformed = |data: &str| {
+        let text = input(&format!(r#""datatype":"INT32","shape":[1],"data":{data}"#));
+        let place = text.rfind(',').unwrap() + 1;
+        let message = format!("failed to parse the request JSON buffer: Invalid value. at {place}");
+        refuse(&text, InvalidArgument, &message);
+    };
+    malformed("[1,]");
+    malformed("[1,x]");
+    malformed("[[1],]");
     check("INT32", "[3]", "[]", fewer);
     let types = |datatype: &str, data: &str, what: &str| {
         let message = format!("Unable to parse 'data': attempt to access JSON {what}");
