@@ -23,7 +23,7 @@ const ALLOWED: [(&str, &[&str]); 26] = [
     ("protocol", &[]),
     ("config", &["tensor", "protocol"]),
     ("infer", &["tensor"]),
-    ("backend", &["tensor", "infer", "config"]),
+    ("backend", &["infer", "config"]),
     ("policy", &[]),
     ("codec", &["tensor", "infer", "protocol"]),
     ("engine", &["tensor", "config", "infer", "backend", "policy", "numa"]),
@@ -41,7 +41,6 @@ const ALLOWED: [(&str, &[&str]); 26] = [
     (
         "galatea",
         &[
-            "tensor",
             "config",
             "infer",
             "backend",
