@@ -27,6 +27,7 @@ use crate::output::{Flusher, Gathering, gather};
 use crate::route::{Method, Route, route};
 use crate::signal::{CallKey, Limits, News, Signal, Use};
 use crate::sink::{CallSink, overrun};
+use crate::staged::Spares;
 use crate::unwritten::{Holder, Outgoing};
 
 mod streams;
@@ -51,12 +52,17 @@ const ROUNDS_MAX: u32 = 8;
 /// Serves a client until it or the door is done.
 ///
 /// `counted` is there if the connection was made while the door served.
-pub(crate) async fn serve(door: Arc<Door>, stream: TcpStream, mut counted: Option<OpenConnection>) {
+pub(crate) async fn serve(
+    door: Arc<Door>,
+    stream: TcpStream,
+    mut counted: Option<OpenConnection>,
+    spares: Arc<Spares>,
+) {
     let origin = if counted.is_some() { Origin::Serving } else { Origin::Stopping };
     // Answers are whole when they are written; waiting for more to send with
     // them only makes clients wait.
     let _ = stream.set_nodelay(true);
-    let (socket, flusher) = gather(stream);
+    let (socket, flusher) = gather(stream, &spares);
     let handshake = h2::server::Builder::new()
         .initial_window_size(CALL_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)

@@ -18,6 +18,7 @@ use crate::call::Forwarded;
 use crate::connection;
 use crate::memory::Kept;
 use crate::signal::{News, Signal};
+use crate::staged::Spares;
 
 /// How long a refused `accept` waits before the next: the process is out of
 /// descriptors, and only closing connections helps.
@@ -312,12 +313,16 @@ pub fn start(
         connections: Mutex::new(Slab::new()),
         open: watch::Sender::new(0),
     });
-    first.spawn(accept(door.clone(), listener, workers.to_vec()));
+    let workers = workers.iter().map(|worker| (worker.clone(), Arc::default())).collect();
+    first.spawn(accept(door.clone(), listener, workers));
     first.spawn(free_kept(door.clone()));
     Ok(RunningDoor { door, address })
 }
 
-async fn accept(door: Arc<Door>, listener: TcpListener, workers: Vec<Handle>) {
+/// A runtime that serves connections, and the memory that these share.
+type Worker = (Handle, Arc<Spares>);
+
+async fn accept(door: Arc<Door>, listener: TcpListener, workers: Vec<Worker>) {
     let mut phase = door.phase.subscribe();
     let mut turns = workers.iter().cycle();
     loop {
@@ -347,15 +352,15 @@ async fn free_kept(door: Arc<Door>) {
 }
 
 /// Moves a connection to the worker that will keep it.
-fn hand_over(door: &Arc<Door>, stream: TcpStream, worker: &Handle) {
+fn hand_over(door: &Arc<Door>, stream: TcpStream, (worker, spares): &Worker) {
     let counted = OpenConnection::new(door);
-    let door = door.clone();
+    let (door, spares) = (door.clone(), spares.clone());
     // A socket belongs to the runtime that it was made in, so it leaves this
     // one before it enters the other. Failures here concern this client only.
     let Ok(stream) = stream.into_std() else { return };
     worker.spawn(async move {
         if let Ok(stream) = TcpStream::from_std(stream) {
-            connection::serve(door, stream, counted).await;
+            connection::serve(door, stream, counted, spares).await;
         }
     });
 }

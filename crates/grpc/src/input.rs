@@ -7,7 +7,7 @@
 //!
 //! And `h2` reads little at a time when frames are short: two system calls for one
 //! of 16 KiB. When it does so again and again, more is read ahead, and handed on
-//! from here.
+//! from here. A connection that waits for more has no memory for that.
 
 use std::io;
 use std::pin::Pin;
@@ -18,13 +18,13 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::tcp::OwnedReadHalf;
 
+use crate::staged::{STAGED_BYTES_MAX, Spares, Staged};
+
 /// How much is read ahead at once, and how large a read goes to where it is wanted
 /// without that.
-const AHEAD_BYTES: usize = 64 * 1024;
+const AHEAD_BYTES: usize = STAGED_BYTES_MAX;
 /// After how many reads that took all they could more is read ahead.
 const FULL_READS: u32 = 2;
-/// After how many reads that took less the memory for it is freed.
-const QUIET_READS: u32 = 16;
 
 /// How much may still be read in this round.
 #[derive(Clone, Debug)]
@@ -56,37 +56,15 @@ impl Allowance {
 pub(crate) struct Input<R = OwnedReadHalf> {
     read: R,
     allowance: Allowance,
-    ahead: Ahead,
+    /// What was read and not asked for yet.
+    ahead: Staged,
     /// Short reads in a row that took all they could.
     full_reads: u32,
-    /// Reads in a row that took less.
-    quiet_reads: u32,
-}
-
-/// What was read and not asked for yet.
-#[derive(Debug, Default)]
-struct Ahead {
-    bytes: Box<[u8]>,
-    start: usize,
-    end: usize,
-}
-
-impl Ahead {
-    fn rest(&self) -> &[u8] {
-        self.bytes.get(self.start..self.end).unwrap_or_default()
-    }
-
-    fn hand_on(&mut self, buffer: &mut ReadBuf<'_>) {
-        let rest = self.rest();
-        let count = rest.len().min(buffer.remaining());
-        buffer.put_slice(rest.get(..count).unwrap_or_default());
-        self.start = self.start.saturating_add(count);
-    }
 }
 
 impl<R: AsyncRead + Unpin> Input<R> {
-    pub(crate) fn new(read: R, allowance: Allowance) -> Self {
-        Self { read, allowance, ahead: Ahead::default(), full_reads: 0, quiet_reads: 0 }
+    pub(crate) fn new(read: R, allowance: Allowance, spares: Arc<Spares>) -> Self {
+        Self { read, allowance, ahead: Staged::new(spares), full_reads: 0 }
     }
 
     pub(crate) fn poll_read(
@@ -94,23 +72,39 @@ impl<R: AsyncRead + Unpin> Input<R> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.ahead.rest().is_empty() {
+        if self.ahead.is_empty() {
             if self.allowance.is_used_up() {
                 // The task comes back when it has looked at what there is.
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            if buffer.remaining() >= AHEAD_BYTES {
-                self.full_reads = 0;
-                return self.poll_fill(cx, buffer).map_ok(|_| ());
+            let outcome = self.poll_more(cx, buffer);
+            if outcome.is_pending() {
+                self.ahead.rest();
             }
-            if self.full_reads < FULL_READS {
-                return self.poll_short(cx, buffer);
-            }
-            ready!(self.poll_ahead(cx))?;
+            ready!(outcome)?;
         }
-        self.ahead.hand_on(buffer);
+        self.hand_on(buffer);
         Poll::Ready(Ok(()))
+    }
+
+    fn hand_on(&mut self, buffer: &mut ReadBuf<'_>) {
+        let count = self.ahead.len().min(buffer.remaining());
+        buffer.put_slice(self.ahead.bytes().get(..count).unwrap_or_default());
+        self.ahead.advance(count);
+    }
+
+    /// Reads to where it is wanted, or ahead.
+    fn poll_more(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if buffer.remaining() >= AHEAD_BYTES {
+            self.full_reads = 0;
+            return self.poll_fill(cx, buffer).map_ok(|_| ());
+        }
+        if self.full_reads < FULL_READS { self.poll_short(cx, buffer) } else { self.poll_ahead(cx) }
     }
 
     fn poll_fill(
@@ -118,9 +112,7 @@ impl<R: AsyncRead + Unpin> Input<R> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<usize>> {
-        let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.read).poll_read(cx, buffer))?;
-        let count = buffer.filled().len().saturating_sub(before);
+        let count = ready!(poll_count(&mut self.read, cx, buffer))?;
         self.allowance.take(count);
         Poll::Ready(Ok(count))
     }
@@ -133,32 +125,33 @@ impl<R: AsyncRead + Unpin> Input<R> {
         ready!(self.poll_fill(cx, buffer))?;
         if buffer.remaining() == 0 {
             self.full_reads = self.full_reads.saturating_add(1);
-            self.quiet_reads = 0;
-            return Poll::Ready(Ok(()));
-        }
-        self.full_reads = 0;
-        self.quiet_reads = self.quiet_reads.saturating_add(1);
-        if self.quiet_reads >= QUIET_READS {
-            self.ahead = Ahead::default();
+        } else {
+            self.full_reads = 0;
         }
         Poll::Ready(Ok(()))
     }
 
     fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Ahead { mut bytes, .. } = std::mem::take(&mut self.ahead);
-        if bytes.is_empty() {
-            bytes = vec![0; AHEAD_BYTES].into_boxed_slice();
-        }
-        let mut space = ReadBuf::new(&mut bytes);
-        let outcome = self.poll_fill(cx, &mut space);
-        let end = space.filled().len();
-        self.ahead = Ahead { bytes, start: 0, end };
-        let count = ready!(outcome)?;
+        let mut space = ReadBuf::new(self.ahead.refill());
+        let count = ready!(poll_count(&mut self.read, cx, &mut space))?;
+        self.ahead.set_filled(count);
+        self.allowance.take(count);
         if count < AHEAD_BYTES / 8 {
             self.full_reads = 0;
         }
         Poll::Ready(Ok(()))
     }
+}
+
+/// Reads once; returns how much.
+fn poll_count(
+    read: &mut (impl AsyncRead + Unpin),
+    cx: &mut Context<'_>,
+    buffer: &mut ReadBuf<'_>,
+) -> Poll<io::Result<usize>> {
+    let before = buffer.filled().len();
+    ready!(Pin::new(read).poll_read(cx, buffer))?;
+    Poll::Ready(Ok(buffer.filled().len().saturating_sub(before)))
 }
 
 #[cfg(test)]
@@ -175,7 +168,7 @@ mod tests {
 
     fn source(bytes: usize, at_once: usize) -> Input<Source> {
         let read = Source { bytes, at_once, given: 0, reads: 0 };
-        Input::new(read, Allowance::unlimited())
+        Input::new(read, Allowance::unlimited(), Arc::default())
     }
 
     fn byte(place: usize) -> u8 {
@@ -238,25 +231,30 @@ mod tests {
     #[test]
     fn long_frames_go_where_they_are_wanted() {
         let mut input = source(1_000_000, usize::MAX);
-        read_all(&mut input, &[8192, 200_000]);
-        assert!(input.ahead.bytes.is_empty());
+        assert!(read(&mut input, 8192).is_some());
+        for _ in 0..4 {
+            assert!(read(&mut input, 200_000).is_some() && !input.ahead.has_memory());
+        }
     }
 
     #[test]
-    fn memory_is_taken_by_those_who_send_much() {
+    fn memory_is_there_while_bytes_are() {
         let mut input = source(20_000, 1000);
-        read_all(&mut input, &[8192]);
-        assert!(input.ahead.bytes.is_empty());
-        input.read.bytes = 1_000_000;
-        input.read.at_once = usize::MAX;
-        read_all(&mut input, &[8192]);
-        assert_eq!(input.ahead.bytes.len(), AHEAD_BYTES);
-        // And given back when they send little for a while.
-        for _ in 0..=QUIET_READS {
-            input.read.bytes = 100;
-            read_all(&mut input, &[8192]);
+        while read(&mut input, 8192).is_some() {
+            assert!(!input.ahead.has_memory());
         }
-        assert!(input.ahead.bytes.is_empty());
+        input.read.bytes = 100_000;
+        input.read.at_once = usize::MAX;
+        for _ in 0..=FULL_READS {
+            assert_eq!(read(&mut input, 8192).unwrap().len(), 8192);
+        }
+        assert_eq!(input.ahead.len(), AHEAD_BYTES - 8192);
+        // It is left to others when nothing comes, however often somebody asks.
+        for _ in 0..3 {
+            while read(&mut input, 8192).is_some() {}
+            assert!(!input.ahead.has_memory());
+            input.read.bytes = 100_000;
+        }
     }
 
     #[test]

@@ -56,6 +56,7 @@ mod output;
 mod route;
 mod signal;
 mod sink;
+mod staged;
 mod stream;
 mod unwritten;
 

@@ -9,15 +9,15 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf as _, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedWriteHalf;
 
 use crate::input::{Allowance, Input};
+use crate::staged::{STAGED_BYTES_MAX, Spares, Staged};
 
 /// Gathered bytes beyond this are written without waiting for the flush.
-const GATHER_BYTES_MAX: usize = 64 * 1024;
+const GATHER_BYTES_MAX: usize = STAGED_BYTES_MAX;
 
 /// A single write from this size on goes to the socket from where it lies:
 /// copying it would cost more than the system call it saves. Many clients take
@@ -39,18 +39,18 @@ pub(crate) struct Flusher {
 
 struct Output {
     write: OwnedWriteHalf,
-    gathered: BytesMut,
+    gathered: Staged,
     /// Until the task takes over, flushes are flushes.
     gathering: bool,
 }
 
 /// Splits a socket.
-pub(crate) fn gather(stream: TcpStream) -> (Gathering, Flusher) {
+pub(crate) fn gather(stream: TcpStream, spares: &Arc<Spares>) -> (Gathering, Flusher) {
     let (read, write) = stream.into_split();
-    let output = Output { write, gathered: BytesMut::new(), gathering: false };
+    let output = Output { write, gathered: Staged::new(spares.clone()), gathering: false };
     let output = Arc::new(Mutex::new(output));
     let allowance = Allowance::unlimited();
-    let input = Input::new(read, allowance.clone());
+    let input = Input::new(read, allowance.clone(), spares.clone());
     (Gathering { input, output: output.clone() }, Flusher { output, allowance })
 }
 
@@ -78,9 +78,10 @@ fn lock(output: &Mutex<Output>) -> MutexGuard<'_, Output> {
 impl Output {
     fn poll_write_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.gathered.is_empty() {
-            let written = ready!(Pin::new(&mut self.write).poll_write(cx, &self.gathered))?;
+            let written = ready!(Pin::new(&mut self.write).poll_write(cx, self.gathered.bytes()))?;
             self.advance(written)?;
         }
+        self.gathered.rest();
         Poll::Ready(Ok(()))
     }
 
@@ -88,7 +89,7 @@ impl Output {
         if written == 0 {
             return Err(io::ErrorKind::WriteZero.into());
         }
-        self.gathered.advance(written.min(self.gathered.len()));
+        self.gathered.advance(written);
         Ok(())
     }
 
@@ -108,7 +109,7 @@ impl Output {
         }
         if self.has_room(length) {
             for slice in slices {
-                self.gathered.extend_from_slice(slice);
+                self.gathered.push(slice);
             }
             return Poll::Ready(Ok(length));
         }
@@ -169,7 +170,7 @@ mod tests {
     async fn pair() -> (Gathering, Flusher, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let (gathering, flusher) = gather(listener.accept().await.unwrap().0);
+        let (gathering, flusher) = gather(listener.accept().await.unwrap().0, &Arc::default());
         (gathering, flusher, client)
     }
 
@@ -202,6 +203,7 @@ mod tests {
         };
         let (received, ()) = tokio::join!(receive, send);
         assert_eq!(received, [b"early one two ", large.as_slice(), b"three"].concat());
+        assert!(!lock(&flusher.output).gathered.has_memory());
     }
 
     #[tokio::test]

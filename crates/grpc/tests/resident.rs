@@ -10,12 +10,15 @@ use bytes::Bytes;
 use common::{Client, Fixture, finish, framed, infer_head, infer_request};
 use h2::SendStream;
 use h2::client::ResponseFuture;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
 
 #[tokio::test]
 async fn what_clients_hold_is_bounded() {
+    idle_connections_take_little().await;
     announced_messages_take_no_memory().await;
     announced_messages_take_no_memory_of_others().await;
     begun_messages_take_what_came_and_as_much_again().await;
@@ -105,4 +108,97 @@ async fn announced_messages_take_no_memory_of_others() {
 async fn begun_messages_take_what_came_and_as_much_again() {
     let taken = taken_by_beginnings(150, 1, 16 * MIB, MIB + 100 * KIB).await;
     assert!(taken < 360 * MIB, "{taken}");
+}
+
+/// An HTTP/2 client with nothing of its own: what it takes is the server's.
+struct RawClient {
+    socket: TcpStream,
+    received: Vec<u8>,
+}
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+impl RawClient {
+    const DATA: u8 = 0;
+    const HEADERS: u8 = 1;
+    const SETTINGS: u8 = 4;
+    const PING: u8 = 6;
+    const WINDOW_UPDATE: u8 = 8;
+
+    async fn new(fixture: &Fixture) -> Self {
+        let mut socket = TcpStream::connect(fixture.door.address()).await.unwrap();
+        socket.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+        let window = (1_u32 << 28).to_be_bytes();
+        let settings = frame(Self::SETTINGS, 0, 0, &[&[0, 4][..], &window].concat());
+        let update = frame(Self::WINDOW_UPDATE, 0, 0, &window);
+        socket.write_all(&[settings, update].concat()).await.unwrap();
+        let mut client = Self { socket, received: Vec::new() };
+        client.receive(Self::SETTINGS, 0).await;
+        client.socket.write_all(&frame(Self::SETTINGS, 1, 0, &[])).await.unwrap();
+        client.receive(Self::WINDOW_UPDATE, 0).await;
+        client
+    }
+
+    /// Reads up to a frame of this kind with these flags.
+    async fn receive(&mut self, kind: u8, flags: u8) {
+        loop {
+            let mut head = [0; 9];
+            self.socket.read_exact(&mut head).await.unwrap();
+            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+            self.received.resize(length, 0);
+            self.socket.read_exact(&mut self.received).await.unwrap();
+            if head[3] == kind && head[4] & 1 == flags {
+                return;
+            }
+        }
+    }
+
+    /// A call with a message in frames of this length, and its answer.
+    async fn call(&mut self, message: &[u8], frame_bytes: usize) {
+        let mut head = Vec::new();
+        for (name, value) in [
+            (":method", "POST"),
+            (":scheme", "http"),
+            (":path", "/inference.GRPCInferenceService/ModelInfer"),
+            ("te", "trailers"),
+            ("content-type", "application/grpc"),
+        ] {
+            let length = |text: &str| u8::try_from(text.len()).unwrap();
+            head.extend([0, length(name)]);
+            head.extend(name.as_bytes());
+            head.push(length(value));
+            head.extend(value.as_bytes());
+        }
+        let mut bytes = frame(Self::HEADERS, 4, 1, &head);
+        for piece in message.chunks(frame_bytes) {
+            bytes.extend(frame(Self::DATA, 0, 1, piece));
+        }
+        bytes.extend(frame(Self::DATA, 1, 1, &[]));
+        self.socket.write_all(&bytes).await.unwrap();
+        self.receive(Self::HEADERS, 1).await;
+        // The server has nothing more to do for it.
+        self.socket.write_all(&frame(Self::PING, 0, 0, &[7; 8])).await.unwrap();
+        self.receive(Self::PING, 1).await;
+        self.received = Vec::new();
+    }
+}
+
+/// Those who sent and got something in short frames, which are read ahead and written
+/// together.
+async fn idle_connections_take_little() {
+    let fixture = Fixture::new();
+    let message = framed(&infer_request("inline", Bytes::from(vec![7; 300 * KIB])));
+    RawClient::new(&fixture).await.call(&message, 16 * KIB).await;
+    let before = resident_bytes();
+    let mut clients = Vec::new();
+    for _ in 0..400 {
+        let mut client = RawClient::new(&fixture).await;
+        client.call(&message, 16 * KIB).await;
+        clients.push(client);
+    }
+    let taken = resident_bytes().saturating_sub(before) / clients.len();
+    assert!(taken < 90 * KIB, "{taken}");
 }
