@@ -40,7 +40,7 @@ use std::sync::Arc;
 use galatea_backend::{
     Backend, ExecutionPolicy, Fingerprint, Host, LoadedVersion, Model, ModelFiles,
 };
-use galatea_config::{ConfigDraft, ModelSpec};
+use galatea_config::ModelSpec;
 use galatea_infer::Status;
 
 use crate::model::EnsembleModel;
@@ -66,11 +66,6 @@ impl EnsembleBackend {
 impl Backend for EnsembleBackend {
     fn policy(&self, _: &ModelSpec) -> ExecutionPolicy {
         ExecutionPolicy::Inline
-    }
-
-    fn complete_config(&self, _: &mut ConfigDraft, _: &dyn ModelFiles) -> Result<(), Status> {
-        // There is no file that could tell anything.
-        Ok(())
     }
 
     fn load(

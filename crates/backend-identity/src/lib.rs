@@ -33,7 +33,7 @@ use galatea_backend::{
     Backend, Device, ExecutionPolicy, Fingerprint, Host, Instance, LoadedVersion, Model,
     ModelFiles, Placement,
 };
-use galatea_config::{ConfigDraft, ModelSpec};
+use galatea_config::ModelSpec;
 use galatea_infer::Status;
 
 use crate::instance::IdentityInstance;
@@ -51,11 +51,6 @@ impl Backend for IdentityBackend {
             // Wrong parameters are refused when the model is loaded.
             Ok(_) | Err(_) => ExecutionPolicy::Inline,
         }
-    }
-
-    fn complete_config(&self, _: &mut ConfigDraft, _: &dyn ModelFiles) -> Result<(), Status> {
-        // There is no file that could tell anything.
-        Ok(())
     }
 
     fn load(

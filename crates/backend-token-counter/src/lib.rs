@@ -40,7 +40,7 @@ use galatea_backend::{
     Backend, Device, ExecutionPolicy, Fingerprint, Host, Instance, LoadedVersion, Model,
     ModelFiles, Placement,
 };
-use galatea_config::{ConfigDraft, ModelSpec};
+use galatea_config::ModelSpec;
 use galatea_infer::Status;
 
 use crate::instance::CountingInstance;
@@ -56,11 +56,6 @@ impl Backend for TokenCounterBackend {
         // A request comes back until it is done, which no door's thread should
         // have to wait for.
         ExecutionPolicy::Blocking
-    }
-
-    fn complete_config(&self, _: &mut ConfigDraft, _: &dyn ModelFiles) -> Result<(), Status> {
-        // There is no file that could tell anything.
-        Ok(())
     }
 
     fn load(

@@ -47,7 +47,8 @@ pub trait Backend: Send + Sync {
     fn policy(&self, spec: &ModelSpec) -> ExecutionPolicy;
 
     /// Fills in what `draft` leaves open and the model's files tell: inputs,
-    /// outputs, the batch size. What the draft says stays.
+    /// outputs, the batch size. What the draft says stays. Backends whose models have no
+    /// file that could tell anything leave this out.
     ///
     /// # Errors
     ///
@@ -56,7 +57,10 @@ pub trait Backend: Send + Sync {
         &self,
         draft: &mut ConfigDraft,
         files: &dyn ModelFiles,
-    ) -> Result<(), Status>;
+    ) -> Result<(), Status> {
+        let _ = (draft, files);
+        Ok(())
+    }
 
     /// Whether its instances are told of their group's `secondary_devices`. Otherwise a
     /// remark says that they change nothing.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use galatea_backend::{
     Backend, ExecutionPolicy, Host, Instance, InstanceMaking, Model, ModelFiles, Placement,
 };
-use galatea_config::{ConfigDraft, ModelSpec};
+use galatea_config::ModelSpec;
 use galatea_infer::{ServerControl, Status};
 use rustix::thread::{CpuSet, sched_getaffinity};
 
@@ -188,10 +188,6 @@ impl Maker {
 impl Backend for Maker {
     fn policy(&self, spec: &ModelSpec) -> ExecutionPolicy {
         self.backend.policy(spec)
-    }
-
-    fn complete_config(&self, _: &mut ConfigDraft, _: &dyn ModelFiles) -> Result<(), Status> {
-        Ok(())
     }
 
     fn load(

@@ -124,10 +124,6 @@ impl Backend for Tagging {
         ExecutionPolicy::Blocking
     }
 
-    fn complete_config(&self, _: &mut ConfigDraft, _: &dyn ModelFiles) -> Result<(), Status> {
-        Ok(())
-    }
-
     fn load(
         &self,
         spec: Arc<ModelSpec>,

@@ -61,10 +61,6 @@ impl Backend for FakeBackend {
         self.policy
     }
 
-    fn complete_config(&self, _: &mut ConfigDraft, _: &dyn ModelFiles) -> Result<(), Status> {
-        Ok(())
-    }
-
     fn load(
         &self,
         spec: Arc<ModelSpec>,

@@ -8,7 +8,7 @@ use galatea_backend::{
     Backend, ExecutionPolicy, Host, Instance, LogLevel, Model, ModelFiles, Placement, Promise,
     Refused,
 };
-use galatea_config::{ConfigDraft, ModelSpec};
+use galatea_config::ModelSpec;
 use galatea_infer::{
     CorrelationId, ExecutionTimes, InferenceRequest, InferenceResponse, InputTensor, OutputTensor,
     PendingRequest, SequenceFlags, Status,
@@ -89,10 +89,6 @@ impl Scripted {
 impl Backend for Scripted {
     fn policy(&self, _spec: &ModelSpec) -> ExecutionPolicy {
         self.policy
-    }
-
-    fn complete_config(&self, _: &mut ConfigDraft, _: &dyn ModelFiles) -> Result<(), Status> {
-        Ok(())
     }
 
     fn load(
