@@ -429,6 +429,9 @@ def test_a_library_beside_the_model_wins(
             for model in ("own", "named"):
                 with pytest.raises(InferenceServerException, match="not today"):
                     client.infer(model, [tensor])
+        # The table of backends tells which libraries those are.
+        assert f"| identity | {own}/libtriton_identity.so " in running.log()
+        assert f"| x        | {named}/1/own.so " in running.log()
 
 
 @pytest.mark.galatea_only

@@ -121,6 +121,15 @@ impl Plugins {
         is_installed(backend, backend_directory)
     }
 
+    /// The names and libraries of the backends that are initialised.
+    #[must_use]
+    pub fn in_use(&self) -> Vec<(String, PathBuf)> {
+        let slots: Vec<(Key, Arc<Slot>)> =
+            lock(&self.backends).iter().map(|(key, slot)| (key.clone(), slot.clone())).collect();
+        let initialised = slots.into_iter().filter(|(_, slot)| lock(slot).is_some());
+        initialised.map(|((library, name), _)| (name, library)).collect()
+    }
+
     /// The backend in a library, opened and initialised if nobody did yet.
     fn loaded(&self, name: &str, found: &Found) -> Result<Arc<Backend>, Status> {
         let key = (found.library.clone(), name.to_owned());
@@ -189,8 +198,9 @@ impl Plugins {
         model::Model::of_built_in(backend, loaded, &self.settings.support).map(Arc::new)
     }
 
-    /// The settings as the original shows them: all are texts.
-    fn config_json(&self, backend: &str) -> String {
+    /// The settings of a backend as the original shows them: all are texts.
+    #[must_use]
+    pub fn config_json(&self, backend: &str) -> String {
         let mut settings = (self.settings.settings_of)(backend);
         let (key, value) = DEFAULT_MAX_BATCH_SIZE;
         settings.entry(String::from(key)).or_insert_with(|| String::from(value));

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZero;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use galatea_backend::{Backend, ExecutionPolicy, Host, LogLevel, Model, ModelFiles};
@@ -45,10 +45,27 @@ pub(crate) struct Backends {
     settings: Arc<Settings>,
     environment: Environment,
     log: LogSink,
-    made: Mutex<BTreeMap<String, Arc<dyn Backend>>>,
+    made: Mutex<BTreeMap<String, Made>>,
     /// Those stand-ins of which the log said that a library is taken instead.
     replaced: Mutex<BTreeSet<String>>,
     plugins: Arc<Plugins>,
+}
+
+/// A backend that is built in.
+struct Made {
+    backend: Arc<dyn Backend>,
+    /// The library that it executes models with, if it needs one.
+    library: Option<PathBuf>,
+}
+
+/// A backend that some model asked for and got.
+#[derive(PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct InUse {
+    pub(crate) name: String,
+    /// Its library; none if it is built in and needs none.
+    pub(crate) library: Option<PathBuf>,
+    /// Its settings as backends read them.
+    pub(crate) config: String,
 }
 
 /// How a model asks for its backend.
@@ -116,12 +133,13 @@ impl Backends {
     fn built_in(&self, name: &str) -> Arc<dyn Backend> {
         // Held while a backend is made, so that each is made once.
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(backend) = made.get(name) {
-            return backend.clone();
+        if let Some(known) = made.get(name) {
+            return known.backend.clone();
         }
         match self.make(name) {
-            Ok(backend) => {
-                made.insert(name.to_owned(), backend.clone());
+            Ok(new) => {
+                let backend = new.backend.clone();
+                made.insert(name.to_owned(), new);
                 backend
             }
             // Whoever asks next may have better luck, and names come from
@@ -130,17 +148,37 @@ impl Backends {
         }
     }
 
-    fn make(&self, name: &str) -> Result<Arc<dyn Backend>, Status> {
-        match name {
-            ENSEMBLE => Ok(Arc::new(EnsembleBackend::new()?)),
-            IDENTITY => Ok(Arc::new(IdentityBackend)),
-            TOKEN_COUNTER => Ok(Arc::new(TokenCounterBackend)),
-            ONNXRUNTIME => self.onnxruntime(),
-            _ => Err(Status::internal(format!("backend '{name}' is not built in"))),
-        }
+    /// The backends that models use, as far as there is something to say of them:
+    /// ensembles are no backend to whoever uses them.
+    pub(crate) fn in_use(&self) -> Vec<InUse> {
+        let made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let built_in = made.iter().map(|(name, made)| (name.clone(), made.library.clone()));
+        let mut found: Vec<(String, Option<PathBuf>)> =
+            built_in.filter(|(name, _)| name != ENSEMBLE).collect();
+        drop(made);
+        let libraries = self.plugins.in_use().into_iter();
+        found.extend(libraries.map(|(name, library)| (name, Some(library))));
+        let with_config = |(name, library): (String, Option<PathBuf>)| {
+            let config = self.plugins.config_json(&name);
+            InUse { name, library, config }
+        };
+        let mut in_use: Vec<InUse> = found.into_iter().map(with_config).collect();
+        in_use.sort();
+        in_use
     }
 
-    fn onnxruntime(&self) -> Result<Arc<dyn Backend>, Status> {
+    fn make(&self, name: &str) -> Result<Made, Status> {
+        let backend: Arc<dyn Backend> = match name {
+            ENSEMBLE => Arc::new(EnsembleBackend::new()?),
+            IDENTITY => Arc::new(IdentityBackend),
+            TOKEN_COUNTER => Arc::new(TokenCounterBackend),
+            ONNXRUNTIME => return self.onnxruntime(),
+            _ => return Err(Status::internal(format!("backend '{name}' is not built in"))),
+        };
+        Ok(Made { backend, library: None })
+    }
+
+    fn onnxruntime(&self) -> Result<Made, Status> {
         let flag = self.settings.onnxruntime_library.as_deref();
         let path = onnxruntime_library::find(flag, &self.environment).map_err(Status::not_found)?;
         let log = self.log.clone();
@@ -150,7 +188,8 @@ impl Backends {
             backend_config: settings_for(ONNXRUNTIME, &self.settings.backend_settings),
             log: Arc::new(move |level, message| log.write(level, message)),
         };
-        Ok(Arc::new(OnnxRuntimeBackend::new(Library::open(&path)?, options)?))
+        let backend = Arc::new(OnnxRuntimeBackend::new(Library::open(&path)?, options)?);
+        Ok(Made { backend, library: Some(path) })
     }
 }
 

@@ -6,19 +6,22 @@ use std::path::PathBuf;
 use galatea_infer::{RepositoryEntry, ServerControl, ServerMetadata};
 use galatea_telemetry::{Logger, Table};
 
+use crate::backends::InUse;
 use crate::flags::Settings;
 
-/// Logs which repository agents are in use, what became of the models that were told
+/// Logs which repository agents and backends are in use, what became of the models that were told
 /// to load, and how the server is set up.
 pub(crate) fn log_summary(
     logger: &Logger,
     control: &dyn ServerControl,
     settings: &Settings,
     agents: &BTreeSet<(String, PathBuf)>,
+    backends: &[InUse],
 ) {
     if !agents.is_empty() {
         logger.table(&agents_table(agents));
     }
+    logger.table(&backends_table(backends));
     logger.table(&models(&control.repository_index(false)));
     logger.table(&options(&control.server_metadata(), settings));
 }
@@ -27,6 +30,17 @@ fn agents_table(agents: &BTreeSet<(String, PathBuf)>) -> Table {
     let mut table = Table::for_console(["Repository Agent", "Path"]);
     for (name, path) in agents {
         table.row([name.clone(), path.display().to_string()]);
+    }
+    table
+}
+
+fn backends_table(backends: &[InUse]) -> Table {
+    let mut table = Table::for_console(["Backend", "Path", "Config"]);
+    for backend in backends {
+        let built_in = || String::from("built in");
+        let path =
+            backend.library.as_ref().map_or_else(built_in, |path| path.display().to_string());
+        table.row([backend.name.clone(), path, backend.config.clone()]);
     }
     table
 }
@@ -111,6 +125,25 @@ mod tests {
 | b     | 2       | UNAVAILABLE: Internal: no file |
 | d     | -       | Not loaded: wrong              |
 +-------+---------+--------------------------------+
+";
+        assert_eq!(table.render(), expected);
+    }
+
+    #[test]
+    fn backends_show_where_they_are_and_what_they_read() {
+        let backend = |name: &str, library: Option<&str>| InUse {
+            name: name.to_owned(),
+            library: library.map(PathBuf::from),
+            config: String::from("{}"),
+        };
+        let table = backends_table(&[backend("a", None), backend("b", Some("/b/libb.so"))]);
+        let expected = "\
++---------+------------+--------+
+| Backend | Path       | Config |
++---------+------------+--------+
+| a       | built in   | {}     |
+| b       | /b/libb.so | {}     |
++---------+------------+--------+
 ";
         assert_eq!(table.render(), expected);
     }

@@ -82,15 +82,17 @@ pub(crate) fn server(parts: Parts<'_>) -> Result<Arc<Server>, Status> {
     let options = ScanOptions { config_name: settings.model_config_name.clone() };
     let agents = Agents::new(&settings.repoagent_directory, &environment.temporary_folder);
     let agents = Arc::new(agents);
+    let overlays = Overlays::new(&environment.temporary_folder);
+    let backends = Arc::new(Backends::new(settings.clone(), environment, log.clone(), reserved));
     let catalog = Arc::new(RepositoryCatalog {
         repository,
-        overlays: Overlays::new(&environment.temporary_folder),
+        overlays,
         options: options.clone(),
         definer: Arc::new(Definer {
             auto_complete: settings.auto_complete_config,
             options,
             agents: agents.clone(),
-            backends: Backends::new(settings.clone(), environment, log.clone(), reserved),
+            backends: backends.clone(),
             logger: logger.clone(),
         }),
         logger: logger.clone(),
@@ -121,7 +123,7 @@ pub(crate) fn server(parts: Parts<'_>) -> Result<Arc<Server>, Status> {
             server.follow_repositories()
         }
     };
-    banner::log_summary(logger, &*server, settings, &agents.in_use());
+    banner::log_summary(logger, &*server, settings, &agents.in_use(), &backends.in_use());
     if !all_loaded && settings.exit_on_error {
         return Err(Status::internal("failed to load all models"));
     }

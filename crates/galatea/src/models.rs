@@ -178,7 +178,7 @@ pub(crate) struct Definer {
     /// The repository agents.
     pub(crate) agents: Arc<Agents>,
     /// The backends.
-    pub(crate) backends: Backends,
+    pub(crate) backends: Arc<Backends>,
     /// Where remarks go.
     pub(crate) logger: Logger,
 }

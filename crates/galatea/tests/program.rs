@@ -143,6 +143,8 @@ fn it_starts_serves_and_stops() {
         assert!(server.seen.contains(row), "{}", server.seen);
     }
     assert!(server.seen.contains("| server_id"), "{}", server.seen);
+    let backend = "| identity | built in | {\"cmdline\":{\"auto-complete-config\":\"true\",";
+    assert!(server.seen.contains(backend), "{}", server.seen);
     assert!(grpc.starts_with("127.0.0.1:") && !grpc.ends_with(":0"), "{grpc}");
     assert_eq!(get(&http, "/v2/health/ready").0, 200);
     let (status, text) = get(&metrics, "/metrics");
