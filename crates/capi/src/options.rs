@@ -204,6 +204,12 @@ setters! {
         };
     TRITONSERVER_ServerOptionsSetHostPolicy(policy_name: text, setting: text, value: text)
         |options, policy_name, setting, value| {
+            if !matches!(setting, "numa-node" | "cpu-cores") {
+                return Err(Status::unsupported(format!(
+                    "'{setting}' is no setting of a host policy: there are 'numa-node' and \
+                     'cpu-cores'"
+                )));
+            }
             options.set("host-policy", format_args!("{policy_name},{setting}={value}"));
             Ok(())
         };
@@ -315,6 +321,14 @@ fn load_limit(
     if kind != TRITONSERVER_INSTANCEGROUPKIND_GPU {
         return Err(Status::invalid_argument("only the loads of GPUs can be limited"));
     }
+    if device < 0 {
+        return Err(Status::invalid_argument(format!("there is no device {device}")));
+    }
+    if !(0.0..=1.0).contains(&fraction) {
+        return Err(Status::invalid_argument(format!(
+            "the fraction must be from 0.0 to 1.0, and is {fraction}"
+        )));
+    }
     options.set("model-load-gpu-limit", format_args!("{device}:{fraction}"));
     Ok(())
 }
@@ -348,6 +362,10 @@ mod tests {
         // SAFETY: the pointers are this test's; the texts end in zero bytes.
         unsafe {
             assert!(TRITONSERVER_ServerOptionsNew(&raw mut options).is_null());
+            let load_limit = |device, fraction| {
+                let kind = TRITONSERVER_INSTANCEGROUPKIND_GPU;
+                TRITONSERVER_ServerOptionsSetModelLoadDeviceLimit(options, kind, device, fraction)
+            };
             let ok = [
                 TRITONSERVER_ServerOptionsSetModelRepositoryPath(options, c"/models".as_ptr()),
                 TRITONSERVER_ServerOptionsSetModelControlMode(
@@ -378,6 +396,14 @@ mod tests {
                 TRITONSERVER_ServerOptionsSetCacheConfig(options, c"x".as_ptr(), c"[]".as_ptr()),
                 TRITONSERVER_ServerOptionsSetCacheConfig(options, c"x".as_ptr(), c"{".as_ptr()),
                 TRITONSERVER_ServerOptionsSetExitTimeout(core::ptr::null_mut(), 1),
+                load_limit(-1, 0.5),
+                load_limit(0, 1.5),
+                TRITONSERVER_ServerOptionsSetHostPolicy(
+                    options,
+                    c"near".as_ptr(),
+                    c"colour".as_ptr(),
+                    c"red".as_ptr(),
+                ),
             ];
             for error in bad {
                 assert!(galatea_c_objects::error::take_c(error).is_err());

@@ -1,0 +1,126 @@
+"""Makes a server with options, and prints what was said of them and of the server.
+
+    python options.py LIBRARY BACKENDS OPTIONS QUESTIONS
+
+OPTIONS is a JSON list of setters' names with their arguments, without the options;
+QUESTIONS is one of functions about the server. BACKENDS may be empty. Prints a JSON
+document: what each setter, the making of the server and each question said.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import sys
+from ctypes import byref, c_bool, c_char_p, c_double, c_int64, c_size_t, c_uint64, c_void_p
+
+from functions import Functions
+
+
+def encoded(argument: object) -> object:
+    """An argument for C; whole numbers are as wide as registers."""
+    kinds = {str: lambda text: c_char_p(text.encode()), bool: c_bool, int: c_int64}
+    kinds |= {float: c_double, type(None): c_void_p}
+    return kinds[type(argument)](argument)
+
+
+class Program(Functions):
+    """Options, and the server that is made of them."""
+
+    def __init__(self, library: str) -> None:
+        super().__init__(library)
+        self.options, self.server = c_void_p(), c_void_p()
+        self.must("ServerOptionsNew", byref(self.options))
+
+    def set(self, name: str, *arguments: object) -> str | None:
+        """What a setter says."""
+        return self.call(f"ServerOptions{name}", self.options, *map(encoded, arguments))
+
+    def ready(self) -> object:
+        """Whether the server is."""
+        return self.read("ServerIsReady", self.server, c_bool)
+
+    def model_ready(self, name: str) -> object:
+        """Whether a model is."""
+        answer = c_bool()
+        asked = self.server, name.encode(), c_int64(-1), byref(answer)
+        return self.call("ServerModelIsReady", *asked) or answer.value
+
+    def document(self, name: str, *arguments: object) -> object:
+        """What a function tells in JSON."""
+        message, base, size = c_void_p(), c_char_p(), c_size_t()
+        asked = self.server, *map(encoded, arguments), byref(message)
+        if error := self.call(name, *asked):
+            return error
+        self.must("MessageSerializeToJson", message, byref(base), byref(size))
+        told = json.loads(ctypes.string_at(base, size.value))
+        self.must("MessageDelete", message)
+        return told
+
+    def name(self) -> object:
+        """The server's."""
+        return self.document("ServerMetadata")["name"]
+
+    def states(self) -> object:
+        """The models in the index, and how they are."""
+        index = self.document("ServerModelIndex", 0)
+        return sorted([one["name"], one.get("state", "")] for one in index)
+
+    def inputs(self, model: str) -> object:
+        """The inputs' names in a model's configuration."""
+        config = self.document("ServerModelConfig", model, -1, 1)
+        return [one["name"] for one in config["input"]] if isinstance(config, dict) else config
+
+    def has_metric(self, name: str) -> object:
+        """Whether metrics have lines of this one."""
+        metrics, text, size = c_void_p(), c_char_p(), c_size_t()
+        if error := self.call("ServerMetrics", self.server, byref(metrics)):
+            return error
+        self.must("MetricsFormatted", metrics, c_int64(0), byref(text), byref(size))
+        found = name in ctypes.string_at(text, size.value).decode()
+        self.must("MetricsDelete", metrics)
+        return found
+
+    def load(self, model: str, **given: str) -> object:
+        """What comes of loading with a configuration and with files."""
+        make = self.library.TRITONSERVER_ParameterNew, self.library.TRITONSERVER_ParameterBytesNew
+        for one in make:
+            one.restype = c_void_p
+        kept = [text.encode() for text in given.values()]
+        made = [
+            c_void_p(
+                make[0](b"config", c_int64(0), value)
+                if name == "config"
+                else make[1](name.replace("__", ":").encode(), value, c_uint64(len(value)))
+            )
+            for name, value in zip(given, kept)
+        ]
+        array = (c_void_p * max(len(made), 1))(*made)
+        asked = self.server, model.encode(), array, c_uint64(len(made))
+        told = self.call("ServerLoadModelWithParameters", *asked)
+        for one in made:
+            self.library.TRITONSERVER_ParameterDelete(one)
+        return told
+
+
+def main() -> None:
+    """Sets, makes and asks."""
+    library, backends, options, questions = sys.argv[1:]
+    program = Program(library)
+    told = {"set": [program.set(*option) for option in json.loads(options)]}
+    program.set("SetLogInfo", False)
+    program.set("SetLogError", False)
+    if backends:
+        program.set("SetBackendDirectory", backends)
+    told["made"] = program.call("ServerNew", byref(program.server), program.options)
+    if told["made"] is None:
+        told["asked"] = []
+        for name, *arguments in json.loads(questions):
+            given = arguments.pop() if arguments and isinstance(arguments[-1], dict) else {}
+            told["asked"].append(getattr(program, name)(*arguments, **given))
+        program.must("ServerDelete", program.server)
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main()
