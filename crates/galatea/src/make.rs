@@ -65,18 +65,8 @@ pub(crate) fn server(parts: Parts<'_>) -> Result<Arc<Server>, Status> {
     if settings.model_repositories.is_empty() {
         return Err(Status::invalid_argument("--model-repository must be specified"));
     }
-    let repository = Repository::open(&settings.model_repositories).map_err(|error| {
-        let code = match error {
-            RepositoryError::Cloud { .. } => Code::Unsupported,
-            RepositoryError::Open { .. } => Code::InvalidArgument,
-        };
-        Status::new(code, error.to_string())
-    })?;
+    let repository = open_repository(settings)?;
     let cache = cache::make(settings)?;
-    let repository = match settings.namespaces {
-        Namespaces::None => repository,
-        Namespaces::Repositories => repository.with_namespaces(),
-    };
     let log = log_sink(logger.clone());
     let (delay, backlog_delay) = (environment.delay_scheduler, environment.backlog_delay_scheduler);
     let options = ScanOptions { config_name: settings.model_config_name.clone() };
@@ -128,6 +118,20 @@ pub(crate) fn server(parts: Parts<'_>) -> Result<Arc<Server>, Status> {
         return Err(Status::internal("failed to load all models"));
     }
     Ok(server)
+}
+
+fn open_repository(settings: &Settings) -> Result<Repository, Status> {
+    let repository = Repository::open(&settings.model_repositories).map_err(|error| {
+        let code = match error {
+            RepositoryError::Cloud { .. } => Code::Unsupported,
+            RepositoryError::Open { .. } => Code::InvalidArgument,
+        };
+        Status::new(code, error.to_string())
+    })?;
+    Ok(match settings.namespaces {
+        Namespaces::None => repository,
+        Namespaces::Repositories => repository.with_namespaces(),
+    })
 }
 
 fn check_startup_models(settings: &Settings) -> Result<(), Status> {
