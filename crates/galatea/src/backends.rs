@@ -27,8 +27,8 @@ const IDENTITY: &str = "identity";
 const TOKEN_COUNTER: &str = "token_counter";
 
 /// Those that stand in for a library: where the directory of backends has one of the name,
-/// whoever put it there wants that. The library `onnxruntime` doesn't count, because it
-/// comes with a directory that is copied for others, and is what this server is measured by.
+/// whoever put it there wants that. `onnxruntime` is none of them: it is what this server
+/// is for, also where the original's whole directory of backends was copied.
 const STAND_INS: [&str; 2] = [IDENTITY, TOKEN_COUNTER];
 
 /// The settings that the backend `onnxruntime` reads; no other backend that is
