@@ -30,6 +30,29 @@ TRITONSERVER_Error* TRITONREPOAGENT_ModelAction(
 """
 
 
+#: Makes servers and deletes them; then waits until the process is as it was before.
+DELETED = """
+import pathlib, sys, time
+sys.path.insert(0, sys.argv[1])
+from in_process import Server
+
+def threads():
+    return sorted(file.read_text() for file in pathlib.Path("/proc/self/task").glob("*/comm"))
+
+before = threads()
+for _ in range(3):
+    server = Server(*sys.argv[2:])
+    server.load("identity")
+    assert server.infer("identity", [1]) == [1]
+    assert threads() != before
+    server.close()
+patience = time.monotonic() + 60
+while threads() != before:
+    assert time.monotonic() < patience, threads()
+    time.sleep(0.01)
+"""
+
+
 def run(*command: object) -> subprocess.CompletedProcess[str]:
     """Runs a program to its end."""
     text = [str(part) for part in command]
@@ -86,6 +109,13 @@ def test_several_servers_in_one_process(library: pathlib.Path, repository: pathl
     with pytest.raises(RuntimeError, match="released"):
         first.load("other")
     second.close()
+
+
+def test_a_deleted_server_leaves_no_threads(
+    library: pathlib.Path, repository: pathlib.Path
+) -> None:
+    ended = run(sys.executable, "-c", DELETED, EXAMPLES, library, repository)
+    assert ended.returncode == 0, ended.stderr
 
 
 def test_labels_of_classes(library: pathlib.Path, repository: pathlib.Path) -> None:

@@ -67,6 +67,7 @@ impl ServerObject {
 /// backends are told of it before their models are loaded. It is void once this is
 /// dropped.
 pub struct Reserved {
+    /// Null once it was left to C code.
     address: *mut TRITONSERVER_Server,
     running: Arc<OnceLock<Arc<RunningServer>>>,
 }
@@ -106,10 +107,8 @@ impl Reserved {
 
     /// Leaves the address to C code, which deletes the server.
     #[must_use]
-    pub fn into_address(self) -> *mut TRITONSERVER_Server {
-        let address = self.address;
-        std::mem::forget(self);
-        address
+    pub fn into_address(mut self) -> *mut TRITONSERVER_Server {
+        std::mem::replace(&mut self.address, core::ptr::null_mut())
     }
 }
 
@@ -121,6 +120,9 @@ impl Default for Reserved {
 
 impl Drop for Reserved {
     fn drop(&mut self) {
+        if self.address.is_null() {
+            return;
+        }
         // SAFETY: the address is from `into_raw`, and whoever knows it was told that
         // it ends here.
         drop(unsafe { handles::take::<ServerObject>(self.address, "server") });
