@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,6 +89,14 @@ TRITONBACKEND_Initialize(TRITONBACKEND_Backend* backend)
   TRY(TRITONBACKEND_BackendMemoryManager(backend, &manager));
   say(&of_backend, "backend %s policy %d artifact %d", name, (int)policy, (int)artifact);
   say_message(&of_backend, "backend config", config);
+  uint32_t major;
+  uint32_t minor;
+  TRY(TRITONBACKEND_ApiVersion(&major, &minor));
+  const bool known = major == TRITONBACKEND_API_VERSION_MAJOR && minor > 0;
+  TRY(TRITONBACKEND_BackendSetExecutionPolicy(backend, TRITONBACKEND_EXECUTION_DEVICE_BLOCKING));
+  TRY(TRITONBACKEND_BackendExecutionPolicy(backend, &policy));
+  TRY(TRITONBACKEND_BackendSetExecutionPolicy(backend, TRITONBACKEND_EXECUTION_BLOCKING));
+  say(&of_backend, "version known %d policy now %d", known, (int)policy);
   TRY(TRITONBACKEND_MemoryManagerAllocate(manager, &memory, TRITONSERVER_MEMORY_CPU, 0, 100));
   memset(memory, 7, 100);
   say(&of_backend, "memory %s",
@@ -166,6 +175,39 @@ TRITONBACKEND_ModelFinalize(TRITONBACKEND_Model* model)
   return NULL;
 }
 
+/* How many instances there are, each of which has a place of its own as its state. */
+static atomic_int instances;
+
+TRITONSERVER_Error*
+TRITONBACKEND_ModelInstanceInitialize(TRITONBACKEND_ModelInstance* instance)
+{
+  TRITONBACKEND_ModelInstance** state = malloc(sizeof *state);
+  *state = instance;
+  ++instances;
+  return TRITONBACKEND_ModelInstanceSetState(instance, state);
+}
+
+TRITONSERVER_Error*
+TRITONBACKEND_ModelInstanceFinalize(TRITONBACKEND_ModelInstance* instance)
+{
+  void* state;
+  TRY(TRITONBACKEND_ModelInstanceState(instance, &state));
+  if (*(TRITONBACKEND_ModelInstance**)state == instance) {
+    --instances;
+  }
+  free(state);
+  return NULL;
+}
+
+TRITONSERVER_Error*
+TRITONBACKEND_Finalize(TRITONBACKEND_Backend* backend)
+{
+  void* state;
+  TRY(TRITONBACKEND_BackendState(backend, &state));
+  fprintf(stderr, "finalized with %d instances state %d\n", instances, state == &of_backend);
+  return NULL;
+}
+
 static void
 say_instance(struct text* text, TRITONBACKEND_ModelInstance* instance)
 {
@@ -183,6 +225,9 @@ say_instance(struct text* text, TRITONBACKEND_ModelInstance* instance)
   log_error(TRITONBACKEND_ModelInstanceProfileCount(instance, &profiles));
   log_error(TRITONBACKEND_ModelInstanceSecondaryDeviceCount(instance, &others));
   log_error(TRITONBACKEND_ModelInstanceHostPolicy(instance, &policy));
+  void* state;
+  log_error(TRITONBACKEND_ModelInstanceState(instance, &state));
+  say(text, "state %d", *(TRITONBACKEND_ModelInstance**)state == instance);
   say(text, "instance %s kind %d device %d passive %d", name, (int)kind, device, passive);
   for (uint32_t index = 0; index <= profiles; ++index) {
     const char* profile = "";
@@ -274,7 +319,7 @@ say_tensors(struct text* text, TRITONBACKEND_Request* request)
   log_error(TRITONBACKEND_RequestOutputCount(request, &outputs));
   for (uint32_t index = 0; index < inputs; ++index) {
     log_error(TRITONBACKEND_RequestInputByIndex(request, index, &input));
-    say_input(text, input, "nobody's");
+    say_input(text, input, "near");
     log_error(TRITONBACKEND_RequestInputName(request, index, &name));
     TRITONBACKEND_Input* same;
     log_error(TRITONBACKEND_RequestInput(request, name, &same));
@@ -349,6 +394,37 @@ say_state(struct text* text, TRITONBACKEND_Request* request)
   say(text, "state %d %s", *before, said(TRITONBACKEND_StateUpdate(state)));
 }
 
+/* What is known of a response that is never sent. */
+static void
+say_unsent(struct text* text, TRITONBACKEND_Request* request)
+{
+  const int64_t made[2] = {1, 7};
+  TRITONBACKEND_Response* response;
+  TRITONBACKEND_Output* output;
+  const char* name;
+  TRITONSERVER_DataType datatype;
+  const int64_t* shape;
+  uint64_t rank;
+  log_error(TRITONBACKEND_ResponseNew(&response, request));
+  log_error(TRITONBACKEND_ResponseOutput(
+      response, &output, "OTHER", TRITONSERVER_TYPE_BYTES, made, 2));
+  log_error(
+      TRITONBACKEND_InferenceResponseOutput(response, 0, &name, &datatype, &shape, &rank));
+  say(text, "unsent %s %s rank %" PRIu64 " last %" PRId64, name,
+      TRITONSERVER_DataTypeString(datatype), rank, shape[rank - 1]);
+  datatype = TRITONSERVER_TYPE_INVALID;
+  log_error(TRITONBACKEND_InferenceResponseOutputByName(
+      response, "OTHER", &datatype, &shape, &rank));
+  say(text, "by name %s rank %" PRIu64 " last %" PRId64, TRITONSERVER_DataTypeString(datatype),
+      rank, shape[rank - 1]);
+  say(text, "unsent 1: %s",
+      said(TRITONBACKEND_InferenceResponseOutput(response, 1, &name, &datatype, &shape, &rank)));
+  say(text, "no output: %s",
+      said(TRITONBACKEND_InferenceResponseOutputByName(
+          response, "NONE", &datatype, &shape, &rank)));
+  say(text, "deleted %s", said(TRITONBACKEND_ResponseDelete(response)));
+}
+
 static TRITONSERVER_Error*
 wait_if_asked(TRITONBACKEND_Model* model, TRITONBACKEND_Request* request)
 {
@@ -420,6 +496,7 @@ TRITONBACKEND_ModelInstanceExecute(
     const struct text* texts[3] = {&of_backend, of_model, own};
     say_instance(own, instance);
     say_request(own, requests[index]);
+    say_unsent(own, requests[index]);
     say_state(own, requests[index]);
     log_error(wait_if_asked(model, requests[index]));
     log_error(respond(requests[index], texts, 3));

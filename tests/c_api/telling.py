@@ -208,6 +208,26 @@ def bare(program: Program) -> dict[str, object]:
     return program.answer()
 
 
+def described(program: Program) -> dict[str, object]:
+    """A request whose input is described by attributes, and has data for a host policy."""
+    request = program.request("tells")
+    data, near = (c_int32 * 2)(2, 3), (c_int32 * 2)(4, 5)
+    attributes, shape = c_void_p(), (c_int64 * 2)(1, 2)
+    named, size = (request, b"INPUT0"), c_size_t(ctypes.sizeof(data))
+    program.must("InferenceRequestAddInput", *named, c_uint(TYPE_INT32), shape, c_uint64(2))
+    program.must("BufferAttributesNew", byref(attributes))
+    program.must("BufferAttributesSetByteSize", attributes, size)
+    program.must("BufferAttributesSetMemoryType", attributes, c_uint(0))
+    program.must("InferenceRequestAppendInputDataWithBufferAttributes", *named, data, attributes)
+    program.must("BufferAttributesDelete", attributes)
+    place = size, c_uint(0), c_int64(0), b"near"
+    program.must("InferenceRequestAppendInputDataWithHostPolicy", *named, near, *place)
+    program.send(request, program.plain_allocator)
+    told = program.answer()["told"]
+    first = next(index for index, line in enumerate(told) if line.startswith("input INPUT0"))
+    return told[first : first + 5]
+
+
 def late(program: Program) -> dict[str, object]:
     """A request whose allocator gets functions when it was told of the allocator already."""
     described = []
@@ -278,7 +298,7 @@ def models(program: Program) -> dict[str, object]:
 def main() -> None:
     """Runs every case."""
     program = Program(*sys.argv[1:])
-    cases = [full, bare, late, sequence, cancelled, models]
+    cases = [full, bare, described, late, sequence, cancelled, models]
     json.dump({case.__name__: case(program) for case in cases}, sys.stdout)
     program.must("ServerDelete", program.server)
     for allocator in (program.allocator, program.plain_allocator):

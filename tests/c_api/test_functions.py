@@ -54,10 +54,12 @@ LOADED = """
 backend teller policy 0 artifact 0
 backend config {"cmdline":{"auto-complete-config":"true","backend-directory":"DIRECTORY",\
 "colour":"red","default-max-batch-size":"4","min-compute-capability":"6.000000"}}
+version known 1 policy now 1
 memory ok
 model tells version 1 artifact 0 at /tells completes 1 state 1
 config 2: Invalid argument: model configuration version 2 not supported, supported versions \
 are: 1
+state 1
 instance tells_0_N kind 1 device 0 passive 0
 profile 0 Invalid argument: out of bounds index 0: instance is configured with 0 profiles -
 secondary device 0 ok KIND_NVDLA 3
@@ -94,6 +96,11 @@ output TOLD
 output 1: Invalid argument: [request id: seven] out of bounds index 1: request has 1 requested \
 outputs
 an output would have 6 bytes in 1 3 ok
+unsent OTHER BYTES rank 2 last 7
+by name BYTES rank 2 last 7
+unsent 1: Invalid argument: out of bounds index 1: response has 1 outputs
+no output: Not found: Output name NONE not found.
+deleted ok
 state Invalid argument: unable to add state 'NEXT'. State configuration is missing for model \
 'tells'.
 """
@@ -118,6 +125,11 @@ output 2: Invalid argument: [request id: <id_unknown>] out of bounds index 2: re
 requested outputs
 an output would have 5 bytes in 2 2 Unavailable: [request id: <id_unknown>] Output properties \
 are not available
+unsent OTHER BYTES rank 2 last 7
+by name BYTES rank 2 last 7
+unsent 1: Invalid argument: out of bounds index 1: response has 1 outputs
+no output: Not found: Output name NONE not found.
+deleted ok
 state Invalid argument: unable to add state 'NEXT'. State configuration is missing for model \
 'tells'.
 """
@@ -144,6 +156,7 @@ def told(
     command = [sys.executable, HERE / "telling.py", library, folder / "models", backends]
     ended = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300)
     assert ended.returncode == 0, ended.stderr
+    assert "finalized with 0 instances state 1\n" in ended.stderr
     return json.loads(ended.stdout.replace(str(backends), "DIRECTORY"))
 
 
@@ -191,6 +204,17 @@ def test_a_response_says_what_its_backend_set(told: dict[str, Any]) -> None:
         "outputs": "1 TOLD [1, 1]",
         "memory": [0, 0],
     }
+
+
+def test_an_input_may_be_described_and_differ_for_a_host_policy(told: dict[str, Any]) -> None:
+    """The general data is what its attributes say; the instance's policy has data beside it."""
+    assert told["described"] == [
+        "input INPUT0 INT32 rank 2 last 2 bytes 8 buffers 1",
+        "for the host policy: bytes 8 buffers 1",
+        "buffer 8 in 0 0 begins with 2",
+        "for the host policy: 8 the same 0",
+        "its attributes 0 0 8",
+    ]
 
 
 def test_an_allocators_functions_may_be_set_late(told: dict[str, Any]) -> None:
