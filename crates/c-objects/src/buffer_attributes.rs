@@ -17,6 +17,9 @@ use galatea_abi::{
 use crate::guard::guard;
 use crate::{handle, text};
 
+/// CUDA's handle of memory: bytes that mean something to it alone.
+pub type CudaIpcHandle = [u8; 64];
+
 /// The attributes of a buffer.
 #[derive(Clone, Debug)]
 pub struct BufferAttributesObject {
@@ -26,8 +29,8 @@ pub struct BufferAttributesObject {
     pub memory_type_id: i64,
     /// The size in bytes.
     pub byte_size: usize,
-    /// The address of a CUDA handle that is the caller's, as a number.
-    pub cuda_ipc_handle: usize,
+    /// A copy of the handle under which other processes know the memory, if it has one.
+    pub cuda_ipc_handle: Option<Box<CudaIpcHandle>>,
 }
 crate::object!(BufferAttributesObject as TRITONSERVER_BufferAttributes, kind 4);
 
@@ -37,7 +40,7 @@ impl Default for BufferAttributesObject {
             memory_type: TRITONSERVER_MEMORY_CPU,
             memory_type_id: 0,
             byte_size: 0,
-            cuda_ipc_handle: 0,
+            cuda_ipc_handle: None,
         }
     }
 }
@@ -154,10 +157,85 @@ attribute!(
     same,
     same
 );
-attribute!(
-    TRITONSERVER_BufferAttributesSetCudaIpcHandle,
-    TRITONSERVER_BufferAttributesCudaIpcHandle,
+
+const _: TRITONSERVER_BufferAttributesSetCudaIpcHandle =
+    TRITONSERVER_BufferAttributesSetCudaIpcHandle;
+/// Copies a handle into the attributes; null takes it away.
+///
+/// # Safety
+///
+/// `buffer_attributes` must be null or attributes that nobody else uses,
+/// `cuda_ipc_handle` null or valid for reads of a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_BufferAttributesSetCudaIpcHandle(
+    buffer_attributes: *mut TRITONSERVER_BufferAttributes,
     cuda_ipc_handle: *mut c_void,
-    |value: *mut c_void| value.expose_provenance(),
-    core::ptr::with_exposed_provenance_mut
-);
+) -> *mut TRITONSERVER_Error {
+    guard("TRITONSERVER_BufferAttributesSetCudaIpcHandle", || {
+        let given = cuda_ipc_handle.cast::<CudaIpcHandle>();
+        // SAFETY: the caller's promises are passed on; bytes have no alignment.
+        unsafe {
+            let attributes = handle::borrow_mut::<BufferAttributesObject>(
+                buffer_attributes,
+                "buffer_attributes",
+            )?;
+            attributes.cuda_ipc_handle = given.as_ref().map(|given| Box::new(*given));
+        }
+        Ok(())
+    })
+}
+
+const _: TRITONSERVER_BufferAttributesCudaIpcHandle = TRITONSERVER_BufferAttributesCudaIpcHandle;
+/// The attributes' own copy of the handle, to be read until they change; null if they
+/// have none.
+///
+/// # Safety
+///
+/// `buffer_attributes` must be null or attributes; `cuda_ipc_handle` null or valid for a
+/// write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_BufferAttributesCudaIpcHandle(
+    buffer_attributes: *mut TRITONSERVER_BufferAttributes,
+    cuda_ipc_handle: *mut *mut c_void,
+) -> *mut TRITONSERVER_Error {
+    guard("TRITONSERVER_BufferAttributesCudaIpcHandle", || {
+        // SAFETY: the caller's promises are passed on.
+        unsafe {
+            let attributes =
+                handle::borrow::<BufferAttributesObject>(buffer_attributes, "buffer_attributes")?;
+            let own = attributes.cuda_ipc_handle.as_deref();
+            let address = own.map_or(core::ptr::null(), core::ptr::from_ref);
+            text::write(cuda_ipc_handle, address.cast_mut().cast::<c_void>(), "cuda_ipc_handle")
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::take_c;
+
+    #[test]
+    fn a_handle_is_copied() {
+        let mut attributes = core::ptr::null_mut();
+        let mut given: CudaIpcHandle = [7; 64];
+        let mut told = core::ptr::null_mut();
+        // SAFETY: the pointers are this test's.
+        unsafe {
+            take_c(TRITONSERVER_BufferAttributesNew(&raw mut attributes)).unwrap();
+            let mut read = || {
+                take_c(TRITONSERVER_BufferAttributesCudaIpcHandle(attributes, &raw mut told))
+                    .unwrap();
+                told.cast::<CudaIpcHandle>().as_ref().copied()
+            };
+            let set = TRITONSERVER_BufferAttributesSetCudaIpcHandle;
+            assert_eq!(read(), None);
+            take_c(set(attributes, (&raw mut given).cast())).unwrap();
+            given.fill(0);
+            assert_eq!(read(), Some([7; 64]));
+            take_c(set(attributes, core::ptr::null_mut())).unwrap();
+            assert_eq!(read(), None);
+            take_c(TRITONSERVER_BufferAttributesDelete(attributes)).unwrap();
+        }
+    }
+}

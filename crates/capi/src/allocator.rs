@@ -249,7 +249,7 @@ impl Allocator {
             memory_type: placed.memory_type,
             memory_type_id: placed.memory_type_id,
             byte_size: placed.byte_size,
-            cuda_ipc_handle: 0,
+            cuda_ipc_handle: None,
         });
         // SAFETY: the allocator's maker promised a function that takes these; the
         // attributes were just made and are deleted once.

@@ -80,7 +80,7 @@ impl View {
             memory_type: self.memory_type,
             memory_type_id: self.memory_type_id,
             byte_size: self.byte_size,
-            cuda_ipc_handle: 0,
+            cuda_ipc_handle: None,
         }
     }
 }
