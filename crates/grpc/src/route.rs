@@ -1,5 +1,7 @@
 //! From a request's head to a method, or to the reason why there is none.
 
+use std::time::Duration;
+
 use galatea_codec::grpc::GrpcCode;
 use http::header::{CONTENT_TYPE, HeaderMap};
 use http::request::Parts;
@@ -57,14 +59,20 @@ pub(crate) fn route(head: &Parts) -> Result<Route, Refusal> {
     }
     let method = method(head.uri.path()).map_err(Refusal::Grpc)?;
     refuse_compression(&head.headers)?;
-    let timeout = match head.headers.get("grpc-timeout") {
-        None => None,
-        Some(text) => Some(parse_timeout(text.as_bytes()).ok_or_else(|| {
-            let failure = Failure::new(GrpcCode::InvalidArgument, "malformed grpc-timeout header");
-            Refusal::Grpc(failure)
-        })?),
-    };
+    let timeout = timeout(&head.headers).map_err(Refusal::Grpc)?;
     Ok(Route { method, timeout, errors: errors(&head.headers) })
+}
+
+/// How long the call may take. One whose time is up when it comes is not begun.
+fn timeout(headers: &HeaderMap) -> Result<Option<Timeout>, Failure> {
+    let Some(text) = headers.get("grpc-timeout") else { return Ok(None) };
+    match parse_timeout(text.as_bytes()) {
+        None => Err(Failure::new(GrpcCode::InvalidArgument, "malformed grpc-timeout header")),
+        Some(Timeout::Within(Duration::ZERO)) => {
+            Err(Failure::new(GrpcCode::DeadlineExceeded, "Deadline Exceeded"))
+        }
+        Some(timeout) => Ok(Some(timeout)),
+    }
 }
 
 /// How the client of a stream wants to hear of failures: as the status of the
@@ -142,8 +150,6 @@ fn unimplemented(message: &'static str) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use http::Request;
     use prost_reflect::DescriptorPool;
 
@@ -215,6 +221,7 @@ mod tests {
         check(INFER, "application/grpc", ("grpc-encoding", "deflate"), compressed);
         check(INFER, "application/grpc", ("grpc-encoding", "identity"), "ModelInfer");
         check(INFER, "application/grpc", ("grpc-timeout", "x"), "InvalidArgument");
+        check(INFER, "application/grpc", ("grpc-timeout", "0S"), "DeadlineExceeded");
         let within = format!("{:?}", Timeout::Within(Duration::from_millis(5)));
         check(INFER, "application/grpc", ("grpc-timeout", "5m"), &within);
     }
