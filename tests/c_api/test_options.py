@@ -135,6 +135,13 @@ def test_metrics_are_shown_if_they_are_on(ask: Ask) -> None:
     assert told["asked"] == [True]
 
 
+def test_metrics_are_configured(ask: Ask) -> None:
+    asked = ["has_metric", 'nv_inference_request_duration_us{model="one"']
+    assert ask([], asked)["asked"] == [True]
+    off = ["SetMetricsConfig", "", "counter_latencies", "false"]
+    assert ask([off], asked)["asked"] == [False]
+
+
 def test_files_and_a_configuration_may_come_with_a_load(ask: Ask) -> None:
     config = {
         "backend": "identity",
