@@ -228,6 +228,22 @@ def described(program: Program) -> dict[str, object]:
     return told[first : first + 5]
 
 
+def raw(program: Program) -> dict[str, object]:
+    """Requests of which only the bytes are given."""
+    data, told = (c_int32 * 2)(2, 3), {}
+    for model in ("raw", "tells"):
+        request = program.request(model)
+        named = request, b"any"
+        program.must("InferenceRequestAddRawInput", *named)
+        place = c_size_t(ctypes.sizeof(data)), c_uint(0), c_int64(0)
+        program.must("InferenceRequestAppendInputData", *named, data, *place)
+        program.prepare(request, program.plain_allocator, userp=0)
+        error = program.call("ServerInferAsync", program.server, request, None)
+        lines = [error] if error else program.answer()["told"]
+        told[model] = [line for line in lines if "INPUT0" in line or "Raw" in line]
+    return told
+
+
 def late(program: Program) -> dict[str, object]:
     """A request whose allocator gets functions when it was told of the allocator already."""
     described = []
@@ -298,7 +314,7 @@ def models(program: Program) -> dict[str, object]:
 def main() -> None:
     """Runs every case."""
     program = Program(*sys.argv[1:])
-    cases = [full, bare, described, late, sequence, cancelled, models]
+    cases = [full, bare, described, raw, late, sequence, cancelled, models]
     json.dump({case.__name__: case(program) for case in cases}, sys.stdout)
     program.must("ServerDelete", program.server)
     for allocator in (program.allocator, program.plain_allocator):

@@ -38,6 +38,14 @@ instance_group {
   kind: KIND_CPU host_policy: "near" secondary_devices { kind: KIND_NVDLA device_id: 3 }
 }
 """,
+    "raw": """
+backend: "teller"
+input { name: "INPUT0" data_type: TYPE_INT32 dims: [ -1 ] }
+output [
+  { name: "TOLD" data_type: TYPE_STRING dims: [ 1 ] },
+  { name: "OTHER" data_type: TYPE_STRING dims: [ 1 ] }
+]
+""",
     "waits": TENSORS + 'parameters { key: "waits" value { string_value: "yes" } }',
     "counts": TENSORS
     + """
@@ -215,6 +223,16 @@ def test_an_input_may_be_described_and_differ_for_a_host_policy(told: dict[str, 
         "for the host policy: 8 the same 0",
         "its attributes 0 0 8",
     ]
+
+
+def test_raw_bytes_are_the_input_of_a_model_that_has_one(told: dict[str, Any]) -> None:
+    """Its configuration says the rest."""
+    assert told["raw"]["raw"] == ["input INPUT0 INT32 rank 2 last 2 bytes 8 buffers 1"]
+    (refusal,) = told["raw"]["tells"]
+    assert refusal.startswith(
+        "Invalid argument: [request id: <id_unknown>] Raw request must only have 1 input (found 1) "
+        "to be deduced but got 2 inputs in 'tells' model configuration"
+    )
 
 
 def test_an_allocators_functions_may_be_set_late(told: dict[str, Any]) -> None:
