@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use galatea_engine::Server;
 use galatea_grpc::GrpcOptions;
-use galatea_http::HttpOptions;
-use galatea_telemetry::{Logger, MetricsExporter};
+use galatea_http::{HttpOptions, RequestLog};
+use galatea_telemetry::{LogLevel, Logger, MetricsExporter};
 
 use crate::flags::{DoorSettings, Settings};
 use crate::listeners::bind;
@@ -65,7 +65,13 @@ impl Doors<'_> {
         let start = |socket| {
             let (service, control) = (self.server.clone(), self.server.clone());
             let header_forward = self.settings.http_header_forward.clone();
-            let options = HttpOptions { max_input_size, header_forward, ..HttpOptions::default() };
+            let request_log = Some(request_log(self.logger.clone()));
+            let options = HttpOptions {
+                max_input_size,
+                header_forward,
+                request_log,
+                ..HttpOptions::default()
+            };
             galatea_http::start(self.workers.handles(), socket, service, control, options)
         };
         self.start("HTTP service", "HTTPService", &door.address, door, start)
@@ -121,4 +127,11 @@ impl OpenDoors {
         let timeout = Duration::from_secs(u64::from(timeout_secs.max(1)));
         tokio::time::timeout(timeout, drained).await.is_ok()
     }
+}
+
+/// Requests over HTTP leave lines where the verbose log is on.
+fn request_log(logger: Logger) -> RequestLog {
+    let asked = logger.clone();
+    let is_on = move || asked.enabled(LogLevel::Verbose(1));
+    RequestLog::new(is_on, move |line| logger.verbose(1, line))
 }

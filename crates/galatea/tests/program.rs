@@ -291,6 +291,7 @@ fn who_looks_closely_sees_requests() {
     let request = "POST /v2/models/m/infer HTTP/1.1\r\nHost: a\r\nContent-Length: 13";
     write!(stream, "{request}\r\n\r\n{{\"inputs\":[]}}").unwrap();
     server.wait_for("a request is refused: [request id: <id_unknown>] expected 1 inputs");
+    server.wait_for("HTTP POST /v2/models/m/infer: 400 Bad Request {");
     let asked =
         r#"{"id":"q","inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1,1],"data":[1]}]}"#;
     let head = "POST /v2/models/m/infer HTTP/1.1\r\nHost: a\r\nContent-Length";

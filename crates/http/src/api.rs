@@ -14,7 +14,6 @@ use galatea_infer::{InferenceService, ServerControl, Status};
 use hyper::StatusCode;
 use tokio::sync::Semaphore;
 
-use crate::HttpOptions;
 use crate::body::{BodyError, BodyLimits, RequestBody};
 use crate::door::{Closed, Endpoint};
 use crate::head::Head;
@@ -22,6 +21,7 @@ use crate::mailroom::Mailrooms;
 use crate::respond::{self, Reply};
 use crate::route::{ModelAction, Route, SharedMemoryAction, SharedMemoryKind};
 use crate::unwanted::Unwanted;
+use crate::{HttpOptions, RequestLog};
 
 /// What the endpoints need.
 pub(crate) struct Api {
@@ -34,6 +34,7 @@ pub(crate) struct Api {
     /// As many backends may be asked at once whether they are ready.
     questions: Arc<Semaphore>,
     unwanted: Unwanted,
+    request_log: Option<RequestLog>,
 }
 
 /// How many threads may wait for backends that are asked whether they are ready. Who
@@ -59,6 +60,9 @@ impl Endpoint for Api {
         body: &mut B,
     ) -> Result<Reply, Closed> {
         let reply = self.answer(head, body).await?;
+        if let Some(log) = &self.request_log {
+            log.tell(head, &reply);
+        }
         self.unwanted.discard_rest(head, &reply, body).await;
         Ok(reply)
     }
@@ -124,6 +128,7 @@ impl Api {
             chunks_max: options.max_chunks,
             questions: Arc::new(Semaphore::new(QUESTIONS_MAX)),
             unwanted: Unwanted::new(unwanted_bytes_max, options.discard_silence_max),
+            request_log: options.request_log.clone(),
         }
     }
 

@@ -50,4 +50,4 @@ mod route;
 mod unwanted;
 
 pub use door::{RunningDoor, start, start_metrics};
-pub use options::HttpOptions;
+pub use options::{HttpOptions, RequestLog};

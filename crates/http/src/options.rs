@@ -1,9 +1,14 @@
 //! What can be set.
 
+use std::fmt::{self, Display};
+use std::sync::Arc;
 use std::time::Duration;
 
 use galatea_codec::forward::HeaderForward;
 use galatea_codec::limits::Limits;
+
+use crate::head::Head;
+use crate::respond::Reply;
 
 /// The door's settings.
 #[derive(Clone, Debug)]
@@ -21,7 +26,52 @@ pub struct HttpOptions {
     /// How long a client is waited for that stops sending a body which nobody wants,
     /// before it is answered.
     pub discard_silence_max: Duration,
+    /// Who hears of each request.
+    pub request_log: Option<RequestLog>,
 }
+
+/// Hears of requests and their answers, while it wants to.
+#[derive(Clone)]
+pub struct RequestLog {
+    is_on: Arc<dyn Fn() -> bool + Send + Sync>,
+    write: Arc<Write>,
+}
+
+type Write = dyn Fn(&dyn Display) + Send + Sync;
+
+impl RequestLog {
+    /// Calls `write` with a line about each request as long as `is_on` says so.
+    pub fn new(
+        is_on: impl Fn() -> bool + Send + Sync + 'static,
+        write: impl Fn(&dyn Display) + Send + Sync + 'static,
+    ) -> Self {
+        Self { is_on: Arc::new(is_on), write: Arc::new(write) }
+    }
+
+    /// Tells of an answered request. What is answered with an error says which.
+    pub(crate) fn tell(&self, head: &Head<'_>, reply: &Reply) {
+        if !(self.is_on)() {
+            return;
+        }
+        let (method, path, code) = (&head.method, head.path.escape_debug(), reply.code);
+        if code.is_success() {
+            return (self.write)(&format_args!("HTTP {method} {path}: {code}"));
+        }
+        let mut text = reply.chunks.concat();
+        text.truncate(ERROR_BYTES_MAX);
+        let text = String::from_utf8_lossy(&text);
+        (self.write)(&format_args!("HTTP {method} {path}: {code} {text}"));
+    }
+}
+
+impl fmt::Debug for RequestLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RequestLog")
+    }
+}
+
+/// How much of an error's text is told: it may have a part that a client wrote.
+const ERROR_BYTES_MAX: usize = 1 << 10;
 
 impl Default for HttpOptions {
     fn default() -> Self {
@@ -31,6 +81,7 @@ impl Default for HttpOptions {
             header_read_timeout: None,
             header_forward: None,
             discard_silence_max: Duration::from_secs(1),
+            request_log: None,
         }
     }
 }

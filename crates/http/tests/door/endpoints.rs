@@ -1,6 +1,9 @@
 //! Routes, methods and the management endpoints.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use galatea_http::{HttpOptions, RequestLog};
 
 use crate::harness::Server;
 
@@ -13,6 +16,30 @@ fn unknown_paths_are_404() {
     }
     let response = server.get("/nothing");
     assert_eq!(response.header("Content-Type"), Some("application/json"));
+}
+
+#[test]
+fn requests_are_told_of_while_somebody_wants_to_hear_of_them() {
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let (written, wanted) = (lines.clone(), Arc::new(AtomicBool::new(true)));
+    let asked = wanted.clone();
+    let request_log = RequestLog::new(
+        move || asked.load(Ordering::SeqCst),
+        move |line| written.lock().unwrap().push(line.to_string()),
+    );
+    let options = HttpOptions { request_log: Some(request_log), ..HttpOptions::default() };
+    let server = Server::with(options);
+    assert_eq!(server.get("/v2").code, 200);
+    assert_eq!(server.get("/v2/a%0Ab?c").code, 404);
+    assert_eq!(server.ask("POST", "/v2/models/echo/infer", "{").code, 400);
+    wanted.store(false, Ordering::SeqCst);
+    assert_eq!(server.get("/v2").code, 200);
+    let lines = lines.lock().unwrap();
+    assert_eq!(lines[0], "HTTP GET /v2: 200 OK");
+    assert_eq!(lines[1], "HTTP GET /v2/a%0Ab: 404 Not Found {\"error\":\"Not Found\"}");
+    let refused = "HTTP POST /v2/models/echo/infer: 400 Bad Request {\"error\":\"failed to";
+    assert!(lines[2].starts_with(refused), "{lines:?}");
+    assert_eq!(lines.len(), 3, "{lines:?}");
 }
 
 #[test]
