@@ -90,6 +90,7 @@ pub(crate) async fn serve(
         call_bytes_max: door.options.call_unwritten_bytes_max,
         bytes_max: door.options.unwritten_bytes_max,
         bytes_dropped: door.options.unwritten_bytes_dropped,
+        beside_bytes_max: door.options.unwritten_beside_bytes_max,
         request_bytes_max: door.options.request_bytes_max,
         arriving_bytes_max: door.options.arriving_bytes_max,
     }));

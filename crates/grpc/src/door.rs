@@ -50,6 +50,9 @@ pub struct GrpcOptions {
     /// ones: requests that were read before may be answered at any time after.
     /// Calls fail then, and streams end.
     pub unwritten_bytes_dropped: usize,
+    /// How many bytes a connection's unwritten answers may keep alive beside their
+    /// own, as parts of batches' outputs or of requests; further ones are copied.
+    pub unwritten_beside_bytes_max: usize,
     /// How many bytes the requests of single calls may take that a connection has
     /// in progress, before no further calls are read from it; the same for the
     /// requests of all its streams together. Counted is the larger of message and
@@ -76,6 +79,7 @@ impl Default for GrpcOptions {
             call_unwritten_bytes_max: 64 << 20,
             unwritten_bytes_max: 512 << 20,
             unwritten_bytes_dropped: 2 << 30,
+            unwritten_beside_bytes_max: 256 << 20,
             request_bytes_max: 512 << 20,
             arriving_bytes_max: 1 << 30,
             stream_messages_max: 4096,

@@ -64,6 +64,8 @@ pub(crate) struct Signal {
     call_bytes: AtomicUsize,
     /// What is unwritten for streams.
     stream_bytes: AtomicUsize,
+    /// What unwritten answers keep alive beside their bytes.
+    beside_bytes: AtomicUsize,
     /// What the requests of single calls take that are in progress.
     call_request_bytes: AtomicUsize,
     /// The same of streams.
@@ -85,6 +87,8 @@ pub(crate) struct Limits {
     pub(crate) bytes_max: usize,
     /// From so much in all on, further answers are dropped.
     pub(crate) bytes_dropped: usize,
+    /// What unwritten answers may keep alive beside their bytes.
+    pub(crate) beside_bytes_max: usize,
     /// From so much in progress for single calls on, none is read, and from so
     /// much for streams on, no request of theirs is. They count apart: a request
     /// on a stream may wait until the client reads the stream, which may well
@@ -131,6 +135,7 @@ impl Signal {
             state: Mutex::new(state),
             call_bytes: AtomicUsize::new(0),
             stream_bytes: AtomicUsize::new(0),
+            beside_bytes: AtomicUsize::new(0),
             call_request_bytes: AtomicUsize::new(0),
             stream_request_bytes: AtomicUsize::new(0),
             arriving_bytes: AtomicUsize::new(0),
@@ -223,6 +228,22 @@ impl Signal {
     /// Forgets an answer.
     pub(crate) fn let_go(&self, bytes: usize, used_for: Use) {
         self.count(used_for).fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts what an answer keeps alive beside its bytes; returns whether there is
+    /// room for that.
+    pub(crate) fn hold_beside(&self, bytes: usize) -> bool {
+        let before = self.beside_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let has_room = before.saturating_add(bytes) <= self.limits.beside_bytes_max;
+        if !has_room {
+            self.let_go_beside(bytes);
+        }
+        has_room
+    }
+
+    /// Forgets what an answer kept alive.
+    pub(crate) fn let_go_beside(&self, bytes: usize) {
+        self.beside_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// Counts a request that somebody works on from now on.
@@ -339,6 +360,7 @@ mod tests {
         call_bytes_max: 2000,
         bytes_max: 3000,
         bytes_dropped: 5000,
+        beside_bytes_max: 1000,
         request_bytes_max: 1000,
         arriving_bytes_max: 500,
     };

@@ -35,9 +35,19 @@ pub(crate) struct Outgoing {
     holder: Holder,
 }
 
+impl Holder {
+    fn connection(&self) -> &Signal {
+        match self {
+            Self::Call(signal) => signal,
+            Self::Stream(signal) => signal.connection(),
+        }
+    }
+}
+
 impl Outgoing {
     /// Counts `message`; `None` if so much waits already that this one is
-    /// dropped.
+    /// dropped. If what waits already keeps too much beside its bytes, this one
+    /// is copied.
     pub(crate) fn new(message: MessageChunks, holder: Holder) -> Option<Self> {
         let bytes = message.remaining().saturating_add(OVERHEAD_BYTES);
         let taken = match &holder {
@@ -45,12 +55,23 @@ impl Outgoing {
             Holder::Stream(signal) => signal.hold(bytes),
         };
         // Only what was counted may be dropped as such.
-        taken.then(|| Self { message, bytes, holder })
+        if !taken {
+            return None;
+        }
+        let beside = message.kept_beside();
+        if beside == 0 || holder.connection().hold_beside(beside) {
+            return Some(Self { message, bytes, holder });
+        }
+        Some(Self { message: message.into_copy(), bytes, holder })
     }
 }
 
 impl Drop for Outgoing {
     fn drop(&mut self) {
+        let beside = self.message.kept_beside();
+        if beside > 0 {
+            self.holder.connection().let_go_beside(beside);
+        }
         match &self.holder {
             Holder::Call(signal) => signal.let_go(self.bytes, Use::Call),
             Holder::Stream(signal) => signal.let_go(self.bytes),
@@ -79,5 +100,67 @@ impl Buf for Outgoing {
 
     fn advance(&mut self, count: usize) {
         self.message.advance(count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use galatea_codec::grpc::encode_infer_response;
+    use galatea_infer::{InferenceResponse, OutputTensor};
+    use galatea_tensor::{Buffer, DataType, Shape};
+
+    use super::*;
+    use crate::signal::Limits;
+
+    const PART_BYTES: usize = 4000;
+
+    fn answer(signal: &Arc<Signal>, whole: &Bytes) -> Outgoing {
+        let part = whole.slice(..PART_BYTES);
+        let output = OutputTensor {
+            name: "O".into(),
+            datatype: DataType::Uint8,
+            shape: Shape::new(&[i64::try_from(PART_BYTES).unwrap()]).unwrap(),
+            data: Buffer::from_bytes(part).part_of(whole.len()),
+        };
+        let response = InferenceResponse {
+            model_name: "m".into(),
+            model_version: 1,
+            id: String::new(),
+            parameters: Vec::new(),
+            outputs: vec![output],
+        };
+        let message = encode_infer_response(&response).unwrap();
+        Outgoing::new(message, Holder::Call(signal.clone())).unwrap()
+    }
+
+    #[test]
+    fn parts_of_what_is_large_are_copied_when_much_waits() {
+        let signal = Arc::new(Signal::new(Limits {
+            call_bytes_max: 1 << 30,
+            bytes_max: 1 << 30,
+            bytes_dropped: 1 << 30,
+            beside_bytes_max: 200_000,
+            request_bytes_max: 1 << 30,
+            arriving_bytes_max: 1 << 30,
+        }));
+        let wholes: Vec<Bytes> = (0..4).map(|value| Bytes::from(vec![value; 100_000])).collect();
+        let mut answers: Vec<Outgoing> =
+            wholes.iter().map(|whole| answer(&signal, whole)).collect();
+        let alone = |wholes: &[Bytes]| wholes.iter().map(Bytes::is_unique).collect::<Vec<_>>();
+        assert_eq!(alone(&wholes), [false, false, true, true]);
+        // What was written makes room.
+        answers.remove(0);
+        let last = answer(&signal, &wholes[0]);
+        assert_eq!(alone(&wholes), [false, false, true, true]);
+        // Copied or not, they say the same.
+        answers.insert(0, last);
+        for (value, mut answer) in (0..).zip(answers) {
+            let message = answer.copy_to_bytes(answer.remaining());
+            assert!(message.ends_with(&[value; PART_BYTES]));
+            assert!(message.len() < PART_BYTES + 50);
+        }
+        assert_eq!(alone(&wholes), [true; 4]);
+        assert!(signal.hold_beside(200_000));
     }
 }

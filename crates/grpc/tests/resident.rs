@@ -7,7 +7,9 @@
 mod common;
 
 use bytes::Bytes;
-use common::{Client, Fixture, finish, framed, infer_head, infer_request};
+use common::{Client, Fixture, echo, finish, framed, infer_head, infer_request};
+use galatea_grpc::GrpcOptions;
+use galatea_protocol::inference::ModelInferResponse;
 use h2::SendStream;
 use h2::client::ResponseFuture;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -18,7 +20,9 @@ const MIB: usize = 1024 * KIB;
 
 #[tokio::test]
 async fn what_clients_hold_is_bounded() {
+    // In this order, as memory of the one may be left for the next.
     idle_connections_take_little().await;
+    answers_that_are_not_read_keep_little_beside_them().await;
     announced_messages_take_no_memory().await;
     announced_messages_take_no_memory_of_others().await;
     begun_messages_take_what_came_and_as_much_again().await;
@@ -108,6 +112,35 @@ async fn announced_messages_take_no_memory_of_others() {
 async fn begun_messages_take_what_came_and_as_much_again() {
     let taken = taken_by_beginnings(150, 1, 16 * MIB, MIB + 100 * KIB).await;
     assert!(taken < 360 * MIB, "{taken}");
+}
+
+/// Answers that are small parts of their requests, as those of a batch are of its output.
+async fn answers_that_are_not_read_keep_little_beside_them() {
+    let mut options = GrpcOptions::default();
+    options.unwritten_beside_bytes_max = 16 * MIB;
+    let mut fixture = Fixture::with(options);
+    let client = fixture.client_with(1000).await;
+    let mut request = infer_request("held", Bytes::from(vec![7; 4 * KIB]));
+    let other = infer_request("held", Bytes::from(vec![8; 300 * KIB]));
+    request.inputs.extend(other.inputs);
+    request.raw_input_contents.extend(other.raw_input_contents);
+    let body = framed(&request);
+    let before = resident_bytes();
+    let mut calls = Vec::new();
+    for _ in 0..1000 {
+        calls.push(client.begin(infer_head(), vec![body.clone()]).await);
+        let (mut request, sender) = fixture.held.recv().await.unwrap();
+        request.inputs.truncate(1);
+        sender.send_final(Ok(echo(request)));
+    }
+    assert!(fixture.unwritten_at_least(1000 * 3 * KIB).await < 10 * MIB);
+    let taken = resident_bytes().saturating_sub(before);
+    assert!(taken < 100 * MIB, "{taken}");
+    // Copied or not, what is read in the end is the same.
+    for call in calls {
+        let response: ModelInferResponse = finish(call).await.unwrap().message();
+        assert_eq!(response.raw_output_contents, [vec![7; 4 * KIB]]);
+    }
 }
 
 /// An HTTP/2 client with nothing of its own: what it takes is the server's.

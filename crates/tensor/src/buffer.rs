@@ -23,6 +23,8 @@ pub enum MemoryKind {
 #[derive(Clone)]
 pub struct Buffer {
     region: Region,
+    /// How long that is what the region is a part of, if somebody said so.
+    whole_bytes: usize,
     /// The same elements for instances of these host policies; most have none.
     host_policies: Option<Arc<[(String, Self)]>>,
 }
@@ -70,14 +72,27 @@ impl Buffer {
     }
 
     const fn of(region: Region) -> Self {
-        Self { region, host_policies: None }
+        Self { region, whole_bytes: 0, host_policies: None }
+    }
+
+    /// The buffer as a part of something that is so long and lives as long as it.
+    #[must_use]
+    pub const fn part_of(mut self, whole_bytes: usize) -> Self {
+        self.whole_bytes = whole_bytes;
+        self
+    }
+
+    /// How much memory the buffer keeps alive, as far as is known.
+    #[must_use]
+    pub fn kept_bytes(&self) -> usize {
+        self.whole_bytes.max(self.len())
     }
 
     /// The buffer with others in its place for instances of the named host policies.
     #[must_use]
     pub fn with_host_policies(self, others: Vec<(String, Self)>) -> Self {
         let host_policies = Some(others).filter(|others| !others.is_empty()).map(Arc::from);
-        Self { region: self.region, host_policies }
+        Self { host_policies, ..self }
     }
 
     /// The host policies that have buffers of their own, with these.
@@ -158,6 +173,15 @@ mod tests {
         let clone = buffer.clone();
         assert_eq!(buffer.host().unwrap().as_ptr(), clone.host().unwrap().as_ptr());
         assert_eq!(buffer.memory(), MemoryKind::Cpu);
+    }
+
+    #[test]
+    fn a_part_keeps_the_whole() {
+        let whole = Bytes::from(vec![7; 100]);
+        let part = Buffer::from_bytes(whole.slice(5..15)).part_of(whole.len());
+        assert_eq!((part.len(), part.clone().kept_bytes()), (10, 100));
+        assert_eq!(part.with_host_policies(Vec::new()).kept_bytes(), 100);
+        assert_eq!(Buffer::from_bytes(whole).kept_bytes(), 100);
     }
 
     #[test]

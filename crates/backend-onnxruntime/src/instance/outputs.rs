@@ -205,7 +205,8 @@ impl<'plan> Content<'plan> {
     fn elements(&self, elements: &Range<u64>) -> Result<Buffer, Status> {
         match &self.data {
             OutputData::Fixed(bytes) => {
-                Ok(Buffer::from_bytes(bytes.slice(self.byte_range(elements)?)))
+                let part = bytes.slice(self.byte_range(elements)?);
+                Ok(Buffer::from_bytes(part).part_of(bytes.len()))
             }
             OutputData::Strings(strings) => {
                 let range = index(elements.start)?..index(elements.end)?;

@@ -471,6 +471,29 @@ fn large_outputs_are_sent_from_where_they_lie() {
     assert_eq!(slices[1].as_ptr(), data.as_ptr());
 }
 
+#[test]
+fn parts_say_what_they_keep_and_can_be_copied() {
+    let whole = Bytes::from((0..100_000).map(|place| (place % 251) as u8).collect::<Vec<u8>>());
+    // The first is so short that it is copied anyway.
+    let parts = [whole.slice(..2000), whole.slice(5000..9000), whole.slice(..50_000)];
+    let mut response = response_of(parts.to_vec());
+    for output in &mut response.outputs {
+        output.data = output.data.clone().part_of(whole.len());
+    }
+    let encode: [fn(&_) -> _; 2] =
+        [encode_infer_response, |response| encode_stream_response(response, true)];
+    for encode in encode {
+        let message = || encode(&response).unwrap();
+        assert_eq!(message().kept_beside(), 96_000 + 50_000);
+        let copy = message().into_copy();
+        assert_eq!(copy.kept_beside(), 0);
+        assert_eq!(copy.chunk().len(), copy.remaining());
+        assert!(!whole.as_ptr_range().contains(&copy.chunk().as_ptr()));
+        let mut random = Random(7);
+        assert_eq!(drain(&mut random, copy), drain(&mut random, message()));
+    }
+}
+
 /// One mebibyte, two thousand and forty-eight times.
 #[test]
 fn responses_beyond_the_limit_of_grpc_are_refused() {

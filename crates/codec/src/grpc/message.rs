@@ -24,6 +24,24 @@ pub struct MessageChunks {
     head: Bytes,
     tail: std::vec::IntoIter<Bytes>,
     remaining: usize,
+    kept_beside: usize,
+}
+
+impl MessageChunks {
+    /// How much more memory than its bytes the message keeps alive, because its
+    /// pieces are parts of what is larger.
+    #[must_use]
+    pub const fn kept_beside(&self) -> usize {
+        self.kept_beside
+    }
+
+    /// The message in memory of its own.
+    #[must_use]
+    pub fn into_copy(mut self) -> Self {
+        let remaining = self.remaining;
+        let head = self.copy_to_bytes(remaining);
+        Self { head, tail: Vec::new().into_iter(), remaining, kept_beside: 0 }
+    }
 }
 
 impl Buf for MessageChunks {
@@ -85,20 +103,25 @@ pub(super) struct MessageWriter {
     /// Each piece with its place among the fields.
     pieces: Vec<(usize, Bytes)>,
     pieces_bytes: usize,
+    kept_beside: usize,
 }
 
 impl MessageWriter {
     pub(super) fn with_capacity(fields_bytes: usize) -> Self {
         let mut fields = BytesMut::with_capacity(fields_bytes.saturating_add(MESSAGE_PREFIX_BYTES));
         fields.put_bytes(0, MESSAGE_PREFIX_BYTES);
-        Self { fields, pieces: Vec::new(), pieces_bytes: 0 }
+        Self::of(fields)
     }
 
     /// A writer for a message that will [`MessageWriter::become_field`].
     pub(super) fn within(fields_bytes: usize) -> Self {
         let mut fields = BytesMut::with_capacity(fields_bytes.saturating_add(OUTER_BYTES_MAX));
         fields.put_bytes(0, OUTER_BYTES_MAX);
-        Self { fields, pieces: Vec::new(), pieces_bytes: 0 }
+        Self::of(fields)
+    }
+
+    const fn of(fields: BytesMut) -> Self {
+        Self { fields, pieces: Vec::new(), pieces_bytes: 0, kept_beside: 0 }
     }
 
     /// A string field, left out if it is empty.
@@ -113,13 +136,15 @@ impl MessageWriter {
     }
 
     /// A `bytes` field that is an entry of a list, so it is written even if
-    /// it is empty.
-    pub(super) fn piece(&mut self, number: u32, bytes: &Bytes) {
+    /// it is empty; they keep so much memory.
+    pub(super) fn piece(&mut self, number: u32, bytes: &Bytes, kept_bytes: usize) {
         put_length(&mut self.fields, number, bytes.len());
         if bytes.len() <= COPY_BYTES_MAX {
             self.fields.extend_from_slice(bytes);
         } else {
             self.pieces_bytes = self.pieces_bytes.saturating_add(bytes.len());
+            let beside = kept_bytes.saturating_sub(bytes.len());
+            self.kept_beside = self.kept_beside.saturating_add(beside);
             self.pieces.push((self.fields.len(), bytes.clone()));
         }
     }
@@ -154,9 +179,15 @@ impl MessageWriter {
             let [a, b, c, d] = length.to_be_bytes();
             *prefix = [0, a, b, c, d];
         }
+        let kept_beside = self.kept_beside;
         let mut head = self.fields.freeze();
         if self.pieces.is_empty() {
-            return Ok(MessageChunks { head, tail: Vec::new().into_iter(), remaining });
+            return Ok(MessageChunks {
+                head,
+                tail: Vec::new().into_iter(),
+                remaining,
+                kept_beside,
+            });
         }
         let mut tail = Vec::with_capacity(self.pieces.len().saturating_mul(2));
         for (place, piece) in self.pieces.into_iter().rev() {
@@ -167,7 +198,7 @@ impl MessageWriter {
             tail.push(piece);
         }
         tail.reverse();
-        Ok(MessageChunks { head, tail: tail.into_iter(), remaining })
+        Ok(MessageChunks { head, tail: tail.into_iter(), remaining, kept_beside })
     }
 }
 

@@ -105,7 +105,9 @@ impl InferMessage<'_> {
             ))),
             Some(contents) => contents.into_buffer(name, model, datatype),
             None => match raw.next() {
-                Some(bytes) => Ok(Buffer::from_bytes(self.body.slice_ref(bytes))),
+                Some(bytes) => {
+                    Ok(Buffer::from_bytes(self.body.slice_ref(bytes)).part_of(self.body.len()))
+                }
                 None => Err(Status::invalid_argument(format!(
                     "unable to find data for input tensor '{name}' for model '{model}' in request."
                 ))),

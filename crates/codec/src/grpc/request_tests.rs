@@ -102,8 +102,10 @@ fn raw_contents_are_slices_of_the_body() {
     let body = Bytes::from(request(vec![input("A", "UINT8", &[3])], &[b"abc"]).encode_to_vec());
     let message = InferMessage::parse(&body).unwrap();
     let (decoded, _) = message.into_request(None).unwrap();
-    let data = decoded.inputs[0].data.host().unwrap();
-    assert!(body.as_ptr_range().contains(&data.as_ptr()), "the contents were copied");
+    let data = &decoded.inputs[0].data;
+    let place = data.host().unwrap().as_ptr();
+    assert!(body.as_ptr_range().contains(&place), "the contents were copied");
+    assert_eq!((data.len(), data.kept_bytes()), (3, body.len()));
 }
 
 #[test]

@@ -59,6 +59,10 @@ impl StreamSignal {
         }
     }
 
+    pub(crate) fn connection(&self) -> &Signal {
+        &self.connection
+    }
+
     pub(crate) const fn call(&self) -> CallKey {
         self.call
     }
