@@ -7,11 +7,9 @@ the doors are called worker-0, worker-1 and so on.
 from __future__ import annotations
 
 import contextlib
-import pathlib
 import time
 from collections.abc import Iterator
 
-import numpy
 import pytest
 
 from conftest import StartServer
