@@ -256,11 +256,16 @@ pub(crate) fn log() -> (LogSink, Arc<Mutex<Vec<String>>>) {
     (log, lines)
 }
 
-/// A log of which everything can be read, up to this verbose level.
+/// A log of which everything can be read, up to this verbose level, but for what is told
+/// of models: that one is loaded may come between the first requests.
 pub(crate) fn verbose_log(shown: u32) -> (LogSink, Arc<Mutex<Vec<String>>>) {
     let lines = Arc::new(Mutex::new(Vec::new()));
     let written = lines.clone();
-    let log = LogSink::new(move |_, _, line| written.lock().unwrap().push(line.to_string()));
+    let log = LogSink::new(move |level, _, line| {
+        if level != LogLevel::Info {
+            written.lock().unwrap().push(line.to_string());
+        }
+    });
     let shows = move |level| !matches!(level, LogLevel::Verbose(level) if level > shown);
     (log.with_levels(shows), lines)
 }
