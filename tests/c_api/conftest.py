@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import shutil
 import subprocess
 from collections.abc import Callable
 
 import pytest
+
+import contestants
+from contestants import Contestant
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -42,6 +46,18 @@ def _file(request: pytest.FixtureRequest, option: str) -> pathlib.Path:
 def library(request: pytest.FixtureRequest) -> pathlib.Path:
     """The server as a library."""
     return _file(request, "--libtritonserver")
+
+
+@pytest.fixture(scope="module", params=["galatea", "original"])
+def contestant(
+    request: pytest.FixtureRequest,
+    library: pathlib.Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Contestant:
+    """Each of the libraries in turn."""
+    if request.param == "original":
+        return contestants.original(tmp_path_factory.mktemp("original"))
+    return Contestant(library, dict(os.environ))
 
 
 @pytest.fixture(scope="session")

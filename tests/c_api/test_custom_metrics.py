@@ -7,14 +7,11 @@ where that is.
 from __future__ import annotations
 
 import json
-import os
 import pathlib
-import subprocess
-import sys
 
 import pytest
 
-from test_repositories import original
+from contestants import Contestant
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -24,24 +21,10 @@ INVALID, UNSUPPORTED, INTERNAL = "Invalid argument", "Unsupported", "Internal"
 Told = dict[str, list[object]]
 
 
-@pytest.fixture(scope="module", params=["galatea", "original"])
-def told(
-    request: pytest.FixtureRequest,
-    library: pathlib.Path,
-    repository: pathlib.Path,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Told:
+@pytest.fixture(scope="module")
+def told(contestant: Contestant, repository: pathlib.Path) -> Told:
     """What each case was told; of an error, its code."""
-    path, environment = library, dict(os.environ)
-    if request.param == "original":
-        if "GALATEA_ORIGINAL_PACKAGES" not in os.environ:
-            pytest.skip("GALATEA_ORIGINAL_PACKAGES is not set")
-        path, environment = original(tmp_path_factory.mktemp("original"))
-    command = [sys.executable, HERE / "metrics.py", path, repository]
-    ended = subprocess.run(
-        list(map(str, command)), env=environment, capture_output=True, text=True, timeout=120
-    )
-    assert ended.returncode == 0, ended.stderr
+    ended = contestant.run(HERE / "metrics.py", contestant.library, repository)
     found = json.loads(ended.stdout.splitlines()[-1])
     return {case: list(map(code, lines)) for case, lines in found.items()}
 

@@ -6,15 +6,12 @@ where that is.
 
 from __future__ import annotations
 
-import os
 import pathlib
-import subprocess
-import sys
 from collections.abc import Callable
 
 import pytest
 
-from test_repositories import original
+from contestants import Contestant
 
 #: Reads the library, a repository and a file to log into; the rest is the test's.
 HEAD = """
@@ -122,40 +119,19 @@ log(ERROR, b"six")
 Run = Callable[[str], tuple[str, dict[str, list[str]]]]
 
 
-@pytest.fixture(params=["galatea", "original"])
-def run(
-    request: pytest.FixtureRequest,
-    library: pathlib.Path,
-    repository: pathlib.Path,
-    tmp_path: pathlib.Path,
-) -> Run:
+@pytest.fixture
+def run(contestant: Contestant, repository: pathlib.Path, tmp_path: pathlib.Path) -> Run:
     """Runs a program on a library: what it wrote to its error output and to files."""
-    path, environment = library, dict(os.environ)
-    if request.param == "original":
-        for name in ("GALATEA_ORIGINAL_PACKAGES", "GALATEA_ORIGINAL_BACKENDS"):
-            if name not in os.environ:
-                pytest.skip(f"{name} is not set")
-        path, environment = original(tmp_path)
-        backends = os.environ["GALATEA_ORIGINAL_BACKENDS"]
-        option = f'"ServerOptionsSetBackendDirectory", made, {backends.encode()!r}'
+    head = HEAD
+    if contestant.is_original:
+        backends = contestant.backends.encode()
+        option = f'must("ServerOptionsSetBackendDirectory", made, {backends!r})'
+        head = head.replace("    return made\n", f"    {option}\n    return made\n")
 
     def started(program: str) -> tuple[str, dict[str, list[str]]]:
-        head = HEAD
-        if request.param == "original":
-            head = head.replace("    return made\n", f"    must({option})\n    return made\n")
         (tmp_path / "logs").mkdir()
         file = tmp_path / "logs" / "log"
-        command = [sys.executable, "-c", head + program, path, repository, file]
-        ended = subprocess.run(
-            list(map(str, command)),
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        if request.param == "original" and ended.returncode < 0:
-            pytest.skip(f"the original's process ended with signal {-ended.returncode}")
-        assert ended.returncode == 0, ended.stderr
+        ended = contestant.run("-c", head + program, contestant.library, repository, file)
         files = {file.suffix: file.read_text().splitlines() for file in file.parent.iterdir()}
         return ended.stderr, files
 

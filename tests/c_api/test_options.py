@@ -7,16 +7,13 @@ where that is; GALATEA_ORIGINAL_BACKENDS is a directory with its identity backen
 from __future__ import annotations
 
 import json
-import os
 import pathlib
-import subprocess
-import sys
 from collections.abc import Callable
 
 import pytest
 
 from conftest import CONFIG
-from test_repositories import original
+from contestants import Contestant
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -44,34 +41,20 @@ def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.P
     return tmp_path
 
 
-@pytest.fixture(params=["galatea", "original"])
-def ask(request: pytest.FixtureRequest, library: pathlib.Path, folder: pathlib.Path) -> Ask:
+@pytest.fixture
+def ask(contestant: Contestant, folder: pathlib.Path) -> Ask:
     """Makes a server and asks it, in a process of its own."""
-    path, environment, backends = library, dict(os.environ), ""
-    if request.param == "original":
-        for name in ("GALATEA_ORIGINAL_PACKAGES", "GALATEA_ORIGINAL_BACKENDS"):
-            if name not in os.environ:
-                pytest.skip(f"{name} is not set")
-        path, environment = original(folder)
-        backends = os.environ["GALATEA_ORIGINAL_BACKENDS"]
 
     def run(
         options: list[Call], *questions: Call, repository: str = "good", hangs: bool = False
     ) -> dict[str, object]:
-        if hangs and request.param == "original":
+        if hangs and contestant.is_original:
             pytest.skip("the original doesn't come back from the failure")
         options = [["SetModelRepositoryPath", repository], *options]
-        command = [sys.executable, HERE / "options.py", path, backends]
-        ended = subprocess.run(
-            [*map(str, command), json.dumps(options), json.dumps(questions)],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=60,
+        given = (json.dumps(options), json.dumps(questions))
+        ended = contestant.run(
+            HERE / "options.py", contestant.library, contestant.backends, *given
         )
-        if request.param == "original" and ended.returncode < 0:
-            pytest.skip(f"the original's process ended with signal {-ended.returncode}")
-        assert ended.returncode == 0, ended.stderr
         told = json.loads(ended.stdout.splitlines()[-1])
         assert told["set"].pop(0) is None
         return {

@@ -7,15 +7,13 @@ where that is; GALATEA_ORIGINAL_BACKENDS is a directory with its identity backen
 from __future__ import annotations
 
 import json
-import os
 import pathlib
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from conftest import CONFIG
+from contestants import Contestant
 
 Step = list[object]
 #: What a program said to each of its steps: null, an error or an index.
@@ -137,45 +135,16 @@ def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.P
     return tmp_path
 
 
-def original(folder: pathlib.Path) -> tuple[pathlib.Path, dict[str, str]]:
-    """Triton's library and what its process needs: backends ask for it by its name."""
-    packages = pathlib.Path(os.environ["GALATEA_ORIGINAL_PACKAGES"]) / "nvidia_pytriton.libs"
-    (library,) = packages.glob("libtritonserver*.so")
-    (folder / "library").mkdir()
-    (folder / "library" / "libtritonserver.so").symlink_to(library)
-    paths = f"{packages}:{folder / 'library'}"
-    return library, {**os.environ, "LD_LIBRARY_PATH": paths}
-
-
-@pytest.fixture(params=["galatea", "original"])
-def play(
-    request: pytest.FixtureRequest, library: pathlib.Path, folder: pathlib.Path
-) -> Iterator[Play]:
+@pytest.fixture
+def play(contestant: Contestant, folder: pathlib.Path) -> Play:
     """Runs a program with these steps on a library."""
-    path, environment, backends = library, dict(os.environ), ""
-    if request.param == "original":
-        needed = ("GALATEA_ORIGINAL_PACKAGES", "GALATEA_ORIGINAL_BACKENDS")
-        for name in needed:
-            if name not in os.environ:
-                pytest.skip(f"{name} is not set")
-        path, environment = original(folder)
-        backends = os.environ["GALATEA_ORIGINAL_BACKENDS"]
 
     def run(*steps: Step, mode: int = EXPLICIT) -> list[object]:
-        command = [sys.executable, "-c", PROGRAM, path, "empty", str(mode), backends]
-        ended = subprocess.run(
-            [*map(str, command), json.dumps(steps)],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        if request.param == "original" and ended.returncode < 0:
-            pytest.skip(f"the original's process ended with signal {-ended.returncode}")
-        assert ended.returncode == 0, ended.stderr
+        given = (contestant.library, "empty", mode, contestant.backends, json.dumps(steps))
+        ended = contestant.run("-c", PROGRAM, *given)
         return json.loads(ended.stdout.splitlines()[-1])
 
-    yield run
+    return run
 
 
 def check(play: Play, *steps: tuple[Step, object], mode: int = EXPLICIT) -> None:

@@ -1,0 +1,55 @@
+"""The libraries that the same programs run on: ours, and Triton's where that is there."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+SECONDS_MAX = 120
+PACKAGES, BACKENDS = "GALATEA_ORIGINAL_PACKAGES", "GALATEA_ORIGINAL_BACKENDS"
+
+
+@dataclasses.dataclass(frozen=True)
+class Contestant:
+    """A library, and what a process needs that loads it."""
+
+    library: pathlib.Path
+    environment: dict[str, str]
+    #: A directory with the backend identity, if the library has none of its own.
+    backends: str = ""
+
+    @property
+    def is_original(self) -> bool:
+        """Whether it is Triton's."""
+        return bool(self.backends)
+
+    def run(self, *arguments: object) -> subprocess.CompletedProcess[str]:
+        """Runs a program in Python to its end, which must be a good one."""
+        ended = subprocess.run(
+            [sys.executable, *map(str, arguments)],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS_MAX,
+        )
+        if self.is_original and ended.returncode < 0:
+            pytest.skip(f"the original's process ended with signal {-ended.returncode}")
+        assert ended.returncode == 0, ended.stderr
+        return ended
+
+
+def original(folder: pathlib.Path) -> Contestant:
+    """Triton's library, or the test is left out; backends ask for it by its name."""
+    for name in (PACKAGES, BACKENDS):
+        if name not in os.environ:
+            pytest.skip(f"{name} is not set")
+    packages = pathlib.Path(os.environ[PACKAGES]) / "nvidia_pytriton.libs"
+    (library,) = packages.glob("libtritonserver*.so")
+    (folder / "libtritonserver.so").symlink_to(library)
+    environment = {**os.environ, "LD_LIBRARY_PATH": f"{packages}:{folder}"}
+    return Contestant(library, environment, os.environ[BACKENDS])
