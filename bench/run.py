@@ -16,7 +16,7 @@ import shlex
 import sys
 import tempfile
 
-from harness import h2load, measure, models, perf_analyzer, report, workloads
+from harness import bare, h2load, measure, models, perf_analyzer, report, workloads
 from harness.server import Contestant
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -90,12 +90,16 @@ def contestants(options: argparse.Namespace, work: pathlib.Path) -> list[Contest
     return found
 
 
+NOT_MEASURED = (RuntimeError, OSError, KeyError, ValueError)
+
+
 class Run:
     """All rounds of all workloads."""
 
     def __init__(self, bench: measure.Bench, servers: list[Contestant]) -> None:
         self._bench = bench
         self._servers = servers
+        self._answers = bench.work / "answers"
         self.results: report.Results = {}
         self.errors: list[str] = []
 
@@ -103,15 +107,23 @@ class Run:
         """Measures the servers in turn, round after round."""
         sides: dict[str, report.Rounds] = {each.name: [] for each in self._servers}
         self.results[workload.name] = sides
+        is_load = isinstance(workload, workloads.Load)
+        compared = workload if is_load and workload.compare_bare else None
+        if compared:
+            sides[report.BARE] = []
         for number in range(rounds):
             for server in self._servers:
                 sides[server.name].append(self._once(server, workload, number))
+            if compared:
+                sides[report.BARE].append(self._bare(compared, number))
+                report.share_of_loop({name: side[-1] for name, side in sides.items()})
 
     def _once(
         self, server: Contestant, workload: workloads.Workload, number: int
     ) -> dict[str, float]:
+        answers = self._answers if server.name == report.OURS else None
         try:
-            values = measure.measure(self._bench, server, workload)
+            values = measure.measure(self._bench, server, workload, answers)
             if isinstance(workload, workloads.Load) and workload.compare_direct:
                 batch = max(1, round(values["batch"]))
                 rate = measure.direct_throughput(self._bench, workload.model, batch)
@@ -125,14 +137,33 @@ class Run:
                 model, times = workload.executes
                 rate = measure.direct_throughput(self._bench, model, 1)
                 values["beside_us"] = values["cpu_us"] - times * 1e6 / rate
-        except (RuntimeError, OSError, KeyError, ValueError) as error:
-            # One refused workload must not cost the others; the pair of this round is void.
-            self.errors.append(f"{workload.name}, {server.name}, round {number + 1}: {error}")
-            print(self.errors[-1], file=sys.stderr, flush=True)
-            return {}
-        brief = {key: round(value, 1) for key, value in values.items()}
-        print(f"{workload.name} {server.name} {brief}", file=sys.stderr, flush=True)
-        return values
+        except NOT_MEASURED as error:
+            return self._void(workload, server.name, number, error)
+        return _told(workload, server.name, values)
+
+    def _bare(self, workload: workloads.Load, number: int) -> dict[str, float]:
+        """Measures the loop on what was recorded in this round."""
+        try:
+            values = measure.measure_bare(self._bench, workload, self._answers)
+        except NOT_MEASURED as error:
+            return self._void(workload, report.BARE, number, error)
+        finally:
+            self._answers.unlink(missing_ok=True)
+        return _told(workload, report.BARE, values)
+
+    def _void(
+        self, workload: workloads.Workload, side: str, number: int, error: Exception
+    ) -> dict[str, float]:
+        # One refused workload must not cost the others; the pair of this round is void.
+        self.errors.append(f"{workload.name}, {side}, round {number + 1}: {error}")
+        print(self.errors[-1], file=sys.stderr, flush=True)
+        return {}
+
+
+def _told(workload: workloads.Workload, side: str, values: dict[str, float]) -> dict[str, float]:
+    brief = {key: round(value, 1) for key, value in values.items()}
+    print(f"{workload.name} {side} {brief}", file=sys.stderr, flush=True)
+    return values
 
 
 def explain(options: argparse.Namespace) -> list[str]:
@@ -182,6 +213,7 @@ def main(arguments: list[str] | None = None) -> int:
         bench = measure.Bench(
             store=store,
             work=work,
+            bare=bare.program(work, options.cc),
             perf_analyzer=options.perf_analyzer,
             h2load=options.h2load or "",
             server_core=options.server_core,

@@ -11,7 +11,7 @@ import sys
 import time
 from contextlib import AbstractContextManager
 
-from . import h2load, perf_analyzer, process, server
+from . import bare, h2load, perf_analyzer, process, server
 from .generator import Generator, Plan
 from .models import ModelStore
 from .server import Contestant, ModelCounts, Server
@@ -32,6 +32,8 @@ class Bench:
 
     store: ModelStore
     work: pathlib.Path
+    # The program of the bare loop.
+    bare: pathlib.Path
     perf_analyzer: str
     h2load: str
     server_core: int
@@ -49,11 +51,28 @@ class Snapshot:
     client: process.Usage | None
 
 
-def measure(bench: Bench, contestant: Contestant, workload: Workload) -> Values:
-    """Starts the server, measures the workload and stops the server."""
+def measure(
+    bench: Bench, contestant: Contestant, workload: Workload, answers: pathlib.Path | None = None
+) -> Values:
+    """Starts the server, measures the workload and stops the server.
+
+    Before that its answers are recorded, if there is a file for them and a use.
+    """
     if isinstance(workload, Startup):
         return _startup(bench, contestant, workload)
     with _start(bench, contestant, workload) as running:
+        values = _under_load(bench, running, workload)
+        if answers is not None and workload.compare_bare:
+            bare.record(running.address("http"), workload.model, answers)
+        return values
+
+
+def measure_bare(bench: Bench, workload: Load, answers: pathlib.Path) -> Values:
+    """Measures the workload on a loop that gives these answers."""
+    ports = server.free_ports(2)
+    command = [str(bench.bare), str(answers), str(ports[0])]
+    log = bench.work / "bare.log"
+    with server.started(command, (ports[0], ports[1]), bench.server_core, log) as running:
         return _under_load(bench, running, workload)
 
 

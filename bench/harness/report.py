@@ -23,15 +23,25 @@ class Column:
     heading: str
     digits: int
     more_is_better: bool = False
+    # The bare loop's beside the peer's, instead of ours.
+    of_loop: bool = False
+
+    @property
+    def side(self) -> str:
+        """Whose value stands beside the peer's."""
+        return BARE if self.of_loop else OURS
 
 
+OURS, PEER, BARE = "galatea", "peer", "bare loop"
 COLUMNS = (
     Column("throughput", "infer/s", 0, more_is_better=True),
     Column("direct", "of ONNX Runtime alone", 2, more_is_better=True),
     Column("fed", "of a loop that is fed", 2, more_is_better=True),
+    Column("bare", "of a bare loop", 2, more_is_better=True),
     Column("p50_us", "p50 µs", 0),
     Column("p99_us", "p99 µs", 0),
     Column("cpu_us", "CPU µs/request", 1),
+    Column("cpu_us", "CPU µs/request of a bare loop", 1, of_loop=True),
     Column("beside_us", "CPU µs beside ONNX Runtime", 1),
     Column("switches", "switches/request", 2),
     Column("ready_ms", "ready ms", 1),
@@ -44,7 +54,6 @@ CLIENT_BOUND = 0.9
 # Ratios of these should agree between rounds; where they spread wider, a note says so.
 STEADY = ("throughput", "cpu_us", "ready_ms")
 WIDE_SPREAD = 1.2
-OURS, PEER = "galatea", "peer"
 
 
 def median(rounds: Rounds, key: str) -> float | None:
@@ -71,11 +80,20 @@ def ratio(ours: Rounds, peer: Rounds, key: str) -> float | None:
     return statistics.median(pairs) if pairs else None
 
 
+def share_of_loop(values: dict[str, dict[str, float]]) -> None:
+    """Adds to what the servers reached in a round its share of what the bare loop reached."""
+    rate = values[BARE].get("throughput")
+    for name, each in values.items():
+        if name != BARE and rate and "throughput" in each:
+            each["bare"] = each["throughput"] / rate
+
+
 def spread(ours: Rounds, peer: Rounds) -> str:
     """The range of ratios where rounds disagree so much that the median says little."""
     found = []
     for column in COLUMNS:
-        pairs = _ratios(ours, peer, column.key) if column.key in STEADY else []
+        steady = column.key in STEADY and not column.of_loop
+        pairs = _ratios(ours, peer, column.key) if steady else []
         if pairs and max(pairs) > WIDE_SPREAD * min(pairs):
             found.append(f"{column.heading} {min(pairs):.2f}–{max(pairs):.2f}")
     return ", ".join(found)
@@ -118,8 +136,13 @@ def table(results: Results) -> str:
 
 
 def _used_columns(rounds: dict[str, Rounds]) -> tuple[Column, ...]:
-    keys = {key for side in rounds.values() for each in side for key in each}
-    return tuple(column for column in COLUMNS if column.key in keys)
+    keys = {(name, key) for name, side in rounds.items() for each in side for key in each}
+    return tuple(
+        column
+        for column in COLUMNS
+        if (column.side, column.key) in keys
+        or (not column.of_loop and (PEER, column.key) in keys)
+    )
 
 
 def _one_table(columns: tuple[Column, ...], rows: list[tuple[str, dict[str, Rounds]]]) -> str:
@@ -128,14 +151,16 @@ def _one_table(columns: tuple[Column, ...], rows: list[tuple[str, dict[str, Roun
     heads.append("notes")
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     for name, rounds in rows:
-        ours, peer = rounds.get(OURS, []), rounds.get(PEER, [])
-        cells = [cell(ours, peer, each.key, each.digits) for each in columns]
+        cells = [
+            cell(rounds.get(each.side, []), rounds.get(PEER, []), each.key, each.digits)
+            for each in columns
+        ]
         lines.append("| " + " | ".join([name, *cells, notes(rounds)]) + " |")
     return "\n".join(lines)
 
 
 def summary(results: Results) -> dict[str, dict[str, dict[str, float | None]]]:
-    """Medians of both sides and ratios, for the JSON file."""
+    """Medians of both sides, their ratio, and the bare loop's, for the JSON file."""
     out: dict[str, dict[str, dict[str, float | None]]] = {}
     for name, rounds in results.items():
         ours, peer = rounds.get(OURS, []), rounds.get(PEER, [])
@@ -145,6 +170,7 @@ def summary(results: Results) -> dict[str, dict[str, dict[str, float | None]]]:
                 OURS: median(ours, key),
                 PEER: median(peer, key),
                 "ratio": ratio(ours, peer, key),
+                BARE: median(rounds.get(BARE, []), key),
             }
             for key in keys
         }

@@ -23,11 +23,13 @@ class Tensor:
 
 
 IMAGE = (1, 3, 224, 224)
+FEATURES = (1, 256)
 INPUTS = {
     "cached_identity": (Tensor("INPUT0", "FP32", struct.pack("<16f", *range(ELEMENTS))),),
     "convnet": (Tensor("image", "FP32", bytes(FLOAT_BYTES * math.prod(IMAGE)), IMAGE),),
     "hosted_identity": (Tensor("INPUT0", "FP32", struct.pack("<16f", *range(ELEMENTS))),),
     "identity": (Tensor("INPUT0", "FP32", struct.pack("<16f", *range(ELEMENTS))),),
+    "mlp": (Tensor("input", "FP32", bytes(FLOAT_BYTES * math.prod(FEATURES)), FEATURES),),
     "onnx_identity_fp32": (Tensor("INPUT0", "FP32", struct.pack("<16f", *range(ELEMENTS))),),
     "three_steps": (Tensor("IN", "FP32", struct.pack("<16f", *range(ELEMENTS))),),
     "simple": (
@@ -40,16 +42,18 @@ OUTPUTS = {
     "convnet": ("logits",),
     "hosted_identity": ("OUTPUT0",),
     "identity": ("OUTPUT0",),
+    "mlp": ("logits",),
     "onnx_identity_fp32": ("OUTPUT0",),
     "three_steps": ("OUT",),
     "simple": ("OUTPUT0", "OUTPUT1"),
 }
 
 
-def http_body(model: str) -> tuple[bytes, int]:
+def http_body(model: str, identifier: str = "") -> tuple[bytes, int]:
     """Returns a body with binary tensors, and the length of its JSON part."""
     inputs = INPUTS[model]
-    header = {
+    header: dict[str, object] = {"id": identifier} if identifier else {}
+    header |= {
         "inputs": [
             {
                 "name": each.name,

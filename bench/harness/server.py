@@ -117,8 +117,8 @@ def running(
 ) -> Iterator[Server]:
     """Runs a server on the repository, ready and pinned to the core."""
     http_port, grpc_port, metrics_port = free_ports(3)
-    command = ["taskset", "-c", str(core), *contestant.command]
-    command += [
+    command = [
+        *contestant.command,
         f"--model-repository={repository}",
         f"--http-address={HOST}",
         f"--http-port={http_port}",
@@ -126,12 +126,23 @@ def running(
         f"--grpc-port={grpc_port}",
         f"--metrics-port={metrics_port}",
     ]
+    with started(command, (http_port, grpc_port), core, log) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def started(
+    command: list[str], ports: tuple[int, int], core: int, log: pathlib.Path
+) -> Iterator[Server]:
+    """Runs a program that serves HTTP and gRPC on these ports, ready and pinned to the core."""
     with log.open("wb") as output:
-        started = time.monotonic()
-        child = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
-        server = Server(child, http_port, grpc_port)
+        beginning = time.monotonic()
+        child = subprocess.Popen(
+            ["taskset", "-c", str(core), *command], stdout=output, stderr=subprocess.STDOUT
+        )
+        server = Server(child, *ports)
         try:
-            server.wait_ready(started)
+            server.wait_ready(beginning)
             yield server
         finally:
             server.stop()

@@ -1,0 +1,125 @@
+"""The bare loop: a server in C that answers with bytes recorded from another one.
+
+What kernel and load generator take is all that is left of a request there, so it is what
+a server could reach at the most. `bare.c` is the program, and this makes its file of
+answers. Each is a line with numbers and then two pieces: how many bytes the beginning of
+a request has, how many the id in it, how many the answer, and whether such requests are
+counted. The last one is for everything else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+import re
+import socket
+import subprocess
+
+from . import request_body
+
+SOURCE = pathlib.Path(__file__).with_suffix(".c")
+HEAD_END = b"\r\n\r\n"
+CONTENT_LENGTH = re.compile(rb"(?<=\r\ncontent-length: )\d+", re.IGNORECASE)
+TIMEOUT_SECONDS = 10.0
+# perf_analyzer numbers its requests, and drops answers without the number of theirs.
+ID_DIGITS_MAX = 8
+# The loop writes the number of counted requests in its place.
+COUNT = "#" * 20
+# What perf_analyzer divides by, and what the harness counts.
+STEPS = ("success", "queue", "compute_input", "compute_infer", "compute_output")
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """What a request gets that begins like this and has an id of so many bytes."""
+
+    prefix: bytes
+    text: bytes
+    id_bytes: int = 0
+    counted: bool = False
+
+
+def program(work: pathlib.Path, compiler: str) -> pathlib.Path:
+    """Compiles the loop."""
+    target = work / "bare"
+    subprocess.run([compiler, "-O2", "-Wall", "-o", str(target), str(SOURCE)], check=True)
+    return target
+
+
+def write(answers: list[Answer], path: pathlib.Path) -> None:
+    """Writes the file that the loop reads."""
+    with path.open("wb") as file:
+        for each in answers:
+            sizes = f"{len(each.prefix)} {each.id_bytes} {len(each.text)} {int(each.counted)}\n"
+            file.write(sizes.encode() + each.prefix + each.text)
+
+
+def record(address: str, model: str, path: pathlib.Path) -> None:
+    """Asks a server what load generators and the harness ask, and writes its answers."""
+    answers = [_inference(address, model, digits) for digits in range(ID_DIGITS_MAX + 1)]
+    about = f"/v2/models/{model}"
+    for place in ("/v2/health/live", "/v2/health/ready", "/v2", about, f"{about}/config"):
+        prefix = f"GET {place} ".encode()
+        answers.append(Answer(prefix, _ask(address, prefix)))
+    prefix = f"GET {about}/stats ".encode()
+    answers.append(Answer(prefix, counting(_ask(address, prefix))))
+    answers.append(Answer(b"", _ask(address, b"GET /nothing ")))
+    write(answers, path)
+
+
+def _inference(address: str, model: str, digits: int) -> Answer:
+    """Asks for an inference with an id of so many digits."""
+    prefix = f"POST /v2/models/{model}/infer ".encode()
+    text = _ask(address, prefix, *request_body.http_body(model, "1" * digits))
+    if not text.startswith(b"HTTP/1.1 200 "):
+        raise RuntimeError(f"no inference to record: {text!r}")
+    return Answer(prefix, text, id_bytes=digits, counted=True)
+
+
+def _ask(address: str, prefix: bytes, body: bytes = b"", json_bytes: int = 0) -> bytes:
+    """Sends a request that begins like this; returns the answer as it came."""
+    head = prefix + f"HTTP/1.1\r\nHost: {address}\r\n".encode()
+    if body:
+        head += b"Content-Type: application/octet-stream\r\n"
+        head += f"Inference-Header-Content-Length: {json_bytes}\r\n".encode()
+        head += f"Content-Length: {len(body)}\r\n".encode()
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), TIMEOUT_SECONDS) as stream:
+        stream.sendall(head + b"\r\n" + body)
+        return receive(stream)
+
+
+def receive(stream: socket.socket) -> bytes:
+    """Reads one answer."""
+    text = b""
+    while HEAD_END not in text or len(text) < _length(text):
+        part = stream.recv(1 << 16)
+        if not part:
+            raise RuntimeError(f"the connection ended after {text!r}")
+        text += part
+    return text
+
+
+def _length(text: bytes) -> int:
+    head = text.partition(HEAD_END)[0]
+    length = CONTENT_LENGTH.search(head)
+    if length is None:
+        raise RuntimeError(f"an answer of unknown length: {head!r}")
+    return len(head) + len(HEAD_END) + int(length[0])
+
+
+def counting(answer: bytes) -> bytes:
+    """Lets statistics tell the number of requests wherever they count inferences.
+
+    Times stay as they were recorded: the loop executes nothing.
+    """
+    head, _, body = answer.partition(HEAD_END)
+    document = json.loads(body)
+    statistics = document["model_stats"][0]
+    statistics["inference_count"] = statistics["execution_count"] = COUNT
+    for step in STEPS:
+        statistics["inference_stats"][step]["count"] = COUNT
+    statistics["batch_stats"] = []
+    text = json.dumps(document, separators=(",", ":")).replace(f'"{COUNT}"', COUNT).encode()
+    return CONTENT_LENGTH.sub(str(len(text)).encode(), head) + HEAD_END + text
