@@ -5,10 +5,15 @@
 //! that its kernels like. Left alone the allocator asks the system for these pages one
 //! by one, gives those of larger pieces back when they are freed, and asks for them
 //! again; a fifth of the time to ready went there. So it is told what is to come:
-//! [`limit_heaps`] when the process starts, [`expect_loads`] before the first model,
-//! [`return_free_memory`] when the last one is loaded.
+//! [`claim_allocator`] when a program starts whose allocator is the server's alone,
+//! [`expect_loads`] before the first model, [`return_free_memory`] when the last one is
+//! loaded.
 //!
 //! What is particular to glibc does nothing elsewhere.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static IS_CLAIMED: AtomicBool = AtomicBool::new(false);
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod glibc {
@@ -34,17 +39,17 @@ mod glibc {
         fn madvise(start: *mut c_void, length: usize, advice: c_int) -> c_int;
     }
 
-    pub(super) fn limit_heaps() {
+    pub(super) fn claim_allocator() {
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
         let heaps = c_int::try_from(processors).unwrap_or(c_int::MAX);
         // SAFETY: glibc's function of this name and signature; it sets a number.
         let _is_set = unsafe { mallopt(M_ARENA_MAX, heaps) };
-    }
-
-    pub(super) fn expect_loads() {
         // From a large block that is freed glibc learns that such blocks come and go: it
         // takes them from the heap from then on, and keeps twice as much at its end.
         drop(black_box(Vec::<u8>::with_capacity(LARGE)));
+    }
+
+    pub(super) fn expect_loads() {
         let mut block = Vec::<u8>::with_capacity(SOON);
         fill_with_pages(&mut block);
         drop(black_box(block));
@@ -87,6 +92,7 @@ mod glibc {
         #[test]
         fn memory_for_loads_is_there_before_it_is_touched_and_stays_until_it_is_returned() {
             let length = SOON / 2;
+            claim_allocator();
             expect_loads();
             let (first, again) = (faults_of(length), faults_of(length));
             // SAFETY: asked about no pages at all, it says whether it knows the advice.
@@ -98,19 +104,24 @@ mod glibc {
     }
 }
 
-/// Keeps the allocator from having more heaps than there are processors, where it would
-/// have eight times as many.
+/// Sets the process's allocator up for a server: no more heaps than there are
+/// processors, where it would have eight times as many, and large blocks are kept for
+/// reuse from the beginning.
 ///
 /// Threads that load models side by side on one processor then share what is freed. To
-/// be called by a program, whose allocator is its own, before it has threads.
-pub fn limit_heaps() {
+/// be called by a program, not in a host's process, and before there are threads.
+pub fn claim_allocator() {
+    IS_CLAIMED.store(true, Ordering::Relaxed);
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    glibc::limit_heaps();
+    glibc::claim_allocator();
 }
 
-/// Fills the heap with the pages that ONNX Runtime is about to take, and has the
-/// allocator keep what is freed for the next model, until [`return_free_memory`].
+/// Fills the heap with the pages that ONNX Runtime is about to take, if the allocator
+/// is the server's.
 pub(super) fn expect_loads() {
+    if !IS_CLAIMED.load(Ordering::Relaxed) {
+        return;
+    }
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     glibc::expect_loads();
 }
