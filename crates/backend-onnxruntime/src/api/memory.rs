@@ -25,8 +25,9 @@ mod glibc {
     /// glibc learns.
     const LARGE: usize = 24 << 20;
 
-    /// What ONNX Runtime takes before and while it loads some small models.
-    const SOON: usize = 16 << 20;
+    /// What ONNX Runtime takes for its operators and the smallest of models: no page of
+    /// it is found in vain.
+    const SOON: usize = 8 << 20;
 
     const PAGE: usize = 4096;
 
