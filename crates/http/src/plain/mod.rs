@@ -10,8 +10,10 @@
 mod answer;
 mod body;
 mod head;
+mod look;
 
 use std::future::poll_fn;
+use std::io;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
@@ -30,6 +32,7 @@ use crate::respond::Reply;
 use self::answer::Writer;
 use self::body::PlainBody;
 use self::head::PlainHead;
+use self::look::{LOOKED_BYTES_MAX, is_alone, look, take};
 
 /// How a connection ended here.
 pub(crate) enum End {
@@ -62,6 +65,8 @@ pub(crate) async fn serve<E: Endpoint>(
         write,
         buffer: Vec::with_capacity(READ_BYTES),
         start: 0,
+        looks: false,
+        looked_at: 0,
         in_a_row: 0,
         writer: Writer::default(),
         ends_idle,
@@ -106,6 +111,10 @@ struct Session<'s, E> {
     /// What was received, from `start` on not yet looked at.
     buffer: Vec<u8>,
     start: usize,
+    /// Whether it only looks at the next request before it is answered, see [`look`].
+    looks: bool,
+    /// So many bytes at the end of the buffer were looked at and not taken.
+    looked_at: usize,
     in_a_row: u32,
     writer: Writer,
     /// Whether it ends when the door begins to stop and it has nothing to do.
@@ -159,9 +168,7 @@ impl<E: Endpoint> Session<'_, E> {
     async fn wait(&mut self) -> bool {
         self.forget_served();
         let ends = self.ends_idle;
-        let room = READ_BYTES.saturating_sub(self.buffer.len());
-        let mut buffer = (&mut self.buffer).limit(room);
-        let mut reading = pin!(self.read.read_buf(&mut buffer));
+        let mut reading = pin!(receive(&mut self.read, &mut self.buffer, self.looks));
         let read = poll_fn(|context| match reading.as_mut().poll(context) {
             Poll::Ready(count) => Poll::Ready(Some(count)),
             Poll::Pending => {
@@ -180,14 +187,20 @@ impl<E: Endpoint> Session<'_, E> {
                 poll_fn(|context| Poll::Ready(reading.as_mut().poll(context))).await
             }
         };
-        matches!(read, Poll::Ready(Ok(1..)))
+        let Poll::Ready(Ok(count @ 1..)) = read else { return false };
+        self.looked_at = if self.looks { count } else { 0 };
+        true
     }
 
     /// Serves the request at the front of the buffer.
     async fn next(&mut self) -> Served {
         let bytes = self.buffer.get(self.start..).unwrap_or_default();
+        let looked_at = std::mem::take(&mut self.looked_at);
         let Some(plain) = head::read(bytes, self.endpoint.wants_headers()) else {
-            return Served::NotPlain;
+            return match take(self.read.as_ref(), looked_at) {
+                Ok(()) => Served::NotPlain,
+                Err(_) => Served::Last,
+            };
         };
         let PlainHead { head, length, body_length, waits, keeps_alive } = plain;
         let rest = bytes.get(length..).unwrap_or_default();
@@ -195,11 +208,19 @@ impl<E: Endpoint> Session<'_, E> {
         let (early, rest) = rest.split_at_checked(early).unwrap_or_default();
         let whole = AtomicBool::new(false);
         let mut body = PlainBody::new(&mut self.read, early, body_length, waits, &whole);
-        let reply = {
+        let is_all = body.missing_min() == 0 && rest.is_empty();
+        let stream = self.write.as_ref();
+        let mut gone = Gone { stream, whole: &whole, watched: rest.is_empty(), looked_at };
+        if !is_all && gone.take().is_err() {
+            return Served::Last;
+        }
+        let (reply, waited) = {
             let respond = pin!(self.endpoint.respond(&head, &mut body));
-            let stream = self.write.as_ref();
-            Gone { stream, whole: &whole, watched: rest.is_empty() }.unless(respond).await
+            gone.unless(respond).await
         };
+        self.looked_at = gone.looked_at;
+        let is_short = bytes.len() < LOOKED_BYTES_MAX;
+        self.looks = is_alone(self.write.as_ref()) && is_all && is_short && !waited;
         let Some(reply) = reply else { return Served::Last };
         let (missing, surplus) = (body.missing_min(), body.surplus());
         self.start = self.start.saturating_add(length).saturating_add(early.len());
@@ -209,7 +230,24 @@ impl<E: Endpoint> Session<'_, E> {
             self.buffer.push(surplus);
         }
         self.in_a_row = self.in_a_row.saturating_add(1);
-        self.answer(&reply, missing, keeps_alive).await
+        let served = self.answer(&reply, missing, keeps_alive).await;
+        // Also before the connection ends: closed with bytes that nobody took, it would
+        // be reset, and with it the answer.
+        self.take().await;
+        served
+    }
+
+    /// Takes the request that was looked at, and with it what came since.
+    async fn take(&mut self) {
+        let looked_at = std::mem::take(&mut self.looked_at);
+        if looked_at == 0 {
+            return;
+        }
+        self.forget_served();
+        let before = self.buffer.len();
+        // If it fails, so does what is done next.
+        let _ = receive(&mut self.read, &mut self.buffer, false).await;
+        self.start = before.saturating_add(looked_at).min(self.buffer.len());
     }
 
     /// Answers a request of whose body so many bytes were not read.
@@ -240,9 +278,24 @@ impl<E: Endpoint> Session<'_, E> {
     }
 }
 
+/// Receives what there is room for, or only looks at it; either way it is in the buffer.
+async fn receive(
+    stream: &mut ReadHalf<'_>,
+    buffer: &mut Vec<u8>,
+    only_looks: bool,
+) -> io::Result<usize> {
+    if only_looks {
+        return look(stream.as_ref(), buffer).await;
+    }
+    let room = READ_BYTES.saturating_sub(buffer.len());
+    stream.read_buf(&mut buffer.limit(room)).await
+}
+
 /// Looks whether a client went away that waits for its answer.
 struct Gone<'s> {
     stream: &'s TcpStream,
+    /// What of its request was looked at and not taken.
+    looked_at: usize,
     /// While a body is read, that finds out.
     whole: &'s AtomicBool,
     /// Behind more requests the end of the connection can't be seen.
@@ -250,20 +303,32 @@ struct Gone<'s> {
 }
 
 impl Gone<'_> {
-    /// What `respond` returns, unless it fails or the client is gone.
+    /// What `respond` returns, unless it fails or the client is gone; and whether it was
+    /// waited for.
     async fn unless<T, F>(
-        mut self,
+        &mut self,
         mut respond: Pin<&mut impl Future<Output = Result<T, F>>>,
-    ) -> Option<T> {
+    ) -> (Option<T>, bool) {
+        let mut waited = false;
         poll_fn(move |context| match respond.as_mut().poll(context) {
-            Poll::Ready(reply) => Poll::Ready(reply.ok()),
-            Poll::Pending if self.poll(context).is_ready() => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
+            Poll::Ready(reply) => Poll::Ready((reply.ok(), waited)),
+            Poll::Pending => {
+                waited = true;
+                self.poll(context).map(|()| (None, true))
+            }
         })
         .await
     }
 
+    /// Takes the bytes that were looked at.
+    fn take(&mut self) -> io::Result<()> {
+        take(self.stream, std::mem::take(&mut self.looked_at))
+    }
+
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if self.take().is_err() {
+            return Poll::Ready(());
+        }
         if !self.watched || !self.whole.load(Ordering::Relaxed) {
             return Poll::Pending;
         }
@@ -281,8 +346,9 @@ impl Gone<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
+    use std::io::{Read, Write};
     use std::net::Ipv4Addr;
+    use std::sync::Mutex;
 
     use hyper::StatusCode;
 
@@ -325,6 +391,8 @@ mod tests {
             write,
             buffer: Vec::with_capacity(READ_BYTES),
             start: 0,
+            looks: false,
+            looked_at: 0,
             in_a_row: 0,
             writer: Writer::default(),
             ends_idle: true,
@@ -335,6 +403,62 @@ mod tests {
             assert!(matches!(session.next().await, Served::Answered));
         }
         session.buffer.capacity()
+    }
+
+    /// Notes how much of a connection nobody had taken when a request was answered.
+    struct Untaken {
+        connection: std::net::TcpStream,
+        bytes: Mutex<Vec<usize>>,
+    }
+
+    impl Untaken {
+        fn count(&self) -> usize {
+            self.connection.peek(&mut [0; 100]).unwrap_or(0)
+        }
+    }
+
+    impl Endpoint for Untaken {
+        async fn respond<B: RequestBody>(&self, _: &Head<'_>, _: &mut B) -> Result<Reply, Closed> {
+            self.bytes.lock().unwrap().push(self.count());
+            Ok(respond::error(StatusCode::OK, "done"))
+        }
+
+        fn stop(&self) {}
+    }
+
+    #[test]
+    fn a_connection_served_alone_takes_requests_behind_their_answers() {
+        let request = "GET / HTTP/1.1\r\n\r\n";
+        let last = "GET / HTTP/1.1\r\nConnection: close\r\n\r\n";
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        let (untaken, left) = runtime.block_on(async {
+            let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (connection, _) = listener.accept().unwrap();
+            connection.set_nonblocking(true).unwrap();
+            let mut stream = TcpStream::from_std(connection.try_clone().unwrap()).unwrap();
+            let endpoint = Untaken { connection, bytes: Mutex::default() };
+            let (_sender, phase) = watch::channel(Phase::Serving);
+            let serving = serve(&mut stream, &endpoint, phase, true);
+            let asking = std::thread::spawn(move || {
+                let mut answer = [0; 500];
+                for request in [request, request, last] {
+                    client.write_all(request.as_bytes()).unwrap();
+                    assert!(client.read(&mut answer).unwrap() > 0);
+                }
+                assert_eq!(client.read(&mut answer).unwrap(), 0);
+            });
+            assert!(matches!(serving.await, End::Closed));
+            let left = endpoint.count();
+            drop((stream, endpoint.connection));
+            asking.join().unwrap();
+            (endpoint.bytes.into_inner().unwrap(), left)
+        });
+        // Before the first the thread may have served another, and before the second
+        // nobody knew how long it would take.
+        assert_eq!(untaken, [0, 0, last.len()]);
+        // Closed with bytes that nobody took, a connection is reset.
+        assert_eq!(left, 0);
     }
 
     #[test]

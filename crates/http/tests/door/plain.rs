@@ -2,13 +2,14 @@
 //! to tell.
 
 use std::sync::atomic::Ordering;
+use std::sync::mpsc;
 
 use galatea_codec::forward::HeaderForward;
 use galatea_http::HttpOptions;
-use galatea_infer::ParameterValue;
+use galatea_infer::{ParameterValue, Status};
 
 use crate::fake::echo;
-use crate::harness::{Client, Response, Server, infer_answer, infer_body, request};
+use crate::harness::{Client, PATIENCE, Response, Server, infer_answer, infer_body, request};
 use crate::stopping::check_drains;
 
 const INFER: &str = "/v2/models/echo/infer";
@@ -215,5 +216,83 @@ fn headers_are_forwarded_whoever_reads_them() {
         assert_eq!(parameter.value, ParameterValue::String(String::from("A b")));
         sender.send_final(Ok(echo(held)));
         assert_eq!(client.response().code, 200);
+    }
+}
+
+/// A connection that only looks at its next request until it is answered.
+fn alone(server: &Server) -> Client {
+    let mut client = server.connect();
+    for value in [1, 2, 3] {
+        client.request("POST", INFER, "", infer_body(value).as_bytes());
+        assert_eq!(client.response().text(), infer_answer("echo", value));
+    }
+    client
+}
+
+#[test]
+fn whatever_follows_a_request_that_was_answered_at_once() {
+    let server = Server::start();
+    let small = |value| request("POST", INFER, "", infer_body(value).as_bytes());
+    let other = request("POST", INFER, NOT_PLAIN, infer_body(7).as_bytes());
+    let answers = |client: &mut Client, values: &[u8]| {
+        for value in values {
+            assert_eq!(client.response().text(), infer_answer("echo", *value));
+        }
+        // And nothing else: whatever was only looked at was taken once.
+        client.request("GET", LIVE, "", b"");
+        let response = client.response();
+        assert_eq!((response.code, response.text()), (200, ""));
+    };
+    let mut client = alone(&server);
+    client.send([small(4), small(5)].concat());
+    answers(&mut client, &[4, 5]);
+
+    let mut client = alone(&server);
+    let (whole, half) = (small(4), small(5));
+    client.send([&whole[..], &half[..half.len() - 3]].concat());
+    assert_eq!(client.response().text(), infer_answer("echo", 4));
+    client.send(&half[half.len() - 3..]);
+    answers(&mut client, &[5]);
+
+    // Behind a blank line it is hyper's; so is half a head.
+    for first in [other, [b"\r\n", &small(7)[..]].concat()] {
+        let mut client = alone(&server);
+        client.send([first, small(8)].concat());
+        answers(&mut client, &[7, 8]);
+    }
+    let mut client = alone(&server);
+    client.send(&small(7)[..10]);
+    assert_eq!(server.get(LIVE).code, 200);
+    client.send(&small(7)[10..]);
+    answers(&mut client, &[7]);
+
+    for length in [2000, 2047, 2048, 2049, 5000, 20_000, 600_000] {
+        let mut client = alone(&server);
+        let (large, tensor) = infer_of(length, "");
+        client.send([&large[..], &small(9)].concat());
+        check_tensor(&client.response(), &tensor);
+        answers(&mut client, &[9]);
+    }
+
+    let mut client = alone(&server);
+    client.request("POST", INFER, "", b"nonsense");
+    assert_eq!(client.response().code, 400);
+    client.send(small(4));
+    answers(&mut client, &[4]);
+}
+
+#[test]
+fn a_client_that_goes_away_behind_a_request_answered_at_once_cancels_the_next() {
+    let server = Server::start();
+    // A client that is quick sends the next one before the last was taken.
+    for _ in 0..20 {
+        let mut client = alone(&server);
+        client.request("POST", HOLD, "", infer_body(1).as_bytes());
+        let (held, sender) = server.next_held();
+        let (told, cancelled) = mpsc::channel();
+        held.cancel.on_cancel(move || told.send(()).unwrap());
+        drop(client);
+        cancelled.recv_timeout(PATIENCE).expect("the request was not cancelled");
+        sender.fail(Status::cancelled("nobody reads this"));
     }
 }
