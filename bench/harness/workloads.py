@@ -159,7 +159,8 @@ def all_workloads() -> list[Workload]:
     for model, count in ((STEP, 1), (THREE_STEPS, 3)):
         steps = [_steps(model, count, kind, clients) for kind in both for clients in (1, 8, 64)]
         loads += [*steps, *(_lean(load) for load in steps if load.concurrency > 1)]
-    loads += [_lean(Load(f"simple-{kind}-32", "simple", kind, 32)) for kind in both]
+    for model in ("simple", "mlp"):
+        loads += [_lean(Load(f"{model}-{kind}-32", model, kind, 32)) for kind in both]
     images = [Load(f"convnet-{kind}-16", "convnet", kind, 16, compare_direct=True) for kind in both]
     # A stream each: several large bodies on one connection only wait for each other.
     loads += [*images, *(dataclasses.replace(_lean(load), streams=1) for load in images)]

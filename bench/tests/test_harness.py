@@ -172,8 +172,9 @@ class Choosing(unittest.TestCase):
         self.assertEqual(len(names), len(set(names)))
 
     def test_filters_are_parts_of_names(self) -> None:
-        chosen = workloads.select(workloads.all_workloads(), ["mlp"])
-        self.assertEqual([each.name for each in chosen], ["mlp-http-32", "mlp-grpc-32"])
+        chosen = workloads.select(workloads.all_workloads(), ["mlp-http", "mlp-grpc-32-h"])
+        names = ["mlp-http-32", "mlp-http-32-h2load", "mlp-grpc-32-h2load"]
+        self.assertEqual([each.name for each in chosen], names)
 
 
 if __name__ == "__main__":
