@@ -188,6 +188,9 @@ impl Backends {
             backend_config: settings_for(ONNXRUNTIME, &self.settings.backend_settings),
             log: Arc::new(move |level, message| log.write(level, message)),
         };
+        if let Some(heap) = &self.environment.own_heap {
+            heap.expect_library();
+        }
         let backend = Arc::new(OnnxRuntimeBackend::new(Library::open(&path)?, options)?);
         Ok(Made { backend, library: Some(path) })
     }

@@ -3,6 +3,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use galatea_backend_onnxruntime::OwnHeap;
+
 /// What the environment says.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Environment {
@@ -23,6 +25,8 @@ pub(crate) struct Environment {
     pub(crate) temporary_folder: PathBuf,
     /// `HOME`.
     pub(crate) home: Option<PathBuf>,
+    /// Where memory comes from, unless a host program has a say in that.
+    pub(crate) own_heap: Option<OwnHeap>,
     /// The folders of `PATH`.
     pub(crate) program_folders: Vec<PathBuf>,
 }
@@ -47,6 +51,7 @@ impl Environment {
             virtual_environment: path("VIRTUAL_ENV"),
             temporary_folder: path("TMPDIR").unwrap_or_else(|| PathBuf::from("/tmp")),
             home: path("HOME"),
+            own_heap: None,
             program_folders: variable("PATH")
                 .map(|folders| std::env::split_paths(&folders).collect())
                 .unwrap_or_default(),

@@ -40,7 +40,7 @@ use std::process::ExitCode;
 
 use environment::Environment;
 use flags::Request;
-use galatea_backend_onnxruntime::claim_allocator;
+use galatea_backend_onnxruntime::OwnHeap;
 use galatea_backend_plugin::end_process;
 use startup::Failure;
 
@@ -50,11 +50,11 @@ pub use in_process::make_for_c;
 /// Runs the program, with the arguments of this process.
 #[must_use]
 pub fn program() -> ExitCode {
-    claim_allocator();
+    let environment = Environment { own_heap: Some(OwnHeap::claim()), ..Environment::read() };
     let arguments = std::env::args_os().skip(1);
     let arguments = arguments.map(|argument| argument.to_string_lossy().into_owned());
     match flags::parse(arguments) {
-        Ok(Request::Serve(settings)) => match startup::run(*settings, Environment::read()) {
+        Ok(Request::Serve(settings)) => match startup::run(*settings, environment) {
             Ok(()) => ExitCode::SUCCESS,
             Err(failure) => {
                 print(&mut io::stderr(), &failure.to_string());

@@ -19,13 +19,14 @@ use tokio::sync::watch;
 
 use crate::door::{Closed, Endpoint, OpenConnection, Phase};
 use crate::head::Head;
-use crate::plain::{self, End};
+use crate::plain::{self, End, LastServed};
 use crate::respond::{Reply, ResponseBody};
 
 /// A connection, accepted and not yet served.
 pub(crate) struct Connection<E> {
     pub(crate) stream: TcpStream,
     pub(crate) endpoint: Arc<E>,
+    pub(crate) last_served: Arc<LastServed>,
     pub(crate) phase: watch::Receiver<Phase>,
     pub(crate) protocol: http1::Builder,
     /// Only hyper measures how long a head takes.
@@ -43,11 +44,12 @@ impl<E: Endpoint> Connection<E> {
     /// Serves it: plain requests here, and everything from the first other one on
     /// with hyper.
     pub(crate) async fn run(self) {
-        let Self { stream, endpoint, phase, protocol, has_head_timeout, open } = self;
+        let Self { stream, endpoint, last_served, phase, protocol, has_head_timeout, open } = self;
         let Ok(mut stream) = tokio::net::TcpStream::from_std(stream) else { return };
         let mut read = Bytes::new();
         if !has_head_timeout {
-            match plain::serve(&mut stream, &*endpoint, phase.clone(), open.is_some()).await {
+            let phase = phase.clone();
+            match plain::serve(&mut stream, &*endpoint, &last_served, phase, open.is_some()).await {
                 End::Closed => return,
                 End::NotPlain(bytes) => read = bytes,
             }

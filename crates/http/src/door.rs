@@ -19,6 +19,7 @@ use crate::connection::Connection;
 use crate::head::Head;
 use crate::mailroom::Mailrooms;
 use crate::metrics::Metrics;
+use crate::plain::LastServed;
 use crate::respond::Reply;
 
 /// Whoever answers the requests of a door.
@@ -209,7 +210,7 @@ fn open<E: Endpoint>(
     let connections = Arc::<Connections>::default();
     let phase = watch::Sender::new(Phase::Serving);
     let acceptor = Acceptor {
-        workers: workers.to_vec(),
+        workers: workers.iter().map(|worker| (worker.clone(), Arc::default())).collect(),
         endpoint: endpoint.clone(),
         connections: connections.clone(),
         phase: phase.subscribe(),
@@ -233,7 +234,8 @@ fn protocol(header_read_timeout: Option<Duration>) -> http1::Builder {
 }
 
 struct Acceptor<E> {
-    workers: Vec<Handle>,
+    /// Each with what it served last at this door.
+    workers: Vec<(Handle, Arc<LastServed>)>,
     endpoint: Arc<E>,
     connections: Arc<Connections>,
     phase: watch::Receiver<Phase>,
@@ -262,18 +264,19 @@ impl<E: Endpoint> Acceptor<E> {
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             };
-            if let (Ok(stream), Some(worker)) = (detach(stream), turns.next()) {
-                self.hand_over(stream, worker);
+            if let (Ok(stream), Some((worker, last_served))) = (detach(stream), turns.next()) {
+                self.hand_over(stream, worker, last_served);
             }
         }
     }
 
-    fn hand_over(&self, stream: TcpStream, worker: &Handle) {
+    fn hand_over(&self, stream: TcpStream, worker: &Handle, last_served: &Arc<LastServed>) {
         let phase = self.phase.clone();
         let draining = *phase.borrow() != Phase::Serving;
         let connection = Connection {
             stream,
             endpoint: self.endpoint.clone(),
+            last_served: last_served.clone(),
             phase,
             protocol: self.protocol.clone(),
             has_head_timeout: self.has_head_timeout,

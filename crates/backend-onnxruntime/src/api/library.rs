@@ -9,7 +9,6 @@ use galatea_infer::Status;
 use ort_sys::{ORT_API_VERSION, OrtAllocator, OrtApi, OrtApiBase};
 
 use super::error::{OrtError, text};
-use super::memory::expect_loads;
 
 /// ONNX Runtime's shared library, open for the rest of the process's life.
 ///
@@ -62,7 +61,6 @@ impl Library {
             return Err(unusable(String::from("the file is cut short")));
         }
         let mark = FileMark::of(path);
-        expect_loads();
         // SAFETY: the operator named this library for what it is; running its
         // initialisers is the purpose.
         let library = unsafe { libloading::Library::new(path) }

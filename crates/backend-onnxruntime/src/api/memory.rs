@@ -5,15 +5,10 @@
 //! that its kernels like. Left alone the allocator asks the system for these pages one
 //! by one, gives those of larger pieces back when they are freed, and asks for them
 //! again; a fifth of the time to ready went there. So it is told what is to come:
-//! [`claim_allocator`] when a program starts whose allocator is the server's alone,
-//! [`expect_loads`] before the first model, [`return_free_memory`] when the last one is
-//! loaded.
+//! [`OwnHeap::claim`] when a program starts, [`OwnHeap::expect_library`] before the first
+//! model, [`return_free_memory`] when the last one is loaded.
 //!
 //! What is particular to glibc does nothing elsewhere.
-
-use std::sync::atomic::{AtomicBool, Ordering};
-
-static IS_CLAIMED: AtomicBool = AtomicBool::new(false);
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod glibc {
@@ -40,7 +35,7 @@ mod glibc {
         fn madvise(start: *mut c_void, length: usize, advice: c_int) -> c_int;
     }
 
-    pub(super) fn claim_allocator() {
+    pub(super) fn claim() {
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
         let heaps = c_int::try_from(processors).unwrap_or(c_int::MAX);
         // SAFETY: glibc's function of this name and signature; it sets a number.
@@ -50,7 +45,7 @@ mod glibc {
         drop(black_box(Vec::<u8>::with_capacity(LARGE)));
     }
 
-    pub(super) fn expect_loads() {
+    pub(super) fn expect_library() {
         let mut block = Vec::<u8>::with_capacity(SOON);
         fill_with_pages(&mut block);
         drop(black_box(block));
@@ -75,6 +70,7 @@ mod glibc {
 
     #[cfg(test)]
     mod tests {
+        use super::super::OwnHeap;
         use super::*;
 
         /// How often this thread touched a page that was not there.
@@ -93,8 +89,7 @@ mod glibc {
         #[test]
         fn memory_for_loads_is_there_before_it_is_touched_and_stays_until_it_is_returned() {
             let length = SOON / 2;
-            claim_allocator();
-            expect_loads();
+            OwnHeap::claim().expect_library();
             let (first, again) = (faults_of(length), faults_of(length));
             // SAFETY: asked about no pages at all, it says whether it knows the advice.
             if unsafe { madvise(std::ptr::null_mut(), 0, MADV_POPULATE_WRITE) } == 0 {
@@ -105,26 +100,30 @@ mod glibc {
     }
 }
 
-/// Sets the process's allocator up for a server: no more heaps than there are
-/// processors, where it would have eight times as many, and large blocks are kept for
-/// reuse from the beginning.
-///
-/// Threads that load models side by side on one processor then share what is freed. To
-/// be called by a program, not in a host's process, and before there are threads.
-pub fn claim_allocator() {
-    IS_CLAIMED.store(true, Ordering::Relaxed);
-    #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    glibc::claim_allocator();
-}
+/// That the process's allocator is the server's, and no host program's.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct OwnHeap;
 
-/// Fills the heap with the pages that ONNX Runtime is about to take, if the allocator
-/// is the server's.
-pub(super) fn expect_loads() {
-    if !IS_CLAIMED.load(Ordering::Relaxed) {
-        return;
+impl OwnHeap {
+    /// Sets the process's allocator up for a server: no more heaps than there are
+    /// processors, where it would have eight times as many, and large blocks are kept
+    /// for reuse from the beginning.
+    ///
+    /// Threads that load models side by side on one processor then share what is freed.
+    /// To be called by a program, not in a host's process, and before there are threads.
+    #[must_use]
+    pub fn claim() -> Self {
+        #[cfg(all(target_os = "linux", target_env = "gnu"))]
+        glibc::claim();
+        Self
     }
-    #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    glibc::expect_loads();
+
+    /// Fills the heap with the pages that ONNX Runtime is about to take.
+    pub fn expect_library(&self) {
+        #[cfg(all(target_os = "linux", target_env = "gnu"))]
+        glibc::expect_library();
+    }
 }
 
 /// Hands free memory back to the system.

@@ -30,7 +30,7 @@ pub(crate) use element::ValueType;
 pub(crate) use environment::{Environment, GlobalThreads};
 pub(crate) use error::c_string;
 pub use library::Library;
-pub use memory::{claim_allocator, return_free_memory};
+pub use memory::{OwnHeap, return_free_memory};
 pub(crate) use op_library::{EntryPoint, open_op_library};
 pub(crate) use options::{ExecutionMode, GraphLevel, RunOptions, SessionOptions, Switch};
 pub(crate) use region::Region;

@@ -8,10 +8,10 @@
 //! both sides to handle. That pays for a connection that its thread serves alone; among
 //! others it was no gain.
 
-use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::task::Poll;
 
 use tokio::io::ReadBuf;
@@ -20,15 +20,19 @@ use tokio::net::TcpStream;
 /// Longer requests are not looked at.
 pub(super) const LOOKED_BYTES_MAX: usize = 2 << 10;
 
-thread_local! {
-    /// The connection of the last request that this thread served.
-    static LAST: Cell<RawFd> = const { Cell::new(-1) };
-}
+/// The connection of which a worker served the last request.
+#[derive(Debug, Default)]
+pub(crate) struct LastServed(AtomicI32);
 
-/// Says whether this thread served no other connection since it last served this one.
-pub(super) fn is_alone(stream: &TcpStream) -> bool {
-    let own = stream.as_raw_fd();
-    LAST.replace(own) == own
+impl LastServed {
+    /// Notes this connection; says whether it already was the last.
+    pub(super) fn note(&self, stream: &TcpStream) -> bool {
+        let own = stream.as_raw_fd();
+        // Only the worker's thread is here.
+        let last = self.0.load(Ordering::Relaxed);
+        self.0.store(own, Ordering::Relaxed);
+        last == own
+    }
 }
 
 /// Appends what is there to `buffer`, without taking it.

@@ -32,7 +32,9 @@ use crate::respond::Reply;
 use self::answer::Writer;
 use self::body::PlainBody;
 use self::head::PlainHead;
-use self::look::{LOOKED_BYTES_MAX, is_alone, look, take};
+use self::look::{LOOKED_BYTES_MAX, look, take};
+
+pub(crate) use self::look::LastServed;
 
 /// How a connection ended here.
 pub(crate) enum End {
@@ -54,6 +56,7 @@ const REQUESTS_IN_A_ROW: u32 = 16;
 pub(crate) async fn serve<E: Endpoint>(
     stream: &mut TcpStream,
     endpoint: &E,
+    last_served: &LastServed,
     phase: watch::Receiver<Phase>,
     ends_idle: bool,
 ) -> End {
@@ -61,6 +64,7 @@ pub(crate) async fn serve<E: Endpoint>(
     let (read, write) = stream.split();
     let session = Session {
         endpoint,
+        last_served,
         read,
         write,
         buffer: Vec::with_capacity(READ_BYTES),
@@ -106,6 +110,8 @@ async fn until_closed(
 
 struct Session<'s, E> {
     endpoint: &'s E,
+    /// What its worker served last.
+    last_served: &'s LastServed,
     read: ReadHalf<'s>,
     write: WriteHalf<'s>,
     /// What was received, from `start` on not yet looked at.
@@ -219,8 +225,9 @@ impl<E: Endpoint> Session<'_, E> {
             gone.unless(respond).await
         };
         self.looked_at = gone.looked_at;
+        let is_alone = self.last_served.note(self.write.as_ref());
         let is_short = bytes.len() < LOOKED_BYTES_MAX;
-        self.looks = is_alone(self.write.as_ref()) && is_all && is_short && !waited;
+        self.looks = is_alone && is_all && is_short && !waited;
         let Some(reply) = reply else { return Served::Last };
         let (missing, surplus) = (body.missing_min(), body.surplus());
         self.start = self.start.saturating_add(length).saturating_add(early.len());
@@ -387,6 +394,7 @@ mod tests {
         let (read, write) = stream.split();
         let mut session = Session {
             endpoint: &Lengths,
+            last_served: &LastServed::default(),
             read,
             write,
             buffer: Vec::with_capacity(READ_BYTES),
@@ -439,7 +447,8 @@ mod tests {
             let mut stream = TcpStream::from_std(connection.try_clone().unwrap()).unwrap();
             let endpoint = Untaken { connection, bytes: Mutex::default() };
             let (_sender, phase) = watch::channel(Phase::Serving);
-            let serving = serve(&mut stream, &endpoint, phase, true);
+            let last_served = LastServed::default();
+            let serving = serve(&mut stream, &endpoint, &last_served, phase, true);
             let asking = std::thread::spawn(move || {
                 let mut answer = [0; 500];
                 for request in [request, request, last] {
@@ -454,8 +463,8 @@ mod tests {
             asking.join().unwrap();
             (endpoint.bytes.into_inner().unwrap(), left)
         });
-        // Before the first the thread may have served another, and before the second
-        // nobody knew how long it would take.
+        // Before the first the worker served another, and before the second nobody knew
+        // how long it would take.
         assert_eq!(untaken, [0, 0, last.len()]);
         // Closed with bytes that nobody took, a connection is reset.
         assert_eq!(left, 0);
