@@ -251,10 +251,15 @@ impl<E: Endpoint> Session<'_, E> {
             return;
         }
         self.forget_served();
-        let before = self.buffer.len();
-        // If it fails, so does what is done next.
-        let _ = receive(&mut self.read, &mut self.buffer, false).await;
-        self.start = before.saturating_add(looked_at).min(self.buffer.len());
+        let until = self.buffer.len().saturating_add(looked_at);
+        while self.buffer.len() < until {
+            let taken = receive(&mut self.read, &mut self.buffer, false).await;
+            if !matches!(taken, Ok(1..)) {
+                // What is done next fails, too.
+                break;
+            }
+        }
+        self.start = until.min(self.buffer.len());
     }
 
     /// Answers a request of whose body so many bytes were not read.
