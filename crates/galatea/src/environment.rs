@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use galatea_backend_onnxruntime::OwnHeap;
 
-/// What the environment says.
+/// The process's surroundings: what the environment says, and whose heap it is.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Environment {
     /// Whether messages in the log are quoted; `TRITON_SERVER_ESCAPE_LOG_MESSAGES=0`
@@ -25,7 +25,8 @@ pub(crate) struct Environment {
     pub(crate) temporary_folder: PathBuf,
     /// `HOME`.
     pub(crate) home: Option<PathBuf>,
-    /// Where memory comes from, unless a host program has a say in that.
+    /// That the heap is the server's, which no variable says: the program does, where a
+    /// host process doesn't.
     pub(crate) own_heap: Option<OwnHeap>,
     /// The folders of `PATH`.
     pub(crate) program_folders: Vec<PathBuf>,

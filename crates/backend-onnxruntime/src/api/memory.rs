@@ -4,7 +4,7 @@
 //! registers its operators, reads a file, parses it, and copies weights into the order
 //! that its kernels like. Left alone the allocator asks the system for these pages one
 //! by one, gives those of larger pieces back when they are freed, and asks for them
-//! again; a fifth of the time to ready went there. So it is told what is to come:
+//! again; a sixth of the time to ready went there. So it is told what is to come:
 //! [`OwnHeap::claim`] when a program starts, [`OwnHeap::expect_library`] before the first
 //! model, [`return_free_memory`] when the last one is loaded.
 //!
@@ -51,8 +51,8 @@ mod glibc {
         drop(black_box(block));
     }
 
-    /// Has the system find all pages of the block at once, if it can (Linux 5.14): a
-    /// third of what it costs when each of them is touched.
+    /// Has the system find all pages of the block at once, if it can (Linux 5.14), which
+    /// costs less than when each of them is touched.
     fn fill_with_pages(block: &mut Vec<u8>) {
         let spare = block.spare_capacity_mut();
         let before_first = spare.as_ptr().addr().next_multiple_of(PAGE) - spare.as_ptr().addr();
@@ -87,7 +87,7 @@ mod glibc {
         }
 
         #[test]
-        fn memory_for_loads_is_there_before_it_is_touched_and_stays_until_it_is_returned() {
+        fn memory_for_loads_is_there_before_it_is_touched_and_stays() {
             let length = SOON / 2;
             OwnHeap::claim().expect_library();
             let (first, again) = (faults_of(length), faults_of(length));
