@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use galatea_infer::{Congestion, RoomHook};
+use galatea_infer::{CongestionPoint, ResumeHook};
 use galatea_policy::{CallKey, EnsembleGraph, StepGates, StepIndex};
 
 use crate::run::{Event, Run};
@@ -15,7 +15,7 @@ pub(crate) struct Gates {
 struct State {
     gates: StepGates<Waiting>,
     /// What waits for room behind a step.
-    hooks: Vec<(StepIndex, RoomHook)>,
+    hooks: Vec<(StepIndex, ResumeHook)>,
 }
 
 /// A call that wants to start.
@@ -86,7 +86,7 @@ impl Gates {
 }
 
 impl State {
-    fn take_hooks(&mut self) -> Vec<RoomHook> {
+    fn take_hooks(&mut self) -> Vec<ResumeHook> {
         if self.hooks.is_empty() {
             return Vec::new();
         }
@@ -104,12 +104,12 @@ pub(crate) struct BehindStep {
     pub(crate) step: StepIndex,
 }
 
-impl Congestion for BehindStep {
+impl CongestionPoint for BehindStep {
     fn is_full(&self) -> bool {
         self.gates.lock().gates.is_congested(self.step)
     }
 
-    fn when_room(&self, hook: RoomHook) -> Option<RoomHook> {
+    fn when_room(&self, hook: ResumeHook) -> Option<ResumeHook> {
         let mut state = self.gates.lock();
         if !state.gates.is_congested(self.step) {
             return Some(hook);

@@ -38,7 +38,7 @@ mod turns;
 use std::sync::Arc;
 
 use galatea_backend::{
-    Backend, ExecutionPolicy, Fingerprint, Host, LoadedVersion, Model, ModelFiles,
+    Backend, BackendFingerprint, ExecutionPolicy, Host, LoadedVersion, Model, ModelFiles,
 };
 use galatea_config::ModelSpec;
 use galatea_infer::Status;
@@ -77,7 +77,7 @@ impl Backend for EnsembleBackend {
         Ok(Box::new(EnsembleModel::new(&spec, host, self.turns.clone())?))
     }
 
-    fn fingerprint(&self, _: &LoadedVersion<'_>) -> Option<Fingerprint> {
-        Some(Fingerprint::of_version(env!("CARGO_PKG_VERSION")))
+    fn fingerprint(&self, _: &LoadedVersion<'_>) -> Option<BackendFingerprint> {
+        Some(BackendFingerprint::of_version(env!("CARGO_PKG_VERSION")))
     }
 }

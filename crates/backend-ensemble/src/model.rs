@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use galatea_backend::{ComposingModels, Host, Instance, Model, Placement, Refused};
+use galatea_backend::{ComposingModels, Host, Instance, Model, Placement, RefusedBatch};
 use galatea_config::ModelSpec;
 use galatea_infer::{PendingRequest, Status};
 
@@ -52,7 +52,7 @@ struct EnsembleInstance {
 }
 
 impl Instance for EnsembleInstance {
-    fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), Refused> {
+    fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), RefusedBatch> {
         for request in requests {
             Run::start(&self.ensemble, request);
         }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use galatea_infer::{Execution, ExecutionObserver, ExecutionTimes};
+use galatea_infer::{ExecutionObserver, ExecutionSummary, ExecutionTimes};
 
 /// Sums over every request that a run sent. As in the original, steps that ran
 /// at once count each in full, and so does a batch for each of its requests.
@@ -15,7 +15,7 @@ pub(crate) struct StepTimes {
 }
 
 impl ExecutionObserver for StepTimes {
-    fn executed(&self, execution: &Execution) {
+    fn executed(&self, execution: &ExecutionSummary) {
         let add = |sum: &AtomicU64, duration: Duration| {
             let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
             sum.fetch_add(ns, Ordering::Relaxed);
@@ -28,9 +28,9 @@ impl ExecutionObserver for StepTimes {
 
 impl StepTimes {
     /// The execution of the whole request.
-    pub(crate) fn execution(&self, start: Instant, end: Instant) -> Execution {
+    pub(crate) fn execution(&self, start: Instant, end: Instant) -> ExecutionSummary {
         let sum = |sum: &AtomicU64| Duration::from_nanos(sum.load(Ordering::Relaxed));
-        Execution {
+        ExecutionSummary {
             start,
             end,
             input: sum(&self.input_ns),
@@ -41,7 +41,7 @@ impl StepTimes {
 }
 
 /// The same durations one after another: only they count for a batch.
-pub(crate) fn as_batch(execution: &Execution) -> ExecutionTimes {
+pub(crate) fn as_batch(execution: &ExecutionSummary) -> ExecutionTimes {
     let compute_start = execution.start + execution.input;
     let compute_end = compute_start + execution.infer;
     let end = compute_end + execution.output;

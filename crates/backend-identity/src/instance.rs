@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use galatea_backend::{Host, Instance, Refused};
+use galatea_backend::{Host, Instance, RefusedBatch};
 use galatea_infer::{ExecutionTimes, InferenceResponse, OutputTensor, PendingRequest, Status};
 use galatea_tensor::{Buffer, Shape};
 
@@ -17,7 +17,7 @@ pub(crate) struct IdentityInstance {
 }
 
 impl Instance for IdentityInstance {
-    fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), Refused> {
+    fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), RefusedBatch> {
         let start = Instant::now();
         if !self.delay.is_zero() {
             std::thread::sleep(self.delay);

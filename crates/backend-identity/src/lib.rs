@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use galatea_backend::{
-    Backend, Device, ExecutionPolicy, Fingerprint, Host, Instance, LoadedVersion, Model,
+    Backend, BackendFingerprint, Device, ExecutionPolicy, Host, Instance, LoadedVersion, Model,
     ModelFiles, Placement,
 };
 use galatea_config::ModelSpec;
@@ -69,8 +69,8 @@ impl Backend for IdentityBackend {
         Ok(Box::new(IdentityModel { name, pairs: pairs.into(), parameters, host, next_instance }))
     }
 
-    fn fingerprint(&self, _: &LoadedVersion<'_>) -> Option<Fingerprint> {
-        Some(Fingerprint::of_version(env!("CARGO_PKG_VERSION")))
+    fn fingerprint(&self, _: &LoadedVersion<'_>) -> Option<BackendFingerprint> {
+        Some(BackendFingerprint::of_version(env!("CARGO_PKG_VERSION")))
     }
 }
 

@@ -10,7 +10,7 @@ use galatea_backend::{
 };
 use galatea_config::{ConfigDraft, ModelSpec, Support};
 use galatea_infer::{
-    Code, Execution, ExecutionTimes, FailureReason, InferenceRequest, InferenceResponse,
+    Code, ExecutionSummary, ExecutionTimes, FailureReason, InferenceRequest, InferenceResponse,
     InputTensor, PendingRequest, Reply, RequestObserver, RequestTimes, ResponseSender, Status,
 };
 use galatea_tensor::{Buffer, DataType, Shape};
@@ -56,7 +56,7 @@ impl Host for Books {
 }
 
 impl RequestObserver for Books {
-    fn succeeded(&self, _: u32, _: &RequestTimes, _: &Execution) {}
+    fn succeeded(&self, _: u32, _: &RequestTimes, _: &ExecutionSummary) {}
     fn failed(&self, _: &RequestTimes, _: FailureReason) {}
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use galatea_backend::{
-    Backend, ExecutionPolicy, Fingerprint, Host, LoadedVersion, LogLevel, Model, ModelFiles,
+    Backend, BackendFingerprint, ExecutionPolicy, Host, LoadedVersion, LogLevel, Model, ModelFiles,
 };
 use galatea_config::{ConfigDraft, DEFAULT_MAX_BATCH_SIZE, ModelSpec};
 use galatea_infer::Status;
@@ -41,7 +41,7 @@ pub struct OnnxRuntimeBackend {
     environment: Arc<Environment>,
     threads: ThreadSource,
     default_max_batch_size: i32,
-    fingerprint: Option<Fingerprint>,
+    fingerprint: Option<BackendFingerprint>,
     op_libraries: OpLibraries,
 }
 
@@ -76,9 +76,12 @@ impl OnnxRuntimeBackend {
     }
 }
 
-fn fingerprint(library: &Library, settings: BTreeMap<String, String>) -> Option<Fingerprint> {
+fn fingerprint(
+    library: &Library,
+    settings: BTreeMap<String, String>,
+) -> Option<BackendFingerprint> {
     let files = vec![library.mark()?.clone()];
-    Some(Fingerprint { version: library.version().to_owned(), settings, files })
+    Some(BackendFingerprint { version: library.version().to_owned(), settings, files })
 }
 
 /// Who provides threads, and the pools that the environment has for it.
@@ -159,7 +162,7 @@ impl Backend for OnnxRuntimeBackend {
         Ok(Box::new(model))
     }
 
-    fn fingerprint(&self, loaded: &LoadedVersion<'_>) -> Option<Fingerprint> {
+    fn fingerprint(&self, loaded: &LoadedVersion<'_>) -> Option<BackendFingerprint> {
         let mut fingerprint = self.fingerprint.clone()?;
         let op_libraries: Arc<ModelLibraries> = loaded.model.origin()?.downcast().ok()?;
         fingerprint.files.extend(op_libraries.marks()?);

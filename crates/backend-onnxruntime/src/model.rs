@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use galatea_backend::{
-    Device, Host, Instance, InstanceMaking, LogLevel, Model, Placement, Promise,
+    Device, ExecutionGuarantee, Host, Instance, InstanceCreation, LogLevel, Model, Placement,
 };
 use galatea_config::{InstanceKind, ModelSpec};
 use galatea_infer::Status;
@@ -41,7 +41,7 @@ pub(crate) struct OnnxModel {
 struct Loaded {
     session: Arc<Session>,
     signature: Arc<Signature>,
-    promise: Promise,
+    promise: ExecutionGuarantee,
 }
 
 impl OnnxModel {
@@ -133,16 +133,16 @@ impl OnnxModel {
 
     /// Other processors than the CPU may care which thread calls. What a library with
     /// operators does nobody knows: it may ask another model, and wait.
-    fn promise(&self, processor: Processor) -> Promise {
+    fn promise(&self, processor: Processor) -> ExecutionGuarantee {
         if !self.op_libraries.is_empty() {
-            return Promise::Nothing;
+            return ExecutionGuarantee::Unspecified;
         }
         let is_accelerated = !self.spec.optimization.cpu_execution_accelerators.is_empty();
         let is_plain = processor == Processor::Cpu && !is_accelerated;
         if is_plain && operators::are_steady(&self.path) {
-            Promise::Predictable
+            ExecutionGuarantee::Predictable
         } else {
-            Promise::WaitsForNobody
+            ExecutionGuarantee::NonBlocking
         }
     }
 }
@@ -165,7 +165,7 @@ impl Model for OnnxModel {
         Some(self.op_libraries.clone())
     }
 
-    fn instance_making(&self) -> InstanceMaking {
-        InstanceMaking::AtOnce
+    fn instance_creation(&self) -> InstanceCreation {
+        InstanceCreation::Parallel
     }
 }

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use galatea_backend::{FileMark, ModelFiles, is_library_cut_short};
+use galatea_backend::{FileFingerprint, ModelFiles, is_library_truncated};
 use galatea_infer::{Code, Status};
 
 use crate::api::{EntryPoint, Environment, SessionOptions, open_op_library};
@@ -30,7 +30,7 @@ pub(crate) struct OpLibraries {
 #[derive(Clone)]
 struct Opened {
     /// What its file looked like before.
-    mark: Option<FileMark>,
+    mark: Option<FileFingerprint>,
     entry_point: EntryPoint,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct OpLibrary {
     path: PathBuf,
     /// What its file looked like before it was opened; `None` if that tells nothing or
     /// the loader chose the file.
-    mark: Option<FileMark>,
+    mark: Option<FileFingerprint>,
     is_stale: bool,
 }
 
@@ -76,7 +76,7 @@ impl OpLibraries {
     ) -> Result<OpLibrary, Status> {
         let path = find(name, files, beside)?;
         // The loader doesn't look in the working directory.
-        let mark = if path.is_absolute() { FileMark::of(&path) } else { None };
+        let mark = if path.is_absolute() { FileFingerprint::of(&path) } else { None };
         let opened = match self.known(&path) {
             Some(opened) => opened,
             None => {
@@ -146,7 +146,7 @@ impl ModelLibraries {
 
     /// What the files looked like before they were opened; `None` if that can't be
     /// told of all.
-    pub(crate) fn marks(&self) -> Option<Vec<FileMark>> {
+    pub(crate) fn marks(&self) -> Option<Vec<FileFingerprint>> {
         self.0.iter().map(|library| library.mark.clone()).collect()
     }
 }
@@ -201,7 +201,7 @@ fn absolute(path: &Path) -> Result<PathBuf, Status> {
 /// The loader would wait for ever at a named pipe, and die of a file that was cut short.
 fn checked(path: PathBuf, name: &str, files: &dyn ModelFiles) -> Result<PathBuf, Status> {
     match fs::metadata(&path) {
-        Ok(found) if found.is_file() && is_library_cut_short(&path) => {
+        Ok(found) if found.is_file() && is_library_truncated(&path) => {
             Err(Status::invalid_argument(format!("the file '{}' is cut short", path.display())))
         }
         Ok(found) if found.is_file() => Ok(path),

@@ -10,7 +10,7 @@ use galatea_abi::{
     TRITONBACKEND_EXECUTION_BLOCKING, TRITONBACKEND_EXECUTION_DEVICE_BLOCKING,
     TRITONBACKEND_ExecutionPolicy, TRITONBACKEND_MemoryManager, TRITONSERVER_Message,
 };
-use galatea_backend::{Fingerprint, InstanceMaking};
+use galatea_backend::{BackendFingerprint, InstanceCreation};
 use galatea_c_objects::error::{c_text, take_c};
 use galatea_c_objects::message::MessageObject;
 use galatea_c_objects::{handle, log, text};
@@ -43,7 +43,7 @@ pub(crate) struct Backend {
     /// Whether instances of a model may be made at the same time.
     parallel: AtomicBool,
     pub(crate) server: Server,
-    pub(crate) fingerprint: Option<Fingerprint>,
+    pub(crate) fingerprint: Option<BackendFingerprint>,
 }
 
 /// What a backend is told about itself.
@@ -54,7 +54,7 @@ pub(crate) struct Identity<'a> {
     pub(crate) config: String,
     pub(crate) server: Server,
     /// `None` if it can't be told from what it is another time.
-    pub(crate) fingerprint: Option<Fingerprint>,
+    pub(crate) fingerprint: Option<BackendFingerprint>,
 }
 
 impl Backend {
@@ -105,10 +105,10 @@ impl Backend {
     }
 
     /// As the backend said; in turn if it said nothing.
-    pub(crate) fn instance_making(&self) -> InstanceMaking {
+    pub(crate) fn instance_creation(&self) -> InstanceCreation {
         match self.parallel.load(Ordering::Relaxed) {
-            true => InstanceMaking::AtOnce,
-            false => InstanceMaking::InTurn,
+            true => InstanceCreation::Parallel,
+            false => InstanceCreation::Sequential,
         }
     }
 }

@@ -11,7 +11,9 @@ use galatea_abi::{
     TRITONSERVER_INSTANCEGROUPKIND_GPU, TRITONSERVER_INSTANCEGROUPKIND_MODEL,
     TRITONSERVER_InstanceGroupKind, TRITONSERVER_Message,
 };
-use galatea_backend::{Device, Instance as InstanceTrait, Placement, Promise, Refused};
+use galatea_backend::{
+    Device, ExecutionGuarantee, Instance as InstanceTrait, Placement, RefusedBatch,
+};
 use galatea_c_objects::error::{c_text, take_c};
 use galatea_c_objects::message::MessageObject;
 use galatea_c_objects::{handle, log, text};
@@ -79,16 +81,20 @@ impl Instance {
 impl Instance {
     /// What the backend promises of executions. Unless it says so, they may wait for
     /// anybody, and so may those that send many responses: for clients that are slow.
-    fn promise(&self, decoupled: bool) -> Result<Promise, Status> {
+    fn promise(&self, decoupled: bool) -> Result<ExecutionGuarantee, Status> {
         let entry_points = &self.model.facts.backend.entry_points;
         let Some(ask) = entry_points.instance_predictable.filter(|_| !decoupled) else {
-            return Ok(Promise::Nothing);
+            return Ok(ExecutionGuarantee::Unspecified);
         };
         let mut is_predictable = false;
         // SAFETY: the object lives as long as the instance, and the flag as long as the
         // call.
         unsafe { take_c(ask(self.address(), &raw mut is_predictable)) }?;
-        Ok(if is_predictable { Promise::Predictable } else { Promise::Nothing })
+        Ok(if is_predictable {
+            ExecutionGuarantee::Predictable
+        } else {
+            ExecutionGuarantee::Unspecified
+        })
     }
 }
 
@@ -169,7 +175,7 @@ impl Drop for InUse {
 /// What the engine executes batches with.
 pub(crate) struct PluginInstance {
     instance: Arc<Instance>,
-    promise: Promise,
+    promise: ExecutionGuarantee,
 }
 
 impl PluginInstance {
@@ -217,15 +223,15 @@ impl PluginInstance {
 }
 
 impl InstanceTrait for PluginInstance {
-    fn promise(&self) -> Promise {
+    fn promise(&self) -> ExecutionGuarantee {
         self.promise
     }
 
-    fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), Refused> {
+    fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), RefusedBatch> {
         let instance = &self.instance;
         let live = match instance.model.live() {
             Ok(live) => live,
-            Err(status) => return Err(Refused { requests, status }),
+            Err(status) => return Err(RefusedBatch { requests, status }),
         };
         if let Some(object) = instance.object.get() {
             lock(&object.rescheduled).clear();
@@ -252,7 +258,7 @@ impl InstanceTrait for PluginInstance {
 
 /// The requests that the plug-in refused. Some may be gone if it released them
 /// against its contract.
-fn take_back(addresses: &[*mut TRITONBACKEND_Request], status: Status) -> Refused {
+fn take_back(addresses: &[*mut TRITONBACKEND_Request], status: Status) -> RefusedBatch {
     let mut requests = Vec::with_capacity(addresses.len());
     for &address in addresses {
         // SAFETY: the address is of an object that was made for the batch.
@@ -264,7 +270,7 @@ fn take_back(addresses: &[*mut TRITONBACKEND_Request], status: Status) -> Refuse
             ),
         }
     }
-    Refused { requests, status }
+    RefusedBatch { requests, status }
 }
 
 fn profiles(spec: &ModelSpec, group: Option<&InstanceGroup>) -> Vec<CString> {

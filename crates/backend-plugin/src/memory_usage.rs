@@ -9,12 +9,12 @@ use galatea_abi::{
 };
 use galatea_c_objects::buffer_attributes::BufferAttributesObject;
 use galatea_c_objects::{handle, text};
-use galatea_infer::{MemoryUsage, Status, UsedMemory};
+use galatea_infer::{MemoryUsage, MemoryUsageKind, Status};
 
 use crate::plugins::lock;
 
 /// Bytes by kind of memory and its number.
-type Sizes = BTreeMap<(UsedMemory, i64), u64>;
+type Sizes = BTreeMap<(MemoryUsageKind, i64), u64>;
 
 /// The latest report of a model or an instance.
 #[derive(Default)]
@@ -40,9 +40,9 @@ impl Reported {
             // SAFETY: as above.
             let one: &BufferAttributesObject = unsafe { handle::borrow(one, "usage")? };
             let kind = match one.memory_type {
-                TRITONSERVER_MEMORY_CPU => UsedMemory::Cpu,
-                TRITONSERVER_MEMORY_CPU_PINNED => UsedMemory::CpuPinned,
-                TRITONSERVER_MEMORY_GPU => UsedMemory::Gpu,
+                TRITONSERVER_MEMORY_CPU => MemoryUsageKind::Cpu,
+                TRITONSERVER_MEMORY_CPU_PINNED => MemoryUsageKind::CpuPinned,
+                TRITONSERVER_MEMORY_GPU => MemoryUsageKind::Gpu,
                 other => {
                     return Err(Status::invalid_argument(format!(
                         "no memory has type {}",
@@ -102,7 +102,7 @@ mod tests {
         unsafe { reported.replace(addresses.as_mut_ptr(), count) }
     }
 
-    fn total(of: &[&Reported]) -> Vec<(UsedMemory, i64, u64)> {
+    fn total(of: &[&Reported]) -> Vec<(MemoryUsageKind, i64, u64)> {
         let mut total = Total::default();
         of.iter().for_each(|one| total.add(one));
         let usage = total.into_usage().into_iter();
@@ -117,14 +117,14 @@ mod tests {
             .unwrap();
         let twice = [(TRITONSERVER_MEMORY_CPU, 0, 1), (TRITONSERVER_MEMORY_CPU, 0, 2)];
         report(&instance, &twice).unwrap();
-        let both = [(UsedMemory::Cpu, 0, 7), (UsedMemory::Gpu, 1, 7)];
+        let both = [(MemoryUsageKind::Cpu, 0, 7), (MemoryUsageKind::Gpu, 1, 7)];
         assert_eq!(total(&[&model, &instance]), both);
         let message = report(&model, &[(TRITONSERVER_MemoryType(9), 0, 1)]).unwrap_err();
         assert_eq!(message.message(), "no memory has type 9");
         assert_eq!(total(&[&model, &instance]), both);
         report(&model, &[(TRITONSERVER_MEMORY_CPU_PINNED, -3, usize::MAX)]).unwrap();
         let twice = [&model, &model];
-        assert_eq!(total(&twice), [(UsedMemory::CpuPinned, -3, u64::MAX)]);
+        assert_eq!(total(&twice), [(MemoryUsageKind::CpuPinned, -3, u64::MAX)]);
         report(&model, &[]).unwrap();
         assert_eq!(total(&[&model]), []);
     }

@@ -11,8 +11,8 @@ use galatea_abi::{
     TRITONBACKEND_Model, TRITONSERVER_BufferAttributes, TRITONSERVER_Message, TRITONSERVER_Server,
 };
 use galatea_backend::{
-    Completion, Host, Instance, InstanceMaking, LoadedVersion, Model as ModelTrait, ModelFiles,
-    OpenedModel, Placement,
+    AutoComplete, Host, Instance, InstanceCreation, LoadedVersion, Model as ModelTrait, ModelFiles,
+    Placement, UnconfiguredModel,
 };
 use galatea_c_objects::error::{c_text, take_c};
 use galatea_c_objects::{handle, log, message, text};
@@ -39,7 +39,7 @@ pub(crate) struct Facts {
     version: i64,
     directory: CString,
     pub(crate) backend: Arc<Backend>,
-    completion: Completion,
+    auto_complete: AutoComplete,
     support: Support,
     config: Mutex<Config>,
     state: AtomicPtr<c_void>,
@@ -101,7 +101,7 @@ impl Model {
             version: loaded.files.version(),
             directory: c_text(&loaded.files.model_path().to_string_lossy()),
             backend: Arc::new(backend),
-            completion: Completion::Forbidden,
+            auto_complete: AutoComplete::Disabled,
             support: support.clone(),
             config: Mutex::new(Config::Settled(String::new())),
             state: AtomicPtr::default(),
@@ -198,7 +198,7 @@ impl Opened {
         backend: Arc<Backend>,
         draft: &mut ConfigDraft,
         files: &dyn ModelFiles,
-        completion: Completion,
+        auto_complete: AutoComplete,
         support: &Support,
     ) -> Result<Self, Status> {
         let model = Model::initialize(Facts {
@@ -206,7 +206,7 @@ impl Opened {
             version: files.version(),
             directory: c_text(&files.model_path().to_string_lossy()),
             backend,
-            completion,
+            auto_complete,
             support: support.clone(),
             config: Mutex::new(Config::Open(Box::new(draft.clone()))),
             state: AtomicPtr::default(),
@@ -221,7 +221,7 @@ impl Opened {
     }
 }
 
-impl OpenedModel for Opened {
+impl UnconfiguredModel for Opened {
     fn load(
         self: Box<Self>,
         spec: Arc<ModelSpec>,
@@ -258,8 +258,8 @@ impl ModelTrait for PluginModel {
         total.into_usage()
     }
 
-    fn instance_making(&self) -> InstanceMaking {
-        self.model.facts.backend.instance_making()
+    fn instance_creation(&self) -> InstanceCreation {
+        self.model.facts.backend.instance_creation()
     }
 
     fn ready(&self) -> Result<(), Status> {
@@ -341,7 +341,7 @@ functions! {
         model: *mut TRITONBACKEND_Model,
         auto_complete_config: *mut bool,
     ) {
-        let allowed = facts(model)?.completion == Completion::Allowed;
+        let allowed = facts(model)?.auto_complete == AutoComplete::Enabled;
         text::write(auto_complete_config, allowed, "auto_complete_config")
     }
 

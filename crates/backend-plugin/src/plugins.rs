@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use galatea_abi::TRITONSERVER_Server;
 use galatea_backend::{
-    Backend as BackendTrait, BatchRule, Completion, ExecutionPolicy, Fingerprint, Host,
-    LoadedVersion, Model, ModelFiles, OpenedModel,
+    AutoComplete, Backend as BackendTrait, BackendFingerprint, BatchRule, ExecutionPolicy, Host,
+    LoadedVersion, Model, ModelFiles, UnconfiguredModel,
 };
 use galatea_c_objects::log;
 use galatea_config::{ConfigDraft, ModelSpec, Support};
@@ -140,8 +140,11 @@ impl Plugins {
         }
         let settings = (self.settings.settings_of)(&found.settings_of);
         // Before it is read: a library that changes meanwhile is another one.
-        let fingerprint =
-            marks(found).map(|files| Fingerprint { version: String::new(), settings, files });
+        let fingerprint = marks(found).map(|files| BackendFingerprint {
+            version: String::new(),
+            settings,
+            files,
+        });
         let entry_points = self.opener.open(&found.library)?;
         let made = Arc::new(Backend::initialize(
             entry_points,
@@ -233,8 +236,8 @@ impl BackendTrait for PluginBackend {
         &self,
         draft: &mut ConfigDraft,
         files: &dyn ModelFiles,
-        completion: Completion,
-    ) -> Result<Option<Box<dyn OpenedModel>>, Status> {
+        auto_complete: AutoComplete,
+    ) -> Result<Option<Box<dyn UnconfiguredModel>>, Status> {
         let settings = &self.plugins.settings;
         let search = Search {
             backend: &self.name,
@@ -250,7 +253,7 @@ impl BackendTrait for PluginBackend {
             runtime.clone_into(&mut draft.message_mut().runtime);
         }
         draft.prefer_instances(&lock(&backend.preferred), &settings.support);
-        let opened = Opened::initialize(backend, draft, files, completion, &settings.support)?;
+        let opened = Opened::initialize(backend, draft, files, auto_complete, &settings.support)?;
         Ok(Some(Box::new(opened)))
     }
 
@@ -262,7 +265,7 @@ impl BackendTrait for PluginBackend {
     ) -> Result<Box<dyn Model>, Status> {
         let mut draft = ConfigDraft::from_json("the configuration", &spec.to_json())
             .map_err(|errors| Status::internal(errors.to_string()))?;
-        match self.open(&mut draft, files, Completion::Forbidden)? {
+        match self.open(&mut draft, files, AutoComplete::Disabled)? {
             Some(opened) => opened.load(spec, host),
             None => Err(Status::internal("a plug-in keeps every model that it opens")),
         }
@@ -272,7 +275,7 @@ impl BackendTrait for PluginBackend {
         self.plugins.batch_rule(loaded, self.places)
     }
 
-    fn fingerprint(&self, loaded: &LoadedVersion<'_>) -> Option<Fingerprint> {
+    fn fingerprint(&self, loaded: &LoadedVersion<'_>) -> Option<BackendFingerprint> {
         let model: Arc<model::Model> = loaded.model.origin()?.downcast().ok()?;
         model.facts.backend.fingerprint.clone()
     }

@@ -7,11 +7,11 @@ use galatea_abi::{
     TRITONBACKEND_ModelInstance, TRITONBACKEND_ModelInstanceResponseStatistics,
     TRITONBACKEND_Request, TRITONBACKEND_ResponseFactory, TRITONSERVER_Error,
 };
-use galatea_backend::{Host, MadeResponse, ResponseOutcome};
+use galatea_backend::{Host, ResponseOutcome, ResponseRecord};
 use galatea_c_objects::clock::Clock;
 use galatea_c_objects::error::look_at;
 use galatea_c_objects::{handle, text};
-use galatea_infer::{Code, Execution, FailureReason, Status};
+use galatea_infer::{Code, ExecutionSummary, FailureReason, Status};
 
 use crate::instance::InstanceObject;
 use crate::plugins::lock;
@@ -57,7 +57,7 @@ impl Report {
         let backwards = || Status::invalid_argument("the times of a response go backwards");
         let infer = computed.checked_sub(self.start_ns).ok_or_else(backwards)?;
         let output = self.end_ns.checked_sub(computed).ok_or_else(backwards)?;
-        host.response_made(&MadeResponse {
+        host.response_made(&ResponseRecord {
             place: exchange.next_reported(),
             outcome,
             infer: Duration::from_nanos(infer),
@@ -108,7 +108,7 @@ functions! {
             trace.executed(&times);
         }
         if success {
-            books.account.succeeded(&Execution::from(&times));
+            books.account.succeeded(&ExecutionSummary::from(&times));
         } else {
             books.account.failed(FailureReason::Backend);
         }

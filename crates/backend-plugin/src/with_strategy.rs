@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use galatea_backend::{
-    Backend as BackendTrait, BatchRule, Completion, ExecutionPolicy, Fingerprint, Host,
-    LoadedVersion, Model, ModelFiles, OpenedModel,
+    AutoComplete, Backend as BackendTrait, BackendFingerprint, BatchRule, ExecutionPolicy, Host,
+    LoadedVersion, Model, ModelFiles, UnconfiguredModel,
 };
 use galatea_config::{ConfigDraft, ModelSpec};
 use galatea_infer::Status;
@@ -39,9 +39,9 @@ impl BackendTrait for WithStrategies {
         &self,
         draft: &mut ConfigDraft,
         files: &dyn ModelFiles,
-        completion: Completion,
-    ) -> Result<Option<Box<dyn OpenedModel>>, Status> {
-        self.backend.open(draft, files, completion)
+        auto_complete: AutoComplete,
+    ) -> Result<Option<Box<dyn UnconfiguredModel>>, Status> {
+        self.backend.open(draft, files, auto_complete)
     }
 
     fn load(
@@ -58,7 +58,7 @@ impl BackendTrait for WithStrategies {
     }
 
     /// A strategy chooses the batch, not the answer.
-    fn fingerprint(&self, loaded: &LoadedVersion<'_>) -> Option<Fingerprint> {
+    fn fingerprint(&self, loaded: &LoadedVersion<'_>) -> Option<BackendFingerprint> {
         self.backend.fingerprint(loaded)
     }
 }

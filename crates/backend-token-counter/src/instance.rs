@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use galatea_backend::{Host, Instance, Refused};
+use galatea_backend::{Host, Instance, RefusedBatch};
 use galatea_infer::{
     ExecutionTimes, FailureReason, InferenceResponse, OutputTensor, PendingRequest, Status,
 };
@@ -30,7 +30,7 @@ struct Progress {
 }
 
 impl Instance for CountingInstance {
-    fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), Refused> {
+    fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), RefusedBatch> {
         let start = Instant::now();
         if !self.interface.delay.is_zero() {
             std::thread::sleep(self.interface.delay);

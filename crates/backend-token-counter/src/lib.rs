@@ -37,7 +37,7 @@ mod tests;
 use std::sync::Arc;
 
 use galatea_backend::{
-    Backend, Device, ExecutionPolicy, Fingerprint, Host, Instance, LoadedVersion, Model,
+    Backend, BackendFingerprint, Device, ExecutionPolicy, Host, Instance, LoadedVersion, Model,
     ModelFiles, Placement,
 };
 use galatea_config::ModelSpec;
@@ -70,8 +70,8 @@ impl Backend for TokenCounterBackend {
         Ok(Box::new(CountingModel { interface: Arc::new(interface), host }))
     }
 
-    fn fingerprint(&self, _: &LoadedVersion<'_>) -> Option<Fingerprint> {
-        Some(Fingerprint::of_version(env!("CARGO_PKG_VERSION")))
+    fn fingerprint(&self, _: &LoadedVersion<'_>) -> Option<BackendFingerprint> {
+        Some(BackendFingerprint::of_version(env!("CARGO_PKG_VERSION")))
     }
 }
 

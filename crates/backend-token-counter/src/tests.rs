@@ -11,9 +11,9 @@ use galatea_backend::{
 };
 use galatea_config::{ConfigDraft, ModelSpec, Support};
 use galatea_infer::{
-    CancelToken, Congestion, CorrelationId, Execution, ExecutionTimes, FailureReason,
+    CancelToken, CongestionPoint, CorrelationId, ExecutionSummary, ExecutionTimes, FailureReason,
     InferenceRequest, InputTensor, PendingRequest, Reply, RequestObserver, RequestTimes,
-    ResponseSender, RoomHook, SequenceFlags, SequenceOwner, SequenceStep, StateTensor, Status,
+    ResponseSender, ResumeHook, SequenceContext, SequenceFlags, SequenceOwner, StateTensor, Status,
     Throttle,
 };
 use galatea_tensor::{Buffer, DataType, Shape};
@@ -64,7 +64,7 @@ impl Host for Books {
 }
 
 impl RequestObserver for Books {
-    fn succeeded(&self, _: u32, _: &RequestTimes, _: &Execution) {
+    fn succeeded(&self, _: u32, _: &RequestTimes, _: &ExecutionSummary) {
         self.ends.lock().unwrap().push("success");
     }
 
@@ -208,7 +208,7 @@ impl World {
                 data: state.data.clone(),
             });
         }
-        request.begin_step(Box::new(SequenceStep {
+        request.begin_step(Box::new(SequenceContext {
             correlation_id: SAME_ID,
             flags: SequenceFlags { start, end: false },
             states,
@@ -293,14 +293,14 @@ fn requests_join_and_leave_at_every_execution() {
 
 /// Full until the test says otherwise.
 #[derive(Default)]
-struct Crowd(Mutex<(bool, Vec<RoomHook>)>);
+struct Crowd(Mutex<(bool, Vec<ResumeHook>)>);
 
-impl Congestion for Crowd {
+impl CongestionPoint for Crowd {
     fn is_full(&self) -> bool {
         self.0.lock().unwrap().0
     }
 
-    fn when_room(&self, hook: RoomHook) -> Option<RoomHook> {
+    fn when_room(&self, hook: ResumeHook) -> Option<ResumeHook> {
         self.0.lock().unwrap().1.push(hook);
         None
     }

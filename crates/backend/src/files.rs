@@ -39,14 +39,14 @@ pub trait ModelFiles: Send + Sync {
     /// # Errors
     ///
     /// As with [`ModelFiles::read_initial_state`].
-    fn read_beside_versions(&self, name: &str, size: FileSize) -> Result<Vec<u8>, Status> {
+    fn read_beside_versions(&self, name: &str, size: ExpectedFileSize) -> Result<Vec<u8>, Status> {
         let _ = size;
         Err(Status::not_found(format!("there is no '{name}': the model has no files")))
     }
 
     /// What tells the files of this version, and those beside all versions, from what
     /// they may be another time: sorted by path. `None` if that can't be told.
-    fn marks(&self) -> Option<Vec<FileMark>> {
+    fn marks(&self) -> Option<Vec<FileFingerprint>> {
         None
     }
 
@@ -57,7 +57,7 @@ pub trait ModelFiles: Send + Sync {
     ///
     /// As with [`ModelFiles::resolve`]; `InvalidArgument` also if it is no
     /// regular file or of another size. The message names the file.
-    fn read_initial_state(&self, name: &str, size: FileSize) -> Result<Vec<u8>, Status> {
+    fn read_initial_state(&self, name: &str, size: ExpectedFileSize) -> Result<Vec<u8>, Status> {
         let _ = size;
         Err(Status::not_found(format!("there is no '{name}': the model has no initial_state")))
     }
@@ -68,7 +68,7 @@ pub trait ModelFiles: Send + Sync {
     /// # Errors
     ///
     /// As with [`ModelFiles::read_initial_state`].
-    fn read_warmup(&self, name: &str, size: FileSize) -> Result<Vec<u8>, Status> {
+    fn read_warmup(&self, name: &str, size: ExpectedFileSize) -> Result<Vec<u8>, Status> {
         let _ = size;
         Err(Status::not_found(format!("there is no '{name}': the model has no warmup")))
     }
@@ -76,13 +76,13 @@ pub trait ModelFiles: Send + Sync {
 
 /// What can be seen of a file without reading it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct FileMark {
+pub struct FileFingerprint {
     path: PathBuf,
     byte_size: u64,
     modified_ns: i64,
 }
 
-impl FileMark {
+impl FileFingerprint {
     /// 1980-01-02 00:00:00 UTC, in nanoseconds since the epoch.
     const EARLIEST_NS: i64 = 315_619_200 * 1_000_000_000;
 
@@ -118,7 +118,7 @@ impl FileMark {
 
 /// How many bytes a file is to have.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum FileSize {
+pub enum ExpectedFileSize {
     /// This many.
     Exactly(u64),
     /// Any number up to this.
@@ -133,7 +133,7 @@ mod tests {
     fn a_time_that_everything_may_have_is_no_mark() {
         const DAY: i64 = 24 * 60 * 60 * 1_000_000_000;
         let ten_years = (10 * 365 + 2) * DAY;
-        let mark = |modified_ns| FileMark::new(PathBuf::from("file"), 1, modified_ns);
+        let mark = |modified_ns| FileFingerprint::new(PathBuf::from("file"), 1, modified_ns);
         for constant in [i64::MIN, 0, 1_000_000_000, ten_years, ten_years + DAY - 1] {
             assert_eq!(mark(constant), None, "{constant}");
         }

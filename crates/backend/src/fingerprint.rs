@@ -5,21 +5,21 @@ use std::fs;
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
-use crate::FileMark;
+use crate::FileFingerprint;
 
 /// What a backend's answers depend on beside models and requests. A cache that outlives
 /// the server knows by it whether what it kept is still right.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Fingerprint {
+pub struct BackendFingerprint {
     /// Its version, or that of the library that it stands for; empty if nobody says.
     pub version: String,
     /// What it was told on the command line.
     pub settings: BTreeMap<String, String>,
     /// Its files, sorted by path.
-    pub files: Vec<FileMark>,
+    pub files: Vec<FileFingerprint>,
 }
 
-impl Fingerprint {
+impl BackendFingerprint {
     /// Of a backend that has no settings and no files: only its version can change.
     #[must_use]
     pub fn of_version(version: &str) -> Self {
@@ -27,7 +27,7 @@ impl Fingerprint {
     }
 }
 
-impl FileMark {
+impl FileFingerprint {
     /// The mark of the file at `path`, or of what a link there leads to. To be taken
     /// before the file is read, so that a change meanwhile makes another mark.
     ///

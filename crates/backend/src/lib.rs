@@ -27,9 +27,9 @@ use galatea_infer::{ExecutionTimes, InferenceService, MemoryUsage, PendingReques
 pub use agents::ModelAgents;
 pub use batching::BatchRule;
 pub use cache::{CacheKey, ResponseCache};
-pub use files::{FileMark, FileSize, ModelFiles};
-pub use fingerprint::Fingerprint;
-pub use shared_library::is_library_cut_short;
+pub use files::{ExpectedFileSize, FileFingerprint, ModelFiles};
+pub use fingerprint::BackendFingerprint;
+pub use shared_library::is_library_truncated;
 
 /// How the engine may call a backend's instances.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -82,11 +82,11 @@ pub trait Backend: Send + Sync {
         &self,
         draft: &mut ConfigDraft,
         files: &dyn ModelFiles,
-        completion: Completion,
-    ) -> Result<Option<Box<dyn OpenedModel>>, Status> {
-        match completion {
-            Completion::Allowed => self.complete_config(draft, files).map(|()| None),
-            Completion::Forbidden => Ok(None),
+        auto_complete: AutoComplete,
+    ) -> Result<Option<Box<dyn UnconfiguredModel>>, Status> {
+        match auto_complete {
+            AutoComplete::Enabled => self.complete_config(draft, files).map(|()| None),
+            AutoComplete::Disabled => Ok(None),
         }
     }
 
@@ -118,7 +118,7 @@ pub trait Backend: Send + Sync {
     /// itself: as it was when the backend was made, not as it is now. `None` if it
     /// can't be told from what it was in another run of the server; then no answer of
     /// another run is used.
-    fn fingerprint(&self, loaded: &LoadedVersion<'_>) -> Option<Fingerprint> {
+    fn fingerprint(&self, loaded: &LoadedVersion<'_>) -> Option<BackendFingerprint> {
         let _ = loaded;
         None
     }
@@ -139,17 +139,17 @@ pub struct LoadedVersion<'a> {
 
 /// Whether a backend may fill in what a configuration leaves out.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Completion {
+pub enum AutoComplete {
     /// It may.
-    Allowed,
+    Enabled,
     /// The configuration is meant as it is written.
-    Forbidden,
+    Disabled,
 }
 
 /// A version of a model that exists, but whose configuration is not settled yet.
 ///
 /// Dropping it gives the model up.
-pub trait OpenedModel: Send {
+pub trait UnconfiguredModel: Send {
     /// Goes on with the configuration that is now in force.
     ///
     /// # Errors
@@ -167,7 +167,7 @@ pub trait Host: Send + Sync {
     /// A batch of this many elements was executed.
     fn batch_executed(&self, batch_size: u64, times: &ExecutionTimes);
     /// A response was made, by a backend that reports each.
-    fn response_made(&self, response: &MadeResponse) {
+    fn response_made(&self, response: &ResponseRecord) {
         let _ = response;
     }
     /// The version that is being loaded.
@@ -191,7 +191,7 @@ pub trait ComposingModels: InferenceService {
 
 /// How one response came about.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct MadeResponse {
+pub struct ResponseRecord {
     /// Its place among the responses to its request, from 0.
     pub place: usize,
     /// What it was.
@@ -230,11 +230,11 @@ pub enum LogLevel {
 
 /// How the engine may make a model's instances.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum InstanceMaking {
+pub enum InstanceCreation {
     /// One after another.
-    InTurn,
+    Sequential,
     /// Several at the same time, on different threads.
-    AtOnce,
+    Parallel,
 }
 
 /// One loaded version of a model.
@@ -247,8 +247,8 @@ pub trait Model: Send + Sync {
     fn instance(&self, at: &Placement) -> Result<Box<dyn Instance>, Status>;
 
     /// How its instances may be made. In turn suits every backend.
-    fn instance_making(&self) -> InstanceMaking {
-        InstanceMaking::InTurn
+    fn instance_creation(&self) -> InstanceCreation {
+        InstanceCreation::Sequential
     }
 
     /// Whether its instances can serve: asked when somebody wants to know whether
@@ -325,25 +325,25 @@ pub trait Instance: Send {
     ///
     /// # Errors
     ///
-    /// [`Refused`] gives back the requests that were not touched, and the
+    /// [`RefusedBatch`] gives back the requests that were not touched, and the
     /// engine answers them with its status.
-    fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), Refused>;
+    fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), RefusedBatch>;
 
     /// What the engine may rely on when it chooses where and when to execute.
-    fn promise(&self) -> Promise {
-        Promise::Nothing
+    fn promise(&self) -> ExecutionGuarantee {
+        ExecutionGuarantee::Unspecified
     }
 }
 
 /// What an instance promises of its executions; each includes those before it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Promise {
+pub enum ExecutionGuarantee {
     /// Nothing. It executes on a thread of its own, as long as it takes.
-    Nothing,
+    Unspecified,
     /// To wait for nobody: nothing that it sends, to a client or to another model, has
     /// to be noticed before it returns. So the engine may put off waking others until
     /// more batches are executed.
-    WaitsForNobody,
+    NonBlocking,
     /// To take about as long as before for inputs of the same shapes and sizes, whatever
     /// their values, and to execute on any thread. So the engine may have quick ones
     /// executed by the thread that brings the request.
@@ -352,7 +352,7 @@ pub enum Promise {
 
 /// A batch that an instance did not take.
 #[derive(Debug)]
-pub struct Refused {
+pub struct RefusedBatch {
     /// The requests, all of them unanswered.
     pub requests: Vec<PendingRequest>,
     /// Why.

@@ -14,7 +14,7 @@ const LOAD_SEGMENT: u32 = 1;
 /// Whether the file at `path` ends before the parts that the loader maps. Not so for
 /// what isn't a 64-bit little-endian library: the loader will say what is wrong with it.
 #[must_use]
-pub fn is_library_cut_short(path: &Path) -> bool {
+pub fn is_library_truncated(path: &Path) -> bool {
     File::open(path).and_then(|file| ends_too_early(&file)).unwrap_or(false)
 }
 
@@ -58,17 +58,17 @@ mod tests {
     #[test]
     fn a_file_without_its_end_is_found() {
         let own = std::env::current_exe().unwrap();
-        assert!(!is_library_cut_short(&own));
+        assert!(!is_library_truncated(&own));
         let name = format!("galatea-shared-library-{}", std::process::id());
         let copy = std::env::temp_dir().join(name);
         let mut beginning = [0; 4096];
         File::open(&own).unwrap().read_exact_at(&mut beginning, 0).unwrap();
         std::fs::write(&copy, beginning).unwrap();
-        let of_whole_header = is_library_cut_short(&copy);
+        let of_whole_header = is_library_truncated(&copy);
         std::fs::write(&copy, "text").unwrap();
-        let of_text = is_library_cut_short(&copy);
+        let of_text = is_library_truncated(&copy);
         std::fs::remove_file(&copy).unwrap();
         assert!(of_whole_header && !of_text);
-        assert!(!is_library_cut_short(Path::new("/nowhere/none.so")));
+        assert!(!is_library_truncated(Path::new("/nowhere/none.so")));
     }
 }

@@ -7,7 +7,7 @@ use galatea_abi::*;
 use galatea_c_objects::parameter::{ParameterContents, ParameterObject};
 use galatea_c_objects::{guard, handle, message, text};
 use galatea_codec::http;
-use galatea_infer::{GivenName, LoadParameters, ParameterValue, Status};
+use galatea_infer::{LoadParameters, NameMapping, ParameterValue, Status};
 
 use crate::server::{Named, model_name, running, version};
 
@@ -304,7 +304,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerRegisterModelRepository(
                 text::slice(name_mapping, count, "name_mapping")?,
             )
         };
-        let mut names: Vec<GivenName> = Vec::new();
+        let mut names: Vec<NameMapping> = Vec::new();
         for pointer in pointers {
             // SAFETY: the caller's promise is passed on.
             let parameter = unsafe { handle::borrow(*pointer, "a name mapping")? };
@@ -321,11 +321,11 @@ pub unsafe extern "C" fn TRITONSERVER_ServerRegisterModelRepository(
     })
 }
 
-fn given_name(parameter: &ParameterObject) -> Result<GivenName, Status> {
+fn given_name(parameter: &ParameterObject) -> Result<NameMapping, Status> {
     let directory = parameter.name.clone();
     match &parameter.value {
         ParameterContents::Value(ParameterValue::String(name)) => {
-            Ok(GivenName { directory, name: name.clone() })
+            Ok(NameMapping { directory, name: name.clone() })
         }
         ParameterContents::Value(_) | ParameterContents::Bytes(..) => {
             Err(Status::invalid_argument(format!(

@@ -9,7 +9,7 @@ use galatea_abi::*;
 use galatea_c_objects::{guard, handle, log};
 use galatea_codec::http::raw_input;
 use galatea_infer::{
-    CancelToken, ClassesSlot, CorrelationId, Finality, InferenceRequest, InputTensor, Reply,
+    CancelToken, ClassesCell, CorrelationId, Finality, InferenceRequest, InputTensor, Reply,
     ResponseSender, ResponseSink, SequenceFlags, ServerControl, Status, turn,
 };
 use galatea_tensor::{Buffer, DataType, Shape};
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
         };
         infer.trace = (!trace.is_null()).then(|| Told::begin(trace, &loan));
         infer.output_query = Some(Arc::new(response.allocator.output_query()));
-        let classes = ClassesSlot::default();
+        let classes = ClassesCell::default();
         infer.classes = Some(classes.clone());
         let caller = Arc::new(Caller { origin, classes, response, call: Call::begin() });
         let sink = Sink(caller.clone());
@@ -309,7 +309,7 @@ impl Call {
 struct Caller {
     origin: Origin,
     /// Says what labels the model's outputs have, for callers may ask for them later.
-    classes: ClassesSlot,
+    classes: ClassesCell,
     response: ResponseCallback,
     call: Call,
 }

@@ -18,7 +18,7 @@ use galatea_c_objects::names::data_type_to_c;
 use galatea_c_objects::trace::TraceAddress;
 use galatea_c_objects::{guard, handle, log, text};
 use galatea_infer::{
-    Activity, Status, TensorActivity, Trace, TraceSink, TraceSubject, TracedTensor, turn,
+    Status, TensorTracePoint, Trace, TracePoint, TraceSink, TraceSubject, TracedTensor, turn,
 };
 
 use crate::infer::Loan;
@@ -134,27 +134,27 @@ impl TraceSink for Told {
         }
     }
 
-    fn reports(&self, activity: Activity, at: Instant) {
+    fn reports(&self, activity: TracePoint, at: Instant) {
         let activity = match activity {
-            Activity::RequestStart => TRITONSERVER_TRACE_REQUEST_START,
-            Activity::QueueStart => TRITONSERVER_TRACE_QUEUE_START,
-            Activity::ComputeStart => TRITONSERVER_TRACE_COMPUTE_START,
-            Activity::ComputeInputEnd => TRITONSERVER_TRACE_COMPUTE_INPUT_END,
-            Activity::ComputeOutputStart => TRITONSERVER_TRACE_COMPUTE_OUTPUT_START,
-            Activity::ComputeEnd => TRITONSERVER_TRACE_COMPUTE_END,
+            TracePoint::RequestStart => TRITONSERVER_TRACE_REQUEST_START,
+            TracePoint::QueueStart => TRITONSERVER_TRACE_QUEUE_START,
+            TracePoint::ComputeStart => TRITONSERVER_TRACE_COMPUTE_START,
+            TracePoint::ComputeInputEnd => TRITONSERVER_TRACE_COMPUTE_INPUT_END,
+            TracePoint::ComputeOutputStart => TRITONSERVER_TRACE_COMPUTE_OUTPUT_START,
+            TracePoint::ComputeEnd => TRITONSERVER_TRACE_COMPUTE_END,
         };
         self.report(activity, at);
     }
 
-    fn reports_tensor(&self, activity: TensorActivity, tensor: &TracedTensor<'_>) {
+    fn reports_tensor(&self, activity: TensorTracePoint, tensor: &TracedTensor<'_>) {
         let Some(object) = self.object() else { return };
         let (Some(tell), Some(bytes)) = (object.callbacks.tensor_activity, tensor.data.host())
         else {
             return;
         };
         let activity = match activity {
-            TensorActivity::QueueInput => TRITONSERVER_TRACE_TENSOR_QUEUE_INPUT,
-            TensorActivity::BackendOutput => TRITONSERVER_TRACE_TENSOR_BACKEND_OUTPUT,
+            TensorTracePoint::QueueInput => TRITONSERVER_TRACE_TENSOR_QUEUE_INPUT,
+            TensorTracePoint::BackendOutput => TRITONSERVER_TRACE_TENSOR_BACKEND_OUTPUT,
         };
         let name = c_text(tensor.name);
         // SAFETY: the caller set a function that takes these from any thread; what is

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 
 use galatea_infer::{
-    ClassLabels, ClassesSlot, InferenceResponse, ModelClasses, OutputTensor, Status,
+    ClassLabels, ClassesCell, InferenceResponse, ModelClasses, OutputTensor, Status,
 };
 use galatea_tensor::elements::push_bytes_element;
 use galatea_tensor::{Buffer, DataType, Shape};
@@ -29,7 +29,7 @@ pub struct Classification {
     /// How many classes of which output.
     counts: BTreeMap<String, u64>,
     /// Says what the model that answers is like.
-    model: ClassesSlot,
+    model: ClassesCell,
 }
 
 impl Classification {
@@ -45,11 +45,11 @@ impl Classification {
             counts.entry(name.to_owned()).or_insert(count);
         }
         counts.retain(|_, count| *count > 0);
-        Some(Self { counts, model: ClassesSlot::default() })
+        Some(Self { counts, model: ClassesCell::default() })
     }
 
     /// Where the model that takes the request says what it is like.
-    pub(crate) fn slot(&self) -> ClassesSlot {
+    pub(crate) fn slot(&self) -> ClassesCell {
         self.model.clone()
     }
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use galatea_backend::ModelFiles;
 use galatea_config::{ControlKind, FalseTrue, ModelSpec, SchedulingChoice, SequenceBatching};
 use galatea_infer::{
-    CorrelationId, InferenceRequest, InputTensor, PendingRequest, SequenceFlags, SequenceOwner,
-    SequenceStep, StateTensor, Status,
+    CorrelationId, InferenceRequest, InputTensor, PendingRequest, SequenceContext, SequenceFlags,
+    SequenceOwner, StateTensor, Status,
 };
 use galatea_policy::RequestKey;
 use galatea_tensor::elements::push_bytes_element;
@@ -173,7 +173,7 @@ impl Assembly {
         inputs.reserve(self.added_inputs());
         inputs.extend(self.controls(Some((&correlation_id, flags))));
         inputs.extend(states.iter().map(state_input));
-        request.begin_step(Box::new(SequenceStep {
+        request.begin_step(Box::new(SequenceContext {
             correlation_id,
             flags,
             states,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use galatea_infer::{GivenName, LoadParameters, Status};
+use galatea_infer::{LoadParameters, NameMapping, Status};
 use galatea_policy::Stamp;
 
 use crate::ModelDefinition;
@@ -22,7 +22,7 @@ pub trait Catalog: Send + Sync {
     /// # Errors
     ///
     /// Why it can't be had, in the original's words.
-    fn register(&self, path: &str, names: &[GivenName]) -> Result<(), Status> {
+    fn register(&self, path: &str, names: &[NameMapping]) -> Result<(), Status> {
         let _ = names;
         Err(Status::unsupported(format!("there are no repositories to add '{path}' to")))
     }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use galatea_backend::{Completion, Host, LoadedVersion, LogLevel, ModelFiles};
+use galatea_backend::{AutoComplete, Host, LoadedVersion, LogLevel, ModelFiles};
 use galatea_config::{ConfigErrors, ModelSpec, SchedulingChoice};
 use galatea_infer::{ExecutionTimes, Status};
 use galatea_policy::InstanceId;
@@ -95,10 +95,13 @@ impl ModelDefinition {
         let mut checked = CheckedVersion::default();
         let is_ensemble = !self.draft.composing_models().is_empty();
         let mut draft = self.draft.clone();
-        let completion =
-            if self.auto_complete { Completion::Allowed } else { Completion::Forbidden };
-        let opened =
-            if is_ensemble { Ok(None) } else { self.backend.open(&mut draft, files, completion) };
+        let auto_complete =
+            if self.auto_complete { AutoComplete::Enabled } else { AutoComplete::Disabled };
+        let opened = if is_ensemble {
+            Ok(None)
+        } else {
+            self.backend.open(&mut draft, files, auto_complete)
+        };
         let spec = match (draft.finish(&self.support), &opened) {
             (Ok(spec), _) => Arc::new(spec),
             (Err(errors), Ok(_)) => {

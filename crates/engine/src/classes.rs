@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use galatea_backend::{FileSize, ModelFiles};
+use galatea_backend::{ExpectedFileSize, ModelFiles};
 use galatea_config::{ModelSpec, OutputSpec};
 use galatea_infer::{ClassLabels, ModelClasses, Status};
 
@@ -36,7 +36,7 @@ pub(crate) fn model_classes(
 }
 
 fn read(output: &OutputSpec, files: &dyn ModelFiles) -> Result<ClassLabels, Status> {
-    let size = FileSize::AtMost(ClassLabels::BYTES_MAX);
+    let size = ExpectedFileSize::AtMost(ClassLabels::BYTES_MAX);
     let text = files.read_beside_versions(&output.label_filename, size)?;
     ClassLabels::from_lines(text)
         .ok_or_else(|| Status::invalid_argument(format!("'{}' is too long", output.label_filename)))

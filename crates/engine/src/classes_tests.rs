@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use galatea_backend::ExecutionPolicy;
-use galatea_infer::{ClassesSlot, Code, InferenceRequest};
+use galatea_infer::{ClassesCell, Code, InferenceRequest};
 
 use crate::LocalCache;
 use crate::testing::{ECHO, FakeBackend, Files, Setup, request, send};
@@ -20,8 +20,8 @@ fn setup(text: &str, labels: &str) -> Setup {
     Setup::new(text, FakeBackend::new(ExecutionPolicy::Inline)).files(vec![files])
 }
 
-fn asking() -> (InferenceRequest, ClassesSlot) {
-    let slot = ClassesSlot::default();
+fn asking() -> (InferenceRequest, ClassesCell) {
+    let slot = ClassesCell::default();
     (InferenceRequest { classes: Some(slot.clone()), ..request(&[1, 2]) }, slot)
 }
 
@@ -44,7 +44,7 @@ fn a_model_without_labels_says_how_it_is_divided() {
         let text = ECHO.replace("max_batch_size: 8", &format!("max_batch_size: {max_batch_size}"));
         let text = if batches { text } else { text.replace("-1", "-1, -1") };
         let server = setup(&text, "").serve();
-        let slot = ClassesSlot::default();
+        let slot = ClassesCell::default();
         let request = InferenceRequest { classes: Some(slot.clone()), ..request(&dims) };
         send(&server, request).recv().unwrap().unwrap();
         assert_eq!(slot.get().unwrap().batches(), batches);

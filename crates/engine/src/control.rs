@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use galatea_backend::LogLevel;
 use galatea_infer::{
-    GivenName, LoadParameters, ModelConfigDocument, ModelMetadata, ModelStatistics,
+    LoadParameters, ModelConfigDocument, ModelMetadata, ModelStatistics, NameMapping,
     RepositoryEntry, ServerControl, ServerMetadata, Status,
 };
 
@@ -154,7 +154,7 @@ impl ServerControl for Server {
         self.manager.unload(name, unload_dependents)
     }
 
-    fn register_repository(&self, path: &str, names: &[GivenName]) -> Result<(), Status> {
+    fn register_repository(&self, path: &str, names: &[NameMapping]) -> Result<(), Status> {
         self.manager.register(path, names)
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak, mpsc};
 use std::thread::ThreadId;
 
-use galatea_backend::{ExecutionPolicy, Instance, Refused};
+use galatea_backend::{ExecutionPolicy, Instance, RefusedBatch};
 use galatea_infer::{InferenceService, PendingRequest, Reply, ResponseSender};
 use galatea_policy::{LaneStatus, SchedulingMode, SchedulingSpec};
 
@@ -23,7 +23,7 @@ use crate::{Dispatcher, LogSink, Server};
 struct Counted(Arc<AtomicUsize>);
 
 impl Instance for Counted {
-    fn execute(&mut self, _: Vec<PendingRequest>) -> Result<(), Refused> {
+    fn execute(&mut self, _: Vec<PendingRequest>) -> Result<(), RefusedBatch> {
         Ok(())
     }
 }

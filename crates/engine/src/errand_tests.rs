@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
-use galatea_backend::{ExecutionPolicy, Promise};
+use galatea_backend::{ExecutionGuarantee, ExecutionPolicy};
 use galatea_infer::{Errand, InferenceRequest, InputTensor, errand};
 use galatea_policy::LaneStatus;
 use galatea_tensor::{Buffer, DataType, Shape};
@@ -45,11 +45,11 @@ struct Stage {
 }
 
 impl Stage {
-    fn new(text: &str, promise: Promise) -> Self {
+    fn new(text: &str, promise: ExecutionGuarantee) -> Self {
         Self::with(text, promise, |setup| setup)
     }
 
-    fn with(text: &str, promise: Promise, change: impl FnOnce(Setup) -> Setup) -> Self {
+    fn with(text: &str, promise: ExecutionGuarantee, change: impl FnOnce(Setup) -> Setup) -> Self {
         let ran = Arc::<Mutex<Vec<ThreadId>>>::default();
         let later = Arc::<OnceLock<Weak<Server>>>::default();
         let (note, known) = (ran.clone(), later.clone());
@@ -147,7 +147,7 @@ fn with_time(test: impl FnOnce() + Send) {
 #[test]
 fn what_was_quick_many_times_is_executed_by_who_brings_it() {
     with_time(|| {
-        let stage = Stage::new(&model(ONE), Promise::Predictable);
+        let stage = Stage::new(&model(ONE), ExecutionGuarantee::Predictable);
         for number in 0..FEW {
             assert!(!stage.is_errand(quick()), "the first ones tell nothing: {number}");
         }
@@ -158,7 +158,7 @@ fn what_was_quick_many_times_is_executed_by_who_brings_it() {
 #[test]
 fn what_is_slow_or_of_another_shape_is_not() {
     with_time(|| {
-        let stage = Stage::new(&model(ONE), Promise::Predictable);
+        let stage = Stage::new(&model(ONE), ExecutionGuarantee::Predictable);
         stage.warm_up();
         for number in 0..FEW {
             assert!(!stage.is_errand(wider(2)), "{number}");
@@ -177,7 +177,7 @@ fn what_is_slow_or_of_another_shape_is_not() {
 #[test]
 fn a_thread_without_time_executes_nothing() {
     with_time(|| {
-        let stage = Stage::new(&model(ONE), Promise::Predictable);
+        let stage = Stage::new(&model(ONE), ExecutionGuarantee::Predictable);
         stage.warm_up();
         let here = std::thread::current().id();
         std::thread::scope(|scope| {
@@ -207,7 +207,7 @@ fn a_thread_without_time_executes_nothing() {
 
 #[test]
 fn instances_that_do_not_promise_it_are_left_to_their_threads() {
-    for promise in [Promise::Nothing, Promise::WaitsForNobody] {
+    for promise in [ExecutionGuarantee::Unspecified, ExecutionGuarantee::NonBlocking] {
         with_time(|| Stage::new(&model(ONE), promise).check_never());
     }
 }
@@ -216,11 +216,12 @@ fn instances_that_do_not_promise_it_are_left_to_their_threads() {
 fn batches_and_permits_are_left_to_the_threads() {
     with_time(|| {
         let batching = model("dynamic_batching { } instance_group { kind: KIND_CPU count: 1 }");
-        Stage::new(&batching, Promise::Predictable).check_never();
+        Stage::new(&batching, ExecutionGuarantee::Predictable).check_never();
         let limit = RateLimit::ExecutionCount(Vec::new());
         let limiter = "rate_limiter { resources { name: 'R' count: 1 } }";
         let limited = model(&ONE.replace('}', &format!("{limiter} }}")));
-        Stage::with(&limited, Promise::Predictable, |setup| setup.rate_limit(limit)).check_never();
+        Stage::with(&limited, ExecutionGuarantee::Predictable, |setup| setup.rate_limit(limit))
+            .check_never();
     });
 }
 
@@ -232,14 +233,14 @@ fn an_instance_that_is_bound_to_processors_is_left_to_its_thread() {
         let core = (0..CpuSet::MAX_CPU).find(|&core| allowed.is_set(core)).unwrap();
         policies.set_cores("cpu", &format!("{core}-{core}")).unwrap();
         let change = |setup: Setup| setup.host_policies(policies);
-        Stage::with(&model(ONE), Promise::Predictable, change).check_never();
+        Stage::with(&model(ONE), ExecutionGuarantee::Predictable, change).check_never();
     });
 }
 
 #[test]
 fn an_errand_leads_to_no_other() {
     with_time(|| {
-        let stage = Stage::new(&model(TWO), Promise::Predictable);
+        let stage = Stage::new(&model(TWO), ExecutionGuarantee::Predictable);
         stage.warm_up();
         let here = std::thread::current().id();
         let is_seen = AtomicBool::new(false);
@@ -261,7 +262,7 @@ fn an_errand_leads_to_no_other() {
 /// Many threads with time for errands, and some without, on one model.
 #[test]
 fn every_request_is_answered_whoever_executes_it() {
-    let stage = Stage::new(&model(TWO), Promise::Predictable);
+    let stage = Stage::new(&model(TWO), ExecutionGuarantee::Predictable);
     std::thread::scope(|scope| {
         for number in 0..8 {
             let stage = &stage;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use galatea_backend::{FileSize, ModelFiles};
+use galatea_backend::{ExpectedFileSize, ModelFiles};
 use galatea_config::{InitialState, ModelSpec, StateSpec};
 use galatea_infer::{StateTensor, Status};
 use galatea_tensor::{Buffer, DataType, Shape};
@@ -76,8 +76,8 @@ fn read(
     files: &dyn ModelFiles,
 ) -> Result<Vec<u8>, Status> {
     let size = match datatype {
-        DataType::Bytes => FileSize::AtMost(STRINGS_BYTES_MAX),
-        _ => FileSize::Exactly(shape.byte_size(datatype).ok_or_else(|| {
+        DataType::Bytes => ExpectedFileSize::AtMost(STRINGS_BYTES_MAX),
+        _ => ExpectedFileSize::Exactly(shape.byte_size(datatype).ok_or_else(|| {
             Status::invalid_argument(format!("shape {shape} is larger than any file"))
         })?),
     };

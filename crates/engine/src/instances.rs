@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use galatea_backend::{
-    Device, ExecutionPolicy, Instance, InstanceMaking, LogLevel, Model, Placement,
+    Device, ExecutionPolicy, Instance, InstanceCreation, LogLevel, Model, Placement,
 };
 use galatea_config::{InstanceGroup, InstanceKind, ModelSpec, RateLimiterSpec};
 use galatea_infer::{MemoryUsage, Status};
@@ -68,9 +68,9 @@ impl Making<'_> {
         } else {
             self.policy
         };
-        let instances: Vec<Box<dyn Instance>> = match self.model.instance_making() {
-            InstanceMaking::AtOnce if wanted.len() > 1 => self.at_once(&wanted)?,
-            InstanceMaking::AtOnce | InstanceMaking::InTurn => {
+        let instances: Vec<Box<dyn Instance>> = match self.model.instance_creation() {
+            InstanceCreation::Parallel if wanted.len() > 1 => self.at_once(&wanted)?,
+            InstanceCreation::Parallel | InstanceCreation::Sequential => {
                 wanted.iter().map(|one| self.instance(one)).collect::<Result<_, _>>()?
             }
         };
@@ -162,8 +162,8 @@ impl Model for WithPassive {
         self.model.instance(at)
     }
 
-    fn instance_making(&self) -> InstanceMaking {
-        self.model.instance_making()
+    fn instance_creation(&self) -> InstanceCreation {
+        self.model.instance_creation()
     }
 
     fn memory_usage(&self) -> Vec<MemoryUsage> {

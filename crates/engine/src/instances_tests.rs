@@ -3,7 +3,7 @@
 use std::sync::{Arc, Condvar, Mutex};
 
 use galatea_backend::{
-    Backend, ExecutionPolicy, Host, Instance, InstanceMaking, Model, ModelFiles, Placement,
+    Backend, ExecutionPolicy, Host, Instance, InstanceCreation, Model, ModelFiles, Placement,
 };
 use galatea_config::ModelSpec;
 use galatea_infer::{ServerControl, Status};
@@ -170,14 +170,14 @@ type Make = dyn Fn(&str) -> Result<(), Status> + Send + Sync;
 
 /// A backend whose models make an instance by `make`, which is told its name.
 struct Maker {
-    making: InstanceMaking,
+    making: InstanceCreation,
     make: Arc<Make>,
     backend: FakeBackend,
 }
 
 impl Maker {
     fn new(
-        making: InstanceMaking,
+        making: InstanceCreation,
         make: impl Fn(&str) -> Result<(), Status> + Send + Sync + 'static,
     ) -> Self {
         let backend = FakeBackend::new(ExecutionPolicy::Blocking);
@@ -202,7 +202,7 @@ impl Backend for Maker {
 }
 
 struct Made {
-    making: InstanceMaking,
+    making: InstanceCreation,
     make: Arc<Make>,
     model: Box<dyn Model>,
 }
@@ -213,7 +213,7 @@ impl Model for Made {
         self.model.instance(at)
     }
 
-    fn instance_making(&self) -> InstanceMaking {
+    fn instance_creation(&self) -> InstanceCreation {
         self.making
     }
 }
@@ -222,7 +222,7 @@ impl Model for Made {
 fn instances_are_made_at_the_same_time_if_their_backend_allows_it() {
     let meeting = Arc::new(Meeting::default());
     let inside = meeting.clone();
-    let backend = Maker::new(InstanceMaking::AtOnce, move |_| {
+    let backend = Maker::new(InstanceCreation::Parallel, move |_| {
         assert!(inside.attend(), "nobody ended the meeting");
         Ok(())
     });
@@ -242,7 +242,7 @@ fn instances_are_made_at_the_same_time_if_their_backend_allows_it() {
 fn instances_are_made_in_turn_if_their_backend_says_nothing() {
     let made = Arc::new(Mutex::new(Vec::new()));
     let noted = made.clone();
-    let backend = Maker::new(InstanceMaking::InTurn, move |name| {
+    let backend = Maker::new(InstanceCreation::Sequential, move |name| {
         noted.lock().unwrap().push((name.to_owned(), std::thread::current().id()));
         Ok(())
     });
@@ -258,7 +258,7 @@ fn an_instance_that_can_not_be_made_keeps_others_from_being_begun() {
     const COUNT: usize = 500;
     let begun = Arc::new(Mutex::new(0));
     let counted = begun.clone();
-    let backend = Maker::new(InstanceMaking::AtOnce, move |name| {
+    let backend = Maker::new(InstanceCreation::Parallel, move |name| {
         *counted.lock().unwrap() += 1;
         Err(Status::unavailable(format!("no room for {name}")))
     });
@@ -272,7 +272,7 @@ fn an_instance_that_can_not_be_made_keeps_others_from_being_begun() {
 
 #[test]
 fn an_instance_that_panics_fails_its_model_alone() {
-    let backend = Maker::new(InstanceMaking::AtOnce, |name| {
+    let backend = Maker::new(InstanceCreation::Parallel, |name| {
         assert_ne!(name, "echo_0_1", "planned");
         Ok(())
     });

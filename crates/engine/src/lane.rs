@@ -6,7 +6,7 @@ use std::task::{Wake, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use galatea_backend::{ExecutionPolicy, Instance, LogLevel, Promise};
+use galatea_backend::{ExecutionGuarantee, ExecutionPolicy, Instance, LogLevel};
 use galatea_infer::{Errand, FailureReason, Status, Turn, turn};
 use galatea_policy::InstanceId;
 
@@ -37,7 +37,7 @@ enum Kind {
     Threaded {
         mailbox: Arc<Mailbox>,
         seat: Arc<Mutex<Seat>>,
-        promise: Promise,
+        promise: ExecutionGuarantee,
         thread: Mutex<Option<JoinHandle<()>>>,
         /// For tests: more than there is, so that the thread can't be started.
         #[cfg(test)]
@@ -214,7 +214,8 @@ impl Lane {
         dispatcher: &Dispatcher,
     ) -> Result<(), Work> {
         // A thread that is bound to processors is meant to execute there.
-        let Kind::Threaded { seat, promise: Promise::Predictable, .. } = &self.kind else {
+        let Kind::Threaded { seat, promise: ExecutionGuarantee::Predictable, .. } = &self.kind
+        else {
             return Err(work);
         };
         if self.binding.is_some() {
@@ -273,7 +274,7 @@ impl Lane {
 struct Worker {
     id: InstanceId,
     seat: Arc<Mutex<Seat>>,
-    promise: Promise,
+    promise: ExecutionGuarantee,
     mailbox: Arc<Mailbox>,
     dispatcher: Arc<Dispatcher>,
     name: String,
@@ -313,14 +314,14 @@ impl Worker {
 
     /// Whether others may be woken later than they could be.
     fn may_hold(&self) -> bool {
-        self.promise >= Promise::WaitsForNobody
+        self.promise >= ExecutionGuarantee::NonBlocking
     }
 
     fn execute(&self, work: Work) -> Duration {
         let Seat { instance, forecast } = &mut *lock(&self.seat);
         let signature = match self.promise {
-            Promise::Nothing | Promise::WaitsForNobody => None,
-            Promise::Predictable => forecast.signature(&work),
+            ExecutionGuarantee::Unspecified | ExecutionGuarantee::NonBlocking => None,
+            ExecutionGuarantee::Predictable => forecast.signature(&work),
         };
         let Some(instance) = instance else { return Duration::ZERO };
         let took = execute(instance.as_mut(), work, &self.dispatcher, &self.name, &self.log);

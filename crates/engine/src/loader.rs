@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use galatea_backend::{
-    Backend, Completion, ComposingModels, Host, LoadedVersion, LogLevel, Model, ModelAgents,
-    ModelFiles, OpenedModel, ResponseCache,
+    AutoComplete, Backend, ComposingModels, Host, LoadedVersion, LogLevel, Model, ModelAgents,
+    ModelFiles, ResponseCache, UnconfiguredModel,
 };
 use galatea_config::{
     ConfigDraft, ConfigErrors, ModelSpec, SchedulingChoice, Support, validate_ensemble,
@@ -95,7 +95,7 @@ pub struct LoadFailure {
 }
 
 /// A version's configuration, and what its backend made to complete it.
-type Specified = (Arc<ModelSpec>, Option<Box<dyn OpenedModel>>);
+type Specified = (Arc<ModelSpec>, Option<Box<dyn UnconfiguredModel>>);
 
 /// An instance of a loaded version.
 type OneOf = (InstanceId, InstanceKey);
@@ -194,7 +194,7 @@ impl Loader {
     fn load_model(
         &self,
         backend: &dyn Backend,
-        opened: Option<Box<dyn OpenedModel>>,
+        opened: Option<Box<dyn UnconfiguredModel>>,
         spec: &Arc<ModelSpec>,
         files: &dyn ModelFiles,
         host: &Arc<dyn Host>,
@@ -249,13 +249,13 @@ impl Loader {
     ) -> Result<Specified, Status> {
         let mut draft = definition.draft.clone();
         let about = format!("'{}' version {}", definition.id(), files.version());
-        let completion = if definition.auto_complete {
+        let auto_complete = if definition.auto_complete {
             self.detail(1, format_args!("{about}: completing the configuration"));
-            Completion::Allowed
+            AutoComplete::Enabled
         } else {
-            Completion::Forbidden
+            AutoComplete::Disabled
         };
-        let opened = definition.backend.open(&mut draft, files, completion)?;
+        let opened = definition.backend.open(&mut draft, files, auto_complete)?;
         let refused = |errors: ConfigErrors| Status::invalid_argument(errors.to_string());
         let mut spec = draft.finish(&definition.support).map_err(refused)?;
         if let Some(composing) = composing {

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use galatea_backend::{
     Backend, BatchRule, ComposingModels, ExecutionPolicy, Host, Instance, LoadedVersion, Model,
-    ModelFiles, Placement, Refused,
+    ModelFiles, Placement, RefusedBatch,
 };
 use galatea_config::{ConfigDraft, ModelSpec, Support};
 use galatea_infer::{
@@ -207,7 +207,7 @@ impl Drop for TaggedInstance {
 }
 
 impl Instance for TaggedInstance {
-    fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), Refused> {
+    fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), RefusedBatch> {
         if let Some(models) = self.host.composing_models() {
             requests.into_iter().for_each(|pending| forward(models.as_ref(), pending));
             return Ok(());

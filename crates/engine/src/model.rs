@@ -4,12 +4,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use galatea_backend::{ComposingModels, Host, LogLevel, MadeResponse, Model, ModelFiles};
+use galatea_backend::{ComposingModels, Host, LogLevel, Model, ModelFiles, ResponseRecord};
 use galatea_config::ModelSpec;
 use galatea_infer::{
-    Execution, ExecutionTimes, FailureReason, InferenceRequest, ModelClasses, ModelConfigDocument,
-    ModelMetadata, ModelStatistics, PendingRequest, RequestObserver, RequestTimes, ResponseSender,
-    TensorMetadata, Trace, TraceSubject,
+    ExecutionSummary, ExecutionTimes, FailureReason, InferenceRequest, ModelClasses,
+    ModelConfigDocument, ModelMetadata, ModelStatistics, PendingRequest, RequestObserver,
+    RequestTimes, ResponseSender, TensorMetadata, Trace, TraceSubject,
 };
 use galatea_policy::InstanceId;
 
@@ -212,7 +212,7 @@ impl std::fmt::Debug for Books {
 }
 
 impl RequestObserver for Books {
-    fn succeeded(&self, batch_size: u32, times: &RequestTimes, execution: &Execution) {
+    fn succeeded(&self, batch_size: u32, times: &RequestTimes, execution: &ExecutionSummary) {
         self.statistics.succeeded(batch_size, times, execution);
     }
 
@@ -226,7 +226,7 @@ impl Host for Books {
         self.statistics.executed(batch_size, times);
     }
 
-    fn response_made(&self, response: &MadeResponse) {
+    fn response_made(&self, response: &ResponseRecord) {
         self.statistics.response_made(response);
     }
 

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use galatea_backend::{MadeResponse, ResponseOutcome};
+use galatea_backend::{ResponseOutcome, ResponseRecord};
 use galatea_infer::{
-    BatchStatistics, DurationStatistic, Execution, ExecutionTimes, FailureReason,
+    BatchStatistics, DurationStatistic, ExecutionSummary, ExecutionTimes, FailureReason,
     InferenceStatistics, RequestTimes, ResponseStatistics,
 };
 
@@ -60,7 +60,7 @@ impl Stage {
 
 impl Statistics {
     /// A request was answered without an error.
-    pub(crate) fn succeeded(&self, batch: u32, times: &RequestTimes, execution: &Execution) {
+    pub(crate) fn succeeded(&self, batch: u32, times: &RequestTimes, execution: &ExecutionSummary) {
         self.inference_count.fetch_add(u64::from(batch), Ordering::Relaxed);
         self.success.add(execution.end.saturating_duration_since(times.arrival));
         self.queue.add(execution.start.saturating_duration_since(times.queued));
@@ -137,7 +137,7 @@ impl Statistics {
     }
 
     /// A backend reports of a single response.
-    pub(crate) fn response_made(&self, response: &MadeResponse) {
+    pub(crate) fn response_made(&self, response: &ResponseRecord) {
         let place = response.place.min(PLACES_MAX - 1);
         let mut responses = self.responses.lock().unwrap_or_else(PoisonError::into_inner);
         if responses.len() <= place {

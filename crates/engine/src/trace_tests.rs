@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use galatea_backend::ExecutionPolicy;
 use galatea_infer::{
-    Activity, CancelToken, InferenceRequest, Status, TensorActivity, Trace, TraceSink,
+    CancelToken, InferenceRequest, Status, TensorTracePoint, Trace, TracePoint, TraceSink,
     TraceSubject, TracedTensor,
 };
 
@@ -39,12 +39,12 @@ impl TraceSink for Writer {
         let (name, version, id) = (subject.model_name, subject.model_version, subject.request_id);
         self.write(format!("{name}/{version} {id}"));
     }
-    fn reports(&self, activity: Activity, at: Instant) {
+    fn reports(&self, activity: TracePoint, at: Instant) {
         self.write(format!("{activity:?}"));
         let earlier = self.0.lock().unwrap().1.replace(at);
         assert!(earlier.is_none_or(|earlier| earlier <= at), "{activity:?} goes back in time");
     }
-    fn reports_tensor(&self, activity: TensorActivity, tensor: &TracedTensor<'_>) {
+    fn reports_tensor(&self, activity: TensorTracePoint, tensor: &TracedTensor<'_>) {
         self.write(format!("{activity:?} {} {:?}", tensor.name, tensor.dims));
     }
     fn ended(&self) {

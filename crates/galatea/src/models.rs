@@ -11,7 +11,7 @@ use galatea_config::{ConfigDraft, ConfigErrors, Support};
 use galatea_engine::{
     Catalog, FoundModel, ListedModel, ModelDefinition, Overridden, Sighting, Survey, Uniqueness,
 };
-use galatea_infer::{Code, GivenName, LoadParameters, Status};
+use galatea_infer::{Code, LoadParameters, NameMapping, Status};
 use galatea_repository::{
     Finding, ModelSource, Overlays, Problem, RegisterError, Repository, ScanOptions,
     versions_to_load,
@@ -99,7 +99,7 @@ impl Catalog for RepositoryCatalog {
         }
     }
 
-    fn register(&self, path: &str, names: &[GivenName]) -> Result<(), Status> {
+    fn register(&self, path: &str, names: &[NameMapping]) -> Result<(), Status> {
         let names: Vec<(String, String)> =
             names.iter().map(|given| (given.directory.clone(), given.name.clone())).collect();
         self.repository.register(path, &names).map_err(|error| refused(&error))

@@ -95,9 +95,9 @@ impl ModelClasses {
 /// takes the request fills it, so that its answer never gets the labels of
 /// another one that is loaded meanwhile.
 #[derive(Clone, Debug, Default)]
-pub struct ClassesSlot(Arc<OnceLock<Arc<ModelClasses>>>);
+pub struct ClassesCell(Arc<OnceLock<Arc<ModelClasses>>>);
 
-impl ClassesSlot {
+impl ClassesCell {
     /// Says how; the first to say it is right.
     pub fn fill(&self, classes: &Arc<ModelClasses>) {
         self.0.get_or_init(|| classes.clone());
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn the_first_that_fills_a_slot_is_right() {
-        let slot = ClassesSlot::default();
+        let slot = ClassesCell::default();
         let doors = slot.clone();
         assert!(doors.get().is_none());
         slot.fill(&Arc::new(ModelClasses::new(true, BTreeMap::new())));

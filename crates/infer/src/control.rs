@@ -212,7 +212,7 @@ pub struct ModelStatistics {
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct MemoryUsage {
     /// The kind.
-    pub kind: UsedMemory,
+    pub kind: MemoryUsageKind,
     /// Which of that kind.
     pub id: i64,
     /// How much.
@@ -221,7 +221,7 @@ pub struct MemoryUsage {
 
 /// A kind of memory.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum UsedMemory {
+pub enum MemoryUsageKind {
     /// The CPU's.
     Cpu,
     /// The CPU's, locked for transfers to a device.
@@ -230,7 +230,7 @@ pub enum UsedMemory {
     Gpu,
 }
 
-impl UsedMemory {
+impl MemoryUsageKind {
     /// As clients see it.
     #[must_use]
     pub const fn name(self) -> &'static str {

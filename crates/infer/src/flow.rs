@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use crate::CancelToken;
 
 /// What is done once there is room.
-pub type RoomHook = Box<dyn FnOnce() + Send>;
+pub type ResumeHook = Box<dyn FnOnce() + Send>;
 
 /// A place on the way of responses where they may pile up: before a slow model
 /// of an ensemble, or before a client that reads slowly.
 ///
 /// Both methods are called on whichever thread sends, so neither may block.
-pub trait Congestion: Send + Sync {
+pub trait CongestionPoint: Send + Sync {
     /// Whether whoever sends should pause.
     fn is_full(&self) -> bool;
 
@@ -22,7 +22,7 @@ pub trait Congestion: Send + Sync {
     /// makes it. If there is room already, it gives the hook back.
     ///
     /// Whoever is full and ends makes room.
-    fn when_room(&self, hook: RoomHook) -> Option<RoomHook>;
+    fn when_room(&self, hook: ResumeHook) -> Option<ResumeHook>;
 }
 
 /// What a request's responses may have to wait for: asked by backends that send
@@ -32,7 +32,7 @@ pub trait Congestion: Send + Sync {
 /// for a pause and costs no allocation.
 #[derive(Clone, Default)]
 pub struct Throttle {
-    places: Vec<Arc<dyn Congestion>>,
+    places: Vec<Arc<dyn CongestionPoint>>,
 }
 
 /// How often a thread that waits for room looks whether anybody still wants its
@@ -46,7 +46,7 @@ const WAIT_MAX: Duration = Duration::from_secs(300);
 impl Throttle {
     /// The same, with one more place where responses may pile up.
     #[must_use]
-    pub fn with(mut self, place: Arc<dyn Congestion>) -> Self {
+    pub fn with(mut self, place: Arc<dyn CongestionPoint>) -> Self {
         self.places.push(place);
         self
     }
@@ -64,7 +64,7 @@ impl Throttle {
             return go_on();
         };
         // When it has room, another may be full.
-        let again: RoomHook = Box::new(move || self.when_room(go_on));
+        let again: ResumeHook = Box::new(move || self.when_room(go_on));
         if let Some(hook) = place.when_room(again) {
             hook();
         }
@@ -107,14 +107,14 @@ mod tests {
 
     /// A place that the test fills and empties.
     #[derive(Default)]
-    struct Place(Mutex<(bool, Vec<RoomHook>)>);
+    struct Place(Mutex<(bool, Vec<ResumeHook>)>);
 
-    impl Congestion for Place {
+    impl CongestionPoint for Place {
         fn is_full(&self) -> bool {
             self.0.lock().unwrap().0
         }
 
-        fn when_room(&self, hook: RoomHook) -> Option<RoomHook> {
+        fn when_room(&self, hook: ResumeHook) -> Option<ResumeHook> {
             let mut place = self.0.lock().unwrap();
             if !place.0 {
                 return Some(hook);

@@ -42,24 +42,24 @@ mod trace;
 pub mod turn;
 
 pub use cancel::CancelToken;
-pub use classes::{ClassLabels, ClassesSlot, ModelClasses};
+pub use classes::{ClassLabels, ClassesCell, ModelClasses};
 pub use control::{
     BatchStatistics, CacheStatistics, DurationStatistic, FailureReason, InferenceStatistics,
-    LoadParameters, MemoryUsage, ModelConfigDocument, ModelMetadata, ModelState, ModelStatistics,
-    RepositoryEntry, ResponseStatistics, ServerMetadata, TensorMetadata, UsedMemory,
+    LoadParameters, MemoryUsage, MemoryUsageKind, ModelConfigDocument, ModelMetadata, ModelState,
+    ModelStatistics, RepositoryEntry, ResponseStatistics, ServerMetadata, TensorMetadata,
 };
 pub use errand::Errand;
-pub use flow::{Congestion, RoomHook, Throttle};
+pub use flow::{CongestionPoint, ResumeHook, Throttle};
 pub use pending::{
-    Account, Execution, ExecutionObserver, ExecutionTimes, PendingRequest, RequestObserver,
-    RequestTimes, Responder, SequenceOwner, SequenceStep, StateTensor,
+    ExecutionObserver, ExecutionSummary, ExecutionTimes, PendingRequest, RequestObserver,
+    RequestTimes, Responder, SequenceContext, SequenceOwner, StateTensor, StatisticsReporter,
 };
 pub use request::{
     CorrelationId, InferenceRequest, InputTensor, Parameter, ParameterValue, SequenceFlags,
 };
 pub use response::{InferenceResponse, OutputTensor};
 pub use sender::{Finality, Reply, ResponseSender, ResponseSink};
-pub use service::{GivenName, InferenceService, ServerControl};
+pub use service::{InferenceService, NameMapping, ServerControl};
 pub use status::{Code, Status};
-pub use trace::{Activity, TensorActivity, Trace, TraceSink, TraceSubject, TracedTensor};
+pub use trace::{TensorTracePoint, Trace, TracePoint, TraceSink, TraceSubject, TracedTensor};
 pub use turn::Turn;

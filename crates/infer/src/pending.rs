@@ -23,7 +23,7 @@ pub struct PendingRequest {
     responder: Option<Responder>,
     batch_size: u32,
     /// The sequence that it is a step of; set while a backend has it.
-    step: Option<Box<SequenceStep>>,
+    step: Option<Box<SequenceContext>>,
     kind: Kind,
     /// Told of its execution and of its end.
     trace: Option<Arc<Trace>>,
@@ -45,7 +45,7 @@ enum Kind {
 #[derive(Debug)]
 pub struct Responder {
     sender: Option<ResponseSender>,
-    account: Account,
+    account: StatisticsReporter,
     /// Kept here too, so that its hooks are cleared when nothing is left to
     /// cancel.
     cancel: CancelToken,
@@ -54,7 +54,7 @@ pub struct Responder {
 /// Where a request is counted, for backends that report how it went apart from
 /// answering it.
 #[derive(Clone, Debug)]
-pub struct Account {
+pub struct StatisticsReporter {
     batch_size: u32,
     times: RequestTimes,
     observer: Arc<dyn RequestObserver>,
@@ -62,9 +62,9 @@ pub struct Account {
     whole: Option<Arc<dyn ExecutionObserver>>,
 }
 
-impl Account {
+impl StatisticsReporter {
     /// Counts a request that was executed without an error.
-    pub fn succeeded(&self, execution: &Execution) {
+    pub fn succeeded(&self, execution: &ExecutionSummary) {
         self.observer.succeeded(self.batch_size, &self.times, execution);
         if let Some(whole) = &self.whole {
             whole.executed(execution);
@@ -90,7 +90,7 @@ impl Account {
 
 /// How one execution stands in its sequence, and the sequence's state.
 #[derive(Debug)]
-pub struct SequenceStep {
+pub struct SequenceContext {
     /// The sequence's identity.
     pub correlation_id: CorrelationId,
     /// Whether the sequence begins or ends with this execution.
@@ -177,7 +177,7 @@ impl ExecutionTimes {
 /// How a request's execution went: that of one batch, or all that were made for
 /// it together.
 #[derive(Copy, Clone, Debug)]
-pub struct Execution {
+pub struct ExecutionSummary {
     /// It left its model's queue.
     pub start: Instant,
     /// It is done.
@@ -190,7 +190,7 @@ pub struct Execution {
     pub output: Duration,
 }
 
-impl From<&ExecutionTimes> for Execution {
+impl From<&ExecutionTimes> for ExecutionSummary {
     fn from(times: &ExecutionTimes) -> Self {
         Self {
             start: times.start,
@@ -205,14 +205,14 @@ impl From<&ExecutionTimes> for Execution {
 /// Whoever made a request as a part of another one, and keeps the books of that.
 pub trait ExecutionObserver: Send + Sync + std::fmt::Debug {
     /// The request was executed and answered without an error.
-    fn executed(&self, execution: &Execution);
+    fn executed(&self, execution: &ExecutionSummary);
 }
 
 /// Who keeps the books of a model's requests; also what keeps the model
 /// loaded while a request of its is on the way.
 pub trait RequestObserver: Send + Sync + std::fmt::Debug {
     /// A request was executed and answered without an error.
-    fn succeeded(&self, batch_size: u32, times: &RequestTimes, execution: &Execution);
+    fn succeeded(&self, batch_size: u32, times: &RequestTimes, execution: &ExecutionSummary);
     /// A request ended with an error.
     fn failed(&self, times: &RequestTimes, reason: FailureReason);
 }
@@ -232,7 +232,7 @@ impl PendingRequest {
         let cancel = request.cancel.clone();
         let (whole, trace) = (request.whole.take(), request.trace.take());
         let sender = Some(sender);
-        let account = Account { batch_size, times, observer, whole };
+        let account = StatisticsReporter { batch_size, times, observer, whole };
         let responder = Responder { sender, account, cancel };
         let responder = Some(responder);
         Self { request, responder, batch_size, step: None, kind: Kind::Asked, trace }
@@ -291,13 +291,13 @@ impl PendingRequest {
     /// How this execution stands in its sequence, if the model has a sequence
     /// batcher and the row is not padding.
     #[must_use]
-    pub fn step(&self) -> Option<&SequenceStep> {
+    pub fn step(&self) -> Option<&SequenceContext> {
         self.step.as_deref()
     }
 
     /// For the engine: makes the request a step of its sequence until it is
     /// released.
-    pub fn begin_step(&mut self, step: Box<SequenceStep>) {
+    pub fn begin_step(&mut self, step: Box<SequenceContext>) {
         assert!(self.step.is_none(), "a request is one step at a time");
         self.step = Some(step);
     }
@@ -414,7 +414,7 @@ impl PendingRequest {
         }
         match self.step.take() {
             Some(step) if step.iterative => {
-                let SequenceStep { states, owner, key, .. } = *step;
+                let SequenceContext { states, owner, key, .. } = *step;
                 owner.again(key, self, states);
                 Ok(())
             }
@@ -440,7 +440,7 @@ impl Drop for PendingRequest {
             trace.end();
         }
         if let Some(step) = self.step.take() {
-            let SequenceStep { states, owner, key, .. } = *step;
+            let SequenceContext { states, owner, key, .. } = *step;
             owner.done(key, states);
         }
     }
@@ -458,7 +458,7 @@ impl Responder {
     pub fn complete(
         mut self,
         outcome: Result<InferenceResponse, Status>,
-        execution: impl Into<Execution>,
+        execution: impl Into<ExecutionSummary>,
     ) {
         match &outcome {
             Ok(_) => self.account.succeeded(&execution.into()),
@@ -470,7 +470,7 @@ impl Responder {
     }
 
     /// Ends the request without a further response and counts it as a success.
-    pub fn finish(self, execution: impl Into<Execution>) {
+    pub fn finish(self, execution: impl Into<ExecutionSummary>) {
         self.account.succeeded(&execution.into());
         self.end();
     }
@@ -491,12 +491,12 @@ impl Responder {
 
     /// Where the request is counted.
     #[must_use]
-    pub const fn account(&self) -> &Account {
+    pub const fn account(&self) -> &StatisticsReporter {
         &self.account
     }
 
     /// Sends the last or only response without counting the request: whoever has
-    /// its [`Account`] does that.
+    /// its [`StatisticsReporter`] does that.
     pub fn send_final(mut self, outcome: Result<InferenceResponse, Status>) {
         if let Some(sender) = self.sender.take() {
             sender.send_final(outcome);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use galatea_tensor::{Buffer, DataType, Shape};
 
-use crate::{CancelToken, ClassesSlot, ExecutionObserver, Throttle, Trace};
+use crate::{CancelToken, ClassesCell, ExecutionObserver, Throttle, Trace};
 
 /// One inference request, as a door decoded it.
 ///
@@ -46,7 +46,7 @@ pub struct InferenceRequest {
     pub trace: Option<Arc<Trace>>,
     /// Filled by the model version that takes the request, if its door asks how
     /// outputs become classes.
-    pub classes: Option<ClassesSlot>,
+    pub classes: Option<ClassesCell>,
     /// Says where outputs would go, to backends that know its kind: C asks functions of
     /// C. Without it they go into the CPU's memory.
     pub output_query: Option<Arc<dyn Any + Send + Sync>>,

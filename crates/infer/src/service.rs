@@ -15,7 +15,7 @@ pub trait InferenceService: Send + Sync {
 
 /// The name of a model that is not that of its directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GivenName {
+pub struct NameMapping {
     /// The directory in the repository.
     pub directory: String,
     /// What the model is called instead.
@@ -116,7 +116,7 @@ pub trait ServerControl: Send + Sync {
     /// `Unsupported` unless the server was started for explicit control;
     /// `InvalidArgument` if there is no such directory or a name is impossible;
     /// `AlreadyExists` for a repository or a name that is there.
-    fn register_repository(&self, path: &str, names: &[GivenName]) -> Result<(), Status> {
+    fn register_repository(&self, path: &str, names: &[NameMapping]) -> Result<(), Status> {
         let _ = names;
         Err(Status::unsupported(format!("repository '{path}' can't be registered here")))
     }

@@ -11,7 +11,7 @@ use crate::{ExecutionTimes, InferenceResponse, InputTensor, Reply, ResponseSende
 
 /// A station that a request passes. Its end is told by [`TraceSink::ended`].
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Activity {
+pub enum TracePoint {
     /// The server has the request.
     RequestStart,
     /// It waits for an instance.
@@ -28,7 +28,7 @@ pub enum Activity {
 
 /// Where a tensor is seen.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum TensorActivity {
+pub enum TensorTracePoint {
     /// An input, as it is queued.
     QueueInput,
     /// An output, as it is sent.
@@ -69,9 +69,9 @@ pub trait TraceSink: Send + Sync + std::fmt::Debug {
     /// Comes first: what the trace is about.
     fn begins(&self, subject: &TraceSubject<'_>);
     /// The request passed a station at this time.
-    fn reports(&self, activity: Activity, at: Instant);
+    fn reports(&self, activity: TracePoint, at: Instant);
     /// A tensor of the request passes. Only if it wants tensors.
-    fn reports_tensor(&self, activity: TensorActivity, tensor: &TracedTensor<'_>);
+    fn reports_tensor(&self, activity: TensorTracePoint, tensor: &TracedTensor<'_>);
     /// The request is released now. Told once, if the trace began.
     fn ended(&self);
     /// Who wants to know about a request that is made for this one.
@@ -116,13 +116,13 @@ impl Trace {
         let first = self.stage.compare_exchange(NEW, BEGUN, Ordering::AcqRel, Ordering::Acquire);
         if first.is_ok() {
             self.sink.begins(subject);
-            self.sink.reports(Activity::RequestStart, at);
+            self.sink.reports(TracePoint::RequestStart, at);
         }
     }
 
     /// The request waits for an instance since `at`.
     pub fn queued(&self, inputs: &[InputTensor], at: Instant) {
-        self.sink.reports(Activity::QueueStart, at);
+        self.sink.reports(TracePoint::QueueStart, at);
         if !self.sink.wants_tensors() {
             return;
         }
@@ -133,16 +133,16 @@ impl Trace {
                 dims: input.shape.dims(),
                 data: &input.data,
             };
-            self.sink.reports_tensor(TensorActivity::QueueInput, &tensor);
+            self.sink.reports_tensor(TensorTracePoint::QueueInput, &tensor);
         }
     }
 
     /// The request was executed, with or without an error.
     pub fn executed(&self, times: &ExecutionTimes) {
-        self.sink.reports(Activity::ComputeStart, times.start);
-        self.sink.reports(Activity::ComputeInputEnd, times.compute_start);
-        self.sink.reports(Activity::ComputeOutputStart, times.compute_end);
-        self.sink.reports(Activity::ComputeEnd, times.end);
+        self.sink.reports(TracePoint::ComputeStart, times.start);
+        self.sink.reports(TracePoint::ComputeInputEnd, times.compute_start);
+        self.sink.reports(TracePoint::ComputeOutputStart, times.compute_end);
+        self.sink.reports(TracePoint::ComputeEnd, times.end);
     }
 
     /// The request gets this response. After its release that goes unseen, as in
@@ -158,7 +158,7 @@ impl Trace {
                 dims: output.shape.dims(),
                 data: &output.data,
             };
-            self.sink.reports_tensor(TensorActivity::BackendOutput, &tensor);
+            self.sink.reports_tensor(TensorTracePoint::BackendOutput, &tensor);
         }
     }
 
@@ -168,7 +168,7 @@ impl Trace {
             return sender;
         }
         let trace = Arc::downgrade(self);
-        sender.wrap(move |inner| Box::new(Watched { trace, inner }))
+        sender.wrap(move |inner| Box::new(TracedSink { trace, inner }))
     }
 
     /// The request is released.
@@ -192,12 +192,12 @@ impl Drop for Trace {
 }
 
 /// Tells a trace what passes, as long as the request keeps it.
-struct Watched {
+struct TracedSink {
     trace: Weak<Trace>,
     inner: Box<dyn ResponseSink>,
 }
 
-impl Watched {
+impl TracedSink {
     fn look(&self, reply: &Reply) {
         if let Reply::Response { outcome: Ok(response), .. } = reply
             && let Some(trace) = self.trace.upgrade()
@@ -207,7 +207,7 @@ impl Watched {
     }
 }
 
-impl ResponseSink for Watched {
+impl ResponseSink for TracedSink {
     fn deliver(&mut self, reply: Reply) {
         self.look(&reply);
         self.inner.deliver(reply);

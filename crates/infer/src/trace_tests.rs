@@ -6,8 +6,8 @@ use galatea_tensor::{Buffer, DataType, Shape};
 
 use super::*;
 use crate::{
-    Execution, ExecutionTimes, FailureReason, InferenceRequest, OutputTensor, PendingRequest,
-    RequestObserver, RequestTimes, Status,
+    ExecutionSummary, ExecutionTimes, FailureReason, InferenceRequest, OutputTensor,
+    PendingRequest, RequestObserver, RequestTimes, Status,
 };
 
 type Log = Arc<Mutex<Vec<String>>>;
@@ -39,10 +39,10 @@ impl TraceSink for Writer {
     fn begins(&self, subject: &TraceSubject<'_>) {
         self.write(format!("is {}/{}", subject.model_name, subject.model_version));
     }
-    fn reports(&self, activity: Activity, _: Instant) {
+    fn reports(&self, activity: TracePoint, _: Instant) {
         self.write(format!("{activity:?}"));
     }
-    fn reports_tensor(&self, activity: TensorActivity, tensor: &TracedTensor<'_>) {
+    fn reports_tensor(&self, activity: TensorTracePoint, tensor: &TracedTensor<'_>) {
         self.write(format!("{activity:?} {} {:?}", tensor.name, tensor.dims));
     }
     fn ended(&self) {
@@ -61,7 +61,7 @@ impl TraceSink for Writer {
 struct NoBooks;
 
 impl RequestObserver for NoBooks {
-    fn succeeded(&self, _: u32, _: &RequestTimes, _: &Execution) {}
+    fn succeeded(&self, _: u32, _: &RequestTimes, _: &ExecutionSummary) {}
     fn failed(&self, _: &RequestTimes, _: FailureReason) {}
 }
 
@@ -168,7 +168,7 @@ fn responses_after_the_release_are_not_told() {
     let act = |mut request: PendingRequest| {
         let responder = request.take_responder().unwrap();
         drop(request);
-        responder.complete(Ok(response()), Execution::from(&times()));
+        responder.complete(Ok(response()), ExecutionSummary::from(&times()));
     };
     check(true, act, &["t ended", "t gone", "answered for good"]);
 }

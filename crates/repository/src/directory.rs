@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use galatea_backend::{FileMark, FileSize, ModelFiles};
+use galatea_backend::{ExpectedFileSize, FileFingerprint, ModelFiles};
 use galatea_infer::Status;
 use rustix::fs::FileType;
 use rustix::io::Errno;
@@ -98,7 +98,12 @@ impl ModelDirectory {
         }
     }
 
-    fn read_in(&self, folder: &Path, name: &str, size: FileSize) -> Result<Vec<u8>, Status> {
+    fn read_in(
+        &self,
+        folder: &Path,
+        name: &str,
+        size: ExpectedFileSize,
+    ) -> Result<Vec<u8>, Status> {
         let inside = folder.join(checked_relative(name)?);
         let content = beneath::open_file(self.boundary.as_fd(), &self.prefixed(&inside))
             .map_err(|error| self.not_opened(&inside, name, error))?;
@@ -122,21 +127,21 @@ impl ModelDirectory {
 
 /// Reads a whole file of the size that is expected. The size is asked for first,
 /// so that a file that is much too long is not read.
-fn read_sized(file: File, size: FileSize) -> Result<Vec<u8>, String> {
+fn read_sized(file: File, size: ExpectedFileSize) -> Result<Vec<u8>, String> {
     let cannot = |error: io::Error| format!("can't be read: {error}");
     let length = file.metadata().map_err(cannot)?.len();
     let bytes_max = match size {
-        FileSize::Exactly(expected) => expected,
-        FileSize::AtMost(bytes_max) => bytes_max,
+        ExpectedFileSize::Exactly(expected) => expected,
+        ExpectedFileSize::AtMost(bytes_max) => bytes_max,
     };
     let fits = |length: u64| match size {
-        FileSize::Exactly(expected) if length != expected => {
+        ExpectedFileSize::Exactly(expected) if length != expected => {
             Err(format!("has {length} bytes, but {expected} are expected"))
         }
-        FileSize::AtMost(bytes_max) if length > bytes_max => {
+        ExpectedFileSize::AtMost(bytes_max) if length > bytes_max => {
             Err(format!("has {length} bytes, but may have {bytes_max} at most"))
         }
-        FileSize::Exactly(_) | FileSize::AtMost(_) => Ok(()),
+        ExpectedFileSize::Exactly(_) | ExpectedFileSize::AtMost(_) => Ok(()),
     };
     fits(length)?;
     let mut bytes = Vec::new();
@@ -196,19 +201,19 @@ impl ModelFiles for VersionDirectory {
         self.model.resolve(name)
     }
 
-    fn read_beside_versions(&self, name: &str, size: FileSize) -> Result<Vec<u8>, Status> {
+    fn read_beside_versions(&self, name: &str, size: ExpectedFileSize) -> Result<Vec<u8>, Status> {
         self.model.read_in(Path::new(""), name, size)
     }
 
-    fn marks(&self) -> Option<Vec<FileMark>> {
+    fn marks(&self) -> Option<Vec<FileFingerprint>> {
         marks(&self.model, &self.name)
     }
 
-    fn read_initial_state(&self, name: &str, size: FileSize) -> Result<Vec<u8>, Status> {
+    fn read_initial_state(&self, name: &str, size: ExpectedFileSize) -> Result<Vec<u8>, Status> {
         self.model.read_in(Path::new(INITIAL_STATE_DIRECTORY), name, size)
     }
 
-    fn read_warmup(&self, name: &str, size: FileSize) -> Result<Vec<u8>, Status> {
+    fn read_warmup(&self, name: &str, size: ExpectedFileSize) -> Result<Vec<u8>, Status> {
         self.model.read_in(Path::new(WARMUP_DIRECTORY), name, size)
     }
 }
@@ -336,31 +341,31 @@ pub(crate) mod tests {
         std::fs::create_dir(states.join("folder")).unwrap();
         let version = model(&scratch, "a").version(1);
         let read = |name: &str, size| version.read_initial_state(name, size);
-        let beside = |name: &str| version.read_beside_versions(name, FileSize::AtMost(9));
+        let beside = |name: &str| version.read_beside_versions(name, ExpectedFileSize::AtMost(9));
         assert_eq!(beside("config.pbtxt").unwrap(), b"");
         assert_eq!(beside("initial_state/zeros").unwrap(), b"0123");
         for leading_out in ["../b", "/etc/passwd", "initial_state/leak", ""] {
             let status = beside(leading_out).unwrap_err();
             assert_eq!(status.code(), Code::InvalidArgument, "{leading_out:?}");
         }
-        assert_eq!(read("zeros", FileSize::Exactly(4)).unwrap(), b"0123");
-        assert_eq!(read("same", FileSize::AtMost(4)).unwrap(), b"0123");
+        assert_eq!(read("zeros", ExpectedFileSize::Exactly(4)).unwrap(), b"0123");
+        assert_eq!(read("same", ExpectedFileSize::AtMost(4)).unwrap(), b"0123");
         assert_eq!(
-            version.read_warmup("zeros", FileSize::AtMost(4)).unwrap_err().code(),
+            version.read_warmup("zeros", ExpectedFileSize::AtMost(4)).unwrap_err().code(),
             Code::NotFound
         );
         scratch.file("repository/a/warmup/zeros", "45");
-        assert_eq!(version.read_warmup("zeros", FileSize::AtMost(4)).unwrap(), b"45");
+        assert_eq!(version.read_warmup("zeros", ExpectedFileSize::AtMost(4)).unwrap(), b"45");
         let refused = |name: &str, size, code, part: &str| {
             let status = read(name, size).unwrap_err();
             assert_eq!(status.code(), code, "{status}");
             assert!(status.message().contains(part), "{status}");
         };
         let invalid = Code::InvalidArgument;
-        let exactly = FileSize::Exactly;
+        let exactly = ExpectedFileSize::Exactly;
         refused("zeros", exactly(5), invalid, "zeros' has 4 bytes, but 5 are expected");
         refused("zeros", exactly(3), invalid, "zeros' has 4 bytes, but 3 are expected");
-        refused("zeros", FileSize::AtMost(3), invalid, "but may have 3 at most");
+        refused("zeros", ExpectedFileSize::AtMost(3), invalid, "but may have 3 at most");
         refused("nothing", exactly(4), Code::NotFound, "initial_state/nothing'");
         refused("folder", exactly(4), invalid, "not a regular file");
         refused("leak", exactly(4), invalid, "must stay inside the model's directory");

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use galatea_backend::FileMark;
+use galatea_backend::FileFingerprint;
 use galatea_policy::Stamp;
 use rustix::fs::{FileType, Stat};
 
@@ -60,7 +60,7 @@ impl Times {
 /// The marks of a version's files and of those beside the versions, sorted by path.
 /// `None` if some of them can't be looked at, lie behind links that aren't followed, or
 /// have a time that tells nothing.
-pub(crate) fn marks(directory: &ModelDirectory, version: &Path) -> Option<Vec<FileMark>> {
+pub(crate) fn marks(directory: &ModelDirectory, version: &Path) -> Option<Vec<FileFingerprint>> {
     let visit = Visit { directory };
     let mut marks = Vec::new();
     for (name, kind) in visit.entries(Path::new("")).ok()? {
@@ -107,12 +107,12 @@ impl Visit<'_> {
         &self,
         inside: &Path,
         (kind, depth): (FileType, Depth),
-        marks: &mut Vec<FileMark>,
+        marks: &mut Vec<FileFingerprint>,
     ) -> Option<()> {
         let status = self.status(inside)?;
         if FileType::from_raw_mode(status.st_mode) != FileType::Directory {
             let byte_size = u64::try_from(status.st_size).ok()?;
-            marks.push(FileMark::new(inside.to_owned(), byte_size, modified_ns(&status))?);
+            marks.push(FileFingerprint::new(inside.to_owned(), byte_size, modified_ns(&status))?);
             return Some(());
         }
         if kind == FileType::Symlink && depth == Depth::Below {
@@ -221,7 +221,8 @@ mod tests {
             };
             let found = marks(&models[0].directory, Path::new("1"));
             found.map(|marks| {
-                let shown = |mark: &FileMark| (mark.path().display().to_string(), mark.byte_size());
+                let shown =
+                    |mark: &FileFingerprint| (mark.path().display().to_string(), mark.byte_size());
                 (marks.iter().map(shown).collect::<Vec<_>>(), marks)
             })
         };

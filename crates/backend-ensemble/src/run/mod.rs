@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use galatea_backend::LogLevel;
-use galatea_infer::{Congestion, PendingRequest, Reply, RoomHook};
+use galatea_infer::{CongestionPoint, PendingRequest, Reply, ResumeHook};
 use galatea_policy::{CallKey, StepIndex};
 
 use self::driver::{Driver, Progress};
@@ -47,7 +47,7 @@ struct Mail {
     /// its steps would pause.
     room: Option<usize>,
     /// What waits until it isn't.
-    hooks: Vec<RoomHook>,
+    hooks: Vec<ResumeHook>,
 }
 
 impl Mail {
@@ -206,12 +206,12 @@ enum Next {
 
 /// What piles up in the run itself: answers that nobody handled yet, responses of
 /// decoupled steps that wait for other tensors, and calls that no gate counts.
-impl Congestion for Run {
+impl CongestionPoint for Run {
     fn is_full(&self) -> bool {
         self.lock().is_full()
     }
 
-    fn when_room(&self, hook: RoomHook) -> Option<RoomHook> {
+    fn when_room(&self, hook: ResumeHook) -> Option<ResumeHook> {
         let mut mail = self.lock();
         if !mail.is_full() {
             return Some(hook);

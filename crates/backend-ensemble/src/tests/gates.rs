@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use galatea_infer::{Congestion, InferenceRequest, ResponseSender, RoomHook, Status, Throttle};
+use galatea_infer::{
+    CongestionPoint, InferenceRequest, ResponseSender, ResumeHook, Status, Throttle,
+};
 
 use super::{World, request, response};
 use crate::plan::ROOM_WITHOUT_LIMIT;
@@ -171,14 +173,14 @@ fn a_paused_step_goes_on_when_its_request_fails() {
 }
 
 #[derive(Default)]
-struct SlowClient(Mutex<(bool, Vec<RoomHook>)>);
+struct SlowClient(Mutex<(bool, Vec<ResumeHook>)>);
 
-impl Congestion for SlowClient {
+impl CongestionPoint for SlowClient {
     fn is_full(&self) -> bool {
         self.0.lock().unwrap().0
     }
 
-    fn when_room(&self, hook: RoomHook) -> Option<RoomHook> {
+    fn when_room(&self, hook: ResumeHook) -> Option<ResumeHook> {
         self.0.lock().unwrap().1.push(hook);
         None
     }

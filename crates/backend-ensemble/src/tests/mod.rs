@@ -19,9 +19,9 @@ use galatea_backend::{
 };
 use galatea_config::{ConfigDraft, ModelSpec, Support, validate_ensemble};
 use galatea_infer::{
-    CancelToken, Execution, ExecutionTimes, FailureReason, InferenceRequest, InferenceResponse,
-    InferenceService, InputTensor, OutputTensor, Parameter, PendingRequest, Reply, RequestObserver,
-    RequestTimes, ResponseSender, Status,
+    CancelToken, ExecutionSummary, ExecutionTimes, FailureReason, InferenceRequest,
+    InferenceResponse, InferenceService, InputTensor, OutputTensor, Parameter, PendingRequest,
+    Reply, RequestObserver, RequestTimes, ResponseSender, Status,
 };
 use galatea_tensor::{Buffer, DataType, Shape};
 
@@ -65,7 +65,7 @@ impl ComposingModels for Models {
 pub(super) struct Books {
     models: Arc<Models>,
     pub(super) batches: Mutex<Vec<(u64, [Duration; 3])>>,
-    pub(super) successes: Mutex<Vec<Execution>>,
+    pub(super) successes: Mutex<Vec<ExecutionSummary>>,
     pub(super) failures: Mutex<Vec<FailureReason>>,
     pub(super) log: Mutex<Vec<String>>,
 }
@@ -96,7 +96,7 @@ impl Host for Books {
 }
 
 impl RequestObserver for Books {
-    fn succeeded(&self, _: u32, _: &RequestTimes, execution: &Execution) {
+    fn succeeded(&self, _: u32, _: &RequestTimes, execution: &ExecutionSummary) {
         self.successes.lock().unwrap().push(*execution);
     }
 

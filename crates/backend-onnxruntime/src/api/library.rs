@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use galatea_backend::{FileMark, is_library_cut_short};
+use galatea_backend::{FileFingerprint, is_library_truncated};
 use galatea_infer::Status;
 use ort_sys::{ORT_API_VERSION, OrtAllocator, OrtApi, OrtApiBase};
 
@@ -18,7 +18,7 @@ pub struct Library {
     api: Api,
     version: String,
     path: PathBuf,
-    mark: Option<FileMark>,
+    mark: Option<FileFingerprint>,
     providers: Vec<String>,
 }
 
@@ -57,10 +57,10 @@ impl Library {
                 path.display()
             ))
         };
-        if is_library_cut_short(path) {
+        if is_library_truncated(path) {
             return Err(unusable(String::from("the file is cut short")));
         }
-        let mark = FileMark::of(path);
+        let mark = FileFingerprint::of(path);
         // SAFETY: the operator named this library for what it is; running its
         // initialisers is the purpose.
         let library = unsafe { libloading::Library::new(path) }
@@ -103,7 +103,7 @@ impl Library {
 
     /// What its file looked like before it was opened; `None` if that tells nothing.
     #[must_use]
-    pub const fn mark(&self) -> Option<&FileMark> {
+    pub const fn mark(&self) -> Option<&FileFingerprint> {
         self.mark.as_ref()
     }
 

@@ -8,7 +8,7 @@ mod state_memory;
 use std::sync::Arc;
 use std::time::Instant;
 
-use galatea_backend::{Host, Instance, Promise, Refused};
+use galatea_backend::{ExecutionGuarantee, Host, Instance, RefusedBatch};
 use galatea_infer::{
     ExecutionTimes, FailureReason, InferenceResponse, PendingRequest, Status, Turn,
 };
@@ -25,7 +25,7 @@ use state_memory::StateMemory;
 pub(crate) struct OnnxInstance {
     session: Arc<Session>,
     signature: Arc<Signature>,
-    promise: Promise,
+    promise: ExecutionGuarantee,
     run_options: RunOptions,
     /// The policy by which it may have inputs of its own.
     host_policy: String,
@@ -46,7 +46,7 @@ impl OnnxInstance {
     pub(crate) fn new(
         session: Arc<Session>,
         signature: Arc<Signature>,
-        promise: Promise,
+        promise: ExecutionGuarantee,
         settings: &Settings,
         host_policy: String,
         host: Arc<dyn Host>,
@@ -167,7 +167,7 @@ fn answer(mut pending: PendingRequest, outcome: Outcome, times: &ExecutionTimes)
 }
 
 impl Instance for OnnxInstance {
-    fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), Refused> {
+    fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), RefusedBatch> {
         let is_over =
             |one: &PendingRequest| one.is_padding() || one.request().cancel.is_cancelled();
         if requests.iter().all(is_over) {
@@ -183,7 +183,7 @@ impl Instance for OnnxInstance {
         Ok(())
     }
 
-    fn promise(&self) -> Promise {
+    fn promise(&self) -> ExecutionGuarantee {
         self.promise
     }
 }

@@ -6,7 +6,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use galatea_backend::{
-    Backend, FileMark, Fingerprint, Host, LoadedVersion, Model, ModelFiles, Promise,
+    Backend, BackendFingerprint, ExecutionGuarantee, FileFingerprint, Host, LoadedVersion, Model,
+    ModelFiles,
 };
 use galatea_config::ConfigDraft;
 use galatea_infer::Code;
@@ -86,8 +87,8 @@ fn nothing_is_promised_of_a_model_with_a_library() {
     let files = Files::model(identity(FLOAT, &[-1, 2]));
     compile(&beside(&files, "ops.so"), &[]);
     let promise = |config: &str| try_load(&files, config).unwrap().instance.promise();
-    assert_eq!(promise(BASE), Promise::Predictable);
-    assert_eq!(promise(&naming(&["ops.so"])), Promise::Nothing);
+    assert_eq!(promise(BASE), ExecutionGuarantee::Predictable);
+    assert_eq!(promise(&naming(&["ops.so"])), ExecutionGuarantee::Unspecified);
 }
 
 #[test]
@@ -132,7 +133,7 @@ fn load(
     backend: &impl Backend,
     files: &Files,
     libraries: &[&str],
-) -> (Vec<u8>, Vec<String>, Option<Fingerprint>) {
+) -> (Vec<u8>, Vec<String>, Option<BackendFingerprint>) {
     let (books, spec) = (Arc::new(Books::default()), Arc::new(spec(&naming(libraries))));
     let model = backend.load(spec.clone(), files, books.clone()).unwrap();
     let answer = scaled(model.as_ref(), &books);
@@ -155,14 +156,14 @@ fn a_library_stays_what_it_was_and_so_does_what_answers_depend_on() {
     let files = scaling();
     let library = beside(&files, "ops.so");
     compile(&library, &["-DFACTOR=2"]);
-    let (backend, mark) = (backend(), FileMark::of(&library));
+    let (backend, mark) = (backend(), FileFingerprint::of(&library));
     let (answer, log, fingerprint) = load(&backend, &files, &["ops.so"]);
     assert_eq!((answer, log), (floats(&[2., 6.]), Vec::new()));
     let fingerprint = fingerprint.unwrap();
     assert_eq!(fingerprint.files.len(), 2);
     assert!(fingerprint.files.contains(mark.as_ref().unwrap()) && fingerprint.files.is_sorted());
     replace(&library, &["-DFACTOR=5", "-g3"]);
-    assert_ne!(FileMark::of(&library), mark);
+    assert_ne!(FileFingerprint::of(&library), mark);
     let (answer, log, same) = load(&backend, &files, &["ops.so"]);
     assert_eq!((answer, same), (floats(&[2., 6.]), Some(fingerprint)));
     let [line] = log.as_slice() else { panic!("{log:?}") };

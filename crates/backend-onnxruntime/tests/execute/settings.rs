@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use galatea_backend::{Backend, FileMark, Fingerprint, Host, LoadedVersion};
+use galatea_backend::{Backend, BackendFingerprint, FileFingerprint, Host, LoadedVersion};
 use galatea_tensor::DataType;
 
 use crate::support::onnx::{FLOAT, identity};
@@ -78,9 +78,9 @@ fn the_library_and_the_settings_tell_the_backend_from_what_it_was() {
     };
     let expected = |settings: &[(&str, &str)]| {
         let own = |(key, value): &(&str, &str)| (String::from(*key), String::from(*value));
-        let files = vec![FileMark::of(&library_path())?];
+        let files = vec![FileFingerprint::of(&library_path())?];
         let settings = settings.iter().map(own).collect();
-        Some(Fingerprint { version: library().version().to_owned(), settings, files })
+        Some(BackendFingerprint { version: library().version().to_owned(), settings, files })
     };
     for settings in [&[][..], &[("default-max-batch-size", "7"), ("other", "x")]] {
         assert_eq!(fingerprint(settings), expected(settings));

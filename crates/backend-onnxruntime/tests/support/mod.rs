@@ -16,7 +16,7 @@ use galatea_backend::{Backend, Device, Host, Instance, LogLevel, Model, ModelFil
 use galatea_backend_onnxruntime::{BackendOptions, Library, OnnxRuntimeBackend};
 use galatea_config::{ConfigDraft, ModelSpec, Support};
 use galatea_infer::{
-    Code, Execution, ExecutionTimes, FailureReason, InferenceRequest, InferenceResponse,
+    Code, ExecutionSummary, ExecutionTimes, FailureReason, InferenceRequest, InferenceResponse,
     InputTensor, PendingRequest, Reply, RequestObserver, RequestTimes, ResponseSender, Status,
 };
 use galatea_tensor::{Buffer, DataType, Shape};
@@ -162,7 +162,7 @@ impl Host for Books {
 }
 
 impl RequestObserver for Books {
-    fn succeeded(&self, _: u32, _: &RequestTimes, _: &Execution) {
+    fn succeeded(&self, _: u32, _: &RequestTimes, _: &ExecutionSummary) {
         self.succeeded.fetch_add(1, Ordering::Relaxed);
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, mpsc};
 
 use galatea_infer::{
     CorrelationId, InferenceRequest, InferenceResponse, InputTensor, PendingRequest, Reply,
-    SequenceFlags, SequenceOwner, SequenceStep, StateTensor, Status,
+    SequenceContext, SequenceFlags, SequenceOwner, StateTensor, Status,
 };
 use galatea_tensor::{Buffer, DataType, Shape};
 
@@ -69,7 +69,7 @@ impl Keeper {
         let states = states.unwrap_or_else(|| self.initial.clone());
         request.inputs.extend(states.iter().map(input));
         let (mut pending, replies) = pending(request, &loaded.books);
-        pending.begin_step(Box::new(SequenceStep {
+        pending.begin_step(Box::new(SequenceContext {
             correlation_id: CorrelationId::Number(sequence),
             flags: SequenceFlags::default(),
             states,

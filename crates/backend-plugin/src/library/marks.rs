@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use galatea_backend::FileMark;
+use galatea_backend::FileFingerprint;
 
 use super::search::Found;
 
@@ -13,12 +13,12 @@ const FILES_MAX: usize = 4096;
 
 /// The marks of the library and of all files in its directory and the backend's, but
 /// not of those in directories there: sorted by path. `None` if that can't be told.
-pub(crate) fn marks(found: &Found) -> Option<Vec<FileMark>> {
+pub(crate) fn marks(found: &Found) -> Option<Vec<FileFingerprint>> {
     let mut files = BTreeSet::from([found.library.clone()]);
     for directory in [found.library.parent()?, &found.directory] {
         add_files(directory, &mut files)?;
     }
-    files.iter().map(|path| FileMark::of(path)).collect()
+    files.iter().map(|path| FileFingerprint::of(path)).collect()
 }
 
 fn add_files(directory: &Path, files: &mut BTreeSet<PathBuf>) -> Option<()> {
@@ -66,7 +66,7 @@ mod tests {
             runtime: None,
         };
         let before = marks(&found).unwrap();
-        let paths: Vec<&Path> = before.iter().map(FileMark::path).collect();
+        let paths: Vec<&Path> = before.iter().map(FileFingerprint::path).collect();
         assert_eq!(paths, [names[2], names[0], names[1]].map(|name| folder.path().join(name)));
         folder.file("own/__pycache__/model.pyc");
         assert_eq!(marks(&found).unwrap(), before, "directories are not gone into");

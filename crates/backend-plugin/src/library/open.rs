@@ -11,7 +11,7 @@ use galatea_abi::backend::{
     TRITONBACKEND_ModelInstanceReady,
 };
 use galatea_abi::{TRITONBACKEND_ModelInstance, TRITONBACKEND_Request, TRITONSERVER_Error};
-use galatea_backend::is_library_cut_short;
+use galatea_backend::is_library_truncated;
 use galatea_c_objects::error::into_c;
 use galatea_infer::Status;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
@@ -35,7 +35,7 @@ pub(crate) struct EntryPoints {
     pub(crate) instance_predictable: Option<InstancePredictable>,
 }
 
-/// Says whether an instance is [predictable](galatea_backend::Promise::Predictable).
+/// Says whether an instance is [predictable](galatea_backend::ExecutionGuarantee::Predictable).
 pub(crate) type InstancePredictable =
     unsafe extern "C" fn(*mut TRITONBACKEND_ModelInstance, *mut bool) -> *mut TRITONSERVER_Error;
 
@@ -56,7 +56,7 @@ impl Opener {
 
     /// Opens the library at `path`, which finds the server's functions.
     pub(crate) fn library(&self, path: &Path) -> Result<Library, Status> {
-        if is_library_cut_short(path) {
+        if is_library_truncated(path) {
             return Err(Status::not_found(format!(
                 "unable to load shared library: the file '{}' is cut short",
                 path.display()

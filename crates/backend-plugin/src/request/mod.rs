@@ -17,8 +17,8 @@ use galatea_c_objects::log;
 use galatea_c_objects::output_query::OutputQuery;
 use galatea_c_objects::trace::TraceAddress;
 use galatea_infer::{
-    Account, CorrelationId, InputTensor, Parameter, ParameterValue, PendingRequest, SequenceFlags,
-    Status, Trace,
+    CorrelationId, InputTensor, Parameter, ParameterValue, PendingRequest, SequenceFlags,
+    StatisticsReporter, Status, Trace,
 };
 
 use crate::instance::InUse;
@@ -54,7 +54,7 @@ galatea_c_objects::object!(RequestObject as TRITONBACKEND_Request, kind 25);
 /// Where an execution of a request is reported.
 #[derive(Clone)]
 pub(crate) struct RequestBooks {
-    pub(crate) account: Account,
+    pub(crate) account: StatisticsReporter,
     /// There until the request is released.
     pub(crate) trace: Option<Weak<Trace>>,
 }

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 
 use galatea_c_objects::log;
 use galatea_infer::{
-    Account, CancelToken, Finality, InferenceRequest, InferenceResponse, Reply, Responder,
-    ResponseSink, Status, Throttle,
+    CancelToken, Finality, InferenceRequest, InferenceResponse, Reply, Responder, ResponseSink,
+    StatisticsReporter, Status, Throttle,
 };
 
 use crate::model::Live;
@@ -30,7 +30,7 @@ pub struct Exchange {
     log_prefix: String,
     decoupled: bool,
     /// `None` for padding.
-    account: Option<Account>,
+    account: Option<StatisticsReporter>,
     cancel: CancelToken,
     throttle: Throttle,
     /// How many responses the plug-in has reported of.
@@ -111,7 +111,7 @@ impl Exchange {
     }
 
     /// Where the request is counted; `None` for padding.
-    pub(crate) const fn account(&self) -> Option<&Account> {
+    pub(crate) const fn account(&self) -> Option<&StatisticsReporter> {
         self.account.as_ref()
     }
 

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::{Mutex, PoisonError};
 
 use blake3::Hasher;
-use galatea_backend::{FileMark, Fingerprint, ModelFiles};
+use galatea_backend::{BackendFingerprint, FileFingerprint, ModelFiles};
 use galatea_config::ModelSpec;
 
 use super::key::{bytes, count, text};
@@ -26,7 +26,7 @@ pub(crate) struct Origin(pub(super) [u8; 32]);
 /// What a version's files look like before they are read.
 pub(crate) struct Marks {
     version: i64,
-    files: Option<Vec<FileMark>>,
+    files: Option<Vec<FileFingerprint>>,
 }
 
 impl Marks {
@@ -40,7 +40,7 @@ pub(crate) struct Ingredients<'a> {
     pub(crate) spec: &'a ModelSpec,
     pub(crate) marks: Marks,
     /// `None` if the backend can't be told from what it was in another run.
-    pub(crate) backend: Option<Fingerprint>,
+    pub(crate) backend: Option<BackendFingerprint>,
     pub(crate) composing: Option<&'a PinnedModels>,
 }
 
@@ -85,7 +85,7 @@ impl Origins {
     }
 }
 
-fn fingerprint(hasher: &mut Hasher, backend: &Fingerprint) {
+fn fingerprint(hasher: &mut Hasher, backend: &BackendFingerprint) {
     text(hasher, &backend.version);
     count(hasher, backend.settings.len());
     for (key, value) in &backend.settings {
@@ -95,7 +95,7 @@ fn fingerprint(hasher: &mut Hasher, backend: &Fingerprint) {
     marked(hasher, &backend.files);
 }
 
-fn marked(hasher: &mut Hasher, files: &[FileMark]) {
+fn marked(hasher: &mut Hasher, files: &[FileFingerprint]) {
     count(hasher, files.len());
     for mark in files {
         bytes(hasher, mark.path().as_os_str().as_bytes());
@@ -124,13 +124,14 @@ mod tests {
     }
 
     /// A file that changed so many nanoseconds after some time.
-    fn file(path: &str, changed_ns: i64) -> FileMark {
-        FileMark::new(PathBuf::from(path), 3, 1_000_000_000_000_000_000 + changed_ns).unwrap()
+    fn file(path: &str, changed_ns: i64) -> FileFingerprint {
+        FileFingerprint::new(PathBuf::from(path), 3, 1_000_000_000_000_000_000 + changed_ns)
+            .unwrap()
     }
 
     fn made_of(spec: &ModelSpec, version: i64, changed_ns: i64) -> Ingredients<'_> {
         let marks = Marks { version, files: Some(vec![file("1/model", changed_ns)]) };
-        let backend = Some(Fingerprint::of_version("1"));
+        let backend = Some(BackendFingerprint::of_version("1"));
         Ingredients { spec, marks, backend, composing: None }
     }
 
@@ -157,7 +158,7 @@ mod tests {
     fn a_backend_that_changed_makes_another_model() {
         let echo = spec(ECHO);
         let with = |backend| first(&Ingredients { backend, ..made_of(&echo, 1, 5) });
-        let own = |pairs: &[(&str, &str)], changed_ns| Fingerprint {
+        let own = |pairs: &[(&str, &str)], changed_ns| BackendFingerprint {
             version: String::from("1"),
             settings: pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect(),
             files: vec![file("/backends/lib.so", changed_ns)],
@@ -169,8 +170,8 @@ mod tests {
             own(&[("a", "c")], 1),
             own(&[("a", "b"), ("c", "")], 1),
             own(&[("a", "b")], 2),
-            Fingerprint { files: Vec::new(), ..own(&[("a", "b")], 1) },
-            Fingerprint { version: String::from("2"), ..own(&[("a", "b")], 1) },
+            BackendFingerprint { files: Vec::new(), ..own(&[("a", "b")], 1) },
+            BackendFingerprint { version: String::from("2"), ..own(&[("a", "b")], 1) },
         ];
         for other in others {
             assert_ne!(same, with(Some(other.clone())), "{other:?}");

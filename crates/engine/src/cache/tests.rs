@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use galatea_backend::{ExecutionPolicy, Fingerprint};
+use galatea_backend::{BackendFingerprint, ExecutionPolicy};
 use galatea_infer::{InferenceStatistics, ServerControl, Status};
 use galatea_tensor::Shape;
 
@@ -49,7 +49,7 @@ fn an_equal_request_is_answered_without_running_the_model() {
 fn a_cache_that_outlives_the_server_answers_for_the_same_backend_alone() {
     let cache = Arc::new(LocalCache::new(1 << 20));
     let hits = |version: Option<&str>| {
-        let fingerprint = version.map(Fingerprint::of_version);
+        let fingerprint = version.map(BackendFingerprint::of_version);
         let backend = FakeBackend::new(ExecutionPolicy::Inline);
         let files = Files { version: 1, marks: Some(Vec::new()), ..Files::default() };
         let server = Setup::new(format!("{ECHO} {CACHED}"), FakeBackend { fingerprint, ..backend })

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use galatea_backend::LogLevel;
-use galatea_infer::{GivenName, LoadParameters, Status};
+use galatea_infer::{LoadParameters, NameMapping, Status};
 use galatea_policy::{ModelName, ModelSituation, WantReason, model_id};
 
 use super::plan::{Deed, Plan, Unused};
@@ -159,7 +159,7 @@ impl Manager {
     }
 
     /// Adds a repository.
-    pub(crate) fn register(&self, path: &str, names: &[GivenName]) -> Result<(), Status> {
+    pub(crate) fn register(&self, path: &str, names: &[NameMapping]) -> Result<(), Status> {
         self.check_registration("registration")?;
         self.shared.parts.catalog.register(path, names)?;
         let line = format_args!("model repository registered: {}", OneLine(path));

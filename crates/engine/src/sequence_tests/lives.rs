@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use galatea_backend::{ExecutionPolicy, Refused};
+use galatea_backend::{ExecutionPolicy, RefusedBatch};
 use galatea_infer::{CancelToken, Code, InferenceRequest, PendingRequest, ServerControl, Status};
 use galatea_policy::LaneStatus;
 use serde_json::Value;
@@ -178,7 +178,7 @@ fn a_backend_that_refuses_or_panics_leaves_the_state_as_it_was() {
         match batch[0].request().id.as_str() {
             "refuse" => {
                 let status = Status::unavailable("not today");
-                return Err(Refused { requests: batch, status });
+                return Err(RefusedBatch { requests: batch, status });
             }
             "panic" => panic!("planned"),
             _ => batch.into_iter().for_each(add),

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Instant;
 
 use galatea_backend::{
-    Backend, ExecutionPolicy, FileMark, FileSize, Fingerprint, Host, Instance, LoadedVersion,
-    Model, ModelFiles, Placement, Refused, ResponseCache,
+    Backend, BackendFingerprint, ExecutionPolicy, ExpectedFileSize, FileFingerprint, Host,
+    Instance, LoadedVersion, Model, ModelFiles, Placement, RefusedBatch, ResponseCache,
 };
 use galatea_config::{ConfigDraft, ModelSpec, Support};
 use galatea_infer::{
@@ -40,7 +40,7 @@ pub(crate) struct FakeBackend {
     pub(crate) act: Arc<Act>,
     /// The batch sizes executed, in order.
     pub(crate) batches: Arc<Mutex<Vec<u32>>>,
-    pub(crate) fingerprint: Option<Fingerprint>,
+    pub(crate) fingerprint: Option<BackendFingerprint>,
 }
 
 impl FakeBackend {
@@ -74,7 +74,7 @@ impl Backend for FakeBackend {
         Ok(Box::new(model))
     }
 
-    fn fingerprint(&self, _: &LoadedVersion<'_>) -> Option<Fingerprint> {
+    fn fingerprint(&self, _: &LoadedVersion<'_>) -> Option<BackendFingerprint> {
         self.fingerprint.clone()
     }
 }
@@ -94,13 +94,13 @@ impl Model for FakeModel {
 }
 
 impl Instance for FakeModel {
-    fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), Refused> {
+    fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), RefusedBatch> {
         let now = Instant::now();
         let times = ExecutionTimes { start: now, compute_start: now, compute_end: now, end: now };
         let batch_size: u32 = requests.iter().map(PendingRequest::batch_size).sum();
         self.batches.lock().unwrap().push(batch_size);
         if let Err(status) = (self.act)(&requests) {
-            return Err(Refused { requests, status });
+            return Err(RefusedBatch { requests, status });
         }
         self.host.batch_executed(u64::from(batch_size), &times);
         for pending in requests {
@@ -130,23 +130,25 @@ pub(crate) struct Files {
     pub(crate) initial_states: Vec<(&'static str, Vec<u8>)>,
     pub(crate) warmup: Vec<(&'static str, Vec<u8>)>,
     pub(crate) beside_versions: Vec<(&'static str, Vec<u8>)>,
-    pub(crate) marks: Option<Vec<FileMark>>,
+    pub(crate) marks: Option<Vec<FileFingerprint>>,
 }
 
 impl Files {
     fn read(
         files: &[(&'static str, Vec<u8>)],
         name: &str,
-        size: FileSize,
+        size: ExpectedFileSize,
     ) -> Result<Vec<u8>, Status> {
         let found = files.iter().find(|(known, _)| *known == name);
         let (_, bytes) = found.ok_or_else(|| Status::not_found(format!("no file '{name}'")))?;
         let length = u64::try_from(bytes.len()).unwrap();
         match size {
-            FileSize::Exactly(expected) if length != expected => Err(Status::invalid_argument(
-                format!("file '{name}' has {length} bytes, but {expected} are expected"),
-            )),
-            FileSize::Exactly(_) | FileSize::AtMost(_) => Ok(bytes.clone()),
+            ExpectedFileSize::Exactly(expected) if length != expected => {
+                Err(Status::invalid_argument(format!(
+                    "file '{name}' has {length} bytes, but {expected} are expected"
+                )))
+            }
+            ExpectedFileSize::Exactly(_) | ExpectedFileSize::AtMost(_) => Ok(bytes.clone()),
         }
     }
 }
@@ -168,19 +170,19 @@ impl ModelFiles for Files {
         Err(Status::not_found(format!("no file '{name}'")))
     }
 
-    fn marks(&self) -> Option<Vec<FileMark>> {
+    fn marks(&self) -> Option<Vec<FileFingerprint>> {
         self.marks.clone()
     }
 
-    fn read_beside_versions(&self, name: &str, size: FileSize) -> Result<Vec<u8>, Status> {
+    fn read_beside_versions(&self, name: &str, size: ExpectedFileSize) -> Result<Vec<u8>, Status> {
         Self::read(&self.beside_versions, name, size)
     }
 
-    fn read_initial_state(&self, name: &str, size: FileSize) -> Result<Vec<u8>, Status> {
+    fn read_initial_state(&self, name: &str, size: ExpectedFileSize) -> Result<Vec<u8>, Status> {
         Self::read(&self.initial_states, name, size)
     }
 
-    fn read_warmup(&self, name: &str, size: FileSize) -> Result<Vec<u8>, Status> {
+    fn read_warmup(&self, name: &str, size: ExpectedFileSize) -> Result<Vec<u8>, Status> {
         Self::read(&self.warmup, name, size)
     }
 }

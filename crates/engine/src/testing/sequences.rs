@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use galatea_backend::{
-    Backend, ExecutionPolicy, Host, Instance, LogLevel, Model, ModelFiles, Placement, Promise,
-    Refused,
+    Backend, ExecutionGuarantee, ExecutionPolicy, Host, Instance, LogLevel, Model, ModelFiles,
+    Placement, RefusedBatch,
 };
 use galatea_config::ModelSpec;
 use galatea_infer::{
@@ -55,25 +55,25 @@ pub(crate) const OLDEST: &str =
 pub(crate) const ONE_INSTANCE: &str = "instance_group { kind: KIND_CPU count: 1 }";
 pub(crate) const TWO_INSTANCES: &str = "instance_group { kind: KIND_CPU count: 2 }";
 
-type Script = dyn Fn(Vec<PendingRequest>) -> Result<(), Refused> + Send + Sync;
+type Script = dyn Fn(Vec<PendingRequest>) -> Result<(), RefusedBatch> + Send + Sync;
 
 /// Does with each batch what its script says.
 #[derive(Clone)]
 pub(crate) struct Scripted {
     policy: ExecutionPolicy,
-    promise: Promise,
+    promise: ExecutionGuarantee,
     script: Arc<Script>,
 }
 
 impl Scripted {
     pub(crate) fn new(
         policy: ExecutionPolicy,
-        script: impl Fn(Vec<PendingRequest>) -> Result<(), Refused> + Send + Sync + 'static,
+        script: impl Fn(Vec<PendingRequest>) -> Result<(), RefusedBatch> + Send + Sync + 'static,
     ) -> Self {
-        Self { policy, promise: Promise::Nothing, script: Arc::new(script) }
+        Self { policy, promise: ExecutionGuarantee::Unspecified, script: Arc::new(script) }
     }
 
-    pub(crate) fn promising(self, promise: Promise) -> Self {
+    pub(crate) fn promising(self, promise: ExecutionGuarantee) -> Self {
         Self { promise, ..self }
     }
 
@@ -108,11 +108,11 @@ impl Model for Scripted {
 }
 
 impl Instance for Scripted {
-    fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), Refused> {
+    fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), RefusedBatch> {
         (self.script)(requests)
     }
 
-    fn promise(&self) -> Promise {
+    fn promise(&self) -> ExecutionGuarantee {
         self.promise
     }
 }

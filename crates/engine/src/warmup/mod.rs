@@ -10,7 +10,7 @@ mod run;
 #[cfg(test)]
 mod tests;
 
-use galatea_backend::{FileSize, LogLevel, ModelFiles};
+use galatea_backend::{ExpectedFileSize, LogLevel, ModelFiles};
 use galatea_config::{ModelSpec, SchedulingChoice, WarmupContent, WarmupInput, WarmupSample};
 use galatea_infer::{InferenceRequest, InputTensor, Status};
 use galatea_tensor::{Buffer, DataType, Shape};
@@ -201,7 +201,7 @@ fn read(
     name: &str,
     files: &dyn ModelFiles,
 ) -> Result<Vec<u8>, Status> {
-    let mut bytes = files.read_warmup(name, FileSize::AtMost(FILE_BYTES_MAX))?;
+    let mut bytes = files.read_warmup(name, ExpectedFileSize::AtMost(FILE_BYTES_MAX))?;
     let refuse = |reason: String| {
         Status::invalid_argument(format!("input '{}': file '{name}' {reason}", input.name))
     };

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Wake;
 
-use galatea_infer::{Congestion, RoomHook};
+use galatea_infer::{CongestionPoint, ResumeHook};
 
 use super::StreamLimits;
 use crate::signal::{CallKey, News, Signal, Use};
@@ -35,7 +35,7 @@ pub(crate) struct StreamSignal {
     /// Whether nobody takes replies any more.
     over: AtomicBool,
     /// Models that answer many times and pause until the client has read more.
-    paused: Mutex<Vec<RoomHook>>,
+    paused: Mutex<Vec<ResumeHook>>,
 }
 
 impl StreamSignal {
@@ -137,7 +137,7 @@ impl StreamSignal {
         go_on.into_iter().for_each(|hook| hook());
     }
 
-    fn paused(&self) -> std::sync::MutexGuard<'_, Vec<RoomHook>> {
+    fn paused(&self) -> std::sync::MutexGuard<'_, Vec<ResumeHook>> {
         self.paused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -168,14 +168,14 @@ impl StreamSignal {
 
 /// Models that answer many times pause when the client doesn't read: the same
 /// limits hold for them as for further requests.
-impl Congestion for StreamSignal {
+impl CongestionPoint for StreamSignal {
     fn is_full(&self) -> bool {
         let is_full = self.unwritten_messages() >= self.limits.messages_max
             || self.unwritten_bytes() >= self.limits.bytes_max;
         is_full && !self.is_over()
     }
 
-    fn when_room(&self, hook: RoomHook) -> Option<RoomHook> {
+    fn when_room(&self, hook: ResumeHook) -> Option<ResumeHook> {
         let mut paused = self.paused();
         paused.push(hook);
         self.wait();

@@ -1,9 +1,9 @@
 //! Bodies of the management endpoints.
 
 use galatea_infer::{
-    BatchStatistics, DurationStatistic, InferenceStatistics, MemoryUsage, ModelMetadata,
-    ModelState, ModelStatistics, RepositoryEntry, ResponseStatistics, ServerMetadata,
-    TensorMetadata, UsedMemory,
+    BatchStatistics, DurationStatistic, InferenceStatistics, MemoryUsage, MemoryUsageKind,
+    ModelMetadata, ModelState, ModelStatistics, RepositoryEntry, ResponseStatistics,
+    ServerMetadata, TensorMetadata,
 };
 use galatea_tensor::DataType;
 
@@ -105,8 +105,8 @@ fn statistics() {
             ResponseStatistics::default(),
         ],
         memory: vec![
-            MemoryUsage { kind: UsedMemory::Cpu, id: 0, byte_size: 9 },
-            MemoryUsage { kind: UsedMemory::Gpu, id: -1, byte_size: u64::MAX },
+            MemoryUsage { kind: MemoryUsageKind::Cpu, id: 0, byte_size: 9 },
+            MemoryUsage { kind: MemoryUsageKind::Gpu, id: -1, byte_size: u64::MAX },
         ],
         failures: [0; 4],
         is_cached: false,
