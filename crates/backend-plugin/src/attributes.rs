@@ -1,4 +1,4 @@
-//! What a backend says about its kind: the object that
+//! What a backend declares about itself: the object that
 //! `TRITONBACKEND_GetBackendAttribute` fills in.
 
 use std::sync::Mutex;
@@ -14,7 +14,7 @@ use galatea_c_objects::{handle, text};
 use galatea_config::{InstanceKind, PreferredInstances};
 use galatea_infer::Status;
 
-/// Attributes while they are filled in.
+/// Attributes while the backend fills them in.
 #[derive(Default)]
 pub(crate) struct AttributesObject {
     preferred: Mutex<Vec<PreferredInstances>>,
@@ -45,8 +45,8 @@ fn kind(kind: TRITONSERVER_InstanceGroupKind) -> Result<Option<InstanceKind>, St
 }
 
 functions! {
-    /// Adds instances that the backend would rather have; the first that are
-    /// possible count.
+    /// Adds a group of instances that the backend prefers. The first possible group is
+    /// used.
     fn TRITONBACKEND_BackendAttributeAddPreferredInstanceGroup(
         backend_attributes: *mut TRITONBACKEND_BackendAttribute,
         kind_: TRITONSERVER_InstanceGroupKind,
@@ -74,7 +74,7 @@ functions! {
         Ok(())
     }
 
-    /// Whether instances may be made in parallel.
+    /// Sets whether instances may be created in parallel.
     fn TRITONBACKEND_BackendAttributeSetParallelModelInstanceLoading(
         backend_attributes: *mut TRITONBACKEND_BackendAttribute,
         enabled: bool,

@@ -46,14 +46,14 @@ pub(crate) struct Backend {
     pub(crate) fingerprint: Option<BackendFingerprint>,
 }
 
-/// What a backend is told about itself.
+/// What a backend learns about itself.
 pub(crate) struct Identity<'a> {
     pub(crate) name: &'a str,
     pub(crate) directory: &'a str,
     /// The settings of the command line, as JSON.
     pub(crate) config: String,
     pub(crate) server: Server,
-    /// `None` if it can't be told from what it is another time.
+    /// `None` if a later version of the files could not be told from this one.
     pub(crate) fingerprint: Option<BackendFingerprint>,
 }
 
@@ -95,7 +95,7 @@ impl Backend {
         Ok(backend)
     }
 
-    /// How a backend that is built in looks to C code beside its models.
+    /// A built-in backend, for C code beside its models.
     pub(crate) fn of_built_in(identity: Identity<'_>) -> Result<Self, Status> {
         Self::initialize(EntryPoints::NONE, identity)
     }
@@ -104,7 +104,7 @@ impl Backend {
         self.object.address()
     }
 
-    /// As the backend said; in turn if it said nothing.
+    /// As the backend declared. The default is one instance after the other.
     pub(crate) fn instance_creation(&self) -> InstanceCreation {
         match self.parallel.load(Ordering::Relaxed) {
             true => InstanceCreation::Parallel,
@@ -146,7 +146,7 @@ functions! {
         text::write(name, object(backend)?.name.as_ptr(), "name")
     }
 
-    /// The settings of the command line, which stay the backend's.
+    /// The settings of the command line. The backend keeps ownership.
     fn TRITONBACKEND_BackendConfig(
         backend: *mut TRITONBACKEND_Backend,
         backend_config: *mut *mut TRITONSERVER_Message,
@@ -163,8 +163,8 @@ functions! {
         text::write(policy, found, "policy")
     }
 
-    /// Chooses how instances may be called. With either policy each instance on the
-    /// CPU has a thread of its own, as in the original.
+    /// Sets how instances may be called. With either policy each instance on the CPU has
+    /// its own thread, as in Triton.
     fn TRITONBACKEND_BackendSetExecutionPolicy(
         backend: *mut TRITONBACKEND_Backend,
         policy: TRITONBACKEND_ExecutionPolicy,
@@ -192,7 +192,7 @@ functions! {
         text::write(location, directory.as_ptr(), "location")
     }
 
-    /// What gives memory to the backend.
+    /// The object that allocates memory for the backend.
     fn TRITONBACKEND_BackendMemoryManager(
         backend: *mut TRITONBACKEND_Backend,
         manager: *mut *mut TRITONBACKEND_MemoryManager,
@@ -200,7 +200,7 @@ functions! {
         text::write(manager, object(backend)?.memory_manager.address(), "manager")
     }
 
-    /// What the backend keeps for itself.
+    /// The state that the backend attached to itself.
     fn TRITONBACKEND_BackendState(
         backend: *mut TRITONBACKEND_Backend,
         state: *mut *mut c_void,
@@ -208,7 +208,7 @@ functions! {
         text::write(state, object(backend)?.state.load(Ordering::Acquire), "state")
     }
 
-    /// Keeps something for the backend.
+    /// Attaches the backend's state.
     fn TRITONBACKEND_BackendSetState(backend: *mut TRITONBACKEND_Backend, state: *mut c_void) {
         object(backend)?.state.store(state, Ordering::Release);
         Ok(())

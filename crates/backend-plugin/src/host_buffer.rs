@@ -7,16 +7,16 @@ use std::sync::Arc;
 use bytes::Bytes;
 use galatea_tensor::Buffer;
 
-/// Vector instructions want their operands at such addresses.
+/// The alignment for vector instructions.
 const ALIGNMENT: usize = 64;
 
-/// A region of the CPU's memory, zero at first so that nothing of the server's
-/// leaves it in what a plug-in forgets to write.
+/// A region of CPU memory. It is zeroed, so that bytes that a plug-in doesn't write
+/// reveal nothing of the server.
 pub(crate) struct HostBuffer {
     storage: Vec<u8>,
     offset: usize,
     byte_size: usize,
-    /// Taken once: the vector is not looked at while C writes through it.
+    /// Computed once: the vector is not accessed while C writes through the address.
     address: *mut u8,
 }
 
@@ -26,7 +26,7 @@ unsafe impl Send for HostBuffer {}
 unsafe impl Sync for HostBuffer {}
 
 impl HostBuffer {
-    /// `None` if there is not so much memory.
+    /// `None` if there is not enough memory.
     pub(crate) fn new(byte_size: u64) -> Option<Self> {
         let byte_size = usize::try_from(byte_size).ok()?;
         let mut storage = zeros(byte_size.checked_add(ALIGNMENT)?)?;
@@ -52,7 +52,7 @@ impl HostBuffer {
         self.byte_size
     }
 
-    /// The bytes, which C may go on writing to when nobody reads them.
+    /// A view of shared memory, which C may write again when no reader is left.
     pub(crate) fn shared(memory: Arc<Self>) -> Buffer {
         Buffer::from_bytes(Bytes::from_owner(Shared(memory)))
     }
@@ -64,9 +64,10 @@ impl HostBuffer {
     }
 }
 
-/// So many zeros, at least one, or `None`: how many is a plug-in's word, and a vector
-/// that is asked for more than there is ends the process. The system finds the memory
-/// when it is written to, as for a vector of zeros.
+/// A zeroed vector of `byte_size` bytes, at least one. `None` if the memory can't be
+/// allocated: the size comes from a plug-in, and a failed allocation of a plain vector
+/// would end the process. As with a vector of zeros, pages are allocated when they are
+/// written.
 fn zeros(byte_size: usize) -> Option<Vec<u8>> {
     let layout = Layout::array::<u8>(byte_size).ok().filter(|layout| layout.size() > 0)?;
     // SAFETY: the size is not 0.
@@ -74,11 +75,12 @@ fn zeros(byte_size: usize) -> Option<Vec<u8>> {
     if memory.is_null() {
         return None;
     }
-    // SAFETY: the memory is the global allocator's, for so many bytes, all of them zero.
+    // SAFETY: the memory is the global allocator's, has `byte_size` bytes, and all of
+    // them are zero.
     Some(unsafe { Vec::from_raw_parts(memory, byte_size, byte_size) })
 }
 
-/// Memory that several have.
+/// Memory with several owners.
 struct Shared(Arc<HostBuffer>);
 
 impl AsRef<[u8]> for Shared {
@@ -99,7 +101,7 @@ mod tests {
             let address = buffer.address();
             assert_eq!(address.addr() % ALIGNMENT, 0);
             if byte_size > 0 {
-                // SAFETY: the region has a byte.
+                // SAFETY: the region has at least one byte.
                 unsafe { address.cast::<u8>().write(7) };
             }
             let buffer = buffer.into_buffer();

@@ -1,4 +1,4 @@
-//! An instance: what executes batches.
+//! An instance: it executes batches.
 
 use core::ffi::{c_char, c_void};
 use std::ffi::CString;
@@ -39,16 +39,16 @@ pub(crate) struct InstanceObject {
     pub(crate) model: Arc<Model>,
     state: AtomicPtr<c_void>,
     memory_usage: Reported,
-    /// Requests of the latest batch that were given back to be executed again, and
-    /// where they are reported.
+    /// The requests of the latest batch that were released to be executed again, with
+    /// what records their execution.
     rescheduled: Mutex<Vec<(usize, RequestBooks)>>,
 }
 galatea_c_objects::object!(InstanceObject as TRITONBACKEND_ModelInstance, kind 24);
 
 impl InstanceObject {
-    /// Where a request is reported that was given back to be executed again. The
-    /// original lets backends report on those, because they are the same objects in
-    /// their next execution; they may here until the next batch.
+    /// What records the execution of a request that was released to be executed again.
+    /// Triton lets backends report on such requests, because they are the same objects in
+    /// their next execution. Here backends may report on them until the next batch.
     pub(crate) fn rescheduled(&self, request: *mut TRITONBACKEND_Request) -> Option<RequestBooks> {
         let rescheduled = lock(&self.rescheduled);
         let found = rescheduled.iter().find(|(address, _)| *address == request.addr());
@@ -56,7 +56,7 @@ impl InstanceObject {
     }
 }
 
-/// An instance that is initialised. Dropping it finalises it.
+/// An initialised instance. Dropping it finalises it.
 pub(crate) struct Instance {
     object: Owned<InstanceObject>,
     pub(crate) model: Arc<Model>,
@@ -79,8 +79,9 @@ impl Instance {
 }
 
 impl Instance {
-    /// What the backend promises of executions. Unless it says so, they may wait for
-    /// anybody, and so may those that send many responses: for clients that are slow.
+    /// What the backend promises of executions. By default they may block on anything. A
+    /// decoupled model never promises more: sending many responses may wait for slow
+    /// clients.
     fn promise(&self, decoupled: bool) -> Result<ExecutionGuarantee, Status> {
         let entry_points = &self.model.facts.backend.entry_points;
         let Some(ask) = entry_points.instance_predictable.filter(|_| !decoupled) else {
@@ -99,7 +100,7 @@ impl Instance {
 }
 
 impl Drop for Instance {
-    /// Also for an instance whose initialisation failed, as in the original.
+    /// Also finalises an instance whose initialisation failed, as Triton does.
     fn drop(&mut self) {
         let finalize = self.model.facts.backend.entry_points.instance_finalize;
         let Some(finalize) = finalize else { return };
@@ -110,8 +111,8 @@ impl Drop for Instance {
     }
 }
 
-/// Keeps an instance, and so its model, from being finalised: held by whatever the
-/// plug-in may still work on.
+/// Keeps an instance, and so its model, from being finalised. Every object that the
+/// plug-in may still use has one.
 pub(crate) struct InUse(Option<Arc<Instance>>);
 
 impl InUse {
@@ -119,7 +120,7 @@ impl InUse {
         Self(Some(instance))
     }
 
-    /// Keeps nothing.
+    /// A guard of no instance.
     pub(crate) const fn nothing() -> Self {
         Self(None)
     }
@@ -135,7 +136,7 @@ impl InUse {
         }
     }
 
-    /// Remembers a request that is given back to be executed again.
+    /// Records a request that is released to be executed again.
     pub(crate) fn note_rescheduled(
         &self,
         request: *mut TRITONBACKEND_Request,
@@ -158,8 +159,8 @@ impl Clone for InUse {
 }
 
 impl Drop for InUse {
-    /// The last one is often dropped by the plug-in itself, on a thread that its
-    /// finalisation would wait for. So that has a thread of its own.
+    /// Often the plug-in itself drops the last guard, on a thread that its finalisation
+    /// would wait for. So finalisation gets its own thread.
     fn drop(&mut self) {
         let Some(last) = self.0.take().and_then(Arc::into_inner) else { return };
         let name = last.name.clone();
@@ -172,7 +173,7 @@ impl Drop for InUse {
     }
 }
 
-/// What the engine executes batches with.
+/// The instance as the engine uses it.
 pub(crate) struct PluginInstance {
     instance: Arc<Instance>,
     promise: ExecutionGuarantee,
@@ -194,7 +195,7 @@ impl PluginInstance {
         };
         let spec = model.live()?.spec.clone();
         let group = spec.group_of(&at.name);
-        // The policy's settings under its name.
+        // The policy's settings, keyed by its name.
         let host_policy = serde_json::json!({ at.host_policy(&spec): at.host_policy_settings });
         let instance = Instance {
             object: Owned::new(InstanceObject {
@@ -243,25 +244,25 @@ impl InstanceTrait for PluginInstance {
                 handle::into_raw(RequestObject::new(request, live, in_use))
             })
             .collect();
-        // A copy, because the plug-in may use the array for its own notes.
+        // A copy, because the plug-in may overwrite the array.
         let mut array = addresses.clone();
         let Ok(count) = u32::try_from(array.len()) else {
             return Err(take_back(&addresses, Status::internal("a batch has too many requests")));
         };
         let execute = instance.model.facts.backend.entry_points.execute;
-        // SAFETY: the array and the objects in it live as long as the call; from
-        // then on the objects are the plug-in's if it succeeded.
+        // SAFETY: the array and the objects in it live as long as the call. If it
+        // succeeds, the objects belong to the plug-in from then on.
         let executed = unsafe { take_c(execute(instance.address(), array.as_mut_ptr(), count)) };
         executed.map_err(|status| take_back(&addresses, status))
     }
 }
 
-/// The requests that the plug-in refused. Some may be gone if it released them
-/// against its contract.
+/// The requests of a refused batch. A plug-in that released some of them against its
+/// contract loses those.
 fn take_back(addresses: &[*mut TRITONBACKEND_Request], status: Status) -> RefusedBatch {
     let mut requests = Vec::with_capacity(addresses.len());
     for &address in addresses {
-        // SAFETY: the address is of an object that was made for the batch.
+        // SAFETY: the address belongs to an object that was made for the batch.
         match unsafe { handle::take::<RequestObject>(address, "a request of a refused batch") } {
             Ok(object) => requests.extend(object.into_refused()),
             Err(_) => log::error(
@@ -317,7 +318,7 @@ functions! {
         text::write(kind, object(instance)?.kind, "kind")
     }
 
-    /// The processor's number; 0 for those without numbers.
+    /// The processor's number; 0 for processors without numbers.
     fn TRITONBACKEND_ModelInstanceDeviceId(
         instance: *mut TRITONBACKEND_ModelInstance,
         device_id: *mut i32,
@@ -325,7 +326,7 @@ functions! {
         text::write(device_id, object(instance)?.device_id, "device_id")
     }
 
-    /// The host policy, which stays the instance's.
+    /// The host policy. The instance keeps ownership.
     fn TRITONBACKEND_ModelInstanceHostPolicy(
         instance: *mut TRITONBACKEND_ModelInstance,
         host_policy: *mut *mut TRITONSERVER_Message,
@@ -333,7 +334,7 @@ functions! {
         text::write(host_policy, object(instance)?.host_policy.address(), "host_policy")
     }
 
-    /// Whether the instance is never given requests.
+    /// Whether the instance never gets requests.
     fn TRITONBACKEND_ModelInstanceIsPassive(
         instance: *mut TRITONBACKEND_ModelInstance,
         is_passive: *mut bool,
@@ -341,7 +342,7 @@ functions! {
         text::write(is_passive, object(instance)?.is_passive, "is_passive")
     }
 
-    /// How many profiles the instance may use.
+    /// The number of profiles that the instance may use.
     fn TRITONBACKEND_ModelInstanceProfileCount(
         instance: *mut TRITONBACKEND_ModelInstance,
         count: *mut u32,
@@ -363,7 +364,7 @@ functions! {
         text::write(profile_name, found.as_ptr(), "profile_name")
     }
 
-    /// How many further processors the instance uses.
+    /// The number of further processors that the instance uses.
     fn TRITONBACKEND_ModelInstanceSecondaryDeviceCount(
         instance: *mut TRITONBACKEND_ModelInstance,
         count: *mut u32,
@@ -395,7 +396,7 @@ functions! {
         text::write(model, object(instance)?.model.address(), "model")
     }
 
-    /// What the backend keeps for the instance.
+    /// The state that the backend attached to the instance.
     fn TRITONBACKEND_ModelInstanceState(
         instance: *mut TRITONBACKEND_ModelInstance,
         state: *mut *mut c_void,
@@ -403,7 +404,7 @@ functions! {
         text::write(state, object(instance)?.state.load(Ordering::Acquire), "state")
     }
 
-    /// Keeps something for the instance.
+    /// Attaches the backend's state to the instance.
     fn TRITONBACKEND_ModelInstanceSetState(
         instance: *mut TRITONBACKEND_ModelInstance,
         state: *mut c_void,
@@ -412,7 +413,7 @@ functions! {
         Ok(())
     }
 
-    /// Keeps how much memory the instance uses.
+    /// Records how much memory the instance uses.
     fn TRITONBACKEND_ModelInstanceReportMemoryUsage(
         instance: *mut TRITONBACKEND_ModelInstance,
         usage: *mut *mut TRITONSERVER_BufferAttributes,

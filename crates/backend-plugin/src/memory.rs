@@ -1,4 +1,4 @@
-//! Memory that backends ask the server for.
+//! Memory that backends allocate through the server.
 
 use core::ffi::c_void;
 
@@ -9,7 +9,7 @@ use galatea_abi::{
 use galatea_c_objects::{handle, text};
 use galatea_infer::Status;
 
-/// What gives memory; it keeps no books.
+/// Allocates and frees. It keeps no record of its memory.
 pub(crate) struct MemoryManagerObject;
 galatea_c_objects::object!(MemoryManagerObject as TRITONBACKEND_MemoryManager, kind 22);
 
@@ -30,7 +30,7 @@ fn only_cpu(memory_type: TRITONSERVER_MemoryType) -> Result<(), Status> {
 }
 
 functions! {
-    /// Gives memory of the CPU.
+    /// Allocates CPU memory.
     fn TRITONBACKEND_MemoryManagerAllocate(
         manager: *mut TRITONBACKEND_MemoryManager,
         buffer: *mut *mut c_void,
@@ -45,7 +45,7 @@ functions! {
         }
         let exhausted = || Status::unavailable("CPU memory allocation failed");
         let byte_size = usize::try_from(byte_size).map_err(|_| exhausted())?;
-        // The C library's: only it can be given back without its size.
+        // From the C library: only its memory can be freed without the size.
         let memory = libc::malloc(byte_size.max(1));
         if memory.is_null() {
             return Err(exhausted());
@@ -53,7 +53,7 @@ functions! {
         text::write(buffer, memory, "buffer")
     }
 
-    /// Takes memory back.
+    /// Frees memory.
     fn TRITONBACKEND_MemoryManagerFree(
         manager: *mut TRITONBACKEND_MemoryManager,
         buffer: *mut c_void,

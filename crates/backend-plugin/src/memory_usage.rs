@@ -13,7 +13,7 @@ use galatea_infer::{MemoryUsage, MemoryUsageKind, Status};
 
 use crate::plugins::lock;
 
-/// Bytes by kind of memory and its number.
+/// Bytes by kind of memory and device number.
 type Sizes = BTreeMap<(MemoryUsageKind, i64), u64>;
 
 /// The latest report of a model or an instance.
@@ -21,8 +21,8 @@ type Sizes = BTreeMap<(MemoryUsageKind, i64), u64>;
 pub(crate) struct Reported(Mutex<Sizes>);
 
 impl Reported {
-    /// Replaces what was reported before. As in the original, the last size of a memory
-    /// holds that is named twice.
+    /// Replaces the previous report. As in Triton, the last size counts if a memory is
+    /// listed twice.
     ///
     /// # Safety
     ///
@@ -35,7 +35,7 @@ impl Reported {
         let count = usize::try_from(usage_size)
             .map_err(|_| Status::invalid_argument("usage_size is too large"))?;
         let mut sizes = Sizes::new();
-        // SAFETY: the caller promises so many objects.
+        // SAFETY: the caller promises `usage_size` objects.
         for &one in unsafe { text::slice(usage.cast_const(), count, "usage")? } {
             // SAFETY: as above.
             let one: &BufferAttributesObject = unsafe { handle::borrow(one, "usage")? };
@@ -58,7 +58,7 @@ impl Reported {
     }
 }
 
-/// What a model and its instances use together.
+/// The memory that a model and its instances use together.
 #[derive(Default)]
 pub(crate) struct Total(Sizes);
 

@@ -33,7 +33,7 @@ const CONFIG_VERSION: u32 = 1;
 pub(crate) struct ModelObject(Arc<Facts>);
 galatea_c_objects::object!(ModelObject as TRITONBACKEND_Model, kind 23);
 
-/// What is known about a model.
+/// What is known of a model.
 pub(crate) struct Facts {
     name: CString,
     version: i64,
@@ -47,17 +47,17 @@ pub(crate) struct Facts {
     live: OnceLock<Live>,
 }
 
-/// A configuration, as far as it is settled.
+/// A model's configuration while the model is opened and loaded.
 enum Config {
-    /// The backend may change it now, while it initialises the model.
+    /// The backend may change it: it is initialising the model.
     Open(Box<ConfigDraft>),
-    /// It is checked and completed elsewhere.
+    /// The server checks and completes it.
     Closed(Box<ConfigDraft>),
-    /// It is in force: its JSON form.
+    /// The configuration in force, as JSON.
     Settled(String),
 }
 
-/// What is known once the configuration is settled.
+/// What is known once the configuration is in force.
 pub(crate) struct Live {
     pub(crate) name: Arc<str>,
     pub(crate) version: i64,
@@ -65,13 +65,13 @@ pub(crate) struct Live {
     pub(crate) host: Arc<dyn Host>,
     /// The outputs' names, in the order of the configuration.
     pub(crate) outputs: Vec<Arc<str>>,
-    /// The outputs of a request that names none, in the original's order.
+    /// The outputs of a request that names none, in Triton's order.
     pub(crate) all_outputs: Vec<CString>,
     /// States that are written where they are read.
     pub(crate) shared_memory: SharedMemory,
 }
 
-/// A model that is initialised. Dropping it finalises it.
+/// An initialised model. Dropping it finalises it.
 pub(crate) struct Model {
     object: Owned<ModelObject>,
     pub(crate) facts: Arc<Facts>,
@@ -90,7 +90,7 @@ impl Model {
         Ok(model)
     }
 
-    /// How a model of a backend that is built in looks to C code beside it.
+    /// A model of a built-in backend, for C code beside it.
     pub(crate) fn of_built_in(
         backend: Backend,
         loaded: &LoadedVersion<'_>,
@@ -116,14 +116,14 @@ impl Model {
         self.object.address()
     }
 
-    /// Present from the moment that there are instances.
+    /// Available as soon as there are instances.
     pub(crate) fn live(&self) -> Result<&Live, Status> {
         self.facts.live()
     }
 }
 
 impl Drop for Model {
-    /// Also for a model whose initialisation failed, as in the original.
+    /// Also finalises a model whose initialisation failed, as Triton does.
     fn drop(&mut self) {
         let Some(finalize) = self.facts.backend.entry_points.model_finalize else { return };
         // SAFETY: the object is released after this; nothing uses it any more.
@@ -158,7 +158,7 @@ impl Facts {
         }
     }
 
-    /// The configuration is in force, and the model is about to get instances.
+    /// Puts the configuration in force. The model is about to get instances.
     fn settle(&self, spec: Arc<ModelSpec>, host: Arc<dyn Host>) -> Result<(), Status> {
         *lock(&self.config) = Config::Settled(spec.to_json());
         let outputs: Vec<Arc<str>> =
@@ -189,11 +189,11 @@ impl Facts {
     }
 }
 
-/// A model whose configuration is not settled.
+/// A model whose configuration is not in force yet.
 pub(crate) struct Opened(Model);
 
 impl Opened {
-    /// Has the backend initialise a model; what it completes goes into `draft`.
+    /// Makes the backend initialise a model. What it completes goes into `draft`.
     pub(crate) fn initialize(
         backend: Arc<Backend>,
         draft: &mut ConfigDraft,
@@ -271,7 +271,7 @@ impl ModelTrait for PluginModel {
         instances.iter().try_for_each(InUse::ready)
     }
 
-    /// Models in Python ask their processes.
+    /// A model in Python asks its process, which may block.
     fn readiness_may_wait(&self) -> bool {
         self.model.facts.backend.entry_points.instance_ready.is_some()
     }
@@ -322,7 +322,7 @@ functions! {
         text::write(location, directory, "location")
     }
 
-    /// The model's configuration, which is the caller's to delete.
+    /// The model's configuration. The caller deletes it.
     fn TRITONBACKEND_ModelConfig(
         model: *mut TRITONBACKEND_Model,
         config_version: u32,
@@ -336,7 +336,7 @@ functions! {
         text::write(model_config, message::into_c(facts.config_json()), "model_config")
     }
 
-    /// Whether the backend may fill in what the configuration leaves out.
+    /// Whether the backend may complete the configuration.
     fn TRITONBACKEND_ModelAutoCompleteConfig(
         model: *mut TRITONBACKEND_Model,
         auto_complete_config: *mut bool,
@@ -372,18 +372,18 @@ functions! {
         text::write(backend, facts(model)?.backend.address(), "backend")
     }
 
-    /// What the backend keeps for the model.
+    /// The state that the backend attached to the model.
     fn TRITONBACKEND_ModelState(model: *mut TRITONBACKEND_Model, state: *mut *mut c_void) {
         text::write(state, facts(model)?.state.load(Ordering::Acquire), "state")
     }
 
-    /// Keeps something for the model.
+    /// Attaches the backend's state to the model.
     fn TRITONBACKEND_ModelSetState(model: *mut TRITONBACKEND_Model, state: *mut c_void) {
         facts(model)?.state.store(state, Ordering::Release);
         Ok(())
     }
 
-    /// Keeps how much memory the model uses, its instances apart.
+    /// Records how much memory the model uses, without its instances.
     fn TRITONBACKEND_ModelReportMemoryUsage(
         model: *mut TRITONBACKEND_Model,
         usage: *mut *mut TRITONSERVER_BufferAttributes,

@@ -1,14 +1,14 @@
-//! Objects that C knows and that this crate owns.
+//! Objects that C knows and this crate owns.
 
 use galatea_c_objects::handle::{self, Object};
 
-/// An object behind an address: released when this is dropped.
+/// An object behind an address. Dropping this releases it.
 pub(crate) struct Owned<T: Object>(*mut T::Opaque);
 
-// SAFETY: the address is only a name here; the object behind it moves between
-// threads only if it may.
+// SAFETY: the address is only a name here; the object behind it moves between threads
+// only if it may.
 unsafe impl<T: Object + Send> Send for Owned<T> {}
-// SAFETY: as above, for looking at it.
+// SAFETY: as above, for shared access to the object.
 unsafe impl<T: Object + Send + Sync> Sync for Owned<T> {}
 
 impl<T: Object> Owned<T> {
@@ -16,22 +16,22 @@ impl<T: Object> Owned<T> {
         Self(handle::into_raw(object))
     }
 
-    /// The address that C gets.
+    /// The address for C.
     pub(crate) const fn address(&self) -> *mut T::Opaque {
         self.0
     }
 
     pub(crate) fn get(&self) -> Option<&T> {
-        // SAFETY: the address came from `into_raw`, and only dropping `self`
-        // releases it, unless C broke its contract, which is then an error here.
+        // SAFETY: the address came from `into_raw`, and only dropping `self` releases it.
+        // If C released it against its contract, this returns an error.
         unsafe { handle::borrow(self.0, T::NAME) }.ok()
     }
 
-    /// The object itself; its address is void from now on.
+    /// The object itself. Its address is invalid from now on.
     pub(crate) fn into_inner(self) -> Option<T> {
         let address = self.0;
         std::mem::forget(self);
-        // SAFETY: as in `get`; nobody borrows from `self` any more.
+        // SAFETY: as in `get`; nothing borrows from `self` any more.
         unsafe { handle::take(address, T::NAME) }.ok()
     }
 }

@@ -26,15 +26,15 @@ use crate::with_strategy::WithStrategies;
 /// The setting that a backend always finds.
 const DEFAULT_MAX_BATCH_SIZE: (&str, &str) = ("default-max-batch-size", "4");
 
-/// The server that `TRITONBACKEND_ModelServer` tells of: an address that means
-/// something only to the functions of tritonserver.h. It is null until it is set,
-/// because backends are there before their server.
+/// The server's address, which `TRITONBACKEND_ModelServer` returns and only the functions
+/// of tritonserver.h can use. It is null until it is set, because backends are created
+/// before their server.
 #[derive(Clone, Debug, Default)]
 pub struct Server(Arc<AtomicPtr<TRITONSERVER_Server>>);
 
 impl Server {
-    /// Tells backends of the server at this address; before the first model is
-    /// loaded, because backends ask then.
+    /// Sets the address. It must be set before the first model is loaded, because
+    /// backends ask for it then.
     pub fn set(&self, address: *mut TRITONSERVER_Server) {
         self.0.store(address, Ordering::Release);
     }
@@ -44,15 +44,15 @@ impl Server {
     }
 }
 
-/// Gives the settings of the command line for a backend.
+/// Returns the settings of the command line for a backend.
 pub type SettingsOf = Arc<dyn Fn(&str) -> BTreeMap<String, String> + Send + Sync>;
 
-/// What plug-ins are told, and where they are.
+/// What plug-ins learn of the server, and where they are installed.
 #[derive(Clone)]
 pub struct PluginSettings {
-    /// The directory with a directory for each backend.
+    /// The directory that contains one directory per backend.
     pub backend_directory: PathBuf,
-    /// The settings of each backend, with those for all of them.
+    /// The settings of each backend, merged with the settings for all backends.
     pub settings_of: SettingsOf,
     /// The processors that models may use.
     pub support: Support,
@@ -63,10 +63,10 @@ pub struct PluginSettings {
 /// Where the library of a model's backend may be.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Places {
-    /// Beside the model and in the directory of backends.
+    /// In the model's directories and in the directory of backends.
     All,
-    /// Only in the directory of backends: the model's files come from a client, who
-    /// must not bring code.
+    /// Only in the directory of backends: the model's files come from a client, and a
+    /// client must not bring code.
     BackendDirectory,
 }
 
@@ -77,29 +77,29 @@ pub struct Plugins {
     backends: Mutex<BTreeMap<Key, Arc<Slot>>>,
 }
 
-/// A library may be several backends, if they are written in Python.
+/// One library may implement several backends, if they are written in Python.
 type Key = (PathBuf, String);
 
-/// A backend that is there or will be; locked while it is initialised, so that all
-/// who need it wait for that.
+/// A backend, once it is initialised. The lock is held while it is initialised, so that
+/// every user waits for that.
 type Slot = Mutex<Option<Arc<Backend>>>;
 
 impl Plugins {
-    /// No plug-in is opened yet.
+    /// A host that has not opened any plug-in yet.
     #[must_use]
     pub fn new(settings: PluginSettings) -> Arc<Self> {
         Arc::new(Self { settings, opener: Opener::default(), backends: Mutex::default() })
     }
 
-    /// The backend of this name, whose library is looked for when a model is
-    /// loaded with it.
+    /// The backend of this name. Its library is searched for when a model is loaded with
+    /// it.
     #[must_use]
     pub fn backend(self: &Arc<Self>, name: &str, places: Places) -> Arc<dyn BackendTrait> {
         Arc::new(PluginBackend { name: name.to_owned(), places, plugins: self.clone() })
     }
 
-    /// A backend that is built in, whose models may have batching strategies in
-    /// libraries: beside the model and in the directory of backends.
+    /// A built-in backend whose models may have batching strategies in libraries, in the
+    /// model's directories and in the directory of backends.
     #[must_use]
     pub fn with_strategies(
         self: &Arc<Self>,
@@ -115,7 +115,8 @@ impl Plugins {
         is_beside(backend, directories)
     }
 
-    /// Whether the directory of backends has a library for this one, or has it in Python.
+    /// Whether the directory of backends contains a library for this backend, or its
+    /// Python file.
     #[must_use]
     pub fn is_installed(backend: &str, backend_directory: &Path) -> bool {
         is_installed(backend, backend_directory)
@@ -130,7 +131,7 @@ impl Plugins {
         initialised.map(|((library, name), _)| (name, library)).collect()
     }
 
-    /// The backend in a library, opened and initialised if nobody did yet.
+    /// The backend in a library. The first call opens and initialises it.
     fn loaded(&self, name: &str, found: &Found) -> Result<Arc<Backend>, Status> {
         let key = (found.library.clone(), name.to_owned());
         let slot = lock(&self.backends).entry(key).or_default().clone();
@@ -139,7 +140,8 @@ impl Plugins {
             return Ok(backend.clone());
         }
         let settings = (self.settings.settings_of)(&found.settings_of);
-        // Before it is read: a library that changes meanwhile is another one.
+        // Taken before the library is read: a library that changes meanwhile counts as
+        // another one.
         let fingerprint = marks(found).map(|files| BackendFingerprint {
             version: String::new(),
             settings,
@@ -185,7 +187,7 @@ impl Plugins {
         Ok(strategy.map(|strategy| Box::new(strategy) as Box<dyn BatchRule>))
     }
 
-    /// The model as C knows it.
+    /// The model as C sees it.
     fn model_of(&self, loaded: &LoadedVersion<'_>) -> Result<Arc<model::Model>, Status> {
         if let Some(Ok(known)) = loaded.model.origin().map(Arc::downcast) {
             return Ok(known);
@@ -201,7 +203,7 @@ impl Plugins {
         model::Model::of_built_in(backend, loaded, &self.settings.support).map(Arc::new)
     }
 
-    /// The settings of a backend as the original shows them: all are texts.
+    /// The settings of a backend as Triton renders them: all values are strings.
     #[must_use]
     pub fn config_json(&self, backend: &str) -> String {
         let mut settings = (self.settings.settings_of)(backend);
@@ -211,7 +213,7 @@ impl Plugins {
     }
 }
 
-/// A backend of which only the name is known.
+/// A backend of which only the name is known until a model is opened.
 struct PluginBackend {
     name: String,
     places: Places,

@@ -1,4 +1,4 @@
-//! What plug-ins report of their executions.
+//! What plug-ins report on their executions.
 
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::request::RequestObject;
 use crate::response::exchange::Exchange;
 use crate::response::factory::FactoryObject;
 
-/// What is to be reported of one response, as C sees it.
+/// The report on one response, as C sees it.
 #[derive(Default)]
 pub(crate) struct ResponseStatisticsObject(Mutex<Report>);
 galatea_c_objects::object!(
@@ -100,7 +100,7 @@ functions! {
                 request.books()
             }
         };
-        // Nobody counts padding.
+        // Padding is not counted.
         let Some(books) = books else { return Ok(()) };
         let times = [exec_start_ns, compute_start_ns, compute_end_ns, exec_end_ns];
         let times = Clock::shared().times(times);
@@ -131,7 +131,7 @@ functions! {
         Ok(())
     }
 
-    /// Begins a report about one response.
+    /// Begins a report on one response.
     fn TRITONBACKEND_ModelInstanceResponseStatisticsNew(
         response_statistics: *mut *mut TRITONBACKEND_ModelInstanceResponseStatistics,
     ) {
@@ -147,7 +147,7 @@ functions! {
         handle::delete::<ResponseStatisticsObject>(statistics, "response_statistics")
     }
 
-    /// Says which instance made the response.
+    /// Sets the instance that made the response.
     fn TRITONBACKEND_ModelInstanceResponseStatisticsSetModelInstance(
         statistics: *mut TRITONBACKEND_ModelInstanceResponseStatistics,
         model_instance: *mut TRITONBACKEND_ModelInstance,
@@ -157,7 +157,7 @@ functions! {
         change(statistics, |report| report.host = Some(host))
     }
 
-    /// Says which request the response is to.
+    /// Sets the request of the response.
     fn TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseFactory(
         statistics: *mut TRITONBACKEND_ModelInstanceResponseStatistics,
         response_factory: *mut TRITONBACKEND_ResponseFactory,
@@ -166,7 +166,7 @@ functions! {
         change(statistics, |report| report.exchange = Some(factory.exchange.clone()))
     }
 
-    /// Says when work on the response began.
+    /// Sets when work on the response began.
     fn TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseStart(
         statistics: *mut TRITONBACKEND_ModelInstanceResponseStatistics,
         response_start: u64,
@@ -174,7 +174,7 @@ functions! {
         change(statistics, |report| report.start_ns = response_start)
     }
 
-    /// Says when computing was done; never for an empty response.
+    /// Sets when the computation ended. Not called for an empty response.
     fn TRITONBACKEND_ModelInstanceResponseStatisticsSetComputeOutputStart(
         statistics: *mut TRITONBACKEND_ModelInstanceResponseStatistics,
         compute_output_start: u64,
@@ -182,7 +182,7 @@ functions! {
         change(statistics, |report| report.compute_output_start_ns = compute_output_start)
     }
 
-    /// Says when the response was ready.
+    /// Sets when the response was ready.
     fn TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseEnd(
         statistics: *mut TRITONBACKEND_ModelInstanceResponseStatistics,
         response_end: u64,
@@ -190,7 +190,7 @@ functions! {
         change(statistics, |report| report.end_ns = response_end)
     }
 
-    /// Says that the response is an error, which stays the backend's.
+    /// Marks the response as an error. The backend keeps ownership of the error.
     fn TRITONBACKEND_ModelInstanceResponseStatisticsSetError(
         statistics: *mut TRITONBACKEND_ModelInstanceResponseStatistics,
         error: *mut TRITONSERVER_Error,
@@ -199,7 +199,7 @@ functions! {
         change(statistics, |report| report.failure = failure)
     }
 
-    /// Counts a response.
+    /// Counts the response of a report.
     fn TRITONBACKEND_ModelInstanceReportResponseStatistics(
         statistics: *mut TRITONBACKEND_ModelInstanceResponseStatistics,
     ) {

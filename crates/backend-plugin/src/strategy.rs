@@ -31,7 +31,7 @@ struct Functions {
 }
 
 impl Functions {
-    /// All of them, or none.
+    /// All functions, or none.
     fn of(library: &Library) -> Result<Option<Self>, ()> {
         // SAFETY: by its name, each function has the type that the header gives it.
         let found = unsafe {
@@ -63,15 +63,15 @@ impl Functions {
     }
 }
 
-/// A strategy that is initialised. Dropping it finalises it and closes its library.
+/// An initialised strategy. Dropping it finalises it and closes its library.
 pub(crate) struct Strategy {
     functions: Functions,
     /// What the library keeps for the model.
     batcher: *mut TRITONBACKEND_Batcher,
-    /// What it keeps for the batch that is open.
+    /// What it keeps for the open batch.
     batch: *mut c_void,
     model: Arc<Model>,
-    /// Goes last: the functions are in it.
+    /// Dropped last: it contains the functions.
     _library: Library,
 }
 
@@ -80,8 +80,8 @@ pub(crate) struct Strategy {
 unsafe impl Send for Strategy {}
 
 impl Strategy {
-    /// Initialises the strategy in an opened library; `None` if it has no function
-    /// of a strategy.
+    /// Initialises the strategy in an opened library; `None` if it has no function of a
+    /// strategy.
     pub(crate) fn initialize(
         library: Library,
         path: &Path,
@@ -115,8 +115,8 @@ impl BatchRule for Strategy {
         let object = RequestObject::queued(copy, self.model.live()?, self.model.clone());
         let object = Owned::new(object);
         let mut included = false;
-        // SAFETY: the object lives longer than the call; the library gets back what
-        // it keeps for this batch.
+        // SAFETY: the object lives longer than the call; the library gets back what it
+        // keeps for this batch.
         unsafe {
             take_c((self.functions.include)(object.address(), self.batch, &raw mut included))
         }?;
@@ -125,7 +125,7 @@ impl BatchRule for Strategy {
 
     fn close(&mut self) -> Result<(), Status> {
         let batch = std::mem::replace(&mut self.batch, core::ptr::null_mut());
-        // As in the original, a batch of which nothing is kept isn't finalised.
+        // As in Triton, a batch for which the library keeps nothing isn't finalised.
         if batch.is_null() {
             return Ok(());
         }

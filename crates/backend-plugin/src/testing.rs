@@ -1,4 +1,4 @@
-//! What the tests of this crate share: folders that go away, and a compiler.
+//! Shared by the tests of this crate: temporary folders and a compiler.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use galatea_backend::ModelFiles;
 use galatea_infer::Status;
 
-/// A folder of its own, removed in the end.
+/// A temporary folder. Dropping it removes it.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
@@ -73,8 +73,8 @@ impl ModelFiles for Files {
     }
 }
 
-/// Compiles C into a shared library. There must be a compiler: what this crate does
-/// can't be tested without one.
+/// Compiles C into a shared library. A compiler is required: this crate can't be tested
+/// without one.
 pub(crate) fn compile(folder: &Folder, name: &str, source: &str, flags: &[&str]) -> PathBuf {
     let library = folder.path().join(name);
     let code = library.with_extension("c");

@@ -1,4 +1,4 @@
-//! A backend that is built in, whose models may have compiled batching strategies.
+//! A built-in backend whose models may have compiled batching strategies.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use galatea_infer::Status;
 
 use crate::plugins::{Places, Plugins};
 
-/// Is the backend, but for the strategies.
+/// Forwards everything to the backend except the batching strategy.
 pub(crate) struct WithStrategies {
     pub(crate) backend: Arc<dyn BackendTrait>,
     pub(crate) places: Places,
@@ -57,7 +57,7 @@ impl BackendTrait for WithStrategies {
         self.plugins.batch_rule(loaded, self.places)
     }
 
-    /// A strategy chooses the batch, not the answer.
+    /// A strategy chooses the batch. It does not change the responses.
     fn fingerprint(&self, loaded: &LoadedVersion<'_>) -> Option<BackendFingerprint> {
         self.backend.fingerprint(loaded)
     }

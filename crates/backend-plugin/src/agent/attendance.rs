@@ -24,18 +24,18 @@ use super::library::Lease;
 use crate::owned::Owned;
 use crate::plugins::lock;
 
-/// What an agent is told of a model.
+/// What an agent is notified of.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// It is to be loaded: the agent may refuse that and move the model.
+    /// The model is to be loaded. The agent may refuse that, or move the model.
     Load,
-    /// It is loaded.
+    /// The model is loaded.
     LoadComplete,
-    /// It could not be loaded.
+    /// The model could not be loaded.
     LoadFail,
-    /// It is about to go out of service.
+    /// The model is about to be unloaded.
     Unload,
-    /// It is gone.
+    /// The model is unloaded.
     UnloadComplete,
 }
 
@@ -61,11 +61,11 @@ impl Action {
     }
 }
 
-/// What `TRITONREPOAGENT_AgentModel` stands for: what an agent may know of a model.
+/// What `TRITONREPOAGENT_AgentModel` points to: what an agent may see of a model.
 pub(super) struct Facts {
-    /// A place for the agent's own state.
+    /// The agent's own state for the model.
     pub(super) state: AtomicPtr<c_void>,
-    /// What the agent is told for this model, by name.
+    /// The agent's parameters for this model, by name.
     pub(super) parameters: Vec<(CString, CString)>,
     /// The model's configuration as JSON.
     pub(super) config: String,
@@ -76,11 +76,11 @@ galatea_c_objects::object!(Facts as TRITONREPOAGENT_AgentModel, kind 34);
 
 /// Where the model is.
 struct Place {
-    /// The last is where it is. The others stay, because C may still read them.
+    /// The last one is current. The others stay, because C may still read them.
     locations: Vec<CString>,
-    /// A directory that the agent got to fill.
+    /// A directory that was created for the agent to fill.
     acquired: Option<CString>,
-    /// What the agent was told last.
+    /// The last action that the agent was notified of.
     told: Option<Action>,
 }
 
@@ -105,7 +105,7 @@ impl Facts {
         }
     }
 
-    /// Where the model is. The text stays as long as the object.
+    /// Where the model is. The text lives as long as the object.
     pub(super) fn location(&self) -> Result<*const core::ffi::c_char, Status> {
         let place = lock(&self.place);
         let location = place.locations.last().map(|location| location.as_ptr());
@@ -139,7 +139,7 @@ impl Facts {
         Ok(())
     }
 
-    /// A directory that the agent may fill: one, however often it is asked for.
+    /// A directory that the agent may fill. Repeated calls return the same one.
     pub(super) fn acquire(
         &self,
         kind: TRITONREPOAGENT_ArtifactType,
@@ -160,7 +160,7 @@ impl Facts {
         acquired.ok_or_else(|| Status::internal("there is no directory for a repository agent"))
     }
 
-    /// Removes the directory that the agent acquired, with what is in it.
+    /// Removes the directory that the agent acquired, with its contents.
     pub(super) fn release(&self) -> Result<(), Status> {
         let Some(acquired) = lock(&self.place).acquired.take() else {
             return Err(Status::unavailable("No mutable location to be deleted"));
@@ -184,7 +184,7 @@ impl Facts {
     }
 }
 
-/// A path as C has it. One with a zero byte can't be opened anyway.
+/// A path as a C string. A path with a zero byte can't be opened anyway.
 fn c_path(path: &Path) -> CString {
     CString::new(path.as_os_str().as_bytes()).unwrap_or_default()
 }
@@ -193,11 +193,11 @@ pub(super) fn path_of(text: &CStr) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(text.to_bytes()))
 }
 
-/// An agent that was given a model. Dropping it takes the model from the agent, after
-/// telling it what it must have been told by then.
+/// An agent that was given a model. Dropping it takes the model from the agent, after the
+/// notifications that the agent must have had by then.
 pub(super) struct Attendance {
     model: Owned<Facts>,
-    /// Goes after the model.
+    /// Dropped after the model.
     lease: Lease,
 }
 
@@ -206,8 +206,8 @@ impl Attendance {
     ///
     /// # Errors
     ///
-    /// What the agent says against it; as in the original, the model is taken from it
-    /// all the same.
+    /// The agent's error. As in Triton, the model is then taken from the agent all the
+    /// same.
     pub(super) fn begin(lease: Lease, facts: Facts) -> Result<Self, Status> {
         let attendance = Self { model: Owned::new(facts), lease };
         attendance.call(attendance.lease.entry_points.model_initialize)?;
@@ -216,8 +216,8 @@ impl Attendance {
 
     fn call(&self, function: Option<TRITONREPOAGENT_ModelInitialize>) -> Result<(), Status> {
         let Some(function) = function else { return Ok(()) };
-        // SAFETY: both objects live longer than the call, and the lease keeps the
-        // library open.
+        // SAFETY: both objects live longer than the call, and the lease keeps the library
+        // open.
         unsafe { take_c(function(self.lease.address.0, self.model.address())) }
     }
 
@@ -238,8 +238,7 @@ impl Attendance {
         unsafe { take_c(act(self.lease.address.0, self.model.address(), action.to_c())) }
     }
 
-    /// Tells the agent what became of the model. What it says against that changes
-    /// nothing.
+    /// Notifies the agent. An error of the agent is only logged.
     pub(super) fn tell(&self, action: Action) {
         if let Err(status) = self.act(action) {
             log::error(&format!(
@@ -268,7 +267,7 @@ impl Drop for Attendance {
             log::error(&format!("repository agent '{name}' failed to finalize a model: {status}"));
         }
         if let Ok(facts) = self.facts() {
-            // An agent that released its directory has nothing left to be removed.
+            // An agent that released its directory leaves nothing to remove.
             let _ = facts.release();
         }
     }

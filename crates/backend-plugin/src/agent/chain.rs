@@ -8,22 +8,22 @@ use galatea_backend::ModelAgents;
 use super::attendance::{Action, Attendance};
 use crate::plugins::lock;
 
-/// The agents of one model, after all of them agreed to its being loaded.
+/// The agents of one model, after all of them agreed to load it.
 ///
-/// Closing actions go the other way round, and so does the end of an unload: an agent
-/// that changed what another one had made hears of the end first.
+/// The results of a load, and the end of an unload, reach the agents in reverse order: an
+/// agent that changed another agent's work is notified first.
 pub struct Chain {
     attendances: Vec<Attendance>,
     location: PathBuf,
-    /// Held while agents are called, because one must not be called twice at once for
-    /// the same model.
+    /// Held while agents are called, because an agent must not be called twice at the
+    /// same time for one model.
     stage: Mutex<Stage>,
 }
 
-/// What the agents were told.
+/// What the agents were notified of.
 ///
 /// ```text
-/// Loading ── loaded ──> Loaded ── unloading ──> Leaving
+/// Loading ── loaded ──> Loaded ── unloading ──> Unloading
 ///    └── load_failed ──> Failed
 /// ```
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -81,13 +81,13 @@ impl ModelAgents for Chain {
 }
 
 impl Drop for Chain {
-    /// An agent that still waits for the outcome of the load is told that it failed
-    /// when the model is taken from it.
+    /// An agent that still waits for the result of the load is notified of a failure when
+    /// the model is taken from it.
     fn drop(&mut self) {
         self.unloading();
         if *lock(&self.stage) == Stage::Leaving {
             self.backwards(Action::UnloadComplete);
         }
-        // The models are taken from the agents in their order.
+        // The models are taken from the agents in the agents' order.
     }
 }

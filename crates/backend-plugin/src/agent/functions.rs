@@ -1,4 +1,4 @@
-//! What agents call.
+//! The functions that agents call.
 
 use core::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::Ordering;
@@ -27,7 +27,7 @@ unsafe fn facts<'a>(model: *mut TRITONREPOAGENT_AgentModel) -> Result<&'a Facts,
 functions! {
     use repoagent;
 
-    /// The version of the header whose functions are here.
+    /// The version of the implemented header.
     fn TRITONREPOAGENT_ApiVersion(major: *mut u32, minor: *mut u32) {
         text::write(major, REPOAGENT_API_VERSION.0, "major")?;
         text::write(minor, REPOAGENT_API_VERSION.1, "minor")
@@ -45,8 +45,8 @@ functions! {
         text::write(location, found, "location")
     }
 
-    /// Gives the agent an empty directory to fill, which goes with the model at the
-    /// latest.
+    /// Creates an empty directory for the agent to fill. It is removed with the model at
+    /// the latest.
     fn TRITONREPOAGENT_ModelRepositoryLocationAcquire(
         _agent: *mut TRITONREPOAGENT_Agent,
         model: *mut TRITONREPOAGENT_AgentModel,
@@ -60,8 +60,8 @@ functions! {
         text::write(location, facts.acquire(artifact_type)?, "location")
     }
 
-    /// Removes the directory that the agent was given; there is one at most, so the
-    /// location tells nothing.
+    /// Removes the directory that was created for the agent. There is at most one, so the
+    /// location is ignored.
     fn TRITONREPOAGENT_ModelRepositoryLocationRelease(
         _agent: *mut TRITONREPOAGENT_Agent,
         model: *mut TRITONREPOAGENT_AgentModel,
@@ -70,7 +70,7 @@ functions! {
         facts(model)?.release()
     }
 
-    /// Has the model loaded from another directory.
+    /// Makes the server load the model from another directory.
     fn TRITONREPOAGENT_ModelRepositoryUpdate(
         _agent: *mut TRITONREPOAGENT_Agent,
         model: *mut TRITONREPOAGENT_AgentModel,
@@ -84,7 +84,7 @@ functions! {
         facts.move_to(artifact_type, CStr::from_ptr(location))
     }
 
-    /// How many parameters the agent has for this model.
+    /// The number of the agent's parameters for this model.
     fn TRITONREPOAGENT_ModelParameterCount(
         _agent: *mut TRITONREPOAGENT_Agent,
         model: *mut TRITONREPOAGENT_AgentModel,
@@ -94,7 +94,7 @@ functions! {
         text::write(count, u32::try_from(parameters).unwrap_or(u32::MAX), "count")
     }
 
-    /// One of the parameters, which are sorted by name. The texts stay as long as the
+    /// One of the parameters, which are sorted by name. The texts live as long as the
     /// model.
     fn TRITONREPOAGENT_ModelParameter(
         _agent: *mut TRITONREPOAGENT_Agent,
@@ -112,7 +112,7 @@ functions! {
         text::write(parameter_value, value.as_ptr(), "parameter_value")
     }
 
-    /// The model's configuration, as far as it is known before the model is loaded.
+    /// The model's configuration, as it is known before the model is loaded.
     fn TRITONREPOAGENT_ModelConfig(
         _agent: *mut TRITONREPOAGENT_Agent,
         model: *mut TRITONREPOAGENT_AgentModel,
@@ -132,7 +132,7 @@ functions! {
         text::write(model_config, message::into_c(facts.config.clone()), "model_config")
     }
 
-    /// The state that the agent keeps for this model.
+    /// The state that the agent attached to this model.
     fn TRITONREPOAGENT_ModelState(
         model: *mut TRITONREPOAGENT_AgentModel,
         state: *mut *mut c_void,
@@ -140,7 +140,7 @@ functions! {
         text::write(state, facts(model)?.state.load(Ordering::Acquire), "state")
     }
 
-    /// Keeps a state for this model.
+    /// Attaches the agent's state to this model.
     fn TRITONREPOAGENT_ModelSetState(
         model: *mut TRITONREPOAGENT_AgentModel,
         state: *mut c_void,
@@ -149,13 +149,13 @@ functions! {
         Ok(())
     }
 
-    /// The state that the agent keeps for itself.
+    /// The state that the agent attached to itself.
     fn TRITONREPOAGENT_State(agent: *mut TRITONREPOAGENT_Agent, state: *mut *mut c_void) {
         let agent = handle::borrow::<AgentObject>(agent, "agent")?;
         text::write(state, agent.state.load(Ordering::Acquire), "state")
     }
 
-    /// Keeps a state for the agent itself.
+    /// Attaches the agent's state to itself.
     fn TRITONREPOAGENT_SetState(agent: *mut TRITONREPOAGENT_Agent, state: *mut c_void) {
         handle::borrow::<AgentObject>(agent, "agent")?.state.store(state, Ordering::Release);
         Ok(())

@@ -1,4 +1,4 @@
-//! An agent's library, from the first model that names it to the last.
+//! An agent's library, open from the first model that names it to the last.
 
 use core::ffi::c_void;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ pub(super) fn find(directory: &Path, name: &str) -> Result<PathBuf, Status> {
     )))
 }
 
-/// What `TRITONREPOAGENT_Agent` stands for: a place for the agent's own state.
+/// What `TRITONREPOAGENT_Agent` points to: the agent's own state.
 #[derive(Debug, Default)]
 pub(super) struct AgentObject {
     pub(super) state: AtomicPtr<c_void>,
@@ -54,8 +54,8 @@ pub(super) struct EntryPoints {
 
 impl EntryPoints {
     fn of(library: &Library, path: &Path) -> Result<Self, Status> {
-        // SAFETY: by its name, each function has the type that the header gives it,
-        // and is called only while the library is open.
+        // SAFETY: by its name, each function has the type that the header gives it, and
+        // is called only while the library is open.
         unsafe {
             let action = function(library, c"TRITONREPOAGENT_ModelAction").ok_or_else(|| {
                 Status::not_found(format!(
@@ -75,19 +75,19 @@ impl EntryPoints {
     }
 }
 
-/// An agent that is initialised. Dropping it finalises it and closes its library.
+/// An initialised agent. Dropping it finalises it and closes its library.
 struct Agent {
     name: String,
     object: Owned<AgentObject>,
     entry_points: EntryPoints,
-    /// Goes last: the functions are in it.
+    /// Dropped last: it contains the functions.
     _library: Option<Library>,
 }
 
 impl Agent {
-    /// An agent whose functions are `entry_points`, which are in `library`.
+    /// An agent with these functions, which are in `library`.
     ///
-    /// As in the original, one that can't be initialised is finalised all the same.
+    /// As in Triton, an agent whose initialisation fails is finalised too.
     fn initialize(
         name: &str,
         entry_points: EntryPoints,
@@ -106,16 +106,15 @@ impl Agent {
 impl Drop for Agent {
     fn drop(&mut self) {
         let Some(finalize) = self.entry_points.finalize else { return };
-        // SAFETY: the object lives longer than the call, and no model of the agent's
-        // is left.
+        // SAFETY: the object lives longer than the call, and the agent has no model left.
         if let Err(status) = unsafe { take_c(finalize(self.object.address())) } {
             log::error(&format!("repository agent '{}' failed to finalize: {status}", self.name));
         }
     }
 }
 
-/// Where an agent is while models have it. The lock is held while it is initialised
-/// and finalised, so that neither happens during the other.
+/// Where an agent is while models use it. The lock is held while the agent is initialised
+/// and finalised, so that the two never overlap.
 pub(super) struct Slot {
     pub(super) name: String,
     pub(super) path: PathBuf,
@@ -142,13 +141,13 @@ impl Slot {
 #[derive(Copy, Clone)]
 pub(super) struct Address(pub(super) *mut TRITONREPOAGENT_Agent);
 
-// SAFETY: the address is only a name here; what is behind it may be used from any
+// SAFETY: the address is only a name here; the object behind it may be used from any
 // thread.
 unsafe impl Send for Address {}
 // SAFETY: as above.
 unsafe impl Sync for Address {}
 
-/// The right of one model to use an agent. The last that goes takes the agent along.
+/// One model's use of an agent. Dropping the last one finalises the agent.
 pub(super) struct Lease {
     slot: Arc<Slot>,
     pub(super) address: Address,
@@ -156,7 +155,7 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    /// The agent in this slot, opened and initialised if no model has it.
+    /// The agent in this slot. It is opened and initialised if no model uses it yet.
     pub(super) fn take(slot: Arc<Slot>, opener: &Opener) -> Result<Self, Status> {
         let path = slot.path.clone();
         Self::take_or(slot, || {

@@ -1,15 +1,16 @@
-//! Repository agents: libraries that are asked before a model is loaded and told
-//! what becomes of it.
+//! Repository agents: libraries that are asked before a model is loaded, and notified of
+//! the result.
 //!
 //! | file | what it holds |
 //! |---|---|
 //! | `library` | an agent: found, opened and initialised for the first model that names it, finalised and closed after the last |
-//! | `attendance` | one agent and one model: what C knows of the two, and the actions |
+//! | `session` | one agent and one model: what the agent sees of the model, and the actions |
 //! | `chain` | the agents of one model, in their order |
-//! | `functions` | what agents call |
+//! | `directories` | directories for agents to fill |
+//! | `functions` | the functions that agents call |
 //!
-//! An agent's calls for one model come one at a time, from whichever thread the
-//! engine chooses; for different models they may come at once.
+//! The calls for one model come one at a time, from any thread that the engine chooses.
+//! Calls for different models may run at the same time.
 
 mod attendance;
 mod chain;
@@ -32,16 +33,16 @@ use self::library::{Lease, Slot, find};
 use crate::library::Opener;
 use crate::plugins::lock;
 
-/// How many names are tried for a directory before giving up.
+/// The number of names that are tried for a directory.
 const ATTEMPTS_MAX: u32 = 1_000;
 
 /// The repository agents of a server.
 pub struct Agents {
-    /// The directory with a directory for each agent.
+    /// The directory that contains one directory per agent.
     directory: PathBuf,
     opener: Opener,
     places: Arc<Places>,
-    /// By path; as many as there are libraries in the directory.
+    /// By path. There are at most as many as libraries in the directory.
     slots: Mutex<BTreeMap<PathBuf, Arc<Slot>>>,
 }
 
@@ -53,12 +54,12 @@ pub struct Visit<'a> {
     pub config: String,
     /// Its agents, in the order in which they act.
     pub agents: Vec<AgentDraft>,
-    /// The configuration in a directory that an agent moved the model to.
+    /// Reads the configuration in a directory that an agent moved the model to.
     pub config_at: &'a dyn Fn(&Path) -> String,
 }
 
 impl Agents {
-    /// No agent is opened yet. Agents get directories of their own in
+    /// A host that has not opened any agent yet. Directories for agents are created in
     /// `temporary_folder`.
     #[must_use]
     pub fn new(directory: &Path, temporary_folder: &Path) -> Self {
@@ -73,13 +74,13 @@ impl Agents {
         }
     }
 
-    /// Asks a model's agents, one after another, whether it may be loaded. Each sees
-    /// the model where the one before it left it.
+    /// Asks a model's agents, one after another, whether it may be loaded. Each agent
+    /// sees the model where the previous one left it.
     ///
     /// # Errors
     ///
-    /// What the first says that refuses, or why one can't be asked. Those that agreed
-    /// before are told by then that the model is not loaded.
+    /// The error of the first agent that refuses, or why an agent can't be asked. The
+    /// agents that agreed before are notified that the load failed.
     pub fn attend(&self, visit: Visit<'_>) -> Result<Chain, Status> {
         let Visit { location, mut config, agents, config_at } = visit;
         let mut attendances: Vec<Attendance> = Vec::new();
@@ -99,7 +100,7 @@ impl Agents {
         Ok(Chain::new(attendances, place))
     }
 
-    /// The agents that models have at the moment: name and library, sorted.
+    /// The agents that models use at the moment: name and library, sorted.
     #[must_use]
     pub fn in_use(&self) -> BTreeSet<(String, PathBuf)> {
         let slots: Vec<Arc<Slot>> = lock(&self.slots).values().cloned().collect();
@@ -115,7 +116,7 @@ impl Agents {
     }
 }
 
-/// Makes directories that agents fill.
+/// Creates directories for agents to fill.
 struct Places {
     parent: PathBuf,
     next: AtomicU64,

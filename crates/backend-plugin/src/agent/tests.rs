@@ -16,19 +16,19 @@ use super::library::EntryPoints;
 use super::*;
 use crate::testing::Folder;
 
-/// What was told to agents, in order. Tests of one process share it, so each knows
+/// The calls of agents, in order. The tests of one process share it, so each test filters
 /// its own lines by their first word.
 static JOURNAL: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// The lines of one test; what is in them.
+/// The lines of one test, without its name.
 fn journal(test: &str) -> Vec<String> {
     let own = |line: &String| line.strip_prefix(&format!("{test} ")).map(str::to_owned);
     lock(&JOURNAL).iter().filter_map(own).collect()
 }
 
-/// The model's parameters, of which `test` and `name` are in every line.
+/// One of the model's parameters. `test` and `name` are in every line.
 fn parameter(model: *mut TRITONREPOAGENT_AgentModel, name: &str) -> Option<String> {
-    // SAFETY: the agents below pass what they are given.
+    // SAFETY: the agents below pass the pointer that they get.
     let facts = unsafe { handle::borrow::<Facts>(model, "model") }.unwrap();
     let found = facts.parameters.iter().find(|(key, _)| key.to_str() == Ok(name));
     found.map(|(_, value)| value.to_string_lossy().into_owned())
@@ -78,7 +78,7 @@ fn places(folder: &Folder) -> Arc<Places> {
     Arc::new(Places { parent: folder.path().to_owned(), next: AtomicU64::new(0) })
 }
 
-/// Agents of these names, of which one fails.
+/// A chain of agents with these names. One of them may fail.
 fn chain(test: &str, names: &[&str], fails: Option<(&str, &str)>) -> Result<Chain, Status> {
     let folder = Folder::new();
     let slot = Arc::new(Slot::new("a", Path::new("a")));
@@ -133,7 +133,8 @@ fn the_life_of_a_model_that_fails() {
     let begun = ["a begin", "a load", "b begin", "b load"];
     assert_eq!(journal("fails")[..4], begun);
     assert_eq!(journal("fails")[4..], ["b fail", "a fail", "a end", "b end"]);
-    // Given up before anybody tried, they hear of it one by one.
+    // The chain is dropped before the load is attempted: the agents are notified one by
+    // one.
     drop(chain("given-up", &["a", "b"], None).unwrap());
     assert_eq!(journal("given-up")[4..], ["a fail", "a end", "b fail", "b end"]);
 }
@@ -229,7 +230,7 @@ fn a_directory_is_the_agents_until_it_is_released() {
     first.release().unwrap();
     assert!(!path.exists());
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
-    // One that isn't released goes with the model.
+    // A directory that isn't released is removed with the model.
     let slot = Arc::new(Slot::new("a", Path::new("a")));
     let lease = Lease::take_or(slot, || Ok((ENTRY_POINTS, None))).unwrap();
     drop(Attendance::begin(lease, second).unwrap());

@@ -1,5 +1,5 @@
 //! What a cache gets with each call: an entry, which is a list of buffers, and an
-//! allocator, which is a copy that waits to be made.
+//! allocator, which makes the copy when the cache asks for it.
 
 use core::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
@@ -16,34 +16,34 @@ use galatea_infer::{InferenceResponse, Status};
 
 use super::format::{Encoded, decode};
 
-/// The buffers that cache and server tell each other of.
+/// The buffers that cache and server exchange.
 #[derive(Default)]
 pub(super) struct EntryObject {
     buffers: Mutex<Vec<EntryBuffer>>,
 }
 galatea_c_objects::object!(EntryObject as TRITONCACHE_CacheEntry, kind 35);
 
-/// A place in memory, which belongs to the cache.
+/// A region of memory that belongs to the cache.
 #[derive(Clone, Debug)]
 struct EntryBuffer {
-    /// Null as long as the cache has given none.
+    /// Null until the cache has set it.
     base: *mut c_void,
     attributes: BufferAttributesObject,
 }
 
-// SAFETY: the address is only a name until a copy is made, on the thread that asks
-// for it.
+// SAFETY: the address is only a name until a copy is made, on the thread that asks for
+// it.
 unsafe impl Send for EntryBuffer {}
 
 impl EntryObject {
-    /// An entry with one buffer that the cache is to provide.
+    /// An entry with one buffer, which the cache must provide.
     pub(super) fn wanting(byte_size: usize) -> Self {
         let attributes = BufferAttributesObject { byte_size, ..Default::default() };
         let wanted = EntryBuffer { base: core::ptr::null_mut(), attributes };
         Self { buffers: Mutex::new(vec![wanted]) }
     }
 
-    /// Calls something that can't fail half-way with the buffers.
+    /// Calls `call` with the buffers. It must not fail half-way.
     fn with<T>(&self, call: impl FnOnce(&mut Vec<EntryBuffer>) -> T) -> T {
         call(&mut self.buffers.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -66,7 +66,7 @@ pub(super) enum AllocatorObject {
     Insertion(Encoded),
     /// From the cache's buffer into the server.
     Lookup {
-        /// Under which the response must have been kept.
+        /// The key that the response must have been stored under.
         key: CacheKey,
         /// What was copied.
         found: Mutex<Option<InferenceResponse>>,
@@ -77,8 +77,8 @@ galatea_c_objects::object!(AllocatorObject as TRITONCACHE_Allocator, kind 32);
 impl AllocatorObject {
     /// # Safety
     ///
-    /// The buffer must be null or as large as its attributes say, and nobody else may
-    /// change it, or read what is written to it, meanwhile.
+    /// The buffer must be null or as large as its attributes say. During the call
+    /// nothing else may change it, or read what is written to it.
     unsafe fn copy(&self, buffer: &EntryBuffer) -> Result<(), Status> {
         let byte_size = buffer.attributes.byte_size;
         if buffer.base.is_null() {
@@ -94,8 +94,8 @@ impl AllocatorObject {
                 }
                 let mut place = buffer.base.cast::<u8>();
                 encoded.write(|part| {
-                    // SAFETY: the parts together are as long as the buffer, which
-                    // can't overlap the server's memory.
+                    // SAFETY: the parts together are as long as the buffer, which can't
+                    // overlap the server's memory.
                     unsafe {
                         core::ptr::copy_nonoverlapping(part.as_ptr(), place, part.len());
                         place = place.add(part.len());
@@ -104,7 +104,7 @@ impl AllocatorObject {
                 Ok(())
             }
             Self::Lookup { key, found } => {
-                // SAFETY: the caller promises so many bytes.
+                // SAFETY: the caller promises `byte_size` bytes.
                 let entry = unsafe { copied(buffer.base.cast(), byte_size) }?;
                 let response = decode(key, &entry).map_err(|reason| {
                     Status::internal(format!("the entry can't be used: {reason}"))
@@ -118,7 +118,7 @@ impl AllocatorObject {
 
 /// # Safety
 ///
-/// The pointer must not be null, and valid for reads of so many bytes.
+/// The pointer must not be null, and must be valid for reads of `byte_size` bytes.
 unsafe fn copied(base: *const u8, byte_size: usize) -> Result<Bytes, Status> {
     let impossible =
         || Status::internal(format!("the entry can't be used: it has {byte_size} bytes"));
@@ -126,14 +126,14 @@ unsafe fn copied(base: *const u8, byte_size: usize) -> Result<Bytes, Status> {
         return Err(impossible());
     }
     let mut copy = Vec::new();
-    // The size is the cache's word: if it is absurd, this must not end the process.
+    // The size comes from the cache. An absurd one must not end the process.
     copy.try_reserve_exact(byte_size).map_err(|_| impossible())?;
-    // SAFETY: the caller promises so many bytes, and they fit an address space.
+    // SAFETY: the caller promises `byte_size` bytes, and they fit an address space.
     copy.extend_from_slice(unsafe { core::slice::from_raw_parts(base, byte_size) });
     Ok(Bytes::from(copy))
 }
 
-/// A buffer's attributes, which must be those of memory that the CPU can read.
+/// A buffer's attributes, which must describe memory that the CPU can read.
 ///
 /// # Safety
 ///
@@ -163,13 +163,13 @@ functions! {
         text::write(minor, galatea_abi::CACHE_API_VERSION.1, "minor")
     }
 
-    /// How many buffers an entry has.
+    /// The number of an entry's buffers.
     fn TRITONCACHE_CacheEntryBufferCount(entry: *mut TRITONCACHE_CacheEntry, count: *mut usize) {
         let entry: &EntryObject = handle::borrow(entry, "entry")?;
         text::write(count, entry.with(|buffers| buffers.len()), "count")
     }
 
-    /// Adds a buffer, which the server reads when it copies.
+    /// Adds a buffer. The server reads it when it copies.
     fn TRITONCACHE_CacheEntryAddBuffer(
         entry: *mut TRITONCACHE_CacheEntry,
         base: *mut c_void,
@@ -205,8 +205,7 @@ functions! {
         Ok(())
     }
 
-    /// Puts a buffer in the place of another, which the server reads or writes when
-    /// it copies.
+    /// Replaces a buffer. The server reads or writes it when it copies.
     fn TRITONCACHE_CacheEntrySetBuffer(
         entry: *mut TRITONCACHE_CacheEntry,
         index: usize,

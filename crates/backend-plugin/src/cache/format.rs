@@ -1,16 +1,16 @@
-//! A response as bytes that a cache keeps.
+//! The byte format of a response that a cache keeps.
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 8 | which format this is |
-//! | 32 | a hash of all that follows, under the response's key |
+//! | 8 | the format's magic number |
+//! | 32 | a hash of all that follows, keyed with the response's key |
 //! | 8 | the length of the description, from here to the first tensor |
-//! | … | the description: model, version, parameters, and of each output all but its data |
-//! | … | the outputs' data, each from a multiple of [`ALIGNMENT`] on |
+//! | … | the description: model, version, parameters, and each output without its data |
+//! | … | the outputs' data, each aligned to [`ALIGNMENT`] |
 //!
-//! Numbers are little-endian. Because of the hash, whatever was damaged, cut short or
-//! kept under another key is found out, and what is read was written here. Reading
-//! checks lengths nevertheless: it never trusts a number that it reads.
+//! Numbers are little-endian. The hash detects bytes that were damaged, cut short or stored
+//! under another key, so what is read was written here. Reading checks lengths nevertheless:
+//! it never trusts a number that it reads.
 
 use bytes::Bytes;
 use galatea_backend::CacheKey;
@@ -21,10 +21,10 @@ use galatea_tensor::{Buffer, DataType, Shape};
 const MAGIC: [u8; 8] = *b"galatea1";
 const DIGEST: usize = 32;
 const HEAD: usize = MAGIC.len() + DIGEST;
-/// As memory of the C library is aligned: whoever reads numbers in place may.
+/// The alignment of the C library's memory: readers may read numbers in place.
 const ALIGNMENT: usize = 16;
 
-/// A response that is about to be written.
+/// A response, ready to be written.
 pub(super) struct Encoded {
     digest: [u8; DIGEST],
     description: Vec<u8>,
@@ -54,19 +54,19 @@ impl Encoded {
         Some(encoded)
     }
 
-    /// How many bytes are written.
+    /// The number of bytes that are written.
     pub(super) const fn byte_size(&self) -> usize {
         self.byte_size
     }
 
-    /// Hands out all bytes, in order.
+    /// Passes all bytes to `out`, in order.
     pub(super) fn write(&self, mut out: impl FnMut(&[u8])) {
         out(&MAGIC);
         out(&self.digest);
         self.parts(out);
     }
 
-    /// What comes behind the hash.
+    /// What follows the hash.
     fn parts(&self, mut out: impl FnMut(&[u8])) {
         out(&length(self.description.len()));
         out(&self.description);
@@ -80,7 +80,7 @@ impl Encoded {
     }
 }
 
-/// How far it is to the next tensor.
+/// The distance to the next tensor.
 const fn gap(position: usize) -> usize {
     position.next_multiple_of(ALIGNMENT) - position
 }
@@ -130,7 +130,7 @@ fn push(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Reads what was written under this key. The outputs are slices of it.
+/// Reads what was written under this key. The outputs are slices of the entry.
 ///
 /// # Errors
 ///
@@ -141,7 +141,7 @@ pub(super) fn decode(key: &CacheKey, entry: &Bytes) -> Result<InferenceResponse,
         return Err("it was not written by this version of the server");
     }
     let Some((digest, rest)) = rest.split_first_chunk::<DIGEST>() else { return Err(CUT_SHORT) };
-    // Compared in constant time, which is more than is needed.
+    // The comparison takes constant time, which is not needed here.
     if blake3::keyed_hash(&key.0, rest) != *digest {
         return Err("it is damaged, or another key's");
     }
@@ -327,7 +327,7 @@ mod tests {
         assert_eq!(reason, "it is damaged, or another key's");
     }
 
-    /// What a hash over the wrong bytes would let through.
+    /// Covers a hash over the wrong bytes.
     #[test]
     fn bytes_with_the_right_hash_are_not_trusted_either() {
         let bytes = written(&response());

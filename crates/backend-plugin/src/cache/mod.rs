@@ -1,13 +1,13 @@
 //! Hosts response caches: shared libraries `libtritoncache_NAME.so`.
 //!
-//! A cache knows keys and buffers of bytes; what a response looks like as bytes is
-//! ours (`format`). In each call the cache gets an entry and an allocator (`entry`):
-//! it gives the entry its buffer and asks for the copy, in the one direction or the
-//! other, while it keeps the buffer from being given away.
+//! A cache knows keys and buffers of bytes. The byte format of a response is the server's
+//! (`format`). In each call the cache gets an entry and an allocator (`entry`): it gives
+//! the entry its buffer and asks for the copy, in either direction, and keeps the buffer
+//! valid meanwhile.
 //!
 //! Caches are called from every thread that has a request or a response, by several
-//! at a time. What they answer is their business: an error is a miss, or a response
-//! that isn't kept, and a line in the log.
+//! threads at a time. An error of a cache counts as a miss, or as a response that isn't
+//! kept, and is logged.
 
 mod entry;
 mod format;
@@ -45,8 +45,8 @@ pub struct CacheLibrary {
     failed_insertions: AtomicU64,
 }
 
-// SAFETY: the interface wants caches that can be called from any thread; what is ours
-// are an address that never changes and counters.
+// SAFETY: the interface requires caches that can be called from any thread. The other
+// fields are an address that never changes and counters.
 unsafe impl Send for CacheLibrary {}
 // SAFETY: as above, by several threads at a time.
 unsafe impl Sync for CacheLibrary {}
@@ -60,7 +60,7 @@ struct EntryPoints {
 }
 
 impl CacheLibrary {
-    /// Where the library of the cache `name` is, if it is there.
+    /// The path of the library of the cache `name`, if it exists.
     ///
     /// # Errors
     ///
@@ -68,15 +68,15 @@ impl CacheLibrary {
     pub fn find(directory: &Path, name: &str) -> Result<Option<PathBuf>, Status> {
         check_component("response cache", name)?;
         let path = path(directory, name);
-        // A link that leads nowhere is there: opening it says what is wrong.
+        // A dangling link exists: opening it reports what is wrong.
         Ok(path.symlink_metadata().is_ok().then_some(path))
     }
 
-    /// Opens and initialises the cache `name`; `config` is what it makes of it.
+    /// Opens and initialises the cache `name` with `config`.
     ///
     /// # Errors
     ///
-    /// What keeps the cache from being used; the message names the library.
+    /// Why the cache can't be used. The message names the library.
     pub fn open(directory: &Path, name: &str, config: &str) -> Result<Self, Status> {
         let path = Self::find(directory, name)?.ok_or_else(|| {
             Status::invalid_argument(format!(
@@ -135,14 +135,14 @@ impl CacheLibrary {
             take_c(insert(self.cache, text.as_ptr(), entry.address(), allocator.address()))
         });
         match status {
-            // Two equal requests were under way.
+            // Two equal requests were in flight.
             Err(status) if status.code() == Code::AlreadyExists => Ok(()),
             other => other,
         }
     }
 
-    /// A cache that fails may fail with every request: the log shows the first time,
-    /// the second, the fourth, the eighth, and so on.
+    /// Logs a failure. A cache that fails may fail with every request, so only the first
+    /// failure, the second, the fourth, the eighth and so on are logged.
     fn complain(&self, what: &str, failures: &AtomicU64, status: &Status) {
         let count = failures.fetch_add(1, Ordering::Relaxed) + 1;
         if count.is_power_of_two() {
@@ -172,7 +172,7 @@ impl ResponseCache for CacheLibrary {
 
 impl Drop for CacheLibrary {
     fn drop(&mut self) {
-        // SAFETY: it was initialised, and nobody can call it any more.
+        // SAFETY: it was initialised, and no other caller is left.
         if let Err(status) = unsafe { take_c((self.entry_points.finalize)(self.cache)) } {
             log::error(&format!("failed finalizing response cache '{}': {status}", self.name));
         }
@@ -198,8 +198,8 @@ impl EntryPoints {
                     Ok(name) => name,
                     Err(_) => panic!("a function's name has no zero byte"),
                 };
-                // SAFETY: by its name, the function has the type that the header
-                // gives it.
+                // SAFETY: by its name, the function has the type that the header gives
+                // it.
                 unsafe { function::<$name>(library, NAME) }.ok_or(stringify!($name))?
             }};
         }
@@ -213,7 +213,7 @@ impl EntryPoints {
 
     fn initialize(&self, config: &str) -> Result<*mut TRITONCACHE_Cache, Status> {
         let (config, mut cache) = (c_text(config), core::ptr::null_mut());
-        // SAFETY: text and place live longer than the call.
+        // SAFETY: text and pointer live longer than the call.
         let error: *mut TRITONSERVER_Error =
             unsafe { (self.initialize)(&raw mut cache, config.as_ptr()) };
         // SAFETY: the error, if it is one, is ours.
@@ -229,7 +229,7 @@ fn path(directory: &Path, name: &str) -> PathBuf {
     directory.join(name).join(format!("libtritoncache_{name}.so"))
 }
 
-/// Caches know keys as texts.
+/// Caches take keys as text.
 fn key_text(key: &CacheKey) -> CString {
     c_text(&blake3::Hash::from_bytes(key.0).to_hex())
 }

@@ -1,5 +1,5 @@
-//! The host with caches that are written here: one that keeps what it gets, and some
-//! that break their contract.
+//! The host with caches that are written here: one that works, and some that break their
+//! contract.
 
 use core::ffi::{CStr, c_char, c_void};
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ enum Manner {
     Fails,
 }
 
-/// More than there is. Miri ends the test where memory can't be had.
+/// More memory than there is. Miri ends the test where an allocation fails.
 const ABSURD: usize = if cfg!(miri) { usize::MAX } else { usize::MAX / 2 - 1 };
 
 struct Fake {
@@ -70,14 +70,14 @@ unsafe extern "C" fn initialize(_: *mut *mut TRITONCACHE_Cache, _: *const c_char
 }
 
 unsafe extern "C" fn finalize(cache: *mut TRITONCACHE_Cache) -> Error {
-    // SAFETY: `library` made it so.
+    // SAFETY: `library` made the pointer this way.
     drop(unsafe { Box::from_raw(cache.cast::<Fake>()) });
     core::ptr::null_mut()
 }
 
 /// # Safety
 ///
-/// The pointers must be those of a call.
+/// The pointers must come from the host.
 unsafe fn known<'a>(cache: *mut TRITONCACHE_Cache, key: *const c_char) -> (&'a Fake, String) {
     // SAFETY: the caller passes what the host passed.
     let (fake, key) = unsafe { (&*cache.cast::<Fake>(), CStr::from_ptr(key)) };
@@ -184,7 +184,8 @@ fn response(data: Buffer) -> InferenceResponse {
 
 const KEY: CacheKey = CacheKey([0xab; 32]);
 
-/// What comes back of a response, and how often lookups and insertions failed.
+/// The data that a lookup finds after an insertion, and the numbers of failed lookups and
+/// insertions.
 fn tried(manner: Manner) -> (Option<Vec<u8>>, u64, u64) {
     let cache = library(manner);
     assert!(cache.lookup(&KEY).is_none());

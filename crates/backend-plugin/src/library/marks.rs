@@ -1,4 +1,4 @@
-//! What the files of a plug-in look like before they are read.
+//! Fingerprints of a plug-in's files, taken before they are read.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,11 +8,11 @@ use galatea_backend::FileFingerprint;
 
 use super::search::Found;
 
-/// More than backends have beside each other. What has more isn't looked at.
+/// More files than a backend has. Directories with more are not fingerprinted.
 const FILES_MAX: usize = 4096;
 
-/// The marks of the library and of all files in its directory and the backend's, but
-/// not of those in directories there: sorted by path. `None` if that can't be told.
+/// The marks of the library and of all files in its directory and the backend's, without
+/// subdirectories, sorted by path. `None` if they can't be determined.
 pub(crate) fn marks(found: &Found) -> Option<Vec<FileFingerprint>> {
     let mut files = BTreeSet::from([found.library.clone()]);
     for directory in [found.library.parent()?, &found.directory] {

@@ -19,8 +19,8 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use super::{elf, soname};
 use crate::exports;
 
-/// The functions of a plug-in. Its library is never closed: threads and objects of
-/// its own would not survive that, and the original doesn't either.
+/// The functions of a backend. Its library is never closed: its threads and objects would
+/// not survive that. Triton doesn't close it either.
 pub(crate) struct EntryPoints {
     pub(crate) initialize: Option<TRITONBACKEND_Initialize>,
     pub(crate) finalize: Option<TRITONBACKEND_Finalize>,
@@ -35,11 +35,11 @@ pub(crate) struct EntryPoints {
     pub(crate) instance_predictable: Option<InstancePredictable>,
 }
 
-/// Says whether an instance is [predictable](galatea_backend::ExecutionGuarantee::Predictable).
+/// Reports whether an instance is [predictable](galatea_backend::Promise::Predictable).
 pub(crate) type InstancePredictable =
     unsafe extern "C" fn(*mut TRITONBACKEND_ModelInstance, *mut bool) -> *mut TRITONSERVER_Error;
 
-/// Opens libraries; remembers which names it has provided.
+/// Opens libraries, and remembers the names that it has provided.
 #[derive(Default)]
 pub(crate) struct Opener {
     provided: Mutex<BTreeSet<String>>,
@@ -54,7 +54,7 @@ impl Opener {
         entry_points
     }
 
-    /// Opens the library at `path`, which finds the server's functions.
+    /// Opens the library at `path`. It finds the server's functions in this process.
     pub(crate) fn library(&self, path: &Path) -> Result<Library, Status> {
         if is_library_truncated(path) {
             return Err(Status::not_found(format!(
@@ -70,16 +70,16 @@ impl Opener {
         })
     }
 
-    /// Provides the names under which the plug-in wants the server's own library,
-    /// after making sure that its functions will be found here.
+    /// Provides the names under which the plug-in needs the server's own library, after
+    /// checking that it will find the server's functions here.
     fn provide_server_libraries(&self, path: &Path) -> Result<(), Status> {
         let mut provided = self.provided.lock().unwrap_or_else(PoisonError::into_inner);
         if provided.is_empty() {
             check_exports()?;
         }
         let names = elf::needed(path).into_iter().filter(|name| is_server_library(name));
-        // Under its plain name it is also provided for what the plug-in's other
-        // libraries may need.
+        // The plain name is also provided, because the plug-in's other libraries may need
+        // it.
         for name in names.chain([String::from("libtritonserver.so")]) {
             if !provided.contains(&name) {
                 soname::provide(&name).map_err(|reason| {
@@ -92,23 +92,23 @@ impl Opener {
     }
 }
 
-/// Whether a library is the original's server, also under a name that a packager
-/// gave it.
+/// Whether a library is Triton's server, under its own name or one that a packager gave
+/// it.
 fn is_server_library(name: &str) -> bool {
     name == "libtritonserver.so"
         || name.starts_with("libtritonserver.so.")
         || (name.starts_with("libtritonserver-") && name.ends_with(".so"))
 }
 
-/// What the loader said.
+/// The loader's message.
 fn said(error: &libloading::Error) -> String {
     let cause = std::error::Error::source(error);
     cause.map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-/// Makes sure that a plug-in that looks for the server's functions finds those of
-/// this process, and all of them: should another library provide some, requests
-/// would silently go elsewhere.
+/// Checks that a plug-in that looks for the server's functions finds those of this
+/// process, and all of them. If another library provided some, requests would silently go
+/// there.
 fn check_exports() -> Result<(), Status> {
     let program = Library::this();
     let own = exports::all().into_iter().map(|export| (export.name, export.address));
@@ -129,7 +129,7 @@ fn check_exports() -> Result<(), Status> {
 }
 
 impl EntryPoints {
-    /// Those of a backend that has no library.
+    /// The functions of a backend without a library.
     pub(crate) const NONE: Self = Self {
         initialize: None,
         finalize: None,
@@ -169,7 +169,7 @@ impl EntryPoints {
     }
 }
 
-/// Nobody makes instances of a backend that has no library.
+/// A backend without a library has no instances, so this is never called.
 extern "C" fn refuse_to_execute(
     _: *mut TRITONBACKEND_ModelInstance,
     _: *mut *mut TRITONBACKEND_Request,
@@ -193,7 +193,7 @@ mod tests {
     use super::{Opener, is_server_library};
     use crate::testing::{Folder, compile};
 
-    /// Without the check the loader would touch what isn't there, and end the process.
+    /// The loader would access pages that don't exist, and end the process.
     #[test]
     fn what_is_cut_short_is_not_given_to_the_loader() {
         let folder = Folder::new();

@@ -1,5 +1,5 @@
-//! Where the library of a backend is looked for: as in the original, in the
-//! version's directory, the model's directory, and the backend's directory.
+//! The search for the library of a backend: as in Triton, in the version's directory, the
+//! model's directory, and the backend's directory.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -9,36 +9,35 @@ use galatea_infer::Status;
 
 use crate::plugins::Places;
 
-/// The file that makes a directory a backend written in Python.
+/// The file that marks a directory as a backend written in Python.
 const PYTHON_BACKEND_FILE: &str = "model.py";
 /// The backend that executes such backends.
 const PYTHON_BACKEND: &str = "python";
 
-/// A library and how it is to be used.
+/// A library, and how it is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     /// The library.
     pub(crate) library: PathBuf,
-    /// What `TRITONBACKEND_BackendArtifacts` tells.
+    /// The directory that `TRITONBACKEND_BackendArtifacts` returns.
     pub(crate) directory: PathBuf,
-    /// Whose settings count.
+    /// The backend whose settings apply.
     pub(crate) settings_of: String,
-    /// Set if the backend is written in Python: what the configuration's `runtime`
-    /// is then.
+    /// The configuration's `runtime` if the backend is written in Python.
     pub(crate) runtime: Option<&'static str>,
 }
 
-/// What is looked for.
+/// The parameters of a search.
 pub(crate) struct Search<'a> {
     /// The backend's name.
     pub(crate) backend: &'a str,
-    /// The library's name, from the configuration; empty for the usual one.
+    /// The library's name from the configuration; empty for the default.
     pub(crate) runtime: &'a str,
-    /// The directory with all backends.
+    /// The directory that contains all backends.
     pub(crate) backend_directory: &'a Path,
     /// The model's files.
     pub(crate) files: &'a dyn ModelFiles,
-    /// Whether libraries may be among them.
+    /// Whether the model's files may include libraries.
     pub(crate) places: Places,
     /// The model's name, for messages.
     pub(crate) model: &'a str,
@@ -80,7 +79,7 @@ impl Search<'_> {
         )))
     }
 
-    /// The directories, and whether each is the model's.
+    /// The directories, and whether each belongs to the model.
     fn places(&self) -> Vec<(PathBuf, bool)> {
         let own = (self.backend_directory.join(self.backend), false);
         match self.places {
@@ -136,7 +135,7 @@ impl Search<'_> {
     }
 }
 
-/// A name from a configuration or a flag must not lead to other directories.
+/// Checks that a name from a configuration or a flag does not lead to another directory.
 pub(crate) fn check_component(field: &str, name: &str) -> Result<(), Status> {
     let mut components = Path::new(name).components();
     let plain = matches!(
@@ -152,7 +151,7 @@ pub(crate) fn check_component(field: &str, name: &str) -> Result<(), Status> {
     )))
 }
 
-/// A link in a repository must not lead out of its model.
+/// Checks that a link in a repository does not lead out of its model.
 fn check_beneath(library: &Path, directory: &Path) -> Result<(), Status> {
     let real = |path: &Path| {
         fs::canonicalize(path).map_err(|error| {
@@ -172,14 +171,14 @@ fn check_beneath(library: &Path, directory: &Path) -> Result<(), Status> {
     )))
 }
 
-/// Whether a model brings a library of its own for its backend.
+/// Whether a model contains its own library for its backend.
 pub(crate) fn is_beside(backend: &str, directories: &[&Path]) -> bool {
     let name = library_name(backend);
     check_component("backend", backend).is_ok()
         && directories.iter().any(|directory| directory.join(&name).is_file())
 }
 
-/// Whether the directory of backends has this one: a library, or one in Python.
+/// Whether the directory of backends contains this one, as a library or in Python.
 pub(crate) fn is_installed(backend: &str, backend_directory: &Path) -> bool {
     let own = backend_directory.join(backend);
     let names = [&library_name(backend), PYTHON_BACKEND_FILE];
@@ -270,7 +269,7 @@ mod tests {
         let link = folder.path().join("models/m/1/libtriton_b.so");
         symlink(folder.path().join("elsewhere/libtriton_b.so"), link).unwrap();
         assert!(found(&folder, "b", "").unwrap_err().contains("escapes the directory"));
-        // Whoever runs the server may make links in its directory of backends.
+        // The operator may create links in the directory of backends.
         folder.directory("backends/c");
         let link = folder.path().join("backends/c/libtriton_c.so");
         symlink(folder.path().join("elsewhere/libtriton_c.so"), link).unwrap();

@@ -1,9 +1,8 @@
-//! Libraries that have a name and nothing in them.
+//! Libraries that have a name and are otherwise empty.
 //!
-//! The loader looks for each library that a plug-in needs, unless one of that name
-//! is loaded already. So an empty one is put together in memory and loaded under
-//! the name; the plug-in's functions are then found where they are, in this
-//! executable.
+//! The loader searches for each library that a plug-in needs, unless one of that name is
+//! loaded already. So an empty one is built in memory and loaded under the name. The
+//! plug-in's functions are then found in this executable.
 
 use std::fs::File;
 use std::io::Write;
@@ -11,17 +10,17 @@ use std::os::fd::IntoRawFd;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
-/// Loads an empty library named `soname`, for ever.
+/// Loads an empty library named `soname`, permanently.
 pub(super) fn provide(soname: &str) -> Result<(), String> {
     let descriptor = memfd_create("empty library", MemfdFlags::CLOEXEC)
         .map_err(|error| format!("no memory for a library: {error}"))?;
     let mut file = File::from(descriptor);
     file.write_all(&image(soname)).map_err(|error| error.to_string())?;
-    // Left open: the loader knows libraries by their paths, so none may come twice.
+    // Left open: the loader identifies libraries by path, so no path may be reused.
     let path = format!("/proc/self/fd/{}", file.into_raw_fd());
     // SAFETY: the library has no code, so opening it runs none.
     let library = unsafe { libloading::Library::new(path) };
-    // It must stay as long as plug-ins do: for ever.
+    // It must stay as long as plug-ins do: permanently.
     std::mem::forget(library.map_err(|error| error.to_string())?);
     Ok(())
 }
@@ -36,8 +35,8 @@ const SEGMENT: u64 = 56;
 const SYMBOL: u64 = 24;
 const PAGE: u64 = 0x1_0000;
 
-/// A shared library without functions: headers, two segments, a table of one
-/// void symbol, a hash table of it, its name, and the list of where these are.
+/// A shared library without functions: headers, two segments, a symbol table with one
+/// void symbol, its hash table, the name, and the dynamic section.
 fn image(soname: &str) -> Vec<u8> {
     let mut strings = vec![0];
     strings.extend_from_slice(soname.as_bytes());
@@ -72,7 +71,7 @@ fn image(soname: &str) -> Vec<u8> {
     for half in [64, 56, 2, 64, 0, 0_u16] {
         image.extend_from_slice(&half.to_le_bytes());
     }
-    // Both segments may be written to: the loader notes down what it relocated.
+    // Both segments are writable: the loader records what it relocated.
     for (kind, start, length) in [(1_u32, 0, size), (2, dynamic, dynamic_size)] {
         image.extend_from_slice(&kind.to_le_bytes());
         image.extend_from_slice(&6_u32.to_le_bytes());

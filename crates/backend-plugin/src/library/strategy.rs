@@ -1,5 +1,5 @@
-//! Where a model's batching strategy is looked for: where its configuration says,
-//! otherwise where backends are.
+//! The search for a model's batching strategy: where its configuration says, otherwise
+//! where backends are.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -13,17 +13,17 @@ const PARAMETER: &str = "TRITON_BATCH_STRATEGY_PATH";
 /// The library's name unless the parameter says otherwise.
 const LIBRARY: &str = "batchstrategy.so";
 
-/// What is looked for.
+/// The parameters of a search.
 pub(crate) struct StrategySearch<'a> {
     /// The backend's name.
     pub(crate) backend: &'a str,
-    /// The directory with all backends.
+    /// The directory that contains all backends.
     pub(crate) backend_directory: &'a Path,
     /// The model's files.
     pub(crate) files: &'a dyn ModelFiles,
-    /// Whether libraries may be among them.
+    /// Whether the model's files may include libraries.
     pub(crate) places: Places,
-    /// The configuration's parameter with the library's path.
+    /// The path of the library from the configuration's parameter.
     pub(crate) path: Option<&'a str>,
 }
 
@@ -52,8 +52,8 @@ impl<'a> StrategySearch<'a> {
         Ok(library.is_file().then_some(library))
     }
 
-    /// A path from the model's directory or, as in the original, from the server's
-    /// working directory; it must lead to a file in the model's directory.
+    /// A path relative to the model's directory or, as in Triton, to the server's working
+    /// directory. It must lead to a file in the model's directory.
     fn named(&self, path: &str) -> Result<PathBuf, Status> {
         match self.places {
             Places::All => {}
@@ -87,14 +87,14 @@ impl<'a> StrategySearch<'a> {
         )))
     }
 
-    /// Where links lead counts.
+    /// Whether the library is in the model's directory, after resolving links.
     fn is_beneath(&self, library: &Path) -> bool {
         let real = library.canonicalize().ok();
         let directory = self.files.model_path().canonicalize().ok();
         real.zip(directory).is_some_and(|(real, directory)| real.starts_with(directory))
     }
 
-    /// For a file that isn't there: what its name says.
+    /// The same for a file that doesn't exist: decided from its path alone.
     fn would_be_beneath(&self, library: &Path) -> bool {
         let Ok(relative) = library.strip_prefix(self.files.model_path()) else { return false };
         let mut depth = 0_i64;

@@ -61,7 +61,7 @@ functions! {
         text::write(id, object(request)?.id(), "id")
     }
 
-    /// Whether the client gave up.
+    /// Whether the client cancelled the request.
     fn TRITONBACKEND_RequestIsCancelled(
         request: *mut TRITONBACKEND_Request,
         is_cancelled: *mut bool,
@@ -70,7 +70,7 @@ functions! {
         text::write(is_cancelled, cancelled, "is_cancelled")
     }
 
-    /// The sequence's number; 0 for no sequence.
+    /// The sequence's number; 0 without a sequence.
     fn TRITONBACKEND_RequestCorrelationId(request: *mut TRITONBACKEND_Request, id: *mut u64) {
         let request = object(request)?;
         let number = match request.sequence().0 {
@@ -110,7 +110,7 @@ functions! {
         text::write(id, found, "id")
     }
 
-    /// Where in its sequence the request stands.
+    /// Whether the request starts or ends its sequence.
     fn TRITONBACKEND_RequestFlags(request: *mut TRITONBACKEND_Request, flags: *mut u32) {
         let (_, at) = object(request)?.sequence();
         let start = if at.start { TRITONSERVER_REQUEST_FLAG_SEQUENCE_START.0 } else { 0 };
@@ -118,7 +118,7 @@ functions! {
         text::write(flags, start | end, "flags")
     }
 
-    /// How many parameters the request has.
+    /// The number of the request's parameters.
     fn TRITONBACKEND_RequestParameterCount(
         request: *mut TRITONBACKEND_Request,
         number: *mut u32,
@@ -142,7 +142,7 @@ functions! {
         text::write(vvalue, value, "vvalue")
     }
 
-    /// How many inputs the request has, with controls and states.
+    /// The number of the request's inputs, including controls and states.
     fn TRITONBACKEND_RequestInputCount(request: *mut TRITONBACKEND_Request, number: *mut u32) {
         text::write(number, count(object(request)?.tensors()), "count")
     }
@@ -180,7 +180,7 @@ functions! {
         text::write(input, found.address(), "input")
     }
 
-    /// The input at this place.
+    /// The input at this index.
     fn TRITONBACKEND_RequestInputByIndex(
         request: *mut TRITONBACKEND_Request,
         index: u32,
@@ -189,13 +189,13 @@ functions! {
         text::write(input, input_at(object(request)?, index)?, "input")
     }
 
-    /// How many outputs are wanted.
+    /// The number of requested outputs.
     fn TRITONBACKEND_RequestOutputCount(request: *mut TRITONBACKEND_Request, number: *mut u32) {
         let request = object(request)?;
         text::write(number, count(request.outputs(live(request)?)), "count")
     }
 
-    /// The name of a wanted output.
+    /// The name of a requested output.
     fn TRITONBACKEND_RequestOutputName(
         request: *mut TRITONBACKEND_Request,
         index: u32,
@@ -208,8 +208,8 @@ functions! {
         text::write(output_name, name.as_ptr(), "output_name")
     }
 
-    /// Where an output would best be: as whoever made the request with C says, else in
-    /// the CPU's memory.
+    /// The preferred memory for an output: as the caller of the C API says, otherwise CPU
+    /// memory.
     fn TRITONBACKEND_RequestOutputBufferProperties(
         request: *mut TRITONBACKEND_Request,
         name: *const c_char,
@@ -231,8 +231,8 @@ functions! {
         text::write(memory_type_id, 0, "memory_type_id")
     }
 
-    /// Gives the request back, done or to be executed again. On an error it stays
-    /// the backend's.
+    /// Releases the request, done or to be executed again. On an error it still belongs
+    /// to the backend.
     fn TRITONBACKEND_RequestRelease(request: *mut TRITONBACKEND_Request, release_flags: u32) {
         let reschedule = release_flags & TRITONSERVER_REQUEST_RELEASE_RESCHEDULE.0 != 0;
         if !reschedule && release_flags & TRITONSERVER_REQUEST_RELEASE_ALL.0 == 0 {
@@ -242,7 +242,7 @@ functions! {
         }
         object(request)?.check_executed()?;
         if reschedule {
-            // Looked at first: on an error its address must stay what it is.
+            // Checked first: on an error the request must keep its address.
             let object = object(request)?;
             object.check_reschedule()?;
             if let Some(books) = object.books() {
@@ -258,7 +258,7 @@ functions! {
         Ok(())
     }
 
-    /// The request's trace, which stays the server's; null if it isn't traced by C.
+    /// The request's trace, which the server keeps; null if it has no C trace.
     fn TRITONBACKEND_RequestTrace(
         request: *mut TRITONBACKEND_Request,
         trace: *mut *mut TRITONSERVER_InferenceTrace,

@@ -18,19 +18,19 @@ use galatea_tensor::{Buffer, MemoryKind, Shape};
 use crate::host_buffer::HostBuffer;
 use crate::owned::Owned;
 
-/// An input as C sees it. It lives in its request, which keeps the elements.
+/// An input as C sees it. It lives in its request, which owns the elements.
 pub(crate) struct InputObject {
     name: CString,
     datatype: TRITONSERVER_DataType,
     shape: Shape,
     buffer: View,
-    /// Where elements lie for host policies that have their own.
+    /// The elements for host policies that have their own.
     host_policies: Box<[(CString, View)]>,
     attributes: OnceLock<Owned<BufferAttributesObject>>,
 }
 galatea_c_objects::object!(InputObject as TRITONBACKEND_Input, kind 26);
 
-/// Where elements lie.
+/// The address, size and kind of a tensor's memory.
 #[derive(Copy, Clone)]
 pub(crate) struct View {
     address: *const c_void,
@@ -39,7 +39,7 @@ pub(crate) struct View {
     memory_type_id: i64,
 }
 
-// SAFETY: the address is passed on to C and not followed here.
+// SAFETY: the address is passed on to C and not dereferenced here.
 unsafe impl Send for View {}
 // SAFETY: as above.
 unsafe impl Sync for View {}
@@ -70,7 +70,7 @@ impl View {
         }
     }
 
-    /// The address and size of memory that C may write to.
+    /// The address and size, for memory that C may write to.
     pub(crate) const fn writable(&self) -> (*mut c_void, usize) {
         (self.address.cast_mut(), self.byte_size)
     }
@@ -104,14 +104,14 @@ impl InputObject {
         self.name.as_ptr()
     }
 
-    /// Where the elements lie for a host policy, or for none.
+    /// The memory for a host policy, or for none.
     fn view(&self, host_policy: Option<&CStr>) -> &View {
         let mut own = self.host_policies.iter();
         let own = own.find(|(name, _)| Some(name.as_c_str()) == host_policy);
         own.map_or(&self.buffer, |(_, view)| view)
     }
 
-    /// An input has one buffer for each host policy.
+    /// An input has one buffer per host policy.
     fn buffer(&self, host_policy: Option<&CStr>, index: u32) -> Result<&View, Status> {
         if index == 0 {
             return Ok(self.view(host_policy));
@@ -133,13 +133,13 @@ unsafe fn object<'a>(input: *mut TRITONBACKEND_Input) -> Result<&'a InputObject,
 
 /// # Safety
 ///
-/// `name` must be null or a text that stays.
+/// `name` must be null or a text that outlives the result.
 unsafe fn policy<'a>(name: *const c_char) -> Option<&'a CStr> {
     // SAFETY: the caller promises a text where it is not null.
     (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) })
 }
 
-/// Where C wants the properties of an input; null for those it doesn't want.
+/// Where C wants the properties of an input; null for those that it doesn't want.
 struct Properties {
     name: *mut *const c_char,
     datatype: *mut TRITONSERVER_DataType,
@@ -182,7 +182,7 @@ unsafe fn write_if_wanted<T>(place: *mut T, value: T) {
     }
 }
 
-/// Where C wants to know where an input lies.
+/// Where C wants the address of an input's memory and what describes it.
 struct Place {
     buffer: *mut *const c_void,
     byte_size: *mut u64,
@@ -213,7 +213,7 @@ unsafe fn locate(
 }
 
 functions! {
-    /// What an input is called, its type, shape and size.
+    /// The input's name, type, shape and size.
     fn TRITONBACKEND_InputProperties(
         input: *mut TRITONBACKEND_Input,
         name: *mut *const c_char,
@@ -242,7 +242,7 @@ functions! {
         tell(input, policy(host_policy_name), &wanted)
     }
 
-    /// Where an input lies.
+    /// The memory of an input.
     fn TRITONBACKEND_InputBuffer(
         input: *mut TRITONBACKEND_Input,
         index: u32,
@@ -268,7 +268,7 @@ functions! {
         locate(input, policy(host_policy_name), index, &place)
     }
 
-    /// Where an input lies, with an object that describes it.
+    /// The memory of an input, with an object that describes it.
     fn TRITONBACKEND_InputBufferAttributes(
         input: *mut TRITONBACKEND_Input,
         index: u32,
@@ -291,13 +291,13 @@ mod tests {
 
     use super::*;
 
-    /// The bytes of an input for a host policy, and how many its properties promise.
+    /// The bytes of an input for a host policy, and the size that its properties report.
     fn bytes(input: &Owned<InputObject>, policy: *const c_char) -> (Vec<u8>, u64) {
         let (mut buffer, mut byte_size) = (core::ptr::null(), 7);
         let (mut memory_type, mut memory_type_id) = (TRITONSERVER_MEMORY_GPU, 7);
         let (mut promised, null) = (7, core::ptr::null_mut::<c_void>());
-        // SAFETY: the input is alive, the places are this test's or null, and an input
-        // has as many bytes as it says.
+        // SAFETY: the input is alive, the pointers are this test's or null, and an input
+        // has as many bytes as it reports.
         unsafe {
             let errors = [
                 TRITONBACKEND_InputBufferForHostPolicy(

@@ -31,35 +31,35 @@ use state::{SharedState, StateObject};
 
 /// A request as C sees it.
 pub(crate) struct RequestObject {
-    /// Goes first: whoever is told of the release may stop the model.
+    /// Dropped first: a caller that learns of the release may stop the model.
     pub(crate) exchange: Arc<Exchange>,
-    /// Unchanged while C has it; without its responder, which the exchange has.
+    /// Unchanged while C has it. The exchange has its responder.
     pending: PendingRequest,
     id: OnceLock<CString>,
     correlation_id: OnceLock<CString>,
     inputs: Box<[OnceLock<Owned<InputObject>>]>,
-    /// The outputs that the client named; a request that names none has all.
+    /// The outputs that the client named. A request that names none gets all.
     outputs: OnceLock<Vec<CString>>,
     parameters: OnceLock<Vec<ParameterView>>,
     states: Mutex<Vec<Owned<StateObject>>>,
     /// States whose input and output are one buffer.
     shared_states: Vec<SharedState>,
-    /// There while the request is queued and only looked at.
+    /// Set while the request is queued and a batching strategy inspects it.
     queued_for: Option<Arc<Model>>,
-    /// Goes last: the plug-in may be finalised then.
+    /// Dropped last: the plug-in may be finalised then.
     pub(crate) in_use: InUse,
 }
 galatea_c_objects::object!(RequestObject as TRITONBACKEND_Request, kind 25);
 
-/// Where an execution of a request is reported.
+/// Where an execution of a request is recorded.
 #[derive(Clone)]
 pub(crate) struct RequestBooks {
     pub(crate) account: StatisticsReporter,
-    /// There until the request is released.
+    /// Alive until the request is released.
     pub(crate) trace: Option<Weak<Trace>>,
 }
 
-/// A parameter with its texts as C wants them.
+/// A parameter with C strings.
 struct ParameterView {
     name: CString,
     value: ValueView,
@@ -102,21 +102,21 @@ impl RequestObject {
         }
     }
 
-    /// A request that is queued for `model`, to be looked at.
+    /// A request that is queued for `model`, for a batching strategy to inspect.
     pub(crate) fn queued(pending: PendingRequest, live: &Live, model: Arc<Model>) -> Self {
         Self { queued_for: Some(model), ..Self::new(pending, live, InUse::nothing()) }
     }
 
-    /// The model that it is for.
+    /// The model of the request.
     pub(crate) fn model(&self) -> Option<&Model> {
         self.queued_for.as_deref().or_else(|| self.in_use.model())
     }
 
-    /// What is done to a request takes one that is executed.
+    /// Checks that the request is being executed, which most functions need.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for one that is only looked at.
+    /// `InvalidArgument` for a request that a batching strategy inspects.
     pub(crate) fn check_executed(&self) -> Result<(), Status> {
         if self.queued_for.is_none() {
             return Ok(());
@@ -127,7 +127,8 @@ impl RequestObject {
         )))
     }
 
-    /// The request without what C added to it. `None` if somebody answered it.
+    /// The request without what C added to it; `None` if it already has its final
+    /// response.
     pub(crate) fn into_refused(mut self) -> Option<PendingRequest> {
         if !self.pending.is_padding() {
             self.pending.restore_responder(self.exchange.take_responder()?);
@@ -135,16 +136,17 @@ impl RequestObject {
         Some(self.pending)
     }
 
-    /// Gives the request back as done: its states go on with its sequence.
+    /// Releases the request as done. Its states are kept for the sequence.
     pub(crate) fn release(mut self) {
         self.update_states();
     }
 
-    /// Whether the request may be given back to be executed again.
+    /// Checks that the request may be released to be executed again.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if its model can't do that, or if it is answered.
+    /// `InvalidArgument` if its model can't do that, or if the request has its final
+    /// response.
     pub(crate) fn check_reschedule(&self) -> Result<(), Status> {
         let refuse =
             |why: String| Err(Status::invalid_argument(format!("{}{why}", self.log_prefix())));
@@ -164,8 +166,8 @@ impl RequestObject {
         Ok(())
     }
 
-    /// Gives the request back to be executed again; only if
-    /// [`RequestObject::check_reschedule`] allows it.
+    /// Releases the request to be executed again. [`RequestObject::check_reschedule`]
+    /// must have allowed it.
     pub(crate) fn reschedule(mut self) {
         self.update_states();
         if let Some(responder) = self.exchange.stand_in() {
@@ -176,20 +178,20 @@ impl RequestObject {
         }
     }
 
-    /// Where its execution is reported; `None` for padding.
+    /// Where its execution is recorded; `None` for padding.
     pub(crate) fn books(&self) -> Option<RequestBooks> {
         let account = self.exchange.account()?.clone();
         Some(RequestBooks { account, trace: self.pending.trace().map(Arc::downgrade) })
     }
 
-    /// The trace of C that the request has, or null.
+    /// The request's trace if it is a C trace, or null.
     fn trace(&self) -> *mut TRITONSERVER_InferenceTrace {
         let origin = self.pending.trace().and_then(|trace| trace.origin());
         let address = origin.and_then(|origin| origin.downcast_ref::<TraceAddress>());
         address.map_or(core::ptr::null_mut(), |address| address.0)
     }
 
-    /// Who says where outputs would go, if the request came through C.
+    /// The query for the memory of outputs, if the request came through the C API.
     fn output_query(&self) -> Option<&OutputQuery> {
         self.pending.request().output_query.as_ref()?.downcast_ref()
     }
@@ -198,7 +200,7 @@ impl RequestObject {
         let states = std::mem::take(&mut *lock(&self.states));
         for state in states.into_iter().filter_map(Owned::into_inner) {
             if let Some((name, shape, data)) = state.into_update(&mut self.shared_states) {
-                // The name was looked up when the state was made.
+                // The name was validated when the state was made.
                 let _ = self.pending.update_state(&name, shape, data);
             }
         }
@@ -231,7 +233,7 @@ impl RequestObject {
         &self.pending.request().inputs
     }
 
-    /// The input at this place, made when it is asked for.
+    /// The input at this index. The object is made on first use.
     fn input(&self, index: usize) -> Option<&Owned<InputObject>> {
         let tensor = self.tensors().get(index)?;
         let slot = self.inputs.get(index)?;
@@ -243,7 +245,7 @@ impl RequestObject {
 
     fn outputs<'a>(&'a self, live: &'a Live) -> &'a [CString] {
         let request = self.pending.request();
-        // Nobody wants anything of padding.
+        // Padding has no outputs.
         if request.outputs.is_empty() && !self.pending.is_padding() {
             return &live.all_outputs;
         }
@@ -273,7 +275,7 @@ impl ParameterView {
         Self { name: c_text(&parameter.name), value }
     }
 
-    /// The type and where the value is.
+    /// The type, and the address of the value.
     fn view(&self) -> (TRITONSERVER_ParameterType, *const c_void) {
         match &self.value {
             ValueView::Bool(value) => {

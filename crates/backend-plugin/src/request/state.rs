@@ -35,35 +35,35 @@ galatea_c_objects::object!(StateObject as TRITONBACKEND_State, kind 27);
 struct Contents {
     shape: Shape,
     place: Place,
-    /// Whether it is to go on with the sequence.
+    /// Whether the sequence keeps the new value.
     is_update: bool,
 }
 
-/// Where a state is written.
+/// The memory of a new state.
 enum Place {
-    /// Nowhere yet.
+    /// No memory yet.
     None,
-    /// In memory of its own.
+    /// Memory of its own.
     Own(HostBuffer),
-    /// In the memory that it was read from.
+    /// The memory that the state was read from.
     Shared(View),
 }
 
-/// A state that is written where it is read: what is written lasts.
+/// A state that is written where it is read, so that writes last.
 pub(crate) struct SharedState {
     pub(super) input_name: String,
     output_name: String,
     pub(super) memory: Arc<HostBuffer>,
 }
 
-/// The memory of such states, by address: to know it again in a sequence's next
-/// request. Those that are gone leave with the next that comes.
+/// The memory of such states by address, to recognize it in a sequence's next request.
+/// Entries of freed memory are removed when a new one is added.
 #[derive(Default)]
 pub(crate) struct SharedMemory(Mutex<BTreeMap<usize, Weak<HostBuffer>>>);
 
 impl SharedMemory {
-    /// The memory that these bytes lie in, or a copy of them if they are none of
-    /// it: what others may read is nobody's to write to.
+    /// The memory that contains these bytes. If they are not in such memory, a copy:
+    /// other readers may share the original bytes.
     fn of(&self, bytes: &[u8]) -> Option<Arc<HostBuffer>> {
         let mut known = lock(&self.0);
         let found = known.get(&bytes.as_ptr().addr()).and_then(Weak::upgrade);
@@ -77,7 +77,7 @@ impl SharedMemory {
     }
 }
 
-/// The states of a request whose configuration wants one buffer for both sides.
+/// The states of a request that are configured with one buffer for input and output.
 pub(super) fn shared_states(pending: &PendingRequest, live: &Live) -> Vec<SharedState> {
     let states = live.spec.states().iter().filter(|state| state.use_same_buffer_for_input_output);
     states
@@ -93,7 +93,7 @@ pub(super) fn shared_states(pending: &PendingRequest, live: &Live) -> Vec<Shared
 }
 
 impl StateObject {
-    /// What the sequence gets, if anything.
+    /// The update for the sequence, if there is one.
     pub(super) fn into_update(
         self,
         shared: &mut Vec<SharedState>,
@@ -112,7 +112,7 @@ impl StateObject {
     }
 }
 
-/// The state's configuration, checked against what C says of it.
+/// The state's configuration, checked against C's arguments.
 fn configured<'a>(
     spec: &'a ModelSpec,
     name: &str,
@@ -157,7 +157,7 @@ fn check_size(state: &StateObject, contents: &Contents, byte_size: usize) -> Res
 }
 
 functions! {
-    /// Begins a new value of a state. Asked for again, it is the same one.
+    /// Begins a new value of a state. A second call returns the same object.
     fn TRITONBACKEND_StateNew(
         state: *mut *mut TRITONBACKEND_State,
         request: *mut TRITONBACKEND_Request,
@@ -190,7 +190,7 @@ functions! {
                     attributes: OnceLock::new(),
                 });
                 let address = made.address();
-                // What was read is written over, where the configuration wants that.
+                // With a shared buffer the new value overwrites the one that was read.
                 let shared = request.shared_states.iter().find(|one| one.output_name == name);
                 if let (Some(object), Some(shared)) = (made.get(), shared) {
                     lock(&object.contents).place = Place::Shared(View::of_host(&shared.memory));
@@ -203,7 +203,7 @@ functions! {
         text::write(state, found, "state")
     }
 
-    /// The memory that the state is to be written to.
+    /// The memory to write the state to.
     fn TRITONBACKEND_StateBuffer(
         state_: *mut TRITONBACKEND_State,
         buffer: *mut *mut c_void,
@@ -240,7 +240,7 @@ functions! {
         text::write(buffer, address, "buffer")
     }
 
-    /// Where the state's memory is.
+    /// The attributes of the state's memory.
     fn TRITONBACKEND_StateBufferAttributes(
         state_: *mut TRITONBACKEND_State,
         buffer_attributes: *mut *mut TRITONSERVER_BufferAttributes,
@@ -255,7 +255,7 @@ functions! {
         text::write(buffer_attributes, object.address(), "buffer_attributes")
     }
 
-    /// Makes the new value the one that the sequence's next request sees.
+    /// Makes the new value visible to the sequence's next request.
     fn TRITONBACKEND_StateUpdate(state_: *mut TRITONBACKEND_State) {
         let state = state(state_)?;
         let mut contents = lock(&state.contents);

@@ -1,5 +1,14 @@
-//! What answers a request, for everything that a plug-in may answer it through:
-//! the request itself, its responses and its factories, on any thread.
+//! The shared end through which the responses of a plug-in's request leave.
+//!
+//! The sender is taken out of the request and shared by the request, its responses and
+//! its factories, on any thread. Responses leave in the order in which they are sent, one
+//! thread at a time and without a lock held: a thread that finds another one sending
+//! leaves its response to that thread.
+//!
+//! The last share to be dropped sends the final reply if the plug-in has not sent one.
+//!
+//! A request that is to be executed again gets a responder that leads back to the same
+//! channel, because responses of the execution before may still be on their way.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -15,14 +24,10 @@ use galatea_infer::{
 use crate::model::Live;
 use crate::plugins::lock;
 
-/// A response or the error in its place.
+/// A response, or the error in its place.
 pub(crate) type Outcome = Result<InferenceResponse, Status>;
 
-/// Answers one request.
-///
-/// Responses leave in the order in which they are sent, one thread at a time and
-/// without a lock being held: a thread that finds another one sending leaves its
-/// response to that.
+/// The channel of one request's responses. See the [module](self).
 pub struct Exchange {
     model_name: Arc<str>,
     model_version: i64,
@@ -33,31 +38,31 @@ pub struct Exchange {
     account: Option<StatisticsReporter>,
     cancel: CancelToken,
     throttle: Throttle,
-    /// How many responses the plug-in has reported of.
+    /// The number of responses that the plug-in has reported on.
     reported: AtomicUsize,
     line: Mutex<Line>,
 }
 
-/// What waits to be sent, and what sends it.
+/// What waits to be sent, and who sends it.
 struct Line {
-    /// Not here while a thread sends, nor after the end.
+    /// Absent while a thread sends, and after the end.
     responder: Option<Responder>,
     state: State,
     waiting: VecDeque<Message>,
     is_sending: bool,
-    /// The response of a model that gives one, until it is known to be the last.
+    /// The response of a model that isn't decoupled, until the plug-in declares it final.
     held: Option<Outcome>,
 }
 
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum State {
-    /// Responses may come.
+    /// Responses may follow.
     Open,
-    /// The last one was sent.
+    /// The final reply was sent.
     Ended,
-    /// The request was refused and is answered elsewhere.
+    /// The request was refused. The server replies to it without the plug-in.
     Elsewhere,
-    /// Nobody waits for a response.
+    /// Padding gets no response.
     Padding,
 }
 
@@ -115,30 +120,29 @@ impl Exchange {
         self.account.as_ref()
     }
 
-    /// The place of the next response that is reported of.
+    /// The index of the next response that is reported on.
     pub(crate) fn next_reported(&self) -> usize {
         self.reported.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Whether the request can still be answered.
+    /// Whether the request still needs a final reply.
     pub(crate) fn is_open(&self) -> bool {
         lock(&self.line).state == State::Open
     }
 
-    /// What the request goes on with while it is to be executed again: responses of
-    /// the execution before may still be on their way through this. `None` if it is
-    /// answered.
+    /// The responder for a request that is to be executed again. `None` if the request
+    /// has its final reply.
     pub(crate) fn stand_in(self: &Arc<Self>) -> Option<Responder> {
         let account = self.account.as_ref().filter(|_| self.is_open())?;
         Some(account.stand_in(Box::new(Relay(self.clone()))))
     }
 
-    /// The exchange that a request was given back with, if it comes from there.
+    /// The channel that a request was rescheduled with, if it was rescheduled.
     pub(crate) fn of_returned(responder: &Responder) -> Option<Arc<Self>> {
         responder.origin()?.downcast().ok()
     }
 
-    /// Takes out what answers, because the request goes on without the plug-in.
+    /// Takes the responder out, because the server replies without the plug-in.
     pub(crate) fn take_responder(&self) -> Option<Responder> {
         let mut line = lock(&self.line);
         let responder = line.responder.take()?;
@@ -154,13 +158,13 @@ impl Exchange {
     /// If the last one was sent before.
     pub(crate) fn send(&self, outcome: Outcome, is_final: bool) -> Result<(), Status> {
         if self.answer(outcome, is_final)? {
-            // Whoever sends many goes no faster than they are fetched.
+            // A plug-in that sends many responses must not outrun a slow receiver.
             self.throttle.wait(&self.cancel);
         }
         Ok(())
     }
 
-    /// Returns whether others may follow.
+    /// Returns whether more responses may follow.
     fn answer(&self, outcome: Outcome, is_final: bool) -> Result<bool, Status> {
         self.post(|line| match (self.decoupled, is_final) {
             (true, true) => Some(Message::Last(outcome)),
@@ -169,11 +173,11 @@ impl Exchange {
         })
     }
 
-    /// Says that no further response follows.
+    /// Sends the end of the responses.
     ///
     /// # Errors
     ///
-    /// If that was said before.
+    /// If the end was sent before.
     pub(crate) fn end(&self) -> Result<(), Status> {
         self.post(|line| {
             if self.decoupled {
@@ -186,8 +190,8 @@ impl Exchange {
         .map(drop)
     }
 
-    /// A model that isn't decoupled gives one response: it is kept until it is said
-    /// to be the last, and a second one spoils it.
+    /// A model that isn't decoupled sends one response. The response is kept until it is
+    /// declared final, and a second one turns it into an error.
     fn only_response(&self, line: &mut Line, outcome: Outcome, is_final: bool) -> Option<Outcome> {
         let outcome = match line.held.take() {
             None => outcome,
@@ -202,8 +206,8 @@ impl Exchange {
         None
     }
 
-    /// Puts a message into the line and sends what is there, unless another thread
-    /// does. Returns whether others may follow.
+    /// Adds a message to the queue, and sends the queue unless another thread is sending.
+    /// Returns whether more responses may follow.
     fn post(&self, message: impl FnOnce(&mut Line) -> Option<Message>) -> Result<bool, Status> {
         let mut line = lock(&self.line);
         match line.state {
@@ -250,7 +254,7 @@ impl Exchange {
         Ok(is_more)
     }
 
-    /// A broken contract, for the log and for whoever is told.
+    /// Logs a broken contract, and returns the error for it.
     fn broken(&self, what: &str) -> Status {
         let text = format!("{}the request to model '{}' {what}", self.log_prefix, self.model_name);
         log::error(&text);
@@ -263,7 +267,7 @@ struct Relay(Arc<Exchange>);
 
 impl ResponseSink for Relay {
     fn deliver(&mut self, reply: Reply) {
-        // It was given back, so the engine alone answers; what fails is logged.
+        // The request was given back, so only the engine replies. Failures are logged.
         let _ = match reply {
             Reply::Response { outcome, finality } => {
                 self.0.answer(outcome, finality == Finality::Final).map(drop)
@@ -278,7 +282,7 @@ impl ResponseSink for Relay {
 }
 
 impl Drop for Exchange {
-    /// Nothing is left that could answer.
+    /// No share is left that could send the final reply.
     fn drop(&mut self) {
         let line = self.line.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
         let (responder, held) = (line.responder.take(), line.held.take());

@@ -1,4 +1,4 @@
-//! Factories: what responses are made with when their request is released.
+//! Response factories: they make responses after their request is released.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ functions! {
         handle::delete::<FactoryObject>(factory, "factory")
     }
 
-    /// Says that nothing follows, without a response.
+    /// Sends the end of the responses, without a response.
     fn TRITONBACKEND_ResponseFactorySendFlags(
         factory: *mut TRITONBACKEND_ResponseFactory,
         send_flags: u32,
@@ -43,7 +43,7 @@ functions! {
         if is_final(send_flags) { factory.exchange.end() } else { Ok(()) }
     }
 
-    /// Whether the client gave up.
+    /// Whether the client cancelled the request.
     fn TRITONBACKEND_ResponseFactoryIsCancelled(
         factory: *mut TRITONBACKEND_ResponseFactory,
         is_cancelled: *mut bool,

@@ -42,12 +42,12 @@ unsafe fn add_parameter(
     Ok(())
 }
 
-/// Whether these flags, of those there are, say that nothing follows.
+/// Whether the flags mark the last response.
 pub(super) const fn is_final(send_flags: u32) -> bool {
     send_flags & TRITONSERVER_RESPONSE_COMPLETE_FINAL.0 != 0
 }
 
-/// Where C wants to know about an output.
+/// Where C wants the properties of an output.
 struct Wanted {
     datatype: *mut TRITONSERVER_DataType,
     shape: *mut *const i64,
@@ -91,7 +91,7 @@ functions! {
         text::write(response, handle::into_raw(made), "response")
     }
 
-    /// Gives up a response that wasn't sent.
+    /// Deletes a response that wasn't sent.
     fn TRITONBACKEND_ResponseDelete(response: *mut TRITONBACKEND_Response) {
         handle::delete::<ResponseObject>(response, "response")
     }
@@ -133,7 +133,7 @@ functions! {
         add_parameter(response, name, ParameterValue::Double(value))
     }
 
-    /// Adds an output to a response; its memory is asked for next.
+    /// Adds an output to a response. The plug-in asks for its memory next.
     fn TRITONBACKEND_ResponseOutput(
         response: *mut TRITONBACKEND_Response,
         output: *mut *mut TRITONBACKEND_Output,
@@ -162,8 +162,8 @@ functions! {
         text::write(output, address, "output")
     }
 
-    /// Sends a response, or an error in its place. The response is gone after that,
-    /// whether it succeeds or not; the error stays the backend's.
+    /// Sends a response, or an error in its place. The response is consumed, whether the
+    /// call succeeds or not. The backend keeps ownership of the error.
     fn TRITONBACKEND_ResponseSend(
         response: *mut TRITONBACKEND_Response,
         send_flags: u32,
@@ -175,7 +175,7 @@ functions! {
         exchange.send(failed.and(made), is_final(send_flags))
     }
 
-    /// What was said of an output of a response.
+    /// The type and shape of an output of a response.
     fn TRITONBACKEND_InferenceResponseOutputByName(
         response: *mut TRITONBACKEND_Response,
         name: *const c_char,
@@ -192,7 +192,7 @@ functions! {
         tell(output, &Wanted { datatype, shape, dim_count })
     }
 
-    /// What was said of the output at this place of a response.
+    /// The name, type and shape of the output at this index.
     fn TRITONBACKEND_InferenceResponseOutput(
         response: *mut TRITONBACKEND_Response,
         index: u32,
@@ -214,7 +214,7 @@ functions! {
     }
 }
 
-/// What a factory shares with the request that it is made for.
+/// The factory of a request. It shares the request's channel and instance.
 pub(super) fn factory_of(request: &RequestObject) -> FactoryObject {
     FactoryObject { exchange: Arc::clone(&request.exchange), in_use: request.in_use.clone() }
 }

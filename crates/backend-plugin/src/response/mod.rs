@@ -35,7 +35,7 @@ impl ResponseObject {
         Self { exchange, contents: Mutex::default(), in_use }
     }
 
-    /// What the client gets.
+    /// The response for the caller.
     fn into_response(self) -> (Arc<Exchange>, InUse, Result<InferenceResponse, Status>) {
         let contents = std::mem::take(&mut *lock(&self.contents));
         let outputs = contents.outputs.into_iter().filter_map(Owned::into_inner);
@@ -52,7 +52,7 @@ impl ResponseObject {
     }
 }
 
-/// A tensor's shape, as C gives it.
+/// A tensor's shape from C's arguments.
 ///
 /// # Errors
 ///

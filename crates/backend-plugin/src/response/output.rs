@@ -50,7 +50,7 @@ impl OutputObject {
         self.c_name.get_or_init(|| c_text(&self.name)).as_ptr()
     }
 
-    /// The tensor, if it has as many bytes as its shape needs: doors trust that.
+    /// The tensor, if it has as many bytes as its shape needs. Doors rely on that.
     pub(super) fn into_tensor(self) -> Result<OutputTensor, Status> {
         let buffer = lock(&self.buffer).take();
         let data = buffer.map_or_else(Buffer::empty, HostBuffer::into_buffer);
@@ -78,7 +78,7 @@ unsafe fn object<'a>(output: *mut TRITONBACKEND_Output) -> Result<&'a OutputObje
 }
 
 functions! {
-    /// The memory that the output is to be written to: always the CPU's.
+    /// The memory to write the output to, always CPU memory.
     fn TRITONBACKEND_OutputBuffer(
         output: *mut TRITONBACKEND_Output,
         buffer: *mut *mut c_void,
@@ -108,7 +108,7 @@ functions! {
         text::write(buffer, address, "buffer")
     }
 
-    /// Where the output's memory is.
+    /// The attributes of the output's memory.
     fn TRITONBACKEND_OutputBufferAttributes(
         output: *mut TRITONBACKEND_Output,
         buffer_attributes: *mut *mut TRITONSERVER_BufferAttributes,
