@@ -1,8 +1,8 @@
-"""Measures Galatea beside the original server, on the same models in one run.
+"""Measures Galatea beside Triton, on the same models in one run.
 
-    python bench/run.py --peer "start-the-original" --peer-backends DIR
+    python bench/run.py --triton "start-triton" --triton-backends DIR
 
-Without --peer it measures Galatea alone. See bench/README.md.
+Without --triton it measures Galatea alone. See bench/README.md.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 import tempfile
 
 from harness import bare, h2load, measure, models, perf_analyzer, report, workloads
-from harness.server import Contestant
+from harness.server import Program
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = pathlib.Path(__file__).resolve().parent / "RESULTS.md"
@@ -38,9 +38,9 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--galatea", default=str(ROOT / "target/release/galatea"), metavar="COMMAND")
     add("--onnxruntime-library", default=onnxruntime_library(), metavar="FILE")
-    add("--peer", metavar="COMMAND", help="command line that starts the original; flags follow it")
-    add("--peer-backends", metavar="DIR", help="the original's --backend-directory")
-    add("--peer-caches", metavar="DIR", help="the original's --cache-directory")
+    add("--triton", metavar="COMMAND", help="command line that starts Triton; flags follow it")
+    add("--triton-backends", metavar="DIR", help="Triton's --backend-directory")
+    add("--triton-caches", metavar="DIR", help="Triton's --cache-directory")
     add("--cc", default="cc", help="the C compiler for the libraries that both servers host")
     add("--perf-analyzer", default=perf_analyzer.find(), metavar="FILE")
     add("--h2load", default=h2load.find(), metavar="FILE", help="without it its rows are left out")
@@ -72,21 +72,21 @@ def check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
         parser.error("no ONNX Runtime library found; give --onnxruntime-library")
 
 
-def contestants(options: argparse.Namespace, work: pathlib.Path) -> list[Contestant]:
+def programs(options: argparse.Namespace, work: pathlib.Path) -> list[Program]:
     """Returns the servers to compare, each with the compiled examples."""
     galatea = [*shlex.split(options.galatea)]
     galatea.append(f"--onnxruntime-library={options.onnxruntime_library}")
     galatea.append(f"--backend-directory={models.backends(work / 'backends', options.cc)}")
     galatea.append(f"--cache-directory={models.caches(work / 'caches', options.cc)}")
-    found = [Contestant(report.OURS, tuple(galatea))]
-    if options.peer:
-        peer = shlex.split(options.peer)
-        if options.peer_backends:
-            folder = models.backends(work / "peer_backends", options.cc, options.peer_backends)
-            peer.append(f"--backend-directory={folder}")
-        folder = models.caches(work / "peer_caches", options.cc, options.peer_caches)
-        peer.append(f"--cache-directory={folder}")
-        found.append(Contestant(report.PEER, tuple(peer)))
+    found = [Program(report.OURS, tuple(galatea))]
+    if options.triton:
+        triton = shlex.split(options.triton)
+        if options.triton_backends:
+            folder = models.backends(work / "triton_backends", options.cc, options.triton_backends)
+            triton.append(f"--backend-directory={folder}")
+        folder = models.caches(work / "triton_caches", options.cc, options.triton_caches)
+        triton.append(f"--cache-directory={folder}")
+        found.append(Program(report.TRITON, tuple(triton)))
     return found
 
 
@@ -96,7 +96,7 @@ NOT_MEASURED = (RuntimeError, OSError, KeyError, ValueError)
 class Run:
     """All rounds of all workloads."""
 
-    def __init__(self, bench: measure.Bench, servers: list[Contestant]) -> None:
+    def __init__(self, bench: measure.Bench, servers: list[Program]) -> None:
         self._bench = bench
         self._servers = servers
         self._answers = bench.work / "answers"
@@ -119,7 +119,7 @@ class Run:
                 report.share_of_loop({name: side[-1] for name, side in sides.items()})
 
     def _once(
-        self, server: Contestant, workload: workloads.Workload, number: int
+        self, server: Program, workload: workloads.Workload, number: int
     ) -> dict[str, float]:
         answers = self._answers if server.name == report.OURS else None
         try:
@@ -170,7 +170,7 @@ def explain(options: argparse.Namespace) -> list[str]:
     """How the figures were taken, for the report."""
     return [
         f"Server on one core, perf_analyzer on another; {options.rounds} rounds of",
-        f"{options.duration:g} s, medians; a cell is Galatea / the original = ratio of a round.",
+        f"{options.duration:g} s, medians; a cell is Galatea / Triton = ratio of a round.",
     ]
 
 
@@ -220,7 +220,7 @@ def main(arguments: list[str] | None = None) -> int:
             load_core=options.load_core,
             seconds=options.duration,
         )
-        run = Run(bench, contestants(options, work))
+        run = Run(bench, programs(options, work))
         for each in chosen:
             run.workload(each, options.rounds)
     write(options, run)

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from . import bare, h2load, perf_analyzer, process, server
 from .generator import Generator, Plan
 from .models import ModelStore
-from .server import Contestant, ModelCounts, Server
+from .server import Program, ModelCounts, Server
 from .workloads import Client, Load, Startup, Workload
 
 SETTLE_SECONDS = 0.3
@@ -52,15 +52,15 @@ class Snapshot:
 
 
 def measure(
-    bench: Bench, contestant: Contestant, workload: Workload, answers: pathlib.Path | None = None
+    bench: Bench, program: Program, workload: Workload, answers: pathlib.Path | None = None
 ) -> Values:
     """Starts the server, measures the workload and stops the server.
 
     Before that its answers are recorded, if there is a file for them and a use.
     """
     if isinstance(workload, Startup):
-        return _startup(bench, contestant, workload)
-    with _start(bench, contestant, workload) as running:
+        return _startup(bench, program, workload)
+    with _start(bench, program, workload) as running:
         values = _under_load(bench, running, workload)
         if answers is not None and workload.compare_bare:
             bare.record(running.address("http"), workload.model, answers)
@@ -77,11 +77,11 @@ def measure_bare(bench: Bench, workload: Load, answers: pathlib.Path) -> Values:
 
 
 def _start(
-    bench: Bench, contestant: Contestant, workload: Workload
+    bench: Bench, program: Program, workload: Workload
 ) -> AbstractContextManager[Server]:
     copies = workload.copies if isinstance(workload, Startup) else 1
     repository = bench.store.repository(workload.model_names(), copies)
-    log = bench.work / f"{contestant.name}.log"
+    log = bench.work / f"{program.name}.log"
     core = bench.server_core
     flags = []
     if isinstance(workload, Load) and workload.cache:
@@ -89,17 +89,17 @@ def _start(
     if isinstance(workload, Load) and workload.apart:
         flags.append(f"--host-policy=cpu,cpu-cores={core}-{core}")
         core = bench.load_core
-    contestant = dataclasses.replace(contestant, command=(*contestant.command, *flags))
-    return server.running(contestant, repository, core, log)
+    program = dataclasses.replace(program, command=(*program.command, *flags))
+    return server.running(program, repository, core, log)
 
 
-def _startup(bench: Bench, contestant: Contestant, workload: Startup) -> Values:
+def _startup(bench: Bench, program: Program, workload: Startup) -> Values:
     ready = []
     # The first start also reads programs and models from the disk: it is not counted.
     for _ in range(STARTS):
-        with _start(bench, contestant, workload) as running:
+        with _start(bench, program, workload) as running:
             ready.append(running.ready_seconds)
-    with _start(bench, contestant, workload) as running:
+    with _start(bench, program, workload) as running:
         ready.append(running.ready_seconds)
         idle = _idle(running)
     values = {
@@ -110,7 +110,7 @@ def _startup(bench: Bench, contestant: Contestant, workload: Startup) -> Values:
     if workload.copies > 1:
         # What the program and its libraries take is no model's.
         one_of_each = dataclasses.replace(workload, copies=1)
-        with _start(bench, contestant, one_of_each) as running:
+        with _start(bench, program, one_of_each) as running:
             few = _idle(running)
         models = len(workload.models) * (workload.copies - 1)
         values["model_kib"] = (idle.resident - few.resident) / models

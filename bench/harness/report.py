@@ -23,16 +23,16 @@ class Column:
     heading: str
     digits: int
     more_is_better: bool = False
-    # The bare loop's beside the peer's, instead of ours.
+    # The bare loop's beside Triton's, instead of ours.
     of_loop: bool = False
 
     @property
     def side(self) -> str:
-        """Whose value stands beside the peer's."""
+        """Whose value stands beside Triton's."""
         return BARE if self.of_loop else OURS
 
 
-OURS, PEER, BARE = "galatea", "peer", "bare loop"
+OURS, TRITON, BARE = "galatea", "triton", "bare loop"
 COLUMNS = (
     Column("throughput", "infer/s", 0, more_is_better=True),
     Column("direct", "of ONNX Runtime alone", 2, more_is_better=True),
@@ -62,21 +62,21 @@ def median(rounds: Rounds, key: str) -> float | None:
     return statistics.median(values) if values else None
 
 
-def _ratios(ours: Rounds, peer: Rounds, key: str) -> list[float]:
+def _ratios(ours: Rounds, triton: Rounds, key: str) -> list[float]:
     return [
         mine[key] / theirs[key]
-        for mine, theirs in zip(ours, peer, strict=False)
+        for mine, theirs in zip(ours, triton, strict=False)
         if key in mine and theirs.get(key)
     ]
 
 
-def ratio(ours: Rounds, peer: Rounds, key: str) -> float | None:
-    """The median over rounds of ours divided by the peer's in the same round.
+def ratio(ours: Rounds, triton: Rounds, key: str) -> float | None:
+    """The median over rounds of ours divided by Triton's in the same round.
 
     Machines change speed between rounds more than within one, so each round is
     its own comparison.
     """
-    pairs = _ratios(ours, peer, key)
+    pairs = _ratios(ours, triton, key)
     return statistics.median(pairs) if pairs else None
 
 
@@ -88,26 +88,26 @@ def share_of_loop(values: dict[str, dict[str, float]]) -> None:
             each["bare"] = each["throughput"] / rate
 
 
-def spread(ours: Rounds, peer: Rounds) -> str:
+def spread(ours: Rounds, triton: Rounds) -> str:
     """The range of ratios where rounds disagree so much that the median says little."""
     found = []
     for column in COLUMNS:
         steady = column.key in STEADY and not column.of_loop
-        pairs = _ratios(ours, peer, column.key) if steady else []
+        pairs = _ratios(ours, triton, column.key) if steady else []
         if pairs and max(pairs) > WIDE_SPREAD * min(pairs):
             found.append(f"{column.heading} {min(pairs):.2f}–{max(pairs):.2f}")
     return ", ".join(found)
 
 
-def cell(ours: Rounds, peer: Rounds, key: str, digits: int) -> str:
-    """Ours, the peer's and the ratio of one value."""
-    values = [median(rounds, key) for rounds in (ours, peer)]
+def cell(ours: Rounds, triton: Rounds, key: str, digits: int) -> str:
+    """Ours, Triton's and the ratio of one value."""
+    values = [median(rounds, key) for rounds in (ours, triton)]
     if all(value is None for value in values):
         return "–"
     texts = ["–" if value is None else f"{value:,.{digits}f}" for value in values]
-    if not peer:
+    if not triton:
         return texts[0]
-    quotient = ratio(ours, peer, key)
+    quotient = ratio(ours, triton, key)
     return " / ".join(texts) + ("" if quotient is None else f" = **{quotient:.2f}**")
 
 
@@ -120,14 +120,14 @@ def notes(rounds: dict[str, Rounds]) -> str:
         failures = sum(each.get("failures", 0) for each in measured)
         if failures:
             found.append(f"{failures:.0f} failures ({name})")
-    wide = spread(rounds.get(OURS, []), rounds.get(PEER, []))
+    wide = spread(rounds.get(OURS, []), rounds.get(TRITON, []))
     if wide:
         found.append(f"rounds differ: {wide}")
     return ", ".join(found)
 
 
 def table(results: Results) -> str:
-    """The results as Markdown; a cell is ours / the peer's = ratio.
+    """The results as Markdown; a cell is ours / Triton's = ratio.
 
     Neighbours with the same columns share a table.
     """
@@ -141,7 +141,7 @@ def _used_columns(rounds: dict[str, Rounds]) -> tuple[Column, ...]:
         column
         for column in COLUMNS
         if (column.side, column.key) in keys
-        or (not column.of_loop and (PEER, column.key) in keys)
+        or (not column.of_loop and (TRITON, column.key) in keys)
     )
 
 
@@ -152,7 +152,7 @@ def _one_table(columns: tuple[Column, ...], rows: list[tuple[str, dict[str, Roun
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     for name, rounds in rows:
         cells = [
-            cell(rounds.get(each.side, []), rounds.get(PEER, []), each.key, each.digits)
+            cell(rounds.get(each.side, []), rounds.get(TRITON, []), each.key, each.digits)
             for each in columns
         ]
         lines.append("| " + " | ".join([name, *cells, notes(rounds)]) + " |")
@@ -163,13 +163,13 @@ def summary(results: Results) -> dict[str, dict[str, dict[str, float | None]]]:
     """Medians of both sides, their ratio, and the bare loop's, for the JSON file."""
     out: dict[str, dict[str, dict[str, float | None]]] = {}
     for name, rounds in results.items():
-        ours, peer = rounds.get(OURS, []), rounds.get(PEER, [])
-        keys = sorted({key for each in [*ours, *peer] for key in each})
+        ours, triton = rounds.get(OURS, []), rounds.get(TRITON, [])
+        keys = sorted({key for each in [*ours, *triton] for key in each})
         out[name] = {
             key: {
                 OURS: median(ours, key),
-                PEER: median(peer, key),
-                "ratio": ratio(ours, peer, key),
+                TRITON: median(triton, key),
+                "ratio": ratio(ours, triton, key),
                 BARE: median(rounds.get(BARE, []), key),
             }
             for key in keys

@@ -21,7 +21,7 @@ HOST = "127.0.0.1"
 
 
 @dataclasses.dataclass(frozen=True)
-class Contestant:
+class Program:
     """A server program: its name in the report and how it is started."""
 
     name: str
@@ -113,12 +113,12 @@ def free_ports(count: int) -> list[int]:
 
 @contextlib.contextmanager
 def running(
-    contestant: Contestant, repository: pathlib.Path, core: int, log: pathlib.Path
+    program: Program, repository: pathlib.Path, core: int, log: pathlib.Path
 ) -> Iterator[Server]:
     """Runs a server on the repository, ready and pinned to the core."""
     http_port, grpc_port, metrics_port = free_ports(3)
     command = [
-        *contestant.command,
+        *program.command,
         f"--model-repository={repository}",
         f"--http-address={HOST}",
         f"--http-port={http_port}",

@@ -315,7 +315,7 @@ class Comparing(unittest.TestCase):
         rounds = [{"throughput": 90.0, "cpu_us": 20.0}, {"throughput": 80.0, "cpu_us": 30.0}]
         sides: dict[str, report.Rounds] = {
             "galatea": [dict(each) for each in rounds],
-            "peer": [{"throughput": 50.0, "cpu_us": 40.0}, {"throughput": 40.0, "cpu_us": 80.0}],
+            "triton": [{"throughput": 50.0, "cpu_us": 40.0}, {"throughput": 40.0, "cpu_us": 80.0}],
             report.BARE: [{"throughput": 100.0, "cpu_us": 10.0, "client_core": 0.95}, {}],
         }
         for number in range(2):
@@ -329,7 +329,10 @@ class Comparing(unittest.TestCase):
         self.assertEqual(report.summary({"row": sides})["row"]["cpu_us"][report.BARE], 10.0)
 
     def test_other_rows_have_no_such_columns(self) -> None:
-        sides: dict[str, report.Rounds] = {"galatea": [{"cpu_us": 1.0}], "peer": [{"cpu_us": 2.0}]}
+        sides: dict[str, report.Rounds] = {
+            "galatea": [{"cpu_us": 1.0}],
+            "triton": [{"cpu_us": 2.0}],
+        }
         self.assertNotIn("bare", report.table({"row": sides}))
 
     def test_the_loop_takes_its_turn_in_each_round(self) -> None:
@@ -338,23 +341,23 @@ class Comparing(unittest.TestCase):
         bench = mock.Mock(work=work)
         turns: list[tuple[str, object]] = []
 
-        def measured(_: object, contestant: server.Contestant, __: object, path: object) -> dict:
-            turns.append((contestant.name, path))
+        def measured(_: object, program: server.Program, __: object, path: object) -> dict:
+            turns.append((program.name, path))
             return {"throughput": 50.0}
 
         def looped(_: object, __: object, path: object) -> dict:
             turns.append((report.BARE, path))
             return {"throughput": 100.0}
 
-        contestants = [server.Contestant(name, ()) for name in (report.OURS, report.PEER)]
-        one = run.Run(bench, contestants)
+        programs = [server.Program(name, ()) for name in (report.OURS, report.TRITON)]
+        one = run.Run(bench, programs)
         with mock.patch.object(measure, "measure", measured):
             with mock.patch.object(measure, "measure_bare", looped), mock.patch("builtins.print"):
                 one.workload(load, 2)
         path = work / "answers"
-        turn = [(report.OURS, path), (report.PEER, None), (report.BARE, path)]
+        turn = [(report.OURS, path), (report.TRITON, None), (report.BARE, path)]
         self.assertEqual(turns, turn * 2)
-        self.assertEqual([each["bare"] for each in one.results["l"][report.PEER]], [0.5, 0.5])
+        self.assertEqual([each["bare"] for each in one.results["l"][report.TRITON]], [0.5, 0.5])
 
 
 if __name__ == "__main__":

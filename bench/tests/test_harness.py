@@ -138,18 +138,18 @@ class Loading(unittest.TestCase):
 class Reporting(unittest.TestCase):
     def test_ratio_pairs_the_rounds(self) -> None:
         ours = [{"cpu_us": 1.0}, {"cpu_us": 10.0}, {"cpu_us": 4.0}]
-        peer = [{"cpu_us": 2.0}, {"cpu_us": 20.0}, {"cpu_us": 4.0}]
-        self.assertEqual(report.ratio(ours, peer, "cpu_us"), 0.5)
+        triton = [{"cpu_us": 2.0}, {"cpu_us": 20.0}, {"cpu_us": 4.0}]
+        self.assertEqual(report.ratio(ours, triton, "cpu_us"), 0.5)
 
     def test_a_failed_round_is_left_out_with_its_pair(self) -> None:
         ours = [{}, {"cpu_us": 1.0}]
-        peer = [{"cpu_us": 100.0}, {"cpu_us": 4.0}]
-        self.assertEqual(report.ratio(ours, peer, "cpu_us"), 0.25)
+        triton = [{"cpu_us": 100.0}, {"cpu_us": 4.0}]
+        self.assertEqual(report.ratio(ours, triton, "cpu_us"), 0.25)
 
     def test_table_groups_by_columns_and_survives_a_missing_side(self) -> None:
         results = {
-            "start": {"galatea": [{"ready_ms": 5.0}], "peer": [{"ready_ms": 100.0}]},
-            "load": {"galatea": [{"throughput": 2.0}], "peer": [{}]},
+            "start": {"galatea": [{"ready_ms": 5.0}], "triton": [{"ready_ms": 100.0}]},
+            "load": {"galatea": [{"throughput": 2.0}], "triton": [{}]},
         }
         text = report.table(results)
         self.assertIn("| start | 5.0 / 100.0 = **0.05** |", text)
@@ -160,9 +160,9 @@ class Reporting(unittest.TestCase):
         self.assertEqual(report.notes(rounds), "client-bound (galatea), 3 failures (galatea)")
 
     def test_rounds_that_disagree_are_named(self) -> None:
-        steady = {"galatea": [{"cpu_us": 1.0}] * 2, "peer": [{"cpu_us": 2.0}, {"cpu_us": 2.2}]}
+        steady = {"galatea": [{"cpu_us": 1.0}] * 2, "triton": [{"cpu_us": 2.0}, {"cpu_us": 2.2}]}
         self.assertEqual(report.notes(steady), "")
-        unsteady = {"galatea": [{"cpu_us": 1.0}] * 2, "peer": [{"cpu_us": 2.0}, {"cpu_us": 4.0}]}
+        unsteady = {"galatea": [{"cpu_us": 1.0}] * 2, "triton": [{"cpu_us": 2.0}, {"cpu_us": 4.0}]}
         self.assertEqual(report.notes(unsteady), "rounds differ: CPU µs/request 0.25–0.50")
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
-import contestants
-from contestants import Contestant
+import implementations
+from implementations import Implementation
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -48,16 +48,16 @@ def library(request: pytest.FixtureRequest) -> pathlib.Path:
     return _file(request, "--libtritonserver")
 
 
-@pytest.fixture(scope="module", params=["galatea", "original"])
-def contestant(
+@pytest.fixture(scope="module", params=["galatea", "triton"])
+def implementation(
     request: pytest.FixtureRequest,
     library: pathlib.Path,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Contestant:
+) -> Implementation:
     """Each of the libraries in turn."""
-    if request.param == "original":
-        return contestants.original(tmp_path_factory.mktemp("original"))
-    return Contestant(library, dict(os.environ))
+    if request.param == "triton":
+        return implementations.triton(tmp_path_factory.mktemp("triton"))
+    return Implementation(library, dict(os.environ))
 
 
 @pytest.fixture(scope="session")

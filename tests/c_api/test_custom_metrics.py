@@ -1,6 +1,6 @@
-"""Custom metrics: what their functions say, here and by the original.
+"""Custom metrics: what their functions say, here and by Triton.
 
-The same program runs on Triton's own library where GALATEA_ORIGINAL_PACKAGES says
+The same program runs on Triton's own library where GALATEA_TRITON_PACKAGES says
 where that is.
 """
 
@@ -11,7 +11,7 @@ import pathlib
 
 import pytest
 
-from contestants import Contestant
+from implementations import Implementation
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -22,9 +22,9 @@ Told = dict[str, list[object]]
 
 
 @pytest.fixture(scope="module")
-def told(contestant: Contestant, repository: pathlib.Path) -> Told:
+def told(implementation: Implementation, repository: pathlib.Path) -> Told:
     """What each case was told; of an error, its code."""
-    ended = contestant.run(HERE / "metrics.py", contestant.library, repository)
+    ended = implementation.run(HERE / "metrics.py", implementation.library, repository)
     found = json.loads(ended.stdout.splitlines()[-1])
     return {case: list(map(code, lines)) for case, lines in found.items()}
 

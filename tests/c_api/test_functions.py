@@ -1,7 +1,7 @@
 """What a request is told to be, on both sides: by tritonserver.h and by tritonbackend.h.
 
-The backend teller.c answers with all that it can find out. What is expected here is
-what the original's library says to the same program, but for the texts of some errors.
+The backend inspector.c answers with all that it can find out. What is expected here is
+what Triton's library says to the same program, but for the texts of some errors.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 
 TENSORS = """
-backend: "teller"
+backend: "inspector"
 input [
   { name: "INPUT0" data_type: TYPE_INT32 dims: [ -1 ] },
   { name: "INPUT1" data_type: TYPE_INT32 dims: [ -1 ] optional: true }
@@ -39,7 +39,7 @@ instance_group {
 }
 """,
     "raw": """
-backend: "teller"
+backend: "inspector"
 input { name: "INPUT0" data_type: TYPE_INT32 dims: [ -1 ] }
 output [
   { name: "TOLD" data_type: TYPE_STRING dims: [ 1 ] },
@@ -59,7 +59,7 @@ sequence_batching {
 }
 #: What is told of every request to `tells` before the request itself.
 LOADED = """
-backend teller policy 0 artifact 0
+backend inspector policy 0 artifact 0
 backend config {"cmdline":{"auto-complete-config":"true","backend-directory":"DIRECTORY",\
 "colour":"red","default-max-batch-size":"4","min-compute-capability":"6.000000"}}
 version known 1 policy now 1
@@ -154,14 +154,14 @@ def told(
     """What the program and the backend were told."""
     folder = tmp_path_factory.mktemp("telling")
     options = ["-std=gnu11", "-shared", "-fPIC", "-I", ROOT / "examples/backends"]
-    teller = compile("gcc", HERE / "teller.c", *options)
+    inspector = compile("gcc", HERE / "inspector.c", *options)
     backends = folder / "backends"
-    (backends / "teller").mkdir(parents=True)
-    teller.rename(backends / "teller" / "libtriton_teller.so")
+    (backends / "inspector").mkdir(parents=True)
+    inspector.rename(backends / "inspector" / "libtriton_inspector.so")
     for name, config in MODELS.items():
         (folder / "models" / name / "1").mkdir(parents=True)
         (folder / "models" / name / "config.pbtxt").write_text(config)
-    command = [sys.executable, HERE / "telling.py", library, folder / "models", backends]
+    command = [sys.executable, HERE / "inspect_library.py", library, folder / "models", backends]
     ended = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300)
     assert ended.returncode == 0, ended.stderr
     assert "finalized with 0 instances state 1\n" in ended.stderr

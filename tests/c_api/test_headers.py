@@ -91,9 +91,9 @@ def test_each_header_stands_alone(
     compile(compiler, source)
 
 
-def original_library() -> pathlib.Path | None:
-    """The original's library, where it is installed and asked for."""
-    packages = os.environ.get("GALATEA_ORIGINAL_PACKAGES")
+def triton_library() -> pathlib.Path | None:
+    """Triton's library, where it is installed and asked for."""
+    packages = os.environ.get("GALATEA_TRITON_PACKAGES")
     if not packages:
         return None
     found = list(pathlib.Path(packages).glob("nvidia_pytriton.libs/libtritonserver*.so*"))
@@ -111,8 +111,8 @@ int main(int argc, char** argv) {
 """
 
 
-@pytest.mark.skipif(original_library() is None, reason="GALATEA_ORIGINAL_PACKAGES is not set")
-def test_values_mean_what_they_mean_in_the_original(
+@pytest.mark.skipif(triton_library() is None, reason="GALATEA_TRITON_PACKAGES is not set")
+def test_values_mean_what_they_mean_in_triton(
     compile: Callable[..., pathlib.Path], library: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     """The same program, compiled against our headers, asks both libraries."""
@@ -147,12 +147,12 @@ def test_values_mean_what_they_mean_in_the_original(
     source.write_text("\n".join([*lines, "  return 0;", "}"]) + "\n")
     # ISO C knows no functions from dlsym, POSIX does.
     built = compile("gcc", source, "-Wno-pedantic", "-ldl")
-    original = original_library()
-    assert original is not None
-    environment = {**os.environ, "LD_LIBRARY_PATH": str(original.parent)}
+    triton = triton_library()
+    assert triton is not None
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(triton.parent)}
     asked = [
         subprocess.run([built, path], check=True, capture_output=True, text=True, env=environment)
-        for path in (library, original)
+        for path in (library, triton)
     ]
     ours, theirs = (answer.stdout.splitlines() for answer in asked)
     assert len(ours) > 60
@@ -162,11 +162,11 @@ def test_values_mean_what_they_mean_in_the_original(
     assert ours == theirs
 
 
-def test_the_original_exports_what_we_export(library: pathlib.Path) -> None:
-    original = original_library()
-    if original is None:
-        pytest.skip("GALATEA_ORIGINAL_PACKAGES is not set")
-    ours, theirs = exported(library), exported(original)
+def test_triton_exports_what_we_export(library: pathlib.Path) -> None:
+    triton = triton_library()
+    if triton is None:
+        pytest.skip("GALATEA_TRITON_PACKAGES is not set")
+    ours, theirs = exported(library), exported(triton)
     assert ours - theirs == set()
     # No header of its declares these two.
     undeclared = {"TRITONCACHE_CacheEntryNew", "TRITONCACHE_CacheEntryDelete"}

@@ -1,6 +1,6 @@
 """The log of a program with the library: one for all servers, set by whoever came last.
 
-The same program runs on Triton's own library where GALATEA_ORIGINAL_PACKAGES says
+The same program runs on Triton's own library where GALATEA_TRITON_PACKAGES says
 where that is.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from contestants import Contestant
+from implementations import Implementation
 
 #: Reads the library, a repository and a file to log into; the rest is the test's.
 HEAD = """
@@ -120,18 +120,18 @@ Run = Callable[[str], tuple[str, dict[str, list[str]]]]
 
 
 @pytest.fixture
-def run(contestant: Contestant, repository: pathlib.Path, tmp_path: pathlib.Path) -> Run:
+def run(implementation: Implementation, repository: pathlib.Path, tmp_path: pathlib.Path) -> Run:
     """Runs a program on a library: what it wrote to its error output and to files."""
     head = HEAD
-    if contestant.is_original:
-        backends = contestant.backends.encode()
+    if implementation.is_triton:
+        backends = implementation.backends.encode()
         option = f'must("ServerOptionsSetBackendDirectory", made, {backends!r})'
         head = head.replace("    return made\n", f"    {option}\n    return made\n")
 
     def started(program: str) -> tuple[str, dict[str, list[str]]]:
         (tmp_path / "logs").mkdir()
         file = tmp_path / "logs" / "log"
-        ended = contestant.run("-c", head + program, contestant.library, repository, file)
+        ended = implementation.run("-c", head + program, implementation.library, repository, file)
         files = {file.suffix: file.read_text().splitlines() for file in file.parent.iterdir()}
         return ended.stderr, files
 

@@ -1,7 +1,7 @@
-"""Options of servers and what they do, here and by the original.
+"""Options of servers and what they do, here and by Triton.
 
-The same program runs on Triton's own library where GALATEA_ORIGINAL_PACKAGES says
-where that is; GALATEA_ORIGINAL_BACKENDS is a directory with its identity backend then.
+The same program runs on Triton's own library where GALATEA_TRITON_PACKAGES says
+where that is; GALATEA_TRITON_BACKENDS is a directory with its identity backend then.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 import pytest
 
 from conftest import CONFIG
-from contestants import Contestant
+from implementations import Implementation
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -42,18 +42,18 @@ def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.P
 
 
 @pytest.fixture
-def ask(contestant: Contestant, folder: pathlib.Path) -> Ask:
+def ask(implementation: Implementation, folder: pathlib.Path) -> Ask:
     """Makes a server and asks it, in a process of its own."""
 
     def run(
         options: list[Call], *questions: Call, repository: str = "good", hangs: bool = False
     ) -> dict[str, object]:
-        if hangs and contestant.is_original:
-            pytest.skip("the original doesn't come back from the failure")
+        if hangs and implementation.is_triton:
+            pytest.skip("Triton doesn't come back from the failure")
         options = [["SetModelRepositoryPath", repository], *options]
         given = (json.dumps(options), json.dumps(questions))
-        ended = contestant.run(
-            HERE / "options.py", contestant.library, contestant.backends, *given
+        ended = implementation.run(
+            HERE / "options.py", implementation.library, implementation.backends, *given
         )
         told = json.loads(ended.stdout.splitlines()[-1])
         assert told["set"].pop(0) is None

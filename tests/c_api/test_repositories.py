@@ -1,7 +1,7 @@
 """Repositories that a program registers and unregisters while its server runs.
 
-The same program runs on Triton's own library where GALATEA_ORIGINAL_PACKAGES says
-where that is; GALATEA_ORIGINAL_BACKENDS is a directory with its identity backend then.
+The same program runs on Triton's own library where GALATEA_TRITON_PACKAGES says
+where that is; GALATEA_TRITON_BACKENDS is a directory with its identity backend then.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 import pytest
 
 from conftest import CONFIG
-from contestants import Contestant
+from implementations import Implementation
 
 Step = list[object]
 #: What a program said to each of its steps: null, an error or an index.
@@ -136,12 +136,12 @@ def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.P
 
 
 @pytest.fixture
-def play(contestant: Contestant, folder: pathlib.Path) -> Play:
+def play(implementation: Implementation, folder: pathlib.Path) -> Play:
     """Runs a program with these steps on a library."""
 
     def run(*steps: Step, mode: int = EXPLICIT) -> list[object]:
-        given = (contestant.library, "empty", mode, contestant.backends, json.dumps(steps))
-        ended = contestant.run("-c", PROGRAM, *given)
+        given = (implementation.library, "empty", mode, implementation.backends, json.dumps(steps))
+        ended = implementation.run("-c", PROGRAM, *given)
         return json.loads(ended.stdout.splitlines()[-1])
 
     return run

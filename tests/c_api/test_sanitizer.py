@@ -60,7 +60,7 @@ LIBRARIES = {
     "example_repeater": ROOT / "examples/backends/repeater.c",
     "example_accumulator": ROOT / "examples/backends/accumulator.c",
     "example_countdown": ROOT / "examples/backends/countdown.c",
-    "stations": ROOT / "tests/c_api/stations.c",
+    "trace_points": ROOT / "tests/c_api/trace_points.c",
 }
 
 

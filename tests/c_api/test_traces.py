@@ -1,4 +1,4 @@
-"""What traces are told, here and, if its package is there, by the original."""
+"""What traces are told, here and, if its package is there, by Triton."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(__file__).resolve().parent
-PACKAGES = os.environ.get("GALATEA_ORIGINAL_PACKAGES")
+PACKAGES = os.environ.get("GALATEA_TRITON_PACKAGES")
 
 TENSORS = """
 input [ { name: "INPUT0" data_type: TYPE_INT32 dims: [ -1 ] } ]
 output [ { name: "OUTPUT0" data_type: TYPE_INT32 dims: [ -1 ] } ]
 """
-BACKEND = 'backend: "stations" max_batch_size: 8 instance_group [ { kind: KIND_CPU } ]' + TENSORS
+BACKEND = 'backend: "trace_points" max_batch_size: 8 instance_group [ { kind: KIND_CPU } ]' + TENSORS
 BATCHES = """
 dynamic_batching { preferred_batch_size: [ 2 ] max_queue_delay_microseconds: 30000000 }
 """
@@ -87,9 +87,9 @@ def arguments(
         (folder / "models" / name / "1").mkdir(parents=True)
         (folder / "models" / name / "config.pbtxt").write_text(config)
     options = ["-std=gnu11", "-shared", "-fPIC", "-I", ROOT / "examples/backends", "-lpthread"]
-    built = compile("gcc", HERE / "stations.c", *options)
-    (folder / "backends/stations").mkdir(parents=True)
-    built.rename(folder / "backends/stations/libtriton_stations.so")
+    built = compile("gcc", HERE / "trace_points.c", *options)
+    (folder / "backends/trace_points").mkdir(parents=True)
+    built.rename(folder / "backends/trace_points/libtriton_trace_points.so")
     return folder / "models", folder / "backends"
 
 
@@ -192,8 +192,8 @@ def test_a_backend_takes_part(ours: dict[str, Traces]) -> None:
     assert ours["nested:12"][1]["request"] == "inner"
 
 
-@pytest.mark.skipif(not PACKAGES, reason="GALATEA_ORIGINAL_PACKAGES is not set")
-def test_the_original_tells_the_same(
+@pytest.mark.skipif(not PACKAGES, reason="GALATEA_TRITON_PACKAGES is not set")
+def test_triton_tells_the_same(
     ours: dict[str, Traces], arguments: tuple[pathlib.Path, pathlib.Path]
 ) -> None:
     packages = pathlib.Path(PACKAGES or "")

@@ -31,13 +31,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds the options that README.md lists."""
     parser.addoption("--galatea", type=pathlib.Path, help="the server to test")
     parser.addoption("--onnxruntime-library", type=pathlib.Path, help="ONNX Runtime's library")
-    parser.addoption("--original", action="store_true", help="the server is Triton itself")
+    parser.addoption("--triton", action="store_true", help="the server is Triton itself")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declares the marks."""
     for mark in (
-        "galatea_only: the original answers otherwise, see docs/differences.md",
+        "galatea_only: Triton answers otherwise, see docs/differences.md",
         "not_yet: Galatea refuses this so far, and test_not_yet.py checks how",
     ):
         config.addinivalue_line("markers", mark)
@@ -45,10 +45,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out what the program under test can't pass, with the reason."""
-    is_original = config.getoption("--original")
+    is_triton = config.getoption("--triton")
     left_out, reason = (
-        ("galatea_only", "the original answers otherwise")
-        if is_original
+        ("galatea_only", "Triton answers otherwise")
+        if is_triton
         else ("not_yet", "Galatea refuses this so far")
     )
     for item in items:
@@ -90,7 +90,7 @@ def program(request: pytest.FixtureRequest) -> Program:
     if path is None:
         pytest.exit(f"no server at {' or '.join(map(str, candidates))}: run cargo build", 1)
     library = request.config.getoption("--onnxruntime-library") or find_onnxruntime_library()
-    return Program(path.resolve(), library, request.config.getoption("--original"))
+    return Program(path.resolve(), library, request.config.getoption("--triton"))
 
 
 @pytest.fixture(scope="session")
@@ -133,8 +133,8 @@ def server(start_server: StartServer, models: pathlib.Path) -> Iterator[Server]:
     """The server that most tests share. It has to survive them all and end well."""
     with start_server(models) as running:
         yield running.wait_until_ready()
-    # The original gives up on connections that clients keep.
-    assert running.process.returncode == 0 or running.is_original
+    # Triton gives up on connections that clients keep.
+    assert running.process.returncode == 0 or running.is_triton
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
-"""The original's own Python backend, placed where a server finds it, and models for it.
+"""Triton's own Python backend, placed where a server finds it, and models for it.
 
-Left out unless GALATEA_ORIGINAL_PACKAGES names the folder into which the Python
+Left out unless GALATEA_TRITON_PACKAGES names the folder into which the Python
 packages nvidia-pytriton and numpy 1 were installed; docs/backends.md says how.
 """
 
@@ -16,11 +16,11 @@ import pytest
 
 from server import Server, wait_until
 
-PACKAGES = pathlib.Path(os.environ.get("GALATEA_ORIGINAL_PACKAGES", ""))
+PACKAGES = pathlib.Path(os.environ.get("GALATEA_TRITON_PACKAGES", ""))
 MODELS = pathlib.Path(__file__).parent / "python_models"
 
 needs_python_backend = pytest.mark.skipif(
-    PACKAGES == pathlib.Path(), reason="GALATEA_ORIGINAL_PACKAGES is not set"
+    PACKAGES == pathlib.Path(), reason="GALATEA_TRITON_PACKAGES is not set"
 )
 
 STUB = "triton_python_backend_stub"

@@ -78,12 +78,12 @@ class Program:
 
     path: pathlib.Path
     onnxruntime_library: pathlib.Path | None
-    is_original: bool
+    is_triton: bool
 
     def command(self, flags: Sequence[str]) -> list[str]:
-        """The command line; the original finds ONNX Runtime by itself."""
+        """The command line; Triton finds ONNX Runtime by itself."""
         library = []
-        if self.onnxruntime_library is not None and not self.is_original:
+        if self.onnxruntime_library is not None and not self.is_triton:
             library = ["--onnxruntime-library", str(self.onnxruntime_library)]
         return [str(self.path), *library, *flags]
 
@@ -106,7 +106,7 @@ class Server:
         """
         self.http_port, self.grpc_port, self.metrics_port = free_ports(3)
         self.log_path = log_path
-        self.is_original = program.is_original
+        self.is_triton = program.is_triton
         command = program.command(
             [
                 f"--model-repository={repository}",

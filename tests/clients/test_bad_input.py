@@ -24,7 +24,7 @@ INFER = "/v2/models/simple/infer"
 
 
 def galatea_only(value: Any) -> Any:
-    """A parameter that the original takes, or that ends it."""
+    """A parameter that Triton takes, or that ends it."""
     return pytest.param(value, marks=pytest.mark.galatea_only)
 
 
@@ -95,7 +95,7 @@ def with_rows(*rows: int) -> dict[str, Any]:
     return request
 
 
-# What can't be read as a request is the client's mistake: 400. The original says 500.
+# What can't be read as a request is the client's mistake: 400. Triton says 500.
 MALFORMED = 400
 # Values of `data` that don't fit their tensor are 500 in both servers.
 DATA = 500
@@ -178,14 +178,14 @@ def test_invalid_requests(server: Server, name: str) -> None:
     """Status, error object, and a message that says what is wrong."""
     request, status, text = INVALID_REQUESTS[name]
     reply = server.infer("simple", request)
-    allowed = (400, 500) if server.is_original else (status,)
+    allowed = (400, 500) if server.is_triton else (status,)
     assert reply.status in allowed, reply
     assert text in reply.error()
 
 
 @pytest.mark.galatea_only
 def test_duplicate_outputs(server: Server) -> None:
-    """The original has refused them since 2026."""
+    """Triton has refused them since 2026."""
     reply = server.infer("simple", {**good_request(), "outputs": [{"name": "OUTPUT0"}] * 2})
     assert reply.status == 400
     assert "OUTPUT0" in reply.error()
@@ -222,7 +222,7 @@ def test_messages_name_the_request(server: Server) -> None:
 def test_bodies_that_are_no_requests(server: Server, body: bytes) -> None:
     """Broken JSON and broken UTF-8 are errors of the client."""
     reply = server.infer("simple", body)
-    assert reply.status == 400 or server.is_original, reply
+    assert reply.status == 400 or server.is_triton, reply
     reply.error()
 
 
@@ -255,13 +255,13 @@ ODD_NUMBERS: dict[str, tuple[Any, Any]] = {
 
 
 def check_outcome(server: Server, reply: Reply, expected: Any) -> None:
-    """Ours to the element and the text; the original's is well formed."""
+    """Ours to the element and the text; Triton's is well formed."""
     found = outcome(reply)
     if isinstance(expected, tuple):
         status, text = expected
-        assert found[0] in ((400, 500) if server.is_original else (status,)), found
-        assert text in found[1] or server.is_original
-    elif not server.is_original:
+        assert found[0] in ((400, 500) if server.is_triton else (status,)), found
+        assert text in found[1] or server.is_triton
+    elif not server.is_triton:
         numpy.testing.assert_equal(found, expected)
 
 
@@ -270,7 +270,7 @@ def check_outcome(server: Server, reply: Reply, expected: Any) -> None:
     "model, datatype", [("identity_fp32", "FP32"), ("identity_int32", "INT32")]
 )
 def test_numbers_outside_of_json(server: Server, model: str, datatype: str, text: str) -> None:
-    """What the original's parser takes is taken, and nothing else."""
+    """What Triton's parser takes is taken, and nothing else."""
     body = (
         f'{{"inputs":[{{"name":"INPUT0","shape":[1,1],"datatype":"{datatype}","data":[{text}]}}]}}'
     )
@@ -369,7 +369,7 @@ def binary_request(sizes: tuple[Any, Any]) -> bytes:
 def test_binary_sizes_that_do_not_fit(server: Server, sizes: Any, length: int) -> None:
     """What a size says is compared with the bytes at hand and with the shape."""
     reply = server.infer("simple", binary_request(sizes), b"\x00" * length)
-    assert reply.status == 400 or server.is_original, reply
+    assert reply.status == 400 or server.is_triton, reply
     reply.error()
 
 
@@ -393,7 +393,7 @@ def test_binary_sizes_that_do_not_fit(server: Server, sizes: Any, length: int) -
 def test_header_lengths_that_are_none(server: Server, value: str) -> None:
     """The length of the JSON part has to be a number within the body."""
     reply = server.infer("simple", good_request(), headers={HEADER_LENGTH: value})
-    assert reply.status == 400 or server.is_original
+    assert reply.status == 400 or server.is_triton
 
 
 @pytest.mark.parametrize("offset", [-5, -1, 1, 5])
@@ -402,7 +402,7 @@ def test_header_lengths_that_cut_elsewhere(server: Server, offset: int) -> None:
     text = binary_request((64, 64))
     headers = {HEADER_LENGTH: str(len(text) + offset)}
     reply = server.infer("simple", text + b"\x00" * 128, headers=headers)
-    assert reply.status == 400 or server.is_original
+    assert reply.status == 400 or server.is_triton
     reply.error()
 
 
@@ -450,7 +450,7 @@ def test_declared_length_over_the_limit(server: Server) -> None:
             with contextlib.suppress(OSError):
                 connection.finish_sending()
             response = connection.read_response()
-            allowed = (400, 413) if server.is_original else (400,)
+            allowed = (400, 413) if server.is_triton else (400,)
             assert response is None or response[0] in allowed
 
 
@@ -544,7 +544,7 @@ def test_model_names_are_only_names(server: Server, name: str) -> None:
     for method, operation in (("GET", ""), ("GET", "/config"), ("POST", "/infer")):
         body = b"{}" if method == "POST" else None
         status = server.request(method, f"/v2/models/{name}{operation}", body).status
-        assert status in ((400, 404, 414) if server.is_original else (404,))
+        assert status in ((400, 404, 414) if server.is_triton else (404,))
     assert "\n[E] forged" not in server.log()
 
 
@@ -586,7 +586,7 @@ def test_odd_class_counts(server: Server, count: Any, expected: tuple[str, list]
     """None is no wish for classes, and too many are all; the rest is refused."""
     output = {"name": "OUTPUT0", "parameters": {"classification": count}}
     reply = server.infer("simple", {**good_request(), "outputs": [output]})
-    if server.is_original:
+    if server.is_triton:
         assert reply.status in (200, 400, 500)
         assert json.loads(reply.body)
     elif expected is None:
@@ -640,7 +640,7 @@ def test_management_is_closed(
     target = tmp_path / "written"
     body = body.replace(b"GALATEA_TEST_FILE", str(target).encode())
     reply = server.request("POST", path, body)
-    assert reply.status == status or (server.is_original and reply.status >= 400)
+    assert reply.status == status or (server.is_triton and reply.status >= 400)
     assert not target.exists()
 
 
@@ -650,8 +650,8 @@ def test_shared_memory_that_is_not_there(server: Server) -> None:
         data=None, parameters={"shared_memory_region": "absent", "shared_memory_byte_size": 64}
     )
     reply = server.infer("simple", request)
-    assert reply.status == 501 or (server.is_original and reply.status >= 400)
-    assert "shared_memory_region" in reply.error() or server.is_original
+    assert reply.status == 501 or (server.is_triton and reply.status >= 400)
+    assert "shared_memory_region" in reply.error() or server.is_triton
 
 
 def test_truncated_requests(server: Server) -> None:

@@ -63,7 +63,7 @@ def growth(after: dict[str, Any], before: dict[str, Any], name: str) -> int:
 def settled_statistics(
     server: Server, model: str, before: dict[str, Any], count: int
 ) -> dict[str, Any]:
-    """The statistics once they count all requests: the original answers before it counts."""
+    """The statistics once they count all requests: Triton answers before it counts."""
 
     def all_are_counted() -> bool:
         return growth(server.statistics(model), before, "inference_count") >= count

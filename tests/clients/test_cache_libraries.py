@@ -1,5 +1,5 @@
 """Response caches in libraries: the example, small ones that break their contract, and
-the original's own."""
+Triton's own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from server import Server, wait_until
 from transports import TRANSPORTS, Grpc, Http, Tensors
 
 EXAMPLES = ROOT / "examples" / "caches"
-PACKAGES = os.environ.get("GALATEA_ORIGINAL_PACKAGES")
+PACKAGES = os.environ.get("GALATEA_TRITON_PACKAGES")
 
 IDENTITY = """\
 backend: "identity"
@@ -262,7 +262,7 @@ def full(rows: int, columns: int) -> Tensors:
 
 @pytest.mark.parametrize(
     "transport",
-    # The original answers "response output count mismatch" to hits on a stream.
+    # Triton answers "response output count mismatch" to hits on a stream.
     [
         pytest.param(name, marks=[pytest.mark.galatea_only] if "stream" in name else [])
         for name in TRANSPORTS
@@ -289,7 +289,7 @@ def test_hits_are_what_the_model_answered(
 def test_an_empty_answer_is_kept(
     start_server: StartServer, models: pathlib.Path, caches: pathlib.Path
 ) -> None:
-    """Tensors without elements; the original keeps no such response."""
+    """Tensors without elements; Triton keeps no such response."""
     with serving(start_server, models, caches, "example_fifo,entries=100") as server:
         with contextlib.closing(Grpc(server)) as connection:
             for _ in range(2):
@@ -341,8 +341,8 @@ def test_many_clients_at_a_time(
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             assert sum(pool.map(client, range(8))) == 800
         hits, misses, _ = counts(server)
-        # The original doesn't count a request that another one came before.
-        assert hits + misses == 800 or server.is_original
+        # Triton doesn't count a request that another one came before.
+        assert hits + misses == 800 or server.is_triton
         assert hits > 0 and misses >= 30
     assert "failed" not in server.log()
 
@@ -613,8 +613,8 @@ def test_a_library_wins_over_the_cache_that_is_built_in(
 
 
 @pytest.mark.galatea_only
-@pytest.mark.skipif(not PACKAGES, reason="GALATEA_ORIGINAL_PACKAGES is not set")
-def test_the_originals_local_cache(start_server: StartServer, models: pathlib.Path) -> None:
+@pytest.mark.skipif(not PACKAGES, reason="GALATEA_TRITON_PACKAGES is not set")
+def test_tritons_local_cache(start_server: StartServer, models: pathlib.Path) -> None:
     """Unmodified: hits, evictions, and its gauges among our metrics."""
     directory = pathlib.Path(PACKAGES or "") / "pytriton" / "tritonserver" / "caches"
     assert (directory / "local" / "libtritoncache_local.so").is_file()

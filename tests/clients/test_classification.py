@@ -72,13 +72,13 @@ def server(
     write(repository, "nested", NESTED)
     for name in IMAGE_MODELS:
         write_example(repository, name, ensembles.EXAMPLES[name]())
-    if not program.is_original:
+    if not program.is_triton:
         for name, make in iterative.MODELS.items():
             write_example(repository, name, make())
-    caching = [] if program.is_original else ["--cache-config=local,size=1048576"]
+    caching = [] if program.is_triton else ["--cache-config=local,size=1048576"]
     with start_server(repository, *caching) as running:
         yield running.wait_until_ready()
-    assert running.process.returncode == 0 or running.is_original
+    assert running.process.returncode == 0 or running.is_triton
 
 
 @pytest.fixture(params=list(TRANSPORTS))
@@ -192,7 +192,7 @@ def test_the_cache_keeps_outputs_and_not_their_classes(server: Server) -> None:
 
 @pytest.mark.galatea_only
 def test_too_large_an_output(transport: Transport) -> None:
-    """A million elements are enough, as in later releases of the original."""
+    """A million elements are enough, as in later releases of Triton."""
     values = numpy.zeros((1, ELEMENTS_MAX + 1), numpy.float32)
     with pytest.raises(InferenceServerException, match="classification output tensor too large"):
         transport.infer("plain", {"INPUT0": values}, outputs={"OUTPUT0": 1})

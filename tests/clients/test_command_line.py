@@ -24,7 +24,7 @@ def test_help(program: Program) -> None:
     """Every flag that the README names is in the help."""
     done = run(program, "--help")
     text = done.stdout + done.stderr
-    assert done.returncode == 0 or program.is_original
+    assert done.returncode == 0 or program.is_triton
     for flag in ("model-repository", "http-port", "grpc-port", "metrics-port", "log-verbose"):
         assert f"--{flag}" in text
 
@@ -45,13 +45,13 @@ def test_help(program: Program) -> None:
 )
 def test_bad_flags(program: Program, tmp_path: pathlib.Path, flag: str, reason: str) -> None:
     """Exit code 1, and after the usage, which names all flags, what is wrong."""
-    if program.is_original and flag.startswith("--http-port="):
-        pytest.skip("the original finds these out when it binds")
+    if program.is_triton and flag.startswith("--http-port="):
+        pytest.skip("Triton finds these out when it binds")
     done = run(program, f"--model-repository={tmp_path}", flag)
     assert done.returncode == 1
     name = flag.split("=")[0]
     said = f'\nBad option: "{name}".\n{reason}\n' if reason else f"\nUnexpected argument: {name}\n"
-    if program.is_original:
+    if program.is_triton:
         assert name.lstrip("-") in done.stdout + done.stderr
     else:
         assert done.stderr.endswith(said)
@@ -80,7 +80,7 @@ def test_a_repository_that_is_not_there(program: Program, tmp_path: pathlib.Path
     assert done.returncode == 1
     path = str(tmp_path / "absent")
     lines = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith("error:")]
-    assert any(f"'{path}'" in line for line in lines) or program.is_original, lines
+    assert any(f"'{path}'" in line for line in lines) or program.is_triton, lines
 
 
 @pytest.mark.parametrize("form", ["equals", "space"])
@@ -112,7 +112,7 @@ def test_a_port_in_use(start_server: StartServer, tmp_path: pathlib.Path) -> Non
         with start_server(tmp_path, f"--http-port={first.http_port}") as second:
             assert second.wait_for_exit() == 1
             said = f"can't listen at 127.0.0.1:{first.http_port}: Address already in use"
-            assert said in second.log() or second.is_original
+            assert said in second.log() or second.is_triton
         assert first.is_ready()
 
 

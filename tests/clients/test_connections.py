@@ -102,7 +102,7 @@ def all_answer_while_it_works(server: Server, others: list[Connection], rounds: 
     before = server.statistics("onnx_slow")["inference_count"]
     with Connection(server) as busy:
         busy.send(post("/v2/models/onnx_slow/infer", slow_request(rounds)))
-        if not server.is_original:
+        if not server.is_triton:
             wait_until(lambda: is_begun(server, before), 60, "the model works")
         for connection in others:
             connection.send(get("/v2/health/live"))

@@ -219,7 +219,7 @@ def test_a_batch_has_a_volume(
         assert executed(server) == {2: 1, 3: 2}
 
 
-@pytest.mark.galatea_only  # In the original it stays in the queue.
+@pytest.mark.galatea_only  # In Triton it stays in the queue.
 def test_what_is_too_large_goes_alone(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:
@@ -273,7 +273,7 @@ def named_absolutely(model: pathlib.Path, backends: pathlib.Path) -> tuple[pathl
     return model / "own.so", str(model / "own.so")
 
 
-@pytest.mark.galatea_only  # The original's backends are elsewhere.
+@pytest.mark.galatea_only  # Triton's backends are elsewhere.
 @pytest.mark.parametrize("place", [in_version, in_model, in_backend, named, named_absolutely])
 def test_where_it_is_found(
     start_server: StartServer,
@@ -325,7 +325,7 @@ def test_the_order_of_calls(
     assert "no idea about 9" in server.log()
 
 
-@pytest.mark.galatea_only  # The original crashes.
+@pytest.mark.galatea_only  # Triton crashes.
 def test_batches_go_on_without_a_strategy_that_fails(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:
@@ -361,7 +361,7 @@ def test_batches_go_on_without_a_strategy_that_fails(
         ),
     ],
 )
-@pytest.mark.galatea_only  # The original takes paths from its working directory.
+@pytest.mark.galatea_only  # Triton takes paths from its working directory.
 def test_what_is_refused(
     start_server: StartServer,
     tmp_path: pathlib.Path,
@@ -435,7 +435,7 @@ def is_loaded(server: Server) -> bool:
     return server.get("/v2/models/model/ready").status == 200
 
 
-@pytest.mark.galatea_only  # The original opens the library that it has opened before.
+@pytest.mark.galatea_only  # Triton opens the library that it has opened before.
 def test_a_strategy_that_is_replaced(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:

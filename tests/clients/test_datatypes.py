@@ -297,7 +297,7 @@ def test_a_failing_model_answers_and_lives(server: Server) -> None:
     bad = {"shape": [1, 16], "datatype": "BYTES", "data": ["x"] * 16}
     document = {"inputs": [{"name": "INPUT0", **bad}, {"name": "INPUT1", **bad}]}
     reply = server.infer("simple_string", document)
-    assert reply.status in ((400, 500) if server.is_original else (500,))
+    assert reply.status in ((400, 500) if server.is_triton else (500,))
     assert "running Cast node" in reply.error()
     assert server.is_ready()
 
@@ -308,7 +308,7 @@ def test_a_failing_model_answers_and_lives(server: Server) -> None:
 def test_strings_with_nul(
     server: Server, http_client: tritonclient.http.InferenceServerClient, backend: str
 ) -> None:
-    """NUL is a byte like any other; the original cuts strings there for ONNX models."""
+    """NUL is a byte like any other; Triton cuts strings there for ONNX models."""
     values = numpy.array([[b"\x00", b"a\x00b\x00", b""]], object)
     tensor = tritonclient.http.InferInput("INPUT0", [1, 3], "BYTES")
     tensor.set_data_from_numpy(values)

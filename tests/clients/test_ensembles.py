@@ -37,11 +37,11 @@ def server(
     """Every ensemble with the models that it is made of."""
     repository = tmp_path_factory.mktemp("ensembles")
     for name, make in {**ensembles.EXAMPLES, **ensembles.MODELS}.items():
-        if name not in OWN or not program.is_original:
+        if name not in OWN or not program.is_triton:
             write_example(repository, name, make())
     with start_server(repository) as running:
         yield running.wait_until_ready()
-    assert running.process.returncode == 0 or running.is_original
+    assert running.process.returncode == 0 or running.is_triton
 
 
 @pytest.fixture(params=list(TRANSPORTS))
@@ -109,7 +109,7 @@ def test_outputs_that_nobody_wants(server: Server, transport: Transport) -> None
     assert after == [before[0], before[1] + 1, before[2]]
 
 
-@pytest.mark.galatea_only  # The original leaves out steps that are needed: a deadlock.
+@pytest.mark.galatea_only  # Triton leaves out steps that are needed: a deadlock.
 def test_outputs_on_the_way_to_others(server: Server, transport: Transport) -> None:
     """An output that another step takes is made for either."""
     before = server.statistics("square")["inference_count"]
@@ -185,8 +185,8 @@ def test_pipelines(server: Server, transport: Transport, pipeline: str, size: An
     ):
         made[result] = infer(server, model, {"input": made[source]})["output"]
     outputs = transport.infer(pipeline, {"image": made["image"]})
-    # In the configuration's order; in the original, in none.
-    assert (sorted(outputs) if server.is_original else list(outputs)) == sorted(wanted)
+    # In the configuration's order; in Triton, in none.
+    assert (sorted(outputs) if server.is_triton else list(outputs)) == sorted(wanted)
     for name, result in outputs.items():
         numpy.testing.assert_array_equal(result, made[name])
 
@@ -384,7 +384,7 @@ def test_an_error_names_ensemble_and_step(server: Server) -> None:
     assert reply.status == 400
     assert reply.error().startswith("in ensemble 'in_and_out_of_batches', ")
     assert "unexpected shape for input 'X' for model 'double_without_batches'" in reply.error()
-    if not server.is_original:
+    if not server.is_triton:
         assert "step 1 (model 'double_without_batches'): " in reply.error()
 
 
@@ -445,13 +445,13 @@ def test_a_full_queue_fails_the_request_at_once(
                 assert error.status() == "StatusCode.UNAVAILABLE"
                 assert error.message().startswith("in ensemble 'pair', "), error
                 assert "Exceeds maximum queue size" in error.message()
-                if not running.is_original:
+                if not running.is_triton:
                     assert "step 0 (model 'first'): " in error.message()
                 outcomes.append(None)
         assert set(outcomes) == {2_000, None}
         failures = running.statistics("pair")["inference_stats"]["fail"]["count"]
-        # The original counts each twice.
-        assert failures == outcomes.count(None) * (2 if running.is_original else 1)
+        # Triton counts each twice.
+        assert failures == outcomes.count(None) * (2 if running.is_triton else 1)
         other = f'{{model="pair",reason="OTHER",version="1"}} {failures}\n'
         assert f"nv_inference_request_failure{other}" in running.metrics()
 

@@ -66,7 +66,7 @@ def test_clients_see_health(
 def test_readiness_of_an_unknown_model_over_grpc(
     grpc_client: tritonclient.grpc.InferenceServerClient, name: str, version: str
 ) -> None:
-    """Not found, as in the original since 2026; before, it said not ready."""
+    """Not found, as in Triton since 2026; before, it said not ready."""
     with pytest.raises(InferenceServerException) as caught:
         grpc_client.is_model_ready(name, version)
     assert caught.value.status() == "StatusCode.NOT_FOUND"
@@ -148,7 +148,7 @@ def test_model_readiness(server: Server, path: str) -> None:
 @pytest.mark.parametrize("path", ["absent", "simple/versions/7"])
 def test_unknown_models_are_not_ready(server: Server, path: str) -> None:
     """Not ready is 400 or the error of an unknown model, never 200."""
-    unready = (400, 404) if server.is_original else (404,)
+    unready = (400, 404) if server.is_triton else (404,)
     assert server.get(f"/v2/models/{path}/ready").status in unready
 
 
@@ -257,7 +257,7 @@ def test_scheduler_status(server: Server, model: str) -> None:
     ],
 )
 def test_errors_are_declared_as_json(server: Server, method: str, path: str, status: int) -> None:
-    """The original calls some of its error objects plain text."""
+    """Triton calls some of its error objects plain text."""
     reply = server.request(method, path, b"{}" if method == "POST" else None)
     assert reply.status == status
     assert list(reply.json()) == ["error"]
@@ -294,7 +294,7 @@ def test_bad_version_over_grpc_is_an_invalid_argument(server: Server, version: s
 def test_version_zero_is_refused(server: Server, path: str) -> None:
     """Digits, but no version."""
     reply = server.get(path)
-    assert reply.status in ((400, 404) if server.is_original else (404,))
+    assert reply.status in ((400, 404) if server.is_triton else (404,))
     reply.error()
 
 

@@ -1,6 +1,6 @@
 """A library `identity` in the directory of backends is used, and not the built-in backend.
 
-The last tests need Triton's own: GALATEA_ORIGINAL_BACKENDS is a directory with it, as
+The last tests need Triton's own: GALATEA_TRITON_BACKENDS is a directory with it, as
 `identity/libtriton_identity.so`.
 """
 
@@ -34,8 +34,8 @@ output { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] }
 USUAL = ANY_NAME.replace('"A"', '"INPUT0"')
 VALUES = numpy.array([1.5, -2.0, 3.25], dtype=numpy.float32)
 
-ORIGINAL = os.environ.get("GALATEA_ORIGINAL_BACKENDS", "")
-needs_original = pytest.mark.skipif(not ORIGINAL, reason="GALATEA_ORIGINAL_BACKENDS is not set")
+BACKENDS = os.environ.get("GALATEA_TRITON_BACKENDS", "")
+needs_triton = pytest.mark.skipif(not BACKENDS, reason="GALATEA_TRITON_BACKENDS is not set")
 
 
 @pytest.fixture(scope="module")
@@ -134,14 +134,14 @@ def test_a_check_uses_the_same(
 
 
 @pytest.fixture
-def original(tmp_path: pathlib.Path) -> str:
-    """The flag for a directory with the original's library."""
-    return install(pathlib.Path(ORIGINAL) / "identity" / "libtriton_identity.so", tmp_path / "b")
+def triton(tmp_path: pathlib.Path) -> str:
+    """The flag for a directory with Triton's library."""
+    return install(pathlib.Path(BACKENDS) / "identity" / "libtriton_identity.so", tmp_path / "b")
 
 
-@needs_original
-def test_the_originals_own_library(
-    start_server: StartServer, original: str, tmp_path: pathlib.Path
+@needs_triton
+def test_tritons_own_library(
+    start_server: StartServer, triton: str, tmp_path: pathlib.Path
 ) -> None:
     """It counts the bytes of inputs in a metric and adds parameters to its responses."""
     config = USUAL + "max_batch_size: 8 dynamic_batching { }"
@@ -152,7 +152,7 @@ def test_the_originals_own_library(
     for name, text in models.items():
         write_model(tmp_path / "models", name, text)
     batch = VALUES.reshape(1, -1)
-    with start_server(tmp_path / "models", original) as server:
+    with start_server(tmp_path / "models", triton) as server:
         server.wait_until_ready()
         with tritonclient.grpc.InferenceServerClient(server.grpc_url) as client:
             tensor = tritonclient.grpc.InferInput("INPUT0", batch.shape, "FP32")
@@ -174,13 +174,13 @@ def test_the_originals_own_library(
         assert infer["ns"] >= 20_000_000
 
 
-@needs_original
-def test_what_the_originals_own_library_refuses(
-    start_server: StartServer, original: str, tmp_path: pathlib.Path
+@needs_triton
+def test_what_tritons_own_library_refuses(
+    start_server: StartServer, triton: str, tmp_path: pathlib.Path
 ) -> None:
     """Its own checks hold, in its words."""
     write_model(tmp_path / "models", "any_name", ANY_NAME)
-    with start_server(tmp_path / "models", original, "--exit-on-error=false") as server:
+    with start_server(tmp_path / "models", triton, "--exit-on-error=false") as server:
         server.wait_until_live()
         assert server.get("/v2/models/any_name/ready").status == 404
         assert "expected input name to follow INPUT<index> pattern, got 'A'" in server.log()

@@ -220,17 +220,17 @@ def test_a_broken_model_is_reported(
         wait_until(
             lambda: server.get("/v2/models/simple/ready").status == 200, 60, "the other is ready"
         )
-        # The original forgets models whose configuration it can't read.
-        allowed = (200, 400) if server.is_original else (400,)
+        # Triton forgets models whose configuration it can't read.
+        allowed = (200, 400) if server.is_triton else (400,)
         assert server.get("/v2/health/ready").status in allowed
         index = server.request("POST", "/v2/repository/index", b"").json()
         (entry,) = (entry for entry in index if entry["name"] == "broken")
-        unready = (400, 404) if server.is_original else (404,)
+        unready = (400, 404) if server.is_triton else (404,)
         assert server.get("/v2/models/broken/ready").status in unready
         reply = server.infer("broken", {"inputs": []})
-        assert reply.status in ((400, 404, 503) if server.is_original else (404,))
+        assert reply.status in ((400, 404, 503) if server.is_triton else (404,))
         assert "'broken'" in reply.error()
-        if not server.is_original:
+        if not server.is_triton:
             assert entry["state"] == "UNAVAILABLE"
             assert REASONS[name] in entry["reason"]
             assert has_failed(server, REASONS[name])
@@ -243,7 +243,7 @@ def test_a_broken_model_ends_the_start(
     """By default a server with a model that can't load doesn't start."""
     with start_server(broken_repository(tmp_path, name)) as server:
         assert server.wait_for_exit() == 1
-        assert server.is_original or has_failed(server, REASONS[name])
+        assert server.is_triton or has_failed(server, REASONS[name])
 
 
 def test_readiness_need_not_be_strict(start_server: StartServer, tmp_path: pathlib.Path) -> None:
@@ -322,7 +322,7 @@ def test_two_repositories(start_server: StartServer, tmp_path: pathlib.Path) -> 
             "state": "UNAVAILABLE",
             "reason": "model appears in two or more repositories",
         }
-        unready = (400, 404) if server.is_original else (404,)
+        unready = (400, 404) if server.is_triton else (404,)
         assert server.get("/v2/models/twice/ready").status in unready
 
 

@@ -159,5 +159,5 @@ def test_a_load_that_fails_is_tried_again(
         server.wait_until_live()
         assert re.fullmatch(expected, reason(server))
         assert file.read_text() == "x" * attempts
-        if not server.is_original:
+        if not server.is_triton:
             assert server.log().count("failed to load and is tried again") == attempts - 1

@@ -72,7 +72,7 @@ def test_models_are_loaded_and_unloaded(
         wait_until(
             lambda: index(server)["one", "1"] == "UNAVAILABLE unloaded", 30, "it is unloaded"
         )
-        unready = (400, 404) if server.is_original else (404,)
+        unready = (400, 404) if server.is_triton else (404,)
         assert server.get("/v2/models/one/ready").status in unready
         assert server.infer("one", ask()).status == 404
         assert server.infer("one/versions/1", ask()).status == 503
@@ -97,7 +97,7 @@ def test_grpc_loads_and_unloads_too(start_server: StartServer, tmp_path: pathlib
             assert shown["max_batch_size"] == 7
             client.load_model("m")
             assert answer(server, "m") == 1
-            if not server.is_original:  # which says that all is well
+            if not server.is_triton:  # which says that all is well
                 with pytest.raises(InferenceServerException, match="failed to poll from model"):
                     client.load_model("nothing")
             client.unload_model("m", unload_dependents=True)
@@ -121,7 +121,7 @@ def test_all_models_by_a_star(start_server: StartServer, tmp_path: pathlib.Path)
 def test_other_modes_take_no_orders(
     start_server: StartServer, tmp_path: pathlib.Path, mode: str
 ) -> None:
-    """The text speaks of polling in either of them, as the original's does."""
+    """The text speaks of polling in either of them, as Triton's does."""
     write_model(tmp_path, "m", 1)
     with start_server(tmp_path, f"--model-control-mode={mode}") as server:
         server.wait_until_ready()
@@ -133,7 +133,7 @@ def test_other_modes_take_no_orders(
 
 
 def test_loads_that_fail(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """Each with the code and the text of the original; what serves goes on."""
+    """Each with the code and the text of Triton; what serves goes on."""
     write_model(tmp_path, "m", 1)
     with start_server(tmp_path, EXPLICIT, "--load-model=m") as server:
         server.wait_until_ready()
@@ -159,7 +159,7 @@ def test_loads_that_fail(start_server: StartServer, tmp_path: pathlib.Path) -> N
         check(load(server, "m", {"colour": "blue"}), 500, "unexpected error on creating Triton")
         replace_file(tmp_path / "m" / "1" / "model.onnx", b"this is no model")
         text = "load failed for model 'm': version 1 is at UNAVAILABLE state: "
-        if not server.is_original:
+        if not server.is_triton:
             text = "load failed for model 'm': version 1 is at READY state: "
         check(load(server, "m"), 400, text)
 
@@ -182,11 +182,11 @@ def test_a_client_brings_the_files(start_server: StartServer, tmp_path: pathlib.
         assert load(server, "m").status == 200
         assert answer(server, "m") == 1
         wait_until(
-            lambda: server.is_original or not list(temporary.iterdir()), 30, "they are removed"
+            lambda: server.is_triton or not list(temporary.iterdir()), 30, "they are removed"
         )
         assert load(server, "brought", {"config": config, **files}).status == 200
         assert answer(server, "brought") == 5
-    assert server.is_original or not list(temporary.iterdir())
+    assert server.is_triton or not list(temporary.iterdir())
 
 
 def test_polling_follows_the_repository(

@@ -19,7 +19,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 pytestmark = pytest.mark.galatea_only
 
-#: Extensions that the original has.
+#: Extensions that Triton has.
 LACKING = {"system_shared_memory", "cuda_shared_memory", "trace", "logging"}
 
 VECTOR = {"name": "INPUT0", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}

@@ -199,7 +199,7 @@ def test_what_is_no_library_with_operators(
                 reply = load(server, model)
                 assert reply.status == 400, reply
                 assert f"load failed for model '{model}'" in reply.error()
-                if not server.is_original:
+                if not server.is_triton:
                     assert f"{FIELD} '{library}': " in reply.error()
                     assert why in reply.error()
         reply = load(server, "none")
@@ -354,7 +354,7 @@ def test_other_backends_leave_the_field_alone(
         server.wait_until_ready()
         shown = server.get("/v2/models/m/config").json()["model_operations"]
         assert shown == {"op_library_filename": ["/nowhere/libnone.so"]}
-        if not server.is_original:
+        if not server.is_triton:
             assert f"'{FIELD}' changes nothing: only ONNX models" in server.log()
 
 

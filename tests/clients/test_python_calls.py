@@ -1,4 +1,4 @@
-"""Models of the original's own Python backend that call and load other models."""
+"""Models of Triton's own Python backend that call and load other models."""
 
 from __future__ import annotations
 

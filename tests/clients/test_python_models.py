@@ -1,4 +1,4 @@
-"""Models of the original's own Python backend: what they get and what they answer."""
+"""Models of Triton's own Python backend: what they get and what they answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The processes and the memory of the original's own Python backend: how they begin,
+"""The processes and the memory of Triton's own Python backend: how they begin,
 what happens when they die, and that nothing of them is left."""
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def server(start_python: PythonServer, repository: pathlib.Path) -> Iterator[Ser
     flags = [EXPLICIT, "--log-verbose=1", "--exit-timeout-secs=30"]
     with start_python(repository, *flags) as running:
         yield running.wait_until_live()
-    # The original waits in vain for models whose process was killed.
-    assert running.process.returncode == 0 or running.is_original
+    # Triton waits in vain for models whose process was killed.
+    assert running.process.returncode == 0 or running.is_triton
 
 
 def load(server: Server, model: str) -> str | None:
@@ -127,7 +127,7 @@ def test_processes_inherit_nothing(server: Server) -> None:
     (number,) = children(server, "process")
     folder = pathlib.Path("/proc") / str(number)
     targets = [os.readlink(one) for one in (folder / "fd").iterdir()]
-    if not server.is_original:
+    if not server.is_triton:
         assert [one for one in targets if one.startswith("socket:")] == []
     lines = dict(line.split(":\t", 1) for line in (folder / "status").read_text().splitlines())
     assert int(lines["SigBlk"], 16) == 0

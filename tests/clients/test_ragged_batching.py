@@ -44,7 +44,7 @@ def one_batch(
                 tensors["ROW"] = numpy.full((shape[0], 1), index, numpy.int32)
             stream.send(model, tensors, request_id=str(index))
         answers = stream.receive_all(len(shapes))
-    if not server.is_original:  # It answers before it counts.
+    if not server.is_triton:  # It answers before it counts.
         assert server.statistics(model)["execution_count"] - before == 1
     return [answers[str(index)] for index in range(len(shapes))]
 

@@ -114,7 +114,7 @@ def serving(
 
 @pytest.mark.parametrize(
     "transport",
-    # The original answers "response output count mismatch" to hits on a stream.
+    # Triton answers "response output count mismatch" to hits on a stream.
     [
         pytest.param(name, marks=[pytest.mark.galatea_only] if "stream" in name else [])
         for name in TRANSPORTS
@@ -172,7 +172,7 @@ def test_what_was_kept_is_found_by_the_next_server(
 def test_a_redis_that_goes_and_comes_back(
     start_server: StartServer, models: pathlib.Path, redis: Redis
 ) -> None:
-    """Requests are answered without it. The original doesn't say that lookups fail."""
+    """Requests are answered without it. Triton doesn't say that lookups fail."""
     with serving(start_server, models, redis) as server:
         redis.stop()
         for _ in range(3):

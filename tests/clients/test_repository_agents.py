@@ -1,6 +1,6 @@
 """Repository agents: the examples, one that keeps a journal, and ones that are broken.
 
-The journal is the same library in Galatea and in the original, and what it writes is
+The journal is the same library in Galatea and in Triton, and what it writes is
 compared with what both of them tell it.
 """
 
@@ -305,7 +305,7 @@ def test_checksums_refuse_models_that_are_not(
         pytest.param(
             "half",
             "libtritonrepoagent_half.so' is cut short",
-            marks=pytest.mark.galatea_only,  # The original dies of it.
+            marks=pytest.mark.galatea_only,  # Triton dies of it.
         ),
     ],
 )
@@ -348,15 +348,15 @@ def test_an_agent_makes_a_model_of_its_own_files(world: World) -> None:
         server.wait_until_ready()
         assert world.load("m").status == 200
         assert answer(server, "m") == 7
-        if not server.is_original:
+        if not server.is_triton:
             (place,) = world.left()
             assert (world.folder / "temporary" / place).stat().st_mode & 0o777 == 0o700
         world.unload("m")
-        if not server.is_original:
+        if not server.is_triton:
             wait_until(lambda: not world.left(), WAIT_SECONDS_MAX, "the directory is removed")
         (folder / "config.pbtxt").write_text(CONFIG + naming({"agent": "unmask", "key": "41"}))
         world.refused("m")
-        if not server.is_original:
+        if not server.is_triton:
             wait_until(lambda: not world.left(), WAIT_SECONDS_MAX, "the directory is removed")
         (folder / "config.pbtxt").write_text(CONFIG + naming({"agent": "unmask"}))
         assert "unmask needs the parameter 'key'" in world.refused("m")
@@ -389,7 +389,7 @@ def test_a_load_that_fails(world: World) -> None:
         server.wait_until_ready()
         world.refused("m")
         failed = [loads(1), "2 b LOAD_FAIL, 1 a LOAD_FAIL"]
-        if server.is_original:  # which keeps the model for the agents
+        if server.is_triton:  # which keeps the model for the agents
             world.told("begin", *failed)
             return
         world.told("begin", *failed, "1 a FINALIZE, 2 b FINALIZE", "end")
@@ -459,7 +459,7 @@ def test_errors_of_agents_later_change_nothing(world: World, who: int, call: str
         assert answer(server, "m") == 1
         world.unload("m")
         world.told("begin", loads(1), loaded(1), unloading(1), unloaded(1), "end")
-        if not server.is_original:  # which says nothing of UNLOAD_COMPLETE
+        if not server.is_triton:  # which says nothing of UNLOAD_COMPLETE
             assert f"the journal '{'ab'[who]}' refuses {call}" in server.log()
 
 
@@ -484,7 +484,7 @@ def test_a_moved_model_keeps_its_configuration(world: World) -> None:
         write_model(bare.parent, "bare", 7, (1, 3))
         assert world.load("m").status == 200
         assert answer(server, "m") == 6
-        if not server.is_original:  # which keeps versions whose own files did not change
+        if not server.is_triton:  # which keeps versions whose own files did not change
             world.put("m", agents, versions=())
             assert world.load("m").status == 200
             assert answer(server, "m") == 7
@@ -500,7 +500,7 @@ def test_a_directory_that_is_none_refuses_the_model(world: World) -> None:
 
 
 def test_what_agents_may_not_do(world: World) -> None:
-    """Is refused in the original's words."""
+    """Is refused in Triton's words."""
     world.put("m", naming({"name": "a", "misuse": "1"}))
     late = (
         "location can only be updated during TRITONREPOAGENT_ACTION_LOAD, current action type is "
@@ -611,7 +611,7 @@ def test_at_start_a_model_that_is_refused_keeps_no_other_from_serving(world: Wor
         assert answer(server, "m") == 1
         assert "| Repository Agent | Path" in server.log()
         assert "libtritonrepoagent_journal.so |" in server.log()
-        if not server.is_original:  # which lists the name alone
+        if not server.is_triton:  # which lists the name alone
             index = world.post("/v2/repository/index").json()
             (entry,) = (entry for entry in index if entry["name"] == "n")
             assert entry["state"] == "UNAVAILABLE"

@@ -93,7 +93,7 @@ def test_equal_requests_are_answered_without_the_model(
 def test_the_cache_as_a_whole_has_gauges(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Under the names of the original's local cache, for all models together."""
+    """Under the names of Triton's local cache, for all models together."""
     write(tmp_path, one=CACHED, two=CACHED)
     with start_server(tmp_path, FLAG.format(size=12_000)) as server:
         server.wait_until_ready()
@@ -105,7 +105,7 @@ def test_the_cache_as_a_whole_has_gauges(
         for model in ("one", "two", "two", "one"):
             ask(server, model, [1.0] * 1000)
         ask(server, "one", [2.0] * 1000)
-        # The original brings them up to date once a second.
+        # Triton brings them up to date once a second.
         wait_until(lambda: gauge("num_lookups") == 5, 60, "five lookups are counted")
         assert (gauge("num_hits"), gauge("num_misses")) == (2, 3)
         assert (gauge("num_entries"), gauge("num_evictions")) == (2, 1)
@@ -148,7 +148,7 @@ def test_a_response_larger_than_the_cache_is_not_kept(
 ) -> None:
     """It is answered all the same, and small ones are kept beside it."""
     write(tmp_path, cached=CACHED)
-    # The original needs some room for its own bookkeeping.
+    # Triton needs some room for its own bookkeeping.
     with start_server(tmp_path, FLAG.format(size=4096)) as server:
         server.wait_until_ready()
         large = [float(number) for number in range(4096)]
@@ -197,11 +197,11 @@ def test_models_whose_answers_can_not_be_kept(
     write(tmp_path, model=config, other=CONFIG)
     with start_server(tmp_path, ROOMY, "--exit-on-error=false") as server:
         server.wait_until_live()
-        unready = (400, 404) if server.is_original else (404,)
+        unready = (400, 404) if server.is_triton else (404,)
         assert server.get("/v2/models/model/ready").status in unready
         assert server.get("/v2/models/other/ready").status == 200
         lines = [line for line in server.log().splitlines() if "esponse Cache" in line]
-        assert any(reason in line for line in lines) or server.is_original, lines
+        assert any(reason in line for line in lines) or server.is_triton, lines
 
 
 @pytest.mark.galatea_only

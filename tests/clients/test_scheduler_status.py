@@ -15,7 +15,7 @@ from conftest import StartServer
 from server import Server, wait_until
 from transports import GrpcStream
 
-pytestmark = pytest.mark.galatea_only  # The original has no such page.
+pytestmark = pytest.mark.galatea_only  # Triton has no such page.
 
 IDLE_MICROSECONDS = 3_600_000_000
 HELD = 8

@@ -204,13 +204,13 @@ def test_a_failed_execution_keeps_the_state(transport: Transport) -> None:
     ],
 )
 def test_parameters_of_wrong_types_over_http(server: Server, name: str, value: str) -> None:
-    """Each is refused; the original says 500, though it is the client's mistake."""
+    """Each is refused; Triton says 500, though it is the client's mistake."""
     good = {"sequence_id": "9", "sequence_start": "true", "sequence_end": "true"}
     parameters = ",".join(f'"{key}":{text}' for key, text in {**good, name: value}.items())
     request = {"inputs": [{"name": "INPUT", "datatype": "INT32", "shape": [1, 1], "data": [1]}]}
     body = json.dumps(request)[:-1] + f',"parameters":{{{parameters}}}}}'
     reply = server.infer(MODEL, body.encode())
-    assert reply.status == (500 if server.is_original else 400), reply
+    assert reply.status == (500 if server.is_triton else 400), reply
     assert name in reply.error()
 
 

@@ -29,7 +29,7 @@ DATATYPES: dict[str, Any] = {
     "uint32": numpy.uint32,
     "string": numpy.object_,
 }
-#: The original hands a model 128 bytes where the text ends earlier.
+#: Triton hands a model 128 bytes where the text ends earlier.
 STRINGS_FAIL = pytest.mark.galatea_only
 
 _ids = itertools.count(1)

@@ -269,7 +269,7 @@ def test_a_thousand_clients(
         wait_until(lambda: server.pending("model") == 0, 60, "nothing is queued")
         statistics = server.statistics("model")
         assert statistics["execution_count"] < statistics["inference_count"]
-        if not server.is_original:
+        if not server.is_triton:
             sequences_left = server.scheduler("model")["sequences"]
             assert sequences_left["backlog"] == []
             wait_until(

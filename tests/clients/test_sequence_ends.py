@@ -130,7 +130,7 @@ def test_an_idle_sequence_is_forgotten(
     model = f"idle_{strategy}"
     sequence = next(_ids)
     assert start(transport, model, 1, sequence) == 1
-    if not server.is_original:
+    if not server.is_triton:
         wait_until(lambda: not slots(server, model), 60, "the slot is free")
         assert_unknown(transport, model, sequence)
     assert start(transport, model, 10, sequence, sequence_end=True) == 10
@@ -154,7 +154,7 @@ def test_waiting_sequences_do_not_idle_out(
     active, waiting = next(_ids), next(_ids)
     # Takes longer than a sequence may be idle.
     calls.send(model, tensors(1, SOME_ROUNDS), sequence_id=active, sequence_start=True)
-    if not server.is_original:
+    if not server.is_triton:
         wait_until(lambda: is_busy(server, model) or calls.is_finished(0), 60, "it runs")
     calls.send(model, tensors(5, 0), sequence_id=waiting, sequence_start=True)
     assert [total(calls.wait(0)), total(calls.wait(1))] == [1, 5]
@@ -217,11 +217,11 @@ def test_cancelled_in_the_backlog(
         server.wait_for_pending(model, index + 1)
     calls.cancel(0)
     assert calls.is_cancelled(0)
-    if server.is_original:
+    if server.is_triton:
         assert end(other, model, 1, active) == 2
     assert calls.is_cancelled(1) and calls.is_cancelled(2)
     assert_unknown(other, model, waiting)
-    if not server.is_original:
+    if not server.is_triton:
         assert end(other, model, 1, active) == 2
     assert start(other, model, 5, waiting, sequence_end=True) == 5
 
@@ -291,11 +291,11 @@ def test_cancelled_while_it_runs(server: Server, other: Grpc, calls: GrpcCalls) 
     sequence = next(_ids)
     assert start(other, model, 1, sequence) == 1
     calls.send(model, tensors(10, SOME_ROUNDS), sequence_id=sequence)
-    if not server.is_original:
+    if not server.is_triton:
         wait_until(lambda: is_busy(server, model) or calls.is_finished(0), 60, "it runs")
     calls.cancel(0)
     calls.is_cancelled(0)  # Or it ended just before; that is all the same.
-    assert end(other, model, 1, sequence) == 12 or server.is_original
+    assert end(other, model, 1, sequence) == 12 or server.is_triton
 
 
 @pytest.mark.galatea_only  # What it cancels stays in the queue while it is held back.
@@ -333,7 +333,7 @@ def test_the_last_state_is_nobodys(
         assert end(other, "slow", 5, "first") == 10
         options = {"sequence_id": "ends", "sequence_end": True}
         calls.send("slow", tensors(1000, SOME_ROUNDS), **options)
-        if not server.is_original:
+        if not server.is_triton:
             # Or has run: then the test sees nothing, and fails nobody.
             wait_until(lambda: is_busy(server, "slow") or calls.is_finished(0), 60, "it runs")
         assert start(other, "slow", 1, "begins") == 1
@@ -354,10 +354,10 @@ def test_a_lost_http_client(server: Server, other: Grpc, strategy: str) -> None:
     connection.request("POST", f"/v2/models/{model}/infer", body)
     server.wait_for_pending(model, 1)
     connection.close()
-    if not server.is_original:  # It notices when it would execute the request.
+    if not server.is_triton:  # It notices when it would execute the request.
         server.wait_for_pending(model, 0)
     assert end(other, model, 1, active) == 2
-    if not server.is_original:
+    if not server.is_triton:
         assert_unknown(other, model, waiting)
 
 

@@ -89,10 +89,10 @@ def expected_sums(datatype: str, initial: str) -> list[Any]:
     return list(itertools.accumulate(values(datatype), initial=first(datatype, initial)))[1:]
 
 
-def without_what_the_original_lacks(is_original: bool, datatype: str, initial: str) -> None:
+def without_what_triton_lacks(is_triton: bool, datatype: str, initial: str) -> None:
     """Its states of strings can't start from a file."""
-    if is_original and (datatype, initial) == ("bytes", "file"):
-        pytest.skip("the original fills the state with zeros, or ends")
+    if is_triton and (datatype, initial) == ("bytes", "file"):
+        pytest.skip("Triton fills the state with zeros, or ends")
 
 
 @pytest.mark.parametrize("initial", INITIAL_STATES)
@@ -102,7 +102,7 @@ def test_partial_sums(
     server: Server, transport: Transport, strategy: str, datatype: str, initial: str
 ) -> None:
     """Each sequence sees its own state; a second one starts anew, with either kind of ID."""
-    without_what_the_original_lacks(server.is_original, datatype, initial)
+    without_what_triton_lacks(server.is_triton, datatype, initial)
     model = f"accumulate_{strategy}_{datatype}_{initial}"
     for sequence in (next(_ids), f"sequence {next(_ids)}"):
         received = partial_sums(transport, model, datatype, sequence)
@@ -184,8 +184,8 @@ def test_states_of_a_batch(
     held_server: Server, strategy: str, datatype: str, initial: str
 ) -> None:
     """Rows of a batch, some of them filled up, keep their states apart."""
-    without_what_the_original_lacks(held_server.is_original, datatype, initial)
-    if held_server.is_original and strategy == "oldest":
+    without_what_triton_lacks(held_server.is_triton, datatype, initial)
+    if held_server.is_triton and strategy == "oldest":
         pytest.skip("its variable counts only the next request of each sequence")
     model = f"accumulate_{strategy}_{datatype}_{initial}"
     start = first(datatype, initial)

@@ -132,7 +132,7 @@ def run(
         seen = send_all(server, requests)
 
         def all_are_counted() -> bool:
-            # The original answers before it counts.
+            # Triton answers before it counts.
             return server.statistics("model")["inference_count"] >= len(requests)
 
         wait_until(all_are_counted, 60, "all requests are counted")

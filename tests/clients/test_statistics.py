@@ -108,7 +108,7 @@ def test_failures_are_counted(server: Server) -> None:
     failures = metric(server, "nv_inference_request_failure", "simple_string", reason="BACKEND")
     bad = {"shape": [1, 16], "datatype": "BYTES", "data": ["x"] * 16}
     inputs = [{"name": "INPUT0", **bad}, {"name": "INPUT1", **bad}]
-    failed = (400, 500) if server.is_original else (500,)
+    failed = (400, 500) if server.is_triton else (500,)
     assert server.infer("simple_string", {"inputs": inputs}).status in failed
     after = server.statistics("simple_string")["inference_stats"]["fail"]["count"]
     assert after == before + 1
@@ -207,7 +207,7 @@ def test_metrics_agree_with_statistics(server: Server) -> None:
     assert metric(server, "nv_inference_exec_count", model) == statistics["execution_count"]
     microseconds = statistics["inference_stats"]["compute_infer"]["ns"] // 1000
     measured = metric(server, "nv_inference_compute_infer_duration_us", model)
-    # The original rounds down each request; the sum may lack one for each.
+    # Triton rounds down each request; the sum may lack one for each.
     requests = statistics["inference_stats"]["success"]["count"]
     assert microseconds - requests <= measured <= microseconds
     assert json.dumps(statistics)

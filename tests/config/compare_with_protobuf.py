@@ -36,7 +36,7 @@ STRICTER: dict[str, str] = {
 
 INTEGERS_64 = {FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64}
 
-# The original prints these as protocol buffers do, in quotes.
+# Triton prints these as protocol buffers do, in quotes.
 QUOTED = {
     "inference.ModelOptimizationPolicy.Cuda.GraphSpec.Shape.dim",
     "inference.ModelInstanceGroup.SecondaryDevice.device_id",

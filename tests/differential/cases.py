@@ -29,14 +29,14 @@ class Case:
     metadata: tuple[tuple[str, str], ...] = ()
     ours: str = ""
     ours_status: int | str | None = None
-    #: Whether outputs may come in any order, as those of the original's ensembles do.
+    #: Whether outputs may come in any order, as those of Triton's ensembles do.
     any_order: bool = False
 
 
-#: The reason of cases that end the original's process; they are not sent to it.
-CRASH = "the original crashes"
+#: The reason of cases that end Triton's process; they are not sent to it.
+CRASH = "Triton crashes"
 
-#: The reason where the original answers malformed JSON with 500.
+#: The reason where Triton answers malformed JSON with 500.
 CLIENTS_FAULT = "malformed JSON is the client's mistake: 400"
 
 DTYPES: dict[str, Any] = {
@@ -263,7 +263,7 @@ def binary_framing_cases() -> list[Case]:
         framed("length past the end", str(len(text) + 100), text + raw),
         framed("length negative", "-1", text + raw),
         framed("length not a number", "abc", text + raw,
-               ours="the original takes it for 0, a raw request", ours_status=400),
+               ours="Triton takes it for 0, a raw request", ours_status=400),
         Case("framing: no length header", "POST", path, (), text + raw),
         framed("raw request", "0", raw),
         framed("raw request of no element", "0", b""),
@@ -284,7 +284,7 @@ def parameter_cases() -> list[Case]:
                    good | {"parameters": {"sequence_id": 7, "sequence_start": True, "priority": 3,
                                           "timeout": 10}}),
         json_infer("string sequence id", "identity_fp32", good | {"parameters": {"sequence_id": "s"}},
-                   ours="the original's identity backend asks for a number", ours_status=200),
+                   ours="Triton's identity backend asks for a number", ours_status=200),
         json_infer("listed output ignores the default", "identity_fp32",
                    good | {"parameters": {"binary_data_output": True}, "outputs": [{"name": "OUTPUT0"}]}),
         json_infer("unlisted output follows the default", "identity_fp32",

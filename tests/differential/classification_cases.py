@@ -13,7 +13,7 @@ from cases import CRASH, DTYPES, Case, binary_infer, infer_path, json_infer, sam
 #: Six labels, one of them empty, and one with the ends of lines of other systems.
 LABELS = b"cat\n\ndog\r\nb:ird\n  spaces  \ng\xc3\xb6ose\n"
 
-#: The reason where the original takes the number modulo 2^32.
+#: The reason where Triton takes the number modulo 2^32.
 TRUNCATED = "a count is not cut to 32 bits"
 #: The reason where the order of equal values is the library's.
 TIES = "equal values come in the order of their places"
@@ -21,7 +21,7 @@ TIES = "equal values come in the order of their places"
 NO_NUMBERS = "what is no number comes last"
 #: The reason where an output is named twice.
 NAMED_TWICE = "an output that is named twice is refused, as in later releases"
-#: The reason where the original answers a wrong parameter with 500.
+#: The reason where Triton answers a wrong parameter with 500.
 CLIENTS_FAULT = "a wrong parameter is the client's mistake: 400"
 
 

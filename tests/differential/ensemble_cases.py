@@ -46,7 +46,7 @@ NAMED = "our texts also name the step"
 #: The reason of every configuration.
 NEWER = "max_inflight_requests came after the version that was recorded"
 #: The reason where steps are left out.
-PRUNED = "the original leaves out a step whose output another step needs: a deadlock"
+PRUNED = "Triton leaves out a step whose output another step needs: a deadlock"
 
 
 def tensor(values: Sequence[Any], name: str = "IN", shape: Any = None) -> dict[str, Any]:

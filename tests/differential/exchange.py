@@ -24,7 +24,7 @@ from suites import SUITES, Suite  # noqa: E402
 
 KEPT_HEADERS = ["content-type", "inference-header-content-length"]
 #: Figures that differ from run to run, and the example parameters that some releases of the
-#: original's identity backend send with each response.
+#: triton's identity backend send with each response.
 MASKED_KEYS = {"ns", "last_inference", "param0", "param1", "param2", "param3"}
 
 
@@ -135,21 +135,21 @@ def exchange(
 
 
 def answers_of(
-    program: Sequence[str], suite: Suite, folder: pathlib.Path, is_original: bool = False
+    program: Sequence[str], suite: Suite, folder: pathlib.Path, is_triton: bool = False
 ) -> dict[str, dict[str, Any]]:
-    """What a server answers to a suite; the original is spared what crashes it."""
+    """What a server answers to a suite; Triton is spared what crashes it."""
     models = folder / "models"
     suite.write_repository(models)
-    cases = [case for case in suite.cases() if not (is_original and case.ours == CRASH)]
+    cases = [case for case in suite.cases() if not (is_triton and case.ours == CRASH)]
     command = [*program, *suite.flags]
-    with serving(command, models, suite.environment, is_original) as (http, grpc_address):
+    with serving(command, models, suite.environment, is_triton) as (http, grpc_address):
         return exchange(http, grpc_address, cases)
 
 
 def record(program: pathlib.Path, suite: Suite, add: bool) -> None:
-    """Writes down what the original answers to a suite."""
+    """Writes down what Triton answers to a suite."""
     with tempfile.TemporaryDirectory() as folder:
-        answers = answers_of([str(program)], suite, pathlib.Path(folder), is_original=True)
+        answers = answers_of([str(program)], suite, pathlib.Path(folder), is_triton=True)
     if add and suite.golden_path.exists():
         answers |= json.loads(suite.golden_path.read_text())
     suite.golden_path.write_text(json.dumps(answers, indent=1, sort_keys=True) + "\n")
@@ -159,12 +159,12 @@ def record(program: pathlib.Path, suite: Suite, add: bool) -> None:
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--original", type=pathlib.Path, required=True, help="the server")
+    parser.add_argument("--triton", type=pathlib.Path, required=True, help="the server")
     parser.add_argument("--suite", choices=SUITES, action="append", help="default: all")
     parser.add_argument("--add", action="store_true", help="keep the answers that are there")
     options = parser.parse_args()
     for name in options.suite or SUITES:
-        record(options.original, SUITES[name], options.add)
+        record(options.triton, SUITES[name], options.add)
 
 
 if __name__ == "__main__":

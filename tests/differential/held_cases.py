@@ -1,7 +1,7 @@
 """Batches that the variables for tests make the same in every run.
 
 Nothing is executed before so many requests wait, so the batches follow from the
-configuration alone. One instance each: the original lets several go one by one.
+configuration alone. One instance each: Triton lets several go one by one.
 """
 
 from __future__ import annotations

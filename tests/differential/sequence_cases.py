@@ -96,7 +96,7 @@ def whole_sequences(ids: Iterator[int]) -> Iterator[Case]:
     for model in STATEFUL_MODELS:
         identity: Any = next(ids)
         if model.endswith("_string"):
-            continue  # The original hands the model two strings.
+            continue  # Triton hands the model two strings.
         for step, (values, flags) in enumerate(zip(values_of(model), WHOLE, strict=True)):
             yield over_http(
                 f"sequence {model} {step}", model, values, sequence_id=identity, **flags

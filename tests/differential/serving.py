@@ -1,4 +1,4 @@
-"""Starts a server over a repository, ours or the original."""
+"""Starts a server over a repository, ours or Triton."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def serving(
     program: Sequence[str],
     repository: pathlib.Path,
     environment: Mapping[str, str],
-    is_original: bool = False,
+    is_triton: bool = False,
 ) -> Iterator[tuple[str, str]]:
     """A running server's addresses for HTTP and gRPC; ours has to end well."""
     http_port, grpc_port, metrics_port = free_ports(3)
@@ -68,4 +68,4 @@ def serving(
         finally:
             child.terminate()
             code = child.wait(STOP_SECONDS_MAX)
-            assert code == 0 or is_original, log.read_text()
+            assert code == 0 or is_triton, log.read_text()

@@ -34,7 +34,7 @@ class Suite:
 
     @property
     def golden_path(self) -> pathlib.Path:
-        """The file with the original's answers."""
+        """The file with Triton's answers."""
         return GOLDENS / f"{self.golden}.json"
 
 

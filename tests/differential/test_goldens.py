@@ -1,4 +1,4 @@
-"""Our answers beside those of the original."""
+"""Our answers beside those of Triton."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EVERY_CASE = [
 
 @functools.cache
 def goldens(suite: str) -> dict[str, Any]:
-    """What the original answered."""
+    """What Triton answered."""
     return json.loads(SUITES[suite].golden_path.read_text())
 
 
@@ -69,7 +69,7 @@ def sorted_outputs(response: dict[str, Any]) -> dict[str, Any]:
 
 
 def comparable_response(response: dict[str, Any], golden: dict[str, Any]) -> dict[str, Any]:
-    """A response of a stream; where the original names only the request's id, so does this."""
+    """A response of a stream; where Triton names only the request's id, so does this."""
     if "error_message" not in golden or "error_message" not in response:
         return response
     infer = response["infer_response"]
@@ -88,7 +88,7 @@ def compare_streams(ours: dict[str, Any], golden: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("suite", "case"), EVERY_CASE)
-def test_answers_like_the_original(
+def test_answers_like_triton(
     suite: str, case: Case, answers_to: Callable[[str], dict[str, Any]]
 ) -> None:
     """Equal status; equal headers, JSON and bytes on success; a message on failure."""

@@ -1,4 +1,4 @@
-"""Compares this project's protocol descriptors with those of the original's client.
+"""Compares this project's protocol descriptors with those of Triton's client.
 
 Usage: compare_descriptors.py [DESCRIPTORS]
 
@@ -19,7 +19,7 @@ from tritonclient.grpc import model_config_pb2, service_pb2
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = "inference"
 
-# What the original has in its sources and its published client has not yet:
+# What Triton has in its sources and its published client has not yet:
 # the full name of each field, message, value or method that may be ours alone.
 NEWER_THAN_THE_CLIENT: set[str] = set()
 
@@ -33,7 +33,7 @@ def own_files(path: Path) -> list[descriptor_pb2.FileDescriptorProto]:
 
 
 def client_files() -> list[descriptor_pb2.FileDescriptorProto]:
-    """The files of the package in the original's client."""
+    """The files of the package in Triton's client."""
     files = []
     for module in (model_config_pb2, service_pb2):
         file = descriptor_pb2.FileDescriptorProto()
@@ -120,7 +120,7 @@ def differences(ours: Facts, theirs: Facts) -> list[str]:
         if name in NEWER_THAN_THE_CLIENT and name not in theirs:
             continue
         if ours.get(name) != theirs.get(name):
-            lines.append(f"{name}: ours {ours.get(name)}, the original's {theirs.get(name)}")
+            lines.append(f"{name}: ours {ours.get(name)}, Triton's {theirs.get(name)}")
     return lines
 
 

@@ -1,6 +1,6 @@
-"""The original's own server program on our library in place of its own.
+"""Triton's own server program on our library in place of its own.
 
-Left out unless GALATEA_ORIGINAL_PACKAGES names the folder into which the Python
+Left out unless GALATEA_TRITON_PACKAGES names the folder into which the Python
 package nvidia-pytriton was installed; docs/c_api.md says how.
 """
 
@@ -25,9 +25,9 @@ import tritonclient.grpc
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
-PACKAGES = os.environ.get("GALATEA_ORIGINAL_PACKAGES")
+PACKAGES = os.environ.get("GALATEA_TRITON_PACKAGES")
 
-pytestmark = pytest.mark.skipif(not PACKAGES, reason="GALATEA_ORIGINAL_PACKAGES is not set")
+pytestmark = pytest.mark.skipif(not PACKAGES, reason="GALATEA_TRITON_PACKAGES is not set")
 
 READY_SECONDS = 60
 
@@ -76,7 +76,7 @@ class Running:
 def running(
     tmp_path_factory: pytest.TempPathFactory, library: pathlib.Path, repository: pathlib.Path
 ) -> Iterator[Running]:
-    folder = tmp_path_factory.mktemp("original")
+    folder = tmp_path_factory.mktemp("triton")
     program, environment = place(folder, library)
     http, grpc, metrics = free_ports(3)
     log = (folder / "log").open("w+")

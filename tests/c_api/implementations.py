@@ -11,11 +11,11 @@ import sys
 import pytest
 
 SECONDS_MAX = 120
-PACKAGES, BACKENDS = "GALATEA_ORIGINAL_PACKAGES", "GALATEA_ORIGINAL_BACKENDS"
+PACKAGES, BACKENDS = "GALATEA_TRITON_PACKAGES", "GALATEA_TRITON_BACKENDS"
 
 
 @dataclasses.dataclass(frozen=True)
-class Contestant:
+class Implementation:
     """A library, and what a process needs that loads it."""
 
     library: pathlib.Path
@@ -24,7 +24,7 @@ class Contestant:
     backends: str = ""
 
     @property
-    def is_original(self) -> bool:
+    def is_triton(self) -> bool:
         """Whether it is Triton's."""
         return bool(self.backends)
 
@@ -37,13 +37,13 @@ class Contestant:
             text=True,
             timeout=SECONDS_MAX,
         )
-        if self.is_original and ended.returncode < 0:
-            pytest.skip(f"the original's process ended with signal {-ended.returncode}")
+        if self.is_triton and ended.returncode < 0:
+            pytest.skip(f"Triton's process ended with signal {-ended.returncode}")
         assert ended.returncode == 0, ended.stderr
         return ended
 
 
-def original(folder: pathlib.Path) -> Contestant:
+def triton(folder: pathlib.Path) -> Implementation:
     """Triton's library, or the test is left out; backends ask for it by its name."""
     for name in (PACKAGES, BACKENDS):
         if name not in os.environ:
@@ -52,4 +52,4 @@ def original(folder: pathlib.Path) -> Contestant:
     (library,) = packages.glob("libtritonserver*.so")
     (folder / "libtritonserver.so").symlink_to(library)
     environment = {**os.environ, "LD_LIBRARY_PATH": f"{packages}:{folder}"}
-    return Contestant(library, environment, os.environ[BACKENDS])
+    return Implementation(library, environment, os.environ[BACKENDS])

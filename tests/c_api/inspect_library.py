@@ -1,8 +1,8 @@
 """Makes requests with the functions of tritonserver.h, and prints what was told of them.
 
-    python telling.py LIBRARY REPOSITORY BACKENDS
+    python inspect_library.py LIBRARY REPOSITORY BACKENDS
 
-Prints a JSON document: what the functions said, and what the backend `teller` answered.
+Prints a JSON document: what the functions said, and what the backend `inspector` answered.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Program(Functions):
         self.must("ServerOptionsNew", byref(options))
         self.must("ServerOptionsSetModelRepositoryPath", options, repository.encode())
         self.must("ServerOptionsSetBackendDirectory", options, backends.encode())
-        self.must("ServerOptionsSetBackendConfig", options, b"teller", b"colour", b"red")
+        self.must("ServerOptionsSetBackendConfig", options, b"inspector", b"colour", b"red")
         self.must("ServerOptionsSetHostPolicy", options, b"near", b"cpu-cores", b"0-0")
         self.must("ServerOptionsSetStrictModelConfig", options, c_bool(False))
         self.must("ServerOptionsSetLogInfo", options, c_bool(False))

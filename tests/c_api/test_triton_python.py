@@ -1,4 +1,4 @@
-"""Models in Python, served by the original's own program and Python backend, both on
+"""Models in Python, served by Triton's own program and Python backend, both on
 our library. The tests are those of tests/clients, which start the program.
 """
 
@@ -11,9 +11,9 @@ import sys
 
 import pytest
 
-from test_original_program import PACKAGES, place
+from test_triton_program import PACKAGES, place
 
-pytestmark = pytest.mark.skipif(not PACKAGES, reason="GALATEA_ORIGINAL_PACKAGES is not set")
+pytestmark = pytest.mark.skipif(not PACKAGES, reason="GALATEA_TRITON_PACKAGES is not set")
 
 CLIENTS = pathlib.Path(__file__).resolve().parents[1] / "clients"
 
@@ -28,7 +28,7 @@ def test_models_in_python(tmp_path: pathlib.Path, library: pathlib.Path, what: s
     )
     start.chmod(0o755)
     command = [sys.executable, "-m", "pytest", "-q", CLIENTS / f"test_python_{what}.py"]
-    command += ["--original", "--galatea", start, "--basetemp", tmp_path / "tests"]
+    command += ["--triton", "--galatea", start, "--basetemp", tmp_path / "tests"]
     done = subprocess.run(command, cwd=CLIENTS, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-20000:]
     assert "passed" in done.stdout
