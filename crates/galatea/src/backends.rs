@@ -8,10 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use galatea_backend::{Backend, ExecutionPolicy, Host, LogLevel, Model, ModelFiles};
 use galatea_backend_ensemble::EnsembleBackend;
-use galatea_backend_identity::IdentityBackend;
+use galatea_backend_examples::{IdentityBackend, TokenCounterBackend};
 use galatea_backend_onnxruntime::{BackendOptions, Library, OnnxRuntimeBackend};
 use galatea_backend_plugin::{Places, PluginSettings, Plugins};
-use galatea_backend_token_counter::TokenCounterBackend;
 use galatea_capi::Reserved;
 use galatea_config::{ConfigDraft, ModelSpec, Support};
 use galatea_engine::LogSink;

@@ -7,11 +7,11 @@ use galatea_backend::{Host, Instance, RefusedBatch};
 use galatea_infer::{ExecutionTimes, InferenceResponse, OutputTensor, PendingRequest, Status};
 use galatea_tensor::{Buffer, Shape};
 
-use crate::pairs::Pair;
+use crate::identity::tensor_pairs::TensorPair;
 
 pub(crate) struct IdentityInstance {
     pub(crate) model_name: Arc<str>,
-    pub(crate) pairs: Arc<[Pair]>,
+    pub(crate) pairs: Arc<[TensorPair]>,
     pub(crate) delay: Duration,
     pub(crate) host: Arc<dyn Host>,
 }
@@ -56,9 +56,9 @@ impl IdentityInstance {
     }
 }
 
-/// What stands for an optional input that was left out, as Triton's backend
-/// answers it: zeros, with one element for each dimension of any size.
-fn zeros(pair: &Pair, pending: &PendingRequest) -> Result<(Shape, Buffer), Status> {
+/// The output for an optional input that the request leaves out, as Triton's backend
+/// makes it: zeros, with one element for each dimension of variable size.
+fn zeros(pair: &TensorPair, pending: &PendingRequest) -> Result<(Shape, Buffer), Status> {
     let impossible =
         || Status::internal(format!("output '{}' can't be made without its input", pair.output));
     let batch = pair.batched.then(|| i64::from(pending.batch_size()));
@@ -73,11 +73,10 @@ fn zeros(pair: &Pair, pending: &PendingRequest) -> Result<(Shape, Buffer), Statu
         .and_then(|size| size.checked_mul(shape.element_count()))
         .and_then(|size| usize::try_from(size).ok())
         .ok_or_else(impossible)?;
-    // How many is the configuration's word, and a vector that is asked for more than
-    // there is ends the process. Asking first leaves it to the system to find the memory
-    // when somebody writes to it.
-    let asked = Vec::<u8>::new().try_reserve_exact(byte_size);
-    asked.map_err(|_| {
+    // The configuration chooses the size, and a vector of more memory than there is
+    // aborts the process. A trial reservation turns that into an error.
+    let reserved = Vec::<u8>::new().try_reserve_exact(byte_size);
+    reserved.map_err(|_| {
         let text = format!("there are no {byte_size} bytes for output '{}'", pair.output);
         Status::unavailable(text)
     })?;

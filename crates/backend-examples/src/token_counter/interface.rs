@@ -1,4 +1,4 @@
-//! What the configuration says about the model.
+//! A model's tensors and settings, checked.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,9 @@ use std::time::Duration;
 use galatea_config::{InitialState, ModelSpec, OutputSpec, SchedulingChoice, StateSpec};
 use galatea_tensor::DataType;
 
-/// The number of tokens to make.
+use crate::checks::integer_parameter;
+
+/// The input with the number of tokens to make.
 pub(crate) const COUNT: &str = "COUNT";
 
 const TOKEN: &str = "TOKEN";
@@ -23,22 +25,22 @@ pub(crate) struct Interface {
     pub(crate) outputs: Vec<(Arc<str>, OutputKind)>,
     /// The implicit state that counts the tokens of a request.
     pub(crate) state: Option<StateNames>,
-    /// How long an execution lasts.
+    /// The duration of an execution.
     pub(crate) delay: Duration,
 }
 
-/// What an output holds.
+/// The contents of an output.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum OutputKind {
     /// The tokens.
     Token,
-    /// How many requests shared the execution.
+    /// The number of requests in the execution.
     Live,
-    /// The number of tokens so far: the state.
-    Steps,
+    /// The implicit state: the number of tokens so far.
+    State,
 }
 
-/// The two ends of the implicit state.
+/// The names of the implicit state's input and output.
 #[derive(Clone, Debug)]
 pub(crate) struct StateNames {
     pub(crate) input: String,
@@ -47,10 +49,10 @@ pub(crate) struct StateNames {
 
 impl Interface {
     /// Checks a configuration; an error names the field.
-    pub(crate) fn of(spec: &ModelSpec) -> Result<Self, String> {
+    pub(crate) fn new(spec: &ModelSpec) -> Result<Self, String> {
         check_scheduling(spec)?;
         check_inputs(spec)?;
-        let state = state(spec.states())?;
+        let state = state_names(spec.states())?;
         let outputs = spec.outputs.iter().map(|output| {
             let kind = output_kind(output, state.as_ref())?;
             Ok((Arc::from(output.name.as_str()), kind))
@@ -65,7 +67,7 @@ impl Interface {
             batched: spec.max_batch_size > 0,
             outputs,
             state,
-            delay: delay(spec)?,
+            delay: Duration::from_micros(integer_parameter(spec, DELAY)?),
         })
     }
 }
@@ -101,7 +103,7 @@ fn check_inputs(spec: &ModelSpec) -> Result<(), String> {
     Ok(())
 }
 
-fn state(states: &[StateSpec]) -> Result<Option<StateNames>, String> {
+fn state_names(states: &[StateSpec]) -> Result<Option<StateNames>, String> {
     let state = match states {
         [] => return Ok(None),
         [state] => state,
@@ -125,7 +127,7 @@ fn output_kind(output: &OutputSpec, state: Option<&StateNames>) -> Result<Output
     let (kind, expected) = match name {
         TOKEN => (OutputKind::Token, [-1]),
         LIVE => (OutputKind::Live, [1]),
-        _ if state.is_some_and(|state| state.output == name) => (OutputKind::Steps, [1]),
+        _ if state.is_some_and(|state| state.output == name) => (OutputKind::State, [1]),
         _ => {
             return Err(format!(
                 "output: expected '{TOKEN}', '{LIVE}' or the output of a state, got '{name}'"
@@ -136,12 +138,4 @@ fn output_kind(output: &OutputSpec, state: Option<&StateNames>) -> Result<Output
         return Err(format!("output '{name}': expected TYPE_INT32 with dims {expected:?}"));
     }
     Ok(kind)
-}
-
-fn delay(spec: &ModelSpec) -> Result<Duration, String> {
-    let Some(text) = spec.parameters.get(DELAY) else { return Ok(Duration::ZERO) };
-    let microseconds: Option<u32> = text.trim().parse().ok();
-    microseconds.map(|microseconds| Duration::from_micros(microseconds.into())).ok_or_else(|| {
-        format!("parameter '{DELAY}' is '{text}', which is not a number from 0 to {}", u32::MAX)
-    })
 }

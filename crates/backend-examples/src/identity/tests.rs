@@ -1,64 +1,18 @@
-//! Whole models, from configuration to answers.
+//! Tests of whole models, from configuration to responses.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use galatea_backend::{
-    Backend, Device, ExecutionPolicy, Host, LogLevel, Model, ModelFiles, Placement,
-};
-use galatea_config::{ConfigDraft, ModelSpec, Support};
+use galatea_backend::{Backend, Device, ExecutionPolicy, Model};
 use galatea_infer::{
-    Code, ExecutionSummary, ExecutionTimes, FailureReason, InferenceRequest, InferenceResponse,
-    InputTensor, PendingRequest, Reply, RequestObserver, RequestTimes, ResponseSender, Status,
+    Code, InferenceRequest, InferenceResponse, InputTensor, PendingRequest, Reply, RequestTimes,
+    ResponseSender, Status,
 };
 use galatea_tensor::{Buffer, DataType, Shape};
 
-use crate::IdentityBackend;
-use crate::parameters::Parameters;
-
-struct NoFiles;
-
-impl ModelFiles for NoFiles {
-    fn model_path(&self) -> &Path {
-        Path::new("m")
-    }
-
-    fn version(&self) -> i64 {
-        3
-    }
-
-    fn version_path(&self) -> &Path {
-        Path::new("m/3")
-    }
-
-    fn resolve(&self, _: &str) -> Result<PathBuf, Status> {
-        Err(Status::not_found("no files"))
-    }
-}
-
-#[derive(Debug, Default)]
-struct Books {
-    batches: Mutex<Vec<u64>>,
-}
-
-impl Host for Books {
-    fn batch_executed(&self, batch_size: u64, _: &ExecutionTimes) {
-        self.batches.lock().unwrap().push(batch_size);
-    }
-
-    fn model_version(&self) -> i64 {
-        3
-    }
-
-    fn log(&self, _: LogLevel, _: &str) {}
-}
-
-impl RequestObserver for Books {
-    fn succeeded(&self, _: u32, _: &RequestTimes, _: &ExecutionSummary) {}
-    fn failed(&self, _: &RequestTimes, _: FailureReason) {}
-}
+use crate::identity::IdentityBackend;
+use crate::identity::delays::Delays;
+use crate::testing::{NoFiles, RecordingHost, placement, spec};
 
 const INPUT: &str = "name: 'INPUT0' data_type: TYPE_FP32 dims: [ -1 ]";
 const OUTPUT: &str = "name: 'OUTPUT0' data_type: TYPE_FP32 dims: [ -1 ]";
@@ -72,25 +26,12 @@ fn config(inputs: &[&str], outputs: &[&str], rest: &str) -> String {
     )
 }
 
-fn spec(text: &str) -> ModelSpec {
-    let draft = ConfigDraft::from_pbtxt("config.pbtxt", text).unwrap();
-    draft.finish(&Support::default()).unwrap()
-}
-
 fn parameter(key: &str, value: &str) -> String {
     format!("parameters {{ key: '{key}' value: {{ string_value: '{value}' }} }}")
 }
 
-fn load(text: &str, books: &Arc<Books>) -> Result<Box<dyn Model>, Status> {
-    IdentityBackend.load(Arc::new(spec(text)), &NoFiles, books.clone())
-}
-
-fn cpu() -> Placement {
-    Placement {
-        name: String::from("m_0_0"),
-        device: Device::Cpu,
-        host_policy_settings: BTreeMap::new(),
-    }
+fn load(text: &str, host: &Arc<RecordingHost>) -> Result<Box<dyn Model>, Status> {
+    IdentityBackend.load(Arc::new(spec(text)), &NoFiles, host.clone())
 }
 
 fn tensor(name: &str, datatype: DataType, dims: &[i64], data: Vec<u8>) -> InputTensor {
@@ -103,34 +44,34 @@ fn execute(
     text: &str,
     requests: Vec<(u32, InferenceRequest)>,
 ) -> (Vec<InferenceResponse>, Vec<u64>) {
-    let (outcomes, batches) = outcomes(text, requests);
-    (outcomes.into_iter().map(Result::unwrap).collect(), batches)
+    let (results, batch_sizes) = execute_to_results(text, requests);
+    (results.into_iter().map(Result::unwrap).collect(), batch_sizes)
 }
 
-fn outcomes(
+fn execute_to_results(
     text: &str,
     requests: Vec<(u32, InferenceRequest)>,
 ) -> (Vec<Result<InferenceResponse, Status>>, Vec<u64>) {
-    let books = Arc::new(Books::default());
-    let mut instance = load(text, &books).unwrap().instance(&cpu()).unwrap();
-    let (responses, inbox) = mpsc::channel();
+    let host = Arc::<RecordingHost>::default();
+    let mut instance = load(text, &host).unwrap().instance(&placement(Device::Cpu)).unwrap();
+    let (sender, receiver) = mpsc::channel();
     let pending = requests.into_iter().map(|(batch_size, request)| {
-        let responses = responses.clone();
+        let results = sender.clone();
         let sender = ResponseSender::new(Box::new(move |reply: Reply| {
             if let Reply::Response { outcome, .. } = reply {
-                responses.send(outcome).unwrap();
+                results.send(outcome).unwrap();
             }
         }));
         let times = RequestTimes { arrival: Instant::now(), queued: Instant::now() };
-        PendingRequest::new(request, sender, batch_size, times, books.clone())
+        PendingRequest::new(request, sender, batch_size, times, host.clone())
     });
     instance.execute(pending.collect()).unwrap();
-    let batches = books.batches.lock().unwrap().clone();
-    (inbox.try_iter().collect(), batches)
+    let batch_sizes = host.batch_sizes.lock().unwrap().clone();
+    (receiver.try_iter().collect(), batch_sizes)
 }
 
 #[test]
-fn outputs_are_the_buffers_of_the_inputs() {
+fn outputs_share_the_buffers_of_the_inputs() {
     let text = config(
         &["name: 'INPUT1' data_type: TYPE_STRING dims: [ 1 ]", INPUT],
         &["name: 'OUTPUT1' data_type: TYPE_STRING dims: [ 1 ]", OUTPUT],
@@ -146,8 +87,8 @@ fn outputs_are_the_buffers_of_the_inputs() {
     };
     let second = InferenceRequest { outputs: vec![String::from("OUTPUT1")], ..first.clone() };
     let given = first.inputs[0].data.host().unwrap().as_ptr();
-    let (responses, batches) = execute(&text, vec![(2, first), (2, second)]);
-    assert_eq!(batches, [4]);
+    let (responses, batch_sizes) = execute(&text, vec![(2, first), (2, second)]);
+    assert_eq!(batch_sizes, [4]);
     let names: Vec<Vec<&str>> = responses
         .iter()
         .map(|response| response.outputs.iter().map(|output| &*output.name).collect())
@@ -161,7 +102,7 @@ fn outputs_are_the_buffers_of_the_inputs() {
 }
 
 #[test]
-fn what_is_left_out_is_zero() {
+fn output_of_an_omitted_optional_input_is_zeros() {
     let optional = "name: 'INPUT1' data_type: TYPE_STRING dims: [ -1, 2 ] optional: true";
     let text = config(
         &[INPUT, optional],
@@ -178,7 +119,7 @@ fn what_is_left_out_is_zero() {
 }
 
 #[test]
-fn more_zeros_than_there_is_memory_are_an_error() {
+fn zeros_beyond_the_available_memory_are_an_error() {
     let dims = "data_type: TYPE_FP32 dims: [ 288230376151711744 ]";
     let input = format!("name: 'INPUT1' {dims} optional: true");
     let text = config(&[INPUT, &input], &[OUTPUT, &format!("name: 'OUTPUT1' {dims}")], "");
@@ -186,17 +127,17 @@ fn more_zeros_than_there_is_memory_are_an_error() {
         inputs: vec![tensor("INPUT0", DataType::Fp32, &[1, 1], vec![0; 4])],
         ..InferenceRequest::default()
     };
-    let (outcomes, _) = outcomes(&text, vec![(1, request)]);
-    let status = outcomes[0].as_ref().unwrap_err();
+    let (results, _) = execute_to_results(&text, vec![(1, request)]);
+    let status = results[0].as_ref().unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
     assert_eq!(status.message(), "there are no 1152921504606846976 bytes for output 'OUTPUT1'");
 }
 
 #[test]
-fn configurations_that_are_no_identity() {
+fn configurations_without_matching_pairs_are_refused() {
     let check = |inputs: &[&str], outputs: &[&str], expected: &str| {
-        let books = Arc::new(Books::default());
-        let Err(status) = load(&config(inputs, outputs, ""), &books) else {
+        let host = Arc::<RecordingHost>::default();
+        let Err(status) = load(&config(inputs, outputs, ""), &host) else {
             panic!("this must be refused: {expected}")
         };
         assert_eq!(status.message(), format!("model 'm': {expected}"));
@@ -231,13 +172,13 @@ fn configurations_that_are_no_identity() {
 }
 
 #[test]
-fn delays_need_a_thread() {
+fn models_with_delays_execute_on_a_thread_of_their_own() {
     let with = |parameters: &str| spec(&config(&[INPUT], &[OUTPUT], parameters));
     assert_eq!(IdentityBackend.policy(&with("")), ExecutionPolicy::Inline);
     let delay = parameter("execute_delay_ms", "20");
     assert_eq!(IdentityBackend.policy(&with(&delay)), ExecutionPolicy::Blocking);
     let milliseconds = |parameters: &str, instance: u64| {
-        Parameters::parse(&with(parameters)).unwrap().delay(instance)
+        Delays::parse(&with(parameters)).unwrap().execution(instance)
     };
     assert_eq!(milliseconds(&delay, 5), Duration::from_millis(20));
     let multiplied = format!("{delay} {}", parameter("instance_wise_delay_multiplier", "3"));
@@ -246,11 +187,11 @@ fn delays_need_a_thread() {
 }
 
 #[test]
-fn parameters_that_are_refused() {
+fn unusable_parameters_are_refused() {
     let check = |key: &str, value: &str, expected: &str| {
-        let books = Arc::new(Books::default());
+        let host = Arc::<RecordingHost>::default();
         let text = config(&[INPUT], &[OUTPUT], &parameter(key, value));
-        let Err(status) = load(&text, &books) else { panic!("this must be refused: {key}") };
+        let Err(status) = load(&text, &host) else { panic!("this must be refused: {key}") };
         assert!(status.message().contains(expected), "{status}");
     };
     check("execute_delay_ms", "soon", "'execute_delay_ms' is 'soon'");
@@ -260,8 +201,8 @@ fn parameters_that_are_refused() {
 
 #[test]
 fn instances_on_a_gpu_are_refused() {
-    let books = Arc::new(Books::default());
-    let model = load(&config(&[INPUT], &[OUTPUT], ""), &books).unwrap();
-    assert!(model.instance(&Placement { device: Device::Gpu(0), ..cpu() }).is_err());
-    assert!(model.instance(&Placement { device: Device::Model, ..cpu() }).is_ok());
+    let host = Arc::<RecordingHost>::default();
+    let model = load(&config(&[INPUT], &[OUTPUT], ""), &host).unwrap();
+    assert!(model.instance(&placement(Device::Gpu(0))).is_err());
+    assert!(model.instance(&placement(Device::Model)).is_ok());
 }

@@ -1,92 +1,37 @@
-//! Whole models, from configuration to answers, with a stand-in for the
-//! scheduler: what is given back is executed again with whatever else waits.
+//! Tests of whole models, from configuration to responses. A stand-in for the scheduler
+//! executes rescheduled requests again, together with new ones.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use galatea_backend::{
-    Backend, Device, ExecutionPolicy, Host, Instance, LogLevel, Model, ModelFiles, Placement,
-};
-use galatea_config::{ConfigDraft, ModelSpec, Support};
+use galatea_backend::{Backend, Device, ExecutionPolicy, Instance, Model};
 use galatea_infer::{
-    CancelToken, CongestionPoint, CorrelationId, ExecutionSummary, ExecutionTimes, FailureReason,
-    InferenceRequest, InputTensor, PendingRequest, Reply, RequestObserver, RequestTimes,
-    ResponseSender, ResumeHook, SequenceContext, SequenceFlags, SequenceOwner, StateTensor, Status,
-    Throttle,
+    CancelToken, CongestionPoint, CorrelationId, InferenceRequest, InputTensor, PendingRequest,
+    Reply, RequestTimes, ResponseSender, ResumeHook, SequenceContext, SequenceFlags, SequenceOwner,
+    StateTensor, Status, Throttle,
 };
 use galatea_tensor::{Buffer, DataType, Shape};
 
-use crate::TokenCounterBackend;
-use crate::instance::CountingInstance;
-use crate::interface::Interface;
-use crate::steps::Steps;
+use crate::testing::{NoFiles, RecordingHost, placement, spec};
+use crate::token_counter::TokenCounterBackend;
+use crate::token_counter::instance::TokenCounterInstance;
+use crate::token_counter::interface::Interface;
+use crate::token_counter::token_counts::TokenCounts;
 
-struct NoFiles;
-
-impl ModelFiles for NoFiles {
-    fn model_path(&self) -> &Path {
-        Path::new("m")
-    }
-
-    fn version(&self) -> i64 {
-        3
-    }
-
-    fn version_path(&self) -> &Path {
-        Path::new("m/3")
-    }
-
-    fn resolve(&self, _: &str) -> Result<PathBuf, Status> {
-        Err(Status::not_found("no files"))
-    }
-}
-
-/// What the server writes down.
+/// Takes the requests that the backend reschedules.
 #[derive(Debug, Default)]
-struct Books {
-    batches: Mutex<Vec<u64>>,
-    /// One word for each request that ended.
-    ends: Mutex<Vec<&'static str>>,
-}
-
-impl Host for Books {
-    fn batch_executed(&self, batch_size: u64, _: &ExecutionTimes) {
-        self.batches.lock().unwrap().push(batch_size);
-    }
-
-    fn model_version(&self) -> i64 {
-        3
-    }
-
-    fn log(&self, _: LogLevel, _: &str) {}
-}
-
-impl RequestObserver for Books {
-    fn succeeded(&self, _: u32, _: &RequestTimes, _: &ExecutionSummary) {
-        self.ends.lock().unwrap().push("success");
-    }
-
-    fn failed(&self, _: &RequestTimes, reason: FailureReason) {
-        self.ends.lock().unwrap().push(reason.label());
-    }
-}
-
-/// What backends give back.
-#[derive(Debug, Default)]
-struct Returned {
-    again: Mutex<Vec<(u64, PendingRequest, Vec<StateTensor>)>>,
+struct TestSequenceOwner {
+    rescheduled: Mutex<Vec<(u64, PendingRequest, Vec<StateTensor>)>>,
     done: Mutex<Vec<u64>>,
 }
 
-impl SequenceOwner for Returned {
+impl SequenceOwner for TestSequenceOwner {
     fn done(&self, key: u64, _: Vec<StateTensor>) {
         self.done.lock().unwrap().push(key);
     }
 
     fn again(&self, key: u64, request: PendingRequest, states: Vec<StateTensor>) {
-        self.again.lock().unwrap().push((key, request, states));
+        self.rescheduled.lock().unwrap().push((key, request, states));
     }
 }
 
@@ -106,11 +51,6 @@ fn config(parts: &[&str]) -> String {
     format!("name: 'm' backend: 'token_counter' {}", parts.join("\n"))
 }
 
-fn spec(text: &str) -> ModelSpec {
-    let draft = ConfigDraft::from_pbtxt("config.pbtxt", text).unwrap();
-    draft.finish(&Support::default()).unwrap_or_else(|errors| panic!("{errors}"))
-}
-
 fn int32(name: &str, dims: &[i64], value: i32) -> InputTensor {
     InputTensor {
         name: name.to_owned(),
@@ -120,37 +60,37 @@ fn int32(name: &str, dims: &[i64], value: i32) -> InputTensor {
     }
 }
 
-/// A correlation ID that every client gives: it must not matter.
+/// The correlation ID of every request: the backend must not depend on it.
 const SAME_ID: CorrelationId = CorrelationId::Number(7);
 
-/// One instance of a model and the requests that go round.
-struct World {
-    instance: CountingInstance,
-    books: Arc<Books>,
-    returned: Arc<Returned>,
+/// One instance of a model, and the requests for its next execution.
+struct TestScheduler {
+    instance: TokenCounterInstance,
+    host: Arc<RecordingHost>,
+    owner: Arc<TestSequenceOwner>,
     replies: Arc<Mutex<Vec<String>>>,
     waiting: Vec<PendingRequest>,
     next_key: u64,
     dims: Vec<i64>,
     has_state: bool,
-    /// What the responses to the next request may have to wait for.
+    /// The throttle of the next request.
     throttle: Throttle,
 }
 
-impl World {
+impl TestScheduler {
     fn new(parts: &[&str]) -> Self {
         let spec = spec(&config(parts));
-        let interface = Interface::of(&spec).unwrap();
-        let books = Arc::<Books>::default();
-        let instance = CountingInstance {
-            steps: Steps::new(interface.state.clone()),
+        let interface = Interface::new(&spec).unwrap();
+        let host = Arc::<RecordingHost>::default();
+        let instance = TokenCounterInstance {
+            token_counts: TokenCounts::new(interface.state.clone()),
             interface: Arc::new(interface),
-            host: books.clone(),
+            host: host.clone(),
         };
         Self {
             instance,
-            books,
-            returned: Arc::default(),
+            host,
+            owner: Arc::default(),
             replies: Arc::default(),
             waiting: Vec::new(),
             next_key: 1,
@@ -160,8 +100,8 @@ impl World {
         }
     }
 
-    /// A request joins those that wait for the next execution.
-    fn join(&mut self, id: &str, count: i32) -> CancelToken {
+    /// Adds a request to the next execution.
+    fn add(&mut self, id: &str, count: i32) -> CancelToken {
         let key = self.next_key;
         self.next_key += 1;
         let cancel = CancelToken::new();
@@ -179,13 +119,13 @@ impl World {
             replies.lock().unwrap().push(format!("{name}: {}", describe(&reply)));
         }));
         let times = RequestTimes { arrival: Instant::now(), queued: Instant::now() };
-        let request = PendingRequest::new(request, sender, 1, times, self.books.clone());
+        let request = PendingRequest::new(request, sender, 1, times, self.host.clone());
         let states = if self.has_state { vec![self.state()] } else { Vec::new() };
         self.queue(key, request, states, true);
         cancel
     }
 
-    /// The state of a sequence that begins holds nonsense: nobody may read it.
+    /// The state at the start of a sequence is garbage, which the backend must not read.
     fn state(&self) -> StateTensor {
         let InputTensor { datatype, shape, data, .. } = int32("HAD_IN", &self.dims, 77);
         let (input_name, output_name) = (Arc::from("HAD_IN"), Arc::from("HAD"));
@@ -212,29 +152,29 @@ impl World {
             correlation_id: SAME_ID,
             flags: SequenceFlags { start, end: false },
             states,
-            owner: self.returned.clone(),
+            owner: self.owner.clone(),
             key,
             iterative: true,
         }));
         self.waiting.push(request);
     }
 
-    /// Executes everything that waits, and returns the replies.
-    fn turn(&mut self) -> Vec<String> {
+    /// Executes all waiting requests and returns the replies.
+    fn execute(&mut self) -> Vec<String> {
         self.instance.execute(std::mem::take(&mut self.waiting)).unwrap();
-        let again = std::mem::take(&mut *self.returned.again.lock().unwrap());
-        for (key, request, states) in again {
+        let rescheduled = std::mem::take(&mut *self.owner.rescheduled.lock().unwrap());
+        for (key, request, states) in rescheduled {
             self.queue(key, request, states, false);
         }
         std::mem::take(&mut *self.replies.lock().unwrap())
     }
 
     fn done(&self) -> Vec<u64> {
-        self.returned.done.lock().unwrap().clone()
+        self.owner.done.lock().unwrap().clone()
     }
 
     fn ends(&self) -> Vec<&'static str> {
-        self.books.ends.lock().unwrap().clone()
+        self.host.ends.lock().unwrap().clone()
     }
 }
 
@@ -258,8 +198,8 @@ fn describe(reply: &Reply) -> String {
     }
 }
 
-/// The three ways in which a model can keep count.
-fn ways() -> [String; 3] {
+/// The three ways in which a model can be configured to store its counts.
+fn count_stores() -> [String; 3] {
     let unspecified = "state { input_name: 'HAD_IN' output_name: 'HAD' data_type: TYPE_INT32
                        dims: [ 1 ] }";
     [batching(""), batching(STATE), batching(&format!("{unspecified} direct {{ }}"))]
@@ -267,35 +207,36 @@ fn ways() -> [String; 3] {
 
 #[test]
 fn requests_join_and_leave_at_every_execution() {
-    for way in ways() {
-        let mut world = World::new(&["max_batch_size: 4", &way, COUNT, TOKEN, LIVE, DECOUPLED]);
+    for store in count_stores() {
+        let mut scheduler =
+            TestScheduler::new(&["max_batch_size: 4", &store, COUNT, TOKEN, LIVE, DECOUPLED]);
         let token = |token: i32, live: i32| format!("TOKEN [1, 1] [{token}], LIVE [1, 1] [{live}]");
-        world.join("a", 3);
-        assert_eq!(world.turn(), [format!("a: {}", token(0, 1))]);
-        world.join("b", 1);
+        scheduler.add("a", 3);
+        assert_eq!(scheduler.execute(), [format!("a: {}", token(0, 1))]);
+        scheduler.add("b", 1);
         assert_eq!(
-            world.turn(),
+            scheduler.execute(),
             [format!("a: {}", token(1, 2)), format!("b: {} end", token(0, 2))]
         );
-        assert_eq!(world.done(), [2]);
-        world.join("c", 2);
+        assert_eq!(scheduler.done(), [2]);
+        scheduler.add("c", 2);
         assert_eq!(
-            world.turn(),
+            scheduler.execute(),
             [format!("a: {} end", token(2, 2)), format!("c: {}", token(0, 2))]
         );
-        assert_eq!(world.turn(), [format!("c: {} end", token(1, 1))]);
-        assert_eq!(world.done(), [2, 1, 3]);
-        assert_eq!(*world.books.batches.lock().unwrap(), [1, 2, 2, 1]);
-        assert_eq!(world.ends(), ["success"; 3]);
-        assert_eq!(world.instance.steps.remembered(), 0);
+        assert_eq!(scheduler.execute(), [format!("c: {} end", token(1, 1))]);
+        assert_eq!(scheduler.done(), [2, 1, 3]);
+        assert_eq!(*scheduler.host.batch_sizes.lock().unwrap(), [1, 2, 2, 1]);
+        assert_eq!(scheduler.ends(), ["success"; 3]);
+        assert_eq!(scheduler.instance.token_counts.len(), 0);
     }
 }
 
-/// Full until the test says otherwise.
+/// CongestionPoint that the test sets, and the hooks that wait for its end.
 #[derive(Default)]
-struct Crowd(Mutex<(bool, Vec<ResumeHook>)>);
+struct TestCongestion(Mutex<(bool, Vec<ResumeHook>)>);
 
-impl CongestionPoint for Crowd {
+impl CongestionPoint for TestCongestion {
     fn is_full(&self) -> bool {
         self.0.lock().unwrap().0
     }
@@ -307,155 +248,163 @@ impl CongestionPoint for Crowd {
 }
 
 #[test]
-fn a_request_whose_tokens_pile_up_pauses_and_others_go_on() {
-    for way in ways() {
-        let mut world = World::new(&["max_batch_size: 4", &way, COUNT, TOKEN, DECOUPLED]);
-        let crowd = Arc::<Crowd>::default();
-        crowd.0.lock().unwrap().0 = true;
-        world.throttle = Throttle::default().with(crowd.clone());
-        world.join("a", 2);
-        world.throttle = Throttle::default();
-        world.join("b", 3);
-        assert_eq!(world.turn(), ["a: TOKEN [1, 1] [0]", "b: TOKEN [1, 1] [0]"]);
-        assert_eq!(world.turn(), ["b: TOKEN [1, 1] [1]"]);
+fn a_congested_request_pauses_and_others_continue() {
+    for store in count_stores() {
+        let mut scheduler =
+            TestScheduler::new(&["max_batch_size: 4", &store, COUNT, TOKEN, DECOUPLED]);
+        let congestion = Arc::<TestCongestion>::default();
+        congestion.0.lock().unwrap().0 = true;
+        scheduler.throttle = Throttle::default().with(congestion.clone());
+        scheduler.add("a", 2);
+        scheduler.throttle = Throttle::default();
+        scheduler.add("b", 3);
+        assert_eq!(scheduler.execute(), ["a: TOKEN [1, 1] [0]", "b: TOKEN [1, 1] [0]"]);
+        assert_eq!(scheduler.execute(), ["b: TOKEN [1, 1] [1]"]);
         let hooks = {
-            let mut crowd = crowd.0.lock().unwrap();
-            crowd.0 = false;
-            std::mem::take(&mut crowd.1)
+            let mut congestion = congestion.0.lock().unwrap();
+            congestion.0 = false;
+            std::mem::take(&mut congestion.1)
         };
         hooks.into_iter().for_each(|hook| hook());
-        // What comes back meanwhile is queued at the next turn.
-        let mut left = world.turn();
-        left.extend(world.turn());
-        left.sort();
-        assert_eq!(left, ["a: TOKEN [1, 1] [1] end", "b: TOKEN [1, 1] [2] end"]);
+        // A request that is rescheduled now is queued after the next execution.
+        let mut replies = scheduler.execute();
+        replies.extend(scheduler.execute());
+        replies.sort();
+        assert_eq!(replies, ["a: TOKEN [1, 1] [1] end", "b: TOKEN [1, 1] [2] end"]);
     }
 }
 
 #[test]
-fn a_model_that_is_not_decoupled_answers_once() {
-    for way in ways() {
-        let mut world = World::new(&["max_batch_size: 4", &way, COUNT, TOKEN, LIVE]);
-        world.join("a", 3);
-        world.join("b", 1);
-        world.join("c", 0);
+fn a_model_that_is_not_decoupled_sends_one_response() {
+    for store in count_stores() {
+        let mut scheduler = TestScheduler::new(&["max_batch_size: 4", &store, COUNT, TOKEN, LIVE]);
+        scheduler.add("a", 3);
+        scheduler.add("b", 1);
+        scheduler.add("c", 0);
         assert_eq!(
-            world.turn(),
+            scheduler.execute(),
             ["b: TOKEN [1, 1] [0], LIVE [1, 1] [3] end", "c: TOKEN [1, 0] [], LIVE [1, 1] [3] end"]
         );
-        assert_eq!(world.turn(), <[String; 0]>::default());
-        assert_eq!(world.turn(), ["a: TOKEN [1, 3] [0, 1, 2], LIVE [1, 1] [1] end"]);
-        assert_eq!(world.ends(), ["success"; 3]);
+        assert_eq!(scheduler.execute(), <[String; 0]>::default());
+        assert_eq!(scheduler.execute(), ["a: TOKEN [1, 3] [0, 1, 2], LIVE [1, 1] [1] end"]);
+        assert_eq!(scheduler.ends(), ["success"; 3]);
     }
 }
 
 #[test]
-fn no_token_is_an_empty_end_of_a_decoupled_request() {
-    let mut world = World::new(&[&batching(""), COUNT, TOKEN, DECOUPLED]);
-    world.join("a", 0);
-    assert_eq!(world.turn(), ["a: nothing end"]);
-    assert_eq!((world.done(), world.ends()), (vec![1], vec!["success"]));
+fn a_decoupled_request_for_no_tokens_gets_only_the_final_flag() {
+    let mut scheduler = TestScheduler::new(&[&batching(""), COUNT, TOKEN, DECOUPLED]);
+    scheduler.add("a", 0);
+    assert_eq!(scheduler.execute(), ["a: nothing end"]);
+    assert_eq!((scheduler.done(), scheduler.ends()), (vec![1], vec!["success"]));
 }
 
 #[test]
-fn without_batches_there_is_no_batch_dimension() {
-    let mut world = World::new(&[&batching(STATE), COUNT, TOKEN, LIVE, HAD, DECOUPLED]);
-    world.join("a", 2);
-    assert_eq!(world.turn(), ["a: TOKEN [1] [0], LIVE [1] [1], HAD [1] [1]"]);
-    assert_eq!(world.turn(), ["a: TOKEN [1] [1], LIVE [1] [1], HAD [1] [2] end"]);
+fn a_model_without_batching_has_no_batch_dimension() {
+    let mut scheduler = TestScheduler::new(&[&batching(STATE), COUNT, TOKEN, LIVE, HAD, DECOUPLED]);
+    scheduler.add("a", 2);
+    assert_eq!(scheduler.execute(), ["a: TOKEN [1] [0], LIVE [1] [1], HAD [1] [1]"]);
+    assert_eq!(scheduler.execute(), ["a: TOKEN [1] [1], LIVE [1] [1], HAD [1] [2] end"]);
 }
 
 #[test]
 fn counts_out_of_range_are_refused() {
     for count in [-1, i32::MIN, (1 << 20) + 1, i32::MAX] {
-        let mut world = World::new(&[&batching(""), COUNT, TOKEN, DECOUPLED]);
-        world.join("a", count);
-        world.join("b", 1);
+        let mut scheduler = TestScheduler::new(&[&batching(""), COUNT, TOKEN, DECOUPLED]);
+        scheduler.add("a", count);
+        scheduler.add("b", 1);
         let expected = format!(
             "a: [request id: a] input 'COUNT' is {count}, which is not from 0 to 1048576 end"
         );
-        assert_eq!(world.turn(), [expected.as_str(), "b: TOKEN [1] [0] end"]);
-        assert_eq!((world.done(), world.ends()), (vec![1, 2], vec!["BACKEND", "success"]));
+        assert_eq!(scheduler.execute(), [expected.as_str(), "b: TOKEN [1] [0] end"]);
+        assert_eq!((scheduler.done(), scheduler.ends()), (vec![1, 2], vec!["BACKEND", "success"]));
     }
 }
 
 #[test]
-fn a_cancelled_request_ends_and_is_forgotten() {
-    for way in ways() {
-        let mut world = World::new(&["max_batch_size: 4", &way, COUNT, TOKEN, DECOUPLED]);
-        let cancel = world.join("a", 1000);
-        world.join("b", 1000);
-        world.turn();
+fn a_cancelled_request_ends_and_its_count_is_removed() {
+    for store in count_stores() {
+        let mut scheduler =
+            TestScheduler::new(&["max_batch_size: 4", &store, COUNT, TOKEN, DECOUPLED]);
+        let cancel = scheduler.add("a", 1000);
+        scheduler.add("b", 1000);
+        scheduler.execute();
         cancel.cancel();
-        let replies = world.turn();
+        let replies = scheduler.execute();
         assert_eq!(replies, ["a: [request id: a] Request cancelled end", "b: TOKEN [1, 1] [1]"]);
-        assert_eq!((world.done(), world.ends()), (vec![1], vec!["CANCELED"]));
-        let remembered = |world: &World| world.instance.steps.remembered();
-        assert_eq!(remembered(&world), usize::from(!world.has_state), "b is left");
-        // One that the scheduler ends between two executions doesn't come back.
-        let gone = world.join("c", 1000);
-        world.turn();
-        gone.cancel();
-        drop(world.waiting.pop());
-        world.join("d", 1000);
-        world.turn();
-        assert_eq!(remembered(&world), 2 * usize::from(!world.has_state), "b and d are left");
+        assert_eq!((scheduler.done(), scheduler.ends()), (vec![1], vec!["CANCELED"]));
+        let stored = |scheduler: &TestScheduler| scheduler.instance.token_counts.len();
+        assert_eq!(stored(&scheduler), usize::from(!scheduler.has_state), "the count of b remains");
+        // The scheduler drops a request that is cancelled between two executions.
+        let cancel = scheduler.add("c", 1000);
+        scheduler.execute();
+        cancel.cancel();
+        drop(scheduler.waiting.pop());
+        scheduler.add("d", 1000);
+        scheduler.execute();
+        assert_eq!(
+            stored(&scheduler),
+            2 * usize::from(!scheduler.has_state),
+            "the counts of b and d remain"
+        );
     }
 }
 
 #[test]
-fn a_start_counts_from_the_beginning() {
-    for way in ways() {
-        let mut world = World::new(&["max_batch_size: 4", &way, COUNT, TOKEN, DECOUPLED]);
-        world.join("a", 9);
-        world.turn();
-        assert_eq!(world.turn(), ["a: TOKEN [1, 1] [1]"]);
-        assert!(world.waiting.pop().unwrap().reschedule().is_ok());
-        let (key, request, states) = world.returned.again.lock().unwrap().pop().unwrap();
-        world.queue(key, request, states, true);
-        assert_eq!(world.turn(), ["a: TOKEN [1, 1] [0]"]);
+fn a_sequence_start_resets_the_count() {
+    for store in count_stores() {
+        let mut scheduler =
+            TestScheduler::new(&["max_batch_size: 4", &store, COUNT, TOKEN, DECOUPLED]);
+        scheduler.add("a", 9);
+        scheduler.execute();
+        assert_eq!(scheduler.execute(), ["a: TOKEN [1, 1] [1]"]);
+        assert!(scheduler.waiting.pop().unwrap().reschedule().is_ok());
+        let (key, request, states) = scheduler.owner.rescheduled.lock().unwrap().pop().unwrap();
+        scheduler.queue(key, request, states, true);
+        assert_eq!(scheduler.execute(), ["a: TOKEN [1, 1] [0]"]);
     }
 }
 
 #[test]
-fn rows_of_padding_are_passed_over() {
-    let mut world = World::new(&["max_batch_size: 4", &batching(""), COUNT, TOKEN, LIVE]);
-    world.waiting.push(PendingRequest::padding(InferenceRequest::default()));
-    world.join("a", 1);
-    assert_eq!(world.turn(), ["a: TOKEN [1, 1] [0], LIVE [1, 1] [1] end"]);
-    assert_eq!(*world.books.batches.lock().unwrap(), [1]);
+fn padding_rows_are_ignored() {
+    let mut scheduler =
+        TestScheduler::new(&["max_batch_size: 4", &batching(""), COUNT, TOKEN, LIVE]);
+    scheduler.waiting.push(PendingRequest::padding(InferenceRequest::default()));
+    scheduler.add("a", 1);
+    assert_eq!(scheduler.execute(), ["a: TOKEN [1, 1] [0], LIVE [1, 1] [1] end"]);
+    assert_eq!(*scheduler.host.batch_sizes.lock().unwrap(), [1]);
 }
 
 #[test]
-fn a_request_that_is_no_step_gets_an_error() {
-    let mut world = World::new(&[&batching(""), COUNT, TOKEN]);
-    world.join("a", 5);
-    let request = world.waiting.pop().unwrap();
+fn a_request_outside_a_sequence_gets_an_error() {
+    let mut scheduler = TestScheduler::new(&[&batching(""), COUNT, TOKEN]);
+    scheduler.add("a", 5);
+    let request = scheduler.waiting.pop().unwrap();
     assert!(request.reschedule().is_ok());
-    let (_, request, _) = world.returned.again.lock().unwrap().pop().unwrap();
-    world.waiting.push(request);
+    let (_, request, _) = scheduler.owner.rescheduled.lock().unwrap().pop().unwrap();
+    scheduler.waiting.push(request);
     let expected = "a: the number of the request's next token is unknown: it is no step of a \
                     sequence end";
-    assert_eq!(world.turn(), [expected]);
+    assert_eq!(scheduler.execute(), [expected]);
 }
 
 #[test]
-fn executing_needs_a_thread() {
+fn execution_is_blocking_and_lasts_the_configured_delay() {
     let spec = spec(&config(&[&batching(""), COUNT, TOKEN]));
     assert_eq!(TokenCounterBackend.policy(&spec), ExecutionPolicy::Blocking);
     let parameter = "parameters { key: 'DELAY_MICROSECONDS' value: { string_value: '1500' } }";
     let slow = self::spec(&config(&[&batching(""), COUNT, TOKEN, parameter]));
-    assert_eq!(Interface::of(&spec).unwrap().delay, Duration::ZERO);
-    assert_eq!(Interface::of(&slow).unwrap().delay, Duration::from_micros(1500));
+    assert_eq!(Interface::new(&spec).unwrap().delay, Duration::ZERO);
+    assert_eq!(Interface::new(&slow).unwrap().delay, Duration::from_micros(1500));
 }
 
 fn load(parts: &[&str]) -> Result<Box<dyn Model>, Status> {
-    let books = Arc::<Books>::default();
-    TokenCounterBackend.load(Arc::new(spec(&config(parts))), &NoFiles, books)
+    let host = Arc::<RecordingHost>::default();
+    TokenCounterBackend.load(Arc::new(spec(&config(parts))), &NoFiles, host)
 }
 
 #[test]
-fn configurations_that_are_refused() {
+fn unusable_configurations_are_refused() {
     let check = |parts: &[&str], expected: &str| {
         let Err(status) = load(parts) else { panic!("this must be refused: {expected}") };
         assert_eq!(status.message(), format!("model 'm': {expected}"));
@@ -519,12 +468,7 @@ fn configurations_that_are_refused() {
 #[test]
 fn instances_on_a_gpu_are_refused() {
     let model = load(&[&batching(""), COUNT, TOKEN]).unwrap();
-    let at = |device| Placement {
-        name: String::from("m_0_0"),
-        device,
-        host_policy_settings: BTreeMap::new(),
-    };
-    assert!(model.instance(&at(Device::Gpu(0))).is_err());
-    assert!(model.instance(&at(Device::Cpu)).is_ok());
-    assert!(model.instance(&at(Device::Model)).is_ok());
+    assert!(model.instance(&placement(Device::Gpu(0))).is_err());
+    assert!(model.instance(&placement(Device::Cpu)).is_ok());
+    assert!(model.instance(&placement(Device::Model)).is_ok());
 }

@@ -9,27 +9,27 @@ use galatea_infer::{
 };
 use galatea_tensor::{Buffer, DataType, Shape};
 
-use crate::interface::{COUNT, Interface, OutputKind};
-use crate::steps::{Steps, scalar};
+use crate::token_counter::interface::{COUNT, Interface, OutputKind};
+use crate::token_counter::token_counts::{TokenCounts, read_scalar};
 
-/// What a client may ask for: four mebibytes of tokens.
+/// The most tokens that a request may ask for: four mebibytes.
 const COUNT_MAX: u32 = 1 << 20;
 
-pub(crate) struct CountingInstance {
+pub(crate) struct TokenCounterInstance {
     pub(crate) interface: Arc<Interface>,
-    pub(crate) steps: Steps,
+    pub(crate) token_counts: TokenCounts,
     pub(crate) host: Arc<dyn Host>,
 }
 
-/// What is next for a request.
+/// A request's progress.
 struct Progress {
-    /// How many tokens it wants.
+    /// The number of tokens that it wants.
     count: u32,
-    /// How many it has had, the one of this execution included.
+    /// The number that it has had, including the one of this execution.
     done: u32,
 }
 
-impl Instance for CountingInstance {
+impl Instance for TokenCounterInstance {
     fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), RefusedBatch> {
         let start = Instant::now();
         if !self.interface.delay.is_zero() {
@@ -41,17 +41,17 @@ impl Instance for CountingInstance {
         let times = ExecutionTimes { start, compute_start: start, compute_end: end, end };
         self.host.batch_executed(live.into(), &times);
         for request in rows {
-            self.serve(request, live, &times);
+            self.produce_token(request, live, &times);
         }
         Ok(())
     }
 }
 
-impl CountingInstance {
-    /// Gives a request its next token, and then an end or the next turn.
-    fn serve(&mut self, mut request: PendingRequest, live: u32, times: &ExecutionTimes) {
+impl TokenCounterInstance {
+    /// Makes a request's next token, then ends or reschedules the request.
+    fn produce_token(&mut self, mut request: PendingRequest, live: u32, times: &ExecutionTimes) {
         if request.request().cancel.is_cancelled() {
-            self.steps.forget(&request);
+            self.token_counts.remove(&request);
             let status = Status::cancelled("Request cancelled");
             let status = status.prefixed(request.request().log_prefix());
             return request.fail(status, FailureReason::Canceled);
@@ -65,10 +65,10 @@ impl CountingInstance {
                 let response = self.response(&request, &progress, live);
                 request.respond(response);
             }
-            return self.go_on(request, progress.done, times);
+            return self.reschedule(request, progress.done, times);
         }
         if self.interface.decoupled && progress.count == 0 {
-            self.steps.forget(&request);
+            self.token_counts.remove(&request);
             return request.finish(times);
         }
         let response = self.response(&request, &progress, live);
@@ -76,19 +76,18 @@ impl CountingInstance {
     }
 
     fn progress(&mut self, request: &PendingRequest) -> Result<Progress, Status> {
-        let count = count(request)?;
-        let done = self.steps.done(request)?;
+        let count = requested_count(request)?;
+        let done = self.token_counts.get(request)?;
         Ok(Progress { count, done: done.saturating_add(1).min(count) })
     }
 
-    fn go_on(&mut self, mut request: PendingRequest, done: u32, times: &ExecutionTimes) {
-        if let Err(status) = self.steps.keep(&mut request, done) {
+    fn reschedule(&mut self, mut request: PendingRequest, done: u32, times: &ExecutionTimes) {
+        if let Err(status) = self.token_counts.set(&mut request, done) {
             return self.end(request, Err(status), times);
         }
-        // A thread that waited here would keep the other requests of its batch
-        // waiting too.
+        // Waiting here for a congested receiver would hold up the rest of the batch.
         let (throttle, times) = (request.request().throttle.clone(), *times);
-        throttle.when_room(move || reschedule(request, &times));
+        throttle.when_room(move || reschedule_now(request, &times));
     }
 
     fn end(
@@ -97,7 +96,7 @@ impl CountingInstance {
         outcome: Result<InferenceResponse, Status>,
         times: &ExecutionTimes,
     ) {
-        self.steps.forget(&request);
+        self.token_counts.remove(&request);
         request.complete(outcome, times);
     }
 
@@ -115,7 +114,7 @@ impl CountingInstance {
                 outputs.push(match kind {
                     OutputKind::Token => self.tensor(name, first..progress.done),
                     OutputKind::Live => self.tensor(name, [live]),
-                    OutputKind::Steps => self.tensor(name, [progress.done]),
+                    OutputKind::State => self.tensor(name, [progress.done]),
                 }?);
             }
         }
@@ -144,21 +143,23 @@ impl CountingInstance {
     }
 }
 
-/// How many tokens a request asks for.
-fn count(pending: &PendingRequest) -> Result<u32, Status> {
+/// The number of tokens that a request asks for.
+fn requested_count(pending: &PendingRequest) -> Result<u32, Status> {
     let request = pending.request();
-    let given = request.input(COUNT).and_then(|input| scalar(&input.data)).ok_or_else(|| {
-        Status::internal(format!("input '{COUNT}' can't be read")).prefixed(request.log_prefix())
-    })?;
-    u32::try_from(given).ok().filter(|count| *count <= COUNT_MAX).ok_or_else(|| {
-        let message = format!("input '{COUNT}' is {given}, which is not from 0 to {COUNT_MAX}");
+    let count =
+        request.input(COUNT).and_then(|input| read_scalar(&input.data)).ok_or_else(|| {
+            Status::internal(format!("input '{COUNT}' can't be read"))
+                .prefixed(request.log_prefix())
+        })?;
+    u32::try_from(count).ok().filter(|count| *count <= COUNT_MAX).ok_or_else(|| {
+        let message = format!("input '{COUNT}' is {count}, which is not from 0 to {COUNT_MAX}");
         Status::invalid_argument(message).prefixed(request.log_prefix())
     })
 }
 
-/// Gives a request back; whoever takes it has it executed again.
-fn reschedule(request: PendingRequest, times: &ExecutionTimes) {
-    // Loading the model made sure that its sequences are iterative.
+/// Gives a request back to its scheduler for another execution.
+fn reschedule_now(request: PendingRequest, times: &ExecutionTimes) {
+    // Not expected: models whose sequences are not iterative are not loaded.
     if let Err((request, status)) = request.reschedule() {
         request.complete(Err(status), times);
     }

@@ -1,0 +1,45 @@
+//! The delays that a model's parameters ask for.
+
+use std::time::Duration;
+
+use galatea_config::ModelSpec;
+use galatea_infer::Status;
+
+use crate::checks::{integer_parameter, refused};
+
+/// The delays of a model.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Delays {
+    execution_ms: u64,
+    instance_multiplier: u64,
+    pub(crate) creation: Duration,
+}
+
+impl Delays {
+    pub(crate) fn parse(spec: &ModelSpec) -> Result<Self, Status> {
+        if spec.parameters.get("enable_custom_tracing").is_some_and(|value| value == "true") {
+            return Err(Status::unsupported(format!(
+                "model '{}': parameter 'enable_custom_tracing' is not supported: this server's \
+                 identity backend makes no spans of its own",
+                spec.name
+            )));
+        }
+        let parameter = |key| integer_parameter(spec, key).map_err(|reason| refused(spec, &reason));
+        Ok(Self {
+            execution_ms: parameter("execute_delay_ms")?,
+            instance_multiplier: parameter("instance_wise_delay_multiplier")?,
+            creation: Duration::from_secs(parameter("creation_delay_sec")?),
+        })
+    }
+
+    /// Whether an execution sleeps.
+    pub(crate) const fn delay_execution(&self) -> bool {
+        self.execution_ms > 0
+    }
+
+    /// How long instance number `instance` sleeps in each execution.
+    pub(crate) fn execution(&self, instance: u64) -> Duration {
+        let times = self.instance_multiplier.saturating_mul(instance).max(1);
+        Duration::from_millis(self.execution_ms.saturating_mul(times))
+    }
+}

@@ -1,0 +1,94 @@
+//! The backend `identity`: responds to each request with its own inputs.
+//!
+//! Output `OUTPUT<i>` is input `INPUT<i>`, of any type and shape. Nothing is
+//! copied: the response shares the request's buffers. It serves tests and
+//! measurements of everything around a model.
+//!
+//! Parameters of a model, all integers in strings:
+//!
+//! | parameter | meaning |
+//! |---|---|
+//! | `execute_delay_ms` | how long each execution sleeps |
+//! | `instance_wise_delay_multiplier` | instance number n sleeps this value times n delays, but at least one |
+//! | `creation_delay_sec` | how long loading sleeps |
+//!
+//! A library of this name in the directory of backends replaces it. Differences from
+//! Triton's: `enable_custom_tracing`, spans of the backend's own in traces, is refused;
+//! there is no counter `input_byte_size_counter`; responses carry no example parameters.
+
+mod delays;
+mod instance;
+mod tensor_pairs;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use galatea_backend::{
+    Backend, BackendFingerprint, ExecutionPolicy, Host, Instance, LoadedVersion, Model, ModelFiles,
+    Placement,
+};
+use galatea_config::ModelSpec;
+use galatea_infer::Status;
+
+use crate::checks::{check_device, refused};
+use crate::identity::delays::Delays;
+use crate::identity::instance::IdentityInstance;
+use crate::identity::tensor_pairs::{TensorPair, tensor_pairs};
+
+/// The backend `identity`.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct IdentityBackend;
+
+impl Backend for IdentityBackend {
+    fn policy(&self, spec: &ModelSpec) -> ExecutionPolicy {
+        match Delays::parse(spec) {
+            Ok(delays) if delays.delay_execution() => ExecutionPolicy::Blocking,
+            // Loading the model refuses wrong parameters.
+            Ok(_) | Err(_) => ExecutionPolicy::Inline,
+        }
+    }
+
+    fn load(
+        &self,
+        spec: Arc<ModelSpec>,
+        _files: &dyn ModelFiles,
+        host: Arc<dyn Host>,
+    ) -> Result<Box<dyn Model>, Status> {
+        let delays = Delays::parse(&spec)?;
+        let pairs = tensor_pairs(&spec).map_err(|reason| refused(&spec, &reason))?;
+        if !delays.creation.is_zero() {
+            std::thread::sleep(delays.creation);
+        }
+        let name = Arc::from(spec.name.as_str());
+        let next_instance = AtomicU64::new(0);
+        Ok(Box::new(IdentityModel { name, pairs: pairs.into(), delays, host, next_instance }))
+    }
+
+    fn fingerprint(&self, _: &LoadedVersion<'_>) -> Option<BackendFingerprint> {
+        Some(BackendFingerprint::of_version(env!("CARGO_PKG_VERSION")))
+    }
+}
+
+struct IdentityModel {
+    name: Arc<str>,
+    pairs: Arc<[TensorPair]>,
+    delays: Delays,
+    host: Arc<dyn Host>,
+    /// Instances are numbered in the order in which they are made.
+    next_instance: AtomicU64,
+}
+
+impl Model for IdentityModel {
+    fn instance(&self, placement: &Placement) -> Result<Box<dyn Instance>, Status> {
+        check_device("identity", placement)?;
+        let number = self.next_instance.fetch_add(1, Ordering::Relaxed);
+        Ok(Box::new(IdentityInstance {
+            model_name: self.name.clone(),
+            pairs: self.pairs.clone(),
+            delay: self.delays.execution(number),
+            host: self.host.clone(),
+        }))
+    }
+}

@@ -1,0 +1,36 @@
+//! Two backends without a model framework, as examples of the traits of
+//! `galatea-backend` and as models for tests and measurements.
+//!
+//! | backend | shows | first file |
+//! |---|---|---|
+//! | `identity` | the smallest backend: outputs share the buffers of the inputs | `identity/mod.rs` |
+//! | `token_counter` | implicit state, decoupled responses, rescheduling | `token_counter/mod.rs` |
+//!
+//! They read no files and link no library. They hold no queue and no thread: batches
+//! come formed from the scheduler, as for every backend.
+//!
+//! ```
+//! use galatea_backend::{Backend, ExecutionPolicy};
+//! use galatea_backend_examples::{IdentityBackend, TokenCounterBackend};
+//! use galatea_config::{ConfigDraft, Support};
+//!
+//! let text = "name: 'm' backend: 'identity'
+//!             input { name: 'INPUT0' data_type: TYPE_FP32 dims: [ -1 ] }
+//!             output { name: 'OUTPUT0' data_type: TYPE_FP32 dims: [ -1 ] }";
+//! let draft = ConfigDraft::from_pbtxt("config.pbtxt", text).unwrap();
+//! let spec = draft.finish(&Support::default()).unwrap();
+//! assert_eq!(IdentityBackend.policy(&spec), ExecutionPolicy::Inline);
+//! assert_eq!(TokenCounterBackend.policy(&spec), ExecutionPolicy::Blocking);
+//! ```
+
+#![forbid(unsafe_code)]
+#![deny(clippy::expect_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
+
+mod checks;
+mod identity;
+#[cfg(test)]
+mod testing;
+mod token_counter;
+
+pub use crate::identity::IdentityBackend;
+pub use crate::token_counter::TokenCounterBackend;

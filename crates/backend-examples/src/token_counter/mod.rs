@@ -1,0 +1,87 @@
+//! The backend `token_counter`: shows iterative sequences and continuous
+//! batching, as a model that generates text has them, without a model.
+//!
+//! The input `COUNT` of a request is the number of tokens that it wants. Each execution
+//! makes the next token of every request in the batch and reschedules the requests that
+//! want more: new requests join at the next execution, and finished ones leave at once.
+//! A token is its own number.
+//!
+//! | tensor | | |
+//! |---|---|---|
+//! | `COUNT` | input, INT32, `[ 1 ]` | number of tokens, from 0 to 1,048,576 |
+//! | `TOKEN` | output, INT32, `[ -1 ]` | decoupled: this execution's token, from 0; otherwise all tokens |
+//! | `LIVE` | output, INT32, `[ 1 ]`, optional | number of requests in this execution |
+//!
+//! A decoupled model sends a response for each token, and only the final flag if there
+//! are none. Any other model sends one response after the last token.
+//!
+//! The number of tokens that a request has had is the backend's only state. It is in the
+//! implicit state of the model's sequences if the configuration has one, INT32 of shape
+//! `[ 1 ]`, and in the instance otherwise. The state's output, if the model has it among
+//! its outputs, shows it.
+//!
+//! The parameter `DELAY_MICROSECONDS` is the duration of an execution.
+//!
+//! A model needs `sequence_batching { iterative_sequence: true }`.
+
+mod instance;
+mod interface;
+#[cfg(test)]
+mod tests;
+mod token_counts;
+
+use std::sync::Arc;
+
+use galatea_backend::{
+    Backend, BackendFingerprint, ExecutionPolicy, Host, Instance, LoadedVersion, Model, ModelFiles,
+    Placement,
+};
+use galatea_config::ModelSpec;
+use galatea_infer::Status;
+
+use crate::checks::{check_device, refused};
+use crate::token_counter::instance::TokenCounterInstance;
+use crate::token_counter::interface::Interface;
+use crate::token_counter::token_counts::TokenCounts;
+
+/// The backend `token_counter`.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct TokenCounterBackend;
+
+impl Backend for TokenCounterBackend {
+    fn policy(&self, _: &ModelSpec) -> ExecutionPolicy {
+        // A request executes until it has all its tokens, which would hold up an I/O
+        // thread.
+        ExecutionPolicy::Blocking
+    }
+
+    fn load(
+        &self,
+        spec: Arc<ModelSpec>,
+        _files: &dyn ModelFiles,
+        host: Arc<dyn Host>,
+    ) -> Result<Box<dyn Model>, Status> {
+        let interface = Interface::new(&spec).map_err(|reason| refused(&spec, &reason))?;
+        Ok(Box::new(TokenCounterModel { interface: Arc::new(interface), host }))
+    }
+
+    fn fingerprint(&self, _: &LoadedVersion<'_>) -> Option<BackendFingerprint> {
+        Some(BackendFingerprint::of_version(env!("CARGO_PKG_VERSION")))
+    }
+}
+
+struct TokenCounterModel {
+    interface: Arc<Interface>,
+    host: Arc<dyn Host>,
+}
+
+impl Model for TokenCounterModel {
+    fn instance(&self, placement: &Placement) -> Result<Box<dyn Instance>, Status> {
+        check_device("token_counter", placement)?;
+        Ok(Box::new(TokenCounterInstance {
+            interface: self.interface.clone(),
+            token_counts: TokenCounts::new(self.interface.state.clone()),
+            host: self.host.clone(),
+        }))
+    }
+}
