@@ -6,7 +6,7 @@ use galatea_infer::{
     CancelToken, ExecutionObserver, InferenceRequest, InputTensor, Reply, ResponseSink, Status,
     Throttle, Trace,
 };
-use galatea_policy::{CallKey, StepIndex};
+use galatea_policy::{StepCallKey, StepIndex};
 
 use crate::gates::BehindStep;
 use crate::model::Ensemble;
@@ -122,7 +122,7 @@ pub(crate) fn batch_size(step: &PlannedStep, request: &InferenceRequest) -> Opti
 /// Brings the answers to a call into its run's mailbox.
 pub(crate) struct CallSink {
     pub(crate) run: Arc<Run>,
-    pub(crate) call: CallKey,
+    pub(crate) call: StepCallKey,
 }
 
 impl ResponseSink for CallSink {

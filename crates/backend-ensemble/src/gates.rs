@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use galatea_infer::{CongestionPoint, ResumeHook};
-use galatea_policy::{CallKey, EnsembleGraph, StepGates, StepIndex};
+use galatea_policy::{EnsembleGraph, StepCallKey, StepGates, StepIndex};
 
 use crate::run::{Event, Run};
 
@@ -22,11 +22,11 @@ struct State {
 struct Waiting {
     run: Arc<Run>,
     step: StepIndex,
-    call: CallKey,
+    call: StepCallKey,
 }
 
 impl Waiting {
-    fn is(&self, run: &Arc<Run>, call: CallKey) -> bool {
+    fn is(&self, run: &Arc<Run>, call: StepCallKey) -> bool {
         Arc::ptr_eq(&self.run, run) && self.call == call
     }
 }
@@ -46,7 +46,7 @@ impl Gates {
     }
 
     /// The call wants to start; its run is told when it may.
-    pub(crate) fn enter(&self, step: StepIndex, run: &Arc<Run>, call: CallKey) {
+    pub(crate) fn enter(&self, step: StepIndex, run: &Arc<Run>, call: StepCallKey) {
         let waiting = Waiting { run: run.clone(), step, call };
         self.change(|gates, started| gates.enter(step, waiting, started));
     }
@@ -58,7 +58,7 @@ impl Gates {
 
     /// A call doesn't want to start any more. If it may already, its run is told
     /// of that all the same.
-    pub(crate) fn withdraw(&self, step: StepIndex, run: &Arc<Run>, call: CallKey) -> Withdrawn {
+    pub(crate) fn withdraw(&self, step: StepIndex, run: &Arc<Run>, call: StepCallKey) -> Withdrawn {
         let mut withdrawn = Vec::new();
         self.change(|gates, started| {
             gates.withdraw(step, |one| one.is(run, call), &mut withdrawn, started);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use galatea_infer::{LoadParameters, NameMapping, Status};
-use galatea_policy::Stamp;
+use galatea_policy::ModificationTimes;
 
 use crate::ModelDefinition;
 
@@ -103,7 +103,7 @@ pub struct FoundModel {
     /// older.
     pub place: PathBuf,
     /// When its files changed last.
-    pub stamp: Stamp,
+    pub modified: ModificationTimes,
     /// What parameters of the load replace of it.
     pub overridden: Overridden,
     /// Reads its configuration. The error says what is wrong with it.

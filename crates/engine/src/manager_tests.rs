@@ -23,7 +23,7 @@ use galatea_infer::{
     Code, ExecutionTimes, InferenceRequest, InferenceResponse, LoadParameters, ModelState,
     PendingRequest, Reply, ResponseSender, ServerControl, Status,
 };
-use galatea_policy::Stamp;
+use galatea_policy::ModificationTimes;
 
 use crate::testing::sequences::LONG;
 use crate::testing::{ECHO, Files, request, send};
@@ -253,7 +253,7 @@ struct Kept {
     text: String,
     versions: Vec<i64>,
     place: PathBuf,
-    stamp: Stamp,
+    modified: ModificationTimes,
 }
 
 /// Models by their ids.
@@ -284,7 +284,7 @@ impl FakeCatalog {
             namespace: namespace.clone(),
             name: name.clone(),
             place: kept.place,
-            stamp: kept.stamp,
+            modified: kept.modified,
             overridden,
             define: Box::new(move || {
                 let mut draft = ConfigDraft::from_pbtxt("config.pbtxt", &text)
@@ -391,13 +391,13 @@ impl World {
 
     fn put_text(&self, name: &str, text: &str, versions: &[i64]) {
         let now = i64::try_from(self.clock.fetch_add(1, Ordering::SeqCst)).unwrap();
-        let stamp = Stamp {
+        let modified = ModificationTimes {
             newest: now,
             versions: versions.iter().map(|version| (*version, now)).collect(),
             shared: 0,
         };
         let place = PathBuf::from("repository").join(name);
-        let kept = Kept { text: text.to_owned(), versions: versions.to_vec(), place, stamp };
+        let kept = Kept { text: text.to_owned(), versions: versions.to_vec(), place, modified };
         self.catalog.models.lock().unwrap().insert(name.to_owned(), kept);
     }
 
@@ -408,9 +408,9 @@ impl World {
         let kept = models.get_mut(name).unwrap();
         kept.text = text.to_owned();
         kept.versions = versions.to_vec();
-        kept.stamp.newest = now;
+        kept.modified.newest = now;
         for version in versions {
-            kept.stamp.versions.entry(*version).or_insert(now);
+            kept.modified.versions.entry(*version).or_insert(now);
         }
     }
 

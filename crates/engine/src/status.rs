@@ -5,8 +5,8 @@
 
 use galatea_infer::CorrelationId;
 use galatea_policy::{
-    BacklogStatus, InstanceId, LaneStatus, QueueStatus, SequenceKey, SequencesStatus, SlotStatus,
-    SlotWait, Time, WaitReason,
+    BacklogStatus, InstanceId, LaneStatus, QueueStatus, QueueWaitReason, SequenceKey,
+    SequencesStatus, SlotStatus, SlotWaitReason, Time,
 };
 use serde_json::{Value, json};
 
@@ -42,13 +42,17 @@ impl Page<'_> {
         })
     }
 
-    fn queue_wait(&self, reason: WaitReason) -> Value {
+    fn queue_wait(&self, reason: QueueWaitReason) -> Value {
         match reason {
-            WaitReason::Lane => json!({
+            QueueWaitReason::Lane => json!({
                 "reason": "instance",
                 "words": "an instance that is free",
             }),
-            WaitReason::BatchDelay { pending_batch_size, next_preferred_batch_size, until } => {
+            QueueWaitReason::BatchDelay {
+                pending_batch_size,
+                next_preferred_batch_size,
+                until,
+            } => {
                 json!({
                     "reason": "batch_delay",
                     "words": "more requests for the batch, or the end of its delay",
@@ -57,11 +61,11 @@ impl Page<'_> {
                     "remaining_us": self.until_us(until),
                 })
             }
-            WaitReason::Permit => json!({
+            QueueWaitReason::Permit => json!({
                 "reason": "rate_limiter",
                 "words": "the rate limiter: resources that others use",
             }),
-            WaitReason::Hold { missing } => json!({
+            QueueWaitReason::Hold { missing } => json!({
                 "reason": "hold",
                 "words": "further requests, because TRITONSERVER_DELAY_SCHEDULER is set",
                 "missing_requests": missing,
@@ -73,7 +77,7 @@ impl Page<'_> {
         let (instance, state, since) = match *lane {
             LaneStatus::Free { instance, since } => (instance, "free", since),
             LaneStatus::Busy { instance, since } => (instance, "busy", since),
-            LaneStatus::Leaving { instance, busy_since } => (instance, "leaving", busy_since),
+            LaneStatus::Removing { instance, busy_since } => (instance, "leaving", busy_since),
         };
         json!({
             "name": self.instance(instance),
@@ -103,31 +107,31 @@ impl Page<'_> {
         })
     }
 
-    fn slot_wait(&self, wait: SlotWait) -> Value {
+    fn slot_wait(&self, wait: SlotWaitReason) -> Value {
         match wait {
-            SlotWait::Request { idle_at } => json!({
+            SlotWaitReason::Request { idle_at } => json!({
                 "reason": "request",
                 "words": "its next request, or the end of the time that it may be idle",
                 "remaining_us": self.until_us(idle_at),
             }),
-            SlotWait::Execution => json!({
+            SlotWaitReason::Execution => json!({
                 "reason": "execution",
                 "words": "the end of its request's execution",
             }),
-            SlotWait::Lane => json!({
+            SlotWaitReason::Lane => json!({
                 "reason": "instance",
                 "words": "its instance to be free",
             }),
-            SlotWait::BatchDelay { until } => json!({
+            SlotWaitReason::BatchDelay { until } => json!({
                 "reason": "batch_delay",
                 "words": "more requests for the batch, or the end of its delay",
                 "remaining_us": self.until_us(until),
             }),
-            SlotWait::Permit => json!({
+            SlotWaitReason::Permit => json!({
                 "reason": "rate_limiter",
                 "words": "the rate limiter: resources that others use",
             }),
-            SlotWait::Hold => json!({
+            SlotWaitReason::Hold => json!({
                 "reason": "hold",
                 "words": "further requests, because TRITONSERVER_DELAY_SCHEDULER or \
                           TRITONSERVER_BACKLOG_DELAY_SCHEDULER is set",

@@ -159,7 +159,7 @@ impl RepositoryCatalog {
             namespace: source.namespace.clone(),
             name: source.name.clone(),
             place: source.directory.path().to_owned(),
-            stamp: source.stamp.clone(),
+            modified: source.modified.clone(),
             overridden,
             define: Box::new(move || {
                 let defined = definer.define(&source, config.as_deref(), overridden);

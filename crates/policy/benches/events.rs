@@ -13,8 +13,8 @@ use std::time::Instant;
 
 use galatea_policy::{
     Action, Actions, Batch, BatchEntry, BatchKey, DynamicSpec, Event, FailReason, InstanceId,
-    QueuePolicy, Release, RequestKey, Scheduler, SchedulingMode, SchedulingSpec, SequenceKey,
-    SequenceMark, SequenceSpec, SequenceStep, SequenceStrategy, Ticket, Time,
+    QueuePolicy, Release, RequestInfo, RequestKey, Scheduler, SchedulingMode, SchedulingSpec,
+    SequenceKey, SequencePosition, SequenceSpec, SequenceStep, SequenceStrategy, Time,
 };
 
 /// Events that are timed at each size.
@@ -112,17 +112,18 @@ impl Driver {
         self.random.is_multiple_of(count)
     }
 
-    fn enqueue(&mut self, sequence: Option<SequenceMark>) -> RequestKey {
+    fn enqueue(&mut self, sequence: Option<SequencePosition>) -> RequestKey {
         let key = RequestKey(self.requests.take());
         let batch_key = BatchKey(0);
-        let ticket = Ticket { key, batch_size: 1, batch_key, priority: 0, timeout_ns: 0, sequence };
+        let ticket =
+            RequestInfo { key, batch_size: 1, batch_key, priority: 0, timeout_ns: 0, sequence };
         self.step(Event::Enqueue(ticket));
         key
     }
 
     fn begin_sequence(&mut self) {
         let sequence = SequenceKey(self.sequences.take());
-        self.enqueue(Some(SequenceMark { sequence, start: true, end: false }));
+        self.enqueue(Some(SequencePosition { sequence, start: true, end: false }));
     }
 
     /// Ends the oldest batch in execution and sends as many requests as it had.
@@ -154,7 +155,7 @@ impl Driver {
             self.begin_sequence();
         } else {
             let sequence = step.sequence;
-            self.enqueue(Some(SequenceMark { sequence, start: false, end: is_last }));
+            self.enqueue(Some(SequencePosition { sequence, start: false, end: is_last }));
         }
     }
 }

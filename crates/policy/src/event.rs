@@ -1,7 +1,7 @@
 //! What happens to a scheduler, and what it wants done. Both lists are closed.
 
 use crate::batch::Batch;
-use crate::ids::{InstanceId, RequestKey, SequenceKey, Ticket};
+use crate::ids::{InstanceId, RequestInfo, RequestKey, SequenceKey};
 
 /// Something that happened.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -14,7 +14,7 @@ pub enum Event {
     /// same `now`, under the same lock, and forgets the names of what that closes.
     /// Otherwise the end comes in this event's step, behind the look: the request
     /// names a key that has just ended, and is taken for one of a new sequence.
-    Enqueue(Ticket),
+    Enqueue(RequestInfo),
     /// The client no longer wants the request. Ignored unless it is queued, or
     /// is between two iterations or in one: a cancellation may cross a dispatch
     /// or a failure on its way.

@@ -26,7 +26,7 @@ pub struct SequenceKey(pub u64);
 
 /// Where in which sequence a request stands.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct SequenceMark {
+pub struct SequencePosition {
     /// The sequence. A key that the scheduler does not know names a new one. It is
     /// looked up when due deadlines have been ticked, see
     /// [`Event::Enqueue`](crate::Event::Enqueue).
@@ -39,7 +39,7 @@ pub struct SequenceMark {
 
 /// What the scheduler knows of a request: plain data, no tensors.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct Ticket {
+pub struct RequestInfo {
     /// The request's name.
     pub key: RequestKey,
     /// Rows of the first dimension; 0 counts as 1.
@@ -51,10 +51,10 @@ pub struct Ticket {
     /// The request's own timeout from its arrival; 0 is none.
     pub timeout_ns: u64,
     /// Its sequence; needed with a sequence batcher and unused without.
-    pub sequence: Option<SequenceMark>,
+    pub sequence: Option<SequencePosition>,
 }
 
-impl Ticket {
+impl RequestInfo {
     /// Rows that the request takes up in a batch.
     pub(crate) fn rows(&self) -> u32 {
         self.batch_size.max(1)

@@ -215,7 +215,7 @@ impl Lanes {
         let describe = |(id, lane): (&InstanceId, &Lane)| match lane.state {
             LaneState::Free => LaneStatus::Free { instance: *id, since: lane.since },
             LaneState::Busy => LaneStatus::Busy { instance: *id, since: lane.since },
-            LaneState::Leaving => LaneStatus::Leaving { instance: *id, busy_since: lane.since },
+            LaneState::Leaving => LaneStatus::Removing { instance: *id, busy_since: lane.since },
         };
         self.lanes.iter().map(describe).collect()
     }

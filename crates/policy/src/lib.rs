@@ -38,7 +38,7 @@
 //! let mut scheduler = Scheduler::new(spec);
 //! let mut actions = Actions::default();
 //! for key in 1..=3 {
-//!     let ticket = Ticket { key: RequestKey(key), batch_size: 1, batch_key: BatchKey(0), priority: 0, timeout_ns: 0, sequence: None };
+//!     let ticket = RequestInfo { key: RequestKey(key), batch_size: 1, batch_key: BatchKey(0), priority: 0, timeout_ns: 0, sequence: None };
 //!     scheduler.step(Time(key), Event::Enqueue(ticket), &mut actions);
 //! }
 //! assert!(actions.is_empty(), "no instance yet");
@@ -74,14 +74,15 @@ mod time;
 
 pub use batch::{Batch, BatchEntry, SequenceStep};
 pub use ensemble::{
-    CallKey, EnsembleAction, EnsembleGraph, EnsembleRun, EnsembleSpec, GraphError, RunFailure,
+    EnsembleAction, EnsembleGraph, EnsembleRun, EnsembleSpec, GraphError, RunFailure, StepCallKey,
     StepGates, StepIndex, StepSpec, TensorIndex,
 };
 pub use event::{Action, Actions, Event, FailReason, Release};
-pub use ids::{BatchKey, InstanceId, RequestKey, SequenceKey, SequenceMark, Ticket};
+pub use ids::{BatchKey, InstanceId, RequestInfo, RequestKey, SequenceKey, SequencePosition};
 pub use lifecycle::{
-    BlockReason, Lifecycle, LifecycleAction, LifecycleEvent, LoadOutcome, ModelName, ModelNames,
-    ModelSituation, Revision, Stamp, WantReason, Wanted, fits_namespaces, model_id, name_in_id,
+    BlockReason, DesiredModel, Lifecycle, LifecycleAction, LifecycleEvent, LifecycleStatus,
+    LoadOutcome, LoadReason, ModelName, ModelNames, ModificationTimes, Revision, fits_namespaces,
+    model_id, name_in_id,
 };
 pub use ordering::{ReplyKind, ReplyNumber, ReplyOrder};
 pub use rate_limiter::{PermitEvent, PermitHolder, PermitUse, RateLimiter, ResourceId};
@@ -91,8 +92,8 @@ pub use spec::{
     TimeoutAction,
 };
 pub use status::{
-    BacklogStatus, LaneStatus, QueueStatus, SequencesStatus, SlotStatus, SlotWait, Status,
-    WaitReason,
+    BacklogStatus, LaneStatus, QueueStatus, QueueWaitReason, SchedulerStatus, SequencesStatus,
+    SlotStatus, SlotWaitReason,
 };
 pub use strategy::{BatchStrategy, Inclusion, NoStrategy};
 pub use time::Time;

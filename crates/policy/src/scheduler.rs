@@ -2,13 +2,13 @@
 
 use crate::event::{Action, Actions, Event, FailReason};
 use crate::former::{DynamicFormer, Outlook};
-use crate::ids::{InstanceId, RequestKey, Ticket};
+use crate::ids::{InstanceId, RequestInfo, RequestKey};
 use crate::lanes::{Departure, Lanes};
 use crate::queue::PolicyQueue;
 use crate::sequence::{KnownInstance, SequenceBatcher};
 use crate::shared::SharedQueue;
 use crate::spec::{SchedulingMode, SchedulingSpec};
-use crate::status::Status;
+use crate::status::SchedulerStatus;
 use crate::strategy::{BatchStrategy, NoStrategy};
 use crate::time::Time;
 
@@ -89,13 +89,13 @@ impl<S: BatchStrategy> Scheduler<S> {
     /// With instances that need a permit of the rate limiter for each batch.
     #[must_use]
     pub fn with_permits(mut self) -> Self {
-        self.need_permits();
+        self.require_permits();
         self
     }
 
     /// The same for a scheduler that is in its place already. Comes before any
     /// event.
-    pub fn need_permits(&mut self) {
+    pub fn require_permits(&mut self) {
         self.lanes.require_permits();
     }
 
@@ -157,15 +157,20 @@ impl<S: BatchStrategy> Scheduler<S> {
     }
 
     /// What waits, and why. Not for the hot path.
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> SchedulerStatus {
         let (queues, sequences) = match &self.work {
             Work::Shared(shared) => (shared.status(), None),
             Work::Sequences(sequences) => (Vec::new(), Some(sequences.status(&self.lanes))),
         };
-        Status { queues, lanes: self.lanes.status(), sequences, draining: self.life != Life::Open }
+        SchedulerStatus {
+            queues,
+            lanes: self.lanes.status(),
+            sequences,
+            draining: self.life != Life::Open,
+        }
     }
 
-    fn enqueue(&mut self, ticket: Ticket, out: &mut Actions) {
+    fn enqueue(&mut self, ticket: RequestInfo, out: &mut Actions) {
         debug_assert!(
             self.max_batch_size == 0 || ticket.batch_size <= self.max_batch_size,
             "admission refuses requests above the maximum batch size"

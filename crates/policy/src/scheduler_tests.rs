@@ -2,7 +2,7 @@ use super::*;
 use crate::ids::BatchKey;
 use crate::script::{check, play};
 use crate::spec::{DynamicSpec, QueuePolicy, TimeoutAction};
-use crate::status::{LaneStatus, QueueStatus, WaitReason};
+use crate::status::{LaneStatus, QueueStatus, QueueWaitReason};
 use crate::strategy::{BatchStrategy, Inclusion};
 
 fn dynamic(max_batch_size: u32, dynamic: DynamicSpec) -> SchedulingSpec {
@@ -230,7 +230,7 @@ fn the_test_hook_holds_until_enough_have_come() {
          5 request 2 -> ; 10
          10 tick -> fail 1 TimeoutExpired; 15",
     );
-    assert_eq!(held.status().queues[0].waits_for, WaitReason::Hold { missing: 1 });
+    assert_eq!(held.status().queues[0].waits_for, QueueWaitReason::Hold { missing: 1 });
     let settings = DynamicSpec { default_queue_policy: reject_after(10), ..DynamicSpec::default() };
     check(
         SchedulingSpec { hold_until_queued: 3, ..dynamic(4, settings) },
@@ -271,7 +271,7 @@ fn a_batch_knows_its_rows() {
         let mut scheduler = Scheduler::new(spec(mode));
         let mut actions = Actions::default();
         for (key, batch_size) in [(1, 0), (2, 3)] {
-            let ticket = Ticket { key: RequestKey(key), batch_size, ..TICKET };
+            let ticket = RequestInfo { key: RequestKey(key), batch_size, ..TICKET };
             scheduler.step(Time(0), Event::Enqueue(ticket), &mut actions);
         }
         scheduler.step(Time(0), Event::AddInstance(InstanceId(0)), &mut actions);
@@ -329,7 +329,7 @@ fn the_status_says_what_everyone_waits_for() {
     let mut scheduler =
         check(dynamic(4, settings), "0 add 0 -> \n 1 request 1 -> \n 2 request 2 priority=2 ->");
     let status = scheduler.status();
-    let reason = WaitReason::BatchDelay {
+    let reason = QueueWaitReason::BatchDelay {
         pending_batch_size: 2,
         next_preferred_batch_size: 3,
         until: Some(Time(101)),
@@ -347,11 +347,11 @@ fn the_status_says_what_everyone_waits_for() {
     scheduler.step(Time(101), Event::Tick, &mut actions);
     scheduler.step(
         Time(102),
-        Event::Enqueue(Ticket { key: RequestKey(3), ..TICKET }),
+        Event::Enqueue(RequestInfo { key: RequestKey(3), ..TICKET }),
         &mut actions,
     );
     let status = scheduler.status();
-    assert_eq!(status.queues, [queue(1, Time(102), WaitReason::Lane)]);
+    assert_eq!(status.queues, [queue(1, Time(102), QueueWaitReason::Lane)]);
     assert_eq!(status.lanes, [LaneStatus::Busy { instance: InstanceId(0), since: Time(101) }]);
     assert_eq!(scheduler.queued(), 1);
 }
@@ -461,7 +461,7 @@ fn an_instance_that_asked_withdraws_when_it_goes() {
          4 add 1 -> ask 1; never
          5 drain -> ; never",
     );
-    assert_eq!(scheduler.status().queues[0].waits_for, WaitReason::Permit);
+    assert_eq!(scheduler.status().queues[0].waits_for, QueueWaitReason::Permit);
     play(
         scheduler,
         "6 grant 1 -> run 1 on 1; never
@@ -477,7 +477,7 @@ fn a_permit_that_nobody_asked_for_is_a_broken_driver() {
     play(scheduler, "0 add 0 -> \n 1 grant 0 ->");
 }
 
-const TICKET: Ticket = Ticket {
+const TICKET: RequestInfo = RequestInfo {
     key: RequestKey(0),
     batch_size: 1,
     batch_key: BatchKey(0),
@@ -508,7 +508,7 @@ impl BatchStrategy for ClosesBefore {
 
     fn include(&mut self, request: RequestKey) -> Inclusion {
         self.log.lock().unwrap().push(format!("include {}", request.0));
-        if self.keys.contains(&request.0) { Inclusion::Closes } else { Inclusion::Joins }
+        if self.keys.contains(&request.0) { Inclusion::CloseBefore } else { Inclusion::Include }
     }
 
     fn close(&mut self) {

@@ -24,7 +24,7 @@ fn event(words: &[&str]) -> Event {
         ["tick"] => Event::Tick,
         ["request", key, settings @ ..] => {
             let key = RequestKey(number(key));
-            let mut ticket = Ticket {
+            let mut ticket = RequestInfo {
                 key,
                 batch_size: 1,
                 batch_key: BatchKey(0),
@@ -36,7 +36,8 @@ fn event(words: &[&str]) -> Event {
                 match setting.split_once('=').unwrap_or((setting, "")) {
                     ("of", sequence) => {
                         let sequence = SequenceKey(number(sequence));
-                        ticket.sequence = Some(SequenceMark { sequence, start: false, end: false });
+                        ticket.sequence =
+                            Some(SequencePosition { sequence, start: false, end: false });
                     }
                     ("start", _) => ticket.sequence.as_mut().expect("of=").start = true,
                     ("end", _) => ticket.sequence.as_mut().expect("of=").end = true,

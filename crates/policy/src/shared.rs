@@ -4,10 +4,10 @@
 use crate::batch::{Batch, BatchEntry};
 use crate::event::{Action, Actions, FailReason};
 use crate::former::{DynamicFormer, Outlook, Verdict};
-use crate::ids::{RequestKey, Ticket};
+use crate::ids::{RequestInfo, RequestKey};
 use crate::lanes::Lanes;
 use crate::queue::{LevelSummary, PolicyQueue, QueueFull};
-use crate::status::{QueueStatus, Status, WaitReason};
+use crate::status::{QueueStatus, QueueWaitReason, SchedulerStatus};
 use crate::strategy::BatchStrategy;
 use crate::time::Time;
 
@@ -60,7 +60,7 @@ impl<S: BatchStrategy> SharedQueue<S> {
         self.queue.move_delayed(now);
     }
 
-    pub(crate) fn enqueue(&mut self, ticket: Ticket, now: Time, out: &mut Actions) {
+    pub(crate) fn enqueue(&mut self, ticket: RequestInfo, now: Time, out: &mut Actions) {
         let key = ticket.key;
         match self.queue.enqueue(ticket, now) {
             Ok(()) => self.count_towards_hold(),
@@ -134,23 +134,23 @@ impl<S: BatchStrategy> SharedQueue<S> {
             oldest: level.oldest,
             waits_for,
         };
-        self.queue.summaries().take(Status::ROWS_MAX).map(describe).collect()
+        self.queue.summaries().take(SchedulerStatus::ROWS_MAX).map(describe).collect()
     }
 
     /// What queued requests wait for: always the same, as a batch that waits to
     /// grow comprises all of them.
-    fn wait_reason(&self) -> WaitReason {
+    fn wait_reason(&self) -> QueueWaitReason {
         match (self.hold, self.last_verdict) {
-            (Hold::Held(missing), _) => WaitReason::Hold { missing },
+            (Hold::Held(missing), _) => QueueWaitReason::Hold { missing },
             (Hold::Free, Some(Verdict::Wait { until, rows, next_preferred })) => {
-                WaitReason::BatchDelay {
+                QueueWaitReason::BatchDelay {
                     pending_batch_size: rows,
                     next_preferred_batch_size: next_preferred,
                     until,
                 }
             }
-            (Hold::Free, Some(Verdict::Close { .. })) => WaitReason::Permit,
-            (Hold::Free, Some(Verdict::Nothing) | None) => WaitReason::Lane,
+            (Hold::Free, Some(Verdict::Close { .. })) => QueueWaitReason::Permit,
+            (Hold::Free, Some(Verdict::Nothing) | None) => QueueWaitReason::Lane,
         }
     }
 }

@@ -6,9 +6,9 @@ use crate::time::Time;
 /// A scheduler's state in words. Bounded, because it is taken under the driver's
 /// lock while requests wait for that.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Status {
+pub struct SchedulerStatus {
     /// Levels where requests wait, served in this order: the first
-    /// [`Status::ROWS_MAX`].
+    /// [`SchedulerStatus::ROWS_MAX`].
     pub queues: Vec<QueueStatus>,
     /// Instances by id.
     pub lanes: Vec<LaneStatus>,
@@ -18,7 +18,7 @@ pub struct Status {
     pub draining: bool,
 }
 
-impl Status {
+impl SchedulerStatus {
     /// So many rows of a kind are shown at most.
     pub const ROWS_MAX: usize = 1000;
 }
@@ -35,12 +35,12 @@ pub struct QueueStatus {
     /// When the longest waiting request arrived.
     pub oldest: Time,
     /// What must happen before the level's requests run.
-    pub waits_for: WaitReason,
+    pub waits_for: QueueWaitReason,
 }
 
 /// What queued requests wait for.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum WaitReason {
+pub enum QueueWaitReason {
     /// An instance to become free, or to be added.
     Lane,
     /// The batch to grow, or a time to come.
@@ -79,7 +79,7 @@ pub enum LaneStatus {
         since: Time,
     },
     /// It executes its last batch.
-    Leaving {
+    Removing {
         /// Which instance.
         instance: InstanceId,
         /// Since when.
@@ -91,13 +91,13 @@ pub enum LaneStatus {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SequencesStatus {
     /// Slots that hold a sequence, by instance and number: the first
-    /// [`Status::ROWS_MAX`].
+    /// [`SchedulerStatus::ROWS_MAX`].
     pub slots: Vec<SlotStatus>,
     /// How many there are.
     pub taken_slots: u64,
     /// Slots that hold none.
     pub free_slots: u64,
-    /// Sequences that wait for a slot, in order: the first [`Status::ROWS_MAX`].
+    /// Sequences that wait for a slot, in order: the first [`SchedulerStatus::ROWS_MAX`].
     pub backlog: Vec<BacklogStatus>,
     /// How many there are.
     pub backlogged: usize,
@@ -115,12 +115,12 @@ pub struct SlotStatus {
     /// Its requests that wait.
     pub waiting: usize,
     /// What it waits for.
-    pub waits_for: SlotWait,
+    pub waits_for: SlotWaitReason,
 }
 
 /// What a slot's sequence waits for.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum SlotWait {
+pub enum SlotWaitReason {
     /// Its next request; without one, it ends then.
     Request {
         /// When it counts as idle; none if that is never.

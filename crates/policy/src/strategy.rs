@@ -8,9 +8,9 @@ use crate::ids::RequestKey;
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Inclusion {
     /// It joins.
-    Joins,
+    Include,
     /// The batch closes before it.
-    Closes,
+    CloseBefore,
 }
 
 /// A model's own rule for where a batch ends, beside size, batch key and delay,

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! [`Repository::scan`] lists what is there and [`Repository::find`] looks for
-//! one model, each with a [`Stamp`](galatea_policy::Stamp) of when its files
+//! one model, each with a [`ModificationTimes`](galatea_policy::ModificationTimes) of when its files
 //! changed last. [`versions_to_load`] applies a version policy, and a
 //! [`VersionDirectory`] is what a backend gets to find its files.
 //! [`Repository::register`] adds a repository, and may give its models other names

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use galatea_policy::{Stamp, fits_namespaces, model_id};
+use galatea_policy::{ModificationTimes, fits_namespaces, model_id};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use thiserror::Error;
@@ -115,7 +115,7 @@ pub struct ModelSource {
     /// What was left out, for the log.
     pub notes: Vec<String>,
     /// When its files changed last.
-    pub stamp: Stamp,
+    pub modified: ModificationTimes,
 }
 
 /// What a look for one model found.
@@ -432,8 +432,8 @@ impl Root {
         let config = config_file(&directory, options)?;
         let inside = config.as_ref().and_then(|file| file.path.strip_prefix(directory.path()).ok());
         let entry = inside.and_then(|path| path.components().next());
-        let stamp = times.stamp(entry.map(|part| part.as_os_str()));
-        Ok(ModelSource { config, stamp, ..ModelSource::of(name, directory)? })
+        let modified = times.stamp(entry.map(|part| part.as_os_str()));
+        Ok(ModelSource { config, modified, ..ModelSource::of(name, directory)? })
     }
 
     /// Usually bounded by the repository; bounded by itself where the entry
@@ -483,7 +483,7 @@ impl ModelSource {
             config: None,
             versions: Vec::new(),
             notes: Vec::new(),
-            stamp: Stamp::default(),
+            modified: ModificationTimes::default(),
         };
         source.find_versions()?;
         Ok(source)

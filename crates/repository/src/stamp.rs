@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 
 use galatea_backend::FileFingerprint;
-use galatea_policy::Stamp;
+use galatea_policy::ModificationTimes;
 use rustix::fs::{FileType, Stat};
 
 use crate::ModelDirectory;
@@ -41,8 +41,8 @@ impl Times {
     }
 
     /// What it comes to; `config` is the entry that holds the configuration.
-    pub(crate) fn stamp(self, config: Option<&OsStr>) -> Stamp {
-        let mut stamp = Stamp { newest: self.own, ..Stamp::default() };
+    pub(crate) fn stamp(self, config: Option<&OsStr>) -> ModificationTimes {
+        let mut stamp = ModificationTimes { newest: self.own, ..ModificationTimes::default() };
         for (name, newest) in self.entries {
             stamp.newest = stamp.newest.max(newest);
             match name.to_str().map(version_number) {
@@ -168,11 +168,11 @@ mod tests {
         file.set_times(FileTimes::new().set_modified(time)).unwrap();
     }
 
-    fn look(scratch: &Scratch, config_name: Option<&str>) -> Stamp {
+    fn look(scratch: &Scratch, config_name: Option<&str>) -> ModificationTimes {
         let repository = Repository::open([scratch.path().join("r")]).unwrap();
         let options = ScanOptions { config_name: config_name.map(str::to_owned) };
         match repository.find("m", &options) {
-            Finding::Models(mut sources) => sources.remove(0).stamp,
+            Finding::Models(mut sources) => sources.remove(0).modified,
             other => panic!("{other:?}"),
         }
     }
@@ -193,7 +193,7 @@ mod tests {
         files.iter().chain(&folders).for_each(|path| touch(&scratch, path, 10));
         let same = look(&scratch, None);
         let versions = [(1, 10 * SECOND), (2, 10 * SECOND)].into();
-        assert_eq!(same, Stamp { newest: 10 * SECOND, versions, shared: 10 * SECOND });
+        assert_eq!(same, ModificationTimes { newest: 10 * SECOND, versions, shared: 10 * SECOND });
 
         touch(&scratch, "r/m/config.pbtxt", 20);
         let stamp = look(&scratch, None);

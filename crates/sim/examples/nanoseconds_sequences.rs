@@ -8,9 +8,9 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use galatea_policy::{
-    Action, Actions, BatchEntry, BatchKey, Event, InstanceId, Release, RequestKey, Scheduler,
-    SchedulingMode, SchedulingSpec, SequenceKey, SequenceMark, SequenceSpec, SequenceStrategy,
-    Ticket, Time,
+    Action, Actions, BatchEntry, BatchKey, Event, InstanceId, Release, RequestInfo, RequestKey,
+    Scheduler, SchedulingMode, SchedulingSpec, SequenceKey, SequencePosition, SequenceSpec,
+    SequenceStrategy, Time,
 };
 
 const STEPS: u64 = 1_000_000;
@@ -62,13 +62,13 @@ impl Driver {
 
     /// A sequence has one request at a time, of its own number.
     fn send(&mut self, sequence: SequenceKey, start: bool, end: bool) {
-        self.step(Event::Enqueue(Ticket {
+        self.step(Event::Enqueue(RequestInfo {
             key: RequestKey(sequence.0),
             batch_size: 1,
             batch_key: BatchKey(0),
             priority: 0,
             timeout_ns: 0,
-            sequence: Some(SequenceMark { sequence, start, end }),
+            sequence: Some(SequencePosition { sequence, start, end }),
         }));
     }
 

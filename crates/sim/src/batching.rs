@@ -70,9 +70,9 @@ impl BatchStrategy for Weighing {
         asked.push(request);
         if *weight + CustomBatching::weight(request) <= self.limit {
             *weight += CustomBatching::weight(request);
-            Inclusion::Joins
+            Inclusion::Include
         } else {
-            Inclusion::Closes
+            Inclusion::CloseBefore
         }
     }
 

@@ -1,8 +1,8 @@
 //! All orders of a few events, for specifications small enough to try them all.
 
 use galatea_policy::{
-    BatchEntry, BatchKey, Event, InstanceId, Release, RequestKey, SchedulingSpec, SequenceMark,
-    Ticket, Time,
+    BatchEntry, BatchKey, Event, InstanceId, Release, RequestInfo, RequestKey, SchedulingSpec,
+    SequencePosition, Time,
 };
 
 use crate::deed::Deed;
@@ -29,7 +29,7 @@ pub struct Alphabet {
 /// A request that may arrive.
 #[derive(Copy, Clone, Debug)]
 pub struct Letter {
-    ticket: Ticket,
+    ticket: RequestInfo,
     words: Words,
 }
 
@@ -44,7 +44,7 @@ enum Words {
 impl Letter {
     /// A request of so many rows that belongs to no sequence.
     pub fn request(batch_size: u32, batch_key: u32, priority: u64, timeout_ns: u64) -> Letter {
-        let ticket = Ticket {
+        let ticket = RequestInfo {
             key: RequestKey(0),
             batch_size,
             batch_key: BatchKey(batch_key),
@@ -71,13 +71,13 @@ impl Letter {
     /// The same with a time limit of its own.
     #[must_use]
     pub fn timeout(self, timeout_ns: u64) -> Letter {
-        Letter { ticket: Ticket { timeout_ns, ..self.ticket }, ..self }
+        Letter { ticket: RequestInfo { timeout_ns, ..self.ticket }, ..self }
     }
 
     /// The same with another batch key.
     #[must_use]
     pub fn batch_key(self, batch_key: u32) -> Letter {
-        Letter { ticket: Ticket { batch_key: BatchKey(batch_key), ..self.ticket }, ..self }
+        Letter { ticket: RequestInfo { batch_key: BatchKey(batch_key), ..self.ticket }, ..self }
     }
 }
 
@@ -163,20 +163,20 @@ impl Point {
         }
     }
 
-    fn ticket(&mut self, letter: Letter) -> Ticket {
+    fn ticket(&mut self, letter: Letter) -> RequestInfo {
         let reuse = Reuse::OtherGeneration;
         let sequence = match letter.words {
             Words::Nothing => None,
             Words::Step { id, start, end } => {
-                Some(SequenceMark { sequence: self.names.intern(id, reuse), start, end })
+                Some(SequencePosition { sequence: self.names.intern(id, reuse), start, end })
             }
             Words::Iterative => {
                 let sequence = self.names.anonymous(reuse);
-                Some(SequenceMark { sequence, start: true, end: false })
+                Some(SequencePosition { sequence, start: true, end: false })
             }
         };
         self.arrived += 1;
-        Ticket { key: RequestKey(self.arrived - 1), sequence, ..letter.ticket }
+        RequestInfo { key: RequestKey(self.arrived - 1), sequence, ..letter.ticket }
     }
 
     fn take_note(&mut self, deed: &Deed) {

@@ -1,6 +1,6 @@
 //! One number for everything that happened.
 
-use galatea_policy::{BatchEntry, Event, FailReason, Release, SequenceMark};
+use galatea_policy::{BatchEntry, Event, FailReason, Release, SequencePosition};
 
 use crate::deed::Deed;
 use crate::random::mix;
@@ -33,7 +33,7 @@ impl TraceHash {
                 {
                     self.number(number);
                 }
-                if let Some(SequenceMark { sequence, start, end }) = ticket.sequence {
+                if let Some(SequencePosition { sequence, start, end }) = ticket.sequence {
                     self.number(sequence.0);
                     self.flags(start, end);
                 }

@@ -2,8 +2,8 @@
 //! a thousand times looks as after ten times.
 
 use galatea_policy::{
-    BatchEntry, BatchKey, Event, InstanceId, Release, RequestKey, SchedulingMode, SchedulingSpec,
-    SequenceKey, SequenceMark, SequenceSpec, SequenceStrategy, Ticket,
+    BatchEntry, BatchKey, Event, InstanceId, Release, RequestInfo, RequestKey, SchedulingMode,
+    SchedulingSpec, SequenceKey, SequencePosition, SequenceSpec, SequenceStrategy,
 };
 use galatea_sim::{Deed, Harness, Reference, Setup};
 
@@ -38,12 +38,12 @@ impl Rounds {
     }
 
     fn send(&mut self, place: u64, sequence: u64, flags: &str) {
-        let mark = SequenceMark {
+        let mark = SequencePosition {
             sequence: SequenceKey(self.key(sequence)),
             start: flags.contains('^'),
             end: flags.contains('$'),
         };
-        let ticket = Ticket {
+        let ticket = RequestInfo {
             key: RequestKey(self.key(place)),
             batch_size: 1,
             batch_key: BatchKey(0),

@@ -9,7 +9,9 @@ use galatea_infer::{
     CancelToken, FailureReason, Finality, InferenceResponse, OutputTensor, PendingRequest, Reply,
     Responder, ResponseSender, Status,
 };
-use galatea_policy::{CallKey, EnsembleAction, EnsembleRun, RunFailure, StepIndex, TensorIndex};
+use galatea_policy::{
+    EnsembleAction, EnsembleRun, RunFailure, StepCallKey, StepIndex, TensorIndex,
+};
 
 use super::{Event, Run};
 use crate::call::{CallInputs, CallSink, NewCall, Whole, batch_size};
@@ -26,7 +28,7 @@ pub(super) struct Driver {
     machine: EnsembleRun<Arc<Carried>>,
     /// What the machine decided and nobody did yet.
     decided: Vec<Action>,
-    calls: BTreeMap<CallKey, Call>,
+    calls: BTreeMap<StepCallKey, Call>,
     whole: Whole,
     /// None when the request has failed.
     responder: Option<Responder>,
@@ -154,7 +156,7 @@ impl Driver {
     /// other tensors and, without gates, calls that are under way.
     pub(super) fn load(&self) -> usize {
         let calls = if self.ensemble.gates.is_some() { 0 } else { self.calls.len() };
-        self.machine.held_waves().saturating_add(calls)
+        self.machine.pending_waves().saturating_add(calls)
     }
 
     fn perform(&mut self, run: &Arc<Run>, action: Action) {
@@ -169,18 +171,18 @@ impl Driver {
             EnsembleAction::CancelCall(call) => self.cancel_call(run, call),
             EnsembleAction::Respond { outputs } => self.respond(&outputs),
             EnsembleAction::Fail(failure) => self.fail(failure),
-            EnsembleAction::Over => self.end(),
+            EnsembleAction::Finished => self.end(),
         }
     }
 
-    fn admitted(&mut self, run: &Arc<Run>, key: CallKey) {
+    fn admitted(&mut self, run: &Arc<Run>, key: StepCallKey) {
         match self.calls.get(&key).map(|call| &call.phase) {
             Some(Phase::AtGate(_)) => self.send(run, key),
             Some(Phase::Unwanted | Phase::Sent(_)) | None => self.call_finished(key),
         }
     }
 
-    fn send(&mut self, run: &Arc<Run>, key: CallKey) {
+    fn send(&mut self, run: &Arc<Run>, key: StepCallKey) {
         let Some(call) = self.calls.get_mut(&key) else { return };
         let Phase::AtGate(inputs) = &mut call.phase else { return };
         let (step, inputs) = (call.step, std::mem::take(inputs));
@@ -211,7 +213,7 @@ impl Driver {
         self.ensemble.models.infer(request, ResponseSender::new(Box::new(sink)));
     }
 
-    fn reply(&mut self, call: CallKey, reply: Reply) {
+    fn reply(&mut self, call: StepCallKey, reply: Reply) {
         match reply {
             Reply::Finished => self.call_finished(call),
             Reply::Response { outcome, finality } => {
@@ -225,7 +227,7 @@ impl Driver {
                     (Err(status), Finality::More) => {
                         self.note_failure(call, status);
                         let graph = &self.ensemble.plan.graph;
-                        self.machine.faulted(graph, call, &mut self.decided);
+                        self.machine.error_before_end(graph, call, &mut self.decided);
                     }
                     (Err(status), Finality::Final) => self.call_failed(call, status),
                 }
@@ -236,7 +238,7 @@ impl Driver {
     /// What a response has for the ensemble.
     fn take_response(
         &mut self,
-        key: CallKey,
+        key: StepCallKey,
         response: InferenceResponse,
     ) -> Result<Vec<(TensorIndex, Arc<Carried>)>, Status> {
         let broken = || Status::internal("a response came to a request that was not sent");
@@ -260,18 +262,18 @@ impl Driver {
         Ok(outputs)
     }
 
-    fn call_responded(&mut self, call: CallKey, outputs: Vec<(TensorIndex, Arc<Carried>)>) {
+    fn call_responded(&mut self, call: StepCallKey, outputs: Vec<(TensorIndex, Arc<Carried>)>) {
         let graph = &self.ensemble.plan.graph;
         self.machine.responded(graph, call, outputs, &mut self.decided);
     }
 
-    fn call_finished(&mut self, call: CallKey) {
+    fn call_finished(&mut self, call: StepCallKey) {
         if self.forget(call) {
             self.machine.finished(&self.ensemble.plan.graph, call, &mut self.decided);
         }
     }
 
-    fn call_failed(&mut self, call: CallKey, status: Status) {
+    fn call_failed(&mut self, call: StepCallKey, status: Status) {
         self.note_failure(call, status);
         if self.forget(call) {
             self.machine.failed(&self.ensemble.plan.graph, call, &mut self.decided);
@@ -279,14 +281,14 @@ impl Driver {
     }
 
     /// The first failure is the request's.
-    fn note_failure(&mut self, call: CallKey, status: Status) {
+    fn note_failure(&mut self, call: StepCallKey, status: Status) {
         if let Some(call) = self.calls.get(&call) {
             self.failure.get_or_insert((call.step, status));
         }
     }
 
     /// A call that had started is over.
-    fn forget(&mut self, call: CallKey) -> bool {
+    fn forget(&mut self, call: StepCallKey) -> bool {
         let left = self.calls.remove(&call).map(|call| call.step);
         let displaced = std::mem::replace(&mut self.left, left);
         if let (Some(gates), Some(step)) = (&self.ensemble.gates, displaced) {
@@ -295,7 +297,7 @@ impl Driver {
         left.is_some()
     }
 
-    fn cancel_call(&mut self, run: &Arc<Run>, key: CallKey) {
+    fn cancel_call(&mut self, run: &Arc<Run>, key: StepCallKey) {
         let Some(call) = self.calls.get(&key) else { return };
         match &call.phase {
             Phase::Sent(sent) => return sent.cancel.cancel(),

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use galatea_backend::LogLevel;
 use galatea_infer::{CongestionPoint, PendingRequest, Reply, ResumeHook};
-use galatea_policy::{CallKey, StepIndex};
+use galatea_policy::{StepCallKey, StepIndex};
 
 use self::driver::{Driver, Progress};
 use crate::model::Ensemble;
@@ -24,9 +24,9 @@ pub(crate) enum Event {
     /// The first steps may start.
     Begin,
     /// A call of this step may start.
-    Admitted(StepIndex, CallKey),
+    Admitted(StepIndex, StepCallKey),
     /// A composing model answers a call.
-    Reply(CallKey, Reply),
+    Reply(StepCallKey, Reply),
     /// The client gave up.
     Cancelled,
 }

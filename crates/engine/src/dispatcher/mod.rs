@@ -109,7 +109,7 @@ pub(crate) struct Arrival {
 /// What everything waits for, and how the names in it are read.
 pub(crate) struct Report {
     pub(crate) now: Time,
-    pub(crate) status: galatea_policy::Status,
+    pub(crate) status: galatea_policy::SchedulerStatus,
     /// What clients call the sequences of the status.
     pub(crate) sequences: BTreeMap<SequenceKey, CorrelationId>,
     /// The instances' names.
@@ -149,7 +149,7 @@ impl Dispatcher {
             this: this.clone(),
         });
         if needs_permits {
-            dispatcher.lock().need_permits();
+            dispatcher.lock().require_permits();
         }
         dispatcher.add_lanes(lanes)?;
         Ok(dispatcher)

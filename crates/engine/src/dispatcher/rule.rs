@@ -113,7 +113,7 @@ impl BatchStrategy for AskedRule {
 
     fn include(&mut self, key: RequestKey) -> Inclusion {
         if !self.is_open {
-            return Inclusion::Joins;
+            return Inclusion::Include;
         }
         let included = match self.shown.lock().get(&key) {
             Some((request, batch_size)) => {
@@ -123,11 +123,11 @@ impl BatchStrategy for AskedRule {
             None => Err(Status::internal("a request that is not queued was to be included")),
         };
         match included {
-            Ok(true) => Inclusion::Joins,
-            Ok(false) => Inclusion::Closes,
+            Ok(true) => Inclusion::Include,
+            Ok(false) => Inclusion::CloseBefore,
             Err(status) => {
                 self.failed("look at a request", &status);
-                Inclusion::Joins
+                Inclusion::Include
             }
         }
     }
@@ -201,7 +201,7 @@ mod tests {
     fn the_rule_decides() {
         let (calls, included, lines) = batch("");
         assert_eq!(calls, ["open", "1", "2", "close"]);
-        assert_eq!(included, [Inclusion::Joins, Inclusion::Closes]);
+        assert_eq!(included, [Inclusion::Include, Inclusion::CloseBefore]);
         assert_eq!(lines, 0);
     }
 
@@ -210,12 +210,12 @@ mod tests {
         let (calls, included, lines) = batch("open");
         assert_eq!(
             (calls, included, lines),
-            (vec![String::from("open")], [Inclusion::Joins; 2], 1)
+            (vec![String::from("open")], [Inclusion::Include; 2], 1)
         );
         let (_, included, lines) = batch("2");
-        assert_eq!((included, lines), ([Inclusion::Joins; 2], 1));
+        assert_eq!((included, lines), ([Inclusion::Include; 2], 1));
         let (_, included, lines) = batch("close");
-        assert_eq!((included, lines), ([Inclusion::Joins, Inclusion::Closes], 1));
+        assert_eq!((included, lines), ([Inclusion::Include, Inclusion::CloseBefore], 1));
     }
 
     #[test]
@@ -229,7 +229,7 @@ mod tests {
         shown.add(RequestKey(1), &request);
         shown.remove(RequestKey(1));
         asked.open();
-        assert_eq!(asked.include(RequestKey(1)), Inclusion::Joins);
+        assert_eq!(asked.include(RequestKey(1)), Inclusion::Include);
         assert_eq!(*calls.lock().unwrap(), ["open"]);
     }
 }

@@ -8,7 +8,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use galatea_infer::{CorrelationId, SequenceFlags, StateTensor};
-use galatea_policy::{ReplyNumber, SequenceKey, SequenceMark};
+use galatea_policy::{ReplyNumber, SequenceKey, SequencePosition};
 use slab::Slab;
 
 use super::{key_of, place_of};
@@ -16,7 +16,7 @@ use super::{key_of, place_of};
 /// What became of a new request's correlation ID.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Marked {
-    pub(super) mark: SequenceMark,
+    pub(super) mark: SequencePosition,
     /// Its sequence goes on although the request starts one.
     pub(super) restarts: bool,
 }
@@ -68,7 +68,7 @@ impl Sequences {
     pub(super) fn mark(&mut self, id: &CorrelationId, flags: SequenceFlags) -> Option<Marked> {
         if self.iterative {
             let sequence = self.insert(id.clone());
-            let mark = SequenceMark { sequence, start: true, end: false };
+            let mark = SequencePosition { sequence, start: true, end: false };
             return Some(Marked { mark, restarts: false });
         }
         if *id == CorrelationId::None {
@@ -84,7 +84,7 @@ impl Sequences {
         if let Some(known) = self.get(sequence) {
             known.begun |= start;
         }
-        let mark = SequenceMark { sequence, start, end };
+        let mark = SequencePosition { sequence, start, end };
         Some(Marked { mark, restarts: start && open.is_some() })
     }
 

@@ -5,7 +5,7 @@ use galatea_backend::BatchRule;
 use galatea_infer::{CorrelationId, PendingRequest, SequenceFlags, StateTensor};
 use galatea_policy::{
     Action, Actions, Batch, BatchEntry, BatchKey, Event, FailReason, InstanceId, ReplyNumber,
-    RequestKey, Scheduler, SchedulingMode, SchedulingSpec, SequenceKey, Ticket, Time,
+    RequestInfo, RequestKey, Scheduler, SchedulingMode, SchedulingSpec, SequenceKey, Time,
 };
 use slab::Slab;
 use smallvec::SmallVec;
@@ -93,7 +93,7 @@ pub(super) type Effects = SmallVec<[Effect; 1]>;
 
 /// A request that was put into the slab.
 pub(super) struct Admitted {
-    pub(super) ticket: Ticket,
+    pub(super) ticket: RequestInfo,
     /// It starts a sequence that goes on: worth a warning.
     pub(super) restarts: bool,
 }
@@ -137,8 +137,8 @@ impl State {
     }
 
     /// Before anything happens: instances run with permits only.
-    pub(super) fn need_permits(&mut self) {
-        self.scheduler.need_permits();
+    pub(super) fn require_permits(&mut self) {
+        self.scheduler.require_permits();
     }
 
     /// Puts a request into the slab and makes its ticket.
@@ -152,7 +152,7 @@ impl State {
             .and_then(|known| known.mark(&content.correlation_id, content.sequence_flags));
         let place = self.requests.vacant_entry();
         let key = RequestKey(key_of(place.key(), self.generation));
-        let ticket = Ticket {
+        let ticket = RequestInfo {
             key,
             batch_size: arrival.request.batch_size(),
             batch_key,
@@ -207,7 +207,7 @@ impl State {
     }
 
     /// What the log tells of a request that begins a sequence.
-    pub(super) fn begin_note(&self, model: &str, ticket: &Ticket) -> Option<String> {
+    pub(super) fn begin_note(&self, model: &str, ticket: &RequestInfo) -> Option<String> {
         let mark = ticket.sequence.filter(|mark| mark.start)?;
         let id = self.sequences.as_ref()?.begun(mark.sequence)?;
         Some(format!("{} begins", request_log::sequence_of(id, model)))

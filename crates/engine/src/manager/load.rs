@@ -129,7 +129,7 @@ impl Shared {
     }
 
     fn unfit(&self, name: &ModelName, status: Status) -> LoadReport {
-        self.failed(name, LoadOutcome::Unfit, status)
+        self.failed(name, LoadOutcome::Incompatible, status)
     }
 
     /// No version was tried.
@@ -213,7 +213,7 @@ impl Shared {
             && serving.claim.is_empty()
             && job.target.claim.is_empty()
             && serving.shares_files_with(&job.target)
-            && !job.target.stamp.version_is_newer_than(version, &serving.stamp)
+            && !job.target.modified.version_is_newer_than(version, &serving.modified)
             && new.draft.differs_in_instances_only(&old.draft)
             && self.parts.registry.snapshot().ready_version(&job.id, version).is_some()
     }
@@ -297,7 +297,7 @@ impl Shared {
         let registry = &self.parts.registry;
         let before = registry.snapshot().ready_versions(&job.id);
         let is_same = attempts.is_empty() && before == kept;
-        let outcome = if is_same { LoadOutcome::ServesAsBefore } else { LoadOutcome::Serves };
+        let outcome = if is_same { LoadOutcome::ServesUnchanged } else { LoadOutcome::Serves };
         let report = LoadReport { outcome, failures: Vec::new(), error: String::new() };
         self.change(|plan, deeds| {
             if !plan.may_serve(&job.id) {
@@ -325,9 +325,9 @@ impl Shared {
         let needs_others = !job.target.definition.needed_models().is_empty();
         let is_given_up = failures.is_empty() && !self.lock().closed;
         let outcome = if is_given_up {
-            LoadOutcome::GivenUp
+            LoadOutcome::Cancelled
         } else if needs_others {
-            LoadOutcome::Unfit
+            LoadOutcome::Incompatible
         } else {
             LoadOutcome::Failed
         };

@@ -5,7 +5,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 
 use galatea_backend::LogLevel;
 use galatea_infer::{LoadParameters, NameMapping, Status};
-use galatea_policy::{ModelName, ModelSituation, WantReason, model_id};
+use galatea_policy::{LifecycleStatus, LoadReason, ModelName, model_id};
 
 use super::plan::{Deed, Plan, Unused};
 use super::{ControlMode, Manager, Shared, Target};
@@ -19,7 +19,7 @@ struct Wish {
     id: ModelName,
     /// What others call it.
     name: String,
-    reason: WantReason,
+    reason: LoadReason,
     /// The names of the models that it needs.
     needs: BTreeSet<String>,
     reading: Reading,
@@ -34,7 +34,7 @@ enum Reading {
 }
 
 impl Wish {
-    fn read(id: ModelName, name: String, reason: WantReason, target: Target) -> Self {
+    fn read(id: ModelName, name: String, reason: LoadReason, target: Target) -> Self {
         let needed = target.definition.needed_models().into_iter();
         let needs = needed.map(|need| need.name).collect();
         Self { id, name, reason, needs, reading: Reading::Done(Arc::new(target)) }
@@ -112,10 +112,11 @@ impl Manager {
             ))
         })?;
         let Ordered { ids, wanted } = ordered;
-        let plan = self.shared.wait(|plan| wanted.iter().all(|id| plan.is_settled_around(id)))?;
-        let failure = |id: &ModelName| match plan.situation(id) {
-            ModelSituation::Serves | ModelSituation::Working => None,
-            ModelSituation::Failed | ModelSituation::Blocked(_) | ModelSituation::Absent => {
+        let plan =
+            self.shared.wait(|plan| wanted.iter().all(|id| plan.is_settled_with_related(id)))?;
+        let failure = |id: &ModelName| match plan.status(id) {
+            LifecycleStatus::Serving | LifecycleStatus::InProgress => None,
+            LifecycleStatus::Failed | LifecycleStatus::Blocked(_) | LifecycleStatus::Absent => {
                 let error = plan.error(id).unwrap_or("it was unloaded meanwhile");
                 Some(format!("load failed for model '{id}': {error}\n"))
             }
@@ -216,7 +217,7 @@ impl Manager {
         let wishes = definitions.into_iter().map(|definition| {
             let (id, name) = (definition.id(), definition.name.clone());
             let target = Target::unstamped(definition, &self.shared.parts.retirer);
-            Wish::read(id, name, WantReason::Itself, target)
+            Wish::read(id, name, LoadReason::Direct, target)
         });
         // All of them are read: none is given back.
         let _ = self.shared.wish(wishes.collect());
@@ -266,7 +267,7 @@ impl Shared {
                 Sighting::Missing => return Err(None),
                 Sighting::Refused(reason) => return Err(Some(self.note(&name, reason))),
             };
-            let reason = if by_name { WantReason::Itself } else { WantReason::Others };
+            let reason = if by_name { LoadReason::Direct } else { LoadReason::Dependency };
             for one in found {
                 let wish = self.consider(one, reason);
                 search.add(wish.map_err(|reason| Some(self.note(&name, reason)))?);
@@ -297,15 +298,15 @@ impl Shared {
     }
 
     /// Reads the configuration of a model that changed.
-    fn consider(&self, found: FoundModel, reason: WantReason) -> Result<Wish, String> {
+    fn consider(&self, found: FoundModel, reason: LoadReason) -> Result<Wish, String> {
         let id = model_id(found.namespace.as_deref(), &found.name);
         let current = self.lock().current_needs(&id, &found, reason);
         if let Some(needs) = current {
             let name = found.name.clone();
             return Ok(Wish { id, name, reason, needs, reading: Reading::Current(found.into()) });
         }
-        let FoundModel { name, place, stamp, overridden, define, .. } = found;
-        let target = Target::new(place, stamp, overridden, define()?, &self.parts.retirer);
+        let FoundModel { name, place, modified, overridden, define, .. } = found;
+        let target = Target::new(place, modified, overridden, define()?, &self.parts.retirer);
         Ok(Wish::read(id, name, reason, target))
     }
 
@@ -362,7 +363,7 @@ impl Shared {
         loop {
             for found in std::mem::take(&mut ahead) {
                 let id = model_id(found.namespace.as_deref(), &found.name);
-                match self.consider(found, WantReason::Itself) {
+                match self.consider(found, LoadReason::Direct) {
                     Ok(wish) => wishes.push(wish),
                     Err(reason) => refused.push((id.to_string(), reason)),
                 }
@@ -409,7 +410,7 @@ impl Shared {
     /// wanted serves.
     fn wait_for_all(&self) -> bool {
         let Ok(plan) = self.wait(Plan::is_settled) else { return false };
-        plan.wanted().all(|name| plan.situation(name) == ModelSituation::Serves)
+        plan.wanted().all(|name| plan.status(name) == LifecycleStatus::Serving)
     }
 }
 

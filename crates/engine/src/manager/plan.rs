@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use galatea_policy::{
-    BlockReason, Lifecycle, LifecycleAction, LifecycleEvent, LoadOutcome, ModelName, ModelNames,
-    ModelSituation, Revision, Stamp, WantReason, Wanted,
+    BlockReason, DesiredModel, Lifecycle, LifecycleAction, LifecycleEvent, LifecycleStatus,
+    LoadOutcome, LoadReason, ModelName, ModelNames, ModificationTimes, Revision,
 };
 
 use crate::catalog::{FoundModel, Overridden};
@@ -19,7 +19,7 @@ use crate::{LoadFailure, ModelDefinition};
 pub(crate) struct Target {
     /// The directory of its files.
     place: PathBuf,
-    pub(super) stamp: Stamp,
+    pub(super) modified: ModificationTimes,
     pub(super) overridden: Overridden,
     pub(crate) definition: ModelDefinition,
     /// The model's repository agents.
@@ -29,18 +29,24 @@ pub(crate) struct Target {
 impl Target {
     pub(super) fn new(
         place: PathBuf,
-        stamp: Stamp,
+        modified: ModificationTimes,
         overridden: Overridden,
         mut definition: ModelDefinition,
         retirer: &Retirer,
     ) -> Self {
         let claim = Claim::new(definition.agents.take(), retirer);
-        Self { place, stamp, overridden, definition, claim }
+        Self { place, modified, overridden, definition, claim }
     }
 
     /// A model that is loaded whenever it is wanted.
     pub(super) fn unstamped(definition: ModelDefinition, retirer: &Retirer) -> Self {
-        Self::new(PathBuf::new(), Stamp::default(), Overridden::Files, definition, retirer)
+        Self::new(
+            PathBuf::new(),
+            ModificationTimes::default(),
+            Overridden::Files,
+            definition,
+            retirer,
+        )
     }
 
     /// Whether both have their files from the same directory of a repository, where
@@ -131,7 +137,7 @@ fn needs(definition: &ModelDefinition, names: Option<&ModelNames>) -> BTreeMap<S
     let namespace = definition.namespace.as_deref().unwrap_or_default();
     let needed = definition.needed_models().into_iter();
     let meant = |name: &str| match names {
-        Some(names) => names.meant(namespace, name),
+        Some(names) => names.resolve(namespace, name),
         None => name.into(),
     };
     needed.map(|need| (need.name.clone(), meant(&need.name))).collect()
@@ -144,22 +150,22 @@ impl Plan {
         &self,
         name: &str,
         found: &FoundModel,
-        reason: WantReason,
+        reason: LoadReason,
     ) -> Option<BTreeSet<String>> {
         let record = self.records.get(name)?;
         let (_, target) = record.target.as_ref()?;
         let is_kept = match target.overridden {
             Overridden::Nothing => true,
             // As in the original: only an order for the model itself takes it back.
-            Overridden::Configuration => reason == WantReason::Others,
+            Overridden::Configuration => reason == LoadReason::Dependency,
             Overridden::Files => false,
         };
         let is_same = found.overridden == Overridden::Nothing
             && is_kept
             && target.place == found.place
-            && !found.stamp.is_newer_than(&target.stamp)
+            && !found.modified.is_newer_than(&target.modified)
             && !target.claim.is_spent();
-        let is_current = is_same && self.lifecycle.situation(name) != ModelSituation::Failed;
+        let is_current = is_same && self.lifecycle.status(name) != LifecycleStatus::Failed;
         is_current.then(|| record.needs.keys().cloned().collect())
     }
 
@@ -171,7 +177,7 @@ impl Plan {
     /// The models that a client means by a name, for an order.
     pub(super) fn named(&self, name: &str) -> Vec<ModelName> {
         match &self.names {
-            Some(names) => names.of(name).cloned().collect(),
+            Some(names) => names.ids_of(name).cloned().collect(),
             None => vec![name.into()],
         }
     }
@@ -190,7 +196,7 @@ impl Plan {
         &mut self,
         id: &ModelName,
         target: Option<Arc<Target>>,
-        reason: WantReason,
+        reason: LoadReason,
         deeds: &mut Vec<Deed>,
     ) {
         self.announce([id.clone()].into_iter());
@@ -203,18 +209,18 @@ impl Plan {
         self.want_again(id, reason, deeds);
     }
 
-    fn want_again(&mut self, id: &ModelName, reason: WantReason, deeds: &mut Vec<Deed>) {
+    fn want_again(&mut self, id: &ModelName, reason: LoadReason, deeds: &mut Vec<Deed>) {
         let Some(record) = self.records.get(id) else { return };
         let Some((revision, _)) = record.target else { return };
         let needs = record.needs.values().cloned().collect();
-        let wanted = Wanted { revision, needs, reason };
-        self.step(LifecycleEvent::Want(id.clone(), wanted), deeds);
+        let wanted = DesiredModel { revision, dependencies: needs, reason };
+        self.step(LifecycleEvent::SetDesired(id.clone(), wanted), deeds);
     }
 
     /// Has models that need others by their names need what these names mean now.
     pub(super) fn resolve(&mut self, deeds: &mut Vec<Deed>) {
         let Some(names) = &self.names else { return };
-        let wanted: BTreeSet<&ModelName> = self.lifecycle.wanted().collect();
+        let wanted: BTreeSet<&ModelName> = self.lifecycle.desired().collect();
         let mut changed = Vec::new();
         for (id, record) in &mut self.records {
             let Some((revision, target)) = &mut record.target else { continue };
@@ -227,7 +233,7 @@ impl Plan {
             }
         }
         // The reason that it is wanted for stays.
-        changed.iter().for_each(|id| self.want_again(id, WantReason::Others, deeds));
+        changed.iter().for_each(|id| self.want_again(id, LoadReason::Dependency, deeds));
     }
 
     /// Takes models out of the plan, perhaps with what only they need; returns what
@@ -248,8 +254,8 @@ impl Plan {
         let before: BTreeSet<ModelName> = self.wanted().cloned().collect();
         for id in ids {
             let event = match unused {
-                Unused::Stay => LifecycleEvent::Unwant(id.clone()),
-                Unused::Go => LifecycleEvent::UnwantWithUnused(id.clone()),
+                Unused::Stay => LifecycleEvent::RemoveDesired(id.clone()),
+                Unused::Go => LifecycleEvent::RemoveDesiredAndUnused(id.clone()),
             };
             self.step(event, deeds);
         }
@@ -257,7 +263,7 @@ impl Plan {
         for id in namesakes {
             // Another may need it now.
             if self.lifecycle.is_unused(&id) {
-                self.step(LifecycleEvent::UnwantWithUnused(id), deeds);
+                self.step(LifecycleEvent::RemoveDesiredAndUnused(id), deeds);
             }
         }
         if self.names.is_none() { dropped } else { self.forget_unwanted(&before, deeds) }
@@ -285,8 +291,8 @@ impl Plan {
         while let Some(id) = ahead.pop() {
             let needs = self.records.get(id).into_iter().flat_map(|record| record.needs.keys());
             for name in needs.filter(|name| seen.insert(name.as_str())) {
-                found.extend(names.of(name).cloned());
-                ahead.extend(names.of(name));
+                found.extend(names.ids_of(name).cloned());
+                ahead.extend(names.ids_of(name));
             }
         }
         found
@@ -351,10 +357,10 @@ impl Plan {
     pub(super) fn loaded(&mut self, job: &LoadJob, report: LoadReport, deeds: &mut Vec<Deed>) {
         let record = self.records.entry(job.id.clone()).or_default();
         match report.outcome {
-            LoadOutcome::Serves | LoadOutcome::ServesAsBefore => {
+            LoadOutcome::Serves | LoadOutcome::ServesUnchanged => {
                 record.serving = Some(job.target.clone());
             }
-            LoadOutcome::Failed | LoadOutcome::Unfit | LoadOutcome::GivenUp => {}
+            LoadOutcome::Failed | LoadOutcome::Incompatible | LoadOutcome::Cancelled => {}
         }
         record.error = Some(report.error).filter(|error| !error.is_empty());
         record.failures = report.failures;
@@ -367,23 +373,23 @@ impl Plan {
         let lifecycle = &self.lifecycle;
         self.records.retain(|name, record| {
             let is_loading = lifecycle.is_loading(name);
-            if lifecycle.serves(name).is_none() && !is_loading {
+            if lifecycle.serving_revision(name).is_none() && !is_loading {
                 record.serving = None;
             }
-            is_loading || lifecycle.situation(name) != ModelSituation::Absent
+            is_loading || lifecycle.status(name) != LifecycleStatus::Absent
         });
     }
 
-    pub(super) fn situation(&self, name: &str) -> ModelSituation {
-        self.lifecycle.situation(name)
+    pub(super) fn status(&self, name: &str) -> LifecycleStatus {
+        self.lifecycle.status(name)
     }
 
     pub(super) fn wanted(&self) -> impl Iterator<Item = &ModelName> {
-        self.lifecycle.wanted()
+        self.lifecycle.desired()
     }
 
     pub(super) fn is_wanted(&self, name: &str) -> bool {
-        self.lifecycle.wanted().any(|wanted| **wanted == *name)
+        self.lifecycle.desired().any(|wanted| **wanted == *name)
     }
 
     /// Whether what was loaded of the model is to be put into service.
@@ -401,7 +407,7 @@ impl Plan {
         if self.is_wanted(id) {
             return !self.lifecycle.is_unloading(id);
         }
-        self.is_settled_around(id)
+        self.is_settled_with_related(id)
     }
 
     /// Repository agents of models that nobody began to load.
@@ -412,9 +418,10 @@ impl Plan {
 
     /// Whether everything is done for the model, what it needs and those that
     /// need it.
-    pub(super) fn is_settled_around(&self, name: &str) -> bool {
+    pub(super) fn is_settled_with_related(&self, name: &str) -> bool {
         let is_idle = |id: &ModelName| !self.performing.contains_key(id);
-        self.lifecycle.is_settled_around(name) && self.lifecycle.around(name).iter().all(is_idle)
+        self.lifecycle.is_settled_with_related(name)
+            && self.lifecycle.related_to(name).iter().all(is_idle)
     }
 
     /// A deed for a model is about to be performed.
@@ -463,24 +470,24 @@ impl Plan {
     /// The original's words.
     fn block_text(&self, name: &ModelName, reason: &BlockReason) -> String {
         let need = match reason {
-            BlockReason::Cycle => return self.cycle_text(name),
-            BlockReason::Missing(need) => need,
+            BlockReason::DependencyCycle => return self.cycle_text(name),
+            BlockReason::MissingDependency(need) => need,
         };
         let depends = format!("ensemble '{name}' depends on '{need}' which");
         let error = self.error(need).unwrap_or_default();
-        match self.situation(need) {
-            ModelSituation::Failed => format!(
+        match self.status(need) {
+            LifecycleStatus::Failed => format!(
                 "{depends} has no loaded version. Model '{need}' loading failed with error: \
                  {error}"
             ),
-            ModelSituation::Blocked(_) => {
+            LifecycleStatus::Blocked(_) => {
                 format!("{depends} is not valid. Model '{need}' failed with error: {error}")
             }
-            ModelSituation::Absent | ModelSituation::Working | ModelSituation::Serves => {
+            LifecycleStatus::Absent | LifecycleStatus::InProgress | LifecycleStatus::Serving => {
                 let is_missing = |need: &ModelName| !self.is_wanted(need);
                 let missing: Vec<String> = self
                     .lifecycle
-                    .needs_of(name)
+                    .dependencies_of(name)
                     .iter()
                     .filter(|need| is_missing(need))
                     .map(ToString::to_string)
@@ -498,7 +505,7 @@ impl Plan {
         let mut below: Vec<ModelName> = vec![name.clone()];
         let mut seen: BTreeSet<ModelName> = BTreeSet::new();
         while let Some(one) = below.pop() {
-            let needs = self.lifecycle.needs_of(&one);
+            let needs = self.lifecycle.dependencies_of(&one);
             if needs.contains(name) {
                 return format!(
                     "circular dependency between ensembles: {name} -> ... -> {one} -> {name}"

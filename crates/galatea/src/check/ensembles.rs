@@ -117,7 +117,7 @@ impl Ensembles {
     fn meant(&self, ensemble: &Checked, name: &str) -> ModelName {
         let namespace = ensemble.namespace.as_deref().unwrap_or_default();
         match &self.names {
-            Some(names) => names.meant(namespace, name),
+            Some(names) => names.resolve(namespace, name),
             None => name.into(),
         }
     }

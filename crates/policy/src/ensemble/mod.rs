@@ -23,7 +23,7 @@ mod run;
 
 pub use gates::StepGates;
 pub use graph::{EnsembleGraph, EnsembleSpec, GraphError, StepIndex, StepSpec, TensorIndex};
-pub use run::{CallKey, EnsembleAction, EnsembleRun, RunFailure};
+pub use run::{EnsembleAction, EnsembleRun, RunFailure, StepCallKey};
 
 #[cfg(test)]
 mod tests;

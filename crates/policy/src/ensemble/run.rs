@@ -6,7 +6,7 @@ use crate::ensemble::graph::{EnsembleGraph, StepIndex, TensorIndex, place};
 
 /// A call of a step, numbered within its run in the order of starting.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct CallKey(pub u64);
+pub struct StepCallKey(pub u64);
 
 /// Something that the driver shall do.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -14,7 +14,7 @@ pub enum EnsembleAction<T> {
     /// Send a request to the step's model.
     Start {
         /// The call's name.
-        call: CallKey,
+        call: StepCallKey,
         /// Which step.
         step: StepIndex,
         /// For each of the step's inputs, in the order of its specification,
@@ -22,7 +22,7 @@ pub enum EnsembleAction<T> {
         inputs: Vec<Option<T>>,
     },
     /// The call's answer is not wanted any more.
-    CancelCall(CallKey),
+    CancelCall(StepCallKey),
     /// Send a response with these outputs, in the order of the request's wanted
     /// outputs; none was left out by the model that makes it.
     Respond {
@@ -32,14 +32,14 @@ pub enum EnsembleAction<T> {
     /// Answer the request with an error. Nothing but `Over` follows, and cancels.
     Fail(RunFailure),
     /// No call is left. Unless the request has failed, it ends here.
-    Over,
+    Finished,
 }
 
 /// Why a request fails.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum RunFailure {
     /// The call failed; the driver knows how.
-    Step(CallKey),
+    Step(StepCallKey),
     /// The client gave up.
     Cancelled,
     /// Every step that could run has run, and an output is missing.
@@ -58,7 +58,7 @@ pub struct EnsembleRun<T> {
     held: BTreeMap<(StepIndex, u64), usize>,
     /// Per decoupled step, how many waves it has sent.
     waves: Vec<u64>,
-    calls: BTreeMap<CallKey, Call>,
+    calls: BTreeMap<StepCallKey, Call>,
     started: u64,
     responses: u64,
     life: RunLife,
@@ -121,7 +121,7 @@ impl<T: Clone> EnsembleRun<T> {
     pub fn responded(
         &mut self,
         graph: &EnsembleGraph,
-        call: CallKey,
+        call: StepCallKey,
         outputs: Vec<(TensorIndex, T)>,
         out: &mut Vec<EnsembleAction<T>>,
     ) {
@@ -151,7 +151,7 @@ impl<T: Clone> EnsembleRun<T> {
     pub fn finished(
         &mut self,
         graph: &EnsembleGraph,
-        call: CallKey,
+        call: StepCallKey,
         out: &mut Vec<EnsembleAction<T>>,
     ) {
         self.end_call(call);
@@ -162,7 +162,7 @@ impl<T: Clone> EnsembleRun<T> {
     pub fn failed(
         &mut self,
         graph: &EnsembleGraph,
-        call: CallKey,
+        call: StepCallKey,
         out: &mut Vec<EnsembleAction<T>>,
     ) {
         self.end_call(call);
@@ -171,10 +171,10 @@ impl<T: Clone> EnsembleRun<T> {
     }
 
     /// The call was answered with an error, but its end is still to come.
-    pub fn faulted(
+    pub fn error_before_end(
         &mut self,
         graph: &EnsembleGraph,
-        call: CallKey,
+        call: StepCallKey,
         out: &mut Vec<EnsembleAction<T>>,
     ) {
         let _known = self.call(call);
@@ -195,20 +195,20 @@ impl<T: Clone> EnsembleRun<T> {
 
     /// Answers of decoupled steps that wait for other tensors, before some step
     /// or the response: they pile up if the decoupled steps go on.
-    pub fn held_waves(&self) -> usize {
+    pub fn pending_waves(&self) -> usize {
         self.held.len()
     }
 
     /// The step of a call that has neither finished nor failed.
-    pub fn step_of(&self, call: CallKey) -> StepIndex {
+    pub fn step_of(&self, call: StepCallKey) -> StepIndex {
         self.call(call).step
     }
 
-    fn call(&self, call: CallKey) -> &Call {
+    fn call(&self, call: StepCallKey) -> &Call {
         self.calls.get(&call).unwrap_or_else(|| panic!("{call:?} is not in flight"))
     }
 
-    fn end_call(&mut self, call: CallKey) {
+    fn end_call(&mut self, call: StepCallKey) {
         let ended = self.calls.remove(&call);
         assert!(ended.is_some(), "{call:?} is not in flight");
     }
@@ -305,7 +305,7 @@ impl<T: Clone> EnsembleRun<T> {
         for input in distinct {
             self.let_go(graph, input, wave, runs_again);
         }
-        let call = CallKey(self.started);
+        let call = StepCallKey(self.started);
         self.started += 1;
         self.calls.insert(call, Call { step: index, wave });
         out.push(EnsembleAction::Start { call, step: index, inputs });
@@ -385,6 +385,6 @@ impl<T: Clone> EnsembleRun<T> {
         }
         self.life = RunLife::Over;
         self.forget_values();
-        out.push(EnsembleAction::Over);
+        out.push(EnsembleAction::Finished);
     }
 }

@@ -41,7 +41,7 @@ fn words(action: &EnsembleAction<String>) -> String {
             format!("respond {}", outputs.join(","))
         }
         EnsembleAction::Fail(failure) => format!("fail {failure:?}"),
-        EnsembleAction::Over => "over".to_owned(),
+        EnsembleAction::Finished => "over".to_owned(),
     }
 }
 
@@ -56,7 +56,7 @@ fn check(ensemble: &str, script: &str) {
         let (input, expected) = line.split_once("->").expect("event -> actions");
         let input: Vec<&str> = input.split_whitespace().collect();
         let mut out = Vec::new();
-        let call = |text: &str| CallKey(text.parse().expect("a call"));
+        let call = |text: &str| StepCallKey(text.parse().expect("a call"));
         match input.as_slice() {
             ["begin", inputs, "want", wanted] => {
                 let input = |letter: char| {
@@ -67,9 +67,9 @@ fn check(ensemble: &str, script: &str) {
                 run = Some(EnsembleRun::begin(&graph, inputs, tensors(wanted), &mut out));
             }
             ["end", text] => run.as_mut().unwrap().finished(&graph, call(text), &mut out),
-            ["fault", text] => run.as_mut().unwrap().faulted(&graph, call(text), &mut out),
+            ["fault", text] => run.as_mut().unwrap().error_before_end(&graph, call(text), &mut out),
             ["held", count] => {
-                assert_eq!(run.as_ref().unwrap().held_waves().to_string(), *count, "{line}");
+                assert_eq!(run.as_ref().unwrap().pending_waves().to_string(), *count, "{line}");
             }
             ["fail", text] => run.as_mut().unwrap().failed(&graph, call(text), &mut out),
             ["cancel"] => run.as_mut().unwrap().cancel(&graph, &mut out),
@@ -172,7 +172,7 @@ fn a_failing_step_fails_the_request_at_once() {
     check(
         "a > a:b a:c bc:d > d",
         "begin a want d -> 0=step0(a); 1=step1(a)
-         fail 1 -> fail Step(CallKey(1)); cancel 0
+         fail 1 -> fail Step(StepCallKey(1)); cancel 0
          0 b ->
          end 0 -> over",
     );
@@ -183,7 +183,7 @@ fn an_error_that_is_not_the_end_fails_the_request_and_ends_the_call_later() {
     check(
         "a > a:b* a:d bd:c > c",
         "begin a want c -> 0=step0(a); 1=step1(a)
-         fault 0 -> fail Step(CallKey(0)); cancel 0; cancel 1
+         fault 0 -> fail Step(StepCallKey(0)); cancel 0; cancel 1
          0 b ->
          fault 0 ->
          end 0 ->
@@ -204,7 +204,7 @@ fn waves_are_held_until_every_step_has_them() {
          held 0 ->
          2 e ->
          held 1 ->
-         fail 4 -> fail Step(CallKey(4)); cancel 0; cancel 1; cancel 2; cancel 3; cancel 5
+         fail 4 -> fail Step(StepCallKey(4)); cancel 0; cancel 1; cancel 2; cancel 3; cancel 5
          held 0 ->",
     );
 }

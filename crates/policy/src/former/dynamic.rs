@@ -196,7 +196,7 @@ impl<S: BatchStrategy> DynamicFormer<S> {
                 return;
             }
             if let Some(custom) = &mut self.custom
-                && custom.strategy.include(waiting.key) == Inclusion::Closes
+                && custom.strategy.include(waiting.key) == Inclusion::CloseBefore
             {
                 run.end = RunEnd::Closed;
                 return;

@@ -1,10 +1,10 @@
 use super::*;
-use crate::ids::{RequestKey, Ticket};
+use crate::ids::{RequestInfo, RequestKey};
 
 /// A request as `A4@10`: batch key A, 4 rows, arrived at 10.
-fn ticket(index: usize, text: &str) -> (Ticket, Time) {
+fn ticket(index: usize, text: &str) -> (RequestInfo, Time) {
     let (what, when) = text.split_once('@').expect("key, rows, @, time");
-    let ticket = Ticket {
+    let ticket = RequestInfo {
         key: RequestKey(u64::try_from(index).unwrap()),
         batch_size: what[1..].parse().unwrap(),
         batch_key: BatchKey(u32::from(what.as_bytes()[0])),

@@ -22,25 +22,25 @@
 //!
 //! let mut lifecycle = Lifecycle::default();
 //! let mut actions = Vec::new();
-//! let wanted = |revision, needs: &[&str]| Wanted {
+//! let wanted = |revision, needs: &[&str]| DesiredModel {
 //!     revision: Revision(revision),
-//!     reason: WantReason::Itself,
-//!     needs: needs.iter().map(|name| (*name).into()).collect(),
+//!     reason: LoadReason::Direct,
+//!     dependencies: needs.iter().map(|name| (*name).into()).collect(),
 //! };
-//! lifecycle.step(LifecycleEvent::Want("pipeline".into(), wanted(1, &["net"])), &mut actions);
-//! lifecycle.step(LifecycleEvent::Want("net".into(), wanted(1, &[])), &mut actions);
+//! lifecycle.step(LifecycleEvent::SetDesired("pipeline".into(), wanted(1, &["net"])), &mut actions);
+//! lifecycle.step(LifecycleEvent::SetDesired("net".into(), wanted(1, &[])), &mut actions);
 //! assert_eq!(actions.pop(), Some(LifecycleAction::Load("net".into(), Revision(1))));
 //! lifecycle.step(LifecycleEvent::Loaded("net".into(), LoadOutcome::Serves), &mut actions);
 //! assert_eq!(actions.pop(), Some(LifecycleAction::Load("pipeline".into(), Revision(1))));
 //! ```
 
+mod modification_times;
 mod names;
-mod stamp;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use modification_times::ModificationTimes;
 pub use names::{ModelNames, fits_namespaces, model_id, name_in_id};
-pub use stamp::Stamp;
 
 /// What a model is known by: its name, or its id where there are namespaces.
 pub type ModelName = std::sync::Arc<str>;
@@ -52,35 +52,35 @@ pub struct Revision(pub u64);
 
 /// What a model shall be.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Wanted {
+pub struct DesiredModel {
     /// What to load.
     pub revision: Revision,
     /// Who wants it. What was wanted for itself once stays so until it is not
     /// wanted any more.
-    pub reason: WantReason,
+    pub reason: LoadReason,
     /// Models that must serve before it can.
-    pub needs: BTreeSet<ModelName>,
+    pub dependencies: BTreeSet<ModelName>,
 }
 
 /// Why a model shall serve.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum WantReason {
+pub enum LoadReason {
     /// Somebody asked for it by name.
-    Itself,
+    Direct,
     /// Other models need it.
-    Others,
+    Dependency,
 }
 
 /// What happens to a [`Lifecycle`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LifecycleEvent {
     /// The model shall serve.
-    Want(ModelName, Wanted),
+    SetDesired(ModelName, DesiredModel),
     /// The model shall not serve.
-    Unwant(ModelName),
+    RemoveDesired(ModelName),
     /// The model shall not serve, and neither shall what it needs, directly or
     /// not, if nobody asked for that by name and no other model needs it.
-    UnwantWithUnused(ModelName),
+    RemoveDesiredAndUnused(ModelName),
     /// A revision that failed shall be tried again, although it is the same.
     Retry(ModelName),
     /// What [`LifecycleAction::Load`] asked for is done.
@@ -97,15 +97,15 @@ pub enum LoadOutcome {
     Serves,
     /// The revision serves, and models that need it see no difference from the
     /// earlier one.
-    ServesAsBefore,
+    ServesUnchanged,
     /// It does not. An earlier one serves on.
     Failed,
     /// It does not, because nobody wanted it any more. If somebody does again, it is
     /// to be loaded again.
-    GivenUp,
+    Cancelled,
     /// It does not, because it doesn't fit what it needs. An earlier one, which
     /// was made for other models, must not serve on.
-    Unfit,
+    Incompatible,
 }
 
 /// Something that the driver shall do.
@@ -125,20 +125,20 @@ pub enum LifecycleAction {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BlockReason {
     /// This model, which it needs, is not there or does not serve.
-    Missing(ModelName),
+    MissingDependency(ModelName),
     /// It needs itself, perhaps through others.
-    Cycle,
+    DependencyCycle,
 }
 
 /// What there is to say about a model.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum ModelSituation {
+pub enum LifecycleStatus {
     /// It is not wanted, and nothing is left of it.
     Absent,
     /// Something is being done, or waits for another model that is.
-    Working,
+    InProgress,
     /// It serves what is wanted.
-    Serves,
+    Serving,
     /// What is wanted could not be loaded; an earlier revision may serve.
     Failed,
     /// It can't be loaded.
@@ -155,7 +155,7 @@ pub struct Lifecycle {
 
 #[derive(Clone, Debug, Default)]
 struct Model {
-    wanted: Option<Wanted>,
+    wanted: Option<DesiredModel>,
     serves: Option<Revision>,
     /// What it needs was loaded anew since it was loaded itself.
     stale: bool,
@@ -201,9 +201,9 @@ impl Lifecycle {
     /// If the driver reports the end of something that was not begun.
     pub fn step(&mut self, event: LifecycleEvent, out: &mut Vec<LifecycleAction>) {
         match event {
-            LifecycleEvent::Want(name, wanted) => self.want(&name, wanted),
-            LifecycleEvent::Unwant(name) => self.unwant(&name),
-            LifecycleEvent::UnwantWithUnused(name) => self.unwant_with_unused(name),
+            LifecycleEvent::SetDesired(name, wanted) => self.want(&name, wanted),
+            LifecycleEvent::RemoveDesired(name) => self.unwant(&name),
+            LifecycleEvent::RemoveDesiredAndUnused(name) => self.unwant_with_unused(name),
             LifecycleEvent::Retry(name) => {
                 if let Some(model) = self.models.get_mut(&name) {
                     model.failed = None;
@@ -219,21 +219,23 @@ impl Lifecycle {
     }
 
     /// What there is to say about a model.
-    pub fn situation(&self, name: &str) -> ModelSituation {
-        let Some(model) = self.models.get(name) else { return ModelSituation::Absent };
+    pub fn status(&self, name: &str) -> LifecycleStatus {
+        let Some(model) = self.models.get(name) else { return LifecycleStatus::Absent };
         if !model.is_settled() {
-            return ModelSituation::Working;
+            return LifecycleStatus::InProgress;
         }
         match (&model.wanted, &model.blocked) {
-            (None, _) => ModelSituation::Absent,
-            (Some(_), Some(reason)) => ModelSituation::Blocked(reason.clone()),
-            (Some(wanted), None) if model.failed == Some(wanted.revision) => ModelSituation::Failed,
-            (Some(_), None) => ModelSituation::Serves,
+            (None, _) => LifecycleStatus::Absent,
+            (Some(_), Some(reason)) => LifecycleStatus::Blocked(reason.clone()),
+            (Some(wanted), None) if model.failed == Some(wanted.revision) => {
+                LifecycleStatus::Failed
+            }
+            (Some(_), None) => LifecycleStatus::Serving,
         }
     }
 
     /// The revision that serves.
-    pub fn serves(&self, name: &str) -> Option<Revision> {
+    pub fn serving_revision(&self, name: &str) -> Option<Revision> {
         self.models.get(name).and_then(|model| model.serves)
     }
 
@@ -248,26 +250,26 @@ impl Lifecycle {
     }
 
     /// Models that shall serve.
-    pub fn wanted(&self) -> impl Iterator<Item = &ModelName> {
+    pub fn desired(&self) -> impl Iterator<Item = &ModelName> {
         self.models.iter().filter(|(_, model)| model.wanted.is_some()).map(|(name, _)| name)
     }
 
     /// Whether nothing is left to do for a model, what it needs and all that need
     /// it, directly or not.
-    pub fn is_settled_around(&self, name: &str) -> bool {
+    pub fn is_settled_with_related(&self, name: &str) -> bool {
         let settled = |name: &ModelName| self.models.get(name).is_none_or(Model::is_settled);
         let name = name.into();
         !self.is_pending(&name) && self.with_dependents(&name).iter().all(settled)
     }
 
     /// A model with what it needs and all that need it, directly or not.
-    pub fn around(&self, name: &str) -> BTreeSet<ModelName> {
+    pub fn related_to(&self, name: &str) -> BTreeSet<ModelName> {
         let name = ModelName::from(name);
         let mut around = self.with_dependents(&name);
         let mut needed = BTreeSet::new();
         let mut trail = vec![name];
         while let Some(name) = trail.pop() {
-            let needs = self.needs_of(&name);
+            let needs = self.dependencies_of(&name);
             trail.extend(needs.into_iter().filter(|need| needed.insert(need.clone())));
         }
         around.extend(needed);
@@ -275,17 +277,17 @@ impl Lifecycle {
     }
 
     /// Models that are wanted and need this one.
-    pub fn needed_by(&self, name: &str) -> impl Iterator<Item = &ModelName> {
+    pub fn dependents_of(&self, name: &str) -> impl Iterator<Item = &ModelName> {
         let needs = move |model: &&Model| {
-            model.wanted.as_ref().is_some_and(|wanted| wanted.needs.contains(name))
+            model.wanted.as_ref().is_some_and(|wanted| wanted.dependencies.contains(name))
         };
         self.models.iter().filter(move |(_, model)| needs(model)).map(|(name, _)| name)
     }
 
     /// What a wanted model needs.
-    pub fn needs_of(&self, name: &str) -> BTreeSet<ModelName> {
+    pub fn dependencies_of(&self, name: &str) -> BTreeSet<ModelName> {
         let wanted = self.models.get(name).and_then(|model| model.wanted.as_ref());
-        wanted.map(|wanted| wanted.needs.clone()).unwrap_or_default()
+        wanted.map(|wanted| wanted.dependencies.clone()).unwrap_or_default()
     }
 
     /// Whether nothing is left to do for any model.
@@ -293,10 +295,10 @@ impl Lifecycle {
         self.models.values().all(Model::is_settled)
     }
 
-    fn want(&mut self, name: &ModelName, mut wanted: Wanted) {
+    fn want(&mut self, name: &ModelName, mut wanted: DesiredModel) {
         let model = self.models.entry(name.clone()).or_default();
-        if model.wanted.as_ref().is_some_and(|earlier| earlier.reason == WantReason::Itself) {
-            wanted.reason = WantReason::Itself;
+        if model.wanted.as_ref().is_some_and(|earlier| earlier.reason == LoadReason::Direct) {
+            wanted.reason = LoadReason::Direct;
         }
         if model.wanted.as_ref() != Some(&wanted) {
             model.wanted = Some(wanted);
@@ -318,7 +320,7 @@ impl Lifecycle {
     fn unwant_with_unused(&mut self, name: ModelName) {
         let mut dropped = vec![name];
         while let Some(name) = dropped.pop() {
-            let needs = self.needs_of(&name);
+            let needs = self.dependencies_of(&name);
             self.unwant(&name);
             dropped.extend(needs.into_iter().filter(|need| self.is_unused(need)));
         }
@@ -327,8 +329,8 @@ impl Lifecycle {
     /// Whether the model is wanted because others needed it, and none does any more.
     pub fn is_unused(&self, name: &str) -> bool {
         let wanted = self.models.get(name).and_then(|model| model.wanted.as_ref());
-        wanted.is_some_and(|wanted| wanted.reason == WantReason::Others)
-            && self.needed_by(name).next().is_none()
+        wanted.is_some_and(|wanted| wanted.reason == LoadReason::Dependency)
+            && self.dependents_of(name).next().is_none()
     }
 
     fn loaded(&mut self, name: &ModelName, outcome: LoadOutcome) {
@@ -340,13 +342,13 @@ impl Lifecycle {
                 model.now_serves(revision);
                 self.outdate_dependents(name);
             }
-            LoadOutcome::ServesAsBefore => model.now_serves(revision),
+            LoadOutcome::ServesUnchanged => model.now_serves(revision),
             // What it needs was loaded anew meanwhile: that attempt says nothing.
-            LoadOutcome::Failed | LoadOutcome::Unfit if model.stale => {}
+            LoadOutcome::Failed | LoadOutcome::Incompatible if model.stale => {}
             // What serves may be the same revision, made for what it needed before.
-            LoadOutcome::GivenUp => model.stale = true,
+            LoadOutcome::Cancelled => model.stale = true,
             LoadOutcome::Failed => model.failed = Some(revision),
-            LoadOutcome::Unfit => {
+            LoadOutcome::Incompatible => {
                 model.failed = Some(revision);
                 model.unfit = model.serves.is_some();
             }
@@ -357,7 +359,7 @@ impl Lifecycle {
     /// Those that need a model which was loaded anew are to be loaded anew, also
     /// if they failed with the one before.
     fn outdate_dependents(&mut self, name: &str) {
-        let dependents: Vec<ModelName> = self.needed_by(name).cloned().collect();
+        let dependents: Vec<ModelName> = self.dependents_of(name).cloned().collect();
         for dependent in dependents {
             if let Some(dependent) = self.models.get_mut(&dependent) {
                 dependent.stale = true;
@@ -384,7 +386,7 @@ impl Lifecycle {
         let mut seen = BTreeSet::new();
         while let Some(name) = trail.pop() {
             if seen.insert(name.clone()) {
-                trail.extend(self.needed_by(&name).cloned());
+                trail.extend(self.dependents_of(&name).cloned());
             }
         }
         seen
@@ -469,11 +471,11 @@ impl Lifecycle {
 
     fn can_have_needs(&self, name: &ModelName) -> Needs {
         if self.needs_itself(name) {
-            return Needs::Missing(BlockReason::Cycle);
+            return Needs::Missing(BlockReason::DependencyCycle);
         }
         let mut verdict = Needs::Served;
-        for need in self.needs_of(name) {
-            let missing = || Needs::Missing(BlockReason::Missing(need.clone()));
+        for need in self.dependencies_of(name) {
+            let missing = || Needs::Missing(BlockReason::MissingDependency(need.clone()));
             let Some(model) = self.models.get(&need) else { return missing() };
             if model.wanted.is_none() || model.blocked.is_some() {
                 return missing();
@@ -497,21 +499,21 @@ impl Lifecycle {
                 return true;
             }
             if model.blocked.is_none() && seen.insert(name.clone()) {
-                trail.extend(self.needs_of(&name));
+                trail.extend(self.dependencies_of(&name));
             }
         }
         false
     }
 
     fn needs_itself(&self, name: &ModelName) -> bool {
-        let mut trail: Vec<ModelName> = self.needs_of(name).into_iter().collect();
+        let mut trail: Vec<ModelName> = self.dependencies_of(name).into_iter().collect();
         let mut seen = BTreeSet::new();
         while let Some(need) = trail.pop() {
             if need == *name {
                 return true;
             }
             if seen.insert(need.clone()) {
-                trail.extend(self.needs_of(&need));
+                trail.extend(self.dependencies_of(&need));
             }
         }
         false

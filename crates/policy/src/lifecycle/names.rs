@@ -57,7 +57,7 @@ impl ModelNames {
     }
 
     /// All models of a name.
-    pub fn of(&self, name: &str) -> impl Iterator<Item = &ModelName> {
+    pub fn ids_of(&self, name: &str) -> impl Iterator<Item = &ModelName> {
         self.ids.get(name).into_iter().flatten()
     }
 
@@ -65,12 +65,12 @@ impl ModelNames {
     /// namespace, else the only one that there is. If there is none, or several, it
     /// is the bare name, which is no model's id.
     #[must_use]
-    pub fn meant(&self, namespace: &str, name: &str) -> ModelName {
+    pub fn resolve(&self, namespace: &str, name: &str) -> ModelName {
         let own = model_id(Some(namespace), name);
-        let mut others = self.of(name);
+        let mut others = self.ids_of(name);
         match (others.next(), others.next()) {
             (Some(only), None) => only.clone(),
-            (Some(_), Some(_)) if self.of(name).any(|id| *id == own) => own,
+            (Some(_), Some(_)) if self.ids_of(name).any(|id| *id == own) => own,
             (None | Some(_), _) => name.into(),
         }
     }
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn its_own_namespace_comes_first_and_then_the_only_one() {
         let check = |ids: &[&str], meant: &str| {
-            assert_eq!(&*names(ids).meant("/a", "m"), meant, "{ids:?}");
+            assert_eq!(&*names(ids).resolve("/a", "m"), meant, "{ids:?}");
         };
         check(&["/a::m"], "/a::m");
         check(&["/b::m"], "/b::m");
@@ -117,12 +117,12 @@ mod tests {
     #[test]
     fn models_go_from_their_names() {
         let mut names = names(&["/a::m", "/b::m"]);
-        assert_eq!(names.of("m").count(), 2);
+        assert_eq!(names.ids_of("m").count(), 2);
         names.remove("/a::m");
         names.remove("/c::m");
-        assert_eq!(&*names.meant("/a", "m"), "/b::m");
+        assert_eq!(&*names.resolve("/a", "m"), "/b::m");
         names.remove("/b::m");
-        assert_eq!(names.of("m").count(), 0);
-        assert_eq!(&*names.meant("/a", "m"), "m");
+        assert_eq!(names.ids_of("m").count(), 0);
+        assert_eq!(&*names.resolve("/a", "m"), "m");
     }
 }

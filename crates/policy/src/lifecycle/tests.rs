@@ -4,10 +4,10 @@ fn words(action: &LifecycleAction) -> String {
     match action {
         LifecycleAction::Load(name, revision) => format!("load {name}@{}", revision.0),
         LifecycleAction::Unload(name) => format!("unload {name}"),
-        LifecycleAction::Block(name, BlockReason::Missing(need)) => {
+        LifecycleAction::Block(name, BlockReason::MissingDependency(need)) => {
             format!("block {name} without {need}")
         }
-        LifecycleAction::Block(name, BlockReason::Cycle) => format!("block {name} cycle"),
+        LifecycleAction::Block(name, BlockReason::DependencyCycle) => format!("block {name} cycle"),
     }
 }
 
@@ -23,24 +23,24 @@ fn check(script: &str) -> Lifecycle {
         let event = match input.as_slice() {
             [verb @ ("want" | "need"), model, needs @ ..] => {
                 let (name, revision) = model.split_once('@').expect("name@revision");
-                let wanted = Wanted {
+                let wanted = DesiredModel {
                     reason: match *verb {
-                        "want" => WantReason::Itself,
-                        _ => WantReason::Others,
+                        "want" => LoadReason::Direct,
+                        _ => LoadReason::Dependency,
                     },
                     revision: Revision(revision.parse().expect("a revision")),
-                    needs: needs.iter().map(|need| ModelName::from(*need)).collect(),
+                    dependencies: needs.iter().map(|need| ModelName::from(*need)).collect(),
                 };
-                LifecycleEvent::Want(name.into(), wanted)
+                LifecycleEvent::SetDesired(name.into(), wanted)
             }
-            ["drop", name] => LifecycleEvent::Unwant((*name).into()),
-            ["prune", name] => LifecycleEvent::UnwantWithUnused((*name).into()),
+            ["drop", name] => LifecycleEvent::RemoveDesired((*name).into()),
+            ["prune", name] => LifecycleEvent::RemoveDesiredAndUnused((*name).into()),
             ["retry", name] => LifecycleEvent::Retry((*name).into()),
             ["ok", name] => LifecycleEvent::Loaded((*name).into(), LoadOutcome::Serves),
-            ["same", name] => LifecycleEvent::Loaded((*name).into(), LoadOutcome::ServesAsBefore),
-            ["unfit", name] => LifecycleEvent::Loaded((*name).into(), LoadOutcome::Unfit),
+            ["same", name] => LifecycleEvent::Loaded((*name).into(), LoadOutcome::ServesUnchanged),
+            ["unfit", name] => LifecycleEvent::Loaded((*name).into(), LoadOutcome::Incompatible),
             ["failed", name] => LifecycleEvent::Loaded((*name).into(), LoadOutcome::Failed),
-            ["given-up", name] => LifecycleEvent::Loaded((*name).into(), LoadOutcome::GivenUp),
+            ["given-up", name] => LifecycleEvent::Loaded((*name).into(), LoadOutcome::Cancelled),
             ["gone", name] => LifecycleEvent::Unloaded((*name).into()),
             other => panic!("unknown event {other:?}"),
         };
@@ -67,7 +67,7 @@ fn a_model_is_loaded_once_per_revision() {
          retry a -> load a@3
          ok a ->",
     );
-    assert_eq!(lifecycle.serves("a"), Some(Revision(3)));
+    assert_eq!(lifecycle.serving_revision("a"), Some(Revision(3)));
     assert!(lifecycle.is_settled());
 }
 
@@ -79,9 +79,9 @@ fn a_failed_reload_leaves_the_old_revision_serving() {
          want a@2 -> load a@2
          failed a ->",
     );
-    assert_eq!(lifecycle.serves("a"), Some(Revision(1)));
-    assert_eq!(lifecycle.situation("a"), ModelSituation::Failed);
-    assert_eq!(lifecycle.situation("b"), ModelSituation::Absent);
+    assert_eq!(lifecycle.serving_revision("a"), Some(Revision(1)));
+    assert_eq!(lifecycle.status("a"), LifecycleStatus::Failed);
+    assert_eq!(lifecycle.status("b"), LifecycleStatus::Absent);
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn what_is_not_wanted_any_more_goes_once_it_is_loaded() {
          gone a ->
          drop a ->",
     );
-    assert_eq!(lifecycle.situation("a"), ModelSituation::Absent);
+    assert_eq!(lifecycle.status("a"), LifecycleStatus::Absent);
     assert!(lifecycle.models.is_empty());
 }
 
@@ -181,7 +181,7 @@ fn an_ensemble_without_what_failed_is_blocked() {
          ok a -> load e@1
          ok e ->",
     );
-    assert_eq!(lifecycle.situation("e"), ModelSituation::Serves);
+    assert_eq!(lifecycle.status("e"), LifecycleStatus::Serving);
 }
 
 #[test]
@@ -195,8 +195,8 @@ fn cycles_are_blocked_and_nothing_else() {
          want f@2 a -> load f@2
          ok f -> load e@1",
     );
-    assert_eq!(lifecycle.situation("e"), ModelSituation::Working);
-    assert_eq!(lifecycle.needed_by("a").map(|name| &**name).collect::<Vec<_>>(), ["e", "f"]);
+    assert_eq!(lifecycle.status("e"), LifecycleStatus::InProgress);
+    assert_eq!(lifecycle.dependents_of("a").map(|name| &**name).collect::<Vec<_>>(), ["e", "f"]);
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn what_an_ensemble_needed_goes_with_it_if_nobody_else_wants_it() {
          drop f -> unload f
          gone f ->",
     );
-    let wanted: Vec<&str> = lifecycle.wanted().map(|name| &**name).collect();
+    let wanted: Vec<&str> = lifecycle.desired().map(|name| &**name).collect();
     assert_eq!(wanted, ["b", "c"], "without pruning, what it needed stays");
 }
 
@@ -263,7 +263,7 @@ fn a_change_that_nobody_sees_reloads_nobody() {
          want a@2 -> load a@2
          same a ->",
     );
-    assert_eq!(lifecycle.serves("a"), Some(Revision(2)));
+    assert_eq!(lifecycle.serving_revision("a"), Some(Revision(2)));
     assert!(lifecycle.is_settled());
 }
 
@@ -286,7 +286,7 @@ fn an_ensemble_that_does_not_fit_goes_and_comes_back_with_one_that_does() {
          ok e -> load f@1
          ok f ->",
     );
-    assert!(lifecycle.is_settled_around("a"));
+    assert!(lifecycle.is_settled_with_related("a"));
 }
 
 #[test]
@@ -301,7 +301,7 @@ fn an_ensemble_is_not_settled_while_what_it_needs_is_not() {
          want e@1 a ->",
     );
     let settled =
-        |lifecycle: &Lifecycle| ["a", "b", "e"].map(|name| lifecycle.is_settled_around(name));
+        |lifecycle: &Lifecycle| ["a", "b", "e"].map(|name| lifecycle.is_settled_with_related(name));
     assert_eq!(settled(&lifecycle), [false; 3]);
     for (name, after) in [("b", [false, true, false]), ("a", [false, true, false])] {
         let event = LifecycleEvent::Loaded(name.into(), LoadOutcome::Serves);

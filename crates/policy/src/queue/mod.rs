@@ -19,7 +19,7 @@ pub(crate) use self::deadlines::{Deadlines, Place};
 use self::list::List;
 use self::slab::{Slab, WaitingLane};
 pub(crate) use self::slab::{SlotId, Waiting};
-use crate::ids::{RequestKey, Ticket};
+use crate::ids::{RequestInfo, RequestKey};
 use crate::spec::{DynamicSpec, QueuePolicy, TimeoutAction};
 use crate::time::Time;
 
@@ -140,7 +140,7 @@ impl PolicyQueue {
     }
 
     /// Lets the request wait at its level, unless that is full.
-    pub(crate) fn enqueue(&mut self, ticket: Ticket, now: Time) -> Result<(), QueueFull> {
+    pub(crate) fn enqueue(&mut self, ticket: RequestInfo, now: Time) -> Result<(), QueueFull> {
         let level_id = self.policies.level_of(ticket.priority);
         let policy = *self.policies.at(level_id);
         let waiting_there = self.levels.get(&level_id).map_or(0, Level::len);

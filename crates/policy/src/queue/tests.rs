@@ -1,8 +1,8 @@
 use super::*;
 use crate::ids::BatchKey;
 
-fn ticket(key: u64, priority: u64, timeout_ns: u64) -> Ticket {
-    Ticket {
+fn ticket(key: u64, priority: u64, timeout_ns: u64) -> RequestInfo {
+    RequestInfo {
         key: RequestKey(key),
         batch_size: 1,
         batch_key: BatchKey(0),

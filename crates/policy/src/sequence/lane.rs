@@ -1,7 +1,7 @@
 //! What one instance's sequences have to run, and the former that joins it.
 
 use crate::former::{DynamicFormer, Outlook, PositionalFormer, Ready, Verdict};
-use crate::ids::Ticket;
+use crate::ids::RequestInfo;
 use crate::queue::PolicyQueue;
 use crate::sequence::requests::{Request, RequestIndex, Requests};
 use crate::sequence::slots::Slot;
@@ -59,7 +59,7 @@ impl SequenceLane {
                 former.insert(slot.number, Ready { request: index, waits_since, batch_key });
             }
             Eligible::Oldest { queue, .. } => {
-                let ticket = Ticket {
+                let ticket = RequestInfo {
                     key: request.key,
                     batch_size: 1,
                     batch_key: request.batch_key,

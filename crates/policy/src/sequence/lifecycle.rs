@@ -2,7 +2,7 @@
 
 use crate::batch::{Batch, BatchEntry, SequenceStep};
 use crate::event::{Action, Actions, FailReason};
-use crate::ids::{InstanceId, SequenceKey, SequenceMark, Ticket};
+use crate::ids::{InstanceId, RequestInfo, SequenceKey, SequencePosition};
 use crate::queue::Place;
 use crate::sequence::requests::{List, Request, RequestIndex, RequestState};
 use crate::sequence::{Membership, Position, Sequence, SequenceBatcher, SequenceIndex};
@@ -29,8 +29,8 @@ impl SequenceBatcher {
     pub(super) fn append(
         &mut self,
         index: SequenceIndex,
-        ticket: &Ticket,
-        mark: SequenceMark,
+        ticket: &RequestInfo,
+        mark: SequencePosition,
         now: Time,
     ) {
         let timeout_ns = Some(ticket.timeout_ns).filter(|timeout_ns| *timeout_ns != 0);

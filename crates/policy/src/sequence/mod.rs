@@ -38,7 +38,7 @@ use self::requests::{List, RequestIndex, RequestState, Requests, low_half};
 use self::slots::{Slot, Slots};
 use crate::event::{Action, Actions, FailReason, Release};
 use crate::former::{Outlook, Verdict};
-use crate::ids::{InstanceId, RequestKey, SequenceKey, SequenceMark, Ticket};
+use crate::ids::{InstanceId, RequestInfo, RequestKey, SequenceKey, SequencePosition};
 use crate::lanes::{Departure, Lanes, Taken};
 use crate::queue::{Deadlines, Place};
 use crate::scheduler::Life;
@@ -189,7 +189,13 @@ impl SequenceBatcher {
         self.fill_slots(now);
     }
 
-    pub(crate) fn enqueue(&mut self, ticket: Ticket, now: Time, life: Life, out: &mut Actions) {
+    pub(crate) fn enqueue(
+        &mut self,
+        ticket: RequestInfo,
+        now: Time,
+        life: Life,
+        out: &mut Actions,
+    ) {
         let Some(mark) = ticket.sequence else {
             out.push(Action::Fail { key: ticket.key, reason: FailReason::NoSequence });
             return;
@@ -402,7 +408,7 @@ pub(crate) enum KnownInstance {
 }
 
 /// Why a request can't be taken, if it can't.
-fn refusal(mark: SequenceMark, is_known: bool, life: Life) -> Option<FailReason> {
+fn refusal(mark: SequencePosition, is_known: bool, life: Life) -> Option<FailReason> {
     match life {
         Life::Draining | Life::Drained => Some(FailReason::Draining),
         Life::Open if !mark.start && !is_known => Some(FailReason::MissingStart),

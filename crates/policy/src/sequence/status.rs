@@ -3,18 +3,19 @@
 use crate::ids::InstanceId;
 use crate::lanes::Lanes;
 use crate::sequence::{Sequence, SequenceBatcher, SequenceIndex, Slot};
-use crate::status::{BacklogStatus, SequencesStatus, SlotStatus, SlotWait, Status};
+use crate::status::{BacklogStatus, SchedulerStatus, SequencesStatus, SlotStatus, SlotWaitReason};
 
 impl SequenceBatcher {
     /// Not for the hot path, but bounded: costs O(instances) and the rows shown.
     pub(crate) fn status(&self, lanes: &Lanes) -> SequencesStatus {
-        let seated = self.slots.sequences().take(Status::ROWS_MAX);
+        let seated = self.slots.sequences().take(SchedulerStatus::ROWS_MAX);
         let describe = |(slot, index)| self.slot_status(index, self.get(index), slot, lanes);
-        let backlog = self.backlog.iter().take(Status::ROWS_MAX).map(|index| BacklogStatus {
-            sequence: self.get(index).key,
-            waiting: self.get(index).queue.len,
-            fails_at: self.backlog.failure_of(index),
-        });
+        let backlog =
+            self.backlog.iter().take(SchedulerStatus::ROWS_MAX).map(|index| BacklogStatus {
+                sequence: self.get(index).key,
+                waiting: self.get(index).queue.len,
+                fails_at: self.backlog.failure_of(index),
+            });
         SequencesStatus {
             slots: seated.map(describe).collect(),
             taken_slots: self.slots.taken_count(),
@@ -32,9 +33,9 @@ impl SequenceBatcher {
         lanes: &Lanes,
     ) -> SlotStatus {
         let waits_for = if sequence.executing.is_some() {
-            SlotWait::Execution
+            SlotWaitReason::Execution
         } else if sequence.queue.len == 0 {
-            SlotWait::Request { idle_at: self.idle.of(index) }
+            SlotWaitReason::Request { idle_at: self.idle.of(index) }
         } else {
             self.batch_wait(slot.instance, lanes)
         };
@@ -47,13 +48,15 @@ impl SequenceBatcher {
         }
     }
 
-    fn batch_wait(&self, instance: InstanceId, lanes: &Lanes) -> SlotWait {
+    fn batch_wait(&self, instance: InstanceId, lanes: &Lanes) -> SlotWaitReason {
         let waits = self.lanes.get(&instance).and_then(|lane| lane.waits);
         match waits {
-            _ if self.hold.is_some() => SlotWait::Hold,
-            Some(wait) if lanes.is_free(instance) => SlotWait::BatchDelay { until: wait.until },
-            _ if lanes.awaits_permit(instance) => SlotWait::Permit,
-            Some(_) | None => SlotWait::Lane,
+            _ if self.hold.is_some() => SlotWaitReason::Hold,
+            Some(wait) if lanes.is_free(instance) => {
+                SlotWaitReason::BatchDelay { until: wait.until }
+            }
+            _ if lanes.awaits_permit(instance) => SlotWaitReason::Permit,
+            Some(_) | None => SlotWaitReason::Lane,
         }
     }
 }

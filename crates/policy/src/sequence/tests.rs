@@ -1,8 +1,8 @@
 use crate::script::{check, play};
 use crate::{
-    Actions, BacklogStatus, BatchKey, DynamicSpec, Event, InstanceId, RequestKey, Scheduler,
-    SchedulingMode, SchedulingSpec, SequenceKey, SequenceMark, SequenceSpec, SequenceStrategy,
-    SlotStatus, SlotWait, Ticket, Time,
+    Actions, BacklogStatus, BatchKey, DynamicSpec, Event, InstanceId, RequestInfo, RequestKey,
+    Scheduler, SchedulingMode, SchedulingSpec, SequenceKey, SequencePosition, SequenceSpec,
+    SequenceStrategy, SlotStatus, SlotWaitReason, Time,
 };
 
 fn spec(max_batch_size: u32, strategy: SequenceStrategy) -> SchedulingSpec {
@@ -331,7 +331,7 @@ fn the_status_says_what_each_slot_waits_for() {
         waiting: 1,
         waits_for,
     };
-    assert_eq!(status.slots, [slot(0, 1, SlotWait::Lane), slot(1, 2, SlotWait::Lane)]);
+    assert_eq!(status.slots, [slot(0, 1, SlotWaitReason::Lane), slot(1, 2, SlotWaitReason::Lane)]);
     let fails_at = Some(Time(10));
     assert_eq!(status.backlog, [BacklogStatus { sequence: SequenceKey(4), waiting: 1, fails_at }]);
     assert_eq!(status.free_slots, 0);
@@ -353,7 +353,7 @@ fn each_instance_of_sequences_asks_for_itself() {
          5 free 1 -> used 1; 105",
     );
     let slots = scheduler.status().sequences.unwrap().slots;
-    assert_eq!(slots[0].waits_for, SlotWait::Permit);
+    assert_eq!(slots[0].waits_for, SlotWaitReason::Permit);
     play(
         scheduler,
         "6 cancel 1 -> fail 1 Cancelled, fail 3 Cancelled, closed 1, ended 1, withdraw 0; 105
@@ -370,8 +370,8 @@ fn the_status_shows_so_many_rows_and_counts_the_others() {
     let mut scheduler = check(direct(1200), "0 add 0 ->");
     let mut out = Actions::default();
     for place in 0..2500 {
-        let mark = SequenceMark { sequence: SequenceKey(place), start: true, end: false };
-        let ticket = Ticket {
+        let mark = SequencePosition { sequence: SequenceKey(place), start: true, end: false };
+        let ticket = RequestInfo {
             key: RequestKey(place),
             batch_size: 1,
             batch_key: BatchKey(0),

@@ -166,7 +166,7 @@ impl Expected {
     }
 
     /// Waves of which something waits for what has not come.
-    pub(super) fn held_waves(&self) -> usize {
+    pub(super) fn pending_waves(&self) -> usize {
         let held: BTreeSet<(usize, u64)> = self
             .came
             .keys()

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::rc::Rc;
 
 use galatea_policy::{
-    CallKey, EnsembleAction, EnsembleGraph, EnsembleRun, EnsembleSpec, RunFailure, StepGates,
+    EnsembleAction, EnsembleGraph, EnsembleRun, EnsembleSpec, RunFailure, StepCallKey, StepGates,
     StepIndex, TensorIndex,
 };
 
@@ -18,7 +18,7 @@ use crate::random::Random;
 const EVENTS_MAX: usize = 120;
 
 /// Which call of which request.
-type Waiting = (usize, CallKey);
+type Waiting = (usize, StepCallKey);
 
 struct World<'a> {
     spec: &'a EnsembleSpec,
@@ -43,7 +43,7 @@ struct Gates {
 struct Run {
     machine: EnsembleRun<Value>,
     expected: Expected,
-    calls: BTreeMap<CallKey, Call>,
+    calls: BTreeMap<StepCallKey, Call>,
     life: Life,
     /// Failed, and nothing but ends may follow.
     failed: bool,
@@ -196,11 +196,11 @@ impl World<'_> {
     /// Whether a model that answers many times would go on.
     fn has_room(&self, run: usize, step: StepIndex) -> bool {
         let Some(gates) = &self.gates else { return true };
-        let held = self.runs[run].machine.held_waves();
+        let held = self.runs[run].machine.pending_waves();
         !gates.real.is_congested(step) && held < 2 * gates.limit
     }
 
-    fn respond(&mut self, run: usize, key: CallKey, random: &mut Random) -> Check {
+    fn respond(&mut self, run: usize, key: StepCallKey, random: &mut Random) -> Check {
         let Call { step, wave, .. } = self.runs[run].calls[&key];
         let described = self.spec.steps[index(step.0)].clone();
         let wave = if described.decoupled {
@@ -226,7 +226,7 @@ impl World<'_> {
         self.follow(run, out, None)
     }
 
-    fn finish(&mut self, run: usize, key: CallKey) -> Check {
+    fn finish(&mut self, run: usize, key: StepCallKey) -> Check {
         self.tell(format_args!("{run}: {key:?} is finished"));
         let mut out = Vec::new();
         let call = self.runs[run].calls.remove(&key).expect("it runs");
@@ -235,7 +235,7 @@ impl World<'_> {
         self.leave(call.step)
     }
 
-    fn fail(&mut self, run: usize, key: CallKey) -> Check {
+    fn fail(&mut self, run: usize, key: StepCallKey) -> Check {
         self.tell(format_args!("{run}: {key:?} fails"));
         let mut out = Vec::new();
         let call = self.runs[run].calls.remove(&key).expect("it runs");
@@ -244,12 +244,12 @@ impl World<'_> {
         self.leave(call.step)
     }
 
-    fn fault(&mut self, run: usize, key: CallKey) -> Check {
+    fn fault(&mut self, run: usize, key: StepCallKey) -> Check {
         self.tell(format_args!("{run}: {key:?} answers with an error"));
         let mut out = Vec::new();
         let one = &mut self.runs[run];
         one.calls.get_mut(&key).expect("it runs").faulted = true;
-        one.machine.faulted(&self.graph, key, &mut out);
+        one.machine.error_before_end(&self.graph, key, &mut out);
         self.follow(run, out, Some(RunFailure::Step(key)))
     }
 
@@ -295,7 +295,7 @@ impl World<'_> {
                     ensure!(expected == Some(failure), "{run}: {failure:?}, not {expected:?}");
                     one.failed = true;
                 }
-                EnsembleAction::Over => {
+                EnsembleAction::Finished => {
                     ensure!(self.runs[run].calls.is_empty(), "{run}: over, and calls are left");
                     self.runs[run].life = Life::Over;
                 }
@@ -310,7 +310,7 @@ impl World<'_> {
         ensure!(!is_silent || may_be, "{run}: it ends without an answer");
         one.check_values(run)?;
         if !one.failed && !is_over {
-            let held = (one.machine.held_waves(), one.expected.held_waves());
+            let held = (one.machine.pending_waves(), one.expected.pending_waves());
             ensure!(held.0 == held.1, "{run}: {} waves are held, not {}", held.0, held.1);
         }
         let (calls, known) = (one.machine.calls(), one.calls.len());
@@ -318,7 +318,7 @@ impl World<'_> {
         Ok(())
     }
 
-    fn start(&mut self, run: usize, key: CallKey, step: StepIndex, wave: u64) -> Check {
+    fn start(&mut self, run: usize, key: StepCallKey, step: StepIndex, wave: u64) -> Check {
         let phase = if self.gates.is_some() { Phase::Waits } else { Phase::Runs };
         let call = Call { step, wave, phase, responses: 0, cancelled: false, faulted: false };
         let previous = self.runs[run].calls.insert(key, call);
@@ -344,7 +344,7 @@ impl World<'_> {
     fn cancel_call(
         &mut self,
         run: usize,
-        key: CallKey,
+        key: StepCallKey,
         out: &mut Vec<EnsembleAction<Value>>,
     ) -> Check {
         let call = self.runs[run].calls.get_mut(&key).ok_or("a call that is over is cancelled")?;
@@ -456,7 +456,7 @@ struct Due {
     starts: BTreeMap<(StepIndex, u64), Values>,
     responses: BTreeMap<u64, Values>,
     failure: Option<RunFailure>,
-    cancels: BTreeSet<CallKey>,
+    cancels: BTreeSet<StepCallKey>,
 }
 
 impl Due {

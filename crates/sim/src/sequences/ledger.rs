@@ -9,7 +9,8 @@
 use std::collections::VecDeque;
 
 use galatea_policy::{
-    BatchKey, FailReason, InstanceId, Release, RequestKey, SequenceKey, SequenceMark, Ticket, Time,
+    BatchKey, FailReason, InstanceId, Release, RequestInfo, RequestKey, SequenceKey,
+    SequencePosition, Time,
 };
 
 use super::roll::Roll;
@@ -170,7 +171,7 @@ impl Ledger {
     }
 
     /// A request arrives: it joins its sequence, begins one, or is refused.
-    pub(crate) fn arrive(&mut self, ticket: &Ticket) {
+    pub(crate) fn arrive(&mut self, ticket: &RequestInfo) {
         let Some(mark) = ticket.sequence else {
             self.refused = Some((ticket.key, FailReason::NoSequence));
             return;
@@ -202,7 +203,7 @@ impl Ledger {
     }
 
     /// Why a request can't be taken, if it can't. An unloading model takes nothing.
-    fn refusal(&self, mark: SequenceMark) -> Option<FailReason> {
+    fn refusal(&self, mark: SequencePosition) -> Option<FailReason> {
         let is_known = self.sequences.contains_key(&mark.sequence);
         if self.draining {
             Some(FailReason::Draining)
@@ -214,7 +215,7 @@ impl Ledger {
     }
 
     /// A sequence begins; refused, it also ends at once.
-    fn begin(&mut self, mark: SequenceMark) {
+    fn begin(&mut self, mark: SequencePosition) {
         let (incarnation, now) = (self.next_count(), self.now);
         let mut sequence = Sequence::new(incarnation, Place::Backlog, now);
         if self.refused.is_some() {

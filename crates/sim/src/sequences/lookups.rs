@@ -2,7 +2,7 @@
 //! not fast.
 
 use galatea_policy::{
-    BatchKey, Event, InstanceId, Release, RequestKey, SequenceKey, SequenceMark, Time,
+    BatchKey, Event, InstanceId, Release, RequestKey, SequenceKey, SequencePosition, Time,
 };
 
 use super::ledger::{Closing, Fact, Lane, Ledger, Place, Sequence, Turn};
@@ -71,7 +71,7 @@ impl Ledger {
 
     /// The sequence takes requests, or is new and has a place of its own in the
     /// driver's slab.
-    fn may_go_on(&self, now: Time, mark: SequenceMark) -> bool {
+    fn may_go_on(&self, now: Time, mark: SequencePosition) -> bool {
         match self.sequences.get(&mark.sequence) {
             Some(sequence) => {
                 sequence.closing == Closing::Open

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, BinaryHeap};
 
 use galatea_policy::{
     Action, Actions, BatchEntry, BatchKey, Event, InstanceId, PermitEvent, PermitHolder, PermitUse,
-    RateLimiter, Release, RequestKey, ResourceId, SequenceKey, SequenceMark, Ticket, Time,
+    RateLimiter, Release, RequestInfo, RequestKey, ResourceId, SequenceKey, SequencePosition, Time,
 };
 
 use super::checks::check_asking;
@@ -287,8 +287,8 @@ impl Sharing {
         contender.keys += 1;
         contender.open.insert(key);
         let is_sequential = contender.setup.is_sequential();
-        let sequence = SequenceMark { sequence: SequenceKey(key), start: true, end: true };
-        let ticket = Ticket {
+        let sequence = SequencePosition { sequence: SequenceKey(key), start: true, end: true };
+        let ticket = RequestInfo {
             key: RequestKey(key),
             batch_size: 1,
             batch_key: BatchKey(self.random.between_u32(0, 1)),

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use galatea_policy::{
-    BatchKey, DynamicSpec, Event, InstanceId, QueuePolicy, RequestKey, SchedulingMode, Ticket,
+    BatchKey, DynamicSpec, Event, InstanceId, QueuePolicy, RequestInfo, RequestKey, SchedulingMode,
     Time, TimeoutAction,
 };
 
@@ -105,7 +105,7 @@ impl Rules {
 }
 
 impl Fact {
-    fn new(ticket: &Ticket, rules: &Rules, arrival: u64, now: Time) -> Self {
+    fn new(ticket: &RequestInfo, rules: &Rules, arrival: u64, now: Time) -> Self {
         let level = rules.level(ticket.priority);
         let policy = rules.policy(level);
         let own = if policy.allow_timeout_override && ticket.timeout_ns != 0 {
@@ -179,7 +179,7 @@ impl Ledger {
     }
 
     /// Whether a request can't wait at its level, which is full of others.
-    pub(crate) fn is_full_for(&self, ticket: &Ticket) -> bool {
+    pub(crate) fn is_full_for(&self, ticket: &RequestInfo) -> bool {
         let level = self.rules.level(ticket.priority);
         let limit = u64::from(self.rules.policy(level).max_queue_size);
         let there = self
@@ -189,7 +189,7 @@ impl Ledger {
         limit != 0 && u64::try_from(there.count()).is_ok_and(|there| there >= limit)
     }
 
-    pub(crate) fn arrive(&mut self, ticket: &Ticket) {
+    pub(crate) fn arrive(&mut self, ticket: &RequestInfo) {
         let fact = Fact::new(ticket, &self.rules, self.arrivals, self.now);
         self.arrivals += 1;
         self.held = self.held.saturating_sub(1);

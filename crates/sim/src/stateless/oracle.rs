@@ -3,8 +3,8 @@
 //! calculate, which is why it can be believed.
 
 use galatea_policy::{
-    BatchEntry, BatchKey, DynamicSpec, Event, FailReason, InstanceId, QueuePolicy, RequestKey,
-    SchedulingMode, Ticket, Time, TimeoutAction,
+    BatchEntry, BatchKey, DynamicSpec, Event, FailReason, InstanceId, QueuePolicy, RequestInfo,
+    RequestKey, SchedulingMode, Time, TimeoutAction,
 };
 
 use crate::deed::Deed;
@@ -139,7 +139,7 @@ impl Oracle {
         late.iter().map(|pending| Deed::Fail(pending.key, FailReason::TimeoutExpired)).collect()
     }
 
-    fn enqueue(&mut self, ticket: Ticket) -> Option<Deed> {
+    fn enqueue(&mut self, ticket: RequestInfo) -> Option<Deed> {
         if self.draining {
             return Some(Deed::Fail(ticket.key, FailReason::Draining));
         }

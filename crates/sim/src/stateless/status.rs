@@ -1,6 +1,6 @@
 //! The status page tells the truth.
 
-use galatea_policy::{InstanceId, LaneStatus, QueueStatus, Time, WaitReason};
+use galatea_policy::{InstanceId, LaneStatus, QueueStatus, QueueWaitReason, Time};
 
 use super::ledger::{Lane, LaneState, Ledger};
 use crate::batching::Scheduler;
@@ -39,18 +39,18 @@ fn check_level(ledger: &Ledger, queue: &QueueStatus) -> Check {
 }
 
 /// What everyone waits for; with a free lane all wait for one batch.
-fn expected_reason(ledger: &Ledger) -> WaitReason {
+fn expected_reason(ledger: &Ledger) -> QueueWaitReason {
     if ledger.held > 0 {
-        return WaitReason::Hold { missing: ledger.held };
+        return QueueWaitReason::Hold { missing: ledger.held };
     }
     if !ledger.can_run() {
-        return WaitReason::Lane;
+        return QueueWaitReason::Lane;
     }
     let forming = &ledger.rules.forming;
     let pending = rows_of(&ledger.waiting.iter().collect::<Vec<_>>());
     let larger = forming.preferred.iter().filter(|size| **size > pending);
     let small = |rows: u64| u32::try_from(rows).expect("batches are small");
-    WaitReason::BatchDelay {
+    QueueWaitReason::BatchDelay {
         pending_batch_size: small(pending),
         next_preferred_batch_size: larger.min().copied().map_or(0, small),
         until: ledger.waiting.iter().map(Waiting::since).min().and_then(|at| forming.goes_at(at)),
@@ -61,7 +61,7 @@ fn lane_fact(status: &LaneStatus) -> (InstanceId, Lane) {
     let (instance, state, since) = match *status {
         LaneStatus::Free { instance, since } => (instance, LaneState::Free, since),
         LaneStatus::Busy { instance, since } => (instance, LaneState::Busy, since),
-        LaneStatus::Leaving { instance, busy_since } => (instance, LaneState::Leaving, busy_since),
+        LaneStatus::Removing { instance, busy_since } => (instance, LaneState::Leaving, busy_since),
     };
     (instance, Lane { state, since })
 }

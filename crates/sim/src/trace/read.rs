@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use galatea_policy::{
-    BatchKey, DynamicSpec, Event, InstanceId, QueuePolicy, Release, RequestKey, SchedulingMode,
-    SchedulingSpec, SequenceKey, SequenceMark, SequenceSpec, SequenceStrategy, Ticket, Time,
-    TimeoutAction,
+    BatchKey, DynamicSpec, Event, InstanceId, QueuePolicy, Release, RequestInfo, RequestKey,
+    SchedulingMode, SchedulingSpec, SequenceKey, SequencePosition, SequenceSpec, SequenceStrategy,
+    Time, TimeoutAction,
 };
 
 use super::Trace;
@@ -175,16 +175,16 @@ fn read_key(fields: &Fields<'_>) -> Result<RequestKey, String> {
     fields.one("id").map(|Key(key)| RequestKey(key))
 }
 
-fn read_request(fields: &Fields<'_>) -> Result<Ticket, String> {
+fn read_request(fields: &Fields<'_>) -> Result<RequestInfo, String> {
     let sequence = match fields.optional("sequence")? {
-        Some(Key(sequence)) => Some(SequenceMark {
+        Some(Key(sequence)) => Some(SequencePosition {
             sequence: SequenceKey(sequence),
             start: fields.flag("start")?,
             end: fields.flag("end")?,
         }),
         None => None,
     };
-    Ok(Ticket {
+    Ok(RequestInfo {
         key: read_key(fields)?,
         batch_size: fields.one("rows")?,
         batch_key: BatchKey(fields.one("key")?),

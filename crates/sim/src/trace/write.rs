@@ -3,8 +3,8 @@
 use std::fmt::{self, Display, Formatter};
 
 use galatea_policy::{
-    DynamicSpec, Event, QueuePolicy, Release, SchedulingMode, SequenceMark, SequenceSpec,
-    SequenceStrategy, Ticket, Time, TimeoutAction,
+    DynamicSpec, Event, QueuePolicy, Release, RequestInfo, SchedulingMode, SequencePosition,
+    SequenceSpec, SequenceStrategy, Time, TimeoutAction,
 };
 
 use super::Trace;
@@ -113,15 +113,15 @@ fn write_step(formatter: &mut Formatter<'_>, now: Time, event: &Event) -> fmt::R
     }
 }
 
-fn write_request(formatter: &mut Formatter<'_>, ticket: &Ticket) -> fmt::Result {
-    let Ticket { key, batch_size, batch_key, priority, timeout_ns, sequence } = ticket;
+fn write_request(formatter: &mut Formatter<'_>, ticket: &RequestInfo) -> fmt::Result {
+    let RequestInfo { key, batch_size, batch_key, priority, timeout_ns, sequence } = ticket;
     write!(
         formatter,
         "request id={} rows={batch_size} key={} priority={priority} timeout={timeout_ns}",
         Key(key.0),
         batch_key.0
     )?;
-    if let Some(SequenceMark { sequence, start, end }) = sequence {
+    if let Some(SequencePosition { sequence, start, end }) = sequence {
         let (start, end) = (u8::from(*start), u8::from(*end));
         write!(formatter, " sequence={} start={start} end={end}", Key(sequence.0))?;
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use galatea_policy::{
-    BatchKey, Event, FailReason, RequestKey, SchedulingSpec, SequenceMark, Ticket, Time,
+    BatchKey, Event, FailReason, RequestInfo, RequestKey, SchedulingSpec, SequencePosition, Time,
 };
 
 use super::talks::{Talks, random_talks};
@@ -68,7 +68,7 @@ impl World {
         let random = &mut self.random;
         let is_sequential = self.trace.setup.is_sequential();
         let least_rows = u32::from(self.trace.setup.spec.max_batch_size != 0);
-        let mut ticket = Ticket {
+        let mut ticket = RequestInfo {
             key,
             batch_size: if is_sequential {
                 1
@@ -98,7 +98,7 @@ impl World {
         if self.is_iterative() {
             let reuse = self.reuse();
             let sequence = self.names.anonymous(reuse);
-            ticket.sequence = Some(SequenceMark { sequence, start: true, end: false });
+            ticket.sequence = Some(SequencePosition { sequence, start: true, end: false });
         } else if let Some(words) = words {
             self.enter(now, &mut ticket, words)?;
         }

@@ -2,7 +2,7 @@
 //! IDs again, start in the middle, and leave out what is needed.
 
 use galatea_policy::{
-    Event, RequestKey, SchedulingMode, SchedulingSpec, SequenceMark, Ticket, Time,
+    Event, RequestInfo, RequestKey, SchedulingMode, SchedulingSpec, SequencePosition, Time,
 };
 
 use super::clients::Manners;
@@ -90,13 +90,14 @@ impl World {
     pub(super) fn enter(
         &mut self,
         now: Time,
-        ticket: &mut Ticket,
+        ticket: &mut RequestInfo,
         words: Words,
     ) -> Result<(), String> {
         let reuse = self.reuse();
         let mut mark = |world: &mut World| {
             let sequence = world.names.intern(words.id, reuse);
-            ticket.sequence = Some(SequenceMark { sequence, start: words.start, end: words.end });
+            ticket.sequence =
+                Some(SequencePosition { sequence, start: words.start, end: words.end });
             world.harness.allows(now, &Event::Enqueue(*ticket))
         };
         if !mark(self) {

@@ -15,8 +15,8 @@
 use std::collections::BTreeMap;
 
 use galatea_policy::{
-    BatchEntry, BatchKey, Event, InstanceId, Release, RequestKey, SchedulingMode, SchedulingSpec,
-    SequenceKey, SequenceMark, Ticket, Time,
+    BatchEntry, BatchKey, Event, InstanceId, Release, RequestInfo, RequestKey, SchedulingMode,
+    SchedulingSpec, SequenceKey, SequencePosition, Time,
 };
 use galatea_sim::{Deed, Harness, Reference, Setup};
 
@@ -117,8 +117,8 @@ impl Player {
             self.sequences.push(sequence);
         }
         let end = name.contains('$') && !self.is_iterative;
-        let mark = SequenceMark { sequence: known, start: name.contains('^'), end };
-        let ticket = Ticket {
+        let mark = SequencePosition { sequence: known, start: name.contains('^'), end };
+        let ticket = RequestInfo {
             key,
             batch_size: 1,
             batch_key: BatchKey(0),

@@ -1,6 +1,6 @@
 //! The status page tells the truth.
 
-use galatea_policy::{BacklogStatus, InstanceId, LaneStatus, SlotStatus, SlotWait};
+use galatea_policy::{BacklogStatus, InstanceId, LaneStatus, SlotStatus, SlotWaitReason};
 
 use super::super::ledger::{Lane, Ledger, Sequence};
 use super::wakeups;
@@ -47,17 +47,17 @@ fn expected_slots(ledger: &Ledger) -> Vec<SlotStatus> {
     slots
 }
 
-fn expected_wait(ledger: &Ledger, lane: &Lane, sequence: &Sequence) -> SlotWait {
+fn expected_wait(ledger: &Ledger, lane: &Lane, sequence: &Sequence) -> SlotWaitReason {
     if sequence.executing.is_some() {
-        SlotWait::Execution
+        SlotWaitReason::Execution
     } else if sequence.queue.is_empty() {
-        SlotWait::Request { idle_at: ledger.ends_at(sequence) }
+        SlotWaitReason::Request { idle_at: ledger.ends_at(sequence) }
     } else if ledger.held {
-        SlotWait::Hold
+        SlotWaitReason::Hold
     } else if lane.busy {
-        SlotWait::Lane
+        SlotWaitReason::Lane
     } else {
-        SlotWait::BatchDelay { until: wakeups::goes_at(ledger, &ledger.ready(lane)) }
+        SlotWaitReason::BatchDelay { until: wakeups::goes_at(ledger, &ledger.ready(lane)) }
     }
 }
 
@@ -78,7 +78,7 @@ fn check_lanes(ledger: &Ledger, said: &[LaneStatus]) -> Check {
         match (lane.busy, has_left) {
             (false, _) => LaneStatus::Free { instance, since },
             (true, false) => LaneStatus::Busy { instance, since },
-            (true, true) => LaneStatus::Leaving { instance, busy_since: since },
+            (true, true) => LaneStatus::Removing { instance, busy_since: since },
         }
     };
     let known: Vec<LaneStatus> = ledger.lanes.iter().map(describe).collect();

@@ -7,8 +7,8 @@
 mod batches;
 
 use galatea_policy::{
-    BatchKey, Event, FailReason, InstanceId, Release, RequestKey, SchedulingMode, SequenceKey,
-    SequenceSpec, SequenceStrategy, Ticket, Time,
+    BatchKey, Event, FailReason, InstanceId, Release, RequestInfo, RequestKey, SchedulingMode,
+    SequenceKey, SequenceSpec, SequenceStrategy, Time,
 };
 
 use crate::deed::Deed;
@@ -177,7 +177,7 @@ impl Oracle {
         if self.idle_ns == 0 { None } else { sum(since, self.idle_ns) }
     }
 
-    fn enqueue(&mut self, ticket: Ticket, deeds: &mut Vec<Deed>) {
+    fn enqueue(&mut self, ticket: RequestInfo, deeds: &mut Vec<Deed>) {
         let Some(mark) = ticket.sequence else {
             deeds.push(Deed::Fail(ticket.key, FailReason::NoSequence));
             return;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// Only what got newer counts as changed, as in the original: a file that was
 /// replaced by one with an older time is not noticed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Stamp {
+pub struct ModificationTimes {
     /// The newest of everything in the model's directory, and of the directory
     /// itself.
     pub newest: i64,
@@ -18,7 +18,7 @@ pub struct Stamp {
     pub shared: i64,
 }
 
-impl Stamp {
+impl ModificationTimes {
     /// Whether anything changed since `earlier`.
     pub fn is_newer_than(&self, earlier: &Self) -> bool {
         self.newest > earlier.newest
@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn only_what_got_newer_is_a_change() {
-        let stamp = |newest, shared, versions: &[(i64, i64)]| Stamp {
+        let stamp = |newest, shared, versions: &[(i64, i64)]| ModificationTimes {
             newest,
             shared,
             versions: versions.iter().copied().collect(),
