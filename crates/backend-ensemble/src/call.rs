@@ -72,7 +72,7 @@ impl Whole {
             sequence_flags: call.sequence.flags,
             cancel: call.cancel.clone(),
             throttle: self.throttle(ensemble, run, call.step),
-            whole: Some(observer),
+            execution_observer: Some(observer),
             trace: self.trace.as_ref().and_then(Trace::child),
             classes: None,
             output_query: None,

@@ -105,11 +105,11 @@ pub(crate) struct BehindStep {
 }
 
 impl CongestionPoint for BehindStep {
-    fn is_full(&self) -> bool {
+    fn is_congested(&self) -> bool {
         self.gates.lock().gates.is_congested(self.step)
     }
 
-    fn when_room(&self, hook: ResumeHook) -> Option<ResumeHook> {
+    fn when_free(&self, hook: ResumeHook) -> Option<ResumeHook> {
         let mut state = self.gates.lock();
         if !state.gates.is_congested(self.step) {
             return Some(hook);

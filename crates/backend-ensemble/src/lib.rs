@@ -64,7 +64,7 @@ impl EnsembleBackend {
 }
 
 impl Backend for EnsembleBackend {
-    fn policy(&self, _: &ModelSpec) -> ExecutionPolicy {
+    fn execution_policy(&self, _: &ModelSpec) -> ExecutionPolicy {
         ExecutionPolicy::Inline
     }
 

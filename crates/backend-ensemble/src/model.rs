@@ -41,7 +41,7 @@ impl EnsembleModel {
 }
 
 impl Model for EnsembleModel {
-    fn instance(&self, _: &Placement) -> Result<Box<dyn Instance>, Status> {
+    fn create_instance(&self, _: &Placement) -> Result<Box<dyn Instance>, Status> {
         Ok(Box::new(EnsembleInstance { ensemble: self.ensemble.clone() }))
     }
 }

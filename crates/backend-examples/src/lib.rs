@@ -19,8 +19,8 @@
 //!             output { name: 'OUTPUT0' data_type: TYPE_FP32 dims: [ -1 ] }";
 //! let draft = ConfigDraft::from_pbtxt("config.pbtxt", text).unwrap();
 //! let spec = draft.finish(&Support::default()).unwrap();
-//! assert_eq!(IdentityBackend.policy(&spec), ExecutionPolicy::Inline);
-//! assert_eq!(TokenCounterBackend.policy(&spec), ExecutionPolicy::Blocking);
+//! assert_eq!(IdentityBackend.execution_policy(&spec), ExecutionPolicy::Inline);
+//! assert_eq!(TokenCounterBackend.execution_policy(&spec), ExecutionPolicy::Blocking);
 //! ```
 
 #![forbid(unsafe_code)]

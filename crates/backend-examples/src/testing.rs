@@ -40,7 +40,7 @@ pub(crate) struct RecordingHost {
 }
 
 impl Host for RecordingHost {
-    fn batch_executed(&self, batch_size: u64, _: &ExecutionTimes) {
+    fn record_batch(&self, batch_size: u64, _: &ExecutionTimes) {
         self.batch_sizes.lock().unwrap().push(batch_size);
     }
 

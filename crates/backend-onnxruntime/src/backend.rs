@@ -117,11 +117,11 @@ fn default_max_batch_size(config: &BTreeMap<String, String>) -> Result<i32, Stat
 }
 
 impl Backend for OnnxRuntimeBackend {
-    fn policy(&self, _spec: &ModelSpec) -> ExecutionPolicy {
+    fn execution_policy(&self, _spec: &ModelSpec) -> ExecutionPolicy {
         ExecutionPolicy::Blocking
     }
 
-    fn complete_config(
+    fn auto_complete_config(
         &self,
         draft: &mut ConfigDraft,
         files: &dyn ModelFiles,
@@ -164,7 +164,7 @@ impl Backend for OnnxRuntimeBackend {
 
     fn fingerprint(&self, loaded: &LoadedVersion<'_>) -> Option<BackendFingerprint> {
         let mut fingerprint = self.fingerprint.clone()?;
-        let op_libraries: Arc<ModelLibraries> = loaded.model.origin()?.downcast().ok()?;
+        let op_libraries: Arc<ModelLibraries> = loaded.model.underlying()?.downcast().ok()?;
         fingerprint.files.extend(op_libraries.marks()?);
         fingerprint.files.sort();
         Some(fingerprint)

@@ -41,7 +41,7 @@ pub(crate) struct OnnxModel {
 struct Loaded {
     session: Arc<Session>,
     signature: Arc<Signature>,
-    promise: ExecutionGuarantee,
+    guarantee: ExecutionGuarantee,
 }
 
 impl OnnxModel {
@@ -127,13 +127,13 @@ impl OnnxModel {
                 status.prefixed(format!("failed to load '{}': ", self.path.display()))
             })?;
         let signature = Signature::new(&self.spec, &session)?;
-        let promise = self.promise(processor);
-        Ok(Loaded { session: Arc::new(session), signature: Arc::new(signature), promise })
+        let guarantee = self.guarantee(processor);
+        Ok(Loaded { session: Arc::new(session), signature: Arc::new(signature), guarantee })
     }
 
     /// Other processors than the CPU may care which thread calls. What a library with
     /// operators does nobody knows: it may ask another model, and wait.
-    fn promise(&self, processor: Processor) -> ExecutionGuarantee {
+    fn guarantee(&self, processor: Processor) -> ExecutionGuarantee {
         if !self.op_libraries.is_empty() {
             return ExecutionGuarantee::Unspecified;
         }
@@ -148,20 +148,20 @@ impl OnnxModel {
 }
 
 impl Model for OnnxModel {
-    fn instance(&self, at: &Placement) -> Result<Box<dyn Instance>, Status> {
+    fn create_instance(&self, at: &Placement) -> Result<Box<dyn Instance>, Status> {
         let processor = match at.device {
             Device::Cpu | Device::Model => Processor::Cpu,
             Device::Gpu(gpu) => Processor::Gpu(gpu),
         };
-        let Loaded { session, signature, promise } = self.session(processor)?;
+        let Loaded { session, signature, guarantee } = self.session(processor)?;
         let (settings, host) = (&self.settings, self.host.clone());
         let policy = at.host_policy(&self.spec);
-        let instance = OnnxInstance::new(session, signature, promise, settings, policy, host)?;
+        let instance = OnnxInstance::new(session, signature, guarantee, settings, policy, host)?;
         Ok(Box::new(instance))
     }
 
     /// Answers depend on these libraries too.
-    fn origin(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+    fn underlying(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         Some(self.op_libraries.clone())
     }
 

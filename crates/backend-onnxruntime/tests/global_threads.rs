@@ -36,7 +36,7 @@ fn sessions_use_the_pools_of_the_environment() {
     let files = Files::model(identity(FLOAT, &[-1, 2]));
     let books = Arc::new(Books::default());
     let model = backend.load(Arc::new(spec(CONFIG)), &files, books.clone()).unwrap();
-    let mut instance = model.instance(&cpu()).unwrap();
+    let mut instance = model.create_instance(&cpu()).unwrap();
     // The two that the model asks for beside its caller are not made.
     check_thread_count(threads + 1);
     let data = floats(&[1., 2.]);
@@ -75,7 +75,7 @@ fn assert_the_log_is_ours(backend: &OnnxRuntimeBackend) {
     let books = Arc::new(Books::default());
     let files = Files::model(graph);
     let model = backend.load(Arc::new(spec(config)), &files, books.clone()).unwrap();
-    let mut instance = model.instance(&cpu()).unwrap();
+    let mut instance = model.create_instance(&cpu()).unwrap();
     let index = 9_i64.to_le_bytes().to_vec();
     let one = request(vec![tensor("INDEX", DataType::Int64, &[1], index)]);
     let answers = execute(instance.as_mut(), &books, vec![one]);

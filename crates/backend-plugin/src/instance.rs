@@ -82,7 +82,7 @@ impl Instance {
     /// What the backend promises of executions. By default they may block on anything. A
     /// decoupled model never promises more: sending many responses may wait for slow
     /// clients.
-    fn promise(&self, decoupled: bool) -> Result<ExecutionGuarantee, Status> {
+    fn guarantee(&self, decoupled: bool) -> Result<ExecutionGuarantee, Status> {
         let entry_points = &self.model.facts.backend.entry_points;
         let Some(ask) = entry_points.instance_predictable.filter(|_| !decoupled) else {
             return Ok(ExecutionGuarantee::Unspecified);
@@ -176,7 +176,7 @@ impl Drop for InUse {
 /// The instance as the engine uses it.
 pub(crate) struct PluginInstance {
     instance: Arc<Instance>,
-    promise: ExecutionGuarantee,
+    guarantee: ExecutionGuarantee,
 }
 
 impl PluginInstance {
@@ -218,14 +218,14 @@ impl PluginInstance {
             // SAFETY: the object lives until the instance is dropped.
             unsafe { take_c(initialize(instance.address())) }?;
         }
-        let promise = instance.promise(spec.decoupled)?;
-        Ok(Self { instance: Arc::new(instance), promise })
+        let guarantee = instance.guarantee(spec.decoupled)?;
+        Ok(Self { instance: Arc::new(instance), guarantee })
     }
 }
 
 impl InstanceTrait for PluginInstance {
-    fn promise(&self) -> ExecutionGuarantee {
-        self.promise
+    fn guarantee(&self) -> ExecutionGuarantee {
+        self.guarantee
     }
 
     fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), RefusedBatch> {

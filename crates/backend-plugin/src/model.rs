@@ -222,7 +222,7 @@ impl Opened {
 }
 
 impl UnconfiguredModel for Opened {
-    fn load(
+    fn finish_load(
         self: Box<Self>,
         spec: Arc<ModelSpec>,
         host: Arc<dyn Host>,
@@ -240,7 +240,7 @@ struct PluginModel {
 }
 
 impl ModelTrait for PluginModel {
-    fn instance(&self, at: &Placement) -> Result<Box<dyn Instance>, Status> {
+    fn create_instance(&self, at: &Placement) -> Result<Box<dyn Instance>, Status> {
         let instance = PluginInstance::initialize(self.model.clone(), at)?;
         let mut instances = lock(&self.instances);
         instances.retain(|one| one.strong_count() > 0);
@@ -262,8 +262,8 @@ impl ModelTrait for PluginModel {
         self.model.facts.backend.instance_creation()
     }
 
-    fn ready(&self) -> Result<(), Status> {
-        if !self.readiness_may_wait() {
+    fn check_ready(&self) -> Result<(), Status> {
+        if !self.readiness_may_block() {
             return Ok(());
         }
         let instances: Vec<InUse> =
@@ -272,11 +272,11 @@ impl ModelTrait for PluginModel {
     }
 
     /// A model in Python asks its process, which may block.
-    fn readiness_may_wait(&self) -> bool {
+    fn readiness_may_block(&self) -> bool {
         self.model.facts.backend.entry_points.instance_ready.is_some()
     }
 
-    fn origin(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+    fn underlying(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         Some(self.model.clone())
     }
 }

@@ -189,7 +189,7 @@ impl Plugins {
 
     /// The model as C sees it.
     fn model_of(&self, loaded: &LoadedVersion<'_>) -> Result<Arc<model::Model>, Status> {
-        if let Some(Ok(known)) = loaded.model.origin().map(Arc::downcast) {
+        if let Some(Ok(known)) = loaded.model.underlying().map(Arc::downcast) {
             return Ok(known);
         }
         let name = &loaded.spec.backend;
@@ -221,20 +221,20 @@ struct PluginBackend {
 }
 
 impl BackendTrait for PluginBackend {
-    fn takes_secondary_devices(&self) -> bool {
+    fn supports_secondary_devices(&self) -> bool {
         true
     }
 
-    fn policy(&self, _: &ModelSpec) -> ExecutionPolicy {
+    fn execution_policy(&self, _: &ModelSpec) -> ExecutionPolicy {
         ExecutionPolicy::Blocking
     }
 
     /// A plug-in completes configurations when it opens models.
-    fn complete_config(&self, _: &mut ConfigDraft, _: &dyn ModelFiles) -> Result<(), Status> {
+    fn auto_complete_config(&self, _: &mut ConfigDraft, _: &dyn ModelFiles) -> Result<(), Status> {
         Ok(())
     }
 
-    fn open(
+    fn begin_load(
         &self,
         draft: &mut ConfigDraft,
         files: &dyn ModelFiles,
@@ -267,8 +267,8 @@ impl BackendTrait for PluginBackend {
     ) -> Result<Box<dyn Model>, Status> {
         let mut draft = ConfigDraft::from_json("the configuration", &spec.to_json())
             .map_err(|errors| Status::internal(errors.to_string()))?;
-        match self.open(&mut draft, files, AutoComplete::Disabled)? {
-            Some(opened) => opened.load(spec, host),
+        match self.begin_load(&mut draft, files, AutoComplete::Disabled)? {
+            Some(opened) => opened.finish_load(spec, host),
             None => Err(Status::internal("a plug-in keeps every model that it opens")),
         }
     }
@@ -278,7 +278,7 @@ impl BackendTrait for PluginBackend {
     }
 
     fn fingerprint(&self, loaded: &LoadedVersion<'_>) -> Option<BackendFingerprint> {
-        let model: Arc<model::Model> = loaded.model.origin()?.downcast().ok()?;
+        let model: Arc<model::Model> = loaded.model.underlying()?.downcast().ok()?;
         model.facts.backend.fingerprint.clone()
     }
 }

@@ -57,8 +57,8 @@ impl Report {
         let backwards = || Status::invalid_argument("the times of a response go backwards");
         let infer = computed.checked_sub(self.start_ns).ok_or_else(backwards)?;
         let output = self.end_ns.checked_sub(computed).ok_or_else(backwards)?;
-        host.response_made(&ResponseRecord {
-            place: exchange.next_reported(),
+        host.record_response(&ResponseRecord {
+            index: exchange.next_reported(),
             outcome,
             infer: Duration::from_nanos(infer),
             output: has_output.then_some(Duration::from_nanos(output)),
@@ -105,12 +105,12 @@ functions! {
         let times = [exec_start_ns, compute_start_ns, compute_end_ns, exec_end_ns];
         let times = Clock::shared().times(times);
         if let Some(trace) = books.trace.as_ref().and_then(Weak::upgrade) {
-            trace.executed(&times);
+            trace.record_execution(&times);
         }
         if success {
-            books.account.succeeded(&ExecutionSummary::from(&times));
+            books.account.report_success(&ExecutionSummary::from(&times));
         } else {
-            books.account.failed(FailureReason::Backend);
+            books.account.report_failure(FailureReason::Backend);
         }
         Ok(())
     }
@@ -127,7 +127,7 @@ functions! {
         let instance: &InstanceObject = handle::borrow(instance, "instance")?;
         let times = [exec_start_ns, compute_start_ns, compute_end_ns, exec_end_ns];
         let times = Clock::shared().times(times);
-        instance.model.live()?.host.batch_executed(batch_size, &times);
+        instance.model.live()?.host.record_batch(batch_size, &times);
         Ok(())
     }
 

@@ -19,29 +19,29 @@ pub(crate) struct WithStrategies {
 }
 
 impl BackendTrait for WithStrategies {
-    fn policy(&self, spec: &ModelSpec) -> ExecutionPolicy {
-        self.backend.policy(spec)
+    fn execution_policy(&self, spec: &ModelSpec) -> ExecutionPolicy {
+        self.backend.execution_policy(spec)
     }
 
-    fn takes_secondary_devices(&self) -> bool {
-        self.backend.takes_secondary_devices()
+    fn supports_secondary_devices(&self) -> bool {
+        self.backend.supports_secondary_devices()
     }
 
-    fn complete_config(
+    fn auto_complete_config(
         &self,
         draft: &mut ConfigDraft,
         files: &dyn ModelFiles,
     ) -> Result<(), Status> {
-        self.backend.complete_config(draft, files)
+        self.backend.auto_complete_config(draft, files)
     }
 
-    fn open(
+    fn begin_load(
         &self,
         draft: &mut ConfigDraft,
         files: &dyn ModelFiles,
         auto_complete: AutoComplete,
     ) -> Result<Option<Box<dyn UnconfiguredModel>>, Status> {
-        self.backend.open(draft, files, auto_complete)
+        self.backend.begin_load(draft, files, auto_complete)
     }
 
     fn load(

@@ -46,7 +46,7 @@ pub trait ModelFiles: Send + Sync {
 
     /// What tells the files of this version, and those beside all versions, from what
     /// they may be another time: sorted by path. `None` if that can't be told.
-    fn marks(&self) -> Option<Vec<FileFingerprint>> {
+    fn fingerprints(&self) -> Option<Vec<FileFingerprint>> {
         None
     }
 

@@ -44,7 +44,7 @@ pub enum ExecutionPolicy {
 /// A kind of model, such as ONNX Runtime's.
 pub trait Backend: Send + Sync {
     /// How its instances may be called, for a model with this configuration.
-    fn policy(&self, spec: &ModelSpec) -> ExecutionPolicy;
+    fn execution_policy(&self, spec: &ModelSpec) -> ExecutionPolicy;
 
     /// Fills in what `draft` leaves open and the model's files tell: inputs,
     /// outputs, the batch size. What the draft says stays. Backends whose models have no
@@ -53,7 +53,7 @@ pub trait Backend: Send + Sync {
     /// # Errors
     ///
     /// A status whose message names the file and what is wrong with it.
-    fn complete_config(
+    fn auto_complete_config(
         &self,
         draft: &mut ConfigDraft,
         files: &dyn ModelFiles,
@@ -64,33 +64,33 @@ pub trait Backend: Send + Sync {
 
     /// Whether its instances are told of their group's `secondary_devices`. Otherwise a
     /// remark says that they change nothing.
-    fn takes_secondary_devices(&self) -> bool {
+    fn supports_secondary_devices(&self) -> bool {
         false
     }
 
     /// Begins to load one version, before its configuration is complete: what the
     /// server calls first.
     ///
-    /// Backends that need no more than [`Backend::complete_config`] leave this as
+    /// Backends that need no more than [`Backend::auto_complete_config`] leave this as
     /// it is. One whose models must exist to complete their configuration keeps
     /// what it made in what it returns.
     ///
     /// # Errors
     ///
-    /// As [`Backend::complete_config`].
-    fn open(
+    /// As [`Backend::auto_complete_config`].
+    fn begin_load(
         &self,
         draft: &mut ConfigDraft,
         files: &dyn ModelFiles,
         auto_complete: AutoComplete,
     ) -> Result<Option<Box<dyn UnconfiguredModel>>, Status> {
         match auto_complete {
-            AutoComplete::Enabled => self.complete_config(draft, files).map(|()| None),
+            AutoComplete::Enabled => self.auto_complete_config(draft, files).map(|()| None),
             AutoComplete::Disabled => Ok(None),
         }
     }
 
-    /// Loads one version of a model that [`Backend::open`] kept nothing of.
+    /// Loads one version of a model that [`Backend::begin_load`] kept nothing of.
     ///
     /// # Errors
     ///
@@ -155,7 +155,7 @@ pub trait UnconfiguredModel: Send {
     /// # Errors
     ///
     /// As [`Backend::load`].
-    fn load(
+    fn finish_load(
         self: Box<Self>,
         spec: Arc<ModelSpec>,
         host: Arc<dyn Host>,
@@ -165,9 +165,9 @@ pub trait UnconfiguredModel: Send {
 /// What a loaded model may tell the engine.
 pub trait Host: Send + Sync {
     /// A batch of this many elements was executed.
-    fn batch_executed(&self, batch_size: u64, times: &ExecutionTimes);
+    fn record_batch(&self, batch_size: u64, times: &ExecutionTimes);
     /// A response was made, by a backend that reports each.
-    fn response_made(&self, response: &ResponseRecord) {
+    fn record_response(&self, response: &ResponseRecord) {
         let _ = response;
     }
     /// The version that is being loaded.
@@ -193,7 +193,7 @@ pub trait ComposingModels: InferenceService {
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct ResponseRecord {
     /// Its place among the responses to its request, from 0.
-    pub place: usize,
+    pub index: usize,
     /// What it was.
     pub outcome: ResponseOutcome,
     /// Time spent on computing.
@@ -244,7 +244,7 @@ pub trait Model: Send + Sync {
     /// # Errors
     ///
     /// A status that says why it could not be made.
-    fn instance(&self, at: &Placement) -> Result<Box<dyn Instance>, Status>;
+    fn create_instance(&self, at: &Placement) -> Result<Box<dyn Instance>, Status>;
 
     /// How its instances may be made. In turn suits every backend.
     fn instance_creation(&self) -> InstanceCreation {
@@ -257,13 +257,13 @@ pub trait Model: Send + Sync {
     /// # Errors
     ///
     /// Why one can't.
-    fn ready(&self) -> Result<(), Status> {
+    fn check_ready(&self) -> Result<(), Status> {
         Ok(())
     }
 
-    /// Whether [`Model::ready`] may take time. Where it doesn't it is called on threads
+    /// Whether [`Model::check_ready`] may take time. Where it doesn't it is called on threads
     /// that others wait for.
-    fn readiness_may_wait(&self) -> bool {
+    fn readiness_may_block(&self) -> bool {
         false
     }
 
@@ -274,7 +274,7 @@ pub trait Model: Send + Sync {
     }
 
     /// What its backend knows it by again, if it wants to.
-    fn origin(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+    fn underlying(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         None
     }
 }
@@ -330,7 +330,7 @@ pub trait Instance: Send {
     fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), RefusedBatch>;
 
     /// What the engine may rely on when it chooses where and when to execute.
-    fn promise(&self) -> ExecutionGuarantee {
+    fn guarantee(&self) -> ExecutionGuarantee {
         ExecutionGuarantee::Unspecified
     }
 }

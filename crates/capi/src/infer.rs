@@ -251,7 +251,7 @@ fn refuse(loan: Arc<Loan>, caller: &Caller, status: Status) -> Result<(), Status
     if loan.forgive() {
         return Err(status);
     }
-    caller.tell(Reply::Response { outcome: Err(status), finality: Finality::Final });
+    caller.tell(Reply::Response { result: Err(status), finality: Finality::Final });
     Ok(())
 }
 
@@ -279,7 +279,7 @@ impl Call {
     fn take(&self, reply: Reply) -> Option<Reply> {
         let mut state = self.lock();
         match (&*state, reply) {
-            (State::Open, Reply::Response { outcome: Err(status), finality: Finality::Final })
+            (State::Open, Reply::Response { result: Err(status), finality: Finality::Final })
                 if thread::current().id() == self.thread =>
             {
                 *state = State::Failed(status);
@@ -319,10 +319,10 @@ impl Caller {
     fn tell(&self, reply: Reply) {
         let is_final = reply.is_final();
         let object = match reply {
-            Reply::Response { outcome, .. } => {
+            Reply::Response { result, .. } => {
                 let classes = self.classes.get().cloned();
                 let allocator = &self.response.allocator;
-                let object = ResponseObject::new(outcome, &self.origin, classes, allocator);
+                let object = ResponseObject::new(result, &self.origin, classes, allocator);
                 handle::into_raw(object)
             }
             Reply::Finished => core::ptr::null_mut(),

@@ -124,7 +124,7 @@ impl TraceSink for Told {
         self.object().is_some_and(|object| object.callbacks.wants_tensors)
     }
 
-    fn begins(&self, subject: &TraceSubject<'_>) {
+    fn begin(&self, subject: &TraceSubject<'_>) {
         if let Some(object) = self.object() {
             *object.subject() = Subject {
                 model_name: c_text(subject.model_name),
@@ -134,8 +134,8 @@ impl TraceSink for Told {
         }
     }
 
-    fn reports(&self, activity: TracePoint, at: Instant) {
-        let activity = match activity {
+    fn record(&self, point: TracePoint, at: Instant) {
+        let activity = match point {
             TracePoint::RequestStart => TRITONSERVER_TRACE_REQUEST_START,
             TracePoint::QueueStart => TRITONSERVER_TRACE_QUEUE_START,
             TracePoint::ComputeStart => TRITONSERVER_TRACE_COMPUTE_START,
@@ -146,13 +146,13 @@ impl TraceSink for Told {
         self.report(activity, at);
     }
 
-    fn reports_tensor(&self, activity: TensorTracePoint, tensor: &TracedTensor<'_>) {
+    fn record_tensor(&self, point: TensorTracePoint, tensor: &TracedTensor<'_>) {
         let Some(object) = self.object() else { return };
         let (Some(tell), Some(bytes)) = (object.callbacks.tensor_activity, tensor.data.host())
         else {
             return;
         };
-        let activity = match activity {
+        let activity = match point {
             TensorTracePoint::QueueInput => TRITONSERVER_TRACE_TENSOR_QUEUE_INPUT,
             TensorTracePoint::BackendOutput => TRITONSERVER_TRACE_TENSOR_BACKEND_OUTPUT,
         };
@@ -176,7 +176,7 @@ impl TraceSink for Told {
         });
     }
 
-    fn ended(&self) {
+    fn end(&self) {
         self.report(TRITONSERVER_TRACE_REQUEST_END, Instant::now());
     }
 
@@ -185,7 +185,7 @@ impl TraceSink for Told {
         Some(Box::new(Self { trace, kind: Kind::Child }))
     }
 
-    fn origin(&self) -> Option<&dyn Any> {
+    fn underlying(&self) -> Option<&dyn Any> {
         Some(&self.trace)
     }
 }

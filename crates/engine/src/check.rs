@@ -75,7 +75,7 @@ struct Nobody {
 }
 
 impl Host for Nobody {
-    fn batch_executed(&self, _: u64, _: &ExecutionTimes) {}
+    fn record_batch(&self, _: u64, _: &ExecutionTimes) {}
 
     fn model_version(&self) -> i64 {
         self.version
@@ -97,12 +97,12 @@ impl ModelDefinition {
         let mut draft = self.draft.clone();
         let auto_complete =
             if self.auto_complete { AutoComplete::Enabled } else { AutoComplete::Disabled };
-        let opened = if is_ensemble {
+        let unconfigured = if is_ensemble {
             Ok(None)
         } else {
-            self.backend.open(&mut draft, files, auto_complete)
+            self.backend.begin_load(&mut draft, files, auto_complete)
         };
-        let spec = match (draft.finish(&self.support), &opened) {
+        let spec = match (draft.finish(&self.support), &unconfigured) {
             (Ok(spec), _) => Arc::new(spec),
             (Err(errors), Ok(_)) => {
                 checked.problems.push(VersionProblem::Config(errors));
@@ -126,10 +126,10 @@ impl ModelDefinition {
         let warmup = Warmup::new(&spec, files, &nobody).map(drop);
         let classes = model_classes(&spec, files, None).map(drop);
         let host: Arc<dyn Host> = Arc::new(Nobody { version: files.version() });
-        let loaded = opened.and_then(|opened| {
-            let model = match opened {
+        let loaded = unconfigured.and_then(|unconfigured| {
+            let model = match unconfigured {
                 _ if is_ensemble => return Ok(()),
-                Some(opened) => opened.load(spec.clone(), host.clone()),
+                Some(unconfigured) => unconfigured.finish_load(spec.clone(), host.clone()),
                 None => self.backend.load(spec.clone(), files, host.clone()),
             }?;
             let (spec, model, host) = (&spec, model.as_ref(), &host);

@@ -32,7 +32,7 @@ impl Server {
 
     /// Whether the model itself says so too.
     fn can_serve(&self, model: &LoadedModel) -> bool {
-        let Err(status) = model.model.ready() else { return true };
+        let Err(status) = model.model.check_ready() else { return true };
         self.options.log.write(
             LogLevel::Verbose(1),
             format_args!(
@@ -67,12 +67,12 @@ impl ServerControl for Server {
         self.find(name, version).map(|model| self.can_serve(&model))
     }
 
-    fn readiness_may_wait(&self, model: Option<(&str, Option<i64>)>) -> bool {
+    fn readiness_may_block(&self, model: Option<(&str, Option<i64>)>) -> bool {
         let Some((name, version)) = model else {
             return self.options.strict_readiness
-                && self.registry.snapshot().ready().any(|model| model.model.readiness_may_wait());
+                && self.registry.snapshot().ready().any(|model| model.model.readiness_may_block());
         };
-        self.find(name, version).is_ok_and(|model| model.model.readiness_may_wait())
+        self.find(name, version).is_ok_and(|model| model.model.readiness_may_block())
     }
 
     fn server_metadata(&self) -> ServerMetadata {

@@ -45,11 +45,15 @@ struct Stage {
 }
 
 impl Stage {
-    fn new(text: &str, promise: ExecutionGuarantee) -> Self {
-        Self::with(text, promise, |setup| setup)
+    fn new(text: &str, guarantee: ExecutionGuarantee) -> Self {
+        Self::with(text, guarantee, |setup| setup)
     }
 
-    fn with(text: &str, promise: ExecutionGuarantee, change: impl FnOnce(Setup) -> Setup) -> Self {
+    fn with(
+        text: &str,
+        guarantee: ExecutionGuarantee,
+        change: impl FnOnce(Setup) -> Setup,
+    ) -> Self {
         let ran = Arc::<Mutex<Vec<ThreadId>>>::default();
         let later = Arc::<OnceLock<Weak<Server>>>::default();
         let (note, known) = (ran.clone(), later.clone());
@@ -68,7 +72,7 @@ impl Stage {
             }
             Ok(())
         });
-        let server = change(Setup::new(text, backend.promising(promise))).serve();
+        let server = change(Setup::new(text, backend.promising(guarantee))).serve();
         later.set(Arc::downgrade(&server)).unwrap();
         Self { server, ran }
     }
@@ -207,8 +211,8 @@ fn a_thread_without_time_executes_nothing() {
 
 #[test]
 fn instances_that_do_not_promise_it_are_left_to_their_threads() {
-    for promise in [ExecutionGuarantee::Unspecified, ExecutionGuarantee::NonBlocking] {
-        with_time(|| Stage::new(&model(ONE), promise).check_never());
+    for guarantee in [ExecutionGuarantee::Unspecified, ExecutionGuarantee::NonBlocking] {
+        with_time(|| Stage::new(&model(ONE), guarantee).check_never());
     }
 }
 

@@ -126,7 +126,7 @@ impl Making<'_> {
         let line = format_args!("creating instance '{}' of '{name}'", at.name);
         self.log.write(LogLevel::Verbose(1), line);
         bound(wanted.binding, || {
-            let mut instance = self.model.instance(at)?;
+            let mut instance = self.model.create_instance(at)?;
             if !wanted.passive {
                 self.warming.run(instance.as_mut(), &at.name)?;
             }
@@ -158,8 +158,8 @@ struct WithPassive {
 }
 
 impl Model for WithPassive {
-    fn instance(&self, at: &Placement) -> Result<Box<dyn Instance>, Status> {
-        self.model.instance(at)
+    fn create_instance(&self, at: &Placement) -> Result<Box<dyn Instance>, Status> {
+        self.model.create_instance(at)
     }
 
     fn instance_creation(&self) -> InstanceCreation {
@@ -170,12 +170,12 @@ impl Model for WithPassive {
         self.model.memory_usage()
     }
 
-    fn ready(&self) -> Result<(), Status> {
-        self.model.ready()
+    fn check_ready(&self) -> Result<(), Status> {
+        self.model.check_ready()
     }
 
-    fn readiness_may_wait(&self) -> bool {
-        self.model.readiness_may_wait()
+    fn readiness_may_block(&self) -> bool {
+        self.model.readiness_may_block()
     }
 }
 

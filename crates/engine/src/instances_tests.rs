@@ -186,8 +186,8 @@ impl Maker {
 }
 
 impl Backend for Maker {
-    fn policy(&self, spec: &ModelSpec) -> ExecutionPolicy {
-        self.backend.policy(spec)
+    fn execution_policy(&self, spec: &ModelSpec) -> ExecutionPolicy {
+        self.backend.execution_policy(spec)
     }
 
     fn load(
@@ -208,9 +208,9 @@ struct Made {
 }
 
 impl Model for Made {
-    fn instance(&self, at: &Placement) -> Result<Box<dyn Instance>, Status> {
+    fn create_instance(&self, at: &Placement) -> Result<Box<dyn Instance>, Status> {
         (self.make)(&at.name)?;
-        self.model.instance(at)
+        self.model.create_instance(at)
     }
 
     fn instance_creation(&self) -> InstanceCreation {

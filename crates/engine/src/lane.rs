@@ -37,7 +37,7 @@ enum Kind {
     Threaded {
         mailbox: Arc<Mailbox>,
         seat: Arc<Mutex<Seat>>,
-        promise: ExecutionGuarantee,
+        guarantee: ExecutionGuarantee,
         thread: Mutex<Option<JoinHandle<()>>>,
         /// For tests: more than there is, so that the thread can't be started.
         #[cfg(test)]
@@ -120,7 +120,7 @@ impl Lane {
             ExecutionPolicy::Inline => Kind::Inline { instance: Mutex::new(Some(instance)) },
             ExecutionPolicy::Blocking => Kind::Threaded {
                 mailbox: Arc::default(),
-                promise: instance.promise(),
+                guarantee: instance.guarantee(),
                 seat: Arc::new(Mutex::new(Seat { instance: Some(instance), ..Seat::default() })),
                 thread: Mutex::new(None),
                 #[cfg(test)]
@@ -167,13 +167,13 @@ impl Lane {
 
     /// Starts the lane's thread if it has one.
     pub(crate) fn start(&self, id: InstanceId, dispatcher: &Arc<Dispatcher>) -> Result<(), Status> {
-        let Kind::Threaded { mailbox, seat, promise, thread, .. } = &self.kind else {
+        let Kind::Threaded { mailbox, seat, guarantee, thread, .. } = &self.kind else {
             return Ok(());
         };
         let worker = Worker {
             id,
             seat: seat.clone(),
-            promise: *promise,
+            guarantee: *guarantee,
             mailbox: mailbox.clone(),
             dispatcher: dispatcher.clone(),
             name: self.name.clone(),
@@ -214,7 +214,7 @@ impl Lane {
         dispatcher: &Dispatcher,
     ) -> Result<(), Work> {
         // A thread that is bound to processors is meant to execute there.
-        let Kind::Threaded { seat, promise: ExecutionGuarantee::Predictable, .. } = &self.kind
+        let Kind::Threaded { seat, guarantee: ExecutionGuarantee::Predictable, .. } = &self.kind
         else {
             return Err(work);
         };
@@ -274,7 +274,7 @@ impl Lane {
 struct Worker {
     id: InstanceId,
     seat: Arc<Mutex<Seat>>,
-    promise: ExecutionGuarantee,
+    guarantee: ExecutionGuarantee,
     mailbox: Arc<Mailbox>,
     dispatcher: Arc<Dispatcher>,
     name: String,
@@ -314,12 +314,12 @@ impl Worker {
 
     /// Whether others may be woken later than they could be.
     fn may_hold(&self) -> bool {
-        self.promise >= ExecutionGuarantee::NonBlocking
+        self.guarantee >= ExecutionGuarantee::NonBlocking
     }
 
     fn execute(&self, work: Work) -> Duration {
         let Seat { instance, forecast } = &mut *lock(&self.seat);
-        let signature = match self.promise {
+        let signature = match self.guarantee {
             ExecutionGuarantee::Unspecified | ExecutionGuarantee::NonBlocking => None,
             ExecutionGuarantee::Predictable => forecast.signature(&work),
         };

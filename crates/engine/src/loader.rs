@@ -128,7 +128,8 @@ impl Loader {
         let about = format!("'{}' version {}", definition.id(), files.version());
         // Before the files are read: one that changes meanwhile makes another model.
         let marks = self.cache.is_some().then(|| Marks::of(files.as_ref()));
-        let (spec, opened) = self.specify(definition, files.as_ref(), composing.as_deref())?;
+        let (spec, unconfigured) =
+            self.specify(definition, files.as_ref(), composing.as_deref())?;
         let classes = model_classes(&spec, files.as_ref(), composing.as_deref())?;
         let books = Arc::new(Books {
             statistics: Statistics::default(),
@@ -143,7 +144,7 @@ impl Loader {
         self.remark(&spec);
         let host: Arc<dyn Host> = books.clone();
         let backend = definition.backend.as_ref();
-        let model = self.load_model(backend, opened, &spec, files.as_ref(), &host)?;
+        let model = self.load_model(backend, unconfigured, &spec, files.as_ref(), &host)?;
         let loaded = LoadedVersion {
             spec: &spec,
             files: files.as_ref(),
@@ -194,13 +195,13 @@ impl Loader {
     fn load_model(
         &self,
         backend: &dyn Backend,
-        opened: Option<Box<dyn UnconfiguredModel>>,
+        unconfigured: Option<Box<dyn UnconfiguredModel>>,
         spec: &Arc<ModelSpec>,
         files: &dyn ModelFiles,
         host: &Arc<dyn Host>,
     ) -> Result<Box<dyn Model>, Status> {
-        bound(self.host_policies.shared_binding(spec).as_ref(), || match opened {
-            Some(opened) => opened.load(spec.clone(), host.clone()),
+        bound(self.host_policies.shared_binding(spec).as_ref(), || match unconfigured {
+            Some(unconfigured) => unconfigured.finish_load(spec.clone(), host.clone()),
             None => backend.load(spec.clone(), files, host.clone()),
         })?
     }
@@ -213,7 +214,7 @@ impl Loader {
         backend: &dyn Backend,
         warming: Warming<'a>,
     ) -> Making<'a> {
-        let policy = backend.policy(spec);
+        let policy = backend.execution_policy(spec);
         let rate_limiting = self.permits.is_some();
         Making { spec, model, policy, rate_limiting, warming, log: &self.log }
     }
@@ -255,7 +256,7 @@ impl Loader {
         } else {
             AutoComplete::Disabled
         };
-        let opened = definition.backend.open(&mut draft, files, auto_complete)?;
+        let unconfigured = definition.backend.begin_load(&mut draft, files, auto_complete)?;
         let refused = |errors: ConfigErrors| Status::invalid_argument(errors.to_string());
         let mut spec = draft.finish(&definition.support).map_err(refused)?;
         if let Some(composing) = composing {
@@ -264,7 +265,7 @@ impl Loader {
             spec.set_composing_namespaces(|name| composing.namespace(name));
         }
         self.detail(2, format_args!("{about}: configuration {}", spec.to_json()));
-        Ok((Arc::new(spec), opened))
+        Ok((Arc::new(spec), unconfigured))
     }
 
     /// The rule for batches that a version brings. Only the dynamic batcher asks it;

@@ -18,16 +18,16 @@ struct Flaky {
 }
 
 impl Backend for Flaky {
-    fn policy(&self, spec: &ModelSpec) -> ExecutionPolicy {
-        self.backend.policy(spec)
+    fn execution_policy(&self, spec: &ModelSpec) -> ExecutionPolicy {
+        self.backend.execution_policy(spec)
     }
 
-    fn complete_config(
+    fn auto_complete_config(
         &self,
         draft: &mut ConfigDraft,
         files: &dyn ModelFiles,
     ) -> Result<(), Status> {
-        self.backend.complete_config(draft, files)
+        self.backend.auto_complete_config(draft, files)
     }
 
     fn load(

@@ -120,7 +120,7 @@ struct Bench {
 struct Tagging(Arc<Bench>);
 
 impl Backend for Tagging {
-    fn policy(&self, _: &ModelSpec) -> ExecutionPolicy {
+    fn execution_policy(&self, _: &ModelSpec) -> ExecutionPolicy {
         ExecutionPolicy::Blocking
     }
 
@@ -179,7 +179,7 @@ struct Tagged {
 }
 
 impl Model for Tagged {
-    fn instance(&self, _: &Placement) -> Result<Box<dyn Instance>, Status> {
+    fn create_instance(&self, _: &Placement) -> Result<Box<dyn Instance>, Status> {
         let is_full = self.bench.full_version.load(Ordering::SeqCst) == self.version;
         if is_full || self.bench.refuses_instances.load(Ordering::SeqCst) {
             return Err(Status::unavailable("no room for another"));
@@ -215,7 +215,7 @@ impl Instance for TaggedInstance {
         self.bench.executing.pass();
         let now = std::time::Instant::now();
         let times = ExecutionTimes { start: now, compute_start: now, compute_end: now, end: now };
-        self.host.batch_executed(1, &times);
+        self.host.record_batch(1, &times);
         for pending in requests {
             let response = InferenceResponse {
                 model_name: Arc::from(self.spec.name.as_str()),
@@ -238,10 +238,10 @@ fn forward(models: &dyn ComposingModels, pending: PendingRequest) {
     let sender = ResponseSender::new(Box::new(move |reply: Reply| {
         let now = std::time::Instant::now();
         let times = ExecutionTimes { start: now, compute_start: now, compute_end: now, end: now };
-        if let (Reply::Response { outcome, .. }, Some(pending)) =
+        if let (Reply::Response { result, .. }, Some(pending)) =
             (reply, pending.lock().unwrap().take())
         {
-            pending.complete(outcome, &times);
+            pending.complete(result, &times);
         }
     }));
     models.infer(asked, sender);

@@ -57,7 +57,7 @@ impl LoadedModel {
     pub(crate) fn infer(&self, mut request: InferenceRequest, sender: ResponseSender) {
         let arrival = Instant::now();
         if let Some(slot) = request.classes.take() {
-            slot.fill(&self.classes);
+            slot.set(&self.classes);
         }
         let trace = request.trace.take().inspect(|trace| self.begin(trace, &request.id, arrival));
         let admitted = match self.admission.admit(request) {
@@ -66,7 +66,7 @@ impl LoadedModel {
         };
         let mut request = admitted.request;
         if let Some(trace) = &trace {
-            trace.queued(&request.inputs, Instant::now());
+            trace.record_queued(&request.inputs, Instant::now());
         }
         let sender = request_log::follow(&self.books.log, &request, self.version, arrival, sender);
         let (sender, number) = self.dispatcher.order_replies(sender);
@@ -74,14 +74,14 @@ impl LoadedModel {
             Lookup::Hit(response) => {
                 self.dispatcher.start_reply(number);
                 if let Some(trace) = &trace {
-                    trace.answered(&response);
+                    trace.record_response(&response);
                 }
                 return sender.send_final(Ok(response));
             }
             Lookup::Miss(missed) => self.keep(missed, sender),
         };
         let sender = match &trace {
-            Some(trace) => trace.watch(sender),
+            Some(trace) => trace.wrap_sender(sender),
             None => sender,
         };
         let sender = match &self.output_reshape {
@@ -222,12 +222,12 @@ impl RequestObserver for Books {
 }
 
 impl Host for Books {
-    fn batch_executed(&self, batch_size: u64, times: &ExecutionTimes) {
+    fn record_batch(&self, batch_size: u64, times: &ExecutionTimes) {
         self.statistics.executed(batch_size, times);
     }
 
-    fn response_made(&self, response: &ResponseRecord) {
-        self.statistics.response_made(response);
+    fn record_response(&self, response: &ResponseRecord) {
+        self.statistics.record_response(response);
     }
 
     fn model_version(&self) -> i64 {

@@ -100,13 +100,13 @@ fn send(server: &Server, journal: &Arc<Journal>, request: InferenceRequest) {
     let sender = ResponseSender::new(Box::new(move |reply: Reply| {
         journal.write(match reply {
             Reply::Finished => format!("{number} ends"),
-            Reply::Response { outcome: Err(status), .. } => {
+            Reply::Response { result: Err(status), .. } => {
                 format!("{number} fails {:?}", status.code())
             }
-            Reply::Response { outcome: Ok(_), finality: Finality::More } => {
+            Reply::Response { result: Ok(_), finality: Finality::More } => {
                 format!("{number} continues")
             }
-            Reply::Response { outcome: Ok(_), finality: Finality::Final } => {
+            Reply::Response { result: Ok(_), finality: Finality::Final } => {
                 format!("{number} answered")
             }
         });

@@ -55,7 +55,7 @@ struct Reshaping {
 
 impl ResponseSink for Reshaping {
     fn deliver(&mut self, mut reply: Reply) {
-        if let Reply::Response { outcome: Ok(response), .. } = &mut reply {
+        if let Reply::Response { result: Ok(response), .. } = &mut reply {
             self.reshape.apply(response);
         }
         self.inner.deliver(reply);

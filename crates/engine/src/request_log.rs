@@ -100,18 +100,18 @@ impl ResponseSink for Followed {
         self.inner.deliver(reply);
     }
 
-    fn origin(&self) -> Option<Arc<dyn Any + Send + Sync>> {
-        self.inner.origin()
+    fn underlying(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.inner.underlying()
     }
 }
 
 fn told(reply: &Reply) -> impl Display {
     fmt::from_fn(move |f| match reply {
         Reply::Finished => f.write_str("no more"),
-        Reply::Response { outcome: Err(status), .. } => {
+        Reply::Response { result: Err(status), .. } => {
             write!(f, "error {}", OneLine(&status.to_string()))
         }
-        Reply::Response { outcome: Ok(response), .. } => {
+        Reply::Response { result: Ok(response), .. } => {
             f.write_str("outputs")?;
             for output in &response.outputs {
                 write!(f, " {} {} {}", OneLine(&output.name), output.datatype, output.shape)?;

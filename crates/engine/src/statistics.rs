@@ -137,8 +137,8 @@ impl Statistics {
     }
 
     /// A backend reports of a single response.
-    pub(crate) fn response_made(&self, response: &ResponseRecord) {
-        let place = response.place.min(PLACES_MAX - 1);
+    pub(crate) fn record_response(&self, response: &ResponseRecord) {
+        let place = response.index.min(PLACES_MAX - 1);
         let mut responses = self.responses.lock().unwrap_or_else(PoisonError::into_inner);
         if responses.len() <= place {
             responses.resize(place + 1, ResponseStatistics::default());

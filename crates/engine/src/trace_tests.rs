@@ -35,19 +35,19 @@ impl TraceSink for Writer {
     fn wants_tensors(&self) -> bool {
         true
     }
-    fn begins(&self, subject: &TraceSubject<'_>) {
+    fn begin(&self, subject: &TraceSubject<'_>) {
         let (name, version, id) = (subject.model_name, subject.model_version, subject.request_id);
         self.write(format!("{name}/{version} {id}"));
     }
-    fn reports(&self, activity: TracePoint, at: Instant) {
-        self.write(format!("{activity:?}"));
+    fn record(&self, point: TracePoint, at: Instant) {
+        self.write(format!("{point:?}"));
         let earlier = self.0.lock().unwrap().1.replace(at);
-        assert!(earlier.is_none_or(|earlier| earlier <= at), "{activity:?} goes back in time");
+        assert!(earlier.is_none_or(|earlier| earlier <= at), "{point:?} goes back in time");
     }
-    fn reports_tensor(&self, activity: TensorTracePoint, tensor: &TracedTensor<'_>) {
-        self.write(format!("{activity:?} {} {:?}", tensor.name, tensor.dims));
+    fn record_tensor(&self, point: TensorTracePoint, tensor: &TracedTensor<'_>) {
+        self.write(format!("{point:?} {} {:?}", tensor.name, tensor.dims));
     }
-    fn ended(&self) {
+    fn end(&self) {
         self.write("ended");
     }
     fn child(&self) -> Option<Box<dyn TraceSink>> {

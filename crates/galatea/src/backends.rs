@@ -254,11 +254,11 @@ struct Unavailable {
 }
 
 impl Backend for Unavailable {
-    fn policy(&self, _: &ModelSpec) -> ExecutionPolicy {
+    fn execution_policy(&self, _: &ModelSpec) -> ExecutionPolicy {
         ExecutionPolicy::Blocking
     }
 
-    fn complete_config(&self, _: &mut ConfigDraft, _: &dyn ModelFiles) -> Result<(), Status> {
+    fn auto_complete_config(&self, _: &mut ConfigDraft, _: &dyn ModelFiles) -> Result<(), Status> {
         Err(self.reason.clone())
     }
 

@@ -253,7 +253,7 @@ impl Definer {
         }
         let versions = self.versions(source, &draft);
         let backend = self.backend(&draft, overridden, source, &versions);
-        support.secondary_devices = backend.takes_secondary_devices();
+        support.secondary_devices = backend.supports_secondary_devices();
         Ok(ModelDefinition {
             namespace: source.namespace.clone(),
             name: source.name.clone(),

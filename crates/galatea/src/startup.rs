@@ -59,7 +59,7 @@ pub(crate) fn run(settings: Settings, environment: Environment) -> Result<(), Fa
         exporter: &exporter,
         reserved: &reserved,
     })
-    .map_err(|status| Failure::start("creating server", status.code().words(), status))?;
+    .map_err(|status| Failure::start("creating server", status.code().label(), status))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

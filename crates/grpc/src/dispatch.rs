@@ -39,12 +39,12 @@ pub(crate) const fn may_wait(method: Method) -> bool {
 /// Whether the call asks a backend, which may take time that other calls don't have.
 pub(crate) fn asks_backend(door: &Door, method: Method, body: &Bytes) -> bool {
     match method {
-        Method::HealthCheck | Method::ServerReady => door.control.readiness_may_wait(None),
+        Method::HealthCheck | Method::ServerReady => door.control.readiness_may_block(None),
         Method::ModelReady => {
             let request = decode::<inference::ModelReadyRequest>(body.clone());
             let version = request.as_ref().map(|request| parse_version(&request.version));
             let (Ok(request), Ok(Ok(version))) = (&request, version) else { return false };
-            door.control.readiness_may_wait(Some((&request.name, version)))
+            door.control.readiness_may_block(Some((&request.name, version)))
         }
         Method::CudaSharedMemoryStatus
         | Method::ModelConfig

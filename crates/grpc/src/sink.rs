@@ -74,11 +74,11 @@ impl OneResponse {
     /// Takes a reply; returns the outcome when it was the last.
     pub(crate) fn take(&mut self, reply: Reply) -> Option<Result<InferenceResponse, Status>> {
         let is_final = reply.is_final();
-        if let Reply::Response { outcome, .. } = reply {
-            self.note(outcome);
+        if let Reply::Response { result, .. } = reply {
+            self.note(result);
         }
         is_final.then(|| match std::mem::replace(self, Self::None) {
-            Self::One(outcome) => outcome,
+            Self::One(result) => result,
             Self::None => Err(Status::internal("the model ended without a response")),
             Self::Many(count) => {
                 Err(Status::internal(format!("expected a single response, got {count}")))

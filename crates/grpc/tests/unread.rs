@@ -410,8 +410,8 @@ struct Endless {
 impl Endless {
     fn go_on(mut self) {
         while self.left > 0 {
-            if self.request.throttle.is_full() {
-                return self.request.throttle.clone().when_room(move || self.go_on());
+            if self.request.throttle.is_congested() {
+                return self.request.throttle.clone().when_free(move || self.go_on());
             }
             self.left -= 1;
             self.sender.send(Ok(echo(self.request.clone())));

@@ -189,7 +189,7 @@ impl Api {
         model: Option<(&str, Option<i64>)>,
         question: impl FnOnce(&dyn ServerControl) -> Result<bool, Status> + Send + 'static,
     ) -> Result<bool, Status> {
-        if !guarded(|| Ok(self.control.readiness_may_wait(model)))? {
+        if !guarded(|| Ok(self.control.readiness_may_block(model)))? {
             return guarded(|| question(&*self.control));
         }
         // The thread has the turn, which outlasts a client that leaves.

@@ -45,9 +45,9 @@ impl SingleResponse {
 impl ResponseSink for SingleResponse {
     fn deliver(&mut self, reply: Reply) {
         let is_final = reply.is_final();
-        if let Reply::Response { outcome, .. } = reply {
+        if let Reply::Response { result, .. } = reply {
             self.responses = self.responses.saturating_add(1);
-            self.outcome.get_or_insert(outcome);
+            self.outcome.get_or_insert(result);
         }
         if is_final {
             self.finish();

@@ -99,7 +99,7 @@ pub struct ClassesCell(Arc<OnceLock<Arc<ModelClasses>>>);
 
 impl ClassesCell {
     /// Says how; the first to say it is right.
-    pub fn fill(&self, classes: &Arc<ModelClasses>) {
+    pub fn set(&self, classes: &Arc<ModelClasses>) {
         self.0.get_or_init(|| classes.clone());
     }
 
@@ -148,8 +148,8 @@ mod tests {
         let slot = ClassesCell::default();
         let doors = slot.clone();
         assert!(doors.get().is_none());
-        slot.fill(&Arc::new(ModelClasses::new(true, BTreeMap::new())));
-        slot.fill(&Arc::new(ModelClasses::new(false, BTreeMap::new())));
+        slot.set(&Arc::new(ModelClasses::new(true, BTreeMap::new())));
+        slot.set(&Arc::new(ModelClasses::new(false, BTreeMap::new())));
         assert!(doors.get().unwrap().batches());
     }
 }

@@ -16,13 +16,13 @@ pub type ResumeHook = Box<dyn FnOnce() + Send>;
 /// Both methods are called on whichever thread sends, so neither may block.
 pub trait CongestionPoint: Send + Sync {
     /// Whether whoever sends should pause.
-    fn is_full(&self) -> bool;
+    fn is_congested(&self) -> bool;
 
     /// Keeps `hook` and runs it once when there is room, on whichever thread
     /// makes it. If there is room already, it gives the hook back.
     ///
     /// Whoever is full and ends makes room.
-    fn when_room(&self, hook: ResumeHook) -> Option<ResumeHook>;
+    fn when_free(&self, hook: ResumeHook) -> Option<ResumeHook>;
 }
 
 /// What a request's responses may have to wait for: asked by backends that send
@@ -53,19 +53,19 @@ impl Throttle {
 
     /// Whether whoever sends should pause.
     #[must_use]
-    pub fn is_full(&self) -> bool {
-        self.places.iter().any(|place| place.is_full())
+    pub fn is_congested(&self) -> bool {
+        self.places.iter().any(|place| place.is_congested())
     }
 
     /// Runs `go_on` once there is room, or at once if there is: for backends that
     /// have other things to do meanwhile.
-    pub fn when_room(self, go_on: impl FnOnce() + Send + 'static) {
-        let Some(place) = self.places.iter().find(|place| place.is_full()).cloned() else {
+    pub fn when_free(self, go_on: impl FnOnce() + Send + 'static) {
+        let Some(place) = self.places.iter().find(|place| place.is_congested()).cloned() else {
             return go_on();
         };
         // When it has room, another may be full.
-        let again: ResumeHook = Box::new(move || self.when_room(go_on));
-        if let Some(hook) = place.when_room(again) {
+        let again: ResumeHook = Box::new(move || self.when_free(go_on));
+        if let Some(hook) = place.when_free(again) {
             hook();
         }
     }
@@ -74,11 +74,11 @@ impl Throttle {
     /// waiting makes no sense: for backends with a thread of their own, before
     /// they make the next response.
     pub fn wait(&self, cancel: &CancelToken) {
-        if !self.is_full() {
+        if !self.is_congested() {
             return;
         }
         let (room, arrival) = channel();
-        self.clone().when_room(move || {
+        self.clone().when_free(move || {
             // Whoever gave up waiting is not there any more.
             let _ = room.send(());
         });
@@ -94,7 +94,7 @@ impl Throttle {
 
 impl fmt::Debug for Throttle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Throttle({} places, full: {})", self.places.len(), self.is_full())
+        write!(f, "Throttle({} places, congested: {})", self.places.len(), self.is_congested())
     }
 }
 
@@ -110,11 +110,11 @@ mod tests {
     struct Place(Mutex<(bool, Vec<ResumeHook>)>);
 
     impl CongestionPoint for Place {
-        fn is_full(&self) -> bool {
+        fn is_congested(&self) -> bool {
             self.0.lock().unwrap().0
         }
 
-        fn when_room(&self, hook: ResumeHook) -> Option<ResumeHook> {
+        fn when_free(&self, hook: ResumeHook) -> Option<ResumeHook> {
             let mut place = self.0.lock().unwrap();
             if !place.0 {
                 return Some(hook);
@@ -147,18 +147,18 @@ mod tests {
 
     fn notice(throttle: &Throttle) -> Receiver<()> {
         let (told, notice) = channel();
-        throttle.clone().when_room(move || told.send(()).unwrap());
+        throttle.clone().when_free(move || told.send(()).unwrap());
         notice
     }
 
     #[test]
     fn going_on_waits_until_every_place_has_room() {
         let (throttle, [first, second]) = places();
-        assert!(!throttle.is_full());
+        assert!(!throttle.is_congested());
         notice(&throttle).try_recv().unwrap();
         first.fill();
         second.fill();
-        assert!(throttle.is_full());
+        assert!(throttle.is_congested());
         let notice = notice(&throttle);
         first.empty();
         assert!(notice.try_recv().is_err(), "the second is full");

@@ -20,8 +20,8 @@
 //!     let _ = replies.send(reply);
 //! }));
 //! drop(sender); // an early return somewhere
-//! let Reply::Response { outcome, .. } = inbox.recv().unwrap() else { panic!() };
-//! assert_eq!(outcome.unwrap_err().code(), Code::Internal);
+//! let Reply::Response { result, .. } = inbox.recv().unwrap() else { panic!() };
+//! assert_eq!(result.unwrap_err().code(), Code::Internal);
 //! ```
 
 #![forbid(unsafe_code)]

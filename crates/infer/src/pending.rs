@@ -45,7 +45,7 @@ enum Kind {
 #[derive(Debug)]
 pub struct Responder {
     sender: Option<ResponseSender>,
-    account: StatisticsReporter,
+    statistics: StatisticsReporter,
     /// Kept here too, so that its hooks are cleared when nothing is left to
     /// cancel.
     cancel: CancelToken,
@@ -59,30 +59,30 @@ pub struct StatisticsReporter {
     times: RequestTimes,
     observer: Arc<dyn RequestObserver>,
     /// Whoever made the request as a part of another one.
-    whole: Option<Arc<dyn ExecutionObserver>>,
+    execution_observer: Option<Arc<dyn ExecutionObserver>>,
 }
 
 impl StatisticsReporter {
     /// Counts a request that was executed without an error.
-    pub fn succeeded(&self, execution: &ExecutionSummary) {
+    pub fn report_success(&self, execution: &ExecutionSummary) {
         self.observer.succeeded(self.batch_size, &self.times, execution);
-        if let Some(whole) = &self.whole {
-            whole.executed(execution);
+        if let Some(execution_observer) = &self.execution_observer {
+            execution_observer.executed(execution);
         }
     }
 
     /// Counts a request that ended with an error.
-    pub fn failed(&self, reason: FailureReason) {
+    pub fn report_failure(&self, reason: FailureReason) {
         self.observer.failed(&self.times, reason);
     }
 
     /// Another responder to the same request: it goes on with the request, while
     /// the first one stays behind the sink.
     #[must_use]
-    pub fn stand_in(&self, sink: Box<dyn ResponseSink>) -> Responder {
+    pub fn responder(&self, sink: Box<dyn ResponseSink>) -> Responder {
         Responder {
             sender: Some(ResponseSender::new(sink)),
-            account: self.clone(),
+            statistics: self.clone(),
             cancel: CancelToken::default(),
         }
     }
@@ -127,9 +127,9 @@ pub struct StateTensor {
 /// held; it must not block.
 pub trait SequenceOwner: Send + Sync + std::fmt::Debug {
     /// The backend is done with the request; `states` go on with its sequence.
-    fn done(&self, key: u64, states: Vec<StateTensor>);
+    fn released(&self, key: u64, states: Vec<StateTensor>);
     /// The request is to be executed again, after others that wait.
-    fn again(&self, key: u64, request: PendingRequest, states: Vec<StateTensor>);
+    fn rescheduled(&self, key: u64, request: PendingRequest, states: Vec<StateTensor>);
 }
 
 /// When a request reached the stations before the backend.
@@ -230,10 +230,10 @@ impl PendingRequest {
         observer: Arc<dyn RequestObserver>,
     ) -> Self {
         let cancel = request.cancel.clone();
-        let (whole, trace) = (request.whole.take(), request.trace.take());
+        let (execution_observer, trace) = (request.execution_observer.take(), request.trace.take());
         let sender = Some(sender);
-        let account = StatisticsReporter { batch_size, times, observer, whole };
-        let responder = Responder { sender, account, cancel };
+        let statistics = StatisticsReporter { batch_size, times, observer, execution_observer };
+        let responder = Responder { sender, statistics, cancel };
         let responder = Some(responder);
         Self { request, responder, batch_size, step: None, kind: Kind::Asked, trace }
     }
@@ -252,8 +252,8 @@ impl PendingRequest {
     /// A copy of a request that is queued, for whoever only looks at it: nothing
     /// is answered through it.
     #[must_use]
-    pub fn copy(mut request: InferenceRequest, batch_size: u32) -> Self {
-        (request.whole, request.trace) = (None, None);
+    pub fn for_inspection(mut request: InferenceRequest, batch_size: u32) -> Self {
+        (request.execution_observer, request.trace) = (None, None);
         Self { request, responder: None, batch_size, step: None, kind: Kind::Asked, trace: None }
     }
 
@@ -279,7 +279,7 @@ impl PendingRequest {
     /// whose responder was taken.
     #[must_use]
     pub fn times(&self) -> Option<RequestTimes> {
-        self.responder.as_ref().map(|responder| responder.account.times)
+        self.responder.as_ref().map(|responder| responder.statistics.times)
     }
 
     /// Whether this row is only there to keep others in their slots.
@@ -332,9 +332,9 @@ impl PendingRequest {
     }
 
     /// Sends a response that others will follow. Only for decoupled models.
-    pub fn respond(&mut self, outcome: Result<InferenceResponse, Status>) {
+    pub fn respond(&mut self, result: Result<InferenceResponse, Status>) {
         if let Some(responder) = &mut self.responder {
-            responder.respond(outcome);
+            responder.respond(result);
         }
     }
 
@@ -371,14 +371,14 @@ impl PendingRequest {
     /// statistics.
     pub fn complete(
         mut self,
-        outcome: Result<InferenceResponse, Status>,
+        result: Result<InferenceResponse, Status>,
         execution: &ExecutionTimes,
     ) {
         if let Some(responder) = self.responder.take() {
-            responder.complete(outcome, execution);
+            responder.complete(result, execution);
         }
         if let Some(trace) = &self.trace {
-            trace.executed(execution);
+            trace.record_execution(execution);
         }
     }
 
@@ -389,7 +389,7 @@ impl PendingRequest {
             responder.finish(execution);
         }
         if let Some(trace) = &self.trace {
-            trace.executed(execution);
+            trace.record_execution(execution);
         }
     }
 
@@ -415,7 +415,7 @@ impl PendingRequest {
         match self.step.take() {
             Some(step) if step.iterative => {
                 let SequenceContext { states, owner, key, .. } = *step;
-                owner.again(key, self, states);
+                owner.rescheduled(key, self, states);
                 Ok(())
             }
             step => {
@@ -441,44 +441,44 @@ impl Drop for PendingRequest {
         }
         if let Some(step) = self.step.take() {
             let SequenceContext { states, owner, key, .. } = *step;
-            owner.done(key, states);
+            owner.released(key, states);
         }
     }
 }
 
 impl Responder {
     /// Sends a response that others will follow. Only for decoupled models.
-    pub fn respond(&mut self, outcome: Result<InferenceResponse, Status>) {
+    pub fn respond(&mut self, result: Result<InferenceResponse, Status>) {
         if let Some(sender) = &mut self.sender {
-            sender.send(outcome);
+            sender.send(result);
         }
     }
 
     /// Sends the last or only response and counts the request.
     pub fn complete(
         mut self,
-        outcome: Result<InferenceResponse, Status>,
+        result: Result<InferenceResponse, Status>,
         execution: impl Into<ExecutionSummary>,
     ) {
-        match &outcome {
-            Ok(_) => self.account.succeeded(&execution.into()),
-            Err(_) => self.account.failed(FailureReason::Backend),
+        match &result {
+            Ok(_) => self.statistics.report_success(&execution.into()),
+            Err(_) => self.statistics.report_failure(FailureReason::Backend),
         }
         if let Some(sender) = self.sender.take() {
-            sender.send_final(outcome);
+            sender.send_final(result);
         }
     }
 
     /// Ends the request without a further response and counts it as a success.
     pub fn finish(self, execution: impl Into<ExecutionSummary>) {
-        self.account.succeeded(&execution.into());
-        self.end();
+        self.statistics.report_success(&execution.into());
+        self.finish_unrecorded();
     }
 
     /// Whoever stands behind the sink, if they can be known again.
     #[must_use]
-    pub fn origin(&self) -> Option<Arc<dyn Any + Send + Sync>> {
-        self.sender.as_ref().and_then(ResponseSender::origin)
+    pub fn underlying(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.sender.as_ref().and_then(ResponseSender::underlying)
     }
 
     /// Ends without an answer and without counting: for who stands behind the sink
@@ -491,20 +491,20 @@ impl Responder {
 
     /// Where the request is counted.
     #[must_use]
-    pub const fn account(&self) -> &StatisticsReporter {
-        &self.account
+    pub const fn statistics(&self) -> &StatisticsReporter {
+        &self.statistics
     }
 
     /// Sends the last or only response without counting the request: whoever has
     /// its [`StatisticsReporter`] does that.
-    pub fn send_final(mut self, outcome: Result<InferenceResponse, Status>) {
+    pub fn complete_unrecorded(mut self, result: Result<InferenceResponse, Status>) {
         if let Some(sender) = self.sender.take() {
-            sender.send_final(outcome);
+            sender.send_final(result);
         }
     }
 
     /// Ends the request without a further response and without counting it.
-    pub fn end(mut self) {
+    pub fn finish_unrecorded(mut self) {
         if let Some(sender) = self.sender.take() {
             sender.finish();
         }
@@ -512,7 +512,7 @@ impl Responder {
 
     /// Ends the request with an error and counts it under `reason`.
     pub fn fail(mut self, status: Status, reason: FailureReason) {
-        self.account.failed(reason);
+        self.statistics.report_failure(reason);
         if let Some(sender) = self.sender.take() {
             sender.fail(status);
         }
@@ -523,7 +523,7 @@ impl Drop for Responder {
     fn drop(&mut self) {
         self.cancel.clear_hooks();
         if self.sender.is_some() {
-            self.account.failed(FailureReason::Other);
+            self.statistics.report_failure(FailureReason::Other);
         }
     }
 }

@@ -41,7 +41,7 @@ pub struct InferenceRequest {
     /// What the responses may have to wait for.
     pub throttle: Throttle,
     /// Whoever made this request as a part of another one; admission takes it.
-    pub whole: Option<Arc<dyn ExecutionObserver>>,
+    pub execution_observer: Option<Arc<dyn ExecutionObserver>>,
     /// Who is told where the request is; admission takes it.
     pub trace: Option<Arc<Trace>>,
     /// Filled by the model version that takes the request, if its door asks how

@@ -20,7 +20,7 @@ pub enum Reply {
     /// A response, or the error that stands in its place.
     Response {
         /// The response or error.
-        outcome: Result<InferenceResponse, Status>,
+        result: Result<InferenceResponse, Status>,
         /// Whether it is the last.
         finality: Finality,
     },
@@ -47,7 +47,7 @@ pub trait ResponseSink: Send {
 
     /// Whoever stands behind the sink, if they want to know it again when a sender
     /// with it comes back to them.
-    fn origin(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+    fn underlying(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         None
     }
 }
@@ -72,15 +72,15 @@ impl ResponseSender {
     }
 
     /// Sends a response that others will follow.
-    pub fn send(&mut self, outcome: Result<InferenceResponse, Status>) {
+    pub fn send(&mut self, result: Result<InferenceResponse, Status>) {
         if let Some(sink) = &mut self.sink {
-            sink.deliver(Reply::Response { outcome, finality: Finality::More });
+            sink.deliver(Reply::Response { result, finality: Finality::More });
         }
     }
 
     /// Sends the last response.
-    pub fn send_final(mut self, outcome: Result<InferenceResponse, Status>) {
-        self.end(Reply::Response { outcome, finality: Finality::Final });
+    pub fn send_final(mut self, result: Result<InferenceResponse, Status>) {
+        self.end(Reply::Response { result, finality: Finality::Final });
     }
 
     /// Ends the request with an error.
@@ -103,8 +103,8 @@ impl ResponseSender {
 
     /// Whoever stands behind the sink, if they can be known again.
     #[must_use]
-    pub fn origin(&self) -> Option<Arc<dyn Any + Send + Sync>> {
-        self.sink.as_ref().and_then(|sink| sink.origin())
+    pub fn underlying(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.sink.as_ref().and_then(|sink| sink.underlying())
     }
 
     /// Ends without an answer: for who stands behind the sink and answers otherwise.
@@ -122,7 +122,7 @@ impl ResponseSender {
 impl Drop for ResponseSender {
     fn drop(&mut self) {
         let lost = Status::internal("the request was dropped without a final response");
-        self.end(Reply::Response { outcome: Err(lost), finality: Finality::Final });
+        self.end(Reply::Response { result: Err(lost), finality: Finality::Final });
     }
 }
 
@@ -144,8 +144,8 @@ mod tests {
         act(ResponseSender::new(Box::new(move |reply: Reply| {
             let text = match &reply {
                 Reply::Finished => String::from("finished"),
-                Reply::Response { outcome, finality } => {
-                    let status = outcome.as_ref().err().map_or("ok", Status::message);
+                Reply::Response { result, finality } => {
+                    let status = result.as_ref().err().map_or("ok", Status::message);
                     format!("{finality:?}: {status}")
                 }
             };

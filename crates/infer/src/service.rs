@@ -45,7 +45,7 @@ pub trait ServerControl: Send + Sync {
     /// Whether one of the two above may wait: with a model, [`ServerControl::model_ready`]
     /// of it, without one [`ServerControl::ready`]. A backend may be asked, and it takes
     /// as long as it likes.
-    fn readiness_may_wait(&self, _model: Option<(&str, Option<i64>)>) -> bool {
+    fn readiness_may_block(&self, _model: Option<(&str, Option<i64>)>) -> bool {
         false
     }
     /// The server's name, version and extensions.

@@ -29,7 +29,7 @@ pub enum Code {
 impl Code {
     /// What it is called where it stands before a message.
     #[must_use]
-    pub const fn words(self) -> &'static str {
+    pub const fn label(self) -> &'static str {
         match self {
             Self::Unknown => "Unknown",
             Self::Internal => "Internal",

@@ -67,17 +67,17 @@ pub trait TraceSink: Send + Sync + std::fmt::Debug {
     /// Whether it takes tensors.
     fn wants_tensors(&self) -> bool;
     /// Comes first: what the trace is about.
-    fn begins(&self, subject: &TraceSubject<'_>);
+    fn begin(&self, subject: &TraceSubject<'_>);
     /// The request passed a station at this time.
-    fn reports(&self, activity: TracePoint, at: Instant);
+    fn record(&self, point: TracePoint, at: Instant);
     /// A tensor of the request passes. Only if it wants tensors.
-    fn reports_tensor(&self, activity: TensorTracePoint, tensor: &TracedTensor<'_>);
+    fn record_tensor(&self, point: TensorTracePoint, tensor: &TracedTensor<'_>);
     /// The request is released now. Told once, if the trace began.
-    fn ended(&self);
+    fn end(&self);
     /// Who wants to know about a request that is made for this one.
     fn child(&self) -> Option<Box<dyn TraceSink>>;
     /// Whoever stands behind the sink, if they want to be found again.
-    fn origin(&self) -> Option<&dyn Any> {
+    fn underlying(&self) -> Option<&dyn Any> {
         None
     }
 }
@@ -115,14 +115,14 @@ impl Trace {
     pub fn begin(&self, subject: &TraceSubject<'_>, at: Instant) {
         let first = self.stage.compare_exchange(NEW, BEGUN, Ordering::AcqRel, Ordering::Acquire);
         if first.is_ok() {
-            self.sink.begins(subject);
-            self.sink.reports(TracePoint::RequestStart, at);
+            self.sink.begin(subject);
+            self.sink.record(TracePoint::RequestStart, at);
         }
     }
 
     /// The request waits for an instance since `at`.
-    pub fn queued(&self, inputs: &[InputTensor], at: Instant) {
-        self.sink.reports(TracePoint::QueueStart, at);
+    pub fn record_queued(&self, inputs: &[InputTensor], at: Instant) {
+        self.sink.record(TracePoint::QueueStart, at);
         if !self.sink.wants_tensors() {
             return;
         }
@@ -133,21 +133,21 @@ impl Trace {
                 dims: input.shape.dims(),
                 data: &input.data,
             };
-            self.sink.reports_tensor(TensorTracePoint::QueueInput, &tensor);
+            self.sink.record_tensor(TensorTracePoint::QueueInput, &tensor);
         }
     }
 
     /// The request was executed, with or without an error.
-    pub fn executed(&self, times: &ExecutionTimes) {
-        self.sink.reports(TracePoint::ComputeStart, times.start);
-        self.sink.reports(TracePoint::ComputeInputEnd, times.compute_start);
-        self.sink.reports(TracePoint::ComputeOutputStart, times.compute_end);
-        self.sink.reports(TracePoint::ComputeEnd, times.end);
+    pub fn record_execution(&self, times: &ExecutionTimes) {
+        self.sink.record(TracePoint::ComputeStart, times.start);
+        self.sink.record(TracePoint::ComputeInputEnd, times.compute_start);
+        self.sink.record(TracePoint::ComputeOutputStart, times.compute_end);
+        self.sink.record(TracePoint::ComputeEnd, times.end);
     }
 
     /// The request gets this response. After its release that goes unseen, as in
     /// the original.
-    pub fn answered(&self, response: &InferenceResponse) {
+    pub fn record_response(&self, response: &InferenceResponse) {
         if !self.sink.wants_tensors() || self.stage.load(Ordering::Acquire) == ENDED {
             return;
         }
@@ -158,12 +158,12 @@ impl Trace {
                 dims: output.shape.dims(),
                 data: &output.data,
             };
-            self.sink.reports_tensor(TensorTracePoint::BackendOutput, &tensor);
+            self.sink.record_tensor(TensorTracePoint::BackendOutput, &tensor);
         }
     }
 
     /// A sender that tells the trace of the responses that pass through it.
-    pub fn watch(self: &Arc<Self>, sender: ResponseSender) -> ResponseSender {
+    pub fn wrap_sender(self: &Arc<Self>, sender: ResponseSender) -> ResponseSender {
         if !self.sink.wants_tensors() {
             return sender;
         }
@@ -174,14 +174,14 @@ impl Trace {
     /// The request is released.
     pub fn end(&self) {
         if self.stage.swap(ENDED, Ordering::AcqRel) == BEGUN {
-            self.sink.ended();
+            self.sink.end();
         }
     }
 
     /// Whoever stands behind the trace, if they want to be found again.
     #[must_use]
-    pub fn origin(&self) -> Option<&dyn Any> {
-        self.sink.origin()
+    pub fn underlying(&self) -> Option<&dyn Any> {
+        self.sink.underlying()
     }
 }
 
@@ -199,10 +199,10 @@ struct TracedSink {
 
 impl TracedSink {
     fn look(&self, reply: &Reply) {
-        if let Reply::Response { outcome: Ok(response), .. } = reply
+        if let Reply::Response { result: Ok(response), .. } = reply
             && let Some(trace) = self.trace.upgrade()
         {
-            trace.answered(response);
+            trace.record_response(response);
         }
     }
 }
@@ -213,8 +213,8 @@ impl ResponseSink for TracedSink {
         self.inner.deliver(reply);
     }
 
-    fn origin(&self) -> Option<Arc<dyn Any + Send + Sync>> {
-        self.inner.origin()
+    fn underlying(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.inner.underlying()
     }
 }
 

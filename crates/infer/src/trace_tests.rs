@@ -36,23 +36,23 @@ impl TraceSink for Writer {
     fn wants_tensors(&self) -> bool {
         self.tensors
     }
-    fn begins(&self, subject: &TraceSubject<'_>) {
+    fn begin(&self, subject: &TraceSubject<'_>) {
         self.write(format!("is {}/{}", subject.model_name, subject.model_version));
     }
-    fn reports(&self, activity: TracePoint, _: Instant) {
-        self.write(format!("{activity:?}"));
+    fn record(&self, point: TracePoint, _: Instant) {
+        self.write(format!("{point:?}"));
     }
-    fn reports_tensor(&self, activity: TensorTracePoint, tensor: &TracedTensor<'_>) {
-        self.write(format!("{activity:?} {} {:?}", tensor.name, tensor.dims));
+    fn record_tensor(&self, point: TensorTracePoint, tensor: &TracedTensor<'_>) {
+        self.write(format!("{point:?} {} {:?}", tensor.name, tensor.dims));
     }
-    fn ended(&self) {
+    fn end(&self) {
         self.write(String::from("ended"));
     }
     fn child(&self) -> Option<Box<dyn TraceSink>> {
         let name = format!("{}.child", self.name);
         Some(Box::new(Self { name, log: self.log.clone(), tensors: self.tensors }))
     }
-    fn origin(&self) -> Option<&dyn Any> {
+    fn underlying(&self) -> Option<&dyn Any> {
         Some(&self.name)
     }
 }
@@ -115,8 +115,8 @@ fn check(tensors: bool, end: impl FnOnce(PendingRequest), expected: &[&str]) {
         InferenceRequest { inputs: vec![input], trace: Some(trace), ..InferenceRequest::default() };
     let now = Instant::now();
     let trace = request.trace.as_ref().unwrap();
-    trace.queued(&request.inputs, now);
-    let sender = trace.watch(client);
+    trace.record_queued(&request.inputs, now);
+    let sender = trace.wrap_sender(client);
     let request_times = RequestTimes { arrival: now, queued: now };
     end(PendingRequest::new(request, sender, 1, request_times, Arc::new(NoBooks)));
     let seen = log.lock().unwrap();
@@ -188,7 +188,10 @@ fn a_child_ends_before_its_parent() {
     let child = trace.child().unwrap();
     let subject = TraceSubject { model_name: "step", model_version: 1, request_id: "" };
     child.begin(&subject, Instant::now());
-    assert_eq!(child.origin().and_then(|name| name.downcast_ref::<String>()).unwrap(), "t.child");
+    assert_eq!(
+        child.underlying().and_then(|name| name.downcast_ref::<String>()).unwrap(),
+        "t.child"
+    );
     drop(trace);
     drop(child);
     let seen = log.lock().unwrap();

@@ -205,7 +205,7 @@ impl ModelFiles for VersionDirectory {
         self.model.read_in(Path::new(""), name, size)
     }
 
-    fn marks(&self) -> Option<Vec<FileFingerprint>> {
+    fn fingerprints(&self) -> Option<Vec<FileFingerprint>> {
         marks(&self.model, &self.name)
     }
 

@@ -216,8 +216,8 @@ impl Driver {
     fn reply(&mut self, call: StepCallKey, reply: Reply) {
         match reply {
             Reply::Finished => self.call_finished(call),
-            Reply::Response { outcome, finality } => {
-                let outputs = outcome.and_then(|response| self.take_response(call, response));
+            Reply::Response { result, finality } => {
+                let outputs = result.and_then(|response| self.take_response(call, response));
                 match (outputs, finality) {
                     (Ok(outputs), Finality::More) => self.call_responded(call, outputs),
                     (Ok(outputs), Finality::Final) => {
@@ -397,7 +397,7 @@ impl Driver {
         let Some(responder) = self.responder.take() else { return };
         let execution = self.whole.times.execution(self.start, Instant::now());
         let host = &self.ensemble.host;
-        host.batch_executed(u64::from(self.batch_size), &as_batch(&execution));
+        host.record_batch(u64::from(self.batch_size), &as_batch(&execution));
         match self.ready.take() {
             Some(response) => responder.complete(Ok(response), execution),
             None => responder.finish(execution),

@@ -207,11 +207,11 @@ enum Next {
 /// What piles up in the run itself: answers that nobody handled yet, responses of
 /// decoupled steps that wait for other tensors, and calls that no gate counts.
 impl CongestionPoint for Run {
-    fn is_full(&self) -> bool {
+    fn is_congested(&self) -> bool {
         self.lock().is_full()
     }
 
-    fn when_room(&self, hook: ResumeHook) -> Option<ResumeHook> {
+    fn when_free(&self, hook: ResumeHook) -> Option<ResumeHook> {
         let mut mail = self.lock();
         if !mail.is_full() {
             return Some(hook);

@@ -280,7 +280,7 @@ fn durations_are_the_sums_of_the_steps() {
     };
     for (model, ms) in [("net", 10), ("head", 100)] {
         let asked = world.take(model);
-        asked.request.whole.as_ref().unwrap().executed(&(&times(ms)).into());
+        asked.request.execution_observer.as_ref().unwrap().executed(&(&times(ms)).into());
         asked.answer("Y=1");
     }
     assert_eq!(client.replies().len(), 1);

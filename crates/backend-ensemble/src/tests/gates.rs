@@ -75,9 +75,9 @@ struct Producer {
 impl Producer {
     fn go_on(mut self, made: &Arc<Mutex<i32>>) {
         while self.next < self.count {
-            if self.request.throttle.is_full() {
+            if self.request.throttle.is_congested() {
                 let (throttle, made) = (self.request.throttle.clone(), made.clone());
-                return throttle.when_room(move || self.go_on(&made));
+                return throttle.when_free(move || self.go_on(&made));
             }
             self.sender.send(Ok(response(&self.request, &format!("Y={}", self.next))));
             self.next += 1;
@@ -176,11 +176,11 @@ fn a_paused_step_goes_on_when_its_request_fails() {
 struct SlowClient(Mutex<(bool, Vec<ResumeHook>)>);
 
 impl CongestionPoint for SlowClient {
-    fn is_full(&self) -> bool {
+    fn is_congested(&self) -> bool {
         self.0.lock().unwrap().0
     }
 
-    fn when_room(&self, hook: ResumeHook) -> Option<ResumeHook> {
+    fn when_free(&self, hook: ResumeHook) -> Option<ResumeHook> {
         self.0.lock().unwrap().1.push(hook);
         None
     }

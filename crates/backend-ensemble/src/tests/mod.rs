@@ -77,7 +77,7 @@ impl std::fmt::Debug for Books {
 }
 
 impl Host for Books {
-    fn batch_executed(&self, batch_size: u64, times: &ExecutionTimes) {
+    fn record_batch(&self, batch_size: u64, times: &ExecutionTimes) {
         let durations = [times.input(), times.infer(), times.output()];
         self.batches.lock().unwrap().push((batch_size, durations));
     }
@@ -215,7 +215,7 @@ impl World {
             device: Device::Model,
             host_policy_settings: BTreeMap::new(),
         };
-        let instance = Mutex::new(model.instance(&at).unwrap());
+        let instance = Mutex::new(model.create_instance(&at).unwrap());
         Self { models, books, instance, batches, _backend: backend }
     }
 
@@ -326,7 +326,7 @@ impl Client {
     /// The last response, which must have come.
     pub(super) fn response(&self) -> InferenceResponse {
         match self.inbox.try_recv().unwrap() {
-            Reply::Response { outcome, .. } => outcome.unwrap(),
+            Reply::Response { result, .. } => result.unwrap(),
             Reply::Finished => panic!("there is no response"),
         }
     }
@@ -336,10 +336,10 @@ fn told(reply: &Reply) -> String {
     let end = if reply.is_final() { " end" } else { "" };
     match reply {
         Reply::Finished => String::from("end"),
-        Reply::Response { outcome: Err(status), .. } => {
+        Reply::Response { result: Err(status), .. } => {
             format!("{:?}: {}{end}", status.code(), status.message())
         }
-        Reply::Response { outcome: Ok(response), .. } => {
+        Reply::Response { result: Ok(response), .. } => {
             let outputs: Vec<String> = response
                 .outputs
                 .iter()

@@ -26,7 +26,7 @@ impl Instance for IdentityInstance {
         let responses: Vec<_> = requests.iter().map(|request| self.respond(request)).collect();
         let end = Instant::now();
         let times = ExecutionTimes { start, compute_start: start, compute_end: end, end };
-        self.host.batch_executed(batch_size, &times);
+        self.host.record_batch(batch_size, &times);
         for (request, response) in requests.into_iter().zip(responses) {
             request.complete(response, &times);
         }

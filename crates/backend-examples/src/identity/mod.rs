@@ -42,7 +42,7 @@ use crate::identity::tensor_pairs::{TensorPair, tensor_pairs};
 pub struct IdentityBackend;
 
 impl Backend for IdentityBackend {
-    fn policy(&self, spec: &ModelSpec) -> ExecutionPolicy {
+    fn execution_policy(&self, spec: &ModelSpec) -> ExecutionPolicy {
         match Delays::parse(spec) {
             Ok(delays) if delays.delay_execution() => ExecutionPolicy::Blocking,
             // Loading the model refuses wrong parameters.
@@ -81,7 +81,7 @@ struct IdentityModel {
 }
 
 impl Model for IdentityModel {
-    fn instance(&self, placement: &Placement) -> Result<Box<dyn Instance>, Status> {
+    fn create_instance(&self, placement: &Placement) -> Result<Box<dyn Instance>, Status> {
         check_device("identity", placement)?;
         let number = self.next_instance.fetch_add(1, Ordering::Relaxed);
         Ok(Box::new(IdentityInstance {

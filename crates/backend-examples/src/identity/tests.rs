@@ -53,13 +53,13 @@ fn execute_to_results(
     requests: Vec<(u32, InferenceRequest)>,
 ) -> (Vec<Result<InferenceResponse, Status>>, Vec<u64>) {
     let host = Arc::<RecordingHost>::default();
-    let mut instance = load(text, &host).unwrap().instance(&placement(Device::Cpu)).unwrap();
+    let mut instance = load(text, &host).unwrap().create_instance(&placement(Device::Cpu)).unwrap();
     let (sender, receiver) = mpsc::channel();
     let pending = requests.into_iter().map(|(batch_size, request)| {
         let results = sender.clone();
         let sender = ResponseSender::new(Box::new(move |reply: Reply| {
-            if let Reply::Response { outcome, .. } = reply {
-                results.send(outcome).unwrap();
+            if let Reply::Response { result, .. } = reply {
+                results.send(result).unwrap();
             }
         }));
         let times = RequestTimes { arrival: Instant::now(), queued: Instant::now() };
@@ -174,9 +174,9 @@ fn configurations_without_matching_pairs_are_refused() {
 #[test]
 fn models_with_delays_execute_on_a_thread_of_their_own() {
     let with = |parameters: &str| spec(&config(&[INPUT], &[OUTPUT], parameters));
-    assert_eq!(IdentityBackend.policy(&with("")), ExecutionPolicy::Inline);
+    assert_eq!(IdentityBackend.execution_policy(&with("")), ExecutionPolicy::Inline);
     let delay = parameter("execute_delay_ms", "20");
-    assert_eq!(IdentityBackend.policy(&with(&delay)), ExecutionPolicy::Blocking);
+    assert_eq!(IdentityBackend.execution_policy(&with(&delay)), ExecutionPolicy::Blocking);
     let milliseconds = |parameters: &str, instance: u64| {
         Delays::parse(&with(parameters)).unwrap().execution(instance)
     };
@@ -203,6 +203,6 @@ fn unusable_parameters_are_refused() {
 fn instances_on_a_gpu_are_refused() {
     let host = Arc::<RecordingHost>::default();
     let model = load(&config(&[INPUT], &[OUTPUT], ""), &host).unwrap();
-    assert!(model.instance(&placement(Device::Gpu(0))).is_err());
-    assert!(model.instance(&placement(Device::Model)).is_ok());
+    assert!(model.create_instance(&placement(Device::Gpu(0))).is_err());
+    assert!(model.create_instance(&placement(Device::Model)).is_ok());
 }

@@ -39,7 +39,7 @@ impl Instance for TokenCounterInstance {
         let live = u32::try_from(rows.len()).unwrap_or(u32::MAX);
         let end = Instant::now();
         let times = ExecutionTimes { start, compute_start: start, compute_end: end, end };
-        self.host.batch_executed(live.into(), &times);
+        self.host.record_batch(live.into(), &times);
         for request in rows {
             self.produce_token(request, live, &times);
         }
@@ -87,7 +87,7 @@ impl TokenCounterInstance {
         }
         // Waiting here for a congested receiver would hold up the rest of the batch.
         let (throttle, times) = (request.request().throttle.clone(), *times);
-        throttle.when_room(move || reschedule_now(request, &times));
+        throttle.when_free(move || reschedule_now(request, &times));
     }
 
     fn end(

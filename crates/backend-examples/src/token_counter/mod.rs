@@ -49,7 +49,7 @@ use crate::token_counter::token_counts::TokenCounts;
 pub struct TokenCounterBackend;
 
 impl Backend for TokenCounterBackend {
-    fn policy(&self, _: &ModelSpec) -> ExecutionPolicy {
+    fn execution_policy(&self, _: &ModelSpec) -> ExecutionPolicy {
         // A request executes until it has all its tokens, which would hold up an I/O
         // thread.
         ExecutionPolicy::Blocking
@@ -76,7 +76,7 @@ struct TokenCounterModel {
 }
 
 impl Model for TokenCounterModel {
-    fn instance(&self, placement: &Placement) -> Result<Box<dyn Instance>, Status> {
+    fn create_instance(&self, placement: &Placement) -> Result<Box<dyn Instance>, Status> {
         check_device("token_counter", placement)?;
         Ok(Box::new(TokenCounterInstance {
             interface: self.interface.clone(),

@@ -26,11 +26,11 @@ struct TestSequenceOwner {
 }
 
 impl SequenceOwner for TestSequenceOwner {
-    fn done(&self, key: u64, _: Vec<StateTensor>) {
+    fn released(&self, key: u64, _: Vec<StateTensor>) {
         self.done.lock().unwrap().push(key);
     }
 
-    fn again(&self, key: u64, request: PendingRequest, states: Vec<StateTensor>) {
+    fn rescheduled(&self, key: u64, request: PendingRequest, states: Vec<StateTensor>) {
         self.rescheduled.lock().unwrap().push((key, request, states));
     }
 }
@@ -182,8 +182,8 @@ fn describe(reply: &Reply) -> String {
     let end = if reply.is_final() { " end" } else { "" };
     match reply {
         Reply::Finished => String::from("nothing end"),
-        Reply::Response { outcome: Err(status), .. } => format!("{}{end}", status.message()),
-        Reply::Response { outcome: Ok(response), .. } => {
+        Reply::Response { result: Err(status), .. } => format!("{}{end}", status.message()),
+        Reply::Response { result: Ok(response), .. } => {
             assert_eq!((&*response.model_name, response.model_version), ("m", 3));
             let outputs = response.outputs.iter().map(|output| {
                 let bytes = output.data.host().unwrap();
@@ -237,11 +237,11 @@ fn requests_join_and_leave_at_every_execution() {
 struct TestCongestion(Mutex<(bool, Vec<ResumeHook>)>);
 
 impl CongestionPoint for TestCongestion {
-    fn is_full(&self) -> bool {
+    fn is_congested(&self) -> bool {
         self.0.lock().unwrap().0
     }
 
-    fn when_room(&self, hook: ResumeHook) -> Option<ResumeHook> {
+    fn when_free(&self, hook: ResumeHook) -> Option<ResumeHook> {
         self.0.lock().unwrap().1.push(hook);
         None
     }
@@ -391,7 +391,7 @@ fn a_request_outside_a_sequence_gets_an_error() {
 #[test]
 fn execution_is_blocking_and_lasts_the_configured_delay() {
     let spec = spec(&config(&[&batching(""), COUNT, TOKEN]));
-    assert_eq!(TokenCounterBackend.policy(&spec), ExecutionPolicy::Blocking);
+    assert_eq!(TokenCounterBackend.execution_policy(&spec), ExecutionPolicy::Blocking);
     let parameter = "parameters { key: 'DELAY_MICROSECONDS' value: { string_value: '1500' } }";
     let slow = self::spec(&config(&[&batching(""), COUNT, TOKEN, parameter]));
     assert_eq!(Interface::new(&spec).unwrap().delay, Duration::ZERO);
@@ -468,7 +468,7 @@ fn unusable_configurations_are_refused() {
 #[test]
 fn instances_on_a_gpu_are_refused() {
     let model = load(&[&batching(""), COUNT, TOKEN]).unwrap();
-    assert!(model.instance(&placement(Device::Gpu(0))).is_err());
-    assert!(model.instance(&placement(Device::Cpu)).is_ok());
-    assert!(model.instance(&placement(Device::Model)).is_ok());
+    assert!(model.create_instance(&placement(Device::Gpu(0))).is_err());
+    assert!(model.create_instance(&placement(Device::Cpu)).is_ok());
+    assert!(model.create_instance(&placement(Device::Model)).is_ok());
 }

@@ -25,7 +25,7 @@ use state_memory::StateMemory;
 pub(crate) struct OnnxInstance {
     session: Arc<Session>,
     signature: Arc<Signature>,
-    promise: ExecutionGuarantee,
+    guarantee: ExecutionGuarantee,
     run_options: RunOptions,
     /// The policy by which it may have inputs of its own.
     host_policy: String,
@@ -46,7 +46,7 @@ impl OnnxInstance {
     pub(crate) fn new(
         session: Arc<Session>,
         signature: Arc<Signature>,
-        promise: ExecutionGuarantee,
+        guarantee: ExecutionGuarantee,
         settings: &Settings,
         host_policy: String,
         host: Arc<dyn Host>,
@@ -58,7 +58,7 @@ impl OnnxInstance {
         Ok(Self {
             session,
             signature,
-            promise,
+            guarantee,
             run_options,
             host_policy,
             arenas,
@@ -77,7 +77,7 @@ impl OnnxInstance {
         match outcomes {
             Ok(outcomes) => {
                 let total = requests.iter().map(|pending| u64::from(pending.batch_size())).sum();
-                self.host.batch_executed(total, &times);
+                self.host.record_batch(total, &times);
                 let _turn = Turn::begin();
                 for (pending, outcome) in requests.into_iter().zip(outcomes) {
                     answer(pending, outcome, &times);
@@ -183,7 +183,7 @@ impl Instance for OnnxInstance {
         Ok(())
     }
 
-    fn promise(&self) -> ExecutionGuarantee {
-        self.promise
+    fn guarantee(&self) -> ExecutionGuarantee {
+        self.guarantee
     }
 }

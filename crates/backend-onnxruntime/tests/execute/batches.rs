@@ -79,7 +79,7 @@ fn instances_share_a_session_and_run_at_the_same_time() {
     thread::scope(|scope| {
         for seed in 0..4 {
             scope.spawn(move || {
-                let mut instance = model.instance(&cpu()).unwrap();
+                let mut instance = model.create_instance(&cpu()).unwrap();
                 for value in 0..50 {
                     let requests =
                         vec![pair(&[seed, value], &[1, 2]), pair(&[value, seed], &[3, 4])];

@@ -12,7 +12,9 @@ fn complete(graph: Graph, config: &str) -> Result<Vec<String>, String> {
     let mut draft = ConfigDraft::from_pbtxt("config.pbtxt", config).unwrap();
     draft.resolve_identity("m", &["model.onnx".to_owned()]).unwrap();
     let backend = backend_with(&[("default-max-batch-size", "5")]);
-    backend.complete_config(&mut draft, &files).map_err(|status| status.message().to_owned())?;
+    backend
+        .auto_complete_config(&mut draft, &files)
+        .map_err(|status| status.message().to_owned())?;
     let scheduler = if draft.scheduling_is_set() { "scheduler" } else { "none" };
     let mut facts = vec![format!("{} {scheduler}", draft.max_batch_size())];
     for (kind, tensors) in [("in", draft.inputs()), ("out", draft.outputs())] {
@@ -90,8 +92,8 @@ fn a_complete_configuration_needs_no_model() {
         output [ { name: 'OUTPUT0' data_type: TYPE_FP32 dims: [ 2 ] } ]";
     let mut draft = ConfigDraft::from_pbtxt("config.pbtxt", config).unwrap();
     let backend = backend_with(&[]);
-    backend.complete_config(&mut draft, &files).unwrap();
-    let (_, message) = failure(backend.complete_config(&mut ConfigDraft::empty(), &files));
+    backend.auto_complete_config(&mut draft, &files).unwrap();
+    let (_, message) = failure(backend.auto_complete_config(&mut ConfigDraft::empty(), &files));
     assert!(message.starts_with("failed to open '"), "{message}");
 }
 
@@ -153,7 +155,7 @@ fn inputs_of_ragged_batches_must_be_listed() {
     let files = Files::model(graph);
     let mut draft = ConfigDraft::from_pbtxt("config.pbtxt", count).unwrap();
     draft.resolve_identity("m", &["model.onnx".to_owned()]).unwrap();
-    backend_with(&[]).complete_config(&mut draft, &files).unwrap();
+    backend_with(&[]).auto_complete_config(&mut draft, &files).unwrap();
     assert!(draft.inputs().is_empty());
     let errors = draft.finish(&Support::default()).unwrap_err().to_string();
     assert!(errors.contains("RAGGED"), "{errors}");

@@ -49,7 +49,7 @@ fn naming(libraries: &[&str]) -> String {
 }
 
 fn scaled(model: &dyn Model, books: &Arc<Books>) -> Vec<u8> {
-    let mut instance = model.instance(&cpu()).unwrap();
+    let mut instance = model.create_instance(&cpu()).unwrap();
     let one = tensor("INPUT0", DataType::Fp32, &[1, 2], floats(&[1., 3.]));
     let response = execute(instance.as_mut(), books, vec![request(vec![one])]).remove(0).unwrap();
     output(&response, "OUTPUT0").1.to_vec()
@@ -76,7 +76,7 @@ fn a_configuration_is_completed_with_them() {
     let text = "model_operations { op_library_filename: 'ops.so' }";
     let mut draft = ConfigDraft::from_pbtxt("config.pbtxt", text).unwrap();
     draft.resolve_identity("m", &["model.onnx".to_owned()]).unwrap();
-    backend().complete_config(&mut draft, &files).unwrap();
+    backend().auto_complete_config(&mut draft, &files).unwrap();
     assert_eq!((draft.inputs()[0].name.as_str(), draft.outputs().len()), ("INPUT0", 1));
 }
 
@@ -86,9 +86,9 @@ fn a_configuration_is_completed_with_them() {
 fn nothing_is_promised_of_a_model_with_a_library() {
     let files = Files::model(identity(FLOAT, &[-1, 2]));
     compile(&beside(&files, "ops.so"), &[]);
-    let promise = |config: &str| try_load(&files, config).unwrap().instance.promise();
-    assert_eq!(promise(BASE), ExecutionGuarantee::Predictable);
-    assert_eq!(promise(&naming(&["ops.so"])), ExecutionGuarantee::Unspecified);
+    let guarantee = |config: &str| try_load(&files, config).unwrap().instance.guarantee();
+    assert_eq!(guarantee(BASE), ExecutionGuarantee::Predictable);
+    assert_eq!(guarantee(&naming(&["ops.so"])), ExecutionGuarantee::Unspecified);
 }
 
 #[test]

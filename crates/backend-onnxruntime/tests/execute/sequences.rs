@@ -438,7 +438,7 @@ fn an_old_state_is_released_when_the_new_one_is_there() {
         ..state(DataType::Int32, &[1, 2], Vec::new())
     };
     let keeper = Keeper::new(Vec::new());
-    galatea_infer::SequenceOwner::done(&*keeper, 1, vec![initial]);
+    galatea_infer::SequenceOwner::released(&*keeper, 1, vec![initial]);
     let row = keeper.row(&loaded, 1, integers(&[1, 1]));
     assert_eq!(alive.load(Ordering::Relaxed), 1);
     loaded.steps(vec![row]);
@@ -468,7 +468,7 @@ fn a_graph_may_hand_on_its_state() {
             data: Buffer::from_bytes(both.slice(range)),
             ..named_state(("SAME", "SAME"), DataType::Int32, &[1, 2], Vec::new())
         };
-        galatea_infer::SequenceOwner::done(&*keeper, sequence, vec![initial]);
+        galatea_infer::SequenceOwner::released(&*keeper, sequence, vec![initial]);
     }
     drop(both);
     let rows = [1, 2].map(|sequence| keeper.row(&loaded, sequence, integers(&[10, 10])));

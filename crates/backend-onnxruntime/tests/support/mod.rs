@@ -146,7 +146,7 @@ pub(crate) struct Books {
 }
 
 impl Host for Books {
-    fn batch_executed(&self, batch_size: u64, times: &ExecutionTimes) {
+    fn record_batch(&self, batch_size: u64, times: &ExecutionTimes) {
         assert!(times.start <= times.compute_start && times.compute_start <= times.compute_end);
         assert!(times.compute_end <= times.end);
         self.batches.lock().unwrap().push(batch_size);
@@ -196,7 +196,7 @@ pub(crate) struct Loaded {
 pub(crate) fn try_load(files: &Files, config: &str) -> Result<Loaded, Status> {
     let books = Arc::new(Books::default());
     let model = backend().load(Arc::new(spec(config)), files, books.clone())?;
-    Ok(Loaded { instance: model.instance(&cpu())?, model, books })
+    Ok(Loaded { instance: model.create_instance(&cpu())?, model, books })
 }
 
 /// Loads a model or shows why not.
@@ -252,7 +252,7 @@ pub(crate) fn only_reply(replies: &mpsc::Receiver<Reply>) -> Result<InferenceRes
     assert!(reply.is_final());
     assert!(replies.try_recv().is_err());
     match reply {
-        Reply::Response { outcome, .. } => outcome,
+        Reply::Response { result, .. } => result,
         Reply::Finished => panic!("finished without a response"),
     }
 }

@@ -25,11 +25,11 @@ pub(crate) struct Row {
 }
 
 impl SequenceOwner for Keeper {
-    fn done(&self, key: u64, states: Vec<StateTensor>) {
+    fn released(&self, key: u64, states: Vec<StateTensor>) {
         self.states.lock().unwrap().insert(key, states);
     }
 
-    fn again(&self, _: u64, _: PendingRequest, _: Vec<StateTensor>) {
+    fn rescheduled(&self, _: u64, _: PendingRequest, _: Vec<StateTensor>) {
         panic!("nothing here is iterative");
     }
 }

@@ -186,7 +186,7 @@ impl RequestObject {
 
     /// The request's trace if it is a C trace, or null.
     fn trace(&self) -> *mut TRITONSERVER_InferenceTrace {
-        let origin = self.pending.trace().and_then(|trace| trace.origin());
+        let origin = self.pending.trace().and_then(|trace| trace.underlying());
         let address = origin.and_then(|origin| origin.downcast_ref::<TraceAddress>());
         address.map_or(core::ptr::null_mut(), |address| address.0)
     }

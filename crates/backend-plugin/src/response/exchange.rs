@@ -85,7 +85,7 @@ impl Exchange {
             request_id: request.id.clone(),
             log_prefix: request.log_prefix(),
             decoupled: live.spec.decoupled,
-            account: responder.as_ref().map(|responder| responder.account().clone()),
+            account: responder.as_ref().map(|responder| responder.statistics().clone()),
             cancel: request.cancel.clone(),
             throttle: request.throttle.clone(),
             reported: AtomicUsize::new(0),
@@ -134,12 +134,12 @@ impl Exchange {
     /// has its final reply.
     pub(crate) fn stand_in(self: &Arc<Self>) -> Option<Responder> {
         let account = self.account.as_ref().filter(|_| self.is_open())?;
-        Some(account.stand_in(Box::new(Relay(self.clone()))))
+        Some(account.responder(Box::new(Relay(self.clone()))))
     }
 
     /// The channel that a request was rescheduled with, if it was rescheduled.
     pub(crate) fn of_returned(responder: &Responder) -> Option<Arc<Self>> {
-        responder.origin()?.downcast().ok()
+        responder.underlying()?.downcast().ok()
     }
 
     /// Takes the responder out, because the server replies without the plug-in.
@@ -236,11 +236,11 @@ impl Exchange {
                     Some(responder)
                 }
                 Message::Last(outcome) => {
-                    responder.send_final(outcome);
+                    responder.complete_unrecorded(outcome);
                     None
                 }
                 Message::End => {
-                    responder.end();
+                    responder.finish_unrecorded();
                     None
                 }
             };
@@ -269,14 +269,14 @@ impl ResponseSink for Relay {
     fn deliver(&mut self, reply: Reply) {
         // The request was given back, so only the engine replies. Failures are logged.
         let _ = match reply {
-            Reply::Response { outcome, finality } => {
-                self.0.answer(outcome, finality == Finality::Final).map(drop)
+            Reply::Response { result, finality } => {
+                self.0.answer(result, finality == Finality::Final).map(drop)
             }
             Reply::Finished => self.0.end(),
         };
     }
 
-    fn origin(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+    fn underlying(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         Some(self.0.clone())
     }
 }
@@ -294,6 +294,6 @@ impl Drop for Exchange {
             }
             None => Err(self.broken("was released by its backend without a final response")),
         };
-        responder.send_final(outcome);
+        responder.complete_unrecorded(outcome);
     }
 }

@@ -129,10 +129,15 @@ fn run(trace: &Trace, request: &InferenceRequest) {
     let at = |ns| start + Duration::from_nanos(ns);
     let subject = TraceSubject { model_name: "m", model_version: 3, request_id: &request.id };
     trace.begin(&subject, start);
-    trace.queued(&request.inputs, at(1));
+    trace.record_queued(&request.inputs, at(1));
     let (compute_start, compute_end) = (at(3), at(4));
-    trace.executed(&ExecutionTimes { start: at(2), compute_start, compute_end, end: at(5) });
-    trace.answered(&echo(request));
+    trace.record_execution(&ExecutionTimes {
+        start: at(2),
+        compute_start,
+        compute_end,
+        end: at(5),
+    });
+    trace.record_response(&echo(request));
     trace.end();
 }
 
@@ -199,7 +204,7 @@ fn a_backend_reports_activities_of_its_own() {
     let server_side = request.trace.take().unwrap();
     let subject = TraceSubject { model_name: "m", model_version: 3, request_id: "me" };
     server_side.begin(&subject, Instant::now());
-    let origin = server_side.origin().unwrap().downcast_ref::<TraceAddress>().unwrap();
+    let origin = server_side.underlying().unwrap().downcast_ref::<TraceAddress>().unwrap();
     assert_eq!(origin.0, trace);
     unsafe {
         ok(TRITONSERVER_InferenceTraceSetContext(origin.0, c"{\"x\": 1}".as_ptr()));

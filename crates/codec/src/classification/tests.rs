@@ -30,7 +30,7 @@ fn model(batches: bool, labels: &str) -> Arc<ModelClasses> {
 
 fn asked(counts: &[(&str, u64)], model: &Arc<ModelClasses>) -> Classification {
     let asked = Classification::of(counts.iter().copied()).unwrap();
-    asked.slot().fill(model);
+    asked.slot().set(model);
     asked
 }
 

@@ -101,7 +101,7 @@ impl Keeping {
 impl ResponseSink for Keeping {
     fn deliver(&mut self, reply: Reply) {
         // Kept first: whoever has the response and asks again gets a hit.
-        if let Reply::Response { outcome: Ok(response), finality: Finality::Final } = &reply {
+        if let Reply::Response { result: Ok(response), finality: Finality::Final } = &reply {
             self.keep(response);
         }
         self.inner.deliver(reply);

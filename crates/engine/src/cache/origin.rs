@@ -31,7 +31,7 @@ pub(crate) struct Marks {
 
 impl Marks {
     pub(crate) fn of(files: &dyn ModelFiles) -> Self {
-        Self { version: files.version(), files: files.marks() }
+        Self { version: files.version(), files: files.fingerprints() }
     }
 }
 

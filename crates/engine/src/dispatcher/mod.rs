@@ -534,11 +534,11 @@ impl std::fmt::Debug for Dispatcher {
 }
 
 impl SequenceOwner for Dispatcher {
-    fn done(&self, key: u64, states: Vec<StateTensor>) {
+    fn released(&self, key: u64, states: Vec<StateTensor>) {
         self.release(RequestKey(key), None, states);
     }
 
-    fn again(&self, key: u64, mut request: PendingRequest, states: Vec<StateTensor>) {
+    fn rescheduled(&self, key: u64, mut request: PendingRequest, states: Vec<StateTensor>) {
         let added = self.assembly.as_ref().map_or(0, Assembly::added_inputs);
         let inputs = request.inputs_mut();
         inputs.truncate(inputs.len().saturating_sub(added));

@@ -184,7 +184,7 @@ mod tests {
         let shown = asked.shown();
         for (key, size) in [(1, 1), (2, 2)] {
             let request = InferenceRequest { id: key.to_string(), ..InferenceRequest::default() };
-            shown.add(RequestKey(key), &PendingRequest::copy(request, size));
+            shown.add(RequestKey(key), &PendingRequest::for_inspection(request, size));
         }
         asked.open();
         let included = [1, 2].map(|key| asked.include(RequestKey(key)));
@@ -225,7 +225,7 @@ mod tests {
         let log = LogSink::new(|_, _, _| {});
         let mut asked = AskedRule::new(rule, log, String::from("m"));
         let shown = asked.shown();
-        let request = PendingRequest::copy(InferenceRequest::default(), 1);
+        let request = PendingRequest::for_inspection(InferenceRequest::default(), 1);
         shown.add(RequestKey(1), &request);
         shown.remove(RequestKey(1));
         asked.open();

@@ -332,7 +332,7 @@ impl Shared {
             LoadOutcome::Failed
         };
         let error = failures.iter().map(|failure| self.describe(failure)).collect();
-        let reason = |status: &Status| format!("{}: {status}", status.code().words());
+        let reason = |status: &Status| format!("{}: {status}", status.code().label());
         let outcomes = attempts.into_iter();
         let outcomes = outcomes
             .map(|(version, outcome)| (version, outcome.err().map(|status| reason(&status))))
@@ -390,7 +390,7 @@ impl Shared {
         let snapshot = self.parts.registry.snapshot();
         let is_ready = snapshot.ready_version(name, version).is_some();
         let state = if is_ready { "READY" } else { "UNAVAILABLE" };
-        let code = status.code().words();
+        let code = status.code().label();
         format!("version {version} is at {state} state: {code}: {status};")
     }
 }

@@ -113,8 +113,8 @@ fn decoupled_responses_come_from_every_iteration() {
     let server = Setup::new(text, backend).serve();
     let (replies, inbox) = mpsc::channel();
     let sender = ResponseSender::new(Box::new(move |reply: Reply| {
-        let Reply::Response { outcome, finality } = reply else { return };
-        let data = outcome.unwrap().outputs[0].data.host().unwrap().clone();
+        let Reply::Response { result, finality } = reply else { return };
+        let data = result.unwrap().outputs[0].data.host().unwrap().clone();
         let value = i32::from_le_bytes(*data.first_chunk().unwrap());
         replies.send(format!("{value} {finality:?}")).unwrap();
     }));

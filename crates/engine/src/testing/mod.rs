@@ -57,7 +57,7 @@ impl FakeBackend {
 }
 
 impl Backend for FakeBackend {
-    fn policy(&self, _spec: &ModelSpec) -> ExecutionPolicy {
+    fn execution_policy(&self, _spec: &ModelSpec) -> ExecutionPolicy {
         self.policy
     }
 
@@ -88,7 +88,7 @@ struct FakeModel {
 }
 
 impl Model for FakeModel {
-    fn instance(&self, _at: &Placement) -> Result<Box<dyn Instance>, Status> {
+    fn create_instance(&self, _at: &Placement) -> Result<Box<dyn Instance>, Status> {
         Ok(Box::new(self.clone()))
     }
 }
@@ -102,7 +102,7 @@ impl Instance for FakeModel {
         if let Err(status) = (self.act)(&requests) {
             return Err(RefusedBatch { requests, status });
         }
-        self.host.batch_executed(u64::from(batch_size), &times);
+        self.host.record_batch(u64::from(batch_size), &times);
         for pending in requests {
             let input = &pending.request().inputs[0];
             let response = InferenceResponse {
@@ -170,7 +170,7 @@ impl ModelFiles for Files {
         Err(Status::not_found(format!("no file '{name}'")))
     }
 
-    fn marks(&self) -> Option<Vec<FileFingerprint>> {
+    fn fingerprints(&self) -> Option<Vec<FileFingerprint>> {
         self.marks.clone()
     }
 
@@ -368,8 +368,8 @@ pub(crate) type Inbox = mpsc::Receiver<Result<InferenceResponse, Status>>;
 pub(crate) fn send(server: &Server, request: InferenceRequest) -> Inbox {
     let (replies, inbox) = mpsc::channel();
     let sender = ResponseSender::new(Box::new(move |reply: Reply| {
-        if let Reply::Response { outcome, .. } = reply {
-            let _ = replies.send(outcome);
+        if let Reply::Response { result, .. } = reply {
+            let _ = replies.send(result);
         }
     }));
     server.infer(request, sender);

@@ -61,7 +61,7 @@ type Script = dyn Fn(Vec<PendingRequest>) -> Result<(), RefusedBatch> + Send + S
 #[derive(Clone)]
 pub(crate) struct Scripted {
     policy: ExecutionPolicy,
-    promise: ExecutionGuarantee,
+    guarantee: ExecutionGuarantee,
     script: Arc<Script>,
 }
 
@@ -70,11 +70,11 @@ impl Scripted {
         policy: ExecutionPolicy,
         script: impl Fn(Vec<PendingRequest>) -> Result<(), RefusedBatch> + Send + Sync + 'static,
     ) -> Self {
-        Self { policy, promise: ExecutionGuarantee::Unspecified, script: Arc::new(script) }
+        Self { policy, guarantee: ExecutionGuarantee::Unspecified, script: Arc::new(script) }
     }
 
-    pub(crate) fn promising(self, promise: ExecutionGuarantee) -> Self {
-        Self { promise, ..self }
+    pub(crate) fn promising(self, guarantee: ExecutionGuarantee) -> Self {
+        Self { guarantee, ..self }
     }
 
     /// Adds each request's input to its sequence's sum.
@@ -87,7 +87,7 @@ impl Scripted {
 }
 
 impl Backend for Scripted {
-    fn policy(&self, _spec: &ModelSpec) -> ExecutionPolicy {
+    fn execution_policy(&self, _spec: &ModelSpec) -> ExecutionPolicy {
         self.policy
     }
 
@@ -102,7 +102,7 @@ impl Backend for Scripted {
 }
 
 impl Model for Scripted {
-    fn instance(&self, _at: &Placement) -> Result<Box<dyn Instance>, Status> {
+    fn create_instance(&self, _at: &Placement) -> Result<Box<dyn Instance>, Status> {
         Ok(Box::new(self.clone()))
     }
 }
@@ -112,8 +112,8 @@ impl Instance for Scripted {
         (self.script)(requests)
     }
 
-    fn promise(&self) -> ExecutionGuarantee {
-        self.promise
+    fn guarantee(&self) -> ExecutionGuarantee {
+        self.guarantee
     }
 }
 

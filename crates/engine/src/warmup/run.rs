@@ -54,11 +54,11 @@ struct Owner {
 }
 
 impl SequenceOwner for Owner {
-    fn done(&self, _key: u64, _states: Vec<StateTensor>) {
+    fn released(&self, _key: u64, _states: Vec<StateTensor>) {
         let _ = self.events.send(Event::Released);
     }
 
-    fn again(&self, key: u64, mut request: PendingRequest, states: Vec<StateTensor>) {
+    fn rescheduled(&self, key: u64, mut request: PendingRequest, states: Vec<StateTensor>) {
         let inputs = request.inputs_mut();
         inputs.truncate(inputs.len().saturating_sub(self.added_inputs));
         let _ = self.events.send(Event::Again(Box::new(Returned { key, request, states })));
@@ -126,7 +126,7 @@ impl Warming<'_> {
         let sender = ResponseSender::new(Box::new(move |reply: Reply| {
             let is_final = reply.is_final();
             let error = match reply {
-                Reply::Response { outcome, .. } => outcome.err(),
+                Reply::Response { result, .. } => result.err(),
                 Reply::Finished => None,
             };
             let _ = events.send(Event::Replied { error, is_final });

@@ -128,7 +128,7 @@ impl StreamSignal {
             if paused.is_empty() {
                 return;
             }
-            if self.is_full() {
+            if self.is_congested() {
                 self.wait();
                 return;
             }
@@ -169,18 +169,18 @@ impl StreamSignal {
 /// Models that answer many times pause when the client doesn't read: the same
 /// limits hold for them as for further requests.
 impl CongestionPoint for StreamSignal {
-    fn is_full(&self) -> bool {
+    fn is_congested(&self) -> bool {
         let is_full = self.unwritten_messages() >= self.limits.messages_max
             || self.unwritten_bytes() >= self.limits.bytes_max;
         is_full && !self.is_over()
     }
 
-    fn when_room(&self, hook: ResumeHook) -> Option<ResumeHook> {
+    fn when_free(&self, hook: ResumeHook) -> Option<ResumeHook> {
         let mut paused = self.paused();
         paused.push(hook);
         self.wait();
         fence(Ordering::SeqCst);
-        if self.is_full() { None } else { paused.pop() }
+        if self.is_congested() { None } else { paused.pop() }
     }
 }
 

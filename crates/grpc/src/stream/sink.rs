@@ -108,8 +108,8 @@ impl ResponseSink for StreamSink {
                     self.post(Some(self.encode(outcome, true)), true);
                 }
             }
-            (Replies::Many(_), Reply::Response { outcome, .. }) => {
-                self.post(Some(self.encode(outcome, is_final)), is_final);
+            (Replies::Many(_), Reply::Response { result, .. }) => {
+                self.post(Some(self.encode(result, is_final)), is_final);
             }
             (Replies::Many(EmptyEnd::Sent), Reply::Finished) => {
                 self.post(Some(encode_stream_end(&self.tag).map_err(Failure::from)), true);

@@ -61,7 +61,7 @@ impl InferenceService for Models {
 
 pub(crate) fn echo(request: InferenceRequest) -> InferenceResponse {
     if let Some(slot) = &request.classes {
-        slot.fill(&Arc::default());
+        slot.set(&Arc::default());
     }
     let outputs = request.inputs.into_iter().map(|input| OutputTensor {
         name: input.name.into(),

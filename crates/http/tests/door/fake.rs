@@ -50,7 +50,7 @@ fn unknown(name: &str) -> Status {
 
 pub(crate) fn echo(request: InferenceRequest) -> InferenceResponse {
     if let Some(slot) = &request.classes {
-        slot.fill(&Arc::default());
+        slot.set(&Arc::default());
     }
     InferenceResponse {
         model_name: request.model_name.into(),
