@@ -56,5 +56,5 @@ mod settings;
 mod signature;
 mod threads;
 
-pub use api::{Library, OwnHeap, return_free_memory};
+pub use api::Library;
 pub use backend::{BackendOptions, LogFunction, OnnxRuntimeBackend};

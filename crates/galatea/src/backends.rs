@@ -6,6 +6,7 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use galatea_allocator::ServerAllocator;
 use galatea_backend::{Backend, ExecutionPolicy, Host, LogLevel, Model, ModelFiles};
 use galatea_backend_ensemble::EnsembleBackend;
 use galatea_backend_examples::{IdentityBackend, TokenCounterBackend};
@@ -43,6 +44,7 @@ const ONNXRUNTIME_SETTINGS: [&str; 4] = [
 pub(crate) struct Backends {
     settings: Arc<Settings>,
     environment: Environment,
+    allocator: Option<ServerAllocator>,
     log: LogSink,
     made: Mutex<BTreeMap<String, Made>>,
     /// Those stand-ins of which the log said that a library is taken instead.
@@ -84,12 +86,13 @@ impl Backends {
     pub(crate) fn new(
         settings: Arc<Settings>,
         environment: Environment,
+        allocator: Option<ServerAllocator>,
         log: LogSink,
         reserved: &Reserved,
     ) -> Self {
         let plugins = Plugins::new(plugin_settings(&settings, reserved));
         let (made, replaced) = (Mutex::default(), Mutex::default());
-        Self { settings, environment, log, made, replaced, plugins }
+        Self { settings, environment, allocator, log, made, replaced, plugins }
     }
 
     /// The backend that a model asks for: a library beside the model or one that
@@ -187,8 +190,8 @@ impl Backends {
             backend_config: settings_for(ONNXRUNTIME, &self.settings.backend_settings),
             log: Arc::new(move |level, message| log.write(level, message)),
         };
-        if let Some(heap) = &self.environment.own_heap {
-            heap.expect_library();
+        if let Some(allocator) = &self.allocator {
+            allocator.prefault();
         }
         let backend = Arc::new(OnnxRuntimeBackend::new(Library::open(&path)?, options)?);
         Ok(Made { backend, library: Some(path) })

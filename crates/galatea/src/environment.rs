@@ -3,9 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use galatea_backend_onnxruntime::OwnHeap;
-
-/// The process's surroundings: what the environment says, and whose heap it is.
+/// The environment variables of the process.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Environment {
     /// Whether messages in the log are quoted; `TRITON_SERVER_ESCAPE_LOG_MESSAGES=0`
@@ -25,9 +23,6 @@ pub(crate) struct Environment {
     pub(crate) temporary_folder: PathBuf,
     /// `HOME`.
     pub(crate) home: Option<PathBuf>,
-    /// That the heap is the server's, which no variable says: the program does, where a
-    /// host process doesn't.
-    pub(crate) own_heap: Option<OwnHeap>,
     /// The folders of `PATH`.
     pub(crate) program_folders: Vec<PathBuf>,
 }
@@ -52,7 +47,6 @@ impl Environment {
             virtual_environment: path("VIRTUAL_ENV"),
             temporary_folder: path("TMPDIR").unwrap_or_else(|| PathBuf::from("/tmp")),
             home: path("HOME"),
-            own_heap: None,
             program_folders: variable("PATH")
                 .map(|folders| std::env::split_paths(&folders).collect())
                 .unwrap_or_default(),

@@ -28,6 +28,7 @@ pub fn make_for_c(flags: &[String], reserved: &Reserved) -> Result<(), Status> {
     let made = make::server(make::Parts {
         settings: &settings,
         environment,
+        allocator: None,
         logger: &logger,
         exporter: &exporter,
         reserved,

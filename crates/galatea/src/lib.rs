@@ -40,7 +40,7 @@ use std::process::ExitCode;
 
 use environment::Environment;
 use flags::Request;
-use galatea_backend_onnxruntime::OwnHeap;
+use galatea_allocator::ServerAllocator;
 use galatea_backend_plugin::end_process;
 use startup::Failure;
 
@@ -50,23 +50,25 @@ pub use in_process::make_for_c;
 /// Runs the program, with the arguments of this process.
 #[must_use]
 pub fn program() -> ExitCode {
-    let environment = Environment { own_heap: Some(OwnHeap::claim()), ..Environment::read() };
+    let allocator = ServerAllocator::configure();
     let arguments = std::env::args_os().skip(1);
     let arguments = arguments.map(|argument| argument.to_string_lossy().into_owned());
     match flags::parse(arguments) {
-        Ok(Request::Serve(settings)) => match startup::run(*settings, environment) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(failure) => {
-                print(&mut io::stderr(), &failure.to_string());
-                // Threads may still be busy with what could not be finished, so
-                // nothing of ours is torn down any more; and under models that may
-                // be executed nothing of their libraries either.
-                match failure {
-                    Failure::Start(_) => end(1),
-                    Failure::Stop(_) => end_process(1),
+        Ok(Request::Serve(settings)) => {
+            match startup::run(*settings, Environment::read(), allocator) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(failure) => {
+                    print(&mut io::stderr(), &failure.to_string());
+                    // Threads may still be busy with what could not be finished, so
+                    // nothing of ours is torn down any more; and under models that may
+                    // be executed nothing of their libraries either.
+                    match failure {
+                        Failure::Start(_) => end(1),
+                        Failure::Stop(_) => end_process(1),
+                    }
                 }
             }
-        },
+        }
         Ok(Request::Check(settings, form)) => check(*settings, form),
         Ok(Request::Help) => {
             print(&mut io::stdout(), flags::usage().trim_end());

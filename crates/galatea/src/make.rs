@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use galatea_allocator::ServerAllocator;
 use galatea_backend::LogLevel as BackendLogLevel;
 use galatea_backend_plugin::Agents;
 use galatea_capi::{Reserved, RunningServer, metric};
@@ -29,6 +30,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) settings: &'a Arc<Settings>,
     /// The process's surroundings.
     pub(crate) environment: Environment,
+    /// The process's allocator; none if the process is a host program's.
+    pub(crate) allocator: Option<ServerAllocator>,
     /// The server's log.
     pub(crate) logger: &'a Logger,
     /// What shows its metrics.
@@ -60,7 +63,7 @@ pub(crate) fn log_notes(settings: &Settings, logger: &Logger) {
 /// It is settled at the reserved address before that, so that backends can ask it
 /// while their models are loaded.
 pub(crate) fn server(parts: Parts<'_>) -> Result<Arc<Server>, Status> {
-    let Parts { settings, environment, logger, exporter, reserved } = parts;
+    let Parts { settings, environment, allocator, logger, exporter, reserved } = parts;
     check_startup_models(settings)?;
     if settings.model_repositories.is_empty() {
         return Err(Status::invalid_argument("--model-repository must be specified"));
@@ -73,7 +76,8 @@ pub(crate) fn server(parts: Parts<'_>) -> Result<Arc<Server>, Status> {
     let agents = Agents::new(&settings.repoagent_directory, &environment.temporary_folder);
     let agents = Arc::new(agents);
     let overlays = Overlays::new(&environment.temporary_folder);
-    let backends = Arc::new(Backends::new(settings.clone(), environment, log.clone(), reserved));
+    let backends =
+        Arc::new(Backends::new(settings.clone(), environment, allocator, log.clone(), reserved));
     let catalog = Arc::new(RepositoryCatalog {
         repository,
         overlays,

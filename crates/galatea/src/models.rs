@@ -4,8 +4,8 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use galatea_allocator::release_free_memory;
 use galatea_backend::{Backend, ModelFiles};
-use galatea_backend_onnxruntime::return_free_memory;
 use galatea_backend_plugin::Agents;
 use galatea_config::{ConfigDraft, ConfigErrors, Support};
 use galatea_engine::{
@@ -110,7 +110,7 @@ impl Catalog for RepositoryCatalog {
     }
 
     fn settle(&self) {
-        return_free_memory();
+        release_free_memory();
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use galatea_allocator::ServerAllocator;
 use galatea_capi::Reserved;
 use galatea_engine::{ControlMode, Server};
 use galatea_telemetry::{Logger, MetricsExporter};
@@ -45,7 +46,11 @@ impl Failure {
 }
 
 /// Runs the server until a signal ends it.
-pub(crate) fn run(settings: Settings, environment: Environment) -> Result<(), Failure> {
+pub(crate) fn run(
+    settings: Settings,
+    environment: Environment,
+    allocator: ServerAllocator,
+) -> Result<(), Failure> {
     let logger = make::open_log(&settings, &environment).map_err(Failure::Start)?;
     make::log_notes(&settings, &logger);
     let settings = Arc::new(settings);
@@ -55,6 +60,7 @@ pub(crate) fn run(settings: Settings, environment: Environment) -> Result<(), Fa
     let server = make::server(make::Parts {
         settings: &settings,
         environment,
+        allocator: Some(allocator),
         logger: &logger,
         exporter: &exporter,
         reserved: &reserved,

@@ -18,6 +18,7 @@ const GROUND: [&str; 4] = ["tensor", "config", "infer", "backend"];
 /// what must be absent and why.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("abi", &[]),
+    ("allocator", &[]),
     ("numa", &[]),
     ("tensor", &[]),
     ("protocol", &[]),
@@ -40,6 +41,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "galatea",
         &[
+            "allocator",
             "config",
             "infer",
             "backend",
@@ -89,7 +91,8 @@ const IMPURE_LIBRARIES: [&str; 16] = [
 ];
 
 /// Only these may contain unsafe code, each block with its reason.
-const UNSAFE_ALLOWED: [&str; 7] = [
+const UNSAFE_ALLOWED: &[&str] = &[
+    "allocator",
     "backend-onnxruntime",
     "backend-plugin",
     "c-objects",

@@ -62,7 +62,7 @@ pub(crate) fn run(
     // Backends that ask for the server while they check a model get an answer.
     let reserved = Reserved::new();
     let agents = Agents::new(&settings.repoagent_directory, &environment.temporary_folder);
-    let backends = Arc::new(Backends::new(Arc::new(settings), environment, log, &reserved));
+    let backends = Arc::new(Backends::new(Arc::new(settings), environment, None, log, &reserved));
     let definer = Definer { auto_complete, options, agents: Arc::new(agents), backends, logger };
     let report = check_models(&definer, scan, namespaces, &limits);
     crate::print(&mut std::io::stdout(), report.show(form).trim_end());
