@@ -10,8 +10,9 @@ use galatea_c_objects::{guard, handle, log};
 use galatea_codec::http::raw_input;
 use galatea_infer::{
     CancelToken, ClassesCell, CorrelationId, Finality, InferenceRequest, InputTensor, Reply,
-    ResponseSender, ResponseSink, SequenceFlags, ServerControl, Status, turn,
+    ResponseSender, ResponseSink, SequenceFlags, ServerControl, Status,
 };
+use galatea_stdx::run_foreign;
 use galatea_tensor::{Buffer, DataType, Shape};
 
 use crate::flight::Away;
@@ -122,7 +123,7 @@ impl Drop for Loan {
             let flags = TRITONSERVER_REQUEST_RELEASE_ALL.0;
             // SAFETY: the caller set a function that takes these from any thread;
             // the request was handed over with it and is given back once.
-            turn::outside(|| unsafe { release(self.request.0, flags, self.release.userp) });
+            run_foreign(|| unsafe { release(self.request.0, flags, self.release.userp) });
         }
     }
 }
@@ -342,7 +343,7 @@ struct Sink(Arc<Caller>);
 impl ResponseSink for Sink {
     fn deliver(&mut self, reply: Reply) {
         if let Some(reply) = self.0.call.take(reply) {
-            turn::outside(|| self.0.tell(reply));
+            run_foreign(|| self.0.tell(reply));
         }
     }
 }

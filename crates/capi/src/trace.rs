@@ -18,8 +18,9 @@ use galatea_c_objects::names::data_type_to_c;
 use galatea_c_objects::trace::TraceAddress;
 use galatea_c_objects::{guard, handle, log, text};
 use galatea_infer::{
-    Status, TensorTracePoint, Trace, TracePoint, TraceSink, TraceSubject, TracedTensor, turn,
+    Status, TensorTracePoint, Trace, TracePoint, TraceSink, TraceSubject, TracedTensor,
 };
+use galatea_stdx::run_foreign;
 
 use crate::infer::Loan;
 
@@ -159,7 +160,7 @@ impl TraceSink for Told {
         let name = c_text(tensor.name);
         // SAFETY: the caller set a function that takes these from any thread; what is
         // pointed to stays during the call.
-        turn::outside(|| unsafe {
+        run_foreign(|| unsafe {
             tell(
                 self.trace.0,
                 activity,
@@ -197,7 +198,7 @@ impl Drop for Told {
             (Some(release), _) => {
                 // SAFETY: the caller set a function that takes these from any thread;
                 // the trace is given back once.
-                turn::outside(|| unsafe { release(self.trace.0, callbacks.userp) });
+                run_foreign(|| unsafe { release(self.trace.0, callbacks.userp) });
             }
             // Nobody else knows of it.
             (None, Kind::Child) => {
@@ -235,7 +236,7 @@ fn report(
     let callbacks = &object.callbacks;
     if let (true, Some(tell)) = (callbacks.wants_times, callbacks.activity) {
         // SAFETY: the caller set a function that takes these from any thread.
-        turn::outside(|| unsafe { tell(trace, activity, timestamp_ns, callbacks.userp) });
+        run_foreign(|| unsafe { tell(trace, activity, timestamp_ns, callbacks.userp) });
     }
 }
 

@@ -30,6 +30,7 @@ use galatea_abi::*;
 use galatea_c_objects::error::take_c;
 use galatea_capi::{RunningServer, handle};
 use galatea_infer::*;
+use galatea_stdx::{WakeBatch, wake_batch};
 
 /// Answers with the inputs as outputs, at once or when told.
 #[derive(Default)]
@@ -159,7 +160,7 @@ struct World {
 impl World {
     fn callback(&self) {
         let woken = Arc::new(Woken(AtomicBool::new(false)));
-        turn::wake(Waker::from(woken.clone()));
+        wake_batch::defer(Waker::from(woken.clone()));
         if !woken.0.load(Ordering::Relaxed) {
             self.events.send(Event::InTurn).unwrap();
         }
@@ -461,7 +462,7 @@ fn callbacks_are_outside_of_the_servers_turns() {
     caller.add_input(request, c"IN", &[4, 5]);
     ok(caller.infer(request));
     let (held, sender) = echo_service.held.lock().unwrap().as_mut().unwrap().pop().unwrap();
-    let _turn = Turn::begin();
+    let _turn = WakeBatch::begin();
     sender.finish();
     drop(held);
     let expected = [Event::Response { null: true, final_: true }, Event::Released];

@@ -6,8 +6,9 @@ use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use galatea_backend::{ExecutionGuarantee, ExecutionPolicy};
-use galatea_infer::{Errand, InferenceRequest, InputTensor, errand};
+use galatea_infer::{InferenceRequest, InputTensor};
 use galatea_policy::LaneStatus;
+use galatea_stdx::{InlineBudget, IoThread};
 use galatea_tensor::{Buffer, DataType, Shape};
 use rustix::thread::{CpuSet, sched_getaffinity};
 
@@ -138,11 +139,24 @@ fn wider(width: i64) -> InferenceRequest {
 /// middle of one: that counts too.
 const PLENTY: Duration = Duration::from_hours(24);
 
+/// Makes this thread an I/O thread with a full inline budget.
+fn io_thread(budget: Duration) -> IoThread {
+    let io_thread = IoThread::enter(budget);
+    IoThread::refill();
+    io_thread
+}
+
+/// Leaves one nanosecond of this thread's inline budget of [`PLENTY`].
+fn leave_one_nanosecond() {
+    IoThread::refill();
+    InlineBudget::take().unwrap().charge(PLENTY.saturating_sub(Duration::from_nanos(1)));
+}
+
 /// Runs a test on a thread with time for errands.
 fn with_time(test: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            errand::allow(PLENTY);
+            let _io_thread = io_thread(PLENTY);
             test();
         });
     });
@@ -190,20 +204,20 @@ fn a_thread_without_time_executes_nothing() {
             assert!(ran != other && ran != here);
         });
         stage.warm_up();
-        let busy = Errand::begin().unwrap();
+        let busy = InlineBudget::take().unwrap();
         assert!(!stage.is_errand(quick()));
         drop(busy);
         // One takes more time than there is.
         let deadline = Instant::now() + LONG;
         loop {
             stage.warm_up();
-            errand::allow(Duration::from_nanos(1));
+            leave_one_nanosecond();
             if stage.is_errand(quick()) {
                 assert!(!stage.is_errand(quick()));
                 break;
             }
             // The last one of the warm-up was slow.
-            errand::allow(PLENTY);
+            IoThread::refill();
             assert!(Instant::now() < deadline, "no request is executed on this thread");
         }
     });
@@ -271,9 +285,7 @@ fn every_request_is_answered_whoever_executes_it() {
         for number in 0..8 {
             let stage = &stage;
             scope.spawn(move || {
-                if number % 2 == 0 {
-                    errand::allow(PLENTY);
-                }
+                let _io_thread = (number % 2 == 0).then(|| io_thread(PLENTY));
                 for round in 0..500 {
                     let task = if round % 97 == 96 { SLOWLY } else { QUICKLY };
                     assert_eq!(value(&send(&stage.server, step(0, "", task))), task);

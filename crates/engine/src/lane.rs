@@ -7,8 +7,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use galatea_backend::{ExecutionGuarantee, ExecutionPolicy, Instance, LogLevel};
-use galatea_infer::{Errand, FailureReason, Status, Turn, turn};
+use galatea_infer::{FailureReason, Status};
 use galatea_policy::InstanceId;
+use galatea_stdx::{InlineBudget, WakeBatch, wake_batch};
 
 use crate::assembly::Work;
 use crate::forecast::Forecast;
@@ -79,7 +80,7 @@ impl Mailbox {
         assert!(displaced.is_none(), "a lane was given a second batch");
         // After unlocking: a thread that wakes to a held lock goes back to
         // sleep.
-        turn::wake(Waker::from(self.clone()));
+        wake_batch::defer(Waker::from(self.clone()));
     }
 
     fn stop(&self) {
@@ -221,14 +222,14 @@ impl Lane {
         if self.binding.is_some() {
             return Err(work);
         }
-        let Some(mut errand) = Errand::begin() else { return Err(work) };
+        let Some(mut budget) = InlineBudget::take() else { return Err(work) };
         let Seat { instance, forecast } = &mut *lock(seat);
         let signature = forecast.signature(&work);
         match instance {
             Some(instance) if forecast.foresees_quick(signature) => {
                 let took = execute(instance.as_mut(), work, dispatcher, &self.name, &self.log);
                 forecast.note(signature, took);
-                errand.charge(took);
+                budget.charge(took);
                 Ok(())
             }
             Some(_) | None => Err(work),
@@ -294,7 +295,7 @@ impl Worker {
                 if !size.is_some_and(|size| self.pace.foresees_quick(size)) {
                     turn = None;
                 } else if turn.is_none() {
-                    turn = Some(Turn::begin());
+                    turn = Some(WakeBatch::begin());
                 }
                 let took = self.execute(work);
                 if let Some(size) = size {
@@ -332,7 +333,7 @@ impl Worker {
     /// The doors have responses to send, and behind those the next requests. Where
     /// they share a core with this thread, letting them go first makes the next
     /// batch larger; where they don't, this costs next to nothing.
-    fn let_others_go(&mut self, turn: Option<Turn>) {
+    fn let_others_go(&mut self, turn: Option<WakeBatch>) {
         drop(turn);
         self.pace.begin_turn();
         std::thread::yield_now();

@@ -1,5 +1,8 @@
-//! The threads that serve sockets: one single-threaded runtime each, so that
-//! a connection's work never moves between cores.
+//! The I/O threads that serve sockets: one single-threaded runtime each, so that the
+//! work of a connection never moves between cores.
+//!
+//! Each thread has an inline budget ([`IoThread`]), refilled whenever its runtime has
+//! nothing at hand, and a task that issues the wake-ups of all tasks together.
 
 use std::future::poll_fn;
 use std::io;
@@ -9,15 +12,15 @@ use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use galatea_infer::{errand, turn};
+use galatea_stdx::IoThread;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
-/// The time that a worker may give to the execution of small models, each time it has
-/// nothing at hand: about what it costs to have another thread do it.
-const ERRANDS: Duration = Duration::from_micros(50);
+/// The time that an I/O thread may spend on executing small models each time that it has
+/// nothing at hand: about the cost of having another thread do it.
+const INLINE_BUDGET: Duration = Duration::from_micros(50);
 
-/// Running worker threads; they end when this is dropped.
+/// The running I/O threads; they end when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Workers {
     handles: Vec<Handle>,
@@ -51,35 +54,35 @@ impl Workers {
 }
 
 fn start_worker(number: usize) -> io::Result<(Handle, Worker)> {
-    let (made, made_receiver) = mpsc::sync_channel(1);
+    let (started, started_receiver) = mpsc::sync_channel(1);
     let (stop, stopped) = oneshot::channel::<()>();
     let thread = std::thread::Builder::new().name(format!("worker-{number}")).spawn(move || {
         let mut builder = Builder::new_current_thread();
-        builder.enable_all().on_thread_park(|| errand::allow(ERRANDS));
+        builder.enable_all().on_thread_park(IoThread::refill);
         match builder.build() {
             Ok(runtime) => {
-                runtime.spawn(end_turns());
-                let _ = made.send(Ok(runtime.handle().clone()));
+                let _io_thread = IoThread::enter(INLINE_BUDGET);
+                runtime.spawn(issue_wake_ups());
+                let _ = started.send(Ok(runtime.handle().clone()));
                 // Ends when the sender is dropped; nothing is ever sent.
                 let _ = runtime.block_on(stopped);
-                turn::end_tasks();
             }
             Err(error) => {
-                let _ = made.send(Err(error));
+                let _ = started.send(Err(error));
             }
         }
     })?;
-    let handle = made_receiver
+    let handle = started_receiver
         .recv()
         .unwrap_or_else(|_| Err(io::Error::other("a worker thread ended at once")))?;
     Ok((handle, Worker { stop: Some(stop), thread: Some(thread) }))
 }
 
-/// Wakes whom the tasks of this thread want to wake, behind all those that run now:
-/// requests that arrive together wake a model's thread once.
-async fn end_turns() {
+/// Issues the wake-ups that the tasks of this thread have deferred, behind all tasks that
+/// are ready: requests that arrive together wake a model's thread once.
+async fn issue_wake_ups() {
     poll_fn(|context| {
-        turn::end_with(context.waker());
+        IoThread::flush(context.waker());
         Poll::Pending
     })
     .await

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
 
-use galatea_infer::turn;
+use galatea_stdx::wake_batch;
 
 use crate::answer::Failure;
 use crate::stream::Place;
@@ -192,7 +192,7 @@ impl Signal {
         let is_awake = state.awake;
         drop(state);
         if !is_awake {
-            turn::wake(Waker::from(self.clone()));
+            wake_batch::defer(Waker::from(self.clone()));
         }
     }
 
@@ -349,7 +349,7 @@ impl std::fmt::Debug for Signal {
 mod tests {
     use std::sync::atomic::AtomicU32;
 
-    use galatea_infer::Turn;
+    use galatea_stdx::WakeBatch;
 
     use super::*;
     use crate::in_progress::{Arriving, InProgress};
@@ -401,7 +401,7 @@ mod tests {
     #[test]
     fn news_of_a_batch_wake_when_all_are_there() {
         let (signal, woken) = resting();
-        let turn = Turn::begin();
+        let turn = WakeBatch::begin();
         for _ in 0..8 {
             signal.push(News::Stop);
         }
@@ -413,7 +413,7 @@ mod tests {
     #[test]
     fn news_that_wait_for_a_turn_hold_nobody_else_back() {
         let (signal, woken) = resting();
-        let turn = Turn::begin();
+        let turn = WakeBatch::begin();
         signal.push(News::Stop);
         check_woken(&woken, 0);
         let other = signal.clone();

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Wake, Waker};
 use std::thread::ThreadId;
 
-use galatea_infer::turn;
+use galatea_stdx::wake_batch;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
@@ -99,7 +99,7 @@ impl Mailroom {
         let called = inbox.called;
         drop(inbox);
         if !called {
-            turn::wake(Waker::from(self.clone()));
+            wake_batch::defer(Waker::from(self.clone()));
         }
     }
 
@@ -110,7 +110,8 @@ impl Mailroom {
 
 #[cfg(test)]
 mod tests {
-    use galatea_infer::{Status, Turn};
+    use galatea_infer::Status;
+    use galatea_stdx::WakeBatch;
 
     use super::*;
 
@@ -127,7 +128,7 @@ mod tests {
             let (waiting, outcomes): (Vec<_>, Vec<_>) =
                 (0..100).map(|_| oneshot::channel()).unzip();
             let poster = std::thread::spawn(move || {
-                let _turn = Turn::begin();
+                let _turn = WakeBatch::begin();
                 for sender in waiting {
                     room.post(sender, Err(Status::unavailable("busy")));
                 }
@@ -153,7 +154,7 @@ mod tests {
             let (posted, end) = (std::sync::mpsc::channel(), std::sync::mpsc::channel::<()>());
             let of_the_turn = room.clone();
             let holder = std::thread::spawn(move || {
-                let _turn = Turn::begin();
+                let _turn = WakeBatch::begin();
                 of_the_turn.post(first, busy());
                 posted.0.send(()).unwrap();
                 let _ended = end.1.recv();

@@ -30,7 +30,6 @@
 mod cancel;
 mod classes;
 mod control;
-pub mod errand;
 mod flow;
 mod pending;
 mod request;
@@ -39,7 +38,6 @@ mod sender;
 mod service;
 mod status;
 mod trace;
-pub mod turn;
 
 pub use cancel::CancelToken;
 pub use classes::{ClassLabels, ClassesCell, ModelClasses};
@@ -48,7 +46,6 @@ pub use control::{
     LoadParameters, MemoryUsage, MemoryUsageKind, ModelConfigDocument, ModelMetadata, ModelState,
     ModelStatistics, RepositoryEntry, ResponseStatistics, ServerMetadata, TensorMetadata,
 };
-pub use errand::Errand;
 pub use flow::{CongestionPoint, ResumeHook, Throttle};
 pub use pending::{
     ExecutionObserver, ExecutionSummary, ExecutionTimes, PendingRequest, RequestObserver,
@@ -62,4 +59,3 @@ pub use sender::{Finality, Reply, ResponseSender, ResponseSink};
 pub use service::{InferenceService, NameMapping, ServerControl};
 pub use status::{Code, Status};
 pub use trace::{TensorTracePoint, Trace, TracePoint, TraceSink, TraceSubject, TracedTensor};
-pub use turn::Turn;

@@ -40,7 +40,7 @@ impl Reply {
 ///
 /// Called from whichever thread answers, so it must not block. After a final
 /// reply it is not called again. Whom it wakes, it wakes with
-/// [`turn::wake`](crate::turn::wake): many may be answered at once.
+/// `galatea_stdx::wake_batch::defer`: many may be answered at once.
 pub trait ResponseSink: Send {
     /// Takes one reply.
     fn deliver(&mut self, reply: Reply);

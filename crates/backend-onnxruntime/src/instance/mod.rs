@@ -9,9 +9,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use galatea_backend::{ExecutionGuarantee, Host, Instance, RefusedBatch};
-use galatea_infer::{
-    ExecutionTimes, FailureReason, InferenceResponse, PendingRequest, Status, Turn,
-};
+use galatea_infer::{ExecutionTimes, FailureReason, InferenceResponse, PendingRequest, Status};
+use galatea_stdx::WakeBatch;
 use smallvec::SmallVec;
 
 use crate::api::{RunOptions, Session};
@@ -78,7 +77,7 @@ impl OnnxInstance {
             Ok(outcomes) => {
                 let total = requests.iter().map(|pending| u64::from(pending.batch_size())).sum();
                 self.host.record_batch(total, &times);
-                let _turn = Turn::begin();
+                let _wake_batch = WakeBatch::begin();
                 for (pending, outcome) in requests.into_iter().zip(outcomes) {
                     answer(pending, outcome, &times);
                 }

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
 use std::time::Instant;
 
-use galatea_infer::{PendingRequest, Reply, RequestTimes, ResponseSender, ResponseSink, turn};
+use galatea_infer::{PendingRequest, Reply, RequestTimes, ResponseSender, ResponseSink};
+use galatea_stdx::wake_batch;
 
 use crate::batches::{CONFIG, graph, pair};
 use crate::support::load;
@@ -28,7 +29,7 @@ struct Sink(Arc<Waiting>);
 impl ResponseSink for Sink {
     fn deliver(&mut self, _: Reply) {
         self.0.answers.fetch_add(1, Ordering::Relaxed);
-        turn::wake(Waker::from(self.0.clone()));
+        wake_batch::defer(Waker::from(self.0.clone()));
     }
 }
 

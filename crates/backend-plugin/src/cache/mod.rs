@@ -25,7 +25,8 @@ use galatea_abi::{TRITONCACHE_Cache, TRITONSERVER_Error};
 use galatea_backend::{CacheKey, ResponseCache};
 use galatea_c_objects::error::{c_text, take_c};
 use galatea_c_objects::log;
-use galatea_infer::{Code, InferenceResponse, Status, turn};
+use galatea_infer::{Code, InferenceResponse, Status};
+use galatea_stdx::run_foreign;
 use libloading::os::unix::Library;
 
 use crate::library::search::check_component;
@@ -107,7 +108,7 @@ impl CacheLibrary {
         let allocator = Owned::new(AllocatorObject::Lookup { key: *key, found: None.into() });
         let (text, lookup) = (key_text(key), self.entry_points.lookup);
         // SAFETY: text and objects live longer than the call.
-        let status = turn::outside(|| unsafe {
+        let status = run_foreign(|| unsafe {
             take_c(lookup(self.cache, text.as_ptr(), entry.address(), allocator.address()))
         });
         match status {
@@ -131,7 +132,7 @@ impl CacheLibrary {
         let allocator = Owned::new(AllocatorObject::Insertion(encoded));
         let (text, insert) = (key_text(key), self.entry_points.insert);
         // SAFETY: text and objects live longer than the call.
-        let status = turn::outside(|| unsafe {
+        let status = run_foreign(|| unsafe {
             take_c(insert(self.cache, text.as_ptr(), entry.address(), allocator.address()))
         });
         match status {

@@ -1,0 +1,357 @@
+//! A queue that wakes its single reader once, however much is added.
+//!
+//! Waking a sleeping reader costs a system call, and items often arrive in bursts: the
+//! responses of a batch arrive together. So an inbox knows whether its reader rests. The
+//! item that finds it resting wakes it; further items don't, until the reader has taken
+//! all of them and rests again.
+//!
+//! The reader is a task or a thread:
+//!
+//! - A task calls [`Inbox::begin`] at the beginning of its poll, [`Inbox::take`] for the
+//!   items, and [`Inbox::rest`] at the end, which refuses if something arrived meanwhile.
+//! - A thread calls [`Inbox::recv`], which waits.
+//!
+//! [`Inbox::push`] defers the wake-up to the end of the thread's
+//! [wake batch](crate::WakeBatch). Until it is issued, the reader counts as resting, so
+//! that another thread which adds an item wakes it at once.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+use std::thread::Thread;
+
+use crate::io_thread::wake_batch;
+use crate::lock::{Guard, Lock};
+
+/// The queue; see the [module](self).
+pub struct Inbox<T> {
+    state: Lock<InboxState<T>>,
+}
+
+/// The inbox is closed; the item comes back.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Closed<T>(pub T);
+
+struct InboxState<T> {
+    items: VecDeque<T>,
+    reader: Reader,
+    /// The reader runs or is about to, so it need not be woken.
+    is_awake: bool,
+    /// The reader was woken without an item.
+    is_notified: bool,
+    is_closed: bool,
+}
+
+enum Reader {
+    /// It has not called yet. It finds what is there when it does.
+    Unknown,
+    Task(Waker),
+    Thread(Thread),
+}
+
+impl Reader {
+    fn wake(self) {
+        match self {
+            Self::Unknown => {}
+            Self::Task(waker) => waker.wake(),
+            Self::Thread(thread) => thread.unpark(),
+        }
+    }
+}
+
+impl<T> Default for Inbox<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> Inbox<T> {
+    /// An empty inbox, whose reader has not begun to read.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            state: Lock::new(InboxState {
+                items: VecDeque::new(),
+                reader: Reader::Unknown,
+                is_awake: true,
+                is_notified: false,
+                is_closed: false,
+            }),
+        }
+    }
+
+    /// Adds an item. A reader that rests is woken at the end of this thread's wake batch.
+    ///
+    /// # Errors
+    ///
+    /// The item if the inbox is closed.
+    pub fn push(self: &Arc<Self>, item: T) -> Result<(), Closed<T>>
+    where
+        T: Send + 'static,
+    {
+        let state = self.add(item)?;
+        let is_awake = state.is_awake;
+        drop(state);
+        if !is_awake {
+            wake_batch::defer(Waker::from(self.clone()));
+        }
+        Ok(())
+    }
+
+    /// Adds an item and wakes a reader that rests at once.
+    ///
+    /// # Errors
+    ///
+    /// The item if the inbox is closed.
+    pub fn push_now(&self, item: T) -> Result<(), Closed<T>> {
+        wake(self.add(item)?);
+        Ok(())
+    }
+
+    fn add(&self, item: T) -> Result<Guard<'_, InboxState<T>>, Closed<T>> {
+        let mut state = self.state.lock("add an item");
+        if state.is_closed {
+            return Err(Closed(item));
+        }
+        state.items.push_back(item);
+        Ok(state)
+    }
+
+    /// Wakes the reader at once, without an item. A reader that runs does not rest
+    /// before it has called [`Inbox::settle`].
+    pub fn notify(&self) {
+        let mut state = self.state.lock("notify the reader");
+        state.is_notified = true;
+        wake(state);
+    }
+
+    /// Closes the inbox: it takes no further items, and [`Inbox::recv`] returns `None`
+    /// when those that are there have been taken.
+    pub fn close(&self) {
+        let mut state = self.state.lock("close");
+        state.is_closed = true;
+        wake(state);
+    }
+
+    /// The reader runs, as a task that `waker` wakes.
+    pub fn begin(&self, waker: &Waker) {
+        let mut state = self.state.lock("begin to read");
+        state.is_awake = true;
+        if !matches!(&state.reader, Reader::Task(known) if known.will_wake(waker)) {
+            state.reader = Reader::Task(waker.clone());
+        }
+    }
+
+    /// Moves all items into `into`, which is empty.
+    pub fn take(&self, into: &mut VecDeque<T>) {
+        std::mem::swap(&mut self.state.lock("take all items").items, into);
+    }
+
+    /// Forgets notifications up to here, because the reader is about to look at what
+    /// they announced. Items are not forgotten.
+    pub fn settle(&self) {
+        self.state.lock("forget notifications").is_notified = false;
+    }
+
+    /// Whether the reader may rest until it is woken. If not, there is an item or a
+    /// notification.
+    #[must_use]
+    pub fn rest(&self) -> bool {
+        let mut state = self.state.lock("rest");
+        state.is_awake = state.is_notified || !state.items.is_empty();
+        !state.is_awake
+    }
+
+    /// Takes the next item; waits for it on this thread. Returns `None` if the inbox is
+    /// closed and empty.
+    pub fn recv(&self) -> Option<T> {
+        loop {
+            let mut state = self.state.lock("receive");
+            state.is_awake = true;
+            if let Some(item) = state.items.pop_front() {
+                return Some(item);
+            }
+            if state.is_closed {
+                return None;
+            }
+            let here = std::thread::current();
+            if !matches!(&state.reader, Reader::Thread(known) if known.id() == here.id()) {
+                state.reader = Reader::Thread(here);
+            }
+            state.is_awake = false;
+            drop(state);
+            std::thread::park();
+        }
+    }
+}
+
+fn wake<T>(mut state: Guard<'_, InboxState<T>>) {
+    if state.is_awake {
+        return;
+    }
+    state.is_awake = true;
+    let reader = match &state.reader {
+        Reader::Unknown => Reader::Unknown,
+        Reader::Task(waker) => Reader::Task(waker.clone()),
+        Reader::Thread(thread) => Reader::Thread(thread.clone()),
+    };
+    // A reader that wakes to a held lock goes back to sleep.
+    drop(state);
+    reader.wake();
+}
+
+/// A deferred wake-up. Another thread may have woken the reader meanwhile, and the reader
+/// may have taken the item.
+impl<T: Send + 'static> Wake for Inbox<T> {
+    fn wake(self: Arc<Self>) {
+        let state = self.state.lock("issue a deferred wake-up");
+        if !state.items.is_empty() {
+            wake(state);
+        }
+    }
+}
+
+impl<T> std::fmt::Debug for Inbox<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Inbox")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+    use crate::WakeBatch;
+
+    #[derive(Default)]
+    struct Count(AtomicU32);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// An inbox whose task rests, and the number of times that it was woken.
+    fn resting() -> (Arc<Inbox<u32>>, Arc<Count>) {
+        let (inbox, woken) = (Arc::new(Inbox::new()), Arc::<Count>::default());
+        inbox.begin(&Waker::from(woken.clone()));
+        assert!(inbox.rest());
+        (inbox, woken)
+    }
+
+    fn check_woken(woken: &Count, expected: u32) {
+        assert_eq!(woken.0.load(Ordering::Relaxed), expected);
+    }
+
+    fn taken(inbox: &Inbox<u32>) -> Vec<u32> {
+        let mut items = VecDeque::new();
+        inbox.take(&mut items);
+        items.into()
+    }
+
+    #[test]
+    fn a_burst_wakes_once() {
+        let (inbox, woken) = resting();
+        for item in 0..32 {
+            inbox.push(item).unwrap();
+        }
+        check_woken(&woken, 1);
+        assert_eq!(taken(&inbox), Vec::from_iter(0..32));
+        assert!(inbox.rest());
+        inbox.push_now(32).unwrap();
+        inbox.push_now(33).unwrap();
+        check_woken(&woken, 2);
+    }
+
+    #[test]
+    fn a_wake_batch_wakes_at_its_end() {
+        let (inbox, woken) = resting();
+        let batch = WakeBatch::begin();
+        for item in 0..8 {
+            inbox.push(item).unwrap();
+        }
+        check_woken(&woken, 0);
+        drop(batch);
+        check_woken(&woken, 1);
+    }
+
+    #[test]
+    fn a_deferred_wake_up_holds_no_other_thread_back() {
+        let (inbox, woken) = resting();
+        let batch = WakeBatch::begin();
+        inbox.push(1).unwrap();
+        check_woken(&woken, 0);
+        let other = inbox.clone();
+        std::thread::spawn(move || other.push(2)).join().unwrap().unwrap();
+        check_woken(&woken, 1);
+        assert_eq!(taken(&inbox), [1, 2]);
+        assert!(inbox.rest());
+        // What the deferred wake-up announces has been taken.
+        drop(batch);
+        check_woken(&woken, 1);
+    }
+
+    #[test]
+    fn a_task_that_runs_is_not_woken_and_does_not_rest() {
+        let (inbox, woken) = resting();
+        inbox.notify();
+        inbox.notify();
+        check_woken(&woken, 1);
+        inbox.begin(&Waker::from(woken.clone()));
+        inbox.notify();
+        assert!(!inbox.rest());
+        inbox.settle();
+        assert!(inbox.rest());
+        check_woken(&woken, 1);
+    }
+
+    #[test]
+    fn items_outlive_settling() {
+        let (inbox, _woken) = resting();
+        inbox.begin(Waker::noop());
+        inbox.push(1).unwrap();
+        inbox.settle();
+        assert!(!inbox.rest());
+        assert_eq!(taken(&inbox), [1]);
+    }
+
+    #[test]
+    fn the_latest_waker_counts() {
+        let (inbox, old) = resting();
+        let new = Arc::<Count>::default();
+        inbox.begin(&Waker::from(new.clone()));
+        assert!(inbox.rest());
+        inbox.push(1).unwrap();
+        check_woken(&old, 0);
+        check_woken(&new, 1);
+    }
+
+    #[test]
+    fn a_closed_inbox_returns_items() {
+        let (inbox, woken) = resting();
+        inbox.push(1).unwrap();
+        inbox.close();
+        assert_eq!(inbox.push(2), Err(Closed(2)));
+        assert_eq!(inbox.push_now(3), Err(Closed(3)));
+        assert_eq!((inbox.recv(), inbox.recv()), (Some(1), None));
+        check_woken(&woken, 1);
+    }
+
+    #[test]
+    fn a_thread_receives_all_items_and_the_end() {
+        let inbox = Arc::new(Inbox::new());
+        let reader = inbox.clone();
+        let reader =
+            std::thread::spawn(move || std::iter::from_fn(|| reader.recv()).collect::<Vec<u32>>());
+        for item in 0..1000 {
+            if item % 10 == 0 {
+                std::thread::yield_now();
+            }
+            inbox.push(item).unwrap();
+        }
+        inbox.close();
+        assert_eq!(reader.join().unwrap(), Vec::from_iter(0..1000));
+    }
+}

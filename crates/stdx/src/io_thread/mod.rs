@@ -1,0 +1,119 @@
+//! What a thread knows about itself.
+//!
+//! An I/O thread runs an event loop: it polls tasks until none is ready, then waits for
+//! its sockets. Two decisions depend on where the thread is in that loop:
+//!
+//! - when to issue the wake-ups of other threads: behind the work that is at hand
+//!   ([`wake_batch`]);
+//! - whether to do short work itself instead of handing it to another thread
+//!   ([`InlineBudget`]).
+//!
+//! The state behind these decisions belongs to the thread, not to an argument. A wake-up
+//! happens deep under code that knows nothing of event loops: in the `Waker` of a sink
+//! that a backend calls, under callbacks of foreign code, in destructors. An argument
+//! would have to pass through every one of those layers, and some have C signatures.
+//!
+//! The owner of the thread says that it is an I/O thread by entering it
+//! ([`IoThread::enter`]). All other threads wake at once and have no inline budget,
+//! unless they begin a [`WakeBatch`] of their own.
+
+mod inline_budget;
+mod state;
+#[cfg(test)]
+mod tests;
+pub mod wake_batch;
+
+use std::marker::PhantomData;
+use std::task::Waker;
+use std::time::Duration;
+
+pub use self::inline_budget::InlineBudget;
+use self::state::{ThreadState, replace_state, with_state};
+pub use self::wake_batch::WakeBatch;
+
+/// While this exists, its thread is an I/O thread.
+///
+/// The runtime of the thread calls [`IoThread::refill`] and [`IoThread::flush`] from
+/// callbacks and tasks that may not hold this, because they could move to other threads;
+/// both are about the current thread and do nothing on one that isn't an I/O thread.
+#[derive(Debug)]
+#[must_use = "the thread is an I/O thread until this is dropped"]
+pub struct IoThread {
+    /// It belongs to its thread.
+    here: PhantomData<*const ()>,
+}
+
+impl IoThread {
+    /// Makes this thread an I/O thread, which may spend `inline_budget` on inline work
+    /// between one [`refill`](Self::refill) and the next. There is none before the first.
+    pub fn enter(inline_budget: Duration) -> Self {
+        with_state(|state| {
+            state.inline_budget_max = inline_budget;
+            state.inline_budget = Duration::ZERO;
+        });
+        Self { here: PhantomData }
+    }
+
+    /// The thread has nothing at hand: it has its whole inline budget again.
+    pub fn refill() {
+        with_state(|state| state.inline_budget = state.inline_budget_max);
+    }
+
+    /// Issues the wake-ups that were deferred. From now on the thread defers all wake-ups,
+    /// and the first one wakes `flusher`, a task of the thread that calls this again.
+    ///
+    /// The task runs behind those that are ready when it is woken, so the wake-ups of all
+    /// of them are issued together.
+    pub fn flush(flusher: &Waker) {
+        let deferred = with_state(|state| {
+            state.flusher = Some(flusher.clone());
+            std::mem::take(&mut state.deferred)
+        });
+        deferred.into_iter().flatten().for_each(Waker::wake);
+    }
+}
+
+impl Drop for IoThread {
+    /// Issues the wake-ups that were deferred; further ones are issued at once.
+    fn drop(&mut self) {
+        let deferred = with_state(|state| {
+            state.flusher = None;
+            state.inline_budget_max = Duration::ZERO;
+            state.inline_budget = Duration::ZERO;
+            std::mem::take(&mut state.deferred)
+        });
+        deferred.into_iter().flatten().for_each(Waker::wake);
+    }
+}
+
+/// Runs code that isn't ours and may wait for any other thread. Deferred wake-ups are
+/// issued before it runs. While it runs, wake-ups are issued at once, and the thread has
+/// no inline budget.
+///
+/// A callback may wait for the reply to another request, whose thread must not be one that
+/// this thread has yet to wake.
+pub fn run_foreign<R>(foreign: impl FnOnce() -> R) -> R {
+    let _suspended = Suspended::begin();
+    foreign()
+}
+
+/// The state of a thread that runs foreign code; it is restored when this is dropped.
+struct Suspended {
+    before: ThreadState,
+}
+
+impl Suspended {
+    fn begin() -> Self {
+        let mut before = replace_state(ThreadState::default());
+        let deferred = std::mem::take(&mut before.deferred);
+        deferred.into_iter().for_each(Waker::wake);
+        Self { before }
+    }
+}
+
+impl Drop for Suspended {
+    fn drop(&mut self) {
+        // Nothing is deferred: every wake batch that began meanwhile is over.
+        replace_state(std::mem::take(&mut self.before));
+    }
+}

@@ -1,0 +1,82 @@
+//! Wake-ups that are issued behind the work at hand.
+//!
+//! Waking a thread costs a system call, and a thread that is woken early may take the
+//! core from the one that woke it, find one thing to do, and sleep again. So a thread that
+//! does several things in a row wakes others behind the last one: each once, however much
+//! there is for it.
+//!
+//! A thread gathers wake-ups while a [`WakeBatch`] exists on it. An I/O thread gathers
+//! them always, and a task of its own issues them ([`IoThread::flush`](super::IoThread)).
+
+use std::marker::PhantomData;
+use std::task::Waker;
+
+use super::state::{Deferred, ThreadState, with_state};
+
+/// Wakes `waker`: at the end of this thread's wake batch, or at once if there is none.
+pub fn defer(waker: Waker) {
+    match with_state(|state| state.defer(&waker)) {
+        Some(Deferral::Deferred) => {}
+        Some(Deferral::First(flusher)) => flusher.wake(),
+        Some(Deferral::Refused) | None => waker.wake(),
+    }
+}
+
+enum Deferral {
+    Deferred,
+    /// Deferred, and it is the first one, so the task that issues it must be woken.
+    First(Waker),
+    /// The thread defers nothing.
+    Refused,
+}
+
+impl ThreadState {
+    fn defer(&mut self, waker: &Waker) -> Deferral {
+        if self.open_batches == 0 && self.flusher.is_none() {
+            return Deferral::Refused;
+        }
+        if self.deferred.iter().any(|other| other.will_wake(waker)) {
+            return Deferral::Deferred;
+        }
+        self.deferred.push(waker.clone());
+        match &self.flusher {
+            Some(flusher) if self.open_batches == 0 && self.deferred.len() == 1 => {
+                Deferral::First(flusher.clone())
+            }
+            Some(_) | None => Deferral::Deferred,
+        }
+    }
+}
+
+/// While this exists, its thread defers wake-ups; dropping it issues them.
+///
+/// Of nested wake batches the outermost counts.
+#[derive(Debug)]
+#[must_use = "a wake batch ends when this is dropped"]
+pub struct WakeBatch {
+    /// It belongs to its thread.
+    here: PhantomData<*const ()>,
+}
+
+impl WakeBatch {
+    /// Begins a wake batch on this thread.
+    pub fn begin() -> Self {
+        with_state(|state| state.open_batches = state.open_batches.saturating_add(1));
+        Self { here: PhantomData }
+    }
+}
+
+impl Drop for WakeBatch {
+    fn drop(&mut self) {
+        // A waker may begin a wake batch, so nothing is borrowed while it runs.
+        let deferred = with_state(|state| {
+            state.open_batches = state.open_batches.saturating_sub(1);
+            if state.open_batches == 0 {
+                std::mem::take(&mut state.deferred)
+            } else {
+                Deferred::new()
+            }
+        });
+        deferred.into_iter().flatten().for_each(Waker::wake);
+    }
+}

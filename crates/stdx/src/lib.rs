@@ -1,0 +1,35 @@
+//! What the standard library leaves to be written: named locks, an inbox that wakes
+//! its reader once, the single-driver pattern, and the state of I/O threads.
+//!
+//! This crate knows nothing of requests, models or protocols, and uses none of the
+//! other crates. It runs no thread and reads no clock.
+//!
+//! - [`Lock`] and [`Condvar`] replace `std::sync::Mutex` and `Condvar`.
+//! - [`Inbox`] is a queue with a single reader, a task or a thread.
+//! - [`DriverSlot`] lets one thread drive a machine while others only add work.
+//! - [`io_thread`] holds what a thread knows about itself: the wake-ups that it has
+//!   deferred ([`WakeBatch`]), and the time that it may spend on work that others would
+//!   do otherwise ([`InlineBudget`]).
+//!
+//! ```
+//! use galatea_stdx::Lock;
+//!
+//! let names = Lock::new(Vec::new());
+//! names.lock("add a name").push("first");
+//! assert_eq!(*names.lock("read the names"), ["first"]);
+//! ```
+
+#![forbid(unsafe_code)]
+#![deny(clippy::expect_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
+
+mod driver_slot;
+mod inbox;
+pub mod io_thread;
+mod lock;
+mod numbers;
+
+pub use driver_slot::DriverSlot;
+pub use inbox::{Closed, Inbox};
+pub use io_thread::{InlineBudget, IoThread, WakeBatch, run_foreign, wake_batch};
+pub use lock::{Condvar, Guard, Lock};
+pub use numbers::len64;

@@ -1,0 +1,242 @@
+//! A mutex whose every use names its purpose.
+//!
+//! Poisoning is ignored. A thread that panics while it holds a lock leaves a state that
+//! others can use: under a lock, state changes in single steps that don't panic halfway,
+//! and foreign code is never called. The panic itself is handled where the thread's work
+//! is caught: at a door's request, or around the execution of a batch.
+//!
+//! Debug builds notice a thread that locks what it holds already, which would wait for
+//! itself forever: they panic and name both purposes. Release builds keep no purpose.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// A mutex; see the [module](self).
+#[derive(Default)]
+pub struct Lock<T: ?Sized> {
+    holder: holder::Holder,
+    value: Mutex<T>,
+}
+
+impl<T> Lock<T> {
+    /// An unlocked lock around `value`.
+    pub const fn new(value: T) -> Self {
+        Self { holder: holder::Holder::new(), value: Mutex::new(value) }
+    }
+
+    /// The value.
+    pub fn into_inner(self) -> T {
+        self.value.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: ?Sized> Lock<T> {
+    /// Locks, for as long as the guard lives. `purpose` says in a few words what for.
+    #[track_caller]
+    pub fn lock(&self, purpose: &'static str) -> Guard<'_, T> {
+        self.holder.check(purpose);
+        let value = self.value.lock().unwrap_or_else(PoisonError::into_inner);
+        self.holder.set(purpose);
+        Guard { held: Held { lock: self, purpose }, value }
+    }
+
+    /// The value, which an exclusive borrow guards already.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: ?Sized + std::fmt::Debug> std::fmt::Debug for Lock<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.value.fmt(f)
+    }
+}
+
+/// Exclusive access to what a [`Lock`] guards, until it is dropped.
+#[must_use = "the lock is released when this is dropped"]
+pub struct Guard<'a, T: ?Sized> {
+    // Dropped first, so that the next holder is never taken for this one.
+    held: Held<'a, T>,
+    value: MutexGuard<'a, T>,
+}
+
+struct Held<'a, T: ?Sized> {
+    lock: &'a Lock<T>,
+    purpose: &'static str,
+}
+
+impl<T: ?Sized> Drop for Held<'_, T> {
+    fn drop(&mut self) {
+        self.lock.holder.clear();
+    }
+}
+
+impl<T: ?Sized> Deref for Guard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T: ?Sized> DerefMut for Guard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
+    }
+}
+
+impl<T: ?Sized + std::fmt::Debug> std::fmt::Debug for Guard<'_, T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+/// A condition variable for a [`Lock`].
+#[derive(Debug, Default)]
+pub struct Condvar(std::sync::Condvar);
+
+impl Condvar {
+    /// A condition variable that no thread waits for.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(std::sync::Condvar::new())
+    }
+
+    /// Releases the lock, waits for a notification, and locks again. It may return
+    /// without a notification.
+    pub fn wait<'a, T>(&self, guard: Guard<'a, T>) -> Guard<'a, T> {
+        let Guard { held, value } = guard;
+        let (lock, purpose) = (held.lock, held.purpose);
+        drop(held);
+        let value = self.0.wait(value).unwrap_or_else(PoisonError::into_inner);
+        lock.holder.set(purpose);
+        Guard { held: Held { lock, purpose }, value }
+    }
+
+    /// Like [`Condvar::wait`], but for at most `timeout`.
+    pub fn wait_timeout<'a, T>(&self, guard: Guard<'a, T>, timeout: Duration) -> Guard<'a, T> {
+        let Guard { held, value } = guard;
+        let (lock, purpose) = (held.lock, held.purpose);
+        drop(held);
+        let waited = self.0.wait_timeout(value, timeout);
+        let (value, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        lock.holder.set(purpose);
+        Guard { held: Held { lock, purpose }, value }
+    }
+
+    /// Wakes one thread that waits.
+    pub fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
+    /// Wakes all threads that wait.
+    pub fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}
+
+/// Debug builds: which thread holds the lock, and what for.
+#[cfg(debug_assertions)]
+mod holder {
+    use std::sync::{Mutex, PoisonError};
+    use std::thread::ThreadId;
+
+    #[derive(Default)]
+    pub(super) struct Holder(Mutex<Option<(ThreadId, &'static str)>>);
+
+    impl Holder {
+        pub(super) const fn new() -> Self {
+            Self(Mutex::new(None))
+        }
+
+        #[track_caller]
+        pub(super) fn check(&self, wanted: &str) {
+            let holder = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some((thread, purpose)) = holder
+                && thread == std::thread::current().id()
+            {
+                panic!("a thread locks in order to {wanted} what it holds to {purpose}");
+            }
+        }
+
+        pub(super) fn set(&self, purpose: &'static str) {
+            let here = std::thread::current().id();
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((here, purpose));
+        }
+
+        pub(super) fn clear(&self) {
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+    }
+}
+
+/// Release builds: nothing.
+#[cfg(not(debug_assertions))]
+mod holder {
+    #[derive(Default)]
+    pub(super) struct Holder;
+
+    impl Holder {
+        pub(super) const fn new() -> Self {
+            Self
+        }
+
+        pub(super) const fn check(&self, _wanted: &str) {}
+
+        pub(super) const fn set(&self, _purpose: &'static str) {}
+
+        pub(super) const fn clear(&self) {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn a_panic_under_a_lock_leaves_it_usable() {
+        let lock = Lock::new(1);
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            let mut value = lock.lock("panic");
+            *value = 2;
+            panic!("on purpose");
+        }));
+        assert!(panicked.is_err());
+        assert_eq!(*lock.lock("read"), 2);
+        assert_eq!(lock.into_inner(), 2);
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn a_thread_that_locks_twice_panics() {
+        let lock = Lock::new(());
+        let held = lock.lock("hold it");
+        let panicked = catch_unwind(AssertUnwindSafe(|| drop(lock.lock("take it")))).unwrap_err();
+        let text = panicked.downcast::<String>().unwrap();
+        assert_eq!(*text, "a thread locks in order to take it what it holds to hold it");
+        drop(held);
+        drop(lock.lock("take it"));
+    }
+
+    #[test]
+    fn a_condition_variable_releases_the_lock_while_it_waits() {
+        let shared = Arc::new((Lock::new(false), Condvar::new()));
+        let other = shared.clone();
+        let mut is_set = shared.0.lock("wait until it is set");
+        let setter = std::thread::spawn(move || {
+            *other.0.lock("set it") = true;
+            other.1.notify_one();
+        });
+        while !*is_set {
+            is_set = shared.1.wait(is_set);
+        }
+        is_set = shared.1.wait_timeout(is_set, Duration::from_nanos(1));
+        assert!(*is_set);
+        drop(is_set);
+        setter.join().unwrap();
+    }
+}
