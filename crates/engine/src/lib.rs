@@ -79,7 +79,7 @@ mod warmup;
 
 pub use admission::{Admission, Admitted};
 pub use cache::LocalCache;
-pub use catalog::{Catalog, FoundModel, ListedModel, Overridden, Sighting, Survey, Uniqueness};
+pub use catalog::{Catalog, CatalogModel, LoadOverride};
 pub use check::{CheckedLimits, CheckedVersion, VersionProblem};
 pub use composing::version_not_loaded;
 pub use dispatcher::Dispatcher;

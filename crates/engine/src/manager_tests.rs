@@ -24,13 +24,14 @@ use galatea_infer::{
     PendingRequest, Reply, ResponseSender, ServerControl, Status,
 };
 use galatea_policy::ModificationTimes;
+use galatea_repository::{ListedModel, Lookup, Scan, ScanProblem};
 
 use crate::testing::sequences::LONG;
 use crate::testing::{ECHO, Files, request, send};
 use crate::timer::Timer;
 use crate::{
-    Catalog, ControlMode, FoundModel, HostPolicies, ListedModel, LogSink, ModelDefinition,
-    Namespaces, Overridden, RateLimit, Server, ServerOptions, Sighting, Survey, Uniqueness,
+    Catalog, CatalogModel, ControlMode, HostPolicies, LoadOverride, LogSink, ModelDefinition,
+    Namespaces, RateLimit, Server, ServerOptions,
 };
 
 /// Instead of a configuration: several repositories have the model.
@@ -271,21 +272,21 @@ fn parts(id: &str) -> (Option<Arc<str>>, String) {
 }
 
 impl FakeCatalog {
-    fn found(&self, id: &str, kept: Kept, parameters: LoadParameters) -> FoundModel {
-        let overridden = match (&parameters.config, parameters.files.is_empty()) {
-            (_, false) => Overridden::Files,
-            (Some(_), true) => Overridden::Configuration,
-            (None, true) => Overridden::Nothing,
+    fn found(&self, id: &str, kept: Kept, parameters: LoadParameters) -> CatalogModel {
+        let overrides = match (&parameters.config, parameters.files.is_empty()) {
+            (_, false) => LoadOverride::Files,
+            (Some(_), true) => LoadOverride::Configuration,
+            (None, true) => LoadOverride::None,
         };
         let text = parameters.config.unwrap_or(kept.text);
         let ((namespace, name), versions) = (parts(id), kept.versions);
         let bench = self.bench.clone();
-        FoundModel {
+        CatalogModel {
             namespace: namespace.clone(),
             name: name.clone(),
-            place: kept.place,
+            path: kept.place,
             modified: kept.modified,
-            overridden,
+            overrides,
             define: Box::new(move || {
                 let mut draft = ConfigDraft::from_pbtxt("config.pbtxt", &text)
                     .map_err(|errors| errors.to_string())?;
@@ -313,12 +314,12 @@ impl Catalog for FakeCatalog {
         let names = self.models.lock().unwrap().keys().cloned().collect::<Vec<String>>();
         let unique = |id: String| {
             let (namespace, name) = parts(&id);
-            ListedModel { namespace, name, uniqueness: Uniqueness::Unique }
+            ListedModel { namespace, name, is_duplicate: false }
         };
         names.into_iter().map(unique).collect()
     }
 
-    fn survey(&self) -> Survey {
+    fn scan(&self) -> Scan<CatalogModel> {
         let models = self.models.lock().unwrap().clone();
         self.bench.surveys.fetch_add(1, Ordering::SeqCst);
         self.bench.surveying.pass();
@@ -326,21 +327,21 @@ impl Catalog for FakeCatalog {
             models.into_iter().partition(|(_, kept)| kept.text == TWICE);
         let found =
             once.into_iter().map(|(name, kept)| self.found(&name, kept, LoadParameters::default()));
-        let duplicates = twice.into_iter().map(|(name, _)| name).collect();
-        Survey { models: found.collect(), duplicates, ..Survey::default() }
+        let problems = twice.into_iter().map(|(name, _)| ScanProblem::Duplicate { name }).collect();
+        Scan { models: found.collect(), problems }
     }
 
-    fn find(&self, name: &str, parameters: LoadParameters) -> Sighting {
+    fn find(&self, name: &str, parameters: LoadParameters) -> Lookup<CatalogModel> {
         if name == "m" {
             self.bench.finding.pass();
         }
         let models = self.models.lock().unwrap().clone();
-        let found: Vec<FoundModel> = models
+        let found: Vec<CatalogModel> = models
             .into_iter()
             .filter(|(id, _)| parts(id).1 == name)
             .map(|(id, kept)| self.found(&id, kept, parameters.clone()))
             .collect();
-        if found.is_empty() { Sighting::Missing } else { Sighting::Found(found) }
+        if found.is_empty() { Lookup::Missing } else { Lookup::Models(found) }
     }
 }
 

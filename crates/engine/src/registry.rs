@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use arc_swap::ArcSwap;
 use galatea_infer::{ModelState, RepositoryEntry, Status};
 use galatea_policy::{ModelName, model_id, name_in_id};
+use galatea_repository::ListedModel;
 
 use crate::LoadedModel;
-use crate::catalog::{ListedModel, Uniqueness};
 use crate::retire::ModelHandle;
 use crate::tenure::Tenure;
 
@@ -399,28 +399,28 @@ impl Snapshot {
     /// without being listed there.
     pub(crate) fn index(&self, listed: &[ListedModel], only_ready: bool) -> Vec<RepositoryEntry> {
         let shown = |id| if self.names.is_some() { name_in_id(id) } else { id };
-        let mut models: BTreeMap<ModelName, (&str, Uniqueness)> = BTreeMap::new();
+        let mut models: BTreeMap<ModelName, (&str, bool)> = BTreeMap::new();
         for (id, model) in &self.models {
             if model.versions.values().any(|entry| entry.state != ModelState::Unavailable) {
-                models.insert(id.clone(), (shown(id), Uniqueness::Unique));
+                models.insert(id.clone(), (shown(id), false));
             }
         }
         for model in listed {
             let id = model_id(model.namespace.as_deref(), &model.name);
-            models.insert(id, (&model.name, model.uniqueness));
+            models.insert(id, (&model.name, model.is_duplicate));
         }
         let mut entries = Vec::new();
-        for (id, (name, uniqueness)) in &models {
-            match (self.models.get(id), uniqueness) {
-                (_, Uniqueness::Duplicate) => entries.push(failed(name, DUPLICATE)),
-                (None, Uniqueness::Unique) if only_ready => {}
-                (None, Uniqueness::Unique) => entries.push(RepositoryEntry {
+        for (id, (name, is_duplicate)) in &models {
+            match (self.models.get(id), is_duplicate) {
+                (_, true) => entries.push(failed(name, DUPLICATE)),
+                (None, false) if only_ready => {}
+                (None, false) => entries.push(RepositoryEntry {
                     name: (*name).to_owned(),
                     version: None,
                     state: None,
                     reason: String::new(),
                 }),
-                (Some(model), Uniqueness::Unique) => model.list(name, only_ready, &mut entries),
+                (Some(model), false) => model.list(name, only_ready, &mut entries),
             }
         }
         entries

@@ -1,4 +1,9 @@
 //! Repository agents, asked before a model is defined.
+//!
+//! The agents may refuse the model or move it to another directory, so they come before
+//! its configuration counts: the model is defined from what they leave. The engine knows
+//! them only as [`ModelAgents`], three calls that report what happens to the model, and a
+//! drop that ends them.
 
 use std::path::Path;
 
@@ -8,9 +13,9 @@ use galatea_config::ConfigDraft;
 use galatea_infer::Status;
 use galatea_repository::{ModelDirectory, ModelSource, ScanOptions};
 
-/// A model whose agents agree to its being loaded.
-pub(crate) struct Attended {
-    /// Where they moved it; `None` if it stays where it was.
+/// The agents of a model, which allow the load.
+pub(crate) struct AgentVisit {
+    /// The model where they moved it; `None` if they left it where it was.
     pub(crate) moved_to: Option<ModelSource>,
     /// The agents.
     pub(crate) agents: Box<dyn ModelAgents>,
@@ -20,14 +25,14 @@ pub(crate) struct Attended {
 ///
 /// # Errors
 ///
-/// What an agent says against the load, and whatever keeps the directory that they
-/// moved it to from being read.
-pub(crate) fn attend(
+/// Why an agent refuses the load, or why the directory that they moved the model to can't
+/// be read.
+pub(crate) fn visit_agents(
     agents: &Agents,
     source: &ModelSource,
     draft: &ConfigDraft,
     options: &ScanOptions,
-) -> Result<Option<Attended>, Status> {
+) -> Result<Option<AgentVisit>, Status> {
     let named = draft.repository_agents();
     if named.is_empty() {
         return Ok(None);
@@ -38,7 +43,7 @@ pub(crate) fn attend(
         location,
         config: draft.to_json(),
         agents: named,
-        config_at: &|place| config_at(name, place, options),
+        config_at: &|path| config_at(name, path, options),
     })?;
     let moved_to = if chain.location() == location {
         None
@@ -48,29 +53,28 @@ pub(crate) fn attend(
             Status::invalid_argument(format!("its repository agents moved it: {reason}"))
         })?)
     };
-    let agents = Box::new(Keeping { chain, _directory: source.directory.clone() });
-    Ok(Some(Attended { moved_to, agents }))
+    let agents = Box::new(ChainWithDirectory { chain, _directory: source.directory.clone() });
+    Ok(Some(AgentVisit { moved_to, agents }))
 }
 
-/// What the configuration in a directory says; nothing if there is none, as in the
-/// original.
-fn config_at(name: &str, place: &Path, options: &ScanOptions) -> String {
-    let source = ModelSource::at(name, place, options).ok();
+/// The configuration in a directory as JSON; an empty one if there is none, as in Triton.
+fn config_at(name: &str, path: &Path, options: &ScanOptions) -> String {
+    let source = ModelSource::at(name, path, options).ok();
     let draft = source.and_then(|source| source.config).and_then(|file| {
         ConfigDraft::from_pbtxt(&file.path.display().to_string(), &file.text).ok()
     });
     draft.unwrap_or_default().to_json()
 }
 
-/// Agents with the directory that they found the model in, which may go with whoever
-/// uses it last: they may have moved the model to a place in it.
-struct Keeping {
+/// Agents with the directory that they found the model in. A temporary directory is
+/// removed with its last user, and they may have moved the model to a path inside of it.
+struct ChainWithDirectory {
     chain: Chain,
-    /// Goes after the agents.
+    /// Dropped after the agents.
     _directory: ModelDirectory,
 }
 
-impl ModelAgents for Keeping {
+impl ModelAgents for ChainWithDirectory {
     fn loaded(&self) {
         self.chain.loaded();
     }

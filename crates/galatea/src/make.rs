@@ -89,7 +89,6 @@ pub(crate) fn server(parts: Parts<'_>) -> Result<Arc<Server>, Status> {
             backends: backends.clone(),
             logger: logger.clone(),
         }),
-        logger: logger.clone(),
     });
     let server = Server::new(ServerOptions {
         name: settings.id.clone(),

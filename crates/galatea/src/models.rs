@@ -1,4 +1,4 @@
-//! The models of the repositories, as the engine asks for them.
+//! The catalog of the models in the repositories, and how they are defined.
 
 use std::fmt;
 use std::path::Path;
@@ -8,187 +8,153 @@ use galatea_allocator::release_free_memory;
 use galatea_backend::{Backend, ModelFiles};
 use galatea_backend_plugin::Agents;
 use galatea_config::{ConfigDraft, ConfigErrors, Support};
-use galatea_engine::{
-    Catalog, FoundModel, ListedModel, ModelDefinition, Overridden, Sighting, Survey, Uniqueness,
-};
+use galatea_engine::{Catalog, CatalogModel, LoadOverride, ModelDefinition};
 use galatea_infer::{Code, LoadParameters, NameMapping, Status};
 use galatea_repository::{
-    Finding, ModelSource, Overlays, Problem, RegisterError, Repository, ScanOptions,
-    versions_to_load,
+    ListedModel, Lookup, ModelSource, Overlays, RegisterError, Repository, Scan, ScanOptions,
+    ScanProblem, versions_to_load,
 };
 use galatea_telemetry::Logger;
 
-use crate::agents::{Attended, attend};
+use crate::agents::{AgentVisit, visit_agents};
 use crate::backends::{Backends, Wanted};
 use crate::op_libraries;
 
-/// How messages call a configuration that came with a load.
+/// The name of a configuration that comes with a load, for messages.
 const OVERRIDE: &str = "load parameter 'config'";
 
-/// The platform of models that are made of others.
+/// The platform of ensembles.
 const ENSEMBLE: &str = "ensemble";
 
-/// Repositories with what it takes to load models from them.
+/// Repositories, and what is needed to load models from them.
 pub(crate) struct RepositoryCatalog {
-    /// Where models are.
+    /// The repositories.
     pub(crate) repository: Repository,
-    /// Where files of clients are kept.
+    /// Writes files that come with a load.
     pub(crate) overlays: Overlays,
     /// What to look for in a model's directory.
     pub(crate) options: ScanOptions,
-    /// What turns a directory into a model.
+    /// Defines models.
     pub(crate) definer: Arc<Definer>,
-    /// Where remarks go.
-    pub(crate) logger: Logger,
 }
 
 impl Catalog for RepositoryCatalog {
     fn names(&self) -> Vec<ListedModel> {
-        let uniqueness = |is_duplicate: bool| match is_duplicate {
-            true => Uniqueness::Duplicate,
-            false => Uniqueness::Unique,
-        };
-        let names = self.repository.names().into_iter();
-        names
-            .map(|listed| ListedModel {
-                namespace: listed.namespace,
-                uniqueness: uniqueness(listed.is_duplicate),
-                name: listed.name,
-            })
-            .collect()
+        self.repository.names()
     }
 
-    fn survey(&self) -> Survey {
+    fn scan(&self) -> Scan<CatalogModel> {
         let scan = self.repository.scan(&self.options);
-        let mut survey = Survey::default();
-        for problem in scan.problems {
-            match problem {
-                Problem::Repository { .. } => {
-                    self.logger.error(&problem);
-                    survey.is_partial = true;
-                }
-                Problem::Duplicate { ref name } => {
-                    self.logger.error(&problem);
-                    survey.duplicates.push(name.clone());
-                }
-                Problem::Model { name, reason } => survey.refused.push((name, reason)),
-            }
-        }
-        let found = |source| self.found(source, None, Overridden::Nothing);
-        survey.models = scan.models.into_iter().map(found).collect();
-        survey
+        scan.map(|source| self.catalog_model(source, None, LoadOverride::None))
     }
 
-    fn find(&self, name: &str, parameters: LoadParameters) -> Sighting {
+    fn find(&self, name: &str, parameters: LoadParameters) -> Lookup<CatalogModel> {
         let LoadParameters { config, files } = parameters;
         if !files.is_empty() {
-            return self.overlaid(name, config, &files);
+            return self.find_overlay(name, config, &files);
         }
-        match self.repository.find(name, &self.options) {
-            Finding::Missing => Sighting::Missing,
-            Finding::Problem(Problem::Model { reason, .. }) => Sighting::Refused(reason),
-            Finding::Problem(problem) => Sighting::Refused(problem.to_string()),
-            Finding::Models(sources) => {
-                let overridden = match config {
-                    Some(_) => Overridden::Configuration,
-                    None => Overridden::Nothing,
-                };
-                let found = |source| self.found(source, config.clone(), overridden);
-                Sighting::Found(sources.into_iter().map(found).collect())
-            }
-        }
+        let overrides = match config {
+            Some(_) => LoadOverride::Configuration,
+            None => LoadOverride::None,
+        };
+        let lookup = self.repository.find(name, &self.options);
+        lookup.map(|source| self.catalog_model(source, config.clone(), overrides))
     }
 
     fn register(&self, path: &str, names: &[NameMapping]) -> Result<(), Status> {
         let names: Vec<(String, String)> =
             names.iter().map(|given| (given.directory.clone(), given.name.clone())).collect();
-        self.repository.register(path, &names).map_err(|error| refused(&error))
+        self.repository.register(path, &names).map_err(|error| register_status(&error))
     }
 
     fn unregister(&self, path: &str) -> Result<(), Status> {
-        self.repository.unregister(path).map_err(|error| refused(&error))
+        self.repository.unregister(path).map_err(|error| register_status(&error))
     }
 
-    fn settle(&self) {
+    fn release_memory(&self) {
         release_free_memory();
     }
 }
 
-fn refused(error: &RegisterError) -> Status {
+fn register_status(error: &RegisterError) -> Status {
     let code = match error {
-        RegisterError::Known { .. } | RegisterError::NameTaken { .. } => Code::AlreadyExists,
+        RegisterError::AlreadyRegistered { .. } | RegisterError::NameTaken { .. } => {
+            Code::AlreadyExists
+        }
         RegisterError::Unsupported(_) => Code::Unsupported,
-        RegisterError::Missing { .. }
-        | RegisterError::Name { .. }
-        | RegisterError::Unknown { .. } => Code::InvalidArgument,
+        RegisterError::NotFound { .. }
+        | RegisterError::InvalidName { .. }
+        | RegisterError::NotRegistered { .. } => Code::InvalidArgument,
     };
     Status::new(code, error.to_string())
 }
 
 impl RepositoryCatalog {
-    /// A model of a client's files alone.
-    fn overlaid(
+    /// A model that consists of a client's files alone.
+    fn find_overlay(
         &self,
         name: &str,
         config: Option<String>,
         files: &[(String, Vec<u8>)],
-    ) -> Sighting {
+    ) -> Lookup<CatalogModel> {
+        let problem =
+            |reason| Lookup::Problem(ScanProblem::Model { name: name.to_owned(), reason });
         if config.is_none() {
             let reason = "Load parameter 'config' must be specified for model file override";
-            return Sighting::Refused(String::from(reason));
+            return problem(String::from(reason));
         }
         match self.overlays.model(name, files) {
             Ok(source) => {
-                let is_named = self.repository.is_given_name(name);
-                let namespace = self.repository.namespace_of_files();
-                let source = ModelSource { is_named, namespace, ..source };
-                Sighting::Found(vec![self.found(source, config, Overridden::Files)])
+                let is_mapped = self.repository.is_mapped_name(name);
+                let namespace = self.repository.overlay_namespace();
+                let source = ModelSource { is_mapped, namespace, ..source };
+                Lookup::Models(vec![self.catalog_model(source, config, LoadOverride::Files)])
             }
-            Err(status) => Sighting::Refused(status.to_string()),
+            Err(status) => problem(status.to_string()),
         }
     }
 
-    fn found(
+    fn catalog_model(
         &self,
         source: ModelSource,
         config: Option<String>,
-        overridden: Overridden,
-    ) -> FoundModel {
+        overrides: LoadOverride,
+    ) -> CatalogModel {
         let definer = self.definer.clone();
-        FoundModel {
+        CatalogModel {
             namespace: source.namespace.clone(),
             name: source.name.clone(),
-            place: source.directory.path().to_owned(),
+            path: source.directory.path().to_owned(),
             modified: source.modified.clone(),
-            overridden,
+            overrides,
             define: Box::new(move || {
-                let defined = definer.define(&source, config.as_deref(), overridden);
+                let defined = definer.define(&source, config.as_deref(), overrides);
                 defined.map_err(|error| error.to_string())
             }),
         }
     }
 }
 
-/// Reads configurations.
+/// Defines models: reads their configurations and finds their backends.
 pub(crate) struct Definer {
     /// Whether backends may fill in what a configuration leaves out.
     pub(crate) auto_complete: bool,
     /// What to look for in a directory that agents moved a model to.
     pub(crate) options: ScanOptions,
-    /// The repository agents.
+    /// The libraries of repository agents.
     pub(crate) agents: Arc<Agents>,
     /// The backends.
     pub(crate) backends: Arc<Backends>,
-    /// Where remarks go.
+    /// Where warnings go.
     pub(crate) logger: Logger,
 }
 
-/// Why a directory is no model that could be loaded.
+/// Why a model can't be defined.
 #[derive(Debug)]
 pub(crate) enum DefineError {
-    /// What is wrong with its configuration.
+    /// Its configuration is invalid.
     Config(ConfigErrors),
-    /// What is wrong with its directory.
+    /// Its directory can't be used.
     Directory(String),
 }
 
@@ -208,36 +174,36 @@ impl fmt::Display for DefineError {
 }
 
 impl Definer {
-    /// A model as it is to be loaded; `config` replaces its configuration.
+    /// Defines a model. `config` replaces its configuration.
     ///
-    /// Its repository agents are asked first, because they may refuse it, or move it
-    /// to another directory. As in the original, its configuration stays what it was.
+    /// Its repository agents are asked first, because they may refuse the load, or move
+    /// the model to another directory. As in Triton, its configuration stays the same.
     pub(crate) fn define(
         &self,
         source: &ModelSource,
         config: Option<&str>,
-        overridden: Overridden,
+        overrides: LoadOverride,
     ) -> Result<ModelDefinition, DefineError> {
         source.notes.iter().for_each(|note| self.logger.warning(note));
         let mut draft = match config {
             Some(json) => ConfigDraft::from_json(OVERRIDE, json)?,
             None => self.draft(source)?,
         };
-        // Before agents may act on it.
-        op_libraries::check(&draft, overridden, || self.draft(source).ok())?;
-        let attended = attend(&self.agents, source, &draft, &self.options)
+        // Before agents act on it.
+        op_libraries::check(&draft, overrides, || self.draft(source).ok())?;
+        let visit = visit_agents(&self.agents, source, &draft, &self.options)
             .map_err(|status| DefineError::Directory(status.message().to_owned()))?;
-        let (moved_to, agents) = match attended {
-            Some(Attended { moved_to, agents }) => (moved_to, Some(agents)),
+        let (moved_to, agents) = match visit {
+            Some(AgentVisit { moved_to, agents }) => (moved_to, Some(agents)),
             None => (None, None),
         };
         moved_to.iter().flat_map(|moved| &moved.notes).for_each(|note| self.logger.warning(note));
-        if source.is_named {
+        if source.is_mapped {
             draft.rename(&source.name);
         }
         let source = moved_to.as_ref().unwrap_or(source);
         if source.versions.is_empty() && source.config.is_none() && config.is_none() {
-            // Its backend is not what it lacks.
+            // The lack of a backend is not what has to be reported.
             return Err(DefineError::Directory(format!(
                 "at least one version must be available under the version policy of model '{}'",
                 source.name
@@ -248,11 +214,11 @@ impl Definer {
         draft.resolve_identity(&source.name, files)?;
         let mut support = Support::default();
         if backend_name(&draft).is_empty() {
-            // No backend will look at it, so what is wrong is said here.
+            // No backend will check the configuration, so it is checked here.
             draft.clone().finish(&support)?;
         }
         let versions = self.versions(source, &draft);
-        let backend = self.backend(&draft, overridden, source, &versions);
+        let backend = self.backend(&draft, overrides, source, &versions);
         support.secondary_devices = backend.supports_secondary_devices();
         Ok(ModelDefinition {
             namespace: source.namespace.clone(),
@@ -269,16 +235,16 @@ impl Definer {
     fn backend(
         &self,
         draft: &ConfigDraft,
-        overridden: Overridden,
+        overrides: LoadOverride,
         source: &ModelSource,
         versions: &[Arc<dyn ModelFiles>],
     ) -> Arc<dyn Backend> {
         let own = std::iter::once(source.directory.path());
         let directories: Vec<&Path> =
             own.chain(versions.iter().map(|version| version.version_path())).collect();
-        let is_from_client = match overridden {
-            Overridden::Files => true,
-            Overridden::Nothing | Overridden::Configuration => false,
+        let is_from_client = match overrides {
+            LoadOverride::Files => true,
+            LoadOverride::None | LoadOverride::Configuration => false,
         };
         self.backends.get(&Wanted {
             backend: backend_name(draft),
@@ -317,7 +283,7 @@ impl Definer {
     }
 }
 
-/// Ensembles are a platform without a backend.
+/// The name of the backend. Ensembles have a platform and no backend.
 fn backend_name(draft: &ConfigDraft) -> &str {
     if draft.platform() == ENSEMBLE { ENSEMBLE } else { draft.backend() }
 }

@@ -1,29 +1,30 @@
-//! Who may name libraries with operators.
+//! Libraries of custom operators: which configurations may name them.
 //!
-//! A library is code. Whoever writes to a model repository may bring code; whoever may
-//! only order the server to load models may not, whether the backend is built in or
-//! compiled.
+//! A library is code. An operator who writes to a model repository may bring code. A client
+//! who may only request loads may not, whether the backend is built in or compiled: the
+//! libraries that a load parameter names are compared with those of the repository's
+//! configuration while the model is defined.
 
 use galatea_config::{ConfigDraft, ConfigErrors, Diagnostic};
-use galatea_engine::Overridden;
+use galatea_engine::LoadOverride;
 
-/// Refuses libraries that a load brings and the operator's configuration of the model,
-/// `operators`, doesn't name. A client may still send back the configuration that it
-/// was shown, with something else changed.
+/// Refuses libraries that a load parameter names and the configuration in the repository
+/// doesn't. `repository_config` reads the latter. A client may thus send back the
+/// configuration that it got from the server, with other fields changed.
 pub(crate) fn check(
     draft: &ConfigDraft,
-    overridden: Overridden,
-    operators: impl FnOnce() -> Option<ConfigDraft>,
+    overrides: LoadOverride,
+    repository_config: impl FnOnce() -> Option<ConfigDraft>,
 ) -> Result<(), ConfigErrors> {
     let names = draft.op_library_filenames();
     if names.is_empty() {
         return Ok(());
     }
-    let own = match overridden {
-        Overridden::Nothing => return Ok(()),
-        Overridden::Configuration => operators(),
-        // A configuration among these files is the client's too.
-        Overridden::Files => return Err(refusal("can't be given with files")),
+    let own = match overrides {
+        LoadOverride::None => return Ok(()),
+        LoadOverride::Configuration => repository_config(),
+        // A configuration among these files comes from the client too.
+        LoadOverride::Files => return Err(refusal("can't be given with files")),
     };
     let known = own.as_ref().map_or(&[][..], ConfigDraft::op_library_filenames);
     match names.iter().find(|name| !known.contains(name)) {
@@ -50,40 +51,44 @@ mod tests {
         ConfigDraft::from_pbtxt("f", &text).unwrap()
     }
 
-    fn refused(libraries: &str, overridden: Overridden, operators: Option<&str>) -> Option<String> {
+    fn refused(
+        libraries: &str,
+        overrides: LoadOverride,
+        operators: Option<&str>,
+    ) -> Option<String> {
         let operators = || operators.map(draft);
-        check(&draft(libraries), overridden, operators).err().map(|found| found.to_string())
+        check(&draft(libraries), overrides, operators).err().map(|found| found.to_string())
     }
 
     #[test]
-    fn the_operators_own_configuration_names_what_it_likes() {
+    fn the_configuration_in_the_repository_may_name_any_library() {
         let own = "'/opt/a.so', '../b.so'";
-        assert_eq!(refused(own, Overridden::Nothing, None), None);
-        assert_eq!(refused(own, Overridden::Nothing, Some("")), None);
+        assert_eq!(refused(own, LoadOverride::None, None), None);
+        assert_eq!(refused(own, LoadOverride::None, Some("")), None);
     }
 
     #[test]
-    fn a_client_names_what_the_operator_named() {
+    fn a_client_may_name_the_libraries_of_the_repository() {
         let own = Some("'/opt/a.so', 'b.so'");
         for libraries in ["'/opt/a.so', 'b.so'", "'b.so'", ""] {
-            assert_eq!(refused(libraries, Overridden::Configuration, own), None, "{libraries}");
+            assert_eq!(refused(libraries, LoadOverride::Configuration, own), None, "{libraries}");
         }
         let expected = "model_operations.op_library_filename: './b.so' is not among the libraries \
                         that the configuration in the model's repository names: a library is \
                         code, which can't come with a request to load";
-        let found = refused("'b.so', './b.so'", Overridden::Configuration, own);
+        let found = refused("'b.so', './b.so'", LoadOverride::Configuration, own);
         assert_eq!(found.as_deref(), Some(expected));
         for own in [Some(""), None] {
-            let found = refused("'b.so'", Overridden::Configuration, own);
+            let found = refused("'b.so'", LoadOverride::Configuration, own);
             assert!(found.is_some_and(|text| text.contains("'b.so' is not among")), "{own:?}");
         }
     }
 
     #[test]
-    fn files_of_a_client_come_without_libraries() {
+    fn a_load_with_files_names_no_library() {
         let same = Some("'b.so'");
-        let found = refused("'b.so'", Overridden::Files, same);
+        let found = refused("'b.so'", LoadOverride::Files, same);
         assert!(found.is_some_and(|text| text.contains("can't be given with files")));
-        assert_eq!(refused("", Overridden::Files, same), None);
+        assert_eq!(refused("", LoadOverride::Files, same), None);
     }
 }

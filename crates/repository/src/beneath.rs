@@ -1,4 +1,4 @@
-//! Opening files below a directory so that the way can't lead out of it.
+//! Opening files below a directory. A path can't lead out of it.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -10,7 +10,7 @@ use std::path::{Component, Path};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-/// Opens a directory that the operator named; every link in it counts.
+/// Opens a directory that the operator named. Every link in its path is followed.
 pub(crate) fn open_directory(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(rustix::fs::openat(CWD, path, flags, Mode::empty())?)
@@ -23,16 +23,16 @@ pub(crate) fn open_entry(directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<
     Ok(rustix::fs::openat(directory, name, flags, Mode::empty())?)
 }
 
-/// Opens `path` below `directory` without reading it: enough to know that it
-/// is there and to ask for its type.
+/// Opens `path` below `directory` without reading it: enough to know that it exists and
+/// to ask for its type.
 ///
-/// The error is `EXDEV` if the way leads out.
+/// The error is `EXDEV` if the path leads out.
 pub(crate) fn locate(directory: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd, Errno> {
     open(directory, path, OFlags::PATH)
 }
 
-/// The kernel resolves the whole path under one rule. Kernels before 5.6, and
-/// sandboxes that hide the call, get a walk that follows no link at all.
+/// The kernel resolves the whole path under one rule. On kernels before 5.6, and in
+/// sandboxes that hide the call, the path is walked without following links.
 fn open(directory: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     let flags = flags | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
@@ -48,8 +48,8 @@ fn walk(directory: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd
     while let Some(component) = components.next() {
         let Component::Normal(name) = component else { return Err(Errno::XDEV) };
         let from = reached.as_ref().map_or(directory, AsFd::as_fd);
-        let looked_at = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let next = rustix::fs::openat(from, name, looked_at, Mode::empty())?;
+        let path_flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let next = rustix::fs::openat(from, name, path_flags, Mode::empty())?;
         if file_type(&next)? == FileType::Symlink {
             return Err(Errno::XDEV);
         }
@@ -65,14 +65,14 @@ fn walk(directory: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd
     }
 }
 
-/// What kind of file a handle stands for.
+/// The type of the file that a handle refers to.
 pub(crate) fn file_type(handle: &OwnedFd) -> Result<FileType, Errno> {
     Ok(FileType::from_raw_mode(rustix::fs::fstat(handle)?.st_mode))
 }
 
 /// Opens a regular file below `directory` for reading.
 pub(crate) fn open_file(directory: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
-    // A named pipe must not block whoever opens it.
+    // Opening a named pipe must not block.
     let handle = open(directory, path, OFlags::RDONLY | OFlags::NONBLOCK)?;
     if file_type(&handle)? != FileType::RegularFile {
         return Err(io::Error::other("not a regular file"));
@@ -106,8 +106,8 @@ pub(crate) fn list(directory: BorrowedFd<'_>, path: &Path) -> io::Result<Vec<OsS
     entries(handle.as_fd())
 }
 
-/// The names of the entries of the directory at `path`, with what they are
-/// themselves, links included.
+/// The names of the entries of the directory at `path`, with their types. A link's type
+/// is its own, not its target's.
 pub(crate) fn list_kinds(
     directory: BorrowedFd<'_>,
     path: &Path,
@@ -116,7 +116,7 @@ pub(crate) fn list_kinds(
     let mut kinds = Vec::new();
     for name in entries(handle.as_fd())? {
         let status = rustix::fs::statat(&handle, &name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
-        // What vanished meanwhile is not there.
+        // An entry that was removed meanwhile is left out.
         if let Ok(status) = status {
             kinds.push((name, FileType::from_raw_mode(status.st_mode)));
         }
@@ -143,9 +143,9 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
-    use crate::directory::tests::Scratch;
+    use crate::testing::Scratch;
 
-    /// Both ways of opening, so that the rarer one is tested as well.
+    /// Tests both ways of opening a path.
     fn check(inside: &OwnedFd, path: &str, kernel: Result<(), Errno>, walked: Result<(), Errno>) {
         let path = Path::new(path);
         assert_eq!(locate(inside.as_fd(), path).map(drop), kernel, "{path:?}");
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn no_way_leads_out() {
+    fn no_path_leads_out() {
         let scratch = Scratch::new();
         scratch.file("model/1/model.onnx", "x");
         scratch.file("model_evil/secret", "x");

@@ -1,5 +1,4 @@
-//! Model repositories on disk: which models they hold, and a safe way to
-//! their files.
+//! Model repositories on disk: which models they hold, and safe access to their files.
 //!
 //! ```text
 //! REPOSITORY/MODEL/config.pbtxt
@@ -7,40 +6,67 @@
 //!                  VERSION/model.onnx
 //! ```
 //!
-//! [`Repository::scan`] lists what is there and [`Repository::find`] looks for
-//! one model, each with a [`ModificationTimes`](galatea_policy::ModificationTimes) of when its files
-//! changed last. [`versions_to_load`] applies a version policy, and a
-//! [`VersionDirectory`] is what a backend gets to find its files.
-//! [`Repository::register`] adds a repository, and may give its models other names
-//! than their directories have; [`Repository::with_namespaces`] lets repositories have
-//! models of the same name. [`Overlays`] makes models of files that clients send. Nothing here reads a
-//! configuration's content or decides what a model needs, and nothing watches
-//! for changes.
+//! Open `repository.rs` first. [`Repository::scan`] reads all models and
+//! [`Repository::find`] those of one name, each with the
+//! [`ModificationTimes`](galatea_policy::ModificationTimes) of its files. [`Scan`], [`Lookup`] and [`ModelSource`] are the
+//! vocabulary of what they find, which the engine uses too. [`Repository::register`] adds
+//! a repository and may map other names to its directories;
+//! [`Repository::with_namespaces`] allows models of the same name in several
+//! repositories. [`Overlays`] makes models of files that come with a request to load.
+//! [`versions_to_load`] applies a version policy, and a [`VersionDirectory`] is what a
+//! backend gets to find its files.
 //!
-//! Files are opened relative to the handle of a directory, by the kernel's
-//! rule that the way may not lead out of it; paths are never compared as
-//! text. The operator's links count: a model's directory may be a link to
-//! anywhere, and links below it may lead to anywhere in the same repository.
-//! Names that come out of a configuration may not even contain `..`.
+//! This crate interprets no configuration, doesn't decide what a model needs, and doesn't
+//! watch for changes.
+//!
+//! # Paths
+//!
+//! Files are opened relative to the handle of a directory, and the kernel refuses a path
+//! that leads out of it. Paths are never compared as text. The operator's links count: a
+//! model's directory may be a link to anywhere, and links below it may lead to anywhere
+//! in the same repository. Names from a configuration may not even contain `..`.
+//!
+//! # Example
+//!
+//! ```
+//! use galatea_repository::{Lookup, Repository, ScanOptions};
+//!
+//! let directory = std::env::temp_dir().join(format!("repository-{}", std::process::id()));
+//! std::fs::create_dir_all(directory.join("net/1")).unwrap();
+//! let repository = Repository::open([&directory]).unwrap();
+//! let Lookup::Models(models) = repository.find("net", &ScanOptions::default()) else {
+//!     panic!("the model is there")
+//! };
+//! assert_eq!(models[0].versions[0].number, 1);
+//! # std::fs::remove_dir_all(directory).unwrap();
+//! ```
 
 #![forbid(unsafe_code)]
 #![deny(clippy::expect_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
 
 mod beneath;
 mod directory;
+mod modification;
 mod name;
 mod overlay;
-mod policy;
+mod repository;
+mod root;
 mod roots;
 mod scan;
-mod stamp;
+mod source;
+mod temporary;
+#[cfg(test)]
+mod testing;
+mod version;
+mod version_directory;
 
-pub use directory::{ModelDirectory, VersionDirectory};
+pub use directory::ModelDirectory;
 pub use name::{InvalidName, check_model_name};
 pub use overlay::Overlays;
-pub use policy::{VersionSelection, versions_to_load};
+pub use repository::Repository;
+pub use root::RepositoryError;
 pub use roots::RegisterError;
-pub use scan::{
-    ConfigFile, Finding, Listed, ModelSource, Problem, Repository, RepositoryError, Scan,
-    ScanOptions, VersionSource,
-};
+pub use scan::{ListedModel, Lookup, Scan, ScanProblem};
+pub use source::{ConfigFile, ModelSource, ScanOptions, VersionSource};
+pub use version::{VersionSelection, versions_to_load};
+pub use version_directory::VersionDirectory;

@@ -1,11 +1,11 @@
-//! Which names a model may have.
+//! The names that a model may have.
 
 use thiserror::Error;
 
-/// As many bytes as a directory's name may have on Linux.
+/// The longest name of a directory on Linux.
 const NAME_BYTES_MAX: usize = 255;
 
-/// A name that can't be a model's.
+/// A name that no model may have.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("invalid model name '{}': {reason}", .name.escape_debug())]
 pub struct InvalidName {
@@ -13,8 +13,8 @@ pub struct InvalidName {
     reason: &'static str,
 }
 
-/// Checks a model's name: one component of a path that can't be taken for
-/// another, whatever later reads it.
+/// Checks a model's name: one component of a path that no later reader can take for
+/// another.
 ///
 /// # Errors
 ///
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ordinary_names_pass() {
+    fn ordinary_names_are_valid() {
         let longest = "x".repeat(255);
         for name in ["simple", "a.b-c_d", "..a", "résumé", "two words", "$(touch x)", &longest] {
             assert_eq!(check_model_name(name), Ok(()), "{name}");
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_lead_elsewhere_are_refused() {
+    fn names_that_lead_elsewhere_are_invalid() {
         let too_long = "x".repeat(256);
         for name in [
             "", ".", "..", " ..", ".. ", "a/b", "../x", "a\\b", "a\0b", "a\nb", "\u{85}", &too_long,
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn the_message_shows_the_name_harmlessly() {
+    fn the_message_escapes_the_name() {
         let message = check_model_name("a\nb").unwrap_err().to_string();
         assert_eq!(message, "invalid model name 'a\\nb': it contains a control character");
     }

@@ -1,8 +1,7 @@
-//! Models whose files came with the order to load them.
+//! Models whose files come with the request to load them.
 //!
-//! Backends reach files by path, so the files are written to a directory of
-//! their own, which only this user can enter and which is removed when nobody
-//! uses the model any more.
+//! Backends open files by path, so the files are written to a directory of their own.
+//! Only this user can enter it, and it is removed with the last user of the model.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -16,10 +15,11 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::beneath;
-use crate::directory::checked_relative;
-use crate::{ModelDirectory, ModelSource};
+use crate::directory::{ModelDirectory, checked_relative};
+use crate::source::ModelSource;
+use crate::temporary::TemporaryDirectory;
 
-/// How many names are tried for a directory before giving up.
+/// The number of names that are tried for a directory.
 const ATTEMPTS_MAX: u32 = 1_000;
 
 /// Makes models of files in memory.
@@ -29,19 +29,6 @@ pub struct Overlays {
     next: AtomicU64,
 }
 
-/// A directory that is removed with this value.
-#[derive(Debug)]
-pub(crate) struct TemporaryDirectory {
-    path: PathBuf,
-}
-
-impl Drop for TemporaryDirectory {
-    fn drop(&mut self) {
-        // What can't be removed now will not be the server's problem.
-        let _ = std::fs::remove_dir_all(&self.path);
-    }
-}
-
 impl Overlays {
     /// Directories are made in `parent`.
     #[must_use]
@@ -49,8 +36,8 @@ impl Overlays {
         Self { parent: parent.into(), next: AtomicU64::new(0) }
     }
 
-    /// A model that consists of these files, by their path in its directory.
-    /// It has no configuration of its own.
+    /// A model that consists of these files, given by their paths in its directory. It
+    /// has no configuration of its own.
     ///
     /// # Errors
     ///
@@ -60,18 +47,19 @@ impl Overlays {
         let failed = |error: io::Error| {
             Status::internal(format!("can't keep the files of model '{name}': {error}"))
         };
-        let guard = self.directory().map_err(failed)?;
-        let handle = beneath::open_directory(&guard.path).map_err(failed)?;
+        let temporary = self.create_directory().map_err(failed)?;
+        let handle = beneath::open_directory(&temporary.path).map_err(failed)?;
         for (path, content) in files {
             let relative = checked_relative(path)?;
-            write(&handle, relative, content).map_err(|error| refused(path, &error))?;
+            write(&handle, relative, content).map_err(|error| write_error(path, &error))?;
         }
-        let directory = ModelDirectory::new(guard.path.clone(), Arc::new(handle), PathBuf::new());
-        let source = ModelSource::of(name, directory.kept_by(Arc::new(guard)));
+        let directory =
+            ModelDirectory::new(temporary.path.clone(), Arc::new(handle), PathBuf::new());
+        let source = ModelSource::without_config(name, directory.with_temporary(temporary));
         source.map_err(|reason| Status::internal(format!("model '{name}': {reason}")))
     }
 
-    fn directory(&self) -> io::Result<TemporaryDirectory> {
+    fn create_directory(&self) -> io::Result<TemporaryDirectory> {
         for _ in 0..ATTEMPTS_MAX {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
             let path = self.parent.join(format!("galatea-{}-{number}", std::process::id()));
@@ -85,8 +73,8 @@ impl Overlays {
     }
 }
 
-/// Every component is created or opened in the one before it, without following
-/// links.
+/// Writes a file. Each directory on its path is created or opened in the one before it,
+/// without following links.
 fn write(root: &OwnedFd, path: &Path, content: &[u8]) -> io::Result<()> {
     let Some(name) = path.file_name() else { return Err(io::Error::other("it has no name")) };
     let mut reached: Option<OwnedFd> = None;
@@ -107,7 +95,7 @@ fn write(root: &OwnedFd, path: &Path, content: &[u8]) -> io::Result<()> {
     File::from(file).write_all(content)
 }
 
-fn refused(path: &str, error: &io::Error) -> Status {
+fn write_error(path: &str, error: &io::Error) -> Status {
     let path = path.escape_debug();
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::NOTDIR | Errno::ISDIR) => Status::invalid_argument(format!(
@@ -125,14 +113,14 @@ mod tests {
     use galatea_infer::Code;
 
     use super::*;
-    use crate::directory::tests::Scratch;
+    use crate::testing::Scratch;
 
     fn files(paths: &[&str]) -> Vec<(String, Vec<u8>)> {
         paths.iter().map(|path| ((*path).to_owned(), path.as_bytes().to_vec())).collect()
     }
 
     #[test]
-    fn the_files_are_there_as_long_as_somebody_uses_them() {
+    fn files_exist_until_their_last_user_is_dropped() {
         let scratch = Scratch::new();
         let overlays = Overlays::new(scratch.path());
         let paths = ["1/model.onnx", "1/deep/weights", "labels.txt", "3/model.onnx"];
@@ -170,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_taken_is_left_alone() {
+    fn an_existing_directory_is_left_alone() {
         let scratch = Scratch::new();
         let taken = scratch.path().join(format!("galatea-{}-0", std::process::id()));
         std::fs::create_dir(&taken).unwrap();

@@ -1,10 +1,8 @@
-//! Which repositories there are, and what the models in their directories are
-//! called.
+//! The repositories of a server, and the names of the models in their directories.
 //!
-//! A model has its directory's name, unless the repository was registered with
-//! other names for some of its directories. Such a name comes before directories
-//! of that name, in whichever repository; and a directory that has other names
-//! lost its own.
+//! A model has its directory's name, unless registration of the repository mapped other
+//! names to the directory. A mapped name takes precedence over directories of that name
+//! in any repository. A directory with mapped names is not known by its own.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,45 +10,45 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::scan::Root;
-use crate::{RepositoryError, check_model_name};
+use crate::name::check_model_name;
+use crate::root::{RepositoryError, Root};
 
-/// Why a repository can't be registered or unregistered, in the original's words
-/// where it has some.
+/// Why a repository can't be registered or unregistered. The texts are Triton's where
+/// Triton has them.
 #[derive(Debug, Error)]
 pub enum RegisterError {
     /// There is no such directory.
     #[error("failed to register '{path}', repository not found")]
-    Missing {
+    NotFound {
         /// The path.
         path: String,
     },
     /// It is in an object store.
     #[error(transparent)]
     Unsupported(RepositoryError),
-    /// It is there already.
+    /// It is registered already.
     #[error("model repository '{path}' has already been registered")]
-    Known {
+    AlreadyRegistered {
         /// The path.
         path: String,
     },
-    /// Another repository has given a directory this name.
+    /// Another repository has mapped this name to a directory.
     #[error("failed to register '{name}', there is a conflicting mapping for '{name}'")]
     NameTaken {
         /// The name.
         name: String,
     },
-    /// No directory can have this name, or no model.
+    /// No directory, or no model, can have this name.
     #[error("failed to register '{path}', {reason}")]
-    Name {
+    InvalidName {
         /// The path.
         path: String,
         /// What is wrong with the name.
         reason: String,
     },
-    /// A repository that isn't there can't go.
+    /// It is not registered.
     #[error("failed to unregister '{path}', repository not found")]
-    Unknown {
+    NotRegistered {
         /// The path.
         path: String,
     },
@@ -59,40 +57,38 @@ pub enum RegisterError {
 /// The repositories at one moment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Roots {
-    /// By their paths, which is the order in which they are searched.
+    /// Sorted by path, which is the order in which they are searched.
     list: Vec<Arc<Root>>,
-    /// Directories by the names that they were given.
-    given: BTreeMap<String, Given>,
+    /// Directories by the names that registration mapped to them.
+    mappings: BTreeMap<String, MappedDirectory>,
 }
 
 #[derive(Clone, Debug)]
-struct Given {
+struct MappedDirectory {
     root: Arc<Root>,
     directory: String,
 }
 
-/// A model's directory in a repository.
+/// A model's directory in a repository, and the model's name.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct ModelLocation {
     pub(crate) root: Arc<Root>,
     pub(crate) directory: String,
-    /// What the model is called.
     pub(crate) name: String,
-    /// Whether it was given its name, whatever its configuration says.
-    pub(crate) is_named: bool,
+    /// Whether registration mapped the name to the directory.
+    pub(crate) is_mapped: bool,
 }
 
 impl Roots {
-    pub(crate) const fn of(list: Vec<Arc<Root>>) -> Self {
-        Self { list, given: BTreeMap::new() }
+    pub(crate) const fn new(list: Vec<Arc<Root>>) -> Self {
+        Self { list, mappings: BTreeMap::new() }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Root>> {
         self.list.iter()
     }
 
-    /// Adds a repository, with the names that some of its directories are given:
-    /// pairs of directory and name.
+    /// Adds a repository. `names` are pairs of a directory and a name for its model.
     pub(crate) fn register(
         &mut self,
         root: Root,
@@ -100,37 +96,37 @@ impl Roots {
     ) -> Result<(), RegisterError> {
         let path = || root.path().display().to_string();
         if self.position(root.path()).is_ok() {
-            return Err(RegisterError::Known { path: path() });
+            return Err(RegisterError::AlreadyRegistered { path: path() });
         }
         for (number, (directory, name)) in names.iter().enumerate() {
             for part in [directory, name] {
-                check_model_name(part).map_err(|error| RegisterError::Name {
+                check_model_name(part).map_err(|error| RegisterError::InvalidName {
                     path: path(),
                     reason: error.to_string(),
                 })?;
             }
             let mut earlier = names.iter().take(number);
-            if self.given.contains_key(name) || earlier.any(|(_, other)| other == name) {
+            if self.mappings.contains_key(name) || earlier.any(|(_, other)| other == name) {
                 return Err(RegisterError::NameTaken { name: name.clone() });
             }
         }
         let root = Arc::new(root);
         for (directory, name) in names {
-            let given = Given { root: root.clone(), directory: directory.clone() };
-            self.given.insert(name.clone(), given);
+            let mapped = MappedDirectory { root: root.clone(), directory: directory.clone() };
+            self.mappings.insert(name.clone(), mapped);
         }
-        let place = self.position(root.path()).unwrap_or_else(|place| place);
-        self.list.insert(place, root);
+        let position = self.position(root.path()).unwrap_or_else(|position| position);
+        self.list.insert(position, root);
         Ok(())
     }
 
-    /// Takes a repository away, and the names that it gave.
+    /// Removes a repository and its mappings.
     pub(crate) fn unregister(&mut self, path: &Path) -> Result<(), RegisterError> {
-        let place = self
+        let position = self
             .position(path)
-            .map_err(|_| RegisterError::Unknown { path: path.display().to_string() })?;
-        let root = self.list.remove(place);
-        self.given.retain(|_, given| !Arc::ptr_eq(&given.root, &root));
+            .map_err(|_| RegisterError::NotRegistered { path: path.display().to_string() })?;
+        let root = self.list.remove(position);
+        self.mappings.retain(|_, mapped| !Arc::ptr_eq(&mapped.root, &root));
         Ok(())
     }
 
@@ -138,64 +134,57 @@ impl Roots {
         self.list.binary_search_by(|root| root.path().cmp(path))
     }
 
-    /// Whether a model of this name has it because its directory was given it.
-    pub(crate) fn is_given(&self, name: &str) -> bool {
-        self.given.contains_key(name)
+    /// Whether registration mapped this name to a directory.
+    pub(crate) fn is_mapped(&self, name: &str) -> bool {
+        self.mappings.contains_key(name)
     }
 
-    /// Where models of this name are.
-    pub(crate) fn places(&self, name: &str) -> Vec<Place> {
-        if let Some(given) = self.given.get(name) {
-            let exists = given.root.has(&given.directory);
-            return exists.then(|| given.place(name)).into_iter().collect();
+    /// The directories whose model has this name.
+    pub(crate) fn locate(&self, name: &str) -> Vec<ModelLocation> {
+        if let Some(mapped) = self.mappings.get(name) {
+            let exists = mapped.root.has(&mapped.directory);
+            return exists.then(|| mapped.location(name)).into_iter().collect();
         }
-        let has_it = |root: &&Arc<Root>| root.has(name) && !self.is_renamed(root, name);
-        let place = |root: &Arc<Root>| Place {
-            root: root.clone(),
-            directory: name.to_owned(),
-            name: name.to_owned(),
-            is_named: false,
-        };
-        self.list.iter().filter(has_it).map(place).collect()
+        let has_it =
+            |root: &&Arc<Root>| root.has(name) && self.mappings_to(root, name).next().is_none();
+        self.list.iter().filter(has_it).map(|root| unmapped(root, name)).collect()
     }
 
-    /// What a directory stands for: the names that it was given, else its own,
-    /// unless another directory was given that.
-    pub(crate) fn places_of(&self, root: &Arc<Root>, directory: &str) -> Vec<Place> {
-        let own: Vec<Place> = self.given_to(root, directory).collect();
-        if !own.is_empty() || self.is_given(directory) {
-            return own;
+    /// The models that a directory holds: one for each name that is mapped to it, else
+    /// one of its own name, unless that is mapped to another directory.
+    pub(crate) fn models_of(&self, root: &Arc<Root>, directory: &str) -> Vec<ModelLocation> {
+        let mapped: Vec<ModelLocation> = self.mappings_to(root, directory).collect();
+        if !mapped.is_empty() || self.is_mapped(directory) {
+            return mapped;
         }
-        let (root, name) = (root.clone(), directory.to_owned());
-        vec![Place { root, directory: name.clone(), name, is_named: false }]
+        vec![unmapped(root, directory)]
     }
 
-    fn is_renamed(&self, root: &Arc<Root>, directory: &str) -> bool {
-        self.given_to(root, directory).next().is_some()
-    }
-
-    fn given_to<'a>(
+    fn mappings_to<'a>(
         &'a self,
         root: &'a Arc<Root>,
         directory: &'a str,
-    ) -> impl Iterator<Item = Place> + 'a {
-        let is_it =
-            move |given: &Given| given.directory == directory && Arc::ptr_eq(&given.root, root);
-        let all = self.given.iter().filter(move |(_, given)| is_it(given));
-        all.map(|(name, given)| given.place(name))
+    ) -> impl Iterator<Item = ModelLocation> + 'a {
+        let leads_there = move |mapped: &MappedDirectory| {
+            mapped.directory == directory && Arc::ptr_eq(&mapped.root, root)
+        };
+        let found = self.mappings.iter().filter(move |(_, mapped)| leads_there(mapped));
+        found.map(|(name, mapped)| mapped.location(name))
     }
 }
 
-impl Given {
-    fn place(&self, name: &str) -> Place {
-        Place {
+fn unmapped(root: &Arc<Root>, directory: &str) -> ModelLocation {
+    let (directory, name) = (directory.to_owned(), directory.to_owned());
+    ModelLocation { root: root.clone(), directory, name, is_mapped: false }
+}
+
+impl MappedDirectory {
+    fn location(&self, name: &str) -> ModelLocation {
+        ModelLocation {
             root: self.root.clone(),
             directory: self.directory.clone(),
             name: name.to_owned(),
-            is_named: true,
+            is_mapped: true,
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

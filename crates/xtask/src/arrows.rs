@@ -29,7 +29,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("backend", &["infer", "config"]),
     ("policy", &[]),
     ("codec", &["tensor", "infer", "protocol"]),
-    ("engine", &["tensor", "config", "infer", "backend", "policy", "numa"]),
+    ("engine", &["tensor", "config", "infer", "backend", "policy", "repository", "numa"]),
     ("repository", &["config", "infer", "backend", "policy"]),
     ("telemetry", &["infer"]),
     ("backend-ensemble", &["tensor", "config", "infer", "backend", "policy"]),

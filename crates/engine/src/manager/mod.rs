@@ -97,7 +97,7 @@ struct Shared {
 impl Manager {
     pub(crate) fn new(parts: ManagerParts) -> Self {
         let catalog = parts.catalog.clone();
-        let pool = Pool::new(parts.threads, Box::new(move || catalog.settle()));
+        let pool = Pool::new(parts.threads, Box::new(move || catalog.release_memory()));
         let plan = Mutex::new(match parts.namespaces {
             Namespaces::None => Plan::default(),
             Namespaces::Repositories => Plan::with_namespaces(),

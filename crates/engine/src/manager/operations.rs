@@ -6,10 +6,11 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use galatea_backend::LogLevel;
 use galatea_infer::{LoadParameters, NameMapping, Status};
 use galatea_policy::{LifecycleStatus, LoadReason, ModelName, model_id};
+use galatea_repository::{ListedModel, Lookup, Scan, ScanProblem};
 
 use super::plan::{Deed, Plan, Unused};
 use super::{ControlMode, Manager, Shared, Target};
-use crate::catalog::{FoundModel, ListedModel, Sighting, Survey};
+use crate::catalog::CatalogModel;
 use crate::log::OneLine;
 use crate::registry::DUPLICATE;
 use crate::{LoadFailure, ModelDefinition};
@@ -28,7 +29,7 @@ struct Wish {
 /// How much of a model was read.
 enum Reading {
     /// Nothing: what the plan has is what was found.
-    Current(Box<FoundModel>),
+    Current(Box<CatalogModel>),
     /// All of it.
     Done(Arc<Target>),
 }
@@ -41,7 +42,7 @@ impl Wish {
     }
 
     /// What was found, if it was not read.
-    fn unread(self) -> Result<Self, Box<FoundModel>> {
+    fn unread(self) -> Result<Self, Box<CatalogModel>> {
         match self.reading {
             Reading::Current(found) => Err(found),
             Reading::Done(_) => Ok(self),
@@ -190,8 +191,8 @@ impl Manager {
     /// be done for all of it.
     pub(crate) fn poll(&self) -> bool {
         let polling = self.shared.polling.lock().unwrap_or_else(PoisonError::into_inner);
-        let survey = self.shared.parts.catalog.survey();
-        let all_taken = self.shared.follow(survey);
+        let scan = self.shared.parts.catalog.scan();
+        let all_taken = self.shared.follow(scan);
         drop(polling);
         self.shared.wait_for_all() && all_taken
     }
@@ -261,11 +262,16 @@ impl Shared {
                 LoadParameters::default()
             };
             let found = match self.parts.catalog.find(&name, given) {
-                Sighting::Found(found) => found,
-                // The plan says so of whoever needs it.
-                Sighting::Missing if !by_name => continue,
-                Sighting::Missing => return Err(None),
-                Sighting::Refused(reason) => return Err(Some(self.note(&name, reason))),
+                Lookup::Models(found) => found,
+                // The plan reports it for the models that need it.
+                Lookup::Missing if !by_name => continue,
+                Lookup::Missing => return Err(None),
+                Lookup::Problem(ScanProblem::Model { reason, .. }) => {
+                    return Err(Some(self.note(&name, reason)));
+                }
+                Lookup::Problem(problem) => {
+                    return Err(Some(self.note(&name, problem.to_string())));
+                }
             };
             let reason = if by_name { LoadReason::Direct } else { LoadReason::Dependency };
             for one in found {
@@ -298,15 +304,15 @@ impl Shared {
     }
 
     /// Reads the configuration of a model that changed.
-    fn consider(&self, found: FoundModel, reason: LoadReason) -> Result<Wish, String> {
+    fn consider(&self, found: CatalogModel, reason: LoadReason) -> Result<Wish, String> {
         let id = model_id(found.namespace.as_deref(), &found.name);
         let current = self.lock().current_needs(&id, &found, reason);
         if let Some(needs) = current {
             let name = found.name.clone();
             return Ok(Wish { id, name, reason, needs, reading: Reading::Current(found.into()) });
         }
-        let FoundModel { name, place, modified, overridden, define, .. } = found;
-        let target = Target::new(place, modified, overridden, define()?, &self.parts.retirer);
+        let CatalogModel { name, path, modified, overrides, define, .. } = found;
+        let target = Target::new(path, modified, overrides, define()?, &self.parts.retirer);
         Ok(Wish::read(id, name, reason, target))
     }
 
@@ -354,11 +360,24 @@ impl Shared {
 
     /// Changes the plan to what the repositories hold; whether all of it could
     /// be taken.
-    fn follow(self: &Arc<Self>, survey: Survey) -> bool {
+    fn follow(self: &Arc<Self>, scan: Scan<CatalogModel>) -> bool {
         let mut present: BTreeSet<ModelName> = BTreeSet::new();
         let mut wishes = Vec::new();
-        let mut refused = survey.refused;
-        let mut ahead = survey.models;
+        let (mut refused, mut duplicates, mut is_partial) = (Vec::new(), Vec::new(), false);
+        for problem in scan.problems {
+            match problem {
+                ScanProblem::Repository { .. } => {
+                    self.parts.log.write(LogLevel::Error, format_args!("{problem}"));
+                    is_partial = true;
+                }
+                ScanProblem::Duplicate { ref name } => {
+                    self.parts.log.write(LogLevel::Error, format_args!("{problem}"));
+                    duplicates.push(name.clone());
+                }
+                ScanProblem::Model { name, reason } => refused.push((name, reason)),
+            }
+        }
+        let mut ahead = scan.models;
         // Loads of the last survey may end meanwhile: what failed is read again.
         loop {
             for found in std::mem::take(&mut ahead) {
@@ -377,16 +396,16 @@ impl Shared {
                 }
             }
         }
-        let all_taken = !survey.is_partial && refused.is_empty() && survey.duplicates.is_empty();
+        let all_taken = !is_partial && refused.is_empty() && duplicates.is_empty();
         for (name, reason) in refused {
             self.note(&name, reason.clone());
             self.parts.registry.fail(&name, &reason);
             present.insert(name.into());
         }
-        if !survey.is_partial {
-            self.drop_all_but(&present, &survey.duplicates);
+        if !is_partial {
+            self.drop_all_but(&present, &duplicates);
         }
-        for name in survey.duplicates {
+        for name in duplicates {
             self.parts.registry.fail(&name, DUPLICATE);
         }
         all_taken

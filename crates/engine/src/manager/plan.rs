@@ -10,7 +10,7 @@ use galatea_policy::{
     LoadOutcome, LoadReason, ModelName, ModelNames, ModificationTimes, Revision,
 };
 
-use crate::catalog::{FoundModel, Overridden};
+use crate::catalog::{CatalogModel, LoadOverride};
 use crate::retire::Retirer;
 use crate::tenure::{Claim, Tenure};
 use crate::{LoadFailure, ModelDefinition};
@@ -20,7 +20,7 @@ pub(crate) struct Target {
     /// The directory of its files.
     place: PathBuf,
     pub(super) modified: ModificationTimes,
-    pub(super) overridden: Overridden,
+    pub(super) overrides: LoadOverride,
     pub(crate) definition: ModelDefinition,
     /// The model's repository agents.
     pub(super) claim: Claim,
@@ -30,12 +30,12 @@ impl Target {
     pub(super) fn new(
         place: PathBuf,
         modified: ModificationTimes,
-        overridden: Overridden,
+        overrides: LoadOverride,
         mut definition: ModelDefinition,
         retirer: &Retirer,
     ) -> Self {
         let claim = Claim::new(definition.agents.take(), retirer);
-        Self { place, modified, overridden, definition, claim }
+        Self { place, modified, overrides, definition, claim }
     }
 
     /// A model that is loaded whenever it is wanted.
@@ -43,7 +43,7 @@ impl Target {
         Self::new(
             PathBuf::new(),
             ModificationTimes::default(),
-            Overridden::Files,
+            LoadOverride::Files,
             definition,
             retirer,
         )
@@ -52,8 +52,8 @@ impl Target {
     /// Whether both have their files from the same directory of a repository, where
     /// times tell what changed.
     pub(super) fn shares_files_with(&self, other: &Self) -> bool {
-        self.overridden != Overridden::Files
-            && other.overridden != Overridden::Files
+        self.overrides != LoadOverride::Files
+            && other.overrides != LoadOverride::Files
             && self.place == other.place
     }
 }
@@ -149,20 +149,20 @@ impl Plan {
     pub(super) fn current_needs(
         &self,
         name: &str,
-        found: &FoundModel,
+        found: &CatalogModel,
         reason: LoadReason,
     ) -> Option<BTreeSet<String>> {
         let record = self.records.get(name)?;
         let (_, target) = record.target.as_ref()?;
-        let is_kept = match target.overridden {
-            Overridden::Nothing => true,
+        let is_kept = match target.overrides {
+            LoadOverride::None => true,
             // As in the original: only an order for the model itself takes it back.
-            Overridden::Configuration => reason == LoadReason::Dependency,
-            Overridden::Files => false,
+            LoadOverride::Configuration => reason == LoadReason::Dependency,
+            LoadOverride::Files => false,
         };
-        let is_same = found.overridden == Overridden::Nothing
+        let is_same = found.overrides == LoadOverride::None
             && is_kept
-            && target.place == found.place
+            && target.place == found.path
             && !found.modified.is_newer_than(&target.modified)
             && !target.claim.is_spent();
         let is_current = is_same && self.lifecycle.status(name) != LifecycleStatus::Failed;

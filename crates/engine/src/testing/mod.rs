@@ -15,12 +15,13 @@ use galatea_infer::{
     ExecutionTimes, InferenceRequest, InferenceResponse, InferenceService, InputTensor,
     LoadParameters, OutputTensor, PendingRequest, Reply, ResponseSender, Status,
 };
+use galatea_repository::{ListedModel, Lookup, Scan, ScanProblem};
 use galatea_tensor::{Buffer, DataType, Shape};
 
 use crate::timer::Timer;
 use crate::{
-    Catalog, ControlMode, HostPolicies, ListedModel, LoadFailure, LogSink, ModelDefinition,
-    Namespaces, RateLimit, Server, ServerOptions, Sighting, Survey, Uniqueness,
+    Catalog, CatalogModel, ControlMode, HostPolicies, LoadFailure, LogSink, ModelDefinition,
+    Namespaces, RateLimit, Server, ServerOptions,
 };
 
 /// The model that most tests use: one FP32 input and output of any length.
@@ -201,19 +202,16 @@ struct OneModel {
 
 impl Catalog for OneModel {
     fn names(&self) -> Vec<ListedModel> {
-        vec![ListedModel {
-            namespace: None,
-            name: self.name.clone(),
-            uniqueness: Uniqueness::Unique,
-        }]
+        vec![ListedModel { namespace: None, name: self.name.clone(), is_duplicate: false }]
     }
 
-    fn survey(&self) -> Survey {
-        Survey { is_partial: true, ..Survey::default() }
+    fn scan(&self) -> Scan<CatalogModel> {
+        let (path, reason) = (String::new(), String::new());
+        Scan { problems: vec![ScanProblem::Repository { path, reason }], ..Scan::default() }
     }
 
-    fn find(&self, _: &str, _: LoadParameters) -> Sighting {
-        Sighting::Missing
+    fn find(&self, _: &str, _: LoadParameters) -> Lookup<CatalogModel> {
+        Lookup::Missing
     }
 }
 

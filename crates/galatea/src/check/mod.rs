@@ -18,11 +18,13 @@ use galatea_backend_plugin::Agents;
 use galatea_capi::Reserved;
 use galatea_config::{ConfigErrors, Diagnostic};
 use galatea_engine::{
-    CheckedLimits, LogSink, ModelDefinition, Namespaces, Overridden, VersionProblem,
+    CheckedLimits, LoadOverride, LogSink, ModelDefinition, Namespaces, VersionProblem,
 };
 use galatea_infer::Status;
 use galatea_policy::model_id;
-use galatea_repository::{ModelSource, Problem, Repository, Scan, ScanOptions, versions_to_load};
+use galatea_repository::{
+    ModelSource, Repository, Scan, ScanOptions, ScanProblem, versions_to_load,
+};
 use galatea_telemetry::{LogOptions, Logger};
 
 use self::ensembles::Ensembles;
@@ -78,10 +80,10 @@ fn check_models(
     let mut report = Report::default();
     for problem in scan.problems {
         match problem {
-            Problem::Model { name, reason } => {
+            ScanProblem::Model { name, reason } => {
                 report.models.push(ModelReport::refused(name, reason))
             }
-            Problem::Duplicate { .. } | Problem::Repository { .. } => {
+            ScanProblem::Duplicate { .. } | ScanProblem::Repository { .. } => {
                 report.errors.push(problem.to_string());
             }
         }
@@ -109,7 +111,7 @@ fn check_model(
 ) -> ModelReport {
     let id = model_id(source.namespace.as_deref(), &source.name);
     let mut report = ModelReport::new(&id, source);
-    let definition = match definer.define(source, None, Overridden::Nothing) {
+    let definition = match definer.define(source, None, LoadOverride::None) {
         Ok(definition) => definition,
         Err(DefineError::Config(errors)) => {
             report.add_config_errors(errors);

@@ -1,8 +1,9 @@
-//! Which of the versions that exist are to be loaded.
+//! Versions of a model: the names of their directories, and which of them a policy
+//! selects.
 
 use galatea_config::VersionPolicy;
 
-/// What a version policy selects.
+/// The versions that a policy selects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VersionSelection {
     /// The versions to load, ascending.
@@ -13,7 +14,7 @@ pub struct VersionSelection {
 
 /// Applies a policy to the versions that exist.
 ///
-/// `available` may come in any order and must not repeat a version.
+/// `available` may be in any order and must not repeat a version.
 #[must_use]
 pub fn versions_to_load(policy: &VersionPolicy, available: &[i64]) -> VersionSelection {
     let mut sorted = available.to_vec();
@@ -25,16 +26,27 @@ pub fn versions_to_load(policy: &VersionPolicy, available: &[i64]) -> VersionSel
             let load = sorted.split_off(sorted.len().saturating_sub(count));
             VersionSelection { load, missing: Vec::new() }
         }
-        VersionPolicy::Specific(wanted) => specific(wanted, &sorted),
+        VersionPolicy::Specific(versions) => select_specific(versions, &sorted),
     }
 }
 
-fn specific(wanted: &[i64], sorted: &[i64]) -> VersionSelection {
+fn select_specific(versions: &[i64], sorted: &[i64]) -> VersionSelection {
     let (mut load, missing): (Vec<i64>, Vec<i64>) =
-        wanted.iter().partition(|version| sorted.binary_search(version).is_ok());
+        versions.iter().partition(|version| sorted.binary_search(version).is_ok());
     load.sort_unstable();
     load.dedup();
     VersionSelection { load, missing }
+}
+
+/// The number in the name of a version's directory: digits, without leading zeros.
+pub(crate) fn version_number(name: &str) -> Result<i64, &'static str> {
+    if !name.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err("which is not a number");
+    }
+    if name.len() > 1 && name.starts_with('0') {
+        return Err("which has leading zeros");
+    }
+    name.parse().map_err(|_| "which is too large a number")
 }
 
 #[cfg(test)]
@@ -48,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn latest_takes_the_highest_numbers() {
+    fn latest_selects_the_highest_numbers() {
         check(VersionPolicy::Latest(1), &[2, 10, 9], &[10], &[]);
         check(VersionPolicy::Latest(2), &[2, 10, 9], &[9, 10], &[]);
         check(VersionPolicy::Latest(5), &[2, 10, 9], &[2, 9, 10], &[]);
@@ -57,13 +69,13 @@ mod tests {
     }
 
     #[test]
-    fn all_takes_all() {
+    fn all_selects_every_version() {
         check(VersionPolicy::All, &[3, 1], &[1, 3], &[]);
         check(VersionPolicy::All, &[], &[], &[]);
     }
 
     #[test]
-    fn specific_takes_those_that_exist_and_tells_the_others() {
+    fn specific_selects_existing_versions_and_lists_missing_ones() {
         check(VersionPolicy::Specific(vec![3, 7, 1, 3]), &[1, 2, 3], &[1, 3], &[7]);
         check(VersionPolicy::Specific(vec![7]), &[1], &[], &[7]);
     }

@@ -1,8 +1,8 @@
-//! Repositories that come and go, and the names that they give. A version's number
-//! tells which directory it is from.
+//! Registration of repositories, and the names that it maps to directories. A version's
+//! number tells which directory it is from.
 
-use crate::directory::tests::Scratch;
-use crate::{Finding, Problem, Repository, ScanOptions};
+use crate::testing::Scratch;
+use crate::{Lookup, Repository, ScanOptions, ScanProblem};
 
 /// `empty`; `zero` with `m0/1`; `one` with `m0/2` and `m1/3`.
 fn scratch() -> Scratch {
@@ -47,10 +47,10 @@ impl World {
     /// The version of a model, 0 for one that isn't there, -1 for several.
     fn find(&self, name: &str) -> i64 {
         match self.repository.find(name, &ScanOptions::default()) {
-            Finding::Missing => 0,
-            Finding::Problem(Problem::Duplicate { .. }) => -1,
-            Finding::Problem(problem) => panic!("{problem}"),
-            Finding::Models(sources) => {
+            Lookup::Missing => 0,
+            Lookup::Problem(ScanProblem::Duplicate { .. }) => -1,
+            Lookup::Problem(problem) => panic!("{problem}"),
+            Lookup::Models(sources) => {
                 assert_eq!(sources[0].name, name);
                 sources[0].versions[0].number
             }
@@ -78,7 +78,7 @@ impl World {
 }
 
 #[test]
-fn a_repository_is_searched_from_when_it_is_registered_until_it_is_unregistered() {
+fn a_repository_is_searched_while_it_is_registered() {
     let world = World::new();
     world.check(&[("m0", 0)], &[]);
     world.register("zero", &[]).unwrap();
@@ -90,7 +90,7 @@ fn a_repository_is_searched_from_when_it_is_registered_until_it_is_unregistered(
 }
 
 #[test]
-fn models_of_several_repositories_are_told_apart_when_they_are_looked_for() {
+fn a_lookup_tells_a_duplicate_name() {
     let world = World::new();
     world.register("zero", &[]).unwrap();
     world.register("one", &[]).unwrap();
@@ -100,7 +100,7 @@ fn models_of_several_repositories_are_told_apart_when_they_are_looked_for() {
 }
 
 #[test]
-fn a_given_name_takes_the_place_of_the_directorys() {
+fn a_mapped_name_replaces_the_name_of_its_directory() {
     let world = World::new();
     world.register("zero", &[("m0", "n0"), ("m0", "n1")]).unwrap();
     world.check(&[("m0", 0), ("n0", 1), ("n1", 1)], &["n0", "n1"]);
@@ -111,7 +111,7 @@ fn a_given_name_takes_the_place_of_the_directorys() {
 }
 
 #[test]
-fn a_given_name_comes_before_directories() {
+fn a_mapped_name_takes_precedence_over_directories() {
     let world = World::new();
     world.register("one", &[("m0", "m1")]).unwrap();
     world.check(&[("m0", 0), ("m1", 2)], &["m1"]);
@@ -123,7 +123,7 @@ fn a_given_name_comes_before_directories() {
 }
 
 #[test]
-fn a_name_whose_directory_is_not_there_is_no_model() {
+fn a_mapped_name_without_its_directory_is_no_model() {
     let world = World::new();
     world.register("zero", &[("nothing", "m0")]).unwrap();
     world.register("one", &[]).unwrap();
@@ -131,7 +131,7 @@ fn a_name_whose_directory_is_not_there_is_no_model() {
 }
 
 #[test]
-fn impossible_registrations_change_nothing_and_say_why() {
+fn refused_registrations_change_nothing_and_say_why() {
     let world = World::new();
     world.register("zero", &[("m0", "n0")]).unwrap();
     let refused = |path: &str, names: &[(&str, &str)], reason: &str| {
@@ -175,14 +175,14 @@ fn with_namespaces_each_repository_has_its_own_models() {
     let problems: Vec<String> = scan.problems.iter().map(ToString::to_string).collect();
     assert_eq!(problems.len(), 2, "{problems:?}");
     assert!(problems[1].contains(&id("zero", "a\\:\\:b")), "{problems:?}");
-    let Finding::Models(sources) = repository.find("m0", &ScanOptions::default()) else {
+    let Lookup::Models(sources) = repository.find("m0", &ScanOptions::default()) else {
         panic!("both are found");
     };
     let versions: Vec<i64> = sources.iter().map(|source| source.versions[0].number).collect();
     assert_eq!(versions, [2, 1]);
     for name in ["a::b", ":c"] {
         let found = repository.find(name, &ScanOptions::default());
-        assert!(matches!(found, Finding::Problem(_)), "{name}");
+        assert!(matches!(found, Lookup::Problem(_)), "{name}");
         let names = [(String::from("m0"), String::from(name))];
         assert!(repository.register(root("empty"), &names).is_err(), "{name}");
     }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::os::unix::fs::symlink;
 
 use super::*;
-use crate::directory::tests::Scratch;
+use crate::testing::Scratch;
 
 /// What a scan found, a line each.
 fn describe(scan: &Scan) -> String {
@@ -107,7 +107,7 @@ fn a_custom_configuration_wins_where_it_exists() {
 }
 
 #[test]
-fn links_that_loop_break_or_leave_are_the_models_own_problem() {
+fn links_that_loop_break_or_lead_out_are_problems_of_their_model() {
     let scratch = Scratch::new();
     scratch.file("r/good/1/f", "");
     scratch.file("outside/config.pbtxt", "secret");
@@ -152,12 +152,12 @@ linked: no config
 }
 
 #[test]
-fn a_directory_with_an_impossible_name_is_a_problem_that_is_listed() {
+fn a_directory_with_an_invalid_name_is_listed_as_a_problem() {
     let scratch = Scratch::new();
     scratch.file("r/a\nE1121 forged/1/f", "");
     let repository = Repository::open([scratch.path().join("r")]).unwrap();
     let listed =
-        Listed { namespace: None, name: "a\\nE1121 forged".to_owned(), is_duplicate: false };
+        ListedModel { namespace: None, name: "a\\nE1121 forged".to_owned(), is_duplicate: false };
     assert_eq!(repository.names(), [listed]);
     let expected = "problem: failed to poll model 'a\\nE1121 forged': \
                     invalid model name 'a\\nE1121 forged': it contains a control character\n";

@@ -9,24 +9,24 @@ use galatea_backend::FileFingerprint;
 use galatea_policy::ModificationTimes;
 use rustix::fs::{FileType, Stat};
 
-use crate::ModelDirectory;
 use crate::beneath;
-use crate::scan::version_number;
+use crate::directory::ModelDirectory;
+use crate::version::version_number;
 
 const NS_PER_S: i64 = 1_000_000_000;
 
 /// The times of everything in a model's directory.
 ///
-/// As in the original, what can't be looked at counts as never changed. A link
-/// in the model's directory counts for what it leads to; links below that are
-/// not gone into, because they may lead round in circles.
-pub(crate) struct Times {
+/// As in Triton, an entry that can't be examined counts as never changed. A link in the
+/// model's directory counts as its target. Links below that are not followed, because
+/// they may form a cycle.
+pub(crate) struct DirectoryTimes {
     own: i64,
     entries: Vec<(OsString, i64)>,
 }
 
-impl Times {
-    pub(crate) fn of(directory: &ModelDirectory) -> Self {
+impl DirectoryTimes {
+    pub(crate) fn read(directory: &ModelDirectory) -> Self {
         let visit = Visit { directory };
         let boundary = directory.boundary().as_fd();
         let names = beneath::list(boundary, &directory.prefixed(Path::new("")));
@@ -40,41 +40,44 @@ impl Times {
         }
     }
 
-    /// What it comes to; `config` is the entry that holds the configuration.
-    pub(crate) fn stamp(self, config: Option<&OsStr>) -> ModificationTimes {
-        let mut stamp = ModificationTimes { newest: self.own, ..ModificationTimes::default() };
+    /// The model's times by these times. `config` is the entry that holds the configuration.
+    pub(crate) fn into_model_times(self, config: Option<&OsStr>) -> ModificationTimes {
+        let mut modified = ModificationTimes { newest: self.own, ..ModificationTimes::default() };
         for (name, newest) in self.entries {
-            stamp.newest = stamp.newest.max(newest);
+            modified.newest = modified.newest.max(newest);
             match name.to_str().map(version_number) {
                 Some(Ok(number)) => {
-                    stamp.versions.insert(number, newest);
+                    modified.versions.insert(number, newest);
                 }
                 Some(Err(_)) | None if config == Some(&name) => {}
-                Some(Err(_)) | None => stamp.shared = stamp.shared.max(newest),
+                Some(Err(_)) | None => modified.shared = modified.shared.max(newest),
             }
         }
-        stamp
+        modified
     }
 }
 
-/// The marks of a version's files and of those beside the versions, sorted by path.
-/// `None` if some of them can't be looked at, lie behind links that aren't followed, or
-/// have a time that tells nothing.
-pub(crate) fn marks(directory: &ModelDirectory, version: &Path) -> Option<Vec<FileFingerprint>> {
+/// The fingerprints of a version's files and of the files beside the versions, sorted by
+/// path. `None` if a file can't be examined, lies behind a link that isn't followed, or
+/// was changed too recently for its time to identify its content.
+pub(crate) fn file_fingerprints(
+    directory: &ModelDirectory,
+    version: &Path,
+) -> Option<Vec<FileFingerprint>> {
     let visit = Visit { directory };
-    let mut marks = Vec::new();
+    let mut fingerprints = Vec::new();
     for (name, kind) in visit.entries(Path::new("")).ok()? {
         let name = Path::new(&name);
         let number = name.to_str().map(version_number);
         if name == version || number.is_none_or(|number| number.is_err()) {
-            visit.mark(name, (kind, Depth::First), &mut marks)?;
+            visit.add_fingerprints(name, (kind, Depth::First), &mut fingerprints)?;
         }
     }
-    marks.sort_unstable();
-    Some(marks)
+    fingerprints.sort_unstable();
+    Some(fingerprints)
 }
 
-/// Links are gone into in the model's own directory only, as for the times.
+/// Links are followed in the model's own directory only, as for the times.
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum Depth {
     First,
@@ -102,26 +105,27 @@ impl Visit<'_> {
         beneath::list_kinds(boundary, &self.directory.prefixed(inside))
     }
 
-    /// Adds the mark of a file, or of each file in a directory.
-    fn mark(
+    /// Adds the fingerprint of a file, or of each file in a directory.
+    fn add_fingerprints(
         &self,
         inside: &Path,
         (kind, depth): (FileType, Depth),
-        marks: &mut Vec<FileFingerprint>,
+        fingerprints: &mut Vec<FileFingerprint>,
     ) -> Option<()> {
         let status = self.status(inside)?;
         if FileType::from_raw_mode(status.st_mode) != FileType::Directory {
             let byte_size = u64::try_from(status.st_size).ok()?;
-            marks.push(FileFingerprint::new(inside.to_owned(), byte_size, modified_ns(&status))?);
+            let modified_ns = modified_ns(&status);
+            fingerprints.push(FileFingerprint::new(inside.to_owned(), byte_size, modified_ns)?);
             return Some(());
         }
         if kind == FileType::Symlink && depth == Depth::Below {
             return None;
         }
         for (name, kind) in self.entries(inside).ok()? {
-            // Python puts it there when a model is loaded.
+            // Python creates it when a model is loaded.
             if name != "__pycache__" {
-                self.mark(&inside.join(name), (kind, Depth::Below), marks)?;
+                self.add_fingerprints(&inside.join(name), (kind, Depth::Below), fingerprints)?;
             }
         }
         Some(())
@@ -157,8 +161,8 @@ mod tests {
     use std::time::{Duration, SystemTime};
 
     use super::*;
-    use crate::directory::tests::Scratch;
-    use crate::{Finding, Repository, ScanOptions};
+    use crate::testing::Scratch;
+    use crate::{Lookup, Repository, ScanOptions};
 
     const SECOND: i64 = NS_PER_S;
 
@@ -168,17 +172,17 @@ mod tests {
         file.set_times(FileTimes::new().set_modified(time)).unwrap();
     }
 
-    fn look(scratch: &Scratch, config_name: Option<&str>) -> ModificationTimes {
+    fn times_of(scratch: &Scratch, config_name: Option<&str>) -> ModificationTimes {
         let repository = Repository::open([scratch.path().join("r")]).unwrap();
         let options = ScanOptions { config_name: config_name.map(str::to_owned) };
         match repository.find("m", &options) {
-            Finding::Models(mut sources) => sources.remove(0).modified,
+            Lookup::Models(mut sources) => sources.remove(0).modified,
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
-    fn everything_in_the_directory_counts_where_it_belongs() {
+    fn each_file_counts_for_its_version_or_for_what_versions_share() {
         let scratch = Scratch::new();
         let files = [
             "r/m/config.pbtxt",
@@ -191,39 +195,39 @@ mod tests {
         symlink("..", scratch.path().join("r/m/2/deep/round")).unwrap();
         let folders = ["r/m/2/deep/er", "r/m/2/deep", "r/m/2", "r/m/1", "r/m/configs", "r/m"];
         files.iter().chain(&folders).for_each(|path| touch(&scratch, path, 10));
-        let same = look(&scratch, None);
+        let same = times_of(&scratch, None);
         let versions = [(1, 10 * SECOND), (2, 10 * SECOND)].into();
         assert_eq!(same, ModificationTimes { newest: 10 * SECOND, versions, shared: 10 * SECOND });
 
         touch(&scratch, "r/m/config.pbtxt", 20);
-        let stamp = look(&scratch, None);
-        assert_eq!((stamp.newest, stamp.shared), (20 * SECOND, 10 * SECOND));
+        let modified = times_of(&scratch, None);
+        assert_eq!((modified.newest, modified.shared), (20 * SECOND, 10 * SECOND));
         touch(&scratch, "r/m/2/deep/er/weights", 30);
-        let stamp = look(&scratch, None);
-        assert_eq!(stamp.newest, 30 * SECOND);
-        assert_eq!(stamp.versions, [(1, 10 * SECOND), (2, 30 * SECOND)].into());
+        let modified = times_of(&scratch, None);
+        assert_eq!(modified.newest, 30 * SECOND);
+        assert_eq!(modified.versions, [(1, 10 * SECOND), (2, 30 * SECOND)].into());
         touch(&scratch, "r/m/configs/x.pbtxt", 40);
-        assert_eq!(look(&scratch, None).shared, 40 * SECOND, "a configuration that isn't used");
-        assert_eq!(look(&scratch, Some("x")).shared, 20 * SECOND, "the other isn't used now");
+        assert_eq!(times_of(&scratch, None).shared, 40 * SECOND, "a configuration that isn't used");
+        assert_eq!(times_of(&scratch, Some("x")).shared, 20 * SECOND, "the other isn't used now");
         touch(&scratch, "r/m", 50);
-        let stamp = look(&scratch, None);
-        assert_eq!((stamp.newest, stamp.shared), (50 * SECOND, 40 * SECOND));
+        let modified = times_of(&scratch, None);
+        assert_eq!((modified.newest, modified.shared), (50 * SECOND, 40 * SECOND));
     }
 
     #[test]
-    fn marks_tell_a_versions_files_from_what_they_were() {
+    fn fingerprints_tell_changed_files_of_a_version() {
         let scratch = Scratch::new();
         let file = |path: &str, text: &str| scratch.file(&format!("r/m/{path}"), text);
-        let marked = || {
+        let fingerprints = || {
             let repository = Repository::open([scratch.path().join("r")]).unwrap();
-            let Finding::Models(models) = repository.find("m", &ScanOptions::default()) else {
+            let Lookup::Models(models) = repository.find("m", &ScanOptions::default()) else {
                 panic!("there is no model")
             };
-            let found = marks(&models[0].directory, Path::new("1"));
-            found.map(|marks| {
+            let found = file_fingerprints(&models[0].directory, Path::new("1"));
+            found.map(|files| {
                 let shown =
-                    |mark: &FileFingerprint| (mark.path().display().to_string(), mark.byte_size());
-                (marks.iter().map(shown).collect::<Vec<_>>(), marks)
+                    |file: &FileFingerprint| (file.path().display().to_string(), file.byte_size());
+                (files.iter().map(shown).collect::<Vec<_>>(), files)
             })
         };
         for (path, text) in
@@ -231,19 +235,19 @@ mod tests {
         {
             file(path, text);
         }
-        let (shown, before) = marked().unwrap();
+        let (shown, before) = fingerprints().unwrap();
         let expected = [("1/deep/er", 0), ("1/model", 3), ("labels", 1)];
         assert_eq!(shown, expected.map(|(path, size)| (String::from(path), size)));
         file("2/model", "other");
         file("1/__pycache__/model.pyc", "compiled");
-        assert_eq!(marked().unwrap().1, before);
+        assert_eq!(fingerprints().unwrap().1, before);
         touch(&scratch, "r/m/1/model", 1_000_000_000);
-        assert_ne!(marked().unwrap().1, before);
+        assert_ne!(fingerprints().unwrap().1, before);
         touch(&scratch, "r/m/1/deep/er", 1);
-        assert!(marked().is_none(), "a file that may have changed and kept its time");
+        assert!(fingerprints().is_none(), "a file that may have changed and kept its time");
         touch(&scratch, "r/m/1/deep/er", 1_000_000_000);
-        assert!(marked().is_some());
+        assert!(fingerprints().is_some());
         symlink("../deep", scratch.path().join("r/m/1/deep/link")).unwrap();
-        assert!(marked().is_none(), "what is behind a link can't be told");
+        assert!(fingerprints().is_none(), "what is behind a link can't be told");
     }
 }

@@ -1,0 +1,243 @@
+//! The model repositories of a server.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use galatea_policy::{fits_namespaces, model_id};
+
+use crate::name::check_model_name;
+use crate::root::{RepositoryError, Root};
+use crate::roots::{ModelLocation, RegisterError, Roots};
+use crate::scan::{ListedModel, Lookup, Scan, ScanProblem};
+use crate::source::{ModelSource, ScanOptions};
+
+/// Model repositories, searched in the order of their paths. Each scan or lookup sees
+/// the set of repositories as it was when the call began.
+#[derive(Debug)]
+pub struct Repository {
+    roots: RwLock<Arc<Roots>>,
+    /// Whether repositories may have models of the same name.
+    has_namespaces: bool,
+}
+
+/// The namespace and the name of a model.
+type QualifiedName = (Option<Arc<str>>, String);
+
+impl Repository {
+    /// Opens the directories. The same path given twice counts once.
+    ///
+    /// # Errors
+    ///
+    /// If one of them is in an object store or can't be opened.
+    pub fn open<P: Into<PathBuf>>(
+        paths: impl IntoIterator<Item = P>,
+    ) -> Result<Self, RepositoryError> {
+        let mut paths: Vec<PathBuf> = paths.into_iter().map(Into::into).collect();
+        paths.sort();
+        paths.dedup();
+        let roots = paths.into_iter().map(|path| Root::open(path).map(Arc::new));
+        let roots = Roots::new(roots.collect::<Result<_, _>>()?);
+        Ok(Self { roots: RwLock::new(Arc::new(roots)), has_namespaces: false })
+    }
+
+    /// The same repositories, each a namespace of its own, so that they may have models
+    /// of the same name. The name of a namespace is the repository's path as it was
+    /// given.
+    #[must_use]
+    pub fn with_namespaces(self) -> Self {
+        Self { has_namespaces: true, ..self }
+    }
+
+    /// Adds a repository. `names` are pairs of a directory in it and a name that its
+    /// model has instead of the directory's. A directory may have several.
+    ///
+    /// # Errors
+    ///
+    /// If the repository can't be opened or is registered already, or one of the names
+    /// is taken or invalid.
+    pub fn register(
+        &self,
+        path: impl Into<PathBuf>,
+        names: &[(String, String)],
+    ) -> Result<(), RegisterError> {
+        let root = Root::open(path.into()).map_err(|error| match error {
+            RepositoryError::Cloud { .. } => RegisterError::Unsupported(error),
+            RepositoryError::Open { path, .. } => RegisterError::NotFound { path },
+        })?;
+        if let Some((_, name)) = names.iter().find(|(_, name)| !self.allows(name)) {
+            let (path, reason) = (root.path().display().to_string(), ambiguous_name(name));
+            return Err(RegisterError::InvalidName { path, reason });
+        }
+        self.change(|roots| roots.register(root, names))
+    }
+
+    /// Removes a repository. Models that were loaded from it stay as they are.
+    ///
+    /// # Errors
+    ///
+    /// If it isn't registered.
+    pub fn unregister(&self, path: impl AsRef<Path>) -> Result<(), RegisterError> {
+        self.change(|roots| roots.unregister(path.as_ref()))
+    }
+
+    /// Whether registration mapped this name to a directory.
+    #[must_use]
+    pub fn is_mapped_name(&self, name: &str) -> bool {
+        self.roots().is_mapped(name)
+    }
+
+    /// The namespace of models whose files come with a request to load.
+    #[must_use]
+    pub fn overlay_namespace(&self) -> Option<Arc<str>> {
+        self.has_namespaces.then(|| Arc::from(""))
+    }
+
+    /// The names of the models of all repositories, sorted. Names that no model may
+    /// have are listed too, escaped. Repositories that can't be listed are left out.
+    #[must_use]
+    pub fn names(&self) -> Vec<ListedModel> {
+        let mut counts: BTreeMap<QualifiedName, usize> = BTreeMap::new();
+        let mut problems = Vec::new();
+        let roots = self.roots();
+        for root in roots.iter() {
+            for model in self.locations(&roots, root, &mut problems).unwrap_or_default() {
+                *counts.entry((self.namespace(root), model.name)).or_default() += 1;
+            }
+        }
+        for problem in problems {
+            if let ScanProblem::Model { name, .. } = problem {
+                counts.entry((None, name)).or_insert(1);
+            }
+        }
+        let listed =
+            |((namespace, name), count)| ListedModel { namespace, name, is_duplicate: count > 1 };
+        counts.into_iter().map(listed).collect()
+    }
+
+    /// Looks up the models of one name. The name may be any text.
+    #[must_use]
+    pub fn find(&self, name: &str, options: &ScanOptions) -> Lookup {
+        let problem =
+            |reason| Lookup::Problem(ScanProblem::Model { name: name.to_owned(), reason });
+        if let Err(error) = check_model_name(name) {
+            return problem(error.to_string());
+        }
+        if !self.allows(name) {
+            return problem(ambiguous_name(name));
+        }
+        let locations = self.roots().locate(name);
+        match locations.len() {
+            0 => Lookup::Missing,
+            2.. if !self.has_namespaces => {
+                Lookup::Problem(ScanProblem::Duplicate { name: name.to_owned() })
+            }
+            _ => {
+                let sources = locations.iter().map(|location| self.read(location, options));
+                sources.collect::<Result<_, _>>().map_or_else(problem, Lookup::Models)
+            }
+        }
+    }
+
+    /// Reads the models of all repositories.
+    #[must_use]
+    pub fn scan(&self, options: &ScanOptions) -> Scan {
+        let mut scan = Scan::default();
+        let mut locations: BTreeMap<QualifiedName, Vec<ModelLocation>> = BTreeMap::new();
+        let roots = self.roots();
+        for root in roots.iter() {
+            match self.locations(&roots, root, &mut scan.problems) {
+                Ok(found) => found.into_iter().for_each(|location| {
+                    let id = (self.namespace(root), location.name.clone());
+                    locations.entry(id).or_default().push(location);
+                }),
+                Err(error) => scan.problems.push(ScanProblem::Repository {
+                    path: root.path().display().to_string(),
+                    reason: error.to_string(),
+                }),
+            }
+        }
+        for ((namespace, name), locations) in locations {
+            let [location] = locations.as_slice() else {
+                scan.problems.push(ScanProblem::Duplicate { name });
+                continue;
+            };
+            match self.read(location, options) {
+                Ok(model) => scan.models.push(model),
+                Err(reason) => {
+                    let name = model_id(namespace.as_deref(), &name).to_string();
+                    scan.problems.push(ScanProblem::Model { name, reason });
+                }
+            }
+        }
+        scan
+    }
+
+    /// The models in the directories of a repository. Invalid names are problems.
+    fn locations(
+        &self,
+        roots: &Roots,
+        root: &Arc<Root>,
+        problems: &mut Vec<ScanProblem>,
+    ) -> io::Result<Vec<ModelLocation>> {
+        let namespace = self.namespace(root);
+        let invalid = |name: String, reason| {
+            let name = model_id(namespace.as_deref(), &name).to_string();
+            ScanProblem::Model { name, reason }
+        };
+        let listing = root.list()?;
+        problems.extend(listing.invalid.into_iter().map(|(name, reason)| invalid(name, reason)));
+        let locations = listing.names.iter().flat_map(|name| roots.models_of(root, name));
+        let (allowed, ambiguous): (Vec<_>, Vec<_>) =
+            locations.partition(|location| self.allows(&location.name));
+        let ambiguous = ambiguous.into_iter().map(|location| {
+            invalid(location.name.replace(':', "\\:"), ambiguous_name(&location.name))
+        });
+        problems.extend(ambiguous);
+        Ok(allowed)
+    }
+
+    fn read(&self, location: &ModelLocation, options: &ScanOptions) -> Result<ModelSource, String> {
+        let ModelLocation { root, directory, name, is_mapped } = location;
+        Ok(ModelSource {
+            namespace: self.namespace(root),
+            name: name.clone(),
+            is_mapped: *is_mapped,
+            ..ModelSource::read(root, directory, options)?
+        })
+    }
+
+    /// Whether the id of a model of this name could be split into namespace and name.
+    fn allows(&self, name: &str) -> bool {
+        !self.has_namespaces || fits_namespaces(name)
+    }
+
+    /// The namespace of a repository's models, if there are any.
+    fn namespace(&self, root: &Root) -> Option<Arc<str>> {
+        self.has_namespaces.then(|| root.path().display().to_string().into())
+    }
+
+    fn roots(&self) -> Arc<Roots> {
+        self.roots.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn change(
+        &self,
+        change: impl FnOnce(&mut Roots) -> Result<(), RegisterError>,
+    ) -> Result<(), RegisterError> {
+        let mut roots = self.roots.write().unwrap_or_else(PoisonError::into_inner);
+        change(Arc::make_mut(&mut roots))
+    }
+}
+
+/// Why a name is not allowed with namespaces.
+fn ambiguous_name(name: &str) -> String {
+    let name = name.escape_debug();
+    format!("'{name}' begins with ':' or contains '::', which no name may do with namespaces")
+}
+
+#[cfg(test)]
+mod registration_tests;
+#[cfg(test)]
+mod scan_tests;

@@ -1,0 +1,190 @@
+//! The model in a directory: its configuration file, its versions and their files.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use galatea_policy::ModificationTimes;
+use rustix::fs::FileType;
+use rustix::io::Errno;
+
+use crate::beneath;
+use crate::directory::ModelDirectory;
+use crate::modification::DirectoryTimes;
+use crate::root::Root;
+use crate::version::version_number;
+
+/// A longer configuration is a mistake, and not worth the memory.
+const CONFIG_BYTES_MAX: u64 = 16 * 1024 * 1024;
+
+const CONFIG_FILE: &str = "config.pbtxt";
+const CONFIG_FOLDER: &str = "configs";
+
+/// Directories of a model that are no versions. The log doesn't mention them.
+const OTHER_FOLDERS: [&str; 3] = ["warmup", "initial_state", CONFIG_FOLDER];
+
+/// What a scan looks for in each model's directory.
+#[derive(Clone, Debug, Default)]
+pub struct ScanOptions {
+    /// Models that have `configs/NAME.pbtxt` with this name use it instead of
+    /// their `config.pbtxt`.
+    pub config_name: Option<String>,
+}
+
+/// A model as a scan found it.
+#[derive(Clone, Debug)]
+pub struct ModelSource {
+    /// The model's name: its directory's, or the one that registration mapped to the
+    /// directory.
+    pub name: String,
+    /// Its namespace, if there are any.
+    pub namespace: Option<Arc<str>>,
+    /// Whether registration gave the model its name. The name in its configuration
+    /// doesn't count then.
+    pub is_mapped: bool,
+    /// Its directory.
+    pub directory: ModelDirectory,
+    /// Its configuration file, if it has one.
+    pub config: Option<ConfigFile>,
+    /// Its versions, ascending.
+    pub versions: Vec<VersionSource>,
+    /// What the scan ignored, for the log.
+    pub notes: Vec<String>,
+    /// When its files changed last.
+    pub modified: ModificationTimes,
+}
+
+/// A configuration file that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigFile {
+    /// The file's path, for messages.
+    pub path: PathBuf,
+    /// The file's content.
+    pub text: String,
+}
+
+/// A version of a model as a scan found it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VersionSource {
+    /// The version's number.
+    pub number: i64,
+    /// The names of the files and directories in it, sorted. Names that aren't UTF-8
+    /// are left out: no configuration could refer to them.
+    pub files: Vec<String>,
+}
+
+impl ModelSource {
+    /// The model in a directory outside the repositories, which a repository agent
+    /// named. Links in it may lead to anywhere below it.
+    ///
+    /// # Errors
+    ///
+    /// What can't be read.
+    pub fn at(name: &str, path: &Path, options: &ScanOptions) -> Result<Self, String> {
+        let handle = beneath::open_directory(path)
+            .map_err(|error| format!("can't open '{}': {error}", path.display()))?;
+        let directory = ModelDirectory::new(path.to_owned(), Arc::new(handle), PathBuf::new());
+        let config = read_config(&directory, options)?;
+        Ok(Self { config, ..Self::without_config(name, directory)? })
+    }
+
+    /// The model in this directory of a repository.
+    pub(crate) fn read(root: &Root, name: &str, options: &ScanOptions) -> Result<Self, String> {
+        let directory = root.model_directory(name)?;
+        // The times are read first: a file that changes while it is read is newer then.
+        let times = DirectoryTimes::read(&directory);
+        let config = read_config(&directory, options)?;
+        let inside = config.as_ref().and_then(|file| file.path.strip_prefix(directory.path()).ok());
+        let entry = inside.and_then(|path| path.components().next());
+        let modified = times.into_model_times(entry.map(|part| part.as_os_str()));
+        Ok(Self { config, modified, ..Self::without_config(name, directory)? })
+    }
+
+    /// The model in this directory, its configuration unread.
+    pub(crate) fn without_config(name: &str, directory: ModelDirectory) -> Result<Self, String> {
+        let mut source = Self {
+            name: name.to_owned(),
+            namespace: None,
+            is_mapped: false,
+            directory,
+            config: None,
+            versions: Vec::new(),
+            notes: Vec::new(),
+            modified: ModificationTimes::default(),
+        };
+        source.read_versions()?;
+        Ok(source)
+    }
+
+    fn read_versions(&mut self) -> Result<(), String> {
+        for entry in list(&self.directory, Path::new(""))? {
+            let Some(name) = entry.to_str() else { continue };
+            if OTHER_FOLDERS.contains(&name) || !is_directory(&self.directory, name)? {
+                continue;
+            }
+            match version_number(name) {
+                Ok(number) => {
+                    let names = list(&self.directory, Path::new(name))?;
+                    let files = names.into_iter().filter_map(|name| name.into_string().ok());
+                    self.versions.push(VersionSource { number, files: files.collect() });
+                }
+                Err(reason) => self.notes.push(format!(
+                    "ignore version directory '{}' of model '{}', {reason}",
+                    name.escape_debug(),
+                    self.name
+                )),
+            }
+        }
+        self.versions.sort_by_key(|version| version.number);
+        Ok(())
+    }
+}
+
+fn is_directory(model: &ModelDirectory, name: &str) -> Result<bool, String> {
+    let handle = beneath::locate(model.boundary().as_fd(), &model.prefixed(Path::new(name)));
+    let kind = handle.and_then(|handle| beneath::file_type(&handle));
+    match (kind, version_number(name)) {
+        (Ok(kind), _) => Ok(kind == FileType::Directory),
+        // A broken link with a version's name is an error of the model. Other broken
+        // links don't matter.
+        (Err(error), Ok(_)) => Err(describe(model, Path::new(name), error)),
+        (Err(_), Err(_)) => Ok(false),
+    }
+}
+
+fn list(model: &ModelDirectory, folder: &Path) -> Result<Vec<OsString>, String> {
+    beneath::list(model.boundary().as_fd(), &model.prefixed(folder))
+        .map_err(|error| describe(model, folder, error))
+}
+
+fn read_config(
+    model: &ModelDirectory,
+    options: &ScanOptions,
+) -> Result<Option<ConfigFile>, String> {
+    if let Some(name) = &options.config_name {
+        let custom = Path::new(CONFIG_FOLDER).join(format!("{name}.pbtxt"));
+        if let Some(file) = read_optional(model, &custom)? {
+            return Ok(Some(file));
+        }
+    }
+    read_optional(model, Path::new(CONFIG_FILE))
+}
+
+fn read_optional(model: &ModelDirectory, path: &Path) -> Result<Option<ConfigFile>, String> {
+    match beneath::read_text(model.boundary().as_fd(), &model.prefixed(path), CONFIG_BYTES_MAX) {
+        Ok(text) => Ok(Some(ConfigFile { path: model.path().join(path), text })),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(describe(model, path, error)),
+    }
+}
+
+fn describe(model: &ModelDirectory, path: &Path, error: impl Into<io::Error>) -> String {
+    let error = error.into();
+    let path = model.path().join(path);
+    if error.raw_os_error() == Some(Errno::XDEV.raw_os_error()) {
+        return format!("'{}' leads out of the repository", path.display());
+    }
+    format!("can't read '{}': {error}", path.display())
+}

@@ -1,0 +1,200 @@
+//! The directory of one version, as its backend sees it.
+
+use std::path::{Path, PathBuf};
+
+use galatea_backend::{ExpectedFileSize, FileFingerprint, ModelFiles};
+use galatea_infer::Status;
+
+use crate::directory::ModelDirectory;
+use crate::modification::file_fingerprints;
+
+/// The directory in a model's directory with the initial states of its sequences.
+const INITIAL_STATE_DIRECTORY: &str = "initial_state";
+
+/// The directory in a model's directory with the data of warmup samples.
+const WARMUP_DIRECTORY: &str = "warmup";
+
+/// The directory of one version of a model.
+#[derive(Clone, Debug)]
+pub struct VersionDirectory {
+    model: ModelDirectory,
+    name: PathBuf,
+    path: PathBuf,
+    version: i64,
+}
+
+impl ModelDirectory {
+    /// The directory of one of its versions.
+    #[must_use]
+    pub fn version(&self, version: i64) -> VersionDirectory {
+        let name = PathBuf::from(version.to_string());
+        VersionDirectory { path: self.path().join(&name), name, version, model: self.clone() }
+    }
+}
+
+impl ModelFiles for VersionDirectory {
+    fn model_path(&self) -> &Path {
+        self.model.path()
+    }
+
+    fn version(&self) -> i64 {
+        self.version
+    }
+
+    fn version_path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The file is checked now and opened later by its path. A process that can change
+    /// the repository in between could also put the file there.
+    fn resolve(&self, name: &str) -> Result<PathBuf, Status> {
+        self.model.resolve_in(&self.name, name)
+    }
+
+    fn resolve_beside_versions(&self, name: &str) -> Result<PathBuf, Status> {
+        self.model.resolve(name)
+    }
+
+    fn read_beside_versions(&self, name: &str, size: ExpectedFileSize) -> Result<Vec<u8>, Status> {
+        self.model.read_in(Path::new(""), name, size)
+    }
+
+    fn fingerprints(&self) -> Option<Vec<FileFingerprint>> {
+        file_fingerprints(&self.model, &self.name)
+    }
+
+    fn read_initial_state(&self, name: &str, size: ExpectedFileSize) -> Result<Vec<u8>, Status> {
+        self.model.read_in(Path::new(INITIAL_STATE_DIRECTORY), name, size)
+    }
+
+    fn read_warmup(&self, name: &str, size: ExpectedFileSize) -> Result<Vec<u8>, Status> {
+        self.model.read_in(Path::new(WARMUP_DIRECTORY), name, size)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use galatea_infer::Code;
+
+    use super::*;
+    use crate::testing::Scratch;
+    use crate::{Repository, ScanOptions};
+
+    fn model(scratch: &Scratch, name: &str) -> ModelDirectory {
+        let repository = Repository::open([scratch.path().join("repository")]).unwrap();
+        let scan = repository.scan(&ScanOptions::default());
+        scan.models.into_iter().find(|model| model.name == name).unwrap().directory
+    }
+
+    fn check(directory: &VersionDirectory, name: &str, expected: Result<&str, Code>) {
+        let outcome = directory.resolve(name).map_err(|status| status.code());
+        assert_eq!(outcome, expected.map(|path| directory.version_path().join(path)), "{name:?}");
+    }
+
+    #[test]
+    fn names_lead_only_down_into_the_version() {
+        let scratch = Scratch::new();
+        scratch.file("repository/a/1/model.onnx", "");
+        scratch.file("repository/a/1/folder/part", "");
+        scratch.file("repository/a/2/model.onnx", "");
+        scratch.file("repository/shared/weights", "");
+        scratch.file("outside/secret", "");
+        let version_path = scratch.path().join("repository/a/1");
+        symlink("../../shared/weights", version_path.join("shared")).unwrap();
+        symlink("../../../outside/secret", version_path.join("leak")).unwrap();
+        symlink("/etc/passwd", version_path.join("absolute")).unwrap();
+        let version = model(&scratch, "a").version(1);
+        check(&version, "model.onnx", Ok("model.onnx"));
+        check(&version, "folder", Ok("folder"));
+        check(&version, "folder/part", Ok("folder/part"));
+        check(&version, "shared", Ok("shared"));
+        check(&version, "leak", Err(Code::InvalidArgument));
+        check(&version, "absolute", Err(Code::InvalidArgument));
+        check(&version, "../2/model.onnx", Err(Code::InvalidArgument));
+        check(&version, "folder/../model.onnx", Err(Code::InvalidArgument));
+        check(&version, "/etc/passwd", Err(Code::InvalidArgument));
+        check(&version, "", Err(Code::InvalidArgument));
+        check(&version, "a\0b", Err(Code::InvalidArgument));
+        check(&version, "nothing", Err(Code::NotFound));
+        let pipe = version_path.join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, pipe, rustix::fs::Mode::RWXU).unwrap();
+        check(&version, "pipe", Err(Code::InvalidArgument));
+    }
+
+    #[test]
+    fn a_linked_model_directory_bounds_itself() {
+        let scratch = Scratch::new();
+        scratch.file("elsewhere/model/1/model.onnx", "");
+        scratch.file("elsewhere/other", "");
+        scratch.file("repository/x/1/y", "");
+        symlink("../elsewhere/model", scratch.path().join("repository/linked")).unwrap();
+        symlink("../../other", scratch.path().join("elsewhere/model/1/leak")).unwrap();
+        let version = model(&scratch, "linked").version(1);
+        check(&version, "model.onnx", Ok("model.onnx"));
+        check(&version, "leak", Err(Code::InvalidArgument));
+    }
+
+    #[test]
+    fn a_model_resolves_its_own_files() {
+        let scratch = Scratch::new();
+        scratch.file("repository/a/labels.txt", "");
+        scratch.file("repository/b/labels.txt", "");
+        let directory = model(&scratch, "a");
+        let expected = scratch.path().join("repository/a/labels.txt");
+        assert_eq!(directory.resolve("labels.txt"), Ok(expected.clone()));
+        let code = directory.resolve("../b/labels.txt").unwrap_err().code();
+        assert_eq!(code, Code::InvalidArgument);
+        let version = directory.version(1);
+        assert_eq!(version.resolve_beside_versions("labels.txt"), Ok(expected));
+        let code = version.resolve_beside_versions("../b/labels.txt").unwrap_err().code();
+        assert_eq!(code, Code::InvalidArgument);
+    }
+
+    #[test]
+    fn initial_states_lie_beside_the_versions_and_have_the_expected_size() {
+        let scratch = Scratch::new();
+        scratch.file("repository/a/1/model.onnx", "");
+        scratch.file("repository/a/initial_state/zeros", "0123");
+        scratch.file("repository/a/config.pbtxt", "");
+        scratch.file("outside/secret", "0123");
+        let states = scratch.path().join("repository/a/initial_state");
+        symlink("../../../outside/secret", states.join("leak")).unwrap();
+        symlink("zeros", states.join("same")).unwrap();
+        std::fs::create_dir(states.join("folder")).unwrap();
+        let version = model(&scratch, "a").version(1);
+        let read = |name: &str, size| version.read_initial_state(name, size);
+        let beside = |name: &str| version.read_beside_versions(name, ExpectedFileSize::AtMost(9));
+        assert_eq!(beside("config.pbtxt").unwrap(), b"");
+        assert_eq!(beside("initial_state/zeros").unwrap(), b"0123");
+        for leading_out in ["../b", "/etc/passwd", "initial_state/leak", ""] {
+            let status = beside(leading_out).unwrap_err();
+            assert_eq!(status.code(), Code::InvalidArgument, "{leading_out:?}");
+        }
+        assert_eq!(read("zeros", ExpectedFileSize::Exactly(4)).unwrap(), b"0123");
+        assert_eq!(read("same", ExpectedFileSize::AtMost(4)).unwrap(), b"0123");
+        assert_eq!(
+            version.read_warmup("zeros", ExpectedFileSize::AtMost(4)).unwrap_err().code(),
+            Code::NotFound
+        );
+        scratch.file("repository/a/warmup/zeros", "45");
+        assert_eq!(version.read_warmup("zeros", ExpectedFileSize::AtMost(4)).unwrap(), b"45");
+        let refused = |name: &str, size, code, part: &str| {
+            let status = read(name, size).unwrap_err();
+            assert_eq!(status.code(), code, "{status}");
+            assert!(status.message().contains(part), "{status}");
+        };
+        let invalid = Code::InvalidArgument;
+        let exactly = ExpectedFileSize::Exactly;
+        refused("zeros", exactly(5), invalid, "zeros' has 4 bytes, but 5 are expected");
+        refused("zeros", exactly(3), invalid, "zeros' has 4 bytes, but 3 are expected");
+        refused("zeros", ExpectedFileSize::AtMost(3), invalid, "but may have 3 at most");
+        refused("nothing", exactly(4), Code::NotFound, "initial_state/nothing'");
+        refused("folder", exactly(4), invalid, "not a regular file");
+        refused("leak", exactly(4), invalid, "must stay inside the model's directory");
+        refused("../config.pbtxt", exactly(0), invalid, "must stay inside");
+        refused("/etc/passwd", exactly(0), invalid, "must stay inside");
+        refused("", exactly(0), invalid, "must stay inside");
+    }
+}
