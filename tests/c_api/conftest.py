@@ -84,7 +84,7 @@ def compile(tmp_path_factory: pytest.TempPathFactory) -> Compile:
 
     def run(compiler: str, source: pathlib.Path, *options: object) -> pathlib.Path:
         if shutil.which(compiler) is None:
-            pytest.skip(f"there is no {compiler}")
+            pytest.skip(f"needs a compiler called {compiler}")
         output = tmp_path_factory.mktemp("compiled") / source.stem
         command = [compiler, "-Wall", "-Wextra", "-Werror", "-pedantic", "-g"]
         command += ["-I", str(ROOT / "include"), "-o", str(output), str(source)]

@@ -47,7 +47,7 @@ def triton(folder: pathlib.Path) -> Implementation:
     """Triton's library, or the test is left out; backends ask for it by its name."""
     for name in (PACKAGES, BACKENDS):
         if name not in os.environ:
-            pytest.skip(f"{name} is not set")
+            pytest.skip(f"needs Triton's libraries in {name}")
     packages = pathlib.Path(os.environ[PACKAGES]) / "nvidia_pytriton.libs"
     (library,) = packages.glob("libtritonserver*.so")
     (folder / "libtritonserver.so").symlink_to(library)

@@ -154,7 +154,7 @@ def told(
     """What the program and the backend were told."""
     folder = tmp_path_factory.mktemp("telling")
     options = ["-std=gnu11", "-shared", "-fPIC", "-I", ROOT / "examples/backends"]
-    inspector = compile("gcc", HERE / "inspector.c", *options)
+    inspector = compile("cc", HERE / "inspector.c", *options)
     backends = folder / "backends"
     (backends / "inspector").mkdir(parents=True)
     inspector.rename(backends / "inspector" / "libtriton_inspector.so")

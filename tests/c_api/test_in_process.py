@@ -63,7 +63,7 @@ def run(*command: object) -> subprocess.CompletedProcess[str]:
 def example(compile: Callable[..., pathlib.Path], library: pathlib.Path) -> pathlib.Path:
     """The C program."""
     options = ["-std=gnu11", library, f"-Wl,-rpath,{library.parent}", "-lpthread"]
-    return compile("gcc", EXAMPLES / "in_process.c", *options)
+    return compile("cc", EXAMPLES / "in_process.c", *options)
 
 
 def test_the_c_program_gets_its_answers(
@@ -208,7 +208,7 @@ def test_a_backend_in_a_library_is_hosted(
     (model / "1").mkdir(parents=True)
     (model / "config.pbtxt").write_text(CONFIG.replace('"identity"', '"echo"'))
     source = ROOT / "examples/backends/identity.c"
-    built = compile("gcc", source, "-shared", "-fPIC", "-I", source.parent, "-lpthread")
+    built = compile("cc", source, "-shared", "-fPIC", "-I", source.parent, "-lpthread")
     built.rename(model / "libtriton_echo.so")
     ended = run(sys.executable, EXAMPLES / "in_process.py", library, tmp_path)
     assert ended.returncode == 0, ended.stderr

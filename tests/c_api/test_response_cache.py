@@ -59,7 +59,7 @@ def cached(tmp_path: pathlib.Path) -> pathlib.Path:
 @pytest.fixture
 def caches(compile: Callable[..., pathlib.Path], tmp_path: pathlib.Path) -> pathlib.Path:
     """A directory of caches with the example."""
-    built = compile("gcc", ROOT / "examples/caches/fifo.c", "-shared", "-fPIC", "-lpthread")
+    built = compile("cc", ROOT / "examples/caches/fifo.c", "-shared", "-fPIC", "-lpthread")
     library = tmp_path / "caches" / "fifo" / "libtritoncache_fifo.so"
     library.parent.mkdir(parents=True)
     built.rename(library)

@@ -87,7 +87,7 @@ def arguments(
         (folder / "models" / name / "1").mkdir(parents=True)
         (folder / "models" / name / "config.pbtxt").write_text(config)
     options = ["-std=gnu11", "-shared", "-fPIC", "-I", ROOT / "examples/backends", "-lpthread"]
-    built = compile("gcc", HERE / "trace_points.c", *options)
+    built = compile("cc", HERE / "trace_points.c", *options)
     (folder / "backends/trace_points").mkdir(parents=True)
     built.rename(folder / "backends/trace_points/libtriton_trace_points.so")
     return folder / "models", folder / "backends"
@@ -192,7 +192,7 @@ def test_a_backend_takes_part(ours: dict[str, Traces]) -> None:
     assert ours["nested:12"][1]["request"] == "inner"
 
 
-@pytest.mark.skipif(not PACKAGES, reason="GALATEA_TRITON_PACKAGES is not set")
+@pytest.mark.skipif(not PACKAGES, reason="needs Triton's packages in GALATEA_TRITON_PACKAGES")
 def test_triton_tells_the_same(
     ours: dict[str, Traces], arguments: tuple[pathlib.Path, pathlib.Path]
 ) -> None:

@@ -27,7 +27,9 @@ from tritonclient.utils import InferenceServerException
 
 PACKAGES = os.environ.get("GALATEA_TRITON_PACKAGES")
 
-pytestmark = pytest.mark.skipif(not PACKAGES, reason="GALATEA_TRITON_PACKAGES is not set")
+pytestmark = pytest.mark.skipif(
+    not PACKAGES, reason="needs Triton's packages in GALATEA_TRITON_PACKAGES"
+)
 
 READY_SECONDS = 60
 

@@ -13,7 +13,9 @@ import pytest
 
 from test_triton_program import PACKAGES, place
 
-pytestmark = pytest.mark.skipif(not PACKAGES, reason="GALATEA_TRITON_PACKAGES is not set")
+pytestmark = pytest.mark.skipif(
+    not PACKAGES, reason="needs Triton's packages in GALATEA_TRITON_PACKAGES"
+)
 
 CLIENTS = pathlib.Path(__file__).resolve().parents[1] / "clients"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pathlib
 from typing import Any
 
-from test_plugin_backends import compile_library
+from compiling import compile_library
 
 #: The example that answers with its inputs, which waits for a file.
 SOURCE = """

@@ -20,7 +20,7 @@ PACKAGES = pathlib.Path(os.environ.get("GALATEA_TRITON_PACKAGES", ""))
 MODELS = pathlib.Path(__file__).parent / "python_models"
 
 needs_python_backend = pytest.mark.skipif(
-    PACKAGES == pathlib.Path(), reason="GALATEA_TRITON_PACKAGES is not set"
+    PACKAGES == pathlib.Path(), reason="needs Triton's packages in GALATEA_TRITON_PACKAGES"
 )
 
 STUB = "triton_python_backend_stub"

@@ -243,7 +243,7 @@ def bound_by_permissions() -> list[str]:
     if os.geteuid() != 0:
         return []
     if shutil.which("setpriv") is None:
-        pytest.skip("root can read every file, and there is no setpriv to change that")
+        pytest.skip("needs setpriv, because root can read every file")
     taken = "-dac_override,-dac_read_search"
     return ["setpriv", f"--bounding-set={taken}", f"--inh-caps={taken}"]
 

@@ -11,12 +11,12 @@ import os
 import pathlib
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 
 import numpy
 import pytest
 
+from compiling import build_examples, compile_library
 from conftest import ROOT, StartServer
 from server import Server, wait_until
 from transports import TRANSPORTS, Grpc, Http, Tensors
@@ -192,18 +192,14 @@ def build(directory: pathlib.Path, name: str, **parts: str) -> pathlib.Path:
     library.parent.mkdir(parents=True)
     source = library.with_suffix(".c")
     source.write_text("".join({**PARTS, **parts}.values()))
-    command = ["cc", "-std=gnu11", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror"]
-    command += [f"-I{ROOT / 'include'}", "-Wno-unused-function", str(source), "-o", str(library)]
-    subprocess.run(command, check=True)
-    return library
+    return compile_library(source, library, "-Wno-unused-function")
 
 
 @pytest.fixture(scope="module")
 def caches(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A directory of caches: the example, built with CMake, and broken ones."""
     folder = tmp_path_factory.mktemp("caches")
-    for step in (["-S", str(EXAMPLES), "-B", str(folder)], ["--build", str(folder)]):
-        subprocess.run(["cmake", *step], check=True, stdout=subprocess.DEVNULL)
+    build_examples(EXAMPLES, folder)
     build(folder, "one")
     build(folder, "disk", **ON_DISK)
     for name, body in BAD_LOOKUPS.items():
@@ -409,9 +405,7 @@ def test_a_cache_that_outlives_the_server_and_a_backend_that_changes(
         directory.mkdir(parents=True)
     config = CACHED.replace('"identity"', '"example_identity"')
     (models / "cached" / "config.pbtxt").write_text(config)
-    for step in (["-S", str(ROOT / "examples" / "backends"), "-B", str(backends)],
-                 ["--build", str(backends)]):
-        subprocess.run(["cmake", *step], check=True, stdout=subprocess.DEVNULL)
+    build_examples(ROOT / "examples" / "backends", backends)
     (library,) = backends.rglob("libtriton_example_identity.so")
 
     def hits(*settings: str) -> int:
@@ -574,10 +568,7 @@ def test_the_version_of_the_interface_is_checked_by_the_cache(
     assert newer != text
     header.write_text(newer)
     library = tmp_path / "caches" / "fifo" / "libtritoncache_fifo.so"
-    library.parent.mkdir(parents=True)
-    command = ["cc", "-std=gnu11", "-shared", "-fPIC", f"-I{tmp_path / 'include'}"]
-    source = str(EXAMPLES / "fifo.c")
-    subprocess.run([*command, source, "-o", str(library), "-lpthread"], check=True)
+    compile_library(EXAMPLES / "fifo.c", library, include=tmp_path / "include")
     flags = [f"--cache-directory={tmp_path / 'caches'}", "--cache-config=fifo,entries=3"]
     with start_server(models, *flags) as server:
         assert server.wait_for_exit() == 1
@@ -613,7 +604,7 @@ def test_a_library_wins_over_the_cache_that_is_built_in(
 
 
 @pytest.mark.galatea_only
-@pytest.mark.skipif(not PACKAGES, reason="GALATEA_TRITON_PACKAGES is not set")
+@pytest.mark.skipif(not PACKAGES, reason="needs Triton's packages in GALATEA_TRITON_PACKAGES")
 def test_tritons_local_cache(start_server: StartServer, models: pathlib.Path) -> None:
     """Unmodified: hits, evictions, and its gauges among our metrics."""
     directory = pathlib.Path(PACKAGES or "") / "pytriton" / "tritonserver" / "caches"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import pathlib
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy
@@ -18,12 +17,12 @@ import tritonclient.grpc
 from example_models import conformance
 from example_models.repository import write_example
 
+from compiling import compile_library
 from conftest import ROOT, StartServer
 from server import Server, wait_until
 from transports import ANSWER_SECONDS_MAX, GrpcStream
 
 EXAMPLES = ROOT / "examples" / "batching"
-HEADERS = ROOT / "include"
 LIBRARY = "batchstrategy.so"
 PATH_PARAMETER = "TRITON_BATCH_STRATEGY_PATH"
 
@@ -132,19 +131,12 @@ TRITONSERVER_Error* TRITONBACKEND_ModelBatchFinalize(void* userp) {
 """
 
 
-def build(source: pathlib.Path, library: pathlib.Path) -> None:
-    """Compiles a strategy with one line, as its source says."""
-    library.parent.mkdir(parents=True, exist_ok=True)
-    command = ["cc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", f"-I{HEADERS}"]
-    subprocess.run([*command, "-o", str(library), str(source)], check=True)
-
-
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A folder of strategies: the examples, and those of this file."""
     folder = tmp_path_factory.mktemp("strategies")
     for name in ("volume", "single"):
-        build(EXAMPLES / f"{name}_batching.c", folder / f"{name}.so")
+        compile_library(EXAMPLES / f"{name}_batching.c", folder / f"{name}.so")
     sources = {
         "talking": TALKING,
         "partial": PARTIAL,
@@ -154,7 +146,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     }
     for name, text in sources.items():
         (folder / f"{name}.c").write_text(text)
-        build(folder / f"{name}.c", folder / f"{name}.so")
+        compile_library(folder / f"{name}.c", folder / f"{name}.so")
     whole = (folder / "talking.so").read_bytes()
     (folder / "half.so").write_bytes(whole[: len(whole) // 2])
     return folder
@@ -406,7 +398,7 @@ def test_a_compiled_backend_may_have_one_too(
     repository, backends = tmp_path / "models", tmp_path / "backends"
     source = ROOT / "examples" / "backends" / "identity.c"
     folder = backends / "example_identity"
-    build(source, folder / "libtriton_example_identity.so")
+    compile_library(source, folder / "libtriton_example_identity.so")
     shutil.copy(libraries / "volume.so", folder / LIBRARY)
     (repository / "model" / "1").mkdir(parents=True)
     (repository / "model" / "config.pbtxt").write_text(

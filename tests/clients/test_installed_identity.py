@@ -16,10 +16,11 @@ import pytest
 import tritonclient.grpc
 import tritonclient.http
 
+from compiling import compile_library
 from conftest import ROOT, StartServer
 from server import Program, Server
 from test_check import errors
-from test_plugin_backends import compile_library, write_model
+from test_plugin_backends import write_model
 
 pytestmark = pytest.mark.galatea_only
 
@@ -35,7 +36,9 @@ USUAL = ANY_NAME.replace('"A"', '"INPUT0"')
 VALUES = numpy.array([1.5, -2.0, 3.25], dtype=numpy.float32)
 
 BACKENDS = os.environ.get("GALATEA_TRITON_BACKENDS", "")
-needs_triton = pytest.mark.skipif(not BACKENDS, reason="GALATEA_TRITON_BACKENDS is not set")
+needs_triton = pytest.mark.skipif(
+    not BACKENDS, reason="needs Triton's backends in GALATEA_TRITON_BACKENDS"
+)
 
 
 @pytest.fixture(scope="module")

@@ -161,7 +161,7 @@ def test_a_host_policy_binds_threads(start_server: StartServer, tmp_path: pathli
 
 
 @pytest.mark.skipif(
-    not pathlib.Path("/sys/devices/system/node/node0").exists(), reason="there are no NUMA nodes"
+    not pathlib.Path("/sys/devices/system/node/node0").exists(), reason="needs NUMA nodes"
 )
 def test_a_host_policy_binds_memory(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """To a node, which brings its processors."""
@@ -173,7 +173,7 @@ def test_a_host_policy_binds_memory(start_server: StartServer, tmp_path: pathlib
             "near_0_0 runs, or its memory can't be bound",
         )
         if "memory to NUMA" in server.log():
-            pytest.skip("this process may not bind memory")
+            pytest.skip("needs the right to bind memory")
         server.wait_until_ready()
         ask(server, "near")
         (thread,) = threads_named(server, "near_0_0")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pathlib
 import re
-import subprocess
 
 import pytest
 
-from conftest import ROOT, StartServer
+from compiling import compile_library
+from conftest import StartServer
 from server import Server
 
 CONFIG = """
@@ -92,9 +92,7 @@ def build(libraries: pathlib.Path, name: str, source: str) -> None:
     library.parent.mkdir(parents=True)
     path = library.with_suffix(".c")
     path.write_text(source + EXECUTE)
-    command = ["cc", "-std=gnu11", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror"]
-    command += [f"-I{ROOT / 'include'}", str(path), "-o", str(library), "-lpthread"]
-    subprocess.run(command, check=True)
+    compile_library(path, library)
 
 
 def write_model(repository: pathlib.Path, name: str, backend: str) -> None:

@@ -10,7 +10,7 @@ import tritonclient.grpc
 
 from conftest import StartServer
 from server import Server
-from test_plugin_backends import compile_library
+from compiling import compile_library
 
 #: Reports 1,000 bytes of the CPU's memory and 5 of a GPU's for each model, and 100 for
 #: each instance, in two parts of which the second counts. An execution makes the

@@ -21,6 +21,7 @@ import tritonclient.grpc
 from onnx import TensorProto, helper
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
+from compiling import compile_library
 from conftest import StartServer
 from server import Program, Reply, Server
 
@@ -35,20 +36,18 @@ output { name: "OUT" data_type: TYPE_FP32 dims: [ 3 ] }
 """
 
 
-def compile_library(library: pathlib.Path, *flags: str) -> pathlib.Path:
+def compile_operators(library: pathlib.Path, *flags: str) -> pathlib.Path:
     """A library whose operator multiplies by two unless a flag says otherwise."""
-    command = ["cc", "-std=gnu11", "-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror"]
-    subprocess.run([*command, *flags, "-o", str(library), str(SOURCE)], check=True)
-    return library
+    return compile_library(SOURCE, library, *flags)
 
 
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A directory outside of any repository, as the operator may have one."""
     folder = tmp_path_factory.mktemp("libraries")
-    compile_library(folder / "libscale.so")
-    compile_library(folder / "libno_entry.so", "-DNO_ENTRY")
-    compile_library(folder / "librefuses.so", "-DREFUSES")
+    compile_operators(folder / "libscale.so")
+    compile_operators(folder / "libno_entry.so", "-DNO_ENTRY")
+    compile_operators(folder / "librefuses.so", "-DREFUSES")
     (folder / "libtext.so").write_text("no library")
     return folder
 
@@ -157,9 +156,9 @@ def test_libraries_of_a_repository(
     """The model's own directory comes first; a link there stays in the repository."""
     repository = tmp_path / "models"
     model = write_model(repository, "own", ["libscale.so"])
-    compile_library(model / "libscale.so", "-DFACTOR=5")
+    compile_operators(model / "libscale.so", "-DFACTOR=5")
     model = write_model(repository, "dotted", ["./1/ops.so"])
-    compile_library(model / "1" / "ops.so", "-DFACTOR=7")
+    compile_operators(model / "1" / "ops.so", "-DFACTOR=7")
     model = write_model(repository, "linked", ["ops.so"])
     (model / "ops.so").symlink_to("../own/libscale.so")
     model = write_model(repository, "leaking", ["ops.so"])
@@ -233,12 +232,12 @@ def test_a_library_stays_what_it_was(
 ) -> None:
     """What the loader keeps under a name it never reads again, and the log says so."""
     model = write_model(tmp_path, "m", ["ops.so"])
-    compile_library(model / "ops.so", "-DFACTOR=2")
+    compile_operators(model / "ops.so", "-DFACTOR=2")
     with start_server(tmp_path, EXPLICIT) as server:
         server.wait_until_live()
         assert load(server, "m").status == 200
         assert "changed since it was opened" not in server.log()
-        compile_library(tmp_path / "new.so", "-DFACTOR=9", "-g3")
+        compile_operators(tmp_path / "new.so", "-DFACTOR=9", "-g3")
         (tmp_path / "new.so").rename(model / "ops.so")
         assert load(server, "m").status == 200
         assert scaled(server, "m") == [2, 4, 6]
@@ -262,7 +261,7 @@ def test_a_client_can_not_name_a_library(
 ) -> None:
     """Neither one beside those that the operator named, nor one by another name."""
     loaded = tmp_path / "loaded"
-    trap = compile_library(tmp_path / "trap.so", f'-DLOADED="{loaded}"')
+    trap = compile_operators(tmp_path / "trap.so", f'-DLOADED="{loaded}"')
     library = libraries / "libscale.so"
     repository = tmp_path / "models"
     write_model(repository, "with", [library])
@@ -315,7 +314,7 @@ def test_files_of_a_client_are_no_libraries(
 ) -> None:
     """Whatever their names, and whatever a configuration among them says."""
     loaded = tmp_path / "loaded"
-    trap = compile_library(tmp_path / "trap.so", f'-DLOADED="{loaded}"')
+    trap = compile_operators(tmp_path / "trap.so", f'-DLOADED="{loaded}"')
     repository = tmp_path / "models"
     library = libraries / "libscale.so"
     write_model(repository, "m", [library])

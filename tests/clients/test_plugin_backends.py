@@ -9,7 +9,6 @@ import contextlib
 import pathlib
 import queue
 import shutil
-import subprocess
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +18,7 @@ import tritonclient.grpc
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
+from compiling import build_examples, compile_library
 from conftest import ROOT, StartServer
 from server import Server, wait_until
 from transports import (
@@ -171,20 +171,11 @@ BROKEN = {
 }
 
 
-def compile_library(source: pathlib.Path, library: pathlib.Path) -> None:
-    """Builds a backend with one line, as docs/backends.md shows it."""
-    library.parent.mkdir(parents=True, exist_ok=True)
-    command = ["cc", "-std=gnu11", "-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror"]
-    includes = [f"-I{EXAMPLES}", f"-I{ROOT / 'include'}"]
-    subprocess.run([*command, *includes, str(source), "-o", str(library), "-lpthread"], check=True)
-
-
 @pytest.fixture(scope="module")
 def backends(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A directory of backends: the examples, built with CMake, and broken ones."""
     folder = tmp_path_factory.mktemp("backends")
-    for step in (["-S", str(EXAMPLES), "-B", str(folder)], ["--build", str(folder)]):
-        subprocess.run(["cmake", *step], check=True, stdout=subprocess.DEVNULL)
+    build_examples(EXAMPLES, folder)
     for name, body in BROKEN.items():
         source = folder / f"{name}.c"
         source.write_text(

@@ -30,7 +30,7 @@ PROGRAM = shutil.which("redis-server")
 
 pytestmark = pytest.mark.skipif(
     not CACHES or PROGRAM is None,
-    reason="GALATEA_REDIS_CACHES is not set, or there is no redis-server",
+    reason="needs Triton's cache for Redis in GALATEA_REDIS_CACHES, and redis-server",
 )
 
 START_SECONDS_MAX = 30

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from compiling import build_examples, compile_library
 from conftest import ROOT, StartServer
 from constant_models import answer, constant_model, write_model
 from server import Program, Reply, Server, wait_until
@@ -68,9 +69,7 @@ BROKEN = {
 def compile_agent(source: pathlib.Path, folder: pathlib.Path, name: str) -> None:
     """Builds an agent as its author would."""
     library = folder / name / f"libtritonrepoagent_{name}.so"
-    library.parent.mkdir(parents=True)
-    flags = ["-shared", "-fPIC", "-Wall", "-Wno-type-limits", "-Werror", f"-I{ROOT / 'include'}"]
-    subprocess.run(["cc", *flags, "-o", str(library), str(source), "-lpthread"], check=True)
+    compile_library(source, library, "-Wno-type-limits")
 
 
 def build_checksum() -> pathlib.Path:
@@ -97,8 +96,7 @@ def agents(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
         source = build / f"{name}.c"
         source.write_text(f'#include "triton/core/tritonrepoagent.h"\n#include <stddef.h>\n{body}')
         compile_agent(source, folder, name)
-    for step in (["-S", str(EXAMPLES), "-B", str(build)], ["--build", str(build)]):
-        subprocess.run(["cmake", *step], check=True, stdout=subprocess.DEVNULL)
+    build_examples(EXAMPLES, build)
     shutil.copytree(build / "unmask", folder / "unmask")
     (folder / "checksum").mkdir()
     shutil.copy(build_checksum(), folder / "checksum")

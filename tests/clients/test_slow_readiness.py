@@ -10,10 +10,11 @@ import grpc
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
+from compiling import compile_library
 from conftest import StartServer
 from raw_http import Connection, get
 from server import Server, wait_until
-from test_plugin_backends import PLAIN, compile_library, write_model
+from test_plugin_backends import PLAIN, write_model
 from transports import ANSWER_SECONDS_MAX
 from wire import Tap
 

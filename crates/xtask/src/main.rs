@@ -10,7 +10,8 @@
 //! | `headers` | the C headers, from the crate `abi` |
 //!
 //! Nothing here is part of the server. What tasks fetch or make is kept in
-//! `.cache` at the workspace's root.
+//! `.cache` at the workspace's root. `main.rs` lists the tasks, and each task is a
+//! module of that name.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr)] // A tool for a terminal speaks to it.
@@ -18,8 +19,10 @@
 mod arrows;
 mod count;
 mod headers;
+mod left_out;
 mod onnxruntime;
 mod process;
+mod programs;
 mod python;
 mod readme;
 mod serve;

@@ -9,12 +9,18 @@ use std::process::{Child, ChildStdout, Stdio};
 
 use crate::count::Count;
 use crate::process::{command, record};
+use crate::programs;
 
 /// A block of commands.
 #[derive(Debug, PartialEq, Eq)]
 struct Block {
     name: String,
     script: String,
+}
+
+/// How many blocks of a document are tests.
+pub(crate) fn tests(document: &str) -> u64 {
+    u64::try_from(blocks(document).len()).unwrap_or(u64::MAX)
 }
 
 /// Runs every block of a document; each counts as a test.
@@ -29,7 +35,10 @@ pub(crate) fn run(
     for block in blocks(document) {
         println!("\n-- {} --", block.name);
         let script = server.with_real_ports(&block.script);
-        let passed = record(command("sh").args(["-e", "-c", &script]))?.success;
+        let passed = record(
+            command("sh").args(["-e", "-c", &script]).env("PATH", programs::path_with(&["curl"])),
+        )?
+        .success;
         let one = Count { passed: passed.into(), failed: (!passed).into() };
         count = count.plus(one);
     }

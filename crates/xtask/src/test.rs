@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use crate::count::Count;
+use crate::left_out::LeftOut;
 use crate::process::{Recorded, cargo, command, record, run as run_command};
-use crate::{arrows, headers, onnxruntime, python, readme, workspace};
+use crate::{arrows, headers, onnxruntime, programs, python, readme, workspace};
 
 /// One step with its name for `--only`.
 struct Step {
@@ -21,8 +22,8 @@ enum Outcome {
     Tests(Recorded),
     /// It ran tests and counted them itself.
     Counted(Count),
-    /// It has nothing to do in this checkout.
-    Skipped(&'static str),
+    /// It left out all its tests.
+    LeftOut(LeftOut),
 }
 
 const STEPS: [Step; 10] = [
@@ -50,32 +51,45 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     if chosen.is_empty() {
         return Err(format!("there is no step '{}'", only.unwrap_or_default()));
     }
+    programs::restrict()?;
     let mut total = Count::default();
+    let mut left_out = LeftOut::default();
     let mut summary = Vec::new();
     for step in chosen {
-        let (count, line) = run_step(step);
+        let (count, without, line) = run_step(step);
         total = total.plus(count);
+        left_out.extend(without);
         summary.push(line);
     }
-    println!("\n{}\n{} passed, {} failed", summary.join("\n"), total.passed, total.failed);
+    println!("\n{}\n\n{}", summary.join("\n"), left_out.report());
+    println!("{} passed, {} failed", total.passed, total.failed);
     if total.failed == 0 { Ok(()) } else { Err(String::from("something failed")) }
 }
 
-fn run_step(step: &Step) -> (Count, String) {
+fn run_step(step: &Step) -> (Count, LeftOut, String) {
     println!("\n== {} ==", step.name);
     let check = |passed: bool| Count { passed: passed.into(), failed: (!passed).into() };
-    let (count, remark) = match (step.run)() {
-        Ok(Outcome::Check(passed)) => (check(passed), String::new()),
-        Ok(Outcome::Skipped(why)) => (Count::default(), format!(" (skipped: {why})")),
-        Ok(Outcome::Tests(recorded)) => (counted(&recorded), String::new()),
-        Ok(Outcome::Counted(count)) => (count, String::new()),
+    let mut left_out = LeftOut::default();
+    let mut remark = String::new();
+    let count = match (step.run)() {
+        Ok(Outcome::Check(passed)) => check(passed),
+        Ok(Outcome::Counted(count)) => count,
+        Ok(Outcome::Tests(recorded)) => {
+            left_out = LeftOut::in_text(&recorded.text);
+            counted(&recorded)
+        }
+        Ok(Outcome::LeftOut(all)) => {
+            left_out = all;
+            Count::default()
+        }
         Err(reason) => {
             println!("error: {reason}");
-            (check(false), format!(" ({})", reason.lines().next().unwrap_or_default()))
+            remark = format!(" ({})", reason.lines().next().unwrap_or_default());
+            check(false)
         }
     };
     let Count { passed, failed } = count;
-    (count, format!("{:12} {passed} passed, {failed} failed{remark}", step.name))
+    (count, left_out, format!("{:12} {passed} passed, {failed} failed{remark}", step.name))
 }
 
 /// A runner that failed without a failed test, such as for code that doesn't
@@ -138,20 +152,18 @@ fn doc_tests() -> Result<Outcome, String> {
     Ok(Outcome::Tests(record(with_onnxruntime(cargo().args(options))?)?))
 }
 
-/// Real clients against the real program, and recorded answers of the
-/// original against ours.
+/// Real clients against the real program, and recorded responses
+/// of Triton against ours.
 fn python_tests() -> Result<Outcome, String> {
-    let root = workspace::root();
-    let folders = ["tests/clients", "tests/differential", "tests/c_api"];
-    let folders = folders.into_iter().filter(|folder| root.join(folder).exists());
     let program = build_program()?;
     let c_library = build_c_library()?;
     let python = python_for_tests()?;
     let library = onnxruntime::fetch()?;
     let mut all = Recorded { success: true, text: String::new() };
-    for folder in folders {
+    for folder in ["tests/clients", "tests/differential", "tests/c_api"] {
         let mut tests = command(&python);
-        tests.args(["-m", "pytest", "--quiet", folder]);
+        tests.args(["-m", "pytest", "--quiet", "-rs", folder]);
+        tests.env("PATH", programs::path_with(&["c++", "redis-server", "setpriv"]));
         tests.arg("--galatea").arg(&program);
         tests.arg("--onnxruntime-library").arg(&library);
         if folder == "tests/c_api" {
@@ -184,6 +196,10 @@ fn readme() -> Result<Outcome, String> {
     let path = workspace::root().join("README.md");
     let document = std::fs::read_to_string(&path)
         .map_err(|error| format!("can't read '{}': {error}", path.display()))?;
+    if !programs::has("curl") {
+        let tests = readme::tests(&document);
+        return Ok(Outcome::LeftOut(LeftOut::because("there is no curl", tests)));
+    }
     let program = build_program()?;
     let library = onnxruntime::fetch()?;
     let models = workspace::cache().join("models-readme");
@@ -195,12 +211,7 @@ fn readme() -> Result<Outcome, String> {
 
 /// Our .proto files against those that public clients carry.
 fn descriptors() -> Result<Outcome, String> {
-    let root = workspace::root();
-    let script = "tests/protocol/compare_descriptors.py";
-    if !root.join(script).exists() {
-        return Ok(Outcome::Skipped("there is no script to compare descriptors"));
-    }
-    check(command(python_for_tests()?).arg(script))
+    check(command(python_for_tests()?).arg("tests/protocol/compare_descriptors.py"))
 }
 
 /// A minute of the simulator, from a seed that nobody has tried. The seeds of

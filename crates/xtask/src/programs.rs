@@ -1,0 +1,155 @@
+//! The programs that tests may call.
+//!
+//! `cargo xtask test` runs with a `PATH` that leads to these programs and to no
+//! others. A test that calls anything else fails on every machine, not only on
+//! one where the program is missing.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::workspace;
+
+/// What README.md and CONTRIBUTING.md ask for. The assembler, the linker and
+/// `nm` are parts of a C compiler.
+const NEEDED: [&str; 5] = ["cargo", "rustc", "cc", "python3", "sh"];
+
+/// What comes with a program of [`NEEDED`], under whatever name it has there.
+const PARTS: [&str; 14] = [
+    "ar",
+    "as",
+    "cargo-clippy",
+    "cargo-fmt",
+    "cargo-nextest",
+    "clippy-driver",
+    "cp",
+    "ld",
+    "mkfifo",
+    "nm",
+    "rustdoc",
+    "rustfmt",
+    "rustup",
+    "sleep",
+];
+
+/// Programs that some tests do without: they are left out where it is missing,
+/// with a reason. Only the steps that name them see them.
+const OPTIONAL: [&str; 4] = ["c++", "curl", "redis-server", "setpriv"];
+
+/// Goes on with this process on a `PATH` that leads to the known programs alone.
+#[allow(clippy::disallowed_methods, reason = "tasks may read the environment, as binaries do")]
+pub(crate) fn restrict() -> Result<(), String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let needed = folder("needed");
+    if path == needed {
+        return Ok(());
+    }
+    make_links(&path, &needed)?;
+    let this = std::env::current_exe().map_err(|error| format!("can't find myself: {error}"))?;
+    let mut again = Command::new(this);
+    again.args(std::env::args_os().skip(1)).env("PATH", needed);
+    Err(format!("can't start again: {}", again.exec()))
+}
+
+/// The `PATH` of a step that uses optional programs.
+pub(crate) fn path_with(optional: &[&str]) -> OsString {
+    debug_assert!(optional.iter().all(|program| OPTIONAL.contains(program)));
+    let mut path = folder("needed").into_os_string();
+    for program in optional {
+        path.push(":");
+        path.push(folder(program));
+    }
+    path
+}
+
+/// Whether an optional program is there.
+pub(crate) fn has(optional: &str) -> bool {
+    folder(optional).join(optional).exists()
+}
+
+/// One folder for the needed programs, and one for each optional program.
+fn folder(name: &str) -> PathBuf {
+    workspace::cache().join("programs").join(name)
+}
+
+fn make_links(path: &OsString, needed: &Path) -> Result<(), String> {
+    for name in NEEDED {
+        let program = find(name, path).ok_or_else(|| format!("the tests need `{name}`"))?;
+        if name == "python3" {
+            link_python(&program, needed)?;
+        } else {
+            link(&program, needed, name)?;
+        }
+    }
+    let parts = PARTS.iter().map(|name| (*name, needed.to_path_buf()));
+    let optional = OPTIONAL.iter().map(|name| (*name, folder(name)));
+    for (name, folder) in parts.chain(optional) {
+        let _ = fs::remove_file(folder.join(name));
+        if let Some(program) = find(name, path) {
+            link(&program, &folder, name)?;
+        }
+    }
+    Ok(())
+}
+
+fn find(name: &str, path: &OsString) -> Option<PathBuf> {
+    let is_executable = |file: &PathBuf| {
+        fs::metadata(file)
+            .is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
+    };
+    std::env::split_paths(path).map(|folder| folder.join(name)).find(is_executable)
+}
+
+fn link(program: &Path, folder: &Path, name: &str) -> Result<(), String> {
+    let link = folder.join(name);
+    let broken = |error: std::io::Error| format!("can't make '{}': {error}", link.display());
+    fs::create_dir_all(folder).map_err(broken)?;
+    remove(&link).and_then(|()| symlink(program, &link)).map_err(broken)
+}
+
+/// Python finds its library from where it lies, and a version manager's
+/// `python3` is a script that calls others: a script that names the real
+/// interpreter serves both.
+fn link_python(program: &Path, folder: &Path) -> Result<(), String> {
+    let mut ask = Command::new(program);
+    ask.args(["-c", "import os, sys; print(os.path.realpath(sys.executable))"]);
+    let interpreter = crate::process::output(&mut ask)?;
+    let script = folder.join("python3");
+    let broken = |error: std::io::Error| format!("can't make '{}': {error}", script.display());
+    fs::create_dir_all(folder).map_err(broken)?;
+    remove(&script).map_err(broken)?;
+    let text = format!("#!/bin/sh\nexec '{}' \"$@\"\n", interpreter.trim());
+    fs::write(&script, text).map_err(broken)?;
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).map_err(broken)
+}
+
+fn remove(file: &Path) -> std::io::Result<()> {
+    match fs::remove_file(file) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_sees_the_needed_programs_and_its_own() {
+        let path = path_with(&["curl"]).into_string().unwrap();
+        let folders: Vec<&str> = path.split(':').collect();
+        assert!(matches!(folders[..], [needed, curl] if needed.ends_with("programs/needed")
+            && curl.ends_with("programs/curl")));
+    }
+
+    #[test]
+    fn programs_are_found_in_the_order_of_the_path() {
+        let path = OsString::from("/no/such/folder:/bin:/usr/bin");
+        assert_eq!(find("sh", &path), Some(PathBuf::from("/bin/sh")));
+        assert_eq!(find("no-such-program", &path), None);
+    }
+}
