@@ -8,6 +8,7 @@
 //! | `fetch-onnxruntime` | a pinned ONNX Runtime from PyPI; prints its path |
 //! | `arrows` | which crate may use what |
 //! | `headers` | the C headers, from the crate `abi` |
+//! | `tidy` | words, names of types, links, and circles of modules |
 //!
 //! Nothing here is part of the server. What tasks fetch or make is kept in
 //! `.cache` at the workspace's root. `main.rs` lists the tasks, and each task is a
@@ -28,6 +29,7 @@ mod readme;
 mod serve;
 mod soak;
 mod test;
+mod tidy;
 mod workspace;
 
 use std::process::ExitCode;
@@ -48,6 +50,8 @@ usage: cargo xtask TASK
   fetch-onnxruntime    download a pinned ONNX Runtime and print its path
   arrows               check which crate uses what
   headers              write the C headers from the crate abi
+  tidy                 check words, names of types, links, and circles of modules
+    --crate NAME       in one crate, or one folder at the root, such as docs
 ";
 
 fn main() -> ExitCode {
@@ -73,6 +77,7 @@ fn run(arguments: &[&str]) -> Result<(), String> {
         }
         ["arrows"] => arrows::run(),
         ["headers"] => headers::run(),
+        ["tidy", options @ ..] => tidy::run(options),
         [] | ["help" | "--help"] => {
             println!("{USAGE}");
             Ok(())

@@ -1,0 +1,59 @@
+//! What keeps the code readable and no compiler checks: words, names, links, circles.
+
+mod circles;
+mod files;
+mod links;
+mod mask;
+mod names;
+mod words;
+
+use files::File;
+
+/// Something to mend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Violation {
+    /// The crate or folder.
+    area: String,
+    /// Where and what.
+    text: String,
+}
+
+/// One kind of check.
+struct Check {
+    name: &'static str,
+    run: fn(&[File]) -> Vec<Violation>,
+}
+
+const CHECKS: [Check; 4] = [
+    Check { name: "words that the glossary replaces", run: check_words },
+    Check { name: "names of types in too many crates", run: names::check },
+    Check { name: "links that lead nowhere", run: links::check },
+    Check { name: "modules that import each other in a circle", run: circles::check },
+];
+
+fn check_words(files: &[File]) -> Vec<Violation> {
+    files.iter().flat_map(words::check).collect()
+}
+
+/// The task: lists what is to be mended, in one crate or folder or in all.
+pub(crate) fn run(options: &[&str]) -> Result<(), String> {
+    let only = match options {
+        [] => None,
+        ["--crate", name] => Some(*name),
+        _ => return Err(String::from("usage: cargo xtask tidy [--crate NAME]")),
+    };
+    let files = files::all()?;
+    let mut total: usize = 0;
+    let mut summary = Vec::new();
+    for check in &CHECKS {
+        let mut found = (check.run)(&files);
+        found.retain(|violation| only.is_none_or(|only| violation.area == only));
+        for violation in &found {
+            println!("{}", violation.text);
+        }
+        total = total.saturating_add(found.len());
+        summary.push(format!("{:5} {}", found.len(), check.name));
+    }
+    println!("\n{}", summary.join("\n"));
+    if total == 0 { Ok(()) } else { Err(format!("{total} places are to be mended")) }
+}

@@ -1,0 +1,235 @@
+//! Words that the glossary replaces: docs/glossary.md, last table.
+
+use super::Violation;
+use super::files::File;
+
+/// How a word is recognized.
+#[derive(Copy, Clone, Debug)]
+enum Form {
+    /// This word, alone or as a part of a name, in either case and number.
+    Word(&'static str),
+    /// This name as a whole in code, such as that of a type.
+    Name(&'static str),
+    /// This module in a path.
+    Module(&'static str),
+    /// These words after each other, unless one of the others follows.
+    Phrase(&'static [&'static str], &'static [&'static str]),
+}
+
+/// A word that isn't used, and the one that is.
+struct Dropped {
+    form: Form,
+    instead: &'static str,
+}
+
+const fn dropped(form: Form, instead: &'static str) -> Dropped {
+    Dropped { form, instead }
+}
+
+/// What may be called the original of something: something that isn't Triton.
+const ORIGINALS: &[&str] = &[
+    "array",
+    "body",
+    "bytes",
+    "case",
+    "configuration",
+    "data",
+    "error",
+    "file",
+    "files",
+    "input",
+    "key",
+    "message",
+    "model",
+    "name",
+    "node",
+    "one",
+    "order",
+    "path",
+    "request",
+    "shape",
+    "source",
+    "tensor",
+    "text",
+    "value",
+    "values",
+];
+
+const DROPPED: &[Dropped] = &[
+    dropped(Form::Phrase(&["the", "original"], ORIGINALS), "Triton"),
+    dropped(Form::Phrase(&["the", "originals"], &[]), "Triton's"),
+    dropped(Form::Word("contestant"), "Triton, implementation"),
+    dropped(Form::Name("Answer"), "response, reply"),
+    dropped(Form::Name("Outcome"), "response, reply, or a specific name"),
+    dropped(Form::Word("deed"), "effect"),
+    dropped(Form::Name("Order"), "effect"),
+    dropped(Form::Word("errand"), "inline execution"),
+    dropped(Form::Word("allowance"), "inline budget"),
+    dropped(Form::Name("Turn"), "WakeBatch"),
+    dropped(Form::Module("turn"), "wake_batch"),
+    dropped(Form::Word("pace"), "latency predictor"),
+    dropped(Form::Word("forecast"), "latency predictor"),
+    dropped(Form::Word("outlook"), "prediction"),
+    dropped(Form::Word("mailroom"), "completion queue"),
+    dropped(Form::Word("mailbox"), "inbox"),
+    dropped(Form::Name("Letter"), "Completion"),
+    dropped(Form::Word("seat"), "driver slot"),
+    dropped(Form::Word("news"), "connection event"),
+    dropped(Form::Word("tenure"), "agent lease"),
+    dropped(Form::Word("attendance"), "agent session"),
+    dropped(Form::Word("retirer"), "reaper"),
+    dropped(Form::Word("wish"), "desired model"),
+    dropped(Form::Word("wishes"), "desired models"),
+    dropped(Form::Word("sighting"), "scan"),
+    dropped(Form::Word("survey"), "scan"),
+    dropped(Form::Name("Finding"), "ModelSource"),
+    dropped(Form::Word("books"), "model host"),
+    dropped(Form::Word("station"), "trace point"),
+    dropped(Form::Word("whoever"), "a plain subject"),
+    dropped(Form::Word("nobody"), "a plain subject"),
+    dropped(Form::Word("somebody"), "a plain subject"),
+    dropped(Form::Phrase(&["so", "many"], &[]), "a plain number"),
+    dropped(Form::Phrase(&["what", "becomes", "of"], &[]), "a plain subject"),
+];
+
+/// A name or a word of prose, with its line.
+struct Token<'a> {
+    text: &'a str,
+    line: usize,
+    /// Whether `::` follows.
+    leads: bool,
+}
+
+/// Every dropped word in a file.
+pub(super) fn check(file: &File) -> Vec<Violation> {
+    // The list itself names them.
+    if file.is_history() || file.path == "crates/xtask/src/tidy/words.rs" {
+        return Vec::new();
+    }
+    let mut found = search(file, &file.masked.words, |form| !matches!(form, Form::Name(_)));
+    // In prose a name's word may mean anything.
+    if !file.is("md") {
+        found.extend(search(file, &file.masked.code, |form| matches!(form, Form::Name(_))));
+    }
+    found
+}
+
+fn search(file: &File, text: &str, concerns: impl Fn(Form) -> bool) -> Vec<Violation> {
+    let tokens = tokens(text);
+    let dropped: Vec<&Dropped> = DROPPED.iter().filter(|dropped| concerns(dropped.form)).collect();
+    let mut found = Vec::new();
+    for (at, token) in tokens.iter().enumerate() {
+        let rest = tokens.get(at..).unwrap_or_default();
+        for dropped in dropped.iter().filter(|dropped| matches(dropped.form, rest)) {
+            let word = match dropped.form {
+                Form::Phrase(words, _) => words.join(" "),
+                _ => token.text.to_owned(),
+            };
+            let text = format!("{}:{}: '{word}': say {}", file.path, token.line, dropped.instead);
+            found.push(Violation { area: file.area.clone(), text });
+        }
+    }
+    found
+}
+
+fn matches(form: Form, tokens: &[Token<'_>]) -> bool {
+    let Some(first) = tokens.first() else { return false };
+    match form {
+        Form::Name(name) => first.text == name,
+        Form::Module(name) => first.text == name && first.leads,
+        Form::Word(word) => parts(first.text).any(|part| is_word(part, word)),
+        Form::Phrase(words, unless) => {
+            let is = |(token, word): (&Token<'_>, &&str)| token.text.eq_ignore_ascii_case(word);
+            let next = tokens.get(words.len()).map(|token| token.text.to_ascii_lowercase());
+            tokens.len() >= words.len()
+                && tokens.iter().zip(words).all(is)
+                && !next.is_some_and(|next| unless.contains(&next.as_str()))
+        }
+    }
+}
+
+/// Whether a part of a name is this word, in singular or plural.
+fn is_word(part: &str, word: &str) -> bool {
+    part.eq_ignore_ascii_case(word)
+        || part.strip_suffix(['s', 'S']).is_some_and(|part| part.eq_ignore_ascii_case(word))
+}
+
+fn tokens(text: &str) -> Vec<Token<'_>> {
+    let is_name = |character: char| character.is_alphanumeric() || character == '_';
+    let mut tokens = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let mut rest = line;
+        while let Some(start) = rest.find(is_name) {
+            let from = rest.get(start..).unwrap_or_default();
+            let end = from.find(|character| !is_name(character)).unwrap_or(from.len());
+            let (text, after) = from.split_at(end);
+            tokens.push(Token { text, line: index + 1, leads: after.starts_with("::") });
+            rest = after;
+        }
+    }
+    tokens
+}
+
+/// `InlineErrand_MAX` consists of `Inline`, `Errand` and `MAX`.
+fn parts(name: &str) -> impl Iterator<Item = &str> {
+    name.split('_').flat_map(|part| {
+        let mut rest = part;
+        std::iter::from_fn(move || {
+            let mut previous = rest.chars().next()?;
+            let border = rest.char_indices().skip(1).find(|(_, character)| {
+                let is_border = character.is_uppercase() && previous.is_lowercase();
+                previous = *character;
+                is_border
+            });
+            let (part, after) = rest.split_at(border.map_or(rest.len(), |(at, _)| at));
+            rest = after;
+            Some(part)
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(path: &str, text: &str) -> Vec<String> {
+        let found = check(&File::new(path, text)).into_iter().map(|violation| violation.text);
+        found.map(|text| text.split('\'').nth(1).unwrap_or_default().to_owned()).collect()
+    }
+
+    fn check_rust(text: &str, expected: &[&str]) {
+        assert_eq!(found("crates/http/src/a.rs", text), expected, "{text}");
+    }
+
+    #[test]
+    fn words_are_found_in_names_and_in_prose() {
+        check_rust("let mail_room = Mailroom::new();", &["Mailroom"]);
+        check_rust("const ERRANDS_MAX: u32 = 1; // An errand.", &["ERRANDS_MAX", "errand"]);
+        check_rust("struct PendingErrand { next_errand: u32 }", &["PendingErrand", "next_errand"]);
+        check_rust("let space = pacemaker; // seating", &[]);
+    }
+
+    #[test]
+    fn names_are_whole_and_modules_lead_a_path() {
+        check_rust(
+            "turn::wake(Turn::new()); // a Turn in turn, and a TurnStyle",
+            &["turn", "Turn"],
+        );
+    }
+
+    #[test]
+    fn phrases_cross_lines() {
+        check_rust(
+            "// This is what the\n// original says, so\n/// many times.",
+            &["the original", "so many"],
+        );
+        check_rust("// This is the original error.", &[]);
+    }
+
+    #[test]
+    fn literals_and_history_are_left_alone() {
+        check_rust("log(\"nobody waits\"); // nobody", &["nobody"]);
+        assert_eq!(found("CHANGELOG.md", "nobody"), Vec::<String>::new());
+        assert_eq!(found("docs/models.md", "Nobody"), ["Nobody"]);
+    }
+}
