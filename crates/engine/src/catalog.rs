@@ -6,11 +6,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use galatea_dispatch::ModelDefinition;
 use galatea_infer::{LoadParameters, NameMapping, Status};
 use galatea_policy::ModificationTimes;
 use galatea_repository::{ListedModel, Lookup, Scan};
-
-use crate::ModelDefinition;
 
 /// The models that can be loaded. Every method may take as long as disks do.
 pub trait Catalog: Send + Sync {

@@ -5,20 +5,12 @@ use std::sync::Arc;
 
 use galatea_backend::ComposingModels;
 use galatea_config::ModelSpec;
+use galatea_dispatch::{ComposingVersions, LoadedModel, NeededModel};
 use galatea_infer::{InferenceRequest, InferenceService, ResponseSender, Status};
 use galatea_policy::ModelName;
 
 use crate::registry::Snapshot;
 use crate::retire::ModelHandle;
-
-/// A model that another one needs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NeededModel {
-    /// What its steps call it.
-    pub(crate) name: String,
-    /// `None` is whichever is newest.
-    pub(crate) version: Option<i64>,
-}
 
 /// What an ensemble sends its steps to: the very versions that it was checked
 /// with, for as long as it lives. One that was replaced or taken out of service
@@ -44,7 +36,7 @@ impl PinnedModels {
         let mut models: BTreeMap<String, BTreeMap<i64, Arc<ModelHandle>>> = BTreeMap::new();
         for need in needed {
             let need_id = meant.get(&need.name).map_or(need.name.as_str(), |id| id);
-            let ready = || snapshot.ready_of(need_id).map(|model| (model.version, model.clone()));
+            let ready = || snapshot.ready_of(need_id).map(|model| (model.version(), model.clone()));
             let versions = models.entry(need.name.clone()).or_insert_with(|| ready().collect());
             let depends = format!("ensemble '{id}' depends on '{need_id}'");
             if versions.is_empty() {
@@ -58,17 +50,7 @@ impl PinnedModels {
         Ok(Self { models })
     }
 
-    /// All of them, in the order of their names and versions.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<ModelHandle>> {
-        self.models.values().flat_map(BTreeMap::values)
-    }
-
-    /// The namespace of one of them.
-    pub(crate) fn namespace(&self, name: &str) -> Option<String> {
-        self.find(name, None)?.namespace.as_deref().map(str::to_owned)
-    }
-
-    pub(crate) fn find(&self, name: &str, version: Option<i64>) -> Option<&Arc<ModelHandle>> {
+    fn find(&self, name: &str, version: Option<i64>) -> Option<&Arc<ModelHandle>> {
         let versions = self.models.get(name)?;
         match version {
             Some(version) => versions.get(&version),
@@ -101,6 +83,17 @@ impl InferenceService for PinnedModels {
 
 impl ComposingModels for PinnedModels {
     fn spec(&self, name: &str, version: Option<i64>) -> Option<Arc<ModelSpec>> {
-        self.find(name, version).map(|model| model.spec.clone())
+        self.find(name, version).map(|model| model.spec().clone())
+    }
+}
+
+impl ComposingVersions for PinnedModels {
+    fn version(&self, name: &str, number: Option<i64>) -> Option<&LoadedModel> {
+        self.find(name, number).map(|model| &***model)
+    }
+
+    fn versions(&self) -> Vec<&LoadedModel> {
+        let handles = self.models.values().flat_map(BTreeMap::values);
+        handles.map(|model| &***model).collect()
     }
 }

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use galatea_backend::LogLevel;
+use galatea_dispatch::LoadedModel;
 use galatea_infer::{
     LoadParameters, ModelConfigDocument, ModelMetadata, ModelStatistics, NameMapping,
     RepositoryEntry, ServerControl, ServerMetadata, Status,
 };
 
+use crate::Server;
 use crate::retire::ModelHandle;
-use crate::{LoadedModel, Server};
 
 /// The protocol extensions that are there, in the order in which the original lists
 /// them; a client looks here for what it can ask for.
@@ -32,12 +33,13 @@ impl Server {
 
     /// Whether the model itself says so too.
     fn can_serve(&self, model: &LoadedModel) -> bool {
-        let Err(status) = model.model.check_ready() else { return true };
+        let Err(status) = model.check_ready() else { return true };
         self.options.log.write(
             LogLevel::Verbose(1),
             format_args!(
                 "'{}' version {} is loaded and says that it isn't ready: {status}",
-                model.id, model.version
+                model.id(),
+                model.version()
             ),
         );
         false
@@ -70,9 +72,9 @@ impl ServerControl for Server {
     fn readiness_may_block(&self, model: Option<(&str, Option<i64>)>) -> bool {
         let Some((name, version)) = model else {
             return self.options.strict_readiness
-                && self.registry.snapshot().ready().any(|model| model.model.readiness_may_block());
+                && self.registry.snapshot().ready().any(|model| model.readiness_may_block());
         };
-        self.find(name, version).is_ok_and(|model| model.model.readiness_may_block())
+        self.find(name, version).is_ok_and(|model| model.readiness_may_block())
     }
 
     fn server_metadata(&self) -> ServerMetadata {
@@ -88,7 +90,7 @@ impl ServerControl for Server {
         let model = snapshot.find(name, version)?;
         let versions = match version {
             Some(version) => vec![version],
-            None => snapshot.ready_of_named(name).map(|model| model.version).collect(),
+            None => snapshot.ready_of_named(name).map(|model| model.version()).collect(),
         };
         Ok(model.metadata(versions))
     }
@@ -98,11 +100,11 @@ impl ServerControl for Server {
         name: &str,
         version: Option<i64>,
     ) -> Result<Arc<ModelConfigDocument>, Status> {
-        Ok(self.find(name, version)?.config.load_full())
+        Ok(self.find(name, version)?.config())
     }
 
     fn is_decoupled(&self, name: &str, version: Option<i64>) -> Result<bool, Status> {
-        Ok(self.find(name, version)?.spec.decoupled)
+        Ok(self.find(name, version)?.spec().decoupled)
     }
 
     fn scheduler_status(&self, name: &str, version: Option<i64>) -> Result<String, Status> {
@@ -131,7 +133,7 @@ impl ServerControl for Server {
             )));
         }
         let models =
-            ready.iter().filter(|model| version.is_none_or(|wanted| wanted == model.version));
+            ready.iter().filter(|model| version.is_none_or(|wanted| wanted == model.version()));
         let statistics: Vec<ModelStatistics> = models.map(|model| model.statistics()).collect();
         if statistics.is_empty() {
             return Err(Status::invalid_argument(format!(

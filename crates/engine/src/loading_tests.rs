@@ -1,15 +1,14 @@
-//! Loading that fails at first, and what the log says to those who look closely.
+//! Loading that fails at first, and requests that are refused.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use galatea_backend::{Backend, ExecutionPolicy, Host, LogLevel, Model, ModelFiles};
 use galatea_config::{ConfigDraft, ModelSpec};
+use galatea_dispatch::LogSink;
 use galatea_infer::{InferenceRequest, Status};
 
-use crate::LogSink;
-use crate::testing::sequences::LONG;
-use crate::testing::{ECHO, FakeBackend, Setup, request, send};
+use crate::testing::{ECHO, FakeBackend, LONG, Setup, request, send};
 
 /// Fails to load as often as it says.
 struct Flaky {
@@ -119,57 +118,4 @@ fn refused_requests_are_seen_with_their_reason() {
         refused(request(&[1, 1])),
         "a request is refused: Server is stopping: no new requests are accepted"
     );
-}
-
-#[test]
-fn requests_that_the_scheduler_refuses_are_seen_too() {
-    let (log, lines) = log();
-    let queue = "dynamic_batching { default_queue_policy { max_queue_size: 1 } }";
-    let backend = FakeBackend::new(ExecutionPolicy::Inline);
-    let server = Setup::new(format!("{ECHO} {queue}"), backend).hold(5, 0).log(log).serve();
-    lines.lock().unwrap().clear();
-    let _waits = send(&server, request(&[1, 1]));
-    send(&server, request(&[1, 1])).recv_timeout(LONG).unwrap().unwrap_err();
-    assert_eq!(
-        of_level(&lines, LogLevel::Verbose(1)),
-        ["a request is refused: [request id: <id_unknown>] Exceeds maximum queue size"]
-    );
-}
-
-#[test]
-fn a_refusal_that_names_no_request_is_told_of_one() {
-    let (log, lines) = log();
-    let backend = FakeBackend::new(ExecutionPolicy::Inline);
-    let policy = "default_queue_policy { default_timeout_microseconds: 1 }";
-    let text = format!("{ECHO} dynamic_batching {{ {policy} }}");
-    let server = Setup::new(text, backend).hold(5, 0).log(log).serve();
-    lines.lock().unwrap().clear();
-    let late = InferenceRequest { id: "late".into(), ..request(&[1, 1]) };
-    let status = send(&server, late).recv_timeout(LONG).unwrap().unwrap_err();
-    assert_eq!(status.message(), "Request timeout expired");
-    assert_eq!(
-        of_level(&lines, LogLevel::Verbose(1)),
-        ["a request is refused: [request id: late] Request timeout expired"]
-    );
-}
-
-#[test]
-fn the_steps_of_loading_are_seen() {
-    let (log, lines) = log();
-    let backend = FakeBackend::new(ExecutionPolicy::Inline);
-    let server = Setup::new(ECHO, backend).log(log).serve();
-    let steps = of_level(&lines, LogLevel::Verbose(1));
-    let expected = [
-        "'echo' version 1: completing the configuration",
-        "'echo' version 1: loading with backend 'fake'",
-        "creating instance 'echo_0' of 'echo'",
-        "'echo' version 1: loaded within ",
-    ];
-    assert_eq!(steps.len(), expected.len(), "{steps:?}");
-    for (step, expected) in steps.iter().zip(expected) {
-        assert!(step.starts_with(expected), "{steps:?}");
-    }
-    let [config] = &of_level(&lines, LogLevel::Verbose(2))[..] else { panic!("{lines:?}") };
-    assert!(config.starts_with("'echo' version 1: configuration {\"name\":\"echo\""), "{config}");
-    drop(server);
 }

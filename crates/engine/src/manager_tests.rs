@@ -19,6 +19,7 @@ use galatea_backend::{
     ModelFiles, Placement, RefusedBatch,
 };
 use galatea_config::{ConfigDraft, ModelSpec, Support};
+use galatea_dispatch::{HostPolicies, LogSink, ModelDefinition, RateLimit};
 use galatea_infer::{
     Code, ExecutionTimes, InferenceRequest, InferenceResponse, LoadParameters, ModelState,
     PendingRequest, Reply, ResponseSender, ServerControl, Status,
@@ -26,13 +27,8 @@ use galatea_infer::{
 use galatea_policy::ModificationTimes;
 use galatea_repository::{ListedModel, Lookup, Scan, ScanProblem};
 
-use crate::testing::sequences::LONG;
-use crate::testing::{ECHO, Files, request, send};
-use crate::timer::Timer;
-use crate::{
-    Catalog, CatalogModel, ControlMode, HostPolicies, LoadOverride, LogSink, ModelDefinition,
-    Namespaces, RateLimit, Server, ServerOptions,
-};
+use crate::testing::{ECHO, Files, LONG, request, send};
+use crate::{Catalog, CatalogModel, ControlMode, LoadOverride, Namespaces, Server, ServerOptions};
 
 /// Instead of a configuration: several repositories have the model.
 const TWICE: &str = "twice";
@@ -381,7 +377,7 @@ impl World {
             host_policies: HostPolicies::default(),
             log: LogSink::new(|_, _, _| {}),
         };
-        let server = Server::with_timer(options, Timer::start().unwrap()).unwrap();
+        let server = Server::new(options).unwrap();
         Self { server: Arc::new(server), catalog, bench, clock: AtomicUsize::new(1) }
     }
 
@@ -498,7 +494,7 @@ fn ensemble_of(model: &str) -> String {
 }
 
 #[test]
-fn a_rule_for_batches_ends_with_its_model_whoever_has_the_dispatcher() {
+fn a_rule_for_batches_ends_with_its_model_although_a_timer_has_it() {
     let world = World::new();
     world.put_text("m", &format!("{} dynamic_batching {{ }}", config("one", 1)), &[1]);
     world.load("m").unwrap();
@@ -506,12 +502,12 @@ fn a_rule_for_batches_ends_with_its_model_whoever_has_the_dispatcher() {
     assert_eq!(world.bench.rules.load(Ordering::SeqCst), 1);
     let snapshot = world.server.registry.snapshot();
     // As an alarm of the timer has it, or a request that is cancelled.
-    let dispatcher = snapshot.find("m", None).unwrap().dispatcher.clone();
+    let model = snapshot.find("m", None).unwrap().downgrade().upgrade();
     drop(snapshot);
     world.unload("m");
     world.check_index(&["m 1 UNAVAILABLE: unloaded"]);
     assert_eq!(world.bench.rules.load(Ordering::SeqCst), 0);
-    drop(dispatcher);
+    drop(model);
 }
 
 #[test]

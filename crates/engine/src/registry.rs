@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use arc_swap::ArcSwap;
+use galatea_dispatch::LoadedModel;
 use galatea_infer::{ModelState, RepositoryEntry, Status};
 use galatea_policy::{ModelName, model_id, name_in_id};
 use galatea_repository::ListedModel;
 
-use crate::LoadedModel;
 use crate::retire::ModelHandle;
 use crate::tenure::Tenure;
 
@@ -149,14 +149,14 @@ impl Registry {
     pub(crate) fn finish_load(&self, id: &str, loaded: Vec<Arc<ModelHandle>>, kept: &[i64]) {
         self.update(id, |entry| {
             entry.failure = None;
-            let is_new = |version: &i64| loaded.iter().any(|model| model.version == *version);
+            let is_new = |version: &i64| loaded.iter().any(|model| model.version() == *version);
             for (version, known) in &mut entry.versions {
                 if !kept.contains(version) && !is_new(version) && known.model.is_some() {
                     known.withdraw();
                 }
             }
             for model in loaded {
-                entry.versions.insert(model.version, VersionEntry::ready(model));
+                entry.versions.insert(model.version(), VersionEntry::ready(model));
             }
         });
     }
@@ -367,7 +367,7 @@ impl Snapshot {
 
     /// The numbers of a model's ready versions.
     pub(crate) fn ready_versions(&self, id: &str) -> Vec<i64> {
-        self.ready_of(id).map(|model| model.version).collect()
+        self.ready_of(id).map(|model| model.version()).collect()
     }
 
     /// Every ready version of every model.

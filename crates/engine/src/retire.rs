@@ -11,11 +11,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use galatea_backend::{LogLevel, ModelAgents};
+use galatea_dispatch::{LoadedModel, LogSink};
 use galatea_infer::Status;
 
 use crate::registry::Registry;
 use crate::tenure::Tenure;
-use crate::{LoadedModel, LogSink};
 
 /// A version that requests can be sent to.
 pub(crate) struct ModelHandle {
@@ -216,14 +216,14 @@ impl Worker {
             }
             for leaving in arrived {
                 let shared = Arc::downgrade(&self.shared);
-                leaving.model.dispatcher.drain_and_tell(move || {
+                leaving.model.drain(move || {
                     if let Some(shared) = shared.upgrade() {
                         shared.ring();
                     }
                 });
                 draining.push(leaving);
             }
-            let drained = |leaving: &mut Leaving| leaving.model.dispatcher.is_drained();
+            let drained = |leaving: &mut Leaving| leaving.model.is_drained();
             for leaving in draining.extract_if(.., drained) {
                 self.destroy(leaving);
                 self.shared.finished();
@@ -233,10 +233,9 @@ impl Worker {
 
     fn destroy(&self, leaving: Leaving) {
         let Leaving { model, _tenure } = leaving;
-        let (id, version) = (model.id.clone(), model.version);
+        let (id, version) = (model.id().clone(), model.version());
         let known_as = Arc::downgrade(&model);
-        model.dispatcher.join_lanes();
-        model.dispatcher.end_batch_rule();
+        model.stop();
         drop(model);
         let line = format_args!("successfully unloaded '{id}' version {version}");
         self.log.write(LogLevel::Info, line);

@@ -5,19 +5,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use galatea_backend::ResponseCache;
+use galatea_dispatch::{
+    HostPolicies, Loader, LoaderOptions, LogSink, ModelDefinition, RateLimit, refuse,
+};
 use galatea_infer::{CacheStatistics, InferenceRequest, InferenceService, ResponseSender, Status};
 
-use crate::cache::Origins;
+use crate::LoadFailure;
 use crate::catalog::Catalog;
-use crate::loader::Loader;
-use crate::log::refuse;
 use crate::manager::{ControlMode, Manager, ManagerParts, Namespaces};
-use crate::permits::Permits;
 use crate::registry::Registry;
 use crate::retire::Retirer;
-use crate::scheduling::Holds;
-use crate::timer::Timer;
-use crate::{HostPolicies, LoadFailure, LogSink, ModelDefinition, RateLimit};
 
 /// What a server is told when it is made.
 pub struct ServerOptions {
@@ -69,24 +66,14 @@ impl Server {
     ///
     /// `Internal` if a thread can't be started.
     pub fn new(options: ServerOptions) -> Result<Self, Status> {
-        let timer = Timer::start()
-            .map_err(|error| Status::internal(format!("can't start the timer thread: {error}")))?;
-        Self::with_timer(options, timer)
-    }
-
-    pub(crate) fn with_timer(options: ServerOptions, timer: Timer) -> Result<Self, Status> {
-        let loader = Loader {
-            timer,
+        let loader = Loader::new(LoaderOptions {
             log: options.log.clone(),
             cache: options.cache.clone(),
+            hold_until_queued: options.hold_until_queued,
+            hold_until_backlogged: options.hold_until_backlogged,
             host_policies: options.host_policies.clone(),
-            permits: Permits::new(&options.rate_limit).map(Arc::new),
-            origins: Origins::default(),
-            holds: Holds {
-                until_queued: options.hold_until_queued,
-                until_backlogged: options.hold_until_backlogged,
-            },
-        };
+            rate_limit: options.rate_limit.clone(),
+        })?;
         let registry = Arc::new(match options.namespaces {
             Namespaces::None => Registry::default(),
             Namespaces::Repositories => Registry::with_namespaces(),

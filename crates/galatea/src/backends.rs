@@ -14,7 +14,7 @@ use galatea_backend_onnxruntime::{BackendOptions, Library, OnnxRuntimeBackend};
 use galatea_backend_plugin::{Places, PluginSettings, Plugins};
 use galatea_capi::Reserved;
 use galatea_config::{ConfigDraft, ModelSpec, Support};
-use galatea_engine::LogSink;
+use galatea_dispatch::LogSink;
 use galatea_infer::Status;
 
 use crate::environment::Environment;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use galatea_backend::ResponseCache;
 use galatea_backend_plugin::CacheLibrary;
-use galatea_engine::LocalCache;
+use galatea_dispatch::LocalCache;
 use galatea_infer::Status;
 use serde_json::{Map, Value};
 

@@ -6,7 +6,8 @@ use galatea_allocator::ServerAllocator;
 use galatea_backend::LogLevel as BackendLogLevel;
 use galatea_backend_plugin::Agents;
 use galatea_capi::{Reserved, RunningServer, metric};
-use galatea_engine::{ControlMode, LogSink, Namespaces, Server, ServerOptions};
+use galatea_dispatch::LogSink;
+use galatea_engine::{ControlMode, Namespaces, Server, ServerOptions};
 use galatea_infer::{Code, ServerControl, Status};
 use galatea_repository::{Overlays, Repository, RepositoryError, ScanOptions};
 use galatea_telemetry::{

@@ -8,7 +8,8 @@ use galatea_allocator::release_free_memory;
 use galatea_backend::{Backend, ModelFiles};
 use galatea_backend_plugin::Agents;
 use galatea_config::{ConfigDraft, ConfigErrors, Support};
-use galatea_engine::{Catalog, CatalogModel, LoadOverride, ModelDefinition};
+use galatea_dispatch::ModelDefinition;
+use galatea_engine::{Catalog, CatalogModel, LoadOverride};
 use galatea_infer::{Code, LoadParameters, NameMapping, Status};
 use galatea_repository::{
     ListedModel, Lookup, ModelSource, Overlays, RegisterError, Repository, Scan, ScanOptions,

@@ -4,26 +4,28 @@
 //! None of them waits for another: the one that is done last puts all of them into
 //! service.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use galatea_backend::{LogLevel, ModelFiles};
+use galatea_dispatch::{ComposingVersions, InstanceChange, LoadedModel};
 use galatea_infer::Status;
 use galatea_policy::{LoadOutcome, ModelName};
 
 use super::Shared;
 use super::plan::{LoadJob, LoadReport};
+use crate::LoadFailure;
 use crate::composing::PinnedModels;
-use crate::loader::InstanceChange;
 use crate::retire::ModelHandle;
 use crate::tenure::{Claimed, Tenure};
-use crate::{LoadFailure, LoadedModel};
 
 /// A version with what became of it.
 type Attempt = (i64, Result<Arc<ModelHandle>, Status>);
 
 /// A version that stays, with what became of the instances that it lacks.
-type Growth = (i64, Result<InstanceChange, Status>);
+type Growth = (i64, Result<ChangedModel, Status>);
+
+/// A version, and the change of its instances.
+type ChangedModel = (Arc<ModelHandle>, InstanceChange);
 
 /// What one job of a load is about.
 enum Part {
@@ -196,7 +198,7 @@ impl Shared {
             Part::Grow(model) => {
                 let outcome =
                     if is_closed { Err(exiting()) } else { self.change_instances(job, &model) };
-                loading.add(|done| done.grown.push((model.version, outcome)))
+                loading.add(|done| done.grown.push((model.version(), outcome)))
             }
         };
         if let Some(done) = done {
@@ -230,11 +232,9 @@ impl Shared {
         let definition = &job.target.definition;
         let mut retries = self.parts.retries;
         loop {
-            let attempt = || self.parts.loader.load(definition, files, composing.cloned());
-            let outcome = catch_unwind(AssertUnwindSafe(attempt)).unwrap_or_else(|_| {
-                Err(Status::internal("the backend failed while it loaded the model"))
-            });
-            let status = match outcome {
+            let composing =
+                composing.cloned().map(|composing| composing as Arc<dyn ComposingVersions>);
+            let status = match self.parts.loader.load(definition, files, composing) {
                 Ok(model) => return Ok(model),
                 Err(status) => status,
             };
@@ -267,17 +267,17 @@ impl Shared {
         let mut failures = [failures(job, &attempts), failures(job, &grown)].concat();
         failures.sort_by_key(|failure| failure.version);
         let is_wanted = self.lock().may_serve(&job.id);
-        let mut changes: Vec<InstanceChange> =
+        let mut changes: Vec<ChangedModel> =
             grown.into_iter().filter_map(|(_, outcome)| outcome.ok()).collect();
         if is_wanted && failures.is_empty() {
             failures = self.change_others(job, kept, &mut changes);
         }
         if !is_wanted || !failures.is_empty() {
-            changes.into_iter().for_each(InstanceChange::undo);
+            changes.into_iter().for_each(|(model, change)| change.undo(&model));
             tenure.iter().for_each(|tenure| tenure.load_failed());
             return self.abandon(job, attempts, failures);
         }
-        changes.into_iter().for_each(|change| self.parts.loader.apply(change));
+        changes.into_iter().for_each(|(model, change)| self.parts.loader.apply(&model, change));
         self.parts.registry.announce_unload(&job.id, tenure);
         tenure.iter().for_each(|tenure| tenure.loaded());
         if let Err(attempts) = self.serve(job, attempts, kept) {
@@ -346,18 +346,18 @@ impl Shared {
         &self,
         job: &LoadJob,
         kept: &[i64],
-        changes: &mut Vec<InstanceChange>,
+        changes: &mut Vec<ChangedModel>,
     ) -> Vec<LoadFailure> {
         let snapshot = self.parts.registry.snapshot();
         let ready = kept.iter().filter_map(|version| snapshot.ready_version(&job.id, *version));
         let mut failed: Vec<Growth> = Vec::new();
         for model in ready {
-            if changes.iter().any(|change| change.version() == model.version) {
+            if changes.iter().any(|(changed, _)| changed.version() == model.version()) {
                 continue;
             }
             match self.change_instances(job, model) {
                 Ok(change) => changes.push(change),
-                Err(status) => failed.push((model.version, Err(status))),
+                Err(status) => failed.push((model.version(), Err(status))),
             }
         }
         failures(job, &failed)
@@ -369,15 +369,13 @@ impl Shared {
         &self,
         job: &LoadJob,
         model: &Arc<ModelHandle>,
-    ) -> Result<InstanceChange, Status> {
-        let change = || self.parts.loader.change_instances(model, &job.target.definition);
-        let outcome = catch_unwind(AssertUnwindSafe(change)).unwrap_or_else(|_| {
-            Err(Status::internal("the backend failed while it made an instance"))
-        });
-        outcome.inspect_err(|status| {
+    ) -> Result<ChangedModel, Status> {
+        let change = self.parts.loader.change_instances(model, &job.target.definition);
+        change.map(|change| (model.clone(), change)).inspect_err(|status| {
             let line = format_args!(
                 "failed to change the instances of '{}' version {}: {status}",
-                job.id, model.version
+                job.id,
+                model.version()
             );
             self.parts.log.write(LogLevel::Error, line);
         })

@@ -18,15 +18,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use galatea_dispatch::{Loader, LogSink};
 use galatea_infer::Status;
 use galatea_policy::{LifecycleEvent, ModelName};
 
 pub(crate) use self::plan::Target;
 use self::plan::{Deed, Plan};
 use self::pool::Pool;
-use crate::LogSink;
 use crate::catalog::Catalog;
-use crate::loader::Loader;
 use crate::registry::Registry;
 use crate::retire::Retirer;
 

@@ -4,16 +4,16 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use galatea_backend::LogLevel;
+use galatea_dispatch::{ModelDefinition, OneLine};
 use galatea_infer::{LoadParameters, NameMapping, Status};
 use galatea_policy::{LifecycleStatus, LoadReason, ModelName, model_id};
 use galatea_repository::{ListedModel, Lookup, Scan, ScanProblem};
 
 use super::plan::{Deed, Plan, Unused};
 use super::{ControlMode, Manager, Shared, Target};
+use crate::LoadFailure;
 use crate::catalog::CatalogModel;
-use crate::log::OneLine;
 use crate::registry::DUPLICATE;
-use crate::{LoadFailure, ModelDefinition};
 
 /// A model that was looked at, for the plan.
 struct Wish {

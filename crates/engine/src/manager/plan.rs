@@ -5,15 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use galatea_dispatch::ModelDefinition;
 use galatea_policy::{
     BlockReason, DesiredModel, Lifecycle, LifecycleAction, LifecycleEvent, LifecycleStatus,
     LoadOutcome, LoadReason, ModelName, ModelNames, ModificationTimes, Revision,
 };
 
+use crate::LoadFailure;
 use crate::catalog::{CatalogModel, LoadOverride};
 use crate::retire::Retirer;
 use crate::tenure::{Claim, Tenure};
-use crate::{LoadFailure, ModelDefinition};
 
 /// A model as it is to be loaded.
 pub(crate) struct Target {

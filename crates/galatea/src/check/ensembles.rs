@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use galatea_config::{ConfigDraft, ConfigErrors, Diagnostic, ModelSpec, validate_ensemble};
-use galatea_engine::{ModelDefinition, Namespaces, version_not_loaded};
+use galatea_dispatch::ModelDefinition;
+use galatea_engine::{Namespaces, version_not_loaded};
 use galatea_policy::{ModelName, ModelNames};
 
 /// The models of the repositories, by their ids, as ensembles may consist of them.

@@ -17,9 +17,8 @@ use galatea_backend::ModelFiles;
 use galatea_backend_plugin::Agents;
 use galatea_capi::Reserved;
 use galatea_config::{ConfigErrors, Diagnostic};
-use galatea_engine::{
-    CheckedLimits, LoadOverride, LogSink, ModelDefinition, Namespaces, VersionProblem,
-};
+use galatea_dispatch::{CheckedLimits, LogSink, ModelDefinition, VersionProblem};
+use galatea_engine::{LoadOverride, Namespaces};
 use galatea_infer::Status;
 use galatea_policy::model_id;
 use galatea_repository::{

@@ -1,6 +1,6 @@
 //! Flags of the rate limiter.
 
-use galatea_engine::ResourceLimit;
+use galatea_dispatch::ResourceLimit;
 
 use super::value::{self, Refusal};
 use super::{Flag, Group};

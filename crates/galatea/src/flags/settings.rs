@@ -4,7 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 
 use galatea_codec::forward::HeaderForward;
-use galatea_engine::{ControlMode, HostPolicies, Namespaces, RateLimit, ResourceLimit};
+use galatea_dispatch::{HostPolicies, RateLimit, ResourceLimit};
+use galatea_engine::{ControlMode, Namespaces};
 use galatea_telemetry::{LogOptions, MetricsOptions};
 
 /// Everything that flags set, with the defaults that Triton has.

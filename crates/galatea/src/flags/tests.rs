@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use galatea_engine::{RateLimit, ResourceLimit};
+use galatea_dispatch::{RateLimit, ResourceLimit};
 
 use super::settings::CacheSettings;
 use super::*;

@@ -1,0 +1,437 @@
+//! The check of a request against its model's configuration.
+//!
+//! What passes here may be trusted by everything behind: inputs are known,
+//! in the configuration's order, of the right type and shape, and hold
+//! exactly the bytes that their shape needs.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use galatea_config::{ControlKind, InputSpec, ModelSpec, SchedulingChoice};
+use galatea_infer::{CorrelationId, InferenceRequest, InputTensor, Status};
+use galatea_tensor::elements::{BytesElements, FramingError};
+use galatea_tensor::{Buffer, DataType, Shape};
+
+use crate::batch_key::ShapeClass;
+
+/// Checks requests for one model; made once when the model is loaded.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    model_name: String,
+    max_batch_size: u32,
+    inputs: Vec<InputRule>,
+    output_names: Vec<String>,
+    required_inputs: usize,
+    /// Whether requests to this model can differ in what keeps them from
+    /// sharing a batch.
+    has_shape_classes: bool,
+    sequences: Option<SequenceRule>,
+}
+
+/// What requests to a model with a sequence batcher must look like.
+#[derive(Debug)]
+struct SequenceRule {
+    /// The input that takes the correlation ID, and its type.
+    correlation_id: Option<(String, DataType)>,
+    /// For iterative sequences: the correlation ID of the next request that
+    /// brings none.
+    next_id: Option<AtomicU64>,
+}
+
+impl SequenceRule {
+    fn new(spec: &ModelSpec) -> Option<Self> {
+        let SchedulingChoice::Sequence(batching) = &spec.scheduling else { return None };
+        let control = spec.controls().iter().find(|one| one.kind == ControlKind::CorrelationId);
+        Some(Self {
+            correlation_id: control.map(|control| (control.name.clone(), control.datatype)),
+            next_id: batching.iterative.then(|| AtomicU64::new(1)),
+        })
+    }
+
+    /// A model gets its sequences' identities in the one type that its control
+    /// has.
+    fn check_correlation_id(&self, id: &CorrelationId, model_name: &str) -> Result<(), String> {
+        let Some((control, expected)) = &self.correlation_id else { return Ok(()) };
+        let got = match id {
+            CorrelationId::Number(_) if *expected == DataType::Bytes => DataType::Uint64,
+            CorrelationId::Text(_) if *expected != DataType::Bytes => DataType::Bytes,
+            CorrelationId::None | CorrelationId::Number(_) | CorrelationId::Text(_) => {
+                return Ok(());
+            }
+        };
+        Err(format!(
+            "sequence batching control '{control}' data-type is '{got}', but model '{model_name}' \
+             expects '{expected}'"
+        ))
+    }
+
+    fn name_sequence(&self, id: &mut CorrelationId) {
+        if let (Some(next), CorrelationId::None) = (&self.next_id, &*id) {
+            *id = CorrelationId::Number(next.fetch_add(1, Ordering::Relaxed));
+        }
+    }
+}
+
+/// What one input must look like.
+#[derive(Debug)]
+struct InputRule {
+    spec: InputSpec,
+    /// Whether its shape, beside the batch dimension, may differ between
+    /// requests.
+    variable: bool,
+}
+
+/// A request that passed, with what the scheduler needs to know of it.
+#[derive(Debug)]
+pub(crate) struct Admitted {
+    /// The request, normalised.
+    pub(crate) request: InferenceRequest,
+    /// Its batch elements; 1 for a model without batching.
+    pub(crate) batch_size: u32,
+    /// What must be equal for two requests to share a batch; `None` if any
+    /// two requests of the model may.
+    pub(crate) shape_class: Option<ShapeClass>,
+}
+
+impl Admission {
+    /// The check for a model with this configuration.
+    #[must_use]
+    pub(crate) fn new(spec: &ModelSpec) -> Self {
+        let inputs: Vec<InputRule> = spec
+            .inputs
+            .iter()
+            .map(|input| InputRule {
+                spec: input.clone(),
+                variable: input.dims.contains(&-1) && !input.allow_ragged_batch,
+            })
+            .collect();
+        Self {
+            model_name: spec.name.clone(),
+            max_batch_size: spec.max_batch_size,
+            output_names: spec.outputs.iter().map(|output| output.name.clone()).collect(),
+            required_inputs: inputs.iter().filter(|rule| !rule.spec.optional).count(),
+            has_shape_classes: spec.max_batch_size > 1
+                && inputs
+                    .iter()
+                    .any(|rule| rule.variable || rule.spec.optional || rule.spec.is_shape_tensor),
+            inputs,
+            sequences: SequenceRule::new(spec),
+        }
+    }
+
+    /// Checks and normalises a request.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` with a message that, but for batches of sequences,
+    /// begins with the request's identifier and names the input and what was
+    /// expected.
+    pub(crate) fn admit(&self, mut request: InferenceRequest) -> Result<Admitted, Status> {
+        let batch_size = self
+            .check(&mut request)
+            .map_err(|message| Status::invalid_argument(message).prefixed(request.log_prefix()))?;
+        if let Some(rule) = &self.sequences {
+            // As in the original, without the identifier.
+            if batch_size > 1 {
+                return Err(Status::invalid_argument(format!(
+                    "inference request to model '{}' must specify batch-size 1 due to requirements \
+                     of sequence batcher",
+                    self.model_name
+                )));
+            }
+            rule.name_sequence(&mut request.correlation_id);
+        }
+        let shape_class = self.has_shape_classes.then(|| self.shape_class(&request));
+        Ok(Admitted { request, batch_size, shape_class })
+    }
+
+    fn check(&self, request: &mut InferenceRequest) -> Result<u32, String> {
+        self.check_outputs(&request.outputs)?;
+        self.order_inputs(&mut request.inputs)?;
+        let batch_size = self.batch_size(&request.inputs)?;
+        for input in &mut request.inputs {
+            let rule = self.rule(&input.name)?;
+            self.check_input(rule, input)?;
+        }
+        if let Some(rule) = &self.sequences {
+            rule.check_correlation_id(&request.correlation_id, &self.model_name)?;
+        }
+        Ok(batch_size)
+    }
+
+    fn check_outputs(&self, wanted: &[String]) -> Result<(), String> {
+        for (index, name) in wanted.iter().enumerate() {
+            if !self.output_names.contains(name) {
+                return Err(format!(
+                    "unexpected inference output '{name}' for model '{}', expecting one of {}",
+                    self.model_name,
+                    quoted(self.output_names.iter())
+                ));
+            }
+            if wanted.iter().take(index).any(|earlier| earlier == name) {
+                return Err(format!("output '{name}' already exists in request"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings the inputs into the configuration's order and refuses
+    /// duplicates, unknown names and missing inputs.
+    fn order_inputs(&self, inputs: &mut [InputTensor]) -> Result<(), String> {
+        let in_order = inputs.len() == self.inputs.len()
+            && inputs.iter().zip(&self.inputs).all(|(input, rule)| input.name == rule.spec.name);
+        if in_order {
+            return Ok(());
+        }
+        for (index, input) in inputs.iter().enumerate() {
+            if inputs.iter().take(index).any(|earlier| earlier.name == input.name) {
+                return Err(format!("input '{}' already exists in request", input.name));
+            }
+        }
+        if inputs.len() > self.inputs.len() || inputs.len() < self.required_inputs {
+            return Err(self.wrong_input_count(inputs));
+        }
+        for input in inputs.iter() {
+            self.rule(&input.name)?;
+        }
+        for rule in &self.inputs {
+            if !rule.spec.optional && !inputs.iter().any(|input| input.name == rule.spec.name) {
+                return Err(self.wrong_input_count(inputs));
+            }
+        }
+        inputs.sort_by_key(|input| self.inputs.iter().position(|r| r.spec.name == input.name));
+        Ok(())
+    }
+
+    fn wrong_input_count(&self, inputs: &[InputTensor]) -> String {
+        let all = self.inputs.len();
+        let expected = if self.required_inputs == all {
+            format!("expected {all} inputs")
+        } else {
+            format!("expected number of inputs between {} and {all}", self.required_inputs)
+        };
+        let missing =
+            self.inputs.iter().map(|rule| &rule.spec).filter(|spec| {
+                !spec.optional && !inputs.iter().any(|input| input.name == spec.name)
+            });
+        format!(
+            "{expected} but got {} inputs for model '{}'. Got input(s) {}, but missing required \
+             input(s) {}. Please provide all required input(s).",
+            inputs.len(),
+            self.model_name,
+            quoted(inputs.iter().map(|input| &input.name)),
+            quoted(missing.map(|spec| &spec.name)),
+        )
+    }
+
+    fn rule(&self, name: &str) -> Result<&InputRule, String> {
+        self.inputs.iter().find(|rule| rule.spec.name == name).ok_or_else(|| {
+            format!(
+                "unexpected inference input '{name}' for model '{}', expecting one of {}",
+                self.model_name,
+                quoted(self.inputs.iter().map(|rule| &rule.spec.name))
+            )
+        })
+    }
+
+    fn batch_size(&self, inputs: &[InputTensor]) -> Result<u32, String> {
+        if self.max_batch_size == 0 {
+            return Ok(1);
+        }
+        let mut batch_size: Option<i64> = None;
+        for input in inputs {
+            let Some(&first) = input.shape.dims().first() else {
+                return Err(format!(
+                    "input '{}' has no shape but model requires batch dimension for '{}'",
+                    input.name, self.model_name
+                ));
+            };
+            if *batch_size.get_or_insert(first) != first {
+                return Err(format!(
+                    "input '{}' batch size does not match other inputs for '{}'",
+                    input.name, self.model_name
+                ));
+            }
+        }
+        let batch_size = batch_size.unwrap_or(1);
+        if batch_size > i64::from(self.max_batch_size) {
+            return Err(format!(
+                "inference request batch-size must be <= {} for '{}'",
+                self.max_batch_size, self.model_name
+            ));
+        }
+        if batch_size == 0 {
+            return Err(format!(
+                "inference request batch-size must be >= 1 for '{}'",
+                self.model_name
+            ));
+        }
+        u32::try_from(batch_size).map_err(|error| error.to_string())
+    }
+
+    fn check_input(&self, rule: &InputRule, input: &mut InputTensor) -> Result<(), String> {
+        let spec = &rule.spec;
+        if input.datatype != spec.datatype {
+            return Err(format!(
+                "inference input '{}' data-type is '{}', but model '{}' expects '{}'",
+                spec.name, input.datatype, self.model_name, spec.datatype
+            ));
+        }
+        let (batch, dims) = self.split_batch(input.shape.dims());
+        let fits = dims.len() == spec.dims.len()
+            && dims.iter().zip(&spec.dims).all(|(&got, &want)| want == -1 || got == want);
+        if !fits {
+            return Err(self.wrong_shape(spec, &input.shape));
+        }
+        if let Some(reshape) = &spec.reshape {
+            let mut backend_dims: Vec<i64> = batch.to_vec();
+            backend_dims.extend(fill_variable_dims(reshape, &spec.dims, dims));
+            input.shape = Shape::new(&backend_dims).map_err(|error| error.to_string())?;
+        }
+        self.check_bytes(input)
+    }
+
+    fn split_batch<'a>(&self, dims: &'a [i64]) -> (&'a [i64], &'a [i64]) {
+        let batch_dims = usize::from(self.max_batch_size > 0);
+        dims.split_at(batch_dims.min(dims.len()))
+    }
+
+    fn wrong_shape(&self, spec: &InputSpec, got: &Shape) -> String {
+        let mut expected = String::from("[");
+        if self.max_batch_size > 0 {
+            expected.push_str("-1,");
+        }
+        for dim in &spec.dims {
+            expected.push_str(&dim.to_string());
+            expected.push(',');
+        }
+        expected.pop();
+        expected.push(']');
+        let note = if self.max_batch_size > 0 {
+            "NOTE: max_batch_size is not zero in the model configuration, so every input shape \
+             begins with the batch dimension, which dims in the configuration leaves out. To give \
+             full shapes in dims, set max_batch_size to zero."
+        } else {
+            ""
+        };
+        format!(
+            "unexpected shape for input '{}' for model '{}'. Expected {expected}, got {got}. {note}",
+            spec.name, self.model_name
+        )
+    }
+
+    /// What is there for host policies has the same shape, so it is held to the same.
+    fn check_bytes(&self, input: &InputTensor) -> Result<(), String> {
+        self.check_data(input, &input.data)?;
+        for (policy, data) in input.data.host_policies() {
+            self.check_data(input, data)
+                .map_err(|error| format!("data for host policy '{policy}': {error}"))?;
+        }
+        Ok(())
+    }
+
+    fn check_data(&self, input: &InputTensor, data: &Buffer) -> Result<(), String> {
+        let Some(expected) = input.shape.byte_size(input.datatype) else {
+            if input.datatype == DataType::Bytes {
+                return self.check_elements(input, data);
+            }
+            return Err(format!(
+                "input '{}' with shape {} is larger than any tensor can be",
+                input.name, input.shape
+            ));
+        };
+        if u64::try_from(data.len()) != Ok(expected) {
+            return Err(format!(
+                "input byte size mismatch for input '{}' for model '{}'. Expected {expected}, got {}",
+                input.name,
+                self.model_name,
+                data.len()
+            ));
+        }
+        self.check_booleans(input, data)
+    }
+
+    /// Backends read a boolean's byte as C++ does, where any other than 0 and
+    /// 1 is undefined: a count of true elements has been seen to add the bytes
+    /// up, and to hand out memory that was never written.
+    fn check_booleans(&self, input: &InputTensor, data: &Buffer) -> Result<(), String> {
+        if input.datatype != DataType::Bool {
+            return Ok(());
+        }
+        let bytes = data.host().map_or(&[][..], |bytes| &bytes[..]);
+        // All bytes together, without a branch for each, is what compilers
+        // turn into vector instructions.
+        if bytes.iter().fold(0, |all, byte| all | byte) <= 1 {
+            return Ok(());
+        }
+        Err(format!(
+            "unexpected boolean for inference input '{}' for model '{}': each of its bytes must be \
+             0 or 1",
+            input.name, self.model_name
+        ))
+    }
+
+    fn check_elements(&self, input: &InputTensor, data: &Buffer) -> Result<(), String> {
+        let Some(data) = data.host() else {
+            return Err(format!("input '{}' of type BYTES must be in CPU memory", input.name));
+        };
+        let expected = input.shape.element_count();
+        let place = format!("inference input '{}' for model '{}'", input.name, self.model_name);
+        let mut count: u64 = 0;
+        for element in BytesElements::new(data) {
+            element.map_err(|error| framing_message(&error, &place))?;
+            count = count.saturating_add(1);
+            if count > expected {
+                return Err(format!(
+                    "unexpected number of string elements {count} for {place}, expecting {expected}"
+                ));
+            }
+        }
+        if count != expected {
+            return Err(format!("expected {expected} string elements for {place}, got {count}"));
+        }
+        Ok(())
+    }
+
+    /// Which inputs are there and what shape the variable ones have.
+    fn shape_class(&self, request: &InferenceRequest) -> ShapeClass {
+        let mut class = ShapeClass::default();
+        for rule in &self.inputs {
+            let Some(input) = request.input(&rule.spec.name) else {
+                class.push_absent();
+                continue;
+            };
+            let (_, dims) = self.split_batch(input.shape.dims());
+            if rule.spec.is_shape_tensor {
+                class.push_contents(input.data.host().map_or(&[][..], |bytes| &bytes[..]));
+            } else if rule.variable {
+                class.push_dims(dims);
+            } else {
+                class.push_dims(&[]);
+            }
+        }
+        class
+    }
+}
+
+fn framing_message(error: &FramingError, place: &str) -> String {
+    match error {
+        FramingError::TruncatedLength { .. } => {
+            format!("incomplete string length indicator for {place}, expecting 4 bytes")
+        }
+        FramingError::TruncatedData { .. } | FramingError::TooLong { .. } => {
+            format!("{error} for {place}")
+        }
+    }
+}
+
+/// Puts the sizes that `dims` has where `pattern` is variable, in order, where
+/// `target` is variable.
+pub(crate) fn fill_variable_dims(target: &[i64], pattern: &[i64], dims: &[i64]) -> Vec<i64> {
+    let mut sizes = pattern.iter().zip(dims).filter(|(want, _)| **want == -1).map(|(_, got)| *got);
+    target.iter().map(|&dim| if dim == -1 { sizes.next().unwrap_or(1) } else { dim }).collect()
+}
+
+fn quoted<'a>(names: impl Iterator<Item = &'a String>) -> String {
+    let names: Vec<String> = names.map(|name| format!("'{name}'")).collect();
+    format!("[{}]", names.join(","))
+}

@@ -1,0 +1,114 @@
+//! From shapes to the small integers that the scheduler compares.
+
+use std::collections::HashMap;
+
+use galatea_policy::BatchKey;
+use slab::Slab;
+
+/// What must be equal for two requests of a model to share a batch: the set
+/// of inputs that are there, the shapes of those that may vary and the
+/// contents of shape tensors, written down as one list of numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct ShapeClass {
+    words: Vec<i64>,
+}
+
+impl ShapeClass {
+    /// The next input is not there.
+    pub(crate) fn push_absent(&mut self) {
+        self.words.push(-1);
+    }
+
+    /// The next input has these dimensions.
+    pub(crate) fn push_dims(&mut self, dims: &[i64]) {
+        self.words.push(i64::try_from(dims.len()).unwrap_or(i64::MAX));
+        self.words.extend_from_slice(dims);
+    }
+
+    /// The next input has these contents.
+    pub(crate) fn push_contents(&mut self, contents: &[u8]) {
+        self.words.push(i64::try_from(contents.len()).unwrap_or(i64::MAX));
+        self.words.extend(contents.iter().map(|&byte| i64::from(byte)));
+    }
+}
+
+/// Gives equal shape classes equal keys, for as long as a queued request
+/// uses them: a client that invents shapes can't make it grow.
+#[derive(Debug, Default)]
+pub(crate) struct BatchKeys {
+    by_class: HashMap<ShapeClass, usize>,
+    uses: Slab<Use>,
+}
+
+#[derive(Debug)]
+struct Use {
+    class: ShapeClass,
+    count: usize,
+}
+
+#[expect(clippy::indexing_slicing, reason = "whoever is counted has a place")]
+impl BatchKeys {
+    /// The key of `class`, counted as used once more. Key 0 stands for
+    /// requests without a class.
+    pub(crate) fn acquire(&mut self, class: Option<ShapeClass>) -> BatchKey {
+        let Some(class) = class else { return BatchKey(0) };
+        let index = match self.by_class.get(&class) {
+            Some(&index) => {
+                self.uses[index].count += 1;
+                index
+            }
+            None => {
+                let index = self.uses.insert(Use { class: class.clone(), count: 1 });
+                self.by_class.insert(class, index);
+                index
+            }
+        };
+        BatchKey(u32::try_from(index + 1).unwrap_or(u32::MAX))
+    }
+
+    /// One use of `key` is over.
+    pub(crate) fn release(&mut self, key: BatchKey) {
+        let Some(index) = usize::try_from(key.0).ok().and_then(|key| key.checked_sub(1)) else {
+            return;
+        };
+        let used = &mut self.uses[index];
+        used.count -= 1;
+        if used.count == 0 {
+            let used = self.uses.remove(index);
+            self.by_class.remove(&used.class);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn class(dims: &[i64]) -> Option<ShapeClass> {
+        let mut class = ShapeClass::default();
+        class.push_dims(dims);
+        Some(class)
+    }
+
+    #[test]
+    fn equal_classes_share_a_key_and_unused_ones_are_forgotten() {
+        let mut keys = BatchKeys::default();
+        let first = keys.acquire(class(&[3]));
+        assert_eq!(keys.acquire(class(&[3])), first);
+        assert_ne!(keys.acquire(class(&[4])), first);
+        assert_eq!(keys.acquire(None), BatchKey(0));
+        keys.release(BatchKey(0));
+        keys.release(first);
+        assert_eq!(keys.acquire(class(&[3])), first);
+        keys.release(first);
+        keys.release(first);
+        assert_eq!((keys.by_class.len(), keys.uses.len()), (1, 1));
+    }
+
+    #[test]
+    fn an_absent_input_differs_from_a_scalar() {
+        let mut absent = ShapeClass::default();
+        absent.push_absent();
+        assert_ne!(Some(absent), class(&[]));
+    }
+}

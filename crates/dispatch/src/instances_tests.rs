@@ -1,0 +1,283 @@
+//! Which instances there are, which of them work at the same time, and where.
+
+use std::sync::{Arc, Condvar, Mutex};
+
+use galatea_backend::{
+    Backend, ExecutionPolicy, Host, Instance, InstanceCreation, Model, ModelFiles, Placement,
+};
+use galatea_config::ModelSpec;
+use galatea_infer::Status;
+use rustix::thread::{CpuSet, sched_getaffinity};
+
+use crate::HostPolicies;
+use crate::testing::LONG;
+use crate::testing::{ECHO, FakeBackend, Setup, request, send};
+
+/// Where executions meet: each waits until as many as are expected are there.
+#[derive(Default)]
+struct Meeting {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    inside: usize,
+    most: usize,
+    leave: bool,
+}
+
+impl Meeting {
+    /// Comes in and stays until the meeting is over; `false` if that takes too
+    /// long.
+    fn attend(&self) -> bool {
+        let mut state = self.state.lock().unwrap();
+        state.inside += 1;
+        state.most = state.most.max(state.inside);
+        self.changed.notify_all();
+        let waited = self.changed.wait_timeout_while(state, LONG, |state| !state.leave);
+        let (mut state, timeout) = waited.unwrap();
+        state.inside -= 1;
+        !timeout.timed_out()
+    }
+
+    /// Waits until so many are there at the same time.
+    #[track_caller]
+    fn wait_for(&self, count: usize) {
+        let state = self.state.lock().unwrap();
+        let waited = self.changed.wait_timeout_while(state, LONG, |state| state.inside < count);
+        let (state, timeout) = waited.unwrap();
+        assert!(!timeout.timed_out(), "only {} came", state.inside);
+    }
+
+    fn end(&self) -> usize {
+        let mut state = self.state.lock().unwrap();
+        state.leave = true;
+        self.changed.notify_all();
+        state.most
+    }
+
+    fn backend(self: &Arc<Self>) -> FakeBackend {
+        let meeting = self.clone();
+        FakeBackend::acting(ExecutionPolicy::Blocking, move |_| {
+            assert!(meeting.attend(), "nobody ended the meeting");
+            Ok(())
+        })
+    }
+}
+
+#[test]
+fn as_many_requests_run_at_once_as_there_are_instances() {
+    let meeting = Arc::new(Meeting::default());
+    let text = format!("{ECHO} instance_group {{ count: 3 }}");
+    let server = Setup::new(text, meeting.backend()).serve();
+    let inboxes: Vec<_> = (0..4).map(|_| send(&server, request(&[1, 1]))).collect();
+    meeting.wait_for(3);
+    // The fourth waits: its turn comes when one of the three is done.
+    let statistics = server.statistics(Some("echo"), None).unwrap();
+    assert_eq!(statistics[0].pending, 1);
+    meeting.end();
+    for inbox in inboxes {
+        inbox.recv_timeout(LONG).unwrap().unwrap();
+    }
+    assert_eq!(meeting.end(), 3);
+}
+
+#[test]
+fn one_instance_executes_one_request_after_another() {
+    let meeting = Arc::new(Meeting::default());
+    let server = Setup::new(ECHO, meeting.backend()).serve();
+    let inboxes: Vec<_> = (0..3).map(|_| send(&server, request(&[1, 1]))).collect();
+    meeting.wait_for(1);
+    meeting.end();
+    for inbox in inboxes {
+        inbox.recv_timeout(LONG).unwrap().unwrap();
+    }
+    assert_eq!(meeting.end(), 1);
+}
+
+#[test]
+fn groups_add_up_and_passive_ones_do_not_count() {
+    let meeting = Arc::new(Meeting::default());
+    let groups = "instance_group [ { count: 2 }, { count: 3 passive: true }, { count: 1 } ]";
+    let server = Setup::new(format!("{ECHO} {groups}"), meeting.backend()).serve();
+    let inboxes: Vec<_> = (0..6).map(|_| send(&server, request(&[1, 1]))).collect();
+    meeting.wait_for(3);
+    let status = server.scheduler_status("echo", None).unwrap();
+    for name in ["echo_0_0", "echo_0_1", "echo_2_0"] {
+        assert!(status.contains(&format!("\"{name}\"")), "{name}: {status}");
+    }
+    assert!(!status.contains("echo_1_"), "{status}");
+    meeting.end();
+    for inbox in inboxes {
+        inbox.recv_timeout(LONG).unwrap().unwrap();
+    }
+    assert_eq!(meeting.end(), 3);
+}
+
+fn affinity() -> Vec<usize> {
+    let set = sched_getaffinity(None).unwrap();
+    (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect()
+}
+
+/// Where a model with these groups executes, if the policy `here` is the first
+/// processor.
+fn executes_on(policy: ExecutionPolicy, name: &str, groups: &str) -> Vec<usize> {
+    let first = affinity()[0];
+    let mut policies = HostPolicies::default();
+    policies.set_cores(name, &format!("{first}-{first}")).unwrap();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let noted = seen.clone();
+    let backend = FakeBackend::acting(policy, move |_| {
+        noted.lock().unwrap().push(affinity());
+        Ok(())
+    });
+    let sample = "model_warmup { name: 's' batch_size: 1
+        inputs { key: 'IN' value { data_type: TYPE_FP32 dims: 1 zero_data: true } } }";
+    let text = format!("{ECHO} {sample} {groups}");
+    let server = Setup::new(text, backend).host_policies(policies).serve();
+    send(&server, request(&[1, 1])).recv_timeout(LONG).unwrap().unwrap();
+    let mut seen = seen.lock().unwrap().clone();
+    assert_eq!(seen.len(), 2);
+    assert_eq!(seen[0], seen[1], "warmup runs where requests do");
+    seen.remove(0)
+}
+
+#[test]
+fn an_instance_runs_where_its_host_policy_says() {
+    const BLOCKING: ExecutionPolicy = ExecutionPolicy::Blocking;
+    let first = vec![affinity()[0]];
+    assert_eq!(executes_on(BLOCKING, "here", "instance_group { host_policy: 'here' }"), first);
+    assert_eq!(executes_on(BLOCKING, "cpu", ""), first);
+    assert_eq!(executes_on(BLOCKING, "model", "instance_group { kind: KIND_MODEL }"), first);
+    assert_eq!(executes_on(BLOCKING, "here", ""), affinity());
+    assert_eq!(executes_on(BLOCKING, "model", ""), affinity());
+    // An instance that any thread may execute gets one that can be bound.
+    assert_eq!(executes_on(ExecutionPolicy::Inline, "cpu", ""), first);
+}
+
+#[test]
+fn a_model_on_a_processor_that_is_not_there_does_not_load() {
+    let mut policies = HostPolicies::default();
+    policies.set_cores("cpu", "1023-1023").unwrap();
+    let backend = FakeBackend::new(ExecutionPolicy::Blocking);
+    let (_, failures) = Setup::new(ECHO, backend).host_policies(policies).load();
+    let reason = failures[0].status.message();
+    assert!(reason.starts_with("unable to bind a thread to the CPU cores 1023"), "{reason}");
+}
+
+type Make = dyn Fn(&str) -> Result<(), Status> + Send + Sync;
+
+/// A backend whose models make an instance by `make`, which is told its name.
+struct Maker {
+    making: InstanceCreation,
+    make: Arc<Make>,
+    backend: FakeBackend,
+}
+
+impl Maker {
+    fn new(
+        making: InstanceCreation,
+        make: impl Fn(&str) -> Result<(), Status> + Send + Sync + 'static,
+    ) -> Self {
+        let backend = FakeBackend::new(ExecutionPolicy::Blocking);
+        Self { making, make: Arc::new(make), backend }
+    }
+}
+
+impl Backend for Maker {
+    fn execution_policy(&self, spec: &ModelSpec) -> ExecutionPolicy {
+        self.backend.execution_policy(spec)
+    }
+
+    fn load(
+        &self,
+        spec: Arc<ModelSpec>,
+        files: &dyn ModelFiles,
+        host: Arc<dyn Host>,
+    ) -> Result<Box<dyn Model>, Status> {
+        let model = self.backend.load(spec, files, host)?;
+        Ok(Box::new(Made { making: self.making, make: self.make.clone(), model }))
+    }
+}
+
+struct Made {
+    making: InstanceCreation,
+    make: Arc<Make>,
+    model: Box<dyn Model>,
+}
+
+impl Model for Made {
+    fn create_instance(&self, at: &Placement) -> Result<Box<dyn Instance>, Status> {
+        (self.make)(&at.name)?;
+        self.model.create_instance(at)
+    }
+
+    fn instance_creation(&self) -> InstanceCreation {
+        self.making
+    }
+}
+
+#[test]
+fn instances_are_made_at_the_same_time_if_their_backend_allows_it() {
+    let meeting = Arc::new(Meeting::default());
+    let inside = meeting.clone();
+    let backend = Maker::new(InstanceCreation::Parallel, move |_| {
+        assert!(inside.attend(), "nobody ended the meeting");
+        Ok(())
+    });
+    let groups = "instance_group [ { count: 3 }, { count: 1 passive: true } ]";
+    let setup = Setup::new(format!("{ECHO} {groups}"), backend);
+    let loading = std::thread::spawn(move || setup.serve());
+    meeting.wait_for(4);
+    meeting.end();
+    let server = loading.join().unwrap();
+    let status = server.scheduler_status("echo", None).unwrap();
+    let places = ["echo_0_0", "echo_0_1", "echo_0_2"].map(|name| status.find(name).unwrap());
+    assert!(places.is_sorted(), "in the configuration's order: {status}");
+    send(&server, request(&[1, 1])).recv_timeout(LONG).unwrap().unwrap();
+}
+
+#[test]
+fn instances_are_made_in_turn_if_their_backend_says_nothing() {
+    let made = Arc::new(Mutex::new(Vec::new()));
+    let noted = made.clone();
+    let backend = Maker::new(InstanceCreation::Sequential, move |name| {
+        noted.lock().unwrap().push((name.to_owned(), std::thread::current().id()));
+        Ok(())
+    });
+    Setup::new(format!("{ECHO} instance_group {{ count: 3 }}"), backend).serve();
+    let made = made.lock().unwrap();
+    let names: Vec<&str> = made.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["echo_0_0", "echo_0_1", "echo_0_2"]);
+    assert!(made.iter().all(|(_, thread)| *thread == made[0].1), "on one thread");
+}
+
+#[test]
+fn an_instance_that_can_not_be_made_keeps_others_from_being_begun() {
+    const COUNT: usize = 500;
+    let begun = Arc::new(Mutex::new(0));
+    let counted = begun.clone();
+    let backend = Maker::new(InstanceCreation::Parallel, move |name| {
+        *counted.lock().unwrap() += 1;
+        Err(Status::unavailable(format!("no room for {name}")))
+    });
+    let text = format!("{ECHO} instance_group {{ count: {COUNT} }}");
+    let (_, failures) = Setup::new(text, backend).load();
+    let reason = failures[0].status.message();
+    assert!(reason.starts_with("no room for echo_0_"), "{reason}");
+    let begun = *begun.lock().unwrap();
+    assert!(begun <= 16, "{begun} were begun");
+}
+
+#[test]
+fn an_instance_that_panics_fails_its_model_alone() {
+    let backend = Maker::new(InstanceCreation::Parallel, |name| {
+        assert_ne!(name, "echo_0_1", "planned");
+        Ok(())
+    });
+    let text = format!("{ECHO} instance_group {{ count: 3 }}");
+    let (_, failures) = Setup::new(text, backend).load();
+    let reason = failures[0].status.message();
+    assert_eq!(reason, "the backend failed while it loaded the model");
+}

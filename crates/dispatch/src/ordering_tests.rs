@@ -1,0 +1,436 @@
+//! Replies in the order of requests, over instances that finish as they like.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+
+use galatea_infer::{
+    CancelToken, Finality, InferenceRequest, InferenceService, PendingRequest, Reply,
+    ResponseSender,
+};
+
+use crate::testing::TestServer;
+use crate::testing::sequences::{
+    BLOCKING, ONE_INSTANCE, Scripted, TWO_INSTANCES, add, answer, config, int, no_time, response,
+    step, wait_until, wait_until_empty,
+};
+use crate::testing::{LONG, Setup};
+
+/// A model whose instances take one request at a time.
+fn dynamic(more: &str) -> String {
+    format!(
+        "name: \"seq\" backend: \"fake\" max_batch_size: 1 {TWO_INSTANCES}
+         input {{ name: \"IN\" data_type: TYPE_INT32 dims: [ 1 ] }}
+         output {{ name: \"OUT\" data_type: TYPE_INT32 dims: [ 1 ] }}
+         dynamic_batching {{ preserve_ordering: true {more} }}"
+    )
+}
+
+/// What happened in which order, and a way to wait for it.
+#[derive(Default)]
+struct Journal {
+    lines: Mutex<Vec<String>>,
+    changed: Condvar,
+}
+
+impl Journal {
+    fn write(&self, line: String) {
+        self.lines.lock().unwrap().push(line);
+        self.changed.notify_all();
+    }
+
+    #[track_caller]
+    fn wait_for(&self, line: &str) {
+        let lines = self.lines.lock().unwrap();
+        let waited =
+            self.changed.wait_timeout_while(lines, LONG, |lines| !lines.iter().any(|l| l == line));
+        let (lines, timeout) = waited.unwrap();
+        assert!(!timeout.timed_out(), "no '{line}' in {lines:?}");
+    }
+
+    fn lines(&self) -> Vec<String> {
+        self.lines.lock().unwrap().clone()
+    }
+}
+
+/// Requests that wait in their instance until the test names them.
+#[derive(Default)]
+struct Rooms {
+    open: Mutex<HashMap<i32, bool>>,
+    changed: Condvar,
+}
+
+impl Rooms {
+    fn open(&self, number: i32) {
+        self.open.lock().unwrap().insert(number, true);
+        self.changed.notify_all();
+    }
+
+    fn wait(&self, number: i32) {
+        let open = self.open.lock().unwrap();
+        let is_closed = |open: &mut HashMap<i32, bool>| !open.contains_key(&number);
+        drop(self.changed.wait_timeout_while(open, LONG, is_closed).unwrap());
+    }
+}
+
+/// A backend whose requests enter their rooms, do `act` and leave.
+fn rooms(
+    journal: &Arc<Journal>,
+    act: impl Fn(PendingRequest) + Send + Sync + 'static,
+) -> (Arc<Rooms>, Scripted) {
+    let rooms = Arc::new(Rooms::default());
+    let (journal, inside) = (journal.clone(), rooms.clone());
+    let backend = Scripted::new(BLOCKING, move |batch| {
+        for request in batch {
+            let number = int(&request, "IN");
+            journal.write(format!("{number} runs"));
+            inside.wait(number);
+            act(request);
+            journal.write(format!("{number} is done"));
+        }
+        Ok(())
+    });
+    (rooms, backend)
+}
+
+/// Sends a request whose replies go to the journal.
+fn send(server: &TestServer, journal: &Arc<Journal>, request: InferenceRequest) {
+    let number = int(&PendingRequest::padding(request.clone()), "IN");
+    let journal = journal.clone();
+    let sender = ResponseSender::new(Box::new(move |reply: Reply| {
+        journal.write(match reply {
+            Reply::Finished => format!("{number} ends"),
+            Reply::Response { result: Err(status), .. } => {
+                format!("{number} fails {:?}", status.code())
+            }
+            Reply::Response { result: Ok(_), finality: Finality::More } => {
+                format!("{number} continues")
+            }
+            Reply::Response { result: Ok(_), finality: Finality::Final } => {
+                format!("{number} answered")
+            }
+        });
+    }));
+    server.infer(request, sender);
+}
+
+/// The replies among the lines.
+fn replies(journal: &Journal) -> Vec<String> {
+    let lines = journal.lines().into_iter();
+    lines.filter(|line| !line.ends_with("runs") && !line.ends_with("is done")).collect()
+}
+
+fn done(request: PendingRequest) {
+    let number = int(&request, "IN");
+    answer(request, number);
+}
+
+#[test]
+fn who_finishes_first_waits_for_who_came_first() {
+    let journal = Arc::new(Journal::default());
+    let (rooms, backend) = rooms(&journal, done);
+    let server = Setup::new(dynamic(""), backend).serve();
+    for number in 1..=3 {
+        send(&server, &journal, step(0, "", number));
+    }
+    journal.wait_for("1 runs");
+    journal.wait_for("2 runs");
+    rooms.open(2);
+    journal.wait_for("2 is done");
+    rooms.open(3);
+    journal.wait_for("3 is done");
+    assert!(replies(&journal).is_empty());
+    rooms.open(1);
+    journal.wait_for("3 answered");
+    assert_eq!(replies(&journal), ["1 answered", "2 answered", "3 answered"]);
+    wait_until_empty(&server);
+}
+
+#[test]
+fn what_fails_before_it_runs_is_answered_at_once_and_keeps_nobody_waiting() {
+    let journal = Arc::new(Journal::default());
+    let (rooms, backend) = rooms(&journal, done);
+    let policy = "default_queue_policy { max_queue_size: 2 }";
+    let server = Setup::new(dynamic(policy), backend).serve();
+    for number in 1..=2 {
+        send(&server, &journal, step(0, "", number));
+        journal.wait_for(&format!("{number} runs"));
+    }
+    let token = CancelToken::new();
+    send(&server, &journal, InferenceRequest { cancel: token.clone(), ..step(0, "", 3) });
+    send(&server, &journal, step(0, "", 4));
+    send(&server, &journal, step(0, "", 5));
+    assert_eq!(replies(&journal), ["5 fails Unavailable"]);
+    token.cancel();
+    assert_eq!(replies(&journal), ["5 fails Unavailable", "3 fails Cancelled"]);
+    for number in [2, 4, 1] {
+        rooms.open(number);
+        journal.wait_for(&format!("{number} is done"));
+    }
+    journal.wait_for("4 answered");
+    assert_eq!(replies(&journal)[2..], ["1 answered", "2 answered", "4 answered"]);
+    wait_until_empty(&server);
+}
+
+#[test]
+fn errors_and_lost_requests_keep_the_order_too() {
+    let journal = Arc::new(Journal::default());
+    let (rooms, backend) = rooms(&journal, |request| match int(&request, "IN") {
+        2 => drop(request),
+        3 => panic!("planned"),
+        _ => done(request),
+    });
+    let server = Setup::new(dynamic(""), backend).serve();
+    for number in 1..=4 {
+        send(&server, &journal, step(0, "", number));
+    }
+    for number in [2, 3, 4] {
+        rooms.open(number);
+    }
+    journal.wait_for("4 is done");
+    assert!(replies(&journal).is_empty());
+    rooms.open(1);
+    journal.wait_for("4 answered");
+    let expected = ["1 answered", "2 fails Internal", "3 fails Internal", "4 answered"];
+    assert_eq!(replies(&journal), expected);
+    wait_until_empty(&server);
+}
+
+#[test]
+fn a_decoupled_request_streams_while_it_is_first() {
+    let journal = Arc::new(Journal::default());
+    let between = Arc::new(Rooms::default());
+    let inside = between.clone();
+    let (rooms, backend) = rooms(&journal, move |mut request| {
+        let number = int(&request, "IN");
+        let partial = response(&request, number);
+        request.respond(Ok(partial.clone()));
+        inside.wait(number);
+        request.respond(Ok(partial));
+        request.finish(&no_time());
+    });
+    let text = format!("{} model_transaction_policy {{ decoupled: true }}", dynamic(""));
+    let server = Setup::new(text, backend).serve();
+    send(&server, &journal, step(0, "", 1));
+    send(&server, &journal, step(0, "", 2));
+    rooms.open(2);
+    between.open(2);
+    journal.wait_for("2 is done");
+    rooms.open(1);
+    journal.wait_for("1 continues");
+    assert_eq!(replies(&journal), ["1 continues"]);
+    between.open(1);
+    journal.wait_for("2 ends");
+    let expected = ["1 continues", "1 continues", "1 ends", "2 continues", "2 continues", "2 ends"];
+    assert_eq!(replies(&journal), expected);
+    wait_until_empty(&server);
+}
+
+#[test]
+fn what_waits_for_an_answer_leaves_at_the_latest_with_its_model() {
+    let journal = Arc::new(Journal::default());
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let keep = kept.clone();
+    let (rooms, backend) = rooms(&journal, move |mut request| {
+        if int(&request, "IN") == 1 {
+            keep.lock().unwrap().push(request.take_responder().unwrap());
+        } else {
+            done(request);
+        }
+    });
+    let text = format!("{} model_transaction_policy {{ decoupled: true }}", dynamic(""));
+    let server = Setup::new(text, backend).serve();
+    for number in [1, 2] {
+        rooms.open(number);
+        send(&server, &journal, step(0, "", number));
+        journal.wait_for(&format!("{number} is done"));
+    }
+    assert!(replies(&journal).is_empty());
+    assert_eq!(server.unload_all(LONG), 0);
+    drop(server);
+    assert_eq!(replies(&journal), ["2 answered"]);
+    kept.lock().unwrap().clear();
+    assert_eq!(replies(&journal)[1..], ["1 fails Internal"]);
+}
+
+#[test]
+fn a_front_end_that_panics_loses_its_own_reply_only() {
+    let journal = Arc::new(Journal::default());
+    let (rooms, backend) = rooms(&journal, done);
+    let server = Setup::new(dynamic(""), backend).serve();
+    let sender = ResponseSender::new(Box::new(|_: Reply| panic!("planned")));
+    server.infer(step(0, "", 1), sender);
+    send(&server, &journal, step(0, "", 2));
+    rooms.open(2);
+    journal.wait_for("2 is done");
+    rooms.open(1);
+    journal.wait_for("2 answered");
+    rooms.open(3);
+    send(&server, &journal, step(0, "", 3));
+    journal.wait_for("3 answered");
+    assert_eq!(replies(&journal), ["2 answered", "3 answered"]);
+}
+
+#[test]
+fn a_broken_scheduler_answers_what_waits_although_earlier_ones_run() {
+    let journal = Arc::new(Journal::default());
+    let (rooms, backend) = rooms(&journal, done);
+    let server = Setup::new(dynamic(""), backend).serve();
+    for number in 1..=3 {
+        send(&server, &journal, step(0, "", number));
+    }
+    journal.wait_for("2 runs");
+    let model = server.model("seq");
+    model.dispatcher.break_scheduler();
+    assert_eq!(replies(&journal), ["3 fails Internal"]);
+    rooms.open(2);
+    rooms.open(1);
+    journal.wait_for("2 answered");
+    assert_eq!(replies(&journal)[1..], ["1 answered", "2 answered"]);
+}
+
+const ORDERED_OLDEST: &str = "oldest { max_candidate_sequences: 1 preserve_ordering: true } \
+                              max_sequence_idle_microseconds: 600000000";
+
+#[test]
+fn sequences_are_answered_in_the_order_of_their_requests() {
+    let journal = Arc::new(Journal::default());
+    let (rooms, backend) = rooms(&journal, add);
+    let server = Setup::new(config(1, ORDERED_OLDEST, TWO_INSTANCES), backend).serve();
+    send(&server, &journal, step(1, "+", 1));
+    send(&server, &journal, step(2, "+", 2));
+    journal.wait_for("1 runs");
+    journal.wait_for("2 runs");
+    // Of a sequence that runs, also what waits comes before what is later.
+    send(&server, &journal, step(1, "", 3));
+    send(&server, &journal, step(2, "", 4));
+    for number in [2, 4] {
+        rooms.open(number);
+        journal.wait_for(&format!("{number} is done"));
+    }
+    rooms.open(1);
+    journal.wait_for("2 answered");
+    assert_eq!(replies(&journal), ["1 answered", "2 answered"]);
+    rooms.open(3);
+    journal.wait_for("4 answered");
+    assert_eq!(replies(&journal)[2..], ["3 answered", "4 answered"]);
+}
+
+#[test]
+fn a_sequence_without_a_slot_keeps_nobody_waiting() {
+    let journal = Arc::new(Journal::default());
+    let (rooms, backend) = rooms(&journal, add);
+    let server = Setup::new(config(1, ORDERED_OLDEST, ONE_INSTANCE), backend).serve();
+    for number in [1, 2, 3, 4, 5] {
+        rooms.open(number);
+    }
+    send(&server, &journal, step(1, "+", 1));
+    journal.wait_for("1 answered");
+    // It gets the slot when the first sequence ends, which happens when the
+    // client has its answer: that must not wait for this one's.
+    send(&server, &journal, step(2, "+", 2));
+    send(&server, &journal, step(2, "", 3));
+    send(&server, &journal, step(1, "", 4));
+    journal.wait_for("4 answered");
+    send(&server, &journal, step(1, ".", 5));
+    journal.wait_for("3 answered");
+    let expected = ["1 answered", "4 answered", "5 answered", "2 answered", "3 answered"];
+    assert_eq!(replies(&journal), expected);
+}
+
+#[test]
+fn a_cancelled_request_of_a_running_sequence_leaves_no_gap() {
+    let journal = Arc::new(Journal::default());
+    let (rooms, backend) = rooms(&journal, add);
+    let server = Setup::new(config(1, ORDERED_OLDEST, TWO_INSTANCES), backend).serve();
+    send(&server, &journal, step(1, "+", 1));
+    journal.wait_for("1 runs");
+    let token = CancelToken::new();
+    send(&server, &journal, InferenceRequest { cancel: token.clone(), ..step(1, "", 2) });
+    send(&server, &journal, step(2, "+.", 3));
+    rooms.open(3);
+    journal.wait_for("3 is done");
+    token.cancel();
+    assert_eq!(replies(&journal), ["2 fails Cancelled"]);
+    rooms.open(1);
+    journal.wait_for("3 answered");
+    assert_eq!(replies(&journal)[1..], ["1 answered", "3 answered"]);
+    wait_until_empty(&server);
+}
+
+/// Two sequences on two instances: the first one's second request is the first
+/// that is not answered, and can't run, because its predecessor is answered and
+/// not released; the other sequence's request has run.
+fn stuck(cancel: &CancelToken) -> (Arc<Journal>, Arc<TestServer>, Arc<Mutex<Vec<PendingRequest>>>) {
+    let journal = Arc::new(Journal::default());
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let keep = kept.clone();
+    let (rooms, backend) = rooms(&journal, move |mut request| {
+        if int(&request, "IN") != 1 {
+            return add(request);
+        }
+        let answer = Ok(response(&request, 1));
+        let responder = request.take_responder().unwrap();
+        keep.lock().unwrap().push(request);
+        responder.complete(answer, &no_time());
+    });
+    let server = Setup::new(config(1, ORDERED_OLDEST, TWO_INSTANCES), backend).serve();
+    rooms.open(1);
+    send(&server, &journal, step(1, "+", 1));
+    journal.wait_for("1 answered");
+    journal.wait_for("1 is done");
+    send(&server, &journal, InferenceRequest { cancel: cancel.clone(), ..step(1, "", 2) });
+    rooms.open(3);
+    send(&server, &journal, step(2, "+.", 3));
+    journal.wait_for("3 is done");
+    assert_eq!(replies(&journal), ["1 answered"]);
+    (journal, server, kept)
+}
+
+#[test]
+fn whoever_waited_for_a_cancelled_request_is_answered() {
+    let token = CancelToken::new();
+    let (journal, server, kept) = stuck(&token);
+    token.cancel();
+    assert_eq!(replies(&journal)[1..], ["2 fails Cancelled", "3 answered"]);
+    kept.lock().unwrap().clear();
+    wait_until_empty(&server);
+}
+
+#[test]
+fn whoever_waited_for_a_lost_request_is_answered() {
+    let (journal, server, kept) = stuck(&CancelToken::new());
+    let model = server.model("seq");
+    model.dispatcher.break_scheduler();
+    // What is lost is refused, and refusals keep no order.
+    let mut left = replies(&journal)[1..].to_vec();
+    left.sort_unstable();
+    assert_eq!(left, ["2 fails Internal", "3 answered"]);
+    kept.lock().unwrap().clear();
+}
+
+#[test]
+fn many_instances_that_finish_at_once_are_in_order() {
+    let instances = "instance_group { kind: KIND_CPU count: 8 }";
+    let text = dynamic("").replace(TWO_INSTANCES, instances);
+    let backend = Scripted::new(BLOCKING, |batch| {
+        for request in batch {
+            for _ in 0..int(&request, "IN") % 7 {
+                thread::yield_now();
+            }
+            done(request);
+        }
+        Ok(())
+    });
+    let server = Setup::new(text, backend).serve();
+    let journal = Arc::new(Journal::default());
+    const COUNT: i32 = 2000;
+    for number in 0..COUNT {
+        send(&server, &journal, step(0, "", number));
+    }
+    journal.wait_for(&format!("{} answered", COUNT - 1));
+    let expected: Vec<String> = (0..COUNT).map(|number| format!("{number} answered")).collect();
+    assert_eq!(replies(&journal), expected);
+    wait_until_empty(&server);
+    wait_until(&server, "no reply waits", |dispatcher| dispatcher.replies_waiting() == 0);
+}

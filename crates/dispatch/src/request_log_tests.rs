@@ -1,0 +1,135 @@
+//! What the log tells of requests and sequences, and that it tells nothing unasked.
+
+use std::sync::{Arc, Mutex};
+
+use galatea_backend::ExecutionPolicy;
+use galatea_infer::{InferenceRequest, Status};
+
+use crate::testing::sequences::{
+    DIRECT, OLDEST, ONE_INSTANCE, Scripted, TWO_INSTANCES, config, error, step, value, verbose_log,
+    wait_until, wait_until_empty,
+};
+use crate::testing::{ECHO, FakeBackend, LONG, Setup, request, send};
+
+const INLINE: ExecutionPolicy = ExecutionPolicy::Inline;
+
+/// What was logged since the last call, without times.
+fn taken(lines: &Arc<Mutex<Vec<String>>>) -> Vec<String> {
+    let lines = std::mem::take(&mut *lines.lock().unwrap());
+    let timeless = |line: String| match line.split_once(" after ") {
+        Some((before, after)) => format!("{before}{}", after.trim_start_matches(char::is_numeric)),
+        None => line,
+    };
+    lines.into_iter().map(timeless).collect()
+}
+
+#[test]
+fn a_request_is_followed_from_its_arrival_to_its_answer() {
+    let (log, lines) = verbose_log(1);
+    let server = Setup::new(ECHO, FakeBackend::new(INLINE)).log(log).serve();
+    taken(&lines);
+    let asked = InferenceRequest {
+        id: "a\nb".into(),
+        outputs: vec!["OUT".into()],
+        priority: 0,
+        timeout_microseconds: 7,
+        ..request(&[2, 1])
+    };
+    send(&server, asked).recv_timeout(LONG).unwrap().unwrap();
+    let expected = [
+        "[request id: a\\nb] model 'echo' version 1 is asked: inputs IN FP32 [2,1], outputs OUT, \
+         timeout 7 us",
+        "instance 'echo_0' executes 1 requests: [request id: a\\nb]",
+        "[request id: a\\nb] model 'echo' version 1 answers us: outputs OUT FP32 [2,1]",
+    ];
+    assert_eq!(taken(&lines), expected);
+}
+
+#[test]
+fn an_error_is_an_answer() {
+    let (log, lines) = verbose_log(1);
+    let backend = FakeBackend::acting(INLINE, |_| Err(Status::internal("no\nluck")));
+    let server = Setup::new(ECHO, backend).log(log).serve();
+    taken(&lines);
+    send(&server, request(&[1, 1])).recv_timeout(LONG).unwrap().unwrap_err();
+    let about = "[request id: <id_unknown>] model 'echo' version 1";
+    assert_eq!(
+        taken(&lines),
+        [
+            format!("{about} is asked: inputs IN FP32 [1,1]"),
+            "instance 'echo_0' executes 1 requests: [request id: <id_unknown>]".into(),
+            format!("{about} answers us: error no\\nluck"),
+        ]
+    );
+}
+
+#[test]
+fn nobody_who_does_not_ask_sees_any_of_it() {
+    let (log, lines) = verbose_log(0);
+    let server = Setup::new(ECHO, FakeBackend::new(INLINE)).log(log).serve();
+    taken(&lines);
+    send(&server, request(&[1, 1])).recv_timeout(LONG).unwrap().unwrap();
+    assert_eq!(taken(&lines), [""; 0]);
+    let (log, lines) = verbose_log(0);
+    let text = config(4, DIRECT, ONE_INSTANCE);
+    let server = Setup::new(text, Scripted::adding(INLINE)).log(log).serve();
+    taken(&lines);
+    assert_eq!(value(&send(&server, step(5, "+.", 1))), 1);
+    wait_until_empty(&server);
+    assert_eq!(taken(&lines), [""; 0]);
+}
+
+/// What is told of sequences alone, in the order in which it happens.
+fn of_sequences(lines: &Arc<Mutex<Vec<String>>>) -> Vec<String> {
+    let part = |line: &String| line.starts_with("sequence");
+    taken(lines).into_iter().filter(part).collect()
+}
+
+#[test]
+fn a_sequence_begins_and_ends() {
+    let ended = "sequence 5 of model 'seq' takes no further requests: a request ended it or \
+                 started it anew";
+    let free = "sequence 5 of model 'seq' has ended; its slot is free";
+    for batching in [DIRECT, OLDEST] {
+        let (log, lines) = verbose_log(1);
+        let text = config(1, batching, ONE_INSTANCE);
+        let server = Setup::new(text, Scripted::adding(INLINE)).log(log).serve();
+        taken(&lines);
+        assert_eq!(value(&send(&server, step(5, "+", 1))), 1);
+        let about = "[request id: <id_unknown>] model 'seq' version 1";
+        let expected = [
+            format!("{about} is asked: inputs IN INT32 [1,1], sequence 5 START"),
+            "sequence 5 of model 'seq' begins".into(),
+            "instance 'seq_0_0' executes 1 requests: [request id: <id_unknown>] sequence 5 START"
+                .into(),
+            format!("{about} answers us: outputs OUT INT32 [1,1]"),
+        ];
+        assert_eq!(taken(&lines), expected);
+        assert_eq!(value(&send(&server, step(5, ".", 2))), 3);
+        wait_until_empty(&server);
+        assert_eq!(of_sequences(&lines), [ended, free]);
+        // One that never began doesn't end.
+        error(&send(&server, step(6, "", 1)));
+        assert_eq!(of_sequences(&lines), [""; 0]);
+    }
+}
+
+#[test]
+fn a_sequence_whose_time_is_up_is_told_of() {
+    let (log, lines) = verbose_log(1);
+    let batching = "direct { } max_sequence_idle_microseconds: 1000";
+    let text = config(2, batching, TWO_INSTANCES);
+    let server = Setup::new(text, Scripted::adding(INLINE)).log(log).serve();
+    assert_eq!(value(&send(&server, step(7, "+", 1))), 1);
+    // The timer's thread tells of it after it has happened.
+    let is_told = || lines.lock().unwrap().iter().any(|line: &String| line.ends_with("is free"));
+    wait_until(&server, "the end of the sequence", |_| is_told());
+    assert_eq!(
+        of_sequences(&lines),
+        [
+            "sequence 7 of model 'seq' begins",
+            "sequence 7 of model 'seq' takes no further requests: its time was up",
+            "sequence 7 of model 'seq' has ended; its slot is free",
+        ]
+    );
+}

@@ -1,0 +1,241 @@
+//! Backends under the test's control, and requests to them.
+
+#[cfg(test)]
+pub(crate) mod sequences;
+#[cfg(test)]
+mod server;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+use galatea_backend::{
+    Backend, BackendFingerprint, ExecutionPolicy, ExpectedFileSize, FileFingerprint, Host,
+    Instance, LoadedVersion, Model, ModelFiles, Placement, RefusedBatch,
+};
+use galatea_config::{ConfigDraft, ModelSpec};
+use galatea_infer::{
+    ExecutionTimes, InferenceRequest, InferenceResponse, InferenceService, InputTensor,
+    OutputTensor, PendingRequest, Reply, ResponseSender, Status,
+};
+use galatea_tensor::{Buffer, DataType, Shape};
+
+#[cfg(test)]
+pub(crate) use self::server::{Failure, Setup, TestServer, send, serve};
+
+/// The model that most tests use: one FP32 input and output of any length.
+pub const ECHO: &str = r#"
+    name: "echo" backend: "fake" max_batch_size: 8
+    input { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] }
+    output { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] }
+"#;
+
+/// What an instance does with a batch.
+pub type Act = dyn Fn(&[PendingRequest]) -> Result<(), Status> + Send + Sync;
+
+/// Answers each request with its own input; what it does before is the
+/// test's to say.
+pub struct FakeBackend {
+    /// Which threads execute it.
+    pub policy: ExecutionPolicy,
+    /// What an instance does before it answers.
+    pub act: Arc<Act>,
+    /// The batch sizes executed, in order.
+    pub batches: Arc<Mutex<Vec<u32>>>,
+    /// What the backend is recognized by.
+    pub fingerprint: Option<BackendFingerprint>,
+}
+
+impl FakeBackend {
+    /// A backend that only answers.
+    pub fn new(policy: ExecutionPolicy) -> Self {
+        Self::acting(policy, |_| Ok(()))
+    }
+
+    /// A backend that does this with each batch before it answers.
+    pub fn acting(
+        policy: ExecutionPolicy,
+        act: impl Fn(&[PendingRequest]) -> Result<(), Status> + Send + Sync + 'static,
+    ) -> Self {
+        Self { policy, act: Arc::new(act), batches: Arc::default(), fingerprint: None }
+    }
+}
+
+impl Backend for FakeBackend {
+    fn execution_policy(&self, _spec: &ModelSpec) -> ExecutionPolicy {
+        self.policy
+    }
+
+    fn load(
+        &self,
+        spec: Arc<ModelSpec>,
+        _files: &dyn ModelFiles,
+        host: Arc<dyn Host>,
+    ) -> Result<Box<dyn Model>, Status> {
+        if spec.parameters.contains_key("refuse_load") {
+            return Err(Status::invalid_argument("refused as configured"));
+        }
+        let model = FakeModel { spec, host, act: self.act.clone(), batches: self.batches.clone() };
+        Ok(Box::new(model))
+    }
+
+    fn fingerprint(&self, _: &LoadedVersion<'_>) -> Option<BackendFingerprint> {
+        self.fingerprint.clone()
+    }
+}
+
+#[derive(Clone)]
+struct FakeModel {
+    spec: Arc<ModelSpec>,
+    host: Arc<dyn Host>,
+    act: Arc<Act>,
+    batches: Arc<Mutex<Vec<u32>>>,
+}
+
+impl Model for FakeModel {
+    fn create_instance(&self, _at: &Placement) -> Result<Box<dyn Instance>, Status> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Instance for FakeModel {
+    fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), RefusedBatch> {
+        let now = Instant::now();
+        let times = ExecutionTimes { start: now, compute_start: now, compute_end: now, end: now };
+        let batch_size: u32 = requests.iter().map(PendingRequest::batch_size).sum();
+        self.batches.lock().unwrap().push(batch_size);
+        if let Err(status) = (self.act)(&requests) {
+            return Err(RefusedBatch { requests, status });
+        }
+        self.host.record_batch(u64::from(batch_size), &times);
+        for pending in requests {
+            let input = &pending.request().inputs[0];
+            let response = InferenceResponse {
+                model_name: Arc::from(self.spec.name.as_str()),
+                model_version: self.host.model_version(),
+                id: pending.request().id.clone(),
+                parameters: Vec::new(),
+                outputs: vec![OutputTensor {
+                    name: Arc::from("OUT"),
+                    datatype: input.datatype,
+                    shape: input.shape.clone(),
+                    data: input.data.clone(),
+                }],
+            };
+            pending.complete(Ok(response), &times);
+        }
+        Ok(())
+    }
+}
+
+/// The files of a version that needs none, but for those that are given.
+#[derive(Default)]
+pub struct Files {
+    /// The number.
+    pub version: i64,
+    /// Files of initial states, by name.
+    pub initial_states: Vec<(&'static str, Vec<u8>)>,
+    /// Files of warmup data, by name.
+    pub warmup: Vec<(&'static str, Vec<u8>)>,
+    /// Files beside the directories of versions, by name.
+    pub beside_versions: Vec<(&'static str, Vec<u8>)>,
+    /// What the files are recognized by.
+    pub marks: Option<Vec<FileFingerprint>>,
+}
+
+impl Files {
+    fn read(
+        files: &[(&'static str, Vec<u8>)],
+        name: &str,
+        size: ExpectedFileSize,
+    ) -> Result<Vec<u8>, Status> {
+        let found = files.iter().find(|(known, _)| *known == name);
+        let (_, bytes) = found.ok_or_else(|| Status::not_found(format!("no file '{name}'")))?;
+        let length = u64::try_from(bytes.len()).unwrap();
+        match size {
+            ExpectedFileSize::Exactly(expected) if length != expected => {
+                Err(Status::invalid_argument(format!(
+                    "file '{name}' has {length} bytes, but {expected} are expected"
+                )))
+            }
+            ExpectedFileSize::Exactly(_) | ExpectedFileSize::AtMost(_) => Ok(bytes.clone()),
+        }
+    }
+}
+
+impl ModelFiles for Files {
+    fn model_path(&self) -> &Path {
+        Path::new("")
+    }
+
+    fn version(&self) -> i64 {
+        self.version
+    }
+
+    fn version_path(&self) -> &Path {
+        Path::new("")
+    }
+
+    fn resolve(&self, name: &str) -> Result<PathBuf, Status> {
+        Err(Status::not_found(format!("no file '{name}'")))
+    }
+
+    fn fingerprints(&self) -> Option<Vec<FileFingerprint>> {
+        self.marks.clone()
+    }
+
+    fn read_beside_versions(&self, name: &str, size: ExpectedFileSize) -> Result<Vec<u8>, Status> {
+        Self::read(&self.beside_versions, name, size)
+    }
+
+    fn read_initial_state(&self, name: &str, size: ExpectedFileSize) -> Result<Vec<u8>, Status> {
+        Self::read(&self.initial_states, name, size)
+    }
+
+    fn read_warmup(&self, name: &str, size: ExpectedFileSize) -> Result<Vec<u8>, Status> {
+        Self::read(&self.warmup, name, size)
+    }
+}
+
+/// A configuration, with its name and backend resolved.
+pub fn draft(text: &str) -> ConfigDraft {
+    let mut draft = ConfigDraft::from_pbtxt("config.pbtxt", text).unwrap();
+    let name = String::from(draft.name());
+    draft.resolve_identity(&name, &[]).unwrap();
+    draft
+}
+
+/// A request to [`ECHO`] with this shape and as many zeros as it needs.
+pub fn request(dims: &[i64]) -> InferenceRequest {
+    let shape = Shape::new(dims).unwrap();
+    let bytes = usize::try_from(shape.byte_size(DataType::Fp32).unwrap()).unwrap();
+    InferenceRequest {
+        model_name: String::from("echo"),
+        inputs: vec![InputTensor {
+            name: String::from("IN"),
+            datatype: DataType::Fp32,
+            shape,
+            data: Buffer::from_vec(vec![0; bytes]),
+        }],
+        ..InferenceRequest::default()
+    }
+}
+
+/// How long a test waits for what is sure to come before it fails. Machines that have
+/// much to do keep threads waiting for seconds.
+pub const LONG: Duration = Duration::from_secs(120);
+
+/// The final reply to one request, when it comes.
+pub type Inbox = mpsc::Receiver<Result<InferenceResponse, Status>>;
+
+/// Sends a request and returns where its reply will arrive.
+pub fn send_to(service: &dyn InferenceService, request: InferenceRequest) -> Inbox {
+    let (replies, inbox) = mpsc::channel();
+    let sender = ResponseSender::new(Box::new(move |reply: Reply| {
+        if let Reply::Response { result, .. } = reply {
+            let _ = replies.send(result);
+        }
+    }));
+    service.infer(request, sender);
+    inbox
+}

@@ -1,0 +1,289 @@
+//! A model with sequences, whose backend does what the test says with whole
+//! batches.
+
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Instant;
+
+use galatea_backend::{
+    Backend, ExecutionGuarantee, ExecutionPolicy, Host, Instance, LogLevel, Model, ModelFiles,
+    Placement, RefusedBatch,
+};
+use galatea_config::ModelSpec;
+use galatea_infer::{
+    CorrelationId, ExecutionTimes, InferenceRequest, InferenceResponse, InputTensor, OutputTensor,
+    PendingRequest, SequenceFlags, Status,
+};
+use galatea_tensor::{Buffer, DataType, Shape};
+
+use super::Inbox;
+use crate::LogSink;
+use crate::testing::{LONG, TestServer};
+
+pub(crate) const BLOCKING: ExecutionPolicy = ExecutionPolicy::Blocking;
+/// A model with all controls and one state, which sums its input up. What is in
+/// `batching` goes into `sequence_batching`, what is in `more` beside it.
+pub(crate) fn config(max_batch_size: u32, batching: &str, more: &str) -> String {
+    let flag = |name: &str| {
+        format!(
+            "control_input {{ name: \"{name}\" control {{ kind: CONTROL_SEQUENCE_{name} \
+             int32_false_true: [ 0, 1 ] }} }}"
+        )
+    };
+    format!(
+        "name: \"seq\" backend: \"fake\" max_batch_size: {max_batch_size} {more}
+         input {{ name: \"IN\" data_type: TYPE_INT32 dims: [ 1 ] }}
+         output {{ name: \"OUT\" data_type: TYPE_INT32 dims: [ 1 ] }}
+         sequence_batching {{ {batching} {} {} {}
+           control_input {{ name: \"CORRID\" control {{ kind: CONTROL_SEQUENCE_CORRID
+             data_type: TYPE_UINT64 }} }}
+           state {{ input_name: \"SUM_IN\" output_name: \"SUM_OUT\" data_type: TYPE_INT32
+             dims: [ 1 ] initial_state {{ name: \"zero\" data_type: TYPE_INT32 dims: [ 1 ]
+             zero_data: true }} }} }}",
+        flag("START"),
+        flag("READY"),
+        flag("END"),
+    )
+}
+
+/// Sequences may be idle for as long as a test takes.
+pub(crate) const DIRECT: &str = "direct { } max_sequence_idle_microseconds: 600000000";
+pub(crate) const OLDEST: &str =
+    "oldest { max_candidate_sequences: 4 } max_sequence_idle_microseconds: 600000000";
+pub(crate) const ONE_INSTANCE: &str = "instance_group { kind: KIND_CPU count: 1 }";
+pub(crate) const TWO_INSTANCES: &str = "instance_group { kind: KIND_CPU count: 2 }";
+
+type Script = dyn Fn(Vec<PendingRequest>) -> Result<(), RefusedBatch> + Send + Sync;
+
+/// Does with each batch what its script says.
+#[derive(Clone)]
+pub(crate) struct Scripted {
+    policy: ExecutionPolicy,
+    guarantee: ExecutionGuarantee,
+    script: Arc<Script>,
+}
+
+impl Scripted {
+    pub(crate) fn new(
+        policy: ExecutionPolicy,
+        script: impl Fn(Vec<PendingRequest>) -> Result<(), RefusedBatch> + Send + Sync + 'static,
+    ) -> Self {
+        Self { policy, guarantee: ExecutionGuarantee::Unspecified, script: Arc::new(script) }
+    }
+
+    pub(crate) fn promising(self, guarantee: ExecutionGuarantee) -> Self {
+        Self { guarantee, ..self }
+    }
+
+    /// Adds each request's input to its sequence's sum.
+    pub(crate) fn adding(policy: ExecutionPolicy) -> Self {
+        Self::new(policy, |batch| {
+            batch.into_iter().for_each(add);
+            Ok(())
+        })
+    }
+}
+
+impl Backend for Scripted {
+    fn execution_policy(&self, _spec: &ModelSpec) -> ExecutionPolicy {
+        self.policy
+    }
+
+    fn load(
+        &self,
+        _spec: Arc<ModelSpec>,
+        _files: &dyn ModelFiles,
+        _host: Arc<dyn Host>,
+    ) -> Result<Box<dyn Model>, Status> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Model for Scripted {
+    fn create_instance(&self, _at: &Placement) -> Result<Box<dyn Instance>, Status> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Instance for Scripted {
+    fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), RefusedBatch> {
+        (self.script)(requests)
+    }
+
+    fn guarantee(&self) -> ExecutionGuarantee {
+        self.guarantee
+    }
+}
+
+/// The first INT32 of an input.
+pub(crate) fn int(request: &PendingRequest, name: &str) -> i32 {
+    let input = request.request().input(name).unwrap_or_else(|| panic!("there is no {name}"));
+    i32::from_le_bytes(*input.data.host().unwrap().first_chunk().unwrap())
+}
+
+/// Adds a request's input to its sequence's sum and answers with it.
+pub(crate) fn add(mut request: PendingRequest) {
+    let sum = int(&request, "SUM_IN") + int(&request, "IN");
+    let shape = request.request().input("SUM_IN").unwrap().shape.clone();
+    request.update_state("SUM_OUT", shape, bytes(sum)).unwrap();
+    answer(request, sum);
+}
+
+pub(crate) fn answer(request: PendingRequest, value: i32) {
+    let response = response(&request, value);
+    request.complete(Ok(response), &no_time());
+}
+
+pub(crate) fn response(request: &PendingRequest, value: i32) -> InferenceResponse {
+    InferenceResponse {
+        model_name: Arc::from("seq"),
+        model_version: 1,
+        id: request.request().id.clone(),
+        parameters: Vec::new(),
+        outputs: vec![OutputTensor {
+            name: Arc::from("OUT"),
+            datatype: DataType::Int32,
+            shape: Shape::new(&[1, 1]).unwrap(),
+            data: bytes(value),
+        }],
+    }
+}
+
+pub(crate) fn no_time() -> ExecutionTimes {
+    let now = Instant::now();
+    ExecutionTimes { start: now, compute_start: now, compute_end: now, end: now }
+}
+
+pub(crate) fn bytes(value: i32) -> Buffer {
+    Buffer::from_vec(value.to_le_bytes().to_vec())
+}
+
+/// What a model sees of a row: `padding` or `START READY END CORRID IN SUM_IN`.
+pub(crate) fn row(request: &PendingRequest) -> String {
+    let corrid = request.request().input("CORRID").unwrap().data.host().unwrap().clone();
+    let corrid = u64::from_le_bytes(*corrid.first_chunk().unwrap());
+    let [start, ready, end] = ["START", "READY", "END"].map(|name| int(request, name));
+    if request.is_padding() {
+        assert_eq!((start, ready, end, corrid), (0, 0, 0, 0));
+        let sum = int(request, "SUM_IN");
+        return if sum == 0 { String::from("padding") } else { format!("padding {sum}") };
+    }
+    let (value, sum) = (int(request, "IN"), int(request, "SUM_IN"));
+    format!("{start} {ready} {end} {corrid} {value} {sum}")
+}
+
+/// A request with this value to the sequence with this number: `+` in `flags`
+/// starts it, `.` ends it.
+pub(crate) fn step(id: u64, flags: &str, value: i32) -> InferenceRequest {
+    let correlation_id = if id == 0 { CorrelationId::None } else { CorrelationId::Number(id) };
+    InferenceRequest {
+        model_name: String::from("seq"),
+        inputs: vec![InputTensor {
+            name: String::from("IN"),
+            datatype: DataType::Int32,
+            shape: Shape::new(&[1, 1]).unwrap(),
+            data: bytes(value),
+        }],
+        correlation_id,
+        sequence_flags: SequenceFlags { start: flags.contains('+'), end: flags.contains('.') },
+        ..InferenceRequest::default()
+    }
+}
+
+/// The value that a request was answered with.
+pub(crate) fn value(inbox: &Inbox) -> i32 {
+    let response = inbox.recv_timeout(LONG).unwrap().unwrap();
+    i32::from_le_bytes(*response.outputs[0].data.host().unwrap().first_chunk().unwrap())
+}
+
+/// The error that a request was answered with.
+pub(crate) fn error(inbox: &Inbox) -> Status {
+    inbox.recv_timeout(LONG).unwrap().unwrap_err()
+}
+
+/// Lets a test see each batch before it is executed, and decide when.
+pub(crate) struct Gate {
+    entered: mpsc::Receiver<Vec<String>>,
+    go: mpsc::Sender<()>,
+}
+
+impl Gate {
+    /// A gate, and the backend behind it, which does `then` with each batch.
+    pub(crate) fn before(
+        then: impl Fn(PendingRequest) + Send + Sync + 'static,
+    ) -> (Self, Scripted) {
+        let (enter, entered) = mpsc::channel();
+        let (go, gone) = mpsc::channel();
+        let gone = Mutex::new(gone);
+        let backend = Scripted::new(ExecutionPolicy::Blocking, move |batch| {
+            let _ = enter.send(batch.iter().map(row).collect());
+            let _ = gone.lock().unwrap().recv_timeout(LONG);
+            batch.into_iter().for_each(&then);
+            Ok(())
+        });
+        (Self { entered, go }, backend)
+    }
+
+    /// The rows of the batch that waits at the gate.
+    pub(crate) fn batch(&self) -> Vec<String> {
+        self.entered.recv_timeout(LONG).unwrap()
+    }
+
+    /// Lets it pass.
+    pub(crate) fn open(&self) {
+        self.go.send(()).unwrap();
+    }
+
+    /// Both, with the rows compared.
+    #[track_caller]
+    pub(crate) fn pass(&self, expected: &[&str]) {
+        assert_eq!(self.batch(), expected);
+        self.open();
+    }
+}
+
+/// A log that can be read.
+pub(crate) fn log() -> (LogSink, Arc<Mutex<Vec<String>>>) {
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let written = lines.clone();
+    let log = LogSink::new(move |level, _, line| {
+        if matches!(level, LogLevel::Warning | LogLevel::Error) {
+            written.lock().unwrap().push(line.to_string());
+        }
+    });
+    (log, lines)
+}
+
+/// A log of which everything can be read, up to this verbose level, but for what is told
+/// of models: that one is loaded may come between the first requests.
+pub(crate) fn verbose_log(shown: u32) -> (LogSink, Arc<Mutex<Vec<String>>>) {
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let written = lines.clone();
+    let log = LogSink::new(move |level, _, line| {
+        if level != LogLevel::Info {
+            written.lock().unwrap().push(line.to_string());
+        }
+    });
+    let shows = move |level| !matches!(level, LogLevel::Verbose(level) if level > shown);
+    (log.with_levels(shows), lines)
+}
+
+/// Waits until the server keeps nothing of any request or sequence.
+#[track_caller]
+pub(crate) fn wait_until_empty(server: &TestServer) {
+    wait_until(server, "nothing is kept", |dispatcher| dispatcher.kept() == (0, 0, 0));
+}
+
+/// Waits for a state that comes without further events.
+#[track_caller]
+pub(crate) fn wait_until(
+    server: &TestServer,
+    what: &str,
+    is_so: impl Fn(&crate::Dispatcher) -> bool,
+) {
+    let model = server.model("seq");
+    let deadline = Instant::now() + LONG;
+    while !is_so(&model.dispatcher) {
+        assert!(Instant::now() < deadline, "{what} does not come: {}", model.scheduler_status());
+        std::thread::yield_now();
+    }
+}

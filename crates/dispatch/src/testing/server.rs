@@ -1,0 +1,283 @@
+//! Loaded versions without the engine that looks after them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+
+use galatea_backend::{Backend, ModelFiles, ResponseCache};
+use galatea_config::Support;
+use galatea_infer::{InferenceRequest, InferenceService, ModelStatistics, ResponseSender, Status};
+
+use super::{FakeBackend, Files, Inbox, draft, send_to};
+use crate::timer::Timer;
+use crate::{
+    HostPolicies, LoadedModel, Loader, LoaderOptions, LogSink, ModelDefinition, RateLimit, refuse,
+};
+
+/// How long versions that have nothing to do may take to end, without being counted as
+/// busy.
+const IDLE_MODELS_TIME: Duration = Duration::from_millis(100);
+
+/// Serves the versions that it was told to load.
+pub(crate) struct TestServer {
+    loader: Loader,
+    log: LogSink,
+    models: Mutex<Models>,
+    unloads: Mutex<Unloads>,
+}
+
+/// The versions by the names of their models.
+type Models = BTreeMap<String, BTreeMap<i64, Arc<LoadedModel>>>;
+
+/// The versions that are being unloaded.
+struct Unloads {
+    left: usize,
+    done: mpsc::Sender<()>,
+    ended: mpsc::Receiver<()>,
+}
+
+/// A version that could not be loaded.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) name: String,
+    pub(crate) status: Status,
+}
+
+impl TestServer {
+    fn new(loader: Loader, log: LogSink) -> Self {
+        let (done, ended) = mpsc::channel();
+        let unloads = Mutex::new(Unloads { left: 0, done, ended });
+        Self { loader, log, models: Mutex::default(), unloads }
+    }
+
+    /// Loads all versions of a model, or none of them.
+    pub(crate) fn load(&self, definition: &ModelDefinition) -> Vec<Failure> {
+        let mut failures = Vec::new();
+        let mut loaded = BTreeMap::new();
+        for files in &definition.versions {
+            match self.loader.load(definition, files, None) {
+                Ok(model) => drop(loaded.insert(files.version(), model)),
+                Err(status) => failures.push(Failure { name: definition.name.clone(), status }),
+            }
+        }
+        if failures.is_empty() {
+            self.models.lock().unwrap().insert(definition.name.clone(), loaded);
+        } else {
+            self.unload(loaded.into_values().collect());
+        }
+        failures
+    }
+
+    /// The newest version of a model.
+    pub(crate) fn model(&self, name: &str) -> Arc<LoadedModel> {
+        self.find(name, None).unwrap()
+    }
+
+    pub(crate) fn find(
+        &self,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<Arc<LoadedModel>, Status> {
+        let models = self.models.lock().unwrap();
+        let found = models.get(name).and_then(|versions| match version {
+            Some(version) => versions.get(&version),
+            None => versions.values().next_back(),
+        });
+        found.cloned().ok_or_else(|| {
+            Status::not_found(format!("Request for unknown model: '{name}' is not found"))
+        })
+    }
+
+    pub(crate) fn scheduler_status(
+        &self,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<String, Status> {
+        Ok(self.find(name, version)?.scheduler_status())
+    }
+
+    /// The counters of all models, or of one.
+    pub(crate) fn statistics(
+        &self,
+        name: Option<&str>,
+        version: Option<i64>,
+    ) -> Result<Vec<ModelStatistics>, Status> {
+        if let Some(name) = name {
+            return Ok(vec![self.find(name, version)?.statistics()]);
+        }
+        let models = self.models.lock().unwrap();
+        Ok(models.values().flat_map(BTreeMap::values).map(|model| model.statistics()).collect())
+    }
+
+    /// Lets every queued request run and destroys the versions. Returns how many of them
+    /// were not done within `timeout`.
+    pub(crate) fn unload_all(&self, timeout: Duration) -> usize {
+        let deadline = Instant::now() + timeout.max(IDLE_MODELS_TIME);
+        let models = self.take_all();
+        self.unload(models);
+        let mut unloads = self.unloads.lock().unwrap();
+        while unloads.left > 0 {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if unloads.ended.recv_timeout(left).is_err() {
+                break;
+            }
+            unloads.left -= 1;
+        }
+        unloads.left
+    }
+
+    fn take_all(&self) -> Vec<Arc<LoadedModel>> {
+        let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *models).into_values().flat_map(BTreeMap::into_values).collect()
+    }
+
+    /// Drains and destroys versions on threads of their own: this one may be a lane's.
+    fn unload(&self, models: Vec<Arc<LoadedModel>>) {
+        let mut unloads = self.unloads.lock().unwrap_or_else(PoisonError::into_inner);
+        for model in models {
+            unloads.left += 1;
+            let done = unloads.done.clone();
+            std::thread::spawn(move || {
+                let (drained, drain) = mpsc::channel();
+                let drained = Mutex::new(drained);
+                model.drain(move || {
+                    let _ = drained.lock().unwrap().send(());
+                });
+                if !model.is_drained() {
+                    let _ = drain.recv();
+                }
+                model.stop();
+                drop(model);
+                let _ = done.send(());
+            });
+        }
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        let models = self.take_all();
+        self.unload(models);
+    }
+}
+
+impl InferenceService for TestServer {
+    fn infer(&self, request: InferenceRequest, sender: ResponseSender) {
+        match self.find(&request.model_name, request.model_version) {
+            Ok(model) => model.infer(request, sender),
+            Err(status) => refuse(sender, status, &self.log),
+        }
+    }
+}
+
+/// A server to be.
+pub(crate) struct Setup {
+    text: String,
+    backend: Arc<dyn Backend>,
+    files: Vec<Files>,
+    hold_until_queued: u32,
+    hold_until_backlogged: u32,
+    log: LogSink,
+    cache: Option<Arc<dyn ResponseCache>>,
+    has_timer: bool,
+    host_policies: HostPolicies,
+    rate_limit: RateLimit,
+}
+
+impl Setup {
+    pub(crate) fn new(text: impl Into<String>, backend: impl Backend + 'static) -> Self {
+        Self {
+            text: text.into(),
+            backend: Arc::new(backend),
+            files: vec![Files { version: 1, ..Files::default() }],
+            hold_until_queued: 0,
+            hold_until_backlogged: 0,
+            log: LogSink::new(|_, _, _| {}),
+            cache: None,
+            has_timer: true,
+            host_policies: HostPolicies::default(),
+            rate_limit: RateLimit::Off,
+        }
+    }
+
+    /// Nothing happens because time has passed.
+    pub(crate) fn without_timer(mut self) -> Self {
+        self.has_timer = false;
+        self
+    }
+
+    pub(crate) fn files(mut self, files: Vec<Files>) -> Self {
+        self.files = files;
+        self
+    }
+
+    pub(crate) fn hold(mut self, until_queued: u32, until_backlogged: u32) -> Self {
+        self.hold_until_queued = until_queued;
+        self.hold_until_backlogged = until_backlogged;
+        self
+    }
+
+    pub(crate) fn cache(mut self, cache: Arc<dyn ResponseCache>) -> Self {
+        self.cache = Some(cache);
+        self
+    }
+
+    pub(crate) fn host_policies(mut self, policies: HostPolicies) -> Self {
+        self.host_policies = policies;
+        self
+    }
+
+    pub(crate) fn rate_limit(mut self, limit: RateLimit) -> Self {
+        self.rate_limit = limit;
+        self
+    }
+
+    pub(crate) fn log(mut self, log: LogSink) -> Self {
+        self.log = log;
+        self
+    }
+
+    /// The server with its one model.
+    pub(crate) fn load(self) -> (Arc<TestServer>, Vec<Failure>) {
+        let draft = draft(&self.text);
+        let timer = if self.has_timer { Timer::start().unwrap() } else { Timer::stopped() };
+        let options = LoaderOptions {
+            log: self.log.clone(),
+            cache: self.cache,
+            hold_until_queued: self.hold_until_queued,
+            hold_until_backlogged: self.hold_until_backlogged,
+            host_policies: self.host_policies,
+            rate_limit: self.rate_limit,
+        };
+        let server = TestServer::new(Loader::with_timer(options, timer), self.log);
+        let files = self.files.into_iter().map(|files| Arc::new(files) as Arc<dyn ModelFiles>);
+        let failures = server.load(&ModelDefinition {
+            namespace: None,
+            name: String::from(draft.name()),
+            draft,
+            backend: self.backend,
+            versions: files.collect(),
+            auto_complete: true,
+            support: Support::default(),
+            agents: None,
+        });
+        (Arc::new(server), failures)
+    }
+
+    /// The server with its one model, which loads.
+    pub(crate) fn serve(self) -> Arc<TestServer> {
+        let (server, failures) = self.load();
+        assert!(failures.is_empty(), "{failures:?}");
+        server
+    }
+}
+
+/// A server with one version of a model, which loads.
+pub(crate) fn serve(text: &str, backend: FakeBackend, hold_until_queued: u32) -> Arc<TestServer> {
+    Setup::new(text, backend).hold(hold_until_queued, 0).serve()
+}
+
+/// Sends a request and returns where its reply will arrive.
+pub(crate) fn send(server: &TestServer, request: InferenceRequest) -> Inbox {
+    send_to(server, request)
+}

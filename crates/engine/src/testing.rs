@@ -1,0 +1,124 @@
+//! Servers over backends under the test's control.
+
+use std::sync::Arc;
+
+use galatea_backend::Backend;
+use galatea_config::Support;
+use galatea_dispatch::testing::send_to;
+pub(crate) use galatea_dispatch::testing::{ECHO, FakeBackend, Files, Inbox, LONG, draft, request};
+use galatea_dispatch::{HostPolicies, LogSink, ModelDefinition, RateLimit};
+use galatea_infer::{InferenceRequest, LoadParameters};
+use galatea_repository::{ListedModel, Lookup, Scan, ScanProblem};
+
+use crate::{Catalog, CatalogModel, ControlMode, LoadFailure, Namespaces, Server, ServerOptions};
+
+/// A repository that lists one model.
+struct OneModel {
+    name: String,
+}
+
+impl Catalog for OneModel {
+    fn names(&self) -> Vec<ListedModel> {
+        vec![ListedModel { namespace: None, name: self.name.clone(), is_duplicate: false }]
+    }
+
+    fn scan(&self) -> Scan<CatalogModel> {
+        let (path, reason) = (String::new(), String::new());
+        Scan { problems: vec![ScanProblem::Repository { path, reason }], ..Scan::default() }
+    }
+
+    fn find(&self, _: &str, _: LoadParameters) -> Lookup<CatalogModel> {
+        Lookup::Missing
+    }
+}
+
+/// A server to be.
+pub(crate) struct Setup {
+    text: String,
+    backend: Arc<dyn Backend>,
+    versions: Vec<i64>,
+    hold_until_queued: u32,
+    load_retries: u32,
+    log: LogSink,
+}
+
+impl Setup {
+    pub(crate) fn new(text: impl Into<String>, backend: impl Backend + 'static) -> Self {
+        Self {
+            text: text.into(),
+            backend: Arc::new(backend),
+            versions: vec![1],
+            hold_until_queued: 0,
+            load_retries: 0,
+            log: LogSink::new(|_, _, _| {}),
+        }
+    }
+
+    pub(crate) fn load_retries(mut self, retries: u32) -> Self {
+        self.load_retries = retries;
+        self
+    }
+
+    pub(crate) fn log(mut self, log: LogSink) -> Self {
+        self.log = log;
+        self
+    }
+
+    /// The server with its one model.
+    pub(crate) fn load(self) -> (Arc<Server>, Vec<LoadFailure>) {
+        let draft = draft(&self.text);
+        let options = ServerOptions {
+            name: String::from("triton"),
+            version: String::from("0"),
+            strict_readiness: true,
+            hold_until_queued: self.hold_until_queued,
+            hold_until_backlogged: 0,
+            catalog: Arc::new(OneModel { name: String::from(draft.name()) }),
+            control: ControlMode::None,
+            namespaces: Namespaces::None,
+            load_threads: 4,
+            load_retries: self.load_retries,
+            cache: None,
+            host_policies: HostPolicies::default(),
+            rate_limit: RateLimit::Off,
+            log: self.log,
+        };
+        let server = Server::new(options).unwrap();
+        let files = |version| Arc::new(Files { version, ..Files::default() });
+        let versions = self.versions.into_iter().map(|version| files(version) as _);
+        let failures = server.load(vec![ModelDefinition {
+            namespace: None,
+            name: String::from(draft.name()),
+            draft,
+            backend: self.backend,
+            versions: versions.collect(),
+            auto_complete: true,
+            support: Support::default(),
+            agents: None,
+        }]);
+        (Arc::new(server), failures)
+    }
+
+    /// The server with its one model, which loads.
+    pub(crate) fn serve(self) -> Arc<Server> {
+        let (server, failures) = self.load();
+        assert!(failures.is_empty(), "{failures:?}");
+        server
+    }
+}
+
+/// A server with one model in these versions.
+pub(crate) fn serve(
+    text: &str,
+    backend: FakeBackend,
+    versions: &[i64],
+    hold_until_queued: u32,
+) -> (Arc<Server>, Vec<LoadFailure>) {
+    let setup = Setup::new(text, backend);
+    Setup { versions: versions.to_vec(), hold_until_queued, ..setup }.load()
+}
+
+/// Sends a request and returns where its reply will arrive.
+pub(crate) fn send(server: &Server, request: InferenceRequest) -> Inbox {
+    send_to(server, request)
+}
