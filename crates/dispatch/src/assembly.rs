@@ -244,7 +244,7 @@ fn state_input(state: &StateTensor) -> InputTensor {
 
 /// The states that a request begins with.
 fn states(request: &PendingRequest) -> &[StateTensor] {
-    request.step().map_or(&[], |step| &step.states)
+    request.sequence().map_or(&[], |step| &step.states)
 }
 
 /// One element of a control: the low bytes of a number, or a string.

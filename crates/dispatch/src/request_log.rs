@@ -140,7 +140,7 @@ impl Display for Batch<'_> {
                 continue;
             }
             write!(f, " {}", OneLine(request.request().log_prefix().trim_end()))?;
-            if let Some(step) = request.step() {
+            if let Some(step) = request.sequence() {
                 let (start, end) = (step.flags.start, step.flags.end);
                 write!(f, " {}", sequence(&step.correlation_id, start, end))?;
             }

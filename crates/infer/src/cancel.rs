@@ -1,14 +1,15 @@
-//! How a client's change of mind reaches a request.
+//! Cancellation of requests.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use galatea_stdx::Lock;
 use smallvec::SmallVec;
 
 type Hook = Box<dyn FnOnce() + Send>;
 
-/// A flag that a door sets when its client gives up, and that whoever holds
-/// the request may read or be told of.
+/// A flag that a door sets when its client cancels a request. Holders of the
+/// request read it or register a hook.
 ///
 /// The default token can't be cancelled and costs no allocation.
 #[derive(Clone, Default)]
@@ -19,7 +20,7 @@ pub struct CancelToken {
 #[derive(Default)]
 struct Shared {
     cancelled: AtomicBool,
-    hooks: Mutex<SmallVec<[Hook; 1]>>,
+    hooks: Lock<SmallVec<[Hook; 1]>>,
 }
 
 impl CancelToken {
@@ -29,17 +30,17 @@ impl CancelToken {
         Self { shared: Some(Arc::default()) }
     }
 
-    /// Whether the client gave up.
+    /// Whether the request is cancelled.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.shared.as_ref().is_some_and(|shared| shared.cancelled.load(Ordering::Acquire))
     }
 
-    /// Gives up; once is enough, further calls do nothing.
+    /// Cancels the request and runs the hooks; further calls do nothing.
     pub fn cancel(&self) {
         let Some(shared) = &self.shared else { return };
         let hooks = {
-            let mut hooks = shared.hooks.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut hooks = shared.hooks.lock("cancel");
             shared.cancelled.store(true, Ordering::Release);
             std::mem::take(&mut *hooks)
         };
@@ -48,11 +49,11 @@ impl CancelToken {
         }
     }
 
-    /// Runs `hook` when the token is cancelled: at once if it already is.
+    /// Runs `hook` when the token is cancelled, or at once if it already is.
     pub fn on_cancel(&self, hook: impl FnOnce() + Send + 'static) {
         let Some(shared) = &self.shared else { return };
         {
-            let mut hooks = shared.hooks.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut hooks = shared.hooks.lock("add a hook");
             if !shared.cancelled.load(Ordering::Acquire) {
                 hooks.push(Box::new(hook));
                 return;
@@ -61,12 +62,11 @@ impl CancelToken {
         hook();
     }
 
-    /// Forgets the hooks, so that what they captured is freed.
+    /// Drops the hooks, which frees what they captured.
     pub fn clear_hooks(&self) {
         let Some(shared) = &self.shared else { return };
-        let hooks =
-            std::mem::take(&mut *shared.hooks.lock().unwrap_or_else(PoisonError::into_inner));
-        // Not under the lock: what a hook captured may ask this token.
+        let hooks = std::mem::take(&mut *shared.hooks.lock("clear the hooks"));
+        // Not under the lock: dropping a hook may use this token.
         drop(hooks);
     }
 }

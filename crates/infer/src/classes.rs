@@ -1,13 +1,14 @@
-//! What turning an output into classes needs to know of the model that answers.
+//! What the classification extension needs to know of a model: the labels of its
+//! outputs.
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::sync::{Arc, OnceLock};
 
-/// The names of an output's classes: a text with a line for each.
+/// The names of an output's classes, one for each line of a label file.
 ///
-/// They are kept as C strings in one piece, so that the C API can hand them out
-/// and a hundred thousand of them are no hundred thousand allocations.
+/// All names are C strings in one allocation: the C API hands out pointers to
+/// them, and a hundred thousand labels need no hundred thousand allocations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClassLabels {
     text: Box<[u8]>,
@@ -15,16 +16,15 @@ pub struct ClassLabels {
 }
 
 impl ClassLabels {
-    /// The longest text: far above any list of classes, and below what a start
-    /// can say.
+    /// The longest accepted text: far above any list of classes, and below the
+    /// range of an offset.
     pub const BYTES_MAX: u64 = 1 << 26;
 
-    /// Takes the contents of a label file apart: the first line names class 0.
+    /// Parses the contents of a label file: the first line names class 0.
     ///
-    /// As in the original, a line ends with a line feed and nothing else, so
-    /// that a carriage return belongs to the label, and a label ends with its
-    /// first NUL, because it passes through C. `None` if the text is longer than
-    /// [`ClassLabels::BYTES_MAX`].
+    /// As in Triton, only a line feed ends a line, so that a carriage return
+    /// belongs to the label. A label ends at its first NUL, because it passes
+    /// through C. `None` if the text is longer than [`ClassLabels::BYTES_MAX`].
     #[must_use]
     pub fn from_lines(mut text: Vec<u8>) -> Option<Self> {
         if u64::try_from(text.len()).ok()? > Self::BYTES_MAX {
@@ -35,17 +35,17 @@ impl ClassLabels {
         }
         let mut starts = Vec::new();
         let mut start = 0;
-        for (place, byte) in text.iter_mut().enumerate() {
+        for (index, byte) in text.iter_mut().enumerate() {
             if *byte == b'\n' {
                 *byte = 0;
                 starts.push(u32::try_from(start).ok()?);
-                start = place + 1;
+                start = index + 1;
             }
         }
         Some(Self { text: text.into(), starts: starts.into() })
     }
 
-    /// The name of a class; `None` if there is no line for it, or an empty one.
+    /// The name of a class; `None` if its line is missing or empty.
     #[must_use]
     pub fn get(&self, class: usize) -> Option<&CStr> {
         let start = usize::try_from(*self.starts.get(class)?).ok()?;
@@ -53,30 +53,30 @@ impl ClassLabels {
         (!label.is_empty()).then_some(label)
     }
 
-    /// How many classes have a line.
+    /// The number of lines.
     #[must_use]
     pub fn count(&self) -> usize {
         self.starts.len()
     }
 }
 
-/// How a model's outputs become classes.
+/// How a model's outputs are turned into classes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModelClasses {
     batches: bool,
-    /// Of those outputs that have any.
+    /// The labels by output; outputs without labels are absent.
     labels: BTreeMap<String, Arc<ClassLabels>>,
 }
 
 impl ModelClasses {
-    /// For a model whose outputs have these labels; `batches` says whether their
-    /// first dimension is that of the batch.
+    /// Describes a model whose outputs have these labels. `batches`: the first
+    /// dimension of each output is the batch dimension.
     #[must_use]
     pub const fn new(batches: bool, labels: BTreeMap<String, Arc<ClassLabels>>) -> Self {
         Self { batches, labels }
     }
 
-    /// Whether the first dimension of outputs is that of the batch.
+    /// Whether the first dimension of outputs is the batch dimension.
     #[must_use]
     pub const fn batches(&self) -> bool {
         self.batches
@@ -89,21 +89,22 @@ impl ModelClasses {
     }
 }
 
-/// Where a door learns how the outputs of the model that answers become classes.
+/// Tells a door how to turn the outputs of the version that serves a request into
+/// classes.
 ///
 /// The door puts one copy into the request and keeps the other. The version that
-/// takes the request fills it, so that its answer never gets the labels of
-/// another one that is loaded meanwhile.
+/// admits the request sets it, so that a response never gets the labels of a
+/// version that is loaded meanwhile.
 #[derive(Clone, Debug, Default)]
 pub struct ClassesCell(Arc<OnceLock<Arc<ModelClasses>>>);
 
 impl ClassesCell {
-    /// Says how; the first to say it is right.
+    /// Sets the classes; later calls change nothing.
     pub fn set(&self, classes: &Arc<ModelClasses>) {
         self.0.get_or_init(|| classes.clone());
     }
 
-    /// What was said; `None` if no model has taken the request.
+    /// The classes; `None` if no version has admitted the request.
     #[must_use]
     pub fn get(&self) -> Option<&Arc<ModelClasses>> {
         self.0.get()
@@ -144,12 +145,12 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_fills_a_slot_is_right() {
-        let slot = ClassesCell::default();
-        let doors = slot.clone();
-        assert!(doors.get().is_none());
-        slot.set(&Arc::new(ModelClasses::new(true, BTreeMap::new())));
-        slot.set(&Arc::new(ModelClasses::new(false, BTreeMap::new())));
-        assert!(doors.get().unwrap().batches());
+    fn a_cell_keeps_the_first_value() {
+        let cell = ClassesCell::default();
+        let copy = cell.clone();
+        assert!(copy.get().is_none());
+        cell.set(&Arc::new(ModelClasses::new(true, BTreeMap::new())));
+        cell.set(&Arc::new(ModelClasses::new(false, BTreeMap::new())));
+        assert!(copy.get().unwrap().batches());
     }
 }

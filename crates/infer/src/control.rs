@@ -1,4 +1,5 @@
-//! What the server tells about itself and its models.
+//! What clients can learn of the server and its models: metadata, states,
+//! statistics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,7 @@ pub struct ServerMetadata {
     pub extensions: Vec<&'static str>,
 }
 
-/// A model's interface, as the metadata endpoints show it.
+/// A model's interface, as the metadata endpoints report it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelMetadata {
     /// The model's name.
@@ -42,20 +43,20 @@ pub struct TensorMetadata {
     pub shape: Vec<i64>,
 }
 
-/// A model's configuration in the two forms that leave the server, made once
+/// A model's configuration in the two forms that leave the server, encoded once
 /// when the model is loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelConfigDocument {
-    /// The JSON that the HTTP endpoint shows.
+    /// The JSON that the HTTP endpoint sends.
     pub json: String,
     /// The encoded `inference.ModelConfig` message.
     pub protobuf: Vec<u8>,
 }
 
-/// Where a model version stands in its life.
+/// The state of a model version.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ModelState {
-    /// Nothing is known of it.
+    /// Its state is not known.
     Unknown,
     /// It serves.
     Ready,
@@ -81,18 +82,18 @@ impl ModelState {
     }
 }
 
-/// What comes with an order to load a model.
+/// The parameters of a request to load a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadParameters {
-    /// A configuration as JSON, in place of the repository's.
+    /// A configuration as JSON that replaces the repository's.
     pub config: Option<String>,
-    /// Files by their path in the model's directory, in place of all those that
-    /// the repository has.
+    /// Files by their path in the model's directory. If there are any, they replace
+    /// all files of the repository.
     pub files: Vec<(String, Vec<u8>)>,
 }
 
 impl LoadParameters {
-    /// Whether the model is to be loaded as it is in the repository.
+    /// Whether the model is loaded as it is in the repository.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.config.is_none() && self.files.is_empty()
@@ -108,16 +109,16 @@ pub struct RepositoryEntry {
     pub version: Option<i64>,
     /// Its state; `None` for a model that was never loaded.
     pub state: Option<ModelState>,
-    /// Why it is in that state; empty if there is nothing to say.
+    /// Why it is in that state; may be empty.
     pub reason: String,
 }
 
-/// Why a request failed, as the metric's label says it.
+/// Why a request failed: the label of the failure metric.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum FailureReason {
-    /// The scheduler refused it or its time in the queue ran out.
+    /// The scheduler refused it, or its timeout in the queue expired.
     Rejected,
-    /// Its client gave up.
+    /// Its client cancelled it.
     Canceled,
     /// The backend reported an error.
     Backend,
@@ -126,7 +127,7 @@ pub enum FailureReason {
 }
 
 impl FailureReason {
-    /// Every reason, in the order in which the metrics show them.
+    /// Every reason, in the order of the metrics.
     pub const ALL: [Self; 4] = [Self::Rejected, Self::Canceled, Self::Backend, Self::Other];
 
     /// The label's value.
@@ -141,10 +142,10 @@ impl FailureReason {
     }
 }
 
-/// How often something happened and how long it took in all.
+/// The number of events and the sum of their durations.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct DurationStatistic {
-    /// How often.
+    /// The number of events.
     pub count: u64,
     /// The sum of the durations, in nanoseconds.
     pub ns: u64,
@@ -153,17 +154,17 @@ pub struct DurationStatistic {
 /// The counters of the server's response cache as a whole.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct CacheStatistics {
-    /// How many bytes its responses take up.
+    /// The bytes that its responses occupy.
     pub bytes_used: u64,
-    /// How many they may take up.
+    /// The bytes that its responses may occupy.
     pub bytes_max: u64,
-    /// How many responses it keeps.
+    /// The number of responses it keeps.
     pub entries: u64,
     /// Lookups that found a response.
     pub hits: u64,
-    /// Lookups in vain.
+    /// Lookups that found none.
     pub misses: u64,
-    /// Responses that made room for others.
+    /// Responses removed to make room for others.
     pub evictions: u64,
     /// The time of all lookups, in nanoseconds.
     pub lookup_ns: u64,
@@ -174,14 +175,14 @@ pub struct CacheStatistics {
 /// The statistics of one version of a model.
 #[derive(Clone, Debug)]
 pub struct ModelStatistics {
-    /// The model's namespace, if there are any.
+    /// The model's namespace, if the server uses namespaces.
     pub namespace: Option<Arc<str>>,
     /// The model's name.
     pub name: Arc<str>,
     /// Its version.
     pub version: i64,
-    /// When the last inference began, in milliseconds since the epoch; 0 if
-    /// there was none.
+    /// When the last inference began, in milliseconds since the epoch; 0 before the
+    /// first one.
     pub last_inference_ms: u64,
     /// The sum of the batch sizes of successful requests.
     pub inference_count: u64,
@@ -191,10 +192,10 @@ pub struct ModelStatistics {
     pub inference: InferenceStatistics,
     /// Durations by executed batch size, ascending.
     pub batches: Vec<BatchStatistics>,
-    /// The responses that backends report of, by their place among those of their
-    /// request.
+    /// The responses that backends report, by their index within their request.
     pub responses: Vec<ResponseStatistics>,
-    /// Memory that its backend says the model and its instances use, by kind and number.
+    /// The memory that the model and its instances use, as the backend reports it,
+    /// by kind and number.
     pub memory: Vec<MemoryUsage>,
     /// Failed requests by reason, in the order of [`FailureReason::ALL`].
     pub failures: [u64; 4],
@@ -202,9 +203,9 @@ pub struct ModelStatistics {
     pub is_cached: bool,
     /// Requests waiting in the scheduler now.
     pub pending: u64,
-    /// How long the version took to load.
+    /// The time it took to load the version.
     pub load_duration: Duration,
-    /// The labels that `metric_tags` of the configuration adds.
+    /// The metric labels that `metric_tags` in the configuration adds.
     pub metric_tags: Arc<[(String, String)]>,
 }
 
@@ -213,25 +214,25 @@ pub struct ModelStatistics {
 pub struct MemoryUsage {
     /// The kind.
     pub kind: MemoryUsageKind,
-    /// Which of that kind.
+    /// Which memory of that kind, such as the number of a GPU.
     pub id: i64,
-    /// How much.
+    /// The number of bytes.
     pub byte_size: u64,
 }
 
-/// A kind of memory.
+/// The kind of memory that a model uses.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MemoryUsageKind {
-    /// The CPU's.
+    /// CPU memory.
     Cpu,
-    /// The CPU's, locked for transfers to a device.
+    /// CPU memory that is locked for transfers to a device.
     CpuPinned,
-    /// A GPU's.
+    /// GPU memory.
     Gpu,
 }
 
 impl MemoryUsageKind {
-    /// As clients see it.
+    /// The name that clients see.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -257,13 +258,13 @@ pub struct InferenceStatistics {
     pub compute_infer: DurationStatistic,
     /// Collecting outputs.
     pub compute_output: DurationStatistic,
-    /// Answered from the response cache.
+    /// Served from the response cache.
     pub cache_hit: DurationStatistic,
-    /// Looked up in the response cache in vain.
+    /// Looked up in the response cache without a hit.
     pub cache_miss: DurationStatistic,
 }
 
-/// Durations of the first responses to requests, or of the second ones, and so on.
+/// Durations of the responses with the same index within their requests.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResponseStatistics {
     /// Computing.
@@ -272,11 +273,11 @@ pub struct ResponseStatistics {
     pub compute_output: DurationStatistic,
     /// Responses with outputs, as a whole.
     pub success: DurationStatistic,
-    /// Errors in their place.
+    /// Error responses.
     pub fail: DurationStatistic,
     /// Responses without outputs.
     pub empty_response: DurationStatistic,
-    /// Errors that say that the client gave up.
+    /// Errors of cancelled requests.
     pub cancel: DurationStatistic,
 }
 

@@ -1,15 +1,16 @@
-//! What an inference request, a response and a sender are, and the two traits
-//! through which front ends reach the server.
+//! The request, response and sender types, and the two traits through which
+//! doors reach the server.
 //!
-//! This is the vocabulary that every door, backend and driver shares. It
-//! decides nothing, runs no thread and reads no clock.
+//! Every door, backend and driver shares this vocabulary. The crate is not a
+//! place for behaviour: it schedules nothing and knows no protocol. Start with
+//! `request.rs`, `sender.rs` and `pending.rs`.
 //!
-//! A request's life in these types: a door builds an [`InferenceRequest`] and
-//! a [`ResponseSender`] and gives both to an [`InferenceService`]. The engine
-//! checks the request against its model and moves both into a
-//! [`PendingRequest`], the one owned thing that travels. A backend answers
-//! through [`PendingRequest::complete`]. Whatever happens on the way, the
-//! sender answers: dropped unfinished, it reports an internal error itself.
+//! The life of a request in these types: a door builds an [`InferenceRequest`]
+//! and a [`ResponseSender`] and gives both to an [`InferenceService`]. The
+//! engine checks the request against its model and moves both into a
+//! [`PendingRequest`], the one owned value that travels through the server. A
+//! backend replies through [`PendingRequest::complete`]. The caller always gets
+//! a final reply: a sender that is dropped unfinished sends an internal error.
 //!
 //! ```
 //! use galatea_infer::{Code, ResponseSender, Reply};
@@ -30,13 +31,13 @@
 mod cancel;
 mod classes;
 mod control;
-mod flow;
 mod pending;
 mod request;
 mod response;
 mod sender;
 mod service;
 mod status;
+mod throttle;
 mod trace;
 
 pub use cancel::CancelToken;
@@ -46,7 +47,6 @@ pub use control::{
     LoadParameters, MemoryUsage, MemoryUsageKind, ModelConfigDocument, ModelMetadata, ModelState,
     ModelStatistics, RepositoryEntry, ResponseStatistics, ServerMetadata, TensorMetadata,
 };
-pub use flow::{CongestionPoint, ResumeHook, Throttle};
 pub use pending::{
     ExecutionObserver, ExecutionSummary, ExecutionTimes, PendingRequest, RequestObserver,
     RequestTimes, Responder, SequenceContext, SequenceOwner, StateTensor, StatisticsReporter,
@@ -58,4 +58,5 @@ pub use response::{InferenceResponse, OutputTensor};
 pub use sender::{Finality, Reply, ResponseSender, ResponseSink};
 pub use service::{InferenceService, NameMapping, ServerControl};
 pub use status::{Code, Status};
+pub use throttle::{CongestionPoint, ResumeHook, Throttle};
 pub use trace::{TensorTracePoint, Trace, TracePoint, TraceSink, TraceSubject, TracedTensor};

@@ -1,4 +1,8 @@
-//! The one owned thing that travels from admission to the backend.
+//! The pending request: the one owned value that travels from admission to the
+//! backend.
+//!
+//! A request does not keep its model version loaded. The version's dispatcher
+//! outlives the last handle until all its requests are served.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -11,73 +15,64 @@ use crate::{
     ResponseSender, ResponseSink, SequenceFlags, Status, Trace,
 };
 
-/// An admitted request with its sender: what the engine queues and what a
+/// An admitted request together with its sender: what the engine queues and what a
 /// backend receives.
 ///
-/// Dropping it releases the request; if its sender is still inside, the
-/// client gets an internal error.
+/// Dropping it releases the request. If it still has its sender, the caller gets
+/// an internal error.
 #[derive(Debug)]
 pub struct PendingRequest {
     request: InferenceRequest,
-    /// Taken by the final answer. Padding never had one.
+    /// Taken by the final reply. Padding never has one.
     responder: Option<Responder>,
     batch_size: u32,
-    /// The sequence that it is a step of; set while a backend has it.
-    step: Option<Box<SequenceContext>>,
-    kind: Kind,
-    /// Told of its execution and of its end.
+    /// Set while a backend has a request of a sequence.
+    sequence: Option<Box<SequenceContext>>,
+    /// Whether no client sent it: it fills a row of a sequence batch.
+    is_padding: bool,
+    /// Records its execution and its end.
     trace: Option<Arc<Trace>>,
 }
 
-/// Whether anybody asked for a request.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-enum Kind {
-    /// A client did.
-    Asked,
-    /// Nobody did.
-    Padding,
-}
-
-/// What a request answers through: to be taken out where responses go on when
-/// the request itself is released.
+/// Replies to a request and records its statistics. A backend takes it out of a
+/// request whose responses continue after its release.
 ///
-/// Dropping it unfinished answers the client with an internal error.
+/// Dropping it unfinished sends an internal error to the caller.
 #[derive(Debug)]
 pub struct Responder {
     sender: Option<ResponseSender>,
     statistics: StatisticsReporter,
-    /// Kept here too, so that its hooks are cleared when nothing is left to
-    /// cancel.
+    /// Its hooks are cleared when there is nothing left to cancel.
     cancel: CancelToken,
 }
 
-/// Where a request is counted, for backends that report how it went apart from
-/// answering it.
+/// Records one request in the statistics of its model, for backends that report
+/// statistics apart from replying.
 #[derive(Clone, Debug)]
 pub struct StatisticsReporter {
     batch_size: u32,
     times: RequestTimes,
     observer: Arc<dyn RequestObserver>,
-    /// Whoever made the request as a part of another one.
+    /// The ensemble run that made the request as one of its steps.
     execution_observer: Option<Arc<dyn ExecutionObserver>>,
 }
 
 impl StatisticsReporter {
-    /// Counts a request that was executed without an error.
+    /// Counts the request as executed without an error.
     pub fn report_success(&self, execution: &ExecutionSummary) {
         self.observer.succeeded(self.batch_size, &self.times, execution);
-        if let Some(execution_observer) = &self.execution_observer {
-            execution_observer.executed(execution);
+        if let Some(observer) = &self.execution_observer {
+            observer.executed(execution);
         }
     }
 
-    /// Counts a request that ended with an error.
+    /// Counts the request as failed.
     pub fn report_failure(&self, reason: FailureReason) {
         self.observer.failed(&self.times, reason);
     }
 
-    /// Another responder to the same request: it goes on with the request, while
-    /// the first one stays behind the sink.
+    /// Makes another responder to the same request, whose replies go to `sink`. It
+    /// travels with the request, while the original responder stays behind the sink.
     #[must_use]
     pub fn responder(&self, sink: Box<dyn ResponseSink>) -> Responder {
         Responder {
@@ -88,19 +83,19 @@ impl StatisticsReporter {
     }
 }
 
-/// How one execution stands in its sequence, and the sequence's state.
+/// The sequence of a request that a backend executes.
 #[derive(Debug)]
 pub struct SequenceContext {
-    /// The sequence's identity.
+    /// The correlation ID of the sequence.
     pub correlation_id: CorrelationId,
     /// Whether the sequence begins or ends with this execution.
     pub flags: SequenceFlags,
-    /// The sequence's implicit state: on the way in, what its previous request
-    /// left; [`PendingRequest::update_state`] replaces it.
+    /// The sequence's implicit state, as the previous request left it.
+    /// [`PendingRequest::update_state`] replaces it.
     pub states: Vec<StateTensor>,
-    /// Whom to tell when the request is released, and its name there.
+    /// Notified when the request is released.
     pub owner: Arc<dyn SequenceOwner>,
-    /// The request's name with its owner.
+    /// The owner's key of the request.
     pub key: u64,
     /// Whether the request may be rescheduled.
     pub iterative: bool,
@@ -109,9 +104,9 @@ pub struct SequenceContext {
 /// One tensor of a sequence's implicit state.
 #[derive(Clone, Debug)]
 pub struct StateTensor {
-    /// The input that it is fed to.
+    /// The input that receives it.
     pub input_name: Arc<str>,
-    /// The output that it comes from.
+    /// The output that produces it.
     pub output_name: Arc<str>,
     /// The type of its elements.
     pub datatype: DataType,
@@ -121,18 +116,18 @@ pub struct StateTensor {
     pub data: Buffer,
 }
 
-/// Who takes the requests of sequences back from the backend.
+/// Takes requests of sequences back from the backend.
 ///
-/// Called on whichever thread releases a request, with no lock of the caller's
-/// held; it must not block.
+/// Called on the thread that releases a request, which holds no lock. It must not
+/// block.
 pub trait SequenceOwner: Send + Sync + std::fmt::Debug {
-    /// The backend is done with the request; `states` go on with its sequence.
+    /// The backend has released the request; `states` belong to its sequence.
     fn released(&self, key: u64, states: Vec<StateTensor>);
-    /// The request is to be executed again, after others that wait.
+    /// The request is to be executed again, behind others that wait.
     fn rescheduled(&self, key: u64, request: PendingRequest, states: Vec<StateTensor>);
 }
 
-/// When a request reached the stations before the backend.
+/// When a request passed the trace points before the backend.
 #[derive(Copy, Clone, Debug)]
 pub struct RequestTimes {
     /// When the server received it.
@@ -144,43 +139,43 @@ pub struct RequestTimes {
 /// When a backend passed the stages of one execution.
 #[derive(Copy, Clone, Debug)]
 pub struct ExecutionTimes {
-    /// The batch was handed over.
+    /// The backend received the batch.
     pub start: Instant,
-    /// The inputs are in place and computing begins.
+    /// The inputs were in place and computing began.
     pub compute_start: Instant,
-    /// Computing is done and outputs are collected.
+    /// Computing ended; outputs were collected next.
     pub compute_end: Instant,
-    /// The outputs are ready to be sent.
+    /// The outputs were ready to be sent.
     pub end: Instant,
 }
 
 impl ExecutionTimes {
-    /// Time spent on gathering inputs.
+    /// The time spent on gathering inputs.
     #[must_use]
     pub fn input(&self) -> Duration {
         self.compute_start.saturating_duration_since(self.start)
     }
 
-    /// Time spent on computing.
+    /// The time spent on computing.
     #[must_use]
     pub fn infer(&self) -> Duration {
         self.compute_end.saturating_duration_since(self.compute_start)
     }
 
-    /// Time spent on collecting outputs.
+    /// The time spent on collecting outputs.
     #[must_use]
     pub fn output(&self) -> Duration {
         self.end.saturating_duration_since(self.compute_end)
     }
 }
 
-/// How a request's execution went: that of one batch, or all that were made for
-/// it together.
+/// The times of a request's execution: of one batch, or of all executions in a run
+/// of an ensemble together.
 #[derive(Copy, Clone, Debug)]
 pub struct ExecutionSummary {
-    /// It left its model's queue.
+    /// When the request left its model's queue.
     pub start: Instant,
-    /// It is done.
+    /// When the execution ended.
     pub end: Instant,
     /// Time spent on gathering inputs.
     pub input: Duration,
@@ -202,16 +197,16 @@ impl From<&ExecutionTimes> for ExecutionSummary {
     }
 }
 
-/// Whoever made a request as a part of another one, and keeps the books of that.
+/// The ensemble run that made a request as one of its steps: adds up the times of
+/// its steps.
 pub trait ExecutionObserver: Send + Sync + std::fmt::Debug {
-    /// The request was executed and answered without an error.
+    /// The request was executed without an error.
     fn executed(&self, execution: &ExecutionSummary);
 }
 
-/// Who keeps the books of a model's requests; also what keeps the model
-/// loaded while a request of its is on the way.
+/// Keeps the statistics of a model's requests.
 pub trait RequestObserver: Send + Sync + std::fmt::Debug {
-    /// A request was executed and answered without an error.
+    /// A request was executed without an error.
     fn succeeded(&self, batch_size: u32, times: &RequestTimes, execution: &ExecutionSummary);
     /// A request ended with an error.
     fn failed(&self, times: &RequestTimes, reason: FailureReason);
@@ -235,80 +230,84 @@ impl PendingRequest {
         let statistics = StatisticsReporter { batch_size, times, observer, execution_observer };
         let responder = Responder { sender, statistics, cancel };
         let responder = Some(responder);
-        Self { request, responder, batch_size, step: None, kind: Kind::Asked, trace }
+        Self { request, responder, batch_size, sequence: None, is_padding: false, trace }
     }
 
-    /// A row that nobody asked for: it keeps the other rows of a direct
-    /// sequence batch in their slots. Whatever it is answered is dropped.
+    /// Makes a padding row, which keeps the other rows of a direct sequence batch
+    /// in their slots. Responses to it are dropped.
     ///
-    /// `request` has inputs of the right types and shapes; their contents mean
-    /// nothing.
+    /// `request` has inputs of the right types and shapes with arbitrary contents.
     #[must_use]
     pub fn padding(request: InferenceRequest) -> Self {
-        let kind = Kind::Padding;
-        Self { request, responder: None, batch_size: 1, step: None, kind, trace: None }
+        let mut padding = Self::without_responder(request, 1);
+        padding.is_padding = true;
+        padding
     }
 
-    /// A copy of a request that is queued, for whoever only looks at it: nothing
-    /// is answered through it.
+    /// Makes a copy of a queued request that can be read but not replied to.
     #[must_use]
     pub fn for_inspection(mut request: InferenceRequest, batch_size: u32) -> Self {
         (request.execution_observer, request.trace) = (None, None);
-        Self { request, responder: None, batch_size, step: None, kind: Kind::Asked, trace: None }
+        Self::without_responder(request, batch_size)
     }
 
-    /// What the client asked for.
+    fn without_responder(request: InferenceRequest, batch_size: u32) -> Self {
+        let (responder, sequence, trace) = (None, None, None);
+        Self { request, responder, batch_size, sequence, is_padding: false, trace }
+    }
+
+    /// The request.
     #[must_use]
     pub const fn request(&self) -> &InferenceRequest {
         &self.request
     }
 
-    /// For the engine, which adds a sequence's controls and states to the
-    /// inputs before it hands the request to a backend.
+    /// The inputs, for the engine: it adds a sequence's controls and states to them
+    /// before it hands the request to a backend.
     pub const fn inputs_mut(&mut self) -> &mut Vec<InputTensor> {
         &mut self.request.inputs
     }
 
-    /// How many batch elements it brings.
+    /// The number of its batch elements.
     #[must_use]
     pub const fn batch_size(&self) -> u32 {
         self.batch_size
     }
 
-    /// When it passed the stations so far; `None` for padding and for a request
+    /// When it passed the trace points so far; `None` for padding and for a request
     /// whose responder was taken.
     #[must_use]
     pub fn times(&self) -> Option<RequestTimes> {
         self.responder.as_ref().map(|responder| responder.statistics.times)
     }
 
-    /// Whether this row is only there to keep others in their slots.
+    /// Whether this row only keeps other rows in their slots.
     #[must_use]
     pub const fn is_padding(&self) -> bool {
-        matches!(self.kind, Kind::Padding)
+        self.is_padding
     }
 
-    /// How this execution stands in its sequence, if the model has a sequence
-    /// batcher and the row is not padding.
+    /// The sequence of this execution, if the model has a sequence batcher and the
+    /// row is not padding.
     #[must_use]
-    pub fn step(&self) -> Option<&SequenceContext> {
-        self.step.as_deref()
+    pub fn sequence(&self) -> Option<&SequenceContext> {
+        self.sequence.as_deref()
     }
 
-    /// For the engine: makes the request a step of its sequence until it is
-    /// released.
-    pub fn begin_step(&mut self, step: Box<SequenceContext>) {
-        assert!(self.step.is_none(), "a request is one step at a time");
-        self.step = Some(step);
+    /// Makes the request a step of its sequence until it is released. Called by the
+    /// engine.
+    pub fn begin_step(&mut self, sequence: Box<SequenceContext>) {
+        assert!(self.sequence.is_none(), "a request is one step at a time");
+        self.sequence = Some(sequence);
     }
 
-    /// Replaces a state of the request's sequence: the next request sees it
-    /// once this one is released.
+    /// Replaces a state of the request's sequence. The sequence's next request sees
+    /// it after this one is released.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if the sequence has no state that comes from the
-    /// output `output_name`. Padding has every state and forgets it.
+    /// `InvalidArgument` if the sequence has no state with the output name
+    /// `output_name`. Padding accepts every state and discards it.
     pub fn update_state(
         &mut self,
         output_name: &str,
@@ -318,9 +317,9 @@ impl PendingRequest {
         if self.is_padding() {
             return Ok(());
         }
-        let states = self.step.as_mut().map(|step| &mut step.states);
+        let states = self.sequence.as_mut().map(|sequence| &mut sequence.states);
         let state = states
-            .and_then(|states| states.iter_mut().find(|one| &*one.output_name == output_name))
+            .and_then(|states| states.iter_mut().find(|state| &*state.output_name == output_name))
             .ok_or_else(|| {
                 Status::invalid_argument(format!(
                     "the sequence has no state with the output name '{output_name}'"
@@ -331,44 +330,42 @@ impl PendingRequest {
         Ok(())
     }
 
-    /// Sends a response that others will follow. Only for decoupled models.
+    /// Sends a response that is not the last. Only for decoupled models.
     pub fn respond(&mut self, result: Result<InferenceResponse, Status>) {
         if let Some(responder) = &mut self.responder {
             responder.respond(result);
         }
     }
 
-    /// Takes out what the request is answered through. The request can then be
-    /// released while its responses go on.
+    /// Takes the responder out, so that responses can follow after the request is
+    /// released.
     ///
-    /// `None` for padding, which nobody waits for.
+    /// `None` for padding, which has no caller.
     pub const fn take_responder(&mut self) -> Option<Responder> {
         self.responder.take()
     }
 
-    /// Takes back what [`PendingRequest::take_responder`] took out, because the
-    /// request goes on.
+    /// Puts back the responder that [`PendingRequest::take_responder`] took out.
     pub fn restore_responder(&mut self, responder: Responder) {
         self.responder = Some(responder);
     }
 
-    /// Who is told where the request is.
+    /// The request's trace.
     #[must_use]
     pub const fn trace(&self) -> Option<&Arc<Trace>> {
         self.trace.as_ref()
     }
 
-    /// Takes the trace out, to be ended when all that was made of the request is
-    /// done. For whoever takes the responder and lets the request go.
+    /// Takes the trace out, so that it can end after the request is released: for
+    /// backends that take the responder too.
     pub const fn take_trace(&mut self) -> Option<Arc<Trace>> {
         self.trace.take()
     }
 
-    /// Answers the request with its last or only response, counts it and
-    /// releases it.
+    /// Records the request's statistics, sends the last or only response and
+    /// releases the request.
     ///
-    /// It is counted first: whoever has the response sees it in the
-    /// statistics.
+    /// In this order: a client that has the response sees it in the statistics.
     pub fn complete(
         mut self,
         result: Result<InferenceResponse, Status>,
@@ -382,8 +379,8 @@ impl PendingRequest {
         }
     }
 
-    /// Ends the request without a further response, counts it as a success and
-    /// releases it. Only for decoupled models.
+    /// Records a success, ends the request without a further response and releases
+    /// it. Only for decoupled models.
     pub fn finish(mut self, execution: &ExecutionTimes) {
         if let Some(responder) = self.responder.take() {
             responder.finish(execution);
@@ -393,16 +390,16 @@ impl PendingRequest {
         }
     }
 
-    /// Ends the request with an error before it was executed, and counts it
-    /// under `reason`.
+    /// Records a failure for `reason` and ends the request with an error: for
+    /// requests that were not executed.
     pub fn fail(mut self, status: Status, reason: FailureReason) {
         if let Some(responder) = self.responder.take() {
             responder.fail(status, reason);
         }
     }
 
-    /// Gives the request back to be executed again. Only with iterative
-    /// sequences; padding is simply dropped.
+    /// Returns the request to the engine, which executes it again. Only for
+    /// iterative sequences. Padding is dropped.
     ///
     /// # Errors
     ///
@@ -412,14 +409,14 @@ impl PendingRequest {
         if self.is_padding() {
             return Ok(());
         }
-        match self.step.take() {
-            Some(step) if step.iterative => {
-                let SequenceContext { states, owner, key, .. } = *step;
+        match self.sequence.take() {
+            Some(sequence) if sequence.iterative => {
+                let SequenceContext { states, owner, key, .. } = *sequence;
                 owner.rescheduled(key, self, states);
                 Ok(())
             }
-            step => {
-                self.step = step;
+            sequence => {
+                self.sequence = sequence;
                 let status = Status::invalid_argument(format!(
                     "{}a request can only be rescheduled by a model with sequence_batching \
                      iterative_sequence, which '{}' is not",
@@ -434,27 +431,27 @@ impl PendingRequest {
 
 impl Drop for PendingRequest {
     fn drop(&mut self) {
-        // The answer first: whoever is told of the release may stop the model.
+        // The reply first: the owner of the sequence may stop the model.
         drop(self.responder.take());
         if let Some(trace) = self.trace.take() {
             trace.end();
         }
-        if let Some(step) = self.step.take() {
-            let SequenceContext { states, owner, key, .. } = *step;
+        if let Some(sequence) = self.sequence.take() {
+            let SequenceContext { states, owner, key, .. } = *sequence;
             owner.released(key, states);
         }
     }
 }
 
 impl Responder {
-    /// Sends a response that others will follow. Only for decoupled models.
+    /// Sends a response that is not the last. Only for decoupled models.
     pub fn respond(&mut self, result: Result<InferenceResponse, Status>) {
         if let Some(sender) = &mut self.sender {
             sender.send(result);
         }
     }
 
-    /// Sends the last or only response and counts the request.
+    /// Records the request's statistics and sends the last or only response.
     pub fn complete(
         mut self,
         result: Result<InferenceResponse, Status>,
@@ -469,48 +466,48 @@ impl Responder {
         }
     }
 
-    /// Ends the request without a further response and counts it as a success.
+    /// Records a success and ends the request without a further response.
     pub fn finish(self, execution: impl Into<ExecutionSummary>) {
         self.statistics.report_success(&execution.into());
         self.finish_unrecorded();
     }
 
-    /// Whoever stands behind the sink, if they can be known again.
+    /// The object behind the sink; see [`ResponseSink::underlying`].
     #[must_use]
     pub fn underlying(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         self.sender.as_ref().and_then(ResponseSender::underlying)
     }
 
-    /// Ends without an answer and without counting: for who stands behind the sink
-    /// and answers otherwise.
+    /// Ends without a reply and without statistics: for the owner of the sink,
+    /// which replies in another way.
     pub fn discard(mut self) {
         if let Some(sender) = self.sender.take() {
             sender.discard();
         }
     }
 
-    /// Where the request is counted.
+    /// Records the request's statistics.
     #[must_use]
     pub const fn statistics(&self) -> &StatisticsReporter {
         &self.statistics
     }
 
-    /// Sends the last or only response without counting the request: whoever has
-    /// its [`StatisticsReporter`] does that.
+    /// Sends the last or only response without recording statistics: the holder of
+    /// the [`StatisticsReporter`] does that.
     pub fn complete_unrecorded(mut self, result: Result<InferenceResponse, Status>) {
         if let Some(sender) = self.sender.take() {
             sender.send_final(result);
         }
     }
 
-    /// Ends the request without a further response and without counting it.
+    /// Ends the request without a further response and without statistics.
     pub fn finish_unrecorded(mut self) {
         if let Some(sender) = self.sender.take() {
             sender.finish();
         }
     }
 
-    /// Ends the request with an error and counts it under `reason`.
+    /// Records a failure for `reason` and ends the request with an error.
     pub fn fail(mut self, status: Status, reason: FailureReason) {
         self.statistics.report_failure(reason);
         if let Some(sender) = self.sender.take() {

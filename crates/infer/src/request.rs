@@ -1,4 +1,4 @@
-//! What a client asks for.
+//! The inference request.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -9,46 +9,47 @@ use crate::{CancelToken, ClassesCell, ExecutionObserver, Throttle, Trace};
 
 /// One inference request, as a door decoded it.
 ///
-/// Doors fill it in; admission checks it, brings its inputs into the order of
-/// the model's configuration and gives them the shapes that the backend sees;
-/// after that nobody changes it.
+/// Doors fill it in. Admission checks it, sorts its inputs into the order of the
+/// model's configuration and gives them the shapes that the backend sees. It
+/// does not change after admission.
 #[derive(Clone, Debug, Default)]
 pub struct InferenceRequest {
-    /// The client's identifier for this request, echoed in the response;
-    /// empty if it gave none.
+    /// The client's identifier of this request, echoed in the response; may be
+    /// empty.
     pub id: String,
     /// The model's name.
     pub model_name: String,
-    /// The model's version; `None` asks for the newest that is ready.
+    /// The model's version; `None` selects the newest that is ready.
     pub model_version: Option<i64>,
     /// The input tensors.
     pub inputs: Vec<InputTensor>,
-    /// The names of the outputs wanted; empty asks for all of them.
+    /// The names of the requested outputs; empty requests all of them.
     pub outputs: Vec<String>,
-    /// Parameters without a meaning to the server, for the backend.
+    /// Parameters for the backend, which have no meaning to the server.
     pub parameters: Vec<Parameter>,
-    /// 1 is the highest; 0 asks for the model's default.
+    /// The priority level: 1 is the highest, 0 selects the model's default.
     pub priority: u64,
-    /// How long the request may wait in the queue, in microseconds; 0 asks
-    /// for the model's default.
+    /// How long the request may wait in the queue, in microseconds; 0 selects
+    /// the model's default.
     pub timeout_microseconds: u64,
     /// The sequence that the request belongs to.
     pub correlation_id: CorrelationId,
-    /// Where in that sequence the request stands.
+    /// Whether the request starts or ends that sequence.
     pub sequence_flags: SequenceFlags,
-    /// Set when the client gives up.
+    /// Set when the client cancels the request.
     pub cancel: CancelToken,
-    /// What the responses may have to wait for.
+    /// The places where the responses may pile up.
     pub throttle: Throttle,
-    /// Whoever made this request as a part of another one; admission takes it.
+    /// The run that made this request as a step of an ensemble; admission takes it.
     pub execution_observer: Option<Arc<dyn ExecutionObserver>>,
-    /// Who is told where the request is; admission takes it.
+    /// Records the request's trace points; admission takes it.
     pub trace: Option<Arc<Trace>>,
-    /// Filled by the model version that takes the request, if its door asks how
-    /// outputs become classes.
+    /// Set by the model version that admits the request, if the door turns
+    /// outputs into classes.
     pub classes: Option<ClassesCell>,
-    /// Says where outputs would go, to backends that know its kind: C asks functions of
-    /// C. Without it they go into the CPU's memory.
+    /// The caller's query for the memory of outputs, for backends that know its
+    /// type: the C API's query functions. Without it outputs go into the CPU's
+    /// memory.
     pub output_query: Option<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -69,10 +70,10 @@ impl InferenceRequest {
         self.inputs.iter().find(|input| input.name == name)
     }
 
-    /// Whether the client wants the output with this name.
+    /// Whether the output with this name is requested.
     #[must_use]
     pub fn wants_output(&self, name: &str) -> bool {
-        self.outputs.is_empty() || self.outputs.iter().any(|wanted| wanted == name)
+        self.outputs.is_empty() || self.outputs.iter().any(|output| output == name)
     }
 }
 
@@ -85,8 +86,8 @@ pub struct InputTensor {
     pub datatype: DataType,
     /// Its shape, with the batch dimension if the model has one.
     pub shape: Shape,
-    /// Its elements in row-major order, little-endian; `BYTES` elements each
-    /// behind their length.
+    /// Its elements in row-major order, little-endian. Each `BYTES` element
+    /// follows its length.
     pub data: Buffer,
 }
 
@@ -112,7 +113,7 @@ pub enum ParameterValue {
     String(String),
 }
 
-/// The identity of a sequence, as the client names it.
+/// The correlation ID, by which the client names a sequence.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CorrelationId {
     /// The request belongs to no sequence.
@@ -124,11 +125,11 @@ pub enum CorrelationId {
     Text(String),
 }
 
-/// Where in its sequence a request stands.
+/// Whether a request starts or ends its sequence.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct SequenceFlags {
-    /// It is the first.
+    /// It is the first request.
     pub start: bool,
-    /// It is the last.
+    /// It is the last request.
     pub end: bool,
 }

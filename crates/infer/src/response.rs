@@ -1,4 +1,4 @@
-//! What a model answers.
+//! The response to a request.
 
 use std::sync::Arc;
 
@@ -9,9 +9,9 @@ use crate::Parameter;
 /// One response to a request.
 #[derive(Clone, Debug)]
 pub struct InferenceResponse {
-    /// The model that answered.
+    /// The name of the model that produced it.
     pub model_name: Arc<str>,
-    /// Its version.
+    /// The version of that model.
     pub model_version: i64,
     /// The request's identifier.
     pub id: String,
@@ -30,6 +30,6 @@ pub struct OutputTensor {
     pub datatype: DataType,
     /// Its shape, with the batch dimension if the model has one.
     pub shape: Shape,
-    /// Its elements, laid out as an input's.
+    /// Its elements, laid out as in an [`InputTensor`](crate::InputTensor).
     pub data: Buffer,
 }

@@ -1,16 +1,16 @@
-//! The only way back to the client.
+//! The sender of a request's replies: the only way back to the caller.
 
 use std::any::Any;
 use std::sync::Arc;
 
 use crate::{InferenceResponse, Status};
 
-/// Whether more responses to the same request follow.
+/// Whether more replies to the same request may follow.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Finality {
     /// More may follow.
     More,
-    /// This is the last.
+    /// This is the last reply.
     Final,
 }
 
@@ -21,10 +21,10 @@ pub enum Reply {
     Response {
         /// The response or error.
         result: Result<InferenceResponse, Status>,
-        /// Whether it is the last.
+        /// Whether it is the last reply.
         finality: Finality,
     },
-    /// The end, without a response of its own.
+    /// The end of the replies, without a response of its own.
     Finished,
 }
 
@@ -38,15 +38,16 @@ impl Reply {
 
 /// Where a door receives the replies to one request.
 ///
-/// Called from whichever thread answers, so it must not block. After a final
-/// reply it is not called again. Whom it wakes, it wakes with
-/// `galatea_stdx::wake_batch::defer`: many may be answered at once.
+/// Any thread may call it, so it must not block. It is not called again after a
+/// final reply. It wakes other threads through
+/// `galatea_stdx::wake_batch::defer`, because many requests may be replied to at
+/// once.
 pub trait ResponseSink: Send {
-    /// Takes one reply.
+    /// Receives one reply.
     fn deliver(&mut self, reply: Reply);
 
-    /// Whoever stands behind the sink, if they want to know it again when a sender
-    /// with it comes back to them.
+    /// The object behind the sink, so that the code that created the sink can
+    /// recognize it in a sender that comes back. `None` if it never has to.
     fn underlying(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         None
     }
@@ -58,20 +59,20 @@ impl<F: FnMut(Reply) + Send> ResponseSink for F {
     }
 }
 
-/// Sends the responses to one request; exactly one final reply reaches the
-/// sink, however the sender ends.
-#[must_use = "a sender that is dropped answers with an internal error"]
+/// The obligation to reply to one request: exactly one final reply reaches the
+/// sink, even if the sender is dropped.
+#[must_use = "a sender that is dropped sends an internal error"]
 pub struct ResponseSender {
     sink: Option<Box<dyn ResponseSink>>,
 }
 
 impl ResponseSender {
-    /// A sender into `sink`.
+    /// Makes a sender whose replies go to `sink`.
     pub fn new(sink: Box<dyn ResponseSink>) -> Self {
         Self { sink: Some(sink) }
     }
 
-    /// Sends a response that others will follow.
+    /// Sends a response that is not the last.
     pub fn send(&mut self, result: Result<InferenceResponse, Status>) {
         if let Some(sink) = &mut self.sink {
             sink.deliver(Reply::Response { result, finality: Finality::More });
@@ -93,7 +94,7 @@ impl ResponseSender {
         self.end(Reply::Finished);
     }
 
-    /// Puts `wrap` around the sink: how a layer sees the replies pass.
+    /// Wraps the sink, so that a layer sees the replies pass.
     pub fn wrap(
         mut self,
         wrap: impl FnOnce(Box<dyn ResponseSink>) -> Box<dyn ResponseSink>,
@@ -101,13 +102,13 @@ impl ResponseSender {
         Self { sink: self.sink.take().map(wrap) }
     }
 
-    /// Whoever stands behind the sink, if they can be known again.
+    /// The object behind the sink; see [`ResponseSink::underlying`].
     #[must_use]
     pub fn underlying(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         self.sink.as_ref().and_then(|sink| sink.underlying())
     }
 
-    /// Ends without an answer: for who stands behind the sink and answers otherwise.
+    /// Ends without a reply: for the owner of the sink, which replies in another way.
     pub fn discard(mut self) {
         self.sink = None;
     }

@@ -5,46 +5,47 @@ use crate::{
     RepositoryEntry, ResponseSender, ServerMetadata, Status,
 };
 
-/// Whatever can answer inference requests: the engine, or a layer before it.
+/// Serves inference requests: the engine, or a layer in front of it.
 pub trait InferenceService: Send + Sync {
-    /// Answers `request` through `sender`, now or later, on any thread.
+    /// Replies to `request` through `sender`, now or later, on any thread.
     ///
-    /// It never blocks and never fails: errors go through the sender.
+    /// It never blocks and never fails: errors are sent through the sender.
     fn infer(&self, request: InferenceRequest, sender: ResponseSender);
 }
 
-/// The name of a model that is not that of its directory.
+/// Gives a model a name that differs from that of its directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NameMapping {
     /// The directory in the repository.
     pub directory: String,
-    /// What the model is called instead.
+    /// The model's name.
     pub name: String,
 }
 
-/// What doors may ask and order beside inference.
+/// The requests of clients other than inference: health, metadata, statistics and
+/// model control.
 ///
-/// `version` is `None` for the newest version that is ready. Unknown models
-/// and versions are [`NotFound`](crate::Code::NotFound); a version that
-/// exists and isn't ready is [`Unavailable`](crate::Code::Unavailable).
+/// A `version` of `None` selects the newest version that is ready. Unknown models
+/// and versions are [`NotFound`](crate::Code::NotFound); a version that exists
+/// but is not ready is [`Unavailable`](crate::Code::Unavailable).
 pub trait ServerControl: Send + Sync {
-    /// Whether the server answers at all.
+    /// Whether the server runs.
     fn live(&self) -> bool;
-    /// Whether inferences can be sent.
+    /// Whether the server accepts inference requests.
     ///
     /// # Errors
     ///
     /// `Unavailable` while the server shuts down.
     fn ready(&self) -> Result<bool, Status>;
-    /// Whether a version of a model can be sent inferences.
+    /// Whether a version of a model accepts inference requests.
     ///
     /// # Errors
     ///
     /// As in the trait's description.
     fn model_ready(&self, name: &str, version: Option<i64>) -> Result<bool, Status>;
-    /// Whether one of the two above may wait: with a model, [`ServerControl::model_ready`]
-    /// of it, without one [`ServerControl::ready`]. A backend may be asked, and it takes
-    /// as long as it likes.
+    /// Whether [`ServerControl::model_ready`] of this model may block, or
+    /// [`ServerControl::ready`] if `model` is `None`. Both may ask a backend, whose
+    /// check has no time limit.
     fn readiness_may_block(&self, _model: Option<(&str, Option<i64>)>) -> bool {
         false
     }
@@ -56,7 +57,7 @@ pub trait ServerControl: Send + Sync {
     ///
     /// As in the trait's description.
     fn model_metadata(&self, name: &str, version: Option<i64>) -> Result<ModelMetadata, Status>;
-    /// A model's normalised configuration.
+    /// A model's normalized configuration.
     ///
     /// # Errors
     ///
@@ -66,24 +67,24 @@ pub trait ServerControl: Send + Sync {
         name: &str,
         version: Option<i64>,
     ) -> Result<std::sync::Arc<ModelConfigDocument>, Status>;
-    /// Whether a model answers with any number of responses.
+    /// Whether a model is decoupled: sends any number of responses to a request.
     ///
     /// # Errors
     ///
     /// As in the trait's description.
     fn is_decoupled(&self, name: &str, version: Option<i64>) -> Result<bool, Status>;
-    /// What each queue, slot and instance of a model waits for, as a JSON
-    /// document.
+    /// A JSON document that says what each queue, slot and instance of a model
+    /// waits for.
     ///
     /// # Errors
     ///
     /// As in the trait's description.
     fn scheduler_status(&self, name: &str, version: Option<i64>) -> Result<String, Status>;
-    /// Statistics of every ready version, of one model's, or of one version.
+    /// Statistics of every ready version, of those of one model, or of one version.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for a model or version that isn't there.
+    /// `InvalidArgument` for an unknown model or version.
     fn statistics(
         &self,
         name: Option<&str>,
@@ -91,41 +92,41 @@ pub trait ServerControl: Send + Sync {
     ) -> Result<Vec<ModelStatistics>, Status>;
     /// Every model of the repositories, or only those with a ready version.
     fn repository_index(&self, only_ready: bool) -> Vec<RepositoryEntry>;
-    /// Loads a model, or loads it anew if it changed, and waits until that is
-    /// done: it takes as long as the model takes.
+    /// Loads a model, or reloads it if it changed. Blocks until the load is over,
+    /// without a time limit.
     ///
     /// # Errors
     ///
-    /// `Unavailable` unless the server was started for explicit control;
-    /// `Internal` if there is no such model or its configuration can't be read;
-    /// `InvalidArgument` for an impossible name and for a model that fails to
-    /// load.
+    /// `Unavailable` unless the server runs in explicit control mode; `Internal`
+    /// if the model does not exist or its configuration can't be read;
+    /// `InvalidArgument` for an invalid name and for a model that fails to load.
     fn load_model(&self, name: &str, parameters: LoadParameters) -> Result<(), Status>;
-    /// Takes a model out of service, perhaps with those that only it needs.
-    /// What it has taken goes on; a model that isn't there is none already.
+    /// Takes a model out of service. `unload_dependents`: also the models that only
+    /// this one needs. Requests that it has admitted are served. Unloading an
+    /// unknown model changes nothing.
     ///
     /// # Errors
     ///
-    /// `Unavailable` unless the server was started for explicit control.
+    /// `Unavailable` unless the server runs in explicit control mode.
     fn unload_model(&self, name: &str, unload_dependents: bool) -> Result<(), Status>;
-    /// Adds a repository, from which models can be loaded then. A server that has
-    /// its models from elsewhere refuses.
+    /// Adds a model repository. The default refuses: the server has no
+    /// repositories.
     ///
     /// # Errors
     ///
-    /// `Unsupported` unless the server was started for explicit control;
-    /// `InvalidArgument` if there is no such directory or a name is impossible;
-    /// `AlreadyExists` for a repository or a name that is there.
+    /// `Unsupported` unless the server runs in explicit control mode;
+    /// `InvalidArgument` if the directory does not exist or a name is invalid;
+    /// `AlreadyExists` for a registered repository or name.
     fn register_repository(&self, path: &str, names: &[NameMapping]) -> Result<(), Status> {
         let _ = names;
         Err(Status::unsupported(format!("repository '{path}' can't be registered here")))
     }
-    /// Takes a repository away. Models that were loaded from it serve on.
+    /// Removes a model repository. Models that were loaded from it keep serving.
     ///
     /// # Errors
     ///
-    /// `Unsupported` unless the server was started for explicit control;
-    /// `InvalidArgument` for a repository that isn't there.
+    /// `Unsupported` unless the server runs in explicit control mode;
+    /// `InvalidArgument` for an unknown repository.
     fn unregister_repository(&self, path: &str) -> Result<(), Status> {
         Err(Status::unsupported(format!("repository '{path}' can't be unregistered here")))
     }

@@ -12,22 +12,22 @@ pub enum Code {
     Unknown,
     /// The server broke one of its own rules.
     Internal,
-    /// What was asked for does not exist.
+    /// The requested model, version or item does not exist.
     NotFound,
-    /// The request is wrong; sending it again won't help.
+    /// The request is wrong; a retry does not help.
     InvalidArgument,
-    /// Not now; sending it again later may help.
+    /// The server can't do it now; a later retry may help.
     Unavailable,
-    /// The server, or this model, can't do that.
+    /// The server or the model does not support the operation.
     Unsupported,
-    /// What was to be created exists.
+    /// The item to be created exists already.
     AlreadyExists,
-    /// The client gave up on the request.
+    /// The client cancelled the request.
     Cancelled,
 }
 
 impl Code {
-    /// What it is called where it stands before a message.
+    /// The text that precedes a message, as Triton prints it.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -51,37 +51,37 @@ pub struct Status {
 }
 
 impl Status {
-    /// A status with this code and message.
+    /// Makes a status with this code and message.
     pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
         Self { code, message: message.into() }
     }
 
-    /// The request is wrong.
+    /// Makes an [`InvalidArgument`](Code::InvalidArgument) status.
     pub fn invalid_argument(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Code::InvalidArgument, message)
     }
 
-    /// A broken rule of the server's own.
+    /// Makes an [`Internal`](Code::Internal) status.
     pub fn internal(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Code::Internal, message)
     }
 
-    /// Something asked for does not exist.
+    /// Makes a [`NotFound`](Code::NotFound) status.
     pub fn not_found(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Code::NotFound, message)
     }
 
-    /// Not now.
+    /// Makes an [`Unavailable`](Code::Unavailable) status.
     pub fn unavailable(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Code::Unavailable, message)
     }
 
-    /// Not here.
+    /// Makes an [`Unsupported`](Code::Unsupported) status.
     pub fn unsupported(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Code::Unsupported, message)
     }
 
-    /// The client gave up.
+    /// Makes a [`Cancelled`](Code::Cancelled) status.
     pub fn cancelled(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Code::Cancelled, message)
     }

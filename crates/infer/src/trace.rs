@@ -1,4 +1,4 @@
-//! Where a request is on its way, told station by station.
+//! Tracing of one request: its trace points and the sink that records them.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -9,44 +9,44 @@ use galatea_tensor::{Buffer, DataType};
 
 use crate::{ExecutionTimes, InferenceResponse, InputTensor, Reply, ResponseSender, ResponseSink};
 
-/// A station that a request passes. Its end is told by [`TraceSink::ended`].
+/// A moment in the life of a request. [`TraceSink::end`] reports the end.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum TracePoint {
-    /// The server has the request.
+    /// The server received the request.
     RequestStart,
-    /// It waits for an instance.
+    /// The request was queued.
     QueueStart,
-    /// An instance has it.
+    /// An instance received it.
     ComputeStart,
-    /// Its inputs are in place.
+    /// Its inputs were in place.
     ComputeInputEnd,
-    /// Computing is done, and outputs are collected.
+    /// Computing ended; outputs were collected next.
     ComputeOutputStart,
-    /// Its outputs are there.
+    /// Its outputs were complete.
     ComputeEnd,
 }
 
-/// Where a tensor is seen.
+/// The trace point of a tensor.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum TensorTracePoint {
-    /// An input, as it is queued.
+    /// An input when the request is queued.
     QueueInput,
-    /// An output, as it is sent.
+    /// An output when the response is sent.
     BackendOutput,
 }
 
-/// What a trace is about.
+/// The request that a trace is about.
 #[derive(Copy, Clone, Debug)]
 pub struct TraceSubject<'a> {
     /// The model's name.
     pub model_name: &'a str,
-    /// The version that answers.
+    /// The version that serves the request.
     pub model_version: i64,
-    /// The client's identifier of the request; empty if it gave none.
+    /// The client's identifier of the request; may be empty.
     pub request_id: &'a str,
 }
 
-/// A tensor as it passes.
+/// A tensor at a trace point.
 #[derive(Copy, Clone, Debug)]
 pub struct TracedTensor<'a> {
     /// Its name.
@@ -59,68 +59,71 @@ pub struct TracedTensor<'a> {
     pub data: &'a Buffer,
 }
 
-/// Who wants to know where a request is. When it is dropped, nobody will tell it
-/// anything more.
+/// Receives the trace points of one request. It receives none after it is dropped.
 ///
-/// Called on whichever thread has the request, so it must not block.
+/// Called on the thread that has the request, so it must not block.
 pub trait TraceSink: Send + Sync + std::fmt::Debug {
-    /// Whether it takes tensors.
+    /// Whether it records tensors.
     fn wants_tensors(&self) -> bool;
-    /// Comes first: what the trace is about.
+    /// Begins the trace: called first.
     fn begin(&self, subject: &TraceSubject<'_>);
-    /// The request passed a station at this time.
+    /// Records that the request passed a point at this time.
     fn record(&self, point: TracePoint, at: Instant);
-    /// A tensor of the request passes. Only if it wants tensors.
+    /// Records a tensor of the request. Called only if the sink wants tensors.
     fn record_tensor(&self, point: TensorTracePoint, tensor: &TracedTensor<'_>);
-    /// The request is released now. Told once, if the trace began.
+    /// Records that the request is released. Called once, if the trace began.
     fn end(&self);
-    /// Who wants to know about a request that is made for this one.
+    /// Makes the sink for a request that serves this one, such as a step of an
+    /// ensemble.
     fn child(&self) -> Option<Box<dyn TraceSink>>;
-    /// Whoever stands behind the sink, if they want to be found again.
+    /// The object behind the sink, so that the code that created it can find it.
     fn underlying(&self) -> Option<&dyn Any> {
         None
     }
 }
 
+// The phases of a trace: NEW => BEGUN => ENDED, or NEW => ENDED.
 const NEW: u8 = 0;
 const BEGUN: u8 = 1;
 const ENDED: u8 = 2;
 
-/// The trace of one request: told by the engine and by backends, in the order in
-/// which things happen. Its end is told when the request is released, at the latest
+/// The trace of one request. The engine and backends record trace points in the
+/// order in which they happen. It ends when the request is released, at the latest
 /// when the last reference is dropped.
 #[derive(Debug)]
 pub struct Trace {
-    stage: AtomicU8,
+    phase: AtomicU8,
     sink: Box<dyn TraceSink>,
-    /// Ends later than this one.
+    /// Kept, so that it ends after this one.
     _parent: Option<Arc<Trace>>,
 }
 
 impl Trace {
-    /// A trace that tells `sink`.
+    /// Makes a trace that records into `sink`.
     #[must_use]
     pub fn new(sink: Box<dyn TraceSink>) -> Arc<Self> {
-        Arc::new(Self { stage: AtomicU8::new(NEW), sink, _parent: None })
+        Arc::new(Self { phase: AtomicU8::new(NEW), sink, _parent: None })
     }
 
-    /// The trace of a request that is made for the one of this trace.
+    /// Makes the trace of a request that serves this one, such as a step of an
+    /// ensemble.
     #[must_use]
     pub fn child(self: &Arc<Self>) -> Option<Arc<Self>> {
         let sink = self.sink.child()?;
-        Some(Arc::new(Self { stage: AtomicU8::new(NEW), sink, _parent: Some(self.clone()) }))
+        Some(Arc::new(Self { phase: AtomicU8::new(NEW), sink, _parent: Some(self.clone()) }))
     }
 
-    /// The server has the request since `at`.
+    /// Begins the trace: the server received the request at `at`. Later calls change
+    /// nothing.
     pub fn begin(&self, subject: &TraceSubject<'_>, at: Instant) {
-        let first = self.stage.compare_exchange(NEW, BEGUN, Ordering::AcqRel, Ordering::Acquire);
+        let first = self.phase.compare_exchange(NEW, BEGUN, Ordering::AcqRel, Ordering::Acquire);
         if first.is_ok() {
             self.sink.begin(subject);
             self.sink.record(TracePoint::RequestStart, at);
         }
     }
 
-    /// The request waits for an instance since `at`.
+    /// Records that the request was queued at `at`.
     pub fn record_queued(&self, inputs: &[InputTensor], at: Instant) {
         self.sink.record(TracePoint::QueueStart, at);
         if !self.sink.wants_tensors() {
@@ -137,7 +140,7 @@ impl Trace {
         }
     }
 
-    /// The request was executed, with or without an error.
+    /// Records an execution, with or without an error.
     pub fn record_execution(&self, times: &ExecutionTimes) {
         self.sink.record(TracePoint::ComputeStart, times.start);
         self.sink.record(TracePoint::ComputeInputEnd, times.compute_start);
@@ -145,10 +148,10 @@ impl Trace {
         self.sink.record(TracePoint::ComputeEnd, times.end);
     }
 
-    /// The request gets this response. After its release that goes unseen, as in
-    /// the original.
+    /// Records the outputs of a response. As in Triton, responses after the release
+    /// of the request are not recorded.
     pub fn record_response(&self, response: &InferenceResponse) {
-        if !self.sink.wants_tensors() || self.stage.load(Ordering::Acquire) == ENDED {
+        if !self.sink.wants_tensors() || self.phase.load(Ordering::Acquire) == ENDED {
             return;
         }
         for output in &response.outputs {
@@ -162,7 +165,7 @@ impl Trace {
         }
     }
 
-    /// A sender that tells the trace of the responses that pass through it.
+    /// Wraps a sender, so that the responses it sends are recorded.
     pub fn wrap_sender(self: &Arc<Self>, sender: ResponseSender) -> ResponseSender {
         if !self.sink.wants_tensors() {
             return sender;
@@ -171,14 +174,14 @@ impl Trace {
         sender.wrap(move |inner| Box::new(TracedSink { trace, inner }))
     }
 
-    /// The request is released.
+    /// Ends the trace: the request is released.
     pub fn end(&self) {
-        if self.stage.swap(ENDED, Ordering::AcqRel) == BEGUN {
+        if self.phase.swap(ENDED, Ordering::AcqRel) == BEGUN {
             self.sink.end();
         }
     }
 
-    /// Whoever stands behind the trace, if they want to be found again.
+    /// The object behind the sink; see [`TraceSink::underlying`].
     #[must_use]
     pub fn underlying(&self) -> Option<&dyn Any> {
         self.sink.underlying()
@@ -191,25 +194,19 @@ impl Drop for Trace {
     }
 }
 
-/// Tells a trace what passes, as long as the request keeps it.
+/// Records the responses that pass, while the request keeps its trace.
 struct TracedSink {
     trace: Weak<Trace>,
     inner: Box<dyn ResponseSink>,
 }
 
-impl TracedSink {
-    fn look(&self, reply: &Reply) {
-        if let Reply::Response { result: Ok(response), .. } = reply
+impl ResponseSink for TracedSink {
+    fn deliver(&mut self, reply: Reply) {
+        if let Reply::Response { result: Ok(response), .. } = &reply
             && let Some(trace) = self.trace.upgrade()
         {
             trace.record_response(response);
         }
-    }
-}
-
-impl ResponseSink for TracedSink {
-    fn deliver(&mut self, reply: Reply) {
-        self.look(&reply);
         self.inner.deliver(reply);
     }
 

@@ -12,27 +12,27 @@ use crate::{
 
 type Log = Arc<Mutex<Vec<String>>>;
 
-/// Writes down what it is told.
+/// Records its calls as lines of text.
 #[derive(Debug)]
-struct Writer {
+struct LogSink {
     name: String,
     log: Log,
     tensors: bool,
 }
 
-impl Writer {
+impl LogSink {
     fn write(&self, line: String) {
         self.log.lock().unwrap().push(format!("{} {line}", self.name));
     }
 }
 
-impl Drop for Writer {
+impl Drop for LogSink {
     fn drop(&mut self) {
-        self.write(String::from("gone"));
+        self.write(String::from("dropped"));
     }
 }
 
-impl TraceSink for Writer {
+impl TraceSink for LogSink {
     fn wants_tensors(&self) -> bool {
         self.tensors
     }
@@ -58,15 +58,15 @@ impl TraceSink for Writer {
 }
 
 #[derive(Debug)]
-struct NoBooks;
+struct NoStatistics;
 
-impl RequestObserver for NoBooks {
+impl RequestObserver for NoStatistics {
     fn succeeded(&self, _: u32, _: &RequestTimes, _: &ExecutionSummary) {}
     fn failed(&self, _: &RequestTimes, _: FailureReason) {}
 }
 
 fn begun(tensors: bool, log: &Log) -> Arc<Trace> {
-    let sink = Writer { name: String::from("t"), log: log.clone(), tensors };
+    let sink = LogSink { name: String::from("t"), log: log.clone(), tensors };
     let trace = Trace::new(Box::new(sink));
     let subject = TraceSubject { model_name: "m", model_version: 7, request_id: "" };
     trace.begin(&subject, Instant::now());
@@ -95,15 +95,14 @@ fn times() -> ExecutionTimes {
     ExecutionTimes { start, compute_start: after(1), compute_end: after(2), end: after(3) }
 }
 
-/// What a trace is told of a request that ends in a certain way, and when the
-/// client is answered.
+/// Checks the calls and replies after `end` ends a request.
 fn check(tensors: bool, end: impl FnOnce(PendingRequest), expected: &[&str]) {
     let log = Log::default();
     let trace = begun(tensors, &log);
-    let answers = log.clone();
+    let replies = log.clone();
     let client = ResponseSender::new(Box::new(move |reply: Reply| {
-        let end = if reply.is_final() { " for good" } else { "" };
-        answers.lock().unwrap().push(format!("answered{end}"));
+        let line = if reply.is_final() { "final reply" } else { "reply" };
+        replies.lock().unwrap().push(String::from(line));
     }));
     let input = InputTensor {
         name: String::from("x"),
@@ -118,67 +117,67 @@ fn check(tensors: bool, end: impl FnOnce(PendingRequest), expected: &[&str]) {
     trace.record_queued(&request.inputs, now);
     let sender = trace.wrap_sender(client);
     let request_times = RequestTimes { arrival: now, queued: now };
-    end(PendingRequest::new(request, sender, 1, request_times, Arc::new(NoBooks)));
-    let seen = log.lock().unwrap();
-    let (start, rest) = seen.split_at(if tensors { 4 } else { 3 });
+    end(PendingRequest::new(request, sender, 1, request_times, Arc::new(NoStatistics)));
+    let lines = log.lock().unwrap();
+    let (start, rest) = lines.split_at(if tensors { 4 } else { 3 });
     assert_eq!(start[..3], ["t is m/7", "t RequestStart", "t QueueStart"]);
     assert_eq!(start.get(3).map(String::as_str), tensors.then_some("t QueueInput x [1]"));
     assert_eq!(*rest, *expected);
 }
 
-const COMPUTED: [&str; 4] =
+const EXECUTION: [&str; 4] =
     ["t ComputeStart", "t ComputeInputEnd", "t ComputeOutputStart", "t ComputeEnd"];
 
 fn lines<'a>(before: &[&'a str], after: &[&'a str]) -> Vec<&'a str> {
-    [before, &COMPUTED, after].concat()
+    [before, &EXECUTION, after].concat()
 }
 
 #[test]
-fn an_answer_comes_before_the_execution_and_the_end_last() {
+fn the_reply_precedes_the_execution_and_the_end_is_last() {
     let complete = |request: PendingRequest| request.complete(Ok(response()), &times());
-    check(false, complete, &lines(&["answered for good"], &["t ended", "t gone"]));
-    let told = ["t BackendOutput y [2]", "answered for good"];
-    check(true, complete, &lines(&told, &["t ended", "t gone"]));
+    check(false, complete, &lines(&["final reply"], &["t ended", "t dropped"]));
+    let recorded = ["t BackendOutput y [2]", "final reply"];
+    check(true, complete, &lines(&recorded, &["t ended", "t dropped"]));
     let fail = |request: PendingRequest| request.complete(Err(Status::internal("")), &times());
-    check(true, fail, &lines(&["answered for good"], &["t ended", "t gone"]));
+    check(true, fail, &lines(&["final reply"], &["t ended", "t dropped"]));
 }
 
 #[test]
-fn each_response_of_a_decoupled_model_is_told() {
-    let each = ["t BackendOutput y [2]", "answered"];
-    let told = [each[0], each[1], each[0], each[1], "answered for good"];
+fn each_response_of_a_decoupled_model_is_recorded() {
+    let each = ["t BackendOutput y [2]", "reply"];
+    let recorded = [each[0], each[1], each[0], each[1], "final reply"];
     let act = |mut request: PendingRequest| {
         request.respond(Ok(response()));
         request.respond(Ok(response()));
         request.finish(&times());
     };
-    check(true, act, &lines(&told, &["t ended", "t gone"]));
+    check(true, act, &lines(&recorded, &["t ended", "t dropped"]));
 }
 
 #[test]
-fn a_request_that_does_not_run_ends_its_trace() {
-    let ended = ["answered for good", "t ended", "t gone"];
+fn a_request_that_is_not_executed_ends_its_trace() {
+    let ended = ["final reply", "t ended", "t dropped"];
     let fail = |request: PendingRequest| request.fail(Status::internal(""), FailureReason::Other);
     check(true, fail, &ended);
     check(true, drop, &ended);
 }
 
 #[test]
-fn responses_after_the_release_are_not_told() {
+fn responses_after_the_release_are_not_recorded() {
     let act = |mut request: PendingRequest| {
         let responder = request.take_responder().unwrap();
         drop(request);
         responder.complete(Ok(response()), ExecutionSummary::from(&times()));
     };
-    check(true, act, &["t ended", "t gone", "answered for good"]);
+    check(true, act, &["t ended", "t dropped", "final reply"]);
 }
 
 #[test]
 fn a_trace_that_never_began_has_no_end() {
     let log = Log::default();
-    let sink = Writer { name: String::from("t"), log: log.clone(), tensors: true };
+    let sink = LogSink { name: String::from("t"), log: log.clone(), tensors: true };
     drop(Trace::new(Box::new(sink)));
-    assert_eq!(*log.lock().unwrap(), ["t gone"]);
+    assert_eq!(*log.lock().unwrap(), ["t dropped"]);
 }
 
 #[test]
@@ -194,7 +193,7 @@ fn a_child_ends_before_its_parent() {
     );
     drop(trace);
     drop(child);
-    let seen = log.lock().unwrap();
-    let ends = ["t.child ended", "t.child gone", "t ended", "t gone"];
-    assert_eq!(seen[2..], [&["t.child is step/1", "t.child RequestStart"][..], &ends].concat());
+    let lines = log.lock().unwrap();
+    let ends = ["t.child ended", "t.child dropped", "t ended", "t dropped"];
+    assert_eq!(lines[2..], [&["t.child is step/1", "t.child RequestStart"][..], &ends].concat());
 }

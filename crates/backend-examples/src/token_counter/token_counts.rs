@@ -35,7 +35,7 @@ impl TokenCounts {
     /// The number of tokens that the request has had. The start of a sequence also removes
     /// the counts of cancelled requests.
     pub(crate) fn get(&mut self, request: &PendingRequest) -> Result<u32, Status> {
-        let step = request.step().ok_or_else(|| unknown("it is no step of a sequence"))?;
+        let step = request.sequence().ok_or_else(|| unknown("it is no step of a sequence"))?;
         if step.flags.start {
             if let Self::Instance(counts) = self {
                 counts.retain(|_, count| !count.cancel.is_cancelled());
@@ -59,7 +59,7 @@ impl TokenCounts {
 
     /// Stores the number of tokens that the request has had, before it is rescheduled.
     pub(crate) fn set(&mut self, request: &mut PendingRequest, done: u32) -> Result<(), Status> {
-        let step = request.step().ok_or_else(|| unknown("it is no step of a sequence"))?;
+        let step = request.sequence().ok_or_else(|| unknown("it is no step of a sequence"))?;
         match self {
             Self::ImplicitState(state) => {
                 let incoming = step.states.iter().find(|one| *one.output_name == *state.output);
@@ -78,7 +78,7 @@ impl TokenCounts {
 
     /// Removes the count of a request that does not come back.
     pub(crate) fn remove(&mut self, request: &PendingRequest) {
-        if let (Self::Instance(counts), Some(step)) = (self, request.step()) {
+        if let (Self::Instance(counts), Some(step)) = (self, request.sequence()) {
             counts.remove(&step.key);
         }
     }

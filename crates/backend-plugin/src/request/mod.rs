@@ -153,7 +153,7 @@ impl RequestObject {
         if self.pending.is_padding() {
             return Ok(());
         }
-        if !self.pending.step().is_some_and(|step| step.iterative) {
+        if !self.pending.sequence().is_some_and(|step| step.iterative) {
             return refuse(format!(
                 "a request can only be rescheduled by a model with sequence_batching \
                  iterative_sequence, which '{}' is not",
@@ -215,7 +215,7 @@ impl RequestObject {
     }
 
     fn sequence(&self) -> (&CorrelationId, SequenceFlags) {
-        match self.pending.step() {
+        match self.pending.sequence() {
             Some(step) => (&step.correlation_id, step.flags),
             None => {
                 let request = self.pending.request();

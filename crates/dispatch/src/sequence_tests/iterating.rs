@@ -82,7 +82,7 @@ fn a_clients_own_identity_is_kept_and_shared_by_nobody() {
     let backend = Scripted::new(BLOCKING, move |batch| {
         for request in batch.into_iter().filter(|request| !request.is_padding()) {
             seen.send(row(&request)).unwrap();
-            assert_eq!(request.step().unwrap().correlation_id, CorrelationId::Number(77));
+            assert_eq!(request.sequence().unwrap().correlation_id, CorrelationId::Number(77));
             count(request);
         }
         Ok(())

@@ -1,0 +1,190 @@
+//! Flow control of responses: how a backend learns that they pile up.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use crate::CancelToken;
+
+/// Called once when a congestion is over.
+pub type ResumeHook = Box<dyn FnOnce() + Send>;
+
+/// A point on the way of responses where they may pile up: before a slow step of
+/// an ensemble, or before a client that reads slowly.
+///
+/// Both methods are called on any thread that sends, so neither may block.
+pub trait CongestionPoint: Send + Sync {
+    /// Whether the sender of responses should pause.
+    fn is_congested(&self) -> bool;
+
+    /// Keeps `hook` and runs it once when the congestion is over, on the thread
+    /// that ends it. Gives the hook back if there is no congestion.
+    ///
+    /// A congested point that ends runs its hooks.
+    fn when_free(&self, hook: ResumeHook) -> Option<ResumeHook>;
+}
+
+/// How a request tells its backend that the receiver of its responses is
+/// congested. Backends that send many responses consult it.
+///
+/// A backend that ignores it loses no responses; they only take memory. The
+/// default is never congested and costs no allocation.
+#[derive(Clone, Default)]
+pub struct Throttle {
+    points: Vec<Arc<dyn CongestionPoint>>,
+}
+
+/// How often a waiting thread checks whether the request is cancelled.
+const CANCEL_CHECK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// How long a thread waits at most. As in Triton, sending continues then: models
+/// that wait for each other in a circle make progress again.
+const WAIT_MAX: Duration = Duration::from_secs(300);
+
+impl Throttle {
+    /// Adds a point where responses may pile up.
+    #[must_use]
+    pub fn with(mut self, point: Arc<dyn CongestionPoint>) -> Self {
+        self.points.push(point);
+        self
+    }
+
+    /// Whether the sender of responses should pause.
+    #[must_use]
+    pub fn is_congested(&self) -> bool {
+        self.points.iter().any(|point| point.is_congested())
+    }
+
+    /// Runs `resume` once no point is congested, or at once if none is: for
+    /// backends that have other work meanwhile.
+    pub fn when_free(self, resume: impl FnOnce() + Send + 'static) {
+        let Some(point) = self.points.iter().find(|point| point.is_congested()).cloned() else {
+            return resume();
+        };
+        // Another point may be congested by the time this one is free.
+        let check_again: ResumeHook = Box::new(move || self.when_free(resume));
+        if let Some(hook) = point.when_free(check_again) {
+            hook();
+        }
+    }
+
+    /// Blocks until no point is congested, the request is cancelled, or
+    /// `WAIT_MAX` is over: for backends with a thread of their own, before they
+    /// compute the next response.
+    pub fn wait(&self, cancel: &CancelToken) {
+        if !self.is_congested() {
+            return;
+        }
+        let (sender, receiver) = channel();
+        self.clone().when_free(move || {
+            // The receiver is gone if the wait ended early.
+            let _ = sender.send(());
+        });
+        let deadline = Instant::now() + WAIT_MAX;
+        while !cancel.is_cancelled() && Instant::now() < deadline {
+            match receiver.recv_timeout(CANCEL_CHECK_INTERVAL) {
+                Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Throttle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Throttle({} points, congested: {})", self.points.len(), self.is_congested())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::mpsc::Receiver;
+
+    use super::*;
+
+    /// A congestion point that the test fills and empties.
+    #[derive(Default)]
+    struct Buffer(Mutex<(bool, Vec<ResumeHook>)>);
+
+    impl CongestionPoint for Buffer {
+        fn is_congested(&self) -> bool {
+            self.0.lock().unwrap().0
+        }
+
+        fn when_free(&self, hook: ResumeHook) -> Option<ResumeHook> {
+            let mut buffer = self.0.lock().unwrap();
+            if !buffer.0 {
+                return Some(hook);
+            }
+            buffer.1.push(hook);
+            None
+        }
+    }
+
+    impl Buffer {
+        fn fill(&self) {
+            self.0.lock().unwrap().0 = true;
+        }
+
+        fn empty(&self) {
+            let hooks = {
+                let mut buffer = self.0.lock().unwrap();
+                buffer.0 = false;
+                std::mem::take(&mut buffer.1)
+            };
+            hooks.into_iter().for_each(|hook| hook());
+        }
+    }
+
+    fn throttle_of_two() -> (Throttle, [Arc<Buffer>; 2]) {
+        let points: [Arc<Buffer>; 2] = Default::default();
+        let throttle = Throttle::default().with(points[0].clone()).with(points[1].clone());
+        (throttle, points)
+    }
+
+    fn resumption(throttle: &Throttle) -> Receiver<()> {
+        let (sender, receiver) = channel();
+        throttle.clone().when_free(move || sender.send(()).unwrap());
+        receiver
+    }
+
+    #[test]
+    fn resuming_waits_until_no_point_is_congested() {
+        let (throttle, [first, second]) = throttle_of_two();
+        assert!(!throttle.is_congested());
+        resumption(&throttle).try_recv().unwrap();
+        first.fill();
+        second.fill();
+        assert!(throttle.is_congested());
+        let resumed = resumption(&throttle);
+        first.empty();
+        assert!(resumed.try_recv().is_err(), "the second is full");
+        first.fill();
+        second.empty();
+        assert!(resumed.try_recv().is_err(), "the first is full again");
+        first.empty();
+        resumed.try_recv().unwrap();
+        assert!(resumed.try_recv().is_err(), "once is enough");
+    }
+
+    #[test]
+    fn a_waiting_thread_resumes_when_the_point_is_free_or_the_request_cancelled() {
+        let (throttle, [point, _]) = throttle_of_two();
+        throttle.wait(&CancelToken::new());
+        point.fill();
+        let waiting = throttle.clone();
+        let thread = std::thread::spawn(move || waiting.wait(&CancelToken::new()));
+        while point.0.lock().unwrap().1.is_empty() {
+            std::thread::yield_now();
+        }
+        assert!(!thread.is_finished());
+        point.empty();
+        thread.join().unwrap();
+        point.fill();
+        let cancelled = CancelToken::new();
+        cancelled.cancel();
+        throttle.wait(&cancelled);
+    }
+}
