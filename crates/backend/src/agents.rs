@@ -1,18 +1,17 @@
-//! Repository agents, as whoever loads models sees them.
+//! The repository agents of a model, as the engine sees them.
 
-/// The repository agents of one model, once all of them have agreed to its being
-/// loaded: they are told what becomes of it.
+/// The repository agents of one model, after all of them have agreed to load it. The
+/// engine notifies them of the model's lifecycle.
 ///
-/// Dropping it is the end of the model's life for them, whatever they were told
-/// before. What an agent does then and in each of the calls may take long, and only
-/// the agent can refuse to hear more: so whoever holds this chooses the thread, and
-/// holds no lock.
+/// Dropping it ends the model's life for the agents, after whatever notification. The
+/// calls and the drop may take long, and an agent may ignore them. Callers therefore
+/// choose the thread and hold no lock.
 pub trait ModelAgents: Send + Sync {
-    /// The model is loaded and about to serve. Telling it again changes nothing, nor
-    /// does it after the model was said to go: a load may end while the server does.
+    /// The model is loaded and about to serve. A repeated notification changes nothing,
+    /// nor does one after `unloading`: a load may end while the server shuts down.
     fn loaded(&self);
-    /// The model could not be loaded. This changes nothing if it was loaded before.
+    /// The load has failed. Changes nothing if the model was loaded before.
     fn load_failed(&self);
-    /// The model is about to go out of service. Telling it again changes nothing.
+    /// The model is about to leave service. A repeated notification changes nothing.
     fn unloading(&self);
 }

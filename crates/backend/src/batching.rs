@@ -2,33 +2,35 @@
 
 use galatea_infer::{InferenceRequest, Status};
 
-/// Decides for each request whether it joins the batch that is open.
+/// Decides for each request whether it joins the open batch. Triton calls it a custom
+/// batching strategy.
 ///
-/// The calls come in this order: `open`, `include` for each candidate in the order
-/// of service, `close`; and so on with the next batch. A request may be shown again
-/// in a later batch. The first one of a batch runs in it whatever is said of it.
+/// The calls come in this order: `open`, `include` for each candidate in the order of
+/// service, `close`; then the same for the next batch. A request may be a candidate for
+/// several batches. The first request of a batch is part of it even if the rule refuses
+/// it.
 ///
-/// A rule is asked while the model's queue is locked: requests that arrive wait for
-/// it, so it had better not wait for anything.
+/// A rule is called while the model's queue is locked and new requests wait for the
+/// lock, so it should not block.
 pub trait BatchRule: Send {
     /// A batch opens.
     ///
     /// # Errors
     ///
-    /// Why this batch goes without the rule.
+    /// Why the batch is formed without the rule.
     fn open(&mut self) -> Result<(), Status>;
 
     /// Whether this queued request, of `batch_size` elements, may join.
     ///
     /// # Errors
     ///
-    /// Why that can't be said.
+    /// Why the rule can't decide.
     fn include(&mut self, request: &InferenceRequest, batch_size: u32) -> Result<bool, Status>;
 
     /// The batch has closed.
     ///
     /// # Errors
     ///
-    /// What went wrong with that.
+    /// What went wrong.
     fn close(&mut self) -> Result<(), Status>;
 }

@@ -1,29 +1,29 @@
-//! Where responses are kept for requests that come again.
+//! The response cache.
 
 use galatea_infer::{CacheStatistics, InferenceResponse};
 
-/// What makes two requests equal: a cryptographic hash of everything that an answer
-/// can depend on.
+/// Identifies equal requests: a cryptographic hash of everything that a response can
+/// depend on.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CacheKey(pub [u8; 32]);
 
 /// Keeps responses by key.
 ///
-/// It is called from any thread, and a request waits for each call. A cache that
-/// fails behaves as one that has nothing: what went wrong is its own to report.
+/// Any thread may call it, and a request waits for each call. A cache that fails behaves
+/// like an empty one and reports the failure itself.
 pub trait ResponseCache: Send + Sync {
-    /// The response to equal requests, if it is kept. Whoever asks puts the
-    /// request's identifier in.
+    /// The response to equal requests, if it is cached. The caller sets the request's
+    /// identifier in it.
     fn lookup(&self, key: &CacheKey) -> Option<InferenceResponse>;
 
-    /// Keeps a response, perhaps in place of others: all of it but the request's
-    /// identifier. One that isn't in the CPU's memory is not kept.
+    /// Caches a response without the request's identifier, perhaps in place of others.
+    /// A response outside the CPU's memory is not cached.
     ///
-    /// The response's memory is a request's and often a slice of more: what is kept
-    /// is a copy.
+    /// The cache keeps a copy, because the response's memory belongs to its request and
+    /// is often a slice of a larger buffer.
     fn insert(&self, key: &CacheKey, response: &InferenceResponse);
 
-    /// The cache's counters. `None` if it has none, or shows them itself.
+    /// The cache's counters. `None` if it has none or publishes them itself.
     fn statistics(&self) -> Option<CacheStatistics> {
         None
     }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use galatea_infer::Status;
 
-/// A version directory: backends reach a model's files through it alone.
+/// A version's directory: the only way of a backend to the model's files.
 pub trait ModelFiles: Send + Sync {
     /// The model's directory, which holds `config.pbtxt` and the versions.
     fn model_path(&self) -> &Path;
@@ -19,12 +19,12 @@ pub trait ModelFiles: Send + Sync {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if `name` leads out of that directory, `NotFound` if
-    /// nothing is there.
+    /// `InvalidArgument` if `name` leads out of that directory, `NotFound` if it does
+    /// not exist.
     fn resolve(&self, name: &str) -> Result<PathBuf, Status>;
 
     /// The path of a file or directory below the model's directory, which all versions
-    /// share. Unless said otherwise nothing is there.
+    /// share. By default there are no such files.
     ///
     /// # Errors
     ///
@@ -33,8 +33,8 @@ pub trait ModelFiles: Send + Sync {
         Err(Status::not_found(format!("there is no '{name}': the model has no files")))
     }
 
-    /// Reads a file in the model's directory, beside the configuration. Unless
-    /// said otherwise there is none.
+    /// Reads a file in the model's directory, beside the configuration. By default there
+    /// are no such files.
     ///
     /// # Errors
     ///
@@ -44,26 +44,26 @@ pub trait ModelFiles: Send + Sync {
         Err(Status::not_found(format!("there is no '{name}': the model has no files")))
     }
 
-    /// What tells the files of this version, and those beside all versions, from what
-    /// they may be another time: sorted by path. `None` if that can't be told.
+    /// The fingerprints of this version's files and of those beside all versions, sorted
+    /// by path. `None` if a change of a file can't be recognized.
     fn fingerprints(&self) -> Option<Vec<FileFingerprint>> {
         None
     }
 
-    /// Reads a file in `initial_state`, a directory beside the versions. Unless
-    /// said otherwise there is none.
+    /// Reads a file in `initial_state`, a directory beside the versions. By default there
+    /// is none.
     ///
     /// # Errors
     ///
-    /// As with [`ModelFiles::resolve`]; `InvalidArgument` also if it is no
-    /// regular file or of another size. The message names the file.
+    /// As with [`ModelFiles::resolve`]; also `InvalidArgument` if it is not a regular file
+    /// or of another size. The message names the file.
     fn read_initial_state(&self, name: &str, size: ExpectedFileSize) -> Result<Vec<u8>, Status> {
         let _ = size;
         Err(Status::not_found(format!("there is no '{name}': the model has no initial_state")))
     }
 
-    /// Reads a file in `warmup`, a directory beside the versions. Unless said
-    /// otherwise there is none.
+    /// Reads a file in `warmup`, a directory beside the versions. By default there is
+    /// none.
     ///
     /// # Errors
     ///
@@ -74,7 +74,7 @@ pub trait ModelFiles: Send + Sync {
     }
 }
 
-/// What can be seen of a file without reading it.
+/// Recognizes a changed file without reading it: path, size and modification time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileFingerprint {
     path: PathBuf,
@@ -86,12 +86,13 @@ impl FileFingerprint {
     /// 1980-01-02 00:00:00 UTC, in nanoseconds since the epoch.
     const EARLIEST_NS: i64 = 315_619_200 * 1_000_000_000;
 
-    /// The mark of a file of this size, whose contents changed last so many nanoseconds
-    /// after the epoch. A model's files have paths from the model's directory on.
+    /// The fingerprint of a file of this size that was modified last `modified_ns`
+    /// nanoseconds after the epoch. The paths of a model's files are relative to the
+    /// model's directory.
     ///
-    /// `None` if the time tells nothing: images and packages that are made to be
-    /// reproducible give all files one time, the epoch, a second later, or the first
-    /// that a ZIP archive can hold, so that a file may change and look the same.
+    /// `None` if the time has no meaning. Reproducible images and packages give all files
+    /// the same time: the epoch, a second later, or the earliest that a ZIP archive can
+    /// hold. A changed file would have the same fingerprint.
     #[must_use]
     pub fn new(path: PathBuf, byte_size: u64, modified_ns: i64) -> Option<Self> {
         (modified_ns >= Self::EARLIEST_NS).then_some(Self { path, byte_size, modified_ns })
@@ -109,19 +110,19 @@ impl FileFingerprint {
         self.byte_size
     }
 
-    /// When its contents changed last, in nanoseconds since the epoch.
+    /// When it was modified last, in nanoseconds since the epoch.
     #[must_use]
     pub const fn modified_ns(&self) -> i64 {
         self.modified_ns
     }
 }
 
-/// How many bytes a file is to have.
+/// The size that a file must have, in bytes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ExpectedFileSize {
-    /// This many.
+    /// This size.
     Exactly(u64),
-    /// Any number up to this.
+    /// Any size up to this.
     AtMost(u64),
 }
 
@@ -130,15 +131,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_that_everything_may_have_is_no_mark() {
+    fn a_constant_time_of_reproducible_packages_gives_no_fingerprint() {
         const DAY: i64 = 24 * 60 * 60 * 1_000_000_000;
         let ten_years = (10 * 365 + 2) * DAY;
-        let mark = |modified_ns| FileFingerprint::new(PathBuf::from("file"), 1, modified_ns);
+        let fingerprint = |modified_ns| FileFingerprint::new(PathBuf::from("file"), 1, modified_ns);
         for constant in [i64::MIN, 0, 1_000_000_000, ten_years, ten_years + DAY - 1] {
-            assert_eq!(mark(constant), None, "{constant}");
+            assert_eq!(fingerprint(constant), None, "{constant}");
         }
-        for telling in [ten_years + DAY, i64::MAX] {
-            assert_eq!(mark(telling).unwrap().modified_ns(), telling);
+        for meaningful in [ten_years + DAY, i64::MAX] {
+            assert_eq!(fingerprint(meaningful).unwrap().modified_ns(), meaningful);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What tells a backend from what it may be another time.
+//! Fingerprints of a backend and its files, by which a changed one is recognized.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,20 +7,21 @@ use std::time::UNIX_EPOCH;
 
 use crate::FileFingerprint;
 
-/// What a backend's answers depend on beside models and requests. A cache that outlives
-/// the server knows by it whether what it kept is still right.
+/// What a backend's responses depend on beside models and requests. A cache that outlives
+/// the server recognizes by it whether its responses are still valid.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BackendFingerprint {
-    /// Its version, or that of the library that it stands for; empty if nobody says.
+    /// The version of the backend or of the library that it wraps; empty if unknown.
     pub version: String,
-    /// What it was told on the command line.
+    /// Its settings from the command line.
     pub settings: BTreeMap<String, String>,
     /// Its files, sorted by path.
     pub files: Vec<FileFingerprint>,
 }
 
 impl BackendFingerprint {
-    /// Of a backend that has no settings and no files: only its version can change.
+    /// The fingerprint of a backend without settings and files: only its version can
+    /// change.
     #[must_use]
     pub fn of_version(version: &str) -> Self {
         Self { version: version.to_owned(), ..Self::default() }
@@ -28,15 +29,15 @@ impl BackendFingerprint {
 }
 
 impl FileFingerprint {
-    /// The mark of the file at `path`, or of what a link there leads to. To be taken
-    /// before the file is read, so that a change meanwhile makes another mark.
+    /// The fingerprint of the file at `path`, or of the target of a link. Taken before the
+    /// file is read, so that a change during the read gives another fingerprint.
     ///
-    /// `None` if it can't be looked at, or if its time tells nothing.
+    /// `None` if its metadata can't be read or its time has no meaning.
     #[must_use]
     pub fn of(path: &Path) -> Option<Self> {
-        let found = fs::metadata(path).ok()?;
-        let since_epoch = found.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
+        let metadata = fs::metadata(path).ok()?;
+        let since_epoch = metadata.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
         let modified_ns = i64::try_from(since_epoch.as_nanos()).ok()?;
-        Self::new(path.to_owned(), found.len(), modified_ns)
+        Self::new(path.to_owned(), metadata.len(), modified_ns)
     }
 }

@@ -1,10 +1,10 @@
-//! The three traits that every backend implements, native or behind a C
-//! boundary: [`Backend`], [`Model`] and [`Instance`]; and the one of response
-//! caches, [`ResponseCache`].
+//! The traits between the engine and its extensions: [`Backend`], [`Model`] and
+//! [`Instance`] for backends, native or behind the C API, and [`ResponseCache`] for
+//! response caches. Start with the traits in this file.
 //!
-//! A backend receives owned requests and never sees a server, a scheduler or
-//! another backend. Threads are the engine's business: it calls
-//! [`Instance::execute`] from one thread at a time.
+//! A backend receives owned requests. It never sees the server, a scheduler or another
+//! backend. The engine manages threads: it calls [`Instance::execute`] from one thread
+//! at a time.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::expect_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
@@ -34,21 +34,21 @@ pub use shared_library::is_library_truncated;
 /// How the engine may call a backend's instances.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ExecutionPolicy {
-    /// Executing takes a while: each instance gets a thread of its own.
+    /// An execution takes time: each instance gets a thread of its own.
     Blocking,
-    /// Executing is over at once and never waits: the engine calls it on
-    /// whichever thread made the batch, and saves two thread switches.
+    /// An execution is short and never blocks: the engine calls it on the thread that
+    /// formed the batch, which saves two thread switches.
     Inline,
 }
 
-/// A kind of model, such as ONNX Runtime's.
+/// Loads and executes one kind of model, such as ONNX models.
 pub trait Backend: Send + Sync {
-    /// How its instances may be called, for a model with this configuration.
+    /// How the instances of a model with this configuration may be called.
     fn execution_policy(&self, spec: &ModelSpec) -> ExecutionPolicy;
 
-    /// Fills in what `draft` leaves open and the model's files tell: inputs,
-    /// outputs, the batch size. What the draft says stays. Backends whose models have no
-    /// file that could tell anything leave this out.
+    /// Fills in inputs, outputs and the batch size from the model's files where `draft`
+    /// leaves them out. What the draft says stays. The default changes nothing: for
+    /// backends whose model files hold no such information.
     ///
     /// # Errors
     ///
@@ -62,18 +62,17 @@ pub trait Backend: Send + Sync {
         Ok(())
     }
 
-    /// Whether its instances are told of their group's `secondary_devices`. Otherwise a
-    /// remark says that they change nothing.
+    /// Whether its instances use their group's `secondary_devices`. If not, the server
+    /// reports that they have no effect.
     fn supports_secondary_devices(&self) -> bool {
         false
     }
 
-    /// Begins to load one version, before its configuration is complete: what the
-    /// server calls first.
+    /// Begins to load one version, before its configuration is complete. The server calls
+    /// it first.
     ///
-    /// Backends that need no more than [`Backend::auto_complete_config`] leave this as
-    /// it is. One whose models must exist to complete their configuration keeps
-    /// what it made in what it returns.
+    /// The default suits backends that implement [`Backend::auto_complete_config`]. A
+    /// backend that completes a configuration from an existing model returns that model.
     ///
     /// # Errors
     ///
@@ -90,12 +89,11 @@ pub trait Backend: Send + Sync {
         }
     }
 
-    /// Loads one version of a model that [`Backend::begin_load`] kept nothing of.
+    /// Loads one version of a model for which [`Backend::begin_load`] returned `None`.
     ///
     /// # Errors
     ///
-    /// A status whose message names what in the configuration or the files
-    /// is wrong.
+    /// A status whose message names the error in the configuration or the files.
     fn load(
         &self,
         spec: Arc<ModelSpec>,
@@ -103,21 +101,21 @@ pub trait Backend: Send + Sync {
         host: Arc<dyn Host>,
     ) -> Result<Box<dyn Model>, Status>;
 
-    /// The rule for batches that a loaded version brings, if it does. Asked for
-    /// models with the dynamic batcher or none, before there are instances.
+    /// The batch rule of a loaded version, if it has one. Called for models without a
+    /// sequence batcher, before instances exist.
     ///
     /// # Errors
     ///
-    /// A status that says why the rule can't be had.
+    /// A status that says why the rule could not be made.
     fn batch_rule(&self, loaded: &LoadedVersion<'_>) -> Result<Option<Box<dyn BatchRule>>, Status> {
         let _ = loaded;
         Ok(None)
     }
 
-    /// What this backend's answers for a loaded version depend on, beside the version
-    /// itself: as it was when the backend was made, not as it is now. `None` if it
-    /// can't be told from what it was in another run of the server; then no answer of
-    /// another run is used.
+    /// What this backend's responses for a loaded version depend on, beside the version
+    /// itself. Describes the backend when it was loaded, not its files as they are now.
+    /// `None` if a change between two runs of the server can't be recognized; cached
+    /// responses of another run are then not used.
     fn fingerprint(&self, loaded: &LoadedVersion<'_>) -> Option<BackendFingerprint> {
         let _ = loaded;
         None
@@ -131,26 +129,27 @@ pub struct LoadedVersion<'a> {
     pub spec: &'a Arc<ModelSpec>,
     /// Its files.
     pub files: &'a dyn ModelFiles,
-    /// What its backend made of it.
+    /// The loaded model.
     pub model: &'a dyn Model,
-    /// What it was given to tell things to.
+    /// Its host.
     pub host: &'a Arc<dyn Host>,
 }
 
 /// Whether a backend may fill in what a configuration leaves out.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum AutoComplete {
-    /// It may.
+    /// The backend may complete the configuration.
     Enabled,
-    /// The configuration is meant as it is written.
+    /// The configuration is used as it is written.
     Disabled,
 }
 
-/// A version of a model that exists, but whose configuration is not settled yet.
+/// A version of a model that the backend has created, but whose configuration is not
+/// final yet.
 ///
-/// Dropping it gives the model up.
+/// Dropping it abandons the load.
 pub trait UnconfiguredModel: Send {
-    /// Goes on with the configuration that is now in force.
+    /// Finishes the load with the final configuration.
     ///
     /// # Errors
     ///
@@ -162,19 +161,19 @@ pub trait UnconfiguredModel: Send {
     ) -> Result<Box<dyn Model>, Status>;
 }
 
-/// What a loaded model may tell the engine.
+/// What a loaded model sees of the engine.
 pub trait Host: Send + Sync {
-    /// A batch of this many elements was executed.
+    /// Records the execution of a batch of `batch_size` elements in the statistics.
     fn record_batch(&self, batch_size: u64, times: &ExecutionTimes);
-    /// A response was made, by a backend that reports each.
+    /// Records one response in the statistics: for backends that report each response.
     fn record_response(&self, response: &ResponseRecord) {
         let _ = response;
     }
-    /// The version that is being loaded.
+    /// The version of the model.
     fn model_version(&self) -> i64;
-    /// The models that this one needs, if its configuration names any: exactly
-    /// those that it is loaded with, as long as it lives, whatever is loaded
-    /// and unloaded meanwhile. Others are not found here.
+    /// The composing models that its configuration names, if any: the versions that it
+    /// was loaded with. Later loads and unloads do not change them. Other models are not
+    /// found here.
     fn composing_models(&self) -> Option<Arc<dyn ComposingModels>> {
         None
     }
@@ -182,36 +181,36 @@ pub trait Host: Send + Sync {
     fn log(&self, level: LogLevel, message: &str);
 }
 
-/// The models that another one needs: requests to it name them.
+/// The composing models of an ensemble: its requests name one of them.
 pub trait ComposingModels: InferenceService {
-    /// The configuration of one of them, in this version or the newest; `None` if
+    /// The configuration of a composing model, in this version or the newest; `None` if
     /// it is not among them.
     fn spec(&self, name: &str, version: Option<i64>) -> Option<Arc<ModelSpec>>;
 }
 
-/// How one response came about.
+/// The statistics of one response.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct ResponseRecord {
-    /// Its place among the responses to its request, from 0.
+    /// Its index among the responses to its request, from 0.
     pub index: usize,
-    /// What it was.
+    /// How the response counts.
     pub outcome: ResponseOutcome,
-    /// Time spent on computing.
+    /// The time spent on computing.
     pub infer: Duration,
-    /// Time spent on collecting outputs; `None` without outputs.
+    /// The time spent on collecting outputs; `None` without outputs.
     pub output: Option<Duration>,
 }
 
-/// What a response was.
+/// How a response counts in the statistics.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ResponseOutcome {
-    /// It had outputs.
+    /// A response with outputs.
     Success,
-    /// It had none.
+    /// A response without outputs.
     Empty,
-    /// It was an error.
+    /// An error.
     Failure,
-    /// It was the error that says that the client gave up.
+    /// The error of a cancelled request.
     Cancelled,
 }
 
@@ -228,71 +227,68 @@ pub enum LogLevel {
     Verbose(u32),
 }
 
-/// How the engine may make a model's instances.
+/// How the engine may create a model's instances.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum InstanceCreation {
     /// One after another.
     Sequential,
-    /// Several at the same time, on different threads.
+    /// Several at the same time on different threads.
     Parallel,
 }
 
 /// One loaded version of a model.
 pub trait Model: Send + Sync {
-    /// Makes an instance: one thing that executes one batch at a time.
+    /// Creates an instance, which executes one batch at a time.
     ///
     /// # Errors
     ///
-    /// A status that says why it could not be made.
-    fn create_instance(&self, at: &Placement) -> Result<Box<dyn Instance>, Status>;
+    /// A status that says why it could not be created.
+    fn create_instance(&self, placement: &Placement) -> Result<Box<dyn Instance>, Status>;
 
-    /// How its instances may be made. In turn suits every backend.
+    /// How its instances may be created. The default suits every backend.
     fn instance_creation(&self) -> InstanceCreation {
         InstanceCreation::Sequential
     }
 
-    /// Whether its instances can serve: asked when somebody wants to know whether
-    /// the model is ready.
+    /// Checks whether its instances can serve: part of the model's readiness check.
     ///
     /// # Errors
     ///
-    /// Why one can't.
+    /// Why an instance can't.
     fn check_ready(&self) -> Result<(), Status> {
         Ok(())
     }
 
-    /// Whether [`Model::check_ready`] may take time. Where it doesn't it is called on threads
-    /// that others wait for.
+    /// Whether [`Model::check_ready`] may block. If not, it is called on I/O threads.
     fn readiness_may_block(&self) -> bool {
         false
     }
 
-    /// The memory that it and its instances use, as far as its backend reports it, by
-    /// kind and number.
+    /// The memory that it and its instances use, if the backend reports it.
     fn memory_usage(&self) -> Vec<MemoryUsage> {
         Vec::new()
     }
 
-    /// What its backend knows it by again, if it wants to.
+    /// The backend's own object for this model, so that the backend can recognize it.
     fn underlying(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         None
     }
 }
 
-/// Where an instance lives.
+/// The name, device and host policy of an instance to be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// The instance's name, such as `simple_0_1`.
     pub name: String,
-    /// The kind of processor.
+    /// The processor that it runs on.
     pub device: Device,
-    /// What the server was told about its host policy, by setting. It is in force
-    /// already.
+    /// The settings of its host policy from the command line. The engine has applied
+    /// them already.
     pub host_policy_settings: BTreeMap<String, String>,
 }
 
 impl Placement {
-    /// The name of its host policy: what its group says, or its kind of processor.
+    /// The name of its host policy: that of its instance group, or its device.
     #[must_use]
     pub fn host_policy(&self, spec: &ModelSpec) -> String {
         let group = spec.group_of(&self.name);
@@ -312,50 +308,51 @@ pub enum Device {
     Cpu,
     /// The GPU with this number.
     Gpu(u32),
-    /// Whatever the model chooses.
+    /// The model chooses.
     Model,
 }
 
-/// Executes batches, one at a time.
+/// One loaded copy of a model, which executes one batch at a time.
 pub trait Instance: Send {
-    /// Executes the requests together and answers each of them.
+    /// Executes the requests together and replies to each of them.
     ///
-    /// Returning means that the next batch may come; responses may still
-    /// follow if the model is decoupled.
+    /// The next batch may follow once it returns. A decoupled model may send responses
+    /// after that.
     ///
     /// # Errors
     ///
-    /// [`RefusedBatch`] gives back the requests that were not touched, and the
-    /// engine answers them with its status.
+    /// [`RefusedBatch`] returns the requests unexecuted, and the engine fails them with
+    /// its status.
     fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), RefusedBatch>;
 
-    /// What the engine may rely on when it chooses where and when to execute.
+    /// What the engine may rely on when it decides where and when to execute.
     fn guarantee(&self) -> ExecutionGuarantee {
         ExecutionGuarantee::Unspecified
     }
 }
 
-/// What an instance promises of its executions; each includes those before it.
+/// What an instance guarantees about its executions. Each guarantee includes the
+/// previous ones.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ExecutionGuarantee {
-    /// Nothing. It executes on a thread of its own, as long as it takes.
+    /// Nothing: it executes on a thread of its own for any time.
     Unspecified,
-    /// To wait for nobody: nothing that it sends, to a client or to another model, has
-    /// to be noticed before it returns. So the engine may put off waking others until
-    /// more batches are executed.
+    /// It waits for no other thread: no response or request that it sends has to be
+    /// received before it returns. The engine may therefore defer wake-ups until more
+    /// batches are executed.
     NonBlocking,
-    /// To take about as long as before for inputs of the same shapes and sizes, whatever
-    /// their values, and to execute on any thread. So the engine may have quick ones
-    /// executed by the thread that brings the request.
+    /// It takes about the same time for inputs of the same shapes and sizes, whatever
+    /// their values, and executes on any thread. The engine may therefore execute short
+    /// batches inline, on the thread that received the request.
     Predictable,
 }
 
-/// A batch that an instance did not take.
+/// A batch that an instance refused to execute.
 #[derive(Debug)]
 pub struct RefusedBatch {
-    /// The requests, all of them unanswered.
+    /// The requests, none of which got a reply.
     pub requests: Vec<PendingRequest>,
-    /// Why.
+    /// Why it was refused.
     pub status: Status,
 }
 
@@ -366,7 +363,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_policy_has_the_name_of_the_group_or_of_the_processor() {
+    fn a_host_policy_is_named_by_its_group_or_device() {
         let text = "name: 'm' backend: 'b' max_batch_size: 1
             input [ { name: 'I' data_type: TYPE_FP32 dims: [ 1 ] } ]
             output [ { name: 'O' data_type: TYPE_FP32 dims: [ 1 ] } ]

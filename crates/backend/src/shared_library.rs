@@ -1,8 +1,8 @@
-//! Whether a library's file is whole, as far as its header tells.
+//! Detects a truncated shared library by its ELF header.
 //!
-//! The loader maps what the header describes without looking at the file's length, and
-//! the process dies when it touches what isn't there: a copy that was interrupted must
-//! not end the server.
+//! The dynamic loader maps the segments of the header without a check of the file's
+//! length, and the process dies when it touches a missing page. A library whose copy was
+//! interrupted must not end the server.
 
 use std::fs::File;
 use std::io;
@@ -11,14 +11,15 @@ use std::path::Path;
 
 const LOAD_SEGMENT: u32 = 1;
 
-/// Whether the file at `path` ends before the parts that the loader maps. Not so for
-/// what isn't a 64-bit little-endian library: the loader will say what is wrong with it.
+/// Whether the file at `path` ends before the end of a segment that the loader maps.
+/// `false` for a file that is not a 64-bit little-endian ELF library: the loader reports
+/// what is wrong with it.
 #[must_use]
 pub fn is_library_truncated(path: &Path) -> bool {
-    File::open(path).and_then(|file| ends_too_early(&file)).unwrap_or(false)
+    File::open(path).and_then(|file| is_truncated(&file)).unwrap_or(false)
 }
 
-fn ends_too_early(file: &File) -> io::Result<bool> {
+fn is_truncated(file: &File) -> io::Result<bool> {
     let identity: [u8; 6] = bytes(file, 0)?;
     if identity != [0x7f, b'E', b'L', b'F', 2, 1] {
         return Ok(false);
@@ -54,9 +55,9 @@ fn number(file: &File, at: u64) -> io::Result<u64> {
 mod tests {
     use super::*;
 
-    /// The test itself is such a file.
+    /// The test program is an ELF file.
     #[test]
-    fn a_file_without_its_end_is_found() {
+    fn a_truncated_library_is_detected() {
         let own = std::env::current_exe().unwrap();
         assert!(!is_library_truncated(&own));
         let name = format!("galatea-shared-library-{}", std::process::id());
@@ -64,11 +65,11 @@ mod tests {
         let mut beginning = [0; 4096];
         File::open(&own).unwrap().read_exact_at(&mut beginning, 0).unwrap();
         std::fs::write(&copy, beginning).unwrap();
-        let of_whole_header = is_library_truncated(&copy);
+        let of_header = is_library_truncated(&copy);
         std::fs::write(&copy, "text").unwrap();
         let of_text = is_library_truncated(&copy);
         std::fs::remove_file(&copy).unwrap();
-        assert!(of_whole_header && !of_text);
+        assert!(of_header && !of_text);
         assert!(!is_library_truncated(Path::new("/nowhere/none.so")));
     }
 }
