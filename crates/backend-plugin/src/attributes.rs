@@ -2,7 +2,6 @@
 //! `TRITONBACKEND_GetBackendAttribute` fills in.
 
 use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use galatea_abi::{
@@ -13,6 +12,8 @@ use galatea_abi::{
 use galatea_c_objects::{handle, text};
 use galatea_config::{InstanceKind, PreferredInstances};
 use galatea_infer::Status;
+
+use crate::lock::lock;
 
 /// Attributes while the backend fills them in.
 #[derive(Default)]
@@ -28,7 +29,7 @@ impl AttributesObject {
     }
 
     pub(crate) fn into_preferred(self) -> Vec<PreferredInstances> {
-        self.preferred.into_inner().unwrap_or_else(PoisonError::into_inner)
+        std::mem::take(&mut *lock(&self.preferred))
     }
 }
 
@@ -70,7 +71,7 @@ functions! {
                 .map_err(|_| Status::invalid_argument("count is too large"))?,
             gpus: gpus.collect::<Result<_, _>>()?,
         };
-        attributes.preferred.lock().unwrap_or_else(PoisonError::into_inner).push(preferred);
+        lock(&attributes.preferred).push(preferred);
         Ok(())
     }
 

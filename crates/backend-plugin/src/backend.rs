@@ -19,9 +19,10 @@ use galatea_infer::Status;
 
 use crate::attributes::AttributesObject;
 use crate::library::EntryPoints;
+use crate::lock::lock;
 use crate::memory::MemoryManagerObject;
 use crate::owned::Owned;
-use crate::plugins::Server;
+use crate::settings::ServerAddress;
 
 /// A backend as C sees it.
 pub(crate) struct BackendObject {
@@ -42,17 +43,17 @@ pub(crate) struct Backend {
     pub(crate) preferred: Mutex<Vec<PreferredInstances>>,
     /// Whether instances of a model may be made at the same time.
     parallel: AtomicBool,
-    pub(crate) server: Server,
+    pub(crate) server: ServerAddress,
     pub(crate) fingerprint: Option<BackendFingerprint>,
 }
 
 /// What a backend learns about itself.
-pub(crate) struct Identity<'a> {
+pub(crate) struct BackendInfo<'a> {
     pub(crate) name: &'a str,
     pub(crate) directory: &'a str,
     /// The settings of the command line, as JSON.
     pub(crate) config: String,
-    pub(crate) server: Server,
+    pub(crate) server: ServerAddress,
     /// `None` if a later version of the files could not be told from this one.
     pub(crate) fingerprint: Option<BackendFingerprint>,
 }
@@ -61,7 +62,7 @@ impl Backend {
     /// Initialises a backend.
     pub(crate) fn initialize(
         entry_points: EntryPoints,
-        identity: Identity<'_>,
+        identity: BackendInfo<'_>,
     ) -> Result<Self, Status> {
         let backend = Self {
             object: Owned::new(BackendObject {
@@ -84,19 +85,18 @@ impl Backend {
             unsafe { take_c(initialize(backend.address())) }?;
         }
         if let Some(attributes) = backend.entry_points.attributes {
-            let told = Owned::new(AttributesObject::default());
-            // SAFETY: both objects live longer than the call.
-            unsafe { take_c(attributes(backend.address(), told.address())) }?;
-            let told = told.into_inner().unwrap_or_default();
-            backend.parallel.store(told.wants_parallel_loading(), Ordering::Relaxed);
-            *backend.preferred.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
-                told.into_preferred();
+            let declared = Owned::new(AttributesObject::default());
+            // SAFETY: both objects serving longer than the call.
+            unsafe { take_c(attributes(backend.address(), declared.address())) }?;
+            let declared = declared.into_inner().unwrap_or_default();
+            backend.parallel.store(declared.wants_parallel_loading(), Ordering::Relaxed);
+            *lock(&backend.preferred) = declared.into_preferred();
         }
         Ok(backend)
     }
 
     /// A built-in backend, for C code beside its models.
-    pub(crate) fn of_built_in(identity: Identity<'_>) -> Result<Self, Status> {
+    pub(crate) fn of_built_in(identity: BackendInfo<'_>) -> Result<Self, Status> {
         Self::initialize(EntryPoints::NONE, identity)
     }
 

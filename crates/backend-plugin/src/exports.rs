@@ -1,29 +1,15 @@
-//! What this crate exports, for whoever checks that plug-ins find it.
+//! The functions that this crate exports, to check that plug-ins find them.
 
-/// An exported function.
-#[derive(Copy, Clone, Debug)]
-pub struct Export {
-    /// Its name.
-    pub name: &'static str,
-    /// Its address, as a number.
-    pub address: usize,
-}
-
-impl Export {
-    pub(crate) fn new(name: &'static str, function: *const ()) -> Self {
-        Self { name, address: function.addr() }
-    }
-}
+use galatea_c_objects::exports::ExportedFunction;
 
 /// Every function of tritonbackend.h, tritoncache.h and tritonrepoagent.h that a server
 /// provides.
-#[must_use]
-pub fn all() -> Vec<Export> {
+pub(crate) fn all() -> Vec<ExportedFunction> {
     [
         crate::agent::functions::exported(),
         crate::attributes::exported(),
         crate::backend::exported(),
-        crate::cache::exported(),
+        crate::cache::entry::exported(),
         crate::instance::exported(),
         crate::memory::exported(),
         crate::model::exported(),
@@ -45,8 +31,8 @@ mod tests {
     use galatea_abi::{backend, cache, repoagent};
 
     #[test]
-    fn nothing_that_the_headers_declare_is_missing() {
-        let exported: BTreeSet<&str> = super::all().iter().map(|export| export.name).collect();
+    fn every_declared_function_is_exported() {
+        let exported: BTreeSet<&str> = super::all().iter().map(|function| function.name).collect();
         let lists = [backend::PROVIDED, cache::PROVIDED, repoagent::PROVIDED].concat();
         assert_eq!(super::all().len(), lists.len());
         assert_eq!(exported, lists.into_iter().collect());

@@ -3,7 +3,7 @@
 use core::ffi::{c_char, c_void};
 use std::ffi::CString;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 
 use galatea_abi::{
     TRITONBACKEND_Model, TRITONBACKEND_ModelInstance, TRITONBACKEND_Request,
@@ -11,20 +11,18 @@ use galatea_abi::{
     TRITONSERVER_INSTANCEGROUPKIND_GPU, TRITONSERVER_INSTANCEGROUPKIND_MODEL,
     TRITONSERVER_InstanceGroupKind, TRITONSERVER_Message,
 };
-use galatea_backend::{
-    Device, ExecutionGuarantee, Instance as InstanceTrait, Placement, RefusedBatch,
-};
+use galatea_backend::{Device, ExecutionGuarantee, Placement};
 use galatea_c_objects::error::{c_text, take_c};
 use galatea_c_objects::message::MessageObject;
 use galatea_c_objects::{handle, log, text};
 use galatea_config::{InstanceGroup, ModelSpec};
-use galatea_infer::{PendingRequest, Status};
+use galatea_infer::Status;
 
-use crate::memory_usage::{Reported, Total};
+use crate::execution_recorder::ExecutionRecorder;
+use crate::lock::lock;
+use crate::memory_usage::{MemoryReport, MemoryTotal};
 use crate::model::Model;
 use crate::owned::Owned;
-use crate::plugins::lock;
-use crate::request::{RequestBooks, RequestObject};
 
 /// An instance as C sees it.
 pub(crate) struct InstanceObject {
@@ -38,10 +36,10 @@ pub(crate) struct InstanceObject {
     secondary_devices: Vec<(CString, i64)>,
     pub(crate) model: Arc<Model>,
     state: AtomicPtr<c_void>,
-    memory_usage: Reported,
+    memory_usage: MemoryReport,
     /// The requests of the latest batch that were released to be executed again, with
     /// what records their execution.
-    rescheduled: Mutex<Vec<(usize, RequestBooks)>>,
+    rescheduled: Mutex<Vec<(usize, ExecutionRecorder)>>,
 }
 galatea_c_objects::object!(InstanceObject as TRITONBACKEND_ModelInstance, kind 24);
 
@@ -49,10 +47,13 @@ impl InstanceObject {
     /// What records the execution of a request that was released to be executed again.
     /// Triton lets backends report on such requests, because they are the same objects in
     /// their next execution. Here backends may report on them until the next batch.
-    pub(crate) fn rescheduled(&self, request: *mut TRITONBACKEND_Request) -> Option<RequestBooks> {
+    pub(crate) fn rescheduled(
+        &self,
+        request: *mut TRITONBACKEND_Request,
+    ) -> Option<ExecutionRecorder> {
         let rescheduled = lock(&self.rescheduled);
         let found = rescheduled.iter().find(|(address, _)| *address == request.addr());
-        found.map(|(_, books)| books.clone())
+        found.map(|(_, recorder)| recorder.clone())
     }
 }
 
@@ -64,26 +65,69 @@ pub(crate) struct Instance {
 }
 
 impl Instance {
-    fn address(&self) -> *mut TRITONBACKEND_ModelInstance {
+    /// Makes an instance and lets the backend initialise it.
+    pub(crate) fn initialize(model: Arc<Model>, at: &Placement) -> Result<Self, Status> {
+        let (kind, device_id) = match at.device {
+            Device::Cpu => (TRITONSERVER_INSTANCEGROUPKIND_CPU, 0),
+            Device::Gpu(number) => (
+                TRITONSERVER_INSTANCEGROUPKIND_GPU,
+                i32::try_from(number).map_err(|_| Status::invalid_argument("no such GPU"))?,
+            ),
+            Device::Model => (TRITONSERVER_INSTANCEGROUPKIND_MODEL, 0),
+        };
+        let spec = model.serving()?.spec.clone();
+        let group = spec.group_of(&at.name);
+        // The policy's settings, keyed by its name.
+        let host_policy = serde_json::json!({ at.host_policy(&spec): at.host_policy_settings });
+        let instance = Self {
+            object: Owned::new(InstanceObject {
+                name: c_text(&at.name),
+                kind,
+                device_id,
+                host_policy: Owned::new(MessageObject::new(host_policy.to_string())),
+                is_passive: group.is_some_and(|group| group.passive),
+                profiles: profiles(&spec, group),
+                secondary_devices: secondary_devices(group),
+                model: model.clone(),
+                state: AtomicPtr::default(),
+                memory_usage: MemoryReport::default(),
+                rescheduled: Mutex::default(),
+            }),
+            model,
+            name: at.name.clone(),
+        };
+        if let Some(initialize) = instance.model.info.backend.entry_points.instance_initialize {
+            // SAFETY: the object lives until the instance is dropped.
+            unsafe { take_c(initialize(instance.address())) }?;
+        }
+        Ok(instance)
+    }
+
+    pub(crate) fn address(&self) -> *mut TRITONBACKEND_ModelInstance {
         self.object.address()
     }
 
     /// Whether the backend says that the instance can serve.
     fn ready(&self) -> Result<(), Status> {
-        match self.model.facts.backend.entry_points.instance_ready {
+        match self.model.info.backend.entry_points.instance_ready {
             // SAFETY: the object lives as long as the instance.
             Some(ready) => unsafe { take_c(ready(self.address())) },
             None => Ok(()),
         }
     }
-}
 
-impl Instance {
+    /// Forgets the rescheduled requests of the batch before.
+    pub(crate) fn begin_batch(&self) {
+        if let Some(object) = self.object.get() {
+            lock(&object.rescheduled).clear();
+        }
+    }
+
     /// What the backend promises of executions. By default they may block on anything. A
     /// decoupled model never promises more: sending many responses may wait for slow
     /// clients.
-    fn guarantee(&self, decoupled: bool) -> Result<ExecutionGuarantee, Status> {
-        let entry_points = &self.model.facts.backend.entry_points;
+    pub(crate) fn guarantee(&self, decoupled: bool) -> Result<ExecutionGuarantee, Status> {
+        let entry_points = &self.model.info.backend.entry_points;
         let Some(ask) = entry_points.instance_predictable.filter(|_| !decoupled) else {
             return Ok(ExecutionGuarantee::Unspecified);
         };
@@ -102,7 +146,7 @@ impl Instance {
 impl Drop for Instance {
     /// Also finalises an instance whose initialisation failed, as Triton does.
     fn drop(&mut self) {
-        let finalize = self.model.facts.backend.entry_points.instance_finalize;
+        let finalize = self.model.info.backend.entry_points.instance_finalize;
         let Some(finalize) = finalize else { return };
         // SAFETY: the object is released after this; nothing uses it any more.
         if let Err(status) = unsafe { take_c(finalize(self.address())) } {
@@ -113,9 +157,9 @@ impl Drop for Instance {
 
 /// Keeps an instance, and so its model, from being finalised. Every object that the
 /// plug-in may still use has one.
-pub(crate) struct InUse(Option<Arc<Instance>>);
+pub(crate) struct InstanceGuard(Option<Arc<Instance>>);
 
-impl InUse {
+impl InstanceGuard {
     pub(crate) const fn new(instance: Arc<Instance>) -> Self {
         Self(Some(instance))
     }
@@ -130,20 +174,20 @@ impl InUse {
         self.0.as_ref().map_or(Ok(()), |instance| instance.ready())
     }
 
-    pub(crate) fn add_memory_usage(&self, total: &mut Total) {
+    pub(crate) fn add_memory_usage(&self, total: &mut MemoryTotal) {
         if let Some(object) = self.0.as_ref().and_then(|instance| instance.object.get()) {
             total.add(&object.memory_usage);
         }
     }
 
     /// Records a request that is released to be executed again.
-    pub(crate) fn note_rescheduled(
+    pub(crate) fn record_rescheduled(
         &self,
         request: *mut TRITONBACKEND_Request,
-        books: RequestBooks,
+        recorder: ExecutionRecorder,
     ) {
         if let Some(object) = self.0.as_ref().and_then(|instance| instance.object.get()) {
-            lock(&object.rescheduled).push((request.addr(), books));
+            lock(&object.rescheduled).push((request.addr(), recorder));
         }
     }
 
@@ -152,13 +196,13 @@ impl InUse {
     }
 }
 
-impl Clone for InUse {
+impl Clone for InstanceGuard {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl Drop for InUse {
+impl Drop for InstanceGuard {
     /// Often the plug-in itself drops the last guard, on a thread that its finalisation
     /// would wait for. So finalisation gets its own thread.
     fn drop(&mut self) {
@@ -171,107 +215,6 @@ impl Drop for InUse {
             ));
         }
     }
-}
-
-/// The instance as the engine uses it.
-pub(crate) struct PluginInstance {
-    instance: Arc<Instance>,
-    guarantee: ExecutionGuarantee,
-}
-
-impl PluginInstance {
-    pub(crate) fn downgrade(&self) -> Weak<Instance> {
-        Arc::downgrade(&self.instance)
-    }
-
-    pub(crate) fn initialize(model: Arc<Model>, at: &Placement) -> Result<Self, Status> {
-        let (kind, device_id) = match at.device {
-            Device::Cpu => (TRITONSERVER_INSTANCEGROUPKIND_CPU, 0),
-            Device::Gpu(number) => (
-                TRITONSERVER_INSTANCEGROUPKIND_GPU,
-                i32::try_from(number).map_err(|_| Status::invalid_argument("no such GPU"))?,
-            ),
-            Device::Model => (TRITONSERVER_INSTANCEGROUPKIND_MODEL, 0),
-        };
-        let spec = model.live()?.spec.clone();
-        let group = spec.group_of(&at.name);
-        // The policy's settings, keyed by its name.
-        let host_policy = serde_json::json!({ at.host_policy(&spec): at.host_policy_settings });
-        let instance = Instance {
-            object: Owned::new(InstanceObject {
-                name: c_text(&at.name),
-                kind,
-                device_id,
-                host_policy: Owned::new(MessageObject::new(host_policy.to_string())),
-                is_passive: group.is_some_and(|group| group.passive),
-                profiles: profiles(&spec, group),
-                secondary_devices: secondary_devices(group),
-                model: model.clone(),
-                state: AtomicPtr::default(),
-                memory_usage: Reported::default(),
-                rescheduled: Mutex::default(),
-            }),
-            model,
-            name: at.name.clone(),
-        };
-        if let Some(initialize) = instance.model.facts.backend.entry_points.instance_initialize {
-            // SAFETY: the object lives until the instance is dropped.
-            unsafe { take_c(initialize(instance.address())) }?;
-        }
-        let guarantee = instance.guarantee(spec.decoupled)?;
-        Ok(Self { instance: Arc::new(instance), guarantee })
-    }
-}
-
-impl InstanceTrait for PluginInstance {
-    fn guarantee(&self) -> ExecutionGuarantee {
-        self.guarantee
-    }
-
-    fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), RefusedBatch> {
-        let instance = &self.instance;
-        let live = match instance.model.live() {
-            Ok(live) => live,
-            Err(status) => return Err(RefusedBatch { requests, status }),
-        };
-        if let Some(object) = instance.object.get() {
-            lock(&object.rescheduled).clear();
-        }
-        let addresses: Vec<*mut TRITONBACKEND_Request> = requests
-            .into_iter()
-            .map(|request| {
-                let in_use = InUse::new(instance.clone());
-                handle::into_raw(RequestObject::new(request, live, in_use))
-            })
-            .collect();
-        // A copy, because the plug-in may overwrite the array.
-        let mut array = addresses.clone();
-        let Ok(count) = u32::try_from(array.len()) else {
-            return Err(take_back(&addresses, Status::internal("a batch has too many requests")));
-        };
-        let execute = instance.model.facts.backend.entry_points.execute;
-        // SAFETY: the array and the objects in it live as long as the call. If it
-        // succeeds, the objects belong to the plug-in from then on.
-        let executed = unsafe { take_c(execute(instance.address(), array.as_mut_ptr(), count)) };
-        executed.map_err(|status| take_back(&addresses, status))
-    }
-}
-
-/// The requests of a refused batch. A plug-in that released some of them against its
-/// contract loses those.
-fn take_back(addresses: &[*mut TRITONBACKEND_Request], status: Status) -> RefusedBatch {
-    let mut requests = Vec::with_capacity(addresses.len());
-    for &address in addresses {
-        // SAFETY: the address belongs to an object that was made for the batch.
-        match unsafe { handle::take::<RequestObject>(address, "a request of a refused batch") } {
-            Ok(object) => requests.extend(object.into_refused()),
-            Err(_) => log::error(
-                "a backend returned an error from TRITONBACKEND_ModelInstanceExecute after it \
-                 had released requests of the batch",
-            ),
-        }
-    }
-    RefusedBatch { requests, status }
 }
 
 fn profiles(spec: &ModelSpec, group: Option<&InstanceGroup>) -> Vec<CString> {

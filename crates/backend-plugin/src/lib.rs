@@ -17,7 +17,7 @@
 //! | `library` | where libraries are looked for, and what their entry points are |
 //! | `backend`, `model`, `instance` | the objects of those names, their life cycles and functions |
 //! | `request` | requests, inputs and states as C sees them; giving requests back |
-//! | `response` | responses, outputs and factories; [`response::exchange`] answers |
+//! | `response` | responses, outputs and factories; [`response::channel`] answers |
 //! | `strategy`, `with_strategy` | custom batching |
 //! | [`cache`] | response caches, which have nothing to do with backends but the way into libraries |
 //! | [`agent`] | repository agents |
@@ -28,10 +28,10 @@
 //! # Who owns what
 //!
 //! A request that is given to `TRITONBACKEND_ModelInstanceExecute` is boxed into an
-//! object, together with an *exchange*, the one thing that answers it. If the call
+//! object, together with an *channel*, the one thing that answers it. If the call
 //! succeeds, the object is the plug-in's until it releases it; if it fails, what
 //! was not released comes back and is refused. Responses and factories hold the
-//! exchange, so that answers may come after the release and from any thread; the
+//! channel, so that answers may come after the release and from any thread; the
 //! last of them to go answers if nobody did. All of them keep the instance and its
 //! model from being finalised.
 //!
@@ -75,8 +75,11 @@ macro_rules! functions {
         )*
 
         /// The functions of this module.
-        pub(crate) fn exported() -> Vec<$crate::exports::Export> {
-            vec![$($crate::exports::Export::new(stringify!($name), $name as *const ())),*]
+        pub(crate) fn exported() -> Vec<galatea_c_objects::exports::ExportedFunction> {
+            vec![$(galatea_c_objects::exports::ExportedFunction::new(
+                stringify!($name),
+                $name as *const (),
+            )),*]
         }
     };
     ($($functions:tt)*) => {
@@ -87,26 +90,37 @@ macro_rules! functions {
 pub mod agent;
 mod attributes;
 mod backend;
+mod backend_with_strategies;
 pub mod cache;
-mod end;
-pub mod exports;
+mod execution_recorder;
+mod exit;
+mod exports;
 mod host_buffer;
 mod instance;
 mod library;
+mod lock;
 mod memory;
 mod memory_usage;
 mod model;
 mod owned;
-pub mod plugins;
+mod plugin_instance;
+mod plugin_model;
+mod plugins;
 mod request;
-pub mod response;
+mod response;
+mod response_channel;
+mod settings;
+mod state_memory;
 mod statistics;
 mod strategy;
+mod strategy_loader;
+mod tensor_shape;
 #[cfg(test)]
 mod testing;
-mod with_strategy;
 
-pub use agent::{Agents, Chain, Visit};
+pub use agent::{AgentChain, Agents, ModelCandidate};
 pub use cache::CacheLibrary;
-pub use end::end_process;
-pub use plugins::{Places, PluginSettings, Plugins, Server};
+pub use exit::end_process;
+pub use library::search::SearchScope;
+pub use plugins::Plugins;
+pub use settings::{PluginSettings, ServerAddress};

@@ -11,16 +11,16 @@ use galatea_c_objects::buffer_attributes::BufferAttributesObject;
 use galatea_c_objects::{handle, text};
 use galatea_infer::{MemoryUsage, MemoryUsageKind, Status};
 
-use crate::plugins::lock;
+use crate::lock::lock;
 
 /// Bytes by kind of memory and device number.
 type Sizes = BTreeMap<(MemoryUsageKind, i64), u64>;
 
 /// The latest report of a model or an instance.
 #[derive(Default)]
-pub(crate) struct Reported(Mutex<Sizes>);
+pub(crate) struct MemoryReport(Mutex<Sizes>);
 
-impl Reported {
+impl MemoryReport {
     /// Replaces the previous report. As in Triton, the last size counts if a memory is
     /// listed twice.
     ///
@@ -60,11 +60,11 @@ impl Reported {
 
 /// The memory that a model and its instances use together.
 #[derive(Default)]
-pub(crate) struct Total(Sizes);
+pub(crate) struct MemoryTotal(Sizes);
 
-impl Total {
-    pub(crate) fn add(&mut self, reported: &Reported) {
-        for (memory, byte_size) in &*lock(&reported.0) {
+impl MemoryTotal {
+    pub(crate) fn add(&mut self, report: &MemoryReport) {
+        for (memory, byte_size) in &*lock(&report.0) {
             let sum = self.0.entry(*memory).or_default();
             *sum = sum.saturating_add(*byte_size);
         }
@@ -83,8 +83,8 @@ mod tests {
     use super::*;
     use crate::owned::Owned;
 
-    fn report(
-        reported: &Reported,
+    fn replace(
+        report: &MemoryReport,
         parts: &[(TRITONSERVER_MemoryType, i64, usize)],
     ) -> Result<(), Status> {
         let attributes = parts.iter().map(|&(memory_type, memory_type_id, byte_size)| {
@@ -98,12 +98,12 @@ mod tests {
         let attributes: Vec<_> = attributes.collect();
         let mut addresses: Vec<_> = attributes.iter().map(Owned::address).collect();
         let count = u32::try_from(addresses.len()).unwrap();
-        // SAFETY: the objects live until the end of the function.
-        unsafe { reported.replace(addresses.as_mut_ptr(), count) }
+        // SAFETY: the objects serving until the end of the function.
+        unsafe { report.replace(addresses.as_mut_ptr(), count) }
     }
 
-    fn total(of: &[&Reported]) -> Vec<(MemoryUsageKind, i64, u64)> {
-        let mut total = Total::default();
+    fn total(of: &[&MemoryReport]) -> Vec<(MemoryUsageKind, i64, u64)> {
+        let mut total = MemoryTotal::default();
         of.iter().for_each(|one| total.add(one));
         let usage = total.into_usage().into_iter();
         usage.map(|usage| (usage.kind, usage.id, usage.byte_size)).collect()
@@ -111,21 +111,21 @@ mod tests {
 
     #[test]
     fn reports_are_replaced_and_summed() {
-        let (model, instance) = (Reported::default(), Reported::default());
+        let (model, instance) = (MemoryReport::default(), MemoryReport::default());
         assert_eq!(total(&[&model, &instance]), []);
-        report(&model, &[(TRITONSERVER_MEMORY_GPU, 1, 7), (TRITONSERVER_MEMORY_CPU, 0, 5)])
+        replace(&model, &[(TRITONSERVER_MEMORY_GPU, 1, 7), (TRITONSERVER_MEMORY_CPU, 0, 5)])
             .unwrap();
         let twice = [(TRITONSERVER_MEMORY_CPU, 0, 1), (TRITONSERVER_MEMORY_CPU, 0, 2)];
-        report(&instance, &twice).unwrap();
+        replace(&instance, &twice).unwrap();
         let both = [(MemoryUsageKind::Cpu, 0, 7), (MemoryUsageKind::Gpu, 1, 7)];
         assert_eq!(total(&[&model, &instance]), both);
-        let message = report(&model, &[(TRITONSERVER_MemoryType(9), 0, 1)]).unwrap_err();
+        let message = replace(&model, &[(TRITONSERVER_MemoryType(9), 0, 1)]).unwrap_err();
         assert_eq!(message.message(), "no memory has type 9");
         assert_eq!(total(&[&model, &instance]), both);
-        report(&model, &[(TRITONSERVER_MEMORY_CPU_PINNED, -3, usize::MAX)]).unwrap();
+        replace(&model, &[(TRITONSERVER_MEMORY_CPU_PINNED, -3, usize::MAX)]).unwrap();
         let twice = [&model, &model];
         assert_eq!(total(&twice), [(MemoryUsageKind::CpuPinned, -3, u64::MAX)]);
-        report(&model, &[]).unwrap();
+        replace(&model, &[]).unwrap();
         assert_eq!(total(&[&model]), []);
     }
 }

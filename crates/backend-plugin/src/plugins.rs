@@ -2,100 +2,57 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use galatea_abi::TRITONSERVER_Server;
 use galatea_backend::{
     AutoComplete, Backend as BackendTrait, BackendFingerprint, BatchRule, ExecutionPolicy, Host,
     LoadedVersion, Model, ModelFiles, UnconfiguredModel,
 };
-use galatea_c_objects::log;
-use galatea_config::{ConfigDraft, ModelSpec, Support};
+use galatea_config::{ConfigDraft, ModelSpec};
 use galatea_infer::Status;
 
-use crate::backend::{Backend, Identity};
+use crate::backend::{Backend, BackendInfo};
+use crate::backend_with_strategies::BackendWithStrategies;
+use crate::exports;
 use crate::library::Opener;
 use crate::library::marks::marks;
-use crate::library::search::{Found, Search, is_beside, is_installed};
-use crate::library::strategy::StrategySearch;
-use crate::model::{self, Opened};
-use crate::strategy::Strategy;
-use crate::with_strategy::WithStrategies;
-
-/// The setting that a backend always finds.
-const DEFAULT_MAX_BATCH_SIZE: (&str, &str) = ("default-max-batch-size", "4");
-
-/// The server's address, which `TRITONBACKEND_ModelServer` returns and only the functions
-/// of tritonserver.h can use. It is null until it is set, because backends are created
-/// before their server.
-#[derive(Clone, Debug, Default)]
-pub struct Server(Arc<AtomicPtr<TRITONSERVER_Server>>);
-
-impl Server {
-    /// Sets the address. It must be set before the first model is loaded, because
-    /// backends ask for it then.
-    pub fn set(&self, address: *mut TRITONSERVER_Server) {
-        self.0.store(address, Ordering::Release);
-    }
-
-    pub(crate) fn address(&self) -> *mut TRITONSERVER_Server {
-        self.0.load(Ordering::Acquire)
-    }
-}
-
-/// Returns the settings of the command line for a backend.
-pub type SettingsOf = Arc<dyn Fn(&str) -> BTreeMap<String, String> + Send + Sync>;
-
-/// What plug-ins learn of the server, and where they are installed.
-#[derive(Clone)]
-pub struct PluginSettings {
-    /// The directory that contains one directory per backend.
-    pub backend_directory: PathBuf,
-    /// The settings of each backend, merged with the settings for all backends.
-    pub settings_of: SettingsOf,
-    /// The processors that models may use.
-    pub support: Support,
-    /// The server that backends may call.
-    pub server: Server,
-}
-
-/// Where the library of a model's backend may be.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Places {
-    /// In the model's directories and in the directory of backends.
-    All,
-    /// Only in the directory of backends: the model's files come from a client, and a
-    /// client must not bring code.
-    BackendDirectory,
-}
+use crate::library::search::{BackendLibrary, BackendSearch, SearchScope, is_beside, is_installed};
+use crate::lock::lock;
+use crate::model;
+use crate::plugin_model::UnconfiguredPluginModel;
+use crate::settings::PluginSettings;
+use crate::strategy_loader::StrategyLoader;
 
 /// The plug-ins of a server.
 pub struct Plugins {
     settings: PluginSettings,
-    opener: Opener,
-    backends: Mutex<BTreeMap<Key, Arc<Slot>>>,
+    opener: Arc<Opener>,
+    strategies: Arc<StrategyLoader>,
+    backends: Mutex<BTreeMap<BackendKey, Arc<BackendSlot>>>,
 }
 
 /// One library may implement several backends, if they are written in Python.
-type Key = (PathBuf, String);
+type BackendKey = (PathBuf, String);
 
 /// A backend, once it is initialised. The lock is held while it is initialised, so that
 /// every user waits for that.
-type Slot = Mutex<Option<Arc<Backend>>>;
+type BackendSlot = Mutex<Option<Arc<Backend>>>;
 
 impl Plugins {
     /// A host that has not opened any plug-in yet.
     #[must_use]
     pub fn new(settings: PluginSettings) -> Arc<Self> {
-        Arc::new(Self { settings, opener: Opener::default(), backends: Mutex::default() })
+        let opener = Arc::new(Opener::new(exports::all));
+        let strategies =
+            Arc::new(StrategyLoader { settings: settings.clone(), opener: opener.clone() });
+        Arc::new(Self { settings, opener, strategies, backends: Mutex::default() })
     }
 
     /// The backend of this name. Its library is searched for when a model is loaded with
     /// it.
     #[must_use]
-    pub fn backend(self: &Arc<Self>, name: &str, places: Places) -> Arc<dyn BackendTrait> {
-        Arc::new(PluginBackend { name: name.to_owned(), places, plugins: self.clone() })
+    pub fn backend(self: &Arc<Self>, name: &str, scope: SearchScope) -> Arc<dyn BackendTrait> {
+        Arc::new(PluginBackend { name: name.to_owned(), scope, plugins: self.clone() })
     }
 
     /// A built-in backend whose models may have batching strategies in libraries, in the
@@ -104,9 +61,9 @@ impl Plugins {
     pub fn with_strategies(
         self: &Arc<Self>,
         backend: Arc<dyn BackendTrait>,
-        places: Places,
+        scope: SearchScope,
     ) -> Arc<dyn BackendTrait> {
-        Arc::new(WithStrategies { backend, places, plugins: self.clone() })
+        Arc::new(BackendWithStrategies { backend, scope, strategies: self.strategies.clone() })
     }
 
     /// Whether one of a model's directories holds a library for this backend.
@@ -122,24 +79,30 @@ impl Plugins {
         is_installed(backend, backend_directory)
     }
 
+    /// The settings of a backend as Triton renders them: all values are strings.
+    #[must_use]
+    pub fn config_json(&self, backend: &str) -> String {
+        self.settings.config_json(backend)
+    }
+
     /// The names and libraries of the backends that are initialised.
     #[must_use]
-    pub fn in_use(&self) -> Vec<(String, PathBuf)> {
-        let slots: Vec<(Key, Arc<Slot>)> =
+    pub fn loaded_backends(&self) -> Vec<(String, PathBuf)> {
+        let slots: Vec<(BackendKey, Arc<BackendSlot>)> =
             lock(&self.backends).iter().map(|(key, slot)| (key.clone(), slot.clone())).collect();
         let initialised = slots.into_iter().filter(|(_, slot)| lock(slot).is_some());
         initialised.map(|((library, name), _)| (name, library)).collect()
     }
 
     /// The backend in a library. The first call opens and initialises it.
-    fn loaded(&self, name: &str, found: &Found) -> Result<Arc<Backend>, Status> {
+    fn load_backend(&self, name: &str, found: &BackendLibrary) -> Result<Arc<Backend>, Status> {
         let key = (found.library.clone(), name.to_owned());
         let slot = lock(&self.backends).entry(key).or_default().clone();
         let mut backend = lock(&slot);
         if let Some(backend) = &*backend {
             return Ok(backend.clone());
         }
-        let settings = (self.settings.settings_of)(&found.settings_of);
+        let settings = (self.settings.settings_of)(&found.settings_name);
         // Taken before the library is read: a library that changes meanwhile counts as
         // another one.
         let fingerprint = marks(found).map(|files| BackendFingerprint {
@@ -150,10 +113,10 @@ impl Plugins {
         let entry_points = self.opener.open(&found.library)?;
         let made = Arc::new(Backend::initialize(
             entry_points,
-            Identity {
+            BackendInfo {
                 name,
                 directory: &found.directory.to_string_lossy(),
-                config: self.config_json(&found.settings_of),
+                config: self.settings.config_json(&found.settings_name),
                 server: self.settings.server.clone(),
                 fingerprint,
             },
@@ -161,62 +124,12 @@ impl Plugins {
         *backend = Some(made.clone());
         Ok(made)
     }
-
-    /// The batching strategy of a model, if it has one.
-    pub(crate) fn batch_rule(
-        &self,
-        loaded: &LoadedVersion<'_>,
-        places: Places,
-    ) -> Result<Option<Box<dyn BatchRule>>, Status> {
-        let spec = loaded.spec;
-        let search = StrategySearch {
-            backend: &spec.backend,
-            backend_directory: &self.settings.backend_directory,
-            files: loaded.files,
-            places,
-            path: StrategySearch::parameter(spec),
-        };
-        let Some(path) = search.run()? else { return Ok(None) };
-        log::write(
-            log::Level::Info,
-            None,
-            &format!("model '{}' has the batching strategy '{}'", spec.name, path.display()),
-        );
-        let library = self.opener.library(&path)?;
-        let strategy = Strategy::initialize(library, &path, self.model_of(loaded)?)?;
-        Ok(strategy.map(|strategy| Box::new(strategy) as Box<dyn BatchRule>))
-    }
-
-    /// The model as C sees it.
-    fn model_of(&self, loaded: &LoadedVersion<'_>) -> Result<Arc<model::Model>, Status> {
-        if let Some(Ok(known)) = loaded.model.underlying().map(Arc::downcast) {
-            return Ok(known);
-        }
-        let name = &loaded.spec.backend;
-        let backend = Backend::of_built_in(Identity {
-            name,
-            directory: &self.settings.backend_directory.join(name).to_string_lossy(),
-            config: self.config_json(name),
-            server: self.settings.server.clone(),
-            fingerprint: None,
-        })?;
-        model::Model::of_built_in(backend, loaded, &self.settings.support).map(Arc::new)
-    }
-
-    /// The settings of a backend as Triton renders them: all values are strings.
-    #[must_use]
-    pub fn config_json(&self, backend: &str) -> String {
-        let mut settings = (self.settings.settings_of)(backend);
-        let (key, value) = DEFAULT_MAX_BATCH_SIZE;
-        settings.entry(String::from(key)).or_insert_with(|| String::from(value));
-        serde_json::json!({ "cmdline": settings }).to_string()
-    }
 }
 
 /// A backend of which only the name is known until a model is opened.
 struct PluginBackend {
     name: String,
-    places: Places,
+    scope: SearchScope,
     plugins: Arc<Plugins>,
 }
 
@@ -241,21 +154,22 @@ impl BackendTrait for PluginBackend {
         auto_complete: AutoComplete,
     ) -> Result<Option<Box<dyn UnconfiguredModel>>, Status> {
         let settings = &self.plugins.settings;
-        let search = Search {
+        let search = BackendSearch {
             backend: &self.name,
             runtime: draft.runtime(),
             backend_directory: &settings.backend_directory,
             files,
-            places: self.places,
+            scope: self.scope,
             model: draft.name(),
         };
         let found = search.run()?;
-        let backend = self.plugins.loaded(&self.name, &found)?;
+        let backend = self.plugins.load_backend(&self.name, &found)?;
         if let Some(runtime) = found.runtime {
             runtime.clone_into(&mut draft.message_mut().runtime);
         }
         draft.prefer_instances(&lock(&backend.preferred), &settings.support);
-        let opened = Opened::initialize(backend, draft, files, auto_complete, &settings.support)?;
+        let opened =
+            UnconfiguredPluginModel::open(backend, draft, files, auto_complete, &settings.support)?;
         Ok(Some(Box::new(opened)))
     }
 
@@ -274,15 +188,11 @@ impl BackendTrait for PluginBackend {
     }
 
     fn batch_rule(&self, loaded: &LoadedVersion<'_>) -> Result<Option<Box<dyn BatchRule>>, Status> {
-        self.plugins.batch_rule(loaded, self.places)
+        self.plugins.strategies.batch_rule(loaded, self.scope)
     }
 
     fn fingerprint(&self, loaded: &LoadedVersion<'_>) -> Option<BackendFingerprint> {
-        let model: Arc<model::Model> = loaded.model.underlying()?.downcast().ok()?;
-        model.facts.backend.fingerprint.clone()
+        let model: Arc<model::Model> = loaded.model.origin()?.downcast().ok()?;
+        model.info.backend.fingerprint.clone()
     }
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

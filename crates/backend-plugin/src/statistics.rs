@@ -14,31 +14,31 @@ use galatea_c_objects::{handle, text};
 use galatea_infer::{Code, ExecutionSummary, FailureReason, Status};
 
 use crate::instance::InstanceObject;
-use crate::plugins::lock;
+use crate::lock::lock;
 use crate::request::RequestObject;
-use crate::response::exchange::Exchange;
 use crate::response::factory::FactoryObject;
+use crate::response_channel::ResponseChannel;
 
 /// The report on one response, as C sees it.
 #[derive(Default)]
-pub(crate) struct ResponseStatisticsObject(Mutex<Report>);
+pub(crate) struct ResponseStatisticsObject(Mutex<ResponseReport>);
 galatea_c_objects::object!(
     ResponseStatisticsObject as TRITONBACKEND_ModelInstanceResponseStatistics, kind 31
 );
 
 #[derive(Default)]
-struct Report {
+struct ResponseReport {
     host: Option<Arc<dyn Host>>,
-    exchange: Option<Arc<Exchange>>,
+    channel: Option<Arc<ResponseChannel>>,
     start_ns: u64,
     compute_output_start_ns: u64,
     end_ns: u64,
     failure: Option<Status>,
 }
 
-impl Report {
+impl ResponseReport {
     fn send(&self) -> Result<(), Status> {
-        let (Some(host), Some(exchange)) = (&self.host, &self.exchange) else {
+        let (Some(host), Some(channel)) = (&self.host, &self.channel) else {
             return Err(Status::invalid_argument(
                 "response statistics need a model instance and a response factory",
             ));
@@ -57,8 +57,8 @@ impl Report {
         let backwards = || Status::invalid_argument("the times of a response go backwards");
         let infer = computed.checked_sub(self.start_ns).ok_or_else(backwards)?;
         let output = self.end_ns.checked_sub(computed).ok_or_else(backwards)?;
-        host.record_response(&ResponseRecord {
-            index: exchange.next_reported(),
+        host.response_made(&ResponseRecord {
+            place: channel.next_response_index(),
             outcome,
             infer: Duration::from_nanos(infer),
             output: has_output.then_some(Duration::from_nanos(output)),
@@ -70,14 +70,14 @@ impl Report {
 /// # Safety
 ///
 /// As with every exported function.
-unsafe fn change(
+unsafe fn update(
     statistics: *mut TRITONBACKEND_ModelInstanceResponseStatistics,
-    change: impl FnOnce(&mut Report),
+    update: impl FnOnce(&mut ResponseReport),
 ) -> Result<(), Status> {
     // SAFETY: the caller's promise is passed on.
     let object: &ResponseStatisticsObject =
         unsafe { handle::borrow(statistics, "response_statistics")? };
-    change(&mut lock(&object.0));
+    update(&mut lock(&object.0));
     Ok(())
 }
 
@@ -93,24 +93,24 @@ functions! {
         exec_end_ns: u64,
     ) {
         let instance: &InstanceObject = handle::borrow(instance, "instance")?;
-        let books = match instance.rescheduled(request) {
-            Some(books) => Some(books),
+        let recorder = match instance.rescheduled(request) {
+            Some(recorder) => Some(recorder),
             None => {
                 let request: &RequestObject = handle::borrow(request, "request")?;
-                request.books()
+                request.recorder()
             }
         };
         // Padding is not counted.
-        let Some(books) = books else { return Ok(()) };
+        let Some(recorder) = recorder else { return Ok(()) };
         let times = [exec_start_ns, compute_start_ns, compute_end_ns, exec_end_ns];
         let times = Clock::shared().times(times);
-        if let Some(trace) = books.trace.as_ref().and_then(Weak::upgrade) {
-            trace.record_execution(&times);
+        if let Some(trace) = recorder.trace.as_ref().and_then(Weak::upgrade) {
+            trace.executed(&times);
         }
         if success {
-            books.account.report_success(&ExecutionSummary::from(&times));
+            recorder.statistics.succeeded(&ExecutionSummary::from(&times));
         } else {
-            books.account.report_failure(FailureReason::Backend);
+            recorder.statistics.failed(FailureReason::Backend);
         }
         Ok(())
     }
@@ -127,7 +127,7 @@ functions! {
         let instance: &InstanceObject = handle::borrow(instance, "instance")?;
         let times = [exec_start_ns, compute_start_ns, compute_end_ns, exec_end_ns];
         let times = Clock::shared().times(times);
-        instance.model.live()?.host.record_batch(batch_size, &times);
+        instance.model.serving()?.host.batch_executed(batch_size, &times);
         Ok(())
     }
 
@@ -153,8 +153,8 @@ functions! {
         model_instance: *mut TRITONBACKEND_ModelInstance,
     ) {
         let instance: &InstanceObject = handle::borrow(model_instance, "model_instance")?;
-        let host = instance.model.live()?.host.clone();
-        change(statistics, |report| report.host = Some(host))
+        let host = instance.model.serving()?.host.clone();
+        update(statistics, |report| report.host = Some(host))
     }
 
     /// Sets the request of the response.
@@ -163,7 +163,7 @@ functions! {
         response_factory: *mut TRITONBACKEND_ResponseFactory,
     ) {
         let factory: &FactoryObject = handle::borrow(response_factory, "response_factory")?;
-        change(statistics, |report| report.exchange = Some(factory.exchange.clone()))
+        update(statistics, |report| report.channel = Some(factory.channel.clone()))
     }
 
     /// Sets when work on the response began.
@@ -171,7 +171,7 @@ functions! {
         statistics: *mut TRITONBACKEND_ModelInstanceResponseStatistics,
         response_start: u64,
     ) {
-        change(statistics, |report| report.start_ns = response_start)
+        update(statistics, |report| report.start_ns = response_start)
     }
 
     /// Sets when the computation ended. Not called for an empty response.
@@ -179,7 +179,7 @@ functions! {
         statistics: *mut TRITONBACKEND_ModelInstanceResponseStatistics,
         compute_output_start: u64,
     ) {
-        change(statistics, |report| report.compute_output_start_ns = compute_output_start)
+        update(statistics, |report| report.compute_output_start_ns = compute_output_start)
     }
 
     /// Sets when the response was ready.
@@ -187,7 +187,7 @@ functions! {
         statistics: *mut TRITONBACKEND_ModelInstanceResponseStatistics,
         response_end: u64,
     ) {
-        change(statistics, |report| report.end_ns = response_end)
+        update(statistics, |report| report.end_ns = response_end)
     }
 
     /// Marks the response as an error. The backend keeps ownership of the error.
@@ -196,7 +196,7 @@ functions! {
         error: *mut TRITONSERVER_Error,
     ) {
         let failure = look_at(error).err();
-        change(statistics, |report| report.failure = failure)
+        update(statistics, |report| report.failure = failure)
     }
 
     /// Counts the response of a report.

@@ -22,7 +22,7 @@ use crate::owned::Owned;
 use crate::request::RequestObject;
 
 /// The functions of a library.
-struct Functions {
+struct StrategyFunctions {
     batcher_initialize: TRITONBACKEND_ModelBatcherInitialize,
     batcher_finalize: TRITONBACKEND_ModelBatcherFinalize,
     initialize: TRITONBACKEND_ModelBatchInitialize,
@@ -30,7 +30,7 @@ struct Functions {
     finalize: TRITONBACKEND_ModelBatchFinalize,
 }
 
-impl Functions {
+impl StrategyFunctions {
     /// All functions, or none.
     fn of(library: &Library) -> Result<Option<Self>, ()> {
         // SAFETY: by its name, each function has the type that the header gives it.
@@ -65,7 +65,7 @@ impl Functions {
 
 /// An initialised strategy. Dropping it finalises it and closes its library.
 pub(crate) struct Strategy {
-    functions: Functions,
+    functions: StrategyFunctions,
     /// What the library keeps for the model.
     batcher: *mut TRITONBACKEND_Batcher,
     /// What it keeps for the open batch.
@@ -87,11 +87,11 @@ impl Strategy {
         path: &Path,
         model: Arc<Model>,
     ) -> Result<Option<Self>, Status> {
-        let functions = Functions::of(&library).map_err(|()| {
+        let functions = StrategyFunctions::of(&library).map_err(|()| {
             Status::invalid_argument(format!(
                 "'{}' does not define all required custom batching functions for model '{}'",
                 path.display(),
-                model.facts.shown_name()
+                model.info.display_name()
             ))
         })?;
         let Some(functions) = functions else { return Ok(None) };
@@ -111,8 +111,8 @@ impl BatchRule for Strategy {
     }
 
     fn include(&mut self, request: &InferenceRequest, batch_size: u32) -> Result<bool, Status> {
-        let copy = PendingRequest::for_inspection(request.clone(), batch_size);
-        let object = RequestObject::queued(copy, self.model.live()?, self.model.clone());
+        let copy = PendingRequest::copy(request.clone(), batch_size);
+        let object = RequestObject::queued(copy, self.model.serving()?, self.model.clone());
         let object = Owned::new(object);
         let mut included = false;
         // SAFETY: the object lives longer than the call; the library gets back what it
@@ -140,7 +140,7 @@ impl Drop for Strategy {
         // SAFETY: no batch is open; the library gets back what it made, once.
         let finalized = unsafe { take_c((self.functions.batcher_finalize)(self.batcher)) };
         for status in [closed, finalized].into_iter().filter_map(Result::err) {
-            let name = self.model.facts.shown_name();
+            let name = self.model.info.display_name();
             log::error(&format!("failed finalizing the batching strategy of '{name}': {status}"));
         }
     }

@@ -3,12 +3,31 @@
 
 use crate::{buffer_attributes, error, log, message, names, parameter};
 
+/// A function that C code can call.
+#[derive(Copy, Clone, Debug)]
+pub struct ExportedFunction {
+    /// Its name.
+    pub name: &'static str,
+    /// Its address, as a number.
+    pub address: usize,
+}
+
+impl ExportedFunction {
+    /// The function `name`.
+    #[must_use]
+    pub fn new(name: &'static str, function: *const ()) -> Self {
+        Self { name, address: function.addr() }
+    }
+}
+
 macro_rules! list {
     ($($module:ident { $($name:ident),* $(,)? })*) => {
-        /// Names and addresses.
+        /// All functions.
         #[must_use]
-        pub fn all() -> Vec<(&'static str, usize)> {
-            vec![$($((stringify!($name), ($module::$name as *const ()).addr())),*),*]
+        pub fn all() -> Vec<ExportedFunction> {
+            vec![$($(
+                ExportedFunction::new(stringify!($name), $module::$name as *const ())
+            ),*),*]
         }
     };
 }

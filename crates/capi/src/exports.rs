@@ -1,15 +1,19 @@
 //! The functions of the headers that this crate exports, for whoever checks that
 //! C code finds them. Listing them also keeps them in a program that calls none.
 
+use galatea_c_objects::exports::ExportedFunction;
+
 use crate::metric::functions;
 use crate::{allocator, control, infer, options, request, response, server, trace};
 
 macro_rules! list {
     ($($module:ident { $($name:ident),* $(,)? })*) => {
-        /// Names and addresses.
+        /// All functions.
         #[must_use]
-        pub fn all() -> Vec<(&'static str, usize)> {
-            vec![$($((stringify!($name), ($module::$name as *const ()).addr())),*),*]
+        pub fn all() -> Vec<ExportedFunction> {
+            vec![$($(
+                ExportedFunction::new(stringify!($name), $module::$name as *const ())
+            ),*),*]
         }
     };
 }
@@ -182,11 +186,11 @@ mod tests {
     use galatea_abi::server;
 
     #[test]
-    fn with_the_shared_ones_nothing_that_the_headers_declare_is_missing() {
+    fn every_declared_function_is_exported() {
         let (own, shared) = (super::all(), galatea_c_objects::exports::all());
         let count = own.len() + shared.len();
         let exported: BTreeSet<&str> =
-            own.into_iter().chain(shared).map(|(name, _)| name).collect();
+            own.into_iter().chain(shared).map(|function| function.name).collect();
         assert_eq!(count, server::PROVIDED.len());
         let declared: BTreeSet<&str> = server::PROVIDED.iter().copied().collect();
         let difference: Vec<&&str> = exported.symmetric_difference(&declared).collect();

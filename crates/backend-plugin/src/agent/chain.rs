@@ -5,19 +5,19 @@ use std::sync::Mutex;
 
 use galatea_backend::ModelAgents;
 
-use super::attendance::{Action, Attendance};
-use crate::plugins::lock;
+use super::session::{AgentAction, AgentSession};
+use crate::lock::lock;
 
 /// The agents of one model, after all of them agreed to load it.
 ///
 /// The results of a load, and the end of an unload, reach the agents in reverse order: an
 /// agent that changed another agent's work is notified first.
-pub struct Chain {
-    attendances: Vec<Attendance>,
+pub struct AgentChain {
+    sessions: Vec<AgentSession>,
     location: PathBuf,
     /// Held while agents are called, because an agent must not be called twice at the
     /// same time for one model.
-    stage: Mutex<Stage>,
+    phase: Mutex<ChainPhase>,
 }
 
 /// What the agents were notified of.
@@ -27,16 +27,16 @@ pub struct Chain {
 ///    └── load_failed ──> Failed
 /// ```
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-enum Stage {
+enum ChainPhase {
     Loading,
     Loaded,
     Failed,
-    Leaving,
+    Unloading,
 }
 
-impl Chain {
-    pub(super) const fn new(attendances: Vec<Attendance>, location: PathBuf) -> Self {
-        Self { attendances, location, stage: Mutex::new(Stage::Loading) }
+impl AgentChain {
+    pub(super) const fn new(sessions: Vec<AgentSession>, location: PathBuf) -> Self {
+        Self { sessions, location, phase: Mutex::new(ChainPhase::Loading) }
     }
 
     /// Where the agents left the model.
@@ -45,48 +45,48 @@ impl Chain {
         &self.location
     }
 
-    fn forwards(&self, action: Action) {
-        self.attendances.iter().for_each(|attendance| attendance.tell(action));
+    fn notify_in_order(&self, action: AgentAction) {
+        self.sessions.iter().for_each(|session| session.notify(action));
     }
 
-    fn backwards(&self, action: Action) {
-        self.attendances.iter().rev().for_each(|attendance| attendance.tell(action));
+    fn notify_in_reverse(&self, action: AgentAction) {
+        self.sessions.iter().rev().for_each(|session| session.notify(action));
     }
 }
 
-impl ModelAgents for Chain {
+impl ModelAgents for AgentChain {
     fn loaded(&self) {
-        let mut stage = lock(&self.stage);
-        if *stage == Stage::Loading {
-            *stage = Stage::Loaded;
-            self.backwards(Action::LoadComplete);
+        let mut phase = lock(&self.phase);
+        if *phase == ChainPhase::Loading {
+            *phase = ChainPhase::Loaded;
+            self.notify_in_reverse(AgentAction::LoadComplete);
         }
     }
 
     fn load_failed(&self) {
-        let mut stage = lock(&self.stage);
-        if *stage == Stage::Loading {
-            *stage = Stage::Failed;
-            self.backwards(Action::LoadFail);
+        let mut phase = lock(&self.phase);
+        if *phase == ChainPhase::Loading {
+            *phase = ChainPhase::Failed;
+            self.notify_in_reverse(AgentAction::LoadFail);
         }
     }
 
     fn unloading(&self) {
-        let mut stage = lock(&self.stage);
-        if *stage == Stage::Loaded {
-            *stage = Stage::Leaving;
-            self.forwards(Action::Unload);
+        let mut phase = lock(&self.phase);
+        if *phase == ChainPhase::Loaded {
+            *phase = ChainPhase::Unloading;
+            self.notify_in_order(AgentAction::Unload);
         }
     }
 }
 
-impl Drop for Chain {
+impl Drop for AgentChain {
     /// An agent that still waits for the result of the load is notified of a failure when
     /// the model is taken from it.
     fn drop(&mut self) {
         self.unloading();
-        if *lock(&self.stage) == Stage::Leaving {
-            self.backwards(Action::UnloadComplete);
+        if *lock(&self.phase) == ChainPhase::Unloading {
+            self.notify_in_reverse(AgentAction::UnloadComplete);
         }
         // The models are taken from the agents in the agents' order.
     }

@@ -10,8 +10,8 @@ use galatea_abi::{
 use galatea_c_objects::{handle, message, text};
 use galatea_infer::Status;
 
-use super::attendance::Facts;
 use super::library::AgentObject;
+use super::session::AgentModel;
 
 /// The version of the configuration's JSON form.
 const CONFIG_VERSION: u32 = 1;
@@ -19,7 +19,7 @@ const CONFIG_VERSION: u32 = 1;
 /// # Safety
 ///
 /// As [`handle::borrow`].
-unsafe fn facts<'a>(model: *mut TRITONREPOAGENT_AgentModel) -> Result<&'a Facts, Status> {
+unsafe fn object<'a>(model: *mut TRITONREPOAGENT_AgentModel) -> Result<&'a AgentModel, Status> {
     // SAFETY: the caller's promise is passed on.
     unsafe { handle::borrow(model, "model") }
 }
@@ -40,7 +40,7 @@ functions! {
         artifact_type: *mut TRITONREPOAGENT_ArtifactType,
         location: *mut *const c_char,
     ) {
-        let found = facts(model)?.location()?;
+        let found = object(model)?.location()?;
         text::write(artifact_type, TRITONREPOAGENT_ARTIFACT_FILESYSTEM, "artifact_type")?;
         text::write(location, found, "location")
     }
@@ -53,11 +53,11 @@ functions! {
         artifact_type: TRITONREPOAGENT_ArtifactType,
         location: *mut *const c_char,
     ) {
-        let facts = facts(model)?;
+        let model = object(model)?;
         if location.is_null() {
             return Err(Status::invalid_argument("location must not be null"));
         }
-        text::write(location, facts.acquire(artifact_type)?, "location")
+        text::write(location, model.acquire(artifact_type)?, "location")
     }
 
     /// Removes the directory that was created for the agent. There is at most one, so the
@@ -67,7 +67,7 @@ functions! {
         model: *mut TRITONREPOAGENT_AgentModel,
         _location: *const c_char,
     ) {
-        facts(model)?.release()
+        object(model)?.release()
     }
 
     /// Makes the server load the model from another directory.
@@ -77,11 +77,11 @@ functions! {
         artifact_type: TRITONREPOAGENT_ArtifactType,
         location: *const c_char,
     ) {
-        let facts = facts(model)?;
+        let model = object(model)?;
         if location.is_null() {
             return Err(Status::invalid_argument("location must not be null"));
         }
-        facts.move_to(artifact_type, CStr::from_ptr(location))
+        model.move_to(artifact_type, CStr::from_ptr(location))
     }
 
     /// The number of the agent's parameters for this model.
@@ -90,7 +90,7 @@ functions! {
         model: *mut TRITONREPOAGENT_AgentModel,
         count: *mut u32,
     ) {
-        let parameters = facts(model)?.parameters.len();
+        let parameters = object(model)?.parameters.len();
         text::write(count, u32::try_from(parameters).unwrap_or(u32::MAX), "count")
     }
 
@@ -103,7 +103,7 @@ functions! {
         parameter_name: *mut *const c_char,
         parameter_value: *mut *const c_char,
     ) {
-        let parameters = &facts(model)?.parameters;
+        let parameters = &object(model)?.parameters;
         let found = usize::try_from(index).ok().and_then(|index| parameters.get(index));
         let (name, value) = found.ok_or_else(|| {
             Status::invalid_argument("index out of range for model parameters")
@@ -119,7 +119,7 @@ functions! {
         config_version: u32,
         model_config: *mut *mut TRITONSERVER_Message,
     ) {
-        let facts = facts(model)?;
+        let model = object(model)?;
         if config_version != CONFIG_VERSION {
             return Err(Status::invalid_argument(format!(
                 "model configuration version {config_version} not supported, supported versions \
@@ -129,7 +129,7 @@ functions! {
         if model_config.is_null() {
             return Err(Status::invalid_argument("model_config must not be null"));
         }
-        text::write(model_config, message::into_c(facts.config.clone()), "model_config")
+        text::write(model_config, message::into_c(model.config.clone()), "model_config")
     }
 
     /// The state that the agent attached to this model.
@@ -137,7 +137,7 @@ functions! {
         model: *mut TRITONREPOAGENT_AgentModel,
         state: *mut *mut c_void,
     ) {
-        text::write(state, facts(model)?.state.load(Ordering::Acquire), "state")
+        text::write(state, object(model)?.state.load(Ordering::Acquire), "state")
     }
 
     /// Attaches the agent's state to this model.
@@ -145,7 +145,7 @@ functions! {
         model: *mut TRITONREPOAGENT_AgentModel,
         state: *mut c_void,
     ) {
-        facts(model)?.state.store(state, Ordering::Release);
+        object(model)?.state.store(state, Ordering::Release);
         Ok(())
     }
 

@@ -17,8 +17,8 @@ use libloading::os::unix::Library;
 
 use crate::library::search::check_component;
 use crate::library::{Opener, function};
+use crate::lock::lock;
 use crate::owned::Owned;
-use crate::plugins::lock;
 
 /// Finds the library of an agent.
 pub(super) fn find(directory: &Path, name: &str) -> Result<PathBuf, Status> {
@@ -115,7 +115,7 @@ impl Drop for Agent {
 
 /// Where an agent is while models use it. The lock is held while the agent is initialised
 /// and finalised, so that the two never overlap.
-pub(super) struct Slot {
+pub(super) struct AgentSlot {
     pub(super) name: String,
     pub(super) path: PathBuf,
     state: Mutex<State>,
@@ -124,41 +124,41 @@ pub(super) struct Slot {
 #[derive(Default)]
 struct State {
     agent: Option<Agent>,
-    leases: usize,
+    users: usize,
 }
 
-impl Slot {
+impl AgentSlot {
     pub(super) fn new(name: &str, path: &Path) -> Self {
         Self { name: name.to_owned(), path: path.to_owned(), state: Mutex::default() }
     }
 
     pub(super) fn is_used(&self) -> bool {
-        lock(&self.state).leases > 0
+        lock(&self.state).users > 0
     }
 }
 
 /// The address of an agent's object.
 #[derive(Copy, Clone)]
-pub(super) struct Address(pub(super) *mut TRITONREPOAGENT_Agent);
+pub(super) struct AgentAddress(pub(super) *mut TRITONREPOAGENT_Agent);
 
 // SAFETY: the address is only a name here; the object behind it may be used from any
 // thread.
-unsafe impl Send for Address {}
+unsafe impl Send for AgentAddress {}
 // SAFETY: as above.
-unsafe impl Sync for Address {}
+unsafe impl Sync for AgentAddress {}
 
 /// One model's use of an agent. Dropping the last one finalises the agent.
-pub(super) struct Lease {
-    slot: Arc<Slot>,
-    pub(super) address: Address,
+pub(super) struct AgentRef {
+    slot: Arc<AgentSlot>,
+    pub(super) address: AgentAddress,
     pub(super) entry_points: EntryPoints,
 }
 
-impl Lease {
+impl AgentRef {
     /// The agent in this slot. It is opened and initialised if no model uses it yet.
-    pub(super) fn take(slot: Arc<Slot>, opener: &Opener) -> Result<Self, Status> {
+    pub(super) fn acquire(slot: Arc<AgentSlot>, opener: &Opener) -> Result<Self, Status> {
         let path = slot.path.clone();
-        Self::take_or(slot, || {
+        Self::acquire_with(slot, || {
             let library = opener.library(&path)?;
             let entry_points = EntryPoints::of(&library, &path)?;
             Ok((entry_points, Some(library)))
@@ -166,8 +166,8 @@ impl Lease {
     }
 
     /// The same, with functions that need not be in a library.
-    pub(super) fn take_or(
-        slot: Arc<Slot>,
+    pub(super) fn acquire_with(
+        slot: Arc<AgentSlot>,
         open: impl FnOnce() -> Result<(EntryPoints, Option<Library>), Status>,
     ) -> Result<Self, Status> {
         let mut state = lock(&slot.state);
@@ -178,9 +178,9 @@ impl Lease {
                 Agent::initialize(&slot.name, entry_points, library)?
             }
         };
-        let (address, entry_points) = (Address(agent.object.address()), agent.entry_points);
+        let (address, entry_points) = (AgentAddress(agent.object.address()), agent.entry_points);
         state.agent = Some(agent);
-        state.leases += 1;
+        state.users += 1;
         drop(state);
         Ok(Self { slot, address, entry_points })
     }
@@ -191,11 +191,11 @@ impl Lease {
     }
 }
 
-impl Drop for Lease {
+impl Drop for AgentRef {
     fn drop(&mut self) {
         let mut state = lock(&self.slot.state);
-        state.leases -= 1;
-        if state.leases == 0 {
+        state.users -= 1;
+        if state.users == 0 {
             state.agent = None;
         }
     }

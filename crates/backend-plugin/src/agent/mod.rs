@@ -12,42 +12,39 @@
 //! The calls for one model come one at a time, from any thread that the engine chooses.
 //! Calls for different models may run at the same time.
 
-mod attendance;
 mod chain;
+mod directories;
 pub(crate) mod functions;
 mod library;
+mod session;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::{fs, io};
 
 use galatea_config::AgentDraft;
 use galatea_infer::Status;
 
-use self::attendance::{Attendance, Facts};
-pub use self::chain::Chain;
-use self::library::{Lease, Slot, find};
+pub use self::chain::AgentChain;
+use self::directories::AgentDirectories;
+use self::library::{AgentRef, AgentSlot, find};
+use self::session::{AgentModel, AgentSession};
+use crate::exports;
 use crate::library::Opener;
-use crate::plugins::lock;
-
-/// The number of names that are tried for a directory.
-const ATTEMPTS_MAX: u32 = 1_000;
+use crate::lock::lock;
 
 /// The repository agents of a server.
 pub struct Agents {
     /// The directory that contains one directory per agent.
     directory: PathBuf,
     opener: Opener,
-    places: Arc<Places>,
+    directories: Arc<AgentDirectories>,
     /// By path. There are at most as many as libraries in the directory.
-    slots: Mutex<BTreeMap<PathBuf, Arc<Slot>>>,
+    slots: Mutex<BTreeMap<PathBuf, Arc<AgentSlot>>>,
 }
 
 /// A model before it is loaded, as its agents see it.
-pub struct Visit<'a> {
+pub struct ModelCandidate<'a> {
     /// Its directory.
     pub location: &'a Path,
     /// Its configuration as JSON.
@@ -65,11 +62,8 @@ impl Agents {
     pub fn new(directory: &Path, temporary_folder: &Path) -> Self {
         Self {
             directory: directory.to_owned(),
-            opener: Opener::default(),
-            places: Arc::new(Places {
-                parent: temporary_folder.to_owned(),
-                next: AtomicU64::new(0),
-            }),
+            opener: Opener::new(exports::all),
+            directories: Arc::new(AgentDirectories::new(temporary_folder)),
             slots: Mutex::default(),
         }
     }
@@ -81,62 +75,39 @@ impl Agents {
     ///
     /// The error of the first agent that refuses, or why an agent can't be asked. The
     /// agents that agreed before are notified that the load failed.
-    pub fn attend(&self, visit: Visit<'_>) -> Result<Chain, Status> {
-        let Visit { location, mut config, agents, config_at } = visit;
-        let mut attendances: Vec<Attendance> = Vec::new();
-        let mut place = location.to_owned();
+    pub fn begin_load(&self, candidate: ModelCandidate<'_>) -> Result<AgentChain, Status> {
+        let ModelCandidate { location, mut config, agents, config_at } = candidate;
+        let mut sessions: Vec<AgentSession> = Vec::new();
+        let mut directory = location.to_owned();
         for AgentDraft { name, parameters } in agents {
-            let lease = self.lease(&name)?;
-            let facts = Facts::new(&place, config.clone(), &parameters, self.places.clone());
-            let attendance = Attendance::begin(lease, facts)?;
-            attendance.load()?;
-            let moved_to = attendance.location()?;
-            if moved_to != place {
+            let agent = self.agent(&name)?;
+            let model =
+                AgentModel::new(&directory, config.clone(), &parameters, self.directories.clone());
+            let session = AgentSession::begin(agent, model)?;
+            session.load()?;
+            let moved_to = session.location()?;
+            if moved_to != directory {
                 config = config_at(&moved_to);
-                place = moved_to;
+                directory = moved_to;
             }
-            attendances.push(attendance);
+            sessions.push(session);
         }
-        Ok(Chain::new(attendances, place))
+        Ok(AgentChain::new(sessions, directory))
     }
 
     /// The agents that models use at the moment: name and library, sorted.
     #[must_use]
-    pub fn in_use(&self) -> BTreeSet<(String, PathBuf)> {
-        let slots: Vec<Arc<Slot>> = lock(&self.slots).values().cloned().collect();
+    pub fn loaded_agents(&self) -> BTreeSet<(String, PathBuf)> {
+        let slots: Vec<Arc<AgentSlot>> = lock(&self.slots).values().cloned().collect();
         let used = slots.iter().filter(|slot| slot.is_used());
         used.map(|slot| (slot.name.clone(), slot.path.clone())).collect()
     }
 
-    fn lease(&self, name: &str) -> Result<Lease, Status> {
+    fn agent(&self, name: &str) -> Result<AgentRef, Status> {
         let path = find(&self.directory, name)?;
-        let new = || Arc::new(Slot::new(name, &path));
+        let new = || Arc::new(AgentSlot::new(name, &path));
         let slot = lock(&self.slots).entry(path.clone()).or_insert_with(new).clone();
-        Lease::take(slot, &self.opener)
-    }
-}
-
-/// Creates directories for agents to fill.
-struct Places {
-    parent: PathBuf,
-    next: AtomicU64,
-}
-
-impl Places {
-    /// An empty directory that only this user can enter.
-    fn make(&self) -> io::Result<PathBuf> {
-        let mut builder = fs::DirBuilder::new();
-        builder.mode(0o700);
-        for _ in 0..ATTEMPTS_MAX {
-            let number = self.next.fetch_add(1, Ordering::Relaxed);
-            let path = self.parent.join(format!("galatea-agent-{}-{number}", std::process::id()));
-            match builder.create(&path) {
-                Ok(()) => return Ok(path),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Err(io::Error::other(format!("no free name in '{}'", self.parent.display())))
+        AgentRef::acquire(slot, &self.opener)
     }
 }
 

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::fs;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use galatea_abi::{
     TRITONREPOAGENT_ARTIFACT_FILESYSTEM, TRITONREPOAGENT_ARTIFACT_REMOTE_FILESYSTEM,
@@ -29,12 +30,12 @@ fn journal(test: &str) -> Vec<String> {
 /// One of the model's parameters. `test` and `name` are in every line.
 fn parameter(model: *mut TRITONREPOAGENT_AgentModel, name: &str) -> Option<String> {
     // SAFETY: the agents below pass the pointer that they get.
-    let facts = unsafe { handle::borrow::<Facts>(model, "model") }.unwrap();
-    let found = facts.parameters.iter().find(|(key, _)| key.to_str() == Ok(name));
+    let model = unsafe { handle::borrow::<AgentModel>(model, "model") }.unwrap();
+    let found = model.parameters.iter().find(|(key, _)| key.to_str() == Ok(name));
     found.map(|(_, value)| value.to_string_lossy().into_owned())
 }
 
-fn tell(model: *mut TRITONREPOAGENT_AgentModel, what: &str) -> *mut TRITONSERVER_Error {
+fn record(model: *mut TRITONREPOAGENT_AgentModel, what: &str) -> *mut TRITONSERVER_Error {
     let known = |name| parameter(model, name).unwrap_or_default();
     lock(&JOURNAL).push(format!("{} {} {what}", known("test"), known("name")));
     if known("fails") == what {
@@ -47,14 +48,14 @@ extern "C" fn begin(
     _: *mut TRITONREPOAGENT_Agent,
     model: *mut TRITONREPOAGENT_AgentModel,
 ) -> *mut TRITONSERVER_Error {
-    tell(model, "begin")
+    record(model, "begin")
 }
 
 extern "C" fn end(
     _: *mut TRITONREPOAGENT_Agent,
     model: *mut TRITONREPOAGENT_AgentModel,
 ) -> *mut TRITONSERVER_Error {
-    tell(model, "end")
+    record(model, "end")
 }
 
 extern "C" fn act(
@@ -63,7 +64,7 @@ extern "C" fn act(
     action: TRITONREPOAGENT_ActionType,
 ) -> *mut TRITONSERVER_Error {
     let names = ["load", "complete", "fail", "unload", "gone"];
-    tell(model, names[usize::try_from(action.0).unwrap()])
+    record(model, names[usize::try_from(action.0).unwrap()])
 }
 
 const ENTRY_POINTS: EntryPoints = EntryPoints {
@@ -74,30 +75,35 @@ const ENTRY_POINTS: EntryPoints = EntryPoints {
     action: act,
 };
 
-fn places(folder: &Folder) -> Arc<Places> {
-    Arc::new(Places { parent: folder.path().to_owned(), next: AtomicU64::new(0) })
+fn directories(folder: &Folder) -> Arc<AgentDirectories> {
+    Arc::new(AgentDirectories::new(folder.path()))
 }
 
 /// A chain of agents with these names. One of them may fail.
-fn chain(test: &str, names: &[&str], fails: Option<(&str, &str)>) -> Result<Chain, Status> {
+fn chain(test: &str, names: &[&str], fails: Option<(&str, &str)>) -> Result<AgentChain, Status> {
     let folder = Folder::new();
-    let slot = Arc::new(Slot::new("a", Path::new("a")));
-    let mut attendances = Vec::new();
+    let slot = Arc::new(AgentSlot::new("a", Path::new("a")));
+    let mut sessions = Vec::new();
     for name in names {
-        let lease = Lease::take_or(slot.clone(), || Ok((ENTRY_POINTS, None)))?;
+        let agent = AgentRef::acquire_with(slot.clone(), || Ok((ENTRY_POINTS, None)))?;
         let fails = fails.filter(|(failing, _)| failing == name).map_or("", |(_, call)| call);
         let parameters = [("test", test), ("name", name), ("fails", fails)];
         let parameters = parameters.map(|(key, value)| (key.to_owned(), value.to_owned()));
-        let facts = Facts::new(Path::new("/m"), String::new(), &parameters.into(), places(&folder));
-        let attendance = Attendance::begin(lease, facts)?;
-        attendance.load()?;
-        attendances.push(attendance);
+        let model = AgentModel::new(
+            Path::new("/m"),
+            String::new(),
+            &parameters.into(),
+            directories(&folder),
+        );
+        let session = AgentSession::begin(agent, model)?;
+        session.load()?;
+        sessions.push(session);
     }
-    Ok(Chain::new(attendances, PathBuf::from("/m")))
+    Ok(AgentChain::new(sessions, PathBuf::from("/m")))
 }
 
 #[test]
-fn the_life_of_a_model_that_loads() {
+fn agents_follow_a_model_that_loads() {
     let chain = chain("life", &["a", "b"], None).unwrap();
     chain.loaded();
     chain.loaded();
@@ -124,7 +130,7 @@ fn the_life_of_a_model_that_loads() {
 }
 
 #[test]
-fn the_life_of_a_model_that_fails() {
+fn agents_follow_a_model_that_fails() {
     let failed = chain("fails", &["a", "b"], None).unwrap();
     failed.load_failed();
     failed.unloading();
@@ -140,7 +146,7 @@ fn the_life_of_a_model_that_fails() {
 }
 
 #[test]
-fn who_refuses_ends_the_load() {
+fn an_agent_that_refuses_ends_the_load() {
     let refused = |test: &str, name, call| {
         let status = chain(test, &["a", "b", "c"], Some((name, call))).err().unwrap();
         assert_eq!((status.code(), status.message()), (Code::Unavailable, &*format!("no {call}")));
@@ -154,7 +160,7 @@ fn who_refuses_ends_the_load() {
 }
 
 #[test]
-fn an_error_later_keeps_nobody_from_hearing() {
+fn a_later_error_does_not_stop_notifications() {
     for call in ["complete", "unload", "gone", "end"] {
         let test = format!("later-{call}");
         let chain = chain(&test, &["a", "b"], Some(("b", call))).unwrap();
@@ -165,7 +171,7 @@ fn an_error_later_keeps_nobody_from_hearing() {
 }
 
 #[test]
-fn an_agent_lives_as_long_as_a_model_has_it() {
+fn an_agent_lives_while_a_model_uses_it() {
     static ALIVE: AtomicU64 = AtomicU64::new(0);
     extern "C" fn initialize(_: *mut TRITONREPOAGENT_Agent) -> *mut TRITONSERVER_Error {
         ALIVE.fetch_add(1, Ordering::Relaxed);
@@ -177,9 +183,9 @@ fn an_agent_lives_as_long_as_a_model_has_it() {
     }
     let entry_points =
         EntryPoints { initialize: Some(initialize), finalize: Some(finalize), ..ENTRY_POINTS };
-    let slot = Arc::new(Slot::new("a", Path::new("a")));
-    let lease = || Lease::take_or(slot.clone(), || Ok((entry_points, None))).unwrap();
-    let (one, two) = (lease(), lease());
+    let slot = Arc::new(AgentSlot::new("a", Path::new("a")));
+    let agent = || AgentRef::acquire_with(slot.clone(), || Ok((entry_points, None))).unwrap();
+    let (one, two) = (agent(), agent());
     assert_eq!(one.address.0, two.address.0);
     drop(one);
     assert!(slot.is_used());
@@ -187,53 +193,55 @@ fn an_agent_lives_as_long_as_a_model_has_it() {
     drop(two);
     assert!(!slot.is_used());
     assert_eq!(ALIVE.load(Ordering::Relaxed), 101);
-    drop(lease());
+    drop(agent());
     assert_eq!(ALIVE.load(Ordering::Relaxed), 202);
 }
 
 #[test]
-fn a_model_moves_while_it_is_loaded_only() {
+fn a_model_moves_only_while_it_is_loaded() {
     let folder = Folder::new();
-    let facts = Facts::new(Path::new("/m"), String::new(), &BTreeMap::new(), places(&folder));
+    let model =
+        AgentModel::new(Path::new("/m"), String::new(), &BTreeMap::new(), directories(&folder));
     let text = |location: *const core::ffi::c_char| {
-        // SAFETY: the texts are those of `facts`.
+        // SAFETY: the texts are those of `model`.
         unsafe { CStr::from_ptr(location) }.to_str().unwrap().to_owned()
     };
-    let refused = |kind, location| facts.move_to(kind, location).unwrap_err().code();
+    let refused = |kind, location| model.move_to(kind, location).unwrap_err().code();
     let here = TRITONREPOAGENT_ARTIFACT_FILESYSTEM;
     assert_eq!(refused(here, c"/n"), Code::InvalidArgument, "not begun");
-    facts.tell(attendance::Action::Load);
+    model.set_last_action(session::AgentAction::Load);
     assert_eq!(refused(TRITONREPOAGENT_ARTIFACT_REMOTE_FILESYSTEM, c"s3://x"), Code::Unsupported);
     assert_eq!(refused(here, c""), Code::InvalidArgument);
-    let before = facts.location().unwrap();
-    facts.move_to(here, c"/n").unwrap();
-    assert_eq!(text(facts.location().unwrap()), "/n");
+    let before = model.location().unwrap();
+    model.move_to(here, c"/n").unwrap();
+    assert_eq!(text(model.location().unwrap()), "/n");
     assert_eq!(text(before), "/m", "what C may still read");
-    facts.tell(attendance::Action::LoadComplete);
+    model.set_last_action(session::AgentAction::LoadComplete);
     assert_eq!(refused(here, c"/o"), Code::InvalidArgument, "too late");
 }
 
 #[test]
-fn a_directory_is_the_agents_until_it_is_released() {
+fn a_directory_belongs_to_the_agent_until_its_release() {
     let folder = Folder::new();
-    let facts = || Facts::new(Path::new("/m"), String::new(), &BTreeMap::new(), places(&folder));
+    let model =
+        || AgentModel::new(Path::new("/m"), String::new(), &BTreeMap::new(), directories(&folder));
     let here = TRITONREPOAGENT_ARTIFACT_FILESYSTEM;
-    let first = facts();
+    let first = model();
     assert_eq!(first.release().unwrap_err().code(), Code::Unavailable);
     let place = first.acquire(here).unwrap();
     assert_eq!(first.acquire(here).unwrap(), place, "there is one");
-    let second = facts();
+    let second = model();
     assert_ne!(second.acquire(here).unwrap(), place, "a name that is taken is left alone");
     // SAFETY: the text is that of `first`.
-    let path = attendance::path_of(unsafe { CStr::from_ptr(place) });
+    let path = session::path_of(unsafe { CStr::from_ptr(place) });
     fs::write(path.join("file"), "").unwrap();
     first.release().unwrap();
     assert!(!path.exists());
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     // A directory that isn't released is removed with the model.
-    let slot = Arc::new(Slot::new("a", Path::new("a")));
-    let lease = Lease::take_or(slot, || Ok((ENTRY_POINTS, None))).unwrap();
-    drop(Attendance::begin(lease, second).unwrap());
+    let slot = Arc::new(AgentSlot::new("a", Path::new("a")));
+    let agent = AgentRef::acquire_with(slot, || Ok((ENTRY_POINTS, None))).unwrap();
+    drop(AgentSession::begin(agent, second).unwrap());
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 

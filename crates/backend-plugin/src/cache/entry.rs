@@ -14,9 +14,9 @@ use galatea_c_objects::buffer_attributes::BufferAttributesObject;
 use galatea_c_objects::{handle, text};
 use galatea_infer::{InferenceResponse, Status};
 
-use super::format::{Encoded, decode};
+use super::format::{EncodedResponse, decode};
 
-/// The buffers that cache and server exchange.
+/// The buffers that cache and server channel.
 #[derive(Default)]
 pub(super) struct EntryObject {
     buffers: Mutex<Vec<EntryBuffer>>,
@@ -37,10 +37,10 @@ unsafe impl Send for EntryBuffer {}
 
 impl EntryObject {
     /// An entry with one buffer, which the cache must provide.
-    pub(super) fn wanting(byte_size: usize) -> Self {
+    pub(super) fn requesting(byte_size: usize) -> Self {
         let attributes = BufferAttributesObject { byte_size, ..Default::default() };
-        let wanted = EntryBuffer { base: core::ptr::null_mut(), attributes };
-        Self { buffers: Mutex::new(vec![wanted]) }
+        let requested = EntryBuffer { base: core::ptr::null_mut(), attributes };
+        Self { buffers: Mutex::new(vec![requested]) }
     }
 
     /// Calls `call` with the buffers. It must not fail half-way.
@@ -49,7 +49,7 @@ impl EntryObject {
     }
 
     /// A response takes one buffer.
-    fn only(&self) -> Result<EntryBuffer, Status> {
+    fn single_buffer(&self) -> Result<EntryBuffer, Status> {
         self.with(|buffers| match buffers.as_slice() {
             [only] => Ok(only.clone()),
             others => Err(Status::invalid_argument(format!(
@@ -63,7 +63,7 @@ impl EntryObject {
 /// A copy that is made when the cache asks for it.
 pub(super) enum AllocatorObject {
     /// From the server into the cache's buffer.
-    Insertion(Encoded),
+    Insertion(EncodedResponse),
     /// From the cache's buffer into the server.
     Lookup {
         /// The key that the response must have been stored under.
@@ -92,20 +92,20 @@ impl AllocatorObject {
                         encoded.byte_size()
                     )));
                 }
-                let mut place = buffer.base.cast::<u8>();
+                let mut target = buffer.base.cast::<u8>();
                 encoded.write(|part| {
                     // SAFETY: the parts together are as long as the buffer, which can't
                     // overlap the server's memory.
                     unsafe {
-                        core::ptr::copy_nonoverlapping(part.as_ptr(), place, part.len());
-                        place = place.add(part.len());
+                        core::ptr::copy_nonoverlapping(part.as_ptr(), target, part.len());
+                        target = target.add(part.len());
                     }
                 });
                 Ok(())
             }
             Self::Lookup { key, found } => {
                 // SAFETY: the caller promises `byte_size` bytes.
-                let entry = unsafe { copied(buffer.base.cast(), byte_size) }?;
+                let entry = unsafe { copy_bytes(buffer.base.cast(), byte_size) }?;
                 let response = decode(key, &entry).map_err(|reason| {
                     Status::internal(format!("the entry can't be used: {reason}"))
                 })?;
@@ -119,7 +119,7 @@ impl AllocatorObject {
 /// # Safety
 ///
 /// The pointer must not be null, and must be valid for reads of `byte_size` bytes.
-unsafe fn copied(base: *const u8, byte_size: usize) -> Result<Bytes, Status> {
+unsafe fn copy_bytes(base: *const u8, byte_size: usize) -> Result<Bytes, Status> {
     let impossible =
         || Status::internal(format!("the entry can't be used: it has {byte_size} bytes"));
     if isize::try_from(byte_size).is_err() {
@@ -138,7 +138,7 @@ unsafe fn copied(base: *const u8, byte_size: usize) -> Result<Bytes, Status> {
 /// # Safety
 ///
 /// As with every exported function.
-unsafe fn checked(
+unsafe fn checked_attributes(
     attributes: *mut TRITONSERVER_BufferAttributes,
 ) -> Result<BufferAttributesObject, Status> {
     // SAFETY: the caller's promise is passed on.
@@ -176,7 +176,7 @@ functions! {
         buffer_attributes: *mut TRITONSERVER_BufferAttributes,
     ) {
         let entry: &EntryObject = handle::borrow(entry, "entry")?;
-        let attributes = checked(buffer_attributes)?;
+        let attributes = checked_attributes(buffer_attributes)?;
         if base.is_null() {
             return Err(Status::invalid_argument("base must not be null"));
         }
@@ -215,7 +215,7 @@ functions! {
         let entry: &EntryObject = handle::borrow(entry, "entry")?;
         let attributes = match buffer_attributes.is_null() {
             true => None,
-            false => Some(checked(buffer_attributes)?),
+            false => Some(checked_attributes(buffer_attributes)?),
         };
         entry.with(|buffers| {
             let count = buffers.len();
@@ -235,6 +235,6 @@ functions! {
     ) {
         let allocator: &AllocatorObject = handle::borrow(allocator, "allocator")?;
         let entry: &EntryObject = handle::borrow(entry, "entry")?;
-        allocator.copy(&entry.only()?)
+        allocator.copy(&entry.single_buffer()?)
     }
 }

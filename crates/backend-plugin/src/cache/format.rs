@@ -25,14 +25,14 @@ const HEAD: usize = MAGIC.len() + DIGEST;
 const ALIGNMENT: usize = 16;
 
 /// A response, ready to be written.
-pub(super) struct Encoded {
+pub(super) struct EncodedResponse {
     digest: [u8; DIGEST],
     description: Vec<u8>,
     tensors: Vec<Bytes>,
     byte_size: usize,
 }
 
-impl Encoded {
+impl EncodedResponse {
     /// `None` if the response isn't in the CPU's memory.
     pub(super) fn new(key: &CacheKey, response: &InferenceResponse) -> Option<Self> {
         let tensors: Option<Vec<Bytes>> =
@@ -72,16 +72,16 @@ impl Encoded {
         out(&self.description);
         let mut position = HEAD + size_of::<u64>() + self.description.len();
         for tensor in &self.tensors {
-            let gap = gap(position);
-            out([0; ALIGNMENT].get(..gap).unwrap_or_default());
+            let padding = padding(position);
+            out([0; ALIGNMENT].get(..padding).unwrap_or_default());
             out(tensor);
-            position += gap + tensor.len();
+            position += padding + tensor.len();
         }
     }
 }
 
 /// The distance to the next tensor.
-const fn gap(position: usize) -> usize {
+const fn padding(position: usize) -> usize {
     position.next_multiple_of(ALIGNMENT) - position
 }
 
@@ -274,8 +274,8 @@ mod tests {
         }
     }
 
-    fn written(response: &InferenceResponse) -> Vec<u8> {
-        let encoded = Encoded::new(&KEY, response).unwrap();
+    fn encode(response: &InferenceResponse) -> Vec<u8> {
+        let encoded = EncodedResponse::new(&KEY, response).unwrap();
         let mut bytes = Vec::new();
         encoded.write(|part| bytes.extend_from_slice(part));
         assert_eq!(bytes.len(), encoded.byte_size());
@@ -287,9 +287,9 @@ mod tests {
     }
 
     #[test]
-    fn a_response_comes_back_whole() {
+    fn a_response_is_read_back_unchanged() {
         let response = response();
-        let bytes = Bytes::from(written(&response));
+        let bytes = Bytes::from(encode(&response));
         let found = decode(&KEY, &bytes).unwrap();
         assert_eq!((&*found.model_name, found.model_version), ("modèle", -3));
         assert_eq!((found.id.as_str(), &found.parameters), ("", &response.parameters));
@@ -303,12 +303,12 @@ mod tests {
             assert!(data.is_empty() || offset % ALIGNMENT == 0, "{offset}");
         }
         let nothing = InferenceResponse { parameters: Vec::new(), outputs: Vec::new(), ..response };
-        assert!(read(&written(&nothing)).unwrap().outputs.is_empty());
+        assert!(read(&encode(&nothing)).unwrap().outputs.is_empty());
     }
 
     #[test]
-    fn no_damage_goes_unnoticed() {
-        let bytes = written(&response());
+    fn all_damage_is_detected() {
+        let bytes = encode(&response());
         for length in 0..bytes.len() {
             read(&bytes[..length]).unwrap_err();
         }
@@ -330,22 +330,22 @@ mod tests {
     /// Covers a hash over the wrong bytes.
     #[test]
     fn bytes_with_the_right_hash_are_not_trusted_either() {
-        let bytes = written(&response());
+        let bytes = encode(&response());
         let mut accepted = 0;
         for position in HEAD..bytes.len() {
             for value in [0, 1, 2, 3, 4, 15, 16, 127, 128, 255] {
                 let mut damaged = bytes.clone();
                 damaged[position] = value;
-                accepted += usize::from(read(&signed(damaged)).is_ok());
+                accepted += usize::from(read(&sign(damaged)).is_ok());
             }
         }
         assert!(accepted > 0, "contents may be anything");
         for length in HEAD..bytes.len() {
-            read(&signed(bytes[..length].to_vec())).unwrap_err();
+            read(&sign(bytes[..length].to_vec())).unwrap_err();
         }
     }
 
-    fn signed(mut bytes: Vec<u8>) -> Vec<u8> {
+    fn sign(mut bytes: Vec<u8>) -> Vec<u8> {
         let digest = blake3::keyed_hash(&KEY.0, &bytes[HEAD..]);
         bytes[MAGIC.len()..HEAD].copy_from_slice(digest.as_bytes());
         bytes

@@ -9,7 +9,7 @@
 //! threads at a time. An error of a cache counts as a miss, or as a response that isn't
 //! kept, and is logged.
 
-mod entry;
+pub(crate) mod entry;
 mod format;
 
 use std::ffi::CString;
@@ -29,13 +29,12 @@ use galatea_infer::{Code, InferenceResponse, Status};
 use galatea_stdx::run_foreign;
 use libloading::os::unix::Library;
 
+use crate::exports;
 use crate::library::search::check_component;
 use crate::library::{Opener, function};
 use crate::owned::Owned;
 use entry::{AllocatorObject, EntryObject};
-use format::Encoded;
-
-pub(crate) use entry::exported;
+use format::EncodedResponse;
 
 /// A response cache in a library. Dropping it finalises it.
 pub struct CacheLibrary {
@@ -127,8 +126,8 @@ impl CacheLibrary {
         }
     }
 
-    fn try_insert(&self, key: &CacheKey, encoded: Encoded) -> Result<(), Status> {
-        let entry = Owned::new(EntryObject::wanting(encoded.byte_size()));
+    fn try_insert(&self, key: &CacheKey, encoded: EncodedResponse) -> Result<(), Status> {
+        let entry = Owned::new(EntryObject::requesting(encoded.byte_size()));
         let allocator = Owned::new(AllocatorObject::Insertion(encoded));
         let (text, insert) = (key_text(key), self.entry_points.insert);
         // SAFETY: text and objects live longer than the call.
@@ -144,7 +143,7 @@ impl CacheLibrary {
 
     /// Logs a failure. A cache that fails may fail with every request, so only the first
     /// failure, the second, the fourth, the eighth and so on are logged.
-    fn complain(&self, what: &str, failures: &AtomicU64, status: &Status) {
+    fn log_failure(&self, what: &str, failures: &AtomicU64, status: &Status) {
         let count = failures.fetch_add(1, Ordering::Relaxed) + 1;
         if count.is_power_of_two() {
             log::error(&format!(
@@ -158,15 +157,15 @@ impl CacheLibrary {
 impl ResponseCache for CacheLibrary {
     fn lookup(&self, key: &CacheKey) -> Option<InferenceResponse> {
         self.try_lookup(key).unwrap_or_else(|status| {
-            self.complain("a lookup", &self.failed_lookups, &status);
+            self.log_failure("a lookup", &self.failed_lookups, &status);
             None
         })
     }
 
     fn insert(&self, key: &CacheKey, response: &InferenceResponse) {
-        let Some(encoded) = Encoded::new(key, response) else { return };
+        let Some(encoded) = EncodedResponse::new(key, response) else { return };
         if let Err(status) = self.try_insert(key, encoded) {
-            self.complain("an insertion", &self.failed_insertions, &status);
+            self.log_failure("an insertion", &self.failed_insertions, &status);
         }
     }
 }
@@ -182,7 +181,7 @@ impl Drop for CacheLibrary {
 
 impl EntryPoints {
     fn open(path: &Path) -> Result<Self, Status> {
-        let library = Opener::default().library(path)?;
+        let library = Opener::new(exports::all).library(path)?;
         let entry_points = Self::of(&library);
         std::mem::forget(library);
         entry_points.map_err(|missing| {

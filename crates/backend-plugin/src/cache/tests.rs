@@ -23,23 +23,23 @@ use crate::testing::Folder;
 
 /// What a cache of these tests does.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-enum Manner {
+enum FakeBehaviour {
     Good,
-    DamagesWhatItKeeps,
-    KeepsOneForAll,
+    DamagesEntries,
+    IgnoresKeys,
     ForgetsToCopy,
-    GivesTwoBuffers,
-    GivesMemoryOfAGpu,
-    GivesAnAbsurdSize,
-    GivesTooLittleRoom,
+    AddsTwoBuffers,
+    ReportsGpuMemory,
+    ReportsAbsurdSize,
+    ReportsTooSmallBuffer,
     Fails,
 }
 
 /// More memory than there is. Miri ends the test where an allocation fails.
-const ABSURD: usize = if cfg!(miri) { usize::MAX } else { usize::MAX / 2 - 1 };
+const ABSURD_SIZE: usize = if cfg!(miri) { usize::MAX } else { usize::MAX / 2 - 1 };
 
-struct Fake {
-    manner: Manner,
+struct FakeCache {
+    behaviour: FakeBehaviour,
     kept: Mutex<BTreeMap<String, Vec<u8>>>,
 }
 
@@ -54,8 +54,8 @@ macro_rules! attempt {
     };
 }
 
-fn library(manner: Manner) -> CacheLibrary {
-    let fake = Box::into_raw(Box::new(Fake { manner, kept: Mutex::default() }));
+fn library(behaviour: FakeBehaviour) -> CacheLibrary {
+    let fake = Box::into_raw(Box::new(FakeCache { behaviour, kept: Mutex::default() }));
     CacheLibrary {
         name: String::from("fake"),
         entry_points: EntryPoints { initialize, finalize, lookup, insert },
@@ -71,19 +71,22 @@ unsafe extern "C" fn initialize(_: *mut *mut TRITONCACHE_Cache, _: *const c_char
 
 unsafe extern "C" fn finalize(cache: *mut TRITONCACHE_Cache) -> Error {
     // SAFETY: `library` made the pointer this way.
-    drop(unsafe { Box::from_raw(cache.cast::<Fake>()) });
+    drop(unsafe { Box::from_raw(cache.cast::<FakeCache>()) });
     core::ptr::null_mut()
 }
 
 /// # Safety
 ///
 /// The pointers must come from the host.
-unsafe fn known<'a>(cache: *mut TRITONCACHE_Cache, key: *const c_char) -> (&'a Fake, String) {
+unsafe fn fake_and_key<'a>(
+    cache: *mut TRITONCACHE_Cache,
+    key: *const c_char,
+) -> (&'a FakeCache, String) {
     // SAFETY: the caller passes what the host passed.
-    let (fake, key) = unsafe { (&*cache.cast::<Fake>(), CStr::from_ptr(key)) };
+    let (fake, key) = unsafe { (&*cache.cast::<FakeCache>(), CStr::from_ptr(key)) };
     let key = key.to_str().unwrap();
     assert_eq!(key.len(), 64);
-    let key = if fake.manner == Manner::KeepsOneForAll { "the key" } else { key };
+    let key = if fake.behaviour == FakeBehaviour::IgnoresKeys { "the key" } else { key };
     (fake, key.to_owned())
 }
 
@@ -102,8 +105,8 @@ unsafe extern "C" fn insert(
 ) -> Error {
     // SAFETY: all addresses are the host's or this function's own.
     unsafe {
-        let (fake, key) = known(cache, key);
-        if fake.manner == Manner::Fails {
+        let (fake, key) = fake_and_key(cache, key);
+        if fake.behaviour == FakeBehaviour::Fails {
             return into_c(Status::unavailable("no connection"));
         }
         let mut count = 0;
@@ -118,13 +121,13 @@ unsafe extern "C" fn insert(
         let byte_size = wanted.get().unwrap().byte_size;
         let mut kept = vec![0; byte_size];
         let smaller = attributes(byte_size - 1, TRITONSERVER_MEMORY_CPU);
-        let said = match fake.manner {
-            Manner::GivesTooLittleRoom => smaller.address(),
+        let reported = match fake.behaviour {
+            FakeBehaviour::ReportsTooSmallBuffer => smaller.address(),
             _ => core::ptr::null_mut(),
         };
-        attempt!(TRITONCACHE_CacheEntrySetBuffer(entry, 0, kept.as_mut_ptr().cast(), said));
+        attempt!(TRITONCACHE_CacheEntrySetBuffer(entry, 0, kept.as_mut_ptr().cast(), reported));
         attempt!(TRITONCACHE_Copy(allocator, entry));
-        if fake.manner == Manner::DamagesWhatItKeeps {
+        if fake.behaviour == FakeBehaviour::DamagesEntries {
             kept[byte_size / 2] ^= 1;
         }
         fake.kept.lock().unwrap().insert(key, kept);
@@ -140,26 +143,26 @@ unsafe extern "C" fn lookup(
 ) -> Error {
     // SAFETY: all addresses are the host's or this function's own.
     unsafe {
-        let (fake, key) = known(cache, key);
+        let (fake, key) = fake_and_key(cache, key);
         let all = fake.kept.lock().unwrap();
         let Some(kept) = all.get(&key) else {
-            return match fake.manner {
-                Manner::Fails => into_c(Status::unavailable("no connection")),
+            return match fake.behaviour {
+                FakeBehaviour::Fails => into_c(Status::unavailable("no connection")),
                 _ => into_c(Status::not_found("nothing there")),
             };
         };
         let base = kept.as_ptr().cast_mut().cast();
-        let (byte_size, memory_type) = match fake.manner {
-            Manner::GivesMemoryOfAGpu => (kept.len(), TRITONSERVER_MEMORY_GPU),
-            Manner::GivesAnAbsurdSize => (ABSURD, TRITONSERVER_MEMORY_CPU),
+        let (byte_size, memory_type) = match fake.behaviour {
+            FakeBehaviour::ReportsGpuMemory => (kept.len(), TRITONSERVER_MEMORY_GPU),
+            FakeBehaviour::ReportsAbsurdSize => (ABSURD_SIZE, TRITONSERVER_MEMORY_CPU),
             _ => (kept.len(), TRITONSERVER_MEMORY_CPU),
         };
-        let said = attributes(byte_size, memory_type);
-        attempt!(TRITONCACHE_CacheEntryAddBuffer(entry, base, said.address()));
-        if fake.manner == Manner::GivesTwoBuffers {
-            attempt!(TRITONCACHE_CacheEntryAddBuffer(entry, base, said.address()));
+        let reported = attributes(byte_size, memory_type);
+        attempt!(TRITONCACHE_CacheEntryAddBuffer(entry, base, reported.address()));
+        if fake.behaviour == FakeBehaviour::AddsTwoBuffers {
+            attempt!(TRITONCACHE_CacheEntryAddBuffer(entry, base, reported.address()));
         }
-        if fake.manner == Manner::ForgetsToCopy {
+        if fake.behaviour == FakeBehaviour::ForgetsToCopy {
             return core::ptr::null_mut();
         }
         TRITONCACHE_Copy(allocator, entry)
@@ -186,8 +189,8 @@ const KEY: CacheKey = CacheKey([0xab; 32]);
 
 /// The data that a lookup finds after an insertion, and the numbers of failed lookups and
 /// insertions.
-fn tried(manner: Manner) -> (Option<Vec<u8>>, u64, u64) {
-    let cache = library(manner);
+fn round_trip(behaviour: FakeBehaviour) -> (Option<Vec<u8>>, u64, u64) {
+    let cache = library(behaviour);
     assert!(cache.lookup(&KEY).is_none());
     cache.failed_lookups.store(0, Ordering::Relaxed);
     cache.insert(&KEY, &response(Buffer::from_vec(vec![1, 2, 3])));
@@ -198,9 +201,9 @@ fn tried(manner: Manner) -> (Option<Vec<u8>>, u64, u64) {
 }
 
 #[test]
-fn what_was_inserted_is_found() {
-    assert_eq!(tried(Manner::Good), (Some(vec![1, 2, 3]), 0, 0));
-    let cache = library(Manner::Good);
+fn an_inserted_response_is_found() {
+    assert_eq!(round_trip(FakeBehaviour::Good), (Some(vec![1, 2, 3]), 0, 0));
+    let cache = library(FakeBehaviour::Good);
     cache.insert(&KEY, &response(Buffer::from_vec(vec![4, 5, 6])));
     assert!(cache.lookup(&CacheKey([0; 32])).is_none());
     assert_eq!(cache.lookup(&KEY).unwrap().id, "");
@@ -208,31 +211,31 @@ fn what_was_inserted_is_found() {
 }
 
 #[test]
-fn a_cache_that_fails_has_nothing() {
-    for manner in [
-        Manner::DamagesWhatItKeeps,
-        Manner::ForgetsToCopy,
-        Manner::GivesTwoBuffers,
-        Manner::GivesMemoryOfAGpu,
-        Manner::GivesAnAbsurdSize,
+fn a_failing_cache_has_no_responses() {
+    for behaviour in [
+        FakeBehaviour::DamagesEntries,
+        FakeBehaviour::ForgetsToCopy,
+        FakeBehaviour::AddsTwoBuffers,
+        FakeBehaviour::ReportsGpuMemory,
+        FakeBehaviour::ReportsAbsurdSize,
     ] {
-        assert_eq!(tried(manner), (None, 1, 0), "{manner:?}");
+        assert_eq!(round_trip(behaviour), (None, 1, 0), "{behaviour:?}");
     }
-    assert_eq!(tried(Manner::GivesTooLittleRoom), (None, 0, 1));
-    assert_eq!(tried(Manner::Fails), (None, 1, 1));
+    assert_eq!(round_trip(FakeBehaviour::ReportsTooSmallBuffer), (None, 0, 1));
+    assert_eq!(round_trip(FakeBehaviour::Fails), (None, 1, 1));
 }
 
 #[test]
-fn another_keys_entry_is_no_answer() {
-    let cache = library(Manner::KeepsOneForAll);
+fn an_entry_of_another_key_is_a_miss() {
+    let cache = library(FakeBehaviour::IgnoresKeys);
     cache.insert(&KEY, &response(Buffer::from_vec(vec![1, 2, 3])));
     assert!(cache.lookup(&CacheKey([0; 32])).is_none());
     assert!(cache.lookup(&KEY).is_some());
 }
 
 #[test]
-fn what_lies_on_a_device_is_not_kept() {
-    let cache = library(Manner::Good);
+fn a_response_in_device_memory_is_not_cached() {
+    let cache = library(FakeBehaviour::Good);
     let owner = std::sync::Arc::new(());
     let region = DeviceRegion { device: 0, address: 64, byte_size: 3, owner };
     cache.insert(&KEY, &response(Buffer::from_device(region)));
@@ -240,7 +243,7 @@ fn what_lies_on_a_device_is_not_kept() {
 }
 
 #[test]
-fn objects_are_void_after_the_call() {
+fn objects_are_invalid_after_the_call() {
     let entry = Owned::new(EntryObject::default());
     let address = entry.address();
     drop(entry);
@@ -251,7 +254,7 @@ fn objects_are_void_after_the_call() {
 }
 
 #[test]
-fn a_library_is_where_its_name_says() {
+fn a_library_is_found_by_its_name() {
     let folder = Folder::new();
     assert_eq!(CacheLibrary::find(folder.path(), "a"), Ok(None));
     folder.file("a/libtritoncache_a.so");

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use galatea_backend::FileFingerprint;
 
-use super::search::Found;
+use super::search::BackendLibrary;
 
 /// More files than a backend has. Directories with more are not fingerprinted.
 const FILES_MAX: usize = 4096;
 
 /// The marks of the library and of all files in its directory and the backend's, without
 /// subdirectories, sorted by path. `None` if they can't be determined.
-pub(crate) fn marks(found: &Found) -> Option<Vec<FileFingerprint>> {
+pub(crate) fn marks(found: &BackendLibrary) -> Option<Vec<FileFingerprint>> {
     let mut files = BTreeSet::from([found.library.clone()]);
     for directory in [found.library.parent()?, &found.directory] {
         add_files(directory, &mut files)?;
@@ -59,10 +59,10 @@ mod tests {
             folder.file(name);
             touch(&folder, name, TIME);
         }
-        let found = Found {
+        let found = BackendLibrary {
             library: folder.path().join(names[0]),
             directory: folder.path().join("own"),
-            settings_of: String::from("python"),
+            settings_name: String::from("python"),
             runtime: None,
         };
         let before = marks(&found).unwrap();

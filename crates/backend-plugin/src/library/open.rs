@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use galatea_abi::backend::{
     TRITONBACKEND_Finalize, TRITONBACKEND_GetBackendAttribute, TRITONBACKEND_Initialize,
@@ -13,11 +13,12 @@ use galatea_abi::backend::{
 use galatea_abi::{TRITONBACKEND_ModelInstance, TRITONBACKEND_Request, TRITONSERVER_Error};
 use galatea_backend::is_library_truncated;
 use galatea_c_objects::error::into_c;
+use galatea_c_objects::exports::ExportedFunction;
 use galatea_infer::Status;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
 use super::{elf, soname};
-use crate::exports;
+use crate::lock::lock;
 
 /// The functions of a backend. Its library is never closed: its threads and objects would
 /// not survive that. Triton doesn't close it either.
@@ -40,12 +41,18 @@ pub(crate) type InstancePredictable =
     unsafe extern "C" fn(*mut TRITONBACKEND_ModelInstance, *mut bool) -> *mut TRITONSERVER_Error;
 
 /// Opens libraries, and remembers the names that it has provided.
-#[derive(Default)]
 pub(crate) struct Opener {
+    /// The functions of this crate that plug-ins must find.
+    exports: fn() -> Vec<ExportedFunction>,
     provided: Mutex<BTreeSet<String>>,
 }
 
 impl Opener {
+    /// Plug-ins must find these functions, and those of `c-objects`, in this process.
+    pub(crate) fn new(exports: fn() -> Vec<ExportedFunction>) -> Self {
+        Self { exports, provided: Mutex::default() }
+    }
+
     /// Opens the backend at `path`.
     pub(crate) fn open(&self, path: &Path) -> Result<EntryPoints, Status> {
         let library = self.library(path)?;
@@ -66,16 +73,16 @@ impl Opener {
         // SAFETY: the operator put the library where backends are; running its
         // initialisers is the purpose.
         unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| {
-            Status::not_found(format!("unable to load shared library: {}", said(&error)))
+            Status::not_found(format!("unable to load shared library: {}", loader_message(&error)))
         })
     }
 
     /// Provides the names under which the plug-in needs the server's own library, after
     /// checking that it will find the server's functions here.
     fn provide_server_libraries(&self, path: &Path) -> Result<(), Status> {
-        let mut provided = self.provided.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut provided = lock(&self.provided);
         if provided.is_empty() {
-            check_exports()?;
+            check_exports((self.exports)())?;
         }
         let names = elf::needed(path).into_iter().filter(|name| is_server_library(name));
         // The plain name is also provided, because the plug-in's other libraries may need
@@ -101,7 +108,7 @@ fn is_server_library(name: &str) -> bool {
 }
 
 /// The loader's message.
-fn said(error: &libloading::Error) -> String {
+fn loader_message(error: &libloading::Error) -> String {
     let cause = std::error::Error::source(error);
     cause.map_or_else(|| error.to_string(), ToString::to_string)
 }
@@ -109,10 +116,11 @@ fn said(error: &libloading::Error) -> String {
 /// Checks that a plug-in that looks for the server's functions finds those of this
 /// process, and all of them. If another library provided some, requests would silently go
 /// there.
-fn check_exports() -> Result<(), Status> {
+fn check_exports(own: Vec<ExportedFunction>) -> Result<(), Status> {
     let program = Library::this();
-    let own = exports::all().into_iter().map(|export| (export.name, export.address));
-    for (name, expected) in own.chain(galatea_c_objects::exports::all()) {
+    for ExportedFunction { name, address: expected } in
+        own.into_iter().chain(galatea_c_objects::exports::all())
+    {
         let symbol = format!("{name}\0");
         // SAFETY: the symbol is looked up for its address alone.
         let found = unsafe { program.get::<*const ()>(symbol.as_bytes()) };
@@ -195,21 +203,21 @@ mod tests {
 
     /// The loader would access pages that don't exist, and end the process.
     #[test]
-    fn what_is_cut_short_is_not_given_to_the_loader() {
+    fn a_truncated_library_is_not_given_to_the_loader() {
         let folder = Folder::new();
         let source = "int many[20000] = {1}; int one(void) { return many[9999]; }";
         let library = compile(&folder, "libcut.so", source, &[]);
         let whole = std::fs::read(&library).unwrap();
         for length in [whole.len() / 2, 4096, 1000] {
             std::fs::write(&library, &whole[..length]).unwrap();
-            let status = Opener::default().library(&library).unwrap_err();
+            let status = Opener::new(Vec::new).library(&library).unwrap_err();
             let expected = format!("the file '{}' is cut short", library.display());
             assert!(status.message().ends_with(&expected), "{length}: {status}");
         }
     }
 
     #[test]
-    fn the_servers_library_is_known_by_its_names() {
+    fn the_servers_library_is_recognized_by_its_names() {
         for name in ["libtritonserver.so", "libtritonserver.so.2", "libtritonserver-717102f0.so"] {
             assert!(is_server_library(name), "{name}");
         }

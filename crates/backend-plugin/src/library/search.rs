@@ -7,28 +7,36 @@ use std::path::{Component, Path, PathBuf};
 use galatea_backend::ModelFiles;
 use galatea_infer::Status;
 
-use crate::plugins::Places;
-
 /// The file that marks a directory as a backend written in Python.
 const PYTHON_BACKEND_FILE: &str = "model.py";
 /// The backend that executes such backends.
 const PYTHON_BACKEND: &str = "python";
 
+/// Where the library of a model's backend may be.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum SearchScope {
+    /// In the model's directories and in the directory of backends.
+    All,
+    /// Only in the directory of backends: the model's files come from a client, and a
+    /// client must not bring code.
+    BackendDirectory,
+}
+
 /// A library, and how it is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct BackendLibrary {
     /// The library.
     pub(crate) library: PathBuf,
     /// The directory that `TRITONBACKEND_BackendArtifacts` returns.
     pub(crate) directory: PathBuf,
-    /// The backend whose settings apply.
-    pub(crate) settings_of: String,
+    /// The name of the backend whose settings apply.
+    pub(crate) settings_name: String,
     /// The configuration's `runtime` if the backend is written in Python.
     pub(crate) runtime: Option<&'static str>,
 }
 
 /// The parameters of a search.
-pub(crate) struct Search<'a> {
+pub(crate) struct BackendSearch<'a> {
     /// The backend's name.
     pub(crate) backend: &'a str,
     /// The library's name from the configuration; empty for the default.
@@ -38,7 +46,7 @@ pub(crate) struct Search<'a> {
     /// The model's files.
     pub(crate) files: &'a dyn ModelFiles,
     /// Whether the model's files may include libraries.
-    pub(crate) places: Places,
+    pub(crate) scope: SearchScope,
     /// The model's name, for messages.
     pub(crate) model: &'a str,
 }
@@ -48,8 +56,8 @@ pub(crate) fn library_name(backend: &str) -> String {
     format!("libtriton_{backend}.so")
 }
 
-impl Search<'_> {
-    pub(crate) fn run(&self) -> Result<Found, Status> {
+impl BackendSearch<'_> {
+    pub(crate) fn run(&self) -> Result<BackendLibrary, Status> {
         check_component("backend", self.backend)?;
         if self.runtime == PYTHON_BACKEND_FILE {
             return self.python_based();
@@ -65,7 +73,7 @@ impl Search<'_> {
             return self.python_based();
         }
         let searched: Vec<String> =
-            self.places().iter().map(|(place, _)| format!("'{}'", place.display())).collect();
+            self.directories().iter().map(|(place, _)| format!("'{}'", place.display())).collect();
         let hint = if self.runtime.is_empty() {
             "; is --backend-directory right, or is another library meant by 'runtime' in the \
              configuration?"
@@ -80,20 +88,20 @@ impl Search<'_> {
     }
 
     /// The directories, and whether each belongs to the model.
-    fn places(&self) -> Vec<(PathBuf, bool)> {
+    fn directories(&self) -> Vec<(PathBuf, bool)> {
         let own = (self.backend_directory.join(self.backend), false);
-        match self.places {
-            Places::All => vec![
+        match self.scope {
+            SearchScope::All => vec![
                 (self.files.version_path().to_owned(), true),
                 (self.files.model_path().to_owned(), true),
                 own,
             ],
-            Places::BackendDirectory => vec![own],
+            SearchScope::BackendDirectory => vec![own],
         }
     }
 
-    fn library(&self, name: &str) -> Result<Option<Found>, Status> {
-        for (place, in_repository) in self.places() {
+    fn library(&self, name: &str) -> Result<Option<BackendLibrary>, Status> {
+        for (place, in_repository) in self.directories() {
             let library = place.join(name);
             if !library.is_file() {
                 continue;
@@ -101,17 +109,17 @@ impl Search<'_> {
             if in_repository {
                 check_beneath(&library, self.files.model_path())?;
             }
-            return Ok(Some(Found {
+            return Ok(Some(BackendLibrary {
                 library,
                 directory: place,
-                settings_of: self.backend.to_owned(),
+                settings_name: self.backend.to_owned(),
                 runtime: None,
             }));
         }
         Ok(None)
     }
 
-    fn python_based(&self) -> Result<Found, Status> {
+    fn python_based(&self) -> Result<BackendLibrary, Status> {
         let directory = self.backend_directory.join(self.backend);
         let library =
             self.backend_directory.join(PYTHON_BACKEND).join(library_name(PYTHON_BACKEND));
@@ -126,10 +134,10 @@ impl Search<'_> {
                 )));
             }
         }
-        Ok(Found {
+        Ok(BackendLibrary {
             library,
             directory,
-            settings_of: PYTHON_BACKEND.to_owned(),
+            settings_name: PYTHON_BACKEND.to_owned(),
             runtime: Some(PYTHON_BACKEND_FILE),
         })
     }
@@ -192,24 +200,24 @@ mod tests {
     use super::*;
     use crate::testing::{Files, Folder};
 
-    fn found(folder: &Folder, backend: &str, runtime: &str) -> Result<Found, String> {
-        found_in(folder, backend, runtime, Places::All)
+    fn found(folder: &Folder, backend: &str, runtime: &str) -> Result<BackendLibrary, String> {
+        found_in(folder, backend, runtime, SearchScope::All)
     }
 
     fn found_in(
         folder: &Folder,
         backend: &str,
         runtime: &str,
-        places: Places,
-    ) -> Result<Found, String> {
+        scope: SearchScope,
+    ) -> Result<BackendLibrary, String> {
         let files = Files::new(&folder.path().join("models/m"), 1);
         let backend_directory = folder.path().join("backends");
-        let search = Search {
+        let search = BackendSearch {
             backend,
             runtime,
             backend_directory: &backend_directory,
             files: &files,
-            places,
+            scope,
             model: "m",
         };
         search.run().map_err(|status| status.message().to_owned())
@@ -243,10 +251,10 @@ mod tests {
         folder.directory("models/m/1");
         folder.file("models/m/libtriton_b.so");
         folder.file("models/m/1/libtriton_b.so");
-        let error = found_in(&folder, "b", "", Places::BackendDirectory).unwrap_err();
+        let error = found_in(&folder, "b", "", SearchScope::BackendDirectory).unwrap_err();
         assert!(!error.contains("models"), "{error}");
         folder.file("backends/b/libtriton_b.so");
-        let found = found_in(&folder, "b", "", Places::BackendDirectory).unwrap();
+        let found = found_in(&folder, "b", "", SearchScope::BackendDirectory).unwrap();
         assert_eq!(found.library, folder.path().join("backends/b/libtriton_b.so"));
     }
 
@@ -305,7 +313,7 @@ mod tests {
         folder.file("backends/python/libtriton_python.so");
         let found = found(&folder, "b", "").unwrap();
         assert_eq!(found.directory, folder.path().join("backends/b"));
-        assert_eq!((found.settings_of.as_str(), found.runtime), ("python", Some("model.py")));
+        assert_eq!((found.settings_name.as_str(), found.runtime), ("python", Some("model.py")));
         check(&folder, "b", "model.py", "backends/python/libtriton_python.so");
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use galatea_backend::ModelFiles;
 use galatea_infer::Status;
 
-use crate::plugins::Places;
+use super::search::SearchScope;
 
 /// The parameter of a model that names the library.
 const PARAMETER: &str = "TRITON_BATCH_STRATEGY_PATH";
@@ -22,7 +22,7 @@ pub(crate) struct StrategySearch<'a> {
     /// The model's files.
     pub(crate) files: &'a dyn ModelFiles,
     /// Whether the model's files may include libraries.
-    pub(crate) places: Places,
+    pub(crate) scope: SearchScope,
     /// The path of the library from the configuration's parameter.
     pub(crate) path: Option<&'a str>,
 }
@@ -38,9 +38,9 @@ impl<'a> StrategySearch<'a> {
         if let Some(path) = self.path {
             return self.named(path).map(Some);
         }
-        let in_repository: &[&Path] = match self.places {
-            Places::All => &[self.files.version_path(), self.files.model_path()],
-            Places::BackendDirectory => &[],
+        let in_repository: &[&Path] = match self.scope {
+            SearchScope::All => &[self.files.version_path(), self.files.model_path()],
+            SearchScope::BackendDirectory => &[],
         };
         for place in in_repository {
             let library = place.join(LIBRARY);
@@ -55,9 +55,9 @@ impl<'a> StrategySearch<'a> {
     /// A path relative to the model's directory or, as in Triton, to the server's working
     /// directory. It must lead to a file in the model's directory.
     fn named(&self, path: &str) -> Result<PathBuf, Status> {
-        match self.places {
-            Places::All => {}
-            Places::BackendDirectory => {
+        match self.scope {
+            SearchScope::All => {}
+            SearchScope::BackendDirectory => {
                 return Err(Status::invalid_argument(format!(
                     "{PARAMETER} cannot be specified with model files that come with a request"
                 )));
@@ -116,11 +116,11 @@ mod tests {
     use super::*;
     use crate::testing::{Files, Folder};
 
-    fn found(folder: &Folder, places: Places, path: Option<&str>) -> Result<String, String> {
+    fn found(folder: &Folder, scope: SearchScope, path: Option<&str>) -> Result<String, String> {
         let files = Files::new(&folder.path().join("models/m"), 1);
         let backend_directory = folder.path().join("backends");
         let (backend, backend_directory) = ("b", backend_directory.as_path());
-        let search = StrategySearch { backend, backend_directory, files: &files, places, path };
+        let search = StrategySearch { backend, backend_directory, files: &files, scope, path };
         let found = search.run().map_err(|status| status.to_string())?;
         let shown = |library: PathBuf| {
             library.strip_prefix(folder.path()).unwrap().to_string_lossy().into_owned()
@@ -132,13 +132,13 @@ mod tests {
     fn the_nearest_library_wins() {
         let folder = Folder::new();
         folder.directory("models/m/1");
-        assert_eq!(found(&folder, Places::All, None), Ok(String::new()));
+        assert_eq!(found(&folder, SearchScope::All, None), Ok(String::new()));
         for place in ["backends/b", "models/m", "models/m/1"] {
             let library = format!("{place}/{LIBRARY}");
             folder.file(&library);
-            assert_eq!(found(&folder, Places::All, None), Ok(library));
+            assert_eq!(found(&folder, SearchScope::All, None), Ok(library));
             let own = String::from("backends/b/batchstrategy.so");
-            assert_eq!(found(&folder, Places::BackendDirectory, None), Ok(own));
+            assert_eq!(found(&folder, SearchScope::BackendDirectory, None), Ok(own));
         }
     }
 
@@ -150,7 +150,7 @@ mod tests {
         }
         symlink("../other/c.so", folder.path().join("models/m/link.so")).unwrap();
         symlink("../../other/c.so", folder.path().join("models/m/1/batchstrategy.so")).unwrap();
-        let named = |path: &str| found(&folder, Places::All, Some(path));
+        let named = |path: &str| found(&folder, SearchScope::All, Some(path));
         let absolute = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
         assert_eq!(named("1/a.so"), Ok(String::from("models/m/1/a.so")));
         assert_eq!(named(&absolute("models/m/b.so")), Ok(String::from("models/m/b.so")));
@@ -158,11 +158,11 @@ mod tests {
             assert!(named(path).unwrap_err().contains("escapes"), "{path}");
         }
         assert!(named(&absolute("models/mm/d.so")).unwrap_err().contains("escapes"));
-        assert!(found(&folder, Places::All, None).unwrap_err().contains("escapes"));
+        assert!(found(&folder, SearchScope::All, None).unwrap_err().contains("escapes"));
         assert!(named("none.so").unwrap_err().contains("not found: none.so"));
         assert!(named("1").unwrap_err().contains("not found: 1"));
         assert!(named("").unwrap_err().contains("is not a path"));
-        let from_client = found(&folder, Places::BackendDirectory, Some("b.so"));
+        let from_client = found(&folder, SearchScope::BackendDirectory, Some("b.so"));
         assert!(from_client.unwrap_err().contains("come with a request"));
     }
 }

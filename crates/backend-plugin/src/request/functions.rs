@@ -3,16 +3,24 @@
 use core::ffi::{c_char, c_void};
 
 use galatea_abi::{
-    TRITONBACKEND_Input, TRITONBACKEND_Request, TRITONSERVER_InferenceTrace,
-    TRITONSERVER_MEMORY_CPU, TRITONSERVER_MemoryType, TRITONSERVER_ParameterType,
-    TRITONSERVER_REQUEST_FLAG_SEQUENCE_END, TRITONSERVER_REQUEST_FLAG_SEQUENCE_START,
-    TRITONSERVER_REQUEST_RELEASE_ALL, TRITONSERVER_REQUEST_RELEASE_RESCHEDULE,
+    TRITONBACKEND_Input, TRITONBACKEND_Request, TRITONBACKEND_State, TRITONSERVER_DataType,
+    TRITONSERVER_InferenceTrace, TRITONSERVER_MEMORY_CPU, TRITONSERVER_MemoryType,
+    TRITONSERVER_ParameterType, TRITONSERVER_REQUEST_FLAG_SEQUENCE_END,
+    TRITONSERVER_REQUEST_FLAG_SEQUENCE_START, TRITONSERVER_REQUEST_RELEASE_ALL,
+    TRITONSERVER_REQUEST_RELEASE_RESCHEDULE,
 };
+use galatea_c_objects::names::data_type_from_c;
 use galatea_c_objects::{handle, text};
+use galatea_config::{ModelSpec, StateSpec};
 use galatea_infer::{CorrelationId, Status};
+use galatea_tensor::DataType;
 
 use super::RequestObject;
-use crate::model::Live;
+use super::state::StateObject;
+use crate::lock::lock;
+use crate::model::ServingModel;
+use crate::owned::Owned;
+use crate::tensor_shape::shape_from_c;
 
 /// # Safety
 ///
@@ -24,9 +32,9 @@ pub(super) unsafe fn object<'a>(
     unsafe { handle::borrow(request, "request") }
 }
 
-pub(super) fn live(request: &RequestObject) -> Result<&Live, Status> {
+pub(super) fn serving(request: &RequestObject) -> Result<&ServingModel, Status> {
     let model = request.model();
-    model.ok_or_else(|| Status::internal("a request without a model"))?.live()
+    model.ok_or_else(|| Status::internal("a request without a model"))?.serving()
 }
 
 fn at<'a, T>(
@@ -55,6 +63,30 @@ fn input_at(request: &RequestObject, index: u32) -> Result<*mut TRITONBACKEND_In
     Ok(input.map_or(core::ptr::null_mut(), |input| input.address()))
 }
 
+/// The state's configuration, checked against C's arguments.
+fn state_spec<'a>(
+    spec: &'a ModelSpec,
+    name: &str,
+    datatype: DataType,
+) -> Result<&'a StateSpec, Status> {
+    if spec.states().is_empty() {
+        return Err(Status::invalid_argument(format!(
+            "unable to add state '{name}'. State configuration is missing for model '{}'.",
+            spec.name
+        )));
+    }
+    let state = spec.state_for_output(name).ok_or_else(|| {
+        Status::invalid_argument(format!("state '{name}' is not a valid state name."))
+    })?;
+    if state.datatype != datatype {
+        return Err(Status::invalid_argument(format!(
+            "state '{name}' is {datatype}, but its configuration says {}",
+            state.datatype
+        )));
+    }
+    Ok(state)
+}
+
 functions! {
     /// The client's identifier of the request; empty if it gave none.
     fn TRITONBACKEND_RequestId(request: *mut TRITONBACKEND_Request, id: *mut *const c_char) {
@@ -66,7 +98,7 @@ functions! {
         request: *mut TRITONBACKEND_Request,
         is_cancelled: *mut bool,
     ) {
-        let cancelled = object(request)?.exchange.is_cancelled();
+        let cancelled = object(request)?.channel.is_cancelled();
         text::write(is_cancelled, cancelled, "is_cancelled")
     }
 
@@ -192,7 +224,7 @@ functions! {
     /// The number of requested outputs.
     fn TRITONBACKEND_RequestOutputCount(request: *mut TRITONBACKEND_Request, number: *mut u32) {
         let request = object(request)?;
-        text::write(number, count(request.outputs(live(request)?)), "count")
+        text::write(number, count(request.outputs(serving(request)?)), "count")
     }
 
     /// The name of a requested output.
@@ -203,7 +235,7 @@ functions! {
     ) {
         text::write(output_name, core::ptr::null(), "output_name")?;
         let request = object(request)?;
-        let outputs = request.outputs(live(request)?);
+        let outputs = request.outputs(serving(request)?);
         let name = at(request, outputs, index, "requested outputs")?;
         text::write(output_name, name.as_ptr(), "output_name")
     }
@@ -245,8 +277,8 @@ functions! {
             // Checked first: on an error the request must keep its address.
             let object = object(request)?;
             object.check_reschedule()?;
-            if let Some(books) = object.books() {
-                object.in_use.note_rescheduled(request, books);
+            if let Some(recorder) = object.recorder() {
+                object.instance_guard.record_rescheduled(request, recorder);
             }
         }
         let request: RequestObject = handle::take(request, "request")?;
@@ -264,5 +296,46 @@ functions! {
         trace: *mut *mut TRITONSERVER_InferenceTrace,
     ) {
         text::write(trace, object(request)?.trace(), "trace")
+    }
+
+    /// Begins a new value of a state. A second call returns the same object.
+    fn TRITONBACKEND_StateNew(
+        state: *mut *mut TRITONBACKEND_State,
+        request: *mut TRITONBACKEND_Request,
+        name: *const c_char,
+        datatype: TRITONSERVER_DataType,
+        shape: *const i64,
+        dims_count: u32,
+    ) {
+        let request = object(request)?;
+        request.check_executed()?;
+        let name = text::required(name, "name")?;
+        let datatype = data_type_from_c(datatype)
+            .ok_or_else(|| Status::invalid_argument(format!("state '{name}' has no datatype")))?;
+        let shape = shape_from_c(shape, dims_count, name)?;
+        state_spec(&serving(request)?.spec, name, datatype)?;
+        let mut states = lock(&request.states);
+        let mut known = states.iter().filter(|state| {
+            state.get().is_some_and(|object| object.output_name() == name)
+        });
+        let found = match known.next() {
+            Some(known) => {
+                if let Some(object) = known.get() {
+                    object.set_shape(shape);
+                }
+                known.address()
+            }
+            None => {
+                // With a shared buffer the new value overwrites the one that was read.
+                let shared = request.shared_states.iter().find(|one| one.output_name == name);
+                let made =
+                    Owned::new(StateObject::new(name.to_owned(), datatype, shape, shared));
+                let address = made.address();
+                states.push(made);
+                address
+            }
+        };
+        drop(states);
+        text::write(state, found, "state")
     }
 }

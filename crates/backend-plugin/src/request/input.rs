@@ -23,16 +23,16 @@ pub(crate) struct InputObject {
     name: CString,
     datatype: TRITONSERVER_DataType,
     shape: Shape,
-    buffer: View,
+    buffer: MemoryView,
     /// The elements for host policies that have their own.
-    host_policies: Box<[(CString, View)]>,
+    host_policies: Box<[(CString, MemoryView)]>,
     attributes: OnceLock<Owned<BufferAttributesObject>>,
 }
 galatea_c_objects::object!(InputObject as TRITONBACKEND_Input, kind 26);
 
 /// The address, size and kind of a tensor's memory.
 #[derive(Copy, Clone)]
-pub(crate) struct View {
+pub(crate) struct MemoryView {
     address: *const c_void,
     byte_size: usize,
     memory_type: TRITONSERVER_MemoryType,
@@ -40,11 +40,11 @@ pub(crate) struct View {
 }
 
 // SAFETY: the address is passed on to C and not dereferenced here.
-unsafe impl Send for View {}
+unsafe impl Send for MemoryView {}
 // SAFETY: as above.
-unsafe impl Sync for View {}
+unsafe impl Sync for MemoryView {}
 
-impl View {
+impl MemoryView {
     fn of(buffer: &Buffer) -> Self {
         let (memory_type, memory_type_id) = match buffer.memory() {
             MemoryKind::Cpu => (TRITONSERVER_MEMORY_CPU, 0),
@@ -89,13 +89,13 @@ impl InputObject {
     /// `shared` is the buffer of a state that is also written to.
     pub(super) fn new(tensor: &InputTensor, shared: Option<&HostBuffer>) -> Self {
         let own = shared.map_or_else(|| tensor.data.host_policies(), |_| &[]);
-        let host_policies = own.iter().map(|(name, data)| (c_text(name), View::of(data)));
+        let host_policies = own.iter().map(|(name, data)| (c_text(name), MemoryView::of(data)));
         Self {
             name: c_text(&tensor.name),
             host_policies: host_policies.collect(),
             datatype: data_type_to_c(tensor.datatype),
             shape: tensor.shape.clone(),
-            buffer: shared.map_or_else(|| View::of(&tensor.data), View::of_host),
+            buffer: shared.map_or_else(|| MemoryView::of(&tensor.data), MemoryView::of_host),
             attributes: OnceLock::new(),
         }
     }
@@ -105,14 +105,14 @@ impl InputObject {
     }
 
     /// The memory for a host policy, or for none.
-    fn view(&self, host_policy: Option<&CStr>) -> &View {
+    fn view(&self, host_policy: Option<&CStr>) -> &MemoryView {
         let mut own = self.host_policies.iter();
         let own = own.find(|(name, _)| Some(name.as_c_str()) == host_policy);
         own.map_or(&self.buffer, |(_, view)| view)
     }
 
     /// An input has one buffer per host policy.
-    fn buffer(&self, host_policy: Option<&CStr>, index: u32) -> Result<&View, Status> {
+    fn buffer(&self, host_policy: Option<&CStr>, index: u32) -> Result<&MemoryView, Status> {
         if index == 0 {
             return Ok(self.view(host_policy));
         }
@@ -134,13 +134,13 @@ unsafe fn object<'a>(input: *mut TRITONBACKEND_Input) -> Result<&'a InputObject,
 /// # Safety
 ///
 /// `name` must be null or a text that outlives the result.
-unsafe fn policy<'a>(name: *const c_char) -> Option<&'a CStr> {
+unsafe fn optional_text<'a>(name: *const c_char) -> Option<&'a CStr> {
     // SAFETY: the caller promises a text where it is not null.
     (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) })
 }
 
 /// Where C wants the properties of an input; null for those that it doesn't want.
-struct Properties {
+struct PropertiesOut {
     name: *mut *const c_char,
     datatype: *mut TRITONSERVER_DataType,
     shape: *mut *const i64,
@@ -152,38 +152,38 @@ struct Properties {
 /// # Safety
 ///
 /// As with every exported function.
-unsafe fn tell(
+unsafe fn write_properties(
     input: *mut TRITONBACKEND_Input,
     host_policy: Option<&CStr>,
-    wanted: &Properties,
+    out: &PropertiesOut,
 ) -> Result<(), Status> {
     // SAFETY: the caller's promises are passed on.
     unsafe {
         let input = object(input)?;
         let rank = u32::try_from(input.shape.rank()).unwrap_or(u32::MAX);
         let byte_size = u64::try_from(input.view(host_policy).byte_size).unwrap_or(u64::MAX);
-        write_if_wanted(wanted.name, input.name.as_ptr());
-        write_if_wanted(wanted.datatype, input.datatype);
-        write_if_wanted(wanted.shape, input.shape.dims().as_ptr());
-        write_if_wanted(wanted.dims_count, rank);
-        write_if_wanted(wanted.byte_size, byte_size);
-        write_if_wanted(wanted.buffer_count, 1);
+        write_if_not_null(out.name, input.name.as_ptr());
+        write_if_not_null(out.datatype, input.datatype);
+        write_if_not_null(out.shape, input.shape.dims().as_ptr());
+        write_if_not_null(out.dims_count, rank);
+        write_if_not_null(out.byte_size, byte_size);
+        write_if_not_null(out.buffer_count, 1);
     }
     Ok(())
 }
 
 /// # Safety
 ///
-/// `place` must be null or valid for a write.
-unsafe fn write_if_wanted<T>(place: *mut T, value: T) {
-    if !place.is_null() {
+/// `pointer` must be null or valid for a write.
+unsafe fn write_if_not_null<T>(pointer: *mut T, value: T) {
+    if !pointer.is_null() {
         // SAFETY: the caller promises that it can be written.
-        unsafe { place.write(value) };
+        unsafe { pointer.write(value) };
     }
 }
 
 /// Where C wants the address of an input's memory and what describes it.
-struct Place {
+struct BufferOut {
     buffer: *mut *const c_void,
     byte_size: *mut u64,
     memory_type: *mut TRITONSERVER_MemoryType,
@@ -193,22 +193,22 @@ struct Place {
 /// # Safety
 ///
 /// As with every exported function.
-unsafe fn locate(
+unsafe fn write_buffer(
     input: *mut TRITONBACKEND_Input,
     host_policy: Option<&CStr>,
     index: u32,
-    place: &Place,
+    out: &BufferOut,
 ) -> Result<(), Status> {
     // SAFETY: the caller's promises are passed on.
     unsafe {
-        text::write(place.buffer, core::ptr::null(), "buffer")?;
-        text::write(place.byte_size, 0, "buffer_byte_size")?;
+        text::write(out.buffer, core::ptr::null(), "buffer")?;
+        text::write(out.byte_size, 0, "buffer_byte_size")?;
         let view = object(input)?.buffer(host_policy, index)?;
         let byte_size = u64::try_from(view.byte_size).unwrap_or(u64::MAX);
-        text::write(place.memory_type, view.memory_type, "memory_type")?;
-        text::write(place.memory_type_id, view.memory_type_id, "memory_type_id")?;
-        text::write(place.byte_size, byte_size, "buffer_byte_size")?;
-        text::write(place.buffer, view.address, "buffer")
+        text::write(out.memory_type, view.memory_type, "memory_type")?;
+        text::write(out.memory_type_id, view.memory_type_id, "memory_type_id")?;
+        text::write(out.byte_size, byte_size, "buffer_byte_size")?;
+        text::write(out.buffer, view.address, "buffer")
     }
 }
 
@@ -223,8 +223,8 @@ functions! {
         byte_size: *mut u64,
         buffer_count: *mut u32,
     ) {
-        let wanted = Properties { name, datatype, shape, dims_count, byte_size, buffer_count };
-        tell(input, None, &wanted)
+        let out = PropertiesOut { name, datatype, shape, dims_count, byte_size, buffer_count };
+        write_properties(input, None, &out)
     }
 
     /// The same for instances of a host policy.
@@ -238,8 +238,8 @@ functions! {
         byte_size: *mut u64,
         buffer_count: *mut u32,
     ) {
-        let wanted = Properties { name, datatype, shape, dims_count, byte_size, buffer_count };
-        tell(input, policy(host_policy_name), &wanted)
+        let out = PropertiesOut { name, datatype, shape, dims_count, byte_size, buffer_count };
+        write_properties(input, optional_text(host_policy_name), &out)
     }
 
     /// The memory of an input.
@@ -251,7 +251,7 @@ functions! {
         memory_type: *mut TRITONSERVER_MemoryType,
         memory_type_id: *mut i64,
     ) {
-        locate(input, None, index, &Place { buffer, byte_size, memory_type, memory_type_id })
+        write_buffer(input, None, index, &BufferOut { buffer, byte_size, memory_type, memory_type_id })
     }
 
     /// The same for instances of a host policy.
@@ -264,8 +264,8 @@ functions! {
         memory_type: *mut TRITONSERVER_MemoryType,
         memory_type_id: *mut i64,
     ) {
-        let place = Place { buffer, byte_size, memory_type, memory_type_id };
-        locate(input, policy(host_policy_name), index, &place)
+        let out = BufferOut { buffer, byte_size, memory_type, memory_type_id };
+        write_buffer(input, optional_text(host_policy_name), index, &out)
     }
 
     /// The memory of an input, with an object that describes it.
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_policy_may_have_data_of_its_own() {
+    fn a_host_policy_may_have_its_own_data() {
         let own = vec![(String::from("far"), Buffer::from_vec(vec![3, 4]))];
         let tensor = InputTensor {
             name: String::from("IN"),

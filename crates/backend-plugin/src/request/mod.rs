@@ -6,7 +6,7 @@ pub(crate) mod state;
 
 use core::ffi::{c_char, c_void};
 use std::ffi::CString;
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use galatea_abi::{
     TRITONSERVER_InferenceTrace, TRITONSERVER_PARAMETER_BOOL, TRITONSERVER_PARAMETER_DOUBLE,
@@ -17,23 +17,23 @@ use galatea_c_objects::log;
 use galatea_c_objects::output_query::OutputQuery;
 use galatea_c_objects::trace::TraceAddress;
 use galatea_infer::{
-    CorrelationId, InputTensor, Parameter, ParameterValue, PendingRequest, SequenceFlags,
-    StatisticsReporter, Status, Trace,
+    CorrelationId, InputTensor, Parameter, ParameterValue, PendingRequest, SequenceFlags, Status,
 };
 
-use crate::instance::InUse;
-use crate::model::{Live, Model};
+use crate::execution_recorder::ExecutionRecorder;
+use crate::instance::InstanceGuard;
+use crate::lock::lock;
+use crate::model::{Model, ServingModel};
 use crate::owned::Owned;
-use crate::plugins::lock;
-use crate::response::exchange::Exchange;
+use crate::response_channel::ResponseChannel;
 use input::InputObject;
 use state::{SharedState, StateObject};
 
 /// A request as C sees it.
 pub(crate) struct RequestObject {
     /// Dropped first: a caller that learns of the release may stop the model.
-    pub(crate) exchange: Arc<Exchange>,
-    /// Unchanged while C has it. The exchange has its responder.
+    pub(crate) channel: Arc<ResponseChannel>,
+    /// Unchanged while C has it. The channel has its responder.
     pending: PendingRequest,
     id: OnceLock<CString>,
     correlation_id: OnceLock<CString>,
@@ -47,17 +47,9 @@ pub(crate) struct RequestObject {
     /// Set while the request is queued and a batching strategy inspects it.
     queued_for: Option<Arc<Model>>,
     /// Dropped last: the plug-in may be finalised then.
-    pub(crate) in_use: InUse,
+    pub(crate) instance_guard: InstanceGuard,
 }
 galatea_c_objects::object!(RequestObject as TRITONBACKEND_Request, kind 25);
-
-/// Where an execution of a request is recorded.
-#[derive(Clone)]
-pub(crate) struct RequestBooks {
-    pub(crate) account: StatisticsReporter,
-    /// Alive until the request is released.
-    pub(crate) trace: Option<Weak<Trace>>,
-}
 
 /// A parameter with C strings.
 struct ParameterView {
@@ -73,22 +65,26 @@ enum ValueView {
 }
 
 impl RequestObject {
-    pub(crate) fn new(mut pending: PendingRequest, live: &Live, in_use: InUse) -> Self {
+    pub(crate) fn new(
+        mut pending: PendingRequest,
+        serving: &ServingModel,
+        instance_guard: InstanceGuard,
+    ) -> Self {
         let responder = pending.take_responder();
-        let exchange = match responder {
-            Some(responder) => match Exchange::of_returned(&responder) {
+        let channel = match responder {
+            Some(responder) => match ResponseChannel::of_rescheduled(&responder) {
                 Some(returned) => {
                     responder.discard();
                     returned
                 }
-                None => Arc::new(Exchange::new(Some(responder), pending.request(), live)),
+                None => Arc::new(ResponseChannel::new(Some(responder), pending.request(), serving)),
             },
-            None => Arc::new(Exchange::new(None, pending.request(), live)),
+            None => Arc::new(ResponseChannel::new(None, pending.request(), serving)),
         };
         let count = pending.request().inputs.len();
-        let shared_states = state::shared_states(&pending, live);
+        let shared_states = state::shared_states(&pending, serving);
         Self {
-            exchange,
+            channel,
             pending,
             id: OnceLock::new(),
             correlation_id: OnceLock::new(),
@@ -98,18 +94,22 @@ impl RequestObject {
             states: Mutex::default(),
             shared_states,
             queued_for: None,
-            in_use,
+            instance_guard,
         }
     }
 
     /// A request that is queued for `model`, for a batching strategy to inspect.
-    pub(crate) fn queued(pending: PendingRequest, live: &Live, model: Arc<Model>) -> Self {
-        Self { queued_for: Some(model), ..Self::new(pending, live, InUse::nothing()) }
+    pub(crate) fn queued(
+        pending: PendingRequest,
+        serving: &ServingModel,
+        model: Arc<Model>,
+    ) -> Self {
+        Self { queued_for: Some(model), ..Self::new(pending, serving, InstanceGuard::nothing()) }
     }
 
     /// The model of the request.
     pub(crate) fn model(&self) -> Option<&Model> {
-        self.queued_for.as_deref().or_else(|| self.in_use.model())
+        self.queued_for.as_deref().or_else(|| self.instance_guard.model())
     }
 
     /// Checks that the request is being executed, which most functions need.
@@ -131,7 +131,7 @@ impl RequestObject {
     /// response.
     pub(crate) fn into_refused(mut self) -> Option<PendingRequest> {
         if !self.pending.is_padding() {
-            self.pending.restore_responder(self.exchange.take_responder()?);
+            self.pending.restore_responder(self.channel.take_responder()?);
         }
         Some(self.pending)
     }
@@ -160,7 +160,7 @@ impl RequestObject {
                 self.pending.request().model_name
             ));
         }
-        if !self.exchange.is_open() {
+        if !self.channel.is_open() {
             return refuse(String::from("a request can't be rescheduled after its final response"));
         }
         Ok(())
@@ -170,7 +170,7 @@ impl RequestObject {
     /// must have allowed it.
     pub(crate) fn reschedule(mut self) {
         self.update_states();
-        if let Some(responder) = self.exchange.stand_in() {
+        if let Some(responder) = self.channel.rescheduled_responder() {
             self.pending.restore_responder(responder);
         }
         if let Err((_, status)) = self.pending.reschedule() {
@@ -179,9 +179,9 @@ impl RequestObject {
     }
 
     /// Where its execution is recorded; `None` for padding.
-    pub(crate) fn books(&self) -> Option<RequestBooks> {
-        let account = self.exchange.account()?.clone();
-        Some(RequestBooks { account, trace: self.pending.trace().map(Arc::downgrade) })
+    pub(crate) fn recorder(&self) -> Option<ExecutionRecorder> {
+        let statistics = self.channel.statistics()?.clone();
+        Some(ExecutionRecorder { statistics, trace: self.pending.trace().map(Arc::downgrade) })
     }
 
     /// The request's trace if it is a C trace, or null.
@@ -243,11 +243,11 @@ impl RequestObject {
         }))
     }
 
-    fn outputs<'a>(&'a self, live: &'a Live) -> &'a [CString] {
+    fn outputs<'a>(&'a self, serving: &'a ServingModel) -> &'a [CString] {
         let request = self.pending.request();
         // Padding has no outputs.
         if request.outputs.is_empty() && !self.pending.is_padding() {
-            return &live.all_outputs;
+            return &serving.all_outputs;
         }
         self.outputs.get_or_init(|| {
             let mut names: Vec<CString> = request.outputs.iter().map(|name| c_text(name)).collect();

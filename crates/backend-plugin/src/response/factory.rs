@@ -5,17 +5,27 @@ use std::sync::Arc;
 use galatea_abi::{TRITONBACKEND_Request, TRITONBACKEND_ResponseFactory};
 use galatea_c_objects::{handle, text};
 
-use super::exchange::Exchange;
-use super::functions::{factory_of, is_final};
-use crate::instance::InUse;
+use super::is_final;
+use crate::instance::InstanceGuard;
 use crate::request::RequestObject;
+use crate::response_channel::ResponseChannel;
 
 /// A factory as C sees it.
 pub(crate) struct FactoryObject {
-    pub(crate) exchange: Arc<Exchange>,
-    pub(crate) in_use: InUse,
+    pub(crate) channel: Arc<ResponseChannel>,
+    pub(crate) instance_guard: InstanceGuard,
 }
 galatea_c_objects::object!(FactoryObject as TRITONBACKEND_ResponseFactory, kind 29);
+
+impl FactoryObject {
+    /// The factory of a request. It shares the request's channel and instance.
+    fn of(request: &RequestObject) -> Self {
+        Self {
+            channel: Arc::clone(&request.channel),
+            instance_guard: request.instance_guard.clone(),
+        }
+    }
+}
 
 functions! {
     /// Makes a factory for a request.
@@ -26,7 +36,7 @@ functions! {
         text::write(factory, core::ptr::null_mut(), "factory")?;
         let request: &RequestObject = handle::borrow(request, "request")?;
         request.check_executed()?;
-        text::write(factory, handle::into_raw(factory_of(request)), "factory")
+        text::write(factory, handle::into_raw(FactoryObject::of(request)), "factory")
     }
 
     /// Deletes a factory.
@@ -40,7 +50,7 @@ functions! {
         send_flags: u32,
     ) {
         let factory: &FactoryObject = handle::borrow(factory, "factory")?;
-        if is_final(send_flags) { factory.exchange.end() } else { Ok(()) }
+        if is_final(send_flags) { factory.channel.end() } else { Ok(()) }
     }
 
     /// Whether the client cancelled the request.
@@ -49,6 +59,6 @@ functions! {
         is_cancelled: *mut bool,
     ) {
         let factory: &FactoryObject = handle::borrow(factory, "factory")?;
-        text::write(is_cancelled, factory.exchange.is_cancelled(), "is_cancelled")
+        text::write(is_cancelled, factory.channel.is_cancelled(), "is_cancelled")
     }
 }

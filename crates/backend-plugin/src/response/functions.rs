@@ -1,12 +1,10 @@
 //! The functions about responses.
 
 use core::ffi::c_char;
-use std::sync::Arc;
 
 use galatea_abi::{
     TRITONBACKEND_Output, TRITONBACKEND_Request, TRITONBACKEND_Response,
     TRITONBACKEND_ResponseFactory, TRITONSERVER_DataType, TRITONSERVER_Error,
-    TRITONSERVER_RESPONSE_COMPLETE_FINAL,
 };
 use galatea_c_objects::error::look_at;
 use galatea_c_objects::names::data_type_from_c;
@@ -15,10 +13,11 @@ use galatea_infer::{Parameter, ParameterValue, Status};
 
 use super::factory::FactoryObject;
 use super::output::OutputObject;
-use super::{ResponseObject, shape_from_c};
+use super::{ResponseObject, is_final};
+use crate::lock::lock;
 use crate::owned::Owned;
-use crate::plugins::lock;
 use crate::request::RequestObject;
+use crate::tensor_shape::shape_from_c;
 
 /// # Safety
 ///
@@ -42,13 +41,8 @@ unsafe fn add_parameter(
     Ok(())
 }
 
-/// Whether the flags mark the last response.
-pub(super) const fn is_final(send_flags: u32) -> bool {
-    send_flags & TRITONSERVER_RESPONSE_COMPLETE_FINAL.0 != 0
-}
-
 /// Where C wants the properties of an output.
-struct Wanted {
+struct OutputPropertiesOut {
     datatype: *mut TRITONSERVER_DataType,
     shape: *mut *const i64,
     dim_count: *mut u64,
@@ -57,13 +51,13 @@ struct Wanted {
 /// # Safety
 ///
 /// As with every exported function.
-unsafe fn tell(output: &OutputObject, wanted: &Wanted) -> Result<(), Status> {
+unsafe fn write_properties(output: &OutputObject, out: &OutputPropertiesOut) -> Result<(), Status> {
     let dims = output.shape.dims();
     // SAFETY: the caller's promises are passed on.
     unsafe {
-        text::write(wanted.datatype, output.datatype(), "datatype")?;
-        text::write(wanted.shape, dims.as_ptr(), "shape")?;
-        text::write(wanted.dim_count, u64::try_from(dims.len()).unwrap_or(0), "dim_count")
+        text::write(out.datatype, output.datatype(), "datatype")?;
+        text::write(out.shape, dims.as_ptr(), "shape")?;
+        text::write(out.dim_count, u64::try_from(dims.len()).unwrap_or(0), "dim_count")
     }
 }
 
@@ -76,7 +70,7 @@ functions! {
         text::write(response, core::ptr::null_mut(), "response")?;
         let request: &RequestObject = handle::borrow(request, "request")?;
         request.check_executed()?;
-        let made = ResponseObject::new(request.exchange.clone(), request.in_use.clone());
+        let made = ResponseObject::new(request.channel.clone(), request.instance_guard.clone());
         text::write(response, handle::into_raw(made), "response")
     }
 
@@ -87,7 +81,7 @@ functions! {
     ) {
         text::write(response, core::ptr::null_mut(), "response")?;
         let factory: &FactoryObject = handle::borrow(factory, "factory")?;
-        let made = ResponseObject::new(factory.exchange.clone(), factory.in_use.clone());
+        let made = ResponseObject::new(factory.channel.clone(), factory.instance_guard.clone());
         text::write(response, handle::into_raw(made), "response")
     }
 
@@ -148,12 +142,12 @@ functions! {
         let datatype = data_type_from_c(datatype)
             .ok_or_else(|| Status::invalid_argument(format!("output '{name}' has no datatype")))?;
         let shape = shape_from_c(shape, dims_count, name)?;
-        let model = response.in_use.model();
-        let live = model.ok_or_else(|| Status::internal("a response without a model"))?.live()?;
-        let known = live.outputs.iter().find(|known| &***known == name).ok_or_else(|| {
+        let model = response.instance_guard.model();
+        let serving = model.ok_or_else(|| Status::internal("a response without a model"))?.serving()?;
+        let known = serving.outputs.iter().find(|known| &***known == name).ok_or_else(|| {
             Status::invalid_argument(format!(
                 "unexpected inference output '{name}' for model '{}'",
-                live.name
+                serving.name
             ))
         })?;
         let made = Owned::new(OutputObject::new(known.clone(), datatype, shape));
@@ -171,8 +165,8 @@ functions! {
     ) {
         let response: ResponseObject = handle::take(response, "response")?;
         let failed = look_at(error);
-        let (exchange, _in_use, made) = response.into_response();
-        exchange.send(failed.and(made), is_final(send_flags))
+        let (channel, _in_use, made) = response.into_response();
+        channel.send(failed.and(made), is_final(send_flags))
     }
 
     /// The type and shape of an output of a response.
@@ -189,7 +183,7 @@ functions! {
         let output = outputs.find(|output| &*output.name == name);
         let output = output
             .ok_or_else(|| Status::not_found(format!("Output name {name} not found.")))?;
-        tell(output, &Wanted { datatype, shape, dim_count })
+        write_properties(output, &OutputPropertiesOut { datatype, shape, dim_count })
     }
 
     /// The name, type and shape of the output at this index.
@@ -210,11 +204,6 @@ functions! {
             ))
         })?;
         text::write(name, output.c_name(), "name")?;
-        tell(output, &Wanted { datatype, shape, dim_count })
+        write_properties(output, &OutputPropertiesOut { datatype, shape, dim_count })
     }
-}
-
-/// The factory of a request. It shares the request's channel and instance.
-pub(super) fn factory_of(request: &RequestObject) -> FactoryObject {
-    FactoryObject { exchange: Arc::clone(&request.exchange), in_use: request.in_use.clone() }
 }

@@ -16,8 +16,8 @@ use galatea_infer::{Code, OutputTensor, Status};
 use galatea_tensor::{Buffer, DataType, Shape};
 
 use crate::host_buffer::HostBuffer;
+use crate::lock::lock;
 use crate::owned::Owned;
-use crate::plugins::lock;
 
 /// An output as C sees it. It lives in its response.
 pub(crate) struct OutputObject {

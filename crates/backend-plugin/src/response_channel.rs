@@ -21,80 +21,80 @@ use galatea_infer::{
     StatisticsReporter, Status, Throttle,
 };
 
-use crate::model::Live;
-use crate::plugins::lock;
+use crate::lock::lock;
+use crate::model::ServingModel;
 
 /// A response, or the error in its place.
-pub(crate) type Outcome = Result<InferenceResponse, Status>;
+pub(crate) type ResponseResult = Result<InferenceResponse, Status>;
 
 /// The channel of one request's responses. See the [module](self).
-pub struct Exchange {
+pub(crate) struct ResponseChannel {
     model_name: Arc<str>,
     model_version: i64,
     request_id: String,
     log_prefix: String,
     decoupled: bool,
     /// `None` for padding.
-    account: Option<StatisticsReporter>,
+    statistics: Option<StatisticsReporter>,
     cancel: CancelToken,
     throttle: Throttle,
     /// The number of responses that the plug-in has reported on.
     reported: AtomicUsize,
-    line: Mutex<Line>,
+    state: Mutex<ChannelState>,
 }
 
 /// What waits to be sent, and who sends it.
-struct Line {
+struct ChannelState {
     /// Absent while a thread sends, and after the end.
     responder: Option<Responder>,
-    state: State,
-    waiting: VecDeque<Message>,
+    phase: ChannelPhase,
+    waiting: VecDeque<ChannelMessage>,
     is_sending: bool,
     /// The response of a model that isn't decoupled, until the plug-in declares it final.
-    held: Option<Outcome>,
+    provisional: Option<ResponseResult>,
 }
 
 #[derive(Copy, Clone, PartialEq, Eq)]
-enum State {
+enum ChannelPhase {
     /// Responses may follow.
     Open,
     /// The final reply was sent.
     Ended,
     /// The request was refused. The server replies to it without the plug-in.
-    Elsewhere,
+    Detached,
     /// Padding gets no response.
     Padding,
 }
 
-enum Message {
-    More(Outcome),
-    Last(Outcome),
+enum ChannelMessage {
+    More(ResponseResult),
+    Last(ResponseResult),
     End,
 }
 
-impl Exchange {
+impl ResponseChannel {
     pub(crate) fn new(
         responder: Option<Responder>,
         request: &InferenceRequest,
-        live: &Live,
+        serving: &ServingModel,
     ) -> Self {
-        let state = if responder.is_some() { State::Open } else { State::Padding };
+        let phase = if responder.is_some() { ChannelPhase::Open } else { ChannelPhase::Padding };
         Self {
-            model_name: live.name.clone(),
-            model_version: live.version,
+            model_name: serving.name.clone(),
+            model_version: serving.version,
             request_id: request.id.clone(),
             log_prefix: request.log_prefix(),
-            decoupled: live.spec.decoupled,
-            account: responder.as_ref().map(|responder| responder.statistics().clone()),
+            decoupled: serving.spec.decoupled,
+            statistics: responder.as_ref().map(|responder| responder.account().clone()),
             cancel: request.cancel.clone(),
             throttle: request.throttle.clone(),
             reported: AtomicUsize::new(0),
-            line: Mutex::new(Line {
+            state: Mutex::new(ChannelState {
                 responder,
-                state,
+                phase,
                 waiting: VecDeque::new(),
                 is_sending: false,
-                held: None,
+                provisional: None,
             }),
         }
     }
@@ -116,38 +116,38 @@ impl Exchange {
     }
 
     /// Where the request is counted; `None` for padding.
-    pub(crate) const fn account(&self) -> Option<&StatisticsReporter> {
-        self.account.as_ref()
+    pub(crate) const fn statistics(&self) -> Option<&StatisticsReporter> {
+        self.statistics.as_ref()
     }
 
     /// The index of the next response that is reported on.
-    pub(crate) fn next_reported(&self) -> usize {
+    pub(crate) fn next_response_index(&self) -> usize {
         self.reported.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Whether the request still needs a final reply.
     pub(crate) fn is_open(&self) -> bool {
-        lock(&self.line).state == State::Open
+        lock(&self.state).phase == ChannelPhase::Open
     }
 
     /// The responder for a request that is to be executed again. `None` if the request
     /// has its final reply.
-    pub(crate) fn stand_in(self: &Arc<Self>) -> Option<Responder> {
-        let account = self.account.as_ref().filter(|_| self.is_open())?;
-        Some(account.responder(Box::new(Relay(self.clone()))))
+    pub(crate) fn rescheduled_responder(self: &Arc<Self>) -> Option<Responder> {
+        let statistics = self.statistics.as_ref().filter(|_| self.is_open())?;
+        Some(statistics.stand_in(Box::new(RescheduledSink(self.clone()))))
     }
 
     /// The channel that a request was rescheduled with, if it was rescheduled.
-    pub(crate) fn of_returned(responder: &Responder) -> Option<Arc<Self>> {
-        responder.underlying()?.downcast().ok()
+    pub(crate) fn of_rescheduled(responder: &Responder) -> Option<Arc<Self>> {
+        responder.origin()?.downcast().ok()
     }
 
     /// Takes the responder out, because the server replies without the plug-in.
     pub(crate) fn take_responder(&self) -> Option<Responder> {
-        let mut line = lock(&self.line);
-        let responder = line.responder.take()?;
-        line.state = State::Elsewhere;
-        line.held = None;
+        let mut state = lock(&self.state);
+        let responder = state.responder.take()?;
+        state.phase = ChannelPhase::Detached;
+        state.provisional = None;
         Some(responder)
     }
 
@@ -156,8 +156,8 @@ impl Exchange {
     /// # Errors
     ///
     /// If the last one was sent before.
-    pub(crate) fn send(&self, outcome: Outcome, is_final: bool) -> Result<(), Status> {
-        if self.answer(outcome, is_final)? {
+    pub(crate) fn send(&self, outcome: ResponseResult, is_final: bool) -> Result<(), Status> {
+        if self.enqueue_response(outcome, is_final)? {
             // A plug-in that sends many responses must not outrun a slow receiver.
             self.throttle.wait(&self.cancel);
         }
@@ -165,11 +165,11 @@ impl Exchange {
     }
 
     /// Returns whether more responses may follow.
-    fn answer(&self, outcome: Outcome, is_final: bool) -> Result<bool, Status> {
-        self.post(|line| match (self.decoupled, is_final) {
-            (true, true) => Some(Message::Last(outcome)),
-            (true, false) => Some(Message::More(outcome)),
-            (false, _) => self.only_response(line, outcome, is_final).map(Message::Last),
+    fn enqueue_response(&self, outcome: ResponseResult, is_final: bool) -> Result<bool, Status> {
+        self.enqueue(|state| match (self.decoupled, is_final) {
+            (true, true) => Some(ChannelMessage::Last(outcome)),
+            (true, false) => Some(ChannelMessage::More(outcome)),
+            (false, _) => self.only_response(state, outcome, is_final).map(ChannelMessage::Last),
         })
     }
 
@@ -179,12 +179,12 @@ impl Exchange {
     ///
     /// If the end was sent before.
     pub(crate) fn end(&self) -> Result<(), Status> {
-        self.post(|line| {
+        self.enqueue(|state| {
             if self.decoupled {
-                return Some(Message::End);
+                return Some(ChannelMessage::End);
             }
-            Some(Message::Last(line.held.take().unwrap_or_else(|| {
-                Err(self.broken("ended without a response, which its model must give"))
+            Some(ChannelMessage::Last(state.provisional.take().unwrap_or_else(|| {
+                Err(self.contract_violation("ended without a response, which its model must give"))
             })))
         })
         .map(drop)
@@ -192,70 +192,81 @@ impl Exchange {
 
     /// A model that isn't decoupled sends one response. The response is kept until it is
     /// declared final, and a second one turns it into an error.
-    fn only_response(&self, line: &mut Line, outcome: Outcome, is_final: bool) -> Option<Outcome> {
-        let outcome = match line.held.take() {
+    fn only_response(
+        &self,
+        state: &mut ChannelState,
+        outcome: ResponseResult,
+        is_final: bool,
+    ) -> Option<ResponseResult> {
+        let outcome = match state.provisional.take() {
             None => outcome,
-            Some(_) => {
-                Err(self.broken("got more than one response, but its model isn't decoupled"))
-            }
+            Some(_) => Err(self
+                .contract_violation("got more than one response, but its model isn't decoupled")),
         };
         if is_final {
             return Some(outcome);
         }
-        line.held = Some(outcome);
+        state.provisional = Some(outcome);
         None
     }
 
     /// Adds a message to the queue, and sends the queue unless another thread is sending.
     /// Returns whether more responses may follow.
-    fn post(&self, message: impl FnOnce(&mut Line) -> Option<Message>) -> Result<bool, Status> {
-        let mut line = lock(&self.line);
-        match line.state {
-            State::Padding => return Ok(false),
-            State::Open => {}
-            State::Ended => return Err(self.broken("got a response after its final one")),
-            State::Elsewhere => return Err(self.broken("got a response after it was refused")),
+    fn enqueue(
+        &self,
+        message: impl FnOnce(&mut ChannelState) -> Option<ChannelMessage>,
+    ) -> Result<bool, Status> {
+        let mut state = lock(&self.state);
+        match state.phase {
+            ChannelPhase::Padding => return Ok(false),
+            ChannelPhase::Open => {}
+            ChannelPhase::Ended => {
+                return Err(self.contract_violation("got a response after its final one"));
+            }
+            ChannelPhase::Detached => {
+                return Err(self.contract_violation("got a response after it was refused"));
+            }
         }
-        let Some(message) = message(&mut line) else { return Ok(false) };
-        let is_more = matches!(message, Message::More(_));
+        let Some(message) = message(&mut state) else { return Ok(false) };
+        let is_more = matches!(message, ChannelMessage::More(_));
         if !is_more {
-            line.state = State::Ended;
+            state.phase = ChannelPhase::Ended;
         }
-        line.waiting.push_back(message);
-        if line.is_sending {
+        state.waiting.push_back(message);
+        if state.is_sending {
             return Ok(is_more);
         }
-        line.is_sending = true;
+        state.is_sending = true;
         while let (Some(mut responder), Some(message)) =
-            (line.responder.take(), line.waiting.pop_front())
+            (state.responder.take(), state.waiting.pop_front())
         {
-            drop(line);
+            drop(state);
             let responder = match message {
-                Message::More(outcome) => {
+                ChannelMessage::More(outcome) => {
                     responder.respond(outcome);
                     Some(responder)
                 }
-                Message::Last(outcome) => {
-                    responder.complete_unrecorded(outcome);
+                ChannelMessage::Last(outcome) => {
+                    responder.send_final(outcome);
                     None
                 }
-                Message::End => {
-                    responder.finish_unrecorded();
+                ChannelMessage::End => {
+                    responder.end();
                     None
                 }
             };
-            line = lock(&self.line);
-            line.responder = responder;
-            if line.waiting.is_empty() {
+            state = lock(&self.state);
+            state.responder = responder;
+            if state.waiting.is_empty() {
                 break;
             }
         }
-        line.is_sending = false;
+        state.is_sending = false;
         Ok(is_more)
     }
 
     /// Logs a broken contract, and returns the error for it.
-    fn broken(&self, what: &str) -> Status {
+    fn contract_violation(&self, what: &str) -> Status {
         let text = format!("{}the request to model '{}' {what}", self.log_prefix, self.model_name);
         log::error(&text);
         Status::internal(text)
@@ -263,14 +274,14 @@ impl Exchange {
 }
 
 /// The sink of a request that is to be executed again.
-struct Relay(Arc<Exchange>);
+struct RescheduledSink(Arc<ResponseChannel>);
 
-impl ResponseSink for Relay {
+impl ResponseSink for RescheduledSink {
     fn deliver(&mut self, reply: Reply) {
         // The request was given back, so only the engine replies. Failures are logged.
         let _ = match reply {
-            Reply::Response { result, finality } => {
-                self.0.answer(result, finality == Finality::Final).map(drop)
+            Reply::Response { outcome, finality } => {
+                self.0.enqueue_response(outcome, finality == Finality::Final).map(drop)
             }
             Reply::Finished => self.0.end(),
         };
@@ -281,18 +292,22 @@ impl ResponseSink for Relay {
     }
 }
 
-impl Drop for Exchange {
+impl Drop for ResponseChannel {
     /// No share is left that could send the final reply.
     fn drop(&mut self) {
-        let line = self.line.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let (responder, held) = (line.responder.take(), line.held.take());
+        let state = self.state.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let (responder, provisional) = (state.responder.take(), state.provisional.take());
         let Some(responder) = responder else { return };
-        let outcome = match held {
+        let outcome = match provisional {
             Some(outcome) => {
-                self.broken("was released before its response was said to be the final one");
+                self.contract_violation(
+                    "was released before its response was said to be the final one",
+                );
                 outcome
             }
-            None => Err(self.broken("was released by its backend without a final response")),
+            None => {
+                Err(self.contract_violation("was released by its backend without a final response"))
+            }
         };
         responder.complete_unrecorded(outcome);
     }

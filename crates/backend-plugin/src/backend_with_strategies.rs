@@ -9,18 +9,19 @@ use galatea_backend::{
 use galatea_config::{ConfigDraft, ModelSpec};
 use galatea_infer::Status;
 
-use crate::plugins::{Places, Plugins};
+use crate::library::search::SearchScope;
+use crate::strategy_loader::StrategyLoader;
 
 /// Forwards everything to the backend except the batching strategy.
-pub(crate) struct WithStrategies {
+pub(crate) struct BackendWithStrategies {
     pub(crate) backend: Arc<dyn BackendTrait>,
-    pub(crate) places: Places,
-    pub(crate) plugins: Arc<Plugins>,
+    pub(crate) scope: SearchScope,
+    pub(crate) strategies: Arc<StrategyLoader>,
 }
 
-impl BackendTrait for WithStrategies {
-    fn execution_policy(&self, spec: &ModelSpec) -> ExecutionPolicy {
-        self.backend.execution_policy(spec)
+impl BackendTrait for BackendWithStrategies {
+    fn policy(&self, spec: &ModelSpec) -> ExecutionPolicy {
+        self.backend.policy(spec)
     }
 
     fn supports_secondary_devices(&self) -> bool {
@@ -54,7 +55,7 @@ impl BackendTrait for WithStrategies {
     }
 
     fn batch_rule(&self, loaded: &LoadedVersion<'_>) -> Result<Option<Box<dyn BatchRule>>, Status> {
-        self.plugins.batch_rule(loaded, self.places)
+        self.strategies.batch_rule(loaded, self.scope)
     }
 
     /// A strategy chooses the batch. It does not change the responses.

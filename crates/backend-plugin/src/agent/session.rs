@@ -19,14 +19,14 @@ use galatea_c_objects::error::{c_text, take_c};
 use galatea_c_objects::log;
 use galatea_infer::Status;
 
-use super::Places;
-use super::library::Lease;
+use super::directories::AgentDirectories;
+use super::library::AgentRef;
+use crate::lock::lock;
 use crate::owned::Owned;
-use crate::plugins::lock;
 
 /// What an agent is notified of.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) enum Action {
+pub(super) enum AgentAction {
     /// The model is to be loaded. The agent may refuse that, or move the model.
     Load,
     /// The model is loaded.
@@ -39,7 +39,7 @@ pub(super) enum Action {
     UnloadComplete,
 }
 
-impl Action {
+impl AgentAction {
     const fn to_c(self) -> TRITONREPOAGENT_ActionType {
         match self {
             Self::Load => TRITONREPOAGENT_ACTION_LOAD,
@@ -62,53 +62,53 @@ impl Action {
 }
 
 /// What `TRITONREPOAGENT_AgentModel` points to: what an agent may see of a model.
-pub(super) struct Facts {
+pub(super) struct AgentModel {
     /// The agent's own state for the model.
     pub(super) state: AtomicPtr<c_void>,
     /// The agent's parameters for this model, by name.
     pub(super) parameters: Vec<(CString, CString)>,
     /// The model's configuration as JSON.
     pub(super) config: String,
-    place: Mutex<Place>,
-    places: Arc<Places>,
+    location: Mutex<ModelLocation>,
+    directories: Arc<AgentDirectories>,
 }
-galatea_c_objects::object!(Facts as TRITONREPOAGENT_AgentModel, kind 34);
+galatea_c_objects::object!(AgentModel as TRITONREPOAGENT_AgentModel, kind 34);
 
 /// Where the model is.
-struct Place {
+struct ModelLocation {
     /// The last one is current. The others stay, because C may still read them.
-    locations: Vec<CString>,
+    paths: Vec<CString>,
     /// A directory that was created for the agent to fill.
     acquired: Option<CString>,
     /// The last action that the agent was notified of.
-    told: Option<Action>,
+    last_action: Option<AgentAction>,
 }
 
-impl Facts {
+impl AgentModel {
     pub(super) fn new(
         location: &Path,
         config: String,
         parameters: &BTreeMap<String, String>,
-        places: Arc<Places>,
+        directories: Arc<AgentDirectories>,
     ) -> Self {
         let parameters = parameters.iter().map(|(name, value)| (c_text(name), c_text(value)));
         Self {
             state: AtomicPtr::default(),
             parameters: parameters.collect(),
             config,
-            place: Mutex::new(Place {
-                locations: vec![c_path(location)],
+            location: Mutex::new(ModelLocation {
+                paths: vec![c_path(location)],
                 acquired: None,
-                told: None,
+                last_action: None,
             }),
-            places,
+            directories,
         }
     }
 
     /// Where the model is. The text lives as long as the object.
     pub(super) fn location(&self) -> Result<*const core::ffi::c_char, Status> {
-        let place = lock(&self.place);
-        let location = place.locations.last().map(|location| location.as_ptr());
+        let location = lock(&self.location);
+        let location = location.paths.last().map(|location| location.as_ptr());
         location.ok_or_else(|| Status::internal("Model repository location is not set"))
     }
 
@@ -118,12 +118,12 @@ impl Facts {
         kind: TRITONREPOAGENT_ArtifactType,
         location: &CStr,
     ) -> Result<(), Status> {
-        let mut place = lock(&self.place);
-        if place.told != Some(Action::Load) {
-            let told = place.told.map_or("not set", Action::name);
+        let mut state = lock(&self.location);
+        if state.last_action != Some(AgentAction::Load) {
+            let last_action = state.last_action.map_or("not set", AgentAction::name);
             return Err(Status::invalid_argument(format!(
-                "location can only be updated during {}, current action type is {told}",
-                Action::Load.name()
+                "location can only be updated during {}, current action type is {last_action}",
+                AgentAction::Load.name()
             )));
         }
         if kind != TRITONREPOAGENT_ARTIFACT_FILESYSTEM {
@@ -135,7 +135,7 @@ impl Facts {
         if location.is_empty() {
             return Err(Status::invalid_argument("location must not be empty"));
         }
-        place.locations.push(location.to_owned());
+        state.paths.push(location.to_owned());
         Ok(())
     }
 
@@ -149,20 +149,20 @@ impl Facts {
                 "Unexpected artifact type, expects 'TRITONREPOAGENT_ARTIFACT_FILESYSTEM'",
             ));
         }
-        let mut place = lock(&self.place);
-        if place.acquired.is_none() {
-            let made = self.places.make().map_err(|error| {
+        let mut state = lock(&self.location);
+        if state.acquired.is_none() {
+            let made = self.directories.create().map_err(|error| {
                 Status::internal(format!("can't make a directory for a repository agent: {error}"))
             })?;
-            place.acquired = Some(c_path(&made));
+            state.acquired = Some(c_path(&made));
         }
-        let acquired = place.acquired.as_ref().map(|path| path.as_ptr());
+        let acquired = state.acquired.as_ref().map(|path| path.as_ptr());
         acquired.ok_or_else(|| Status::internal("there is no directory for a repository agent"))
     }
 
     /// Removes the directory that the agent acquired, with its contents.
     pub(super) fn release(&self) -> Result<(), Status> {
-        let Some(acquired) = lock(&self.place).acquired.take() else {
+        let Some(acquired) = lock(&self.location).acquired.take() else {
             return Err(Status::unavailable("No mutable location to be deleted"));
         };
         let path = path_of(&acquired);
@@ -175,12 +175,12 @@ impl Facts {
         Ok(())
     }
 
-    pub(super) fn tell(&self, action: Action) {
-        lock(&self.place).told = Some(action);
+    pub(super) fn set_last_action(&self, action: AgentAction) {
+        lock(&self.location).last_action = Some(action);
     }
 
-    fn told(&self) -> Option<Action> {
-        lock(&self.place).told
+    fn last_action(&self) -> Option<AgentAction> {
+        lock(&self.location).last_action
     }
 }
 
@@ -195,55 +195,55 @@ pub(super) fn path_of(text: &CStr) -> PathBuf {
 
 /// An agent that was given a model. Dropping it takes the model from the agent, after the
 /// notifications that the agent must have had by then.
-pub(super) struct Attendance {
-    model: Owned<Facts>,
+pub(super) struct AgentSession {
+    model: Owned<AgentModel>,
     /// Dropped after the model.
-    lease: Lease,
+    agent: AgentRef,
 }
 
-impl Attendance {
+impl AgentSession {
     /// Gives the model to the agent.
     ///
     /// # Errors
     ///
     /// The agent's error. As in Triton, the model is then taken from the agent all the
     /// same.
-    pub(super) fn begin(lease: Lease, facts: Facts) -> Result<Self, Status> {
-        let attendance = Self { model: Owned::new(facts), lease };
-        attendance.call(attendance.lease.entry_points.model_initialize)?;
-        Ok(attendance)
+    pub(super) fn begin(agent: AgentRef, model: AgentModel) -> Result<Self, Status> {
+        let session = Self { model: Owned::new(model), agent };
+        session.call(session.agent.entry_points.model_initialize)?;
+        Ok(session)
     }
 
     fn call(&self, function: Option<TRITONREPOAGENT_ModelInitialize>) -> Result<(), Status> {
         let Some(function) = function else { return Ok(()) };
-        // SAFETY: both objects live longer than the call, and the lease keeps the library
+        // SAFETY: both objects live longer than the call, and the agent keeps the library
         // open.
-        unsafe { take_c(function(self.lease.address.0, self.model.address())) }
+        unsafe { take_c(function(self.agent.address.0, self.model.address())) }
     }
 
-    fn facts(&self) -> Result<&Facts, Status> {
-        let gone = || Status::internal("a repository agent released its model");
-        self.model.get().ok_or_else(gone)
+    fn model(&self) -> Result<&AgentModel, Status> {
+        let released = || Status::internal("a repository agent released its model");
+        self.model.get().ok_or_else(released)
     }
 
     /// Asks the agent whether the model may be loaded.
     pub(super) fn load(&self) -> Result<(), Status> {
-        self.act(Action::Load)
+        self.act(AgentAction::Load)
     }
 
-    fn act(&self, action: Action) -> Result<(), Status> {
-        self.facts()?.tell(action);
-        let act = self.lease.entry_points.action;
+    fn act(&self, action: AgentAction) -> Result<(), Status> {
+        self.model()?.set_last_action(action);
+        let act = self.agent.entry_points.action;
         // SAFETY: as in `call`.
-        unsafe { take_c(act(self.lease.address.0, self.model.address(), action.to_c())) }
+        unsafe { take_c(act(self.agent.address.0, self.model.address(), action.to_c())) }
     }
 
     /// Notifies the agent. An error of the agent is only logged.
-    pub(super) fn tell(&self, action: Action) {
+    pub(super) fn notify(&self, action: AgentAction) {
         if let Err(status) = self.act(action) {
             log::error(&format!(
                 "repository agent '{}' returned an error on {}: {status}",
-                self.lease.name(),
+                self.agent.name(),
                 action.name()
             ));
         }
@@ -251,24 +251,24 @@ impl Attendance {
 
     /// Where the agent left the model.
     pub(super) fn location(&self) -> Result<PathBuf, Status> {
-        let location = self.facts()?.location()?;
+        let location = self.model()?.location()?;
         // SAFETY: the text lives as long as the object, which is borrowed.
         Ok(path_of(unsafe { CStr::from_ptr(location) }))
     }
 }
 
-impl Drop for Attendance {
+impl Drop for AgentSession {
     fn drop(&mut self) {
-        if self.facts().is_ok_and(|facts| facts.told() == Some(Action::Load)) {
-            self.tell(Action::LoadFail);
+        if self.model().is_ok_and(|model| model.last_action() == Some(AgentAction::Load)) {
+            self.notify(AgentAction::LoadFail);
         }
-        if let Err(status) = self.call(self.lease.entry_points.model_finalize) {
-            let name = self.lease.name();
+        if let Err(status) = self.call(self.agent.entry_points.model_finalize) {
+            let name = self.agent.name();
             log::error(&format!("repository agent '{name}' failed to finalize a model: {status}"));
         }
-        if let Ok(facts) = self.facts() {
+        if let Ok(model) = self.model() {
             // An agent that released its directory leaves nothing to remove.
-            let _ = facts.release();
+            let _ = model.release();
         }
     }
 }

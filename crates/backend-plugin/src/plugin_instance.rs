@@ -1,0 +1,84 @@
+//! A plug-in's instance as the engine uses it: it executes batches.
+//!
+//! A request of a batch is boxed into an object that C knows. A release takes the object
+//! back; a refused batch takes back the objects that were not released.
+
+use std::sync::{Arc, Weak};
+
+use galatea_abi::TRITONBACKEND_Request;
+use galatea_backend::{ExecutionGuarantee, Instance as InstanceTrait, Placement, RefusedBatch};
+use galatea_c_objects::error::take_c;
+use galatea_c_objects::{handle, log};
+use galatea_infer::{PendingRequest, Status};
+
+use crate::instance::{Instance, InstanceGuard};
+use crate::model::Model;
+use crate::request::RequestObject;
+
+/// The instance as the engine uses it.
+pub(crate) struct PluginInstance {
+    instance: Arc<Instance>,
+    guarantee: ExecutionGuarantee,
+}
+
+impl PluginInstance {
+    pub(crate) fn downgrade(&self) -> Weak<Instance> {
+        Arc::downgrade(&self.instance)
+    }
+
+    pub(crate) fn initialize(model: Arc<Model>, at: &Placement) -> Result<Self, Status> {
+        let decoupled = model.serving()?.spec.decoupled;
+        let instance = Instance::initialize(model, at)?;
+        let guarantee = instance.guarantee(decoupled)?;
+        Ok(Self { instance: Arc::new(instance), guarantee })
+    }
+}
+
+impl InstanceTrait for PluginInstance {
+    fn promise(&self) -> ExecutionGuarantee {
+        self.guarantee
+    }
+
+    fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), RefusedBatch> {
+        let instance = &self.instance;
+        let serving = match instance.model.serving() {
+            Ok(serving) => serving,
+            Err(status) => return Err(RefusedBatch { requests, status }),
+        };
+        instance.begin_batch();
+        let addresses: Vec<*mut TRITONBACKEND_Request> = requests
+            .into_iter()
+            .map(|request| {
+                let instance_guard = InstanceGuard::new(instance.clone());
+                handle::into_raw(RequestObject::new(request, serving, instance_guard))
+            })
+            .collect();
+        // A copy, because the plug-in may overwrite the array.
+        let mut array = addresses.clone();
+        let Ok(count) = u32::try_from(array.len()) else {
+            return Err(take_back(&addresses, Status::internal("a batch has too many requests")));
+        };
+        let execute = instance.model.info.backend.entry_points.execute;
+        // SAFETY: the array and the objects in it serving as long as the call. If it
+        // succeeds, the objects belong to the plug-in from then on.
+        let executed = unsafe { take_c(execute(instance.address(), array.as_mut_ptr(), count)) };
+        executed.map_err(|status| take_back(&addresses, status))
+    }
+}
+
+/// The requests of a refused batch. A plug-in that released some of them against its
+/// contract loses those.
+fn take_back(addresses: &[*mut TRITONBACKEND_Request], status: Status) -> RefusedBatch {
+    let mut requests = Vec::with_capacity(addresses.len());
+    for &address in addresses {
+        // SAFETY: the address belongs to an object that was made for the batch.
+        match unsafe { handle::take::<RequestObject>(address, "a request of a refused batch") } {
+            Ok(object) => requests.extend(object.into_refused()),
+            Err(_) => log::error(
+                "a backend returned an error from TRITONBACKEND_ModelInstanceExecute after it \
+                 had released requests of the batch",
+            ),
+        }
+    }
+    RefusedBatch { requests, status }
+}

@@ -1,0 +1,100 @@
+//! A plug-in's model as the engine uses it: opened, then loaded.
+
+use std::any::Any;
+use std::sync::{Arc, Mutex, Weak};
+
+use galatea_backend::{
+    AutoComplete, Host, Instance as InstanceTrait, InstanceCreation, Model as ModelTrait,
+    ModelFiles, Placement, UnconfiguredModel,
+};
+use galatea_config::{ConfigDraft, ModelSpec, Support};
+use galatea_infer::{MemoryUsage, Status};
+
+use crate::backend::Backend;
+use crate::instance::{Instance, InstanceGuard};
+use crate::lock::lock;
+use crate::memory_usage::MemoryTotal;
+use crate::model::Model;
+use crate::plugin_instance::PluginInstance;
+
+/// A model whose configuration is not in force yet.
+pub(crate) struct UnconfiguredPluginModel(Model);
+
+impl UnconfiguredPluginModel {
+    /// Makes the backend initialise a model. What it completes goes into `draft`.
+    pub(crate) fn open(
+        backend: Arc<Backend>,
+        draft: &mut ConfigDraft,
+        files: &dyn ModelFiles,
+        auto_complete: AutoComplete,
+        support: &Support,
+    ) -> Result<Self, Status> {
+        Model::open(backend, draft, files, auto_complete, support).map(Self)
+    }
+}
+
+impl UnconfiguredModel for UnconfiguredPluginModel {
+    fn load(
+        self: Box<Self>,
+        spec: Arc<ModelSpec>,
+        host: Arc<dyn Host>,
+    ) -> Result<Box<dyn ModelTrait>, Status> {
+        self.0.info.start_serving(spec, host)?;
+        Ok(Box::new(PluginModel { model: Arc::new(self.0), instances: Mutex::default() }))
+    }
+}
+
+/// A loaded model.
+struct PluginModel {
+    model: Arc<Model>,
+    /// Asked whether they are ready.
+    instances: Mutex<Vec<Weak<Instance>>>,
+}
+
+impl ModelTrait for PluginModel {
+    fn instance(&self, at: &Placement) -> Result<Box<dyn InstanceTrait>, Status> {
+        let instance = PluginInstance::initialize(self.model.clone(), at)?;
+        let mut instances = lock(&self.instances);
+        instances.retain(|one| one.strong_count() > 0);
+        instances.push(instance.downgrade());
+        drop(instances);
+        Ok(Box::new(instance))
+    }
+
+    fn memory_usage(&self) -> Vec<MemoryUsage> {
+        let instances: Vec<InstanceGuard> = lock(&self.instances)
+            .iter()
+            .filter_map(Weak::upgrade)
+            .map(InstanceGuard::new)
+            .collect();
+        let mut total = MemoryTotal::default();
+        total.add(&self.model.info.memory_usage);
+        instances.iter().for_each(|instance| instance.add_memory_usage(&mut total));
+        total.into_usage()
+    }
+
+    fn instance_creation(&self) -> InstanceCreation {
+        self.model.info.backend.instance_creation()
+    }
+
+    fn ready(&self) -> Result<(), Status> {
+        if !self.readiness_may_wait() {
+            return Ok(());
+        }
+        let instances: Vec<InstanceGuard> = lock(&self.instances)
+            .iter()
+            .filter_map(Weak::upgrade)
+            .map(InstanceGuard::new)
+            .collect();
+        instances.iter().try_for_each(InstanceGuard::ready)
+    }
+
+    /// A model in Python asks its process, which may block.
+    fn readiness_may_wait(&self) -> bool {
+        self.model.info.backend.entry_points.instance_ready.is_some()
+    }
+
+    fn origin(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        Some(self.model.clone())
+    }
+}

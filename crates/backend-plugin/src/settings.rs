@@ -1,0 +1,56 @@
+//! What plug-ins learn of the server, and where they are installed.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use galatea_abi::TRITONSERVER_Server;
+use galatea_config::Support;
+
+/// The setting that every backend has.
+const DEFAULT_MAX_BATCH_SIZE: (&str, &str) = ("default-max-batch-size", "4");
+
+/// The server's address, which `TRITONBACKEND_ModelServer` returns and only the functions
+/// of tritonserver.h can use. It is null until it is set, because backends are created
+/// before their server.
+#[derive(Clone, Debug, Default)]
+pub struct ServerAddress(Arc<AtomicPtr<TRITONSERVER_Server>>);
+
+impl ServerAddress {
+    /// Sets the address. It must be set before the first model is loaded, because
+    /// backends ask for it then.
+    pub fn set(&self, address: *mut TRITONSERVER_Server) {
+        self.0.store(address, Ordering::Release);
+    }
+
+    pub(crate) fn address(&self) -> *mut TRITONSERVER_Server {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// Returns the settings of the command line for a backend.
+pub type BackendSettings = Arc<dyn Fn(&str) -> BTreeMap<String, String> + Send + Sync>;
+
+/// What plug-ins learn of the server, and where they are installed.
+#[derive(Clone)]
+pub struct PluginSettings {
+    /// The directory that contains one directory per backend.
+    pub backend_directory: PathBuf,
+    /// The settings of each backend, merged with the settings for all backends.
+    pub settings_of: BackendSettings,
+    /// The processors that models may use.
+    pub support: Support,
+    /// The server that backends may call.
+    pub server: ServerAddress,
+}
+
+impl PluginSettings {
+    /// The settings of a backend as Triton renders them: all values are strings.
+    pub(crate) fn config_json(&self, backend: &str) -> String {
+        let mut settings = (self.settings_of)(backend);
+        let (key, value) = DEFAULT_MAX_BATCH_SIZE;
+        settings.entry(String::from(key)).or_insert_with(|| String::from(value));
+        serde_json::json!({ "cmdline": settings }).to_string()
+    }
+}

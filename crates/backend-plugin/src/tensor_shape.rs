@@ -1,0 +1,26 @@
+//! Shapes of tensors from C.
+
+use galatea_infer::Status;
+use galatea_tensor::Shape;
+
+/// A tensor's shape from C's arguments.
+///
+/// # Errors
+///
+/// `InvalidArgument` that names the tensor.
+///
+/// # Safety
+///
+/// `shape` must be null or valid for reads of `dims_count` numbers.
+pub(crate) unsafe fn shape_from_c(
+    shape: *const i64,
+    dims_count: u32,
+    tensor: &str,
+) -> Result<Shape, Status> {
+    let count = usize::try_from(dims_count)
+        .map_err(|_| Status::invalid_argument("dims_count is too large"))?;
+    // SAFETY: the caller's promise is passed on.
+    let dims = unsafe { galatea_c_objects::text::slice(shape, count, "shape")? };
+    Shape::new(dims)
+        .map_err(|error| Status::invalid_argument(format!("tensor '{tensor}': {error}")))
+}
