@@ -1,7 +1,6 @@
 //! What a backend declares about itself: the object that
 //! `TRITONBACKEND_GetBackendAttribute` fills in.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use galatea_abi::{
@@ -12,13 +11,12 @@ use galatea_abi::{
 use galatea_c_objects::{handle, text};
 use galatea_config::{InstanceKind, PreferredInstances};
 use galatea_infer::Status;
-
-use crate::lock::lock;
+use galatea_stdx::Lock;
 
 /// Attributes while the backend fills them in.
 #[derive(Default)]
 pub(crate) struct AttributesObject {
-    preferred: Mutex<Vec<PreferredInstances>>,
+    preferred: Lock<Vec<PreferredInstances>>,
     parallel_loading: AtomicBool,
 }
 galatea_c_objects::object!(AttributesObject as TRITONBACKEND_BackendAttribute, kind 21);
@@ -29,7 +27,7 @@ impl AttributesObject {
     }
 
     pub(crate) fn into_preferred(self) -> Vec<PreferredInstances> {
-        std::mem::take(&mut *lock(&self.preferred))
+        self.preferred.into_inner()
     }
 }
 
@@ -71,7 +69,7 @@ functions! {
                 .map_err(|_| Status::invalid_argument("count is too large"))?,
             gpus: gpus.collect::<Result<_, _>>()?,
         };
-        lock(&attributes.preferred).push(preferred);
+        attributes.preferred.lock("add preferred instances").push(preferred);
         Ok(())
     }
 

@@ -2,7 +2,6 @@
 
 use core::ffi::{CStr, c_void};
 use std::ffi::CString;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use galatea_abi::{
@@ -16,10 +15,10 @@ use galatea_c_objects::message::MessageObject;
 use galatea_c_objects::{handle, log, text};
 use galatea_config::PreferredInstances;
 use galatea_infer::Status;
+use galatea_stdx::Lock;
 
 use crate::attributes::AttributesObject;
 use crate::library::EntryPoints;
-use crate::lock::lock;
 use crate::memory::MemoryManagerObject;
 use crate::owned::Owned;
 use crate::settings::ServerAddress;
@@ -40,7 +39,7 @@ pub(crate) struct Backend {
     object: Owned<BackendObject>,
     pub(crate) name: String,
     pub(crate) entry_points: EntryPoints,
-    pub(crate) preferred: Mutex<Vec<PreferredInstances>>,
+    pub(crate) preferred: Lock<Vec<PreferredInstances>>,
     /// Whether instances of a model may be made at the same time.
     parallel: AtomicBool,
     pub(crate) server: ServerAddress,
@@ -75,7 +74,7 @@ impl Backend {
             }),
             name: identity.name.to_owned(),
             entry_points,
-            preferred: Mutex::default(),
+            preferred: Lock::default(),
             parallel: AtomicBool::new(false),
             server: identity.server,
             fingerprint: identity.fingerprint,
@@ -90,7 +89,7 @@ impl Backend {
             unsafe { take_c(attributes(backend.address(), declared.address())) }?;
             let declared = declared.into_inner().unwrap_or_default();
             backend.parallel.store(declared.wants_parallel_loading(), Ordering::Relaxed);
-            *lock(&backend.preferred) = declared.into_preferred();
+            *backend.preferred.lock("set preferred instances") = declared.into_preferred();
         }
         Ok(backend)
     }

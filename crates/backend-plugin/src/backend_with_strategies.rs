@@ -20,8 +20,8 @@ pub(crate) struct BackendWithStrategies {
 }
 
 impl BackendTrait for BackendWithStrategies {
-    fn policy(&self, spec: &ModelSpec) -> ExecutionPolicy {
-        self.backend.policy(spec)
+    fn execution_policy(&self, spec: &ModelSpec) -> ExecutionPolicy {
+        self.backend.execution_policy(spec)
     }
 
     fn supports_secondary_devices(&self) -> bool {

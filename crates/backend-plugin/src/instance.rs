@@ -2,8 +2,8 @@
 
 use core::ffi::{c_char, c_void};
 use std::ffi::CString;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Arc, Mutex};
 
 use galatea_abi::{
     TRITONBACKEND_Model, TRITONBACKEND_ModelInstance, TRITONBACKEND_Request,
@@ -17,9 +17,9 @@ use galatea_c_objects::message::MessageObject;
 use galatea_c_objects::{handle, log, text};
 use galatea_config::{InstanceGroup, ModelSpec};
 use galatea_infer::Status;
+use galatea_stdx::Lock;
 
 use crate::execution_recorder::ExecutionRecorder;
-use crate::lock::lock;
 use crate::memory_usage::{MemoryReport, MemoryTotal};
 use crate::model::Model;
 use crate::owned::Owned;
@@ -39,7 +39,7 @@ pub(crate) struct InstanceObject {
     memory_usage: MemoryReport,
     /// The requests of the latest batch that were released to be executed again, with
     /// what records their execution.
-    rescheduled: Mutex<Vec<(usize, ExecutionRecorder)>>,
+    rescheduled: Lock<Vec<(usize, ExecutionRecorder)>>,
 }
 galatea_c_objects::object!(InstanceObject as TRITONBACKEND_ModelInstance, kind 24);
 
@@ -51,7 +51,7 @@ impl InstanceObject {
         &self,
         request: *mut TRITONBACKEND_Request,
     ) -> Option<ExecutionRecorder> {
-        let rescheduled = lock(&self.rescheduled);
+        let rescheduled = self.rescheduled.lock("find a rescheduled request");
         let found = rescheduled.iter().find(|(address, _)| *address == request.addr());
         found.map(|(_, recorder)| recorder.clone())
     }
@@ -91,7 +91,7 @@ impl Instance {
                 model: model.clone(),
                 state: AtomicPtr::default(),
                 memory_usage: MemoryReport::default(),
-                rescheduled: Mutex::default(),
+                rescheduled: Lock::default(),
             }),
             model,
             name: at.name.clone(),
@@ -119,7 +119,7 @@ impl Instance {
     /// Forgets the rescheduled requests of the batch before.
     pub(crate) fn begin_batch(&self) {
         if let Some(object) = self.object.get() {
-            lock(&object.rescheduled).clear();
+            object.rescheduled.lock("begin a batch").clear();
         }
     }
 
@@ -187,7 +187,10 @@ impl InstanceGuard {
         recorder: ExecutionRecorder,
     ) {
         if let Some(object) = self.0.as_ref().and_then(|instance| instance.object.get()) {
-            lock(&object.rescheduled).push((request.addr(), recorder));
+            object
+                .rescheduled
+                .lock("record a rescheduled request")
+                .push((request.addr(), recorder));
         }
     }
 

@@ -1,58 +1,69 @@
-//! Hosts compiled backends: shared libraries `libtriton_NAME.so` that were made
-//! for the C interface of Triton Inference Server. Response caches in libraries are
-//! found, opened and called here too ([`cache`]), and so are repository agents,
-//! `libtritonrepoagent_NAME.so` ([`agent`]).
+//! Hosts compiled plug-ins: backends (`libtriton_NAME.so`), response caches
+//! (`libtritoncache_NAME.so`) and repository agents (`libtritonrepoagent_NAME.so`) that
+//! were built for the C interface of Triton Inference Server.
 //!
-//! It finds and opens them ([`Plugins`]), provides the functions that they call,
-//! and is to the rest of the server a [`galatea_backend::Backend`] like others. It
-//! knows no server and no door. There is no thread here but the ones that the
-//! engine and the plug-ins bring: instances are made on the loader's threads and
-//! executed on their lane's.
+//! The crate finds and opens libraries, provides the functions that they call, and is to
+//! the rest of the server a [`galatea_backend::Backend`], a
+//! [`galatea_backend::ResponseCache`] and [`galatea_backend::ModelAgents`] like others.
 //!
-//! The way through the files, from the server into the plug-in and back:
+//! It is *not* a server: it knows no door and no engine. It runs no threads, except one
+//! for each finalisation that a plug-in triggers itself. Instances are created on the
+//! loader's threads and execute on the threads of their lanes. The functions of
+//! tritonserver.h are in `capi`; the objects that both interfaces share are in
+//! [`galatea_c_objects`].
 //!
-//! | file | what it holds |
+//! Start with `plugins.rs` ([`Plugins`]). Each module uses only modules below it:
+//!
+//! | module | contents |
 //! |---|---|
-//! | [`plugins`] | finds, opens and initialises libraries, once each |
-//! | `library` | where libraries are looked for, and what their entry points are |
-//! | `backend`, `model`, `instance` | the objects of those names, their life cycles and functions |
-//! | `request` | requests, inputs and states as C sees them; giving requests back |
-//! | `response` | responses, outputs and factories; [`response::channel`] answers |
-//! | `strategy`, `with_strategy` | custom batching |
-//! | [`cache`] | response caches, which have nothing to do with backends but the way into libraries |
+//! | `plugins` | finds, opens and initialises each library once |
+//! | `plugin_model`, `plugin_instance` | a plug-in's model and instance, as the engine uses them |
+//! | `backend_with_strategies`, `strategy_loader`, `strategy` | custom batching |
+//! | `statistics` | reports on executions |
+//! | `response` | responses, their outputs, and response factories, as C sees them |
+//! | `request` | requests, inputs and states, as C sees them |
+//! | `response_channel` | the shared end through which the responses of a request leave |
+//! | `instance`, `model`, `backend` | the C objects of those names, their life cycles and functions |
+//! | `settings`, `attributes`, `memory`, `memory_usage` | smaller parts of the interface |
+//! | [`cache`] | response caches |
 //! | [`agent`] | repository agents |
-//! | `statistics`, `memory` | what remains of the interface |
-//! | `end` | the end of a process whose libraries are still at work |
-//! | [`exports`] | the list of all exported functions |
+//! | `exports` | the list of all exported functions |
+//! | `library` | where libraries are searched for, and their entry points |
+//! | `exit` | ends a process while libraries still execute |
 //!
-//! # Who owns what
+//! # Ownership
 //!
-//! A request that is given to `TRITONBACKEND_ModelInstanceExecute` is boxed into an
-//! object, together with an *channel*, the one thing that answers it. If the call
-//! succeeds, the object is the plug-in's until it releases it; if it fails, what
-//! was not released comes back and is refused. Responses and factories hold the
-//! channel, so that answers may come after the release and from any thread; the
-//! last of them to go answers if nobody did. All of them keep the instance and its
-//! model from being finalised.
+//! A request of a batch is boxed into an object for `TRITONBACKEND_ModelInstanceExecute`.
+//! If the call succeeds, the object belongs to the plug-in until it is released. If the
+//! call fails, the requests that were not released come back and are refused.
 //!
-//! No lock of this crate is held while a plug-in is called, but for those that make
-//! others wait while a library is initialised, and while a model's repository agents
-//! are called.
+//! The right to reply moves into a response channel, which the request shares with its
+//! responses and factories. So responses may come after the release and from any thread.
+//! The last share to be dropped sends the final reply if the plug-in sent none.
 //!
-//! # Unsafe code
+//! Everything that the plug-in may still use keeps the instance and its model from being
+//! finalised. Finalisation gets its own thread when the plug-in drops the last such
+//! object, because it often does that on a thread that finalisation waits for.
 //!
-//! A plug-in is trusted like the server's own code: it runs in the same process and
-//! can do anything, and its crash is the server's. What is checked is what mistakes
-//! look like: null, objects of another kind and released objects give an error and
-//! a line in the log. See [`galatea_c_objects`] for how.
+//! No lock of this crate is held while a plug-in is called, with two exceptions: while a
+//! library is initialised, and while a model's repository agents are called.
+//!
+//! # Trust
+//!
+//! A plug-in is trusted like the server's own code: it runs in the same process, can do
+//! anything, and its crash is the server's. Only common mistakes are checked: null,
+//! objects of another kind and released objects give an error and a line in the log.
+//!
+//! A library is opened only from a model in the server's own repository or from the
+//! directory of backends, never from files that a client sent ([`SearchScope`]).
 
 #![allow(unsafe_code, reason = "a C API is made of it; each block says why it is sound")]
 #![allow(non_snake_case, reason = "exported functions have the headers' names")]
 #![deny(clippy::expect_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
 
-/// Defines exported functions: each is held to its declared signature, runs in a
-/// guard, and is listed for whoever checks that plug-ins find it. They are those of
-/// tritonbackend.h, unless another header's declarations are named.
+/// Defines exported functions. The compiler checks each against its declaration, it runs
+/// in a guard, and it is listed to check that plug-ins find it. The declarations are those
+/// of tritonbackend.h, unless another header is named.
 macro_rules! functions {
     (use $header:ident; $($(#[$doc:meta])* fn $name:ident($($argument:ident: $kind:ty),* $(,)?) $body:block)*) => {
         $(
@@ -62,13 +73,13 @@ macro_rules! functions {
             /// # Safety
             ///
             /// Pointers to objects must be null or objects of this process, and other
-            /// pointers null or valid for what the header says of them.
+            /// pointers null or valid for their use in the header.
             #[unsafe(no_mangle)]
             pub(crate) unsafe extern "C" fn $name(
                 $($argument: $kind),*
             ) -> *mut galatea_abi::TRITONSERVER_Error {
                 galatea_c_objects::guard(stringify!($name), || {
-                    // SAFETY: what the body needs is what the caller promises.
+                    // SAFETY: the caller promises what the body needs.
                     unsafe { $body }
                 })
             }
@@ -98,7 +109,6 @@ mod exports;
 mod host_buffer;
 mod instance;
 mod library;
-mod lock;
 mod memory;
 mod memory_usage;
 mod model;
@@ -123,4 +133,4 @@ pub use cache::CacheLibrary;
 pub use exit::end_process;
 pub use library::search::SearchScope;
 pub use plugins::Plugins;
-pub use settings::{PluginSettings, ServerAddress};
+pub use settings::{BackendSettings, PluginSettings, ServerAddress};

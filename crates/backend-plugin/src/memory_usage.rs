@@ -1,7 +1,6 @@
 //! What backends report of the memory that their models and instances use.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 
 use galatea_abi::{
     TRITONSERVER_BufferAttributes, TRITONSERVER_MEMORY_CPU, TRITONSERVER_MEMORY_CPU_PINNED,
@@ -10,15 +9,14 @@ use galatea_abi::{
 use galatea_c_objects::buffer_attributes::BufferAttributesObject;
 use galatea_c_objects::{handle, text};
 use galatea_infer::{MemoryUsage, MemoryUsageKind, Status};
-
-use crate::lock::lock;
+use galatea_stdx::Lock;
 
 /// Bytes by kind of memory and device number.
 type Sizes = BTreeMap<(MemoryUsageKind, i64), u64>;
 
 /// The latest report of a model or an instance.
 #[derive(Default)]
-pub(crate) struct MemoryReport(Mutex<Sizes>);
+pub(crate) struct MemoryReport(Lock<Sizes>);
 
 impl MemoryReport {
     /// Replaces the previous report. As in Triton, the last size counts if a memory is
@@ -53,7 +51,7 @@ impl MemoryReport {
             let byte_size = u64::try_from(one.byte_size).unwrap_or(u64::MAX);
             sizes.insert((kind, one.memory_type_id), byte_size);
         }
-        *lock(&self.0) = sizes;
+        *self.0.lock("replace a report") = sizes;
         Ok(())
     }
 }
@@ -64,7 +62,7 @@ pub(crate) struct MemoryTotal(Sizes);
 
 impl MemoryTotal {
     pub(crate) fn add(&mut self, report: &MemoryReport) {
-        for (memory, byte_size) in &*lock(&report.0) {
+        for (memory, byte_size) in &*report.0.lock("add up reports") {
             let sum = self.0.entry(*memory).or_default();
             *sum = sum.saturating_add(*byte_size);
         }

@@ -3,7 +3,7 @@
 use core::ffi::{c_char, c_void};
 use std::ffi::CString;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use galatea_abi::{
     TRITONBACKEND_ARTIFACT_FILESYSTEM, TRITONBACKEND_ArtifactType, TRITONBACKEND_Backend,
@@ -14,9 +14,9 @@ use galatea_c_objects::error::{c_text, take_c};
 use galatea_c_objects::{handle, log, message, text};
 use galatea_config::{ConfigDraft, ModelSpec, Support};
 use galatea_infer::Status;
+use galatea_stdx::Lock;
 
 use crate::backend::Backend;
-use crate::lock::lock;
 use crate::memory_usage::MemoryReport;
 use crate::owned::Owned;
 use crate::state_memory::SharedStateMemory;
@@ -36,7 +36,7 @@ pub(crate) struct ModelInfo {
     pub(crate) backend: Arc<Backend>,
     auto_complete: AutoComplete,
     support: Support,
-    config: Mutex<ModelConfig>,
+    config: Lock<ModelConfig>,
     state: AtomicPtr<c_void>,
     pub(crate) memory_usage: MemoryReport,
     serving: OnceLock<ServingModel>,
@@ -100,13 +100,15 @@ impl Model {
             backend,
             auto_complete,
             support: support.clone(),
-            config: Mutex::new(ModelConfig::Editable(Box::new(draft.clone()))),
+            config: Lock::new(ModelConfig::Editable(Box::new(draft.clone()))),
             state: AtomicPtr::default(),
             memory_usage: MemoryReport::default(),
             serving: OnceLock::new(),
         })?;
         model.info.freeze_config();
-        if let ModelConfig::Frozen(completed) = &*lock(&model.info.config) {
+        if let ModelConfig::Frozen(completed) =
+            &*model.info.config.lock("return the completed configuration")
+        {
             draft.clone_from(completed);
         }
         Ok(model)
@@ -125,7 +127,7 @@ impl Model {
             backend: Arc::new(backend),
             auto_complete: AutoComplete::Disabled,
             support: support.clone(),
-            config: Mutex::new(ModelConfig::InForce(String::new())),
+            config: Lock::new(ModelConfig::InForce(String::new())),
             state: AtomicPtr::default(),
             memory_usage: MemoryReport::default(),
             serving: OnceLock::new(),
@@ -170,14 +172,14 @@ impl ModelInfo {
     }
 
     fn freeze_config(&self) {
-        let mut config = lock(&self.config);
+        let mut config = self.config.lock("freeze the configuration");
         if let ModelConfig::Editable(draft) = &mut *config {
             *config = ModelConfig::Frozen(std::mem::take(draft));
         }
     }
 
     fn config_json(&self) -> String {
-        match &*lock(&self.config) {
+        match &*self.config.lock("render the configuration") {
             ModelConfig::Editable(draft) | ModelConfig::Frozen(draft) => {
                 draft.normalised_json(&self.support)
             }
@@ -191,7 +193,7 @@ impl ModelInfo {
         spec: Arc<ModelSpec>,
         host: Arc<dyn Host>,
     ) -> Result<(), Status> {
-        *lock(&self.config) = ModelConfig::InForce(spec.to_json());
+        *self.config.lock("put the configuration in force") = ModelConfig::InForce(spec.to_json());
         let outputs: Vec<Arc<str>> =
             spec.outputs.iter().map(|output| Arc::from(output.name.as_str())).collect();
         let mut all_outputs: Vec<CString> = outputs.iter().map(|name| c_text(name)).collect();
@@ -211,7 +213,7 @@ impl ModelInfo {
     fn set_config(&self, json: &str) -> Result<(), Status> {
         let completed = ConfigDraft::from_json("the configuration that the backend sets", json)
             .map_err(|errors| Status::invalid_argument(errors.to_string()))?;
-        match &mut *lock(&self.config) {
+        match &mut *self.config.lock("change the configuration") {
             ModelConfig::Editable(draft) => draft.adopt(&completed).map_err(Status::internal),
             ModelConfig::Frozen(_) | ModelConfig::InForce(_) => Err(Status::unsupported(
                 "a configuration can only be set from TRITONBACKEND_ModelInitialize",

@@ -35,7 +35,7 @@ impl PluginInstance {
 }
 
 impl InstanceTrait for PluginInstance {
-    fn promise(&self) -> ExecutionGuarantee {
+    fn guarantee(&self) -> ExecutionGuarantee {
         self.guarantee
     }
 

@@ -1,7 +1,7 @@
 //! A plug-in's model as the engine uses it: opened, then loaded.
 
 use std::any::Any;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 use galatea_backend::{
     AutoComplete, Host, Instance as InstanceTrait, InstanceCreation, Model as ModelTrait,
@@ -9,10 +9,10 @@ use galatea_backend::{
 };
 use galatea_config::{ConfigDraft, ModelSpec, Support};
 use galatea_infer::{MemoryUsage, Status};
+use galatea_stdx::Lock;
 
 use crate::backend::Backend;
 use crate::instance::{Instance, InstanceGuard};
-use crate::lock::lock;
 use crate::memory_usage::MemoryTotal;
 use crate::model::Model;
 use crate::plugin_instance::PluginInstance;
@@ -34,13 +34,13 @@ impl UnconfiguredPluginModel {
 }
 
 impl UnconfiguredModel for UnconfiguredPluginModel {
-    fn load(
+    fn finish_load(
         self: Box<Self>,
         spec: Arc<ModelSpec>,
         host: Arc<dyn Host>,
     ) -> Result<Box<dyn ModelTrait>, Status> {
         self.0.info.start_serving(spec, host)?;
-        Ok(Box::new(PluginModel { model: Arc::new(self.0), instances: Mutex::default() }))
+        Ok(Box::new(PluginModel { model: Arc::new(self.0), instances: Lock::default() }))
     }
 }
 
@@ -48,13 +48,13 @@ impl UnconfiguredModel for UnconfiguredPluginModel {
 struct PluginModel {
     model: Arc<Model>,
     /// Asked whether they are ready.
-    instances: Mutex<Vec<Weak<Instance>>>,
+    instances: Lock<Vec<Weak<Instance>>>,
 }
 
 impl ModelTrait for PluginModel {
-    fn instance(&self, at: &Placement) -> Result<Box<dyn InstanceTrait>, Status> {
+    fn create_instance(&self, at: &Placement) -> Result<Box<dyn InstanceTrait>, Status> {
         let instance = PluginInstance::initialize(self.model.clone(), at)?;
-        let mut instances = lock(&self.instances);
+        let mut instances = self.instances.lock("add an instance");
         instances.retain(|one| one.strong_count() > 0);
         instances.push(instance.downgrade());
         drop(instances);
@@ -62,7 +62,9 @@ impl ModelTrait for PluginModel {
     }
 
     fn memory_usage(&self) -> Vec<MemoryUsage> {
-        let instances: Vec<InstanceGuard> = lock(&self.instances)
+        let instances: Vec<InstanceGuard> = self
+            .instances
+            .lock("sum up memory usage")
             .iter()
             .filter_map(Weak::upgrade)
             .map(InstanceGuard::new)
@@ -77,11 +79,13 @@ impl ModelTrait for PluginModel {
         self.model.info.backend.instance_creation()
     }
 
-    fn ready(&self) -> Result<(), Status> {
-        if !self.readiness_may_wait() {
+    fn check_ready(&self) -> Result<(), Status> {
+        if !self.readiness_may_block() {
             return Ok(());
         }
-        let instances: Vec<InstanceGuard> = lock(&self.instances)
+        let instances: Vec<InstanceGuard> = self
+            .instances
+            .lock("check readiness")
             .iter()
             .filter_map(Weak::upgrade)
             .map(InstanceGuard::new)
@@ -90,11 +94,11 @@ impl ModelTrait for PluginModel {
     }
 
     /// A model in Python asks its process, which may block.
-    fn readiness_may_wait(&self) -> bool {
+    fn readiness_may_block(&self) -> bool {
         self.model.info.backend.entry_points.instance_ready.is_some()
     }
 
-    fn origin(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+    fn underlying(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         Some(self.model.clone())
     }
 }

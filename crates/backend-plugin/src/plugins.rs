@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use galatea_backend::{
     AutoComplete, Backend as BackendTrait, BackendFingerprint, BatchRule, ExecutionPolicy, Host,
@@ -10,6 +10,7 @@ use galatea_backend::{
 };
 use galatea_config::{ConfigDraft, ModelSpec};
 use galatea_infer::Status;
+use galatea_stdx::Lock;
 
 use crate::backend::{Backend, BackendInfo};
 use crate::backend_with_strategies::BackendWithStrategies;
@@ -17,7 +18,6 @@ use crate::exports;
 use crate::library::Opener;
 use crate::library::marks::marks;
 use crate::library::search::{BackendLibrary, BackendSearch, SearchScope, is_beside, is_installed};
-use crate::lock::lock;
 use crate::model;
 use crate::plugin_model::UnconfiguredPluginModel;
 use crate::settings::PluginSettings;
@@ -28,7 +28,7 @@ pub struct Plugins {
     settings: PluginSettings,
     opener: Arc<Opener>,
     strategies: Arc<StrategyLoader>,
-    backends: Mutex<BTreeMap<BackendKey, Arc<BackendSlot>>>,
+    backends: Lock<BTreeMap<BackendKey, Arc<BackendSlot>>>,
 }
 
 /// One library may implement several backends, if they are written in Python.
@@ -36,7 +36,7 @@ type BackendKey = (PathBuf, String);
 
 /// A backend, once it is initialised. The lock is held while it is initialised, so that
 /// every user waits for that.
-type BackendSlot = Mutex<Option<Arc<Backend>>>;
+type BackendSlot = Lock<Option<Arc<Backend>>>;
 
 impl Plugins {
     /// A host that has not opened any plug-in yet.
@@ -45,7 +45,7 @@ impl Plugins {
         let opener = Arc::new(Opener::new(exports::all));
         let strategies =
             Arc::new(StrategyLoader { settings: settings.clone(), opener: opener.clone() });
-        Arc::new(Self { settings, opener, strategies, backends: Mutex::default() })
+        Arc::new(Self { settings, opener, strategies, backends: Lock::default() })
     }
 
     /// The backend of this name. Its library is searched for when a model is loaded with
@@ -88,17 +88,23 @@ impl Plugins {
     /// The names and libraries of the backends that are initialised.
     #[must_use]
     pub fn loaded_backends(&self) -> Vec<(String, PathBuf)> {
-        let slots: Vec<(BackendKey, Arc<BackendSlot>)> =
-            lock(&self.backends).iter().map(|(key, slot)| (key.clone(), slot.clone())).collect();
-        let initialised = slots.into_iter().filter(|(_, slot)| lock(slot).is_some());
+        let slots: Vec<(BackendKey, Arc<BackendSlot>)> = self
+            .backends
+            .lock("list backends")
+            .iter()
+            .map(|(key, slot)| (key.clone(), slot.clone()))
+            .collect();
+        let initialised = slots
+            .into_iter()
+            .filter(|(_, slot)| slot.lock("check whether a backend is loaded").is_some());
         initialised.map(|((library, name), _)| (name, library)).collect()
     }
 
     /// The backend in a library. The first call opens and initialises it.
     fn load_backend(&self, name: &str, found: &BackendLibrary) -> Result<Arc<Backend>, Status> {
         let key = (found.library.clone(), name.to_owned());
-        let slot = lock(&self.backends).entry(key).or_default().clone();
-        let mut backend = lock(&slot);
+        let slot = self.backends.lock("find a backend").entry(key).or_default().clone();
+        let mut backend = slot.lock("load a backend");
         if let Some(backend) = &*backend {
             return Ok(backend.clone());
         }
@@ -167,7 +173,10 @@ impl BackendTrait for PluginBackend {
         if let Some(runtime) = found.runtime {
             runtime.clone_into(&mut draft.message_mut().runtime);
         }
-        draft.prefer_instances(&lock(&backend.preferred), &settings.support);
+        draft.prefer_instances(
+            &backend.preferred.lock("read preferred instances"),
+            &settings.support,
+        );
         let opened =
             UnconfiguredPluginModel::open(backend, draft, files, auto_complete, &settings.support)?;
         Ok(Some(Box::new(opened)))
@@ -192,7 +201,7 @@ impl BackendTrait for PluginBackend {
     }
 
     fn fingerprint(&self, loaded: &LoadedVersion<'_>) -> Option<BackendFingerprint> {
-        let model: Arc<model::Model> = loaded.model.origin()?.downcast().ok()?;
+        let model: Arc<model::Model> = loaded.model.underlying()?.downcast().ok()?;
         model.info.backend.fingerprint.clone()
     }
 }

@@ -12,16 +12,16 @@
 
 use std::any::Any;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use galatea_c_objects::log;
 use galatea_infer::{
     CancelToken, Finality, InferenceRequest, InferenceResponse, Reply, Responder, ResponseSink,
     StatisticsReporter, Status, Throttle,
 };
+use galatea_stdx::{DriverSlot, Lock};
 
-use crate::lock::lock;
 use crate::model::ServingModel;
 
 /// A response, or the error in its place.
@@ -40,16 +40,15 @@ pub(crate) struct ResponseChannel {
     throttle: Throttle,
     /// The number of responses that the plug-in has reported on.
     reported: AtomicUsize,
-    state: Mutex<ChannelState>,
+    state: Lock<ChannelState>,
 }
 
-/// What waits to be sent, and who sends it.
+/// The messages that wait to be sent, and the slot of the thread that sends them.
 struct ChannelState {
-    /// Absent while a thread sends, and after the end.
-    responder: Option<Responder>,
+    /// Closed for padding, and after the final reply.
+    sender: DriverSlot<Responder>,
     phase: ChannelPhase,
     waiting: VecDeque<ChannelMessage>,
-    is_sending: bool,
     /// The response of a model that isn't decoupled, until the plug-in declares it final.
     provisional: Option<ResponseResult>,
 }
@@ -72,6 +71,21 @@ enum ChannelMessage {
     End,
 }
 
+impl ChannelMessage {
+    /// Returns the responder if more responses may follow.
+    fn send(self, mut responder: Responder) -> Option<Responder> {
+        match self {
+            Self::More(result) => {
+                responder.respond(result);
+                return Some(responder);
+            }
+            Self::Last(result) => responder.complete_unrecorded(result),
+            Self::End => responder.finish_unrecorded(),
+        }
+        None
+    }
+}
+
 impl ResponseChannel {
     pub(crate) fn new(
         responder: Option<Responder>,
@@ -85,15 +99,14 @@ impl ResponseChannel {
             request_id: request.id.clone(),
             log_prefix: request.log_prefix(),
             decoupled: serving.spec.decoupled,
-            statistics: responder.as_ref().map(|responder| responder.account().clone()),
+            statistics: responder.as_ref().map(|responder| responder.statistics().clone()),
             cancel: request.cancel.clone(),
             throttle: request.throttle.clone(),
             reported: AtomicUsize::new(0),
-            state: Mutex::new(ChannelState {
-                responder,
+            state: Lock::new(ChannelState {
+                sender: responder.map_or(DriverSlot::Closed, DriverSlot::Idle),
                 phase,
                 waiting: VecDeque::new(),
-                is_sending: false,
                 provisional: None,
             }),
         }
@@ -127,25 +140,27 @@ impl ResponseChannel {
 
     /// Whether the request still needs a final reply.
     pub(crate) fn is_open(&self) -> bool {
-        lock(&self.state).phase == ChannelPhase::Open
+        self.state.lock("check whether it is open").phase == ChannelPhase::Open
     }
 
     /// The responder for a request that is to be executed again. `None` if the request
     /// has its final reply.
     pub(crate) fn rescheduled_responder(self: &Arc<Self>) -> Option<Responder> {
         let statistics = self.statistics.as_ref().filter(|_| self.is_open())?;
-        Some(statistics.stand_in(Box::new(RescheduledSink(self.clone()))))
+        Some(statistics.responder(Box::new(RescheduledSink(self.clone()))))
     }
 
     /// The channel that a request was rescheduled with, if it was rescheduled.
     pub(crate) fn of_rescheduled(responder: &Responder) -> Option<Arc<Self>> {
-        responder.origin()?.downcast().ok()
+        responder.underlying()?.downcast().ok()
     }
 
-    /// Takes the responder out, because the server replies without the plug-in.
+    /// Takes the responder out, because the server replies without the plug-in. `None` if
+    /// a thread is sending, or after the final reply.
     pub(crate) fn take_responder(&self) -> Option<Responder> {
-        let mut state = lock(&self.state);
-        let responder = state.responder.take()?;
+        let mut state = self.state.lock("take the responder");
+        let responder = state.sender.take()?;
+        state.sender.close();
         state.phase = ChannelPhase::Detached;
         state.provisional = None;
         Some(responder)
@@ -156,8 +171,8 @@ impl ResponseChannel {
     /// # Errors
     ///
     /// If the last one was sent before.
-    pub(crate) fn send(&self, outcome: ResponseResult, is_final: bool) -> Result<(), Status> {
-        if self.enqueue_response(outcome, is_final)? {
+    pub(crate) fn send(&self, result: ResponseResult, is_final: bool) -> Result<(), Status> {
+        if self.enqueue_response(result, is_final)? {
             // A plug-in that sends many responses must not outrun a slow receiver.
             self.throttle.wait(&self.cancel);
         }
@@ -165,11 +180,11 @@ impl ResponseChannel {
     }
 
     /// Returns whether more responses may follow.
-    fn enqueue_response(&self, outcome: ResponseResult, is_final: bool) -> Result<bool, Status> {
+    fn enqueue_response(&self, result: ResponseResult, is_final: bool) -> Result<bool, Status> {
         self.enqueue(|state| match (self.decoupled, is_final) {
-            (true, true) => Some(ChannelMessage::Last(outcome)),
-            (true, false) => Some(ChannelMessage::More(outcome)),
-            (false, _) => self.only_response(state, outcome, is_final).map(ChannelMessage::Last),
+            (true, true) => Some(ChannelMessage::Last(result)),
+            (true, false) => Some(ChannelMessage::More(result)),
+            (false, _) => self.only_response(state, result, is_final).map(ChannelMessage::Last),
         })
     }
 
@@ -195,18 +210,18 @@ impl ResponseChannel {
     fn only_response(
         &self,
         state: &mut ChannelState,
-        outcome: ResponseResult,
+        result: ResponseResult,
         is_final: bool,
     ) -> Option<ResponseResult> {
-        let outcome = match state.provisional.take() {
-            None => outcome,
+        let result = match state.provisional.take() {
+            None => result,
             Some(_) => Err(self
                 .contract_violation("got more than one response, but its model isn't decoupled")),
         };
         if is_final {
-            return Some(outcome);
+            return Some(result);
         }
-        state.provisional = Some(outcome);
+        state.provisional = Some(result);
         None
     }
 
@@ -216,7 +231,7 @@ impl ResponseChannel {
         &self,
         message: impl FnOnce(&mut ChannelState) -> Option<ChannelMessage>,
     ) -> Result<bool, Status> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock("add a message");
         match state.phase {
             ChannelPhase::Padding => return Ok(false),
             ChannelPhase::Open => {}
@@ -233,35 +248,21 @@ impl ResponseChannel {
             state.phase = ChannelPhase::Ended;
         }
         state.waiting.push_back(message);
-        if state.is_sending {
-            return Ok(is_more);
-        }
-        state.is_sending = true;
-        while let (Some(mut responder), Some(message)) =
-            (state.responder.take(), state.waiting.pop_front())
-        {
+        let Some(mut responder) = state.sender.take() else { return Ok(is_more) };
+        loop {
+            let next = state.waiting.pop_front();
+            let Some((sender, message)) = state.sender.proceed(responder, next) else { break };
             drop(state);
-            let responder = match message {
-                ChannelMessage::More(outcome) => {
-                    responder.respond(outcome);
-                    Some(responder)
+            let remaining = message.send(sender);
+            state = self.state.lock("go on sending");
+            match remaining {
+                Some(sender) => responder = sender,
+                None => {
+                    state.sender.close();
+                    break;
                 }
-                ChannelMessage::Last(outcome) => {
-                    responder.send_final(outcome);
-                    None
-                }
-                ChannelMessage::End => {
-                    responder.end();
-                    None
-                }
-            };
-            state = lock(&self.state);
-            state.responder = responder;
-            if state.waiting.is_empty() {
-                break;
             }
         }
-        state.is_sending = false;
         Ok(is_more)
     }
 
@@ -280,8 +281,8 @@ impl ResponseSink for RescheduledSink {
     fn deliver(&mut self, reply: Reply) {
         // The request was given back, so only the engine replies. Failures are logged.
         let _ = match reply {
-            Reply::Response { outcome, finality } => {
-                self.0.enqueue_response(outcome, finality == Finality::Final).map(drop)
+            Reply::Response { result, finality } => {
+                self.0.enqueue_response(result, finality == Finality::Final).map(drop)
             }
             Reply::Finished => self.0.end(),
         };
@@ -295,20 +296,20 @@ impl ResponseSink for RescheduledSink {
 impl Drop for ResponseChannel {
     /// No share is left that could send the final reply.
     fn drop(&mut self) {
-        let state = self.state.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let (responder, provisional) = (state.responder.take(), state.provisional.take());
+        let state = self.state.get_mut();
+        let (responder, provisional) = (state.sender.close(), state.provisional.take());
         let Some(responder) = responder else { return };
-        let outcome = match provisional {
-            Some(outcome) => {
+        let result = match provisional {
+            Some(result) => {
                 self.contract_violation(
                     "was released before its response was said to be the final one",
                 );
-                outcome
+                result
             }
             None => {
                 Err(self.contract_violation("was released by its backend without a final response"))
             }
         };
-        responder.complete_unrecorded(outcome);
+        responder.complete_unrecorded(result);
     }
 }

@@ -1,6 +1,6 @@
 //! What plug-ins report on their executions.
 
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use galatea_abi::{
@@ -12,16 +12,16 @@ use galatea_c_objects::clock::Clock;
 use galatea_c_objects::error::look_at;
 use galatea_c_objects::{handle, text};
 use galatea_infer::{Code, ExecutionSummary, FailureReason, Status};
+use galatea_stdx::Lock;
 
 use crate::instance::InstanceObject;
-use crate::lock::lock;
 use crate::request::RequestObject;
 use crate::response::factory::FactoryObject;
 use crate::response_channel::ResponseChannel;
 
 /// The report on one response, as C sees it.
 #[derive(Default)]
-pub(crate) struct ResponseStatisticsObject(Mutex<ResponseReport>);
+pub(crate) struct ResponseStatisticsObject(Lock<ResponseReport>);
 galatea_c_objects::object!(
     ResponseStatisticsObject as TRITONBACKEND_ModelInstanceResponseStatistics, kind 31
 );
@@ -57,8 +57,8 @@ impl ResponseReport {
         let backwards = || Status::invalid_argument("the times of a response go backwards");
         let infer = computed.checked_sub(self.start_ns).ok_or_else(backwards)?;
         let output = self.end_ns.checked_sub(computed).ok_or_else(backwards)?;
-        host.response_made(&ResponseRecord {
-            place: channel.next_response_index(),
+        host.record_response(&ResponseRecord {
+            index: channel.next_response_index(),
             outcome,
             infer: Duration::from_nanos(infer),
             output: has_output.then_some(Duration::from_nanos(output)),
@@ -77,7 +77,7 @@ unsafe fn update(
     // SAFETY: the caller's promise is passed on.
     let object: &ResponseStatisticsObject =
         unsafe { handle::borrow(statistics, "response_statistics")? };
-    update(&mut lock(&object.0));
+    update(&mut object.0.lock("update a report"));
     Ok(())
 }
 
@@ -105,12 +105,12 @@ functions! {
         let times = [exec_start_ns, compute_start_ns, compute_end_ns, exec_end_ns];
         let times = Clock::shared().times(times);
         if let Some(trace) = recorder.trace.as_ref().and_then(Weak::upgrade) {
-            trace.executed(&times);
+            trace.record_execution(&times);
         }
         if success {
-            recorder.statistics.succeeded(&ExecutionSummary::from(&times));
+            recorder.statistics.report_success(&ExecutionSummary::from(&times));
         } else {
-            recorder.statistics.failed(FailureReason::Backend);
+            recorder.statistics.report_failure(FailureReason::Backend);
         }
         Ok(())
     }
@@ -127,7 +127,7 @@ functions! {
         let instance: &InstanceObject = handle::borrow(instance, "instance")?;
         let times = [exec_start_ns, compute_start_ns, compute_end_ns, exec_end_ns];
         let times = Clock::shared().times(times);
-        instance.model.serving()?.host.batch_executed(batch_size, &times);
+        instance.model.serving()?.host.record_batch(batch_size, &times);
         Ok(())
     }
 
@@ -204,6 +204,6 @@ functions! {
         statistics: *mut TRITONBACKEND_ModelInstanceResponseStatistics,
     ) {
         let object: &ResponseStatisticsObject = handle::borrow(statistics, "response_statistics")?;
-        lock(&object.0).send()
+        object.0.lock("send a report").send()
     }
 }

@@ -111,7 +111,7 @@ impl BatchRule for Strategy {
     }
 
     fn include(&mut self, request: &InferenceRequest, batch_size: u32) -> Result<bool, Status> {
-        let copy = PendingRequest::copy(request.clone(), batch_size);
+        let copy = PendingRequest::for_inspection(request.clone(), batch_size);
         let object = RequestObject::queued(copy, self.model.serving()?, self.model.clone());
         let object = Owned::new(object);
         let mut included = false;

@@ -48,7 +48,7 @@ impl StrategyLoader {
 
     /// The model as C sees it.
     fn model_of(&self, loaded: &LoadedVersion<'_>) -> Result<Arc<Model>, Status> {
-        if let Some(Ok(known)) = loaded.model.origin().map(Arc::downcast) {
+        if let Some(Ok(known)) = loaded.model.underlying().map(Arc::downcast) {
             return Ok(known);
         }
         let name = &loaded.spec.backend;

@@ -8,7 +8,7 @@
 use std::path::Path;
 
 use galatea_backend::ModelAgents;
-use galatea_backend_plugin::{Agents, Chain, Visit};
+use galatea_backend_plugin::{AgentChain, Agents, ModelCandidate};
 use galatea_config::ConfigDraft;
 use galatea_infer::Status;
 use galatea_repository::{ModelDirectory, ModelSource, ScanOptions};
@@ -39,7 +39,7 @@ pub(crate) fn visit_agents(
     }
     let name = &source.name;
     let location = source.directory.path();
-    let chain = agents.attend(Visit {
+    let chain = agents.begin_load(ModelCandidate {
         location,
         config: draft.to_json(),
         agents: named,
@@ -69,7 +69,7 @@ fn config_at(name: &str, path: &Path, options: &ScanOptions) -> String {
 /// Agents with the directory that they found the model in. A temporary directory is
 /// removed with its last user, and they may have moved the model to a path inside of it.
 struct ChainWithDirectory {
-    chain: Chain,
+    chain: AgentChain,
     /// Dropped after the agents.
     _directory: ModelDirectory,
 }

@@ -11,7 +11,7 @@ use galatea_backend::{Backend, ExecutionPolicy, Host, LogLevel, Model, ModelFile
 use galatea_backend_ensemble::EnsembleBackend;
 use galatea_backend_examples::{IdentityBackend, TokenCounterBackend};
 use galatea_backend_onnxruntime::{BackendOptions, Library, OnnxRuntimeBackend};
-use galatea_backend_plugin::{Places, PluginSettings, Plugins};
+use galatea_backend_plugin::{PluginSettings, Plugins, SearchScope};
 use galatea_capi::Reserved;
 use galatea_config::{ConfigDraft, ModelSpec, Support};
 use galatea_dispatch::LogSink;
@@ -101,23 +101,23 @@ impl Backends {
     /// model is loaded with it.
     pub(crate) fn get(&self, wanted: &Wanted<'_>) -> Arc<dyn Backend> {
         let name = wanted.backend;
-        let (places, beside) = match wanted.directories {
-            Some(directories) => (Places::All, Plugins::is_beside(name, directories)),
-            None => (Places::BackendDirectory, false),
+        let (scope, beside) = match wanted.directories {
+            Some(directories) => (SearchScope::All, Plugins::is_beside(name, directories)),
+            None => (SearchScope::BackendDirectory, false),
         };
         let is_built_in = [ENSEMBLE, IDENTITY, ONNXRUNTIME, TOKEN_COUNTER].contains(&name);
         // The usual library's name says no more than none.
         let names_another =
             !wanted.runtime.is_empty() && wanted.runtime != format!("libtriton_{name}.so");
         if beside || names_another || !is_built_in {
-            return self.plugins.backend(name, places);
+            return self.plugins.backend(name, scope);
         }
         if is_replaced(name, &self.settings.backend_directory) {
             self.tell_of_replaced(name);
-            return self.plugins.backend(name, places);
+            return self.plugins.backend(name, scope);
         }
         let built_in = self.built_in(name);
-        if name == ENSEMBLE { built_in } else { self.plugins.with_strategies(built_in, places) }
+        if name == ENSEMBLE { built_in } else { self.plugins.with_strategies(built_in, scope) }
     }
 
     /// Says once that a backend isn't the one that is built in.
@@ -158,7 +158,7 @@ impl Backends {
         let mut found: Vec<(String, Option<PathBuf>)> =
             built_in.filter(|(name, _)| name != ENSEMBLE).collect();
         drop(made);
-        let libraries = self.plugins.in_use().into_iter();
+        let libraries = self.plugins.loaded_backends().into_iter();
         found.extend(libraries.map(|(name, library)| (name, Some(library))));
         let with_config = |(name, library): (String, Option<PathBuf>)| {
             let config = self.plugins.config_json(&name);
@@ -202,7 +202,7 @@ impl Backends {
 /// all of them.
 fn plugin_settings(settings: &Arc<Settings>, reserved: &Reserved) -> PluginSettings {
     let all = settings.clone();
-    let server = galatea_backend_plugin::Server::default();
+    let server = galatea_backend_plugin::ServerAddress::default();
     server.set(reserved.address());
     PluginSettings {
         backend_directory: settings.backend_directory.clone(),

@@ -117,7 +117,7 @@ pub(crate) fn server(parts: Parts<'_>) -> Result<Arc<Server>, Status> {
             server.follow_repositories()
         }
     };
-    banner::log_summary(logger, &*server, settings, &agents.in_use(), &backends.in_use());
+    banner::log_summary(logger, &*server, settings, &agents.loaded_agents(), &backends.in_use());
     if !all_loaded && settings.exit_on_error {
         return Err(Status::internal("failed to load all models"));
     }

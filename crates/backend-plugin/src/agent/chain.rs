@@ -1,12 +1,11 @@
 //! The agents of one model.
 
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
 use galatea_backend::ModelAgents;
+use galatea_stdx::Lock;
 
 use super::session::{AgentAction, AgentSession};
-use crate::lock::lock;
 
 /// The agents of one model, after all of them agreed to load it.
 ///
@@ -17,7 +16,7 @@ pub struct AgentChain {
     location: PathBuf,
     /// Held while agents are called, because an agent must not be called twice at the
     /// same time for one model.
-    phase: Mutex<ChainPhase>,
+    phase: Lock<ChainPhase>,
 }
 
 /// What the agents were notified of.
@@ -36,7 +35,7 @@ enum ChainPhase {
 
 impl AgentChain {
     pub(super) const fn new(sessions: Vec<AgentSession>, location: PathBuf) -> Self {
-        Self { sessions, location, phase: Mutex::new(ChainPhase::Loading) }
+        Self { sessions, location, phase: Lock::new(ChainPhase::Loading) }
     }
 
     /// Where the agents left the model.
@@ -56,7 +55,7 @@ impl AgentChain {
 
 impl ModelAgents for AgentChain {
     fn loaded(&self) {
-        let mut phase = lock(&self.phase);
+        let mut phase = self.phase.lock("notify of the load");
         if *phase == ChainPhase::Loading {
             *phase = ChainPhase::Loaded;
             self.notify_in_reverse(AgentAction::LoadComplete);
@@ -64,7 +63,7 @@ impl ModelAgents for AgentChain {
     }
 
     fn load_failed(&self) {
-        let mut phase = lock(&self.phase);
+        let mut phase = self.phase.lock("notify of the failure");
         if *phase == ChainPhase::Loading {
             *phase = ChainPhase::Failed;
             self.notify_in_reverse(AgentAction::LoadFail);
@@ -72,7 +71,7 @@ impl ModelAgents for AgentChain {
     }
 
     fn unloading(&self) {
-        let mut phase = lock(&self.phase);
+        let mut phase = self.phase.lock("notify of the unload");
         if *phase == ChainPhase::Loaded {
             *phase = ChainPhase::Unloading;
             self.notify_in_order(AgentAction::Unload);
@@ -85,7 +84,7 @@ impl Drop for AgentChain {
     /// the model is taken from it.
     fn drop(&mut self) {
         self.unloading();
-        if *lock(&self.phase) == ChainPhase::Unloading {
+        if *self.phase.lock("notify of the end") == ChainPhase::Unloading {
             self.notify_in_reverse(AgentAction::UnloadComplete);
         }
         // The models are taken from the agents in the agents' order.

@@ -2,8 +2,8 @@
 
 use core::ffi::c_void;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::AtomicPtr;
-use std::sync::{Arc, Mutex};
 
 use galatea_abi::TRITONREPOAGENT_Agent;
 use galatea_abi::repoagent::{
@@ -13,11 +13,11 @@ use galatea_abi::repoagent::{
 use galatea_c_objects::error::take_c;
 use galatea_c_objects::log;
 use galatea_infer::Status;
+use galatea_stdx::Lock;
 use libloading::os::unix::Library;
 
 use crate::library::search::check_component;
 use crate::library::{Opener, function};
-use crate::lock::lock;
 use crate::owned::Owned;
 
 /// Finds the library of an agent.
@@ -118,22 +118,22 @@ impl Drop for Agent {
 pub(super) struct AgentSlot {
     pub(super) name: String,
     pub(super) path: PathBuf,
-    state: Mutex<State>,
+    state: Lock<SlotState>,
 }
 
 #[derive(Default)]
-struct State {
+struct SlotState {
     agent: Option<Agent>,
     users: usize,
 }
 
 impl AgentSlot {
     pub(super) fn new(name: &str, path: &Path) -> Self {
-        Self { name: name.to_owned(), path: path.to_owned(), state: Mutex::default() }
+        Self { name: name.to_owned(), path: path.to_owned(), state: Lock::default() }
     }
 
     pub(super) fn is_used(&self) -> bool {
-        lock(&self.state).users > 0
+        self.state.lock("count the users").users > 0
     }
 }
 
@@ -170,7 +170,7 @@ impl AgentRef {
         slot: Arc<AgentSlot>,
         open: impl FnOnce() -> Result<(EntryPoints, Option<Library>), Status>,
     ) -> Result<Self, Status> {
-        let mut state = lock(&slot.state);
+        let mut state = slot.state.lock("add a user");
         let agent = match state.agent.take() {
             Some(agent) => agent,
             None => {
@@ -193,7 +193,7 @@ impl AgentRef {
 
 impl Drop for AgentRef {
     fn drop(&mut self) {
-        let mut state = lock(&self.slot.state);
+        let mut state = self.slot.state.lock("remove a user");
         state.users -= 1;
         if state.users == 0 {
             state.agent = None;

@@ -20,10 +20,11 @@ mod session;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use galatea_config::AgentDraft;
 use galatea_infer::Status;
+use galatea_stdx::Lock;
 
 pub use self::chain::AgentChain;
 use self::directories::AgentDirectories;
@@ -31,7 +32,6 @@ use self::library::{AgentRef, AgentSlot, find};
 use self::session::{AgentModel, AgentSession};
 use crate::exports;
 use crate::library::Opener;
-use crate::lock::lock;
 
 /// The repository agents of a server.
 pub struct Agents {
@@ -40,7 +40,7 @@ pub struct Agents {
     opener: Opener,
     directories: Arc<AgentDirectories>,
     /// By path. There are at most as many as libraries in the directory.
-    slots: Mutex<BTreeMap<PathBuf, Arc<AgentSlot>>>,
+    slots: Lock<BTreeMap<PathBuf, Arc<AgentSlot>>>,
 }
 
 /// A model before it is loaded, as its agents see it.
@@ -64,7 +64,7 @@ impl Agents {
             directory: directory.to_owned(),
             opener: Opener::new(exports::all),
             directories: Arc::new(AgentDirectories::new(temporary_folder)),
-            slots: Mutex::default(),
+            slots: Lock::default(),
         }
     }
 
@@ -98,7 +98,8 @@ impl Agents {
     /// The agents that models use at the moment: name and library, sorted.
     #[must_use]
     pub fn loaded_agents(&self) -> BTreeSet<(String, PathBuf)> {
-        let slots: Vec<Arc<AgentSlot>> = lock(&self.slots).values().cloned().collect();
+        let slots: Vec<Arc<AgentSlot>> =
+            self.slots.lock("list the agents").values().cloned().collect();
         let used = slots.iter().filter(|slot| slot.is_used());
         used.map(|slot| (slot.name.clone(), slot.path.clone())).collect()
     }
@@ -106,7 +107,7 @@ impl Agents {
     fn agent(&self, name: &str) -> Result<AgentRef, Status> {
         let path = find(&self.directory, name)?;
         let new = || Arc::new(AgentSlot::new(name, &path));
-        let slot = lock(&self.slots).entry(path.clone()).or_insert_with(new).clone();
+        let slot = self.slots.lock("find an agent").entry(path.clone()).or_insert_with(new).clone();
         AgentRef::acquire(slot, &self.opener)
     }
 }

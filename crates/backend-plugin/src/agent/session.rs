@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::AtomicPtr;
-use std::sync::{Arc, Mutex};
 
 use galatea_abi::repoagent::TRITONREPOAGENT_ModelInitialize;
 use galatea_abi::{
@@ -18,10 +18,10 @@ use galatea_abi::{
 use galatea_c_objects::error::{c_text, take_c};
 use galatea_c_objects::log;
 use galatea_infer::Status;
+use galatea_stdx::Lock;
 
 use super::directories::AgentDirectories;
 use super::library::AgentRef;
-use crate::lock::lock;
 use crate::owned::Owned;
 
 /// What an agent is notified of.
@@ -69,7 +69,7 @@ pub(super) struct AgentModel {
     pub(super) parameters: Vec<(CString, CString)>,
     /// The model's configuration as JSON.
     pub(super) config: String,
-    location: Mutex<ModelLocation>,
+    location: Lock<ModelLocation>,
     directories: Arc<AgentDirectories>,
 }
 galatea_c_objects::object!(AgentModel as TRITONREPOAGENT_AgentModel, kind 34);
@@ -96,7 +96,7 @@ impl AgentModel {
             state: AtomicPtr::default(),
             parameters: parameters.collect(),
             config,
-            location: Mutex::new(ModelLocation {
+            location: Lock::new(ModelLocation {
                 paths: vec![c_path(location)],
                 acquired: None,
                 last_action: None,
@@ -107,7 +107,7 @@ impl AgentModel {
 
     /// Where the model is. The text lives as long as the object.
     pub(super) fn location(&self) -> Result<*const core::ffi::c_char, Status> {
-        let location = lock(&self.location);
+        let location = self.location.lock("read the location");
         let location = location.paths.last().map(|location| location.as_ptr());
         location.ok_or_else(|| Status::internal("Model repository location is not set"))
     }
@@ -118,7 +118,7 @@ impl AgentModel {
         kind: TRITONREPOAGENT_ArtifactType,
         location: &CStr,
     ) -> Result<(), Status> {
-        let mut state = lock(&self.location);
+        let mut state = self.location.lock("move the model");
         if state.last_action != Some(AgentAction::Load) {
             let last_action = state.last_action.map_or("not set", AgentAction::name);
             return Err(Status::invalid_argument(format!(
@@ -149,7 +149,7 @@ impl AgentModel {
                 "Unexpected artifact type, expects 'TRITONREPOAGENT_ARTIFACT_FILESYSTEM'",
             ));
         }
-        let mut state = lock(&self.location);
+        let mut state = self.location.lock("acquire a directory");
         if state.acquired.is_none() {
             let made = self.directories.create().map_err(|error| {
                 Status::internal(format!("can't make a directory for a repository agent: {error}"))
@@ -162,7 +162,7 @@ impl AgentModel {
 
     /// Removes the directory that the agent acquired, with its contents.
     pub(super) fn release(&self) -> Result<(), Status> {
-        let Some(acquired) = lock(&self.location).acquired.take() else {
+        let Some(acquired) = self.location.lock("release the directory").acquired.take() else {
             return Err(Status::unavailable("No mutable location to be deleted"));
         };
         let path = path_of(&acquired);
@@ -176,11 +176,11 @@ impl AgentModel {
     }
 
     pub(super) fn set_last_action(&self, action: AgentAction) {
-        lock(&self.location).last_action = Some(action);
+        self.location.lock("set the last action").last_action = Some(action);
     }
 
     fn last_action(&self) -> Option<AgentAction> {
-        lock(&self.location).last_action
+        self.location.lock("read the last action").last_action
     }
 }
 

@@ -12,6 +12,7 @@ use galatea_backend::ModelAgents;
 use galatea_c_objects::error::into_c;
 use galatea_c_objects::handle;
 use galatea_infer::Code;
+use galatea_stdx::Lock;
 
 use super::library::EntryPoints;
 use super::*;
@@ -19,12 +20,12 @@ use crate::testing::Folder;
 
 /// The calls of agents, in order. The tests of one process share it, so each test filters
 /// its own lines by their first word.
-static JOURNAL: Mutex<Vec<String>> = Mutex::new(Vec::new());
+static JOURNAL: Lock<Vec<String>> = Lock::new(Vec::new());
 
 /// The lines of one test, without its name.
 fn journal(test: &str) -> Vec<String> {
     let own = |line: &String| line.strip_prefix(&format!("{test} ")).map(str::to_owned);
-    lock(&JOURNAL).iter().filter_map(own).collect()
+    JOURNAL.lock("read the journal").iter().filter_map(own).collect()
 }
 
 /// One of the model's parameters. `test` and `name` are in every line.
@@ -37,7 +38,7 @@ fn parameter(model: *mut TRITONREPOAGENT_AgentModel, name: &str) -> Option<Strin
 
 fn record(model: *mut TRITONREPOAGENT_AgentModel, what: &str) -> *mut TRITONSERVER_Error {
     let known = |name| parameter(model, name).unwrap_or_default();
-    lock(&JOURNAL).push(format!("{} {} {what}", known("test"), known("name")));
+    JOURNAL.lock("write the journal").push(format!("{} {} {what}", known("test"), known("name")));
     if known("fails") == what {
         return into_c(Status::unavailable(format!("no {what}")));
     }

@@ -2,7 +2,6 @@
 //! allocator, which makes the copy when the cache asks for it.
 
 use core::ffi::c_void;
-use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 use galatea_abi::{
@@ -13,13 +12,14 @@ use galatea_backend::CacheKey;
 use galatea_c_objects::buffer_attributes::BufferAttributesObject;
 use galatea_c_objects::{handle, text};
 use galatea_infer::{InferenceResponse, Status};
+use galatea_stdx::Lock;
 
 use super::format::{EncodedResponse, decode};
 
 /// The buffers that cache and server channel.
 #[derive(Default)]
 pub(super) struct EntryObject {
-    buffers: Mutex<Vec<EntryBuffer>>,
+    buffers: Lock<Vec<EntryBuffer>>,
 }
 galatea_c_objects::object!(EntryObject as TRITONCACHE_CacheEntry, kind 35);
 
@@ -40,12 +40,12 @@ impl EntryObject {
     pub(super) fn requesting(byte_size: usize) -> Self {
         let attributes = BufferAttributesObject { byte_size, ..Default::default() };
         let requested = EntryBuffer { base: core::ptr::null_mut(), attributes };
-        Self { buffers: Mutex::new(vec![requested]) }
+        Self { buffers: Lock::new(vec![requested]) }
     }
 
     /// Calls `call` with the buffers. It must not fail half-way.
     fn with<T>(&self, call: impl FnOnce(&mut Vec<EntryBuffer>) -> T) -> T {
-        call(&mut self.buffers.lock().unwrap_or_else(PoisonError::into_inner))
+        call(&mut self.buffers.lock("use the buffers"))
     }
 
     /// A response takes one buffer.
@@ -69,7 +69,7 @@ pub(super) enum AllocatorObject {
         /// The key that the response must have been stored under.
         key: CacheKey,
         /// What was copied.
-        found: Mutex<Option<InferenceResponse>>,
+        found: Lock<Option<InferenceResponse>>,
     },
 }
 galatea_c_objects::object!(AllocatorObject as TRITONCACHE_Allocator, kind 32);
@@ -109,7 +109,7 @@ impl AllocatorObject {
                 let response = decode(key, &entry).map_err(|reason| {
                     Status::internal(format!("the entry can't be used: {reason}"))
                 })?;
-                *found.lock().unwrap_or_else(PoisonError::into_inner) = Some(response);
+                *found.lock("store the found response") = Some(response);
                 Ok(())
             }
         }

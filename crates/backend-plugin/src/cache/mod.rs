@@ -14,7 +14,6 @@ mod format;
 
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use galatea_abi::cache::{
@@ -26,7 +25,7 @@ use galatea_backend::{CacheKey, ResponseCache};
 use galatea_c_objects::error::{c_text, take_c};
 use galatea_c_objects::log;
 use galatea_infer::{Code, InferenceResponse, Status};
-use galatea_stdx::run_foreign;
+use galatea_stdx::{Lock, run_foreign};
 use libloading::os::unix::Library;
 
 use crate::exports;
@@ -104,7 +103,7 @@ impl CacheLibrary {
 
     fn try_lookup(&self, key: &CacheKey) -> Result<Option<InferenceResponse>, Status> {
         let entry = Owned::new(EntryObject::default());
-        let allocator = Owned::new(AllocatorObject::Lookup { key: *key, found: None.into() });
+        let allocator = Owned::new(AllocatorObject::Lookup { key: *key, found: Lock::default() });
         let (text, lookup) = (key_text(key), self.entry_points.lookup);
         // SAFETY: text and objects live longer than the call.
         let status = run_foreign(|| unsafe {
@@ -117,8 +116,7 @@ impl CacheLibrary {
         }
         match allocator.into_inner() {
             Some(AllocatorObject::Lookup { found, .. }) => {
-                let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
-                found.map(Some).ok_or_else(|| {
+                found.into_inner().map(Some).ok_or_else(|| {
                     Status::internal("TRITONCACHE_CacheLookup succeeded without TRITONCACHE_Copy")
                 })
             }

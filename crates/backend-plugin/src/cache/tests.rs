@@ -3,7 +3,6 @@
 
 use core::ffi::{CStr, c_char, c_void};
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 
 use galatea_abi::{
     TRITONCACHE_Allocator, TRITONCACHE_CacheEntry, TRITONSERVER_MEMORY_CPU,
@@ -12,6 +11,7 @@ use galatea_abi::{
 use galatea_c_objects::buffer_attributes::BufferAttributesObject;
 use galatea_c_objects::error::into_c;
 use galatea_infer::OutputTensor;
+use galatea_stdx::Lock;
 use galatea_tensor::{Buffer, DataType, DeviceRegion, Shape};
 
 use super::entry::{
@@ -40,7 +40,7 @@ const ABSURD_SIZE: usize = if cfg!(miri) { usize::MAX } else { usize::MAX / 2 - 
 
 struct FakeCache {
     behaviour: FakeBehaviour,
-    kept: Mutex<BTreeMap<String, Vec<u8>>>,
+    kept: Lock<BTreeMap<String, Vec<u8>>>,
 }
 
 type Error = *mut TRITONSERVER_Error;
@@ -55,7 +55,7 @@ macro_rules! attempt {
 }
 
 fn library(behaviour: FakeBehaviour) -> CacheLibrary {
-    let fake = Box::into_raw(Box::new(FakeCache { behaviour, kept: Mutex::default() }));
+    let fake = Box::into_raw(Box::new(FakeCache { behaviour, kept: Lock::default() }));
     CacheLibrary {
         name: String::from("fake"),
         entry_points: EntryPoints { initialize, finalize, lookup, insert },
@@ -130,7 +130,7 @@ unsafe extern "C" fn insert(
         if fake.behaviour == FakeBehaviour::DamagesEntries {
             kept[byte_size / 2] ^= 1;
         }
-        fake.kept.lock().unwrap().insert(key, kept);
+        fake.kept.lock("insert").insert(key, kept);
     }
     core::ptr::null_mut()
 }
@@ -144,7 +144,7 @@ unsafe extern "C" fn lookup(
     // SAFETY: all addresses are the host's or this function's own.
     unsafe {
         let (fake, key) = fake_and_key(cache, key);
-        let all = fake.kept.lock().unwrap();
+        let all = fake.kept.lock("look up");
         let Some(kept) = all.get(&key) else {
             return match fake.behaviour {
                 FakeBehaviour::Fails => into_c(Status::unavailable("no connection")),

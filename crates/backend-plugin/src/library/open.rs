@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Mutex;
 
 use galatea_abi::backend::{
     TRITONBACKEND_Finalize, TRITONBACKEND_GetBackendAttribute, TRITONBACKEND_Initialize,
@@ -15,10 +14,10 @@ use galatea_backend::is_library_truncated;
 use galatea_c_objects::error::into_c;
 use galatea_c_objects::exports::ExportedFunction;
 use galatea_infer::Status;
+use galatea_stdx::Lock;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
 use super::{elf, soname};
-use crate::lock::lock;
 
 /// The functions of a backend. Its library is never closed: its threads and objects would
 /// not survive that. Triton doesn't close it either.
@@ -36,7 +35,7 @@ pub(crate) struct EntryPoints {
     pub(crate) instance_predictable: Option<InstancePredictable>,
 }
 
-/// Reports whether an instance is [predictable](galatea_backend::Promise::Predictable).
+/// Reports whether an instance is [predictable](galatea_backend::ExecutionGuarantee::Predictable).
 pub(crate) type InstancePredictable =
     unsafe extern "C" fn(*mut TRITONBACKEND_ModelInstance, *mut bool) -> *mut TRITONSERVER_Error;
 
@@ -44,13 +43,13 @@ pub(crate) type InstancePredictable =
 pub(crate) struct Opener {
     /// The functions of this crate that plug-ins must find.
     exports: fn() -> Vec<ExportedFunction>,
-    provided: Mutex<BTreeSet<String>>,
+    provided: Lock<BTreeSet<String>>,
 }
 
 impl Opener {
     /// Plug-ins must find these functions, and those of `c-objects`, in this process.
     pub(crate) fn new(exports: fn() -> Vec<ExportedFunction>) -> Self {
-        Self { exports, provided: Mutex::default() }
+        Self { exports, provided: Lock::default() }
     }
 
     /// Opens the backend at `path`.
@@ -80,7 +79,7 @@ impl Opener {
     /// Provides the names under which the plug-in needs the server's own library, after
     /// checking that it will find the server's functions here.
     fn provide_server_libraries(&self, path: &Path) -> Result<(), Status> {
-        let mut provided = lock(&self.provided);
+        let mut provided = self.provided.lock("provide names of libraries");
         if provided.is_empty() {
             check_exports((self.exports)())?;
         }

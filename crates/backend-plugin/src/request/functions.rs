@@ -17,7 +17,6 @@ use galatea_tensor::DataType;
 
 use super::RequestObject;
 use super::state::StateObject;
-use crate::lock::lock;
 use crate::model::ServingModel;
 use crate::owned::Owned;
 use crate::tensor_shape::shape_from_c;
@@ -314,7 +313,7 @@ functions! {
             .ok_or_else(|| Status::invalid_argument(format!("state '{name}' has no datatype")))?;
         let shape = shape_from_c(shape, dims_count, name)?;
         state_spec(&serving(request)?.spec, name, datatype)?;
-        let mut states = lock(&request.states);
+        let mut states = request.states.lock("begin a state");
         let mut known = states.iter().filter(|state| {
             state.get().is_some_and(|object| object.output_name() == name)
         });

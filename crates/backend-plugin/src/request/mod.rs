@@ -6,7 +6,7 @@ pub(crate) mod state;
 
 use core::ffi::{c_char, c_void};
 use std::ffi::CString;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use galatea_abi::{
     TRITONSERVER_InferenceTrace, TRITONSERVER_PARAMETER_BOOL, TRITONSERVER_PARAMETER_DOUBLE,
@@ -19,10 +19,10 @@ use galatea_c_objects::trace::TraceAddress;
 use galatea_infer::{
     CorrelationId, InputTensor, Parameter, ParameterValue, PendingRequest, SequenceFlags, Status,
 };
+use galatea_stdx::Lock;
 
 use crate::execution_recorder::ExecutionRecorder;
 use crate::instance::InstanceGuard;
-use crate::lock::lock;
 use crate::model::{Model, ServingModel};
 use crate::owned::Owned;
 use crate::response_channel::ResponseChannel;
@@ -41,7 +41,7 @@ pub(crate) struct RequestObject {
     /// The outputs that the client named. A request that names none gets all.
     outputs: OnceLock<Vec<CString>>,
     parameters: OnceLock<Vec<ParameterView>>,
-    states: Mutex<Vec<Owned<StateObject>>>,
+    states: Lock<Vec<Owned<StateObject>>>,
     /// States whose input and output are one buffer.
     shared_states: Vec<SharedState>,
     /// Set while the request is queued and a batching strategy inspects it.
@@ -91,7 +91,7 @@ impl RequestObject {
             inputs: (0..count).map(|_| OnceLock::new()).collect(),
             outputs: OnceLock::new(),
             parameters: OnceLock::new(),
-            states: Mutex::default(),
+            states: Lock::default(),
             shared_states,
             queued_for: None,
             instance_guard,
@@ -197,7 +197,7 @@ impl RequestObject {
     }
 
     fn update_states(&mut self) {
-        let states = std::mem::take(&mut *lock(&self.states));
+        let states = std::mem::take(&mut *self.states.lock("take all states"));
         for state in states.into_iter().filter_map(Owned::into_inner) {
             if let Some((name, shape, data)) = state.into_update(&mut self.shared_states) {
                 // The name was validated when the state was made.

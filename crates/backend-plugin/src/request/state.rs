@@ -1,7 +1,7 @@
 //! States of sequences, as a plug-in writes them.
 
 use core::ffi::c_void;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use galatea_abi::{
     TRITONBACKEND_State, TRITONSERVER_BufferAttributes, TRITONSERVER_MEMORY_CPU,
@@ -10,11 +10,11 @@ use galatea_abi::{
 use galatea_c_objects::buffer_attributes::BufferAttributesObject;
 use galatea_c_objects::{handle, text};
 use galatea_infer::{PendingRequest, Status};
+use galatea_stdx::Lock;
 use galatea_tensor::{Buffer, DataType, Shape};
 
 use super::input::MemoryView;
 use crate::host_buffer::HostBuffer;
-use crate::lock::lock;
 use crate::model::ServingModel;
 use crate::owned::Owned;
 
@@ -22,7 +22,7 @@ use crate::owned::Owned;
 pub(crate) struct StateObject {
     output_name: String,
     datatype: DataType,
-    contents: Mutex<StateContents>,
+    contents: Lock<StateContents>,
     attributes: OnceLock<Owned<BufferAttributesObject>>,
 }
 galatea_c_objects::object!(StateObject as TRITONBACKEND_State, kind 27);
@@ -82,7 +82,7 @@ impl StateObject {
         Self {
             output_name,
             datatype,
-            contents: Mutex::new(StateContents { shape, buffer, is_update: false }),
+            contents: Lock::new(StateContents { shape, buffer, is_update: false }),
             attributes: OnceLock::new(),
         }
     }
@@ -92,7 +92,7 @@ impl StateObject {
     }
 
     pub(super) fn set_shape(&self, shape: Shape) {
-        lock(&self.contents).shape = shape;
+        self.contents.lock("set the shape").shape = shape;
     }
 
     /// The update for the sequence, if there is one.
@@ -100,7 +100,7 @@ impl StateObject {
         self,
         shared: &mut Vec<SharedState>,
     ) -> Option<(String, Shape, Buffer)> {
-        let contents = self.contents.into_inner().ok()?;
+        let contents = self.contents.into_inner();
         let buffer = match contents.buffer {
             StateBuffer::None => return None,
             StateBuffer::Owned(buffer) if contents.is_update => buffer.into_buffer(),
@@ -148,7 +148,7 @@ functions! {
         memory_type_id: *mut i64,
     ) {
         let state = state(state_)?;
-        let mut contents = lock(&state.contents);
+        let mut contents = state.contents.lock("provide the buffer");
         let reusable = match &contents.buffer {
             StateBuffer::None => None,
             StateBuffer::Owned(own) => Some((own.address(), own.byte_size())),
@@ -182,7 +182,7 @@ functions! {
         buffer_attributes: *mut *mut TRITONSERVER_BufferAttributes,
     ) {
         let state = state(state_)?;
-        let attributes = match &lock(&state.contents).buffer {
+        let attributes = match &state.contents.lock("describe the buffer").buffer {
             StateBuffer::None => BufferAttributesObject::default(),
             StateBuffer::Owned(own) => MemoryView::of_host(own).attributes(),
             StateBuffer::Shared(view) => view.attributes(),
@@ -194,7 +194,7 @@ functions! {
     /// Makes the new value visible to the sequence's next request.
     fn TRITONBACKEND_StateUpdate(state_: *mut TRITONBACKEND_State) {
         let state = state(state_)?;
-        let mut contents = lock(&state.contents);
+        let mut contents = state.contents.lock("check the update");
         let byte_size = match &contents.buffer {
             StateBuffer::None => {
                 return Err(Status::invalid_argument(format!(

@@ -14,7 +14,6 @@ use galatea_infer::{Parameter, ParameterValue, Status};
 use super::factory::FactoryObject;
 use super::output::OutputObject;
 use super::{ResponseObject, is_final};
-use crate::lock::lock;
 use crate::owned::Owned;
 use crate::request::RequestObject;
 use crate::tensor_shape::shape_from_c;
@@ -37,7 +36,11 @@ unsafe fn add_parameter(
 ) -> Result<(), Status> {
     // SAFETY: the caller's promises are passed on.
     let (response, name) = unsafe { (object(response)?, text::required(name, "name")?) };
-    lock(&response.contents).parameters.push(Parameter { name: name.to_owned(), value });
+    response
+        .contents
+        .lock("add a parameter")
+        .parameters
+        .push(Parameter { name: name.to_owned(), value });
     Ok(())
 }
 
@@ -152,7 +155,7 @@ functions! {
         })?;
         let made = Owned::new(OutputObject::new(known.clone(), datatype, shape));
         let address = made.address();
-        lock(&response.contents).outputs.push(made);
+        response.contents.lock("add an output").outputs.push(made);
         text::write(output, address, "output")
     }
 
@@ -178,7 +181,7 @@ functions! {
         dim_count: *mut u64,
     ) {
         let name = text::required(name, "name")?;
-        let contents = lock(&object(response)?.contents);
+        let contents = object(response)?.contents.lock("find an output");
         let mut outputs = contents.outputs.iter().filter_map(Owned::get);
         let output = outputs.find(|output| &*output.name == name);
         let output = output
@@ -195,7 +198,7 @@ functions! {
         shape: *mut *const i64,
         dim_count: *mut u64,
     ) {
-        let contents = lock(&object(response)?.contents);
+        let contents = object(response)?.contents.lock("find an output");
         let output = usize::try_from(index).ok().and_then(|index| contents.outputs.get(index));
         let output = output.and_then(Owned::get).ok_or_else(|| {
             Status::invalid_argument(format!(

@@ -4,13 +4,13 @@ pub(crate) mod factory;
 pub(crate) mod functions;
 pub(crate) mod output;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use galatea_abi::TRITONSERVER_RESPONSE_COMPLETE_FINAL;
 use galatea_infer::{InferenceResponse, OutputTensor, Parameter, Status};
+use galatea_stdx::Lock;
 
 use crate::instance::InstanceGuard;
-use crate::lock::lock;
 use crate::owned::Owned;
 use crate::response_channel::{ResponseChannel, ResponseResult};
 use output::OutputObject;
@@ -18,7 +18,7 @@ use output::OutputObject;
 /// A response as C sees it.
 pub(crate) struct ResponseObject {
     channel: Arc<ResponseChannel>,
-    contents: Mutex<ResponseContents>,
+    contents: Lock<ResponseContents>,
     instance_guard: InstanceGuard,
 }
 galatea_c_objects::object!(ResponseObject as TRITONBACKEND_Response, kind 28);
@@ -31,12 +31,12 @@ struct ResponseContents {
 
 impl ResponseObject {
     pub(crate) fn new(channel: Arc<ResponseChannel>, instance_guard: InstanceGuard) -> Self {
-        Self { channel, contents: Mutex::default(), instance_guard }
+        Self { channel, contents: Lock::default(), instance_guard }
     }
 
     /// The response for the caller.
     fn into_response(self) -> (Arc<ResponseChannel>, InstanceGuard, ResponseResult) {
-        let contents = std::mem::take(&mut *lock(&self.contents));
+        let contents = std::mem::take(&mut *self.contents.lock("take the contents"));
         let outputs = contents.outputs.into_iter().filter_map(Owned::into_inner);
         let outputs: Result<Vec<OutputTensor>, Status> =
             outputs.map(OutputObject::into_tensor).collect();

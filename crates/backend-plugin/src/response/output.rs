@@ -2,7 +2,7 @@
 
 use core::ffi::{c_char, c_void};
 use std::ffi::CString;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use galatea_abi::{
     TRITONBACKEND_Output, TRITONSERVER_BufferAttributes, TRITONSERVER_DataType,
@@ -13,10 +13,10 @@ use galatea_c_objects::error::c_text;
 use galatea_c_objects::names::data_type_to_c;
 use galatea_c_objects::{handle, text};
 use galatea_infer::{Code, OutputTensor, Status};
+use galatea_stdx::Lock;
 use galatea_tensor::{Buffer, DataType, Shape};
 
 use crate::host_buffer::HostBuffer;
-use crate::lock::lock;
 use crate::owned::Owned;
 
 /// An output as C sees it. It lives in its response.
@@ -24,7 +24,7 @@ pub(crate) struct OutputObject {
     pub(super) name: Arc<str>,
     datatype: DataType,
     pub(super) shape: Shape,
-    buffer: Mutex<Option<HostBuffer>>,
+    buffer: Lock<Option<HostBuffer>>,
     c_name: OnceLock<CString>,
     attributes: OnceLock<Owned<BufferAttributesObject>>,
 }
@@ -36,7 +36,7 @@ impl OutputObject {
             name,
             datatype,
             shape,
-            buffer: Mutex::default(),
+            buffer: Lock::default(),
             c_name: OnceLock::new(),
             attributes: OnceLock::new(),
         }
@@ -52,7 +52,7 @@ impl OutputObject {
 
     /// The tensor, if it has as many bytes as its shape needs. Doors rely on that.
     pub(super) fn into_tensor(self) -> Result<OutputTensor, Status> {
-        let buffer = lock(&self.buffer).take();
+        let buffer = self.buffer.lock("take the buffer").take();
         let data = buffer.map_or_else(Buffer::empty, HostBuffer::into_buffer);
         let expected = self.shape.byte_size(self.datatype);
         if expected.is_some_and(|expected| u64::try_from(data.len()) != Ok(expected)) {
@@ -88,7 +88,7 @@ functions! {
     ) {
         text::write(buffer, core::ptr::null_mut(), "buffer")?;
         let output = object(output)?;
-        let mut place = lock(&output.buffer);
+        let mut place = output.buffer.lock("allocate the buffer");
         if place.is_some() {
             return Err(Status::new(
                 Code::AlreadyExists,
@@ -114,7 +114,7 @@ functions! {
         buffer_attributes: *mut *mut TRITONSERVER_BufferAttributes,
     ) {
         let output = object(output)?;
-        let byte_size = lock(&output.buffer).as_ref().map(HostBuffer::byte_size);
+        let byte_size = output.buffer.lock("describe the buffer").as_ref().map(HostBuffer::byte_size);
         let byte_size = byte_size.ok_or_else(|| {
             Status::invalid_argument(format!("output '{}' has no buffer yet", output.name))
         })?;
