@@ -1,73 +1,74 @@
-//! A request to a composing model, and where its answers go.
+//! A request to a composing model.
 
 use std::sync::Arc;
 
 use galatea_infer::{
-    CancelToken, ExecutionObserver, InferenceRequest, InputTensor, Reply, ResponseSink, Status,
-    Throttle, Trace,
+    CancelToken, CongestionPoint, ExecutionObserver, InferenceRequest, InputTensor, Reply,
+    ResponseSink, Status, Throttle, Trace,
 };
 use galatea_policy::{StepCallKey, StepIndex};
 
-use crate::gates::BehindStep;
-use crate::model::Ensemble;
+use crate::ensemble::Ensemble;
+use crate::event::{RunEvent, RunInbox};
+use crate::gates::DownstreamCongestion;
 use crate::plan::PlannedStep;
-use crate::run::{Event, Run};
-use crate::tensor::{Carried, SequencePlace};
+use crate::tensor::{SequencePosition, StepTensor};
 use crate::times::StepTimes;
 
 /// The tensors of a call's inputs; `None` for those that are left out.
-pub(crate) type CallInputs = Vec<Option<Arc<Carried>>>;
+pub(crate) type CallInputs = Vec<Option<Arc<StepTensor>>>;
 
-/// What the calls of a run have in common.
-pub(crate) struct Whole {
+/// What the calls of a run take from the ensemble's request.
+pub(crate) struct CallTemplate {
     /// The ensemble's request, without its inputs.
     pub(crate) request: InferenceRequest,
-    pub(crate) sequence: Arc<SequencePlace>,
+    pub(crate) sequence: Arc<SequencePosition>,
     pub(crate) times: Arc<StepTimes>,
-    /// Ends when all calls are over.
+    /// The trace of the ensemble's request; dropped behind the last call.
     pub(crate) trace: Option<Arc<Trace>>,
 }
 
 /// A call that is about to start.
 pub(crate) struct NewCall<'a> {
     pub(crate) step: StepIndex,
-    pub(crate) inputs: &'a [Option<Arc<Carried>>],
-    pub(crate) sequence: &'a SequencePlace,
+    pub(crate) inputs: &'a [Option<Arc<StepTensor>>],
+    pub(crate) sequence: &'a SequencePosition,
     pub(crate) cancel: &'a CancelToken,
 }
 
-impl Whole {
-    /// The sequence that a call goes on with: that of its inputs which steps
-    /// made, or else the request's. Inputs of different sequences are an error
-    /// of whoever made the ensemble; the first one counts, as in the original.
+impl CallTemplate {
+    /// The sequence position of a call: that of the inputs which steps made, or else the
+    /// request's. `Err` if inputs disagree, which is a mistake in the ensemble: with the
+    /// position of the first one, which counts, as in Triton.
     pub(crate) fn sequence_of(
         &self,
-        inputs: &[Option<Arc<Carried>>],
-    ) -> Result<Arc<SequencePlace>, Arc<SequencePlace>> {
-        let mut said = inputs.iter().flatten().filter_map(|carried| carried.sequence.as_ref());
-        let Some(first) = said.next() else { return Ok(self.sequence.clone()) };
-        if said.all(|other| other == first) { Ok(first.clone()) } else { Err(first.clone()) }
+        inputs: &[Option<Arc<StepTensor>>],
+    ) -> Result<Arc<SequencePosition>, Arc<SequencePosition>> {
+        let mut positions = inputs.iter().flatten().filter_map(|tensor| tensor.sequence.as_ref());
+        let Some(first) = positions.next() else { return Ok(self.sequence.clone()) };
+        let agree = positions.all(|other| other == first);
+        if agree { Ok(first.clone()) } else { Err(first.clone()) }
     }
 
     /// The request to the composing model.
     pub(crate) fn request(
         &self,
         ensemble: &Ensemble,
-        run: &Arc<Run>,
+        run: &Arc<dyn RunInbox>,
         call: &NewCall<'_>,
     ) -> Result<InferenceRequest, Status> {
         let step = ensemble.plan.step(call.step);
-        let whole = &self.request;
+        let template = &self.request;
         let observer: Arc<dyn ExecutionObserver> = self.times.clone();
         Ok(InferenceRequest {
-            id: whole.id.clone(),
+            id: template.id.clone(),
             model_name: step.model.clone(),
             model_version: step.version,
             inputs: inputs(step, call.inputs)?,
             outputs: step.outputs.iter().map(|output| output.name.clone()).collect(),
-            parameters: whole.parameters.clone(),
-            priority: whole.priority,
-            timeout_microseconds: whole.timeout_microseconds,
+            parameters: template.parameters.clone(),
+            priority: template.priority,
+            timeout_microseconds: template.timeout_microseconds,
             correlation_id: call.sequence.correlation_id.clone(),
             sequence_flags: call.sequence.flags,
             cancel: call.cancel.clone(),
@@ -79,38 +80,41 @@ impl Whole {
         })
     }
 
-    /// A model that answers many times pauses for whoever waits behind it.
-    fn throttle(&self, ensemble: &Ensemble, run: &Arc<Run>, step: StepIndex) -> Throttle {
+    /// A decoupled step pauses for the caller, for its run, and for the steps behind it.
+    fn throttle(&self, ensemble: &Ensemble, run: &Arc<dyn RunInbox>, step: StepIndex) -> Throttle {
         if !ensemble.plan.step(step).decoupled {
             return Throttle::default();
         }
-        let throttle = self.request.throttle.clone().with(run.clone());
+        let run: Arc<dyn CongestionPoint> = run.clone();
+        let throttle = self.request.throttle.clone().with(run);
         match &ensemble.gates {
             None => throttle,
-            Some(gates) => throttle.with(Arc::new(BehindStep { gates: gates.clone(), step })),
+            Some(gates) => {
+                throttle.with(Arc::new(DownstreamCongestion { gates: gates.clone(), step }))
+            }
         }
     }
 }
 
 fn inputs(
     step: &PlannedStep,
-    tensors: &[Option<Arc<Carried>>],
+    tensors: &[Option<Arc<StepTensor>>],
 ) -> Result<Vec<InputTensor>, Status> {
     let mut inputs = Vec::with_capacity(step.inputs.len());
-    for (input, carried) in step.inputs.iter().zip(tensors) {
-        if let Some(carried) = carried {
+    for (input, tensor) in step.inputs.iter().zip(tensors) {
+        if let Some(tensor) = tensor {
             inputs.push(InputTensor {
                 name: input.name.clone(),
-                datatype: carried.datatype,
-                shape: carried.shape_for(&input.dims, step.batches)?,
-                data: carried.data.clone(),
+                datatype: tensor.datatype,
+                shape: tensor.shape_for(&input.dims, step.batches)?,
+                data: tensor.data.clone(),
             });
         }
     }
     Ok(inputs)
 }
 
-/// The batch size of a request to this step, for those who get its outputs.
+/// The batch size of a request to this step; `None` if its model has no batches.
 pub(crate) fn batch_size(step: &PlannedStep, request: &InferenceRequest) -> Option<u32> {
     if !step.batches {
         return None;
@@ -119,14 +123,14 @@ pub(crate) fn batch_size(step: &PlannedStep, request: &InferenceRequest) -> Opti
     Some(first.and_then(|size| u32::try_from(size).ok()).unwrap_or(1))
 }
 
-/// Brings the answers to a call into its run's mailbox.
+/// Posts the replies to a call to its run.
 pub(crate) struct CallSink {
-    pub(crate) run: Arc<Run>,
+    pub(crate) run: Arc<dyn RunInbox>,
     pub(crate) call: StepCallKey,
 }
 
 impl ResponseSink for CallSink {
     fn deliver(&mut self, reply: Reply) {
-        self.run.post(Event::Reply(self.call, reply));
+        self.run.clone().post(RunEvent::Reply(self.call, reply));
     }
 }

@@ -1,116 +1,123 @@
 //! `max_inflight_requests`: the driver of [`StepGates`].
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use galatea_infer::{CongestionPoint, ResumeHook};
 use galatea_policy::{EnsembleGraph, StepCallKey, StepGates, StepIndex};
+use galatea_stdx::Lock;
 
-use crate::run::{Event, Run};
+use crate::event::{RunEvent, RunInbox};
 
-/// The gates before the steps of one ensemble, for all of its requests.
+/// The gates before the steps of one ensemble, shared by all of its requests.
 pub(crate) struct Gates {
-    state: Mutex<State>,
+    state: Lock<GatesState>,
 }
 
-struct State {
-    gates: StepGates<Waiting>,
-    /// What waits for room behind a step.
+struct GatesState {
+    gates: StepGates<WaitingCall>,
+    /// Run when the congestion behind their step ends.
     hooks: Vec<(StepIndex, ResumeHook)>,
 }
 
-/// A call that wants to start.
-struct Waiting {
-    run: Arc<Run>,
+/// A call at the gate of its step.
+struct WaitingCall {
+    run: Arc<dyn RunInbox>,
     step: StepIndex,
     call: StepCallKey,
 }
 
-impl Waiting {
-    fn is(&self, run: &Arc<Run>, call: StepCallKey) -> bool {
+impl WaitingCall {
+    fn is(&self, run: &Arc<dyn RunInbox>, call: StepCallKey) -> bool {
         Arc::ptr_eq(&self.run, run) && self.call == call
     }
 }
 
-/// Whether a call that was withdrawn was still waiting.
+/// Whether a call could be withdrawn from its gate.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Withdrawn {
-    InTime,
-    TooLate,
+pub(crate) enum Withdrawal {
+    Withdrawn,
+    /// The gate has admitted the call; the event is on its way to the run.
+    AlreadyAdmitted,
 }
 
 impl Gates {
-    /// `None` if steps may have any number of requests.
+    /// `None` if the number of requests of a step is not limited.
     pub(crate) fn new(graph: &EnsembleGraph, limit: u32) -> Option<Self> {
         let gates = (limit > 0).then(|| StepGates::new(graph, limit))?;
-        Some(Self { state: Mutex::new(State { gates, hooks: Vec::new() }) })
+        Some(Self { state: Lock::new(GatesState { gates, hooks: Vec::new() }) })
     }
 
-    /// The call wants to start; its run is told when it may.
-    pub(crate) fn enter(&self, step: StepIndex, run: &Arc<Run>, call: StepCallKey) {
-        let waiting = Waiting { run: run.clone(), step, call };
-        self.change(|gates, started| gates.enter(step, waiting, started));
+    /// Queues a call; the run gets [`RunEvent::Admitted`] when it may start.
+    pub(crate) fn enter(&self, step: StepIndex, run: &Arc<dyn RunInbox>, call: StepCallKey) {
+        let waiting = WaitingCall { run: run.clone(), step, call };
+        self.update("queue a call", |gates, admitted| gates.enter(step, waiting, admitted));
     }
 
-    /// A call that had started is over.
+    /// Gives back the place of an admitted call that has ended.
     pub(crate) fn leave(&self, step: StepIndex) {
-        self.change(|gates, started| gates.leave(step, started));
+        self.update("end a call", |gates, admitted| gates.leave(step, admitted));
     }
 
-    /// A call doesn't want to start any more. If it may already, its run is told
-    /// of that all the same.
-    pub(crate) fn withdraw(&self, step: StepIndex, run: &Arc<Run>, call: StepCallKey) -> Withdrawn {
+    /// Withdraws a call, unless it is already admitted.
+    pub(crate) fn withdraw(
+        &self,
+        step: StepIndex,
+        run: &Arc<dyn RunInbox>,
+        call: StepCallKey,
+    ) -> Withdrawal {
         let mut withdrawn = Vec::new();
-        self.change(|gates, started| {
-            gates.withdraw(step, |one| one.is(run, call), &mut withdrawn, started);
+        self.update("withdraw a call", |gates, admitted| {
+            gates.withdraw(step, |waiting| waiting.is(run, call), &mut withdrawn, admitted);
         });
-        if withdrawn.is_empty() { Withdrawn::TooLate } else { Withdrawn::InTime }
+        if withdrawn.is_empty() { Withdrawal::AlreadyAdmitted } else { Withdrawal::Withdrawn }
     }
 
-    /// Whoever this makes room for is told when the lock is free.
-    fn change(&self, act: impl FnOnce(&mut StepGates<Waiting>, &mut Vec<Waiting>)) {
-        let mut started = Vec::new();
+    /// Changes the gates, then posts the admissions and runs the hooks without the lock.
+    fn update(
+        &self,
+        purpose: &'static str,
+        change: impl FnOnce(&mut StepGates<WaitingCall>, &mut Vec<WaitingCall>),
+    ) {
+        let mut admitted = Vec::new();
         let hooks = {
-            let mut state = self.lock();
-            act(&mut state.gates, &mut started);
+            let mut state = self.state.lock(purpose);
+            change(&mut state.gates, &mut admitted);
             state.take_hooks()
         };
-        for Waiting { run, step, call } in started {
-            run.post(Event::Admitted(step, call));
+        for WaitingCall { run, step, call } in admitted {
+            run.post(RunEvent::Admitted(step, call));
         }
         hooks.into_iter().for_each(|hook| hook());
     }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-impl State {
+impl GatesState {
+    /// Removes the hooks of steps that are not congested any more.
     fn take_hooks(&mut self) -> Vec<ResumeHook> {
         if self.hooks.is_empty() {
             return Vec::new();
         }
-        let (kept, free): (Vec<_>, Vec<_>) = std::mem::take(&mut self.hooks)
+        let (kept, ready): (Vec<_>, Vec<_>) = std::mem::take(&mut self.hooks)
             .into_iter()
             .partition(|(step, _)| self.gates.is_congested(*step));
         self.hooks = kept;
-        free.into_iter().map(|(_, hook)| hook).collect()
+        ready.into_iter().map(|(_, hook)| hook).collect()
     }
 }
 
-/// What piles up behind a step.
-pub(crate) struct BehindStep {
+/// The congestion behind a step: calls that wait at the gates of the next steps.
+pub(crate) struct DownstreamCongestion {
     pub(crate) gates: Arc<Gates>,
     pub(crate) step: StepIndex,
 }
 
-impl CongestionPoint for BehindStep {
+impl CongestionPoint for DownstreamCongestion {
     fn is_congested(&self) -> bool {
-        self.gates.lock().gates.is_congested(self.step)
+        self.gates.state.lock("read the congestion").gates.is_congested(self.step)
     }
 
     fn when_free(&self, hook: ResumeHook) -> Option<ResumeHook> {
-        let mut state = self.gates.lock();
+        let mut state = self.gates.state.lock("add a hook");
         if !state.gates.is_congested(self.step) {
             return Some(hook);
         }

@@ -1,30 +1,35 @@
 //! Ensembles: models that are made of other models, as a backend.
 //!
-//! An instance never computes and never waits: it hands each request to a run,
-//! which sends requests to the composing models and is driven by their answers,
-//! on whichever threads they come. What runs when is decided by
-//! [`galatea_policy::EnsembleRun`]; here its actions are performed. Tensors go
-//! from step to step as counted references, so nothing is copied.
+//! An instance never computes and never waits. It starts a run for each request; the run
+//! sends requests to the composing models, and the threads that bring their replies drive
+//! it. [`galatea_policy::EnsembleRun`] decides which steps run when; this crate performs its
+//! actions. Steps pass tensors on as counted references, so nothing is copied.
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `plan` | the configuration with everything looked up and numbered |
-//! | `run` | one request on its way: mailbox, driver of the pure machine |
+//! | `plan` | the configuration, with all names looked up and numbered |
+//! | `run` | one request on its way: an inbox and the slot of its driver; start here |
+//! | `driver` | the state of a run: drives the pure machine |
 //! | `call` | a request to a composing model |
-//! | `tensor` | what travels between steps, and its shape before each model |
+//! | `event` | what happens to a run |
+//! | `tensor` | a tensor between steps, and its shape for each model |
 //! | `gates` | `max_inflight_requests`, shared by all requests |
-//! | `turns` | which thread drives a run |
+//! | `executor` | which thread drives a run |
 //!
 //! # What it is not
 //!
-//! It knows no scheduler, no server and no other backend: composing models come
-//! from [`Host::composing_models`]. That an ensemble's models fit together is
-//! checked before, by `validate_ensemble` of the configuration.
+//! It knows no scheduler, no server and no other backend: composing models come from
+//! [`Host::composing_models`]. `validate_ensemble` of the configuration has checked that an
+//! ensemble's models fit together before this crate sees it.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::expect_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
 
 mod call;
+mod driver;
+mod ensemble;
+mod event;
+mod executor;
 mod gates;
 mod model;
 mod plan;
@@ -33,7 +38,6 @@ mod tensor;
 #[cfg(test)]
 mod tests;
 mod times;
-mod turns;
 
 use std::sync::Arc;
 
@@ -43,23 +47,23 @@ use galatea_backend::{
 use galatea_config::ModelSpec;
 use galatea_infer::Status;
 
+use crate::executor::Executor;
 use crate::model::EnsembleModel;
-use crate::turns::Turns;
 
 /// The backend of models with the platform `ensemble`.
 #[derive(Debug)]
 pub struct EnsembleBackend {
-    turns: Arc<Turns>,
+    executor: Arc<Executor>,
 }
 
 impl EnsembleBackend {
-    /// The backend, with a thread for work that nobody else gets round to.
+    /// Starts the backend's thread, which continues runs that keep other threads too long.
     ///
     /// # Errors
     ///
     /// `Internal` if the thread can't be started.
     pub fn new() -> Result<Self, Status> {
-        Ok(Self { turns: Turns::start()? })
+        Ok(Self { executor: Executor::start()? })
     }
 }
 
@@ -74,7 +78,7 @@ impl Backend for EnsembleBackend {
         _: &dyn ModelFiles,
         host: Arc<dyn Host>,
     ) -> Result<Box<dyn Model>, Status> {
-        Ok(Box::new(EnsembleModel::new(&spec, host, self.turns.clone())?))
+        Ok(Box::new(EnsembleModel::new(&spec, host, self.executor.clone())?))
     }
 
     fn fingerprint(&self, _: &LoadedVersion<'_>) -> Option<BackendFingerprint> {

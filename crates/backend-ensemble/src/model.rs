@@ -1,25 +1,17 @@
-//! A loaded ensemble and its instances.
+//! The model of an ensemble and its instances.
 
 use std::sync::Arc;
 
-use galatea_backend::{ComposingModels, Host, Instance, Model, Placement, RefusedBatch};
+use galatea_backend::{Host, Instance, Model, Placement, RefusedBatch};
 use galatea_config::ModelSpec;
 use galatea_infer::{PendingRequest, Status};
 
+use crate::driver::Driver;
+use crate::ensemble::Ensemble;
+use crate::executor::Executor;
 use crate::gates::Gates;
 use crate::plan::Plan;
 use crate::run::Run;
-use crate::turns::Turns;
-
-/// What all requests to an ensemble share.
-pub(crate) struct Ensemble {
-    pub(crate) plan: Plan,
-    pub(crate) models: Arc<dyn ComposingModels>,
-    /// There if steps may have only so many requests at a time.
-    pub(crate) gates: Option<Arc<Gates>>,
-    pub(crate) host: Arc<dyn Host>,
-    pub(crate) turns: Arc<Turns>,
-}
 
 pub(crate) struct EnsembleModel {
     ensemble: Arc<Ensemble>,
@@ -29,14 +21,14 @@ impl EnsembleModel {
     pub(crate) fn new(
         spec: &ModelSpec,
         host: Arc<dyn Host>,
-        turns: Arc<Turns>,
+        executor: Arc<Executor>,
     ) -> Result<Self, Status> {
         let models = host.composing_models().ok_or_else(|| {
             Status::internal(format!("ensemble '{}' was loaded without its models", spec.name))
         })?;
         let plan = Plan::new(spec, models.as_ref(), host.model_version())?;
         let gates = Gates::new(&plan.graph, plan.max_inflight_requests).map(Arc::new);
-        Ok(Self { ensemble: Arc::new(Ensemble { plan, models, gates, host, turns }) })
+        Ok(Self { ensemble: Arc::new(Ensemble { plan, models, gates, host, executor }) })
     }
 }
 
@@ -46,7 +38,7 @@ impl Model for EnsembleModel {
     }
 }
 
-/// Starts requests; there is nothing that two of them would share.
+/// Starts a run for each request. It has no state of its own.
 struct EnsembleInstance {
     ensemble: Arc<Ensemble>,
 }
@@ -54,7 +46,10 @@ struct EnsembleInstance {
 impl Instance for EnsembleInstance {
     fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), RefusedBatch> {
         for request in requests {
-            Run::start(&self.ensemble, request);
+            let cancel = request.request().cancel.clone();
+            if let Some(driver) = Driver::new(&self.ensemble, request) {
+                Run::start(&self.ensemble, driver, &cancel);
+            }
         }
         Ok(())
     }

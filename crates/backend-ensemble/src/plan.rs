@@ -1,5 +1,5 @@
-//! An ensemble's configuration with everything looked up and numbered, so that
-//! requests compare no names but those that they bring.
+//! An ensemble's configuration, with all names looked up and numbered. A request compares
+//! only the names of its own tensors.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use galatea_config::{EnsembleStep, ModelSpec};
 use galatea_infer::Status;
 use galatea_policy::{EnsembleGraph, EnsembleSpec, StepIndex, StepSpec, TensorIndex};
 
-/// What may pile up in a request to an ensemble that sets no limit.
-pub(crate) const ROOM_WITHOUT_LIMIT: usize = 256;
+/// The [`Plan::load_max`] of an ensemble that sets no limit.
+pub(crate) const LOAD_MAX_WITHOUT_LIMIT: usize = 256;
 
-/// What to do for a request.
+/// The steps of an ensemble and their dataflow.
 pub(crate) struct Plan {
     pub(crate) name: Arc<str>,
     pub(crate) version: i64,
@@ -25,13 +25,13 @@ pub(crate) struct Plan {
     pub(crate) max_inflight_requests: u32,
 }
 
-/// A tensor that requests bring.
+/// An input of the ensemble.
 pub(crate) struct PlannedInput {
     pub(crate) name: String,
     pub(crate) tensor: TensorIndex,
 }
 
-/// A tensor that clients can ask for.
+/// An output of the ensemble.
 pub(crate) struct PlannedOutput {
     pub(crate) name: Arc<str>,
     pub(crate) tensor: TensorIndex,
@@ -39,7 +39,7 @@ pub(crate) struct PlannedOutput {
     pub(crate) dims: Vec<i64>,
 }
 
-/// A composing model and its place.
+/// A composing model and its tensors.
 pub(crate) struct PlannedStep {
     pub(crate) model: String,
     pub(crate) version: Option<i64>,
@@ -63,12 +63,12 @@ pub(crate) struct StepOutput {
     pub(crate) tensor: TensorIndex,
 }
 
-/// Numbers for the names of tensors.
+/// TensorNumbering the tensors in the order in which their names come up.
 #[derive(Default)]
-struct Numbers<'a>(BTreeMap<&'a str, TensorIndex>);
+struct TensorNumbering<'a>(BTreeMap<&'a str, TensorIndex>);
 
-impl<'a> Numbers<'a> {
-    fn of(&mut self, name: &'a str) -> TensorIndex {
+impl<'a> TensorNumbering<'a> {
+    fn index(&mut self, name: &'a str) -> TensorIndex {
         let next = TensorIndex(self.count());
         *self.0.entry(name).or_insert(next)
     }
@@ -88,29 +88,29 @@ impl Plan {
             let name = &spec.name;
             Status::invalid_argument(format!("model '{name}' has no ensemble_scheduling"))
         })?;
-        let mut numbers = Numbers::default();
+        let mut numbering = TensorNumbering::default();
         let inputs = spec.inputs.iter().map(|input| PlannedInput {
             name: input.name.clone(),
-            tensor: numbers.of(&input.name),
+            tensor: numbering.index(&input.name),
         });
         let inputs: Vec<PlannedInput> = inputs.collect();
         let outputs = spec.outputs.iter().map(|output| PlannedOutput {
             name: Arc::from(output.name.as_str()),
-            tensor: numbers.of(&output.name),
+            tensor: numbering.index(&output.name),
             dims: output.reshape.as_ref().unwrap_or(&output.dims).clone(),
         });
         let outputs: Vec<PlannedOutput> = outputs.collect();
         let steps = scheduling.steps.iter();
         let steps: Vec<(PlannedStep, StepSpec)> = steps
-            .map(|step| planned(spec, step, models, &mut numbers))
+            .map(|step| plan_step(spec, step, models, &mut numbering))
             .collect::<Result<_, _>>()?;
         let graph = EnsembleGraph::new(&EnsembleSpec {
-            tensors: numbers.count(),
+            tensors: numbering.count(),
             inputs: inputs.iter().map(|input| input.tensor).collect(),
             outputs: outputs.iter().map(|output| output.tensor).collect(),
             steps: steps.iter().map(|(_, step)| step.clone()).collect(),
         });
-        // The configuration was checked for the same with better words.
+        // Not expected: the check of the configuration finds the same, with better messages.
         let graph = graph.map_err(|error| {
             Status::invalid_argument(format!("ensemble '{}' can't run: {error:?}", spec.name))
         })?;
@@ -131,19 +131,19 @@ impl Plan {
         &self.steps[index.0 as usize]
     }
 
-    /// How much may pile up in one request before its decoupled steps pause: as
-    /// much as may be in a step and wait before it, or so much that no step is
-    /// kept waiting.
-    pub(crate) fn room(&self) -> Option<usize> {
-        let room = match usize::try_from(self.max_inflight_requests) {
-            Ok(0) => ROOM_WITHOUT_LIMIT,
+    /// The pending work of one request from which on its decoupled steps pause. With a limit
+    /// it is as much as may be in a step and wait at its gate, and otherwise enough to keep
+    /// all steps busy. `None` if no step is decoupled.
+    pub(crate) fn load_max(&self) -> Option<usize> {
+        let load_max = match usize::try_from(self.max_inflight_requests) {
+            Ok(0) => LOAD_MAX_WITHOUT_LIMIT,
             Ok(limit) => limit.saturating_mul(2),
             Err(_) => usize::MAX,
         };
-        self.graph.is_decoupled().then_some(room)
+        self.graph.is_decoupled().then_some(load_max)
     }
 
-    /// The status of a step, as the ensemble's clients see it.
+    /// The error of a step as the ensemble's error.
     pub(crate) fn failure(&self, index: StepIndex, status: Status) -> Status {
         let model = &self.step(index).model;
         let prefix = format!("in ensemble '{}', step {} (model '{model}'): ", self.name, index.0);
@@ -151,11 +151,11 @@ impl Plan {
     }
 }
 
-fn planned<'a>(
+fn plan_step<'a>(
     spec: &ModelSpec,
     step: &'a EnsembleStep,
     models: &dyn ComposingModels,
-    numbers: &mut Numbers<'a>,
+    numbering: &mut TensorNumbering<'a>,
 ) -> Result<(PlannedStep, StepSpec), Status> {
     let missing = |what: &str| {
         let text = format!("ensemble '{}' needs {what} of model '{}'", spec.name, step.model_name);
@@ -172,10 +172,10 @@ fn planned<'a>(
     let outputs: Vec<StepOutput> = step
         .output_map
         .iter()
-        .map(|(name, tensor)| StepOutput { name: name.clone(), tensor: numbers.of(tensor) })
+        .map(|(name, tensor)| StepOutput { name: name.clone(), tensor: numbering.index(tensor) })
         .collect();
     let in_graph = StepSpec {
-        inputs: step.input_map.values().map(|tensor| numbers.of(tensor)).collect(),
+        inputs: step.input_map.values().map(|tensor| numbering.index(tensor)).collect(),
         outputs: outputs.iter().map(|output| output.tensor).collect(),
         decoupled: model.decoupled,
     };

@@ -1,4 +1,4 @@
-//! What travels between the steps of an ensemble.
+//! Tensors between the steps of an ensemble.
 
 use std::sync::Arc;
 
@@ -7,41 +7,44 @@ use galatea_infer::{
 };
 use galatea_tensor::{Buffer, DataType, Shape};
 
-/// A tensor on its way. Whoever needs it holds a count of it.
+/// A tensor that a step made or the caller gave. The run and the calls that need it share
+/// it.
 #[derive(Debug)]
-pub(crate) struct Carried {
+pub(crate) struct StepTensor {
     pub(crate) datatype: DataType,
-    /// As whoever made it gave it, with its batch dimension.
+    /// The shape as the step made it, with its batch dimension.
     pub(crate) shape: Shape,
     pub(crate) data: Buffer,
-    /// The batch size of the request that made it; `None` if its model has no
-    /// batches.
-    pub(crate) batch: Option<u32>,
-    /// `None` for what the client brought.
-    pub(crate) sequence: Option<Arc<SequencePlace>>,
+    /// The batch size of the request that made it; `None` if its model has no batches.
+    pub(crate) batch_size: Option<u32>,
+    /// `None` for the caller's tensors.
+    pub(crate) sequence: Option<Arc<SequencePosition>>,
 }
 
-/// The sequence that a tensor belongs to, which the steps behind it go on with.
+/// The sequence that a tensor belongs to, and its flags there. Steps that take the tensor
+/// continue the sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SequencePlace {
+pub(crate) struct SequencePosition {
     pub(crate) correlation_id: CorrelationId,
     pub(crate) flags: SequenceFlags,
 }
 
-impl Carried {
-    /// The shape in which a model takes the tensor, or a client gets it: one that
-    /// has batches, or has none, and says `dims` of a batch element.
+impl StepTensor {
+    /// The shape of the tensor for a model, or for the ensemble's response. `dims` are the
+    /// configured ones, without the batch dimension that there is if `batches`.
     ///
-    /// As in the original, a batch is one tensor to a model without batches if
-    /// its shape says so, and a batch of one loses its batch dimension there;
-    /// the other way round a tensor becomes a batch of one.
+    /// As in Triton, a model without batches takes a batch as one tensor if its dimensions
+    /// allow that; else a batch of one loses its batch dimension. The other way round, a
+    /// tensor becomes a batch of one.
     pub(crate) fn shape_for(&self, dims: &[i64], batches: bool) -> Result<Shape, Status> {
         let own = self.shape.dims();
-        let changed = match (self.batch, batches) {
-            (None, true) if may_be(dims, own) => {
+        let changed = match (self.batch_size, batches) {
+            (None, true) if matches_dims(dims, own) => {
                 Some(std::iter::once(1).chain(own.iter().copied()).collect::<Vec<_>>())
             }
-            (Some(1), false) if !may_be(dims, own) => Some(own.iter().skip(1).copied().collect()),
+            (Some(1), false) if !matches_dims(dims, own) => {
+                Some(own.iter().skip(1).copied().collect())
+            }
             (None | Some(_), true | false) => None,
         };
         match changed {
@@ -51,26 +54,27 @@ impl Carried {
     }
 }
 
-/// Whether a shape is what a configuration says, where -1 is any size.
-fn may_be(configured: &[i64], dims: &[i64]) -> bool {
+/// Whether a shape has the configured dimensions, where -1 is any size.
+fn matches_dims(configured: &[i64], dims: &[i64]) -> bool {
     let mut pairs = configured.iter().zip(dims);
-    configured.len() == dims.len() && pairs.all(|(want, got)| *want == -1 || want == got)
+    configured.len() == dims.len()
+        && pairs.all(|(expected, actual)| *expected == -1 || expected == actual)
 }
 
 const SEQUENCE_ID: &str = "sequence_id";
 const SEQUENCE_START: &str = "sequence_start";
 const SEQUENCE_END: &str = "sequence_end";
 
-impl SequencePlace {
-    /// Where a response's tensors belong: as its request, unless its parameters
-    /// say something else. Then a flag that they don't name is not set.
+impl SequencePosition {
+    /// The position of a response's tensors: that of its request, unless the response's
+    /// parameters change it. Flags that those leave out are unset then.
     pub(crate) fn of_response(
         request: &Arc<Self>,
         response: &InferenceResponse,
     ) -> Result<Arc<Self>, Status> {
-        let mut said = None;
+        let mut changed = None;
         let mut change = |apply: &dyn Fn(&mut Self)| {
-            apply(said.get_or_insert_with(|| Self {
+            apply(changed.get_or_insert_with(|| Self {
                 correlation_id: request.correlation_id.clone(),
                 flags: SequenceFlags::default(),
             }));
@@ -78,16 +82,16 @@ impl SequencePlace {
         for Parameter { name, value } in &response.parameters {
             match (name.as_str(), value) {
                 (SEQUENCE_ID, ParameterValue::Int64(id)) => {
-                    change(&|place| place.correlation_id = numbered(*id));
+                    change(&|position| position.correlation_id = number_id(*id));
                 }
                 (SEQUENCE_ID, ParameterValue::String(id)) => {
-                    change(&|place| place.correlation_id = named(id));
+                    change(&|position| position.correlation_id = text_id(id));
                 }
                 (SEQUENCE_START, ParameterValue::Bool(start)) => {
-                    change(&|place| place.flags.start = *start);
+                    change(&|position| position.flags.start = *start);
                 }
                 (SEQUENCE_END, ParameterValue::Bool(end)) => {
-                    change(&|place| place.flags.end = *end);
+                    change(&|position| position.flags.end = *end);
                 }
                 (SEQUENCE_ID, _) => {
                     return Err(Status::invalid_argument(
@@ -103,14 +107,14 @@ impl SequencePlace {
                 _ => {}
             }
         }
-        Ok(said.map_or_else(|| request.clone(), Arc::new))
+        Ok(changed.map_or_else(|| request.clone(), Arc::new))
     }
 
-    /// What the original tells the clients of an ensemble with each output.
+    /// The response parameters in which Triton tells the position to an ensemble's client.
     pub(crate) fn parameters(&self) -> Vec<Parameter> {
         let id = match &self.correlation_id {
             CorrelationId::None => ParameterValue::Int64(0),
-            // The same bits: the protocols have no larger integer.
+            // The same bits, because the protocols have no unsigned integer.
             CorrelationId::Number(number) => ParameterValue::Int64(number.cast_signed()),
             CorrelationId::Text(text) => ParameterValue::String(text.clone()),
         };
@@ -124,13 +128,13 @@ impl SequencePlace {
     }
 }
 
-fn numbered(id: i64) -> CorrelationId {
+fn number_id(id: i64) -> CorrelationId {
     match id.cast_unsigned() {
         0 => CorrelationId::None,
         number => CorrelationId::Number(number),
     }
 }
 
-fn named(id: &str) -> CorrelationId {
+fn text_id(id: &str) -> CorrelationId {
     if id.is_empty() { CorrelationId::None } else { CorrelationId::Text(id.to_owned()) }
 }

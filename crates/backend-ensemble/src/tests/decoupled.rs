@@ -1,12 +1,12 @@
-//! Steps that answer any number of times.
+//! Steps with any number of responses.
 
 use galatea_infer::{InferenceRequest, Status};
 
-use super::{World, request};
+use super::{TestEnsemble, request};
 
-/// A decoupled step, one behind it, and one that runs once beside them.
-fn world() -> World {
-    World::new(
+/// A decoupled step, a step that takes its responses, and a step that runs once.
+fn stream_and_side() -> TestEnsemble {
+    TestEnsemble::new(
         "0 IN > OUT SIDE",
         &["stream* 0 X > Y", "net 0 X W > Y", "side 0 X > Y"],
         &["stream X=IN > Y=wave", "net X=wave W=SIDE > Y=OUT", "side X=IN > Y=SIDE"],
@@ -14,103 +14,103 @@ fn world() -> World {
     )
 }
 
-fn plain() -> World {
+fn stream_chain() -> TestEnsemble {
     let models = ["stream* 0 X > Y", "net 0 X > Y"];
-    World::new("0 IN > OUT", &models, &["stream X=IN > Y=wave", "net X=wave > Y=OUT"], 0)
+    TestEnsemble::new("0 IN > OUT", &models, &["stream X=IN > Y=wave", "net X=wave > Y=OUT"], 0)
 }
 
 #[test]
-fn each_response_goes_through_the_steps_behind() {
-    let world = plain();
-    let client = world.send("IN=1");
-    let mut stream = world.take("stream");
+fn each_response_passes_through_the_later_steps() {
+    let ensemble = stream_chain();
+    let client = ensemble.send("IN=1");
+    let mut stream = ensemble.take("stream");
     stream.respond("Y=10");
     stream.respond("Y=20");
-    assert_eq!(world.asked(), ["net(X=10)", "net(X=20)"]);
-    let first = world.take("net");
-    world.answer("net", "Y=21");
+    assert_eq!(ensemble.pending_requests(), ["net(X=10)", "net(X=20)"]);
+    let first = ensemble.take("net");
+    ensemble.complete("net", "Y=21");
     assert_eq!(client.replies(), ["OUT=21"]);
-    first.answer("Y=11");
+    first.complete("Y=11");
     assert_eq!(client.replies(), ["OUT=11"]);
-    stream.answer("Y=30");
-    world.answer("net", "Y=31");
+    stream.complete("Y=30");
+    ensemble.complete("net", "Y=31");
     // The last response and the end are one reply.
     assert_eq!(client.replies(), ["OUT=31 end"]);
-    assert_eq!(world.successes(), 1);
+    assert_eq!(ensemble.successes(), 1);
 }
 
 #[test]
-fn the_end_may_come_without_a_response() {
-    let world = plain();
-    let client = world.send("IN=1");
-    let mut stream = world.take("stream");
+fn a_decoupled_step_may_end_without_a_response() {
+    let ensemble = stream_chain();
+    let client = ensemble.send("IN=1");
+    let mut stream = ensemble.take("stream");
     stream.respond("Y=10");
-    world.answer("net", "Y=11");
+    ensemble.complete("net", "Y=11");
     assert_eq!(client.replies(), ["OUT=11"]);
     stream.sender.finish();
     assert_eq!(client.replies(), ["end"]);
-    let silent = world.send("IN=1");
-    world.take("stream").sender.finish();
+    let silent = ensemble.send("IN=1");
+    ensemble.take("stream").sender.finish();
     assert_eq!(silent.replies(), ["end"]);
-    assert_eq!((world.successes(), world.failures()), (2, vec![]));
+    assert_eq!((ensemble.successes(), ensemble.failures()), (2, vec![]));
 }
 
 #[test]
-fn responses_meet_what_comes_once() {
-    let world = world();
-    let client = world.send("IN=1");
-    let mut stream = world.take("stream");
+fn each_response_joins_the_single_response_of_another_step() {
+    let ensemble = stream_and_side();
+    let client = ensemble.send("IN=1");
+    let mut stream = ensemble.take("stream");
     stream.respond("Y=10");
     stream.respond("Y=20");
-    assert_eq!(world.asked(), ["side(X=1)"]);
-    world.answer("side", "Y=5");
-    assert_eq!(world.asked(), ["net(W=5,X=10)", "net(W=5,X=20)"]);
-    world.answer("net", "Y=11");
+    assert_eq!(ensemble.pending_requests(), ["side(X=1)"]);
+    ensemble.complete("side", "Y=5");
+    assert_eq!(ensemble.pending_requests(), ["net(W=5,X=10)", "net(W=5,X=20)"]);
+    ensemble.complete("net", "Y=11");
     assert_eq!(client.replies(), ["OUT=11,SIDE=5"]);
     stream.respond("Y=30");
-    assert_eq!(world.asked(), ["net(W=5,X=20)", "net(W=5,X=30)"]);
+    assert_eq!(ensemble.pending_requests(), ["net(W=5,X=20)", "net(W=5,X=30)"]);
     stream.sender.finish();
-    world.answer("net", "Y=21");
-    world.answer("net", "Y=31");
+    ensemble.complete("net", "Y=21");
+    ensemble.complete("net", "Y=31");
     assert_eq!(client.replies(), ["OUT=21,SIDE=5", "OUT=31,SIDE=5 end"]);
 }
 
 #[test]
-fn without_its_responses_a_decoupled_ensemble_answers_once() {
-    let world = world();
+fn a_decoupled_ensemble_sends_one_response_if_no_wanted_output_is_decoupled() {
+    let ensemble = stream_and_side();
     let outputs = vec![String::from("SIDE")];
-    let client = world.send_request(InferenceRequest { outputs, ..request("IN=1", false) });
-    assert_eq!(world.asked(), ["side(X=1)"]);
-    world.answer("side", "Y=5");
+    let client = ensemble.send_request(InferenceRequest { outputs, ..request("IN=1", false) });
+    assert_eq!(ensemble.pending_requests(), ["side(X=1)"]);
+    ensemble.complete("side", "Y=5");
     assert_eq!(client.replies(), ["SIDE=5 end"]);
 }
 
 #[test]
 fn an_error_between_responses_ends_the_request() {
-    let world = plain();
-    let client = world.send("IN=1");
-    let mut stream = world.take("stream");
+    let ensemble = stream_chain();
+    let client = ensemble.send("IN=1");
+    let mut stream = ensemble.take("stream");
     stream.respond("Y=10");
     stream.sender.send(Err(Status::internal("no more")));
     let expected = "Internal: in ensemble 'E', step 0 (model 'stream'): no more end";
     assert_eq!(client.replies(), [expected]);
     assert!(stream.request.cancel.is_cancelled());
-    assert!(world.take("net").request.cancel.is_cancelled());
+    assert!(ensemble.take("net").request.cancel.is_cancelled());
     stream.respond("Y=20");
-    assert!(world.asked().is_empty());
+    assert!(ensemble.pending_requests().is_empty());
     stream.sender.finish();
     assert!(client.replies().is_empty());
 }
 
 #[test]
-fn an_error_behind_ends_the_request_after_the_responses_before() {
-    let world = plain();
-    let client = world.send("IN=1");
-    let mut stream = world.take("stream");
+fn an_error_of_a_later_step_ends_the_request_after_earlier_responses() {
+    let ensemble = stream_chain();
+    let client = ensemble.send("IN=1");
+    let mut stream = ensemble.take("stream");
     stream.respond("Y=10");
     stream.respond("Y=20");
-    world.answer("net", "Y=11");
-    world.take("net").sender.fail(Status::invalid_argument("not this"));
+    ensemble.complete("net", "Y=11");
+    ensemble.take("net").sender.fail(Status::invalid_argument("not this"));
     let expected = "InvalidArgument: in ensemble 'E', step 1 (model 'net'): not this end";
     assert_eq!(client.replies(), ["OUT=11", expected]);
     assert!(stream.request.cancel.is_cancelled());
@@ -120,17 +120,17 @@ fn an_error_behind_ends_the_request_after_the_responses_before() {
 fn decoupled_steps_may_follow_each_other() {
     let models = ["one* 0 X > Y", "two* 0 X > Y"];
     let steps = ["one X=IN > Y=wave", "two X=wave > Y=OUT"];
-    let world = World::new("0 IN > OUT", &models, &steps, 0);
-    let client = world.send("IN=1");
-    let mut one = world.take("one");
+    let ensemble = TestEnsemble::new("0 IN > OUT", &models, &steps, 0);
+    let client = ensemble.send("IN=1");
+    let mut one = ensemble.take("one");
     one.respond("Y=10");
-    one.answer("Y=20");
-    let mut ten = world.take("two");
-    let mut twenty = world.take("two");
+    one.complete("Y=20");
+    let mut ten = ensemble.take("two");
+    let mut twenty = ensemble.take("two");
     twenty.respond("Y=21");
     ten.respond("Y=11");
     twenty.sender.finish();
     assert_eq!(client.replies(), ["OUT=21", "OUT=11"]);
-    ten.answer("Y=12");
+    ten.complete("Y=12");
     assert_eq!(client.replies(), ["OUT=12 end"]);
 }

@@ -1,16 +1,16 @@
-//! Requests that fail, are cancelled, or come to nothing.
+//! Requests that fail, are cancelled, or end without outputs.
 
 use galatea_infer::{CancelToken, Code, FailureReason, InferenceRequest, Parameter};
 use galatea_infer::{ParameterValue, Status};
 
-use super::{Client, World, request};
+use super::{Client, TestEnsemble, request};
 
 const DEADLOCK: &str = "InvalidArgument: in ensemble 'E', [request id: r] unexpected deadlock, at \
                         least one output is not set while no more ensemble steps can be made end";
 
-/// Two steps at once, and one behind both.
-fn world(limit: u32) -> World {
-    World::new(
+/// Two parallel steps, and one that takes the outputs of both.
+fn fork_join(limit: u32) -> TestEnsemble {
+    TestEnsemble::new(
         "4 IN > OUT",
         &["a 4 X > Y", "b 4 X > Y", "c 4 A B > Y"],
         &["a X=IN > Y=p", "b X=IN > Y=q", "c A=p B=q > Y=OUT"],
@@ -19,139 +19,139 @@ fn world(limit: u32) -> World {
 }
 
 #[track_caller]
-fn check_failed(world: &World, client: &Client, expected: &str) {
+fn check_failed(ensemble: &TestEnsemble, client: &Client, expected: &str) {
     assert_eq!(client.replies(), [expected]);
-    assert_eq!(world.failures(), [FailureReason::Other]);
-    assert_eq!(world.successes(), 0);
+    assert_eq!(ensemble.failures(), [FailureReason::Other]);
+    assert_eq!(ensemble.successes(), 0);
 }
 
 #[test]
 fn a_failing_step_fails_the_request_at_once_and_cancels_the_others() {
     for limit in [0, 1] {
-        let world = world(limit);
-        let client = world.send("IN=1");
-        let (a, b) = (world.take("a"), world.take("b"));
+        let ensemble = fork_join(limit);
+        let client = ensemble.send("IN=1");
+        let (a, b) = (ensemble.take("a"), ensemble.take("b"));
         b.sender.fail(Status::unavailable("[request id: r] Exceeds maximum queue size"));
         let expected = "Unavailable: in ensemble 'E', step 1 (model 'b'): [request id: r] Exceeds \
                         maximum queue size end";
-        check_failed(&world, &client, expected);
+        check_failed(&ensemble, &client, expected);
         assert!(a.request.cancel.is_cancelled());
-        a.answer("Y=1");
-        assert!(world.asked().is_empty() && client.replies().is_empty());
-        assert!(world.books.batches.lock().unwrap().is_empty());
-        // Nothing is left that another request would wait for.
-        let client = world.send("IN=1");
-        world.answer("a", "Y=2");
-        world.answer("b", "Y=3");
-        world.answer("c", "Y=4");
+        a.complete("Y=1");
+        assert!(ensemble.pending_requests().is_empty() && client.replies().is_empty());
+        assert!(ensemble.host.batches.lock().unwrap().is_empty());
+        // The failed request holds no place at a gate.
+        let client = ensemble.send("IN=1");
+        ensemble.complete("a", "Y=2");
+        ensemble.complete("b", "Y=3");
+        ensemble.complete("c", "Y=4");
         assert_eq!(client.replies(), ["OUT=4 end"]);
     }
 }
 
 #[test]
-fn a_step_whose_request_is_lost_fails() {
-    let world = world(0);
-    let client = world.send("IN=1");
-    drop(world.take("a").sender);
+fn a_step_whose_sender_is_dropped_fails() {
+    let ensemble = fork_join(0);
+    let client = ensemble.send("IN=1");
+    drop(ensemble.take("a").sender);
     let expected = "Internal: in ensemble 'E', step 0 (model 'a'): the request was dropped without \
                     a final response end";
-    check_failed(&world, &client, expected);
+    check_failed(&ensemble, &client, expected);
 }
 
 #[test]
-fn cancelling_cancels_every_step_and_answers_at_once() {
+fn cancellation_cancels_every_step_and_replies_at_once() {
     for limit in [0, 1] {
-        let world = world(limit);
-        let client = world.send("IN=1");
+        let ensemble = fork_join(limit);
+        let client = ensemble.send("IN=1");
         client.cancel.cancel();
         let expected = "Cancelled: in ensemble 'E', [request id: r] Request cancelled end";
-        check_failed(&world, &client, expected);
-        let (a, b) = (world.take("a"), world.take("b"));
+        check_failed(&ensemble, &client, expected);
+        let (a, b) = (ensemble.take("a"), ensemble.take("b"));
         assert!(a.request.cancel.is_cancelled() && b.request.cancel.is_cancelled());
         a.sender.fail(Status::cancelled("Request cancelled"));
-        b.answer("Y=1");
-        assert!(world.asked().is_empty() && client.replies().is_empty());
+        b.complete("Y=1");
+        assert!(ensemble.pending_requests().is_empty() && client.replies().is_empty());
         client.cancel.cancel();
     }
 }
 
 #[test]
-fn what_is_cancelled_before_it_begins_starts_nothing() {
-    let world = world(0);
+fn a_request_cancelled_before_its_start_starts_no_step() {
+    let ensemble = fork_join(0);
     let cancel = CancelToken::new();
     cancel.cancel();
-    let client = world.send_request(InferenceRequest { cancel, ..request("IN=1", true) });
+    let client = ensemble.send_request(InferenceRequest { cancel, ..request("IN=1", true) });
     let expected = "Cancelled: in ensemble 'E', [request id: r] Request cancelled end";
-    check_failed(&world, &client, expected);
-    assert!(world.asked().is_empty());
+    check_failed(&ensemble, &client, expected);
+    assert!(ensemble.pending_requests().is_empty());
 }
 
 #[test]
-fn a_composing_model_may_answer_a_cancellation_at_once() {
-    let world = world(0);
-    world.act("a", |request, sender| {
+fn a_composing_model_may_reply_while_it_is_cancelled() {
+    let ensemble = fork_join(0);
+    ensemble.set_handler("a", |request, sender| {
         let sender = std::sync::Mutex::new(Some(sender));
         request.cancel.on_cancel(move || {
             let sender = sender.lock().unwrap().take().unwrap();
             sender.fail(Status::cancelled("gone"));
         });
     });
-    let client = world.send("IN=1");
+    let client = ensemble.send("IN=1");
     client.cancel.cancel();
     let expected = "Cancelled: in ensemble 'E', [request id: r] Request cancelled end";
-    check_failed(&world, &client, expected);
+    check_failed(&ensemble, &client, expected);
 }
 
 #[test]
-fn after_the_end_cancelling_does_nothing() {
-    let world = world(0);
-    let client = world.send("IN=1");
+fn cancellation_after_the_end_does_nothing() {
+    let ensemble = fork_join(0);
+    let client = ensemble.send("IN=1");
     for model in ["a", "b", "c"] {
-        world.answer(model, "Y=2");
+        ensemble.complete(model, "Y=2");
     }
     client.cancel.cancel();
     assert_eq!(client.replies(), ["OUT=2 end"]);
-    assert_eq!((world.successes(), world.failures()), (1, vec![]));
+    assert_eq!((ensemble.successes(), ensemble.failures()), (1, vec![]));
 }
 
 #[test]
-fn an_output_that_nobody_makes_any_more_is_a_deadlock() {
-    let world = world(0);
-    let client = world.send("IN=1");
-    world.take("a").sender.finish();
+fn a_missing_output_is_reported_as_a_deadlock() {
+    let ensemble = fork_join(0);
+    let client = ensemble.send("IN=1");
+    ensemble.take("a").sender.finish();
     assert!(client.replies().is_empty(), "another step may fail with more to say");
-    world.answer("b", "Y=1");
-    check_failed(&world, &client, DEADLOCK);
+    ensemble.complete("b", "Y=1");
+    check_failed(&ensemble, &client, DEADLOCK);
 }
 
 #[test]
-fn a_second_response_of_a_model_that_gives_one_is_an_error() {
+fn a_second_response_of_a_model_that_is_not_decoupled_is_an_error() {
     for limit in [0, 1] {
-        let world = world(limit);
-        let client = world.send("IN=1");
-        let mut a = world.take("a");
+        let ensemble = fork_join(limit);
+        let client = ensemble.send("IN=1");
+        let mut a = ensemble.take("a");
         a.respond("Y=1");
         a.respond("Y=2");
         let expected = "Internal: in ensemble 'E', step 0 (model 'a'): expected a single response, \
                         got more end";
-        check_failed(&world, &client, expected);
+        check_failed(&ensemble, &client, expected);
         assert!(a.request.cancel.is_cancelled());
-        a.answer("Y=3");
-        world.answer("b", "Y=1");
-        assert!(world.asked().is_empty() && client.replies().is_empty());
+        a.complete("Y=3");
+        ensemble.complete("b", "Y=1");
+        assert!(ensemble.pending_requests().is_empty() && client.replies().is_empty());
     }
 }
 
 #[test]
 fn parameters_of_the_wrong_type_fail_the_step() {
     let check = |name: &str, value, expected: &str| {
-        let world = world(0);
-        let client = world.send("IN=1");
+        let ensemble = fork_join(0);
+        let client = ensemble.send("IN=1");
         let parameters = vec![Parameter { name: name.to_owned(), value }];
-        world.take("a").answer_with("Y=1", parameters);
+        ensemble.take("a").complete_with("Y=1", parameters);
         let expected =
             format!("InvalidArgument: in ensemble 'E', step 0 (model 'a'): {expected} end");
-        check_failed(&world, &client, &expected);
+        check_failed(&ensemble, &client, &expected);
     };
     check(
         "sequence_id",
@@ -165,44 +165,43 @@ fn parameters_of_the_wrong_type_fail_the_step() {
     }
 }
 
-/// A composing model that panics in the middle takes this request with it, and
-/// no other.
+/// A panic of a composing model fails its request and no other.
 #[test]
-fn a_request_that_breaks_is_answered_and_leaves_its_places() {
+fn a_run_that_panics_replies_and_gives_back_its_gate_places() {
     for limit in [0, 1] {
-        let world = world(limit);
-        world.act("b", |request, sender| match super::number(&request.inputs[0].data) {
-            666 => panic!("as the test wants it"),
+        let ensemble = fork_join(limit);
+        ensemble.set_handler("b", |request, sender| match super::number(&request.inputs[0].data) {
+            666 => panic!("on purpose"),
             _ => sender.send_final(Ok(super::response(&request, "Y=1"))),
         });
-        let waiting = world.send("IN=1");
-        let client = world.send("IN=666");
+        let waiting = ensemble.send("IN=1");
+        let client = ensemble.send("IN=666");
         if limit == 1 {
-            // It has not come to the broken step yet.
-            world.answer("a", "Y=1");
+            // The request has not started the step that panics.
+            ensemble.complete("a", "Y=1");
         }
         let replies = client.replies();
         assert!(replies[0].starts_with("Internal: "), "{replies:?}");
-        assert_eq!(world.books.log.lock().unwrap().len(), 1);
-        while !world.asked().is_empty() {
-            let model = world.asked()[0][..1].to_owned();
-            world.answer(&model, "Y=1");
+        assert_eq!(ensemble.host.log.lock().unwrap().len(), 1);
+        while !ensemble.pending_requests().is_empty() {
+            let model = ensemble.pending_requests()[0][..1].to_owned();
+            ensemble.complete(&model, "Y=1");
         }
         assert_eq!(waiting.replies(), ["OUT=1 end"]);
-        let next = world.send("IN=1");
-        world.answer("a", "Y=1");
-        world.answer("c", "Y=2");
+        let next = ensemble.send("IN=1");
+        ensemble.complete("a", "Y=1");
+        ensemble.complete("c", "Y=2");
         assert_eq!(next.replies(), ["OUT=2 end"]);
     }
 }
 
 #[test]
-fn the_code_of_a_step_is_the_code_of_the_request() {
+fn the_request_fails_with_the_code_of_the_step() {
     for code in [Code::InvalidArgument, Code::NotFound, Code::Unsupported, Code::Internal] {
-        let world = world(0);
-        let client = world.send("IN=1");
-        world.take("a").sender.fail(Status::new(code, "no"));
+        let ensemble = fork_join(0);
+        let client = ensemble.send("IN=1");
+        ensemble.take("a").sender.fail(Status::new(code, "no"));
         let expected = format!("{code:?}: in ensemble 'E', step 0 (model 'a'): no end");
-        check_failed(&world, &client, &expected);
+        check_failed(&ensemble, &client, &expected);
     }
 }

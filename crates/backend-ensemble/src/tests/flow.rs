@@ -1,4 +1,4 @@
-//! Which steps run, when, and with what.
+//! Which steps run, when, and with which inputs.
 
 use std::time::{Duration, Instant};
 
@@ -7,116 +7,115 @@ use galatea_infer::{
 };
 use galatea_tensor::Buffer;
 
-use super::{World, contents, request};
+use super::{TestEnsemble, contents, request};
 
 const CHAIN: [&str; 2] = ["net 4 X > Y", "head 4 X > Y"];
 const CHAIN_STEPS: [&str; 2] = ["head X=mid > Y=OUT", "net X=IN > Y=mid"];
 
-fn chain() -> World {
-    World::new("4 IN > OUT", &CHAIN, &CHAIN_STEPS, 0)
+fn chain() -> TestEnsemble {
+    TestEnsemble::new("4 IN > OUT", &CHAIN, &CHAIN_STEPS, 0)
 }
 
 #[test]
 fn a_chain_runs_one_after_another() {
-    let world = chain();
-    let client = world.send("IN=1");
-    assert_eq!(world.asked(), ["net(X=1)"]);
-    world.answer("net", "Y=2");
-    assert_eq!(world.asked(), ["head(X=2)"]);
+    let ensemble = chain();
+    let client = ensemble.send("IN=1");
+    assert_eq!(ensemble.pending_requests(), ["net(X=1)"]);
+    ensemble.complete("net", "Y=2");
+    assert_eq!(ensemble.pending_requests(), ["head(X=2)"]);
     assert!(client.replies().is_empty());
-    world.answer("head", "Y=3");
+    ensemble.complete("head", "Y=3");
     assert_eq!(client.replies(), ["OUT=3 end"]);
-    assert_eq!(world.successes(), 1);
+    assert_eq!(ensemble.successes(), 1);
 }
 
 #[test]
-fn tensors_are_handed_on_without_a_copy() {
-    let world = chain();
+fn tensors_are_passed_on_without_a_copy() {
+    let ensemble = chain();
     let request = request("IN=1", true);
-    let brought = request.inputs[0].data.host().unwrap().as_ptr();
-    let client = world.send_request(request);
-    let net = world.take("net");
-    assert_eq!(net.request.inputs[0].data.host().unwrap().as_ptr(), brought);
-    let made = contents(2);
-    let lies_at = made.host().unwrap().as_ptr();
+    let given = request.inputs[0].data.host().unwrap().as_ptr();
+    let client = ensemble.send_request(request);
+    let net = ensemble.take("net");
+    assert_eq!(net.request.inputs[0].data.host().unwrap().as_ptr(), given);
+    let produced = contents(2);
+    let address = produced.host().unwrap().as_ptr();
     let mut response = super::response(&net.request, "Y=0");
-    response.outputs[0].data = made;
+    response.outputs[0].data = produced;
     net.sender.send_final(Ok(response));
-    let head = world.take("head");
-    assert_eq!(head.request.inputs[0].data.host().unwrap().as_ptr(), lies_at);
+    let head = ensemble.take("head");
+    assert_eq!(head.request.inputs[0].data.host().unwrap().as_ptr(), address);
     let mut response = super::response(&head.request, "Y=0");
     response.outputs[0].data = head.request.inputs[0].data.clone();
     head.sender.send_final(Ok(response));
-    let answer = client.response();
-    assert_eq!(answer.outputs[0].data.host().unwrap().as_ptr(), lies_at);
-    assert_eq!((&*answer.model_name, answer.model_version, &*answer.id), ("E", 7, "r"));
+    let response = client.response();
+    assert_eq!(response.outputs[0].data.host().unwrap().as_ptr(), address);
+    assert_eq!((&*response.model_name, response.model_version, &*response.id), ("E", 7, "r"));
 }
 
-/// What a step has read and nobody else needs is freed while the request goes
-/// on.
+/// A tensor that no later step needs is freed while the request continues.
 #[test]
-fn tensors_are_let_go_when_the_last_step_has_them() {
-    struct Noticed(std::sync::mpsc::Sender<()>, [u8; 4]);
-    impl AsRef<[u8]> for Noticed {
+fn a_tensor_is_freed_when_the_last_step_has_read_it() {
+    struct DropNotifier(std::sync::mpsc::Sender<()>, [u8; 4]);
+    impl AsRef<[u8]> for DropNotifier {
         fn as_ref(&self) -> &[u8] {
             &self.1
         }
     }
-    impl Drop for Noticed {
+    impl Drop for DropNotifier {
         fn drop(&mut self) {
             self.0.send(()).unwrap();
         }
     }
     let (dropped, notice) = std::sync::mpsc::channel();
-    let world = chain();
+    let ensemble = chain();
     let mut request = request("IN=1", true);
-    let owner = Noticed(dropped, [0; 4]);
+    let owner = DropNotifier(dropped, [0; 4]);
     request.inputs[0].data = Buffer::from_bytes(bytes::Bytes::from_owner(owner));
-    let _client = world.send_request(request);
+    let _client = ensemble.send_request(request);
     assert!(notice.try_recv().is_err());
-    world.answer("net", "Y=2");
+    ensemble.complete("net", "Y=2");
     notice.try_recv().unwrap();
-    assert_eq!(world.asked(), ["head(X=2)"]);
+    assert_eq!(ensemble.pending_requests(), ["head(X=2)"]);
 }
 
 #[test]
-fn steps_fan_out_at_once_and_join_when_all_is_there() {
-    let world = World::new(
+fn steps_start_as_soon_as_all_their_inputs_are_there() {
+    let ensemble = TestEnsemble::new(
         "4 IN > OUT IN2",
         &["a 4 X > Y", "b 4 X > Y", "c 4 A B C > Y"],
         &["c A=p B=q C=IN > Y=OUT", "a X=IN > Y=p", "b X=IN > Y=q", "a X=q > Y=IN2"],
         0,
     );
-    let client = world.send("IN=1");
-    assert_eq!(world.asked(), ["a(X=1)", "b(X=1)"]);
-    world.answer("b", "Y=3");
-    assert_eq!(world.asked(), ["a(X=1)", "a(X=3)"]);
-    world.answer("a", "Y=2");
-    assert_eq!(world.asked(), ["a(X=3)", "c(A=2,B=3,C=1)"]);
-    world.answer("c", "Y=4");
+    let client = ensemble.send("IN=1");
+    assert_eq!(ensemble.pending_requests(), ["a(X=1)", "b(X=1)"]);
+    ensemble.complete("b", "Y=3");
+    assert_eq!(ensemble.pending_requests(), ["a(X=1)", "a(X=3)"]);
+    ensemble.complete("a", "Y=2");
+    assert_eq!(ensemble.pending_requests(), ["a(X=3)", "c(A=2,B=3,C=1)"]);
+    ensemble.complete("c", "Y=4");
     assert!(client.replies().is_empty());
-    world.answer("a", "Y=5");
+    ensemble.complete("a", "Y=5");
     assert_eq!(client.replies(), ["OUT=4,IN2=5 end"]);
 }
 
 #[test]
 fn one_tensor_may_be_several_inputs_and_an_output_too() {
-    let world = World::new(
+    let ensemble = TestEnsemble::new(
         "4 IN > OUT mid",
         &["net 4 X > Y", "pair 4 A B > Y"],
         &["net X=IN > Y=mid", "pair A=mid B=mid > Y=OUT"],
         0,
     );
-    let client = world.send("IN=1");
-    world.answer("net", "Y=2");
-    assert_eq!(world.asked(), ["pair(A=2,B=2)"]);
-    world.answer("pair", "Y=3");
+    let client = ensemble.send("IN=1");
+    ensemble.complete("net", "Y=2");
+    assert_eq!(ensemble.pending_requests(), ["pair(A=2,B=2)"]);
+    ensemble.complete("pair", "Y=3");
     assert_eq!(client.replies(), ["OUT=3,mid=2 end"]);
 }
 
 #[test]
-fn what_nobody_wants_does_not_run() {
-    let world = World::new(
+fn steps_that_no_wanted_output_needs_do_not_run() {
+    let ensemble = TestEnsemble::new(
         "4 IN > A B",
         &["a 4 X > Y Z", "b 4 X > Y"],
         &["a X=IN > Y=A Z=more", "b X=more > Y=B"],
@@ -126,56 +125,60 @@ fn what_nobody_wants_does_not_run() {
         outputs: vec![output.to_owned()],
         ..request("IN=1", true)
     };
-    let client = world.send_request(only("A"));
-    assert_eq!(world.take("a").request.outputs, ["Y", "Z"], "the model is asked as ever");
+    let client = ensemble.send_request(only("A"));
+    assert_eq!(
+        ensemble.take("a").request.outputs,
+        ["Y", "Z"],
+        "the call asks for all mapped outputs"
+    );
     drop(client);
-    let client = world.send_request(only("A"));
-    world.answer("a", "Y=2 Z=3");
+    let client = ensemble.send_request(only("A"));
+    ensemble.complete("a", "Y=2 Z=3");
     assert_eq!(client.replies(), ["A=2 end"]);
-    assert!(world.asked().is_empty());
-    let client = world.send_request(only("B"));
-    world.answer("a", "Y=2 Z=3");
-    world.answer("b", "Y=4");
+    assert!(ensemble.pending_requests().is_empty());
+    let client = ensemble.send_request(only("B"));
+    ensemble.complete("a", "Y=2 Z=3");
+    ensemble.complete("b", "Y=4");
     assert_eq!(client.replies(), ["B=4 end"]);
 }
 
 #[test]
-fn what_is_left_out_is_not_passed_on() {
-    let world = World::new(
+fn omitted_tensors_are_not_passed_on() {
+    let ensemble = TestEnsemble::new(
         "4 IN MORE? > OUT REST",
         &["net 4 X W? > Y Z", "head 4 X W? > Y"],
         &["net X=IN W=MORE > Y=mid Z=REST", "head X=mid W=REST > Y=OUT"],
         0,
     );
-    let client = world.send("IN=1");
-    assert_eq!(world.asked(), ["net(X=1)"]);
-    world.answer("net", "Y=2");
-    assert_eq!(world.asked(), ["head(X=2)"]);
-    world.answer("head", "Y=3");
+    let client = ensemble.send("IN=1");
+    assert_eq!(ensemble.pending_requests(), ["net(X=1)"]);
+    ensemble.complete("net", "Y=2");
+    assert_eq!(ensemble.pending_requests(), ["head(X=2)"]);
+    ensemble.complete("head", "Y=3");
     assert_eq!(client.replies(), ["OUT=3 end"]);
-    let client = world.send("IN=1 MORE=5");
-    assert_eq!(world.asked(), ["net(W=5,X=1)"]);
-    world.answer("net", "Y=2 Z=6");
-    assert_eq!(world.asked(), ["head(W=6,X=2)"]);
-    world.answer("head", "Y=3");
+    let client = ensemble.send("IN=1 MORE=5");
+    assert_eq!(ensemble.pending_requests(), ["net(W=5,X=1)"]);
+    ensemble.complete("net", "Y=2 Z=6");
+    assert_eq!(ensemble.pending_requests(), ["head(W=6,X=2)"]);
+    ensemble.complete("head", "Y=3");
     assert_eq!(client.replies(), ["OUT=3,REST=6 end"]);
 }
 
 #[test]
 fn requests_do_not_wait_for_each_other() {
-    let world = chain();
-    let first = world.send("IN=1");
-    let second = world.send("IN=10");
-    let (slow, quick) = (world.take("net"), world.take("net"));
-    quick.answer("Y=20");
-    world.answer("head", "Y=30");
+    let ensemble = chain();
+    let first = ensemble.send("IN=1");
+    let second = ensemble.send("IN=10");
+    let (slow, quick) = (ensemble.take("net"), ensemble.take("net"));
+    quick.complete("Y=20");
+    ensemble.complete("head", "Y=30");
     assert_eq!((first.replies(), second.replies()), (vec![], vec!["OUT=30 end".to_owned()]));
-    slow.answer("Y=2");
-    world.answer("head", "Y=3");
+    slow.complete("Y=2");
+    ensemble.complete("head", "Y=3");
     assert_eq!(first.replies(), ["OUT=3 end"]);
 }
 
-fn place(id: CorrelationId, start: bool, end: bool) -> InferenceRequest {
+fn sequence_request(id: CorrelationId, start: bool, end: bool) -> InferenceRequest {
     let sequence_flags = SequenceFlags { start, end };
     InferenceRequest { correlation_id: id, sequence_flags, ..request("IN=1", true) }
 }
@@ -193,101 +196,101 @@ fn sequence(id: ParameterValue, start: bool, end: bool) -> Vec<Parameter> {
 }
 
 #[test]
-fn every_step_gets_what_came_with_the_request() {
-    let world = chain();
+fn every_step_gets_the_properties_of_the_request() {
+    let ensemble = chain();
     let with_all = InferenceRequest {
         parameters: vec![parameter("mode", ParameterValue::Int64(3))],
         priority: 2,
         timeout_microseconds: 5_000,
-        ..place(CorrelationId::Number(9), true, false)
+        ..sequence_request(CorrelationId::Number(9), true, false)
     };
-    let client = world.send_request(with_all);
+    let client = ensemble.send_request(with_all);
     for model in ["net", "head"] {
-        let asked = world.take(model);
-        let request = &asked.request;
+        let call = ensemble.take(model);
+        let request = &call.request;
         assert_eq!((request.id.as_str(), request.model_version), ("r", None));
         assert_eq!((request.priority, request.timeout_microseconds), (2, 5_000));
         assert_eq!(request.parameters, [parameter("mode", ParameterValue::Int64(3))]);
         assert_eq!(request.correlation_id, CorrelationId::Number(9));
         assert_eq!(request.sequence_flags, SequenceFlags { start: true, end: false });
         assert_eq!(request.outputs, ["Y"]);
-        asked.answer("Y=2");
+        call.complete("Y=2");
     }
     let expected = sequence(ParameterValue::Int64(9), true, false);
     assert_eq!(client.response().parameters, expected);
 }
 
 #[test]
-fn a_step_may_say_which_sequence_the_next_ones_go_on_with() {
-    let said = |parameters: Vec<Parameter>| {
-        let world = chain();
-        let client = world.send_request(place(CorrelationId::Number(9), true, false));
-        world.take("net").answer_with("Y=2", parameters);
-        let head = world.take("head");
+fn a_step_may_change_the_sequence_of_the_next_steps() {
+    let positions = |parameters: Vec<Parameter>| {
+        let ensemble = chain();
+        let client = ensemble.send_request(sequence_request(CorrelationId::Number(9), true, false));
+        ensemble.take("net").complete_with("Y=2", parameters);
+        let head = ensemble.take("head");
         let InferenceRequest { correlation_id, sequence_flags, .. } = head.request.clone();
-        head.answer("Y=3");
+        head.complete("Y=3");
         let SequenceFlags { start, end } = sequence_flags;
         (correlation_id, start, end, client.response().parameters)
     };
     let own = CorrelationId::Number(9);
     let nine = ParameterValue::Int64(9);
     assert_eq!(
-        said(vec![parameter("other", ParameterValue::Bool(true))]),
+        positions(vec![parameter("other", ParameterValue::Bool(true))]),
         (own.clone(), true, false, sequence(nine.clone(), true, false))
     );
-    // A flag that is not named is not set then.
+    // Flags that the response leaves out are unset.
     assert_eq!(
-        said(vec![parameter("sequence_end", ParameterValue::Bool(true))]),
+        positions(vec![parameter("sequence_end", ParameterValue::Bool(true))]),
         (own.clone(), false, true, sequence(nine, false, true))
     );
     let text = ParameterValue::String(String::from("abc"));
     assert_eq!(
-        said(sequence(text.clone(), true, true)),
+        positions(sequence(text.clone(), true, true)),
         (CorrelationId::Text(String::from("abc")), true, true, sequence(text, true, true))
     );
     assert_eq!(
-        said(sequence(ParameterValue::Int64(-1), true, false)).0,
+        positions(sequence(ParameterValue::Int64(-1), true, false)).0,
         CorrelationId::Number(u64::MAX)
     );
-    assert_eq!(said(sequence(ParameterValue::Int64(0), false, false)).0, CorrelationId::None);
+    assert_eq!(positions(sequence(ParameterValue::Int64(0), false, false)).0, CorrelationId::None);
 }
 
 #[test]
-fn inputs_of_different_sequences_are_logged_and_the_first_counts() {
-    let world = World::new(
+fn inputs_of_different_sequences_are_logged_and_the_first_one_counts() {
+    let ensemble = TestEnsemble::new(
         "4 IN > OUT",
         &["a 4 X > Y", "b 4 X > Y", "c 4 A B > Y"],
         &["a X=IN > Y=p", "b X=IN > Y=q", "c A=p B=q > Y=OUT"],
         0,
     );
-    let _client = world.send("IN=1");
+    let _client = ensemble.send("IN=1");
     let five = sequence(ParameterValue::Int64(5), false, false);
-    world.take("b").answer_with("Y=1", five);
-    world.take("a").answer_with("Y=1", sequence(ParameterValue::Int64(6), false, false));
-    assert_eq!(world.take("c").request.correlation_id, CorrelationId::Number(6));
-    let log = world.books.log.lock().unwrap();
+    ensemble.take("b").complete_with("Y=1", five);
+    ensemble.take("a").complete_with("Y=1", sequence(ParameterValue::Int64(6), false, false));
+    assert_eq!(ensemble.take("c").request.correlation_id, CorrelationId::Number(6));
+    let log = ensemble.host.log.lock().unwrap();
     assert!(log[0].contains("step 2 (model 'c') of ensemble 'E'"), "{log:?}");
 }
 
 #[test]
 fn durations_are_the_sums_of_the_steps() {
-    let world = chain();
-    let client = world.send("IN=1");
+    let ensemble = chain();
+    let client = ensemble.send("IN=1");
     let start = Instant::now();
     let times = |ms: u64| {
         let at = |n| start + Duration::from_millis(ms * n);
         ExecutionTimes { start: at(0), compute_start: at(1), compute_end: at(3), end: at(6) }
     };
     for (model, ms) in [("net", 10), ("head", 100)] {
-        let asked = world.take(model);
-        asked.request.execution_observer.as_ref().unwrap().executed(&(&times(ms)).into());
-        asked.answer("Y=1");
+        let call = ensemble.take(model);
+        call.request.execution_observer.as_ref().unwrap().executed(&(&times(ms)).into());
+        call.complete("Y=1");
     }
     assert_eq!(client.replies().len(), 1);
     let ms = Duration::from_millis;
     let sums = [ms(110), ms(220), ms(330)];
-    assert_eq!(*world.books.batches.lock().unwrap(), [(1, sums)]);
-    let execution = world.books.successes.lock().unwrap()[0];
+    assert_eq!(*ensemble.host.batches.lock().unwrap(), [(1, sums)]);
+    let execution = ensemble.host.successes.lock().unwrap()[0];
     assert_eq!([execution.input, execution.infer, execution.output], sums);
     assert!(execution.start <= start && execution.end >= start, "its own begin and end");
 }

@@ -1,4 +1,4 @@
-//! `max_inflight_requests`, and steps that pause for those behind them.
+//! `max_inflight_requests`, and decoupled steps that pause for later ones.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,36 +6,36 @@ use galatea_infer::{
     CongestionPoint, InferenceRequest, ResponseSender, ResumeHook, Status, Throttle,
 };
 
-use super::{World, request, response};
-use crate::plan::ROOM_WITHOUT_LIMIT;
+use super::{TestEnsemble, request, response};
+use crate::plan::LOAD_MAX_WITHOUT_LIMIT;
 
-fn chain(limit: u32) -> World {
+fn chain(limit: u32) -> TestEnsemble {
     let models = ["net 4 X > Y", "head 4 X > Y"];
-    World::new("4 IN > OUT", &models, &["net X=IN > Y=mid", "head X=mid > Y=OUT"], limit)
+    TestEnsemble::new("4 IN > OUT", &models, &["net X=IN > Y=mid", "head X=mid > Y=OUT"], limit)
 }
 
 #[test]
-fn a_step_has_so_many_requests_at_a_time_of_all_clients() {
-    let world = chain(2);
-    let clients: Vec<_> = (0..6).map(|n| world.send(&format!("IN={n}"))).collect();
-    assert_eq!(world.asked(), ["net(X=0)", "net(X=1)"]);
-    world.answer("net", "Y=10");
-    assert_eq!(world.asked(), ["net(X=1)", "head(X=10)", "net(X=2)"]);
-    world.answer("net", "Y=11");
-    world.answer("net", "Y=12");
-    assert_eq!(world.asked(), ["head(X=10)", "head(X=11)", "net(X=3)", "net(X=4)"]);
-    world.answer("net", "Y=13");
-    // Two wait before the slow step now, so the quick one gets nothing more.
-    assert_eq!(world.asked(), ["head(X=10)", "head(X=11)", "net(X=4)"]);
-    world.answer("net", "Y=14");
-    assert_eq!(world.asked(), ["head(X=10)", "head(X=11)"]);
-    world.answer("head", "Y=20");
-    assert_eq!(world.asked(), ["head(X=11)", "head(X=12)"]);
-    world.answer("head", "Y=21");
-    assert_eq!(world.asked(), ["head(X=12)", "head(X=13)", "net(X=5)"]);
-    world.answer("net", "Y=15");
+fn a_step_has_at_most_the_limit_of_requests_of_all_clients() {
+    let ensemble = chain(2);
+    let clients: Vec<_> = (0..6).map(|n| ensemble.send(&format!("IN={n}"))).collect();
+    assert_eq!(ensemble.pending_requests(), ["net(X=0)", "net(X=1)"]);
+    ensemble.complete("net", "Y=10");
+    assert_eq!(ensemble.pending_requests(), ["net(X=1)", "head(X=10)", "net(X=2)"]);
+    ensemble.complete("net", "Y=11");
+    ensemble.complete("net", "Y=12");
+    assert_eq!(ensemble.pending_requests(), ["head(X=10)", "head(X=11)", "net(X=3)", "net(X=4)"]);
+    ensemble.complete("net", "Y=13");
+    // Two calls wait for the slow step now, so the fast one gets no further ones.
+    assert_eq!(ensemble.pending_requests(), ["head(X=10)", "head(X=11)", "net(X=4)"]);
+    ensemble.complete("net", "Y=14");
+    assert_eq!(ensemble.pending_requests(), ["head(X=10)", "head(X=11)"]);
+    ensemble.complete("head", "Y=20");
+    assert_eq!(ensemble.pending_requests(), ["head(X=11)", "head(X=12)"]);
+    ensemble.complete("head", "Y=21");
+    assert_eq!(ensemble.pending_requests(), ["head(X=12)", "head(X=13)", "net(X=5)"]);
+    ensemble.complete("net", "Y=15");
     for expected in 22..=25 {
-        world.answer("head", &format!("Y={expected}"));
+        ensemble.complete("head", &format!("Y={expected}"));
     }
     let replies: Vec<_> = clients.iter().map(|client| client.replies()[0].clone()).collect();
     let expected: Vec<_> = (20..=25).map(|n| format!("OUT={n} end")).collect();
@@ -43,28 +43,28 @@ fn a_step_has_so_many_requests_at_a_time_of_all_clients() {
 }
 
 #[test]
-fn who_gives_up_while_it_waits_makes_room() {
-    let world = chain(1);
-    let first = world.send("IN=1");
-    let second = world.send("IN=2");
-    let third = world.send("IN=3");
+fn a_request_cancelled_at_a_gate_gives_up_its_place() {
+    let ensemble = chain(1);
+    let first = ensemble.send("IN=1");
+    let second = ensemble.send("IN=2");
+    let third = ensemble.send("IN=3");
     second.cancel.cancel();
     let expected = "Cancelled: in ensemble 'E', [request id: r] Request cancelled end";
     assert_eq!(second.replies(), [expected]);
-    assert_eq!(world.asked(), ["net(X=1)"]);
-    world.answer("net", "Y=10");
-    world.answer("head", "Y=20");
+    assert_eq!(ensemble.pending_requests(), ["net(X=1)"]);
+    ensemble.complete("net", "Y=10");
+    ensemble.complete("head", "Y=20");
     assert_eq!(first.replies(), ["OUT=20 end"]);
-    assert_eq!(world.asked(), ["net(X=3)"]);
+    assert_eq!(ensemble.pending_requests(), ["net(X=3)"]);
     third.cancel.cancel();
-    world.take("net").sender.fail(Status::cancelled("gone"));
-    let last = world.send("IN=4");
-    world.answer("net", "Y=40");
-    world.answer("head", "Y=41");
+    ensemble.take("net").sender.fail(Status::cancelled("gone"));
+    let last = ensemble.send("IN=4");
+    ensemble.complete("net", "Y=40");
+    ensemble.complete("head", "Y=41");
     assert_eq!(last.replies(), ["OUT=41 end"]);
 }
 
-/// A model that counts up for as long as nobody asks it to pause.
+/// A model that counts up, and pauses when its request is congested.
 struct Producer {
     request: InferenceRequest,
     sender: ResponseSender,
@@ -73,101 +73,100 @@ struct Producer {
 }
 
 impl Producer {
-    fn go_on(mut self, made: &Arc<Mutex<i32>>) {
+    fn produce_rest(mut self, produced: &Arc<Mutex<i32>>) {
         while self.next < self.count {
             if self.request.throttle.is_congested() {
-                let (throttle, made) = (self.request.throttle.clone(), made.clone());
-                return throttle.when_free(move || self.go_on(&made));
+                let (throttle, produced) = (self.request.throttle.clone(), produced.clone());
+                return throttle.when_free(move || self.produce_rest(&produced));
             }
             self.sender.send(Ok(response(&self.request, &format!("Y={}", self.next))));
             self.next += 1;
-            *made.lock().unwrap() += 1;
+            *produced.lock().unwrap() += 1;
         }
         self.sender.finish();
     }
 }
 
-fn produce(world: &World, count: i32) -> Arc<Mutex<i32>> {
-    let made = Arc::<Mutex<i32>>::default();
-    let counted = made.clone();
-    world.act("stream", move |request, sender| {
-        Producer { request, sender, next: 0, count }.go_on(&counted);
+fn produce(ensemble: &TestEnsemble, count: i32) -> Arc<Mutex<i32>> {
+    let produced = Arc::<Mutex<i32>>::default();
+    let counted = produced.clone();
+    ensemble.set_handler("stream", move |request, sender| {
+        Producer { request, sender, next: 0, count }.produce_rest(&counted);
     });
-    made
+    produced
 }
 
 #[test]
-fn a_quick_decoupled_step_pauses_for_a_slow_one() {
+fn a_fast_decoupled_step_pauses_for_a_slow_one() {
     const LIMIT: u32 = 4;
     let models = ["stream* 0 X > Y", "net 0 X > Y"];
     let steps = ["stream X=IN > Y=wave", "net X=wave > Y=OUT"];
-    let world = World::new("0 IN > OUT", &models, &steps, LIMIT);
-    let made = produce(&world, 10_000);
-    let clients = [world.send("IN=1"), world.send("IN=2")];
-    let mut answered = 0;
-    while !world.asked().is_empty() {
-        assert!(world.asked().len() <= 4);
-        let ahead = *made.lock().unwrap() - answered;
-        // In the step and before it, and what each request may have in itself.
+    let ensemble = TestEnsemble::new("0 IN > OUT", &models, &steps, LIMIT);
+    let produced = produce(&ensemble, 10_000);
+    let clients = [ensemble.send("IN=1"), ensemble.send("IN=2")];
+    let mut completed = 0;
+    while !ensemble.pending_requests().is_empty() {
+        assert!(ensemble.pending_requests().len() <= 4);
+        let ahead = *produced.lock().unwrap() - completed;
+        // Calls in the step and at its gate, and the pending events of both requests.
         assert!(ahead <= 2 * 4 + 2 * (2 * 4), "{ahead} responses are under way");
-        world.answer("net", "Y=1");
-        answered += 1;
+        ensemble.complete("net", "Y=1");
+        completed += 1;
     }
-    assert_eq!((answered, *made.lock().unwrap()), (20_000, 20_000));
+    assert_eq!((completed, *produced.lock().unwrap()), (20_000, 20_000));
     for client in clients {
         let replies = client.replies();
         assert_eq!((replies.len(), replies.last().unwrap().as_str()), (10_000, "OUT=1 end"));
     }
 }
 
-/// Without a limit, what one request has under way is bounded all the same.
+/// Without a limit, the pending work of a request is bounded too.
 #[test]
-fn a_quick_decoupled_step_pauses_in_the_end() {
+fn a_fast_decoupled_step_pauses_without_a_limit_too() {
     let models = ["stream* 0 X > Y", "net 0 X > Y"];
     let steps = ["stream X=IN > Y=wave", "net X=wave > Y=OUT"];
-    let world = World::new("0 IN > OUT", &models, &steps, 0);
-    let made = produce(&world, 10_000);
-    let client = world.send("IN=1");
-    let mut answered = 0;
-    while !world.asked().is_empty() {
-        let ahead = usize::try_from(*made.lock().unwrap() - answered).unwrap();
-        assert!(ahead <= 2 * ROOM_WITHOUT_LIMIT, "{ahead} responses are under way");
-        world.answer("net", "Y=1");
-        answered += 1;
+    let ensemble = TestEnsemble::new("0 IN > OUT", &models, &steps, 0);
+    let produced = produce(&ensemble, 10_000);
+    let client = ensemble.send("IN=1");
+    let mut completed = 0;
+    while !ensemble.pending_requests().is_empty() {
+        let ahead = usize::try_from(*produced.lock().unwrap() - completed).unwrap();
+        assert!(ahead <= 2 * LOAD_MAX_WITHOUT_LIMIT, "{ahead} responses are under way");
+        ensemble.complete("net", "Y=1");
+        completed += 1;
     }
-    assert_eq!((answered, client.replies().len()), (10_000, 10_000));
+    assert_eq!((completed, client.replies().len()), (10_000, 10_000));
 }
 
-/// Waves that nothing takes up, because another step has not answered, pile up in
-/// the request itself.
+/// Responses that can't be used before another step has completed accumulate in the run.
 #[test]
-fn a_decoupled_step_pauses_for_one_beside_it() {
+fn a_decoupled_step_pauses_for_a_parallel_step() {
     let models = ["stream* 0 X > Y", "side 0 X > Y", "pair 0 A B > Y"];
     let steps = ["stream X=IN > Y=wave", "side X=IN > Y=once", "pair A=wave B=once > Y=OUT"];
-    let world = World::new("0 IN > OUT", &models, &steps, 3);
-    let made = produce(&world, 1_000);
-    let client = world.send("IN=1");
-    assert_eq!(*made.lock().unwrap(), 6);
-    world.answer("side", "Y=5");
+    let ensemble = TestEnsemble::new("0 IN > OUT", &models, &steps, 3);
+    let produced = produce(&ensemble, 1_000);
+    let client = ensemble.send("IN=1");
+    assert_eq!(*produced.lock().unwrap(), 6);
+    ensemble.complete("side", "Y=5");
     for _ in 0..1_000 {
-        world.answer("pair", "Y=1");
+        ensemble.complete("pair", "Y=1");
     }
     assert_eq!(client.replies().len(), 1_000);
 }
 
 #[test]
-fn a_paused_step_goes_on_when_its_request_fails() {
+fn a_paused_step_resumes_when_its_request_fails() {
     let models = ["stream* 0 X > Y", "side 0 X > Y", "pair 0 A B > Y"];
     let steps = ["stream X=IN > Y=wave", "side X=IN > Y=once", "pair A=wave B=once > Y=OUT"];
-    let world = World::new("0 IN > OUT", &models, &steps, 1);
-    let made = produce(&world, 1_000);
-    let client = world.send("IN=1");
-    assert_eq!(*made.lock().unwrap(), 2);
-    world.take("side").sender.fail(Status::internal("no"));
+    let ensemble = TestEnsemble::new("0 IN > OUT", &models, &steps, 1);
+    let produced = produce(&ensemble, 1_000);
+    let client = ensemble.send("IN=1");
+    assert_eq!(*produced.lock().unwrap(), 2);
+    ensemble.take("side").sender.fail(Status::internal("no"));
     assert_eq!(client.replies().len(), 1);
-    // This one does not look at its cancellation, so it comes to its end; partly
-    // on the spare thread.
-    while *made.lock().unwrap() < 1_000 {
+    // This model ignores its cancellation, so it runs to its end, partly on the overflow
+    // thread.
+    while *produced.lock().unwrap() < 1_000 {
         std::thread::yield_now();
     }
 }
@@ -187,21 +186,21 @@ impl CongestionPoint for SlowClient {
 }
 
 #[test]
-fn a_decoupled_step_pauses_for_the_client_too() {
+fn a_decoupled_step_pauses_for_a_slow_client() {
     for limit in [0, 2] {
         let models = ["stream* 0 X > Y", "net 0 X > Y"];
         let steps = ["stream X=IN > Y=wave", "net X=wave > Y=OUT"];
-        let world = World::new("0 IN > OUT", &models, &steps, limit);
-        world.act("net", |request, sender| {
+        let ensemble = TestEnsemble::new("0 IN > OUT", &models, &steps, limit);
+        ensemble.set_handler("net", |request, sender| {
             let response = response(&request, "Y=1");
             sender.send_final(Ok(response));
         });
-        let made = produce(&world, 100);
+        let produced = produce(&ensemble, 100);
         let reader = Arc::<SlowClient>::default();
         reader.0.lock().unwrap().0 = true;
         let throttle = Throttle::default().with(reader.clone());
-        let client = world.send_request(InferenceRequest { throttle, ..request("IN=1", false) });
-        assert_eq!(*made.lock().unwrap(), 0);
+        let client = ensemble.send_request(InferenceRequest { throttle, ..request("IN=1", false) });
+        assert_eq!(*produced.lock().unwrap(), 0);
         let hooks = {
             let mut reader = reader.0.lock().unwrap();
             reader.0 = false;

@@ -1,16 +1,15 @@
-//! Composing models that answer before `infer` returns, and threads that drive
-//! runs.
+//! Composing models that reply before `infer` returns, and the threads that drive runs.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use galatea_infer::{InferenceRequest, ResponseSender};
 
-use super::{World, number, response};
-use crate::turns::EVENTS_MAX;
+use super::{TestEnsemble, number, response};
+use crate::executor::EVENTS_MAX;
 
-/// A chain of so many steps of one model.
-fn long_chain(steps: usize) -> World {
+/// A chain of steps of one model.
+fn long_chain(steps: usize) -> TestEnsemble {
     let name = |n: usize| match n {
         0 => String::from("IN"),
         n if n == steps => String::from("OUT"),
@@ -19,7 +18,7 @@ fn long_chain(steps: usize) -> World {
     let steps: Vec<String> =
         (0..steps).map(|n| format!("net X={} > Y={}", name(n), name(n + 1))).collect();
     let steps: Vec<&str> = steps.iter().map(String::as_str).collect();
-    World::new("4 IN > OUT", &["net 4 X > Y"], &steps, 0)
+    TestEnsemble::new("4 IN > OUT", &["net 4 X > Y"], &steps, 0)
 }
 
 fn add_one(request: &InferenceRequest, sender: ResponseSender) {
@@ -30,51 +29,50 @@ fn add_one(request: &InferenceRequest, sender: ResponseSender) {
 /// The stack would not hold a frame for each of the steps, and more are left to
 /// the spare thread.
 #[test]
-fn a_long_chain_of_models_that_answer_at_once() {
-    let world = long_chain(2_000);
-    world.act("net", |request, sender| add_one(&request, sender));
+fn a_long_chain_of_models_that_reply_at_once_does_not_overflow_the_stack() {
+    let ensemble = long_chain(2_000);
+    ensemble.set_handler("net", |request, sender| add_one(&request, sender));
     let client = std::thread::Builder::new()
         .stack_size(128 * 1024)
-        .spawn(move || (world.send("IN=0"), world))
+        .spawn(move || (ensemble.send("IN=0"), ensemble))
         .unwrap();
     let (client, _world) = client.join().unwrap();
     assert_eq!(client.wait(), ["OUT=2000 end"]);
 }
 
 #[test]
-fn a_thread_leaves_the_rest_to_the_spare_one() {
+fn a_thread_leaves_events_beyond_its_budget_to_the_overflow_thread() {
     let steps = 2 * EVENTS_MAX;
-    let world = long_chain(steps);
+    let ensemble = long_chain(steps);
     let me = std::thread::current().id();
     let here = Arc::new(AtomicUsize::new(0));
     let counted = here.clone();
-    world.act("net", move |request, sender| {
+    ensemble.set_handler("net", move |request, sender| {
         counted.fetch_add(usize::from(std::thread::current().id() == me), Ordering::Relaxed);
         add_one(&request, sender);
     });
-    let client = world.send("IN=0");
+    let client = ensemble.send("IN=0");
     assert_eq!(client.wait(), [format!("OUT={steps} end")]);
     assert_eq!(here.load(Ordering::Relaxed), EVENTS_MAX);
 }
 
-/// The model's answers to other requests come while a request is sent to it, as
-/// those of a model without threads do. Each request's answer brings the next
-/// one's, and so on.
+/// The model replies to other requests while a request is sent to it, as a model without
+/// threads does. The reply to each request leads to the reply to the next one.
 #[test]
-fn answers_to_others_do_not_pile_up_on_the_stack() {
+fn replies_to_other_requests_do_not_nest_on_the_stack() {
     const REQUESTS: usize = 5_000;
-    let world = World::new(
+    let ensemble = TestEnsemble::new(
         "4 IN > OUT",
         &["net 4 X > Y", "head 4 X > Y"],
         &["net X=IN > Y=mid", "head X=mid > Y=OUT"],
         0,
     );
-    let clients: Vec<_> = (0..REQUESTS).map(|_| world.send("IN=0")).collect();
-    let waiting: Vec<_> = std::mem::take(&mut *world.models.asked.lock().unwrap());
+    let clients: Vec<_> = (0..REQUESTS).map(|_| ensemble.send("IN=0")).collect();
+    let waiting: Vec<_> = std::mem::take(&mut *ensemble.models.pending.lock().unwrap());
     let waiting = Arc::new(Mutex::new(waiting));
     let others = waiting.clone();
-    // Whoever is sent on answers another one first.
-    world.act("head", move |request, sender| {
+    // A request to the second step first completes another request to the first step.
+    ensemble.set_handler("head", move |request, sender| {
         let next = others.lock().unwrap().pop();
         if let Some(next) = next {
             add_one(&next.request, next.sender);
@@ -92,20 +90,20 @@ fn answers_to_others_do_not_pile_up_on_the_stack() {
     }
 }
 
-/// Models with threads of their own: nothing is lost, however the answers fall.
+/// Models with threads of their own: no reply is lost, in whichever order they come.
 #[test]
-fn answers_come_from_many_threads() {
-    let world = Arc::new(World::new(
+fn replies_from_many_threads_are_all_handled() {
+    let ensemble = Arc::new(TestEnsemble::new(
         "4 IN > OUT",
         &["a 4 X > Y", "b 4 X > Y", "c 4 A B > Y"],
         &["a X=IN > Y=p", "b X=IN > Y=q", "c A=p B=q > Y=OUT"],
         3,
     ));
-    let answer_all = |world: &World| {
-        let asked = world.models.asked.lock().unwrap().pop();
-        if let Some(asked) = asked {
-            let sum: i32 = asked.request.inputs.iter().map(|input| number(&input.data)).sum();
-            asked.answer(&format!("Y={}", sum + 1));
+    let complete_one = |ensemble: &TestEnsemble| {
+        let request = ensemble.models.pending.lock().unwrap().pop();
+        if let Some(open) = request {
+            let sum: i32 = open.request.inputs.iter().map(|input| number(&input.data)).sum();
+            open.complete(&format!("Y={}", sum + 1));
         }
     };
     let (threads, requests) = (4, 500);
@@ -114,18 +112,18 @@ fn answers_come_from_many_threads() {
         for _ in 0..threads {
             scope.spawn(|| {
                 while left.load(Ordering::Relaxed) > 0 {
-                    answer_all(&world);
+                    complete_one(&ensemble);
                     std::thread::yield_now();
                 }
             });
             scope.spawn(|| {
                 for n in 0..requests {
-                    let client = world.send(&format!("IN={n}"));
+                    let client = ensemble.send(&format!("IN={n}"));
                     assert_eq!(client.wait(), [format!("OUT={} end", 2 * n + 3)]);
                     left.fetch_sub(1, Ordering::Relaxed);
                 }
             });
         }
     });
-    assert_eq!(world.successes(), threads * requests);
+    assert_eq!(ensemble.successes(), threads * requests);
 }

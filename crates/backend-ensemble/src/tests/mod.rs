@@ -1,5 +1,4 @@
-//! Composing models under the test's control, and requests to an ensemble of
-//! them.
+//! Composing models that the test controls, and requests to an ensemble of them.
 
 mod decoupled;
 mod endings;
@@ -27,29 +26,29 @@ use galatea_tensor::{Buffer, DataType, Shape};
 
 use crate::EnsembleBackend;
 
-/// A request that a composing model has and has not answered.
-pub(super) struct Asked {
+/// A request that a composing model has not completed.
+pub(super) struct ModelRequest {
     pub(super) request: InferenceRequest,
     pub(super) sender: ResponseSender,
 }
 
-/// What a composing model does with a request at once.
-type Act = dyn Fn(InferenceRequest, ResponseSender) + Send + Sync;
+/// Completes requests to a composing model at once.
+type Handler = dyn Fn(InferenceRequest, ResponseSender) + Send + Sync;
 
-/// The composing models, which keep what they are asked until the test answers.
+/// The composing models. They keep their requests until the test completes them.
 #[derive(Default)]
 pub(super) struct Models {
     specs: BTreeMap<String, Arc<ModelSpec>>,
-    pub(super) asked: Mutex<Vec<Asked>>,
-    acts: Mutex<BTreeMap<String, Arc<Act>>>,
+    pub(super) pending: Mutex<Vec<ModelRequest>>,
+    handlers: Mutex<BTreeMap<String, Arc<Handler>>>,
 }
 
 impl InferenceService for Models {
     fn infer(&self, request: InferenceRequest, sender: ResponseSender) {
-        let act = self.acts.lock().unwrap().get(&request.model_name).cloned();
-        match act {
-            Some(act) => act(request, sender),
-            None => self.asked.lock().unwrap().push(Asked { request, sender }),
+        let handler = self.handlers.lock().unwrap().get(&request.model_name).cloned();
+        match handler {
+            Some(handle) => handle(request, sender),
+            None => self.pending.lock().unwrap().push(ModelRequest { request, sender }),
         }
     }
 }
@@ -60,9 +59,9 @@ impl ComposingModels for Models {
     }
 }
 
-/// Keeps the books of the ensemble's requests.
+/// Records the statistics and the log of the ensemble.
 #[derive(Default)]
-pub(super) struct Books {
+pub(super) struct RecordingHost {
     models: Arc<Models>,
     pub(super) batches: Mutex<Vec<(u64, [Duration; 3])>>,
     pub(super) successes: Mutex<Vec<ExecutionSummary>>,
@@ -70,13 +69,13 @@ pub(super) struct Books {
     pub(super) log: Mutex<Vec<String>>,
 }
 
-impl std::fmt::Debug for Books {
+impl std::fmt::Debug for RecordingHost {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Books")
+        f.write_str("RecordingHost")
     }
 }
 
-impl Host for Books {
+impl Host for RecordingHost {
     fn record_batch(&self, batch_size: u64, times: &ExecutionTimes) {
         let durations = [times.input(), times.infer(), times.output()];
         self.batches.lock().unwrap().push((batch_size, durations));
@@ -95,7 +94,7 @@ impl Host for Books {
     }
 }
 
-impl RequestObserver for Books {
+impl RequestObserver for RecordingHost {
     fn succeeded(&self, _: u32, _: &RequestTimes, execution: &ExecutionSummary) {
         self.successes.lock().unwrap().push(*execution);
     }
@@ -181,15 +180,15 @@ fn step(text: &str) -> String {
 }
 
 /// An ensemble and its models.
-pub(super) struct World {
+pub(super) struct TestEnsemble {
     pub(super) models: Arc<Models>,
-    pub(super) books: Arc<Books>,
+    pub(super) host: Arc<RecordingHost>,
     instance: Mutex<Box<dyn Instance>>,
     batches: bool,
     _backend: EnsembleBackend,
 }
 
-impl World {
+impl TestEnsemble {
     /// `head` is the ensemble, as a model, without its steps; `limit` is
     /// `max_inflight_requests`.
     pub(super) fn new(head: &str, models: &[&str], steps: &[&str], limit: u32) -> Self {
@@ -206,17 +205,17 @@ impl World {
         validate_ensemble(&mut ensemble, |name| specs.get(name).cloned())
             .unwrap_or_else(|errors| panic!("{errors}"));
         let models = Arc::new(Models { specs, ..Models::default() });
-        let books = Arc::new(Books { models: models.clone(), ..Books::default() });
+        let host = Arc::new(RecordingHost { models: models.clone(), ..RecordingHost::default() });
         let backend = EnsembleBackend::new().unwrap();
         let batches = ensemble.max_batch_size > 0;
-        let model = backend.load(Arc::new(ensemble), &NoFiles, books.clone()).unwrap();
+        let model = backend.load(Arc::new(ensemble), &NoFiles, host.clone()).unwrap();
         let at = Placement {
             name: String::from("E_0"),
             device: Device::Model,
             host_policy_settings: BTreeMap::new(),
         };
         let instance = Mutex::new(model.create_instance(&at).unwrap());
-        Self { models, books, instance, batches, _backend: backend }
+        Self { models, host, instance, batches, _backend: backend }
     }
 
     /// Sends a request with inputs as `NAME=NUMBER`.
@@ -233,73 +232,79 @@ impl World {
         let dims = request.inputs.first().map(|input| input.shape.dims()[0]);
         let size = if self.batches { u32::try_from(dims.unwrap_or(1)).unwrap() } else { 1 };
         let times = RequestTimes { arrival: Instant::now(), queued: Instant::now() };
-        let pending = PendingRequest::new(request, sender, size, times, self.books.clone());
+        let pending = PendingRequest::new(request, sender, size, times, self.host.clone());
         self.instance.lock().unwrap().execute(vec![pending]).unwrap();
         Client { inbox, cancel }
     }
 
-    /// Has a model answer at once.
-    pub(super) fn act(
+    /// Has a model complete its requests at once.
+    pub(super) fn set_handler(
         &self,
         model: &str,
-        act: impl Fn(InferenceRequest, ResponseSender) + Send + Sync + 'static,
+        handler: impl Fn(InferenceRequest, ResponseSender) + Send + Sync + 'static,
     ) {
-        self.models.acts.lock().unwrap().insert(model.to_owned(), Arc::new(act));
+        self.models.handlers.lock().unwrap().insert(model.to_owned(), Arc::new(handler));
     }
 
-    /// What composing models have been asked and not answered, in order, as
+    /// The requests that composing models have not completed, in order, as
     /// `model(IN=1,…)`.
-    pub(super) fn asked(&self) -> Vec<String> {
-        self.models.asked.lock().unwrap().iter().map(|asked| described(&asked.request)).collect()
+    pub(super) fn pending_requests(&self) -> Vec<String> {
+        self.models
+            .pending
+            .lock()
+            .unwrap()
+            .iter()
+            .map(|open| describe_request(&open.request))
+            .collect()
     }
 
     /// The first open request to the model.
-    pub(super) fn take(&self, model: &str) -> Asked {
-        let mut asked = self.models.asked.lock().unwrap();
-        let place = asked.iter().position(|one| one.request.model_name == model);
-        let place = place.unwrap_or_else(|| panic!("nobody asked {model}"));
-        asked.remove(place)
+    pub(super) fn take(&self, model: &str) -> ModelRequest {
+        let mut pending = self.models.pending.lock().unwrap();
+        let index = pending.iter().position(|open| open.request.model_name == model);
+        let index = index.unwrap_or_else(|| panic!("there is no request to {model}"));
+        pending.remove(index)
     }
 
-    /// Answers the first open request to the model, for good.
-    pub(super) fn answer(&self, model: &str, outputs: &str) {
-        self.take(model).answer(outputs);
+    /// Completes the first open request to the model.
+    pub(super) fn complete(&self, model: &str, outputs: &str) {
+        self.take(model).complete(outputs);
     }
 
     pub(super) fn failures(&self) -> Vec<FailureReason> {
-        std::mem::take(&mut *self.books.failures.lock().unwrap())
+        std::mem::take(&mut *self.host.failures.lock().unwrap())
     }
 
     pub(super) fn successes(&self) -> usize {
-        self.books.successes.lock().unwrap().len()
+        self.host.successes.lock().unwrap().len()
     }
 }
 
-fn described(request: &InferenceRequest) -> String {
+fn describe_request(request: &InferenceRequest) -> String {
     let inputs: Vec<String> =
         request.inputs.iter().map(|one| format!("{}={}", one.name, number(&one.data))).collect();
     format!("{}({})", request.model_name, inputs.join(","))
 }
 
-impl Asked {
-    pub(super) fn answer(self, outputs: &str) {
+impl ModelRequest {
+    pub(super) fn complete(self, outputs: &str) {
         let response = response(&self.request, outputs);
         self.sender.send_final(Ok(response));
     }
 
-    /// Answers once of several times.
+    /// Sends one response of several.
     pub(super) fn respond(&mut self, outputs: &str) {
         let response = response(&self.request, outputs);
         self.sender.send(Ok(response));
     }
 
-    pub(super) fn answer_with(self, outputs: &str, parameters: Vec<Parameter>) {
+    pub(super) fn complete_with(self, outputs: &str, parameters: Vec<Parameter>) {
         let response = InferenceResponse { parameters, ..response(&self.request, outputs) };
         self.sender.send_final(Ok(response));
     }
 }
 
-/// What came back to whoever asked the ensemble.
+/// The caller of the ensemble.
 pub(super) struct Client {
     inbox: Receiver<Reply>,
     pub(super) cancel: CancelToken,
@@ -308,17 +313,17 @@ pub(super) struct Client {
 impl Client {
     /// The replies so far, as `OUT=1,… end`.
     pub(super) fn replies(&self) -> Vec<String> {
-        self.inbox.try_iter().map(|reply| told(&reply)).collect()
+        self.inbox.try_iter().map(|reply| describe_reply(&reply)).collect()
     }
 
-    /// The replies up to the last, from whichever thread they come.
+    /// Waits for all replies.
     pub(super) fn wait(&self) -> Vec<String> {
-        let mut told_so_far = Vec::new();
+        let mut replies = Vec::new();
         loop {
             let reply = self.inbox.recv_timeout(Duration::from_secs(60)).unwrap();
-            told_so_far.push(told(&reply));
+            replies.push(describe_reply(&reply));
             if reply.is_final() {
-                return told_so_far;
+                return replies;
             }
         }
     }
@@ -332,7 +337,7 @@ impl Client {
     }
 }
 
-fn told(reply: &Reply) -> String {
+fn describe_reply(reply: &Reply) -> String {
     let end = if reply.is_final() { " end" } else { "" };
     match reply {
         Reply::Finished => String::from("end"),

@@ -3,15 +3,15 @@
 use galatea_infer::{InferenceRequest, InputTensor};
 use galatea_tensor::{Buffer, DataType, Shape};
 
-use super::{Asked, World, request, response};
+use super::{ModelRequest, TestEnsemble, request, response};
 
-/// A chain of two models: `ensemble, first, second` say `batch dims` each.
-fn chain(ensemble: &str, first: &str, second: &str) -> World {
+/// A chain of two models. The arguments are `max_batch_size dims` of each.
+fn chain(ensemble: &str, first: &str, second: &str) -> TestEnsemble {
     let side = |text: &str, input: &str, output: &str| {
         let (batch, dims) = text.split_once(' ').unwrap();
         format!("{batch} {input}:{dims} > {output}:{dims}")
     };
-    World::new(
+    TestEnsemble::new(
         &side(ensemble, "IN", "OUT"),
         &[
             &format!("first {}", side(first, "X", "Y")),
@@ -29,69 +29,75 @@ fn zeros(dims: &[i64]) -> InputTensor {
     InputTensor { name: String::from("IN"), datatype: DataType::Int32, shape, data }
 }
 
-fn answer(asked: Asked, dims: &[i64]) {
-    let mut response = response(&asked.request, "Y=0");
+fn complete(call: ModelRequest, dims: &[i64]) {
+    let mut response = response(&call.request, "Y=0");
     let InputTensor { shape, data, .. } = zeros(dims);
     (response.outputs[0].shape, response.outputs[0].data) = (shape, data);
-    asked.sender.send_final(Ok(response));
+    call.sender.send_final(Ok(response));
 }
 
-/// What the shapes of the first and the second model's input and of the output
-/// are, if the first model answers with `made` and the second with `last`.
-fn check(world: &World, sent: &[i64], made: &[i64], last: &[i64], expected: [&[i64]; 3]) {
+/// Checks the shapes of the first model's input, of the second one's, and of the output, if
+/// the first model responds with shape `first_output` and the second with `last`.
+fn check(
+    ensemble: &TestEnsemble,
+    sent: &[i64],
+    first_output: &[i64],
+    last: &[i64],
+    expected: [&[i64]; 3],
+) {
     let request = InferenceRequest { inputs: vec![zeros(sent)], ..request("", true) };
-    let client = world.send_request(request);
-    let first = world.take("first");
+    let client = ensemble.send_request(request);
+    let first = ensemble.take("first");
     assert_eq!(first.request.inputs[0].shape.dims(), expected[0]);
-    answer(first, made);
-    let second = world.take("second");
+    complete(first, first_output);
+    let second = ensemble.take("second");
     assert_eq!(second.request.inputs[0].shape.dims(), expected[1]);
-    answer(second, last);
+    complete(second, last);
     assert_eq!(client.response().outputs[0].shape.dims(), expected[2]);
 }
 
 #[test]
-fn models_with_batches_pass_them_on() {
-    let world = chain("4 3", "4 3", "8 3");
-    check(&world, &[2, 3], &[2, 3], &[2, 3], [&[2, 3], &[2, 3], &[2, 3]]);
+fn models_with_batches_pass_batches_on() {
+    let ensemble = chain("4 3", "4 3", "8 3");
+    check(&ensemble, &[2, 3], &[2, 3], &[2, 3], [&[2, 3], &[2, 3], &[2, 3]]);
 }
 
 #[test]
 fn a_tensor_becomes_a_batch_of_one() {
-    let world = chain("0 3", "4 3", "4 3");
-    check(&world, &[3], &[1, 3], &[1, 3], [&[1, 3], &[1, 3], &[3]]);
-    let world = chain("0 3", "0 3", "4 3");
-    check(&world, &[3], &[3], &[1, 3], [&[3], &[1, 3], &[3]]);
+    let ensemble = chain("0 3", "4 3", "4 3");
+    check(&ensemble, &[3], &[1, 3], &[1, 3], [&[1, 3], &[1, 3], &[3]]);
+    let ensemble = chain("0 3", "0 3", "4 3");
+    check(&ensemble, &[3], &[3], &[1, 3], [&[3], &[1, 3], &[3]]);
 }
 
 #[test]
 fn a_batch_of_one_becomes_a_tensor() {
-    let world = chain("4 3", "0 3", "4 3");
-    check(&world, &[1, 3], &[3], &[1, 3], [&[3], &[1, 3], &[1, 3]]);
-    let world = chain("4 3", "0 3", "0 3");
-    check(&world, &[1, 3], &[3], &[3], [&[3], &[3], &[1, 3]]);
+    let ensemble = chain("4 3", "0 3", "4 3");
+    check(&ensemble, &[1, 3], &[3], &[1, 3], [&[3], &[1, 3], &[1, 3]]);
+    let ensemble = chain("4 3", "0 3", "0 3");
+    check(&ensemble, &[1, 3], &[3], &[3], [&[3], &[3], &[1, 3]]);
 }
 
 #[test]
-fn a_batch_is_one_tensor_if_the_model_says_so() {
-    let world = chain("4 3", "0 -1,3", "4 3");
-    check(&world, &[2, 3], &[2, 3], &[2, 3], [&[2, 3], &[2, 3], &[2, 3]]);
-    check(&world, &[1, 3], &[1, 3], &[1, 3], [&[1, 3], &[1, 3], &[1, 3]]);
+fn a_batch_is_one_tensor_if_the_models_dimensions_allow_it() {
+    let ensemble = chain("4 3", "0 -1,3", "4 3");
+    check(&ensemble, &[2, 3], &[2, 3], &[2, 3], [&[2, 3], &[2, 3], &[2, 3]]);
+    check(&ensemble, &[1, 3], &[1, 3], &[1, 3], [&[1, 3], &[1, 3], &[1, 3]]);
     // A tensor with the batch dimension that the next model expects is a batch.
-    let world = chain("0 -1,3", "0 -1,3", "4 3");
-    check(&world, &[2, 3], &[2, 3], &[2, 3], [&[2, 3], &[2, 3], &[2, 3]]);
+    let ensemble = chain("0 -1,3", "0 -1,3", "4 3");
+    check(&ensemble, &[2, 3], &[2, 3], &[2, 3], [&[2, 3], &[2, 3], &[2, 3]]);
 }
 
-/// The engine makes the client's shape of the one that the ensemble's models see.
+/// The engine restores the client's shape.
 #[test]
-fn an_ensembles_own_reshape_says_what_its_models_see() {
-    let world = chain("4 2,3=>6", "4 6", "0 6");
-    check(&world, &[1, 6], &[1, 6], &[6], [&[1, 6], &[6], &[1, 6]]);
+fn an_ensembles_reshape_determines_the_shape_for_its_models() {
+    let ensemble = chain("4 2,3=>6", "4 6", "0 6");
+    check(&ensemble, &[1, 6], &[1, 6], &[6], [&[1, 6], &[6], &[1, 6]]);
 }
 
 #[test]
-fn a_larger_batch_stays_what_it_is() {
-    // The model refuses it, and says which shape it wants.
-    let world = chain("4 3", "0 3", "0 3");
-    check(&world, &[2, 3], &[2, 3], &[2, 3], [&[2, 3], &[2, 3], &[2, 3]]);
+fn a_larger_batch_keeps_its_shape() {
+    // The model refuses it with an error of its own.
+    let ensemble = chain("4 3", "0 3", "0 3");
+    check(&ensemble, &[2, 3], &[2, 3], &[2, 3], [&[2, 3], &[2, 3], &[2, 3]]);
 }

@@ -1,0 +1,428 @@
+//! Performs the actions of the dataflow machine for one request.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use galatea_backend::LogLevel;
+use galatea_infer::{
+    CancelToken, FailureReason, Finality, InferenceResponse, InputTensor, OutputTensor,
+    PendingRequest, Reply, Responder, ResponseSender, Status,
+};
+use galatea_policy::{
+    EnsembleAction, EnsembleRun, RunFailure, StepCallKey, StepIndex, TensorIndex,
+};
+
+use crate::call::{CallInputs, CallSink, CallTemplate, NewCall, batch_size};
+use crate::ensemble::Ensemble;
+use crate::event::{RunEvent, RunInbox};
+use crate::gates::Withdrawal;
+use crate::tensor::{SequencePosition, StepTensor};
+use crate::times::{StepTimes, batch_times};
+
+type Action = EnsembleAction<Arc<StepTensor>>;
+
+/// The state of a run. One thread at a time has it.
+pub(crate) struct Driver {
+    ensemble: Arc<Ensemble>,
+    machine: EnsembleRun<Arc<StepTensor>>,
+    /// Actions of the machine that are not performed yet.
+    actions: Vec<Action>,
+    calls: BTreeMap<StepCallKey, StepCall>,
+    template: CallTemplate,
+    /// `None` when the request has failed.
+    responder: Option<Responder>,
+    batch_size: u32,
+    /// The latest response. It is held back because it may be the last.
+    held_response: Option<InferenceResponse>,
+    /// The error of a call that failed.
+    failure: Option<(StepIndex, Status)>,
+    /// The step of a call that has ended and still has its place in the gate.
+    ended_step: Option<StepIndex>,
+    start: Instant,
+    progress: RunProgress,
+}
+
+/// Whether the run needs further events.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum RunProgress {
+    Ongoing,
+    Finished,
+}
+
+/// A request to a composing model.
+struct StepCall {
+    step: StepIndex,
+    phase: CallPhase,
+}
+
+/// `AtGate` → `Sent`, or `AtGate` → `Cancelled`.
+enum CallPhase {
+    /// The call waits to be admitted.
+    AtGate(CallInputs),
+    /// The call is cancelled, but its gate has admitted it: the event comes next.
+    Cancelled,
+    /// The request is sent.
+    Sent(SentCall),
+}
+
+struct SentCall {
+    cancel: CancelToken,
+    sequence: Arc<SequencePosition>,
+    batch_size: Option<u32>,
+    has_responded: bool,
+}
+
+impl Driver {
+    /// The driver of a new request; `None` if the request is cancelled already.
+    pub(crate) fn new(ensemble: &Arc<Ensemble>, mut pending: PendingRequest) -> Option<Self> {
+        let start = Instant::now();
+        let responder = pending.take_responder()?;
+        let batch_size = pending.batch_size();
+        let plan = &ensemble.plan;
+        let mut given = std::mem::take(pending.inputs_mut());
+        let request = pending.request().clone();
+        if request.cancel.is_cancelled() {
+            let status = prefixed(ensemble, &request.log_prefix(), cancelled());
+            responder.fail(status, FailureReason::Other);
+            return None;
+        }
+        let batch = plan.batches.then_some(batch_size);
+        let inputs = plan.inputs.iter().map(|input| {
+            let index = given.iter().position(|tensor| tensor.name == input.name);
+            let tensor = index.map(|index| given.swap_remove(index)).map(|tensor| {
+                let InputTensor { datatype, shape, data, .. } = tensor;
+                Arc::new(StepTensor { datatype, shape, data, batch_size: batch, sequence: None })
+            });
+            (input.tensor, tensor)
+        });
+        let inputs = inputs.collect();
+        let wanted = plan.outputs.iter().filter(|output| request.wants_output(&output.name));
+        let wanted = wanted.map(|output| output.tensor).collect();
+        let mut actions = Vec::new();
+        let machine = EnsembleRun::begin(&plan.graph, inputs, wanted, &mut actions);
+        let times = Arc::new(StepTimes::default());
+        let trace = pending.take_trace();
+        let sequence = Arc::new(SequencePosition {
+            correlation_id: request.correlation_id.clone(),
+            flags: request.sequence_flags,
+        });
+        Some(Self {
+            ensemble: ensemble.clone(),
+            machine,
+            actions,
+            calls: BTreeMap::new(),
+            template: CallTemplate { request, sequence, times, trace },
+            responder: Some(responder),
+            batch_size,
+            held_response: None,
+            failure: None,
+            ended_step: None,
+            start,
+            progress: RunProgress::Ongoing,
+        })
+    }
+
+    /// Passes an event to the machine and performs its actions.
+    pub(crate) fn handle(&mut self, run: &Arc<dyn RunInbox>, event: RunEvent) -> RunProgress {
+        match event {
+            RunEvent::Begin => {}
+            RunEvent::Admitted(_, call) => self.handle_admission(run, call),
+            RunEvent::Reply(call, reply) => self.handle_reply(call, reply),
+            RunEvent::Cancelled => {
+                self.machine.cancel(&self.ensemble.plan.graph, &mut self.actions);
+            }
+        }
+        while !self.actions.is_empty() {
+            for action in std::mem::take(&mut self.actions) {
+                self.perform(run, action);
+            }
+        }
+        self.send_held_response();
+        // After the calls that follow from it have entered their gates: they count for the
+        // calls that this one makes room for.
+        self.leave_gate();
+        self.progress
+    }
+
+    /// The pending work of the request: responses of decoupled steps that wait for other
+    /// tensors and, without gates, calls.
+    pub(crate) fn load(&self) -> usize {
+        let calls = if self.ensemble.gates.is_some() { 0 } else { self.calls.len() };
+        self.machine.pending_waves().saturating_add(calls)
+    }
+
+    fn perform(&mut self, run: &Arc<dyn RunInbox>, action: Action) {
+        match action {
+            EnsembleAction::Start { call, step, inputs } => {
+                self.calls.insert(call, StepCall { step, phase: CallPhase::AtGate(inputs) });
+                match &self.ensemble.gates {
+                    Some(gates) => gates.enter(step, run, call),
+                    None => self.send(run, call),
+                }
+            }
+            EnsembleAction::CancelCall(call) => self.cancel_call(run, call),
+            EnsembleAction::Respond { outputs } => self.respond(&outputs),
+            EnsembleAction::Fail(failure) => self.fail(failure),
+            EnsembleAction::Finished => self.finish(),
+        }
+    }
+
+    fn handle_admission(&mut self, run: &Arc<dyn RunInbox>, key: StepCallKey) {
+        match self.calls.get(&key).map(|call| &call.phase) {
+            Some(CallPhase::AtGate(_)) => self.send(run, key),
+            Some(CallPhase::Cancelled | CallPhase::Sent(_)) | None => self.call_finished(key),
+        }
+    }
+
+    fn send(&mut self, run: &Arc<dyn RunInbox>, key: StepCallKey) {
+        let Some(call) = self.calls.get_mut(&key) else { return };
+        let CallPhase::AtGate(inputs) = &mut call.phase else { return };
+        let (step, inputs) = (call.step, std::mem::take(inputs));
+        let sequence = self.template.sequence_of(&inputs).unwrap_or_else(|first| {
+            let plan = &self.ensemble.plan;
+            let line = format!(
+                "inputs of step {} (model '{}') of ensemble '{}' belong to different sequences, or \
+                 to different places in one; the first one counts",
+                step.0,
+                plan.step(step).model.escape_debug(),
+                plan.name.escape_debug()
+            );
+            self.ensemble.host.log(LogLevel::Error, &line);
+            first
+        });
+        let cancel = CancelToken::new();
+        let new_call = NewCall { step, inputs: &inputs, sequence: &sequence, cancel: &cancel };
+        let request = self.template.request(&self.ensemble, run, &new_call);
+        drop(inputs);
+        let request = match request {
+            Ok(request) => request,
+            Err(status) => return self.call_failed(key, status),
+        };
+        let batch_size = batch_size(self.ensemble.plan.step(step), &request);
+        let sent = SentCall { cancel, sequence, batch_size, has_responded: false };
+        call.phase = CallPhase::Sent(sent);
+        let sink = CallSink { run: run.clone(), call: key };
+        self.ensemble.models.infer(request, ResponseSender::new(Box::new(sink)));
+    }
+
+    fn handle_reply(&mut self, call: StepCallKey, reply: Reply) {
+        match reply {
+            Reply::Finished => self.call_finished(call),
+            Reply::Response { result, finality } => {
+                let outputs = result.and_then(|response| self.map_outputs(call, response));
+                match (outputs, finality) {
+                    (Ok(outputs), Finality::More) => self.call_responded(call, outputs),
+                    (Ok(outputs), Finality::Final) => {
+                        self.call_responded(call, outputs);
+                        self.call_finished(call);
+                    }
+                    (Err(status), Finality::More) => {
+                        self.record_failure(call, status);
+                        let graph = &self.ensemble.plan.graph;
+                        self.machine.error_before_end(graph, call, &mut self.actions);
+                    }
+                    (Err(status), Finality::Final) => self.call_failed(call, status),
+                }
+            }
+        }
+    }
+
+    /// The outputs of a response that are tensors of the ensemble.
+    fn map_outputs(
+        &mut self,
+        key: StepCallKey,
+        response: InferenceResponse,
+    ) -> Result<Vec<(TensorIndex, Arc<StepTensor>)>, Status> {
+        let broken = || Status::internal("a response came to a request that was not sent");
+        let call = self.calls.get_mut(&key).ok_or_else(broken)?;
+        let step = self.ensemble.plan.step(call.step);
+        let CallPhase::Sent(sent) = &mut call.phase else { return Err(broken()) };
+        if sent.has_responded && !step.decoupled {
+            return Err(Status::internal("expected a single response, got more"));
+        }
+        sent.has_responded = true;
+        let sequence = SequencePosition::of_response(&sent.sequence, &response)?;
+        let mut outputs = Vec::with_capacity(step.outputs.len());
+        for OutputTensor { name, datatype, shape, data } in response.outputs {
+            // Outputs without a mapping are dropped.
+            if let Some(output) = step.outputs.iter().find(|output| *output.name == *name) {
+                let (batch_size, sequence) = (sent.batch_size, Some(sequence.clone()));
+                let tensor = StepTensor { datatype, shape, data, batch_size, sequence };
+                outputs.push((output.tensor, Arc::new(tensor)));
+            }
+        }
+        Ok(outputs)
+    }
+
+    fn call_responded(&mut self, call: StepCallKey, outputs: Vec<(TensorIndex, Arc<StepTensor>)>) {
+        let graph = &self.ensemble.plan.graph;
+        self.machine.responded(graph, call, outputs, &mut self.actions);
+    }
+
+    fn call_finished(&mut self, call: StepCallKey) {
+        if self.remove_call(call) {
+            self.machine.finished(&self.ensemble.plan.graph, call, &mut self.actions);
+        }
+    }
+
+    fn call_failed(&mut self, call: StepCallKey, status: Status) {
+        self.record_failure(call, status);
+        if self.remove_call(call) {
+            self.machine.failed(&self.ensemble.plan.graph, call, &mut self.actions);
+        }
+    }
+
+    /// Keeps the first failure, which becomes the request's.
+    fn record_failure(&mut self, call: StepCallKey, status: Status) {
+        if let Some(call) = self.calls.get(&call) {
+            self.failure.get_or_insert((call.step, status));
+        }
+    }
+
+    /// Removes an admitted call that has ended. Returns whether it was known.
+    fn remove_call(&mut self, call: StepCallKey) -> bool {
+        self.leave_gate();
+        self.ended_step = self.calls.remove(&call).map(|call| call.step);
+        self.ended_step.is_some()
+    }
+
+    /// Gives back the place of the call that has ended.
+    fn leave_gate(&mut self) {
+        if let (Some(gates), Some(step)) = (&self.ensemble.gates, self.ended_step.take()) {
+            gates.leave(step);
+        }
+    }
+
+    fn cancel_call(&mut self, run: &Arc<dyn RunInbox>, key: StepCallKey) {
+        let Some(call) = self.calls.get(&key) else { return };
+        match &call.phase {
+            CallPhase::Sent(sent) => return sent.cancel.cancel(),
+            CallPhase::Cancelled => return,
+            CallPhase::AtGate(_) => {}
+        }
+        let withdrawal = match &self.ensemble.gates {
+            Some(gates) => gates.withdraw(call.step, run, key),
+            None => Withdrawal::Withdrawn,
+        };
+        match withdrawal {
+            Withdrawal::AlreadyAdmitted => {
+                if let Some(call) = self.calls.get_mut(&key) {
+                    call.phase = CallPhase::Cancelled;
+                }
+            }
+            Withdrawal::Withdrawn => {
+                self.calls.remove(&key);
+                self.machine.finished(&self.ensemble.plan.graph, key, &mut self.actions);
+            }
+        }
+    }
+
+    fn respond(&mut self, outputs: &[(TensorIndex, Option<Arc<StepTensor>>)]) {
+        match self.response(outputs) {
+            Ok(response) => {
+                self.send_held_response();
+                self.held_response = Some(response);
+            }
+            Err(status) => self.send_failure(status),
+        }
+    }
+
+    fn response(
+        &self,
+        outputs: &[(TensorIndex, Option<Arc<StepTensor>>)],
+    ) -> Result<InferenceResponse, Status> {
+        let plan = &self.ensemble.plan;
+        let mut response = InferenceResponse {
+            model_name: plan.name.clone(),
+            model_version: plan.version,
+            id: self.template.request.id.clone(),
+            parameters: Vec::new(),
+            outputs: Vec::with_capacity(outputs.len()),
+        };
+        for output in &plan.outputs {
+            let found = outputs.iter().find(|(tensor, _)| *tensor == output.tensor);
+            // As in Triton, an output that a model left out is left out.
+            let Some((_, Some(tensor))) = found else { continue };
+            if let Some(sequence) = &tensor.sequence {
+                response.parameters = sequence.parameters();
+            }
+            response.outputs.push(OutputTensor {
+                name: output.name.clone(),
+                datatype: tensor.datatype,
+                shape: tensor.shape_for(&output.dims, plan.batches)?,
+                data: tensor.data.clone(),
+            });
+        }
+        Ok(response)
+    }
+
+    /// Sends the response that was held back, once it is known not to be the last.
+    fn send_held_response(&mut self) {
+        if let (Some(response), Some(responder)) = (self.held_response.take(), &mut self.responder)
+        {
+            responder.respond(Ok(response));
+        }
+    }
+
+    fn fail(&mut self, failure: RunFailure) {
+        let plan = &self.ensemble.plan;
+        let prefix = self.template.request.log_prefix();
+        let status = match failure {
+            RunFailure::Step(_) => match self.failure.take() {
+                Some((step, status)) => plan.failure(step, status),
+                None => prefixed(&self.ensemble, "", Status::internal("a step failed")),
+            },
+            RunFailure::Cancelled => prefixed(&self.ensemble, &prefix, cancelled()),
+            RunFailure::Deadlock => {
+                let text = "unexpected deadlock, at least one output is not set while no more \
+                            ensemble steps can be made";
+                prefixed(&self.ensemble, &prefix, Status::invalid_argument(text))
+            }
+        };
+        self.send_failure(status);
+    }
+
+    fn send_failure(&mut self, status: Status) {
+        self.send_held_response();
+        if let Some(responder) = self.responder.take() {
+            responder.fail(status, FailureReason::Other);
+        }
+    }
+
+    fn finish(&mut self) {
+        self.progress = RunProgress::Finished;
+        let Some(responder) = self.responder.take() else { return };
+        let execution = self.template.times.execution(self.start, Instant::now());
+        let host = &self.ensemble.host;
+        host.record_batch(u64::from(self.batch_size), &batch_times(&execution));
+        match self.held_response.take() {
+            Some(response) => responder.complete(Ok(response), execution),
+            None => responder.finish(execution),
+        }
+    }
+}
+
+impl Drop for Driver {
+    /// After a panic calls are left; their places in the gates go to other runs.
+    fn drop(&mut self) {
+        self.leave_gate();
+        let Some(gates) = &self.ensemble.gates else { return };
+        for call in self.calls.values() {
+            match call.phase {
+                // The run gives the place back when the gate admits the call.
+                CallPhase::AtGate(_) | CallPhase::Cancelled => {}
+                CallPhase::Sent(_) => gates.leave(call.step),
+            }
+        }
+    }
+}
+
+/// A status of the ensemble itself, and of no step.
+fn prefixed(ensemble: &Ensemble, prefix: &str, status: Status) -> Status {
+    status.prefixed(format!("in ensemble '{}', {prefix}", ensemble.plan.name))
+}
+
+fn cancelled() -> Status {
+    Status::cancelled("Request cancelled")
+}

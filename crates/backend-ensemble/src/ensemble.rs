@@ -1,0 +1,19 @@
+//! A loaded ensemble.
+
+use std::sync::Arc;
+
+use galatea_backend::{ComposingModels, Host};
+
+use crate::executor::Executor;
+use crate::gates::Gates;
+use crate::plan::Plan;
+
+/// What all requests to an ensemble share.
+pub(crate) struct Ensemble {
+    pub(crate) plan: Plan,
+    pub(crate) models: Arc<dyn ComposingModels>,
+    /// `None` if the number of requests of a step is not limited.
+    pub(crate) gates: Option<Arc<Gates>>,
+    pub(crate) host: Arc<dyn Host>,
+    pub(crate) executor: Arc<Executor>,
+}

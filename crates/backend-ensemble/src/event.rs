@@ -1,0 +1,25 @@
+//! What happens to a run, and where it is posted.
+
+use std::sync::Arc;
+
+use galatea_infer::{CongestionPoint, Reply};
+use galatea_policy::{StepCallKey, StepIndex};
+
+/// An event of a run.
+pub(crate) enum RunEvent {
+    /// The first steps may start.
+    Begin,
+    /// The gate of this step admits a call.
+    Admitted(StepIndex, StepCallKey),
+    /// A composing model replies to a call.
+    Reply(StepCallKey, Reply),
+    /// The request is cancelled.
+    Cancelled,
+}
+
+/// The inbox of a run, as gates and composing models see it. It is congested while too
+/// many responses, events and calls of the run are pending.
+pub(crate) trait RunInbox: CongestionPoint {
+    /// Adds an event. This thread handles it, unless another thread drives the run.
+    fn post(self: Arc<Self>, event: RunEvent);
+}

@@ -1,0 +1,131 @@
+//! Chooses the thread that drives a run.
+//!
+//! The thread that posts an event handles it. Handling may post more events: a composing
+//! model without threads replies before `infer` returns, and its dispatcher may execute
+//! requests of other runs in the same call. Handled on the spot, events would use up the
+//! stack. So a thread that drives a run already queues the next one and drives it
+//! afterwards.
+//!
+//! A thread handles at most [`EVENTS_MAX`] events in a row. The rest goes to the overflow
+//! thread, because no other thread need ever come along.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+use std::thread::{Builder, ThreadId};
+
+use galatea_infer::Status;
+use galatea_stdx::{Inbox, Lock};
+
+/// The number of events that a thread handles before it leaves the rest to the overflow
+/// thread.
+pub(crate) const EVENTS_MAX: usize = 256;
+
+/// Something with events to handle.
+pub(crate) trait Task: Send + Sync {
+    /// Handles events, at most `budget`, which it counts down. Returns the task if events
+    /// remain.
+    fn run(self: Arc<Self>, budget: &mut usize) -> Option<Arc<dyn Task>>;
+}
+
+/// Runs tasks on the threads that submit them, one task of a thread at a time.
+pub(crate) struct Executor {
+    queues: Lock<Vec<ThreadQueue>>,
+    overflow: Arc<Inbox<Arc<dyn Task>>>,
+}
+
+/// The tasks that wait for a thread which runs one.
+struct ThreadQueue {
+    thread: ThreadId,
+    tasks: VecDeque<Arc<dyn Task>>,
+}
+
+impl Executor {
+    /// Starts the overflow thread.
+    ///
+    /// # Errors
+    ///
+    /// `Internal` if the thread can't be started.
+    pub(crate) fn start() -> Result<Arc<Self>, Status> {
+        let overflow = Arc::new(Inbox::new());
+        let executor = Arc::new(Self { queues: Lock::default(), overflow: overflow.clone() });
+        let weak = Arc::downgrade(&executor);
+        Builder::new()
+            .name(String::from("ensembles"))
+            .spawn(move || run_overflow(&overflow, &weak))
+            .map_err(|error| Status::internal(format!("can't start a thread: {error}")))?;
+        Ok(executor)
+    }
+
+    /// Runs a task on this thread: now, or after the task that the thread runs already.
+    pub(crate) fn submit(&self, task: Arc<dyn Task>) {
+        let thread = std::thread::current().id();
+        let mut queues = self.queues.lock("queue a task");
+        if let Some(queue) = queues.iter_mut().find(|queue| queue.thread == thread) {
+            queue.tasks.push_back(task);
+            return;
+        }
+        queues.push(ThreadQueue { thread, tasks: VecDeque::new() });
+        drop(queues);
+        let queue = QueueOwner { executor: self, thread };
+        let mut budget = EVENTS_MAX;
+        let mut current = Some(task);
+        while let Some(task) = current {
+            if let Some(unfinished) = task.run(&mut budget) {
+                self.push_overflow(unfinished);
+            }
+            current = queue.next();
+        }
+    }
+
+    fn push_overflow(&self, task: Arc<dyn Task>) {
+        // Only dropping the executor closes the inbox.
+        let _is_open = self.overflow.push_now(task);
+    }
+}
+
+impl Drop for Executor {
+    /// The overflow thread ends by itself.
+    fn drop(&mut self) {
+        self.overflow.close();
+    }
+}
+
+fn run_overflow(overflow: &Inbox<Arc<dyn Task>>, executor: &Weak<Executor>) {
+    while let Some(task) = overflow.recv() {
+        let Some(executor) = executor.upgrade() else { return };
+        executor.submit(task);
+    }
+}
+
+/// The thread that runs tasks. If a task panics, the overflow thread gets the others.
+struct QueueOwner<'a> {
+    executor: &'a Executor,
+    thread: ThreadId,
+}
+
+impl QueueOwner<'_> {
+    /// The next task; if there is none, the queue is removed.
+    fn next(&self) -> Option<Arc<dyn Task>> {
+        let mut queues = self.executor.queues.lock("take the next task");
+        let index = queues.iter().position(|queue| queue.thread == self.thread)?;
+        let task = queues.get_mut(index)?.tasks.pop_front();
+        if task.is_none() {
+            queues.swap_remove(index);
+        }
+        task
+    }
+}
+
+impl Drop for QueueOwner<'_> {
+    fn drop(&mut self) {
+        while let Some(task) = self.next() {
+            self.executor.push_overflow(task);
+        }
+    }
+}
+
+impl std::fmt::Debug for Executor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Executor")
+    }
+}

@@ -1,0 +1,197 @@
+//! One request on its way through an ensemble.
+//!
+//! A run is an inbox and a [`Driver`]. A thread that posts an event puts it into the inbox;
+//! if the driver is in its slot, the thread takes the driver out and handles events until
+//! none is left. So one thread at a time drives a run, no lock is held meanwhile, and
+//! events are handled in the order in which they were posted.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use galatea_backend::LogLevel;
+use galatea_infer::{CancelToken, CongestionPoint, ResumeHook};
+use galatea_stdx::{DriverSlot, Lock};
+
+use crate::driver::{Driver, RunProgress};
+use crate::ensemble::Ensemble;
+use crate::event::{RunEvent, RunInbox};
+use crate::executor::Task;
+
+/// A run; see the [module](self).
+pub(crate) struct Run {
+    ensemble: Arc<Ensemble>,
+    /// A leaf: under it no event is handled or dropped, and no hook is called.
+    state: Lock<RunState>,
+}
+
+struct RunState {
+    events: VecDeque<RunEvent>,
+    slot: DriverSlot<Box<Driver>>,
+    /// The [load](Driver::load) of the driver.
+    load: usize,
+    /// The run is congested when load and events reach this; never if it is `None`.
+    load_max: Option<usize>,
+    /// Run when the congestion ends.
+    hooks: Vec<ResumeHook>,
+}
+
+impl RunState {
+    fn is_congested(&self) -> bool {
+        self.load_max.is_some_and(|max| self.load.saturating_add(self.events.len()) >= max)
+    }
+}
+
+/// Why a thread ends its drive.
+enum DriveEnd {
+    /// No event is left, or another thread has the driver.
+    Done,
+    /// The budget is used up, and events are left.
+    OutOfBudget,
+}
+
+impl Run {
+    /// Starts a run. It continues when composing models reply, after this call.
+    pub(crate) fn start(ensemble: &Arc<Ensemble>, driver: Driver, cancel: &CancelToken) {
+        let state = RunState {
+            events: VecDeque::from([RunEvent::Begin]),
+            slot: DriverSlot::Idle(Box::new(driver)),
+            load: 0,
+            load_max: ensemble.plan.load_max(),
+            hooks: Vec::new(),
+        };
+        let run = Arc::new(Self { ensemble: ensemble.clone(), state: Lock::new(state) });
+        let weak = Arc::downgrade(&run);
+        cancel.on_cancel(move || {
+            if let Some(run) = weak.upgrade() {
+                run.post(RunEvent::Cancelled);
+            }
+        });
+        ensemble.executor.submit(run);
+    }
+
+    fn drive(self: &Arc<Self>, budget: &mut usize) -> DriveEnd {
+        let Some(mut driver) = self.state.lock("take the driver").slot.take() else {
+            return DriveEnd::Done;
+        };
+        let inbox: Arc<dyn RunInbox> = self.clone();
+        loop {
+            let event = match self.next_event(driver, *budget) {
+                Ok((taken, event)) => {
+                    driver = taken;
+                    event
+                }
+                Err(end) => return end,
+            };
+            *budget -= 1;
+            let handled = catch_unwind(AssertUnwindSafe(|| driver.handle(&inbox, event)));
+            match handled {
+                Ok(RunProgress::Ongoing) => {
+                    if self.ensemble.plan.load_max().is_some() {
+                        self.set_load(driver.load());
+                    }
+                }
+                Ok(RunProgress::Finished) => {
+                    self.close();
+                    return DriveEnd::Done;
+                }
+                Err(_) => {
+                    // Dropping the driver sends an error to the caller.
+                    self.close();
+                    drop(driver);
+                    let line = format!("a request to ensemble '{}' broke", self.ensemble.plan.name);
+                    self.ensemble.host.log(LogLevel::Error, &line);
+                    return DriveEnd::Done;
+                }
+            }
+        }
+    }
+
+    /// The next event. Without one, or without budget, the driver goes back into its slot.
+    fn next_event(
+        &self,
+        driver: Box<Driver>,
+        budget: usize,
+    ) -> Result<(Box<Driver>, RunEvent), DriveEnd> {
+        let mut state = self.state.lock("take the next event");
+        let event = if budget > 0 { state.events.pop_front() } else { None };
+        state.slot.proceed(driver, event).ok_or(match state.events.is_empty() {
+            true => DriveEnd::Done,
+            false => DriveEnd::OutOfBudget,
+        })
+    }
+
+    fn set_load(&self, load: usize) {
+        let hooks = {
+            let mut state = self.state.lock("update the load");
+            state.load = load;
+            if state.is_congested() { Vec::new() } else { std::mem::take(&mut state.hooks) }
+        };
+        hooks.into_iter().for_each(|hook| hook());
+    }
+
+    fn close(&self) {
+        let (events, hooks) = {
+            let mut state = self.state.lock("close");
+            state.slot = DriverSlot::Closed;
+            state.load_max = None;
+            (std::mem::take(&mut state.events), std::mem::take(&mut state.hooks))
+        };
+        events.into_iter().for_each(|event| self.discard(event));
+        hooks.into_iter().for_each(|hook| hook());
+    }
+
+    /// Drops an event after the end of the run. After a panic a gate may still admit calls
+    /// of the run; their places go to other runs.
+    fn discard(&self, event: RunEvent) {
+        if let (RunEvent::Admitted(step, _), Some(gates)) = (&event, &self.ensemble.gates) {
+            gates.leave(*step);
+        }
+    }
+}
+
+impl RunInbox for Run {
+    fn post(self: Arc<Self>, event: RunEvent) {
+        let mut state = self.state.lock("post an event");
+        match state.slot {
+            DriverSlot::Closed => {
+                // Dropping a reply may call foreign code.
+                drop(state);
+                self.discard(event);
+            }
+            DriverSlot::Driving => state.events.push_back(event),
+            DriverSlot::Idle(_) => {
+                state.events.push_back(event);
+                drop(state);
+                let ensemble = self.ensemble.clone();
+                ensemble.executor.submit(self);
+            }
+        }
+    }
+}
+
+impl Task for Run {
+    fn run(self: Arc<Self>, budget: &mut usize) -> Option<Arc<dyn Task>> {
+        match self.drive(budget) {
+            DriveEnd::Done => None,
+            DriveEnd::OutOfBudget => Some(self),
+        }
+    }
+}
+
+/// Pending work of the run itself: events, responses of decoupled steps that wait for other
+/// tensors, and calls if no gates count them.
+impl CongestionPoint for Run {
+    fn is_congested(&self) -> bool {
+        self.state.lock("read the congestion").is_congested()
+    }
+
+    fn when_free(&self, hook: ResumeHook) -> Option<ResumeHook> {
+        let mut state = self.state.lock("add a hook");
+        if !state.is_congested() {
+            return Some(hook);
+        }
+        state.hooks.push(hook);
+        None
+    }
+}
