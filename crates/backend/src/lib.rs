@@ -29,6 +29,7 @@ pub use batching::BatchRule;
 pub use cache::{CacheKey, ResponseCache};
 pub use files::{ExpectedFileSize, FileFingerprint, ModelFiles};
 pub use fingerprint::BackendFingerprint;
+pub use galatea_infer::LogLevel;
 pub use shared_library::is_library_truncated;
 
 /// How the engine may call a backend's instances.
@@ -212,19 +213,6 @@ pub enum ResponseOutcome {
     Failure,
     /// The error of a cancelled request.
     Cancelled,
-}
-
-/// How much a line of the log matters.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum LogLevel {
-    /// Something failed.
-    Error,
-    /// Something is doubtful.
-    Warning,
-    /// Something happened.
-    Info,
-    /// Something for whoever looks closely; higher numbers are finer.
-    Verbose(u32),
 }
 
 /// How the engine may create a model's instances.

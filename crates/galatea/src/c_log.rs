@@ -3,8 +3,8 @@
 use core::any::Any;
 
 use galatea_c_objects::log::{Format, Level, Log, Setting, current, install};
-use galatea_infer::Status;
-use galatea_telemetry::{LogFormat, LogLevel, LogOptions, Logger, SourcePosition};
+use galatea_infer::{LogLevel, Status};
+use galatea_telemetry::{LogFormat, LogOptions, Logger, SourcePosition};
 
 use crate::environment::Environment;
 

@@ -8,7 +8,8 @@ use std::time::Duration;
 use galatea_engine::Server;
 use galatea_grpc::GrpcOptions;
 use galatea_http::{HttpOptions, RequestLog};
-use galatea_telemetry::{LogLevel, Logger, MetricsExporter};
+use galatea_infer::LogLevel;
+use galatea_telemetry::{Logger, MetricsExporter};
 
 use crate::flags::{DoorSettings, Settings};
 use crate::listeners::bind;

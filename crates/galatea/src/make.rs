@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use galatea_allocator::ServerAllocator;
-use galatea_backend::LogLevel as BackendLogLevel;
 use galatea_backend_plugin::Agents;
 use galatea_capi::{Reserved, RunningServer, metric};
 use galatea_dispatch::LogSink;
@@ -11,8 +10,7 @@ use galatea_engine::{ControlMode, Namespaces, Server, ServerOptions};
 use galatea_infer::{Code, ServerControl, Status};
 use galatea_repository::{Overlays, Repository, RepositoryError, ScanOptions};
 use galatea_telemetry::{
-    CustomFamily, CustomHistogram, CustomKind, CustomValue, LogLevel, LogOptions, Logger,
-    MetricsExporter,
+    CustomFamily, CustomHistogram, CustomKind, CustomValue, LogOptions, Logger, MetricsExporter,
 };
 
 use crate::backends::Backends;
@@ -151,18 +149,9 @@ fn check_startup_models(settings: &Settings) -> Result<(), Status> {
 fn log_sink(logger: Logger) -> LogSink {
     let asked = logger.clone();
     LogSink::new(move |level, location, message| {
-        logger.log(log_level(level), location.into(), message);
+        logger.log(level, location.into(), message);
     })
-    .with_levels(move |level| asked.enabled(log_level(level)))
-}
-
-const fn log_level(level: BackendLogLevel) -> LogLevel {
-    match level {
-        BackendLogLevel::Error => LogLevel::Error,
-        BackendLogLevel::Warning => LogLevel::Warning,
-        BackendLogLevel::Info => LogLevel::Info,
-        BackendLogLevel::Verbose(level) => LogLevel::Verbose(level),
-    }
+    .with_levels(move |level| asked.enabled(level))
 }
 
 /// The server as C code uses it.

@@ -31,6 +31,7 @@
 mod cancel;
 mod classes;
 mod control;
+mod log_level;
 mod pending;
 mod request;
 mod response;
@@ -47,6 +48,7 @@ pub use control::{
     LoadParameters, MemoryUsage, MemoryUsageKind, ModelConfigDocument, ModelMetadata, ModelState,
     ModelStatistics, RepositoryEntry, ResponseStatistics, ServerMetadata, TensorMetadata,
 };
+pub use log_level::LogLevel;
 pub use pending::{
     ExecutionObserver, ExecutionSummary, ExecutionTimes, PendingRequest, RequestObserver,
     RequestTimes, Responder, SequenceContext, SequenceOwner, StateTensor, StatisticsReporter,

@@ -25,7 +25,7 @@ mod log;
 mod metrics;
 mod table;
 
-pub use log::{LogFormat, LogLevel, LogOptions, LogSettings, Logger, SourcePosition};
+pub use log::{LogFormat, LogOptions, LogSettings, Logger, SourcePosition};
 pub use metrics::{
     CustomFamily, CustomHistogram, CustomKind, CustomValue, MetricsExporter, MetricsOptions,
     SettingNote, UnsupportedSetting,

@@ -2,7 +2,9 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::{LogFormat, LogLevel, SourcePosition, escape};
+use galatea_infer::LogLevel;
+
+use super::{LogFormat, SourcePosition, escape};
 
 const SECONDS_PER_DAY: u64 = 86_400;
 
@@ -21,7 +23,7 @@ impl Line {
         position: SourcePosition<'_>,
     ) -> Self {
         let moment = Moment::from(time);
-        let letter = level.letter();
+        let letter = letter(level);
         let begin = match format {
             LogFormat::Default => format!("{letter}{}", moment.short()),
             LogFormat::Iso8601 => format!("{} {letter}", moment.iso8601()),
@@ -44,6 +46,15 @@ impl Line {
         self.text.push_str(lines);
         self.text.push('\n');
         self.text
+    }
+}
+
+/// The letter at the head of a line; verbose lines count as information.
+const fn letter(level: LogLevel) -> char {
+    match level {
+        LogLevel::Error => 'E',
+        LogLevel::Warning => 'W',
+        LogLevel::Info | LogLevel::Verbose(_) => 'I',
     }
 }
 

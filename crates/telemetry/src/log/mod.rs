@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
+use galatea_infer::LogLevel;
+
 use crate::Table;
 
 pub(crate) use escape::escape_controls;
@@ -34,30 +36,6 @@ impl LogFormat {
         match self {
             Self::Default => "default",
             Self::Iso8601 => "ISO8601",
-        }
-    }
-}
-
-/// How much a line matters.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum LogLevel {
-    /// Something failed.
-    Error,
-    /// Something is doubtful.
-    Warning,
-    /// Something happened.
-    Info,
-    /// Detail for whoever looks closely; a higher number is finer.
-    Verbose(u32),
-}
-
-impl LogLevel {
-    /// The letter at the head of a line; verbose lines count as information.
-    const fn letter(self) -> char {
-        match self {
-            Self::Error => 'E',
-            Self::Warning => 'W',
-            Self::Info | Self::Verbose(_) => 'I',
         }
     }
 }
