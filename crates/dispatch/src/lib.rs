@@ -69,7 +69,7 @@ pub use check::{CheckedLimits, CheckedVersion, VersionProblem};
 pub use composing::ComposingVersions;
 pub use host_policy::HostPolicies;
 pub use loader::{InstanceChange, Loader, LoaderOptions, ModelDefinition, NeededModel};
-pub use log::{LogSink, OneLine, refuse};
+pub use log::{LogSink, refuse};
 pub use model::LoadedModel;
 pub use permits::{RateLimit, ResourceLimit};
 

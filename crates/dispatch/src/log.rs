@@ -1,6 +1,6 @@
 //! Where lines of the log go.
 
-use std::fmt::{self, Display, Write as _};
+use std::fmt::{self, Display};
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ type Write = dyn Fn(LogLevel, &Location<'_>, &dyn Display) + Send + Sync;
 type Wants = dyn Fn(LogLevel) -> bool + Send + Sync;
 
 /// Writes lines to the server's log, each with the place in the source that
-/// it comes from.
+/// it comes from. A client may have written a part of a line: the receiver of the lines
+/// escapes control characters, so that a line stays one line.
 #[derive(Clone)]
 pub struct LogSink {
     write: Arc<Write>,
@@ -63,7 +64,7 @@ pub fn refuse(sender: ResponseSender, status: Status, log: &LogSink) {
 
 /// The line about a request that is refused with this status.
 pub(crate) fn refusal(status: &Status) -> impl Display {
-    fmt::from_fn(|f| write!(f, "a request is refused: {}", OneLine(status.message())))
+    fmt::from_fn(|f| write!(f, "a request is refused: {}", status.message()))
 }
 
 /// The same, and which request that is, whether or not the status says so.
@@ -71,32 +72,6 @@ pub(crate) fn refusal_of(request: &InferenceRequest, status: &Status) -> impl Di
     fmt::from_fn(|f| {
         let name = request.log_prefix();
         let text = status.message().strip_prefix(&name).unwrap_or(status.message());
-        write!(f, "a request is refused: {}{}", OneLine(&name), OneLine(text))
+        write!(f, "a request is refused: {name}{text}")
     })
-}
-
-/// Text of which a client may have written a part: it stays on its line.
-pub struct OneLine<'a>(pub &'a str);
-
-impl Display for OneLine<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for character in self.0.chars() {
-            if character.is_control() {
-                write!(f, "{}", character.escape_default())?;
-            } else {
-                f.write_char(character)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_line_does_not_end_within() {
-        assert_eq!(OneLine("a 'b'\r\nc\u{1b}\u{85}é").to_string(), "a 'b'\\r\\nc\\u{1b}\\u{85}é");
-    }
 }

@@ -15,7 +15,6 @@ use galatea_infer::{
 use galatea_policy::Event;
 
 use crate::LogSink;
-use crate::log::OneLine;
 
 /// Requests and sequences are told of from this level on.
 const LEVEL: LogLevel = LogLevel::Verbose(1);
@@ -39,11 +38,7 @@ pub(crate) fn follow(
     if !is_on(log) {
         return sender;
     }
-    let about = format!(
-        "{}model '{}' version {version}",
-        OneLine(&request.log_prefix()),
-        OneLine(&request.model_name)
-    );
+    let about = format!("{}model '{}' version {version}", request.log_prefix(), request.model_name);
     log.write(LEVEL, format_args!("{about} is asked: {}", asked(request)));
     let log = log.clone();
     sender.wrap(move |inner| Box::new(Followed { log, about, arrival, inner }))
@@ -54,10 +49,10 @@ fn asked(request: &InferenceRequest) -> impl Display {
     fmt::from_fn(move |f| {
         f.write_str("inputs")?;
         for input in &request.inputs {
-            write!(f, " {} {} {}", OneLine(&input.name), input.datatype, input.shape)?;
+            write!(f, " {} {} {}", input.name, input.datatype, input.shape)?;
         }
         if !request.outputs.is_empty() {
-            write!(f, ", outputs {}", OneLine(&request.outputs.join(" ")))?;
+            write!(f, ", outputs {}", request.outputs.join(" "))?;
         }
         if request.priority > 0 {
             write!(f, ", priority {}", request.priority)?;
@@ -78,7 +73,7 @@ fn sequence(id: &CorrelationId, start: bool, end: bool) -> impl Display {
         match id {
             CorrelationId::None => f.write_str("sequence 0")?,
             CorrelationId::Number(number) => write!(f, "sequence {number}")?,
-            CorrelationId::Text(text) => write!(f, "sequence {}", OneLine(text))?,
+            CorrelationId::Text(text) => write!(f, "sequence {text}")?,
         }
         f.write_str(if start { " START" } else { "" })?;
         f.write_str(if end { " END" } else { "" })
@@ -109,12 +104,12 @@ fn told(reply: &Reply) -> impl Display {
     fmt::from_fn(move |f| match reply {
         Reply::Finished => f.write_str("no more"),
         Reply::Response { result: Err(status), .. } => {
-            write!(f, "error {}", OneLine(&status.to_string()))
+            write!(f, "error {status}")
         }
         Reply::Response { result: Ok(response), .. } => {
             f.write_str("outputs")?;
             for output in &response.outputs {
-                write!(f, " {} {} {}", OneLine(&output.name), output.datatype, output.shape)?;
+                write!(f, " {} {} {}", output.name, output.datatype, output.shape)?;
             }
             f.write_str(if reply.is_final() { "" } else { ", more may follow" })
         }
@@ -125,7 +120,7 @@ fn told(reply: &Reply) -> impl Display {
 pub(crate) fn executes(log: &LogSink, instance: &str, requests: &[PendingRequest]) {
     if is_on(log) {
         let requests = Batch(requests);
-        log.write(LEVEL, format_args!("instance '{}' executes {requests}", OneLine(instance)));
+        log.write(LEVEL, format_args!("instance '{instance}' executes {requests}"));
     }
 }
 
@@ -139,7 +134,7 @@ impl Display for Batch<'_> {
                 f.write_str(" [padding]")?;
                 continue;
             }
-            write!(f, " {}", OneLine(request.request().log_prefix().trim_end()))?;
+            write!(f, " {}", request.request().log_prefix().trim_end())?;
             if let Some(step) = request.sequence() {
                 let (start, end) = (step.flags.start, step.flags.end);
                 write!(f, " {}", sequence(&step.correlation_id, start, end))?;
@@ -151,7 +146,7 @@ impl Display for Batch<'_> {
 
 /// A sequence of a model, for a line of the log.
 pub(crate) fn sequence_of(id: &CorrelationId, model: &str) -> impl Display {
-    fmt::from_fn(move |f| write!(f, "{} of model '{}'", sequence(id, false, false), OneLine(model)))
+    fmt::from_fn(move |f| write!(f, "{} of model '{model}'", sequence(id, false, false)))
 }
 
 /// Why a sequence takes no further requests, by what happened.

@@ -37,10 +37,10 @@ fn a_request_is_followed_from_its_arrival_to_its_answer() {
     };
     send(&server, asked).recv_timeout(LONG).unwrap().unwrap();
     let expected = [
-        "[request id: a\\nb] model 'echo' version 1 is asked: inputs IN FP32 [2,1], outputs OUT, \
+        "[request id: a\nb] model 'echo' version 1 is asked: inputs IN FP32 [2,1], outputs OUT, \
          timeout 7 us",
-        "instance 'echo_0' executes 1 requests: [request id: a\\nb]",
-        "[request id: a\\nb] model 'echo' version 1 answers us: outputs OUT FP32 [2,1]",
+        "instance 'echo_0' executes 1 requests: [request id: a\nb]",
+        "[request id: a\nb] model 'echo' version 1 answers us: outputs OUT FP32 [2,1]",
     ];
     assert_eq!(taken(&lines), expected);
 }
@@ -58,7 +58,7 @@ fn an_error_is_an_answer() {
         [
             format!("{about} is asked: inputs IN FP32 [1,1]"),
             "instance 'echo_0' executes 1 requests: [request id: <id_unknown>]".into(),
-            format!("{about} answers us: error no\\nluck"),
+            format!("{about} answers us: error no\nluck"),
         ]
     );
 }

@@ -108,7 +108,7 @@ fn refused_requests_are_seen_with_their_reason() {
     let unknown = InferenceRequest { model_name: "a\nb".into(), ..request(&[1, 1]) };
     assert_eq!(
         refused(unknown),
-        "a request is refused: Request for unknown model: 'a\\nb' is not found"
+        "a request is refused: Request for unknown model: 'a\nb' is not found"
     );
     let wrong = InferenceRequest { id: "seven".into(), inputs: Vec::new(), ..request(&[1, 1]) };
     let line = refused(wrong);

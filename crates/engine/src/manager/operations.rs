@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use galatea_backend::LogLevel;
-use galatea_dispatch::{ModelDefinition, OneLine};
+use galatea_dispatch::ModelDefinition;
 use galatea_infer::{LoadParameters, NameMapping, Status};
 use galatea_policy::{LifecycleStatus, LoadReason, ModelName, model_id};
 use galatea_repository::{ListedModel, Lookup, Scan, ScanProblem};
@@ -164,7 +164,7 @@ impl Manager {
     pub(crate) fn register(&self, path: &str, names: &[NameMapping]) -> Result<(), Status> {
         self.check_registration("registration")?;
         self.shared.parts.catalog.register(path, names)?;
-        let line = format_args!("model repository registered: {}", OneLine(path));
+        let line = format_args!("model repository registered: {path}");
         self.shared.parts.log.write(LogLevel::Info, line);
         Ok(())
     }
@@ -173,7 +173,7 @@ impl Manager {
     pub(crate) fn unregister(&self, path: &str) -> Result<(), Status> {
         self.check_registration("unregistration")?;
         self.shared.parts.catalog.unregister(path)?;
-        let line = format_args!("model repository unregistered: {}", OneLine(path));
+        let line = format_args!("model repository unregistered: {path}");
         self.shared.parts.log.write(LogLevel::Info, line);
         Ok(())
     }
