@@ -36,7 +36,7 @@ static const char LENGTH[] = "content-length:";
 static const char COUNT[] = "####################";
 
 struct answer {
-  char* prefix; /* of the requests that it is for, whose id has so many bytes */
+  char* prefix; /* of the requests that it matches; their IDs have this length in bytes */
   size_t prefix_bytes;
   size_t id_bytes;
   char* text;
@@ -147,7 +147,7 @@ id_length(const char* body, const char* end)
   return quote == NULL ? 0 : (size_t)(quote - body) - fixed;
 }
 
-/* The answer to a request of which so many bytes are there: the last one fits everything. */
+/* The response to a request of the given length in bytes: the last one fits every length. */
 static struct answer*
 choose(const char* request, const char* body, const char* end)
 {

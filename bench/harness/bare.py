@@ -32,7 +32,7 @@ STEPS = ("success", "queue", "compute_input", "compute_infer", "compute_output")
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What a request gets that begins like this and has an id of so many bytes."""
+    """The response to a request that begins like this and has an ID of this length in bytes."""
 
     prefix: bytes
     text: bytes
@@ -69,7 +69,7 @@ def record(address: str, model: str, path: pathlib.Path) -> None:
 
 
 def _inference(address: str, model: str, digits: int) -> Answer:
-    """Asks for an inference with an id of so many digits."""
+    """Requests an inference with an ID of this many digits."""
     prefix = f"POST /v2/models/{model}/infer ".encode()
     text = _ask(address, prefix, *request_body.http_body(model, "1" * digits))
     if not text.startswith(b"HTTP/1.1 200 "):

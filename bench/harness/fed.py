@@ -85,7 +85,7 @@ class Loop:
         self._parked: collections.deque[Connection] = collections.deque()
         self._selector = selectors.EpollSelector()
         self._listener = socket.create_server(("127.0.0.1", port))
-        # Clients send the next batch while this one runs: nobody reads then.
+        # Clients send the next batch while this one runs, and nothing reads then.
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * size)
         self._selector.register(self._listener, selectors.EVENT_READ)
 

@@ -24,7 +24,7 @@ def find() -> str | None:
 
 
 def plan(program: str, load: Load, address: str, seconds: float, work: pathlib.Path) -> Plan:
-    """Plans a run that lasts so many seconds."""
+    """Plans a run of this many seconds."""
     report, body = work / "requests.tsv", work / "request.bin"
     command = [program, "-D", f"{round(seconds * 1000)}ms", "-d", str(body), f"--log-file={report}"]
     if load.protocol == "http":

@@ -36,7 +36,7 @@ def _environment() -> dict[str, str]:
 
 
 def plan(program: str, load: Load, address: str, seconds: float, work: pathlib.Path) -> Plan:
-    """Plans a run that lasts about so many seconds once requests flow."""
+    """Plans a run of about this many seconds once requests flow."""
     report = work / "load.csv"
     window_ms = round(seconds * 1000 / WINDOWS)
     command = [program, "-m", load.model, "-i", load.protocol, "-u", address]

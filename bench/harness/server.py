@@ -103,7 +103,7 @@ class Server:
 
 
 def free_ports(count: int) -> list[int]:
-    """Returns ports that nobody listens on at this moment."""
+    """Returns ports without a listener at this moment."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

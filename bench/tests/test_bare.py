@@ -116,7 +116,7 @@ class Loop(unittest.TestCase):
         return stream
 
     def send_in_parts(self, stream: socket.socket, parts: list[bytes]) -> None:
-        """The loop has read a part once somebody who came later has an answer."""
+        """The loop has read a part once a later client has a response."""
         other = self.connect()
         for part in parts:
             stream.sendall(part)

@@ -1,4 +1,4 @@
-/* A repository agent that makes a model of files that nobody can load as they are: each
+/* A repository agent that makes a model of files that cannot be loaded as they are: each
  * byte of a file whose name ends in ".masked" is combined with the parameter "key". The
  * result goes, with all other files, to a new directory, and the model is loaded from
  * there. A mask is no cipher; one would take its place here.

@@ -15,7 +15,7 @@
     }                                      \
   } while (0)
 
-/* Logs an error that nobody could be given, and deletes it. */
+/* Logs an error that has no caller to return to, and deletes it. */
 static inline void
 log_error(TRITONSERVER_Error* error)
 {

@@ -65,7 +65,7 @@ TRITONBACKEND_ModelInstanceExecute(
     TRITONBACKEND_Response* response = NULL;
     TRITONSERVER_Error* failed = TRITONBACKEND_ResponseNew(&response, requests[index]);
     if (failed != NULL) {
-      /* Without a response nobody can be told; the server answers on release. */
+      /* Without a response the error has no receiver; the server responds on release. */
       log_error(failed);
       log_error(TRITONBACKEND_RequestRelease(requests[index], TRITONSERVER_REQUEST_RELEASE_ALL));
       continue;
@@ -84,9 +84,9 @@ TRITONBACKEND_ModelInstanceExecute(
   return NULL;
 }
 
-/* Galatea asks this and other servers don't: whether ModelInstanceExecute waits for
-   nobody, takes about as long for inputs of the same sizes, and may be called on any
-   thread. While it is quick, Galatea calls it where requests arrive. */
+/* Only Galatea calls this. It returns whether ModelInstanceExecute never waits, takes about
+   the same time for inputs of the same sizes, and may be called on any thread. While it is
+   quick, Galatea calls it on the I/O thread that read the request. */
 TRITONSERVER_Error*
 GALATEA_ModelInstancePredictable(TRITONBACKEND_ModelInstance* instance, bool* predictable)
 {

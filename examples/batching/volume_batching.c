@@ -1,4 +1,4 @@
-/* A batching strategy: the inputs of a batch have at most so many bytes together.
+/* A batching strategy: it limits the total bytes of the inputs of a batch.
  *
  *   cc -shared -fPIC -I include -o batchstrategy.so \
  *      examples/batching/volume_batching.c

@@ -2,7 +2,7 @@
 
      galatea --cache-directory build --cache-config example_fifo,entries=1000 ...
 
-   Whoever came first makes room for who comes. One lock guards everything, also while
+   The oldest entry makes room for a new one. One lock guards everything, also while
    the server copies: the buffers must not go away meanwhile. */
 #include <pthread.h>
 #include <stdio.h>
@@ -164,7 +164,7 @@ TRITONCACHE_CacheInsert(
   if (new.key == NULL || new.bytes == NULL) {
     failed = error(TRITONSERVER_ERROR_UNAVAILABLE, "there is no memory for the response");
   }
-  /* Nobody else knows this buffer yet, so the lock isn't needed for the copy. */
+  /* No other thread knows this buffer yet, so the copy does not need the lock. */
   if (failed == NULL) {
     failed = TRITONCACHE_CacheEntrySetBuffer(entry, 0, new.bytes, NULL);
   }

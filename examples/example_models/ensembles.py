@@ -80,7 +80,7 @@ ensemble_scheduling {{
 
 
 def chain(model: str, length: int, inner: tuple[str, str], tensor: str, more: str = "") -> Example:
-    """The same model, so many times one after another."""
+    """The same model, this many times one after another."""
     names = ["IN", *(f"between_{number}" for number in range(1, length)), "OUT"]
     steps = [
         Step(model, {inner[0]: before}, {inner[1]: after})
@@ -279,7 +279,7 @@ def convolution(graph: GraphBuilder, random: numpy.random.Generator, value: str,
 
 
 def convolutions(layers: int) -> Example:
-    """So many layers, from an image to an image of the same size."""
+    """This many layers, from an image to an image of the same size."""
     graph = GraphBuilder(f"convolutions_{layers}")
     random = numpy.random.default_rng(layers)
     shape: list[int | str] = ["batch", CHANNELS, "height", "width"]

@@ -45,7 +45,7 @@ class Spans(Program):
             self.changed.notify()
 
     def ask(self, pipeline: str, traces: int) -> dict[str, dict[str, int]]:
-        """The times of one request, which makes so many traces."""
+        """The times of one request, which makes this many traces."""
         self.times, self.gone, self.answers, self.releases = {}, 0, 0, 0
         request, trace = c_void_p(), c_void_p()
         self.must("InferenceRequestNew", byref(request), self.server, pipeline.encode(), c_int64(-1))

@@ -182,7 +182,7 @@ def test_a_backend_is_told_all_of_a_request(told: dict[str, Any]) -> None:
 
 
 def test_a_backend_is_told_what_a_request_lacks(told: dict[str, Any]) -> None:
-    """All outputs are wanted, and nobody says where they go."""
+    """All outputs are requested, without a place for them."""
     assert normal(told["bare"]["told"]) == (LOADED.strip() + BARE.rstrip()).split("\n")
 
 

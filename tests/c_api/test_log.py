@@ -1,4 +1,4 @@
-"""The log of a program with the library: one for all servers, set by whoever came last.
+"""The log of a program with the library: one for all servers, set by the last caller.
 
 The same program runs on Triton's own library where GALATEA_TRITON_PACKAGES says
 where that is.

@@ -138,7 +138,7 @@ def test_files_and_a_configuration_may_come_with_a_load(ask: Ask) -> None:
         ["load", "fresh", {**own, "file__2/empty": "nothing"}],
         ["inputs", "fresh"],
         ["model_ready", "fresh"],
-        # Files without a configuration are nobody's.
+        # Files without a configuration belong to no model.
         ["load", "fresh", {"file__2/empty": "nothing"}],
         ["load", "one"],
         ["inputs", "one"],

@@ -64,7 +64,7 @@ LIBRARIES = {
 
 
 def build(source: pathlib.Path, library: pathlib.Path) -> None:
-    """Compiles a backend with the sanitizer, whose library whoever loads it has."""
+    """Compiles a backend with the sanitizer, whose library the loading process has."""
     library.parent.mkdir(parents=True)
     includes = [f"-I{ROOT / 'include'}", f"-I{ROOT / 'examples/backends'}"]
     flags = ["-std=gnu11", "-g", "-O1", "-fPIC", "-fno-omit-frame-pointer"]

@@ -240,7 +240,7 @@ NOT_A_DOUBLE = (DATA, "attempt to access JSON non-number as double")
 NOT_SIGNED = (DATA, "attempt to access JSON non-signed-integer as signed-integer")
 TOO_BIG = (MALFORMED, NO_JSON + "Number too big to be stored in double.")
 NO_COMMA = (MALFORMED, NO_JSON + "Missing a comma or ] after an array element.")
-#: The text of a number: what becomes of it as FP32 and as INT32.
+#: The text of a number: its value as FP32 and as INT32.
 ODD_NUMBERS: dict[str, tuple[Any, Any]] = {
     "NaN": (math.nan, NOT_SIGNED),
     "Infinity": (math.inf, NOT_SIGNED),
@@ -303,7 +303,7 @@ def test_numbers_outside_of_their_datatype(server: Server, number: Any, expected
 def test_deep_nesting(
     server: Server, opening: bytes, closing: bytes, is_closed: bool, depth: int
 ) -> None:
-    """Nobody's stack is as deep as a client's JSON may be."""
+    """The parser's stack does not depend on the depth of a client's JSON."""
     nested = opening * depth + b"1" + (closing * depth if is_closed else b"")
     tail = b"}]}" if is_closed else b""
     head = b'{"inputs":[{"name":"INPUT0","shape":[1,1],"datatype":"INT32","data":'
@@ -440,7 +440,7 @@ def test_raw_body_over_the_limit(server: Server) -> None:
 
 
 def test_declared_length_over_the_limit(server: Server) -> None:
-    """A length that nobody could keep is refused without waiting for the body."""
+    """A length that does not fit into memory is refused without waiting for the body."""
     for length in (2**40, 2**63 - 1, 2**64, 10**30):
         with Connection(server) as connection:
             connection.send(
@@ -645,7 +645,7 @@ def test_management_is_closed(
 
 
 def test_shared_memory_that_is_not_there(server: Server) -> None:
-    """A region that nobody registered."""
+    """A region that is not registered."""
     request = changed(
         data=None, parameters={"shared_memory_region": "absent", "shared_memory_byte_size": 64}
     )

@@ -88,7 +88,7 @@ def link(place: str, target: str) -> Callable[[pathlib.Path], None]:
 
 
 def pipe(place: str) -> Callable[[pathlib.Path], None]:
-    """A named pipe, which nobody ever writes to."""
+    """A named pipe without a writer."""
 
     def make(model: pathlib.Path) -> None:
         path = model / place

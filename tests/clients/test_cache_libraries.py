@@ -590,7 +590,7 @@ def test_two_caches_are_one_too_many(
 def test_a_library_wins_over_the_cache_that_is_built_in(
     start_server: StartServer, models: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """Whoever puts it there means it."""
+    """A library in the directory is used."""
     library = build(tmp_path, "local")
     with serving(start_server, models, tmp_path, "local,size=7") as server:
         for _ in range(2):

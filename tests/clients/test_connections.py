@@ -93,12 +93,12 @@ def test_head_of_others_is_not_blocked(server: Server) -> None:
         # A machine that pauses may let the model be done before all are asked. Who is
         # made to wait for the model waits for a longer one, too.
         while not all_answer_while_it_works(server, others, rounds):
-            assert rounds < 10 * BUSY_ROUNDS, "nobody is answered while the model works"
+            assert rounds < 10 * BUSY_ROUNDS, "no client gets a response while the model works"
             rounds *= 3
 
 
 def all_answer_while_it_works(server: Server, others: list[Connection], rounds: int) -> bool:
-    """Whether a request of so many rounds runs from before others ask until all are answered."""
+    """Whether a request of this many rounds runs from before others are sent until all have responses."""
     before = server.statistics("onnx_slow")["inference_count"]
     with Connection(server) as busy:
         busy.send(post("/v2/models/onnx_slow/infer", slow_request(rounds)))

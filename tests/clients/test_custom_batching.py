@@ -1,6 +1,6 @@
 """Batching strategies in libraries: the examples, and small ones that break their contract.
 
-TRITONSERVER_DELAY_SCHEDULER holds the scheduler back until so many requests wait, so
+TRITONSERVER_DELAY_SCHEDULER holds the scheduler back until N requests wait, so
 that each test knows what the strategy has to choose from.
 """
 
@@ -167,7 +167,7 @@ def write_whole_batch(repository: pathlib.Path, settings: str) -> pathlib.Path:
 def held(
     start_server: StartServer, repository: pathlib.Path, waiting: int, *flags: str
 ) -> Iterator[Server]:
-    """A server whose model waits for so many requests."""
+    """A server whose model waits for this many requests."""
     environment = {"TRITONSERVER_DELAY_SCHEDULER": str(waiting)}
     with start_server(repository, *flags, environment=environment) as running:
         yield running.wait_until_ready()
@@ -201,7 +201,7 @@ def executed(server: Server) -> dict[int, int]:
 def test_a_batch_has_a_volume(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:
-    """Requests join up to so many bytes."""
+    """Requests join up to this many bytes."""
     settings = "dynamic_batching { }\n" + parameter("MAX_BATCH_VOLUME_BYTES", "12")
     model = write_whole_batch(tmp_path, settings)
     shutil.copy(libraries / "volume.so", model / "1" / LIBRARY)

@@ -100,7 +100,7 @@ def test_in_and_out_of_batches(transport: Transport) -> None:
     assert outputs["OUT"].tolist() == (8 * NUMBERS).tolist()
 
 
-def test_outputs_that_nobody_wants(server: Server, transport: Transport) -> None:
+def test_unrequested_outputs(server: Server, transport: Transport) -> None:
     """Their steps don't run."""
     before = [server.statistics(model)["inference_count"] for model in CONVOLUTIONS]
     outputs = transport.infer("pipeline_parallel", {"image": image(4, 4)}, outputs=["second"])

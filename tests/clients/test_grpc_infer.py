@@ -281,7 +281,7 @@ def test_typed_contents_of_another_size(
 
 
 def test_unknown_methods_are_unimplemented(server: Server) -> None:
-    """A method that doesn't exist is refused and harms nobody."""
+    """A method that does not exist is refused, and other calls go on."""
     with grpc.insecure_channel(server.grpc_url) as channel:
         call = channel.unary_unary("/inference.GRPCInferenceService/Nothing")
         with pytest.raises(grpc.RpcError) as caught:

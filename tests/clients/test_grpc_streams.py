@@ -127,7 +127,7 @@ def test_responses_keep_the_order_of_requests(stub: Stub) -> None:
 
 
 def test_decoupled_responses_do_not_wait(stub: Stub) -> None:
-    """They pass what waits for its turn, and nobody waits for them."""
+    """They overtake responses that wait for their predecessors, and delay none."""
     requests = Requests([tokens(ENDLESS, "slow", "tokens_together"), tokens(3, "quick")])
     call = stub.ModelStreamInfer(iter(requests))
     received = [shown(response) for response in itertools.islice(call, 3)]

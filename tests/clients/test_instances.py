@@ -205,7 +205,7 @@ def test_groups_that_can_not_be(
 def test_secondary_devices_are_shown_and_change_nothing(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """The configuration has them, and the log says that nobody is told."""
+    """The configuration has them, and the log says that no backend gets them."""
     devices = "secondary_devices [ { kind: KIND_NVDLA device_id: 3 } ]"
     write(tmp_path, "model", f"instance_group [ {{ kind: KIND_CPU {devices} }} ]")
     with start_server(tmp_path) as server:

@@ -69,7 +69,7 @@ def count(number: int) -> dict[str, numpy.ndarray]:
 
 
 def tokens(stream: GrpcStream, requests: dict[str, int]) -> dict[str, list[int]]:
-    """Receives all responses of requests that asked for so many tokens each."""
+    """Receives all responses of requests for this many tokens each."""
     received: dict[str, list[int]] = {name: [] for name in requests}
     for _ in range(sum(requests.values())):
         name, outputs = stream.receive()
@@ -181,7 +181,7 @@ def test_new_requests_join(server: Server, strategy: str) -> None:
 
 
 def test_cancelled_between_iterations(server: Server, strategy: str) -> None:
-    """The slots of requests that nobody waits for are given to others."""
+    """The slots of requests without a receiver are given to others."""
     model = f"slow_{strategy}"
     lost = GrpcStream(server)
     slot_count = 2 if strategy == "direct" else 4

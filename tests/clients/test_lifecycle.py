@@ -349,7 +349,7 @@ def test_readiness_goes_first(start_server: StartServer, tmp_path: pathlib.Path)
 def test_a_second_signal_ends_it_at_once(
     start_server: StartServer, slow_repository: pathlib.Path
 ) -> None:
-    """Whoever insists does not wait for requests."""
+    """A second signal does not wait for requests."""
     with start_server(slow_repository, "--exit-timeout-secs=600") as server:
         server.wait_until_ready()
         with Connection(server) as busy:

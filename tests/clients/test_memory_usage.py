@@ -148,7 +148,7 @@ def test_reports_are_in_the_statistics(
         gpu = entry("GPU", 1, 5)
         assert memory(server, "model") == [entry("CPU", 0, 1000 + 100 * instances), gpu]
         if instances > 1 and "passive" not in groups:
-            return  # Nobody knows which instance a request would reach.
+            return  # It is unknown which instance a request would reach.
         left = entry("CPU", 0, 1000 + 100 * (instances - 1))
         tell(server, "model", 64)
         assert memory(server, "model") == [left, entry("CPU_PINNED", 2, 64), gpu]

@@ -97,7 +97,7 @@ def served(server: Server, model: str) -> int | None:
 
 
 def test_who_goes_with_whom(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """Unloading leaves what an ensemble needs, unless dependents go too and nobody else needs it."""
+    """Unloading leaves what an ensemble needs, unless dependents go too and no other model needs it."""
     for value, name in enumerate("abc", 1):
         write_model(tmp_path, name, value)
     write_ensemble(tmp_path, "ab", "a", "b")

@@ -56,7 +56,7 @@ def index(server: Server) -> dict[tuple[str, str], str]:
 def test_models_are_loaded_and_unloaded(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Only what is named at start is there, until somebody loads more."""
+    """Only models that are named at start are there, until a client loads more."""
     write_model(tmp_path, "one", 1)
     write_model(tmp_path, "two", 2)
     with start_server(tmp_path, EXPLICIT, "--load-model=one") as server:

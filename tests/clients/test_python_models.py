@@ -311,7 +311,7 @@ def test_an_exception_has_its_traceback(client: Transport) -> None:
         client.infer("errors", {"IN": texts("exception").reshape(1, 1)})
 
 
-def test_outputs_that_nobody_asked_for_are_dropped(server: Server) -> None:
+def test_unrequested_outputs_are_dropped(server: Server) -> None:
     document = {
         "inputs": [{"name": "IN", "shape": [1, 1], "datatype": "BYTES", "data": ["unknown_output"]}]
     }

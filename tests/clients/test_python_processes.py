@@ -381,7 +381,7 @@ def test_a_killed_server_leaves_no_process(
         running.process.kill()
         running.process.wait()
         wait_for_end(running, numbers)
-    # Nobody is left who could remove them.
+    # No process is left that could remove them.
     for region in set(start_python.regions()) - before:
         (pathlib.Path("/dev/shm") / region).unlink()
 

@@ -1,6 +1,6 @@
 """The dynamic batcher's queues: order, priorities, bounds and deadlines.
 
-TRITONSERVER_DELAY_SCHEDULER holds the scheduler back until so many requests wait, so
+TRITONSERVER_DELAY_SCHEDULER holds the scheduler back until N requests wait, so
 that each test knows what is in the queue when the first batch is made.
 """
 
@@ -32,7 +32,7 @@ TIMEOUT_MICROSECONDS = 50_000
 def held_server(
     start_server: StartServer, repository: pathlib.Path, settings: str, waiting: int
 ) -> Iterator[Server]:
-    """A server of one model that waits for so many requests and shows its batches."""
+    """A server of one model that waits for this many requests and shows its batches."""
     example = conformance.onnx_whole_batch(f"dynamic_batching {{ {settings} }}")
     write_example(repository, "model", example)
     environment = {"TRITONSERVER_DELAY_SCHEDULER": str(waiting)}
@@ -52,7 +52,7 @@ def send(stream: GrpcStream, *options: dict[str, Any], first: int = 0) -> None:
 
 
 def receive_batches(stream: GrpcStream, count: int) -> set[tuple[int, ...]]:
-    """The batches that so many requests were executed in, rows in their order."""
+    """The batches that this many requests were executed in, rows in their order."""
     batches = set()
     for _ in range(count):
         number, outputs = stream.receive()

@@ -49,7 +49,7 @@ def write_latch(repository: pathlib.Path, name: str, limiter: str) -> Latch:
 
 
 def ask(server: Server, model: str, tokens: int = 1) -> None:
-    """One request, for so many executions."""
+    """One request, for this many executions."""
     name, shape = ("INPUT0", [1]) if model == "long" else ("COUNT", [1, 1])
     tensor = {"name": name, "shape": shape, "datatype": "INT32", "data": [tokens]}
     reply = server.infer(model, {"inputs": [tensor]})
@@ -88,7 +88,7 @@ def test_who_needs_what_another_has_waits(
         assert executions(server, "short") == 1
 
 
-def test_without_the_flag_nobody_waits(
+def test_without_the_flag_no_request_waits(
     start_server: StartServer, tmp_path: pathlib.Path, pool: concurrent.futures.ThreadPoolExecutor
 ) -> None:
     """The blocks are ignored, and still shown."""
@@ -121,7 +121,7 @@ def test_a_model_of_priority_two_is_executed_half_as_often(
         contextlib.closing(GrpcCalls(tap)) as calls,
     ):
         asked = pool.submit(ask, server, "long")
-        wait_until(lambda: server.is_executing("long"), 60, "nobody else can be executed")
+        wait_until(lambda: server.is_executing("long"), 60, "no other request can be executed")
         # Five executions each.
         inputs = {"COUNT": numpy.array([[5]], numpy.int32)}
         for model in ("first", "second"):
@@ -132,7 +132,7 @@ def test_a_model_of_priority_two_is_executed_half_as_often(
         asked.result()
         for number in range(80):
             calls.wait(number)
-        # When the last of the first model's forty leaves, so many of the other's have left.
+        # When the last of the first model's forty leaves, the same number of the other's have left.
         last = max(map(tap.responses.index, tap.requests[:40]))
         assert 19 <= last - 39 <= 21
 

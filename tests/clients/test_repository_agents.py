@@ -54,12 +54,12 @@ BROKEN = {
         }
     """,
     "lacks_symbol": """
-        void nobody_has_this(void);
+        void undefined_function(void);
         TRITONSERVER_Error* TRITONREPOAGENT_ModelAction(
             TRITONREPOAGENT_Agent* agent, TRITONREPOAGENT_AgentModel* model,
             const TRITONREPOAGENT_ActionType action) {
           (void)agent; (void)model; (void)action;
-          nobody_has_this();
+          undefined_function();
           return NULL;
         }
     """,
@@ -298,7 +298,7 @@ def test_checksums_refuse_models_that_are_not(
         ("nobody", "unable to find 'libtritonrepoagent_nobody.so' for repo agent 'nobody'"),
         ("no_action", "unable to find required entrypoint 'TRITONREPOAGENT_ModelAction'"),
         ("too_new", "made for version 99"),
-        ("lacks_symbol", "undefined symbol: nobody_has_this"),
+        ("lacks_symbol", "undefined symbol: undefined_function"),
         ("text", "unable to load shared library"),
         pytest.param(
             "half",

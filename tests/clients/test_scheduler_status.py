@@ -131,7 +131,7 @@ def test_it_is_read_only(server: Server) -> None:
 
 
 def test_queues_of_a_dynamic_batcher(server: Server) -> None:
-    """An entry for each level at which somebody waits."""
+    """An entry for each level at which a request waits."""
     with waiting(
         server, "dynamic", number(name="INPUT0"), {"priority": 2}, {"priority": 1}, {"priority": 2}
     ) as status:

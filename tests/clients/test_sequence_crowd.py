@@ -72,7 +72,7 @@ class Ids:
     numbers: itertools.count = dataclasses.field(default_factory=lambda: itertools.count(1))
 
     def take(self, chance: random.Random) -> Id:
-        """An ID that nobody else uses, often one that was used a moment ago."""
+        """An unused ID, often one that was used a moment ago."""
         if self.free and chance.random() < 0.7:
             return self.free.pop(chance.randrange(len(self.free)))
         number = next(self.numbers)

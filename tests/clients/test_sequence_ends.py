@@ -126,7 +126,7 @@ def test_an_idle_sequence_makes_room(
 def test_an_idle_sequence_is_forgotten(
     server: Server, transport: Transport, strategy: str
 ) -> None:
-    """Also if nobody waits; the same ID starts from nothing."""
+    """Also if no sequence waits; the same ID starts from nothing."""
     model = f"idle_{strategy}"
     sequence = next(_ids)
     assert start(transport, model, 1, sequence) == 1
@@ -249,7 +249,7 @@ def test_cancelled_in_the_middle_of_the_backlog(
 def held_server(
     start_server: StartServer, repository: pathlib.Path, strategy: str, waiting: int, slots: int
 ) -> Iterator[Server]:
-    """A server whose "model" executes nothing before so many requests wait in its slots."""
+    """A server whose "model" executes nothing before this many requests wait in its slots."""
     text = STRATEGIES[strategy].replace("sequences: 1", f"sequences: {slots}")
     batching = sequences.Batching(text, max_batch_size=slots)
     write_example(repository, "model", sequences.accumulator("int32", "zero", batching))
@@ -316,7 +316,7 @@ def test_a_broken_stream(start_server: StartServer, tmp_path: pathlib.Path, stra
         assert sums == [10, 20, 30, 40]
 
 
-def test_the_last_state_is_nobodys(
+def test_no_sequence_inherits_the_last_state(
     start_server: StartServer, tmp_path: pathlib.Path, strategy: str
 ) -> None:
     """A sequence that begins while another's last request runs doesn't get its state."""
@@ -334,7 +334,7 @@ def test_the_last_state_is_nobodys(
         options = {"sequence_id": "ends", "sequence_end": True}
         calls.send("slow", tensors(1000, SOME_ROUNDS), **options)
         if not server.is_triton:
-            # Or has run: then the test sees nothing, and fails nobody.
+            # Or has run: then the test sees nothing, and does not fail.
             wait_until(lambda: is_busy(server, "slow") or calls.is_finished(0), 60, "it runs")
         assert start(other, "slow", 1, "begins") == 1
         assert total(calls.wait(0)) == 2000

@@ -1,7 +1,7 @@
 """Which requests share a batch, in which row, and what their controls say.
 
 The two variables that hold the scheduler back make the batches the same in every
-run: nothing is executed before so many requests wait in slots, and in the backlog.
+run: nothing is executed before N requests wait in slots, and in the backlog.
 docs/schedulers.md draws these timelines.
 """
 

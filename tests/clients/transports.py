@@ -136,7 +136,7 @@ class GrpcStream:
         return self
 
     def __exit__(self, failure: type[BaseException] | None, *_: object) -> None:
-        """After a failure nobody waits for answers that may never come."""
+        """After a failure the client does not wait for responses that may never come."""
         self.close(cancel=failure is not None)
 
 

@@ -1,6 +1,6 @@
 """Batches that the variables for tests make the same in every run.
 
-Nothing is executed before so many requests wait, so the batches follow from the
+Nothing is executed before N requests wait, so the batches follow from the
 configuration alone. One instance each: Triton lets several go one by one.
 """
 
@@ -72,13 +72,13 @@ def in_turns(lengths: Sequence[int]) -> tuple[dict[str, Any], ...]:
 
 
 def direct(slots: int) -> Callable[[], Example]:
-    """A model with so many slots that returns the controls of its whole batch."""
+    """A model with this many slots that returns the controls of its whole batch."""
     batching = sequences.Batching("direct { }", max_batch_size=slots)
     return lambda: sequences.controls("int32", "uint64", batching)
 
 
 def of_lengths(*parts: tuple[int, int, bool, bool]) -> tuple[dict[str, Any], ...]:
-    """Requests of sequences whose inputs have so many elements."""
+    """Requests of sequences whose inputs have this many elements."""
     return tuple(
         message(number, "INPUT", [number] * length, sequence_id=sequence, sequence_start=start,
                 sequence_end=end)

@@ -65,7 +65,7 @@ def write_models(root: pathlib.Path) -> None:
 
 
 def tensor(value: float, rows: int = 1) -> dict[str, Any]:
-    """So many rows of four."""
+    """This many rows of four."""
     return {
         "name": "INPUT0", "datatype": "FP32", "shape": [rows, 4], "data": [value] * (4 * rows)
     }

@@ -13,7 +13,7 @@ use sha2::Sha256;
 pub(crate) enum Refusal {
     /// The parameter isn't a checksum.
     Malformed(String),
-    /// Nobody here knows such checksums.
+    /// This agent does not know such checksums.
     Unsupported(String),
     /// The file isn't there, or isn't what it should be.
     Mismatch(String),
