@@ -62,13 +62,13 @@ impl Doors<'_> {
     }
 
     fn http(&self, door: &DoorSettings) -> Result<Option<galatea_http::RunningDoor>, String> {
-        let max_input_size = self.settings.http_input_bytes_max;
+        let input_bytes_max = self.settings.http_input_bytes_max;
         let start = |socket| {
             let (service, control) = (self.server.clone(), self.server.clone());
             let header_forward = self.settings.http_header_forward.clone();
             let request_log = Some(request_log(self.logger.clone()));
             let options = HttpOptions {
-                max_input_size,
+                input_bytes_max,
                 header_forward,
                 request_log,
                 ..HttpOptions::default()

@@ -1,7 +1,9 @@
 //! One connection, from its first byte to its end.
+//!
+//! Plain requests are served by [`plain`]; from the first other one on hyper serves the
+//! connection.
 
 use std::io;
-use std::net::TcpStream;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,118 +11,100 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
+use galatea_door::{Connection, OpenConnection, PhaseWatch};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::watch;
+use tokio::net::TcpStream;
 
-use crate::door::{Closed, Endpoint, OpenConnection, Phase};
-use crate::head::Head;
-use crate::plain::{self, End, LastServed};
-use crate::respond::{Reply, ResponseBody};
+use crate::endpoint::{Disconnected, Endpoint};
+use crate::http_response::{HttpResponse, ResponseBody};
+use crate::plain::{self, SessionEnd};
+use crate::request_head::RequestHead;
 
-/// A connection, accepted and not yet served.
-pub(crate) struct Connection<E> {
-    pub(crate) stream: TcpStream,
-    pub(crate) endpoint: Arc<E>,
-    pub(crate) last_served: Arc<LastServed>,
-    pub(crate) phase: watch::Receiver<Phase>,
-    pub(crate) protocol: http1::Builder,
-    /// Only hyper measures how long a head takes.
-    pub(crate) has_head_timeout: bool,
-    /// `None` for a connection made while draining: it gets one answer, and
-    /// nobody waits for it.
-    pub(crate) open: Option<OpenConnection>,
-}
-
-/// What is left of a request's head may arrive this long after the order to
-/// stop.
+/// How long a connection without a request may take to complete the head of its first one
+/// after the door has begun to stop.
 const HEAD_GRACE: Duration = Duration::from_millis(500);
 
-impl<E: Endpoint> Connection<E> {
-    /// Serves it: plain requests here, and everything from the first other one on
-    /// with hyper.
-    pub(crate) async fn run(self) {
-        let Self { stream, endpoint, last_served, phase, protocol, has_head_timeout, open } = self;
-        let Ok(mut stream) = tokio::net::TcpStream::from_std(stream) else { return };
-        let mut read = Bytes::new();
-        if !has_head_timeout {
-            let phase = phase.clone();
-            match plain::serve(&mut stream, &*endpoint, &last_served, phase, open.is_some()).await {
-                End::Closed => return,
-                End::NotPlain(bytes) => read = bytes,
-            }
+/// Serves a connection. One that was made while the door was draining gets one response.
+pub(crate) async fn serve<E: Endpoint>(
+    connection: Connection,
+    endpoint: &Arc<E>,
+    hyper: &http1::Builder,
+    has_head_timeout: bool,
+) {
+    let Connection { mut stream, phase, open, .. } = connection;
+    let mut read = Bytes::new();
+    if !has_head_timeout {
+        match plain::serve(&mut stream, &**endpoint, phase.clone(), open.is_some()).await {
+            SessionEnd::Closed => return,
+            SessionEnd::NotPlain(bytes) => read = bytes,
         }
-        // Few connections need it, and hyper's state is large.
-        Box::pin(by_hyper(Rewound { read, stream }, endpoint, phase, protocol, open)).await;
     }
+    // Few connections need it, and hyper's state is large.
+    let stream = Rewound { read, stream };
+    Box::pin(serve_with_hyper(stream, endpoint.clone(), phase, hyper.clone(), open)).await;
 }
 
-async fn by_hyper<E: Endpoint>(
+async fn serve_with_hyper<E: Endpoint>(
     stream: Rewound,
     endpoint: Arc<E>,
-    mut phase: watch::Receiver<Phase>,
-    mut protocol: http1::Builder,
+    mut phase: PhaseWatch,
+    mut hyper: http1::Builder,
     open: Option<OpenConnection>,
 ) {
-    let asked = Arc::<AtomicBool>::default();
-    let ask = asked.clone();
+    let has_request = Arc::<AtomicBool>::default();
+    let request_seen = has_request.clone();
     let service = service_fn(move |request: Request<Incoming>| {
-        ask.store(true, Ordering::Relaxed);
-        answer(endpoint.clone(), request)
+        request_seen.store(true, Ordering::Relaxed);
+        respond(endpoint.clone(), request)
     });
     if open.is_none() {
-        protocol.keep_alive(false);
+        hyper.keep_alive(false);
     }
-    let mut connection = std::pin::pin!(protocol.serve_connection(TokioIo::new(stream), service));
+    let mut connection = std::pin::pin!(hyper.serve_connection(TokioIo::new(stream), service));
     if open.is_some() {
         tokio::select! {
             biased;
-            // However it ended, nobody is left to be told.
+            // An error ends the connection like its end does.
             _ = connection.as_mut() => return,
-            () = after(&mut phase, Phase::Serving) => connection.as_mut().graceful_shutdown(),
+            () = phase.stopping() => connection.as_mut().graceful_shutdown(),
         }
     }
     tokio::select! {
         biased;
         _ = connection.as_mut() => {}
-        () = after(&mut phase, Phase::Draining) => {}
-        () = no_request(&asked), if open.is_some() => {}
+        () = phase.closed() => {}
+        () = no_request(&has_request), if open.is_some() => {}
     }
 }
 
-async fn answer<E: Endpoint>(
+async fn respond<E: Endpoint>(
     endpoint: Arc<E>,
     request: Request<Incoming>,
-) -> Result<Response<ResponseBody>, Closed> {
+) -> Result<Response<ResponseBody>, Disconnected> {
     let (parts, mut body) = request.into_parts();
-    let head = Head::of(&parts, endpoint.wants_headers());
-    endpoint.respond(&head, &mut body).await.map(Reply::into_response)
+    let head = RequestHead::of(&parts, endpoint.wants_headers());
+    endpoint.respond(&head, &mut body).await.map(HttpResponse::into_hyper)
 }
 
-/// Waits until the door is beyond `passed`. Without a sender the door is gone,
-/// which is beyond everything.
-pub(crate) async fn after(phase: &mut watch::Receiver<Phase>, passed: Phase) {
-    drop(phase.wait_for(|phase| *phase > passed).await);
-}
-
-/// Gives a connection that stops the time for its first request, and ends if
-/// none has come. A connection that had one is ended by hyper: when it is idle
-/// or has half a head, at once; else after the response.
-async fn no_request(asked: &AtomicBool) {
+/// Gives a connection of a stopping door the time for its first request, and ends if none
+/// has come. A connection that had one is ended by hyper: at once when it is idle or has
+/// half a head, otherwise after the response.
+async fn no_request(has_request: &AtomicBool) {
     tokio::time::sleep(HEAD_GRACE).await;
-    if asked.load(Ordering::Relaxed) {
+    if has_request.load(Ordering::Relaxed) {
         std::future::pending::<()>().await;
     }
 }
 
-/// A stream of which something was read already, which is read again.
+/// A stream of which some bytes were read already, and are read again.
 struct Rewound {
     read: Bytes,
-    stream: tokio::net::TcpStream,
+    stream: TcpStream,
 }
 
 impl AsyncRead for Rewound {

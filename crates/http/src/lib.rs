@@ -1,29 +1,43 @@
 //! The HTTP door: KServe v2 over HTTP/1.1, and the metrics endpoint.
 //!
-//! It reads requests from connections, has `galatea-codec` decode them, gives
-//! them to an [`InferenceService`](galatea_infer::InferenceService) and sends
-//! what comes back. Management calls go to a
-//! [`ServerControl`](galatea_infer::ServerControl).
+//! It reads requests from connections, decodes them with `galatea-codec`, gives them to an
+//! [`InferenceService`](galatea_infer::InferenceService) and writes the responses.
+//! Management requests go to a [`ServerControl`](galatea_infer::ServerControl).
 //!
-//! What this is not: it knows no model, scheduler or backend, and it owns no
-//! thread. Its connections live on the runtimes that it is given, one
-//! connection on one runtime for as long as it is open.
+//! What this is not: it knows no model, scheduler or backend, and it owns no thread. Its
+//! connections live on the runtimes that it is given, each on one runtime for its whole
+//! life. Accepting and stopping are the work of [`galatea_door`].
 //!
-//! Nearly all requests are of one plain kind, which it serves without much around it;
-//! whatever else HTTP/1.1 allows is hyper's. Clients can't tell which it was.
+//! Nearly all requests are of one plain kind, which the door serves itself (`plain/`);
+//! hyper serves everything else that HTTP/1.1 allows. Clients can't tell the difference.
 //!
-//! A request that is refused on its way in costs no more memory than the
-//! bytes that were received: bodies have a limit in bytes and in pieces, and
-//! buffers grow as bytes arrive, not as headers announce them.
+//! A request that is refused costs no more memory than the bytes that were received:
+//! bodies have a limit in bytes and in chunks, and buffers grow as bytes arrive, not as
+//! headers announce them.
+//!
+//! Start with `server.rs` and `connection.rs`; `api/` has the endpoints.
+//!
+//! ```no_run
+//! # use std::sync::Arc;
+//! # use galatea_infer::{InferenceService, ServerControl};
+//! # fn serve(service: Arc<dyn InferenceService>, control: Arc<dyn ServerControl>) -> std::io::Result<()> {
+//! let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+//! let listener = std::net::TcpListener::bind("0.0.0.0:8000")?;
+//! let workers = [runtime.handle().clone()];
+//! let door = galatea_http::start(&workers, listener, service, control, Default::default())?;
+//! // Later, when the server stops:
+//! door.stop_accepting();
+//! runtime.block_on(door.drained());
+//! # Ok(())
+//! # }
+//! ```
 //!
 //! # Stopping
 //!
-//! A door stops in two steps. After [`RunningDoor::stop_accepting`] idle
-//! connections are closed, requests on the way are answered and their
-//! connections closed after that; the port stays open, so that a readiness
-//! probe is told 503 and not refused, but inferences are answered with 503.
-//! [`RunningDoor::drained`] waits for the connections, and
-//! [`RunningDoor::close`] ends whatever is left.
+//! After [`RunningDoor::stop_accepting`] idle connections are closed; requests in progress
+//! get their responses, and their connections are closed after that. The port stays open,
+//! so that a readiness probe gets a 503 instead of being refused; inference requests get a
+//! 503 too.
 
 #![forbid(unsafe_code)]
 #![deny(
@@ -35,19 +49,22 @@
 )]
 
 mod api;
-mod body;
+mod body_drain;
 mod connection;
-mod door;
-mod head;
-mod inference;
-mod mailroom;
+mod endpoint;
+mod guard;
+mod http_response;
 mod metrics;
 mod options;
 mod plain;
-mod reply;
-mod respond;
+mod request_body;
+mod request_head;
+mod request_log;
 mod route;
-mod unwanted;
+mod server;
+mod single_response;
 
-pub use door::{RunningDoor, start, start_metrics};
-pub use options::{HttpOptions, RequestLog};
+pub use galatea_door::RunningDoor;
+pub use options::HttpOptions;
+pub use request_log::RequestLog;
+pub use server::{start, start_metrics};

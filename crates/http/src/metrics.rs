@@ -3,56 +3,53 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use galatea_door::PhaseWatch;
 use hyper::{Method, StatusCode};
 
-use crate::body::RequestBody;
-use crate::door::{Closed, Endpoint};
-use crate::head::Head;
-use crate::respond::{self, Reply};
-use crate::unwanted::Unwanted;
+use crate::body_drain::BodyDrain;
+use crate::endpoint::{Disconnected, Endpoint};
+use crate::http_response::{self, HttpResponse};
+use crate::request_body::RequestBody;
+use crate::request_head::RequestHead;
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// How much is read of a body, because nobody wants any here, and how long a client that
-/// stops sending one is waited for.
-const UNWANTED_BYTES_MAX: u64 = 64 << 20;
-const UNWANTED_SILENCE_MAX: Duration = Duration::from_secs(5);
+/// How much is read of a body, which no request here needs.
+const DRAIN_BYTES_MAX: u64 = 64 << 20;
+/// How long a client may be silent while its body is drained.
+const DRAIN_SILENCE_MAX: Duration = Duration::from_secs(5);
 
-/// Answers with what a function renders.
+/// Responds with what a function renders.
 pub(crate) struct Metrics {
     render: Arc<dyn Fn() -> String + Send + Sync>,
-    unwanted: Unwanted,
+    body_drain: BodyDrain,
 }
 
 impl Metrics {
-    pub(crate) fn new(render: Arc<dyn Fn() -> String + Send + Sync>) -> Self {
-        Self { render, unwanted: Unwanted::new(UNWANTED_BYTES_MAX, UNWANTED_SILENCE_MAX) }
+    pub(crate) fn new(render: Arc<dyn Fn() -> String + Send + Sync>, phase: PhaseWatch) -> Self {
+        Self { render, body_drain: BodyDrain::new(DRAIN_BYTES_MAX, DRAIN_SILENCE_MAX, phase) }
     }
 
-    fn answer(&self, head: &Head<'_>) -> Reply {
+    fn response(&self, head: &RequestHead<'_>) -> HttpResponse {
         if head.method != Method::GET {
-            return respond::error(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
+            return http_response::error(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
         }
         let body = match head.path {
             "/metrics" | "/metrics/" => (self.render)(),
             _ => String::new(),
         };
-        respond::text(TEXT, body)
+        http_response::text(TEXT, body)
     }
 }
 
 impl Endpoint for Metrics {
     async fn respond<B: RequestBody>(
         &self,
-        head: &Head<'_>,
+        head: &RequestHead<'_>,
         body: &mut B,
-    ) -> Result<Reply, Closed> {
-        let reply = self.answer(head);
-        self.unwanted.discard_rest(head, &reply, body).await;
-        Ok(reply)
-    }
-
-    fn stop(&self) {
-        self.unwanted.stop();
+    ) -> Result<HttpResponse, Disconnected> {
+        let response = self.response(head);
+        self.body_drain.drain_rest(head, &response, body).await;
+        Ok(response)
     }
 }

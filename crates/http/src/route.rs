@@ -1,8 +1,7 @@
 //! Which endpoint a path names.
 //!
-//! Paths are taken as they are, without decoding percent signs, as the
-//! original takes them: a model whose name would need encoding can't be
-//! reached. Every path is matched as a whole.
+//! Paths are not percent-decoded, as in Triton: a model whose name would need encoding
+//! can't be reached. Every path is matched as a whole.
 
 use hyper::Method;
 
@@ -22,7 +21,7 @@ pub(crate) enum Route<'a> {
     TraceSetting,
 }
 
-/// What is asked of a model.
+/// A request about a model.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ModelAction {
     Metadata,
@@ -31,11 +30,11 @@ pub(crate) enum ModelAction {
     Ready,
     Config,
     Statistics,
-    /// What its queues, slots and instances wait for.
+    /// The state of its queues, slots and instances.
     Scheduler,
 }
 
-/// Whose shared memory is meant. Shown, it is as in messages to clients.
+/// A kind of shared memory, displayed as in messages to clients.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SharedMemoryKind {
     System,
@@ -51,7 +50,7 @@ impl std::fmt::Display for SharedMemoryKind {
     }
 }
 
-/// What is asked of shared memory.
+/// A request about shared memory.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SharedMemoryAction {
     Status,
@@ -187,7 +186,7 @@ fn shared_memory(kind: SharedMemoryKind, rest: &str) -> Option<Route<'_>> {
     Some(Route::SharedMemory { kind, region, action })
 }
 
-/// The part before the first slash, and the part behind it if there is one.
+/// The part before the first slash, and the part behind it.
 fn split(path: &str) -> (&str, Option<&str>) {
     match path.split_once('/') {
         Some((first, rest)) => (first, Some(rest)),

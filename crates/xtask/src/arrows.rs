@@ -39,8 +39,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("c-objects", &["abi", "tensor", "infer"]),
     ("backend-plugin", &["abi", "c-objects", "tensor", "config", "infer", "backend"]),
     ("capi", &["abi", "c-objects", "tensor", "infer", "codec"]),
-    ("http", &["tensor", "infer", "codec"]),
-    ("grpc", &["tensor", "infer", "codec", "protocol"]),
+    ("door", &[]),
+    ("http", &["tensor", "infer", "codec", "door"]),
+    ("grpc", &["tensor", "infer", "codec", "protocol", "door"]),
     (
         "galatea",
         &[

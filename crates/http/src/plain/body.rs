@@ -1,58 +1,59 @@
-//! The body of a plain request: so many bytes, without any framing.
+//! The body of a plain request: a known number of bytes without framing.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::{BufMut, Bytes};
+use galatea_stdx::len64;
 use tokio::io::AsyncReadExt;
 use tokio::net::tcp::ReadHalf;
 
-use crate::body::{BodyError, BodyLimits, DiscardLimits, RequestBody, reserve};
+use super::writer;
+use crate::request_body::{BodyError, BodyLimits, DrainLimits, RequestBody, reserve};
 
-use super::answer;
-
-/// A body, of which some bytes came with the head.
+/// A body, of which some bytes were received with the head.
 pub(super) struct PlainBody<'c, 'stream> {
     stream: &'c mut ReadHalf<'stream>,
+    /// The bytes received with the head.
     early: &'c [u8],
     length: u64,
-    /// How many bytes are still to be read from the stream.
+    /// How many bytes are still to be received.
     missing: u64,
-    /// The client waits to be told to send it.
-    waits: bool,
-    /// Nothing is missing.
-    whole: &'c AtomicBool,
-    /// The first byte of what follows the body, if it was read along.
+    /// Whether the client waits for an interim response before it sends the body.
+    waits_for_continue: bool,
+    /// Set when nothing is missing.
+    is_whole: &'c AtomicBool,
+    /// The first byte behind the body, if it was received with it.
     surplus: Option<u8>,
 }
 
-/// What is read at once of a body that nobody wants.
-const DISCARDED_BYTES: usize = 16 << 10;
+/// What is read at once of a body that is drained.
+const DRAIN_BYTES: usize = 16 << 10;
 
 impl<'c, 'stream> PlainBody<'c, 'stream> {
-    /// A body of so many bytes: `early`, and then what comes from the stream.
+    /// A body of `length` bytes: `early`, followed by what the stream has.
     pub(super) fn new(
         stream: &'c mut ReadHalf<'stream>,
         early: &'c [u8],
         length: u64,
-        waits: bool,
-        whole: &'c AtomicBool,
+        waits_for_continue: bool,
+        is_whole: &'c AtomicBool,
     ) -> Self {
-        let missing = length.saturating_sub(u64::try_from(early.len()).unwrap_or(u64::MAX));
-        whole.store(missing == 0, Ordering::Relaxed);
-        let waits = waits && length > 0;
-        Self { stream, early, length, missing, waits, whole, surplus: None }
+        let missing = length.saturating_sub(len64(early.len()));
+        is_whole.store(missing == 0, Ordering::Relaxed);
+        let waits_for_continue = waits_for_continue && length > 0;
+        Self { stream, early, length, missing, waits_for_continue, is_whole, surplus: None }
     }
 
-    /// The first byte behind the body, if it was read along with it.
+    /// The first byte behind the body, if it was received with it.
     pub(super) const fn surplus(&self) -> Option<u8> {
         self.surplus
     }
 
-    /// Reads some of what is missing into `buffer`; `None` at the end of the stream.
+    /// Receives a part of what is missing into `buffer`; `None` at the end of the stream.
     ///
-    /// It asks for one byte more than there should be: who gets less than they asked
-    /// for knows without a further system call that nothing is left.
+    /// It asks for one byte more than is missing: when the system returns less than it was
+    /// asked for, no further system call is needed to know that nothing is left.
     async fn read(&mut self, buffer: &mut Vec<u8>) -> io::Result<Option<usize>> {
         let spare = buffer.capacity().saturating_sub(buffer.len());
         let wanted = usize::try_from(self.missing).unwrap_or(usize::MAX).saturating_add(1);
@@ -60,8 +61,8 @@ impl<'c, 'stream> PlainBody<'c, 'stream> {
         if count == wanted {
             self.surplus = buffer.pop();
         }
-        self.missing = self.missing.saturating_sub(u64::try_from(count).unwrap_or(u64::MAX));
-        self.whole.store(self.missing == 0, Ordering::Relaxed);
+        self.missing = self.missing.saturating_sub(len64(count));
+        self.is_whole.store(self.missing == 0, Ordering::Relaxed);
         Ok((count > 0).then_some(count))
     }
 }
@@ -79,9 +80,10 @@ impl RequestBody for PlainBody<'_, '_> {
         if self.length > limits.bytes_max {
             return Err(BodyError::TooLarge { length: self.length });
         }
-        if std::mem::take(&mut self.waits) {
-            let told = answer::write(self.stream.as_ref(), b"HTTP/1.1 100 Continue\r\n\r\n", &[]);
-            told.await.map_err(|_| BodyError::Truncated)?;
+        if std::mem::take(&mut self.waits_for_continue) {
+            let written =
+                writer::write(self.stream.as_ref(), b"HTTP/1.1 100 Continue\r\n\r\n", &[]);
+            written.await.map_err(|_| BodyError::Truncated)?;
         }
         if self.missing == 0 {
             return Ok(Bytes::copy_from_slice(self.early));
@@ -101,9 +103,9 @@ impl RequestBody for PlainBody<'_, '_> {
         Ok(Bytes::from(buffer))
     }
 
-    async fn discard(&mut self, limits: DiscardLimits) {
+    async fn drain(&mut self, limits: DrainLimits) {
         let reading = async {
-            let mut buffer = Vec::with_capacity(DISCARDED_BYTES);
+            let mut buffer = Vec::with_capacity(DRAIN_BYTES);
             let mut length: u64 = 0;
             for _ in 0..limits.frames_max {
                 if self.missing == 0 {
@@ -112,13 +114,13 @@ impl RequestBody for PlainBody<'_, '_> {
                 buffer.clear();
                 let read = tokio::time::timeout(limits.silence_max, self.read(&mut buffer)).await;
                 let Ok(Ok(Some(count))) = read else { return };
-                length = length.saturating_add(u64::try_from(count).unwrap_or(u64::MAX));
+                length = length.saturating_add(len64(count));
                 if length > limits.bytes_max {
                     return;
                 }
             }
         };
-        // However far it came, the answer goes out now.
+        // The response is sent now, drained or not.
         let _ = tokio::time::timeout(limits.time_max, reading).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Reading the head of a plain request.
+//! Parsing the head of a plain request.
 
 use std::borrow::Cow;
 use std::mem::MaybeUninit;
@@ -6,26 +6,26 @@ use std::mem::MaybeUninit;
 use httparse::{Header, Request, Status};
 use hyper::Method;
 
-use crate::head::Head;
+use crate::request_head::RequestHead;
 
-/// A plain request's head, and what it means to its connection.
+/// The head of a plain request, and what it means for its connection.
 #[derive(Debug)]
 pub(super) struct PlainHead<'a> {
-    pub(super) head: Head<'a>,
-    /// How many bytes it is.
+    pub(super) head: RequestHead<'a>,
+    /// Its length in bytes.
     pub(super) length: usize,
     pub(super) body_length: u64,
-    /// The client waits for the interim response 100.
-    pub(super) waits: bool,
+    /// The client waits for the interim response 100 before it sends the body.
+    pub(super) waits_for_continue: bool,
     pub(super) keeps_alive: bool,
 }
 
 /// Heads with more headers are left to hyper.
 const HEADERS_MAX: usize = 32;
 
-/// Reads the head at the front of `bytes`. `None` if it isn't all there or not
-/// plain: whatever could be understood in two ways is left to hyper.
-pub(super) fn read(bytes: &[u8], with_headers: bool) -> Option<PlainHead<'_>> {
+/// Parses the head at the front of `bytes`. `None` if it isn't complete or not plain: a
+/// head that could be understood in two ways is left to hyper.
+pub(super) fn parse(bytes: &[u8], with_headers: bool) -> Option<PlainHead<'_>> {
     let mut headers = [const { MaybeUninit::<Header<'_>>::uninit() }; HEADERS_MAX];
     let mut request = Request::new(&mut []);
     let parsed = request.parse_with_uninit_headers(bytes, &mut headers);
@@ -39,18 +39,19 @@ pub(super) fn read(bytes: &[u8], with_headers: bool) -> Option<PlainHead<'_>> {
         _ => return None,
     };
     let path = request.path.filter(|path| is_plain_path(path))?;
-    let head = Head {
+    let head = RequestHead {
         method,
         path,
         header_length: None,
         encoding: None,
-        expects: false,
+        expects_continue: false,
         headers: Vec::new(),
     };
-    let mut plain = PlainHead { head, length, body_length: 0, waits: false, keeps_alive: true };
+    let mut plain =
+        PlainHead { head, length, body_length: 0, waits_for_continue: false, keeps_alive: true };
     let mut has_length = false;
     for header in &*request.headers {
-        plain.take(header, &mut has_length)?;
+        plain.apply(header, &mut has_length)?;
         if with_headers {
             let name = Cow::Owned(header.name.to_ascii_lowercase());
             plain.head.headers.push((name, header.value));
@@ -59,8 +60,7 @@ pub(super) fn read(bytes: &[u8], with_headers: bool) -> Option<PlainHead<'_>> {
     Some(plain)
 }
 
-/// Whether a target is a path and nothing but a path, of characters that mean the
-/// same to everybody.
+/// Whether a target is a path and nothing else, of characters that have one meaning.
 fn is_plain_path(path: &str) -> bool {
     let plain = |byte: u8| {
         byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'_' | b'-' | b'.' | b'~' | b'%')
@@ -69,16 +69,16 @@ fn is_plain_path(path: &str) -> bool {
 }
 
 impl<'a> PlainHead<'a> {
-    /// Looks at a header; `None` if the request isn't plain for it.
-    fn take(&mut self, header: &Header<'a>, has_length: &mut bool) -> Option<()> {
+    /// Applies a header; `None` if a request with it isn't plain.
+    fn apply(&mut self, header: &Header<'a>, has_length: &mut bool) -> Option<()> {
         let Header { name, value } = *header;
         let is = |known: &str| name.eq_ignore_ascii_case(known);
         match name.len() {
             2 if is("te") => return None,
             6 if is("expect") => {
-                self.waits = value.eq_ignore_ascii_case(b"100-continue");
-                self.head.expects = true;
-                return self.waits.then_some(());
+                self.waits_for_continue = value.eq_ignore_ascii_case(b"100-continue");
+                self.head.expects_continue = true;
+                return self.waits_for_continue.then_some(());
             }
             7 if is("upgrade") => return None,
             7 if is("trailer") => return None,
@@ -104,7 +104,7 @@ impl<'a> PlainHead<'a> {
     }
 }
 
-/// The number that digits alone make, if it fits into either kind of integer.
+/// The number that `value` spells in digits, if it fits into signed and unsigned integers.
 fn content_length(value: &[u8]) -> Option<u64> {
     if value.is_empty() {
         return None;
@@ -120,10 +120,10 @@ fn content_length(value: &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// What is read of a request with these headers.
-    fn read_with(headers: &str) -> Option<String> {
+    /// What is parsed of a request with these headers.
+    fn parsed_with(headers: &str) -> Option<String> {
         let text = format!("POST /v2/models/m/infer HTTP/1.1\r\n{headers}\r\nbody");
-        let plain = read(text.as_bytes(), true)?;
+        let plain = parse(text.as_bytes(), true)?;
         let shown = |value: Option<&[u8]>| {
             value.map_or(String::from("-"), |value| String::from_utf8(value.to_vec()).unwrap())
         };
@@ -134,24 +134,24 @@ mod tests {
             plain.body_length,
             shown(plain.head.header_length),
             shown(plain.head.encoding),
-            if plain.waits { "w" } else { "" },
-            if plain.head.expects { "e" } else { "" },
+            if plain.waits_for_continue { "w" } else { "" },
+            if plain.head.expects_continue { "e" } else { "" },
             if plain.keeps_alive { "k" } else { "" },
         ))
     }
 
     #[track_caller]
     fn check(headers: &str, expected: &str) {
-        assert_eq!(read_with(headers).as_deref(), Some(expected), "{headers}");
+        assert_eq!(parsed_with(headers).as_deref(), Some(expected), "{headers}");
     }
 
     #[track_caller]
     fn check_not_plain(headers: &str) {
-        assert_eq!(read_with(headers), None, "{headers}");
+        assert_eq!(parsed_with(headers), None, "{headers}");
     }
 
     #[test]
-    fn what_a_plain_request_says() {
+    fn plain_heads_are_parsed() {
         check("", "0 - - k");
         check("Content-Length: 12\r\nHost: x\r\n", "12 - - k");
         check("content-length:00012 \r\n", "12 - - k");
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_be_understood_in_two_ways_is_not_plain() {
+    fn ambiguous_heads_are_not_plain() {
         check_not_plain("Content-Length: 1\r\nContent-Length: 1\r\n");
         check_not_plain("Content-Length: 1\r\nTransfer-Encoding: chunked\r\n");
         check_not_plain("transfer-encoding: identity\r\n");
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn requests_of_other_kinds_are_not_plain() {
-        let is_plain = |line: &str| read(format!("{line}\r\n\r\n").as_bytes(), false).is_some();
+        let is_plain = |line: &str| parse(format!("{line}\r\n\r\n").as_bytes(), false).is_some();
         assert!(is_plain("GET /v2/a_b-c.d~e%2F/1 HTTP/1.1"));
         for line in [
             "GET /v2 HTTP/1.0",
@@ -203,14 +203,14 @@ mod tests {
         ] {
             assert!(!is_plain(line), "{line}");
         }
-        assert!(read(b"GET /v2 HTTP/1.1\r\nHost: x\r\n", false).is_none(), "half a head");
+        assert!(parse(b"GET /v2 HTTP/1.1\r\nHost: x\r\n", false).is_none(), "half a head");
     }
 
     #[test]
-    fn headers_are_kept_for_who_wants_them() {
+    fn headers_are_kept_on_request() {
         let text = b"GET / HTTP/1.1\r\nMy-Header: A\r\n\r\n";
-        let headers = read(text, true).unwrap().head.headers;
+        let headers = parse(text, true).unwrap().head.headers;
         assert_eq!(headers, [(Cow::Borrowed("my-header"), b"A".as_slice())]);
-        assert!(read(text, false).unwrap().head.headers.is_empty());
+        assert!(parse(text, false).unwrap().head.headers.is_empty());
     }
 }

@@ -11,7 +11,7 @@ const CHUNKED: &str =
     "POST /v2/models/echo/infer HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
 
 fn small() -> Server {
-    Server::with(HttpOptions { max_input_size: 1000, max_chunks: 100, ..HttpOptions::default() })
+    Server::with(HttpOptions { input_bytes_max: 1000, chunks_max: 100, ..HttpOptions::default() })
 }
 
 fn chunks(body: &[u8], size: usize) -> Vec<u8> {
@@ -114,7 +114,7 @@ fn a_refused_client_that_falls_silent_is_answered() {
 #[test]
 fn a_client_that_sends_what_nobody_wants_is_answered() {
     // The test's own thread may have to wait for its turn in the middle of a body.
-    let options = HttpOptions { discard_silence_max: PATIENCE, ..HttpOptions::default() };
+    let options = HttpOptions { drain_silence_max: PATIENCE, ..HttpOptions::default() };
     let server = Server::with(options);
     let body = vec![b'x'; 3_000_000];
     // The second connection's requests are hyper's.

@@ -9,64 +9,64 @@ use hyper::StatusCode;
 use smallvec::SmallVec;
 use tokio::net::TcpStream;
 
-use crate::respond::Reply;
+use crate::http_response::HttpResponse;
 
-/// A body up to this size is copied behind the head: one buffer costs the system
-/// less than several.
+/// A body up to this size is copied behind the head: writing one buffer is cheaper than
+/// writing several.
 const COPIED_BYTES_MAX: usize = 16 << 10;
 
-/// How many parts the system takes at once.
+/// How many buffers the system takes at once.
 const PARTS_MAX: usize = 64;
 
-/// After so many bytes without a wait it is the turn of other connections: the runtime
-/// doesn't count what is written without it.
-const WRITTEN_IN_A_ROW: usize = 1 << 20;
+/// After this many bytes without a wait, other connections of the thread are served: the
+/// runtime doesn't count what is written past it.
+const WRITTEN_IN_A_ROW_MAX: usize = 1 << 20;
 
-/// Writes a connection's responses.
+/// Writes the responses of a connection.
 #[derive(Default)]
-pub(super) struct Writer {
-    /// Whatever isn't sent from where it lies.
+pub(super) struct ResponseWriter {
+    /// The head, and a short body.
     buffer: Vec<u8>,
     date: Date,
 }
 
-impl Writer {
+impl ResponseWriter {
     /// Writes a response.
     pub(super) async fn send(
         &mut self,
         stream: &TcpStream,
-        reply: &Reply,
+        response: &HttpResponse,
         closes: bool,
     ) -> io::Result<()> {
-        let length = reply.chunks.iter().map(Bytes::len).fold(0, usize::saturating_add);
+        let length = response.chunks.iter().map(Bytes::len).fold(0, usize::saturating_add);
         self.buffer.clear();
-        self.push_head(reply, length, closes);
+        self.push_head(response, length, closes);
         if length <= COPIED_BYTES_MAX {
-            reply.chunks.iter().for_each(|chunk| self.buffer.extend_from_slice(chunk));
+            response.chunks.iter().for_each(|chunk| self.buffer.extend_from_slice(chunk));
             return write(stream, &self.buffer, &[]).await;
         }
-        write(stream, &self.buffer, &reply.chunks).await
+        write(stream, &self.buffer, &response.chunks).await
     }
 
-    /// The head as hyper writes it, so that a client can't tell who served it.
-    fn push_head(&mut self, reply: &Reply, length: usize, closes: bool) {
+    /// Writes the head as hyper does, so that responses don't depend on what served them.
+    fn push_head(&mut self, response: &HttpResponse, length: usize, closes: bool) {
         let mut digits = itoa::Buffer::new();
         let mut push = |parts: &[&str]| {
             parts.iter().for_each(|part| self.buffer.extend_from_slice(part.as_bytes()));
         };
-        if reply.code == StatusCode::OK {
+        if response.code == StatusCode::OK {
             push(&["HTTP/1.1 200 OK\r\n"]);
         } else {
-            let reason = reply.code.canonical_reason().unwrap_or("<none>");
-            push(&["HTTP/1.1 ", reply.code.as_str(), " ", reason, "\r\n"]);
+            let reason = response.code.canonical_reason().unwrap_or("<none>");
+            push(&["HTTP/1.1 ", response.code.as_str(), " ", reason, "\r\n"]);
         }
-        if let Some(content_type) = reply.content_type {
+        if let Some(content_type) = response.content_type {
             push(&["Content-Type: ", content_type, "\r\n"]);
         }
-        if let Some(length) = reply.header_length {
+        if let Some(length) = response.header_length {
             push(&["Inference-Header-Content-Length: ", digits.format(length), "\r\n"]);
         }
-        if let Some(accepted) = reply.accept_encoding {
+        if let Some(accepted) = response.accept_encoding {
             push(&["Accept-Encoding: ", accepted, "\r\n"]);
         }
         if closes {
@@ -77,7 +77,7 @@ impl Writer {
     }
 }
 
-/// The date of the last response: many are made in one second.
+/// The date of the last response, kept because many are made in one second.
 #[derive(Default)]
 struct Date {
     second: Option<u64>,
@@ -105,7 +105,7 @@ pub(super) async fn write(stream: &TcpStream, first: &[u8], others: &[Bytes]) ->
     IoSlice::advance_slices(&mut parts, 0);
     let mut in_a_row: usize = 0;
     while !parts.is_empty() {
-        if in_a_row >= WRITTEN_IN_A_ROW {
+        if in_a_row >= WRITTEN_IN_A_ROW_MAX {
             in_a_row = 0;
             tokio::task::yield_now().await;
         }
@@ -140,8 +140,8 @@ mod tests {
 
     use super::*;
 
-    /// Writes until it is somebody else's turn, and returns how many bytes arrived.
-    async fn written_in_a_turn(parts: &[Bytes]) -> usize {
+    /// Polls a write once, and returns the number of bytes that arrived.
+    async fn written_in_a_row(parts: &[Bytes]) -> usize {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         client.set_nonblocking(true).unwrap();
@@ -149,8 +149,8 @@ mod tests {
         stream.writable().await.unwrap();
         {
             let mut writing = pin!(write(&stream, b"", parts));
-            let turn = poll_fn(|context| Poll::Ready(writing.as_mut().poll(context)));
-            assert!(turn.await.is_pending());
+            let polled = poll_fn(|context| Poll::Ready(writing.as_mut().poll(context)));
+            assert!(polled.await.is_pending());
         }
         drop(stream);
         let mut buffer = vec![0; 1 << 20];
@@ -165,12 +165,12 @@ mod tests {
     }
 
     #[test]
-    fn others_have_their_turn_while_much_is_written() {
+    fn long_writes_yield_to_other_connections() {
         // So short that the system takes only a little of them at once.
         let part = Bytes::from_static(&[b'x'; 1 << 10]);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
-        let written = runtime.block_on(written_in_a_turn(&vec![part; 16 << 10]));
+        let written = runtime.block_on(written_in_a_row(&vec![part; 16 << 10]));
         assert!(written > 0);
-        assert!(written <= WRITTEN_IN_A_ROW + (PARTS_MAX << 10), "{written} bytes");
+        assert!(written <= WRITTEN_IN_A_ROW_MAX + (PARTS_MAX << 10), "{written} bytes");
     }
 }

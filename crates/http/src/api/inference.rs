@@ -9,62 +9,63 @@ use galatea_codec::http::{
 use galatea_infer::{CancelToken, ResponseSender, Status};
 use tokio::sync::oneshot;
 
-use crate::api::{Api, exiting, guarded};
-use crate::body::RequestBody;
-use crate::door::Closed;
-use crate::head::Head;
-use crate::reply::{CancelOnDrop, Outcome, SingleResponse};
-use crate::respond::{self, Reply};
+use super::Api;
+use crate::endpoint::Disconnected;
+use crate::guard::{exiting, guarded};
+use crate::http_response::{self, HttpResponse};
+use crate::request_body::RequestBody;
+use crate::request_head::RequestHead;
+use crate::single_response::{CancelOnDrop, InferenceResult, SingleResponse};
 
-/// An inference on its way.
-struct Started {
+/// An inference in progress.
+struct StartedInference {
     encoding: OutputEncoding,
-    outcome: oneshot::Receiver<Outcome>,
+    result: oneshot::Receiver<InferenceResult>,
     cancel: CancelOnDrop,
 }
 
 impl Api {
-    /// Answers an inference request. If the client goes away before the
-    /// answer, the future is dropped and the request cancelled with it.
+    /// Responds to an inference request. If the client disconnects first, the future is
+    /// dropped, which cancels the request.
     pub(crate) async fn infer<B: RequestBody>(
         &self,
-        head: &Head<'_>,
+        head: &RequestHead<'_>,
         body: &mut B,
         name: &str,
         version: &str,
-    ) -> Result<Reply, Closed> {
+    ) -> Result<HttpResponse, Disconnected> {
         if self.is_stopping() {
-            return Ok(respond::failure(&exiting()));
+            return Ok(http_response::failure(&exiting()));
         }
         if head.is_compressed() {
-            return Ok(respond::unsupported_encoding());
+            return Ok(http_response::unsupported_encoding());
         }
         let body = match self.read_body(head, body).await? {
             Ok(body) => body,
             Err(refusal) => return Ok(refusal),
         };
-        let started = match guarded(|| self.begin(head, body, name, version)) {
+        let started = match guarded(|| self.start_inference(head, body, name, version)) {
             Ok(started) => started,
-            Err(status) => return Ok(respond::failure(&status)),
+            Err(status) => return Ok(http_response::failure(&status)),
         };
-        let Started { encoding, outcome, cancel } = started;
-        let outcome = outcome.await.unwrap_or_else(|_| {
+        let StartedInference { encoding, result, cancel } = started;
+        let result = result.await.unwrap_or_else(|_| {
             Err(Status::internal("the request was dropped without a final response"))
         });
         cancel.disarm();
-        let encoded = guarded(|| encode_infer_response(&outcome?, &encoding));
-        Ok(encoded.map_or_else(|status| respond::failure(&status), respond::inference))
+        let encoded = guarded(|| encode_infer_response(&result?, &encoding));
+        Ok(encoded.map_or_else(|status| http_response::failure(&status), http_response::inference))
     }
 
-    fn begin(
+    fn start_inference(
         &self,
-        head: &Head<'_>,
+        head: &RequestHead<'_>,
         body: Bytes,
         name: &str,
         version: &str,
-    ) -> Result<Started, Status> {
+    ) -> Result<StartedInference, Status> {
         let target = Target { model_name: name.to_owned(), model_version: parse_version(version)? };
-        // A model that isn't there is said before anything about the body.
+        // An unknown model is reported before any error in the body.
         if self.control.is_decoupled(name, target.model_version)? {
             return Err(Status::unsupported(
                 "HTTP end point doesn't support models with decoupled transaction policy",
@@ -87,8 +88,8 @@ impl Api {
         let token = CancelToken::new();
         request.cancel = token.clone();
         let cancel = CancelOnDrop::new(token);
-        let (sink, outcome) = SingleResponse::new(self.mailrooms.here());
+        let (sink, result) = SingleResponse::new(self.completions.current());
         self.service.infer(request, ResponseSender::new(Box::new(sink)));
-        Ok(Started { encoding, outcome, cancel })
+        Ok(StartedInference { encoding, result, cancel })
     }
 }

@@ -1,43 +1,45 @@
-//! Where the replies to one inference arrive.
+//! The sink of an inference request, which passes its only response on.
 
 use std::sync::Arc;
 
+use galatea_door::CompletionQueue;
 use galatea_infer::{CancelToken, InferenceResponse, Reply, ResponseSink, Status};
 use tokio::sync::oneshot;
 
-use crate::mailroom::Mailroom;
+/// The response of a request, or the error in its place.
+pub(crate) type InferenceResult = Result<InferenceResponse, Status>;
 
-pub(crate) type Outcome = Result<InferenceResponse, Status>;
-
-/// Takes the replies to a request that must have exactly one response, and
-/// passes the outcome on at the end.
+/// Takes the replies to a request that must have exactly one response, and passes the
+/// result on with the last of them.
 pub(crate) struct SingleResponse {
-    outcome: Option<Outcome>,
+    result: Option<InferenceResult>,
     responses: u32,
-    waiting: Option<oneshot::Sender<Outcome>>,
-    /// The mailroom of the worker that waits; without one the outcome goes
-    /// straight to the request.
-    mailroom: Option<Arc<Mailroom>>,
+    receiver: Option<oneshot::Sender<InferenceResult>>,
+    /// The queue of the I/O thread that waits; without one the result goes to the request
+    /// directly.
+    completions: Option<Arc<CompletionQueue<InferenceResult>>>,
 }
 
 impl SingleResponse {
-    pub(crate) fn new(mailroom: Option<Arc<Mailroom>>) -> (Self, oneshot::Receiver<Outcome>) {
+    pub(crate) fn new(
+        completions: Option<Arc<CompletionQueue<InferenceResult>>>,
+    ) -> (Self, oneshot::Receiver<InferenceResult>) {
         let (sender, receiver) = oneshot::channel();
-        (Self { outcome: None, responses: 0, waiting: Some(sender), mailroom }, receiver)
+        (Self { result: None, responses: 0, receiver: Some(sender), completions }, receiver)
     }
 
     fn finish(&mut self) {
-        let outcome = match self.outcome.take() {
-            Some(outcome) if self.responses == 1 => outcome,
+        let result = match self.result.take() {
+            Some(result) if self.responses == 1 => result,
             Some(_) | None => {
                 Err(Status::internal(format!("expected a single response, got {}", self.responses)))
             }
         };
-        let Some(waiting) = self.waiting.take() else { return };
-        match &self.mailroom {
-            Some(mailroom) => mailroom.post(waiting, outcome),
-            // Nobody waits if the client has gone.
-            None => drop(waiting.send(outcome)),
+        let Some(receiver) = self.receiver.take() else { return };
+        match &self.completions {
+            Some(completions) => completions.complete(receiver, result),
+            // The receiver is gone if the client is.
+            None => drop(receiver.send(result)),
         }
     }
 }
@@ -47,7 +49,7 @@ impl ResponseSink for SingleResponse {
         let is_final = reply.is_final();
         if let Reply::Response { result, .. } = reply {
             self.responses = self.responses.saturating_add(1);
-            self.outcome.get_or_insert(result);
+            self.result.get_or_insert(result);
         }
         if is_final {
             self.finish();
@@ -55,8 +57,8 @@ impl ResponseSink for SingleResponse {
     }
 }
 
-/// Cancels its request when it is dropped: that is how a connection that
-/// closes early reaches the request.
+/// Cancels its request when it is dropped. A connection that is closed early drops the
+/// future of its request, and this with it.
 pub(crate) struct CancelOnDrop(CancelToken);
 
 impl CancelOnDrop {
@@ -64,7 +66,7 @@ impl CancelOnDrop {
         Self(token)
     }
 
-    /// The request is answered; there is nothing left to cancel.
+    /// The request has its response; there is nothing left to cancel.
     pub(crate) fn disarm(mut self) {
         self.0 = CancelToken::default();
     }
@@ -85,8 +87,8 @@ mod tests {
     fn check(act: impl FnOnce(ResponseSender), expected: &str) {
         let (sink, mut receiver) = SingleResponse::new(None);
         act(ResponseSender::new(Box::new(sink)));
-        let outcome = receiver.try_recv().unwrap();
-        assert_eq!(outcome.unwrap_err().message(), expected);
+        let result = receiver.try_recv().unwrap();
+        assert_eq!(result.unwrap_err().message(), expected);
     }
 
     #[test]

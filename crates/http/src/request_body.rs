@@ -1,18 +1,19 @@
-//! Reading a request's body into one piece.
+//! Reading the body of a request into one piece, or draining it.
 
 use std::time::Duration;
 
 use bytes::Bytes;
+use galatea_stdx::len64;
 use http_body::Body;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
-/// The body of a request, whoever reads it.
+/// The body of a request, received by hyper or by [`plain`](crate::plain).
 pub(crate) trait RequestBody: Send {
-    /// How long it is at least.
+    /// A lower bound of its length.
     fn length_min(&self) -> u64;
 
-    /// How much of it is still to come at least.
+    /// A lower bound of what is still to be received.
     fn missing_min(&self) -> u64;
 
     /// Reads it into one piece.
@@ -21,9 +22,9 @@ pub(crate) trait RequestBody: Send {
         limits: BodyLimits,
     ) -> impl Future<Output = Result<Bytes, BodyError>> + Send;
 
-    /// Reads and forgets what is left of it if nobody wants it, within bounds: a
-    /// client that is still sending would not see the answer otherwise.
-    fn discard(&mut self, limits: DiscardLimits) -> impl Future<Output = ()> + Send;
+    /// Reads and forgets what is left of it, within limits. See
+    /// [`BodyDrain`](crate::body_drain).
+    fn drain(&mut self, limits: DrainLimits) -> impl Future<Output = ()> + Send;
 }
 
 impl RequestBody for Incoming {
@@ -39,51 +40,50 @@ impl RequestBody for Incoming {
         collect(self, limits).await
     }
 
-    async fn discard(&mut self, limits: DiscardLimits) {
-        discard(self, limits).await;
+    async fn drain(&mut self, limits: DrainLimits) {
+        drain(self, limits).await;
     }
 }
 
-/// What bounds a body.
+/// The limits of a body.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct BodyLimits {
     pub(crate) bytes_max: u64,
     pub(crate) chunks_max: u32,
 }
 
-/// Why a body could not be read.
+/// The reason why a body could not be read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum BodyError {
-    /// It is longer than allowed; `length` is what is known of its length.
+    /// It is longer than allowed; `length` is the known part of its length.
     TooLarge { length: u64 },
-    /// It comes in more pieces than allowed.
+    /// It has more chunks than allowed.
     TooManyChunks,
     /// The connection ended before the body did.
     Truncated,
-    /// The door stops and waits for no more of it.
+    /// The door stops and reads no more of it.
     Stopping,
 }
 
-/// A buffer grows by at least this much, and on the word of a header alone
-/// by at most this much.
+/// A buffer grows by at least this much, and by at most this much if only a header
+/// announces more.
 const GROWTH_BYTES: usize = 1 << 20;
 
-/// Data frames shorter than this count as chunks. Longer ones are what the
-/// network's segments make of a large chunk, and need no bound of their own.
+/// Data frames shorter than this count as chunks. Longer ones are parts of large chunks,
+/// cut by the segments of the network, and need no limit of their own.
 const CHUNK_BYTES: usize = 512;
 
-/// What bounds the reading of a body that nobody wants.
+/// The limits of draining a body.
 #[derive(Copy, Clone, Debug)]
-pub(crate) struct DiscardLimits {
+pub(crate) struct DrainLimits {
     pub(crate) bytes_max: u64,
     pub(crate) frames_max: u32,
-    /// A client that is silent for so long is not sending, and sees the
-    /// answer without more ado.
+    /// A client that is silent for longer is not sending any more, and sees the response.
     pub(crate) silence_max: Duration,
     pub(crate) time_max: Duration,
 }
 
-/// Reads a body. One that arrives in one piece isn't copied.
+/// Reads a body. A body that arrives in one piece isn't copied.
 async fn collect<B>(body: &mut B, limits: BodyLimits) -> Result<Bytes, BodyError>
 where
     B: Body<Data = Bytes> + Unpin,
@@ -100,7 +100,7 @@ where
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| BodyError::Truncated)?;
         let Ok(data) = frame.into_data() else { continue };
-        length = length.saturating_add(u64::try_from(data.len()).unwrap_or(u64::MAX));
+        length = length.saturating_add(len64(data.len()));
         if length > limits.bytes_max {
             return Err(BodyError::TooLarge { length });
         }
@@ -115,7 +115,7 @@ where
     Ok(collected.into_bytes())
 }
 
-async fn discard<B>(body: &mut B, limits: DiscardLimits)
+async fn drain<B>(body: &mut B, limits: DrainLimits)
 where
     B: Body<Data = Bytes> + Unpin,
 {
@@ -125,16 +125,17 @@ where
             let frame = tokio::time::timeout(limits.silence_max, body.frame()).await;
             let Ok(Some(Ok(frame))) = frame else { return };
             let size = frame.data_ref().map_or(0, Bytes::len);
-            length = length.saturating_add(u64::try_from(size).unwrap_or(u64::MAX));
+            length = length.saturating_add(len64(size));
             if length > limits.bytes_max {
                 return;
             }
         }
     };
-    // However far it came, the answer goes out now.
+    // The response is sent now, drained or not.
     let _ = tokio::time::timeout(limits.time_max, reading).await;
 }
 
+/// What has been read of a body.
 enum Collected {
     Nothing,
     One(Bytes),
@@ -174,8 +175,8 @@ fn append(buffer: &mut Vec<u8>, data: &[u8], expected: usize) {
     buffer.extend_from_slice(data);
 }
 
-/// Makes room for `needed` bytes in all, growing the buffer towards `expected` bytes
-/// in steps that double what has arrived.
+/// Makes room for `needed` bytes in total. The buffer grows towards `expected` bytes in
+/// steps that double what has arrived.
 pub(crate) fn reserve(buffer: &mut Vec<u8>, needed: usize, expected: usize) {
     if needed > buffer.capacity() {
         let step = buffer.len().saturating_mul(2).max(GROWTH_BYTES);
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn too_long_or_too_many_is_refused() {
+    fn a_body_that_is_too_long_or_has_too_many_chunks_is_refused() {
         assert_eq!(read(&[], Some(9)), Err(BodyError::TooLarge { length: 9 }));
         assert_eq!(read(&[b"12345678", b"9"], None), Err(BodyError::TooLarge { length: 9 }));
         assert_eq!(read(&[b"1", b"2", b"3"], None), Ok(Bytes::from_static(b"123")));
@@ -251,8 +252,8 @@ mod tests {
         assert_eq!(declared, Ok(Bytes::from_static(b"1234")));
     }
 
-    /// A body of endless silence, or of endless pieces of this size that each
-    /// come a little later.
+    /// A body that never ends: silent, or with pieces of this size, each of which is
+    /// preceded by a wait.
     struct Endless {
         size: Option<usize>,
         due: bool,
@@ -278,31 +279,31 @@ mod tests {
         }
     }
 
-    /// How many pieces are read of such a body.
-    fn discarded(size: Option<usize>, limits: DiscardLimits) -> u64 {
+    /// The number of pieces that are read of such a body.
+    fn drained(size: Option<usize>, limits: DrainLimits) -> u64 {
         let mut body = Endless { size, due: false, read: 0 };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let patience = Duration::from_secs(20);
-        let discarding = async { tokio::time::timeout(patience, discard(&mut body, limits)).await };
-        runtime.block_on(discarding).expect("discarding does not end");
+        let draining = async { tokio::time::timeout(patience, drain(&mut body, limits)).await };
+        runtime.block_on(draining).expect("draining does not end");
         body.read
     }
 
     #[test]
-    fn what_is_discarded_ends_though_the_client_does_not() {
+    fn draining_ends_though_the_client_does_not() {
         let for_ever = Duration::from_secs(1 << 30);
-        let limits = DiscardLimits {
+        let limits = DrainLimits {
             bytes_max: u64::MAX,
             frames_max: u32::MAX,
             silence_max: for_ever,
             time_max: for_ever,
         };
         let moment = Duration::from_millis(1);
-        assert_eq!(discarded(None, DiscardLimits { silence_max: moment, ..limits }), 0);
-        assert_eq!(discarded(None, DiscardLimits { time_max: moment, ..limits }), 0);
-        discarded(Some(0), DiscardLimits { time_max: moment, ..limits });
-        assert_eq!(discarded(Some(0), DiscardLimits { frames_max: 5, ..limits }), 5);
-        assert_eq!(discarded(Some(3), DiscardLimits { bytes_max: 9, ..limits }), 4);
+        assert_eq!(drained(None, DrainLimits { silence_max: moment, ..limits }), 0);
+        assert_eq!(drained(None, DrainLimits { time_max: moment, ..limits }), 0);
+        drained(Some(0), DrainLimits { time_max: moment, ..limits });
+        assert_eq!(drained(Some(0), DrainLimits { frames_max: 5, ..limits }), 5);
+        assert_eq!(drained(Some(3), DrainLimits { bytes_max: 9, ..limits }), 4);
     }
 
     #[test]

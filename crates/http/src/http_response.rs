@@ -1,4 +1,4 @@
-//! Making responses.
+//! HTTP responses.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -7,19 +7,20 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use galatea_codec::http::{EncodedResponse, encode_error};
 use galatea_infer::{Code, Status};
+use galatea_stdx::len64;
 use http_body::{Body, Frame, SizeHint};
 use hyper::header::{ACCEPT_ENCODING, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
 use smallvec::SmallVec;
 
-/// The header that says how long the JSON before binary tensors is.
+/// The header with the length of the JSON before binary tensors.
 pub(crate) const HEADER_LENGTH: HeaderName =
     HeaderName::from_static("inference-header-content-length");
 
 const JSON: &str = "application/json";
 const OCTETS: &str = "application/octet-stream";
 
-/// The parts of a body, sent one after the other without copying.
+/// The chunks of a body, sent one after the other without copying.
 pub(crate) struct ResponseBody {
     chunks: smallvec::IntoIter<[Bytes; 2]>,
     remaining: u64,
@@ -27,8 +28,8 @@ pub(crate) struct ResponseBody {
 
 impl ResponseBody {
     fn new(chunks: SmallVec<[Bytes; 2]>) -> Self {
-        let length = |chunk: &Bytes| u64::try_from(chunk.len()).unwrap_or(u64::MAX);
-        let remaining = chunks.iter().map(length).fold(0_u64, u64::saturating_add);
+        let lengths = chunks.iter().map(|chunk| len64(chunk.len()));
+        let remaining = lengths.fold(0, u64::saturating_add);
         Self { chunks: chunks.into_iter(), remaining }
     }
 }
@@ -43,8 +44,7 @@ impl Body for ResponseBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let chunk = self.chunks.find(|chunk| !chunk.is_empty());
         if let Some(chunk) = &chunk {
-            let length = u64::try_from(chunk.len()).unwrap_or(u64::MAX);
-            self.remaining = self.remaining.saturating_sub(length);
+            self.remaining = self.remaining.saturating_sub(len64(chunk.len()));
         }
         Poll::Ready(chunk.map(|chunk| Ok(Frame::data(chunk))))
     }
@@ -58,21 +58,21 @@ impl Body for ResponseBody {
     }
 }
 
-/// A response on its way to whoever writes it.
-pub(crate) struct Reply {
+/// A response before it is written, by hyper or by [`plain`](crate::plain).
+pub(crate) struct HttpResponse {
     pub(crate) code: StatusCode,
     pub(crate) content_type: Option<&'static str>,
     /// The header [`HEADER_LENGTH`].
     pub(crate) header_length: Option<usize>,
-    /// The header that says which compressions are accepted.
+    /// The header with the accepted compressions.
     pub(crate) accept_encoding: Option<&'static str>,
-    /// The connection is closed after this response.
+    /// Whether the connection is closed after this response.
     pub(crate) closes: bool,
-    /// The body's parts in order.
+    /// The body, in order.
     pub(crate) chunks: SmallVec<[Bytes; 2]>,
 }
 
-impl Reply {
+impl HttpResponse {
     fn new(code: StatusCode, content_type: Option<&'static str>, body: Bytes) -> Self {
         let mut chunks = SmallVec::new();
         chunks.push(body);
@@ -86,8 +86,8 @@ impl Reply {
         }
     }
 
-    /// The response as hyper takes it.
-    pub(crate) fn into_response(self) -> Response<ResponseBody> {
+    /// The response as hyper writes it.
+    pub(crate) fn into_hyper(self) -> Response<ResponseBody> {
         let mut response = Response::new(ResponseBody::new(self.chunks));
         *response.status_mut() = self.code;
         let headers = response.headers_mut();
@@ -108,44 +108,44 @@ impl Reply {
 }
 
 /// A status without a body.
-pub(crate) fn empty(code: StatusCode) -> Reply {
-    Reply::new(code, None, Bytes::new())
+pub(crate) fn empty(code: StatusCode) -> HttpResponse {
+    HttpResponse::new(code, None, Bytes::new())
 }
 
 /// A JSON document.
-pub(crate) fn json(document: impl Into<Bytes>) -> Reply {
-    Reply::new(StatusCode::OK, Some(JSON), document.into())
+pub(crate) fn json(document: impl Into<Bytes>) -> HttpResponse {
+    HttpResponse::new(StatusCode::OK, Some(JSON), document.into())
 }
 
 /// Text of another type.
-pub(crate) fn text(content_type: &'static str, body: String) -> Reply {
-    Reply::new(StatusCode::OK, Some(content_type), body.into())
+pub(crate) fn text(content_type: &'static str, body: String) -> HttpResponse {
+    HttpResponse::new(StatusCode::OK, Some(content_type), body.into())
 }
 
 /// The error object with this code.
-pub(crate) fn error(code: StatusCode, message: &str) -> Reply {
-    Reply::new(code, Some(JSON), encode_error(message).into())
+pub(crate) fn error(code: StatusCode, message: &str) -> HttpResponse {
+    HttpResponse::new(code, Some(JSON), encode_error(message).into())
 }
 
 /// The error object for a status.
-pub(crate) fn failure(status: &Status) -> Reply {
+pub(crate) fn failure(status: &Status) -> HttpResponse {
     error(http_code(status.code()), status.message())
 }
 
 /// The same response, after which the connection is closed.
-pub(crate) fn closing(response: Reply) -> Reply {
-    Reply { closes: true, ..response }
+pub(crate) fn closing(response: HttpResponse) -> HttpResponse {
+    HttpResponse { closes: true, ..response }
 }
 
-/// The refusal of a compressed body, which says what is accepted instead.
-pub(crate) fn unsupported_encoding() -> Reply {
+/// The refusal of a compressed body, with what is accepted instead.
+pub(crate) fn unsupported_encoding() -> HttpResponse {
     let response = error(StatusCode::NOT_IMPLEMENTED, "Unsupported compression type");
-    Reply { accept_encoding: Some("identity"), ..response }
+    HttpResponse { accept_encoding: Some("identity"), ..response }
 }
 
-/// An inference's response.
-pub(crate) fn inference(encoded: EncodedResponse) -> Reply {
-    Reply {
+/// The response to an inference request.
+pub(crate) fn inference(encoded: EncodedResponse) -> HttpResponse {
+    HttpResponse {
         code: StatusCode::OK,
         content_type: Some(if encoded.header_length.is_some() { OCTETS } else { JSON }),
         header_length: encoded.header_length,
@@ -155,7 +155,7 @@ pub(crate) fn inference(encoded: EncodedResponse) -> Reply {
     }
 }
 
-/// The one place where codes become HTTP statuses.
+/// The only place where codes become HTTP statuses.
 fn http_code(code: Code) -> StatusCode {
     match code {
         Code::Internal => StatusCode::INTERNAL_SERVER_ERROR,

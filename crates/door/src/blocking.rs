@@ -1,0 +1,61 @@
+//! A bound on the threads that wait for backends.
+//!
+//! Some questions of clients, such as whether a model is ready, are passed on to a
+//! backend, which may take its time. They are asked on threads that may block, of which a
+//! door uses a bounded number: a backend that hangs holds up further such questions, and
+//! nothing else.
+
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// How many threads may wait for backends on behalf of a door. Further calls wait for a
+/// permit; each connection bounds how many of its calls do.
+const THREADS_MAX: usize = 16;
+
+/// Permits to wait for a backend.
+#[derive(Clone, Debug)]
+pub struct BlockingPermits(Arc<Semaphore>);
+
+/// The permit of one thread, until it is dropped.
+#[derive(Debug)]
+#[must_use = "the permit is given back when this is dropped"]
+pub struct BlockingPermit {
+    /// `None` if the semaphore was closed, which does not happen.
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Default for BlockingPermits {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(THREADS_MAX)))
+    }
+}
+
+impl BlockingPermits {
+    /// Waits for a permit. It moves to the thread that blocks, because that outlasts a
+    /// client that goes away.
+    pub async fn acquire(&self) -> BlockingPermit {
+        BlockingPermit { _permit: self.0.clone().acquire_owned().await.ok() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_number_of_permits_is_bounded() {
+        let permits = BlockingPermits::default();
+        let mut held = Vec::new();
+        for _ in 0..THREADS_MAX {
+            held.push(permits.acquire().await);
+        }
+        let mut next = pin!(permits.acquire());
+        assert!(next.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        held.pop();
+        drop(next.await);
+    }
+}

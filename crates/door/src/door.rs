@@ -1,0 +1,292 @@
+//! Listening, accepting and stopping.
+
+use std::io;
+use std::net::{self, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
+
+use crate::connections::{Connections, OpenConnection};
+use crate::phase::{Phase, PhaseSender, PhaseWatch};
+
+/// How long accepting pauses when the system refuses. It does when there are no file
+/// descriptors left, and then only connections that close help.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+
+/// What a door does with its connections.
+pub trait Protocol: Send + Sync + 'static {
+    /// Serves a connection to its end, on the I/O thread that keeps it.
+    ///
+    /// The connection ends by itself when [`Connection::phase`] is `Closed`, and soon when
+    /// it is `Draining`.
+    fn serve(self: Arc<Self>, connection: Connection) -> impl Future<Output = ()> + Send;
+
+    /// The door has moved on to `phase`. This is called on the thread that moved it.
+    fn phase_changed(&self, phase: Phase) {
+        let _ = phase;
+    }
+}
+
+/// A connection that was accepted.
+#[derive(Debug)]
+pub struct Connection {
+    /// The socket, which sends without delay.
+    pub stream: TcpStream,
+    /// The index of the I/O thread that serves the connection.
+    pub worker: usize,
+    /// The phase of the door.
+    pub phase: PhaseWatch,
+    /// `None` if the connection was made while the door was draining: it is told that the
+    /// server is not ready, and a drain doesn't wait for it.
+    pub open: Option<OpenConnection>,
+}
+
+/// A door before it listens.
+pub struct Door {
+    phase: PhaseSender,
+    connections: Arc<Connections>,
+}
+
+impl Default for Door {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Door {
+    /// A door that is about to serve.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { phase: PhaseSender::new(), connections: Arc::default() }
+    }
+
+    /// Shows the phase of this door.
+    #[must_use]
+    pub fn phase(&self) -> PhaseWatch {
+        self.phase.watch()
+    }
+
+    /// Listens. Connections are handed to the `workers` in rotation; each is the handle of
+    /// a runtime with I/O and time that a thread drives. The first worker also accepts.
+    ///
+    /// # Errors
+    ///
+    /// If there is no worker, or the listener can't be used.
+    pub fn listen<P: Protocol>(
+        self,
+        workers: &[Handle],
+        listener: net::TcpListener,
+        protocol: Arc<P>,
+    ) -> io::Result<RunningDoor> {
+        let first = workers
+            .first()
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "a door needs a worker"))?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let listener = {
+            let _inside = first.enter();
+            TcpListener::from_std(listener)?
+        };
+        let acceptor = Acceptor {
+            workers: workers.to_vec(),
+            protocol: protocol.clone(),
+            phase: self.phase.watch(),
+            connections: self.connections.clone(),
+        };
+        first.spawn(acceptor.run(listener));
+        let phase_changed = Box::new(move |phase| protocol.phase_changed(phase));
+        Ok(RunningDoor { address, door: self, phase_changed })
+    }
+}
+
+/// A door that listens. Dropping it closes it.
+pub struct RunningDoor {
+    address: SocketAddr,
+    door: Door,
+    /// [`Protocol::phase_changed`].
+    phase_changed: Box<dyn Fn(Phase) + Send + Sync>,
+}
+
+impl RunningDoor {
+    /// The address on which it listens, with the port that the system chose if none was
+    /// given.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Begins to drain: idle connections are closed, and other ones after the responses
+    /// that they wait for. New requests are told that the server is not ready.
+    pub fn stop_accepting(&self) {
+        self.advance(Phase::Draining);
+    }
+
+    /// How many connections are open that were made before
+    /// [`RunningDoor::stop_accepting`].
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.door.connections.count()
+    }
+
+    /// Waits until [`RunningDoor::connections`] is zero; callers bound the wait.
+    pub async fn drained(&self) {
+        self.door.connections.drained().await;
+    }
+
+    /// Closes the port and all connections; requests in progress are cancelled.
+    pub fn close(&self) {
+        self.advance(Phase::Closed);
+    }
+
+    fn advance(&self, phase: Phase) {
+        if self.door.phase.advance(phase) {
+            (self.phase_changed)(phase);
+        }
+    }
+}
+
+impl Drop for RunningDoor {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl std::fmt::Debug for RunningDoor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "RunningDoor({})", self.address)
+    }
+}
+
+struct Acceptor<P> {
+    workers: Vec<Handle>,
+    protocol: Arc<P>,
+    phase: PhaseWatch,
+    connections: Arc<Connections>,
+}
+
+impl<P: Protocol> Acceptor<P> {
+    async fn run(self, listener: TcpListener) {
+        let mut phase = self.phase.clone();
+        let mut rotation = self.workers.iter().enumerate().cycle();
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                () = phase.closed() => return,
+                accepted = listener.accept() => accepted,
+            };
+            match (accepted, rotation.next()) {
+                (Ok((stream, _)), Some((number, worker))) => self.hand_over(stream, number, worker),
+                (Ok(_), None) => return,
+                // The client left between connecting and being accepted.
+                (Err(error), _) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                (Err(_), _) => tokio::time::sleep(ACCEPT_PAUSE).await,
+            }
+        }
+    }
+
+    /// Moves a connection to the worker that keeps it. Failures concern its client only.
+    fn hand_over(&self, stream: TcpStream, number: usize, worker: &Handle) {
+        // Responses are whole when they are written; waiting for more to send with them
+        // only delays them.
+        let _ = stream.set_nodelay(true);
+        // A socket belongs to the runtime that it was made in, so it leaves this one
+        // before it enters the other.
+        let Ok(stream) = stream.into_std() else { return };
+        let (protocol, phase) = (self.protocol.clone(), self.phase.clone());
+        let open = (!phase.is_stopping()).then(|| self.connections.open());
+        worker.spawn(async move {
+            if let Ok(stream) = TcpStream::from_std(stream) {
+                protocol.serve(Connection { stream, worker: number, phase, open }).await;
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::sync::mpsc;
+
+    use tokio::io::AsyncWriteExt;
+
+    use super::*;
+
+    /// Says which worker serves a connection and in which phase, and ends with the door.
+    struct Echo(mpsc::Sender<Phase>);
+
+    impl Protocol for Echo {
+        async fn serve(self: Arc<Self>, mut connection: Connection) {
+            let text = format!("{} {:?}\n", connection.worker, connection.phase.phase());
+            let _ = connection.stream.write_all(text.as_bytes()).await;
+            if connection.open.is_some() {
+                connection.phase.stopping().await;
+            }
+        }
+
+        fn phase_changed(&self, phase: Phase) {
+            let _ = self.0.send(phase);
+        }
+    }
+
+    fn text_of(client: &mut net::TcpStream) -> String {
+        let mut text = String::new();
+        while !text.ends_with('\n') {
+            let mut byte = [0];
+            client.read_exact(&mut byte).unwrap();
+            text.push(char::from(byte[0]));
+        }
+        text
+    }
+
+    /// Runs `test` with a door on two workers.
+    fn check(test: impl FnOnce(RunningDoor, mpsc::Receiver<Phase>) + Send + 'static) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (sender, phases) = mpsc::channel();
+        let listener = net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let workers = [runtime.handle().clone(), runtime.handle().clone()];
+        let door = Door::new().listen(&workers, listener, Arc::new(Echo(sender))).unwrap();
+        let tested = runtime.handle().spawn_blocking(move || test(door, phases));
+        runtime.block_on(tested).unwrap();
+    }
+
+    #[test]
+    fn connections_go_to_the_workers_in_rotation() {
+        check(|door, _phases| {
+            let mut clients: Vec<_> =
+                (0..3).map(|_| net::TcpStream::connect(door.address()).unwrap()).collect();
+            let texts: Vec<String> = clients.iter_mut().map(text_of).collect();
+            assert_eq!(texts, ["0 Serving\n", "1 Serving\n", "0 Serving\n"]);
+            assert_eq!(door.connections(), 3);
+        });
+    }
+
+    #[test]
+    fn a_draining_door_accepts_and_waits_for_earlier_connections() {
+        check(|door, phases| {
+            let mut early = net::TcpStream::connect(door.address()).unwrap();
+            text_of(&mut early);
+            door.stop_accepting();
+            let mut late = net::TcpStream::connect(door.address()).unwrap();
+            assert_eq!(text_of(&mut late), "1 Draining\n");
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(door.drained());
+            assert_eq!(door.connections(), 0);
+            let address = door.address();
+            door.stop_accepting();
+            drop(door);
+            while net::TcpStream::connect(address).is_ok() {
+                std::thread::yield_now();
+            }
+            assert_eq!(phases.iter().collect::<Vec<_>>(), [Phase::Draining, Phase::Closed]);
+        });
+    }
+
+    #[test]
+    fn a_door_without_a_worker_is_an_error() {
+        let listener = net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let error = Door::new().listen(&[], listener, Arc::new(Echo(mpsc::channel().0)));
+        assert_eq!(error.unwrap_err().to_string(), "a door needs a worker");
+    }
+}

@@ -1,0 +1,68 @@
+//! What every network front end needs, and nothing of a protocol.
+//!
+//! A door listens on a port and hands each connection to one of the I/O threads that it
+//! is given, where the connection stays. This crate has the parts that don't depend on
+//! what the bytes mean: the accept loop, the phases in which a door stops, the count of
+//! connections that a drain waits for, and small tools for protocols.
+//!
+//! What this is not: it reads and writes no byte, knows no request and owns no thread.
+//!
+//! Start with [`Door`] (`door.rs`). A front end implements [`Protocol`]:
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use galatea_door::{Connection, Door, Protocol};
+//! use tokio::io::AsyncWriteExt;
+//!
+//! struct Greeter;
+//!
+//! impl Protocol for Greeter {
+//!     async fn serve(self: Arc<Self>, mut connection: Connection) {
+//!         let _ = connection.stream.write_all(b"hello").await;
+//!     }
+//! }
+//!
+//! # fn main() -> std::io::Result<()> {
+//! let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+//! let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+//! let workers = [runtime.handle().clone()];
+//! let door = Door::new().listen(&workers, listener, Arc::new(Greeter))?;
+//! // Later, when the server stops:
+//! door.stop_accepting();
+//! runtime.block_on(door.drained());
+//! door.close();
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Stopping
+//!
+//! A door stops in two steps. [`RunningDoor::stop_accepting`] begins to drain: protocols
+//! finish what is in progress on each connection and close it. The port stays open, so
+//! that new clients are told that the server is not ready instead of being refused.
+//! [`RunningDoor::drained`] waits for the connections that were made before, and
+//! [`RunningDoor::close`] closes the port and all connections that are left.
+
+#![forbid(unsafe_code)]
+#![deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::arithmetic_side_effects
+)]
+
+mod blocking;
+mod completion;
+mod connections;
+mod door;
+mod panic;
+mod phase;
+
+pub use blocking::{BlockingPermit, BlockingPermits};
+pub use completion::{CompletionQueue, CompletionQueues};
+pub use connections::OpenConnection;
+pub use door::{Connection, Door, Protocol, RunningDoor};
+pub use panic::{Panicked, catch_panic};
+pub use phase::{Phase, PhaseWatch};

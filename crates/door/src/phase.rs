@@ -1,0 +1,125 @@
+//! The phases of a door.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use tokio::sync::watch;
+
+/// How far a door is on its way: `Serving` → `Draining` → `Closed`. It never goes back.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// Connections and requests are served.
+    Serving,
+    /// New requests are refused, and connections end when their requests have responses.
+    Draining,
+    /// The port is closed, and connections end at once.
+    Closed,
+}
+
+/// Moves a door from phase to phase.
+pub(crate) struct PhaseSender {
+    /// The phase once more, because it is read for every request.
+    now: Arc<AtomicU8>,
+    sender: watch::Sender<Phase>,
+}
+
+impl PhaseSender {
+    pub(crate) fn new() -> Self {
+        let now = Arc::new(AtomicU8::new(Phase::Serving as u8));
+        Self { now, sender: watch::Sender::new(Phase::Serving) }
+    }
+
+    /// Moves on to `phase`; returns whether the door was not that far.
+    pub(crate) fn advance(&self, phase: Phase) -> bool {
+        self.sender.send_if_modified(|now| {
+            let moves = *now < phase;
+            if moves {
+                *now = phase;
+                self.now.store(phase as u8, Ordering::Release);
+            }
+            moves
+        })
+    }
+
+    pub(crate) fn watch(&self) -> PhaseWatch {
+        PhaseWatch { now: self.now.clone(), receiver: self.sender.subscribe() }
+    }
+}
+
+/// Shows the phase of a door to its connections.
+#[derive(Clone, Debug)]
+pub struct PhaseWatch {
+    now: Arc<AtomicU8>,
+    receiver: watch::Receiver<Phase>,
+}
+
+impl PhaseWatch {
+    /// The phase of the door now.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        const DRAINING: u8 = Phase::Draining as u8;
+        const CLOSED: u8 = Phase::Closed as u8;
+        match self.now.load(Ordering::Acquire) {
+            DRAINING => Phase::Draining,
+            CLOSED => Phase::Closed,
+            _ => Phase::Serving,
+        }
+    }
+
+    /// Whether new requests are refused.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.phase() != Phase::Serving
+    }
+
+    /// Waits until new requests are refused.
+    pub async fn stopping(&mut self) {
+        self.after(Phase::Serving).await;
+    }
+
+    /// Waits until the door is closed.
+    pub async fn closed(&mut self) {
+        self.after(Phase::Draining).await;
+    }
+
+    /// Whether the phase has changed since this was asked the last time.
+    pub fn take_change(&mut self) -> bool {
+        let has_changed = self.receiver.has_changed().unwrap_or(true);
+        if has_changed {
+            self.receiver.mark_unchanged();
+        }
+        has_changed
+    }
+
+    /// Waits until the door is beyond `passed`. A door that is gone is beyond all phases.
+    async fn after(&mut self, passed: Phase) {
+        drop(self.receiver.wait_for(|phase| *phase > passed).await);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn phases_go_forward() {
+        let sender = PhaseSender::new();
+        let mut watch = sender.watch();
+        assert_eq!(watch.phase(), Phase::Serving);
+        assert!(!watch.is_stopping() && !watch.take_change());
+        assert!(sender.advance(Phase::Draining));
+        assert!(!sender.advance(Phase::Draining));
+        assert!(watch.is_stopping() && watch.take_change() && !watch.take_change());
+        watch.stopping().await;
+        assert!(sender.advance(Phase::Closed));
+        assert!(!sender.advance(Phase::Draining));
+        assert_eq!(watch.phase(), Phase::Closed);
+        watch.closed().await;
+    }
+
+    #[tokio::test]
+    async fn a_door_that_is_gone_is_closed() {
+        let mut watch = PhaseSender::new().watch();
+        watch.closed().await;
+    }
+}

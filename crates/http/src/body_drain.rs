@@ -1,0 +1,83 @@
+//! Reading the body of a refused request to its end, within bounds.
+//!
+//! The body is read and forgotten before the response is sent: a client that is still
+//! sending would find the connection closed and not see the response.
+
+use std::time::Duration;
+
+use galatea_door::PhaseWatch;
+
+use crate::http_response::HttpResponse;
+use crate::request_body::{DrainLimits, RequestBody};
+use crate::request_head::RequestHead;
+
+/// A response waits for a refused body if more than this is missing of it.
+const MISSING_BYTES_MAX: u64 = 16 << 10;
+
+/// How many frames of a refused body are read.
+const FRAMES_MAX: u32 = 1 << 20;
+
+/// How long a body is read while the client keeps sending.
+const DRAIN_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// The same from the moment when the door begins to stop.
+const STOPPING_TIME_MAX: Duration = Duration::from_millis(500);
+
+/// Drains the bodies of refused requests.
+#[derive(Debug)]
+pub(crate) struct BodyDrain {
+    limits: DrainLimits,
+    phase: PhaseWatch,
+}
+
+impl BodyDrain {
+    /// Reads at most `bytes_max` of a body, as long as its client is not silent for longer
+    /// than `silence_max`.
+    pub(crate) const fn new(bytes_max: u64, silence_max: Duration, phase: PhaseWatch) -> Self {
+        let limits = DrainLimits {
+            bytes_max,
+            frames_max: FRAMES_MAX,
+            silence_max,
+            time_max: DRAIN_TIME_MAX,
+        };
+        Self { limits, phase }
+    }
+
+    /// Whether the door stops.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.phase.is_stopping()
+    }
+
+    /// Waits until the door begins to stop.
+    pub(crate) async fn stopping(&self) {
+        self.phase.clone().stopping().await;
+    }
+
+    /// Drains the rest of a body before `response` is sent, if so much is missing that the
+    /// client would not see the response.
+    pub(crate) async fn drain_rest<B: RequestBody>(
+        &self,
+        head: &RequestHead<'_>,
+        response: &HttpResponse,
+        body: &mut B,
+    ) {
+        // A client that expects an interim response has not sent the body, and a response
+        // that closes the connection was made after draining.
+        let is_sent = !head.expects_continue && !response.closes;
+        if is_sent && body.missing_min() > MISSING_BYTES_MAX {
+            self.drain(body).await;
+        }
+    }
+
+    /// Lets a client finish what it is sending, within the limits.
+    pub(crate) async fn drain<B: RequestBody>(&self, body: &mut B) {
+        let stopped = async {
+            self.stopping().await;
+            tokio::time::sleep(STOPPING_TIME_MAX).await;
+        };
+        tokio::select! {
+            () = body.drain(self.limits) => {}
+            () = stopped => {}
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! What responds to the requests of a door.
+
+use crate::http_response::HttpResponse;
+use crate::request_body::RequestBody;
+use crate::request_head::RequestHead;
+
+/// Responds to requests.
+pub(crate) trait Endpoint: Send + Sync + 'static {
+    /// Responds to a request.
+    fn respond<B: RequestBody>(
+        &self,
+        head: &RequestHead<'_>,
+        body: &mut B,
+    ) -> impl Future<Output = Result<HttpResponse, Disconnected>> + Send;
+
+    /// Whether it reads headers that [`RequestHead`] doesn't name.
+    fn wants_headers(&self) -> bool {
+        false
+    }
+}
+
+/// The connection ended within a request, so it is closed without a response.
+#[derive(Debug)]
+pub(crate) struct Disconnected;
+
+impl std::fmt::Display for Disconnected {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the connection ended within a request")
+    }
+}
+
+impl std::error::Error for Disconnected {}

@@ -1,0 +1,16 @@
+//! Errors that any endpoint may respond with.
+
+use galatea_door::{Panicked, catch_panic};
+use galatea_infer::Status;
+
+/// The status of a server that is shutting down.
+pub(crate) fn exiting() -> Status {
+    Status::unavailable("Server exiting")
+}
+
+/// Runs `work` for one request; a panic becomes its error.
+pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T, Status>) -> Result<T, Status> {
+    catch_panic(work).unwrap_or_else(|Panicked| {
+        Err(Status::internal("the server failed while it handled the request"))
+    })
+}

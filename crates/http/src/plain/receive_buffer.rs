@@ -1,0 +1,66 @@
+//! Bytes that were received and not served.
+
+use std::io;
+
+use bytes::BufMut;
+use tokio::io::AsyncReadExt;
+use tokio::net::tcp::ReadHalf;
+
+/// What is received at once: heads, and bodies that are not longer. An idle connection
+/// keeps this much memory, and never more.
+pub(super) const RECEIVE_BYTES: usize = 16 << 10;
+
+/// The buffer. It never grows.
+pub(super) struct ReceiveBuffer {
+    bytes: Vec<u8>,
+    /// Where the bytes begin that were not served.
+    start: usize,
+}
+
+impl ReceiveBuffer {
+    pub(super) fn new() -> Self {
+        Self { bytes: Vec::with_capacity(RECEIVE_BYTES), start: 0 }
+    }
+
+    /// The bytes that were not served.
+    pub(super) fn unread(&self) -> &[u8] {
+        self.bytes.get(self.start..).unwrap_or_default()
+    }
+
+    /// The next `count` bytes were served.
+    pub(super) fn consume(&mut self, count: usize) {
+        self.start = self.start.saturating_add(count).min(self.bytes.len());
+    }
+
+    /// Appends a byte.
+    pub(super) fn push(&mut self, byte: u8) {
+        // Without this a full buffer would grow.
+        self.compact();
+        self.bytes.push(byte);
+    }
+
+    /// Forgets all bytes.
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
+        self.start = 0;
+    }
+
+    /// Receives what there is room for; returns the number of bytes, 0 at the end of the
+    /// stream.
+    pub(super) async fn receive(&mut self, stream: &mut ReadHalf<'_>) -> io::Result<usize> {
+        self.compact();
+        let room = RECEIVE_BYTES.saturating_sub(self.bytes.len());
+        stream.read_buf(&mut (&mut self.bytes).limit(room)).await
+    }
+
+    /// Makes room where the bytes were that have been served.
+    fn compact(&mut self) {
+        self.bytes.drain(..self.start);
+        self.start = 0;
+    }
+
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+}
