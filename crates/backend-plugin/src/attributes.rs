@@ -8,7 +8,7 @@ use galatea_abi::{
     TRITONSERVER_INSTANCEGROUPKIND_CPU, TRITONSERVER_INSTANCEGROUPKIND_GPU,
     TRITONSERVER_INSTANCEGROUPKIND_MODEL, TRITONSERVER_InstanceGroupKind,
 };
-use galatea_c_objects::{handle, text};
+use galatea_c_objects::{handle, pointer};
 use galatea_config::{InstanceKind, PreferredInstances};
 use galatea_infer::Status;
 use galatea_stdx::Lock;
@@ -58,7 +58,7 @@ functions! {
         let id_count = if device_ids.is_null() { 0 } else { id_count };
         let id_count = usize::try_from(id_count)
             .map_err(|_| Status::invalid_argument("id_count is too large"))?;
-        let gpus = text::slice(device_ids, id_count, "device_ids")?.iter().map(|&id| {
+        let gpus = pointer::slice(device_ids, id_count, "device_ids")?.iter().map(|&id| {
             i32::try_from(id).map_err(|_| {
                 Status::invalid_argument(format!("{id} is not the number of a device"))
             })

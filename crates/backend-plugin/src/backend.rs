@@ -12,7 +12,7 @@ use galatea_abi::{
 use galatea_backend::{BackendFingerprint, InstanceCreation};
 use galatea_c_objects::error::{c_text, take_c};
 use galatea_c_objects::message::MessageObject;
-use galatea_c_objects::{handle, log, text};
+use galatea_c_objects::{handle, log, pointer};
 use galatea_config::PreferredInstances;
 use galatea_infer::Status;
 use galatea_stdx::Lock;
@@ -133,8 +133,8 @@ unsafe fn object<'a>(backend: *mut TRITONBACKEND_Backend) -> Result<&'a BackendO
 functions! {
     /// The version of this interface.
     fn TRITONBACKEND_ApiVersion(major: *mut u32, minor: *mut u32) {
-        text::write(major, galatea_abi::BACKEND_API_VERSION.0, "major")?;
-        text::write(minor, galatea_abi::BACKEND_API_VERSION.1, "minor")
+        pointer::write(major, galatea_abi::BACKEND_API_VERSION.0, "major")?;
+        pointer::write(minor, galatea_abi::BACKEND_API_VERSION.1, "minor")
     }
 
     /// The backend's name.
@@ -142,7 +142,7 @@ functions! {
         backend: *mut TRITONBACKEND_Backend,
         name: *mut *const core::ffi::c_char,
     ) {
-        text::write(name, object(backend)?.name.as_ptr(), "name")
+        pointer::write(name, object(backend)?.name.as_ptr(), "name")
     }
 
     /// The settings of the command line. The backend keeps ownership.
@@ -150,7 +150,7 @@ functions! {
         backend: *mut TRITONBACKEND_Backend,
         backend_config: *mut *mut TRITONSERVER_Message,
     ) {
-        text::write(backend_config, object(backend)?.config.address(), "backend_config")
+        pointer::write(backend_config, object(backend)?.config.address(), "backend_config")
     }
 
     /// How instances may be called.
@@ -159,7 +159,7 @@ functions! {
         policy: *mut TRITONBACKEND_ExecutionPolicy,
     ) {
         let found = TRITONBACKEND_ExecutionPolicy(object(backend)?.policy.load(Ordering::Acquire));
-        text::write(policy, found, "policy")
+        pointer::write(policy, found, "policy")
     }
 
     /// Sets how instances may be called. With either policy each instance on the CPU has
@@ -187,8 +187,8 @@ functions! {
         location: *mut *const core::ffi::c_char,
     ) {
         let directory: &CStr = &object(backend)?.directory;
-        text::write(artifact_type, TRITONBACKEND_ARTIFACT_FILESYSTEM, "artifact_type")?;
-        text::write(location, directory.as_ptr(), "location")
+        pointer::write(artifact_type, TRITONBACKEND_ARTIFACT_FILESYSTEM, "artifact_type")?;
+        pointer::write(location, directory.as_ptr(), "location")
     }
 
     /// The object that allocates memory for the backend.
@@ -196,7 +196,7 @@ functions! {
         backend: *mut TRITONBACKEND_Backend,
         manager: *mut *mut TRITONBACKEND_MemoryManager,
     ) {
-        text::write(manager, object(backend)?.memory_manager.address(), "manager")
+        pointer::write(manager, object(backend)?.memory_manager.address(), "manager")
     }
 
     /// The state that the backend attached to itself.
@@ -204,7 +204,7 @@ functions! {
         backend: *mut TRITONBACKEND_Backend,
         state: *mut *mut c_void,
     ) {
-        text::write(state, object(backend)?.state.load(Ordering::Acquire), "state")
+        pointer::write(state, object(backend)?.state.load(Ordering::Acquire), "state")
     }
 
     /// Attaches the backend's state.

@@ -14,7 +14,7 @@ use galatea_abi::{
 use galatea_backend::{Device, ExecutionGuarantee, Placement};
 use galatea_c_objects::error::{c_text, take_c};
 use galatea_c_objects::message::MessageObject;
-use galatea_c_objects::{handle, log, text};
+use galatea_c_objects::{handle, log, pointer};
 use galatea_config::{InstanceGroup, ModelSpec};
 use galatea_infer::Status;
 use galatea_stdx::Lock;
@@ -253,7 +253,7 @@ functions! {
         instance: *mut TRITONBACKEND_ModelInstance,
         name: *mut *const c_char,
     ) {
-        text::write(name, object(instance)?.name.as_ptr(), "name")
+        pointer::write(name, object(instance)?.name.as_ptr(), "name")
     }
 
     /// The kind of processor.
@@ -261,7 +261,7 @@ functions! {
         instance: *mut TRITONBACKEND_ModelInstance,
         kind: *mut TRITONSERVER_InstanceGroupKind,
     ) {
-        text::write(kind, object(instance)?.kind, "kind")
+        pointer::write(kind, object(instance)?.kind, "kind")
     }
 
     /// The processor's number; 0 for processors without numbers.
@@ -269,7 +269,7 @@ functions! {
         instance: *mut TRITONBACKEND_ModelInstance,
         device_id: *mut i32,
     ) {
-        text::write(device_id, object(instance)?.device_id, "device_id")
+        pointer::write(device_id, object(instance)?.device_id, "device_id")
     }
 
     /// The host policy. The instance keeps ownership.
@@ -277,7 +277,7 @@ functions! {
         instance: *mut TRITONBACKEND_ModelInstance,
         host_policy: *mut *mut TRITONSERVER_Message,
     ) {
-        text::write(host_policy, object(instance)?.host_policy.address(), "host_policy")
+        pointer::write(host_policy, object(instance)?.host_policy.address(), "host_policy")
     }
 
     /// Whether the instance never gets requests.
@@ -285,7 +285,7 @@ functions! {
         instance: *mut TRITONBACKEND_ModelInstance,
         is_passive: *mut bool,
     ) {
-        text::write(is_passive, object(instance)?.is_passive, "is_passive")
+        pointer::write(is_passive, object(instance)?.is_passive, "is_passive")
     }
 
     /// The number of profiles that the instance may use.
@@ -294,7 +294,7 @@ functions! {
         count: *mut u32,
     ) {
         let found = u32::try_from(object(instance)?.profiles.len()).unwrap_or(u32::MAX);
-        text::write(count, found, "count")
+        pointer::write(count, found, "count")
     }
 
     /// The name of a profile.
@@ -303,11 +303,11 @@ functions! {
         index: u32,
         profile_name: *mut *const c_char,
     ) {
-        text::write(profile_name, core::ptr::null(), "profile_name")?;
+        pointer::write(profile_name, core::ptr::null(), "profile_name")?;
         let profiles = &object(instance)?.profiles;
         let found = usize::try_from(index).ok().and_then(|index| profiles.get(index));
         let found = found.ok_or_else(|| out_of_bounds(index, profiles.len(), "profiles"))?;
-        text::write(profile_name, found.as_ptr(), "profile_name")
+        pointer::write(profile_name, found.as_ptr(), "profile_name")
     }
 
     /// The number of further processors that the instance uses.
@@ -316,7 +316,7 @@ functions! {
         count: *mut u32,
     ) {
         let found = u32::try_from(object(instance)?.secondary_devices.len()).unwrap_or(u32::MAX);
-        text::write(count, found, "count")
+        pointer::write(count, found, "count")
     }
 
     /// A further processor.
@@ -330,8 +330,8 @@ functions! {
         let found = usize::try_from(index).ok().and_then(|index| devices.get(index));
         let (name, number) =
             found.ok_or_else(|| out_of_bounds(index, devices.len(), "secondary devices"))?;
-        text::write(kind, name.as_ptr(), "kind")?;
-        text::write(id, *number, "id")
+        pointer::write(kind, name.as_ptr(), "kind")?;
+        pointer::write(id, *number, "id")
     }
 
     /// The instance's model.
@@ -339,7 +339,7 @@ functions! {
         instance: *mut TRITONBACKEND_ModelInstance,
         model: *mut *mut TRITONBACKEND_Model,
     ) {
-        text::write(model, object(instance)?.model.address(), "model")
+        pointer::write(model, object(instance)?.model.address(), "model")
     }
 
     /// The state that the backend attached to the instance.
@@ -347,7 +347,7 @@ functions! {
         instance: *mut TRITONBACKEND_ModelInstance,
         state: *mut *mut c_void,
     ) {
-        text::write(state, object(instance)?.state.load(Ordering::Acquire), "state")
+        pointer::write(state, object(instance)?.state.load(Ordering::Acquire), "state")
     }
 
     /// Attaches the backend's state to the instance.

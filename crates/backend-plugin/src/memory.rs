@@ -6,7 +6,7 @@ use galatea_abi::{
     TRITONBACKEND_MemoryManager, TRITONSERVER_MEMORY_CPU, TRITONSERVER_MEMORY_CPU_PINNED,
     TRITONSERVER_MEMORY_GPU, TRITONSERVER_MemoryType,
 };
-use galatea_c_objects::{handle, text};
+use galatea_c_objects::{handle, pointer};
 use galatea_infer::Status;
 
 /// Allocates and frees. It keeps no record of its memory.
@@ -50,7 +50,7 @@ functions! {
         if memory.is_null() {
             return Err(exhausted());
         }
-        text::write(buffer, memory, "buffer")
+        pointer::write(buffer, memory, "buffer")
     }
 
     /// Frees memory.

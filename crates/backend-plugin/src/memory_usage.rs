@@ -7,7 +7,7 @@ use galatea_abi::{
     TRITONSERVER_MEMORY_GPU,
 };
 use galatea_c_objects::buffer_attributes::BufferAttributesObject;
-use galatea_c_objects::{handle, text};
+use galatea_c_objects::{handle, pointer};
 use galatea_infer::{MemoryUsage, MemoryUsageKind, Status};
 use galatea_stdx::Lock;
 
@@ -34,7 +34,7 @@ impl MemoryReport {
             .map_err(|_| Status::invalid_argument("usage_size is too large"))?;
         let mut sizes = Sizes::new();
         // SAFETY: the caller promises `usage_size` objects.
-        for &one in unsafe { text::slice(usage.cast_const(), count, "usage")? } {
+        for &one in unsafe { pointer::slice(usage.cast_const(), count, "usage")? } {
             // SAFETY: as above.
             let one: &BufferAttributesObject = unsafe { handle::borrow(one, "usage")? };
             let kind = match one.memory_type {

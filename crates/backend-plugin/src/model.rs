@@ -11,7 +11,7 @@ use galatea_abi::{
 };
 use galatea_backend::{AutoComplete, Host, LoadedVersion, ModelFiles};
 use galatea_c_objects::error::{c_text, take_c};
-use galatea_c_objects::{handle, log, message, text};
+use galatea_c_objects::{handle, log, message, pointer};
 use galatea_config::{ConfigDraft, ModelSpec, Support};
 use galatea_infer::Status;
 use galatea_stdx::Lock;
@@ -244,12 +244,12 @@ fn check_version(config_version: u32) -> Result<(), Status> {
 functions! {
     /// The model's name.
     fn TRITONBACKEND_ModelName(model: *mut TRITONBACKEND_Model, name: *mut *const c_char) {
-        text::write(name, info(model)?.name.as_ptr(), "name")
+        pointer::write(name, info(model)?.name.as_ptr(), "name")
     }
 
     /// The model's version.
     fn TRITONBACKEND_ModelVersion(model: *mut TRITONBACKEND_Model, version: *mut u64) {
-        text::write(version, info(model)?.version.cast_unsigned(), "version")
+        pointer::write(version, info(model)?.version.cast_unsigned(), "version")
     }
 
     /// The model's directory.
@@ -259,8 +259,8 @@ functions! {
         location: *mut *const c_char,
     ) {
         let directory = info(model)?.directory.as_ptr();
-        text::write(artifact_type, TRITONBACKEND_ARTIFACT_FILESYSTEM, "artifact_type")?;
-        text::write(location, directory, "location")
+        pointer::write(artifact_type, TRITONBACKEND_ARTIFACT_FILESYSTEM, "artifact_type")?;
+        pointer::write(location, directory, "location")
     }
 
     /// The model's configuration. The caller deletes it.
@@ -274,7 +274,7 @@ functions! {
         if model_config.is_null() {
             return Err(Status::invalid_argument("model_config must not be null"));
         }
-        text::write(model_config, message::into_c(info.config_json()), "model_config")
+        pointer::write(model_config, message::into_c(info.config_json()), "model_config")
     }
 
     /// Whether the backend may complete the configuration.
@@ -283,7 +283,7 @@ functions! {
         auto_complete_config: *mut bool,
     ) {
         let allowed = info(model)?.auto_complete == AutoComplete::Enabled;
-        text::write(auto_complete_config, allowed, "auto_complete_config")
+        pointer::write(auto_complete_config, allowed, "auto_complete_config")
     }
 
     /// Replaces the parts of the configuration that a backend may complete.
@@ -302,7 +302,7 @@ functions! {
         model: *mut TRITONBACKEND_Model,
         server: *mut *mut TRITONSERVER_Server,
     ) {
-        text::write(server, info(model)?.backend.server.address(), "server")
+        pointer::write(server, info(model)?.backend.server.address(), "server")
     }
 
     /// The model's backend.
@@ -310,12 +310,12 @@ functions! {
         model: *mut TRITONBACKEND_Model,
         backend: *mut *mut TRITONBACKEND_Backend,
     ) {
-        text::write(backend, info(model)?.backend.address(), "backend")
+        pointer::write(backend, info(model)?.backend.address(), "backend")
     }
 
     /// The state that the backend attached to the model.
     fn TRITONBACKEND_ModelState(model: *mut TRITONBACKEND_Model, state: *mut *mut c_void) {
-        text::write(state, info(model)?.state.load(Ordering::Acquire), "state")
+        pointer::write(state, info(model)?.state.load(Ordering::Acquire), "state")
     }
 
     /// Attaches the backend's state to the model.

@@ -9,8 +9,8 @@ use galatea_abi::{
 };
 use galatea_backend::{Host, ResponseOutcome, ResponseRecord};
 use galatea_c_objects::clock::Clock;
-use galatea_c_objects::error::look_at;
-use galatea_c_objects::{handle, text};
+use galatea_c_objects::error::status_of;
+use galatea_c_objects::{handle, pointer};
 use galatea_infer::{Code, ExecutionSummary, FailureReason, Status};
 use galatea_stdx::Lock;
 
@@ -135,9 +135,9 @@ functions! {
     fn TRITONBACKEND_ModelInstanceResponseStatisticsNew(
         response_statistics: *mut *mut TRITONBACKEND_ModelInstanceResponseStatistics,
     ) {
-        text::write(response_statistics, core::ptr::null_mut(), "response_statistics")?;
+        pointer::write(response_statistics, core::ptr::null_mut(), "response_statistics")?;
         let made = handle::into_raw(ResponseStatisticsObject::default());
-        text::write(response_statistics, made, "response_statistics")
+        pointer::write(response_statistics, made, "response_statistics")
     }
 
     /// Deletes a report.
@@ -195,7 +195,7 @@ functions! {
         statistics: *mut TRITONBACKEND_ModelInstanceResponseStatistics,
         error: *mut TRITONSERVER_Error,
     ) {
-        let failure = look_at(error).err();
+        let failure = status_of(error).err();
         update(statistics, |report| report.failure = failure)
     }
 

@@ -20,7 +20,7 @@ pub(crate) unsafe fn shape_from_c(
     let count = usize::try_from(dims_count)
         .map_err(|_| Status::invalid_argument("dims_count is too large"))?;
     // SAFETY: the caller's promise is passed on.
-    let dims = unsafe { galatea_c_objects::text::slice(shape, count, "shape")? };
+    let dims = unsafe { galatea_c_objects::pointer::slice(shape, count, "shape")? };
     Shape::new(dims)
         .map_err(|error| Status::invalid_argument(format!("tensor '{tensor}': {error}")))
 }

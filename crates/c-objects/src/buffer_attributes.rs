@@ -1,4 +1,4 @@
-//! Where a buffer lies and how large it is.
+//! The memory and the size of a buffer.
 
 use core::ffi::c_void;
 
@@ -15,9 +15,9 @@ use galatea_abi::{
 };
 
 use crate::guard::guard;
-use crate::{handle, text};
+use crate::{handle, pointer};
 
-/// CUDA's handle of memory: bytes that mean something to it alone.
+/// CUDA's handle of memory, which is opaque here.
 pub type CudaIpcHandle = [u8; 64];
 
 /// The attributes of a buffer.
@@ -29,7 +29,7 @@ pub struct BufferAttributesObject {
     pub memory_type_id: i64,
     /// The size in bytes.
     pub byte_size: usize,
-    /// A copy of the handle under which other processes know the memory, if it has one.
+    /// A copy of the handle by which other processes know the memory, if it has one.
     pub cuda_ipc_handle: Option<Box<CudaIpcHandle>>,
 }
 crate::object!(BufferAttributesObject as TRITONSERVER_BufferAttributes, kind 4);
@@ -46,7 +46,7 @@ impl Default for BufferAttributesObject {
 }
 
 const _: TRITONSERVER_BufferAttributesNew = TRITONSERVER_BufferAttributesNew;
-/// Makes attributes of an empty buffer in the CPU's memory.
+/// Makes the attributes of an empty buffer in CPU memory.
 ///
 /// # Safety
 ///
@@ -56,10 +56,10 @@ pub unsafe extern "C" fn TRITONSERVER_BufferAttributesNew(
     buffer_attributes: *mut *mut TRITONSERVER_BufferAttributes,
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_BufferAttributesNew", || {
-        text::check_place(buffer_attributes, "buffer_attributes")?;
+        pointer::check_not_null(buffer_attributes, "buffer_attributes")?;
         let made = handle::into_raw(BufferAttributesObject::default());
         // SAFETY: the caller's promise is passed on.
-        unsafe { text::write(buffer_attributes, made, "buffer_attributes") }
+        unsafe { pointer::write(buffer_attributes, made, "buffer_attributes") }
     })
 }
 
@@ -68,7 +68,7 @@ const _: TRITONSERVER_BufferAttributesDelete = TRITONSERVER_BufferAttributesDele
 ///
 /// # Safety
 ///
-/// `buffer_attributes` must be null or attributes that nobody uses.
+/// `buffer_attributes` must be null or attributes that are not in use.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_BufferAttributesDelete(
     buffer_attributes: *mut TRITONSERVER_BufferAttributes,
@@ -87,7 +87,7 @@ macro_rules! attribute {
         ///
         /// # Safety
         ///
-        /// `buffer_attributes` must be null or attributes that nobody else uses.
+        /// `buffer_attributes` must be null or attributes that nothing else uses.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $setter(
             buffer_attributes: *mut TRITONSERVER_BufferAttributes,
@@ -125,14 +125,14 @@ macro_rules! attribute {
                         buffer_attributes,
                         "buffer_attributes",
                     )?;
-                    text::write(value, $from(attributes.$field), "value")
+                    pointer::write(value, $from(attributes.$field), "value")
                 }
             })
         }
     };
 }
 
-fn same<T>(value: T) -> T {
+fn identity<T>(value: T) -> T {
     value
 }
 
@@ -140,31 +140,31 @@ attribute!(
     TRITONSERVER_BufferAttributesSetMemoryTypeId,
     TRITONSERVER_BufferAttributesMemoryTypeId,
     memory_type_id: i64,
-    same,
-    same
+    identity,
+    identity
 );
 attribute!(
     TRITONSERVER_BufferAttributesSetMemoryType,
     TRITONSERVER_BufferAttributesMemoryType,
     memory_type: TRITONSERVER_MemoryType,
-    same,
-    same
+    identity,
+    identity
 );
 attribute!(
     TRITONSERVER_BufferAttributesSetByteSize,
     TRITONSERVER_BufferAttributesByteSize,
     byte_size: usize,
-    same,
-    same
+    identity,
+    identity
 );
 
 const _: TRITONSERVER_BufferAttributesSetCudaIpcHandle =
     TRITONSERVER_BufferAttributesSetCudaIpcHandle;
-/// Copies a handle into the attributes; null takes it away.
+/// Copies a handle into the attributes; null removes it.
 ///
 /// # Safety
 ///
-/// `buffer_attributes` must be null or attributes that nobody else uses,
+/// `buffer_attributes` must be null or attributes that nothing else uses,
 /// `cuda_ipc_handle` null or valid for reads of a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_BufferAttributesSetCudaIpcHandle(
@@ -186,8 +186,8 @@ pub unsafe extern "C" fn TRITONSERVER_BufferAttributesSetCudaIpcHandle(
 }
 
 const _: TRITONSERVER_BufferAttributesCudaIpcHandle = TRITONSERVER_BufferAttributesCudaIpcHandle;
-/// The attributes' own copy of the handle, to be read until they change; null if they
-/// have none.
+/// The attributes' own copy of the handle, valid until they change; null if they have
+/// none.
 ///
 /// # Safety
 ///
@@ -205,7 +205,7 @@ pub unsafe extern "C" fn TRITONSERVER_BufferAttributesCudaIpcHandle(
                 handle::borrow::<BufferAttributesObject>(buffer_attributes, "buffer_attributes")?;
             let own = attributes.cuda_ipc_handle.as_deref();
             let address = own.map_or(core::ptr::null(), core::ptr::from_ref);
-            text::write(cuda_ipc_handle, address.cast_mut().cast::<c_void>(), "cuda_ipc_handle")
+            pointer::write(cuda_ipc_handle, address.cast_mut().cast::<c_void>(), "cuda_ipc_handle")
         }
     })
 }
@@ -219,14 +219,14 @@ mod tests {
     fn a_handle_is_copied() {
         let mut attributes = core::ptr::null_mut();
         let mut given: CudaIpcHandle = [7; 64];
-        let mut told = core::ptr::null_mut();
+        let mut found = core::ptr::null_mut();
         // SAFETY: the pointers are this test's.
         unsafe {
             take_c(TRITONSERVER_BufferAttributesNew(&raw mut attributes)).unwrap();
             let mut read = || {
-                take_c(TRITONSERVER_BufferAttributesCudaIpcHandle(attributes, &raw mut told))
+                take_c(TRITONSERVER_BufferAttributesCudaIpcHandle(attributes, &raw mut found))
                     .unwrap();
-                told.cast::<CudaIpcHandle>().as_ref().copied()
+                found.cast::<CudaIpcHandle>().as_ref().copied()
             };
             let set = TRITONSERVER_BufferAttributesSetCudaIpcHandle;
             assert_eq!(read(), None);

@@ -1,11 +1,11 @@
-//! Times as C gives and takes them: nanoseconds of the system's steady clock.
+//! Times in C: nanoseconds of the system's monotonic clock.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use galatea_infer::ExecutionTimes;
 
-/// One moment on both clocks.
+/// The same moment on both clocks.
 #[derive(Copy, Clone, Debug)]
 pub struct Clock {
     instant: Instant,
@@ -13,7 +13,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// The process's: a time that went over to C and back is what it was.
+    /// The process's clock. A time that is passed to C and back does not change.
     pub fn shared() -> &'static Self {
         static CLOCK: OnceLock<Clock> = OnceLock::new();
         CLOCK.get_or_init(Self::now)
@@ -21,15 +21,15 @@ impl Clock {
 
     fn now() -> Self {
         let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the place can be written. The clock is there on every Linux; were it
-        // not, times would be wrong and nothing else.
+        // SAFETY: the argument can be written to. Every Linux has this clock; without it
+        // times would be wrong and nothing else.
         unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
         let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
         let rest = u64::try_from(now.tv_nsec).unwrap_or(0);
         Self { instant: Instant::now(), ns: seconds.saturating_mul(1_000_000_000) + rest }
     }
 
-    /// The number of nanoseconds that stands for an instant.
+    /// The nanoseconds of an instant.
     #[must_use]
     pub fn ns(&self, at: Instant) -> u64 {
         let count = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
@@ -39,8 +39,8 @@ impl Clock {
         }
     }
 
-    /// The instant that a number of nanoseconds stands for; the nearest that there
-    /// is, if the number is none of that clock's.
+    /// The instant of a number of nanoseconds, or the nearest one that can be
+    /// represented.
     #[must_use]
     pub fn instant(&self, ns: u64) -> Instant {
         let found = match ns.checked_sub(self.ns) {
@@ -50,7 +50,7 @@ impl Clock {
         found.unwrap_or(self.instant)
     }
 
-    /// The stages of an execution, as C reports them.
+    /// The times of an execution, from C's report.
     #[must_use]
     pub fn times(&self, times: [u64; 4]) -> ExecutionTimes {
         let [start, compute_start, compute_end, end] = times.map(|ns| self.instant(ns));

@@ -1,7 +1,7 @@
-//! The functions of tritonserver.h that this crate exports, for whoever checks that
-//! C code finds them. Listing them also keeps them in a program that calls none.
+//! The functions of tritonserver.h that this crate exports, to check that C code finds
+//! them. The list also keeps them in a program that calls none.
 
-use crate::{buffer_attributes, error, log, message, names, parameter};
+use crate::{buffer_attributes, error_functions, log_functions, message, names, parameter};
 
 /// A function that C code can call.
 #[derive(Copy, Clone, Debug)]
@@ -45,14 +45,14 @@ list! {
         TRITONSERVER_BufferAttributesCudaIpcHandle,
         TRITONSERVER_BufferAttributesSetCudaIpcHandle,
     }
-    error {
+    error_functions {
         TRITONSERVER_ErrorNew,
         TRITONSERVER_ErrorDelete,
         TRITONSERVER_ErrorCode,
         TRITONSERVER_ErrorCodeString,
         TRITONSERVER_ErrorMessage,
     }
-    log { TRITONSERVER_LogIsEnabled, TRITONSERVER_LogMessage }
+    log_functions { TRITONSERVER_LogIsEnabled, TRITONSERVER_LogMessage }
     message {
         TRITONSERVER_MessageNewFromSerializedJson,
         TRITONSERVER_MessageDelete,

@@ -1,60 +1,58 @@
 //! Objects behind addresses that C holds.
 //!
-//! An object lives in a slot of its kind's pool. Slots are reused but never
-//! given back to the allocator, so that the tag of a released slot can still be
-//! read: it says which kind of object the slot holds, how often it was reused,
-//! and whether it is in use. The address that C gets carries the count's low
-//! bits in its own unused low bits. So an address that was released, or belongs
-//! to another kind, is told apart, up to one reuse in [`GENERATIONS`].
+//! An object lives in a slot of its kind's pool. Slots are reused but never freed, so the
+//! tag of a released slot can still be read: it holds the kind of object, how often the
+//! slot was reused, and whether it is in use. The address that C gets carries the low
+//! bits of that count in its own unused low bits. So a released address, or one of
+//! another kind, is detected, up to one reuse in [`GENERATIONS`].
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use galatea_infer::Status;
+use galatea_stdx::Lock;
 
-/// How many generations an address can tell apart: slots are aligned to so many
-/// bytes.
+/// The number of generations that an address can distinguish. Slots are aligned to that
+/// many bytes.
 pub const GENERATIONS: u64 = 64;
 
 /// A kind of object that C knows by address.
 pub trait Object: Sized + 'static {
-    /// What C calls it.
+    /// The type in C.
     type Opaque;
-    /// The name that messages use, such as `TRITONSERVER_Message`.
+    /// The name for messages, such as `TRITONSERVER_Message`.
     const NAME: &'static str;
-    /// A number of its own among all kinds of all crates, which a test compares.
+    /// A number that is unique among all kinds of all crates. A test compares them.
     const KIND: u16;
-    /// Where its objects live.
+    /// The pool of its objects.
     fn pool() -> &'static Pool<Self>;
 }
 
-/// The slots of one kind. There are as many as objects of the kind ever lived at
-/// a time.
+/// The slots of one kind: as many as objects of the kind ever existed at a time.
 pub struct Pool<T: 'static> {
-    free: Mutex<Vec<&'static Slot<T>>>,
+    free: Lock<Vec<&'static Slot<T>>>,
 }
 
-/// One place for an object. The tag comes first in every kind's slots.
+/// Room for one object. The tag comes first in the slots of every kind.
 #[repr(C, align(64))]
 struct Slot<T> {
-    /// The kind in the upper 16 bits, then 47 bits of generation, then one bit
-    /// that says whether an object is there.
+    /// The kind in the upper 16 bits, then 47 bits of generation, then one bit that is
+    /// set while the slot holds an object.
     tag: AtomicU64,
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
-// SAFETY: a slot hands its value out only through `Handles`' functions, whose
-// callers promise that an object is not used by two threads in ways that its type
-// forbids; the tag is atomic.
+// SAFETY: a slot gives access to its value only through the functions of this module,
+// whose callers promise that an object is not used by two threads in ways that its type
+// forbids. The tag is atomic.
 unsafe impl<T> Sync for Slot<T> {}
 
 impl<T> Pool<T> {
     /// A pool without slots.
     #[must_use]
     pub const fn new() -> Self {
-        Self { free: Mutex::new(Vec::new()) }
+        Self { free: Lock::new(Vec::new()) }
     }
 }
 
@@ -76,17 +74,17 @@ const fn generation_of(tag: u64) -> u64 {
     tag >> 1 & GENERATION_MASK
 }
 
-/// Gives an object to C.
+/// Hands an object over to C.
 pub fn into_raw<T: Object>(object: T) -> *mut T::Opaque {
-    let recycled = T::pool().free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let recycled = T::pool().free.lock("take a free slot").pop();
     let slot: &'static Slot<T> = recycled.unwrap_or_else(|| {
         Box::leak(Box::new(Slot {
             tag: AtomicU64::new(tag(T::KIND, 0, 0)),
             value: UnsafeCell::new(MaybeUninit::uninit()),
         }))
     });
-    // SAFETY: the slot came from the free list or is new, so nobody else has it
-    // and it holds no object.
+    // SAFETY: the slot came from the free list or is new, so no other thread has it and
+    // it holds no object.
     unsafe { (*slot.value.get()).write(object) };
     let generation = generation_of(slot.tag.load(Ordering::Relaxed)).wrapping_add(1);
     slot.tag.store(tag(T::KIND, generation, LIVE), Ordering::Release);
@@ -117,7 +115,7 @@ pub unsafe fn borrow<'a, T: Object>(
     Ok(unsafe { (*slot.value.get()).assume_init_ref() })
 }
 
-/// The object behind an address, to be changed.
+/// The object behind an address, for changes.
 ///
 /// # Errors
 ///
@@ -125,23 +123,23 @@ pub unsafe fn borrow<'a, T: Object>(
 ///
 /// # Safety
 ///
-/// As [`borrow`], and nobody else may use the object while the reference lives.
+/// As [`borrow`], and nothing else may use the object while the reference lives.
 pub unsafe fn borrow_mut<'a, T: Object>(
     pointer: *mut T::Opaque,
     argument: &str,
 ) -> Result<&'a mut T, Status> {
     // SAFETY: the caller's promise is passed on.
     let slot = unsafe { live_slot::<T>(pointer, argument)? };
-    // SAFETY: the tag says that the slot holds an object, and the caller promises
-    // that nobody else uses it.
+    // SAFETY: the tag says that the slot holds an object, and the caller promises that
+    // nothing else uses it.
     Ok(unsafe { (*slot.value.get()).assume_init_mut() })
 }
 
-/// Takes an object back from C. Its address is void from now on.
+/// Takes an object back from C. Its address is invalid from now on.
 ///
 /// # Errors
 ///
-/// As [`borrow`]: releasing an object twice is such an error.
+/// As [`borrow`]. Releasing an object twice is such an error.
 ///
 /// # Safety
 ///
@@ -153,16 +151,16 @@ pub unsafe fn take<T: Object>(pointer: *mut T::Opaque, argument: &str) -> Result
     // Only one of two threads that release the same object gets it.
     slot.tag
         .compare_exchange(live, live & !LIVE, Ordering::AcqRel, Ordering::Relaxed)
-        .map_err(|_| released::<T>(argument))?;
-    // SAFETY: the tag said that the slot holds an object; now it says that it does
-    // not, so that the object is moved out once.
+        .map_err(|_| released_error::<T>(argument))?;
+    // SAFETY: the tag said that the slot holds an object; now it says that it does not,
+    // so the object is moved out once.
     let object = unsafe { (*slot.value.get()).assume_init_read() };
-    T::pool().free.lock().unwrap_or_else(PoisonError::into_inner).push(slot);
+    T::pool().free.lock("give a slot back").push(slot);
     Ok(object)
 }
 
-/// Takes an object back from C and drops it. Null is nothing to delete, as for the
-/// original's users, who rely on it.
+/// Takes an object back from C and drops it. Null is ignored, as in Triton: programs rely
+/// on that.
 ///
 /// # Errors
 ///
@@ -201,13 +199,13 @@ unsafe fn live_slot<T: Object>(
     }
     let low_generation = usize::try_from(generation_of(found) % GENERATIONS).unwrap_or(0);
     if found & LIVE == 0 || low_generation != low {
-        return Err(released::<T>(argument));
+        return Err(released_error::<T>(argument));
     }
-    // SAFETY: the tag says that it is a slot of this kind; slots live for ever.
+    // SAFETY: the tag says that it is a slot of this kind; slots are never freed.
     Ok(unsafe { &*address.cast::<Slot<T>>() })
 }
 
-fn released<T: Object>(argument: &str) -> Status {
+fn released_error<T: Object>(argument: &str) -> Status {
     let status = Status::invalid_argument(format!("{argument} is a {} that was released", T::NAME));
     crate::log::error(status.message());
     status
@@ -269,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reused_place_is_another_object() {
+    fn a_reused_slot_is_another_object() {
         let first = into_raw(One(Arc::from("first")));
         // SAFETY: the pointer is from `into_raw`, and this is the only thread.
         drop(unsafe { take::<One>(first, "message") });

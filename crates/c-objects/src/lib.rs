@@ -1,20 +1,37 @@
-//! What both sides of the C APIs share: the objects that are known to C by their
-//! address, and the exported functions that belong to no server and no backend.
+//! What both sides of the C interface share: objects that C knows by address, and the
+//! exported functions that belong to neither a server nor a backend.
 //!
-//! - [`handle`] makes addresses that can be told from released and foreign ones.
-//! - [`guard`] is what every exported function runs in: a panic becomes an error.
-//! - [`error`], [`message`], [`parameter`], [`buffer_attributes`], [`names`] and
-//!   [`log`] hold the objects and their functions.
-//! - [`clock`] turns times into C's and back, [`trace`] finds a trace of C again, and
-//!   [`output_query`] is a question of backends to whoever made a request with C.
+//! This crate is *not* a server and hosts no plug-ins: `capi` has the functions of
+//! tritonserver.h that need a server, `backend-plugin` those that plug-ins call.
+//!
+//! Start with [`handle`]: how an address becomes an object.
+//!
+//! - [`handle`] makes addresses, and detects released and foreign ones.
+//! - [`guard`] is the frame of every exported function: a panic becomes an error.
+//! - [`error`], [`message`], [`parameter`], [`buffer_attributes`] and [`log`] hold the
+//!   objects; [`names`] has the names of enumeration values.
+//! - [`pointer`] reads and writes through C's pointers.
+//! - [`clock`] converts times, [`trace`] recognizes C traces, and [`output_query`] asks
+//!   the caller of the C API where an output would go.
+//! - [`exports`] lists the exported functions.
+//!
+//! ```
+//! use galatea_c_objects::error::{into_c, take_c};
+//! use galatea_infer::Status;
+//!
+//! let error = into_c(Status::not_found("no such model"));
+//! // SAFETY: the error was just made, and is not used afterwards.
+//! let status = unsafe { take_c(error) }.unwrap_err();
+//! assert_eq!(status.message(), "no such model");
+//! ```
 //!
 //! # Unsafe code
 //!
-//! Every exported function trusts its caller with what C can't express: that
-//! pointers to be written are valid, that texts end in a zero byte, and that an
-//! object is not released by one thread while another uses it. What can be
-//! checked is checked: null, objects of another kind, and released objects give
-//! an error and a line in the log.
+//! Every exported function relies on its caller for what C can't express: that out
+//! pointers can be written to, that texts end in a zero byte, and that an object is not
+//! released by one thread while another one uses it. Everything else is checked: null,
+//! objects of another kind, and released objects give an error and a line in the log. The
+//! compiler checks every exported function against its declaration in `abi`.
 
 #![allow(unsafe_code, reason = "a C API is made of it; each block says why it is sound")]
 #![allow(non_snake_case, reason = "exported functions have the headers' names")]
@@ -23,15 +40,17 @@
 pub mod buffer_attributes;
 pub mod clock;
 pub mod error;
+pub mod error_functions;
 pub mod exports;
 pub mod guard;
 pub mod handle;
 pub mod log;
+pub mod log_functions;
 pub mod message;
 pub mod names;
 pub mod output_query;
 pub mod parameter;
-pub mod text;
+pub mod pointer;
 pub mod trace;
 
 pub use guard::guard;

@@ -1,4 +1,4 @@
-//! Messages: JSON documents that go both ways.
+//! Messages: JSON documents in both directions.
 
 use core::ffi::c_char;
 
@@ -10,7 +10,7 @@ use galatea_abi::{TRITONSERVER_Error, TRITONSERVER_Message};
 use galatea_infer::Status;
 
 use crate::guard::guard;
-use crate::{handle, text};
+use crate::{handle, pointer};
 
 /// A JSON document.
 pub struct MessageObject {
@@ -26,7 +26,7 @@ impl MessageObject {
     }
 }
 
-/// A document for C, which whoever gets it deletes.
+/// A document for C. The receiver deletes it.
 pub fn into_c(json: String) -> *mut TRITONSERVER_Message {
     handle::into_raw(MessageObject { json })
 }
@@ -39,8 +39,8 @@ pub fn into_c(json: String) -> *mut TRITONSERVER_Message {
 ///
 /// # Safety
 ///
-/// The pointer must be null or an object of this library that stays while the
-/// text is used.
+/// The pointer must be null or an object of this library that lives while the text is
+/// used.
 pub unsafe fn json<'a>(
     message: *const TRITONSERVER_Message,
     argument: &str,
@@ -63,15 +63,15 @@ pub unsafe extern "C" fn TRITONSERVER_MessageNewFromSerializedJson(
     byte_size: usize,
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_MessageNewFromSerializedJson", || {
-        // SAFETY: the caller promises so many bytes.
-        let bytes = unsafe { text::slice(base.cast::<u8>(), byte_size, "base")? };
+        // SAFETY: the caller promises `byte_size` bytes.
+        let bytes = unsafe { pointer::slice(base.cast::<u8>(), byte_size, "base")? };
         let json = core::str::from_utf8(bytes)
             .map_err(|_| Status::invalid_argument("the message is not valid UTF-8"))?;
         if message.is_null() {
             return Err(Status::invalid_argument("message must not be null"));
         }
-        // SAFETY: the caller promises that the place can be written.
-        unsafe { text::write(message, into_c(json.to_owned()), "message") }
+        // SAFETY: the caller promises that the pointer can be written to.
+        unsafe { pointer::write(message, into_c(json.to_owned()), "message") }
     })
 }
 
@@ -80,7 +80,7 @@ const _: TRITONSERVER_MessageDelete = TRITONSERVER_MessageDelete;
 ///
 /// # Safety
 ///
-/// `message` must be null or a message that nobody uses.
+/// `message` must be null or a message that is not in use.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_MessageDelete(
     message: *mut TRITONSERVER_Message,
@@ -92,8 +92,7 @@ pub unsafe extern "C" fn TRITONSERVER_MessageDelete(
 }
 
 const _: TRITONSERVER_MessageSerializeToJson = TRITONSERVER_MessageSerializeToJson;
-/// The document's text, which lives as long as the message. It has no zero byte
-/// at its end.
+/// The document's text. It lives as long as the message, and does not end in a zero byte.
 ///
 /// # Safety
 ///
@@ -108,8 +107,8 @@ pub unsafe extern "C" fn TRITONSERVER_MessageSerializeToJson(
         // SAFETY: the caller's promises are passed on.
         unsafe {
             let json = json(message, "message")?;
-            text::write(base, json.as_ptr().cast(), "base")?;
-            text::write(byte_size, json.len(), "byte_size")
+            pointer::write(base, json.as_ptr().cast(), "base")?;
+            pointer::write(byte_size, json.len(), "byte_size")
         }
     })
 }

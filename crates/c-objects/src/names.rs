@@ -12,7 +12,7 @@ use galatea_abi::*;
 use galatea_tensor::DataType;
 
 use crate::guard::{guard, guard_value};
-use crate::text;
+use crate::pointer;
 
 /// Each datatype's number and name in C.
 const DATA_TYPES: [(DataType, TRITONSERVER_DataType, &CStr); 14] = [
@@ -32,20 +32,20 @@ const DATA_TYPES: [(DataType, TRITONSERVER_DataType, &CStr); 14] = [
     (DataType::Bf16, TRITONSERVER_TYPE_BF16, c"BF16"),
 ];
 
-/// The number that stands for a datatype in C.
+/// The number of a datatype in C.
 #[must_use]
 pub fn data_type_to_c(datatype: DataType) -> TRITONSERVER_DataType {
     let found = DATA_TYPES.iter().find(|(one, ..)| *one == datatype);
     found.map_or(TRITONSERVER_TYPE_INVALID, |(_, number, _)| *number)
 }
 
-/// The datatype that a number stands for.
+/// The datatype of a number.
 #[must_use]
 pub fn data_type_from_c(number: TRITONSERVER_DataType) -> Option<DataType> {
     DATA_TYPES.iter().find(|(_, one, _)| *one == number).map(|(datatype, ..)| *datatype)
 }
 
-/// The name of a datatype, as a text for C.
+/// The name of a datatype, as a C string.
 #[must_use]
 pub fn data_type_name(number: TRITONSERVER_DataType) -> &'static CStr {
     let found = DATA_TYPES.iter().find(|(_, one, _)| *one == number);
@@ -66,14 +66,14 @@ pub unsafe extern "C" fn TRITONSERVER_ApiVersion(
     guard("TRITONSERVER_ApiVersion", || {
         // SAFETY: the caller's promises are passed on.
         unsafe {
-            text::write(major, SERVER_API_VERSION.0, "major")?;
-            text::write(minor, SERVER_API_VERSION.1, "minor")
+            pointer::write(major, SERVER_API_VERSION.0, "major")?;
+            pointer::write(minor, SERVER_API_VERSION.1, "minor")
         }
     })
 }
 
 const _: TRITONSERVER_StringToDataType = TRITONSERVER_StringToDataType;
-/// The datatype of a name, or the invalid one.
+/// The datatype with this name, or the invalid one.
 ///
 /// # Safety
 ///
@@ -94,7 +94,7 @@ pub unsafe extern "C" fn TRITONSERVER_StringToDataType(
 }
 
 const _: TRITONSERVER_DataTypeByteSize = TRITONSERVER_DataTypeByteSize;
-/// The size of an element; 0 for texts and for what is no datatype.
+/// The size of an element; 0 for texts and for an invalid datatype.
 ///
 /// # Safety
 ///
@@ -105,7 +105,7 @@ pub unsafe extern "C" fn TRITONSERVER_DataTypeByteSize(datatype: TRITONSERVER_Da
     size.and_then(|size| u32::try_from(size).ok()).unwrap_or(0)
 }
 
-/// Defines a function that names the values of an enumeration.
+/// Defines a function that returns the names of an enumeration's values.
 macro_rules! names {
     ($function:ident($kind:ty), else $other:literal, $($value:ident => $name:literal,)*) => {
         const _: $function = self::$function;

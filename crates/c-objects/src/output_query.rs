@@ -1,46 +1,47 @@
-//! Where outputs would go: a question of backends to whoever made a request with C.
+//! Asks the caller of the C API where an output would go, on behalf of a backend.
 
 use core::ffi::{c_char, c_void};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use galatea_abi::{
     TRITONSERVER_MemoryType, TRITONSERVER_ResponseAllocator,
     TRITONSERVER_ResponseAllocatorQueryFn_t,
 };
 use galatea_infer::Status;
+use galatea_stdx::Lock;
 
 use crate::error;
 
-/// A function of an allocator that may be set at any time, also while requests that
-/// will call it are on their way.
+/// A callback of an allocator. It may be set at any time, also while requests that will
+/// call it are in flight.
 #[derive(Debug, Default)]
-pub struct Settable<F>(Mutex<F>);
+pub struct CallbackCell<F>(Lock<F>);
 
-impl<F: Copy> Settable<F> {
-    /// Sets it; null is none.
-    pub fn set(&self, function: F) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = function;
+impl<F: Copy> CallbackCell<F> {
+    /// Sets the callback; null is none.
+    pub fn set(&self, callback: F) {
+        *self.0.lock("set the callback") = callback;
     }
 
-    /// The function that was set last.
+    /// The callback that was set last.
     pub fn get(&self) -> F {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.lock("read the callback")
     }
 }
 
-/// The function that tells where an output would go.
-pub type QueryFunction = Settable<TRITONSERVER_ResponseAllocatorQueryFn_t>;
+/// The callback that returns where an output would go.
+pub type QueryCallback = CallbackCell<TRITONSERVER_ResponseAllocatorQueryFn_t>;
 
-/// The function that is asked, with what it gets. It travels with the request.
+/// The callback with its arguments. It travels with the request.
 #[derive(Debug)]
 pub struct OutputQuery {
-    function: Arc<QueryFunction>,
+    callback: Arc<QueryCallback>,
     allocator: *mut TRITONSERVER_ResponseAllocator,
     userp: *mut c_void,
 }
 
-// SAFETY: who makes one promises that the function can be called from any thread; the
-// pointers are only handed to it.
+// SAFETY: its maker promises that the callback can be called from any thread; the
+// pointers are only passed to it.
 unsafe impl Send for OutputQuery {}
 // SAFETY: as above.
 unsafe impl Sync for OutputQuery {}
@@ -48,34 +49,35 @@ unsafe impl Sync for OutputQuery {}
 impl OutputQuery {
     /// # Safety
     ///
-    /// Whatever function is set must take the allocator and the pointer, from any thread,
-    /// as long as this exists.
+    /// Every callback that is set must accept the allocator and the pointer, from any
+    /// thread, as long as this value exists.
     #[must_use]
     pub const unsafe fn new(
-        function: Arc<QueryFunction>,
+        callback: Arc<QueryCallback>,
         allocator: *mut TRITONSERVER_ResponseAllocator,
         userp: *mut c_void,
     ) -> Self {
-        Self { function, allocator, userp }
+        Self { callback, allocator, userp }
     }
 
-    /// Asks. `None` if there is no function: that is the caller's right.
+    /// Calls the callback. `None` if there is none, which is allowed.
     ///
     /// # Safety
     ///
-    /// `name` and `byte_size` must be null or valid; the other two are read and written.
-    pub unsafe fn ask(
+    /// `name` and `byte_size` must be null or valid. The other two must be valid for
+    /// reads and writes.
+    pub unsafe fn call(
         &self,
         name: *const c_char,
         byte_size: *mut usize,
         memory_type: *mut TRITONSERVER_MemoryType,
         memory_type_id: *mut i64,
     ) -> Option<Result<(), Status>> {
-        let function = self.function.get()?;
+        let callback = self.callback.get()?;
         let Self { allocator, userp, .. } = *self;
-        // SAFETY: the promises of this function's caller and of the object's maker.
+        // SAFETY: the promises of this function's caller and of the value's maker.
         Some(unsafe {
-            error::take_c(function(allocator, userp, name, byte_size, memory_type, memory_type_id))
+            error::take_c(callback(allocator, userp, name, byte_size, memory_type, memory_type_id))
         })
     }
 }

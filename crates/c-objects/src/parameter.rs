@@ -1,4 +1,4 @@
-//! Parameters: named values, given with the load of a model.
+//! Parameters: named values for the load of a model.
 
 use core::ffi::{CStr, c_char, c_void};
 
@@ -25,25 +25,25 @@ crate::object!(ParameterObject as TRITONSERVER_Parameter, kind 3);
 
 /// The value of a parameter.
 pub enum ParameterContents {
-    /// One of the simple values.
+    /// A value of a simple type.
     Value(ParameterValue),
-    /// Bytes that stay the caller's: their address and length.
+    /// The caller's bytes: their address and length.
     Bytes(*const c_void, u64),
 }
 
-// SAFETY: the bytes are only read while the caller's call goes on; who made the
-// parameter promises that they live as long as it.
+// SAFETY: the bytes are only read during the caller's call; the parameter's maker
+// promises that they live as long as it.
 unsafe impl Send for ParameterContents {}
 // SAFETY: as above; nothing is changed through the address.
 unsafe impl Sync for ParameterContents {}
 
 const _: TRITONSERVER_ParameterNew = TRITONSERVER_ParameterNew;
-/// Makes a parameter; null for a type that has no single value, and for null.
+/// Makes a parameter. Returns null for null and for a type without a single value.
 ///
 /// # Safety
 ///
-/// `name` must be null or a text; `value` null or valid for a read of what
-/// `type_` says: a text, an `int64_t`, a `bool` or a `double`.
+/// `name` must be null or a text; `value` null or valid for a read of a value of `type_`:
+/// a text, an `int64_t`, a `bool` or a `double`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ParameterNew(
     name: *const c_char,
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn TRITONSERVER_ParameterNew(
         if name.is_null() || value.is_null() {
             return core::ptr::null_mut();
         }
-        // SAFETY: the caller promises a value of the type that it says.
+        // SAFETY: the caller promises a value of this type.
         let value = unsafe {
             match type_ {
                 TRITONSERVER_PARAMETER_STRING => {
@@ -78,7 +78,7 @@ pub unsafe extern "C" fn TRITONSERVER_ParameterNew(
 }
 
 const _: TRITONSERVER_ParameterBytesNew = TRITONSERVER_ParameterBytesNew;
-/// Makes a parameter of bytes, which stay the caller's.
+/// Makes a parameter of bytes. The caller keeps them.
 ///
 /// # Safety
 ///
@@ -101,11 +101,11 @@ pub unsafe extern "C" fn TRITONSERVER_ParameterBytesNew(
 }
 
 const _: TRITONSERVER_ParameterDelete = TRITONSERVER_ParameterDelete;
-/// Deletes a parameter; null is nothing to delete.
+/// Deletes a parameter; null is ignored.
 ///
 /// # Safety
 ///
-/// `parameter` must be null or a parameter that nobody uses.
+/// `parameter` must be null or a parameter that is not in use.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ParameterDelete(parameter: *mut TRITONSERVER_Parameter) {
     guard_value("TRITONSERVER_ParameterDelete", (), || {

@@ -1,15 +1,14 @@
-//! The numbers of the kinds of objects, in all crates.
+//! The numbers of all kinds of objects, in all crates.
 //!
-//! An address is told from one of another kind by that number alone. The crates that
-//! have objects don't know each other, so only their sources show that no number is
-//! given twice.
+//! Only this number tells the address of an object from one of another kind. The crates
+//! that define objects don't know each other, so the sources are searched for duplicates.
 
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Adds the kinds that a file or folder defines, with where that is.
+/// Adds the kinds that a file or folder defines, with their files.
 fn collect(path: &Path, kinds: &mut BTreeMap<u16, Vec<String>>) {
     if path.is_dir() {
         for entry in std::fs::read_dir(path).unwrap() {

@@ -1,4 +1,4 @@
-//! The process's log, from its first line on: one test, for there is one log.
+//! The process's log. There is one log per process, so there is one test.
 #![allow(unsafe_code, reason = "the test calls C functions")]
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex};
 use galatea_abi::{TRITONSERVER_LOG_ERROR, TRITONSERVER_LOG_INFO, TRITONSERVER_LogLevel};
 use galatea_c_objects::error::take_c;
 use galatea_c_objects::log::{self, Level, Log, Setting};
+use galatea_c_objects::log_functions::{TRITONSERVER_LogIsEnabled, TRITONSERVER_LogMessage};
 use galatea_infer::Status;
 
-/// Notes what it is told under a name; information can be switched off.
+/// Records lines with a name. Information can be disabled.
 struct Notes {
     name: &'static str,
     info: Mutex<bool>,
@@ -53,22 +54,22 @@ fn lines() -> Vec<String> {
 
 fn is_enabled(level: TRITONSERVER_LogLevel) -> bool {
     // SAFETY: the function has no conditions.
-    unsafe { log::TRITONSERVER_LogIsEnabled(level) }
+    unsafe { TRITONSERVER_LogIsEnabled(level) }
 }
 
 fn message(level: TRITONSERVER_LogLevel) {
     // SAFETY: the texts end in zero bytes.
     unsafe {
-        take_c(log::TRITONSERVER_LogMessage(level, c"a.c".as_ptr(), 7, c"hello".as_ptr())).unwrap();
+        take_c(TRITONSERVER_LogMessage(level, c"a.c".as_ptr(), 7, c"hello".as_ptr())).unwrap();
     }
 }
 
 #[test]
-fn the_first_log_is_the_processs() {
+fn the_first_log_is_used_by_the_process() {
     message(TRITONSERVER_LOG_ERROR);
-    assert!(!is_enabled(TRITONSERVER_LOG_ERROR), "nobody would read it");
+    assert!(!is_enabled(TRITONSERVER_LOG_ERROR), "there is no log yet");
     log::set(&Setting::Enabled(Level::Info, false)).unwrap();
-    log::install_maker(|| notes("made"));
+    log::install_factory(|| notes("made"));
     assert!(is_enabled(TRITONSERVER_LOG_ERROR) && is_enabled(TRITONSERVER_LOG_INFO));
     message(TRITONSERVER_LOG_ERROR);
     log::set(&Setting::Enabled(Level::Info, false)).unwrap();

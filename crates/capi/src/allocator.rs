@@ -6,8 +6,8 @@ use std::sync::Arc;
 use galatea_abi::server::*;
 use galatea_abi::*;
 use galatea_c_objects::buffer_attributes::BufferAttributesObject;
-use galatea_c_objects::output_query::{OutputQuery, QueryFunction, Settable};
-use galatea_c_objects::{error, guard, handle, text};
+use galatea_c_objects::output_query::{CallbackCell, OutputQuery, QueryCallback};
+use galatea_c_objects::{error, guard, handle, pointer};
 use galatea_infer::Status;
 
 pub(crate) struct AllocatorObject {
@@ -20,8 +20,8 @@ struct Functions {
     allocate: TRITONSERVER_ResponseAllocatorAllocFn_t,
     release: TRITONSERVER_ResponseAllocatorReleaseFn_t,
     start: TRITONSERVER_ResponseAllocatorStartFn_t,
-    attributes: Settable<TRITONSERVER_ResponseAllocatorBufferAttributesFn_t>,
-    query: Arc<QueryFunction>,
+    attributes: CallbackCell<TRITONSERVER_ResponseAllocatorBufferAttributesFn_t>,
+    query: Arc<QueryCallback>,
 }
 galatea_c_objects::object!(AllocatorObject as TRITONSERVER_ResponseAllocator, kind 43);
 
@@ -43,17 +43,17 @@ pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorNew(
         if alloc_fn.is_none() || release_fn.is_none() {
             return Err(Status::invalid_argument("alloc_fn and release_fn must not be null"));
         }
-        text::check_place(allocator, "allocator")?;
+        pointer::check_not_null(allocator, "allocator")?;
         let functions = Arc::new(Functions {
             allocate: alloc_fn,
             release: release_fn,
             start: start_fn,
-            attributes: Settable::default(),
+            attributes: CallbackCell::default(),
             query: Arc::default(),
         });
         let made = handle::into_raw(AllocatorObject { functions });
         // SAFETY: the caller's promise is passed on.
-        unsafe { text::write(allocator, made, "allocator") }
+        unsafe { pointer::write(allocator, made, "allocator") }
     })
 }
 

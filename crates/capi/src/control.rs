@@ -5,7 +5,7 @@ use core::ffi::{c_char, c_void};
 use galatea_abi::server::*;
 use galatea_abi::*;
 use galatea_c_objects::parameter::{ParameterContents, ParameterObject};
-use galatea_c_objects::{guard, handle, message, text};
+use galatea_c_objects::{guard, handle, message, pointer};
 use galatea_codec::http;
 use galatea_infer::{LoadParameters, NameMapping, ParameterValue, Status};
 
@@ -32,11 +32,11 @@ macro_rules! questions {
                 guard(stringify!($function), || {
                     // SAFETY: the caller's promise is passed on.
                     let server = unsafe { running(server)? };
-                    text::check_place($place, stringify!($place))?;
+                    pointer::check_not_null($place, stringify!($place))?;
                     let ask: fn(&Named, $($kind),*) -> Result<$result, Status> = $body;
                     let answer = ask(&server, $($argument),*)?;
                     // SAFETY: the caller's promise is passed on.
-                    unsafe { text::write($place, answer, stringify!($place)) }
+                    unsafe { pointer::write($place, answer, stringify!($place)) }
                 })
             }
         )*
@@ -145,7 +145,7 @@ macro_rules! properties {
                         let name = model_name(name)?;
                         let tell: fn(&Named, &str, Option<i64>) -> Result<u32, Status> =
                             $body;
-                        text::write(flags, tell(&server, name, version(number))?, "flags")
+                        pointer::write(flags, tell(&server, name, version(number))?, "flags")
                     }
                 })
             }
@@ -237,7 +237,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerLoadModelWithParameters(
             .map_err(|_| Status::invalid_argument("parameter_count is too large"))?;
         // SAFETY: the caller's promises are passed on.
         let (server, name, pointers) = unsafe {
-            (running(server)?, model_name(name)?, text::slice(parameters, count, "parameters")?)
+            (running(server)?, model_name(name)?, pointer::slice(parameters, count, "parameters")?)
         };
         let mut load = LoadParameters::default();
         for pointer in pointers {
@@ -262,7 +262,7 @@ fn add(load: &mut LoadParameters, parameter: &ParameterObject) -> Result<(), Sta
             let size = usize::try_from(*size)
                 .map_err(|_| Status::invalid_argument(format!("'{name}' is too large")))?;
             // SAFETY: who made the parameter promised so many bytes for its life.
-            let bytes = unsafe { text::slice(base.cast::<u8>(), size, "a file's bytes")? };
+            let bytes = unsafe { pointer::slice(base.cast::<u8>(), size, "a file's bytes")? };
             load.files.push((path.to_owned(), bytes.to_vec()));
             Ok(())
         }
@@ -300,8 +300,8 @@ pub unsafe extern "C" fn TRITONSERVER_ServerRegisterModelRepository(
         let (server, path, pointers) = unsafe {
             (
                 running(server)?,
-                text::required(repository_path, "repository_path")?,
-                text::slice(name_mapping, count, "name_mapping")?,
+                pointer::required_text(repository_path, "repository_path")?,
+                pointer::slice(name_mapping, count, "name_mapping")?,
             )
         };
         let mut names: Vec<NameMapping> = Vec::new();
@@ -380,8 +380,8 @@ pub unsafe extern "C" fn TRITONSERVER_MetricsFormatted(
         // SAFETY: the caller's promises are passed on.
         unsafe {
             let metrics = handle::borrow::<MetricsObject>(metrics, "metrics")?;
-            text::write(base, metrics.text.as_ptr().cast(), "base")?;
-            text::write(byte_size, metrics.text.len(), "byte_size")
+            pointer::write(base, metrics.text.as_ptr().cast(), "base")?;
+            pointer::write(byte_size, metrics.text.len(), "byte_size")
         }
     })
 }

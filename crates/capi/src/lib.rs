@@ -33,5 +33,5 @@ pub mod response;
 pub mod server;
 pub mod trace;
 
-pub use galatea_c_objects::log::install_maker as install_log_maker;
+pub use galatea_c_objects::log::install_factory as install_log_factory;
 pub use server::{Reserved, RunningServer, ServerMaker, handle, install};

@@ -5,7 +5,7 @@ use core::ffi::{c_char, c_int, c_uint};
 use galatea_abi::server::*;
 use galatea_abi::*;
 use galatea_c_objects::log::{self, Format, Level, Setting};
-use galatea_c_objects::{guard, handle, text};
+use galatea_c_objects::{guard, handle, pointer};
 use galatea_infer::Status;
 
 /// What was asked for.
@@ -54,10 +54,10 @@ pub unsafe extern "C" fn TRITONSERVER_ServerOptionsNew(
     options: *mut *mut TRITONSERVER_ServerOptions,
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_ServerOptionsNew", || {
-        text::check_place(options, "options")?;
+        pointer::check_not_null(options, "options")?;
         let made = handle::into_raw(OptionsObject::default());
         // SAFETY: the caller's promise is passed on.
-        unsafe { text::write(options, made, "options") }
+        unsafe { pointer::write(options, made, "options") }
     })
 }
 
@@ -115,7 +115,7 @@ macro_rules! setters {
     (@given $kind:ident) => { $kind };
     (@value text $argument:ident) => {
         // SAFETY: the caller promises texts.
-        unsafe { text::required($argument, stringify!($argument))? }
+        unsafe { pointer::required_text($argument, stringify!($argument))? }
     };
     (@value $kind:ident $argument:ident) => { $argument };
 }
@@ -261,7 +261,7 @@ log_setters! {
             return Ok(Setting::File(String::new()));
         }
         // SAFETY: the caller of the exported function promises a text.
-        Ok(Setting::File(unsafe { text::required(file, "file")? }.to_owned()))
+        Ok(Setting::File(unsafe { pointer::required_text(file, "file")? }.to_owned()))
     };
     TRITONSERVER_ServerOptionsSetLogInfo(log_: bool)
         |on| Ok(Setting::Enabled(Level::Info, on));

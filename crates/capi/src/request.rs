@@ -8,8 +8,8 @@ use galatea_abi::*;
 use galatea_c_objects::buffer_attributes::BufferAttributesObject;
 use galatea_c_objects::error::c_text;
 use galatea_c_objects::names::data_type_from_c;
-use galatea_c_objects::text::Place;
-use galatea_c_objects::{guard, handle, text};
+use galatea_c_objects::pointer::OutPointer;
+use galatea_c_objects::{guard, handle, pointer};
 use galatea_infer::{Parameter, ParameterValue, Status};
 use galatea_tensor::DataType;
 
@@ -168,7 +168,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestNew(
         let (server, name) = unsafe { (running(server)?, model_name(name)?) };
         // A model that isn't there is refused now, as in the original.
         server.control.is_decoupled(name, version(number))?;
-        text::check_place(request, "inference_request")?;
+        pointer::check_not_null(request, "inference_request")?;
         let made = handle::into_raw(RequestObject {
             model_name: name.to_owned(),
             model_version: version(number),
@@ -185,7 +185,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestNew(
             response: None,
         });
         // SAFETY: the caller's promise is passed on.
-        unsafe { text::write(request, made, "inference_request") }
+        unsafe { pointer::write(request, made, "inference_request") }
     })
 }
 
@@ -256,14 +256,14 @@ macro_rules! on_requests {
     (@given text) => { &str };
     (@given $kind:ident) => { $kind };
     (@given [$kind:ty]) => { $kind };
-    (@given {$kind:ty}) => { Place<$kind> };
+    (@given {$kind:ty}) => { OutPointer<$kind> };
     (@value text $argument:ident) => {
         // SAFETY: the caller promises texts.
-        unsafe { text::required($argument, stringify!($argument))? }
+        unsafe { pointer::required_text($argument, stringify!($argument))? }
     };
     (@value {$kind:ty} $argument:ident) => {
         // SAFETY: the caller promises places that are null or valid for writes.
-        unsafe { Place::new($argument, stringify!($argument)) }
+        unsafe { OutPointer::new($argument, stringify!($argument)) }
     };
     (@value $kind:tt $argument:ident) => { $argument };
 }
@@ -456,6 +456,6 @@ unsafe fn add_input(
     let dims = usize::try_from(dim_count)
         .map_err(|_| Status::invalid_argument("dim_count is too large"))?;
     // SAFETY: the caller's promise is passed on.
-    let shape = unsafe { text::slice(shape, dims, "shape")? };
+    let shape = unsafe { pointer::slice(shape, dims, "shape")? };
     request.add_input(name, Some((datatype, shape.to_vec())))
 }

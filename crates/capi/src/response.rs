@@ -8,7 +8,7 @@ use galatea_abi::server::*;
 use galatea_abi::*;
 use galatea_c_objects::error::c_text;
 use galatea_c_objects::names::data_type_to_c;
-use galatea_c_objects::{guard, handle, text};
+use galatea_c_objects::{guard, handle, pointer};
 use galatea_infer::{InferenceResponse, ModelClasses, Parameter, ParameterValue, Status};
 
 use crate::allocator::{Allocator, Placed};
@@ -182,20 +182,20 @@ unsafe fn read_model(
 ) -> Result<(), Status> {
     // SAFETY: the caller's promises are passed on.
     unsafe {
-        text::write(model_name, response.model_name.as_ptr(), "model_name")?;
-        text::write(version, response.model_version, "model_version")
+        pointer::write(model_name, response.model_name.as_ptr(), "model_name")?;
+        pointer::write(version, response.model_version, "model_version")
     }
 }
 
 unsafe fn read_id(response: &ResponseObject, id: *mut *const c_char) -> Result<(), Status> {
     // SAFETY: the caller's promise is passed on.
-    unsafe { text::write(id, response.id.as_ptr(), "request_id") }
+    unsafe { pointer::write(id, response.id.as_ptr(), "request_id") }
 }
 
 unsafe fn read_parameter_count(response: &ResponseObject, count: *mut u32) -> Result<(), Status> {
     let number = u32::try_from(response.parameters.len()).unwrap_or(u32::MAX);
     // SAFETY: the caller's promise is passed on.
-    unsafe { text::write(count, number, "count") }
+    unsafe { pointer::write(count, number, "count") }
 }
 
 unsafe fn read_parameter(
@@ -220,16 +220,16 @@ unsafe fn read_parameter(
     };
     // SAFETY: the caller's promises are passed on.
     unsafe {
-        text::write(name, parameter.name.as_ptr(), "name")?;
-        text::write(type_, kind, "type")?;
-        text::write(value, address, "vvalue")
+        pointer::write(name, parameter.name.as_ptr(), "name")?;
+        pointer::write(type_, kind, "type")?;
+        pointer::write(value, address, "vvalue")
     }
 }
 
 unsafe fn read_output_count(response: &ResponseObject, count: *mut u32) -> Result<(), Status> {
     let number = u32::try_from(response.outputs.len()).unwrap_or(u32::MAX);
     // SAFETY: the caller's promise is passed on.
-    unsafe { text::write(count, number, "count") }
+    unsafe { pointer::write(count, number, "count") }
 }
 
 #[expect(clippy::too_many_arguments, reason = "the header has so many")]
@@ -250,15 +250,15 @@ unsafe fn read_output(
     let dims = u64::try_from(output.shape.len()).unwrap_or(u64::MAX);
     // SAFETY: the caller's promises are passed on.
     unsafe {
-        text::write(name, output.name.as_ptr(), "name")?;
-        text::write(datatype, output.datatype, "datatype")?;
-        text::write(shape, output.shape.as_ptr(), "shape")?;
-        text::write(dim_count, dims, "dim_count")?;
-        text::write(base, output.placed.base.cast_const(), "base")?;
-        text::write(byte_size, output.placed.byte_size, "byte_size")?;
-        text::write(memory_type, output.placed.memory_type, "memory_type")?;
-        text::write(memory_type_id, output.placed.memory_type_id, "memory_type_id")?;
-        text::write(userp, output.placed.userp, "userp")
+        pointer::write(name, output.name.as_ptr(), "name")?;
+        pointer::write(datatype, output.datatype, "datatype")?;
+        pointer::write(shape, output.shape.as_ptr(), "shape")?;
+        pointer::write(dim_count, dims, "dim_count")?;
+        pointer::write(base, output.placed.base.cast_const(), "base")?;
+        pointer::write(byte_size, output.placed.byte_size, "byte_size")?;
+        pointer::write(memory_type, output.placed.memory_type, "memory_type")?;
+        pointer::write(memory_type_id, output.placed.memory_type_id, "memory_type_id")?;
+        pointer::write(userp, output.placed.userp, "userp")
     }
 }
 
@@ -274,7 +274,7 @@ unsafe fn read_label(
     let found = labels.and_then(|labels| labels.get(class_index));
     let address = found.map_or(core::ptr::null(), |label| label.as_ptr());
     // SAFETY: the caller's promise is passed on.
-    unsafe { text::write(label, address, "label") }
+    unsafe { pointer::write(label, address, "label") }
 }
 
 fn at<'a, T>(list: &'a [T], index: u32, what: &str) -> Result<&'a T, Status> {

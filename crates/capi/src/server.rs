@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use galatea_abi::server::*;
 use galatea_abi::*;
-use galatea_c_objects::{guard, handle as handles, text};
+use galatea_c_objects::{guard, handle as handles, pointer};
 use galatea_infer::{InferenceService, ServerControl, Status};
 
 use crate::options::OptionsObject;
@@ -213,13 +213,13 @@ pub unsafe extern "C" fn TRITONSERVER_ServerNew(
     guard("TRITONSERVER_ServerNew", || {
         // SAFETY: the caller's promise is passed on.
         let options = unsafe { handles::borrow::<OptionsObject>(options, "options")? };
-        text::check_place(server, "server")?;
+        pointer::check_not_null(server, "server")?;
         let maker =
             MAKER.get().ok_or_else(|| Status::unavailable("this program does not make servers"))?;
         let reserved = Reserved::new();
         maker(&options.flags(), &reserved)?;
         // SAFETY: the caller's promise is passed on.
-        unsafe { text::write(server, reserved.into_address(), "server") }
+        unsafe { pointer::write(server, reserved.into_address(), "server") }
     })
 }
 
@@ -292,5 +292,5 @@ pub(crate) fn version(number: i64) -> Option<i64> {
 /// `name` must be null or a text that stays.
 pub(crate) unsafe fn model_name<'a>(name: *const c_char) -> Result<&'a str, Status> {
     // SAFETY: the caller's promise is passed on.
-    unsafe { text::required(name, "model_name") }
+    unsafe { pointer::required_text(name, "model_name") }
 }

@@ -16,7 +16,7 @@ use galatea_c_objects::clock::Clock;
 use galatea_c_objects::error::c_text;
 use galatea_c_objects::names::data_type_to_c;
 use galatea_c_objects::trace::TraceAddress;
-use galatea_c_objects::{guard, handle, log, text};
+use galatea_c_objects::{guard, handle, log, pointer};
 use galatea_infer::{
     Status, TensorTracePoint, Trace, TracePoint, TraceSink, TraceSubject, TracedTensor,
 };
@@ -257,10 +257,10 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceNew(
     trace_userp: *mut c_void,
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_InferenceTraceNew", || {
-        text::check_place(trace, "trace")?;
+        pointer::check_not_null(trace, "trace")?;
         let made = new_trace(level, parent_id, activity_fn, None, release_fn, trace_userp);
         // SAFETY: the caller's promise is passed on.
-        unsafe { text::write(trace, made, "trace") }
+        unsafe { pointer::write(trace, made, "trace") }
     })
 }
 
@@ -281,11 +281,11 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceTensorNew(
     trace_userp: *mut c_void,
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_InferenceTraceTensorNew", || {
-        text::check_place(trace, "trace")?;
+        pointer::check_not_null(trace, "trace")?;
         let made =
             new_trace(level, parent_id, activity_fn, tensor_activity_fn, release_fn, trace_userp);
         // SAFETY: the caller's promise is passed on.
-        unsafe { text::write(trace, made, "trace") }
+        unsafe { pointer::write(trace, made, "trace") }
     })
 }
 
@@ -346,7 +346,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceSpawnChildTrace(
     child_trace: *mut *mut TRITONSERVER_InferenceTrace,
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_InferenceTraceSpawnChildTrace", || {
-        text::check_place(child_trace, "child_trace")?;
+        pointer::check_not_null(child_trace, "child_trace")?;
         // A request that is not traced needs no trace for what is made for it.
         let child = if trace.is_null() {
             core::ptr::null_mut()
@@ -355,7 +355,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceSpawnChildTrace(
             unsafe { handle::borrow::<TraceObject>(trace, "trace")? }.spawn()
         };
         // SAFETY: as above.
-        unsafe { text::write(child_trace, child, "child_trace") }
+        unsafe { pointer::write(child_trace, child, "child_trace") }
     })
 }
 
@@ -378,7 +378,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceReportActivity(
         // SAFETY: the caller's promises are passed on.
         let (object, name) = unsafe {
             let object = handle::borrow::<TraceObject>(trace, "trace")?;
-            (object, text::required(activity_name, "activity_name")?)
+            (object, pointer::required_text(activity_name, "activity_name")?)
         };
         if object.callbacks.wants_times {
             object.note_activity(timestamp, name);
@@ -426,7 +426,7 @@ macro_rules! readers {
                     // SAFETY: the caller's promises are passed on.
                     unsafe {
                         let object = handle::borrow::<TraceObject>(trace, "trace")?;
-                        text::write($place, read(object), stringify!($place))
+                        pointer::write($place, read(object), stringify!($place))
                     }
                 })
             }

@@ -24,7 +24,7 @@ use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 static FIRST: extern "C" fn() = {
     extern "C" fn first() {
         galatea_capi::install(make);
-        galatea_capi::install_log_maker(galatea::console_log);
+        galatea_capi::install_log_factory(galatea::console_log);
     }
     first
 };

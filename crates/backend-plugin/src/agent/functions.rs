@@ -7,7 +7,7 @@ use galatea_abi::{
     REPOAGENT_API_VERSION, TRITONREPOAGENT_ARTIFACT_FILESYSTEM, TRITONREPOAGENT_Agent,
     TRITONREPOAGENT_AgentModel, TRITONREPOAGENT_ArtifactType, TRITONSERVER_Message,
 };
-use galatea_c_objects::{handle, message, text};
+use galatea_c_objects::{handle, message, pointer};
 use galatea_infer::Status;
 
 use super::library::AgentObject;
@@ -29,8 +29,8 @@ functions! {
 
     /// The version of the implemented header.
     fn TRITONREPOAGENT_ApiVersion(major: *mut u32, minor: *mut u32) {
-        text::write(major, REPOAGENT_API_VERSION.0, "major")?;
-        text::write(minor, REPOAGENT_API_VERSION.1, "minor")
+        pointer::write(major, REPOAGENT_API_VERSION.0, "major")?;
+        pointer::write(minor, REPOAGENT_API_VERSION.1, "minor")
     }
 
     /// Where the model is.
@@ -41,8 +41,8 @@ functions! {
         location: *mut *const c_char,
     ) {
         let found = object(model)?.location()?;
-        text::write(artifact_type, TRITONREPOAGENT_ARTIFACT_FILESYSTEM, "artifact_type")?;
-        text::write(location, found, "location")
+        pointer::write(artifact_type, TRITONREPOAGENT_ARTIFACT_FILESYSTEM, "artifact_type")?;
+        pointer::write(location, found, "location")
     }
 
     /// Creates an empty directory for the agent to fill. It is removed with the model at
@@ -57,7 +57,7 @@ functions! {
         if location.is_null() {
             return Err(Status::invalid_argument("location must not be null"));
         }
-        text::write(location, model.acquire(artifact_type)?, "location")
+        pointer::write(location, model.acquire(artifact_type)?, "location")
     }
 
     /// Removes the directory that was created for the agent. There is at most one, so the
@@ -91,7 +91,7 @@ functions! {
         count: *mut u32,
     ) {
         let parameters = object(model)?.parameters.len();
-        text::write(count, u32::try_from(parameters).unwrap_or(u32::MAX), "count")
+        pointer::write(count, u32::try_from(parameters).unwrap_or(u32::MAX), "count")
     }
 
     /// One of the parameters, which are sorted by name. The texts live as long as the
@@ -108,8 +108,8 @@ functions! {
         let (name, value) = found.ok_or_else(|| {
             Status::invalid_argument("index out of range for model parameters")
         })?;
-        text::write(parameter_name, name.as_ptr(), "parameter_name")?;
-        text::write(parameter_value, value.as_ptr(), "parameter_value")
+        pointer::write(parameter_name, name.as_ptr(), "parameter_name")?;
+        pointer::write(parameter_value, value.as_ptr(), "parameter_value")
     }
 
     /// The model's configuration, as it is known before the model is loaded.
@@ -129,7 +129,7 @@ functions! {
         if model_config.is_null() {
             return Err(Status::invalid_argument("model_config must not be null"));
         }
-        text::write(model_config, message::into_c(model.config.clone()), "model_config")
+        pointer::write(model_config, message::into_c(model.config.clone()), "model_config")
     }
 
     /// The state that the agent attached to this model.
@@ -137,7 +137,7 @@ functions! {
         model: *mut TRITONREPOAGENT_AgentModel,
         state: *mut *mut c_void,
     ) {
-        text::write(state, object(model)?.state.load(Ordering::Acquire), "state")
+        pointer::write(state, object(model)?.state.load(Ordering::Acquire), "state")
     }
 
     /// Attaches the agent's state to this model.
@@ -152,7 +152,7 @@ functions! {
     /// The state that the agent attached to itself.
     fn TRITONREPOAGENT_State(agent: *mut TRITONREPOAGENT_Agent, state: *mut *mut c_void) {
         let agent = handle::borrow::<AgentObject>(agent, "agent")?;
-        text::write(state, agent.state.load(Ordering::Acquire), "state")
+        pointer::write(state, agent.state.load(Ordering::Acquire), "state")
     }
 
     /// Attaches the agent's state to itself.

@@ -10,7 +10,7 @@ use galatea_abi::{
 };
 use galatea_backend::CacheKey;
 use galatea_c_objects::buffer_attributes::BufferAttributesObject;
-use galatea_c_objects::{handle, text};
+use galatea_c_objects::{handle, pointer};
 use galatea_infer::{InferenceResponse, Status};
 use galatea_stdx::Lock;
 
@@ -159,14 +159,14 @@ functions! {
 
     /// The version of this interface.
     fn TRITONCACHE_ApiVersion(major: *mut u32, minor: *mut u32) {
-        text::write(major, galatea_abi::CACHE_API_VERSION.0, "major")?;
-        text::write(minor, galatea_abi::CACHE_API_VERSION.1, "minor")
+        pointer::write(major, galatea_abi::CACHE_API_VERSION.0, "major")?;
+        pointer::write(minor, galatea_abi::CACHE_API_VERSION.1, "minor")
     }
 
     /// The number of an entry's buffers.
     fn TRITONCACHE_CacheEntryBufferCount(entry: *mut TRITONCACHE_CacheEntry, count: *mut usize) {
         let entry: &EntryObject = handle::borrow(entry, "entry")?;
-        text::write(count, entry.with(|buffers| buffers.len()), "count")
+        pointer::write(count, entry.with(|buffers| buffers.len()), "count")
     }
 
     /// Adds a buffer. The server reads it when it copies.
@@ -200,7 +200,7 @@ functions! {
             .map_err(|count| out_of_range(index, count))?;
         let attributes: &mut BufferAttributesObject =
             handle::borrow_mut(buffer_attributes, "buffer_attributes")?;
-        text::write(base, found.base, "base")?;
+        pointer::write(base, found.base, "base")?;
         *attributes = found.attributes;
         Ok(())
     }

@@ -10,7 +10,7 @@ use galatea_abi::{
     TRITONSERVER_REQUEST_RELEASE_RESCHEDULE,
 };
 use galatea_c_objects::names::data_type_from_c;
-use galatea_c_objects::{handle, text};
+use galatea_c_objects::{handle, pointer};
 use galatea_config::{ModelSpec, StateSpec};
 use galatea_infer::{CorrelationId, Status};
 use galatea_tensor::DataType;
@@ -89,7 +89,7 @@ fn state_spec<'a>(
 functions! {
     /// The client's identifier of the request; empty if it gave none.
     fn TRITONBACKEND_RequestId(request: *mut TRITONBACKEND_Request, id: *mut *const c_char) {
-        text::write(id, object(request)?.id(), "id")
+        pointer::write(id, object(request)?.id(), "id")
     }
 
     /// Whether the client cancelled the request.
@@ -98,7 +98,7 @@ functions! {
         is_cancelled: *mut bool,
     ) {
         let cancelled = object(request)?.channel.is_cancelled();
-        text::write(is_cancelled, cancelled, "is_cancelled")
+        pointer::write(is_cancelled, cancelled, "is_cancelled")
     }
 
     /// The sequence's number; 0 without a sequence.
@@ -114,7 +114,7 @@ functions! {
                 )));
             }
         };
-        text::write(id, number, "id")
+        pointer::write(id, number, "id")
     }
 
     /// How long the request may wait in the queue.
@@ -123,7 +123,7 @@ functions! {
         timeout: *mut u64,
     ) {
         let microseconds = object(request)?.pending.request().timeout_microseconds;
-        text::write(timeout, microseconds, "timeout")
+        pointer::write(timeout, microseconds, "timeout")
     }
 
     /// The sequence's identifier, if it is a text.
@@ -138,7 +138,7 @@ functions! {
                 request.log_prefix()
             ))
         })?;
-        text::write(id, found, "id")
+        pointer::write(id, found, "id")
     }
 
     /// Whether the request starts or ends its sequence.
@@ -146,7 +146,7 @@ functions! {
         let (_, at) = object(request)?.sequence();
         let start = if at.start { TRITONSERVER_REQUEST_FLAG_SEQUENCE_START.0 } else { 0 };
         let end = if at.end { TRITONSERVER_REQUEST_FLAG_SEQUENCE_END.0 } else { 0 };
-        text::write(flags, start | end, "flags")
+        pointer::write(flags, start | end, "flags")
     }
 
     /// The number of the request's parameters.
@@ -154,7 +154,7 @@ functions! {
         request: *mut TRITONBACKEND_Request,
         number: *mut u32,
     ) {
-        text::write(number, count(object(request)?.parameters()), "count")
+        pointer::write(number, count(object(request)?.parameters()), "count")
     }
 
     /// A parameter of the request.
@@ -168,14 +168,14 @@ functions! {
         let request = object(request)?;
         let parameter = at(request, request.parameters(), index, "parameters")?;
         let (kind, value) = parameter.view();
-        text::write(key, parameter.name.as_ptr(), "key")?;
-        text::write(type_, kind, "type")?;
-        text::write(vvalue, value, "vvalue")
+        pointer::write(key, parameter.name.as_ptr(), "key")?;
+        pointer::write(type_, kind, "type")?;
+        pointer::write(vvalue, value, "vvalue")
     }
 
     /// The number of the request's inputs, including controls and states.
     fn TRITONBACKEND_RequestInputCount(request: *mut TRITONBACKEND_Request, number: *mut u32) {
-        text::write(number, count(object(request)?.tensors()), "count")
+        pointer::write(number, count(object(request)?.tensors()), "count")
     }
 
     /// The name of an input.
@@ -184,12 +184,12 @@ functions! {
         index: u32,
         input_name: *mut *const c_char,
     ) {
-        text::write(input_name, core::ptr::null(), "input_name")?;
+        pointer::write(input_name, core::ptr::null(), "input_name")?;
         let request = object(request)?;
         at(request, request.tensors(), index, "inputs")?;
         let input = usize::try_from(index).ok().and_then(|index| request.input(index));
         let name = input.and_then(|input| input.get()).map(|input| input.name());
-        text::write(input_name, name.unwrap_or(core::ptr::null()), "input_name")
+        pointer::write(input_name, name.unwrap_or(core::ptr::null()), "input_name")
     }
 
     /// The input with this name.
@@ -198,9 +198,9 @@ functions! {
         name: *const c_char,
         input: *mut *mut TRITONBACKEND_Input,
     ) {
-        text::write(input, core::ptr::null_mut(), "input")?;
+        pointer::write(input, core::ptr::null_mut(), "input")?;
         let request = object(request)?;
-        let name = text::required(name, "name")?;
+        let name = pointer::required_text(name, "name")?;
         let index = request.tensors().iter().position(|tensor| tensor.name == name);
         let found = index.and_then(|index| request.input(index)).ok_or_else(|| {
             Status::invalid_argument(format!(
@@ -208,7 +208,7 @@ functions! {
                 request.log_prefix()
             ))
         })?;
-        text::write(input, found.address(), "input")
+        pointer::write(input, found.address(), "input")
     }
 
     /// The input at this index.
@@ -217,13 +217,13 @@ functions! {
         index: u32,
         input: *mut *mut TRITONBACKEND_Input,
     ) {
-        text::write(input, input_at(object(request)?, index)?, "input")
+        pointer::write(input, input_at(object(request)?, index)?, "input")
     }
 
     /// The number of requested outputs.
     fn TRITONBACKEND_RequestOutputCount(request: *mut TRITONBACKEND_Request, number: *mut u32) {
         let request = object(request)?;
-        text::write(number, count(request.outputs(serving(request)?)), "count")
+        pointer::write(number, count(request.outputs(serving(request)?)), "count")
     }
 
     /// The name of a requested output.
@@ -232,11 +232,11 @@ functions! {
         index: u32,
         output_name: *mut *const c_char,
     ) {
-        text::write(output_name, core::ptr::null(), "output_name")?;
+        pointer::write(output_name, core::ptr::null(), "output_name")?;
         let request = object(request)?;
         let outputs = request.outputs(serving(request)?);
         let name = at(request, outputs, index, "requested outputs")?;
-        text::write(output_name, name.as_ptr(), "output_name")
+        pointer::write(output_name, name.as_ptr(), "output_name")
     }
 
     /// The preferred memory for an output: as the caller of the C API says, otherwise CPU
@@ -249,17 +249,17 @@ functions! {
         memory_type_id: *mut i64,
     ) {
         let object = object(request)?;
-        text::check_place(memory_type, "memory_type")?;
-        text::check_place(memory_type_id, "memory_type_id")?;
+        pointer::check_not_null(memory_type, "memory_type")?;
+        pointer::check_not_null(memory_type_id, "memory_type_id")?;
         if let Some(query) = object.output_query() {
-            return match query.ask(name, byte_size, memory_type, memory_type_id) {
+            return match query.call(name, byte_size, memory_type, memory_type_id) {
                 Some(outcome) => outcome,
                 None => Err(Status::unavailable("Output properties are not available")
                     .prefixed(object.log_prefix())),
             };
         }
-        text::write(memory_type, TRITONSERVER_MEMORY_CPU, "memory_type")?;
-        text::write(memory_type_id, 0, "memory_type_id")
+        pointer::write(memory_type, TRITONSERVER_MEMORY_CPU, "memory_type")?;
+        pointer::write(memory_type_id, 0, "memory_type_id")
     }
 
     /// Releases the request, done or to be executed again. On an error it still belongs
@@ -294,7 +294,7 @@ functions! {
         request: *mut TRITONBACKEND_Request,
         trace: *mut *mut TRITONSERVER_InferenceTrace,
     ) {
-        text::write(trace, object(request)?.trace(), "trace")
+        pointer::write(trace, object(request)?.trace(), "trace")
     }
 
     /// Begins a new value of a state. A second call returns the same object.
@@ -308,7 +308,7 @@ functions! {
     ) {
         let request = object(request)?;
         request.check_executed()?;
-        let name = text::required(name, "name")?;
+        let name = pointer::required_text(name, "name")?;
         let datatype = data_type_from_c(datatype)
             .ok_or_else(|| Status::invalid_argument(format!("state '{name}' has no datatype")))?;
         let shape = shape_from_c(shape, dims_count, name)?;
@@ -335,6 +335,6 @@ functions! {
             }
         };
         drop(states);
-        text::write(state, found, "state")
+        pointer::write(state, found, "state")
     }
 }

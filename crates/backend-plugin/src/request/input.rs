@@ -11,7 +11,7 @@ use galatea_abi::{
 use galatea_c_objects::buffer_attributes::BufferAttributesObject;
 use galatea_c_objects::error::c_text;
 use galatea_c_objects::names::data_type_to_c;
-use galatea_c_objects::{handle, text};
+use galatea_c_objects::{handle, pointer};
 use galatea_infer::{InputTensor, Status};
 use galatea_tensor::{Buffer, MemoryKind, Shape};
 
@@ -201,14 +201,14 @@ unsafe fn write_buffer(
 ) -> Result<(), Status> {
     // SAFETY: the caller's promises are passed on.
     unsafe {
-        text::write(out.buffer, core::ptr::null(), "buffer")?;
-        text::write(out.byte_size, 0, "buffer_byte_size")?;
+        pointer::write(out.buffer, core::ptr::null(), "buffer")?;
+        pointer::write(out.byte_size, 0, "buffer_byte_size")?;
         let view = object(input)?.buffer(host_policy, index)?;
         let byte_size = u64::try_from(view.byte_size).unwrap_or(u64::MAX);
-        text::write(out.memory_type, view.memory_type, "memory_type")?;
-        text::write(out.memory_type_id, view.memory_type_id, "memory_type_id")?;
-        text::write(out.byte_size, byte_size, "buffer_byte_size")?;
-        text::write(out.buffer, view.address, "buffer")
+        pointer::write(out.memory_type, view.memory_type, "memory_type")?;
+        pointer::write(out.memory_type_id, view.memory_type_id, "memory_type_id")?;
+        pointer::write(out.byte_size, byte_size, "buffer_byte_size")?;
+        pointer::write(out.buffer, view.address, "buffer")
     }
 }
 
@@ -275,13 +275,13 @@ functions! {
         buffer: *mut *const c_void,
         buffer_attributes: *mut *mut TRITONSERVER_BufferAttributes,
     ) {
-        text::write(buffer, core::ptr::null(), "buffer")?;
-        text::write(buffer_attributes, core::ptr::null_mut(), "buffer_attributes")?;
+        pointer::write(buffer, core::ptr::null(), "buffer")?;
+        pointer::write(buffer_attributes, core::ptr::null_mut(), "buffer_attributes")?;
         let input = object(input)?;
         let view = input.buffer(None, index)?;
         let attributes = input.attributes.get_or_init(|| Owned::new(view.attributes()));
-        text::write(buffer, view.address, "buffer")?;
-        text::write(buffer_attributes, attributes.address(), "buffer_attributes")
+        pointer::write(buffer, view.address, "buffer")?;
+        pointer::write(buffer_attributes, attributes.address(), "buffer_attributes")
     }
 }
 

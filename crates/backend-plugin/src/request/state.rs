@@ -8,7 +8,7 @@ use galatea_abi::{
     TRITONSERVER_MemoryType,
 };
 use galatea_c_objects::buffer_attributes::BufferAttributesObject;
-use galatea_c_objects::{handle, text};
+use galatea_c_objects::{handle, pointer};
 use galatea_infer::{PendingRequest, Status};
 use galatea_stdx::Lock;
 use galatea_tensor::{Buffer, DataType, Shape};
@@ -171,9 +171,9 @@ functions! {
             }
         };
         drop(contents);
-        text::write(memory_type, TRITONSERVER_MEMORY_CPU, "memory_type")?;
-        text::write(memory_type_id, 0, "memory_type_id")?;
-        text::write(buffer, address, "buffer")
+        pointer::write(memory_type, TRITONSERVER_MEMORY_CPU, "memory_type")?;
+        pointer::write(memory_type_id, 0, "memory_type_id")?;
+        pointer::write(buffer, address, "buffer")
     }
 
     /// The attributes of the state's memory.
@@ -188,7 +188,7 @@ functions! {
             StateBuffer::Shared(view) => view.attributes(),
         };
         let object = state.attributes.get_or_init(|| Owned::new(attributes));
-        text::write(buffer_attributes, object.address(), "buffer_attributes")
+        pointer::write(buffer_attributes, object.address(), "buffer_attributes")
     }
 
     /// Makes the new value visible to the sequence's next request.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use galatea_abi::{TRITONBACKEND_Request, TRITONBACKEND_ResponseFactory};
-use galatea_c_objects::{handle, text};
+use galatea_c_objects::{handle, pointer};
 
 use super::is_final;
 use crate::instance::InstanceGuard;
@@ -33,10 +33,10 @@ functions! {
         factory: *mut *mut TRITONBACKEND_ResponseFactory,
         request: *mut TRITONBACKEND_Request,
     ) {
-        text::write(factory, core::ptr::null_mut(), "factory")?;
+        pointer::write(factory, core::ptr::null_mut(), "factory")?;
         let request: &RequestObject = handle::borrow(request, "request")?;
         request.check_executed()?;
-        text::write(factory, handle::into_raw(FactoryObject::of(request)), "factory")
+        pointer::write(factory, handle::into_raw(FactoryObject::of(request)), "factory")
     }
 
     /// Deletes a factory.
@@ -59,6 +59,6 @@ functions! {
         is_cancelled: *mut bool,
     ) {
         let factory: &FactoryObject = handle::borrow(factory, "factory")?;
-        text::write(is_cancelled, factory.channel.is_cancelled(), "is_cancelled")
+        pointer::write(is_cancelled, factory.channel.is_cancelled(), "is_cancelled")
     }
 }

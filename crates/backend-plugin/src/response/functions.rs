@@ -6,9 +6,9 @@ use galatea_abi::{
     TRITONBACKEND_Output, TRITONBACKEND_Request, TRITONBACKEND_Response,
     TRITONBACKEND_ResponseFactory, TRITONSERVER_DataType, TRITONSERVER_Error,
 };
-use galatea_c_objects::error::look_at;
+use galatea_c_objects::error::status_of;
 use galatea_c_objects::names::data_type_from_c;
-use galatea_c_objects::{handle, text};
+use galatea_c_objects::{handle, pointer};
 use galatea_infer::{Parameter, ParameterValue, Status};
 
 use super::factory::FactoryObject;
@@ -35,7 +35,7 @@ unsafe fn add_parameter(
     value: ParameterValue,
 ) -> Result<(), Status> {
     // SAFETY: the caller's promises are passed on.
-    let (response, name) = unsafe { (object(response)?, text::required(name, "name")?) };
+    let (response, name) = unsafe { (object(response)?, pointer::required_text(name, "name")?) };
     response
         .contents
         .lock("add a parameter")
@@ -58,9 +58,9 @@ unsafe fn write_properties(output: &OutputObject, out: &OutputPropertiesOut) -> 
     let dims = output.shape.dims();
     // SAFETY: the caller's promises are passed on.
     unsafe {
-        text::write(out.datatype, output.datatype(), "datatype")?;
-        text::write(out.shape, dims.as_ptr(), "shape")?;
-        text::write(out.dim_count, u64::try_from(dims.len()).unwrap_or(0), "dim_count")
+        pointer::write(out.datatype, output.datatype(), "datatype")?;
+        pointer::write(out.shape, dims.as_ptr(), "shape")?;
+        pointer::write(out.dim_count, u64::try_from(dims.len()).unwrap_or(0), "dim_count")
     }
 }
 
@@ -70,11 +70,11 @@ functions! {
         response: *mut *mut TRITONBACKEND_Response,
         request: *mut TRITONBACKEND_Request,
     ) {
-        text::write(response, core::ptr::null_mut(), "response")?;
+        pointer::write(response, core::ptr::null_mut(), "response")?;
         let request: &RequestObject = handle::borrow(request, "request")?;
         request.check_executed()?;
         let made = ResponseObject::new(request.channel.clone(), request.instance_guard.clone());
-        text::write(response, handle::into_raw(made), "response")
+        pointer::write(response, handle::into_raw(made), "response")
     }
 
     /// Begins a response to the request that a factory was made for.
@@ -82,10 +82,10 @@ functions! {
         response: *mut *mut TRITONBACKEND_Response,
         factory: *mut TRITONBACKEND_ResponseFactory,
     ) {
-        text::write(response, core::ptr::null_mut(), "response")?;
+        pointer::write(response, core::ptr::null_mut(), "response")?;
         let factory: &FactoryObject = handle::borrow(factory, "factory")?;
         let made = ResponseObject::new(factory.channel.clone(), factory.instance_guard.clone());
-        text::write(response, handle::into_raw(made), "response")
+        pointer::write(response, handle::into_raw(made), "response")
     }
 
     /// Deletes a response that wasn't sent.
@@ -99,7 +99,7 @@ functions! {
         name: *const c_char,
         value: *const c_char,
     ) {
-        let value = text::required(value, "value")?.to_owned();
+        let value = pointer::required_text(value, "value")?.to_owned();
         add_parameter(response, name, ParameterValue::String(value))
     }
 
@@ -139,9 +139,9 @@ functions! {
         shape: *const i64,
         dims_count: u32,
     ) {
-        text::write(output, core::ptr::null_mut(), "output")?;
+        pointer::write(output, core::ptr::null_mut(), "output")?;
         let response = object(response)?;
-        let name = text::required(name, "name")?;
+        let name = pointer::required_text(name, "name")?;
         let datatype = data_type_from_c(datatype)
             .ok_or_else(|| Status::invalid_argument(format!("output '{name}' has no datatype")))?;
         let shape = shape_from_c(shape, dims_count, name)?;
@@ -156,7 +156,7 @@ functions! {
         let made = Owned::new(OutputObject::new(known.clone(), datatype, shape));
         let address = made.address();
         response.contents.lock("add an output").outputs.push(made);
-        text::write(output, address, "output")
+        pointer::write(output, address, "output")
     }
 
     /// Sends a response, or an error in its place. The response is consumed, whether the
@@ -167,7 +167,7 @@ functions! {
         error: *mut TRITONSERVER_Error,
     ) {
         let response: ResponseObject = handle::take(response, "response")?;
-        let failed = look_at(error);
+        let failed = status_of(error);
         let (channel, _in_use, made) = response.into_response();
         channel.send(failed.and(made), is_final(send_flags))
     }
@@ -180,7 +180,7 @@ functions! {
         shape: *mut *const i64,
         dim_count: *mut u64,
     ) {
-        let name = text::required(name, "name")?;
+        let name = pointer::required_text(name, "name")?;
         let contents = object(response)?.contents.lock("find an output");
         let mut outputs = contents.outputs.iter().filter_map(Owned::get);
         let output = outputs.find(|output| &*output.name == name);
@@ -206,7 +206,7 @@ functions! {
                 contents.outputs.len()
             ))
         })?;
-        text::write(name, output.c_name(), "name")?;
+        pointer::write(name, output.c_name(), "name")?;
         write_properties(output, &OutputPropertiesOut { datatype, shape, dim_count })
     }
 }

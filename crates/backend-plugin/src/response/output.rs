@@ -11,7 +11,7 @@ use galatea_abi::{
 use galatea_c_objects::buffer_attributes::BufferAttributesObject;
 use galatea_c_objects::error::c_text;
 use galatea_c_objects::names::data_type_to_c;
-use galatea_c_objects::{handle, text};
+use galatea_c_objects::{handle, pointer};
 use galatea_infer::{Code, OutputTensor, Status};
 use galatea_stdx::Lock;
 use galatea_tensor::{Buffer, DataType, Shape};
@@ -86,7 +86,7 @@ functions! {
         memory_type: *mut TRITONSERVER_MemoryType,
         memory_type_id: *mut i64,
     ) {
-        text::write(buffer, core::ptr::null_mut(), "buffer")?;
+        pointer::write(buffer, core::ptr::null_mut(), "buffer")?;
         let output = object(output)?;
         let mut place = output.buffer.lock("allocate the buffer");
         if place.is_some() {
@@ -103,9 +103,9 @@ functions! {
         })?;
         let address = place.insert(made).address();
         drop(place);
-        text::write(memory_type, TRITONSERVER_MEMORY_CPU, "memory_type")?;
-        text::write(memory_type_id, 0, "memory_type_id")?;
-        text::write(buffer, address, "buffer")
+        pointer::write(memory_type, TRITONSERVER_MEMORY_CPU, "memory_type")?;
+        pointer::write(memory_type_id, 0, "memory_type_id")?;
+        pointer::write(buffer, address, "buffer")
     }
 
     /// The attributes of the output's memory.
@@ -121,6 +121,6 @@ functions! {
         let attributes = output.attributes.get_or_init(|| {
             Owned::new(BufferAttributesObject { byte_size, ..BufferAttributesObject::default() })
         });
-        text::write(buffer_attributes, attributes.address(), "buffer_attributes")
+        pointer::write(buffer_attributes, attributes.address(), "buffer_attributes")
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, Weak};
 use galatea_abi::server::*;
 use galatea_abi::*;
 use galatea_c_objects::parameter::{ParameterContents, ParameterObject};
-use galatea_c_objects::{guard, handle, text};
+use galatea_c_objects::{guard, handle, pointer};
 use galatea_infer::{ParameterValue, Status};
 
 use super::{Family, Kind, Labels, REGISTRY, Series, lock};
@@ -98,12 +98,12 @@ functions! {
         description: *const c_char,
     ) {
         let kind = Kind::from_c(kind)?;
-        let name = text::required(name, "name")?;
-        let description = text::required(description, "description")?;
-        text::check_place(family, "family")?;
+        let name = pointer::required_text(name, "name")?;
+        let description = pointer::required_text(description, "description")?;
+        pointer::check_not_null(family, "family")?;
         let found = REGISTRY.family(kind, name, description)?;
         let object = FamilyObject { family: found, life: Arc::new(()) };
-        text::write(family, handle::into_raw(object), "family")
+        pointer::write(family, handle::into_raw(object), "family")
     }
 
     /// Deletes the object, unless it has metrics: they are to be deleted before it.
@@ -127,13 +127,13 @@ functions! {
         kind: *mut TRITONSERVER_MetricKind,
     ) {
         let object = handle::borrow::<FamilyObject>(family, "family")?;
-        text::write(kind, object.family.kind.to_c(), "kind")
+        pointer::write(kind, object.family.kind.to_c(), "kind")
     }
 
     /// Arguments that say nothing yet.
     fn TRITONSERVER_MetricArgsNew(args: *mut *mut TRITONSERVER_MetricArgs) {
-        text::check_place(args, "args")?;
-        text::write(args, handle::into_raw(ArgumentsObject::default()), "args")
+        pointer::check_not_null(args, "args")?;
+        pointer::write(args, handle::into_raw(ArgumentsObject::default()), "args")
     }
 
     /// Makes them those of a histogram with these upper bounds.
@@ -145,7 +145,7 @@ functions! {
         let object = handle::borrow::<ArgumentsObject>(args, "args")?;
         let count = usize::try_from(buckets_count)
             .map_err(|_| Status::invalid_argument("buckets_count is too large"))?;
-        let bounds = text::slice(buckets, count, "buckets")?;
+        let bounds = pointer::slice(buckets, count, "buckets")?;
         if !bounds.is_sorted_by(|low, high| low < high) || bounds.iter().any(|one| one.is_nan()) {
             return Err(Status::invalid_argument("buckets must ascend strictly"));
         }
@@ -195,7 +195,7 @@ functions! {
     /// The value of a counter or a gauge.
     fn TRITONSERVER_MetricValue(metric: *mut TRITONSERVER_Metric, value: *mut f64) {
         let found = handle::borrow::<MetricObject>(metric, "metric")?.series()?.value()?;
-        text::write(value, found, "value")
+        pointer::write(value, found, "value")
     }
 
     /// Adds to a counter or a gauge.
@@ -222,7 +222,7 @@ functions! {
         kind: *mut TRITONSERVER_MetricKind,
     ) {
         let object = handle::borrow::<MetricObject>(metric, "metric")?;
-        text::write(kind, object.kind.to_c(), "kind")
+        pointer::write(kind, object.kind.to_c(), "kind")
     }
 }
 
@@ -238,10 +238,13 @@ unsafe fn new_metric(
 ) -> Result<(), Status> {
     let count = usize::try_from(label_count)
         .map_err(|_| Status::invalid_argument("label_count is too large"))?;
-    text::check_place(metric, "metric")?;
+    pointer::check_not_null(metric, "metric")?;
     // SAFETY: the caller's promises are passed on.
     let (object, pointers) = unsafe {
-        (handle::borrow::<FamilyObject>(family, "family")?, text::slice(labels, count, "labels")?)
+        (
+            handle::borrow::<FamilyObject>(family, "family")?,
+            pointer::slice(labels, count, "labels")?,
+        )
     };
     let mut pairs = Labels::new();
     for pointer in pointers {
@@ -258,5 +261,5 @@ unsafe fn new_metric(
     let made =
         MetricObject { series, kind: object.family.kind, family: Arc::downgrade(&object.life) };
     // SAFETY: the caller promises that the place can be written.
-    unsafe { text::write(metric, handle::into_raw(made), "metric") }
+    unsafe { pointer::write(metric, handle::into_raw(made), "metric") }
 }

@@ -49,7 +49,8 @@ unsafe extern "C" fn attributes(
 fn asked(request: &InferenceRequest) -> Option<(TRITONSERVER_MemoryType, i64)> {
     let query = request.output_query.as_ref().unwrap().downcast_ref::<OutputQuery>().unwrap();
     let (mut size, mut kind, mut id) = (8, TRITONSERVER_MEMORY_CPU, 0);
-    let outcome = unsafe { query.ask(c"OUT".as_ptr(), &raw mut size, &raw mut kind, &raw mut id) }?;
+    let outcome =
+        unsafe { query.call(c"OUT".as_ptr(), &raw mut size, &raw mut kind, &raw mut id) }?;
     outcome.unwrap();
     Some((kind, id))
 }

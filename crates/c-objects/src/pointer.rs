@@ -1,4 +1,4 @@
-//! Texts that come from C, and places that C wants written.
+//! Pointers that C passes: texts and arrays to read, and results to write.
 
 use core::ffi::{CStr, c_char};
 
@@ -15,7 +15,7 @@ use galatea_infer::Status;
 ///
 /// A pointer that is not null must point to bytes that end in a zero byte and
 /// live as long as the reference.
-pub unsafe fn required<'a>(pointer: *const c_char, argument: &str) -> Result<&'a str, Status> {
+pub unsafe fn required_text<'a>(pointer: *const c_char, argument: &str) -> Result<&'a str, Status> {
     if pointer.is_null() {
         return Err(Status::invalid_argument(format!("{argument} must not be null")));
     }
@@ -24,21 +24,20 @@ pub unsafe fn required<'a>(pointer: *const c_char, argument: &str) -> Result<&'a
     text.to_str().map_err(|_| Status::invalid_argument(format!("{argument} is not valid UTF-8")))
 }
 
-/// Checks that C has a place for a result, before one is made that C would have to
-/// release.
+/// Checks that C can receive a result, before one is made that C would have to release.
 ///
 /// # Errors
 ///
 /// `InvalidArgument` that names the argument, for null.
-pub fn check_place<T>(place: *mut T, argument: &str) -> Result<(), Status> {
-    if place.is_null() {
+pub fn check_not_null<T>(pointer: *mut T, argument: &str) -> Result<(), Status> {
+    if pointer.is_null() {
         return Err(Status::invalid_argument(format!("{argument} must not be null")));
     }
     Ok(())
 }
 
-/// Writes a result to where C wants it. For one that C releases, the place is to be
-/// checked before it is made.
+/// Writes a result for C. If C must release the result, check the pointer before making
+/// it.
 ///
 /// # Errors
 ///
@@ -47,15 +46,14 @@ pub fn check_place<T>(place: *mut T, argument: &str) -> Result<(), Status> {
 /// # Safety
 ///
 /// A pointer that is not null must be valid for a write of `T`.
-pub unsafe fn write<T>(place: *mut T, value: T, argument: &str) -> Result<(), Status> {
-    check_place(place, argument)?;
-    // SAFETY: the caller promises that the place can be written.
-    unsafe { place.write(value) };
+pub unsafe fn write<T>(pointer: *mut T, value: T, argument: &str) -> Result<(), Status> {
+    check_not_null(pointer, argument)?;
+    // SAFETY: the caller promises that the pointer can be written to.
+    unsafe { pointer.write(value) };
     Ok(())
 }
 
-/// The elements behind a pointer; none of them may be read through another
-/// reference as something else.
+/// The elements behind a pointer. They must not be accessed as another type meanwhile.
 ///
 /// # Errors
 ///
@@ -63,8 +61,8 @@ pub unsafe fn write<T>(place: *mut T, value: T, argument: &str) -> Result<(), St
 ///
 /// # Safety
 ///
-/// With a count above 0, the pointer must be null or valid for reads of so many
-/// elements for as long as the reference lives.
+/// With a count above 0, the pointer must be null or valid for reads of `count` elements
+/// for as long as the reference lives.
 pub unsafe fn slice<'a, T>(
     pointer: *const T,
     count: usize,
@@ -76,23 +74,23 @@ pub unsafe fn slice<'a, T>(
     if pointer.is_null() {
         return Err(Status::invalid_argument(format!("{argument} must not be null")));
     }
-    // SAFETY: the caller promises so many readable elements.
+    // SAFETY: the caller promises `count` readable elements.
     Ok(unsafe { core::slice::from_raw_parts(pointer, count) })
 }
 
-/// A place that C wants written, with the name of the argument that gives it.
-pub struct Place<T> {
+/// A pointer that C passes for a result, with the name of its argument.
+pub struct OutPointer<T> {
     pointer: *mut T,
     argument: &'static str,
 }
 
-impl<T> Place<T> {
-    /// A place behind a pointer.
+impl<T> OutPointer<T> {
+    /// An out pointer.
     ///
     /// # Safety
     ///
-    /// A pointer that is not null must be valid for a write of `T` as long as the
-    /// place lives.
+    /// A pointer that is not null must be valid for a write of `T` as long as this value
+    /// lives.
     pub const unsafe fn new(pointer: *mut T, argument: &'static str) -> Self {
         Self { pointer, argument }
     }
@@ -103,7 +101,7 @@ impl<T> Place<T> {
     ///
     /// `InvalidArgument` that names the argument, for null.
     pub fn write(self, value: T) -> Result<(), Status> {
-        // SAFETY: whoever made the place promised that it can be written.
+        // SAFETY: the maker of this value promised that the pointer can be written to.
         unsafe { write(self.pointer, value, self.argument) }
     }
 }

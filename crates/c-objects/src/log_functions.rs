@@ -1,0 +1,71 @@
+//! The functions about the log.
+
+use core::ffi::{CStr, c_char, c_int};
+
+use galatea_abi::server::{TRITONSERVER_LogIsEnabled, TRITONSERVER_LogMessage};
+use galatea_abi::{
+    TRITONSERVER_Error, TRITONSERVER_LOG_ERROR, TRITONSERVER_LOG_INFO, TRITONSERVER_LOG_VERBOSE,
+    TRITONSERVER_LOG_WARN, TRITONSERVER_LogLevel,
+};
+use galatea_infer::Status;
+
+use crate::guard::{guard, guard_value};
+use crate::log::{Level, current, write};
+
+fn level_from_c(level: TRITONSERVER_LogLevel) -> Result<Level, Status> {
+    match level {
+        TRITONSERVER_LOG_INFO => Ok(Level::Info),
+        TRITONSERVER_LOG_WARN => Ok(Level::Warning),
+        TRITONSERVER_LOG_ERROR => Ok(Level::Error),
+        TRITONSERVER_LOG_VERBOSE => Ok(Level::Verbose),
+        TRITONSERVER_LogLevel(other) => {
+            Err(Status::invalid_argument(format!("unknown logging level '{other}'")))
+        }
+    }
+}
+
+const _: TRITONSERVER_LogIsEnabled = TRITONSERVER_LogIsEnabled;
+/// Whether lines of a level are written.
+///
+/// # Safety
+///
+/// None of its own; C functions are declared unsafe.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_LogIsEnabled(level_: TRITONSERVER_LogLevel) -> bool {
+    guard_value("TRITONSERVER_LogIsEnabled", false, || {
+        let Ok(level) = level_from_c(level_) else { return false };
+        current().is_some_and(|log| log.is_enabled(level))
+    })
+}
+
+const _: TRITONSERVER_LogMessage = TRITONSERVER_LogMessage;
+/// Writes a line. `filename` and `line` are its origin in a source file.
+///
+/// # Safety
+///
+/// The texts must be null or end in a zero byte.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_LogMessage(
+    level_: TRITONSERVER_LogLevel,
+    filename: *const c_char,
+    line: c_int,
+    msg: *const c_char,
+) -> *mut TRITONSERVER_Error {
+    guard("TRITONSERVER_LogMessage", || {
+        let level = level_from_c(level_)?;
+        if msg.is_null() {
+            return Err(Status::invalid_argument("msg must not be null"));
+        }
+        // SAFETY: the caller promises a text.
+        let text = unsafe { CStr::from_ptr(msg) }.to_string_lossy();
+        let file = if filename.is_null() {
+            None
+        } else {
+            // SAFETY: the caller promises a text.
+            Some(unsafe { CStr::from_ptr(filename) }.to_string_lossy())
+        };
+        let line = u32::try_from(line).unwrap_or(0);
+        write(level, file.as_deref().map(|file| (file, line)), &text);
+        Ok(())
+    })
+}
