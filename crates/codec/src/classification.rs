@@ -1,10 +1,9 @@
-//! The classification extension: an output's largest elements by place, in the
-//! place of the output.
+//! The classification extension: replaces an output by its largest elements.
 //!
-//! A client asks for N classes of an output and gets strings in its place, the
-//! largest value first: the value, the place, and the class's label if it has
-//! one, with colons between them. That is a change of the response alone, made
-//! after the model has answered; nothing behind the doors sees it.
+//! A client requests N classes of an output and gets N strings instead, the
+//! largest value first. A string is `value:index`, or `value:index:label` if the
+//! class has a label. Only the response changes, after the model has replied;
+//! code behind the doors does not see it.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -16,50 +15,49 @@ use galatea_infer::{
 use galatea_tensor::elements::push_bytes_element;
 use galatea_tensor::{Buffer, DataType, Shape};
 
-/// How many elements an item of a batch may have, as in the original.
+/// The maximum number of elements of one batch item, as in Triton.
 const ELEMENTS_MAX: usize = 1_000_000;
 
-/// How many bytes the classes of one output may come to. A value can take three
-/// hundred digits, and a label whatever the file says.
+/// The maximum size of one output's classes. A value can have three hundred digits,
+/// and a label any length.
 const TEXT_BYTES_MAX: usize = 256 << 20;
 
-/// Which outputs of a request are wanted as classes.
+/// The outputs of a request that are replaced by classes.
 #[derive(Clone, Debug)]
 pub struct Classification {
-    /// How many classes of which output.
+    /// The number of requested classes by output.
     counts: BTreeMap<String, u64>,
-    /// Says what the model that answers is like.
+    /// Set by the model version that serves the request.
     model: ClassesCell,
 }
 
 impl Classification {
-    /// For outputs and how many classes are wanted of each; 0 asks for the output
-    /// itself. `None` if no classes are wanted. Of several mentions of an output
-    /// the first counts.
-    pub(crate) fn of<'a>(mentions: impl Iterator<Item = (&'a str, u64)> + Clone) -> Option<Self> {
-        if mentions.clone().all(|(_, count)| count == 0) {
+    /// Makes a classification from output names and their requested class counts; 0
+    /// requests the output itself. `None` if no classes are requested. The first of
+    /// several requests for the same output counts.
+    pub(crate) fn new<'a>(requests: impl Iterator<Item = (&'a str, u64)> + Clone) -> Option<Self> {
+        if requests.clone().all(|(_, count)| count == 0) {
             return None;
         }
         let mut counts = BTreeMap::new();
-        for (name, count) in mentions {
+        for (name, count) in requests {
             counts.entry(name.to_owned()).or_insert(count);
         }
         counts.retain(|_, count| *count > 0);
         Some(Self { counts, model: ClassesCell::default() })
     }
 
-    /// Where the model that takes the request says what it is like.
-    pub(crate) fn slot(&self) -> ClassesCell {
+    /// The cell for the request, to be set by the model version that admits it.
+    pub(crate) fn cell(&self) -> ClassesCell {
         self.model.clone()
     }
 
-    /// The response with classes in the place of the outputs that were asked for
-    /// so.
+    /// Replaces the outputs for which classes were requested.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if an output's type has no classes, or if it is too
-    /// large; `Internal` if its bytes don't fit its shape.
+    /// `InvalidArgument` if an output's type has no classes or it is too large;
+    /// `Internal` if its bytes don't fit its shape.
     pub fn apply(&self, mut response: InferenceResponse) -> Result<InferenceResponse, Status> {
         let unknown = || Status::internal("no model has said what its classes are");
         let model = self.model.get().ok_or_else(unknown)?;
@@ -78,7 +76,7 @@ fn classes(
     model: &ModelClasses,
 ) -> Result<OutputTensor, Status> {
     let rank = ranking(output.datatype)?;
-    let Division { items, elements } = Division::of(output, model)?;
+    let Layout { items, elements } = Layout::of(output, model)?;
     let internal = |what: &str| Status::internal(format!("output '{}' {what}", output.name));
     let data = output.data.host().ok_or_else(|| internal("is not in CPU memory"))?;
     if output.shape.byte_size(output.datatype) != u64::try_from(data.len()).ok() {
@@ -86,7 +84,7 @@ fn classes(
     }
     let count = usize::try_from(count).unwrap_or(usize::MAX).min(elements);
     let labels = model.labels(&output.name).map(AsRef::as_ref);
-    let mut texts = Texts { labels, line: Vec::new(), data: Vec::new() };
+    let mut texts = ClassTexts { labels, line: Vec::new(), data: Vec::new() };
     if count > 0 {
         rank(data, elements, count, &mut texts)?;
     }
@@ -97,17 +95,16 @@ fn classes(
     Ok(OutputTensor { name: output.name.clone(), datatype: DataType::Bytes, shape, data })
 }
 
-/// How an output is divided.
-struct Division {
-    /// How many items the batch has. `None` without a batch dimension, and with
-    /// an empty one, which counts as a dimension of a single item as in the
-    /// original.
+/// The items and elements of an output.
+struct Layout {
+    /// The size of the batch dimension. `None` if there is none or it is 0, which
+    /// Triton treats as a dimension of a single item.
     items: Option<i64>,
-    /// How many elements each of them has.
+    /// The number of elements of each item.
     elements: usize,
 }
 
-impl Division {
+impl Layout {
     fn of(output: &OutputTensor, model: &ModelClasses) -> Result<Self, Status> {
         let dims = output.shape.dims();
         let items = dims.first().copied().filter(|&items| model.batches() && items > 0);
@@ -125,10 +122,10 @@ fn too_large() -> Status {
     Status::invalid_argument("classification output tensor too large")
 }
 
-/// Appends the largest of so many elements each, so many of them.
-type Ranking = fn(&[u8], usize, usize, &mut Texts<'_>) -> Result<(), Status>;
+/// Appends the largest `few` of each `all` elements.
+type RankFn = fn(&[u8], usize, usize, &mut ClassTexts<'_>) -> Result<(), Status>;
 
-fn ranking(datatype: DataType) -> Result<Ranking, Status> {
+fn ranking(datatype: DataType) -> Result<RankFn, Status> {
     Ok(match datatype {
         DataType::Uint8 => |data, all, few, texts| rank(data, all, few, u8::from_le_bytes, texts),
         DataType::Uint16 => |data, all, few, texts| rank(data, all, few, u16::from_le_bytes, texts),
@@ -149,14 +146,15 @@ fn ranking(datatype: DataType) -> Result<Ranking, Status> {
     })
 }
 
-/// Equal values come in the order of their places. The original leaves that
-/// order to its library's sorting, which is the same up to 16 elements.
-fn rank<const SIZE: usize, T: Value>(
+/// Appends the largest `count` of each `elements` elements. Equal values are sorted by
+/// index. In Triton their order depends on the C++ library, which sorts up to 16 elements
+/// the same way.
+fn rank<const SIZE: usize, T: Rankable>(
     data: &[u8],
     elements: usize,
     count: usize,
     read: fn([u8; SIZE]) -> T,
-    texts: &mut Texts<'_>,
+    texts: &mut ClassTexts<'_>,
 ) -> Result<(), Status> {
     let (values, _) = data.as_chunks::<SIZE>();
     let order = |a: &(T, usize), b: &(T, usize)| a.0.descending(b.0).then(a.1.cmp(&b.1));
@@ -169,29 +167,29 @@ fn rank<const SIZE: usize, T: Value>(
             ranked.truncate(count);
         }
         ranked.sort_unstable_by(order);
-        for (value, place) in &ranked {
-            texts.push(*value, *place)?;
+        for (value, index) in &ranked {
+            texts.push(*value, *index)?;
         }
     }
     Ok(())
 }
 
 /// The classes of an output.
-struct Texts<'a> {
+struct ClassTexts<'a> {
     labels: Option<&'a ClassLabels>,
-    /// Used for each class anew.
+    /// Reused for each class.
     line: Vec<u8>,
-    /// The classes, laid out as elements of strings.
+    /// The classes as `BYTES` elements.
     data: Vec<u8>,
 }
 
-impl Texts<'_> {
-    fn push(&mut self, value: impl Value, place: usize) -> Result<(), Status> {
+impl ClassTexts<'_> {
+    fn push(&mut self, value: impl Rankable, index: usize) -> Result<(), Status> {
         self.line.clear();
         value.write(&mut self.line);
-        // Writing to memory does not fail.
-        let _ = write!(self.line, ":{place}");
-        if let Some(label) = self.labels.and_then(|labels| labels.get(place)) {
+        // Writing to memory never fails.
+        let _ = write!(self.line, ":{index}");
+        if let Some(label) = self.labels.and_then(|labels| labels.get(index)) {
             self.line.push(b':');
             self.line.extend_from_slice(label.to_bytes());
         }
@@ -202,9 +200,9 @@ impl Texts<'_> {
     }
 }
 
-/// A value that is ranked and written, as C++ does both.
-trait Value: Copy {
-    /// Larger ones first.
+/// An element that is compared and printed as in C++.
+trait Rankable: Copy {
+    /// Orders larger values first.
     fn descending(self, other: Self) -> Ordering;
     fn write(self, text: &mut Vec<u8>);
 }
@@ -212,7 +210,7 @@ trait Value: Copy {
 macro_rules! integers {
     ($($kind:ty)*) => {
         $(
-            impl Value for $kind {
+            impl Rankable for $kind {
                 fn descending(self, other: Self) -> Ordering {
                     other.cmp(&self)
                 }
@@ -227,26 +225,25 @@ macro_rules! integers {
 
 integers! { u8 u16 u32 u64 i8 i16 i32 i64 }
 
-impl Value for f64 {
-    /// What is no number is never among the largest; the original's order of it
-    /// means nothing.
+impl Rankable for f64 {
+    /// NaN is smaller than every number. Triton's order of NaN is undefined.
     fn descending(self, other: Self) -> Ordering {
         let order = other.partial_cmp(&self);
         order.unwrap_or_else(|| self.is_nan().cmp(&other.is_nan()))
     }
 
-    /// Six digits behind the point, always. What is no number may have a sign.
+    /// Always six digits after the point. NaN may have a sign.
     fn write(self, text: &mut Vec<u8>) {
         if self.is_nan() {
             text.extend_from_slice(if self.is_sign_negative() { b"-nan" } else { b"nan" });
         } else {
-            // Writing to memory does not fail.
+            // Writing to memory never fails.
             let _ = write!(text, "{self:.6}");
         }
     }
 }
 
-impl Value for f32 {
+impl Rankable for f32 {
     fn descending(self, other: Self) -> Ordering {
         f64::from(self).descending(f64::from(other))
     }

@@ -1,9 +1,9 @@
-//! Request headers that become request parameters.
+//! Header forwarding: request headers that become request parameters.
 
 use galatea_infer::{Parameter, ParameterValue, Status};
 use regex::{Regex, RegexBuilder};
 
-/// Parameters with a meaning of their own, which no header may set.
+/// Parameters with a meaning to the server, which no header may set.
 const RESERVED: [&str; 7] = [
     "sequence_id",
     "sequence_start",
@@ -14,30 +14,30 @@ const RESERVED: [&str; 7] = [
     "binary_data_output",
 ];
 
-/// Which headers are forwarded: those in whose name the pattern is found, in any
-/// case unless the pattern begins with `(?-i)`.
+/// Selects the headers to forward: those whose name matches the pattern. The match
+/// ignores case unless the pattern begins with `(?-i)`.
 #[derive(Clone, Debug)]
 pub struct HeaderForward {
     pattern: Regex,
 }
 
 impl HeaderForward {
-    /// A pattern in the syntax that RE2 and Rust's regular expressions share.
+    /// Compiles a pattern in the common syntax of RE2 and Rust's regular expressions.
     ///
     /// # Errors
     ///
-    /// What is wrong with the pattern.
+    /// The error in the pattern.
     pub fn new(pattern: &str) -> Result<Self, String> {
-        let built = RegexBuilder::new(pattern).case_insensitive(true).build();
-        built.map(|pattern| Self { pattern }).map_err(|error| error.to_string())
+        let compiled = RegexBuilder::new(pattern).case_insensitive(true).build();
+        compiled.map(|pattern| Self { pattern }).map_err(|error| error.to_string())
     }
 
-    /// The parameters that these headers become. Of headers of one name the last
-    /// counts; bytes that are not UTF-8 are replaced.
+    /// Turns the selected headers into parameters. The last of several headers with the
+    /// same name counts; bytes that are not UTF-8 are replaced.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for a header whose name is a reserved parameter's.
+    /// `InvalidArgument` for a header with the name of a reserved parameter.
     pub fn parameters<'a>(
         &self,
         headers: impl Iterator<Item = (&'a str, &'a [u8])>,
@@ -56,7 +56,8 @@ impl HeaderForward {
     }
 }
 
-/// Adds forwarded headers to a request's own parameters, which they replace.
+/// Adds forwarded headers to a request's parameters. They replace parameters of the
+/// same name.
 pub fn forward(parameters: &mut Vec<Parameter>, headers: Vec<Parameter>) {
     for header in headers {
         set(parameters, header);
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_whose_name_matches_become_strings() {
+    fn matching_headers_become_string_parameters() {
         let headers = [("my_header", "1"), ("other", "2"), ("x-my_header", "3")];
         check("^My_", &headers, "my_header=String(\"1\")");
         check("my_", &headers, "my_header=String(\"1\") x-my_header=String(\"3\")");
@@ -96,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn reserved_names_are_refused_if_they_match() {
+    fn matching_headers_with_reserved_names_are_refused() {
         let text = "Header 'priority' is reserved for Triton usage and cannot be forwarded.";
         check("p", &[("priority", "1")], text);
         check("^x", &[("priority", "1")], "");
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_must_be_one() {
+    fn an_invalid_pattern_is_refused() {
         assert!(HeaderForward::new("(").is_err());
     }
 }

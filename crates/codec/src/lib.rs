@@ -1,16 +1,15 @@
-//! The wire forms of inference requests and responses: HTTP bodies with JSON
-//! and binary tensors, and gRPC messages, to and from the vocabulary of
-//! `galatea-infer`.
+//! Encoders and decoders of the inference protocol: HTTP bodies with JSON and
+//! binary tensors, and gRPC messages, to and from the types of `galatea-infer`.
+//! Start with [`http::decode_infer`] and `grpc/request.rs`.
 //!
-//! Everything here is a function from bytes to values or back. There is no
-//! socket, runtime, clock or thread, and nothing is allocated on the word of
-//! a number that a client sent: sizes are compared with the bytes at hand
-//! and with [`limits::Limits`] first. Tensors that arrive in binary form stay
-//! slices of the body; tensors that leave in binary form are handed on as
-//! they are.
+//! Every item is a function from bytes to values or back. The crate has no
+//! socket, runtime, clock or thread. A number that a client sent never decides
+//! an allocation: sizes are compared with the received bytes and with
+//! [`limits::Limits`] first. Binary tensors of a request stay slices of its body.
+//! Binary tensors of a response are sent without a copy.
 //!
-//! What this is not: models are not known here. Whether a request fits its
-//! model is decided at admission, behind the doors.
+//! The crate does not know models. Admission, behind the doors, checks whether a
+//! request fits its model.
 
 #![forbid(unsafe_code)]
 #![deny(

@@ -1,23 +1,23 @@
-//! Bounds on what one request may bring, the same at every door.
+//! Limits on the size of one request, the same at every door.
 
-/// What a request's sizes are compared with before anything is allocated.
+/// The limits with which a request's sizes are compared before memory is allocated.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The longest body, and the longest tensor made of a body, in bytes.
+    /// The longest body and the longest tensor decoded from a body, in bytes.
     pub input_bytes_max: u64,
 }
 
 impl Limits {
-    /// Longest body and tensor by default: 64 MiB, as in the original.
+    /// The default of [`Limits::input_bytes_max`]: 64 MiB, as in Triton.
     pub const DEFAULT_INPUT_BYTES_MAX: u64 = 1 << 26;
-    /// How deeply arrays and objects of a JSON text may be nested.
+    /// The maximum nesting depth of arrays and objects in a JSON text.
     pub const JSON_DEPTH_MAX: usize = 100;
-    /// How many pieces a chunked body may come in.
+    /// The maximum number of chunks of a chunked body.
     pub const CHUNKS_MAX: u32 = 65_536;
-    /// How many inputs, and how many requested outputs, a request may name.
+    /// The maximum number of inputs, and of requested outputs, of a request.
     ///
-    /// The original has no such bound; this one is far above any model's
-    /// interface and keeps a small body from naming millions of tensors.
+    /// Triton has no such limit. This one is far above any model's interface and
+    /// keeps a small body from naming millions of tensors.
     pub const TENSORS_MAX: usize = 4096;
 }
 

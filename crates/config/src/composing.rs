@@ -11,7 +11,7 @@ use crate::diagnostic::{ConfigErrors, Diagnostic};
 use crate::spec::{InputSpec, ModelSpec, OutputSpec};
 
 /// Checks an ensemble against the models of its steps, and sets whether it is
-/// decoupled: as in the original, what its configuration says of that does not
+/// decoupled: as in Triton, what its configuration says of that does not
 /// count.
 ///
 /// `composing` gives the specification of a model by its name. Models that are

@@ -153,7 +153,7 @@ impl ConfigDraft {
     }
 
     /// The configuration as JSON, as far as it is known by now; one that says nothing
-    /// has no fields, as in the original.
+    /// has no fields, as in Triton.
     #[must_use]
     pub fn to_json(&self) -> String {
         if self.message == ModelConfig::default() {

@@ -162,7 +162,7 @@ fn by_name(
     Vec::new()
 }
 
-/// The backend that a platform belongs to, if it is one that the original
+/// The backend that a platform belongs to, if it is one that Triton
 /// knows.
 pub(crate) fn backend_of_platform(platform: &str) -> Option<&'static str> {
     let recognised = RECOGNISED.iter().find(|one| one.platforms.contains(&platform));

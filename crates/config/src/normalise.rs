@@ -32,7 +32,7 @@ pub(crate) fn normalise(message: &mut ModelConfig, support: &Support) {
             sequence_batching(batching, message.max_batch_size);
         }
         Some(SchedulingChoice::EnsembleScheduling(ensembling)) => {
-            // As in the original: where a model comes from is the server's to
+            // As in Triton: where a model comes from is the server's to
             // find out.
             ensembling.step.iter_mut().for_each(|step| step.model_namespace.clear());
             return;
@@ -56,7 +56,7 @@ fn sequence_batching(batching: &mut ModelSequenceBatching, max_batch_size: i32) 
     if batching.max_sequence_idle_microseconds == 0 {
         batching.max_sequence_idle_microseconds = DEFAULT_SEQUENCE_IDLE_MICROSECONDS;
     }
-    // A strategy that is not given is not filled in: the original prints none.
+    // A strategy that is not given is not filled in: Triton prints none.
     if let Some(StrategyChoice::Oldest(oldest)) = &mut batching.strategy_choice {
         preferred_sizes(&mut oldest.preferred_batch_size, max_batch_size);
     }

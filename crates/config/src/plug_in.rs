@@ -38,7 +38,7 @@ impl ConfigDraft {
     /// Takes over what a completed copy of this configuration may have changed:
     /// the batch size, inputs and outputs, whether it is decoupled, and the
     /// scheduler if none was chosen. Anything else in it is not looked at, as in
-    /// the original.
+    /// Triton.
     ///
     /// # Errors
     ///

@@ -12,7 +12,7 @@ pub struct WarmupSample {
     /// What messages call it.
     pub name: String,
     /// How many requests of one element are executed at once; with 0 the sample
-    /// is skipped, as in the original.
+    /// is skipped, as in Triton.
     pub batch_size: u32,
     /// How often it is executed, at least once.
     pub count: u32,

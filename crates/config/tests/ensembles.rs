@@ -146,7 +146,7 @@ fn the_steps_are_read_and_have_no_instances() {
     assert!(spec.to_json().contains("\"model_namespace\":\"\""));
 }
 
-/// Recorded from the original, which did not have `max_inflight_requests` yet.
+/// Recorded from Triton, which did not have `max_inflight_requests` yet.
 #[test]
 fn an_ensemble_is_shown_as_the_original_shows_it() {
     let mut spec = ensemble(
@@ -192,7 +192,7 @@ fn what_is_said_of_decoupling_does_not_count() {
     check_fits(CHAIN, &["stream X=IN > Y=mid", "head X=mid > Y=OUT"], true);
 }
 
-/// The original refuses the first three, because there it is one wave that is
+/// Triton refuses the first three, because there it is one wave that is
 /// paired with the first of the others only.
 #[test]
 fn responses_of_a_decoupled_model_may_meet_what_comes_once() {

@@ -1,4 +1,4 @@
-//! The JSON form: printed as the original prints it, and read back.
+//! The JSON form: printed as Triton prints it, and read back.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, which the lint does not know as such")]
 

@@ -74,7 +74,7 @@ fn oldest_has_as_many_candidates_as_a_batch_unless_said() {
     };
     assert_eq!(strategy(8, "oldest { }"), oldest(8, &[8]));
     assert_eq!(strategy(0, "oldest { }"), oldest(1, &[]));
-    // As in the original, which takes only positive numbers to heart.
+    // As in Triton, which takes only positive numbers to heart.
     assert_eq!(strategy(8, "oldest { max_candidate_sequences: -3 }"), oldest(8, &[8]));
     assert_eq!(
         strategy(

@@ -58,17 +58,17 @@ impl Outgoing {
         if !taken {
             return None;
         }
-        let beside = message.kept_beside();
+        let beside = message.extra_retained_bytes();
         if beside == 0 || holder.connection().hold_beside(beside) {
             return Some(Self { message, bytes, holder });
         }
-        Some(Self { message: message.into_copy(), bytes, holder })
+        Some(Self { message: message.into_owned(), bytes, holder })
     }
 }
 
 impl Drop for Outgoing {
     fn drop(&mut self) {
-        let beside = self.message.kept_beside();
+        let beside = self.message.extra_retained_bytes();
         if beside > 0 {
             self.holder.connection().let_go_beside(beside);
         }
@@ -121,7 +121,7 @@ mod tests {
             name: "O".into(),
             datatype: DataType::Uint8,
             shape: Shape::new(&[i64::try_from(PART_BYTES).unwrap()]).unwrap(),
-            data: Buffer::from_bytes(part).part_of(whole.len()),
+            data: Buffer::from_bytes(part).retaining(whole.len()),
         };
         let response = InferenceResponse {
             model_name: "m".into(),

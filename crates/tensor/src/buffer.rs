@@ -1,4 +1,4 @@
-//! Regions of memory that travel with a request.
+//! The memory of a tensor.
 
 use std::any::Any;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-/// Where a region of memory lies.
+/// The memory that a region belongs to.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum MemoryKind {
     /// Host memory.
@@ -15,17 +15,16 @@ pub enum MemoryKind {
     Gpu(u32),
 }
 
-/// A ref-counted region of bytes that someone keeps alive: a slice of a
-/// request's body, a guard on a mapping, a caller's pointer with its release
-/// function, a slice of a batch's output.
+/// A reference-counted region of bytes: a slice of a request's body or of a batch's
+/// output, a mapping, or a caller's pointer with its release function.
 ///
 /// Cloning and slicing never copy bytes.
 #[derive(Clone)]
 pub struct Buffer {
     region: Region,
-    /// How long that is what the region is a part of, if somebody said so.
-    whole_bytes: usize,
-    /// The same elements for instances of these host policies; most have none.
+    /// The size of the larger region that this one keeps alive; 0 if unknown.
+    retained_bytes: usize,
+    /// Buffers with the same elements for instances of these host policies; mostly none.
     host_policies: Option<Arc<[(String, Self)]>>,
 }
 
@@ -37,8 +36,7 @@ enum Region {
 
 /// Memory of a device, known by its address alone.
 ///
-/// The address is never dereferenced by safe code; it is handed to backends
-/// that can.
+/// Safe code never dereferences the address; backends that can use it get it.
 #[derive(Clone)]
 pub struct DeviceRegion {
     /// The device's number.
@@ -47,55 +45,55 @@ pub struct DeviceRegion {
     pub address: u64,
     /// The length in bytes.
     pub byte_size: usize,
-    /// Whatever keeps the memory allocated; dropped with the last clone.
+    /// Keeps the memory allocated; dropped with the last clone.
     pub owner: Arc<dyn Any + Send + Sync>,
 }
 
 impl Buffer {
-    /// A buffer over host memory; foreign memory comes in through
+    /// Makes a buffer over host memory. Foreign memory enters through
     /// [`Bytes::from_owner`].
     #[must_use]
     pub const fn from_bytes(bytes: Bytes) -> Self {
-        Self::of(Region::Host(bytes))
+        Self::new(Region::Host(bytes))
     }
 
-    /// A buffer that owns `data`.
+    /// Makes a buffer that owns `data`.
     #[must_use]
     pub fn from_vec(data: Vec<u8>) -> Self {
         Self::from_bytes(Bytes::from(data))
     }
 
-    /// A buffer over a device's memory.
+    /// Makes a buffer over a device's memory.
     #[must_use]
     pub const fn from_device(region: DeviceRegion) -> Self {
-        Self::of(Region::Device(region))
+        Self::new(Region::Device(region))
     }
 
-    const fn of(region: Region) -> Self {
-        Self { region, whole_bytes: 0, host_policies: None }
+    const fn new(region: Region) -> Self {
+        Self { region, retained_bytes: 0, host_policies: None }
     }
 
-    /// The buffer as a part of something that is so long and lives as long as it.
+    /// Declares that the buffer keeps a larger region of this size alive.
     #[must_use]
-    pub const fn part_of(mut self, whole_bytes: usize) -> Self {
-        self.whole_bytes = whole_bytes;
+    pub const fn retaining(mut self, retained_bytes: usize) -> Self {
+        self.retained_bytes = retained_bytes;
         self
     }
 
-    /// How much memory the buffer keeps alive, as far as is known.
+    /// The memory that the buffer is known to keep alive, in bytes.
     #[must_use]
-    pub fn kept_bytes(&self) -> usize {
-        self.whole_bytes.max(self.len())
+    pub fn retained_bytes(&self) -> usize {
+        self.retained_bytes.max(self.len())
     }
 
-    /// The buffer with others in its place for instances of the named host policies.
+    /// Adds buffers that replace this one for instances of the named host policies.
     #[must_use]
     pub fn with_host_policies(self, others: Vec<(String, Self)>) -> Self {
         let host_policies = Some(others).filter(|others| !others.is_empty()).map(Arc::from);
         Self { host_policies, ..self }
     }
 
-    /// The host policies that have buffers of their own, with these.
+    /// The host policies with buffers of their own, and these buffers.
     #[must_use]
     pub fn host_policies(&self) -> &[(String, Self)] {
         self.host_policies.as_deref().unwrap_or_default()
@@ -108,13 +106,13 @@ impl Buffer {
         own.map_or(self, |(_, buffer)| buffer)
     }
 
-    /// An empty host buffer.
+    /// Makes an empty host buffer.
     #[must_use]
     pub const fn empty() -> Self {
         Self::from_bytes(Bytes::new())
     }
 
-    /// Where the bytes lie.
+    /// The memory that the bytes are in.
     #[must_use]
     pub const fn memory(&self) -> MemoryKind {
         match &self.region {
@@ -147,7 +145,7 @@ impl Buffer {
         }
     }
 
-    /// The device region, if the bytes lie on a device.
+    /// The device region, if the bytes are in a device's memory.
     #[must_use]
     pub const fn device(&self) -> Option<&DeviceRegion> {
         match &self.region {
@@ -176,12 +174,12 @@ mod tests {
     }
 
     #[test]
-    fn a_part_keeps_the_whole() {
+    fn a_slice_reports_the_memory_that_it_retains() {
         let whole = Bytes::from(vec![7; 100]);
-        let part = Buffer::from_bytes(whole.slice(5..15)).part_of(whole.len());
-        assert_eq!((part.len(), part.clone().kept_bytes()), (10, 100));
-        assert_eq!(part.with_host_policies(Vec::new()).kept_bytes(), 100);
-        assert_eq!(Buffer::from_bytes(whole).kept_bytes(), 100);
+        let part = Buffer::from_bytes(whole.slice(5..15)).retaining(whole.len());
+        assert_eq!((part.len(), part.clone().retained_bytes()), (10, 100));
+        assert_eq!(part.with_host_policies(Vec::new()).retained_bytes(), 100);
+        assert_eq!(Buffer::from_bytes(whole).retained_bytes(), 100);
     }
 
     #[test]
@@ -194,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_buffer_is_not_readable_and_frees_its_owner_last() {
+    fn a_device_buffer_is_not_readable_and_drops_its_owner_with_the_last_clone() {
         let owner = Arc::new(());
         let buffer = Buffer::from_device(DeviceRegion {
             device: 1,

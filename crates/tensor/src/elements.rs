@@ -12,7 +12,7 @@
 //! # Ok::<(), galatea_tensor::elements::FramingError>(())
 //! ```
 
-/// Why a region isn't a sequence of `BYTES` elements.
+/// Why a region is not a sequence of `BYTES` elements.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FramingError {
     /// Fewer than four bytes are left where a length was expected.
@@ -21,7 +21,7 @@ pub enum FramingError {
         /// The element's index.
         element: usize,
     },
-    /// An element's bytes end before its length says.
+    /// The region ends before the element does.
     #[error(
         "incomplete string data for element {element}, expecting string of length {expected} but only {available} bytes available"
     )]
@@ -33,7 +33,7 @@ pub enum FramingError {
         /// The bytes that are left.
         available: usize,
     },
-    /// An element is longer than a 32-bit length can say.
+    /// An element's length does not fit 32 bits.
     #[error("string element of {length} bytes is longer than a 32-bit length can express")]
     TooLong {
         /// The element's length.
@@ -97,7 +97,7 @@ impl<'a> Iterator for BytesElements<'a> {
 ///
 /// # Errors
 ///
-/// [`FramingError`] if a length or an element is cut short.
+/// [`FramingError`] if a length or an element is truncated.
 pub fn count_bytes_elements(data: &[u8]) -> Result<u64, FramingError> {
     let mut count: u64 = 0;
     for element in BytesElements::new(data) {
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn framing() {
+    fn elements_are_counted_and_truncation_is_detected() {
         check(&[], Ok(0));
         check(&[0, 0, 0, 0], Ok(1));
         check(&[1, 0, 0, 0, 0, 0, 0, 0, 0], Ok(2));

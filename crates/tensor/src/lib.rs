@@ -1,10 +1,9 @@
-//! Tensors as the server sees them: a datatype, a checked shape and a region
-//! of bytes that someone keeps alive.
+//! Tensors: a datatype, a checked shape and a reference-counted region of bytes.
+//! Start with `buffer.rs`.
 //!
-//! This crate is the ground floor. It knows nothing of requests, models,
-//! protocols or backends, does no arithmetic on elements and holds no
-//! `unsafe` code: foreign memory enters as the owner of a [`bytes::Bytes`]
-//! or as the owner of a [`DeviceRegion`].
+//! The crate knows nothing of requests, models, protocols or backends. It does no
+//! arithmetic on elements and has no `unsafe` code: foreign memory enters as the
+//! owner of a [`bytes::Bytes`] or of a [`DeviceRegion`].
 //!
 //! ```
 //! use galatea_tensor::{Buffer, DataType, Shape};

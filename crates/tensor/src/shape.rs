@@ -1,4 +1,4 @@
-//! Shapes whose element count is known to fit.
+//! Shapes with an element count that does not overflow.
 
 use std::fmt;
 
@@ -6,19 +6,19 @@ use smallvec::SmallVec;
 
 use crate::DataType;
 
-/// The dimensions of a tensor that exists: none is negative, and the product
-/// of all of them fits a signed 64-bit number.
+/// The dimensions of a tensor: none is negative, and their product fits a signed
+/// 64-bit number.
 ///
-/// There is one constructor, [`Shape::new`], and it checks; whoever holds a
-/// `Shape` may multiply its dimensions without fear.
+/// The only constructor, [`Shape::new`], checks this, so that the product of a
+/// `Shape`'s dimensions never overflows.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct Shape {
     dims: SmallVec<[i64; 4]>,
-    /// One for a scalar, which is what a product over nothing is.
+    /// 1 for a scalar: the empty product.
     element_count: u64,
 }
 
-/// Why a list of dimensions is no shape.
+/// Why a list of dimensions is not a shape.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShapeError {
     /// A dimension is below zero.
@@ -36,7 +36,7 @@ pub enum ShapeError {
 }
 
 impl Shape {
-    /// Checks `dims` and makes a shape of them.
+    /// Makes a shape of `dims` and checks them.
     ///
     /// # Errors
     ///
@@ -80,8 +80,8 @@ impl Shape {
         self.element_count
     }
 
-    /// The bytes that this many elements of `datatype` take; `None` if the
-    /// type has no fixed size or the product does not fit.
+    /// The size of a tensor of this shape and `datatype`; `None` if the type has no fixed
+    /// size or the product overflows.
     #[must_use]
     pub fn byte_size(&self, datatype: DataType) -> Option<u64> {
         let size = u64::try_from(datatype.byte_size()?).ok()?;
@@ -101,7 +101,7 @@ impl fmt::Debug for Shape {
     }
 }
 
-/// Prints dimensions the way Triton prints them in messages: `[1,-1,3]`.
+/// Formats dimensions as in Triton's messages: `[1,-1,3]`.
 #[must_use]
 pub(crate) fn format_dims(dims: &[i64]) -> String {
     let mut text = String::from("[");

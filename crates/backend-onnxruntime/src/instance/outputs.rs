@@ -206,7 +206,7 @@ impl<'plan> Content<'plan> {
         match &self.data {
             OutputData::Fixed(bytes) => {
                 let part = bytes.slice(self.byte_range(elements)?);
-                Ok(Buffer::from_bytes(part).part_of(bytes.len()))
+                Ok(Buffer::from_bytes(part).retaining(bytes.len()))
             }
             OutputData::Strings(strings) => {
                 let range = index(elements.start)?..index(elements.end)?;

@@ -55,7 +55,7 @@ fn each_request_gets_the_rows_and_outputs_that_it_asked_for() {
     assert_eq!(names(1), ["DIFFERENCE", "SUM"]);
     // What is kept by a part of four rows.
     let part = &answers[1].outputs[1].data;
-    assert_eq!((part.len(), part.kept_bytes()), (8, 32));
+    assert_eq!((part.len(), part.retained_bytes()), (8, 32));
     let first = &answers[0];
     assert_eq!((&*first.model_name, first.model_version, &*first.id), ("m", 1, "r"));
     assert_eq!(*loaded.books.batches.lock().unwrap(), [4]);

@@ -29,8 +29,8 @@ fn model(batches: bool, labels: &str) -> Arc<ModelClasses> {
 }
 
 fn asked(counts: &[(&str, u64)], model: &Arc<ModelClasses>) -> Classification {
-    let asked = Classification::of(counts.iter().copied()).unwrap();
-    asked.slot().set(model);
+    let asked = Classification::new(counts.iter().copied()).unwrap();
+    asked.cell().set(model);
     asked
 }
 
@@ -68,7 +68,7 @@ fn fp64(values: &[f64]) -> Vec<u8> {
 }
 
 #[test]
-fn the_largest_come_first() {
+fn the_largest_elements_are_first() {
     let values = fp32(&[1.0, 5.0, 10.0, 4.0]);
     check(DataType::Fp32, values.clone(), 2, &["10.000000:2", "5.000000:1"]);
     let all = ["10.000000:2", "5.000000:1", "4.000000:3", "1.000000:0"];
@@ -91,18 +91,18 @@ fn integers_of_each_type_keep_their_sign_and_range() {
 }
 
 #[test]
-fn floats_have_six_digits_behind_the_point() {
+fn floats_have_six_digits_after_the_point() {
     let values = fp32(&[0.1, -0.0, f32::MAX, 1e-7]);
     let largest = "340282346638528859811704183484516925440.000000:2";
     check(DataType::Fp32, values, 4, &[largest, "0.100000:0", "0.000000:3", "-0.000000:1"]);
-    // Halves are rounded to even digits.
+    // Ties are rounded to even digits.
     check(DataType::Fp64, fp64(&[0.007_812_5, 0.023_437_5]), 2, &["0.023438:1", "0.007812:0"]);
     let text = format!("1{}.000000:0", "0".repeat(22));
     check(DataType::Fp64, fp64(&[1e22]), 1, &[&text]);
 }
 
 #[test]
-fn what_is_no_number_is_last() {
+fn nan_is_last() {
     let values = [f64::NAN, 1.0, f64::NEG_INFINITY, -f64::NAN, f64::INFINITY];
     let expected = ["inf:4", "1.000000:1", "-inf:2", "nan:0", "-nan:3"];
     check(DataType::Fp64, fp64(&values), 5, &expected);
@@ -111,7 +111,7 @@ fn what_is_no_number_is_last() {
 }
 
 #[test]
-fn equal_values_come_in_the_order_of_their_places() {
+fn equal_values_are_sorted_by_index() {
     check(DataType::Uint8, vec![3, 5, 3, 5, 3], 4, &["5:1", "5:3", "3:0", "3:2"]);
     // Zeros of both signs are equal.
     check(DataType::Fp32, fp32(&[-0.0, 0.0]), 2, &["-0.000000:0", "0.000000:1"]);
@@ -122,7 +122,7 @@ fn equal_values_come_in_the_order_of_their_places() {
 }
 
 #[test]
-fn a_selection_is_the_beginning_of_the_whole_order() {
+fn a_selection_is_a_prefix_of_the_sorted_elements() {
     let mut state = 1_u32;
     let mut next = || {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -142,7 +142,7 @@ fn a_selection_is_the_beginning_of_the_whole_order() {
 }
 
 #[test]
-fn classes_have_labels_where_there_are_some() {
+fn classes_have_labels_where_they_exist() {
     let model = model(false, "cat\n\nd\u{f6}g");
     let found = classified(output(DataType::Uint8, &[4], vec![1, 2, 3, 4]), 4, &model).unwrap();
     assert_eq!(texts(&found), ["4:3", "3:2:d\u{f6}g", "2:1", "1:0:cat"]);
@@ -170,7 +170,7 @@ fn each_item_of_a_batch_has_its_classes() {
 }
 
 #[test]
-fn only_outputs_that_were_asked_for_change() {
+fn other_outputs_do_not_change() {
     let plain = |name: &str| OutputTensor {
         name: name.into(),
         ..output(DataType::Uint8, &[2], vec![1, 2])
@@ -182,7 +182,7 @@ fn only_outputs_that_were_asked_for_change() {
     assert_eq!(texts(&found.outputs[1]), ["2:1:b"]);
     assert_eq!(texts(&found.outputs[2]), ["2:1", "1:0"]);
     assert_eq!(found.id, "id");
-    assert!(Classification::of([("x", 0)].into_iter()).is_none());
+    assert!(Classification::new([("x", 0)].into_iter()).is_none());
 }
 
 #[track_caller]
@@ -204,7 +204,7 @@ fn types_without_an_order_are_refused() {
 }
 
 #[test]
-fn a_million_elements_are_enough() {
+fn an_item_may_have_a_million_elements() {
     let message = "classification output tensor too large";
     let many = |dims: &[i64]| {
         let elements = usize::try_from(dims.iter().product::<i64>()).unwrap();
@@ -215,7 +215,7 @@ fn a_million_elements_are_enough() {
     check_refused(many(&[1, 1_000_001]), true, code, message);
     check_refused(many(&[2, 1_000_000]), false, code, message);
     assert!(classified(many(&[1_000_000]), 1, &model(false, "")).is_ok());
-    // Each item of a batch may have so many.
+    // The limit is for each item of a batch.
     assert!(classified(many(&[2, 1_000_000]), 1, &model(true, "")).is_ok());
 }
 
@@ -237,8 +237,8 @@ fn bytes_that_do_not_fit_the_shape_are_an_error() {
 }
 
 #[test]
-fn a_model_that_says_nothing_is_an_error() {
-    let asked = Classification::of([("y", 1)].into_iter()).unwrap();
+fn unset_model_classes_are_an_error() {
+    let asked = Classification::new([("y", 1)].into_iter()).unwrap();
     let status = asked.apply(response(Vec::new())).unwrap_err();
     assert_eq!(status.code(), Code::Internal);
 }

@@ -1,17 +1,16 @@
-//! Typed tensor contents, gathered in the form in which tensors travel inside
-//! the server.
+//! Typed tensor contents, converted to the server's tensor format.
 
 use bytes::Bytes;
 use galatea_infer::Status;
 use galatea_tensor::elements::push_bytes_element;
 use galatea_tensor::{Buffer, DataType};
 
-use super::wire::{Malformed, Reader, Value};
+use super::wire::{Malformed, WireReader, WireValue};
 
-/// The lists of an `InferTensorContents`, each already little-endian, and
-/// `BYTES` elements behind their lengths.
+/// The lists of an `InferTensorContents` as little-endian bytes. Each `BYTES` element
+/// follows its length.
 #[derive(Debug, Default)]
-pub(super) struct Contents {
+pub(super) struct TypedContents {
     bools: Vec<u8>,
     /// Four bytes for each element.
     ints: Vec<u8>,
@@ -24,11 +23,11 @@ pub(super) struct Contents {
     bytes: Vec<u8>,
 }
 
-impl Contents {
-    /// Appends the lists of one wire message; a field that comes twice means
-    /// both lists, one after the other.
+impl TypedContents {
+    /// Appends the lists of one wire message. The lists of a repeated field are
+    /// concatenated.
     pub(super) fn merge(&mut self, message: &[u8]) -> Result<(), Malformed> {
-        let mut reader = Reader::new(message);
+        let mut reader = WireReader::new(message);
         while let Some((number, value)) = reader.field()? {
             match number {
                 1 => value.varints(|n| self.bools.push(u8::from(n != 0)))?,
@@ -37,11 +36,11 @@ impl Contents {
                 4 => value.varints(|n| push_low_half(&mut self.uints, n))?,
                 5 => value.varints(|n| self.uint64s.extend_from_slice(&n.to_le_bytes()))?,
                 6 => match value {
-                    Value::Bytes(packed) => push_fixed::<4>(&mut self.fp32s, packed)?,
+                    WireValue::Bytes(packed) => push_fixed::<4>(&mut self.fp32s, packed)?,
                     single => self.fp32s.extend_from_slice(&single.fixed32()?),
                 },
                 7 => match value {
-                    Value::Bytes(packed) => push_fixed::<8>(&mut self.fp64s, packed)?,
+                    WireValue::Bytes(packed) => push_fixed::<8>(&mut self.fp64s, packed)?,
                     single => self.fp64s.extend_from_slice(&single.fixed64()?),
                 },
                 8 => push_bytes_element(&mut self.bytes, value.bytes()?).map_err(|_| Malformed)?,
@@ -66,12 +65,10 @@ impl Contents {
         lists.map(Clone::clone).to_vec()
     }
 
-    /// The tensor's bytes, if the list that is filled is the one for its
-    /// datatype and no other is.
+    /// The tensor's bytes, if the only non-empty list is the one for its datatype.
     ///
-    /// `INT8` and `INT16` take the low bytes of their 32-bit elements without
-    /// a look at the others, as the original does; so do their unsigned
-    /// siblings. `FP16` and `BF16` have no list.
+    /// As in Triton, 8-bit and 16-bit integers are the low bytes of their 32-bit
+    /// elements; the other bytes are not checked. `FP16` and `BF16` have no list.
     pub(super) fn into_buffer(
         self,
         input: &str,
@@ -117,17 +114,17 @@ fn check_list(
     datatype: DataType,
     is_first: bool,
 ) -> Result<(), Status> {
-    let place = format_args!(
+    let prefix = format_args!(
         "unexpected explicit tensor data for input tensor '{input}' for model '{model}'"
     );
     if !is_first {
         return Err(Status::invalid_argument(format!(
-            "{place}, binary data was already supplied."
+            "{prefix}, binary data was already supplied."
         )));
     }
     if held != datatype {
         return Err(Status::invalid_argument(format!(
-            "{place} of type '{held}', expected datatype '{datatype}'"
+            "{prefix} of type '{held}', expected datatype '{datatype}'"
         )));
     }
     Ok(())

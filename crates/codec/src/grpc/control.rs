@@ -1,4 +1,4 @@
-//! What the server tells about itself and its models, as messages.
+//! Converts metadata, statistics and model control to and from gRPC messages.
 
 use galatea_infer::{
     BatchStatistics, DurationStatistic, InferenceStatistics, LoadParameters, MemoryUsage,
@@ -62,7 +62,7 @@ fn model_statistics(model: &ModelStatistics) -> message::ModelStatistics {
             .responses
             .iter()
             .enumerate()
-            .map(|(place, responses)| (place.to_string(), response_statistics(responses)))
+            .map(|(index, responses)| (index.to_string(), response_statistics(responses)))
             .collect(),
     }
 }
@@ -125,11 +125,11 @@ pub fn repository_index(entries: Vec<RepositoryEntry>) -> message::RepositoryInd
     message::RepositoryIndexResponse { models: models.collect() }
 }
 
-/// Refuses the name of a repository: models are found by their own names.
+/// Refuses a repository name: models are found by their own names.
 ///
 /// # Errors
 ///
-/// `Unsupported` if there is one.
+/// `Unsupported` if it is not empty.
 pub fn refuse_repository_name(name: &str) -> Result<(), Status> {
     if name.is_empty() {
         return Ok(());
@@ -137,18 +137,17 @@ pub fn refuse_repository_name(name: &str) -> Result<(), Status> {
     Err(Status::unsupported("'repository_name' specification is not supported"))
 }
 
-/// The parameters of a load.
+/// Converts the parameters of a request to load a model.
 ///
 /// # Errors
 ///
-/// `InvalidArgument` for parameters that nobody knows or that have a wrong
-/// type.
+/// `InvalidArgument` for unknown parameters and parameters of the wrong type.
 pub fn load_parameters(
     request: message::RepositoryModelLoadRequest,
 ) -> Result<LoadParameters, Status> {
     let mut parameters = LoadParameters::default();
     for (name, parameter) in request.parameters {
-        let wrong = |expected: &str| {
+        let wrong_type = |expected: &str| {
             Status::invalid_argument(format!(
                 "invalid value type for load parameter '{name}', expected {expected}."
             ))
@@ -156,12 +155,12 @@ pub fn load_parameters(
         let choice = parameter.parameter_choice;
         if name == "config" {
             let Some(ParameterChoice::StringParam(config)) = choice else {
-                return Err(wrong("string_param"));
+                return Err(wrong_type("string_param"));
             };
             parameters.config = Some(config);
         } else if let Some(path) = name.strip_prefix("file:") {
             let Some(ParameterChoice::BytesParam(content)) = choice else {
-                return Err(wrong("bytes_param"));
+                return Err(wrong_type("bytes_param"));
             };
             parameters.files.push((path.to_owned(), content.into()));
         } else {
@@ -171,12 +170,12 @@ pub fn load_parameters(
     Ok(parameters)
 }
 
-/// Whether an unload is to take the models with it that depend on this one.
-/// Other parameters are ignored, as in the original.
+/// Whether a request unloads the model's dependents too. As in Triton, other parameters
+/// are ignored.
 ///
 /// # Errors
 ///
-/// `InvalidArgument` if the parameter is no boolean.
+/// `InvalidArgument` if the parameter is not a boolean.
 pub fn unload_dependents(request: &message::RepositoryModelUnloadRequest) -> Result<bool, Status> {
     match request.parameters.get("unload_dependents").map(|value| &value.parameter_choice) {
         None => Ok(false),

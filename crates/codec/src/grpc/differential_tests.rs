@@ -1,9 +1,8 @@
-//! The reader against the generated messages, on random and on damaged bytes.
+//! Compares the parser with the generated messages, on random and on damaged bytes.
 //!
-//! What the reader reads, `prost` must read to the same request; what `prost`
-//! refuses, the reader must refuse; and neither may panic. The reader may be
-//! the stricter one in one point: `prost` does not look at the wire type of a
-//! map's entries.
+//! If the parser accepts a body, `prost` must decode the same request. If `prost`
+//! refuses a body, the parser must refuse it too. Neither may panic. The parser is
+//! stricter in one point: `prost` does not check the wire type of a map's entries.
 
 use std::collections::BTreeMap;
 
@@ -21,11 +20,11 @@ use galatea_tensor::{Buffer, DataType, Shape};
 use prost::Message as _;
 use prost::bytes::Buf as _;
 
-use super::infer_message::{Choice, Parameters};
+use super::infer_message::{Parameters, WireParameter};
 use super::stream::{RequestTag, encode_stream_end, encode_stream_failure, encode_stream_response};
 use super::{InferMessage, encode_infer_response, parse_version};
 
-/// A small generator with a seed, so that a failure can be repeated.
+/// A small seeded generator, so that a failure can be repeated.
 struct Random(u64);
 
 impl Random {
@@ -122,29 +121,29 @@ fn random_request(random: &mut Random) -> ModelInferRequest {
     }
 }
 
-fn shown_parameters(parameters: &Parameters<'_>) -> BTreeMap<String, InferParameter> {
-    let shown = |(&name, &choice): (&&str, &Choice<'_>)| {
+fn to_generated_parameters(parameters: &Parameters<'_>) -> BTreeMap<String, InferParameter> {
+    let entry = |(&name, &choice): (&&str, &WireParameter<'_>)| {
         let choice = match choice {
-            Choice::Unset => None,
-            Choice::Bool(value) => Some(ParameterChoice::BoolParam(value)),
-            Choice::Int64(value) => Some(ParameterChoice::Int64Param(value)),
-            Choice::Text(value) => Some(ParameterChoice::StringParam(value.to_owned())),
-            Choice::Double(value) => Some(ParameterChoice::DoubleParam(value)),
-            Choice::Uint64(value) => Some(ParameterChoice::Uint64Param(value)),
+            WireParameter::Unset => None,
+            WireParameter::Bool(value) => Some(ParameterChoice::BoolParam(value)),
+            WireParameter::Int64(value) => Some(ParameterChoice::Int64Param(value)),
+            WireParameter::Text(value) => Some(ParameterChoice::StringParam(value.to_owned())),
+            WireParameter::Double(value) => Some(ParameterChoice::DoubleParam(value)),
+            WireParameter::Uint64(value) => Some(ParameterChoice::Uint64Param(value)),
         };
         (name.to_owned(), InferParameter { parameter_choice: choice })
     };
-    parameters.iter().map(shown).collect()
+    parameters.iter().map(entry).collect()
 }
 
-/// What the reader saw, as a generated message; the typed lists are compared
-/// apart.
-fn shown(message: &InferMessage<'_>) -> ModelInferRequest {
+/// Converts a parsed message to the generated one. The typed lists are compared
+/// separately.
+fn to_generated(message: &InferMessage<'_>) -> ModelInferRequest {
     ModelInferRequest {
         model_name: message.model_name.to_owned(),
         model_version: message.model_version.to_owned(),
         id: message.id.to_owned(),
-        parameters: shown_parameters(&message.parameters),
+        parameters: to_generated_parameters(&message.parameters),
         inputs: message
             .inputs
             .iter()
@@ -152,7 +151,7 @@ fn shown(message: &InferMessage<'_>) -> ModelInferRequest {
                 name: input.name.to_owned(),
                 datatype: input.datatype.to_owned(),
                 shape: input.shape.to_vec(),
-                parameters: shown_parameters(&input.parameters),
+                parameters: to_generated_parameters(&input.parameters),
                 contents: input.contents.as_ref().map(|_| InferTensorContents::default()),
             })
             .collect(),
@@ -161,7 +160,7 @@ fn shown(message: &InferMessage<'_>) -> ModelInferRequest {
             .iter()
             .map(|output| InferRequestedOutputTensor {
                 name: output.name.to_owned(),
-                parameters: shown_parameters(&output.parameters),
+                parameters: to_generated_parameters(&output.parameters),
             })
             .collect(),
         raw_input_contents: message.raw.iter().map(|raw| Bytes::copy_from_slice(raw)).collect(),
@@ -185,23 +184,23 @@ fn little_endian(contents: &InferTensorContents) -> Vec<Vec<u8>> {
     ]
 }
 
-/// What became of a body.
+/// The result for one body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Outcome {
+enum ParseOutcome {
     Read,
     Refused,
-    /// Refused by the reader alone.
+    /// Refused by the parser but not by `prost`.
     RefusedHere,
 }
 
-/// Compares both readers on one body.
-fn check(body: &Bytes, seed: u64) -> Outcome {
+/// Compares both parsers on one body.
+fn check(body: &Bytes, seed: u64) -> ParseOutcome {
     let reference = ModelInferRequest::decode(body.clone());
     let message = InferMessage::parse(body);
     let (mut reference, message) = match (reference, message) {
         (Ok(reference), Ok(message)) => (reference, message),
-        (Err(_), Err(_)) => return Outcome::Refused,
-        (Ok(_), Err(_)) => return Outcome::RefusedHere,
+        (Err(_), Err(_)) => return ParseOutcome::Refused,
+        (Ok(_), Err(_)) => return ParseOutcome::RefusedHere,
         (Err(error), Ok(message)) => panic!("seed {seed}: {body:?}: {error}, but {message:?}"),
     };
     let mut reference_lists = Vec::new();
@@ -212,33 +211,33 @@ fn check(body: &Bytes, seed: u64) -> Outcome {
     }
     let lists: Vec<_> =
         message.inputs.iter().filter_map(|i| i.contents.as_ref()).map(|c| c.lists()).collect();
-    // Compared as text, in which not-a-number equals itself.
-    assert_eq!(format!("{:?}", shown(&message)), format!("{reference:?}"), "seed {seed}");
+    // Compared as text, in which NaN equals itself.
+    assert_eq!(format!("{:?}", to_generated(&message)), format!("{reference:?}"), "seed {seed}");
     assert_eq!(lists, reference_lists, "seed {seed}");
     let version = parse_version(message.model_version()).unwrap_or_default();
     let _ = message.into_request(version);
-    Outcome::Read
+    ParseOutcome::Read
 }
 
 #[test]
-fn random_requests_are_read_as_the_generated_message_reads_them() {
+fn random_requests_are_parsed_like_the_generated_message() {
     for seed in 1..3000 {
         let mut random = Random::new(seed);
         let request = random_request(&mut random);
-        assert_eq!(check(&Bytes::from(request.encode_to_vec()), seed), Outcome::Read);
+        assert_eq!(check(&Bytes::from(request.encode_to_vec()), seed), ParseOutcome::Read);
     }
 }
 
-/// Two messages one after the other are one message by the rules of protobuf:
-/// later values win, lists grow, messages merge.
+/// Concatenated messages are one message in protobuf: later values win, lists grow,
+/// messages merge.
 #[test]
-fn joined_requests_are_merged_alike() {
+fn concatenated_requests_are_merged_like_the_generated_message() {
     for seed in 1..1500 {
         let mut random = Random::new(seed);
         let mut body = random_request(&mut random).encode_to_vec();
         body.extend(random_request(&mut random).encode_to_vec());
         let mut nested = Vec::new();
-        // One input made of two: its contents appear twice.
+        // One input with two contents.
         for _ in 0..2 {
             let input = InferInputTensor {
                 contents: Some(random_contents(&mut random)),
@@ -249,12 +248,12 @@ fn joined_requests_are_merged_alike() {
         prost::encoding::encode_key(5, prost::encoding::WireType::LengthDelimited, &mut body);
         prost::encoding::encode_varint(nested.len() as u64, &mut body);
         body.extend(nested);
-        assert_eq!(check(&Bytes::from(body), seed), Outcome::Read);
+        assert_eq!(check(&Bytes::from(body), seed), ParseOutcome::Read);
     }
 }
 
 #[test]
-fn damaged_requests_are_read_or_refused_alike() {
+fn damaged_requests_are_accepted_or_refused_like_the_generated_message() {
     let (mut read, mut refused_here) = (0, 0);
     for seed in 1..20_000 {
         let mut random = Random::new(seed);
@@ -263,10 +262,10 @@ fn damaged_requests_are_read_or_refused_alike() {
             damage(&mut random, &mut body);
         }
         let outcome = check(&Bytes::from(body), seed);
-        read += u32::from(outcome == Outcome::Read);
-        refused_here += u32::from(outcome == Outcome::RefusedHere);
+        read += u32::from(outcome == ParseOutcome::Read);
+        refused_here += u32::from(outcome == ParseOutcome::RefusedHere);
     }
-    // Both outcomes must come often, or the test says nothing.
+    // Both outcomes must be frequent, or the test proves nothing.
     assert!((2000..18_000).contains(&read), "{read}");
     assert!(refused_here < 100, "{refused_here}");
 }
@@ -307,7 +306,7 @@ fn random_response(random: &mut Random) -> InferenceResponse {
             Parameter { name, value }
         }),
         outputs: random.list(5, |random| {
-            // On both sides of the length from which tensors aren't copied.
+            // Below and above the length up to which tensors are copied.
             let length = [0, 1, 100, 2047, 2048, 2049, 70_000][random.below(7) as usize];
             let fill = random.next() as u8;
             let dims = random.list(4, |r| r.below(1 << 15) as i64);
@@ -321,7 +320,7 @@ fn random_response(random: &mut Random) -> InferenceResponse {
     }
 }
 
-/// Reads what was encoded in steps of random size, as a connection does.
+/// Reads an encoded message in steps of random size, like a connection.
 fn drain(random: &mut Random, mut message: super::MessageChunks) -> Vec<u8> {
     let mut bytes = Vec::new();
     let whole = message.remaining();
@@ -341,7 +340,7 @@ fn drain(random: &mut Random, mut message: super::MessageChunks) -> Vec<u8> {
 }
 
 #[test]
-fn responses_are_what_the_generated_message_reads() {
+fn the_generated_message_decodes_responses() {
     for seed in 1..1000 {
         let mut random = Random::new(seed);
         let response = random_response(&mut random);
@@ -354,7 +353,7 @@ fn responses_are_what_the_generated_message_reads() {
     }
 }
 
-/// The message in a body with its prefix.
+/// Decodes a prefixed message.
 fn framed(random: &mut Random, message: super::MessageChunks) -> ModelStreamInferResponse {
     let bytes = drain(random, message);
     assert_eq!(bytes[0], 0);
@@ -363,7 +362,7 @@ fn framed(random: &mut Random, message: super::MessageChunks) -> ModelStreamInfe
     ModelStreamInferResponse::decode(&bytes[5..]).unwrap()
 }
 
-/// The same response with the parameter that every response of a stream has.
+/// Adds the parameter that every response of a stream has.
 fn with_finality(mut response: ModelInferResponse, is_final: bool) -> ModelInferResponse {
     let choice = Some(ParameterChoice::BoolParam(is_final));
     let parameter = InferParameter { parameter_choice: choice };
@@ -372,7 +371,7 @@ fn with_finality(mut response: ModelInferResponse, is_final: bool) -> ModelInfer
 }
 
 #[test]
-fn responses_of_streams_are_what_the_generated_message_reads() {
+fn the_generated_message_decodes_stream_responses() {
     for seed in 1..1000 {
         let mut random = Random::new(seed);
         let (response, is_final) = (random_response(&mut random), random.one_in(2));
@@ -386,7 +385,7 @@ fn responses_of_streams_are_what_the_generated_message_reads() {
 }
 
 #[test]
-fn failures_and_ends_of_streams_name_their_request() {
+fn stream_errors_and_ends_name_their_request() {
     for seed in 1..300 {
         let mut random = Random::new(seed);
         let tag = RequestTag {
@@ -460,7 +459,7 @@ fn response_of(outputs: Vec<Bytes>) -> InferenceResponse {
 }
 
 #[test]
-fn large_outputs_are_sent_from_where_they_lie() {
+fn large_outputs_are_not_copied() {
     let data = Bytes::from(vec![7_u8; 5000]);
     let message = encode_infer_response(&response_of(vec![data.clone()])).unwrap();
     let mut slices = [std::io::IoSlice::new(&[]); 4];
@@ -472,21 +471,21 @@ fn large_outputs_are_sent_from_where_they_lie() {
 }
 
 #[test]
-fn parts_say_what_they_keep_and_can_be_copied() {
+fn messages_report_retained_memory_and_can_be_copied() {
     let whole = Bytes::from((0..100_000).map(|place| (place % 251) as u8).collect::<Vec<u8>>());
-    // The first is so short that it is copied anyway.
+    // The first is short enough to be copied.
     let parts = [whole.slice(..2000), whole.slice(5000..9000), whole.slice(..50_000)];
     let mut response = response_of(parts.to_vec());
     for output in &mut response.outputs {
-        output.data = output.data.clone().part_of(whole.len());
+        output.data = output.data.clone().retaining(whole.len());
     }
     let encode: [fn(&_) -> _; 2] =
         [encode_infer_response, |response| encode_stream_response(response, true)];
     for encode in encode {
         let message = || encode(&response).unwrap();
-        assert_eq!(message().kept_beside(), 96_000 + 50_000);
-        let copy = message().into_copy();
-        assert_eq!(copy.kept_beside(), 0);
+        assert_eq!(message().extra_retained_bytes(), 96_000 + 50_000);
+        let copy = message().into_owned();
+        assert_eq!(copy.extra_retained_bytes(), 0);
         assert_eq!(copy.chunk().len(), copy.remaining());
         assert!(!whole.as_ptr_range().contains(&copy.chunk().as_ptr()));
         let mut random = Random(7);
@@ -494,9 +493,9 @@ fn parts_say_what_they_keep_and_can_be_copied() {
     }
 }
 
-/// One mebibyte, two thousand and forty-eight times.
+/// 2,048 outputs of one mebibyte.
 #[test]
-fn responses_beyond_the_limit_of_grpc_are_refused() {
+fn responses_above_the_limit_of_grpc_are_refused() {
     let data = Bytes::from(vec![7_u8; 1 << 20]);
     assert!(encode_infer_response(&response_of(vec![data.clone(); 2047])).is_ok());
     assert!(encode_stream_response(&response_of(vec![data.clone(); 2047]), true).is_ok());
@@ -511,7 +510,7 @@ fn responses_beyond_the_limit_of_grpc_are_refused() {
 }
 
 #[test]
-fn outputs_on_a_device_are_not_read() {
+fn outputs_in_device_memory_are_errors() {
     let mut response = response_of(vec![Bytes::new()]);
     response.outputs[0].data = Buffer::from_device(galatea_tensor::DeviceRegion {
         device: 0,

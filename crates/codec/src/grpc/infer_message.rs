@@ -1,10 +1,10 @@
-//! A `ModelInferRequest`, read from its wire form.
+//! Reads a `ModelInferRequest` from its wire form.
 //!
-//! The generated message would own a copy of every name, a vector for every
-//! shape and a map for every tensor's parameters, all to be taken apart again
-//! a moment later. This one borrows from the body, and it refuses a body
-//! that names more tensors than [`Limits::TENSORS_MAX`] before memory is
-//! spent on them: a tensor takes two bytes on the wire and a hundred here.
+//! The generated message would allocate a copy of every name, a vector for every
+//! shape and a map for every tensor's parameters, only to be taken apart again.
+//! [`InferMessage`] borrows from the body. It refuses a body with more tensors than
+//! [`Limits::TENSORS_MAX`] before it allocates memory for them: a tensor takes two
+//! bytes on the wire and a hundred in memory.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,9 @@ use bytes::Bytes;
 use galatea_infer::Status;
 use smallvec::SmallVec;
 
-use super::contents::Contents;
+use super::contents::TypedContents;
 use super::parameters::EMPTY_FINAL_RESPONSE;
-use super::wire::{Malformed, Reader, Value};
+use super::wire::{Malformed, WireReader, WireValue};
 use crate::limits::Limits;
 
 /// A `ModelInferRequest` whose strings and tensors are slices of its body.
@@ -25,17 +25,17 @@ pub struct InferMessage<'a> {
     pub(super) model_version: &'a str,
     pub(super) id: &'a str,
     pub(super) parameters: Parameters<'a>,
-    pub(super) inputs: Vec<Input<'a>>,
-    pub(super) outputs: Vec<Output<'a>>,
+    pub(super) inputs: Vec<WireInput<'a>>,
+    pub(super) outputs: Vec<WireOutput<'a>>,
     pub(super) raw: SmallVec<[&'a [u8]; 4]>,
 }
 
-/// Parameters by name; of two with the same name the later one counts.
-pub(super) type Parameters<'a> = BTreeMap<&'a str, Choice<'a>>;
+/// Parameters by name; the last of several with the same name counts.
+pub(super) type Parameters<'a> = BTreeMap<&'a str, WireParameter<'a>>;
 
 /// The value of an `InferParameter`.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
-pub(super) enum Choice<'a> {
+pub(super) enum WireParameter<'a> {
     #[default]
     Unset,
     Bool(bool),
@@ -46,43 +46,43 @@ pub(super) enum Choice<'a> {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Input<'a> {
+pub(super) struct WireInput<'a> {
     pub(super) name: &'a str,
     pub(super) datatype: &'a str,
     pub(super) shape: SmallVec<[i64; 4]>,
     pub(super) parameters: Parameters<'a>,
-    pub(super) contents: Option<Box<Contents>>,
+    pub(super) contents: Option<Box<TypedContents>>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Output<'a> {
+pub(super) struct WireOutput<'a> {
     pub(super) name: &'a str,
     pub(super) parameters: Parameters<'a>,
 }
 
-/// Why a body was not read.
-enum Refusal {
+/// Why a body could not be parsed.
+enum ParseError {
     Malformed,
     TooMany(&'static str),
 }
 
-impl From<Malformed> for Refusal {
+impl From<Malformed> for ParseError {
     fn from(Malformed: Malformed) -> Self {
         Self::Malformed
     }
 }
 
 impl<'a> InferMessage<'a> {
-    /// Reads a message.
+    /// Parses a message.
     ///
     /// # Errors
     ///
-    /// `Internal` with gRPC's own words if the body is not such a message,
-    /// `InvalidArgument` if it names too many tensors.
+    /// `Internal` with gRPC's message if the body is not a `ModelInferRequest`,
+    /// `InvalidArgument` if it has too many tensors.
     pub fn parse(body: &'a Bytes) -> Result<Self, Status> {
-        Self::read(body).map_err(|refusal| match refusal {
-            Refusal::Malformed => Status::internal("Unable to parse request"),
-            Refusal::TooMany(what) => Status::invalid_argument(format!(
+        Self::read(body).map_err(|error| match error {
+            ParseError::Malformed => Status::internal("Unable to parse request"),
+            ParseError::TooMany(what) => Status::invalid_argument(format!(
                 "request has more than {} {what}",
                 Limits::TENSORS_MAX
             )),
@@ -101,21 +101,21 @@ impl<'a> InferMessage<'a> {
         self.model_version
     }
 
-    /// The client's identifier for the request; empty if it gave none.
+    /// The client's identifier of the request; may be empty.
     #[must_use]
     pub const fn id(&self) -> &'a str {
         self.id
     }
 
-    /// Whether the client of a stream wants to be told of an end that brings no
-    /// response of its own. A value of a wrong type asks for nothing here; it
-    /// is refused when the message becomes a request.
+    /// Whether the client of a stream wants an empty final response if a request ends
+    /// without a response. A value of the wrong type counts as `false` and is refused
+    /// when the message is converted to a request.
     #[must_use]
     pub fn enables_empty_final_response(&self) -> bool {
-        self.parameters.get(EMPTY_FINAL_RESPONSE) == Some(&Choice::Bool(true))
+        self.parameters.get(EMPTY_FINAL_RESPONSE) == Some(&WireParameter::Bool(true))
     }
 
-    fn read(body: &'a Bytes) -> Result<Self, Refusal> {
+    fn read(body: &'a Bytes) -> Result<Self, ParseError> {
         let mut message = Self {
             body,
             model_name: "",
@@ -126,14 +126,14 @@ impl<'a> InferMessage<'a> {
             outputs: Vec::new(),
             raw: SmallVec::new(),
         };
-        let mut reader = Reader::new(body);
+        let mut reader = WireReader::new(body);
         while let Some((number, value)) = reader.field()? {
             message.field(number, value)?;
         }
         Ok(message)
     }
 
-    fn field(&mut self, number: u32, value: Value<'a>) -> Result<(), Refusal> {
+    fn field(&mut self, number: u32, value: WireValue<'a>) -> Result<(), ParseError> {
         match number {
             1 => self.model_name = value.text()?,
             2 => self.model_version = value.text()?,
@@ -157,13 +157,13 @@ impl<'a> InferMessage<'a> {
     }
 }
 
-const fn check_count(count: usize, what: &'static str) -> Result<(), Refusal> {
-    if count < Limits::TENSORS_MAX { Ok(()) } else { Err(Refusal::TooMany(what)) }
+const fn check_count(count: usize, what: &'static str) -> Result<(), ParseError> {
+    if count < Limits::TENSORS_MAX { Ok(()) } else { Err(ParseError::TooMany(what)) }
 }
 
-fn read_input(value: Value<'_>) -> Result<Input<'_>, Malformed> {
-    let mut input = Input::default();
-    let mut reader = Reader::new(value.bytes()?);
+fn read_input(value: WireValue<'_>) -> Result<WireInput<'_>, Malformed> {
+    let mut input = WireInput::default();
+    let mut reader = WireReader::new(value.bytes()?);
     while let Some((number, value)) = reader.field()? {
         match number {
             1 => input.name = value.text()?,
@@ -177,9 +177,9 @@ fn read_input(value: Value<'_>) -> Result<Input<'_>, Malformed> {
     Ok(input)
 }
 
-fn read_output(value: Value<'_>) -> Result<Output<'_>, Malformed> {
-    let mut output = Output::default();
-    let mut reader = Reader::new(value.bytes()?);
+fn read_output(value: WireValue<'_>) -> Result<WireOutput<'_>, Malformed> {
+    let mut output = WireOutput::default();
+    let mut reader = WireReader::new(value.bytes()?);
     while let Some((number, value)) = reader.field()? {
         match number {
             1 => output.name = value.text()?,
@@ -190,17 +190,17 @@ fn read_output(value: Value<'_>) -> Result<Output<'_>, Malformed> {
     Ok(output)
 }
 
-fn insert_parameter<'a>(into: &mut Parameters<'a>, value: Value<'a>) -> Result<(), Refusal> {
+fn insert_parameter<'a>(into: &mut Parameters<'a>, value: WireValue<'a>) -> Result<(), ParseError> {
     check_count(into.len(), "parameters")?;
     Ok(insert_parameter_inner(into, value)?)
 }
 
 fn insert_parameter_inner<'a>(
     into: &mut Parameters<'a>,
-    value: Value<'a>,
+    value: WireValue<'a>,
 ) -> Result<(), Malformed> {
-    let (mut name, mut choice) = ("", Choice::Unset);
-    let mut reader = Reader::new(value.bytes()?);
+    let (mut name, mut choice) = ("", WireParameter::Unset);
+    let mut reader = WireReader::new(value.bytes()?);
     while let Some((number, value)) = reader.field()? {
         match number {
             1 => name = value.text()?,
@@ -212,15 +212,15 @@ fn insert_parameter_inner<'a>(
     Ok(())
 }
 
-fn read_choice<'a>(choice: &mut Choice<'a>, message: &'a [u8]) -> Result<(), Malformed> {
-    let mut reader = Reader::new(message);
+fn read_choice<'a>(choice: &mut WireParameter<'a>, message: &'a [u8]) -> Result<(), Malformed> {
+    let mut reader = WireReader::new(message);
     while let Some((number, value)) = reader.field()? {
         match number {
-            1 => *choice = Choice::Bool(value.varint()? != 0),
-            2 => *choice = Choice::Int64(value.varint()?.cast_signed()),
-            3 => *choice = Choice::Text(value.text()?),
-            4 => *choice = Choice::Double(f64::from_le_bytes(value.fixed64()?)),
-            5 => *choice = Choice::Uint64(value.varint()?),
+            1 => *choice = WireParameter::Bool(value.varint()? != 0),
+            2 => *choice = WireParameter::Int64(value.varint()?.cast_signed()),
+            3 => *choice = WireParameter::Text(value.text()?),
+            4 => *choice = WireParameter::Double(f64::from_le_bytes(value.fixed64()?)),
+            5 => *choice = WireParameter::Uint64(value.varint()?),
             _ => {}
         }
     }

@@ -1,4 +1,4 @@
-//! Messages on their way out: a length, then pieces that are never joined.
+//! Outgoing messages: a length prefix, then chunks that are never joined.
 
 use std::io::IoSlice;
 
@@ -7,40 +7,40 @@ use galatea_infer::Status;
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint};
 
-/// The bytes before every message: a flag for compression and a length.
+/// The length of the prefix of every message: a compression flag and a length.
 pub const MESSAGE_PREFIX_BYTES: usize = 5;
 
-/// The longest message that this server takes or sends.
+/// The longest message that this server accepts or sends.
 pub const MESSAGE_BYTES_MAX: usize = 0x7fff_ffff;
 
-/// Tensors up to this length are copied behind the fields before them: a copy
-/// of two pages' half costs less than one more piece to carry and write.
+/// Tensors up to this length are copied into the chunk of the fields: copying half a
+/// page costs less than one more chunk to write.
 const COPY_BYTES_MAX: usize = 2048;
 
-/// A length-prefixed message in one or more pieces, for a connection to send.
+/// A length-prefixed message in one or more chunks, for a connection to send.
 #[derive(Debug)]
 pub struct MessageChunks {
-    /// Not empty unless everything was consumed.
+    /// The current chunk: empty only if the message is consumed.
     head: Bytes,
     tail: std::vec::IntoIter<Bytes>,
     remaining: usize,
-    kept_beside: usize,
+    extra_retained_bytes: usize,
 }
 
 impl MessageChunks {
-    /// How much more memory than its bytes the message keeps alive, because its
-    /// pieces are parts of what is larger.
+    /// The memory that the message keeps alive beside its own bytes, because its chunks
+    /// are slices of larger buffers.
     #[must_use]
-    pub const fn kept_beside(&self) -> usize {
-        self.kept_beside
+    pub const fn extra_retained_bytes(&self) -> usize {
+        self.extra_retained_bytes
     }
 
-    /// The message in memory of its own.
+    /// Copies the message into a buffer of its own.
     #[must_use]
-    pub fn into_copy(mut self) -> Self {
+    pub fn into_owned(mut self) -> Self {
         let remaining = self.remaining;
         let head = self.copy_to_bytes(remaining);
-        Self { head, tail: Vec::new().into_iter(), remaining, kept_beside: 0 }
+        Self { head, tail: Vec::new().into_iter(), remaining, extra_retained_bytes: 0 }
     }
 }
 
@@ -54,9 +54,9 @@ impl Buf for MessageChunks {
     }
 
     fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
-        let pieces = std::iter::once(&self.head).chain(self.tail.as_slice());
-        let filled = pieces.filter(|piece| !piece.is_empty()).zip(slices.iter_mut());
-        filled.map(|(piece, slice)| *slice = IoSlice::new(piece)).count()
+        let chunks = std::iter::once(&self.head).chain(self.tail.as_slice());
+        let filled = chunks.filter(|chunk| !chunk.is_empty()).zip(slices.iter_mut());
+        filled.map(|(chunk, slice)| *slice = IoSlice::new(chunk)).count()
     }
 
     fn advance(&mut self, count: usize) {
@@ -82,7 +82,7 @@ impl Buf for MessageChunks {
 ///
 /// # Errors
 ///
-/// `InvalidArgument` if it is longer than gRPC can say.
+/// `InvalidArgument` if it exceeds gRPC's size limit.
 pub fn frame_message(message: &impl Message) -> Result<MessageChunks, Status> {
     let length = message.encoded_len();
     check_length(length)?;
@@ -91,114 +91,119 @@ pub fn frame_message(message: &impl Message) -> Result<MessageChunks, Status> {
     writer.finish()
 }
 
-/// What is kept free before a message that becomes the field of another: the
+/// The bytes reserved before a message that becomes a field of another one: the
 /// prefix, a key and a length.
-const OUTER_BYTES_MAX: usize = MESSAGE_PREFIX_BYTES + 6;
+const OUTER_FIELD_BYTES_MAX: usize = MESSAGE_PREFIX_BYTES + 6;
 
-/// Writes a message field by field; large `bytes` fields become pieces.
+/// Writes a message field by field; large `bytes` fields become chunks of their own.
 pub(super) struct MessageWriter {
-    /// Room for what comes before, all fields, and the keys and lengths of the
-    /// pieces.
+    /// The reserved bytes, all small fields, and the keys and lengths of the chunks.
     pub(super) fields: BytesMut,
-    /// Each piece with its place among the fields.
-    pieces: Vec<(usize, Bytes)>,
-    pieces_bytes: usize,
-    kept_beside: usize,
+    /// Each chunk with its offset in the fields.
+    chunks: Vec<(usize, Bytes)>,
+    chunks_bytes: usize,
+    extra_retained_bytes: usize,
 }
 
 impl MessageWriter {
     pub(super) fn with_capacity(fields_bytes: usize) -> Self {
         let mut fields = BytesMut::with_capacity(fields_bytes.saturating_add(MESSAGE_PREFIX_BYTES));
         fields.put_bytes(0, MESSAGE_PREFIX_BYTES);
-        Self::of(fields)
+        Self::new(fields)
     }
 
-    /// A writer for a message that will [`MessageWriter::become_field`].
-    pub(super) fn within(fields_bytes: usize) -> Self {
-        let mut fields = BytesMut::with_capacity(fields_bytes.saturating_add(OUTER_BYTES_MAX));
-        fields.put_bytes(0, OUTER_BYTES_MAX);
-        Self::of(fields)
+    /// Makes a writer for a message that [`MessageWriter::wrap_in_field`] will wrap.
+    pub(super) fn with_outer_field(fields_bytes: usize) -> Self {
+        let mut fields =
+            BytesMut::with_capacity(fields_bytes.saturating_add(OUTER_FIELD_BYTES_MAX));
+        fields.put_bytes(0, OUTER_FIELD_BYTES_MAX);
+        Self::new(fields)
     }
 
-    const fn of(fields: BytesMut) -> Self {
-        Self { fields, pieces: Vec::new(), pieces_bytes: 0, kept_beside: 0 }
+    const fn new(fields: BytesMut) -> Self {
+        Self { fields, chunks: Vec::new(), chunks_bytes: 0, extra_retained_bytes: 0 }
     }
 
-    /// A string field, left out if it is empty.
-    pub(super) fn text(&mut self, number: u32, text: &str) {
+    /// Writes a string field; omits it if it is empty.
+    pub(super) fn string_field(&mut self, number: u32, text: &str) {
         put_text(&mut self.fields, number, text);
     }
 
-    /// A field that holds a message, written by `write`.
-    pub(super) fn nested(&mut self, number: u32, length: usize, write: impl FnOnce(&mut BytesMut)) {
+    /// Writes a message field of this length through `write`.
+    pub(super) fn message_field(
+        &mut self,
+        number: u32,
+        length: usize,
+        write: impl FnOnce(&mut BytesMut),
+    ) {
         put_length(&mut self.fields, number, length);
         write(&mut self.fields);
     }
 
-    /// A `bytes` field that is an entry of a list, so it is written even if
-    /// it is empty; they keep so much memory.
-    pub(super) fn piece(&mut self, number: u32, bytes: &Bytes, kept_bytes: usize) {
+    /// Writes an entry of a repeated `bytes` field, even if it is empty. `bytes` keep
+    /// `retained_bytes` of memory alive.
+    pub(super) fn bytes_field(&mut self, number: u32, bytes: &Bytes, retained_bytes: usize) {
         put_length(&mut self.fields, number, bytes.len());
         if bytes.len() <= COPY_BYTES_MAX {
             self.fields.extend_from_slice(bytes);
         } else {
-            self.pieces_bytes = self.pieces_bytes.saturating_add(bytes.len());
-            let beside = kept_bytes.saturating_sub(bytes.len());
-            self.kept_beside = self.kept_beside.saturating_add(beside);
-            self.pieces.push((self.fields.len(), bytes.clone()));
+            self.chunks_bytes = self.chunks_bytes.saturating_add(bytes.len());
+            let extra = retained_bytes.saturating_sub(bytes.len());
+            self.extra_retained_bytes = self.extra_retained_bytes.saturating_add(extra);
+            self.chunks.push((self.fields.len(), bytes.clone()));
         }
     }
 
-    /// Makes what was written since [`MessageWriter::within`] the field
-    /// `number`, below 16, of another message, which further fields go to.
-    pub(super) fn become_field(&mut self, number: u32) -> Result<(), Status> {
-        let written = self.fields.len().saturating_add(self.pieces_bytes);
-        let length = check_length(written.saturating_sub(OUTER_BYTES_MAX))?;
-        let mut outer = [0_u8; OUTER_BYTES_MAX];
+    /// Makes the message so far the field `number`, below 16, of another message, to
+    /// which later fields belong.
+    pub(super) fn wrap_in_field(&mut self, number: u32) -> Result<(), Status> {
+        let written = self.fields.len().saturating_add(self.chunks_bytes);
+        let length = check_length(written.saturating_sub(OUTER_FIELD_BYTES_MAX))?;
+        let mut outer = [0_u8; OUTER_FIELD_BYTES_MAX];
         let mut free = &mut outer[MESSAGE_PREFIX_BYTES..];
         encode_key(number, WireType::LengthDelimited, &mut free);
         encode_varint(u64::from(length), &mut free);
-        // A short length leaves room before the prefix.
+        // A short length leaves unused bytes before the prefix.
         let unused = free.len();
         self.fields.advance(unused);
         self.fields
             .iter_mut()
             .zip(outer)
-            .take(OUTER_BYTES_MAX.saturating_sub(unused))
-            .for_each(|(place, byte)| *place = byte);
-        for (place, _) in &mut self.pieces {
-            *place = place.saturating_sub(unused);
+            .take(OUTER_FIELD_BYTES_MAX.saturating_sub(unused))
+            .for_each(|(slot, byte)| *slot = byte);
+        for (offset, _) in &mut self.chunks {
+            *offset = offset.saturating_sub(unused);
         }
         Ok(())
     }
 
     pub(super) fn finish(mut self) -> Result<MessageChunks, Status> {
-        let remaining = self.fields.len().saturating_add(self.pieces_bytes);
+        let remaining = self.fields.len().saturating_add(self.chunks_bytes);
         let length = check_length(remaining.saturating_sub(MESSAGE_PREFIX_BYTES))?;
         if let Some(prefix) = self.fields.first_chunk_mut::<MESSAGE_PREFIX_BYTES>() {
             let [a, b, c, d] = length.to_be_bytes();
             *prefix = [0, a, b, c, d];
         }
-        let kept_beside = self.kept_beside;
+        let extra_retained_bytes = self.extra_retained_bytes;
         let mut head = self.fields.freeze();
-        if self.pieces.is_empty() {
+        if self.chunks.is_empty() {
             return Ok(MessageChunks {
                 head,
                 tail: Vec::new().into_iter(),
                 remaining,
-                kept_beside,
+                extra_retained_bytes,
             });
         }
-        let mut tail = Vec::with_capacity(self.pieces.len().saturating_mul(2));
-        for (place, piece) in self.pieces.into_iter().rev() {
-            let after = head.split_off(place);
+        let mut tail = Vec::with_capacity(self.chunks.len().saturating_mul(2));
+        for (offset, chunk) in self.chunks.into_iter().rev() {
+            let after = head.split_off(offset);
             if !after.is_empty() {
                 tail.push(after);
             }
-            tail.push(piece);
+            tail.push(chunk);
         }
         tail.reverse();
-        Ok(MessageChunks { head, tail: tail.into_iter(), remaining, kept_beside })
+        Ok(MessageChunks { head, tail: tail.into_iter(), remaining, extra_retained_bytes })
     }
 }
 

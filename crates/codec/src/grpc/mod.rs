@@ -1,11 +1,10 @@
 //! gRPC messages of the inference protocol to and from requests and responses.
 //!
-//! Inference takes the short way in both directions: [`InferMessage`] reads a
-//! `ModelInferRequest` from its wire form without building the generated
-//! message first, and [`encode_infer_response`] writes a `ModelInferResponse`
-//! whose large tensors stay where they lie; [`stream`] does the same for the
-//! responses of a stream. Everything else goes through the generated messages;
-//! [`control`] fills them.
+//! Inference messages bypass the generated types. [`InferMessage`] reads a
+//! `ModelInferRequest` directly from its wire form. [`encode_infer_response`]
+//! writes a `ModelInferResponse` without a copy of its large tensors, and
+//! [`stream`] does the same for the responses of a stream. All other messages use
+//! the generated types, which [`control`] fills.
 
 pub mod control;
 pub mod stream;

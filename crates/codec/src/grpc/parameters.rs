@@ -1,18 +1,18 @@
-//! Parameters of requests and of tensors.
+//! Converts parameters of requests and of tensors.
 
 use galatea_infer::{CorrelationId, InferenceRequest, Parameter, ParameterValue, Status};
 
-use super::infer_message::{Choice, Parameters};
+use super::infer_message::{Parameters, WireParameter};
 
-/// The one parameter with the reserved prefix that clients may set. It
-/// concerns streams alone, so here its type is checked and nothing else.
+/// The only parameter with the reserved prefix that clients may set. It concerns
+/// streams, so that only its type is checked here.
 pub(super) const EMPTY_FINAL_RESPONSE: &str = "triton_enable_empty_final_response";
 
-/// The longest correlation ID, as backends get it in a tensor.
+/// The maximum length of a string correlation ID, as a tensor for backends.
 const CORRELATION_ID_BYTES_MAX: usize = 128;
 
-/// Gives the parameters with a meaning to the request's fields and keeps the
-/// others for the backend.
+/// Sets the request's fields from the parameters with a meaning to the server and keeps
+/// the other parameters for the backend.
 pub(super) fn apply(
     request: &mut InferenceRequest,
     parameters: &Parameters<'_>,
@@ -42,67 +42,67 @@ pub(super) fn apply(
     Ok(())
 }
 
-fn correlation_id(choice: Choice<'_>) -> Result<CorrelationId, Status> {
+fn correlation_id(choice: WireParameter<'_>) -> Result<CorrelationId, Status> {
     match choice {
-        // A negative number is the correlation ID with the same bits, as in
-        // the original.
-        Choice::Int64(0) | Choice::Text("") => Ok(CorrelationId::None),
-        Choice::Int64(number) => Ok(CorrelationId::Number(number.cast_unsigned())),
-        Choice::Text(text) if text.len() > CORRELATION_ID_BYTES_MAX => {
+        // As in Triton, a negative number is the correlation ID with the same bits.
+        WireParameter::Int64(0) | WireParameter::Text("") => Ok(CorrelationId::None),
+        WireParameter::Int64(number) => Ok(CorrelationId::Number(number.cast_unsigned())),
+        WireParameter::Text(text) if text.len() > CORRELATION_ID_BYTES_MAX => {
             Err(Status::unsupported("string correlation ID cannot be longer than 128 characters"))
         }
-        Choice::Text(text) => Ok(CorrelationId::Text(text.to_owned())),
-        Choice::Unset | Choice::Bool(_) | Choice::Double(_) | Choice::Uint64(_) => {
-            Err(wrong_type("sequence_id", "int64_param or string_param"))
-        }
+        WireParameter::Text(text) => Ok(CorrelationId::Text(text.to_owned())),
+        WireParameter::Unset
+        | WireParameter::Bool(_)
+        | WireParameter::Double(_)
+        | WireParameter::Uint64(_) => Err(wrong_type("sequence_id", "int64_param or string_param")),
     }
 }
 
-fn flag(name: &str, choice: Choice<'_>) -> Result<bool, Status> {
+fn flag(name: &str, choice: WireParameter<'_>) -> Result<bool, Status> {
     match choice {
-        Choice::Bool(value) => Ok(value),
-        Choice::Unset
-        | Choice::Int64(_)
-        | Choice::Text(_)
-        | Choice::Double(_)
-        | Choice::Uint64(_) => Err(wrong_type(name, "bool_param")),
+        WireParameter::Bool(value) => Ok(value),
+        WireParameter::Unset
+        | WireParameter::Int64(_)
+        | WireParameter::Text(_)
+        | WireParameter::Double(_)
+        | WireParameter::Uint64(_) => Err(wrong_type(name, "bool_param")),
     }
 }
 
-fn priority(choice: Choice<'_>) -> Result<u64, Status> {
+fn priority(choice: WireParameter<'_>) -> Result<u64, Status> {
     match choice {
-        Choice::Int64(number) => u64::try_from(number).map_err(|_| {
+        WireParameter::Int64(number) => u64::try_from(number).map_err(|_| {
             Status::invalid_argument("invalid value for 'priority', expected value >= 0.")
         }),
-        Choice::Uint64(number) => Ok(number),
-        Choice::Unset | Choice::Bool(_) | Choice::Text(_) | Choice::Double(_) => {
-            Err(wrong_type("priority", "int64_param or uint64_param"))
-        }
+        WireParameter::Uint64(number) => Ok(number),
+        WireParameter::Unset
+        | WireParameter::Bool(_)
+        | WireParameter::Text(_)
+        | WireParameter::Double(_) => Err(wrong_type("priority", "int64_param or uint64_param")),
     }
 }
 
-/// A negative timeout is refused, where the original would wait for half a
-/// million years.
-fn timeout(choice: Choice<'_>) -> Result<u64, Status> {
+/// Refuses a negative timeout. Triton would wait for half a million years.
+fn timeout(choice: WireParameter<'_>) -> Result<u64, Status> {
     match choice {
-        Choice::Int64(number) => u64::try_from(number).map_err(|_| {
+        WireParameter::Int64(number) => u64::try_from(number).map_err(|_| {
             Status::invalid_argument("invalid value for 'timeout', expected value >= 0.")
         }),
-        Choice::Unset
-        | Choice::Bool(_)
-        | Choice::Text(_)
-        | Choice::Double(_)
-        | Choice::Uint64(_) => Err(wrong_type("timeout", "int64_param")),
+        WireParameter::Unset
+        | WireParameter::Bool(_)
+        | WireParameter::Text(_)
+        | WireParameter::Double(_)
+        | WireParameter::Uint64(_) => Err(wrong_type("timeout", "int64_param")),
     }
 }
 
-fn custom(name: &str, choice: Choice<'_>) -> Result<ParameterValue, Status> {
+fn custom(name: &str, choice: WireParameter<'_>) -> Result<ParameterValue, Status> {
     match choice {
-        Choice::Bool(value) => Ok(ParameterValue::Bool(value)),
-        Choice::Int64(value) => Ok(ParameterValue::Int64(value)),
-        Choice::Text(value) => Ok(ParameterValue::String(value.to_owned())),
-        Choice::Double(value) => Ok(ParameterValue::Double(value)),
-        Choice::Unset | Choice::Uint64(_) => {
+        WireParameter::Bool(value) => Ok(ParameterValue::Bool(value)),
+        WireParameter::Int64(value) => Ok(ParameterValue::Int64(value)),
+        WireParameter::Text(value) => Ok(ParameterValue::String(value.to_owned())),
+        WireParameter::Double(value) => Ok(ParameterValue::Double(value)),
+        WireParameter::Unset | WireParameter::Uint64(_) => {
             Err(wrong_type(name, "int64_param, bool_param, or string_param"))
         }
     }
@@ -114,7 +114,7 @@ fn wrong_type(name: &str, expected: &str) -> Status {
     ))
 }
 
-/// Whether a tensor is to be in shared memory.
+/// Whether a tensor is in shared memory.
 pub(super) fn names_shared_memory(
     tensor: &str,
     parameters: &Parameters<'_>,
@@ -124,7 +124,7 @@ pub(super) fn names_shared_memory(
     }
     let region = parameters.get("shared_memory_region");
     if let Some(region) = region {
-        let Choice::Text(_) = region else {
+        let WireParameter::Text(_) = region else {
             return Err(wrong_tensor_type("shared_memory_region", tensor, "string_param"));
         };
     }
@@ -137,7 +137,7 @@ pub(super) fn names_shared_memory(
                      tensor '{tensor}'"
                 )));
             }
-            Some(Choice::Int64(_)) => {}
+            Some(WireParameter::Int64(_)) => {}
             Some(_) => return Err(wrong_tensor_type(name, tensor, "int64_param")),
         }
     }
@@ -153,8 +153,7 @@ pub(super) fn names_shared_memory(
     Ok(true)
 }
 
-/// Refuses a tensor in shared memory, after the mistakes that would be refused
-/// in any case.
+/// The error for a tensor in shared memory with valid parameters.
 pub(super) fn no_shared_memory(tensor: &str) -> Status {
     Status::unsupported(format!(
         "'shared_memory_region' for tensor '{tensor}' is not supported: this server has no client \
@@ -168,15 +167,15 @@ fn wrong_tensor_type(name: &str, tensor: &str, expected: &str) -> Status {
     ))
 }
 
-/// How many classes of an output are wanted, if any are.
+/// The number of requested classes of an output, if any.
 pub(super) fn class_count(parameters: &Parameters<'_>) -> Result<Option<u64>, Status> {
     match parameters.get("classification") {
         None => Ok(None),
-        // Like the original, whose text names the limit wrongly.
-        Some(Choice::Int64(..=0)) => Err(Status::invalid_argument(
+        // As in Triton, whose message names the wrong limit.
+        Some(WireParameter::Int64(..=0)) => Err(Status::invalid_argument(
             "invalid value for 'classification' parameter, expected >= 0",
         )),
-        Some(Choice::Int64(count)) => Ok(Some(count.unsigned_abs())),
+        Some(WireParameter::Int64(count)) => Ok(Some(count.unsigned_abs())),
         Some(_) => Err(Status::invalid_argument(
             "invalid value type for 'classification' parameter, expected int64_param",
         )),

@@ -1,15 +1,14 @@
-//! From a message to a request.
+//! Converts a message to a request.
 
 use galatea_infer::{InferenceRequest, InputTensor, Status};
 use galatea_tensor::{Buffer, DataType, Shape};
 
 use crate::classification::Classification;
 
-use super::infer_message::{InferMessage, Input};
+use super::infer_message::{InferMessage, WireInput};
 use super::parameters;
 
-/// A version as clients write it: a number, or nothing for the newest that is
-/// ready.
+/// Parses a version: a number, or an empty string for the newest that is ready.
 ///
 /// # Errors
 ///
@@ -23,7 +22,7 @@ pub fn parse_version(version: &str) -> Result<Option<i64>, Status> {
         Ok(_) => Err(Status::invalid_argument(format!(
             "invalid model version specified '{version}' , version should be an integral value > 0"
         ))),
-        // `stol` is what the original's message names here.
+        // Triton's message names the C function `stol`.
         Err(_) => Err(Status::invalid_argument(format!(
             "failed to get model version from specified version string '{version}' (details: \
              stol), version should be an integral value > 0"
@@ -32,17 +31,16 @@ pub fn parse_version(version: &str) -> Result<Option<i64>, Status> {
 }
 
 impl InferMessage<'_> {
-    /// The request that this message asks for, with the model's version
-    /// parsed by [`parse_version`], and which outputs its response has classes of.
+    /// Converts the message to a request, and returns the outputs that are replaced by
+    /// classes. `version` is the model's version from [`parse_version`].
     ///
-    /// Tensors given as raw contents stay slices of the body; typed contents
-    /// were gathered when the message was read.
+    /// Tensors from raw contents stay slices of the body. Typed contents were copied
+    /// when the message was parsed.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for parameters of a wrong type, unknown datatypes,
-    /// impossible shapes, missing or doubled data; `Unsupported` for shared
-    /// memory.
+    /// `InvalidArgument` for parameters of the wrong type, unknown datatypes, invalid
+    /// shapes, and missing or duplicate data; `Unsupported` for shared memory.
     pub fn into_request(
         mut self,
         version: Option<i64>,
@@ -56,7 +54,7 @@ impl InferMessage<'_> {
         parameters::apply(&mut request, &self.parameters)?;
         request.inputs = self.take_inputs()?;
         let classification = self.read_outputs(&mut request.outputs)?;
-        request.classes = classification.as_ref().map(Classification::slot);
+        request.classes = classification.as_ref().map(Classification::cell);
         Ok((request, classification))
     }
 
@@ -68,7 +66,7 @@ impl InferMessage<'_> {
 
     fn input_tensor<'r>(
         &self,
-        input: Input<'_>,
+        input: WireInput<'_>,
         raw: &mut impl Iterator<Item = &'r &'r [u8]>,
     ) -> Result<InputTensor, Status> {
         let name = input.name;
@@ -90,7 +88,7 @@ impl InferMessage<'_> {
 
     fn input_data<'r>(
         &self,
-        input: Input<'_>,
+        input: WireInput<'_>,
         datatype: DataType,
         raw: &mut impl Iterator<Item = &'r &'r [u8]>,
     ) -> Result<Buffer, Status> {
@@ -106,7 +104,7 @@ impl InferMessage<'_> {
             Some(contents) => contents.into_buffer(name, model, datatype),
             None => match raw.next() {
                 Some(bytes) => {
-                    Ok(Buffer::from_bytes(self.body.slice_ref(bytes)).part_of(self.body.len()))
+                    Ok(Buffer::from_bytes(self.body.slice_ref(bytes)).retaining(self.body.len()))
                 }
                 None => Err(Status::invalid_argument(format!(
                     "unable to find data for input tensor '{name}' for model '{model}' in request."
@@ -132,6 +130,6 @@ impl InferMessage<'_> {
             }
             names.push(output.name.to_owned());
         }
-        Ok(Classification::of(counts.into_iter()))
+        Ok(Classification::new(counts.into_iter()))
     }
 }

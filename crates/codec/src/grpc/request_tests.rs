@@ -1,5 +1,4 @@
-//! Every rule of an inference request, with the code and the words of its
-//! refusal.
+//! Tests of every rule for inference requests, with the code and message of its error.
 
 use std::collections::BTreeMap;
 
@@ -63,7 +62,7 @@ fn text(text: &str) -> Choice {
 }
 
 #[test]
-fn a_whole_request_arrives() {
+fn a_complete_request_is_decoded() {
     let mut whole = request(
         vec![input("A", "FP32", &[1, 2]), input("B", "BYTES", &[1])],
         &[b"12345678", b"\x01\0\0\0x"],
@@ -84,7 +83,7 @@ fn a_whole_request_arrives() {
 }
 
 #[test]
-fn a_stream_may_ask_for_ends_without_a_response() {
+fn a_stream_may_enable_empty_final_responses() {
     let name = "triton_enable_empty_final_response";
     let asks = |choice| {
         let body = Bytes::from(with_parameter(name, choice).encode_to_vec());
@@ -105,11 +104,11 @@ fn raw_contents_are_slices_of_the_body() {
     let data = &decoded.inputs[0].data;
     let place = data.host().unwrap().as_ptr();
     assert!(body.as_ptr_range().contains(&place), "the contents were copied");
-    assert_eq!((data.len(), data.kept_bytes()), (3, body.len()));
+    assert_eq!((data.len(), data.retained_bytes()), (3, body.len()));
 }
 
 #[test]
-fn versions() {
+fn versions_are_parsed() {
     assert_eq!(parse_version(""), Ok(None));
     assert_eq!(parse_version("0"), Ok(Some(0)));
     assert_eq!(parse_version("12"), Ok(Some(12)));
@@ -131,7 +130,7 @@ fn versions() {
 }
 
 #[test]
-fn parameters_with_a_meaning() {
+fn parameters_with_a_meaning_set_the_request() {
     let all = ModelInferRequest {
         parameters: parameters([
             ("sequence_id", Choice::Int64Param(-1)),
@@ -209,7 +208,7 @@ fn parameters_of_a_wrong_value_are_refused() {
 }
 
 #[test]
-fn correlation_ids_have_a_longest() {
+fn long_correlation_ids_are_refused() {
     let of = |length: usize| with_parameter("sequence_id", text(&"a".repeat(length)));
     assert_eq!(decode(&of(128)).unwrap().correlation_id, CorrelationId::Text("a".repeat(128)));
     let refused = "string correlation ID cannot be longer than 128 characters";
@@ -227,7 +226,7 @@ fn a_parameter_without_a_value_is_refused() {
     );
 }
 
-/// Products that overflow among them (CVE-2025-23323, -23324, -23326, -23327,
+/// Includes products that overflow (CVE-2025-23323, -23324, -23326, -23327,
 /// CVE-2026-24210).
 #[test]
 fn datatypes_and_shapes_are_checked() {
@@ -244,7 +243,7 @@ fn datatypes_and_shapes_are_checked() {
 }
 
 #[test]
-fn every_input_needs_data_in_one_place() {
+fn every_input_needs_exactly_one_source_of_data() {
     let missing = "unable to find data for input tensor 'B' for model 'm' in request.";
     let two = vec![input("A", "INT8", &[1]), input("B", "INT8", &[1])];
     check_refused(&request(two, &[b"a"]), Code::InvalidArgument, missing);
@@ -369,7 +368,7 @@ fn wrong_shared_memory_parameters_are_refused() {
 }
 
 #[test]
-fn outputs_may_be_wanted_as_classes() {
+fn requested_outputs_select_classes() {
     let classified = |choice| {
         let mut request = request(Vec::new(), &[]);
         let parameters = parameters([("classification", choice)]);
@@ -411,7 +410,7 @@ fn outputs_may_be_wanted_as_classes() {
 
 /// Far more tensors than any model has, in two bytes each (CVE-2026-24146).
 #[test]
-fn too_many_tensors_are_refused_before_they_cost_memory() {
+fn too_many_tensors_are_refused_before_memory_is_allocated() {
     let cases = [(b"\x2a\0", "inputs"), (b"\x32\0", "outputs"), (b"\x3a\0", "raw_input_contents")];
     for (field, what) in cases {
         let body = Bytes::from(field.repeat(Limits::TENSORS_MAX + 1));
@@ -424,7 +423,7 @@ fn too_many_tensors_are_refused_before_they_cost_memory() {
 }
 
 #[test]
-fn other_bytes_are_no_message() {
+fn other_bytes_are_malformed() {
     let bodies: [&[u8]; 9] = [
         b"\x0a",                                         // a length is missing
         b"\x0a\x05ab",                                   // a string is cut
@@ -444,13 +443,13 @@ fn other_bytes_are_no_message() {
 }
 
 #[test]
-fn unknown_fields_are_skipped_in_every_form() {
+fn unknown_fields_of_every_wire_type_are_skipped() {
     // Field 100 as a number, eight bytes, a string, nested groups, four bytes.
     let body = b"\xa0\x06\x96\x01\xa1\x0612345678\xa2\x06\x02hi\xa3\x06\x0b\x08\x01\x0c\xa4\x06\
                  \xa5\x061234\x0a\x01m";
     let body = Bytes::from_static(body);
     assert_eq!(InferMessage::parse(&body).unwrap().model_name(), "m");
-    // A group that another number ends, and more groups than anyone nests.
+    // A group with the wrong end, and groups that are nested too deeply.
     for body in [b"\x0b\x14".to_vec(), b"\x0b".repeat(5000)] {
         assert!(InferMessage::parse(&Bytes::from(body)).is_err());
     }

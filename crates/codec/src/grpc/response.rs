@@ -1,7 +1,7 @@
-//! From a response to a `ModelInferResponse`.
+//! Encodes a response as a `ModelInferResponse`.
 //!
-//! Outputs always travel as raw contents, one entry for each output in their
-//! order; the typed lists are never filled.
+//! Outputs are always raw contents, one entry for each output in the same order. The
+//! typed lists are never used.
 
 use bytes::{BufMut as _, BytesMut};
 use galatea_infer::{InferenceResponse, OutputTensor, Parameter, ParameterValue, Status};
@@ -12,32 +12,32 @@ use prost::encoding::{encode_varint, encoded_len_varint};
 
 use super::message::{MessageChunks, MessageWriter, put_length, put_text};
 
-/// What the fields of a small response take; a guess that saves growing.
-const FIELDS_BYTES_GUESS: usize = 192;
+/// The estimated size of a small response's fields; avoids reallocation.
+const FIELDS_BYTES_ESTIMATE: usize = 192;
 
 /// Encodes a response with its prefix; large outputs are not copied.
 ///
 /// # Errors
 ///
-/// `InvalidArgument` if the message would be longer than gRPC can say,
-/// `Internal` if an output lies where the CPU can't read it.
+/// `InvalidArgument` if the message exceeds gRPC's size limit, `Internal` if an output
+/// is not in the CPU's memory.
 pub fn encode_infer_response(response: &InferenceResponse) -> Result<MessageChunks, Status> {
-    let mut writer = MessageWriter::with_capacity(fields_bytes_guess(response));
+    let mut writer = MessageWriter::with_capacity(fields_bytes_estimate(response));
     put_names(&mut writer, response);
     put_outputs(&mut writer, response)?;
     writer.finish()
 }
 
-pub(super) fn fields_bytes_guess(response: &InferenceResponse) -> usize {
+pub(super) fn fields_bytes_estimate(response: &InferenceResponse) -> usize {
     let small: usize = response.outputs.iter().map(|output| output.data.len().min(2048)).sum();
-    small.saturating_add(FIELDS_BYTES_GUESS)
+    small.saturating_add(FIELDS_BYTES_ESTIMATE)
 }
 
-/// Writes the fields of a `ModelInferResponse` before its outputs.
+/// Writes the fields of a `ModelInferResponse` that precede its outputs.
 pub(super) fn put_names(writer: &mut MessageWriter, response: &InferenceResponse) {
-    writer.text(1, &response.model_name);
-    writer.text(2, decimal(response.model_version, &mut [0; 20]));
-    writer.text(3, &response.id);
+    writer.string_field(1, &response.model_name);
+    writer.string_field(2, decimal(response.model_version, &mut [0; 20]));
+    writer.string_field(3, &response.id);
     for parameter in &response.parameters {
         put_parameter(writer, parameter);
     }
@@ -55,12 +55,12 @@ pub(super) fn put_outputs(
         let bytes = output.data.host().ok_or_else(|| {
             Status::internal(format!("output '{}' is not in CPU memory", output.name))
         })?;
-        writer.piece(6, bytes, output.data.kept_bytes());
+        writer.bytes_field(6, bytes, output.data.retained_bytes());
     }
     Ok(())
 }
 
-/// The number's digits, written into `space` without an allocation.
+/// Formats a number into `space`, without an allocation.
 fn decimal(number: i64, space: &mut [u8; 20]) -> &str {
     use std::io::Write as _;
     let mut rest: &mut [u8] = space;
@@ -80,8 +80,8 @@ fn put_parameter(writer: &mut MessageWriter, parameter: &Parameter) {
     };
     let value = InferParameter { parameter_choice: Some(choice) };
     let value_length = value.encoded_len();
-    let length = text_length(&parameter.name).saturating_add(length_of(value_length));
-    writer.nested(4, length, |fields| {
+    let length = text_length(&parameter.name).saturating_add(field_length(value_length));
+    writer.message_field(4, length, |fields| {
         put_text(fields, 1, &parameter.name);
         put_length(fields, 2, value_length);
         value.encode_raw(fields);
@@ -92,10 +92,10 @@ fn put_output(writer: &mut MessageWriter, output: &OutputTensor) {
     let datatype = output.datatype.protocol_name();
     let dims = output.shape.dims();
     let shape_length: usize = dims.iter().map(|&dim| encoded_len_varint(dim.cast_unsigned())).sum();
-    let shape_field = if dims.is_empty() { 0 } else { length_of(shape_length) };
+    let shape_field = if dims.is_empty() { 0 } else { field_length(shape_length) };
     let length =
         text_length(&output.name).saturating_add(text_length(datatype)).saturating_add(shape_field);
-    writer.nested(5, length, |fields: &mut BytesMut| {
+    writer.message_field(5, length, |fields: &mut BytesMut| {
         put_text(fields, 1, &output.name);
         put_text(fields, 2, datatype);
         if !dims.is_empty() {
@@ -107,25 +107,24 @@ fn put_output(writer: &mut MessageWriter, output: &OutputTensor) {
     });
 }
 
-/// What a field with a length takes if its number is below 16: a byte for the
-/// key, the length, and the bytes.
-pub(super) fn length_of(bytes: usize) -> usize {
+/// The encoded length of a length-delimited field with a number below 16: one byte for
+/// the key, the length, and the bytes.
+pub(super) fn field_length(bytes: usize) -> usize {
     let length = encoded_len_varint(u64::try_from(bytes).unwrap_or(u64::MAX));
     bytes.saturating_add(length).saturating_add(1)
 }
 
 pub(super) fn text_length(text: &str) -> usize {
-    if text.is_empty() { 0 } else { length_of(text.len()) }
+    if text.is_empty() { 0 } else { field_length(text.len()) }
 }
 
-/// The response to `ModelConfig`, around a configuration that is encoded
-/// already.
+/// Encodes the response to `ModelConfig` around an encoded configuration.
 ///
 /// # Errors
 ///
-/// `InvalidArgument` if the message would be longer than gRPC can say.
+/// `InvalidArgument` if the message exceeds gRPC's size limit.
 pub fn encode_config_response(config: &[u8]) -> Result<MessageChunks, Status> {
     let mut writer = MessageWriter::with_capacity(config.len().saturating_add(8));
-    writer.nested(1, config.len(), |fields| fields.put_slice(config));
+    writer.message_field(1, config.len(), |fields| fields.put_slice(config));
     writer.finish()
 }

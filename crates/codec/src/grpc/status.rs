@@ -1,13 +1,13 @@
-//! The one place where failures become gRPC status codes.
+//! Maps failures to gRPC status codes.
 
 use galatea_infer::Code;
 
-/// The gRPC status codes that this server answers with.
+/// The gRPC status codes that this server sends.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum GrpcCode {
     /// Success.
     Ok,
-    /// The client gave up.
+    /// The client cancelled the call.
     Cancelled,
     /// A failure that fits no other code.
     Unknown,
@@ -15,22 +15,22 @@ pub enum GrpcCode {
     InvalidArgument,
     /// The call's deadline passed.
     DeadlineExceeded,
-    /// What was asked for does not exist.
+    /// The requested item does not exist.
     NotFound,
-    /// What was to be created exists.
+    /// The item to be created exists already.
     AlreadyExists,
-    /// A message is longer than this side takes.
+    /// A message is longer than the receiver accepts.
     ResourceExhausted,
-    /// The method, or what it was asked to do, isn't offered.
+    /// The server does not implement the method or operation.
     Unimplemented,
-    /// The server broke one of its own rules, or the bytes are no message.
+    /// The server broke one of its own rules, or the bytes are not a message.
     Internal,
-    /// Not now.
+    /// The server can't do it now.
     Unavailable,
 }
 
 impl GrpcCode {
-    /// The number that travels in `grpc-status`.
+    /// The number in `grpc-status`.
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {
@@ -49,7 +49,7 @@ impl GrpcCode {
     }
 }
 
-/// The gRPC code of a failure, mapped as the original maps it.
+/// The gRPC code of a failure, as in Triton.
 #[must_use]
 pub const fn grpc_code(code: Code) -> GrpcCode {
     match code {

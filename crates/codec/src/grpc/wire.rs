@@ -1,12 +1,12 @@
-//! Reading the protobuf wire format from a slice.
+//! Reads the protobuf wire format from a slice.
 
 /// The bytes are not a message of the expected type.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
-/// One field of a message, with its value still in wire form.
+/// The value of a message field in wire form.
 #[derive(Copy, Clone, Debug, PartialEq)]
-pub(super) enum Value<'a> {
+pub(super) enum WireValue<'a> {
     /// Integers, booleans and enumerations.
     Varint(u64),
     /// Eight bytes.
@@ -15,20 +15,20 @@ pub(super) enum Value<'a> {
     Bytes(&'a [u8]),
     /// Four bytes.
     Fixed32([u8; 4]),
-    /// A group, read over: no message here has one.
+    /// A group, which is skipped: no message of the protocol has one.
     Group,
 }
 
-/// How deeply groups of unknown fields may be nested.
+/// The maximum nesting depth of groups in unknown fields.
 const GROUP_DEPTH_MAX: u32 = 100;
 
 /// A cursor over a message's fields.
 #[derive(Copy, Clone, Debug)]
-pub(super) struct Reader<'a> {
+pub(super) struct WireReader<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
+impl<'a> WireReader<'a> {
     pub(super) const fn new(message: &'a [u8]) -> Self {
         Self { rest: message }
     }
@@ -37,8 +37,8 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
-    /// The next field's number and value; `None` at the end.
-    pub(super) fn field(&mut self) -> Result<Option<(u32, Value<'a>)>, Malformed> {
+    /// Reads the next field's number and value; `None` at the end.
+    pub(super) fn field(&mut self) -> Result<Option<(u32, WireValue<'a>)>, Malformed> {
         if self.rest.is_empty() {
             return Ok(None);
         }
@@ -52,13 +52,18 @@ impl<'a> Reader<'a> {
         if number == 0 { Err(Malformed) } else { Ok((number, key & 7)) }
     }
 
-    fn value(&mut self, number: u32, wire_type: u32, depth: u32) -> Result<Value<'a>, Malformed> {
+    fn value(
+        &mut self,
+        number: u32,
+        wire_type: u32,
+        depth: u32,
+    ) -> Result<WireValue<'a>, Malformed> {
         match wire_type {
-            0 => self.varint().map(Value::Varint),
-            1 => self.fixed().map(Value::Fixed64),
-            2 => self.bytes().map(Value::Bytes),
-            3 => self.skip_group(number, depth).map(|()| Value::Group),
-            5 => self.fixed().map(Value::Fixed32),
+            0 => self.varint().map(WireValue::Varint),
+            1 => self.fixed().map(WireValue::Fixed64),
+            2 => self.bytes().map(WireValue::Bytes),
+            3 => self.skip_group(number, depth).map(|()| WireValue::Group),
+            5 => self.fixed().map(WireValue::Fixed32),
             _ => Err(Malformed),
         }
     }
@@ -118,7 +123,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-impl<'a> Value<'a> {
+impl<'a> WireValue<'a> {
     pub(super) const fn bytes(self) -> Result<&'a [u8], Malformed> {
         match self {
             Self::Bytes(bytes) => Ok(bytes),
@@ -126,7 +131,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// A string; proto3 wants it in UTF-8.
+    /// The value as a string, which proto3 requires to be UTF-8.
     pub(super) fn text(self) -> Result<&'a str, Malformed> {
         std::str::from_utf8(self.bytes()?).map_err(|_| Malformed)
     }
@@ -152,8 +157,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Calls `each` for every number of a repeated field, which may come
-    /// packed or one by one.
+    /// Calls `each` for every number of a repeated field, packed or not.
     pub(super) fn varints(self, mut each: impl FnMut(u64)) -> Result<(), Malformed> {
         let packed = match self {
             Self::Varint(value) => {
@@ -162,7 +166,7 @@ impl<'a> Value<'a> {
             }
             other => other.bytes()?,
         };
-        let mut reader = Reader::new(packed);
+        let mut reader = WireReader::new(packed);
         while !reader.is_empty() {
             each(reader.varint()?);
         }

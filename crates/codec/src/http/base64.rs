@@ -1,4 +1,4 @@
-//! Bytes in base 64, as JSON carries them.
+//! Decodes base64 text in JSON.
 
 /// The value of a character in the standard alphabet.
 const fn value(character: u8) -> Option<u8> {
@@ -12,15 +12,15 @@ const fn value(character: u8) -> Option<u8> {
     }
 }
 
-/// How many characters may fill up the last four.
+/// The maximum number of padding characters.
 const PADDING_MAX: u32 = 2;
 
-/// Decodes text in the standard alphabet. Blanks and line ends may come
-/// anywhere, padding only at the end, where it may be missing.
+/// Decodes text in the standard alphabet. White space is ignored. Padding is optional
+/// and only allowed at the end.
 ///
 /// # Errors
 ///
-/// Says what is wrong with the text.
+/// The error in the text.
 pub(super) fn decode(text: &[u8]) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut significant =
@@ -28,11 +28,11 @@ pub(super) fn decode(text: &[u8]) -> Result<Vec<u8>, String> {
     while significant.peek().is_some_and(|character| *character != b'=') {
         let mut group = [0; 4];
         let mut count: usize = 0;
-        for place in &mut group {
+        for slot in &mut group {
             let Some(character) = significant.next_if(|character| *character != b'=') else {
                 break;
             };
-            *place = value(character).ok_or_else(|| out_of_place(character))?;
+            *slot = value(character).ok_or_else(|| unexpected(character))?;
             count = count.saturating_add(1);
         }
         decode_group(group, count, &mut bytes)?;
@@ -40,23 +40,22 @@ pub(super) fn decode(text: &[u8]) -> Result<Vec<u8>, String> {
     for _ in 0..PADDING_MAX {
         significant.next_if_eq(&b'=');
     }
-    significant.next().map_or(Ok(bytes), |character| Err(out_of_place(character)))
+    significant.next().map_or(Ok(bytes), |character| Err(unexpected(character)))
 }
 
-/// Four characters are three bytes; fewer, at the end, are one less than they
-/// are.
+/// Decodes a group of `count` characters: one byte fewer than characters.
 fn decode_group(group: [u8; 4], count: usize, bytes: &mut Vec<u8>) -> Result<(), String> {
     let [a, b, c, d] = group;
     let decoded = [a << 2 | b >> 4, b << 4 | c >> 2, c << 6 | d];
-    let (whole, rest) = decoded.split_at(count.saturating_sub(1));
-    if whole.is_empty() || rest.iter().any(|bits| *bits != 0) {
+    let (complete, rest) = decoded.split_at(count.saturating_sub(1));
+    if complete.is_empty() || rest.iter().any(|bits| *bits != 0) {
         return Err(String::from("is not in base 64: its end is missing"));
     }
-    bytes.extend_from_slice(whole);
+    bytes.extend_from_slice(complete);
     Ok(())
 }
 
-fn out_of_place(character: u8) -> String {
+fn unexpected(character: u8) -> String {
     format!("is not in base 64: '{}' is out of place", char::from(character).escape_default())
 }
 
@@ -65,7 +64,7 @@ mod tests {
     use super::decode;
 
     #[test]
-    fn what_encoders_write_is_read() {
+    fn encoded_text_is_decoded() {
         let check = |text: &str, expected: &[u8]| {
             assert_eq!(decode(text.as_bytes()).as_deref(), Ok(expected), "{text}");
         };
@@ -80,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused() {
+    fn invalid_text_is_refused() {
         for text in ["Z", "Zg=x", "Zm9vY", "-_-_", "Zg===", "Z\u{e9}", "Zh=="] {
             assert!(decode(text.as_bytes()).is_err(), "{text}");
         }

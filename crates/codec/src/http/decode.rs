@@ -1,4 +1,4 @@
-//! Inference requests from HTTP bodies.
+//! Decodes inference requests from HTTP bodies.
 
 use bytes::Bytes;
 use galatea_infer::{InferenceRequest, Status};
@@ -8,35 +8,33 @@ use crate::limits::Limits;
 
 use super::fields;
 use super::input::{BinaryTail, read_inputs};
-use super::json::{Kind, Reader};
+use super::json::{JsonReader, JsonType};
 use super::output::{OutputEncoding, OutputForm, RequestedOutputs, read_outputs};
 use super::parameters::{RequestParameters, read_parameters};
 
 /// The model that a request's path names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Target {
+pub struct TargetModel {
     /// The model's name.
     pub model_name: String,
-    /// Its version; `None` for the newest that is ready.
+    /// Its version; `None` selects the newest that is ready.
     pub model_version: Option<i64>,
 }
 
 /// Decodes the body of an inference request.
 ///
-/// The first `header_length` bytes of `body` are JSON, what follows are
-/// binary tensors in the order of the inputs; they become slices of `body`.
-/// A `header_length` of 0 is a raw request, see
-/// [`decode_raw_infer`](super::decode_raw_infer).
+/// The first `header_length` bytes of `body` are JSON. Binary tensors follow in the
+/// order of the inputs and become slices of `body`. A `header_length` of 0 means a
+/// raw request, see [`decode_raw_infer`](super::decode_raw_infer).
 ///
 /// # Errors
 ///
-/// Mostly `InvalidArgument`. `Internal` where the original says so: elements
-/// of JSON `data` that don't fit the datatype or the shape. `Unsupported`
-/// for shared memory.
+/// Mostly `InvalidArgument`. `Internal` as in Triton for elements of JSON `data` that
+/// don't fit the datatype or the shape. `Unsupported` for shared memory.
 pub fn decode_infer(
     body: &Bytes,
     header_length: usize,
-    target: Target,
+    target: TargetModel,
     limits: &Limits,
 ) -> Result<(InferenceRequest, OutputEncoding), Status> {
     check_json_size(header_length, limits)?;
@@ -58,9 +56,9 @@ pub fn decode_infer(
     members.parameters.apply(&mut request);
     let RequestedOutputs { names, forms, classes } = members.outputs;
     request.outputs = names;
-    let mentions = request.outputs.iter().map(String::as_str).zip(classes);
-    let classification = Classification::of(mentions);
-    request.classes = classification.as_ref().map(Classification::slot);
+    let requests = request.outputs.iter().map(String::as_str).zip(classes);
+    let classification = Classification::new(requests);
+    request.classes = classification.as_ref().map(Classification::cell);
     let encoding = OutputEncoding::new(default, &request.outputs, &forms);
     Ok((request, encoding.with_classification(classification)))
 }
@@ -73,7 +71,7 @@ fn check_json_size(length: usize, limits: &Limits) -> Result<(), Status> {
     Err(super::errors::json_too_large(length, limits))
 }
 
-/// What of the top level isn't put into the request at once.
+/// The top-level members that are not stored in the request at once.
 #[derive(Default)]
 struct Members {
     parameters: RequestParameters,
@@ -86,10 +84,10 @@ fn read_members(
     tail: &mut BinaryTail<'_>,
     limits: &Limits,
 ) -> Result<Members, Status> {
-    let mut reader = Reader::new(json);
-    let mut seen = Seen::default();
+    let mut reader = JsonReader::new(json);
+    let mut seen = SeenMembers::default();
     let mut members = Members::default();
-    if reader.kind()? != Kind::Object {
+    if reader.value_type()? != JsonType::Object {
         reader.skip_value()?;
         reader.end()?;
         return Err(fields::missing("inputs"));
@@ -116,9 +114,9 @@ fn read_members(
     if seen.inputs { Ok(members) } else { Err(fields::missing("inputs")) }
 }
 
-/// Which members were met: of several with one name the first counts.
+/// The members read so far: the first of several with the same name counts.
 #[derive(Default)]
-struct Seen {
+struct SeenMembers {
     id: bool,
     parameters: bool,
     inputs: bool,

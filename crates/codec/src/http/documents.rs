@@ -1,10 +1,10 @@
-//! What the management endpoints show, and errors.
+//! Encodes metadata, the repository index and errors as JSON.
 
 use galatea_infer::{ModelMetadata, RepositoryEntry, ServerMetadata, TensorMetadata};
 
 use super::json::{push_signed, push_string};
 
-/// The body of every error: an object with the message.
+/// Encodes an error as an object with its message.
 #[must_use]
 pub fn encode_error(message: &str) -> Vec<u8> {
     let mut json = Vec::with_capacity(message.len().saturating_add(16));
@@ -14,7 +14,7 @@ pub fn encode_error(message: &str) -> Vec<u8> {
     json
 }
 
-/// The server's name, version and extensions.
+/// Encodes the server's name, version and extensions.
 #[must_use]
 pub fn encode_server_metadata(metadata: &ServerMetadata) -> Vec<u8> {
     let mut json = Vec::with_capacity(512);
@@ -28,7 +28,7 @@ pub fn encode_server_metadata(metadata: &ServerMetadata) -> Vec<u8> {
     json
 }
 
-/// A model's interface.
+/// Encodes a model's interface.
 #[must_use]
 pub fn encode_model_metadata(metadata: &ModelMetadata) -> Vec<u8> {
     let mut json = Vec::with_capacity(512);
@@ -58,8 +58,8 @@ fn push_tensor(json: &mut Vec<u8>, tensor: &TensorMetadata) {
     json.push(b'}');
 }
 
-/// The models of the repositories with their states. A model that was never
-/// loaded has nothing but its name.
+/// Encodes the models of the repositories with their states. A model that was never
+/// loaded has only a name.
 #[must_use]
 pub fn encode_repository_index(entries: &[RepositoryEntry]) -> Vec<u8> {
     let mut json = Vec::with_capacity(512);

@@ -1,18 +1,18 @@
-//! Tensor elements from JSON text to bytes.
+//! Converts tensor elements from JSON to bytes.
 
 use galatea_infer::Status;
 use galatea_tensor::elements::push_bytes_element;
 use galatea_tensor::{DataType, Shape};
 
-use super::json::{Number, Reader, depth_exceeded};
+use super::json::{JsonReader, Number, depth_exceeded};
 use crate::limits::Limits;
 
-/// Reads the array behind `data` into the bytes of a tensor, row by row,
-/// whether it is flat or nested as the shape is.
+/// Reads the array `data` into the bytes of a tensor in row-major order. The array is
+/// flat or nested like the shape.
 ///
-/// Memory grows with the text that was read, never with what the shape says.
+/// Memory grows with the text, never with the shape.
 pub(super) fn read_elements(
-    reader: &mut Reader<'_>,
+    reader: &mut JsonReader<'_>,
     name: &str,
     datatype: DataType,
     shape: &Shape,
@@ -26,13 +26,17 @@ pub(super) fn read_elements(
         Some(size) => {
             let bytes = checked_byte_size(name, datatype, size, shape)?;
             check_limit(name, bytes, limits)?;
-            Some(Expected { elements: shape.element_count(), bytes, or_none: shape.rank() == 0 })
+            Some(ExpectedSize {
+                elements: shape.element_count(),
+                bytes,
+                may_be_empty: shape.rank() == 0,
+            })
         }
     };
     let Some(expected) = expected else {
         return read_byte_strings(reader, name, limits);
     };
-    let mut walk = Walk { reader, expected };
+    let mut walk = ElementWalk { reader, expected };
     match datatype {
         DataType::Bool => walk.read(|reader, out| push_low::<1>(out, boolean(reader)?)),
         DataType::Uint8 => walk.read(|reader, out| push_low::<1>(out, unsigned(reader)?)),
@@ -56,25 +60,25 @@ pub(super) fn read_elements(
     }
 }
 
-/// How much a tensor of a type with fixed element size must hold.
+/// The size of a tensor whose elements have a fixed size.
 #[derive(Copy, Clone)]
-struct Expected {
+struct ExpectedSize {
     elements: u64,
     bytes: u64,
-    /// A shape without dimensions may come without its element, as in the original. No
-    /// model takes it, which is said when the model is known.
-    or_none: bool,
+    /// As in Triton, a tensor without dimensions may lack its element. No model accepts
+    /// it, which admission reports.
+    may_be_empty: bool,
 }
 
-struct Walk<'r, 'a> {
-    reader: &'r mut Reader<'a>,
-    expected: Expected,
+struct ElementWalk<'r, 'a> {
+    reader: &'r mut JsonReader<'a>,
+    expected: ExpectedSize,
 }
 
-impl Walk<'_, '_> {
+impl ElementWalk<'_, '_> {
     fn read(
         &mut self,
-        mut element: impl FnMut(&mut Reader<'_>, &mut Vec<u8>) -> Result<(), Status>,
+        mut element: impl FnMut(&mut JsonReader<'_>, &mut Vec<u8>) -> Result<(), Status>,
     ) -> Result<Vec<u8>, Status> {
         let mut left = self.expected.elements;
         let bytes = usize::try_from(self.expected.bytes).unwrap_or(usize::MAX);
@@ -84,7 +88,7 @@ impl Walk<'_, '_> {
                 return Err(depth_exceeded().prefixed(CONTEXT));
             }
             let Some(after) = left.checked_sub(1) else {
-                // What is no element, as behind a last comma, is not one too many.
+                // A syntax error, as after a trailing comma, is reported first.
                 reader.skip_value()?;
                 return Err(Status::internal(
                     "Unable to parse 'data': Shape does not match true shape of 'data' field",
@@ -94,7 +98,7 @@ impl Walk<'_, '_> {
             element(reader, &mut out)
         })
         .map_err(|error| error.into_status(CONTEXT))?;
-        if left != 0 && !(self.expected.or_none && out.is_empty()) {
+        if left != 0 && !(self.expected.may_be_empty && out.is_empty()) {
             return Err(Status::internal(
                 "Failed to parse 'data' field: shape does not match true shape",
             ));
@@ -103,10 +107,10 @@ impl Walk<'_, '_> {
     }
 }
 
-/// What messages about elements begin with.
+/// The prefix of messages about elements.
 const CONTEXT: &str = "Unable to parse 'data': ";
 
-/// Why a walk over nested arrays ended early.
+/// The error of a walk over nested arrays.
 enum WalkError {
     TooDeep,
     Status(Status),
@@ -121,11 +125,11 @@ impl WalkError {
     }
 }
 
-/// Calls `leaf` at each value that is no array, with the number of arrays
-/// around it. Arrays are counted, not stacked: nothing grows with the depth.
+/// Calls `leaf` at each value that is not an array, with its nesting depth. Arrays are
+/// counted, not stacked, so that the depth takes no memory.
 fn walk_leaves<'a>(
-    reader: &mut Reader<'a>,
-    mut leaf: impl FnMut(&mut Reader<'a>, usize) -> Result<(), Status>,
+    reader: &mut JsonReader<'a>,
+    mut leaf: impl FnMut(&mut JsonReader<'a>, usize) -> Result<(), Status>,
 ) -> Result<(), WalkError> {
     let mut depth: usize = 0;
     loop {
@@ -151,7 +155,7 @@ fn walk_leaves<'a>(
 }
 
 fn read_byte_strings(
-    reader: &mut Reader<'_>,
+    reader: &mut JsonReader<'_>,
     name: &str,
     limits: &Limits,
 ) -> Result<Vec<u8>, Status> {
@@ -210,17 +214,16 @@ fn no_json_form(name: &str, datatype: DataType) -> Status {
     ))
 }
 
-/// An element of another type than its tensor. The original reports these
-/// as internal errors, and so does this.
-fn type_error(reader: &mut Reader<'_>, context: &str, what: &str) -> Status {
-    match reader.kind() {
+/// The error for an element of the wrong type: an internal error, as in Triton.
+fn type_error(reader: &mut JsonReader<'_>, context: &str, what: &str) -> Status {
+    match reader.value_type() {
         Ok(_) => Status::internal(format!("{context}attempt to access JSON {what}")),
         Err(status) => status,
     }
 }
 
 #[inline]
-fn number(reader: &mut Reader<'_>, what: &'static str) -> Result<Number, Status> {
+fn number(reader: &mut JsonReader<'_>, what: &'static str) -> Result<Number, Status> {
     match reader.peek() {
         Some(b'-' | b'0'..=b'9' | b'N' | b'I') => reader.number(),
         _ => Err(type_error(reader, CONTEXT, what)),
@@ -232,33 +235,33 @@ fn mismatch(what: &str) -> Status {
 }
 
 #[inline]
-fn unsigned(reader: &mut Reader<'_>) -> Result<[u8; 8], Status> {
+fn unsigned(reader: &mut JsonReader<'_>) -> Result<[u8; 8], Status> {
     const WHAT: &str = "non-unsigned-integer as unsigned-integer";
     let value = number(reader, WHAT)?.as_unsigned().ok_or_else(|| mismatch(WHAT))?;
     Ok(value.to_le_bytes())
 }
 
 #[inline]
-fn signed(reader: &mut Reader<'_>) -> Result<[u8; 8], Status> {
+fn signed(reader: &mut JsonReader<'_>) -> Result<[u8; 8], Status> {
     const WHAT: &str = "non-signed-integer as signed-integer";
     let value = number(reader, WHAT)?.as_signed().ok_or_else(|| mismatch(WHAT))?;
     Ok(value.to_le_bytes())
 }
 
 #[inline]
-fn double(reader: &mut Reader<'_>) -> Result<f64, Status> {
+fn double(reader: &mut JsonReader<'_>) -> Result<f64, Status> {
     Ok(number(reader, "non-number as double")?.as_double())
 }
 
-fn boolean(reader: &mut Reader<'_>) -> Result<[u8; 8], Status> {
+fn boolean(reader: &mut JsonReader<'_>) -> Result<[u8; 8], Status> {
     match reader.peek() {
         Some(b't' | b'f') => Ok(u64::from(reader.boolean()?).to_le_bytes()),
         _ => Err(type_error(reader, CONTEXT, "non-boolean as boolean")),
     }
 }
 
-/// Appends the low bytes of a number. What doesn't fit is cut off, as in the
-/// original, which checks no ranges.
+/// Appends the low bytes of a number. As in Triton, ranges are not checked and the
+/// other bytes are dropped.
 #[inline]
 fn push_low<const SIZE: usize>(out: &mut Vec<u8>, value: [u8; 8]) -> Result<(), Status> {
     if let Some(low) = value.first_chunk::<SIZE>() {
@@ -267,7 +270,7 @@ fn push_low<const SIZE: usize>(out: &mut Vec<u8>, value: [u8; 8]) -> Result<(), 
     Ok(())
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "rounding to single precision is the point")]
+#[expect(clippy::cast_possible_truncation, reason = "the value is rounded to single precision")]
 fn to_single(value: f64) -> f32 {
     value as f32
 }

@@ -1,4 +1,4 @@
-//! Inference responses to HTTP bodies.
+//! Encodes inference responses as HTTP bodies.
 
 use bytes::Bytes;
 use galatea_infer::{InferenceResponse, OutputTensor, Parameter, ParameterValue, Status};
@@ -12,22 +12,21 @@ use super::output::{OutputEncoding, OutputForm};
 /// The body of a response, ready to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EncodedResponse {
-    /// The length of the JSON at the front, if binary tensors follow it:
-    /// then the response is `application/octet-stream` and says this length
-    /// in `Inference-Header-Content-Length`. `None` if all of it is JSON.
+    /// The length of the JSON if binary tensors follow it. The response is then
+    /// `application/octet-stream` and has the length in
+    /// `Inference-Header-Content-Length`. `None` if the whole body is JSON.
     pub header_length: Option<usize>,
-    /// The body's parts in order: the JSON, then the binary tensors as the
-    /// backend left them.
+    /// The body's parts in order: the JSON, then the binary tensors as the backend
+    /// produced them.
     pub chunks: SmallVec<[Bytes; 2]>,
 }
 
-/// Encodes a response in the forms that its request asked for.
+/// Encodes a response in the forms that its request selected.
 ///
 /// # Errors
 ///
-/// `InvalidArgument` if an output whose type has no JSON form was asked for
-/// as JSON, or one that has no classes for them; `Internal` if an output's bytes
-/// don't fit its shape.
+/// `InvalidArgument` if the type of an output has no JSON form or no classes and the
+/// request selected them; `Internal` if an output's bytes don't fit its shape.
 pub fn encode_infer_response(
     response: &InferenceResponse,
     encoding: &OutputEncoding,
@@ -72,7 +71,7 @@ fn encode(
     Ok(EncodedResponse { header_length, chunks })
 }
 
-/// A guess at the JSON's length that is seldom too small.
+/// Estimates the length of the JSON; seldom too small.
 fn estimate(response: &InferenceResponse, encoding: &OutputEncoding) -> usize {
     let text =
         response.outputs.iter().filter(|output| encoding.form(&output.name) == OutputForm::Json);
@@ -191,8 +190,8 @@ fn push_elements(json: &mut Vec<u8>, output: &OutputTensor, data: &[u8]) -> Resu
         DataType::Int64 => {
             each(json, data, |json, bytes| push_signed(json, i64::from_le_bytes(bytes)));
         }
-        // Single precision is printed with the digits of the double it widens
-        // to, as the original does: 0.1 becomes 0.10000000149011612.
+        // As in Triton, single precision is printed as the double it widens to: 0.1
+        // becomes 0.10000000149011612.
         DataType::Fp32 => {
             each(json, data, |json, bytes| push_double(json, f32::from_le_bytes(bytes).into()));
         }
@@ -204,7 +203,7 @@ fn push_elements(json: &mut Vec<u8>, output: &OutputTensor, data: &[u8]) -> Resu
     Ok(())
 }
 
-/// Writes each element of `SIZE` bytes, with commas between them.
+/// Pushes each element of `SIZE` bytes, separated by commas.
 fn each<const SIZE: usize>(
     json: &mut Vec<u8>,
     data: &[u8],

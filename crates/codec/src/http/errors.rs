@@ -1,10 +1,10 @@
-//! Refusals that more than one place makes.
+//! Error statuses that several modules use.
 
 use galatea_infer::Status;
 
 use crate::limits::Limits;
 
-/// A JSON text, or a whole body that would be one, beyond the limit.
+/// The JSON text, or a body that would be JSON, exceeds the limit.
 pub(super) fn json_too_large(length: u64, limits: &Limits) -> Status {
     Status::invalid_argument(format!(
         "request JSON size of {length} bytes exceeds the maximum allowed input size of {} bytes. \
@@ -13,7 +13,7 @@ pub(super) fn json_too_large(length: u64, limits: &Limits) -> Status {
     ))
 }
 
-/// A raw body beyond the limit.
+/// A raw body exceeds the limit.
 pub(super) fn raw_too_large(length: u64, limits: &Limits) -> Status {
     Status::invalid_argument(format!(
         "Raw input has a byte_size ({length} bytes) that exceeds the maximum allowed value of {} \
@@ -22,8 +22,8 @@ pub(super) fn raw_too_large(length: u64, limits: &Limits) -> Status {
     ))
 }
 
-/// The refusal of a body beyond the limit, of which `length` bytes are known;
-/// `header_length` is what the client said of its JSON.
+/// The error for a body of at least `length` bytes, which exceeds the limit.
+/// `header_length` is the length of its JSON in the request's header.
 #[must_use]
 pub fn body_too_large(length: u64, header_length: Option<u64>, limits: &Limits) -> Status {
     match header_length {
@@ -37,7 +37,7 @@ pub fn body_too_large(length: u64, header_length: Option<u64>, limits: &Limits) 
     }
 }
 
-/// A tensor that is to be in shared memory of the client's.
+/// A tensor in the client's shared memory.
 pub(super) fn no_shared_memory(tensor: &str) -> Status {
     Status::unsupported(format!(
         "'{tensor}' asks for 'shared_memory_region': client shared memory is not available in \
@@ -45,7 +45,7 @@ pub(super) fn no_shared_memory(tensor: &str) -> Status {
     ))
 }
 
-/// More tensors than a request may name.
+/// A request names too many tensors.
 pub(super) fn too_many(field: &str) -> Status {
     Status::invalid_argument(format!(
         "'{field}' has more than the allowed {} entries",

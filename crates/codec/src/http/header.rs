@@ -1,9 +1,9 @@
-//! Numbers in the head of a request.
+//! Parses numbers in the headers and the path of a request.
 
 use galatea_infer::Status;
 
-/// Reads the header `Inference-Header-Content-Length`, the length of the
-/// JSON at the front of a body of `body_length` bytes.
+/// Parses the header `Inference-Header-Content-Length`: the length of the JSON at
+/// the start of a body of `body_length` bytes.
 ///
 /// # Errors
 ///
@@ -30,11 +30,11 @@ pub fn parse_header_length(value: &[u8], body_length: usize) -> Result<usize, St
     })
 }
 
-/// Reads the version in a path; an empty text is the newest version.
+/// Parses the version in a path; an empty text selects the newest version.
 ///
 /// # Errors
 ///
-/// `InvalidArgument` for anything but a whole number that fits.
+/// `InvalidArgument` unless it is a whole number that fits.
 pub fn parse_version(text: &str) -> Result<Option<i64>, Status> {
     if text.is_empty() {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Input tensors, from JSON or from the bytes behind it.
+//! Decodes input tensors from JSON or from the binary tail of the body.
 
 use std::borrow::Cow;
 
@@ -10,9 +10,9 @@ use crate::limits::Limits;
 
 use super::elements::read_elements;
 use super::fields;
-use super::json::{Kind, Reader};
+use super::json::{JsonReader, JsonType};
 
-/// The binary tensors behind the JSON, handed out from the front.
+/// The binary tensors after the JSON, taken in order.
 pub(super) struct BinaryTail<'a> {
     body: &'a Bytes,
     position: usize,
@@ -24,7 +24,7 @@ impl<'a> BinaryTail<'a> {
         Self { body, position, remaining }
     }
 
-    /// The next `length` bytes, or the number of bytes that are missing.
+    /// Takes the next `length` bytes, or returns the number of missing bytes.
     fn take(&mut self, length: u64) -> Result<Bytes, u64> {
         let remaining = u64::try_from(self.remaining).unwrap_or(u64::MAX);
         let missing = length.saturating_sub(remaining);
@@ -36,7 +36,7 @@ impl<'a> BinaryTail<'a> {
         Ok(bytes)
     }
 
-    /// Checks that every byte found its input.
+    /// Checks that no bytes are left.
     pub(super) fn finish(&self, model_name: &str) -> Result<(), Status> {
         if self.remaining == 0 {
             return Ok(());
@@ -48,93 +48,96 @@ impl<'a> BinaryTail<'a> {
 }
 
 pub(super) fn read_inputs(
-    reader: &mut Reader<'_>,
+    reader: &mut JsonReader<'_>,
     tail: &mut BinaryTail<'_>,
     model_name: &str,
     limits: &Limits,
 ) -> Result<Vec<InputTensor>, Status> {
     fields::array(reader, "inputs")?;
-    // One is what most models have.
+    // Most models have one input.
     let mut inputs = Vec::with_capacity(1);
     let mut progress = reader.open();
     while reader.next_element(&mut progress)? {
         if inputs.len() >= Limits::TENSORS_MAX {
             return Err(super::errors::too_many("inputs"));
         }
-        let draft = read_input(reader, limits)?;
-        inputs.push(draft.finish(tail, model_name, limits)?);
+        let input = read_input(reader, limits)?;
+        inputs.push(input.finish(tail, model_name, limits)?);
     }
     Ok(inputs)
 }
 
-/// An input's members, in whatever order they came.
+/// The members of an input read so far; they come in any order.
 #[derive(Default)]
-struct Draft<'a> {
+struct PartialInput<'a> {
     name: Option<Cow<'a, str>>,
     datatype: Option<Option<DataType>>,
-    shape: Option<DraftShape>,
-    data: Option<DraftData<'a>>,
+    shape: Option<CheckedShape>,
+    data: Option<PartialData<'a>>,
     binary_size: Option<u64>,
     shared_memory: bool,
     has_parameters: bool,
 }
 
-/// A list of dimensions that may turn out to be no shape.
-struct DraftShape(Result<Shape, Status>);
+/// A list of dimensions, or the error if they are not a valid shape.
+struct CheckedShape(Result<Shape, Status>);
 
-enum DraftData<'a> {
-    /// Read on the spot, since type and shape were known.
+enum PartialData<'a> {
+    /// Read at once, because type and shape were known.
     Elements(Vec<u8>),
-    /// Where the array is, to be read when type and shape are known.
-    Text(Reader<'a>),
+    /// The array's position, to be read when type and shape are known.
+    Unread(JsonReader<'a>),
 }
 
-fn read_input<'a>(reader: &mut Reader<'a>, limits: &Limits) -> Result<Draft<'a>, Status> {
-    let mut draft = Draft::default();
-    if reader.kind()? != Kind::Object {
-        return Err(wrong_source(&draft));
+fn read_input<'a>(
+    reader: &mut JsonReader<'a>,
+    limits: &Limits,
+) -> Result<PartialInput<'a>, Status> {
+    let mut input = PartialInput::default();
+    if reader.value_type()? != JsonType::Object {
+        return Err(wrong_source(&input));
     }
     let mut progress = reader.open();
     while let Some(member) = reader.next_member(&mut progress)? {
         match member.as_ref() {
-            b"name" => fields::keep_first(&mut draft.name, fields::string(reader, "name")?),
+            b"name" => fields::keep_first(&mut input.name, fields::string(reader, "name")?),
             b"datatype" => {
                 let name = fields::string(reader, "datatype")?;
-                fields::keep_first(&mut draft.datatype, DataType::from_protocol_name(&name));
+                fields::keep_first(&mut input.datatype, DataType::from_protocol_name(&name));
             }
-            b"shape" => fields::keep_first(&mut draft.shape, DraftShape(read_shape(reader)?)),
-            b"parameters" if !draft.has_parameters && reader.kind()? == Kind::Object => {
-                draft.has_parameters = true;
-                read_input_parameters(reader, &mut draft)?;
+            b"shape" => fields::keep_first(&mut input.shape, CheckedShape(read_shape(reader)?)),
+            b"parameters" if !input.has_parameters && reader.value_type()? == JsonType::Object => {
+                input.has_parameters = true;
+                read_input_parameters(reader, &mut input)?;
             }
-            b"data" if draft.data.is_none() => {
-                draft.data = Some(read_data(reader, &draft, limits)?);
+            b"data" if input.data.is_none() => {
+                input.data = Some(read_data(reader, &input, limits)?);
             }
             _ => reader.skip_value()?,
         }
     }
-    Ok(draft)
+    Ok(input)
 }
 
 fn read_data<'a>(
-    reader: &mut Reader<'a>,
-    draft: &Draft<'_>,
+    reader: &mut JsonReader<'a>,
+    input: &PartialInput<'_>,
     limits: &Limits,
-) -> Result<DraftData<'a>, Status> {
-    if reader.kind()? == Kind::Array
-        && let Some(name) = &draft.name
-        && let Some(Some(datatype)) = draft.datatype
-        && let Some(DraftShape(Ok(shape))) = &draft.shape
+) -> Result<PartialData<'a>, Status> {
+    if reader.value_type()? == JsonType::Array
+        && let Some(name) = &input.name
+        && let Some(Some(datatype)) = input.datatype
+        && let Some(CheckedShape(Ok(shape))) = &input.shape
         && shape.element_count() > 0
     {
-        return read_elements(reader, name, datatype, shape, limits).map(DraftData::Elements);
+        return read_elements(reader, name, datatype, shape, limits).map(PartialData::Elements);
     }
     let start = reader.clone();
     reader.skip_value()?;
-    Ok(DraftData::Text(start))
+    Ok(PartialData::Unread(start))
 }
 
-fn read_shape(reader: &mut Reader<'_>) -> Result<Result<Shape, Status>, Status> {
+fn read_shape(reader: &mut JsonReader<'_>) -> Result<Result<Shape, Status>, Status> {
     fields::array(reader, "shape")?;
     let mut dims = smallvec::SmallVec::<[i64; 8]>::new();
     let mut beyond = None;
@@ -161,16 +164,19 @@ fn read_shape(reader: &mut Reader<'_>) -> Result<Result<Shape, Status>, Status> 
     }))
 }
 
-fn read_input_parameters(reader: &mut Reader<'_>, draft: &mut Draft<'_>) -> Result<(), Status> {
+fn read_input_parameters(
+    reader: &mut JsonReader<'_>,
+    input: &mut PartialInput<'_>,
+) -> Result<(), Status> {
     let mut progress = reader.open();
     while let Some(name) = reader.next_member(&mut progress)? {
         match name.as_ref() {
             b"binary_data_size" => {
                 let size = fields::unsigned(reader, "binary_data_size")?;
-                fields::keep_first(&mut draft.binary_size, size);
+                fields::keep_first(&mut input.binary_size, size);
             }
             b"shared_memory_region" => {
-                draft.shared_memory = true;
+                input.shared_memory = true;
                 reader.skip_value()?;
             }
             _ => reader.skip_value()?,
@@ -179,7 +185,7 @@ fn read_input_parameters(reader: &mut Reader<'_>, draft: &mut Draft<'_>) -> Resu
     Ok(())
 }
 
-impl Draft<'_> {
+impl PartialInput<'_> {
     fn finish(
         self,
         tail: &mut BinaryTail<'_>,
@@ -192,7 +198,7 @@ impl Draft<'_> {
         }
         let name = self.name.ok_or_else(|| fields::missing("name"))?.into_owned();
         let datatype = self.datatype.ok_or_else(|| fields::missing("datatype"))?;
-        let DraftShape(shape) = self.shape.ok_or_else(|| fields::missing("shape"))?;
+        let CheckedShape(shape) = self.shape.ok_or_else(|| fields::missing("shape"))?;
         let shape = shape
             .map_err(|status| status.prefixed(format!("invalid shape for input '{name}': ")))?;
         let datatype = datatype.ok_or_else(|| {
@@ -202,9 +208,9 @@ impl Draft<'_> {
             return Err(super::errors::no_shared_memory(&name));
         }
         let data = match (self.data, self.binary_size) {
-            (Some(DraftData::Elements(bytes)), _) => Buffer::from_vec(bytes),
-            (Some(DraftData::Text(_)), _) if shape.element_count() == 0 => Buffer::empty(),
-            (Some(DraftData::Text(mut text)), _) => {
+            (Some(PartialData::Elements(bytes)), _) => Buffer::from_vec(bytes),
+            (Some(PartialData::Unread(_)), _) if shape.element_count() == 0 => Buffer::empty(),
+            (Some(PartialData::Unread(mut text)), _) => {
                 fields::array(&mut text, "data")?;
                 Buffer::from_vec(read_elements(&mut text, &name, datatype, &shape, limits)?)
             }
@@ -224,11 +230,11 @@ fn too_few_bytes(name: &str, missing: u64, model_name: &str) -> Status {
     ))
 }
 
-fn wrong_source(draft: &Draft<'_>) -> Status {
+fn wrong_source(input: &PartialInput<'_>) -> Status {
     let sources = [
-        (draft.data.is_some(), " 'data'"),
-        (draft.binary_size.is_some(), " 'binary_data_size'"),
-        (draft.shared_memory, " 'shared_memory_region'"),
+        (input.data.is_some(), " 'data'"),
+        (input.binary_size.is_some(), " 'binary_data_size'"),
+        (input.shared_memory, " 'shared_memory_region'"),
     ];
     let set: String = sources.into_iter().filter_map(|(set, name)| set.then_some(name)).collect();
     let set = if set.is_empty() { " no field is set".to_owned() } else { format!(" set{set}") };

@@ -1,21 +1,21 @@
 //! HTTP bodies of the inference protocol to and from requests and responses.
 //!
-//! A body is JSON, and behind it the tensors in binary form; the header
-//! `Inference-Header-Content-Length` says where the JSON ends. Messages are
-//! those of the original wherever a client may have come to rely on them.
-//! Where the original answers malformed JSON with an internal error, this
-//! codec says `InvalidArgument`: it is the client's mistake. Only elements of
-//! `data` that don't fit their tensor stay `Internal`, as documented there.
+//! A body is JSON, followed by tensors in binary form. The header
+//! `Inference-Header-Content-Length` is the length of the JSON. Error messages are
+//! those of Triton where clients may rely on them. Triton reports malformed JSON
+//! as an internal error. This codec reports `InvalidArgument`, because it is the
+//! client's mistake. Only elements of `data` that don't fit their tensor stay
+//! `Internal`, as Triton documents.
 //!
 //! ```
 //! use bytes::Bytes;
-//! use galatea_codec::http::{Target, decode_infer};
+//! use galatea_codec::http::{TargetModel, decode_infer};
 //! use galatea_codec::limits::Limits;
 //!
 //! let body = Bytes::from_static(
 //!     br#"{"inputs":[{"name":"x","datatype":"INT32","shape":[2],"data":[1,2]}]}"#,
 //! );
-//! let target = Target { model_name: "m".into(), model_version: None };
+//! let target = TargetModel { model_name: "m".into(), model_version: None };
 //! let (request, _) = decode_infer(&body, body.len(), target, &Limits::default())?;
 //! assert_eq!(request.inputs[0].data.host().unwrap()[..], [1, 0, 0, 0, 2, 0, 0, 0]);
 //! # Ok::<(), galatea_infer::Status>(())
@@ -40,7 +40,7 @@ mod statistics;
 #[cfg(test)]
 mod tests;
 
-pub use decode::{Target, decode_infer};
+pub use decode::{TargetModel, decode_infer};
 pub use documents::{
     encode_error, encode_model_metadata, encode_repository_index, encode_server_metadata,
 };

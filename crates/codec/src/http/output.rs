@@ -1,4 +1,4 @@
-//! Which outputs a client wants, and in which form.
+//! Decodes the requested outputs and their forms.
 
 use galatea_infer::Status;
 
@@ -6,14 +6,14 @@ use crate::classification::Classification;
 use crate::limits::Limits;
 
 use super::fields;
-use super::json::{Kind, Reader};
+use super::json::{JsonReader, JsonType};
 
-/// How an output's elements are sent.
+/// How the elements of an output are sent.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum OutputForm {
     /// As a JSON array.
     Json,
-    /// As bytes behind the JSON.
+    /// As bytes after the JSON.
     Binary,
 }
 
@@ -23,24 +23,24 @@ impl OutputForm {
     }
 }
 
-/// In which form each output of a response is sent.
+/// The form of each output of a response.
 #[derive(Clone, Debug)]
 pub struct OutputEncoding {
     default: OutputForm,
-    /// The outputs with another form than the default, sorted.
+    /// The outputs that do not have the default form, sorted.
     exceptions: Vec<String>,
     classification: Option<Classification>,
 }
 
 impl OutputEncoding {
-    /// Every output in one form.
+    /// All outputs have the same form.
     #[must_use]
     pub const fn uniform(form: OutputForm) -> Self {
         Self { default: form, exceptions: Vec::new(), classification: None }
     }
 
-    /// The form of each listed output, and `default` for the others: models may
-    /// return outputs that nobody asked for.
+    /// The listed outputs have these forms, all others the `default`: a model may
+    /// return outputs that were not requested.
     pub(super) fn new(default: OutputForm, names: &[String], forms: &[OutputForm]) -> Self {
         let listed = names.iter().zip(forms);
         let others = listed.filter(|(_, form)| **form != default);
@@ -53,7 +53,7 @@ impl OutputEncoding {
         Self { classification, ..self }
     }
 
-    /// Which outputs are sent as classes.
+    /// The outputs that are sent as classes.
     pub(super) const fn classification(&self) -> Option<&Classification> {
         self.classification.as_ref()
     }
@@ -76,12 +76,12 @@ impl OutputEncoding {
 pub(super) struct RequestedOutputs {
     pub(super) names: Vec<String>,
     pub(super) forms: Vec<OutputForm>,
-    /// How many classes are wanted of each; 0 asks for its elements. Those at the
-    /// end that ask for none may be missing: nearly always all of them.
+    /// The number of requested classes of each output; 0 requests its elements.
+    /// Trailing zeros may be missing, so that it is nearly always empty.
     pub(super) classes: Vec<u64>,
 }
 
-pub(super) fn read_outputs(reader: &mut Reader<'_>) -> Result<RequestedOutputs, Status> {
+pub(super) fn read_outputs(reader: &mut JsonReader<'_>) -> Result<RequestedOutputs, Status> {
     fields::array(reader, "outputs")?;
     let mut outputs = RequestedOutputs::default();
     let mut progress = reader.open();
@@ -89,7 +89,7 @@ pub(super) fn read_outputs(reader: &mut Reader<'_>) -> Result<RequestedOutputs, 
         if outputs.names.len() >= Limits::TENSORS_MAX {
             return Err(super::errors::too_many("outputs"));
         }
-        let Output { name, form, classes } = read_output(reader)?;
+        let RequestedOutput { name, form, classes } = read_output(reader)?;
         if classes > 0 {
             outputs.classes.resize(outputs.names.len(), 0);
             outputs.classes.push(classes);
@@ -101,13 +101,13 @@ pub(super) fn read_outputs(reader: &mut Reader<'_>) -> Result<RequestedOutputs, 
 }
 
 /// One listed output.
-struct Output {
+struct RequestedOutput {
     name: String,
     form: OutputForm,
     classes: u64,
 }
 
-/// What the parameters of one listed output ask for.
+/// The parameters of one listed output.
 #[derive(Default)]
 struct OutputParameters {
     binary: Option<bool>,
@@ -115,8 +115,8 @@ struct OutputParameters {
     shared_memory: bool,
 }
 
-fn read_output(reader: &mut Reader<'_>) -> Result<Output, Status> {
-    if reader.kind()? != Kind::Object {
+fn read_output(reader: &mut JsonReader<'_>) -> Result<RequestedOutput, Status> {
+    if reader.value_type()? != JsonType::Object {
         return Err(fields::missing("name"));
     }
     let mut name = None;
@@ -125,7 +125,7 @@ fn read_output(reader: &mut Reader<'_>) -> Result<Output, Status> {
     while let Some(member) = reader.next_member(&mut progress)? {
         match member.as_ref() {
             b"name" => fields::keep_first(&mut name, fields::string(reader, "name")?),
-            b"parameters" if reader.kind()? == Kind::Object => {
+            b"parameters" if reader.value_type()? == JsonType::Object => {
                 fields::keep_first(&mut parameters, read_output_parameters(reader)?);
             }
             _ => reader.skip_value()?,
@@ -142,10 +142,10 @@ fn read_output(reader: &mut Reader<'_>) -> Result<Output, Status> {
         return Err(super::errors::no_shared_memory(&name));
     }
     let form = OutputForm::of_binary_flag(parameters.binary.unwrap_or(false));
-    Ok(Output { name, form, classes: parameters.classes.unwrap_or(0) })
+    Ok(RequestedOutput { name, form, classes: parameters.classes.unwrap_or(0) })
 }
 
-fn read_output_parameters(reader: &mut Reader<'_>) -> Result<OutputParameters, Status> {
+fn read_output_parameters(reader: &mut JsonReader<'_>) -> Result<OutputParameters, Status> {
     let mut parameters = OutputParameters::default();
     let mut progress = reader.open();
     while let Some(name) = reader.next_member(&mut progress)? {
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn outputs_that_are_not_listed_take_the_default() {
+    fn unlisted_outputs_have_the_default_form() {
         use OutputForm::{Binary, Json};
         let check = |default, listed: &[(&str, OutputForm)], expected: [OutputForm; 3]| {
             let names: Vec<String> = listed.iter().map(|(name, _)| String::from(*name)).collect();
@@ -189,8 +189,9 @@ mod tests {
     }
 
     #[test]
-    fn only_who_wants_classes_has_them_counted() {
-        let counts = |json: &str| read_outputs(&mut Reader::new(json.as_bytes())).unwrap().classes;
+    fn class_counts_take_no_memory_unless_requested() {
+        let counts =
+            |json: &str| read_outputs(&mut JsonReader::new(json.as_bytes())).unwrap().classes;
         let plain = r#"{"name":"a"},{"name":"b","parameters":{"classification":0}}"#;
         assert_eq!(counts(&format!("[{plain}]")).capacity(), 0);
         let two = r#"{"name":"c","parameters":{"classification":2}}"#;

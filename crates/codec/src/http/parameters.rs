@@ -1,12 +1,12 @@
-//! The parameters of an inference request.
+//! Decodes the parameters of an inference request.
 
 use galatea_infer::{CorrelationId, Parameter, ParameterValue, SequenceFlags, Status};
 
 use super::fields;
-use super::json::{Kind, Number, Reader};
+use super::json::{JsonReader, JsonType, Number};
 use super::output::OutputForm;
 
-/// A request's parameters: those with a meaning to the server, and the rest.
+/// A request's parameters: those with a meaning to the server, and the others.
 pub(super) struct RequestParameters {
     pub(super) correlation_id: CorrelationId,
     pub(super) sequence_flags: SequenceFlags,
@@ -16,11 +16,11 @@ pub(super) struct RequestParameters {
     pub(super) others: Vec<Parameter>,
 }
 
-/// The longest name of a sequence, in bytes.
+/// The maximum length of a string correlation ID, in bytes.
 const CORRELATION_ID_LENGTH_MAX: usize = 128;
 
-pub(super) fn read_parameters(reader: &mut Reader<'_>) -> Result<RequestParameters, Status> {
-    if reader.kind()? != Kind::Object {
+pub(super) fn read_parameters(reader: &mut JsonReader<'_>) -> Result<RequestParameters, Status> {
+    if reader.value_type()? != JsonType::Object {
         return Err(Status::invalid_argument(
             "failed to get request params.: attempt to get members for non-object",
         ));
@@ -36,7 +36,7 @@ pub(super) fn read_parameters(reader: &mut Reader<'_>) -> Result<RequestParamete
 }
 
 fn read_parameter(
-    reader: &mut Reader<'_>,
+    reader: &mut JsonReader<'_>,
     name: &str,
     parameters: &mut RequestParameters,
 ) -> Result<(), Status> {
@@ -64,13 +64,13 @@ fn read_parameter(
     Ok(())
 }
 
-fn correlation_id(reader: &mut Reader<'_>) -> Result<CorrelationId, Status> {
-    match reader.kind()? {
-        Kind::Number => match fields::unsigned(reader, "sequence_id")? {
+fn correlation_id(reader: &mut JsonReader<'_>) -> Result<CorrelationId, Status> {
+    match reader.value_type()? {
+        JsonType::Number => match fields::unsigned(reader, "sequence_id")? {
             0 => Ok(CorrelationId::None),
             number => Ok(CorrelationId::Number(number)),
         },
-        Kind::Object | Kind::Array | Kind::String | Kind::Bool | Kind::Null => {
+        JsonType::Object | JsonType::Array | JsonType::String | JsonType::Bool | JsonType::Null => {
             let text = fields::string(reader, "sequence_id")?;
             if text.len() > CORRELATION_ID_LENGTH_MAX {
                 return Err(Status::unsupported(
@@ -85,19 +85,21 @@ fn correlation_id(reader: &mut Reader<'_>) -> Result<CorrelationId, Status> {
     }
 }
 
-fn custom_value(reader: &mut Reader<'_>, name: &str) -> Result<ParameterValue, Status> {
-    match reader.kind()? {
-        Kind::String => Ok(ParameterValue::String(reader.text()?.into_owned())),
-        Kind::Bool => Ok(ParameterValue::Bool(reader.boolean()?)),
-        Kind::Number => {
+fn custom_value(reader: &mut JsonReader<'_>, name: &str) -> Result<ParameterValue, Status> {
+    match reader.value_type()? {
+        JsonType::String => Ok(ParameterValue::String(reader.text()?.into_owned())),
+        JsonType::Bool => Ok(ParameterValue::Bool(reader.boolean()?)),
+        JsonType::Number => {
             let number: Number = reader.number()?;
             Ok(match number.as_signed() {
                 Some(value) => ParameterValue::Int64(value),
                 None => ParameterValue::Double(number.as_double()),
             })
         }
-        Kind::Object | Kind::Array | Kind::Null => Err(Status::invalid_argument(format!(
-            "parameter '{name}' has invalid type. It should be either 'int', 'bool', or 'string'."
-        ))),
+        JsonType::Object | JsonType::Array | JsonType::Null => {
+            Err(Status::invalid_argument(format!(
+                "parameter '{name}' has invalid type. It should be either 'int', 'bool', or 'string'."
+            )))
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Raw requests: a body that is nothing but the bytes of the only input.
+//! Decodes raw requests: the body is the bytes of the only input.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use galatea_infer::{InferenceRequest, InputTensor, ModelConfigDocument, Status};
@@ -8,19 +8,19 @@ use prost::Message;
 
 use crate::limits::Limits;
 
-use super::decode::Target;
+use super::decode::TargetModel;
 use super::output::{OutputEncoding, OutputForm};
 
-/// Decodes a raw request: `body` is the only input of the model that
-/// `config` describes, of batch size 1. Outputs are sent in binary form.
+/// Decodes a raw request: `body` is the only input of the model with this
+/// configuration, of batch size 1. Outputs are sent in binary form.
 ///
 /// # Errors
 ///
-/// `InvalidArgument` if the model doesn't have exactly one input, or if the
-/// input's shape can't be told from the length of the body.
+/// `InvalidArgument` unless the model has exactly one input whose shape follows from
+/// the length of the body.
 pub fn decode_raw_infer(
     body: &Bytes,
-    target: Target,
+    target: TargetModel,
     config: &ModelConfigDocument,
     limits: &Limits,
 ) -> Result<(InferenceRequest, OutputEncoding), Status> {
@@ -39,12 +39,12 @@ pub fn decode_raw_infer(
     Ok((request, OutputEncoding::uniform(OutputForm::Binary)))
 }
 
-/// The only input of the model that `config` describes, of batch size 1, from its bytes
-/// alone. `given` is how many inputs the request has.
+/// Makes the only input of the model with this configuration from its bytes, of batch
+/// size 1. `given` is the number of the request's inputs.
 ///
 /// # Errors
 ///
-/// As [`decode_raw_infer`]'s.
+/// As with [`decode_raw_infer`].
 pub fn raw_input(
     body: &Bytes,
     given: usize,
@@ -76,15 +76,15 @@ pub fn raw_input(
                     input.name
                 )));
             }
-            with_length(body)?
+            as_bytes_element(body)?
         }
     };
     let shape = Shape::new(&dims).map_err(|error| Status::invalid_argument(error.to_string()))?;
     Ok(InputTensor { name: input.name.clone(), datatype, shape, data: Buffer::from_bytes(data) })
 }
 
-/// Gives the one variable dimension the size that the bytes allow; whether
-/// they fit exactly is checked at admission.
+/// Computes the variable dimension from the number of bytes. Admission checks whether
+/// they fit exactly.
 fn deduce_variable_dim(
     dims: &mut [i64],
     byte_size: usize,
@@ -110,8 +110,8 @@ fn deduce_variable_dim(
     Ok(())
 }
 
-/// The body as the only element of a `BYTES` tensor.
-fn with_length(body: &Bytes) -> Result<Bytes, Status> {
+/// Encodes the body as the only element of a `BYTES` tensor.
+fn as_bytes_element(body: &Bytes) -> Result<Bytes, Status> {
     let length = u32::try_from(body.len()).map_err(|_| {
         Status::invalid_argument("a BYTES element can't be longer than 4294967295 bytes")
     })?;

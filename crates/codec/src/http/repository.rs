@@ -1,16 +1,16 @@
-//! Bodies of the model repository's endpoints.
+//! Decodes the bodies of the repository endpoints.
 
 use galatea_infer::{LoadParameters, Status};
 
 use crate::limits::Limits;
 
-use super::json::{Kind, Reader};
+use super::json::{JsonReader, JsonType};
 use super::{base64, fields};
 
-/// What a client wants to see of the repository's index.
+/// A request for the repository index.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct IndexRequest {
-    /// Only models with a version that is ready.
+    /// List only models with a ready version.
     pub only_ready: bool,
 }
 
@@ -19,15 +19,14 @@ impl IndexRequest {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for malformed JSON and for a `ready` that is no
-    /// boolean.
+    /// `InvalidArgument` for malformed JSON and if `ready` is not a boolean.
     pub fn decode(body: &[u8], limits: &Limits) -> Result<Self, Status> {
         let mut request = Self::default();
         read_object(body, limits, |reader, name| {
             if name != b"ready" {
                 return reader.skip_value();
             }
-            if reader.kind()? != Kind::Bool {
+            if reader.value_type()? != JsonType::Bool {
                 return Err(Status::invalid_argument(
                     "Invalid value for 'ready': expected a boolean",
                 ));
@@ -39,7 +38,7 @@ impl IndexRequest {
     }
 }
 
-/// How a client wants a model to be unloaded.
+/// A request to unload a model.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnloadRequest {
     /// Also unload the models that only this one uses.
@@ -51,8 +50,8 @@ impl UnloadRequest {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for malformed JSON, `parameters` that are no object and an
-    /// `unload_dependents` that is no boolean.
+    /// `InvalidArgument` for malformed JSON, if `parameters` is not an object, or if
+    /// `unload_dependents` is not a boolean.
     pub fn decode(body: &[u8], limits: &Limits) -> Result<Self, Status> {
         let mut request = Self::default();
         read_parameters(body, limits, |reader, name| {
@@ -70,9 +69,9 @@ impl UnloadRequest {
 ///
 /// # Errors
 ///
-/// `InvalidArgument` for malformed JSON, `parameters` that are no object, parameters that
-/// are no strings and files that are not in base 64; `Internal` for parameters that nobody knows,
-/// as the original has it.
+/// `InvalidArgument` for malformed JSON, if `parameters` is not an object, if a parameter
+/// is not a string, or if a file is not in base64. `Internal` for unknown parameters, as in
+/// Triton.
 pub fn decode_load_request(body: &[u8], limits: &Limits) -> Result<LoadParameters, Status> {
     let mut parameters = LoadParameters::default();
     read_parameters(body, limits, |reader, name| {
@@ -95,12 +94,12 @@ pub fn decode_load_request(body: &[u8], limits: &Limits) -> Result<LoadParameter
     Ok(parameters)
 }
 
-/// Calls `member` at each member of the body's object. A body of another
-/// kind has none, as in the original.
+/// Calls `member` at each member of the body's object. As in Triton, a body of another
+/// type has no members.
 fn read_object<'a>(
     body: &'a [u8],
     limits: &Limits,
-    mut member: impl FnMut(&mut Reader<'a>, &[u8]) -> Result<(), Status>,
+    mut member: impl FnMut(&mut JsonReader<'a>, &[u8]) -> Result<(), Status>,
 ) -> Result<(), Status> {
     if body.is_empty() {
         return Ok(());
@@ -109,8 +108,8 @@ fn read_object<'a>(
     if length > limits.input_bytes_max {
         return Err(super::errors::json_too_large(length, limits));
     }
-    let mut reader = Reader::new(body);
-    if reader.kind()? == Kind::Object {
+    let mut reader = JsonReader::new(body);
+    if reader.value_type()? == JsonType::Object {
         let mut progress = reader.open();
         while let Some(name) = reader.next_member(&mut progress)? {
             member(&mut reader, &name)?;
@@ -121,18 +120,18 @@ fn read_object<'a>(
     reader.end()
 }
 
-/// Calls `parameter` at each member of the body's `parameters`, which must be an object:
-/// an order must not be carried out without what came with it.
+/// Calls `parameter` at each member of the body's `parameters`. They must be an object:
+/// a request is not executed without its parameters.
 fn read_parameters<'a>(
     body: &'a [u8],
     limits: &Limits,
-    mut parameter: impl FnMut(&mut Reader<'a>, &[u8]) -> Result<(), Status>,
+    mut parameter: impl FnMut(&mut JsonReader<'a>, &[u8]) -> Result<(), Status>,
 ) -> Result<(), Status> {
     read_object(body, limits, |reader, name| {
         if name != b"parameters" {
             return reader.skip_value();
         }
-        if reader.kind()? != Kind::Object {
+        if reader.value_type()? != JsonType::Object {
             return Err(Status::invalid_argument(
                 "Invalid value for 'parameters': expected an object",
             ));

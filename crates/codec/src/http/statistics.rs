@@ -1,4 +1,4 @@
-//! The statistics endpoints' body.
+//! Encodes statistics as JSON.
 
 use galatea_infer::{
     BatchStatistics, DurationStatistic, InferenceStatistics, MemoryUsage, ModelStatistics,
@@ -8,7 +8,7 @@ use galatea_infer::{
 use super::documents::push_list;
 use super::json::{push_signed, push_string, push_unsigned};
 
-/// The statistics of model versions.
+/// Encodes the statistics of model versions.
 #[must_use]
 pub fn encode_statistics(models: &[ModelStatistics]) -> Vec<u8> {
     let mut json = Vec::with_capacity(1024);
@@ -32,9 +32,9 @@ fn push_model(json: &mut Vec<u8>, model: &ModelStatistics) {
     json.extend_from_slice(b",\"inference_stats\":");
     push_inference(json, &model.inference);
     json.extend_from_slice(b",\"response_stats\":{");
-    for (place, responses) in model.responses.iter().enumerate() {
-        json.extend_from_slice(if place == 0 { b"\"" } else { b",\"" });
-        push_unsigned(json, u64::try_from(place).unwrap_or(u64::MAX));
+    for (index, responses) in model.responses.iter().enumerate() {
+        json.extend_from_slice(if index == 0 { b"\"" } else { b",\"" });
+        push_unsigned(json, u64::try_from(index).unwrap_or(u64::MAX));
         json.extend_from_slice(b"\":");
         push_responses(json, responses);
     }
@@ -92,7 +92,7 @@ fn push_batch(json: &mut Vec<u8>, batch: &BatchStatistics) {
     push_durations(json, &stages);
 }
 
-/// Appends each duration behind its label, and closes the object.
+/// Appends each duration after its label and closes the object.
 fn push_durations(json: &mut Vec<u8>, stages: &[(&[u8], &DurationStatistic)]) {
     for (label, duration) in stages {
         json.extend_from_slice(label);

@@ -247,7 +247,7 @@ fn list(messages: Vec<execution_accelerators::Accelerator>) -> Vec<Accelerator> 
     messages.into_iter().map(convert).collect()
 }
 
-/// The version policy; an empty one means every version, as in the original,
+/// The version policy; an empty one means every version, as in Triton,
 /// and none at all the latest.
 pub(crate) fn version_policy(message: &ModelConfig) -> VersionPolicy {
     let Some(policy) = &message.version_policy else { return VersionPolicy::Latest(1) };

@@ -53,7 +53,7 @@ fn oldest_strategy(
 ) -> Result<SequenceStrategy, String> {
     const CANDIDATES: &str = "sequence_batching.oldest.max_candidate_sequences";
     const PREFERRED: &str = "sequence_batching.oldest.preferred_batch_size";
-    // As in the original, whatever is not positive stands for the batch size.
+    // As in Triton, whatever is not positive stands for the batch size.
     let candidates = match message.max_candidate_sequences {
         positive @ 1.. => positive,
         _ => max_batch_size.max(1),
@@ -123,7 +123,7 @@ fn initial_state(messages: &[InitialStateMessage]) -> Result<InitialState, &'sta
     };
     let dims = message.dims.clone();
     match &message.state_data {
-        // In the original it is the field that counts, not its value.
+        // In Triton it is the field that counts, not its value.
         Some(StateData::ZeroData(_)) => Ok(InitialState::Zero { dims }),
         Some(StateData::DataFile(file_name)) => {
             Ok(InitialState::File { dims, file_name: file_name.clone() })

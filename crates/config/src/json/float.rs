@@ -1,4 +1,4 @@
-//! Numbers with fractions as the original prints them.
+//! Numbers with fractions as Triton prints them.
 //!
 //! Its configuration becomes text twice. Protocol buffers write a number with
 //! six significant digits, or with nine if six do not read back as the same

@@ -1,4 +1,4 @@
-//! The configuration as JSON, exactly as the original prints it.
+//! The configuration as JSON, exactly as Triton prints it.
 
 mod float;
 
@@ -8,7 +8,7 @@ use galatea_protocol::schema::{FieldDescriptor, Kind, MessageDescriptor, model_c
 use crate::dynamic::{DynamicMessage, MapKey, Value, entry_fields};
 
 /// 64-bit fields that are printed as strings, as protocol buffers print them:
-/// the original turns every other one into a number but misses these.
+/// Triton turns every other one into a number but misses these.
 const QUOTED_INTEGERS: [&str; 3] = [
     "inference.ModelOptimizationPolicy.Cuda.GraphSpec.Shape.dim",
     "inference.ModelInstanceGroup.SecondaryDevice.device_id",
@@ -49,7 +49,7 @@ fn write_message(out: &mut String, message: &DynamicMessage) {
 }
 
 /// The fields in the order in which they are printed: that of the .proto file, but
-/// scalars of which one can be chosen come last. The original's writer prepares all
+/// scalars of which one can be chosen come last. Triton's writer prepares all
 /// other fields with their defaults.
 fn printed_fields(
     descriptor: &'static MessageDescriptor,
@@ -134,7 +134,7 @@ fn write_enumeration(out: &mut String, kind: Kind, number: i32) {
     }
 }
 
-/// Escapes as the original's writer does: quotes, backslashes and control
+/// Escapes as Triton's writer does: quotes, backslashes and control
 /// characters, these with upper-case digits where they have no short form.
 fn write_string(out: &mut String, text: &str) {
     out.push('"');

@@ -1,5 +1,5 @@
-//! What a normalised configuration must be like. Messages say what the
-//! original's say where it checks the same.
+//! What a normalised configuration must be like. Messages say what Triton's
+//! say where it checks the same.
 
 mod batching;
 mod circles;

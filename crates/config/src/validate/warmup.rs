@@ -18,7 +18,7 @@ pub(super) fn check(config: &ModelConfig, found: &mut Vec<Diagnostic>) {
         return;
     }
     for (index, sample) in config.model_warmup.iter().enumerate() {
-        // As in the original, such a sample is skipped, whatever is in it.
+        // As in Triton, such a sample is skipped, whatever is in it.
         if sample.batch_size > 0 {
             check_sample(config, sample, &format!("model_warmup[{index}]"), found);
         }

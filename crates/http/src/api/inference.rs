@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use galatea_codec::forward::forward;
 use galatea_codec::http::{
-    OutputEncoding, Target, decode_infer, decode_raw_infer, encode_infer_response,
+    OutputEncoding, TargetModel, decode_infer, decode_raw_infer, encode_infer_response,
     parse_header_length, parse_version,
 };
 use galatea_infer::{CancelToken, ResponseSender, Status};
@@ -64,7 +64,8 @@ impl Api {
         name: &str,
         version: &str,
     ) -> Result<StartedInference, Status> {
-        let target = Target { model_name: name.to_owned(), model_version: parse_version(version)? };
+        let target =
+            TargetModel { model_name: name.to_owned(), model_version: parse_version(version)? };
         // An unknown model is reported before any error in the body.
         if self.control.is_decoupled(name, target.model_version)? {
             return Err(Status::unsupported(

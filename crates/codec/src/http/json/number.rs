@@ -1,18 +1,17 @@
-//! Numbers, read without rounding integers and with correct rounding of the
-//! others.
+//! Reads numbers: integers without rounding, others with correct rounding.
 
 use galatea_infer::Status;
 
-use super::reader::Reader;
+use super::reader::JsonReader;
 
-/// A number, as the narrowest of the forms that the original tells apart.
+/// A number, as the narrowest of the types that Triton distinguishes.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(crate) enum Number {
     /// A whole number from 0 to `u64::MAX`.
     Unsigned(u64),
     /// A whole number below 0, down to `i64::MIN`.
     Negative(i64),
-    /// Everything else.
+    /// Any other number.
     Double(f64),
 }
 
@@ -36,7 +35,7 @@ impl Number {
         }
     }
 
-    /// The value, rounded if it must be.
+    /// The value, rounded if necessary.
     #[inline]
     pub(crate) fn as_double(self) -> f64 {
         match self {
@@ -47,26 +46,26 @@ impl Number {
     }
 }
 
-/// The powers of ten that a double holds exactly.
+/// The powers of ten that a double represents exactly.
 const EXACT_POWERS: [f64; 23] = [
     1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16,
     1e17, 1e18, 1e19, 1e20, 1e21, 1e22,
 ];
 
-/// Whole numbers up to this one are doubles without rounding.
+/// A double represents all whole numbers up to this one exactly.
 const EXACT_MANTISSA_MAX: u64 = 1 << 53;
 
-/// A decimal number on its way to becoming a double.
+/// A decimal number, before it is converted to a double.
 struct Decimal {
-    /// The digits without the point; `None` if they don't fit.
+    /// The digits without the point; `None` if they overflow.
     mantissa: Option<u64>,
-    /// The digits behind the point, as a negative power of ten.
+    /// The power of ten.
     exponent: i32,
     negative: bool,
 }
 
 #[inline]
-pub(super) fn read(reader: &mut Reader<'_>) -> Result<Number, Status> {
+pub(super) fn read(reader: &mut JsonReader<'_>) -> Result<Number, Status> {
     reader.peek();
     let start = reader.clone();
     let negative = reader.take(b'-');
@@ -88,7 +87,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Result<Number, Status> {
 
 /// Reads digits into the mantissa; false if there is none.
 #[inline]
-fn digits(reader: &mut Reader<'_>, decimal: &mut Decimal) -> bool {
+fn digits(reader: &mut JsonReader<'_>, decimal: &mut Decimal) -> bool {
     let before = reader.rest.len();
     while let [digit @ b'0'..=b'9', rest @ ..] = reader.rest {
         let value = u64::from(digit & 0x0f);
@@ -109,7 +108,7 @@ fn whole(decimal: &Decimal) -> Option<Number> {
     0_i64.checked_sub_unsigned(mantissa).map(Number::Negative)
 }
 
-fn fraction_and_exponent(reader: &mut Reader<'_>, decimal: &mut Decimal) -> Result<(), Status> {
+fn fraction_and_exponent(reader: &mut JsonReader<'_>, decimal: &mut Decimal) -> Result<(), Status> {
     if reader.take(b'.') {
         let before = reader.rest.len();
         if !digits(reader, decimal) {
@@ -134,9 +133,13 @@ fn fraction_and_exponent(reader: &mut Reader<'_>, decimal: &mut Decimal) -> Resu
 
 /// The double nearest to the decimal between `start` and `reader`.
 ///
-/// Where digits and power of ten are both exact one operation rounds once,
-/// and so correctly; the rest is left to the standard library.
-fn double(start: &Reader<'_>, reader: &Reader<'_>, decimal: &Decimal) -> Result<Number, Status> {
+/// If digits and power of ten are both exact, one operation rounds once and therefore
+/// correctly. The standard library converts other numbers.
+fn double(
+    start: &JsonReader<'_>,
+    reader: &JsonReader<'_>,
+    decimal: &Decimal,
+) -> Result<Number, Status> {
     let power = usize::try_from(decimal.exponent.unsigned_abs())
         .ok()
         .and_then(|power| EXACT_POWERS.get(power));
@@ -157,9 +160,9 @@ fn double(start: &Reader<'_>, reader: &Reader<'_>, decimal: &Decimal) -> Result<
     }
 }
 
-/// `NaN`, `Inf` and `Infinity`, which the original reads although they are
-/// not JSON: it also writes them for outputs.
-fn non_finite(reader: &mut Reader<'_>, negative: bool) -> Result<Number, Status> {
+/// Reads `NaN`, `Inf` and `Infinity`. They are not JSON, but Triton reads and writes
+/// them.
+fn non_finite(reader: &mut JsonReader<'_>, negative: bool) -> Result<Number, Status> {
     let value = if reader.rest.starts_with(b"NaN") {
         reader.word(b"NaN")?;
         f64::NAN

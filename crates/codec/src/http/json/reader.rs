@@ -1,4 +1,4 @@
-//! Walking over a JSON text.
+//! Walks over a JSON text.
 
 use std::borrow::Cow;
 
@@ -11,15 +11,15 @@ use super::text::plain_length;
 
 /// A position in a JSON text.
 #[derive(Clone)]
-pub(crate) struct Reader<'a> {
+pub(crate) struct JsonReader<'a> {
     pub(super) rest: &'a [u8],
-    /// The length of the whole text, by which positions are known.
+    /// The length of the whole text, to compute offsets.
     length: usize,
 }
 
-/// What a value is, by its first character.
+/// The type of a value, by its first character.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum JsonType {
     Object,
     Array,
     String,
@@ -28,17 +28,17 @@ pub(crate) enum Kind {
     Null,
 }
 
-/// How far an array or object has been walked.
+/// The position in an array or object.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// Nothing but the bracket was read.
+    /// After the opening bracket.
     Opened,
-    /// A value was handed out.
+    /// After the first value was returned.
     Inside,
 }
 
-impl<'a> Reader<'a> {
-    /// A reader at the start of `text`, behind a byte order mark.
+impl<'a> JsonReader<'a> {
+    /// Makes a reader at the start of `text`; skips a byte order mark.
     pub(crate) fn new(text: &'a [u8]) -> Self {
         let rest = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
         Self { rest, length: text.len() }
@@ -57,12 +57,12 @@ impl<'a> Reader<'a> {
         self.error("Invalid value.")
     }
 
-    /// How many bytes are left, which bounds how many values can follow.
+    /// The number of bytes left, which limits the number of values left.
     pub(crate) fn remaining(&self) -> usize {
         self.rest.len()
     }
 
-    /// The next byte that isn't white space, without passing it.
+    /// Skips white space and returns the next byte without consuming it.
     #[inline]
     pub(crate) fn peek(&mut self) -> Option<u8> {
         while let [first, rest @ ..] = self.rest {
@@ -74,15 +74,15 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// Passes one byte that [`Reader::peek`] has shown.
+    /// Consumes the byte that [`JsonReader::peek`] returned.
     #[inline]
-    pub(super) fn pass(&mut self) {
+    pub(super) fn consume(&mut self) {
         if let [_, rest @ ..] = self.rest {
             self.rest = rest;
         }
     }
 
-    /// Passes `byte` if it is next.
+    /// Consumes `byte` if it is next.
     #[inline]
     pub(super) fn take(&mut self, byte: u8) -> bool {
         match self.rest {
@@ -94,23 +94,23 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What the next value is.
+    /// The type of the next value.
     #[inline]
-    pub(crate) fn kind(&mut self) -> Result<Kind, Status> {
+    pub(crate) fn value_type(&mut self) -> Result<JsonType, Status> {
         match self.peek() {
-            Some(b'{') => Ok(Kind::Object),
-            Some(b'[') => Ok(Kind::Array),
-            Some(b'"') => Ok(Kind::String),
-            Some(b'-' | b'0'..=b'9' | b'N' | b'I') => Ok(Kind::Number),
-            Some(b't' | b'f') => Ok(Kind::Bool),
-            Some(b'n') => Ok(Kind::Null),
+            Some(b'{') => Ok(JsonType::Object),
+            Some(b'[') => Ok(JsonType::Array),
+            Some(b'"') => Ok(JsonType::String),
+            Some(b'-' | b'0'..=b'9' | b'N' | b'I') => Ok(JsonType::Number),
+            Some(b't' | b'f') => Ok(JsonType::Bool),
+            Some(b'n') => Ok(JsonType::Null),
             Some(_) => Err(self.invalid_value()),
             None if self.length == 0 => Err(self.error("The document is empty.")),
             None => Err(self.invalid_value()),
         }
     }
 
-    /// Checks that nothing follows the root.
+    /// Checks that nothing follows the root value.
     pub(crate) fn end(&mut self) -> Result<(), Status> {
         match self.peek() {
             None => Ok(()),
@@ -118,13 +118,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Passes the bracket of an array or object that [`Reader::kind`] showed.
+    /// Consumes the opening bracket of an array or object.
     pub(crate) fn open(&mut self) -> Progress {
-        self.pass();
+        self.consume();
         Progress::Opened
     }
 
-    /// Moves to the array's next element; false behind the last.
+    /// Moves to the array's next element; false after the last.
     #[inline]
     pub(crate) fn next_element(&mut self, progress: &mut Progress) -> Result<bool, Status> {
         if *progress == Progress::Inside {
@@ -133,13 +133,13 @@ impl<'a> Reader<'a> {
         *progress = Progress::Inside;
         let empty = self.peek() == Some(b']');
         if empty {
-            self.pass();
+            self.consume();
         }
         Ok(!empty)
     }
 
-    /// Moves to the object's next member and gives its name as it stands in
-    /// the text, if it needs no unescaping; `None` behind the last.
+    /// Moves to the object's next member and returns its name, borrowed from the text
+    /// unless it has escapes; `None` after the last.
     pub(crate) fn next_member(
         &mut self,
         progress: &mut Progress,
@@ -150,8 +150,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The name of a next member that is written as nearly everybody writes it: without
-    /// white space around it and without escapes in it.
+    /// The fast path for the usual case: a name without white space around it and
+    /// without escapes.
     #[inline]
     fn compact_member(&mut self, progress: &mut Progress) -> Option<&'a [u8]> {
         let rest = match (*progress, self.rest) {
@@ -170,11 +170,11 @@ impl<'a> Reader<'a> {
         let next = self.peek();
         match (*progress, next) {
             (_, Some(b'}')) => {
-                self.pass();
+                self.consume();
                 return Ok(None);
             }
             (Progress::Opened, _) => *progress = Progress::Inside,
-            (Progress::Inside, Some(b',')) => self.pass(),
+            (Progress::Inside, Some(b',')) => self.consume(),
             (Progress::Inside, _) => {
                 return Err(self.error("Missing a comma or } after an object member."));
             }
@@ -186,31 +186,31 @@ impl<'a> Reader<'a> {
         if self.peek() != Some(b':') {
             return Err(self.error("Missing a colon after a name of object member."));
         }
-        self.pass();
+        self.consume();
         Ok(Some(name))
     }
 
-    /// Opens an array that [`Reader::peek`] showed; true if it is empty, and
-    /// then it is closed again.
+    /// Consumes the opening bracket of an array; true if it is empty, and then also its
+    /// closing bracket.
     pub(crate) fn open_array(&mut self) -> bool {
-        self.pass();
+        self.consume();
         let empty = self.peek() == Some(b']');
         if empty {
-            self.pass();
+            self.consume();
         }
         empty
     }
 
-    /// Moves behind the value just read; false if that closed its array.
+    /// Moves on after an element; false if that closed its array.
     #[inline]
     pub(crate) fn following_element(&mut self) -> Result<bool, Status> {
         match self.peek() {
             Some(b',') => {
-                self.pass();
+                self.consume();
                 Ok(true)
             }
             Some(b']') => {
-                self.pass();
+                self.consume();
                 Ok(false)
             }
             _ => Err(self.error("Missing a comma or ] after an array element.")),
@@ -235,22 +235,22 @@ impl<'a> Reader<'a> {
         super::number::read(self)
     }
 
-    /// Passes over a value of any kind and checks its syntax.
+    /// Skips a value of any type and checks its syntax.
     pub(crate) fn skip_value(&mut self) -> Result<(), Status> {
-        let mut open: Vec<(Kind, Progress)> = Vec::new();
+        let mut open: Vec<(JsonType, Progress)> = Vec::new();
         loop {
-            match self.kind()? {
-                kind @ (Kind::Object | Kind::Array) => {
+            match self.value_type()? {
+                kind @ (JsonType::Object | JsonType::Array) => {
                     if open.len() >= Limits::JSON_DEPTH_MAX {
                         return Err(depth_exceeded());
                     }
                     let progress = self.open();
                     open.push((kind, progress));
                 }
-                Kind::String => self.skip_string()?,
-                Kind::Number => drop(self.number()?),
-                Kind::Bool => drop(self.boolean()?),
-                Kind::Null => self.word(b"null")?,
+                JsonType::String => self.skip_string()?,
+                JsonType::Number => drop(self.number()?),
+                JsonType::Bool => drop(self.boolean()?),
+                JsonType::Null => self.word(b"null")?,
             }
             if !self.advance(&mut open)? {
                 return Ok(());
@@ -258,10 +258,10 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Closes what is finished; false when nothing is left open.
-    fn advance(&mut self, open: &mut Vec<(Kind, Progress)>) -> Result<bool, Status> {
+    /// Closes finished arrays and objects; false when none is left open.
+    fn advance(&mut self, open: &mut Vec<(JsonType, Progress)>) -> Result<bool, Status> {
         while let Some((kind, progress)) = open.last_mut() {
-            let more = if *kind == Kind::Array {
+            let more = if *kind == JsonType::Array {
                 self.next_element(progress)?
             } else {
                 self.next_member(progress)?.is_some()
@@ -275,7 +275,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The refusal of a text that is nested too deeply.
+/// The error for a text that is nested too deeply.
 pub(crate) fn depth_exceeded() -> Status {
     Status::invalid_argument(format!(
         "JSON nesting depth exceeds maximum allowed limit ({})",

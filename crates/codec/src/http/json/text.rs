@@ -1,16 +1,16 @@
-//! Strings, with their escapes.
+//! Reads strings and their escapes.
 
 use std::borrow::Cow;
 
 use galatea_infer::Status;
 
-use super::reader::Reader;
+use super::reader::JsonReader;
 
-impl<'a> Reader<'a> {
-    /// Reads a string as bytes: a slice of the text if it has no escapes.
+impl<'a> JsonReader<'a> {
+    /// Reads a string as bytes, borrowed from the text if it has no escapes.
     pub(crate) fn string(&mut self) -> Result<Cow<'a, [u8]>, Status> {
         self.peek();
-        self.pass();
+        self.consume();
         let plain = self.plain_run()?;
         if self.take(b'"') {
             return Ok(Cow::Borrowed(plain));
@@ -39,7 +39,7 @@ impl<'a> Reader<'a> {
         self.string().map(drop)
     }
 
-    /// Everything up to the next quotation mark or backslash.
+    /// Reads up to the next quotation mark or backslash.
     fn plain_run(&mut self) -> Result<&'a [u8], Status> {
         let length = plain_length(self.rest);
         let (run, rest) = self.rest.split_at_checked(length).unwrap_or((self.rest, &[]));
@@ -53,7 +53,7 @@ impl<'a> Reader<'a> {
 
     fn escape(&mut self, bytes: &mut Vec<u8>) -> Result<(), Status> {
         let start = self.clone();
-        self.pass();
+        self.consume();
         let [kind, rest @ ..] = self.rest else {
             return Err(start.error("Invalid escape character in string."));
         };
@@ -104,24 +104,24 @@ impl<'a> Reader<'a> {
                 return Err(start.error("Incorrect hex digit after \\u escape in string."));
             };
             value = (value << 4) | digit;
-            self.pass();
+            self.consume();
         }
         Ok(value)
     }
 }
 
-fn surrogate_error(start: &Reader<'_>) -> Status {
+fn surrogate_error(start: &JsonReader<'_>) -> Status {
     start.error("The surrogate pair in string is invalid.")
 }
 
-/// The code point of a pair: both halves' ten bits, counted from 0x10000.
+/// The code point of a surrogate pair: ten bits of each half, plus 0x10000.
 fn join_surrogates(first: u32, second: u32) -> u32 {
     let bits = ((first & 0x3ff) << 10) | (second & 0x3ff);
     bits.saturating_add(0x10000)
 }
 
-/// How many bytes at the front have no meaning of their own within a string: those
-/// before the first quotation mark, backslash or control character.
+/// The number of bytes before the first special byte of a string: a quotation mark, a
+/// backslash or a control character.
 #[inline]
 pub(super) fn plain_length(text: &[u8]) -> usize {
     let (words, tail) = text.as_chunks::<8>();
@@ -138,14 +138,14 @@ pub(super) fn plain_length(text: &[u8]) -> usize {
     length.saturating_add(tail.iter().position(special).unwrap_or(tail.len()))
 }
 
-/// A bit in the highest place of each of these eight bytes that is special, and perhaps
-/// in those above: the lowest bit is right.
+/// Sets the highest bit of each special byte. Higher bytes may be set wrongly, so that
+/// only the lowest set bit counts.
 const fn special_bytes(word: u64) -> u64 {
     const EACH: u64 = 0x0101_0101_0101_0101;
     const QUOTES: u64 = EACH.wrapping_mul(b'"' as u64);
     const BACKSLASHES: u64 = EACH.wrapping_mul(b'\\' as u64);
     const SPACES: u64 = EACH.wrapping_mul(b' ' as u64);
-    // A byte that is less than what is taken from it borrows from its highest bit.
+    // A byte that is less than the subtrahend borrows and sets its highest bit.
     const fn less(word: u64, than: u64) -> u64 {
         word.wrapping_sub(than) & !word
     }
@@ -164,12 +164,12 @@ mod tests {
             text.iter().position(special).unwrap_or(text.len())
         };
         for byte in 0..=u8::MAX {
-            for place in 0..20 {
+            for index in 0..20 {
                 for fill in [b'a', b' ', b'!', b'#', b'[', b']', 0x7f, 0x80, 0xff] {
                     let mut text = [fill; 20];
-                    text[place] = byte;
+                    text[index] = byte;
                     assert_eq!(plain_length(&text), one_by_one(&text), "{text:?}");
-                    assert_eq!(plain_length(&text[..place]), place);
+                    assert_eq!(plain_length(&text[..index]), index);
                     text[19] = b'"';
                     assert_eq!(plain_length(&text), one_by_one(&text), "{text:?}");
                 }

@@ -1,4 +1,4 @@
-//! Writing JSON as RapidJSON writes it.
+//! Writes JSON in RapidJSON's format.
 
 /// Appends a whole number.
 pub(crate) fn push_unsigned(out: &mut Vec<u8>, value: u64) {
@@ -10,8 +10,8 @@ pub(crate) fn push_signed(out: &mut Vec<u8>, value: i64) {
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
-/// Appends a double: the shortest digits that read back as the same number,
-/// with a point or an exponent, and `NaN` and `Infinity` by name.
+/// Appends a double as the shortest digits that read back as the same number, with a
+/// point or an exponent, or as `NaN` or `Infinity`.
 pub(crate) fn push_double(out: &mut Vec<u8>, value: f64) {
     if value.is_nan() {
         out.extend_from_slice(b"NaN");
@@ -27,8 +27,8 @@ pub(crate) fn push_double(out: &mut Vec<u8>, value: f64) {
     }
 }
 
-/// Lays out a number that `ryu` printed with an exponent: the original turns
-/// to exponents later, from 1e21 up and from 1e-7 down.
+/// Formats a number that `ryu` printed with an exponent. Triton uses exponents only from
+/// 1e21 up and from 1e-7 down.
 fn push_exponential(out: &mut Vec<u8>, mantissa: &str, exponent: &str) {
     let sign_length = usize::from(mantissa.starts_with('-'));
     let (sign, mantissa) = mantissa.split_at_checked(sign_length).unwrap_or(("", mantissa));
@@ -57,7 +57,7 @@ fn push_exponential(out: &mut Vec<u8>, mantissa: &str, exponent: &str) {
     }
 }
 
-/// Appends a string between quotation marks; bytes above 0x7f go as they are.
+/// Appends a string between quotation marks; bytes above 0x7f are not escaped.
 pub(crate) fn push_string(out: &mut Vec<u8>, mut text: &[u8]) {
     out.push(b'"');
     loop {

@@ -1,4 +1,4 @@
-//! Bodies of the management endpoints.
+//! Tests of the bodies of the management endpoints.
 
 use galatea_infer::{
     BatchStatistics, DurationStatistic, InferenceStatistics, MemoryUsage, MemoryUsageKind,
@@ -18,12 +18,12 @@ fn check(json: Vec<u8>, expected: &str) {
 }
 
 #[test]
-fn errors() {
+fn errors_are_encoded() {
     check(encode_error("say \"no\"\n"), r#"{"error":"say \"no\"\n"}"#);
 }
 
 #[test]
-fn metadata() {
+fn metadata_is_encoded() {
     let server = ServerMetadata {
         name: "triton".into(),
         version: "1.0".into(),
@@ -49,7 +49,7 @@ fn metadata() {
 }
 
 #[test]
-fn index() {
+fn a_repository_index_is_encoded() {
     let entry = |name: &str, version, state, reason: &str| RepositoryEntry {
         name: name.into(),
         version,
@@ -69,7 +69,7 @@ fn index() {
 }
 
 #[test]
-fn statistics() {
+fn statistics_are_encoded() {
     let duration = |count| DurationStatistic { count, ns: count * 10 };
     let model = ModelStatistics {
         name: "m".into(),
@@ -123,7 +123,7 @@ fn statistics() {
 }
 
 #[test]
-fn repository_requests() {
+fn repository_requests_are_decoded() {
     let limits = Limits::default();
     let index = |body: &str| IndexRequest::decode(body.as_bytes(), &limits);
     assert_eq!(index("").map(|r| r.only_ready), Ok(false));

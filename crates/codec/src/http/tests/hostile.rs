@@ -1,5 +1,5 @@
-//! Inputs shaped after published vulnerabilities of servers like this one;
-//! names carry the identifiers.
+//! Inputs modelled on published vulnerabilities of similar servers. The test names have
+//! the CVE identifiers.
 
 use super::*;
 use crate::http::{IndexRequest, parse_header_length};
@@ -45,7 +45,7 @@ fn cve_2025_23323_23324_23326_23327_shape_products_overflow() {
 }
 
 #[test]
-fn cve_2026_24173_24174_dimensions_that_are_no_dimensions() {
+fn cve_2026_24173_24174_invalid_dimensions() {
     for shape in ["[-1]", "[1.0]", "[1e3]", "[null]", "[true]", "[\"1\"]", "[[1]]", "[NaN]"] {
         let status = refused(&with_shape(shape));
         assert!(status.message().starts_with("Unable to parse 'shape'"), "{status}");
@@ -88,7 +88,7 @@ fn cve_2025_23325_deeply_nested_data() {
         |depth| input(&format!(r#""datatype":"INT8","shape":[1],"data":{}"#, nested(depth, "1")));
     assert!(decode(&at(99)).is_ok());
     assert!(refused(&at(100)).message().ends_with("maximum allowed limit (100)"));
-    // Arrays around nothing count too.
+    // Empty arrays count too.
     let empty =
         |depth| input(&format!(r#""datatype":"INT8","shape":[1],"data":{}"#, nested(depth, "")));
     assert_eq!(decode(&empty(100)).unwrap_err().code(), Code::Internal);
@@ -117,7 +117,7 @@ fn cve_2026_47477_nested_brackets_anywhere() {
 fn cve_2025_23331_a_small_body_with_a_huge_shape() {
     let status = refused(&with_shape("[1000000000000]"));
     assert!(status.message().contains("4000000000000 bytes) that exceeds"), "{status}");
-    // Within the limit the count decides, and nothing was allocated for it.
+    // Within the limit the number of elements is checked before memory is allocated.
     let status = decode(&with_shape("[16000000]")).unwrap_err();
     assert_eq!(status.message(), "Failed to parse 'data' field: shape does not match true shape");
 }
@@ -150,7 +150,7 @@ fn cve_2026_47481_reserved_keys() {
 }
 
 #[test]
-fn cve_2024_0095_no_text_breaks_out_of_an_error() {
+fn cve_2024_0095_error_messages_are_escaped() {
     let body = crate::http::encode_error("a\r\n[E] forged \u{1b}[2J");
     let text = String::from_utf8(body).unwrap();
     assert_eq!(text, r#"{"error":"a\r\n[E] forged \u001B[2J"}"#);

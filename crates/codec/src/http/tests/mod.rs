@@ -1,4 +1,4 @@
-//! Text in, text out: what bodies become, and what becomes of bodies.
+//! Tests of the HTTP codec: text in, text out.
 
 mod documents;
 mod hostile;
@@ -13,25 +13,25 @@ use std::fmt::Write;
 use bytes::Bytes;
 use galatea_infer::{Code, InferenceRequest, Status};
 
-use super::{OutputEncoding, Target, decode_infer};
+use super::{OutputEncoding, TargetModel, decode_infer};
 use crate::limits::Limits;
 
-fn target() -> Target {
-    Target { model_name: "m".into(), model_version: None }
+fn target() -> TargetModel {
+    TargetModel { model_name: "m".into(), model_version: None }
 }
 
-/// Decodes a body that is all JSON.
+/// Decodes a body without binary tensors.
 fn decode(json: &str) -> Result<(InferenceRequest, OutputEncoding), Status> {
     decode_parts(json, b"")
 }
 
-/// Decodes JSON with binary tensors behind it.
+/// Decodes JSON followed by binary tensors.
 fn decode_parts(json: &str, binary: &[u8]) -> Result<(InferenceRequest, OutputEncoding), Status> {
     let body = Bytes::from([json.as_bytes(), binary].concat());
     decode_infer(&body, json.len(), target(), &Limits::default())
 }
 
-/// Checks the error that `json` leads to.
+/// Checks the error for `json`.
 fn refuse(json: &str, code: Code, message: &str) {
     match decode(json) {
         Ok((request, _)) => panic!("accepted {json}: {request:?}"),
@@ -39,7 +39,7 @@ fn refuse(json: &str, code: Code, message: &str) {
     }
 }
 
-/// A request for one input with these members.
+/// A request with one input that has these members.
 fn input(members: &str) -> String {
     format!(r#"{{"inputs":[{{"name":"x",{members}}}]}}"#)
 }

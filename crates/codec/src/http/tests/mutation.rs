@@ -1,9 +1,9 @@
-//! Mutated bodies: none may panic, and none may hold more memory than its
-//! length allows.
+//! Mutated bodies: none may cause a panic or take more memory than its length
+//! allows.
 
 use super::*;
 
-/// A small generator (SplitMix64): the same seed, the same numbers.
+/// A small deterministic generator (SplitMix64).
 pub(super) struct Random(u64);
 
 impl Random {
@@ -31,7 +31,7 @@ const SEEDS: [&str; 4] = [
     r#"{"inputs":[{"name":"x","datatype":"INT64","shape":[3],"data":[-1,9223372036854775807,0]}],"z":[NaN,Infinity,null,{"a":[{}]}]}"#,
 ];
 
-/// Pieces that are likelier to reach odd places than single bytes are.
+/// Fragments that are likelier than single bytes to reach rare code.
 const PIECES: [&[u8]; 24] = [
     b"{",
     b"}",
@@ -80,7 +80,7 @@ fn mutate(random: &mut Random, body: &mut Vec<u8>) {
 }
 
 #[test]
-fn mutated_bodies_never_panic() {
+fn mutated_bodies_cause_no_panic() {
     let mut random = Random::new(1);
     let mut accepted = 0;
     for round in 0..100_000_usize {

@@ -1,4 +1,4 @@
-//! Requests that are understood.
+//! Tests of requests that are accepted.
 
 use galatea_infer::{CorrelationId, Parameter, ParameterValue};
 use galatea_tensor::DataType;
@@ -14,7 +14,7 @@ fn data(datatype: &str, shape: &str, data: &str, expected: &str) {
 }
 
 #[test]
-fn every_datatype_that_json_has() {
+fn every_datatype_with_a_json_form_is_decoded() {
     data("BOOL", "[2]", "[true,false]", "0100");
     data("UINT8", "[2]", "[1,255]", "01ff");
     data("UINT16", "[2]", "[1,65535]", "0100ffff");
@@ -35,14 +35,14 @@ fn every_datatype_that_json_has() {
 }
 
 #[test]
-fn integers_are_cut_off_and_not_checked() {
+fn integers_out_of_range_are_truncated() {
     data("UINT8", "[2]", "[256,511]", "00ff");
     data("INT8", "[2]", "[128,-129]", "807f");
     data("INT32", "[1]", "[4294967297]", "01000000");
 }
 
 #[test]
-fn numbers_that_json_does_not_have() {
+fn non_finite_numbers_are_accepted() {
     data(
         "FP32",
         "[5]",
@@ -53,7 +53,7 @@ fn numbers_that_json_does_not_have() {
 }
 
 #[test]
-fn flat_and_nested_data_are_the_same() {
+fn flat_and_nested_data_are_equal() {
     let expected = "010203040506";
     data("UINT8", "[3,2]", "[1,2,3,4,5,6]", expected);
     data("UINT8", "[3,2]", "[[1,2],[3,4],[5,6]]", expected);
@@ -86,7 +86,7 @@ fn strings_keep_every_byte() {
 }
 
 #[test]
-fn names_and_numbers_travel() {
+fn request_members_are_decoded() {
     let json = r#"{"id":"r-1","parameters":{"sequence_id":7,"sequence_start":true,
         "sequence_end":false,"priority":3,"timeout":1000,"binary_data_output":true,
         "text":"t","flag":true,"whole":-4,"huge":18446744073709551615,"real":1.5,"nan":NaN},
@@ -122,7 +122,7 @@ fn names_and_numbers_travel() {
 }
 
 #[test]
-fn a_sequence_may_have_a_name() {
+fn a_correlation_id_may_be_a_string() {
     let with = |id: &str| {
         let json = format!(r#"{{"parameters":{{"sequence_id":{id}}},"inputs":[]}}"#);
         decode(&json).unwrap().0.correlation_id
@@ -134,7 +134,7 @@ fn a_sequence_may_have_a_name() {
 }
 
 #[test]
-fn of_members_with_one_name_the_first_counts() {
+fn the_first_of_duplicate_members_counts() {
     let json = r#"{"id":"a","id":"b","inputs":[{"name":"x","name":"y","datatype":"INT8",
         "datatype":"FP64","shape":[1],"shape":[9],"data":[1],"data":[2]}],"inputs":[]}"#;
     let (request, _) = decode(json).unwrap();
@@ -160,7 +160,7 @@ fn binary_inputs_are_slices_of_the_body() {
 }
 
 #[test]
-fn outputs_choose_their_form() {
+fn requested_outputs_select_their_form() {
     let forms = |outputs: &str, parameters: &str| {
         let json = format!(r#"{{"inputs":[],"outputs":{outputs},"parameters":{parameters}}}"#);
         let (request, encoding) = decode(&json).unwrap();
@@ -170,13 +170,13 @@ fn outputs_choose_their_form() {
     let mixed = r#"[{"name":"a","parameters":{"binary_data":true}},{"name":"b"},
         {"name":"c","parameters":{"binary_data":false,"classification":0}}]"#;
     assert_eq!(forms(mixed, "{}"), [Binary, Json, Json]);
-    // The request's default is for outputs that aren't listed.
+    // The request's default applies to outputs that are not listed.
     assert_eq!(forms(mixed, r#"{"binary_data_output":true}"#), [Binary, Json, Json]);
     assert_eq!(forms(r#"[{"name":"a"}]"#, r#"{"binary_data_output":true}"#), [Json]);
 }
 
 #[test]
-fn outputs_may_be_wanted_as_classes() {
+fn requested_outputs_select_classes() {
     let asks = |parameters: &str| {
         let output = format!(r#"{{"name":"y","parameters":{parameters}}}"#);
         let json = format!(r#"{{"inputs":[],"outputs":[{{"name":"x"}},{output}]}}"#);
@@ -188,19 +188,19 @@ fn outputs_may_be_wanted_as_classes() {
     };
     assert!(asks(r#"{"classification":1}"#));
     assert!(asks(r#"{"classification":18446744073709551615,"binary_data":true}"#));
-    // Of several values the first counts.
+    // The first of several values counts.
     assert!(asks(r#"{"classification":1,"classification":0}"#));
     assert!(!asks(r#"{"classification":0}"#));
     assert!(!asks("{}"));
 }
 
 #[test]
-fn a_byte_order_mark_and_white_space_are_passed() {
+fn a_byte_order_mark_and_white_space_are_skipped() {
     assert!(decode("\u{feff} {\"inputs\":[]} \r\n\t").is_ok());
 }
 
 #[test]
-fn header_lengths() {
+fn header_lengths_are_parsed() {
     let check = |value: &str, expected: Result<usize, &str>| {
         let got = parse_header_length(value.as_bytes(), 100);
         assert_eq!(
@@ -220,7 +220,7 @@ fn header_lengths() {
 }
 
 #[test]
-fn versions() {
+fn versions_are_parsed() {
     assert_eq!(parse_version(""), Ok(None));
     assert_eq!(parse_version("0"), Ok(Some(0)));
     assert_eq!(parse_version("12"), Ok(Some(12)));
@@ -270,7 +270,7 @@ mod raw {
     }
 
     #[test]
-    fn the_body_is_the_only_input() {
+    fn the_body_becomes_the_only_input() {
         let (float, text) = (11, 13);
         check(&document(0, &[(float, &[2])]), b"aaaabbbb", "x FP32 [2] 6161616162626262");
         check(&document(8, &[(float, &[2])]), b"aaaabbbb", "x FP32 [1,2] 6161616162626262");
@@ -299,7 +299,7 @@ mod raw {
     }
 
     #[test]
-    fn too_large_names_the_flag() {
+    fn the_error_for_a_large_body_names_the_flag() {
         let limits = Limits { input_bytes_max: 1 };
         let body = Bytes::from_static(b"ab");
         let status =
@@ -313,7 +313,7 @@ mod raw {
 }
 
 #[test]
-fn a_shape_without_dimensions_may_come_without_its_element() {
+fn a_tensor_without_dimensions_may_lack_its_element() {
     data("INT32", "[]", "[]", "");
     data("INT32", "[]", "[5]", "05000000");
 }

@@ -1,11 +1,11 @@
-//! Requests that are refused, each with its code and text.
+//! Tests of requests that are refused: code and message.
 
 use galatea_infer::Code::{Internal, InvalidArgument, Unsupported};
 
 use super::*;
 
 #[test]
-fn malformed_json_names_the_place() {
+fn the_error_for_malformed_json_names_the_offset() {
     let check = |json: &str, message: &str| {
         let expected = format!("failed to parse the request JSON buffer: {message}");
         refuse(json, InvalidArgument, &expected);
@@ -40,7 +40,7 @@ fn malformed_json_names_the_place() {
 }
 
 #[test]
-fn members_of_the_wrong_type() {
+fn members_of_the_wrong_type_are_refused() {
     let missing = "attempt to access non-existing object member";
     refuse("{}", InvalidArgument, &format!("Unable to parse 'inputs': {missing} 'inputs'"));
     refuse("[1]", InvalidArgument, &format!("Unable to parse 'inputs': {missing} 'inputs'"));
@@ -68,7 +68,7 @@ fn members_of_the_wrong_type() {
 }
 
 #[test]
-fn parameters_that_may_not_be() {
+fn invalid_parameters_are_refused() {
     refuse(
         r#"{"parameters":[],"inputs":[]}"#,
         InvalidArgument,
@@ -95,7 +95,7 @@ fn parameters_that_may_not_be() {
 }
 
 #[test]
-fn an_input_has_one_source() {
+fn an_input_must_have_one_source() {
     const RULE: &str = "Input must set only one of the following fields: 'data', \
         'binary_data_size' in 'parameters', 'shared_memory_region' in 'parameters'. But";
     let check = |members: &str, what: &str| {
@@ -111,7 +111,7 @@ fn an_input_has_one_source() {
 }
 
 #[test]
-fn an_input_is_whole() {
+fn incomplete_inputs_are_refused() {
     let missing = |field: &str| {
         format!("Unable to parse '{field}': attempt to access non-existing object member '{field}'")
     };
@@ -127,7 +127,7 @@ fn an_input_is_whole() {
 }
 
 #[test]
-fn elements_that_do_not_fit() {
+fn elements_that_do_not_fit_are_refused() {
     let check = |datatype: &str, shape: &str, data: &str, message: &str| {
         let members = format!(r#""datatype":"{datatype}","shape":{shape},"data":{data}"#);
         refuse(&input(&members), Internal, message);
@@ -169,7 +169,7 @@ fn elements_that_do_not_fit() {
 }
 
 #[test]
-fn data_is_an_array() {
+fn data_must_be_an_array() {
     for datatype in ["FP32", "BYTES"] {
         refuse(
             &input(&format!(r#""datatype":"{datatype}","shape":[1],"data":1"#)),
@@ -194,7 +194,7 @@ fn half_precision_has_no_json_form() {
 }
 
 #[test]
-fn binary_data_fits_the_body() {
+fn binary_data_must_fit_the_body() {
     let json = input(r#""datatype":"UINT8","shape":[4],"parameters":{"binary_data_size":4}"#);
     let check = |binary: &[u8], message: &str| {
         let status = decode_parts(&json, binary).unwrap_err();
@@ -209,7 +209,7 @@ fn binary_data_fits_the_body() {
 }
 
 #[test]
-fn what_this_server_does_not_have_is_named() {
+fn unsupported_features_are_named() {
     refuse(
         &input(r#""datatype":"UINT8","shape":[1],"parameters":{"shared_memory_region":"r"}"#),
         Unsupported,
@@ -223,7 +223,7 @@ fn what_this_server_does_not_have_is_named() {
 }
 
 #[test]
-fn classes_are_a_number_and_not_in_shared_memory() {
+fn invalid_class_counts_are_refused() {
     let output = |parameters: &str| {
         format!(r#"{{"inputs":[],"outputs":[{{"name":"y","parameters":{parameters}}}]}}"#)
     };
@@ -245,7 +245,7 @@ fn classes_are_a_number_and_not_in_shared_memory() {
 }
 
 #[test]
-fn sizes_beyond_the_limit_name_the_flag() {
+fn the_error_for_sizes_above_the_limit_names_the_flag() {
     let limits = Limits { input_bytes_max: 100 };
     let check = |json: &str, message: &str| {
         let body = Bytes::copy_from_slice(json.as_bytes());

@@ -1,4 +1,4 @@
-//! Responses in both forms.
+//! Tests of encoded responses.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ fn le<const SIZE: usize>(values: impl IntoIterator<Item = [u8; SIZE]>) -> Vec<u8
 }
 
 #[test]
-fn every_datatype_that_json_has() {
+fn every_datatype_with_a_json_form_is_encoded() {
     data(DataType::Bool, vec![1, 0, 2], 3, "true,false,true");
     data(DataType::Uint8, vec![0, 255], 2, "0,255");
     data(DataType::Int8, vec![0xff, 0x80], 2, "-1,-128");
@@ -64,7 +64,7 @@ fn every_datatype_that_json_has() {
 }
 
 #[test]
-fn doubles_are_laid_out_as_rapidjson_lays_them_out() {
+fn doubles_are_formatted_like_rapidjson() {
     let check = |value: f64, expected: &str| {
         let mut out = Vec::new();
         push_double(&mut out, value);
@@ -87,7 +87,7 @@ fn doubles_are_laid_out_as_rapidjson_lays_them_out() {
 }
 
 #[test]
-fn members_come_in_the_documented_order() {
+fn members_have_the_documented_order() {
     let mut response = response(vec![output(DataType::Uint8, &[1, 1], vec![7])]);
     response.id = "r\"1".into();
     let parameter = |name: &str, value| Parameter { name: name.into(), value };
@@ -104,7 +104,7 @@ fn members_come_in_the_documented_order() {
 }
 
 #[test]
-fn binary_outputs_are_handed_on() {
+fn binary_outputs_are_not_copied() {
     let mut second = output(DataType::Uint8, &[1], vec![9]);
     second.name = "z".into();
     let mut empty = output(DataType::Fp16, &[0], vec![]);
@@ -123,7 +123,7 @@ fn binary_outputs_are_handed_on() {
 }
 
 #[test]
-fn classes_come_in_the_place_of_outputs() {
+fn classes_replace_outputs() {
     let check = |binary: bool| {
         let json = format!(
             r#"{{"inputs":[],"outputs":[{{"name":"y","parameters":{{"classification":2,"binary_data":{binary}}}}}]}}"#
@@ -154,7 +154,7 @@ fn without_binary_bytes_a_response_is_json() {
 }
 
 #[test]
-fn outputs_that_can_not_be_written() {
+fn outputs_that_cannot_be_encoded_are_errors() {
     let check = |datatype, dims: &[i64], data: &[u8], expected: &str| {
         let response = response(vec![output(datatype, dims, data.to_vec())]);
         assert_eq!(encode(&response, OutputForm::Json), expected);

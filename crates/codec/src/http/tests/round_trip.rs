@@ -1,5 +1,4 @@
-//! Whatever is sent comes back: responses of random tensors, read as the
-//! inputs of a request.
+//! Round trips: responses with random tensors, decoded as the inputs of a request.
 
 use galatea_tensor::DataType;
 use galatea_tensor::elements::push_bytes_element;
@@ -28,7 +27,7 @@ fn random_elements(random: &mut Random, datatype: DataType, count: usize) -> Vec
     data
 }
 
-/// Not-a-numbers come back as the one that JSON can say.
+/// Replaces each NaN by the one that JSON can represent.
 fn canonical(datatype: DataType, mut data: Vec<u8>) -> Vec<u8> {
     match datatype {
         DataType::Fp32 => data.as_chunks_mut::<4>().0.iter_mut().for_each(|bytes| {
@@ -78,7 +77,7 @@ fn tensors_survive_both_forms() {
 }
 
 #[test]
-fn doubles_are_read_as_the_standard_library_reads_them() {
+fn doubles_are_parsed_like_the_standard_library() {
     let mut random = Random::new(11);
     for _ in 0..20_000 {
         let digits = random.next() >> random.below(64);
