@@ -31,7 +31,7 @@
 //! rules leave the order of simultaneous things open, the checks take any, and the
 //! naive scheduler has the real one's. Seeds are worth only what the checkers see,
 //! so a list of planted bugs says whether they see enough
-//! (`cargo run -p galatea-sim --bin mutants`).
+//! (`cargo xtask mutants`).
 //!
 //! # Example
 //!

@@ -8,6 +8,7 @@
 //! | `fetch-onnxruntime` | a pinned ONNX Runtime from PyPI; prints its path |
 //! | `arrows` | which crate may use what |
 //! | `headers` | the C headers, from the crate `abi` |
+//! | `mutants` | planted bugs that the simulator must find |
 //! | `tidy` | words, names of types, links, and circles of modules |
 //!
 //! Nothing here is part of the server. What tasks fetch or make is kept in
@@ -21,6 +22,7 @@ mod arrows;
 mod count;
 mod headers;
 mod left_out;
+mod mutants;
 mod onnxruntime;
 mod process;
 mod programs;
@@ -39,7 +41,7 @@ usage: cargo xtask TASK
 
   test                 format, lints, arrows, tests in Rust and Python, simulation
     --only STEP        one step alone: fmt, clippy, arrows, headers, rust, doc, python,
-                       readme, descriptors or simulation
+                       readme, descriptors, simulation or mutants
   soak                 reloads and slow answers by the hundreds: minutes, not seconds
   serve                make example models and serve them on ports 8000 to 8002
     --with-minilm      also a sentence embedding model (downloads 90 MB once)
@@ -50,6 +52,10 @@ usage: cargo xtask TASK
   fetch-onnxruntime    download a pinned ONNX Runtime and print its path
   arrows               check which crate uses what
   headers              write the C headers from the crate abi
+  mutants              plant each listed bug in the scheduler; the simulator must find it
+    --sample N         only N bugs, for a minute or two instead of more than an hour
+    --seed N           that this seed draws
+    WORDS              only bugs whose name contains this text
   tidy                 check words, names of types, links, and circles of modules
     --crate NAME       in one crate, or one folder at the root, such as docs
 ";
@@ -77,6 +83,7 @@ fn run(arguments: &[&str]) -> Result<(), String> {
         }
         ["arrows"] => arrows::run(),
         ["headers"] => headers::run(),
+        ["mutants", options @ ..] => mutants::run(options),
         ["tidy", options @ ..] => tidy::run(options),
         [] | ["help" | "--help"] => {
             println!("{USAGE}");

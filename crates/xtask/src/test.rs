@@ -6,7 +6,9 @@ use std::process::Command;
 use crate::count::Count;
 use crate::left_out::LeftOut;
 use crate::process::{Recorded, cargo, command, record, run as run_command};
-use crate::{arrows, headers, onnxruntime, programs, python, readme, workspace};
+use crate::{
+    arrows, headers, mutants as planted, onnxruntime, programs, python, readme, workspace,
+};
 
 /// One step with its name for `--only`.
 struct Step {
@@ -26,7 +28,7 @@ enum Outcome {
     LeftOut(LeftOut),
 }
 
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 11] = [
     Step { name: "fmt", run: format },
     Step { name: "clippy", run: lints },
     Step { name: "arrows", run: check_arrows },
@@ -37,6 +39,7 @@ const STEPS: [Step; 10] = [
     Step { name: "readme", run: readme },
     Step { name: "descriptors", run: descriptors },
     Step { name: "simulation", run: simulation },
+    Step { name: "mutants", run: mutants },
 ];
 
 /// The task: runs the steps, all of them even if one fails, and adds up.
@@ -214,15 +217,24 @@ fn descriptors() -> Result<Outcome, String> {
     check(command(python_for_tests()?).arg("tests/protocol/compare_descriptors.py"))
 }
 
-/// A minute of the simulator, from a seed that nobody has tried. The seeds of
-/// a run follow its first one; two runs a second apart share none.
+/// A minute of the simulator, from a new seed. The seeds of a run follow its first
+/// one; two runs that start in different seconds share none.
 fn simulation() -> Result<Outcome, String> {
     const SEEDS_PER_SECOND: u64 = 1_000_000;
-    let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let first = time.map_or(0, |time| time.as_secs()).saturating_mul(SEEDS_PER_SECOND);
+    let first = seconds_since_epoch().saturating_mul(SEEDS_PER_SECOND);
     let mut simulator = cargo();
     simulator.args(["run", "--locked", "--package", "galatea-sim", "--bin", "galatea-sim", "--"]);
     check(simulator.args(["--seconds", "60", "--first"]).arg(first.to_string()))
+}
+
+/// Whether the simulator finds a few planted bugs.
+fn mutants() -> Result<Outcome, String> {
+    planted::run_sample(seconds_since_epoch()).map(Outcome::Check)
+}
+
+fn seconds_since_epoch() -> u64 {
+    let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    time.map_or(0, |time| time.as_secs())
 }
 
 #[cfg(test)]

@@ -1,0 +1,131 @@
+//! A copy of the scheduler and the simulator, in which bugs are planted.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::list::{Mutant, find};
+use crate::verdict::{Verdict, verdict};
+
+/// A workspace of the two crates `policy` and `sim` alone, in another folder.
+pub(crate) struct WorkspaceCopy {
+    root: PathBuf,
+    is_temporary: bool,
+}
+
+impl WorkspaceCopy {
+    /// A copy in this folder, which stays with what is built there, or in a temporary one.
+    pub(crate) fn new(folder: Option<&str>) -> Result<Self, String> {
+        let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let temporary =
+            || std::env::temp_dir().join(format!("galatea-mutants-{}", std::process::id()));
+        let root = folder.map_or_else(temporary, PathBuf::from);
+        let copy = WorkspaceCopy { root, is_temporary: folder.is_none() };
+        for part in ["crates/policy", "crates/sim"] {
+            let target = copy.root.join(part);
+            let _ = std::fs::remove_dir_all(&target);
+            copy_folder(&workspace.join(part), &target)?;
+        }
+        let manifest = read(&workspace.join("Cargo.toml"))?;
+        // Members that are not copied would be missed.
+        let own = |line| match line {
+            line if str::starts_with(line, "members = ") => Some("members = [\"crates/*\"]"),
+            line if str::starts_with(line, "default-members") => None,
+            line => Some(line),
+        };
+        let manifest: Vec<&str> = manifest.lines().filter_map(own).collect();
+        write(&copy.root.join("Cargo.toml"), &manifest.join("\n"))?;
+        Ok(copy)
+    }
+
+    fn file(&self, file: &str) -> PathBuf {
+        self.root.join("crates/policy").join(file)
+    }
+
+    /// Writes a file of `crates/policy`.
+    pub(crate) fn write(&self, file: &str, text: &str) -> Result<(), String> {
+        write(&self.file(file), text)
+    }
+
+    /// Plants the bug and returns the file as it was.
+    pub(crate) fn plant(&self, mutant: &Mutant<'_>) -> Result<String, String> {
+        let intact = read(&self.file(mutant.file))?;
+        let places = find(&intact, &mutant.old);
+        let [place] = &places[..] else {
+            return Err(format!(
+                "{}: its text is {} times in {}",
+                mutant.name,
+                places.len(),
+                mutant.file
+            ));
+        };
+        let mut planted = intact.clone();
+        planted.replace_range(place.clone(), &mutant.new);
+        self.write(mutant.file, &planted)?;
+        Ok(intact)
+    }
+
+    fn cargo(&self, words: &[&str]) -> Command {
+        let mut cargo = Command::new("cargo");
+        cargo.current_dir(&self.root).args(words).arg("--target-dir").arg(self.root.join("target"));
+        cargo
+    }
+
+    pub(crate) fn build(&self) -> Result<(), String> {
+        let mut cargo = self.cargo(&["build", "--quiet", "--offline", "--package", "galatea-sim"]);
+        let output =
+            cargo.args(["--bin", "galatea-sim"]).output().map_err(|error| error.to_string())?;
+        if output.status.success() {
+            Ok(())
+        } else {
+            Err(String::from_utf8_lossy(&output.stderr).into_owned())
+        }
+    }
+
+    pub(crate) fn verdict(&self, words: &[&str]) -> Result<Verdict, String> {
+        let mut simulator = Command::new(self.root.join("target/debug/galatea-sim"));
+        verdict(simulator.args(words))
+    }
+
+    pub(crate) fn unit_tests(&self) -> Result<Verdict, String> {
+        verdict(&mut self.cargo(&[
+            "test",
+            "--quiet",
+            "--offline",
+            "--package",
+            "galatea-policy",
+            "--lib",
+        ]))
+    }
+}
+
+impl Drop for WorkspaceCopy {
+    fn drop(&mut self) {
+        if self.is_temporary {
+            // What can't be removed lies in the folder for temporary files.
+            let _ = std::fs::remove_dir_all(&self.root);
+        }
+    }
+}
+
+fn copy_folder(from: &Path, to: &Path) -> Result<(), String> {
+    let at = |error: std::io::Error| format!("{}: {error}", from.display());
+    std::fs::create_dir_all(to).map_err(at)?;
+    for entry in std::fs::read_dir(from).map_err(at)? {
+        let entry = entry.map_err(at)?;
+        let target = to.join(entry.file_name());
+        if entry.file_type().map_err(at)?.is_dir() {
+            copy_folder(&entry.path(), &target)?;
+        } else {
+            std::fs::copy(entry.path(), target).map_err(at)?;
+        }
+    }
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
+}

@@ -1,0 +1,30 @@
+//! Planted bugs that the simulator must find.
+
+use std::process::Command;
+
+use crate::process::{cargo, record, run as run_command};
+use crate::workspace;
+
+/// How many bugs `cargo xtask test` plants.
+const SAMPLE: &str = "3";
+
+/// The task: plants all bugs, or those that the options of the program `mutants` choose.
+pub(crate) fn run(options: &[&str]) -> Result<(), String> {
+    run_command(program().args(options))
+}
+
+/// Plants a sample of bugs that a seed draws. Returns whether all were found.
+pub(crate) fn run_sample(seed: u64) -> Result<bool, String> {
+    println!("to repeat this sample: cargo xtask mutants --seed {seed} --sample {SAMPLE}");
+    let mut mutants = program();
+    mutants.args(["--sample", SAMPLE, "--seed", &seed.to_string()]);
+    Ok(record(&mut mutants)?.success)
+}
+
+/// The copy in which it plants bugs stays, so that each run builds little.
+fn program() -> Command {
+    let mut mutants = cargo();
+    mutants.args(["run", "--locked", "--package", "galatea-sim", "--bin", "mutants", "--"]);
+    mutants.arg("--folder").arg(workspace::cache().join("mutants"));
+    mutants
+}
