@@ -1,11 +1,13 @@
-//! Nanoseconds per event of the scheduler, and bytes per live sequence, with 1
-//! to 1,000,000 requests queued or sequences live: `cargo bench -p
-//! galatea-policy`. The numbers are of one machine; compare them only with its
-//! own. Each mode is driven as a busy server drives it: requests come, batches
-//! run, steps are released, sequences end and others begin.
-#![allow(clippy::print_stdout, reason = "a tool speaks to whoever called it")]
-#![allow(clippy::cast_precision_loss, reason = "rates for people")]
-#![allow(clippy::disallowed_types, reason = "what is measured reads no clock; who measures does")]
+//! Nanoseconds per event of the scheduler, and bytes per live sequence, with 1 to
+//! 1,000,000 requests queued or sequences live: `cargo bench -p galatea-policy`. Compare
+//! numbers of the same machine only. Each mode is driven as a busy server drives it:
+//! requests arrive, batches run, steps are released, sequences end and others begin.
+#![allow(clippy::print_stdout, reason = "a command-line tool prints its result")]
+#![allow(clippy::cast_precision_loss, reason = "rates are printed for people")]
+#![allow(
+    clippy::disallowed_types,
+    reason = "the benchmark reads the clock; the scheduler does not"
+)]
 
 use std::collections::VecDeque;
 use std::hint::black_box;
@@ -23,38 +25,38 @@ const SAMPLES: usize = 3;
 const SIZES: [u32; 4] = [1, 1_000, 100_000, 1_000_000];
 const BATCH: u32 = 32;
 const INSTANCES: u32 = 4;
-/// A sequence ends with about every so manieth of its requests.
+/// Average length of a sequence.
 const REQUESTS_PER_SEQUENCE: u64 = 8;
 
-/// Hands out numbers below the largest count that was ever in use at a time,
-/// each with a new high half, as a driver's slab does.
+/// Allocates keys as a driver's slab does: the low half is a dense index, the high half
+/// a generation.
 #[derive(Default)]
-struct Names {
-    free: Vec<u32>,
+struct Keys {
+    unused: Vec<u32>,
     used: u32,
     generation: u64,
 }
 
-impl Names {
-    fn take(&mut self) -> u64 {
+impl Keys {
+    fn allocate(&mut self) -> u64 {
         self.generation += 1;
-        let low = self.free.pop().unwrap_or_else(|| {
+        let low = self.unused.pop().unwrap_or_else(|| {
             self.used += 1;
             self.used - 1
         });
         self.generation << 32 | u64::from(low)
     }
 
-    fn give_back(&mut self, name: u64) {
-        self.free.push(u32::try_from(name & 0xffff_ffff).expect("the low half"));
+    fn free(&mut self, key: u64) {
+        self.unused.push(u32::try_from(key & 0xffff_ffff).expect("the low half"));
     }
 }
 
 struct Driver {
     scheduler: Scheduler,
     actions: Actions,
-    requests: Names,
-    sequences: Names,
+    requests: Keys,
+    sequences: Keys,
     /// Batches in execution.
     running: Vec<(InstanceId, Batch)>,
     now: Time,
@@ -75,8 +77,8 @@ impl Driver {
         let mut driver = Driver {
             scheduler: Scheduler::new(spec),
             actions: Actions::default(),
-            requests: Names::default(),
-            sequences: Names::default(),
+            requests: Keys::default(),
+            sequences: Keys::default(),
             running: Vec::new(),
             now: Time(0),
             events: 0,
@@ -97,7 +99,7 @@ impl Driver {
         for action in self.actions.drain() {
             match action {
                 Action::Dispatch { instance, batch } => self.running.push((instance, batch)),
-                Action::SequenceEnded(key) => self.sequences.give_back(key.0),
+                Action::SequenceEnded(key) => self.sequences.free(key.0),
                 Action::SequenceClosed(_) => {}
                 Action::Fail { reason: FailReason::Cancelled, .. } => {}
                 other => panic!("nothing else fails here: {other:?}"),
@@ -113,26 +115,26 @@ impl Driver {
     }
 
     fn enqueue(&mut self, sequence: Option<SequencePosition>) -> RequestKey {
-        let key = RequestKey(self.requests.take());
+        let key = RequestKey(self.requests.allocate());
         let batch_key = BatchKey(0);
-        let ticket =
+        let request =
             RequestInfo { key, batch_size: 1, batch_key, priority: 0, timeout_ns: 0, sequence };
-        self.step(Event::Enqueue(ticket));
+        self.step(Event::Enqueue(request));
         key
     }
 
     fn begin_sequence(&mut self) {
-        let sequence = SequenceKey(self.sequences.take());
+        let sequence = SequenceKey(self.sequences.allocate());
         self.enqueue(Some(SequencePosition { sequence, start: true, end: false }));
     }
 
-    /// Ends the oldest batch in execution and sends as many requests as it had.
-    fn turn(&mut self) {
+    /// Ends the oldest batch in execution and enqueues a request for each of its entries.
+    fn finish_batch(&mut self) {
         let (instance, batch) = self.running.remove(0);
         for entry in batch.entries() {
             match *entry {
                 BatchEntry::Request(key) => {
-                    self.requests.give_back(key.0);
+                    self.requests.free(key.0);
                     self.enqueue(None);
                 }
                 BatchEntry::Step(step) => self.release(step),
@@ -150,7 +152,7 @@ impl Driver {
             return;
         }
         self.step(Event::Released { key, release: Release::Done });
-        self.requests.give_back(key.0);
+        self.requests.free(key.0);
         if step.end || self.iterative {
             self.begin_sequence();
         } else {
@@ -217,7 +219,7 @@ fn nanoseconds_per_event(name: &str, size: u32) -> f64 {
             let start = Instant::now();
             while driver.events - before < EVENTS {
                 driver.wait();
-                driver.turn();
+                driver.finish_batch();
             }
             start.elapsed().as_nanos() as f64 / (driver.events - before) as f64
         })
@@ -226,8 +228,8 @@ fn nanoseconds_per_event(name: &str, size: u32) -> f64 {
     samples[SAMPLES / 2]
 }
 
-/// A request comes and the oldest is given up, while the instances are busy and
-/// so many wait.
+/// A request arrives and the oldest is cancelled, while the instances are busy and
+/// `size` requests wait.
 fn nanoseconds_per_cancellation(size: u32) -> f64 {
     let mut driver = fill("dynamic", BATCH * INSTANCES);
     let mut waiting: VecDeque<RequestKey> = (0..size).map(|_| driver.enqueue(None)).collect();
@@ -237,13 +239,13 @@ fn nanoseconds_per_cancellation(size: u32) -> f64 {
         waiting.push_back(driver.enqueue(None));
         let oldest = waiting.pop_front().expect("one just came");
         driver.step(Event::Cancel(oldest));
-        driver.requests.give_back(oldest.0);
+        driver.requests.free(oldest.0);
     }
     start.elapsed().as_nanos() as f64 / (driver.events - before) as f64
 }
 
 impl Driver {
-    /// Lets time pass while nothing runs, because batches wait to grow.
+    /// Advances time while no batch runs, because batches wait to grow.
     fn wait(&mut self) {
         while self.running.is_empty() {
             self.now = self.scheduler.next_wakeup().expect("something is waited for");
@@ -259,7 +261,7 @@ fn resident_bytes() -> u64 {
     pages.parse::<u64>().expect("a number") * 4096
 }
 
-fn show(name: &str, costs: [f64; 4]) {
+fn print_row(name: &str, costs: [f64; 4]) {
     let [one, thousand, hundred_thousand, million] = costs;
     let growth = million / thousand;
     println!(
@@ -271,9 +273,9 @@ fn main() {
     println!("ns per event      {:>10} {:>10} {:>10} {:>10}   1M/1k", 1, "1k", "100k", "1M");
     let modes = ["dynamic", "direct", "oldest", "iterative, direct", "iterative, oldest"];
     for mode in modes {
-        show(mode, SIZES.map(|size| nanoseconds_per_event(mode, size)));
+        print_row(mode, SIZES.map(|size| nanoseconds_per_event(mode, size)));
     }
-    show("cancelling", SIZES.map(nanoseconds_per_cancellation));
+    print_row("cancelling", SIZES.map(nanoseconds_per_cancellation));
     println!();
     println!("bytes per live sequence, 1M of them with one request each");
     for mode in &modes[1..] {

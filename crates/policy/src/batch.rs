@@ -1,4 +1,4 @@
-//! A closed batch: who runs together. It never reopens.
+//! A closed batch: the requests that execute together. It never reopens.
 
 use crate::ids::{RequestKey, SequenceKey};
 
@@ -16,22 +16,24 @@ pub enum BatchEntry {
     Request(RequestKey),
     /// The next request of a sequence, one row.
     Step(SequenceStep),
-    /// A row that keeps the others in their slots: this slot of a direct
-    /// sequence batch has nothing to run.
+    /// An empty row: this slot of a direct sequence batch has no request, and the rows
+    /// behind it must match their slots.
     Padding,
 }
 
-/// One request of a sequence, with what its execution must know of the sequence.
+/// One request of a sequence, with the sequence's flags.
+///
+/// The dispatcher converts it to `galatea_infer::SequenceStep`, which carries the
+/// correlation ID in place of the key.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct SequenceStep {
     /// The request.
     pub key: RequestKey,
     /// The sequence that it belongs to.
     pub sequence: SequenceKey,
-    /// Its sequence begins, so that whatever is known of the sequence's state
-    /// is void.
+    /// The sequence starts with it, so any earlier state of the slot is void.
     pub start: bool,
-    /// Its sequence ends with it.
+    /// The sequence ends with it.
     pub end: bool,
 }
 
@@ -51,18 +53,18 @@ impl Batch {
         Batch { entries, batch_size }
     }
 
-    /// What the batch is made of, in the order of rows.
+    /// The entries in the order of rows.
     pub fn entries(&self) -> &[BatchEntry] {
         &self.entries
     }
 
-    /// What the batch is made of, by value.
+    /// The entries, by value.
     pub fn into_entries(self) -> Vec<BatchEntry> {
         self.entries
     }
 
-    /// Rows of all entries together; a request without rows counts as one, and
-    /// so does padding.
+    /// Sum of the rows of all entries. A request without rows counts as one row, as
+    /// does padding.
     pub fn batch_size(&self) -> u32 {
         self.batch_size
     }

@@ -1,129 +1,127 @@
-//! What happens to a scheduler, and what it wants done. Both lists are closed.
+//! The events and actions of a scheduler. Both enums are closed: a `match` lists all
+//! variants.
 
 use crate::batch::Batch;
 use crate::ids::{InstanceId, RequestInfo, RequestKey, SequenceKey};
 
-/// Something that happened.
+/// An input of the scheduler.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// A request arrived. Its key must not be queued already.
     ///
-    /// With sequences, its driver looks up which sequence it belongs to, and time
-    /// alone may end that one. So before the look, a driver whose
-    /// [`next_wakeup`](crate::Scheduler::next_wakeup) is due steps a `Tick` with the
-    /// same `now`, under the same lock, and forgets the names of what that closes.
-    /// Otherwise the end comes in this event's step, behind the look: the request
-    /// names a key that has just ended, and is taken for one of a new sequence.
+    /// With sequences, the driver looks up the key of the request's sequence, and the
+    /// passage of time may end that sequence. So if
+    /// [`next_wakeup`](crate::Scheduler::next_wakeup) is due, the driver first steps a
+    /// `Tick` with the same `now`, under the same lock, and deletes the keys that this
+    /// closes. Otherwise the sequence would end in this event's step, after the look-up,
+    /// and the request, whose key has just ended, would begin a new sequence.
     Enqueue(RequestInfo),
-    /// The client no longer wants the request. Ignored unless it is queued, or
-    /// is between two iterations or in one: a cancellation may cross a dispatch
-    /// or a failure on its way.
+    /// The request was cancelled. Ignored unless it is queued or iterative: a
+    /// cancellation may arrive after a dispatch or a failure.
     Cancel(RequestKey),
-    /// The backend gave a request of a sequence back. Said once per execution
-    /// of each [`SequenceStep`](crate::SequenceStep), before or after the
-    /// `LaneFree` of its batch.
+    /// The backend released a request of a sequence. Sent once per execution of each
+    /// [`SequenceStep`](crate::SequenceStep), before or after the `LaneFree` of its
+    /// batch.
     Released {
-        /// Which request.
+        /// The request.
         key: RequestKey,
-        /// Whether it has been served.
+        /// Whether it is done.
         release: Release,
     },
-    /// The instance finished its batch.
+    /// The instance has finished its batch.
     LaneFree(InstanceId),
     /// The instance is ready for batches.
     AddInstance(InstanceId),
-    /// The instance shall get no further batch.
+    /// The instance gets no further batch.
     RemoveInstance(InstanceId),
-    /// The rate limiter lets the instance, which asked, run one batch. Only with
-    /// [`Scheduler::with_permits`](crate::Scheduler::with_permits).
-    /// `ReturnPermit` follows: in the same step if nothing runs.
+    /// The rate limiter grants the instance the permit that it requested, for one batch.
+    /// Only with [`Scheduler::with_permits`](crate::Scheduler::with_permits).
+    /// `ReturnPermit` follows, in the same step if no batch is dispatched.
     PermitGranted(InstanceId),
-    /// The rate limiter has no permit for the instance, which has just asked: it
-    /// comes later. Said at once and under the driver's lock, so that another
-    /// instance may be tried.
+    /// The rate limiter has no permit for the instance, which has just requested one, and
+    /// grants it later. Sent at once and under the driver's lock, so that another
+    /// instance can be tried.
     PermitDelayed(InstanceId),
-    /// The model unloads: queued requests run, new ones are refused. Sequences take
-    /// nothing more, and end once nothing of them is queued.
+    /// The model unloads: queued requests run, new ones are refused. Sequences close, and
+    /// end once none of their requests is queued.
     Drain,
     /// Time passed.
     Tick,
 }
 
-/// What a backend wants with the request that it gives back.
+/// What happens to a request that its backend releases.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Release {
-    /// It is served, and its key is free.
+    /// It is done, and its key is free.
     Done,
-    /// It is to run again. Only with iterative sequences.
+    /// It runs again. Only with iterative sequences.
     Reschedule,
 }
 
-/// Something that the driver shall do.
+/// An output of the scheduler, which the driver performs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
     /// Execute the batch on the instance, which is busy until `LaneFree`.
     Dispatch {
-        /// Where.
+        /// The instance.
         instance: InstanceId,
-        /// What.
+        /// The batch.
         batch: Batch,
     },
-    /// Ask the rate limiter for a permit: the instance is free and a batch could
-    /// close. It asks again only after the answer, or after it withdrew.
+    /// Request a permit of the rate limiter: the instance is free and a batch could
+    /// close. The instance requests again only after the grant or a withdrawal.
     RequestPermit(InstanceId),
-    /// Give the instance's permit back to the rate limiter.
+    /// Return the instance's permit to the rate limiter.
     ReturnPermit {
-        /// Whose.
+        /// The holder of the permit.
         instance: InstanceId,
         /// Whether a batch was executed with it.
         used: bool,
     },
-    /// The instance, which has asked for a permit, has nothing to run any more, or
-    /// is gone. If the permit is on its way already, it is brought nevertheless, and
-    /// used or answered with `ReturnPermit`.
+    /// Withdraw the instance's request for a permit: it has no batch any more, or was
+    /// removed. If the permit is granted already, the driver still delivers it, and it is
+    /// used or returned by `ReturnPermit`.
     WithdrawPermit(InstanceId),
-    /// Answer the request with an error. It has left the queue.
+    /// Reply to the request with an error. It has left the queue.
     Fail {
-        /// Which request.
+        /// The request.
         key: RequestKey,
-        /// Why.
+        /// The reason.
         reason: FailReason,
     },
-    /// No further request belongs to the sequence: its correlation ID may be
-    /// forgotten. What is queued of it still runs. Said once per sequence,
-    /// before its `SequenceEnded`.
+    /// The sequence accepts no further request: its correlation ID may be forgotten. Its
+    /// queued requests still run. Sent once per sequence, before its `SequenceEnded`.
     SequenceClosed(SequenceKey),
-    /// Nothing of the sequence is queued any more, and its slot is free. The
-    /// last of its requests may still be in execution; its state has no
-    /// successor.
+    /// No request of the sequence is queued, and its slot is free. Its last request may
+    /// still be in execution; no other uses the state that it leaves.
     SequenceEnded(SequenceKey),
-    /// The instance has no batch and gets none: it may be destroyed.
+    /// The instance has no batch and gets none: the driver may destroy it.
     InstanceRemoved(InstanceId),
-    /// Nothing is queued and nothing runs. Said once, after `Drain`.
+    /// No request is queued or executes. Sent once, after `Drain`.
     Drained,
 }
 
-/// Why a request fails without having run.
+/// Why a request fails without being executed.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum FailReason {
-    /// Its level already has as many waiting requests as allowed.
+    /// Its level has the maximum of waiting requests.
     QueueFull,
-    /// It waited as long as its level's policy allows.
+    /// It waited for the maximum time of its level's policy.
     TimeoutExpired,
-    /// Its client cancelled it.
+    /// It was cancelled.
     Cancelled,
     /// The model unloads.
     Draining,
     /// It belongs to no sequence, but the model has a sequence batcher.
     NoSequence,
-    /// Its sequence is not known, and it does not start one.
+    /// Its sequence is unknown, and it does not start one.
     MissingStart,
-    /// Its sequence waited for a slot as long as one of its requests allows.
+    /// Its sequence waited for a slot until the timeout of one of its requests.
     SequenceTimeoutExpired,
 }
 
-/// Actions in the order in which they are to be performed. The driver keeps one
-/// and drains it after each step, so that steps allocate nothing for it.
+/// Actions in the order in which the driver performs them. The driver reuses one list
+/// and drains it after each step, so that steps don't allocate.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Actions(Vec<Action>);
 
@@ -133,17 +131,17 @@ impl Actions {
         self.0.push(action);
     }
 
-    /// Takes all actions out, in order.
+    /// Removes and returns all actions, in order.
     pub fn drain(&mut self) -> std::vec::Drain<'_, Action> {
         self.0.drain(..)
     }
 
-    /// Whether there is nothing to do.
+    /// Whether there are no actions.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The actions in order, left in place.
+    /// The actions in order.
     pub fn as_slice(&self) -> &[Action] {
         &self.0
     }

@@ -1,34 +1,34 @@
-//! Names of things, and what the scheduler sees of a request.
+//! Identifiers, and the scheduler's view of a request.
 
-/// A request, named by the driver. No two requests that are queued, or that a
-/// sequence has in execution, have equal keys.
+/// A request, numbered by the driver. The keys of all requests that are queued, or
+/// that a sequence has in execution, differ.
 ///
-/// The low half is the request's place in the driver's slab and equally unique;
-/// it indexes tables here, whose size is therefore that of the driver's slab.
+/// The low half is the request's index in the driver's slab and is as unique. It
+/// indexes tables of this crate, whose size is therefore that of the driver's slab.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct RequestKey(pub u64);
 
-/// An instance of the model, named by the driver.
+/// An instance of the model, numbered by the driver.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct InstanceId(pub u32);
 
-/// What requests must have in common to share a batch, interned per model.
+/// The shape class of a request: requests with equal keys may share a batch. Numbered
+/// per model.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct BatchKey(pub u32);
 
-/// A sequence, named by the driver. A key may be used again after the action
+/// A sequence, numbered by the driver. A key may be used again after the action
 /// [`SequenceEnded`](crate::Action::SequenceEnded).
 ///
-/// The low half is the sequence's place in the driver's slab, as with
-/// [`RequestKey`].
+/// The low half is the sequence's index in the driver's slab, as with [`RequestKey`].
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct SequenceKey(pub u64);
 
-/// Where in which sequence a request stands.
+/// The sequence of a request, and the request's position in it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct SequencePosition {
-    /// The sequence. A key that the scheduler does not know names a new one. It is
-    /// looked up when due deadlines have been ticked, see
+    /// The sequence. A key that the scheduler does not know begins a new one. The driver
+    /// looks the key up after a `Tick` for due deadlines, see
     /// [`Event::Enqueue`](crate::Event::Enqueue).
     pub sequence: SequenceKey,
     /// It is the first request of its sequence.
@@ -37,10 +37,10 @@ pub struct SequencePosition {
     pub end: bool,
 }
 
-/// What the scheduler knows of a request: plain data, no tensors.
+/// The scheduler's view of a request: plain data, no tensors.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct RequestInfo {
-    /// The request's name.
+    /// The request's key.
     pub key: RequestKey,
     /// Rows of the first dimension; 0 counts as 1.
     pub batch_size: u32,

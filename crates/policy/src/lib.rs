@@ -1,33 +1,43 @@
-//! Every scheduling decision of the server, as a value.
+//! Pure decisions of the server, as values: scheduling, rate limits, ensembles, the order
+//! of replies, and the lifecycle of models.
 //!
-//! [`Scheduler`] takes an [`Event`] and the time, and returns [`Action`]s: which
-//! requests run together, on which instance, and which are refused. One
-//! scheduler serves one model version. Its driver owns it, holds the only lock,
-//! reads the clock, and performs the actions; the simulator drives the same
-//! value in virtual time.
+//! | value | decides |
+//! |---|---|
+//! | [`Scheduler`] | which requests of a model version form a batch, where it executes, and when |
+//! | [`RateLimiter`] | which instances of all models may execute while they share resources |
+//! | [`EnsembleRun`], [`StepGates`] | which steps of an ensemble's request start |
+//! | [`ReplyOrder`] | when a reply may be sent, if replies keep the order of requests |
+//! | [`Lifecycle`] | which models are loaded and unloaded |
 //!
-//! The work goes through four stages, each a module with its own tests:
+//! Each is a state machine: it takes an event, and the time where it matters, and returns
+//! actions. Its driver in another crate owns it, holds the only lock, reads the clock and
+//! performs the actions. The simulator (`galatea-sim`) drives the same values in virtual
+//! time.
+//!
+//! # Where to begin
+//!
+//! Read `event.rs` (the inputs and outputs of a scheduler) and `scheduler.rs` first. A
+//! request then passes four stages, each a module with its own tests:
 //!
 //! | stage | decides |
 //! |---|---|
-//! | `sequence` | with a sequence batcher: which instance a sequence is led to, and when its next request is eligible |
-//! | `queue` | in which order requests wait, how many may, and for how long |
-//! | `former` | where a batch ends, and whether to wait for it to grow |
-//! | `lanes` | which instance takes the batch, and whether it has its permit |
+//! | `sequence` | with a sequence batcher: the instance of a sequence, and when its next request is eligible |
+//! | `queue` | the order in which requests wait, their maximum number and time |
+//! | `batcher` | where a batch ends, and whether it waits to grow |
+//! | `lane_pool` | the instance of the batch, and whether it has its permit |
 //!
 //! # What it is not
 //!
-//! There is no clock, thread, lock, file, environment, random number or randomly
-//! ordered map in this crate, and no tensor: whether two requests fit together is
-//! a [`BatchKey`] that admission computed. The scheduler does not hold requests;
-//! it knows them by [`RequestKey`].
+//! This crate has no clock, thread, lock, file, environment, random number or randomly
+//! ordered map, and no tensor: whether two requests may share a batch is a [`BatchKey`]
+//! that admission computes. The scheduler holds no requests; it identifies them by
+//! [`RequestKey`].
 //!
 //! # Bounds
 //!
-//! A queue is bounded by its policy's `max_queue_size`; with 0 it is unlimited,
-//! as the configuration promises, and then the front ends' limits on open
-//! requests are the bound. A step costs O(log n) in queued requests; forming a
-//! batch also costs O(requests of that batch).
+//! A queue is bounded by its policy's `max_queue_size`. With 0 it is unlimited, as the
+//! configuration promises, and the doors' limits on open requests are the bound. A step
+//! costs O(log n) in queued requests; forming a batch also costs O(requests of the batch).
 //!
 //! # Example
 //!
@@ -38,10 +48,10 @@
 //! let mut scheduler = Scheduler::new(spec);
 //! let mut actions = Actions::default();
 //! for key in 1..=3 {
-//!     let ticket = RequestInfo { key: RequestKey(key), batch_size: 1, batch_key: BatchKey(0), priority: 0, timeout_ns: 0, sequence: None };
-//!     scheduler.step(Time(key), Event::Enqueue(ticket), &mut actions);
+//!     let request = RequestInfo { key: RequestKey(key), batch_size: 1, batch_key: BatchKey(0), priority: 0, timeout_ns: 0, sequence: None };
+//!     scheduler.step(Time(key), Event::Enqueue(request), &mut actions);
 //! }
-//! assert!(actions.is_empty(), "no instance yet");
+//! assert!(actions.is_empty(), "there is no instance yet");
 //! scheduler.step(Time(10), Event::AddInstance(InstanceId(0)), &mut actions);
 //! let batch = match actions.drain().next() {
 //!     Some(Action::Dispatch { batch, .. }) => batch,
@@ -52,27 +62,29 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+mod batch_strategy;
+mod batcher;
 mod ensemble;
 mod event;
-mod former;
 mod ids;
-mod lanes;
+mod lane_pool;
 mod lifecycle;
-mod ordering;
-mod permits;
+mod permit_requests;
 mod queue;
 mod rate_limiter;
+mod reply_order;
 mod scheduler;
+mod scheduler_state;
 #[cfg(test)]
 mod script;
 mod sequence;
-mod shared;
+mod shared_queue;
 mod spec;
 mod status;
-mod strategy;
 mod time;
 
 pub use batch::{Batch, BatchEntry, SequenceStep};
+pub use batch_strategy::{BatchStrategy, Inclusion, NoStrategy};
 pub use ensemble::{
     EnsembleAction, EnsembleGraph, EnsembleRun, EnsembleSpec, GraphError, RunFailure, StepCallKey,
     StepGates, StepIndex, StepSpec, TensorIndex,
@@ -81,11 +93,11 @@ pub use event::{Action, Actions, Event, FailReason, Release};
 pub use ids::{BatchKey, InstanceId, RequestInfo, RequestKey, SequenceKey, SequencePosition};
 pub use lifecycle::{
     BlockReason, DesiredModel, Lifecycle, LifecycleAction, LifecycleEvent, LifecycleStatus,
-    LoadOutcome, LoadReason, ModelName, ModelNames, ModificationTimes, Revision, fits_namespaces,
-    model_id, name_in_id,
+    LoadOutcome, LoadReason, ModelName, ModelNames, ModificationTimes, Revision,
+    can_have_namespace, model_id, name_in_id,
 };
-pub use ordering::{ReplyKind, ReplyNumber, ReplyOrder};
 pub use rate_limiter::{PermitEvent, PermitHolder, PermitUse, RateLimiter, ResourceId};
+pub use reply_order::{ReplyKind, ReplyNumber, ReplyOrder};
 pub use scheduler::Scheduler;
 pub use spec::{
     DynamicSpec, QueuePolicy, SchedulingMode, SchedulingSpec, SequenceSpec, SequenceStrategy,
@@ -95,5 +107,4 @@ pub use status::{
     BacklogStatus, LaneStatus, QueueStatus, QueueWaitReason, SchedulerStatus, SequencesStatus,
     SlotStatus, SlotWaitReason,
 };
-pub use strategy::{BatchStrategy, Inclusion, NoStrategy};
 pub use time::Time;

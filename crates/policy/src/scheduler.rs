@@ -1,42 +1,36 @@
-//! The machine: events and time in, actions out.
+//! The scheduler: events and time in, actions out.
 
+use crate::batch_strategy::{BatchStrategy, NoStrategy};
+use crate::batcher::{DynamicBatcher, Intake};
 use crate::event::{Action, Actions, Event, FailReason};
-use crate::former::{DynamicFormer, Outlook};
 use crate::ids::{InstanceId, RequestInfo, RequestKey};
-use crate::lanes::{Departure, Lanes};
+use crate::lane_pool::{LanePool, Removal};
 use crate::queue::PolicyQueue;
-use crate::sequence::{KnownInstance, SequenceBatcher};
-use crate::shared::SharedQueue;
+use crate::scheduler_state::SchedulerState;
+use crate::sequence::SequenceBatcher;
+use crate::shared_queue::SharedQueue;
 use crate::spec::{SchedulingMode, SchedulingSpec};
 use crate::status::SchedulerStatus;
-use crate::strategy::{BatchStrategy, NoStrategy};
 use crate::time::Time;
 
-/// Decides for one model version what runs when, where and together.
+/// Decides for one model version which requests form a batch, where it executes,
+/// and when.
 #[derive(Clone, Debug)]
 pub struct Scheduler<S = NoStrategy> {
-    work: Work<S>,
-    lanes: Lanes,
-    life: Life,
+    queue: RequestQueue<S>,
+    lanes: LanePool,
+    state: SchedulerState,
     max_batch_size: u32,
     now: Time,
 }
 
-/// What waits, and who leads it to the instances.
+/// The waiting requests.
 #[derive(Clone, Debug)]
-enum Work<S> {
+enum RequestQueue<S> {
     /// Independent requests, for any instance.
     Shared(Box<SharedQueue<S>>),
     /// Sequences, each bound to an instance.
     Sequences(Box<SequenceBatcher>),
-}
-
-/// Open → Draining → Drained, never back.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Life {
-    Open,
-    Draining,
-    Drained,
 }
 
 impl Scheduler {
@@ -47,12 +41,11 @@ impl Scheduler {
 }
 
 impl<S: BatchStrategy> Scheduler<S> {
-    /// A scheduler whose model may have a say in where batches end.
+    /// A scheduler whose model may decide where batches end.
     ///
     /// # Panics
     ///
-    /// If there is a strategy and the mode is not the dynamic batcher, which alone
-    /// asks it.
+    /// If there is a strategy and the mode is not the dynamic batcher.
     pub fn with_batch_strategy(spec: SchedulingSpec, strategy: Option<S>) -> Self {
         assert!(
             strategy.is_none() || matches!(spec.mode, SchedulingMode::Dynamic(_)),
@@ -62,66 +55,67 @@ impl<S: BatchStrategy> Scheduler<S> {
     }
 
     fn build(spec: &SchedulingSpec, strategy: Option<S>) -> Self {
-        let shared = |queue, former| {
-            Work::Shared(Box::new(SharedQueue::new(queue, former, spec.hold_until_queued)))
+        let shared = |queue, batcher| {
+            RequestQueue::Shared(Box::new(SharedQueue::new(queue, batcher, spec.hold_until_queued)))
         };
-        let work = match &spec.mode {
+        let queue = match &spec.mode {
             SchedulingMode::Default => {
-                shared(PolicyQueue::unlimited(), DynamicFormer::one_by_one())
+                shared(PolicyQueue::unlimited(), DynamicBatcher::one_by_one())
             }
             SchedulingMode::Dynamic(dynamic) => shared(
                 PolicyQueue::new(dynamic),
-                DynamicFormer::new(spec.max_batch_size, dynamic).with_strategy(strategy),
+                DynamicBatcher::new(spec.max_batch_size, dynamic).with_strategy(strategy),
             ),
             SchedulingMode::Sequence(sequence) => {
-                Work::Sequences(Box::new(SequenceBatcher::new(spec, sequence)))
+                RequestQueue::Sequences(Box::new(SequenceBatcher::new(spec, sequence)))
             }
         };
         Scheduler {
-            work,
-            lanes: Lanes::default(),
-            life: Life::Open,
+            queue,
+            lanes: LanePool::default(),
+            state: SchedulerState::Open,
             max_batch_size: spec.max_batch_size,
             now: Time::default(),
         }
     }
 
-    /// With instances that need a permit of the rate limiter for each batch.
+    /// Makes instances need a permit of the rate limiter for each batch.
     #[must_use]
     pub fn with_permits(mut self) -> Self {
         self.require_permits();
         self
     }
 
-    /// The same for a scheduler that is in its place already. Comes before any
-    /// event.
+    /// As [`with_permits`](Self::with_permits), by reference. Called before any event.
     pub fn require_permits(&mut self) {
         self.lanes.require_permits();
     }
 
-    /// Takes an event in and says what to do. Never fails, never blocks.
+    /// Processes an event and pushes the resulting actions. Never fails, never blocks.
     ///
-    /// A `now` before an earlier step's counts as that step's time: drivers read
-    /// the clock before they take their lock, so steps may come out of order.
+    /// A `now` before an earlier step's counts as that step's time: drivers read the
+    /// clock before they take their lock, so times may be out of order.
     ///
     /// # Panics
     ///
-    /// If the driver breaks the rules of the events: a key queued twice, an
-    /// instance added twice, freed while free, or unknown, a request of a closed
-    /// sequence (see [`Event::Enqueue`] for what to do before), a request released
-    /// that is not in execution, a permit granted that was not asked for.
+    /// If the driver breaks the rules of the events: a key queued twice, an instance
+    /// added twice, freed while free, or unknown, a request of a closed sequence (see
+    /// [`Event::Enqueue`] for how to avoid it), the release of a request that is not in
+    /// execution, a permit granted without a request.
     pub fn step(&mut self, now: Time, event: Event, out: &mut Actions) {
         self.now = self.now.max(now);
-        match &mut self.work {
-            Work::Shared(shared) => shared.apply_timeouts(self.now, out),
-            Work::Sequences(sequences) => sequences.apply_deadlines(self.now, out),
+        match &mut self.queue {
+            RequestQueue::Shared(shared) => shared.apply_timeouts(self.now, out),
+            RequestQueue::Sequences(sequences) => sequences.apply_deadlines(self.now, out),
         }
         match event {
-            Event::Enqueue(ticket) => self.enqueue(ticket, out),
+            Event::Enqueue(request) => self.enqueue(request, out),
             Event::Cancel(key) => self.cancel(key, out),
-            Event::Released { key, release } => match &mut self.work {
-                Work::Shared(_) => panic!("{key:?} is no step of a sequence"),
-                Work::Sequences(sequences) => sequences.release(key, release, self.now, out),
+            Event::Released { key, release } => match &mut self.queue {
+                RequestQueue::Shared(_) => panic!("{key:?} is no step of a sequence"),
+                RequestQueue::Sequences(sequences) => {
+                    sequences.release(key, release, self.now, out)
+                }
             },
             Event::LaneFree(id) => self.free_lane(id, out),
             Event::AddInstance(id) => self.add_instance(id),
@@ -134,131 +128,133 @@ impl<S: BatchStrategy> Scheduler<S> {
         self.dispatch(out);
         self.lanes.return_unused(out);
         self.report_drained(out);
-        if let Work::Sequences(sequences) = &mut self.work {
-            sequences.settle_departures(&mut self.lanes, out);
+        if let RequestQueue::Sequences(sequences) = &mut self.queue {
+            sequences.finish_removals(&mut self.lanes, out);
         }
     }
 
-    /// When to step next if nothing happens before: always after the last step's
-    /// time, and only if that step would have an effect.
+    /// When to step next if no event arrives before. It is after the time of the last
+    /// step, and that step has an effect.
     pub fn next_wakeup(&self) -> Option<Time> {
-        match &self.work {
-            Work::Shared(shared) => shared.next_wakeup(),
-            Work::Sequences(sequences) => sequences.next_wakeup(),
+        match &self.queue {
+            RequestQueue::Shared(shared) => shared.next_wakeup(),
+            RequestQueue::Sequences(sequences) => sequences.next_wakeup(),
         }
     }
 
-    /// Requests that wait.
+    /// Number of waiting requests.
     pub fn queued(&self) -> usize {
-        match &self.work {
-            Work::Shared(shared) => shared.queued(),
-            Work::Sequences(sequences) => sequences.queued(),
+        match &self.queue {
+            RequestQueue::Shared(shared) => shared.queued(),
+            RequestQueue::Sequences(sequences) => sequences.queued(),
         }
     }
 
-    /// What waits, and why. Not for the hot path.
+    /// The waiting requests and what they wait for. Not for the hot path.
     pub fn status(&self) -> SchedulerStatus {
-        let (queues, sequences) = match &self.work {
-            Work::Shared(shared) => (shared.status(), None),
-            Work::Sequences(sequences) => (Vec::new(), Some(sequences.status(&self.lanes))),
+        let (queues, sequences) = match &self.queue {
+            RequestQueue::Shared(shared) => (shared.status(), None),
+            RequestQueue::Sequences(sequences) => (Vec::new(), Some(sequences.status(&self.lanes))),
         };
         SchedulerStatus {
             queues,
             lanes: self.lanes.status(),
             sequences,
-            draining: self.life != Life::Open,
+            draining: self.state != SchedulerState::Open,
         }
     }
 
-    fn enqueue(&mut self, ticket: RequestInfo, out: &mut Actions) {
+    fn enqueue(&mut self, request: RequestInfo, out: &mut Actions) {
         debug_assert!(
-            self.max_batch_size == 0 || ticket.batch_size <= self.max_batch_size,
+            self.max_batch_size == 0 || request.batch_size <= self.max_batch_size,
             "admission refuses requests above the maximum batch size"
         );
-        match &mut self.work {
-            Work::Shared(_) if self.life != Life::Open => {
-                out.push(Action::Fail { key: ticket.key, reason: FailReason::Draining });
+        match &mut self.queue {
+            RequestQueue::Shared(_) if self.state != SchedulerState::Open => {
+                out.push(Action::Fail { key: request.key, reason: FailReason::Draining });
             }
-            Work::Shared(shared) => shared.enqueue(ticket, self.now, out),
-            Work::Sequences(sequences) => sequences.enqueue(ticket, self.now, self.life, out),
+            RequestQueue::Shared(shared) => shared.enqueue(request, self.now, out),
+            RequestQueue::Sequences(sequences) => {
+                sequences.enqueue(request, self.now, self.state, out)
+            }
         }
     }
 
     fn cancel(&mut self, key: RequestKey, out: &mut Actions) {
-        match &mut self.work {
-            Work::Shared(shared) => shared.cancel(key, out),
-            Work::Sequences(sequences) => sequences.cancel(key, self.now, out),
+        match &mut self.queue {
+            RequestQueue::Shared(shared) => shared.cancel(key, out),
+            RequestQueue::Sequences(sequences) => sequences.cancel(key, self.now, out),
         }
     }
 
     fn free_lane(&mut self, id: InstanceId, out: &mut Actions) {
-        let departure = self.lanes.release(id, self.now, out);
-        report_departure(departure, id, out);
-        if let Work::Sequences(sequences) = &mut self.work {
-            sequences.touch(id);
+        let removal = self.lanes.release(id, self.now, out);
+        report_removal(removal, id, out);
+        if let RequestQueue::Sequences(sequences) = &mut self.queue {
+            sequences.mark_dirty(id);
         }
     }
 
     fn grant(&mut self, id: InstanceId, out: &mut Actions) {
         self.lanes.grant(id, out);
-        if let Work::Sequences(sequences) = &mut self.work {
-            sequences.touch(id);
+        if let RequestQueue::Sequences(sequences) = &mut self.queue {
+            sequences.mark_dirty(id);
         }
     }
 
     fn add_instance(&mut self, id: InstanceId) {
         self.lanes.add(id, self.now);
-        if let Work::Sequences(sequences) = &mut self.work {
+        if let RequestQueue::Sequences(sequences) = &mut self.queue {
             sequences.add_instance(id, self.now);
         }
     }
 
     fn remove_instance(&mut self, id: InstanceId, out: &mut Actions) {
-        if let Work::Sequences(sequences) = &mut self.work
-            && sequences.remove_instance(id) == KnownInstance::Leaving
+        if let RequestQueue::Sequences(sequences) = &mut self.queue
+            && sequences.remove_instance(id) == Removal::Pending
         {
             return;
         }
-        let departure = self.lanes.remove(id, out);
-        report_departure(departure, id, out);
+        let removal = self.lanes.remove(id, out);
+        report_removal(removal, id, out);
     }
 
     fn drain(&mut self, out: &mut Actions) {
-        if self.life == Life::Open {
-            self.life = Life::Draining;
+        if self.state == SchedulerState::Open {
+            self.state = SchedulerState::Draining;
         }
-        match &mut self.work {
-            Work::Shared(shared) => shared.drain(),
-            Work::Sequences(sequences) => sequences.drain(self.now, out),
+        match &mut self.queue {
+            RequestQueue::Shared(shared) => shared.drain(),
+            RequestQueue::Sequences(sequences) => sequences.drain(self.now, out),
         }
     }
 
     fn dispatch(&mut self, out: &mut Actions) {
-        let outlook = if self.life == Life::Open { Outlook::Open } else { Outlook::Draining };
-        match &mut self.work {
-            Work::Shared(shared) => shared.dispatch(self.now, outlook, &mut self.lanes, out),
-            Work::Sequences(sequences) => {
-                sequences.dispatch(self.now, outlook, &mut self.lanes, out);
+        let intake = if self.state == SchedulerState::Open { Intake::Open } else { Intake::Closed };
+        match &mut self.queue {
+            RequestQueue::Shared(shared) => shared.dispatch(self.now, intake, &mut self.lanes, out),
+            RequestQueue::Sequences(sequences) => {
+                sequences.dispatch(self.now, intake, &mut self.lanes, out);
             }
         }
     }
 
     fn report_drained(&mut self, out: &mut Actions) {
-        let is_quiet = match &self.work {
-            Work::Shared(shared) => shared.queued() == 0,
-            Work::Sequences(sequences) => sequences.is_quiet(),
+        let is_quiet = match &self.queue {
+            RequestQueue::Shared(shared) => shared.queued() == 0,
+            RequestQueue::Sequences(sequences) => sequences.is_quiet(),
         };
-        if self.life == Life::Draining && is_quiet && self.lanes.all_free() {
-            self.life = Life::Drained;
+        if self.state == SchedulerState::Draining && is_quiet && self.lanes.all_free() {
+            self.state = SchedulerState::Drained;
             out.push(Action::Drained);
         }
     }
 }
 
-fn report_departure(departure: Departure, id: InstanceId, out: &mut Actions) {
-    match departure {
-        Departure::Gone => out.push(Action::InstanceRemoved(id)),
-        Departure::Stays => {}
+fn report_removal(removal: Removal, id: InstanceId, out: &mut Actions) {
+    match removal {
+        Removal::Complete => out.push(Action::InstanceRemoved(id)),
+        Removal::Pending => {}
     }
 }
 

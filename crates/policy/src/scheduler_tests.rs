@@ -1,9 +1,9 @@
 use super::*;
+use crate::batch_strategy::{BatchStrategy, Inclusion};
 use crate::ids::BatchKey;
 use crate::script::{check, play};
 use crate::spec::{DynamicSpec, QueuePolicy, TimeoutAction};
 use crate::status::{LaneStatus, QueueStatus, QueueWaitReason};
-use crate::strategy::{BatchStrategy, Inclusion};
 
 fn dynamic(max_batch_size: u32, dynamic: DynamicSpec) -> SchedulingSpec {
     SchedulingSpec {
@@ -38,7 +38,7 @@ fn the_default_scheduler_never_merges() {
 }
 
 #[test]
-fn a_preferred_size_goes_inside_the_delay_and_the_rest_after_it() {
+fn a_preferred_size_is_dispatched_within_the_delay_and_the_rest_after_it() {
     let settings = DynamicSpec {
         preferred_batch_sizes: vec![2],
         max_queue_delay_ns: 100,
@@ -57,7 +57,7 @@ fn a_preferred_size_goes_inside_the_delay_and_the_rest_after_it() {
 }
 
 #[test]
-fn batches_close_when_a_lane_is_free_and_take_what_came_until_then() {
+fn a_batch_closes_when_a_lane_is_free_with_all_requests_until_then() {
     check(
         dynamic(4, DynamicSpec::default()),
         "0 add 0 -> ; never
@@ -90,7 +90,7 @@ fn one_step_fills_all_free_lanes() {
 }
 
 #[test]
-fn whoever_is_late_is_rejected_at_once_even_without_a_lane() {
+fn an_expired_request_is_rejected_at_once_even_without_a_lane() {
     let settings = DynamicSpec { default_queue_policy: reject_after(10), ..DynamicSpec::default() };
     check(
         dynamic(4, settings),
@@ -103,7 +103,7 @@ fn whoever_is_late_is_rejected_at_once_even_without_a_lane() {
 }
 
 #[test]
-fn a_rejection_comes_before_the_delay_that_ends_with_it() {
+fn a_rejection_precedes_the_end_of_a_delay_at_the_same_time() {
     let settings = DynamicSpec {
         max_queue_delay_ns: 10,
         default_queue_policy: reject_after(10),
@@ -115,9 +115,9 @@ fn a_rejection_comes_before_the_delay_that_ends_with_it() {
     );
 }
 
-/// With 1 row before 2 no preferred size is reached; the other way round it is.
+/// With 1 row before 2 no preferred size is reached; in the reverse order it is.
 #[test]
-fn being_moved_back_wakes_only_when_a_lane_is_free() {
+fn moving_back_sets_a_wake_up_only_when_a_lane_is_free() {
     let policy = QueuePolicy { timeout_action: TimeoutAction::Delay, ..reject_after(10) };
     let settings = DynamicSpec {
         preferred_batch_sizes: vec![2, 8],
@@ -143,7 +143,7 @@ fn being_moved_back_wakes_only_when_a_lane_is_free() {
 }
 
 #[test]
-fn time_that_runs_out_makes_room_in_a_full_queue() {
+fn an_expired_request_makes_room_in_a_full_queue() {
     let policy = QueuePolicy { max_queue_size: 1, ..reject_after(10) };
     check(
         dynamic(4, DynamicSpec { default_queue_policy: policy, ..DynamicSpec::default() }),
@@ -155,7 +155,7 @@ fn time_that_runs_out_makes_room_in_a_full_queue() {
 }
 
 #[test]
-fn cancelling_works_while_queued_and_is_ignored_later() {
+fn cancellation_works_while_queued_and_is_ignored_later() {
     let settings = DynamicSpec { max_queue_delay_ns: 100, ..DynamicSpec::default() };
     check(
         dynamic(2, settings),
@@ -170,7 +170,7 @@ fn cancelling_works_while_queued_and_is_ignored_later() {
 }
 
 #[test]
-fn a_cancelled_request_may_have_kept_a_batch_apart() {
+fn requests_around_a_cancelled_one_may_form_a_batch() {
     let settings = DynamicSpec {
         max_queue_delay_ns: 100,
         preferred_batch_sizes: vec![2, 8],
@@ -187,7 +187,7 @@ fn a_cancelled_request_may_have_kept_a_batch_apart() {
 }
 
 #[test]
-fn draining_runs_what_waits_refuses_what_comes_and_ends_once() {
+fn draining_runs_queued_requests_refuses_new_ones_and_ends_once() {
     let settings = DynamicSpec { max_queue_delay_ns: 100, ..DynamicSpec::default() };
     check(
         dynamic(2, settings),
@@ -205,7 +205,7 @@ fn draining_runs_what_waits_refuses_what_comes_and_ends_once() {
 }
 
 #[test]
-fn draining_waits_for_requests_that_no_lane_took() {
+fn draining_waits_for_requests_without_a_lane() {
     check(
         SchedulingSpec { hold_until_queued: 9, ..dynamic(1, DynamicSpec::default()) },
         "0 request 1 -> 
@@ -218,10 +218,10 @@ fn draining_waits_for_requests_that_no_lane_took() {
     );
 }
 
-/// The hook counts arrivals, so that a rejected request doesn't leave the
-/// others waiting for a number that never comes.
+/// The hook counts arrivals, so that the others don't wait without end after a rejected
+/// request.
 #[test]
-fn the_test_hook_holds_until_enough_have_come() {
+fn the_test_hook_holds_until_enough_requests_arrived() {
     let settings = DynamicSpec { default_queue_policy: reject_after(10), ..DynamicSpec::default() };
     let held = check(
         SchedulingSpec { hold_until_queued: 3, ..dynamic(4, settings) },
@@ -259,7 +259,7 @@ fn the_test_hook_does_not_count_refused_requests() {
 }
 
 #[test]
-fn a_batch_knows_its_rows() {
+fn a_batch_has_the_sum_of_rows() {
     let spec = |mode| SchedulingSpec {
         max_batch_size: 8,
         mode,
@@ -271,8 +271,8 @@ fn a_batch_knows_its_rows() {
         let mut scheduler = Scheduler::new(spec(mode));
         let mut actions = Actions::default();
         for (key, batch_size) in [(1, 0), (2, 3)] {
-            let ticket = RequestInfo { key: RequestKey(key), batch_size, ..TICKET };
-            scheduler.step(Time(0), Event::Enqueue(ticket), &mut actions);
+            let request = RequestInfo { key: RequestKey(key), batch_size, ..TICKET };
+            scheduler.step(Time(0), Event::Enqueue(request), &mut actions);
         }
         scheduler.step(Time(0), Event::AddInstance(InstanceId(0)), &mut actions);
         let Some(Action::Dispatch { batch, .. }) = actions.drain().next() else {
@@ -283,7 +283,7 @@ fn a_batch_knows_its_rows() {
 }
 
 #[test]
-fn a_lane_that_leaves_takes_the_wake_up_with_it() {
+fn without_a_lane_there_is_no_wake_up() {
     let settings = DynamicSpec { max_queue_delay_ns: 100, ..DynamicSpec::default() };
     check(
         dynamic(2, settings),
@@ -295,7 +295,7 @@ fn a_lane_that_leaves_takes_the_wake_up_with_it() {
 }
 
 #[test]
-fn higher_levels_go_first_and_share_batches_with_lower_ones() {
+fn higher_levels_are_first_and_share_batches_with_lower_ones() {
     let settings =
         DynamicSpec { priority_levels: 3, default_priority_level: 2, ..DynamicSpec::default() };
     check(
@@ -309,7 +309,7 @@ fn higher_levels_go_first_and_share_batches_with_lower_ones() {
 }
 
 #[test]
-fn the_clock_never_goes_back() {
+fn time_never_goes_back() {
     let settings = DynamicSpec { max_queue_delay_ns: 10, ..DynamicSpec::default() };
     check(
         dynamic(4, settings),
@@ -318,7 +318,7 @@ fn the_clock_never_goes_back() {
 }
 
 #[test]
-fn the_status_says_what_everyone_waits_for() {
+fn the_status_shows_what_requests_and_lanes_wait_for() {
     let settings = DynamicSpec {
         max_queue_delay_ns: 100,
         preferred_batch_sizes: vec![3],
@@ -357,7 +357,7 @@ fn the_status_says_what_everyone_waits_for() {
 }
 
 #[test]
-fn with_permits_a_batch_closes_when_its_permit_comes() {
+fn with_permits_a_batch_closes_when_its_permit_is_granted() {
     let scheduler = Scheduler::new(dynamic(2, DynamicSpec::default())).with_permits();
     play(
         scheduler,
@@ -376,7 +376,7 @@ fn with_permits_a_batch_closes_when_its_permit_comes() {
 }
 
 #[test]
-fn permits_are_asked_for_as_many_as_wait() {
+fn permits_are_requested_for_the_number_of_waiting_requests() {
     let scheduler = Scheduler::new(dynamic(1, DynamicSpec::default())).with_permits();
     play(
         scheduler,
@@ -393,7 +393,7 @@ fn permits_are_asked_for_as_many_as_wait() {
 }
 
 #[test]
-fn in_the_place_of_an_instance_that_must_wait_another_asks() {
+fn another_instance_requests_in_place_of_a_delayed_one() {
     let scheduler = Scheduler::new(dynamic(1, DynamicSpec::default())).with_permits();
     play(
         scheduler,
@@ -417,7 +417,7 @@ fn in_the_place_of_an_instance_that_must_wait_another_asks() {
 }
 
 #[test]
-fn a_permit_that_crossed_its_withdrawal_may_be_used() {
+fn a_permit_granted_before_its_withdrawal_may_be_used() {
     let scheduler = Scheduler::new(dynamic(1, DynamicSpec::default())).with_permits();
     play(
         scheduler,
@@ -434,7 +434,7 @@ fn a_permit_that_crossed_its_withdrawal_may_be_used() {
 }
 
 #[test]
-fn nobody_sits_on_a_permit_while_a_batch_waits_to_grow() {
+fn no_permit_is_held_while_a_batch_waits_to_grow() {
     let settings = DynamicSpec { max_queue_delay_ns: 100, ..DynamicSpec::default() };
     let scheduler = Scheduler::new(dynamic(2, settings)).with_permits();
     play(
@@ -450,7 +450,7 @@ fn nobody_sits_on_a_permit_while_a_batch_waits_to_grow() {
 }
 
 #[test]
-fn an_instance_that_asked_withdraws_when_it_goes() {
+fn a_removed_instance_withdraws_its_request() {
     let scheduler = Scheduler::new(dynamic(1, DynamicSpec::default())).with_permits();
     let scheduler = play(
         scheduler,
@@ -472,7 +472,7 @@ fn an_instance_that_asked_withdraws_when_it_goes() {
 
 #[test]
 #[should_panic(expected = "asked for no permit")]
-fn a_permit_that_nobody_asked_for_is_a_broken_driver() {
+fn a_permit_without_a_request_is_a_broken_driver() {
     let scheduler = Scheduler::new(dynamic(4, DynamicSpec::default())).with_permits();
     play(scheduler, "0 add 0 -> \n 1 grant 0 ->");
 }
@@ -492,9 +492,8 @@ fn an_unknown_instance_is_a_broken_driver() {
     check(dynamic(4, DynamicSpec::default()), "0 free 3 ->");
 }
 
-/// Closes a batch before every request whose key is in the list, and writes
-/// down what it is asked.
-#[expect(clippy::disallowed_types, reason = "the test reads what the strategy was asked")]
+/// Closes a batch before each request whose key is in the list, and records its calls.
+#[expect(clippy::disallowed_types, reason = "the test reads the recorded calls")]
 #[derive(Clone, Debug, Default)]
 struct ClosesBefore {
     keys: Vec<u64>,

@@ -1,12 +1,11 @@
-//! For tests: what happens to a scheduler and what it does, as text.
+//! For tests: a scheduler's events and actions as text.
 
 use crate::*;
 
-/// One event as `TIME WORD ARGUMENT`: `add 0`, `remove 0`, `free 0`, `grant 0`,
-/// `request 1`, `cancel 1`, `done 1`, `again 1`, `drain`, `tick`. A request may go on
-/// with `rows=`, `key=`, `priority=`, `timeout=`, and, as part of a sequence,
-/// with `of=`, `start` and `end`.
-fn event(words: &[&str]) -> Event {
+/// Parses one event: `add 0`, `remove 0`, `free 0`, `grant 0`, `delay 0`, `request 1`,
+/// `cancel 1`, `done 1`, `again 1`, `drain`, `tick`. A request may have the settings
+/// `rows=`, `key=`, `priority=`, `timeout=`, and, in a sequence, `of=`, `start` and `end`.
+fn parse_event(words: &[&str]) -> Event {
     let number = |text: &str| text.parse::<u64>().expect("a number");
     let id = |text: &str| InstanceId(text.parse().expect("an id"));
     match words {
@@ -24,7 +23,7 @@ fn event(words: &[&str]) -> Event {
         ["tick"] => Event::Tick,
         ["request", key, settings @ ..] => {
             let key = RequestKey(number(key));
-            let mut ticket = RequestInfo {
+            let mut request = RequestInfo {
                 key,
                 batch_size: 1,
                 batch_key: BatchKey(0),
@@ -36,25 +35,25 @@ fn event(words: &[&str]) -> Event {
                 match setting.split_once('=').unwrap_or((setting, "")) {
                     ("of", sequence) => {
                         let sequence = SequenceKey(number(sequence));
-                        ticket.sequence =
+                        request.sequence =
                             Some(SequencePosition { sequence, start: false, end: false });
                     }
-                    ("start", _) => ticket.sequence.as_mut().expect("of=").start = true,
-                    ("end", _) => ticket.sequence.as_mut().expect("of=").end = true,
-                    ("rows", rows) => ticket.batch_size = rows.parse().expect("rows"),
-                    ("key", key) => ticket.batch_key = BatchKey(key.parse().expect("a key")),
-                    ("priority", priority) => ticket.priority = number(priority),
-                    ("timeout", timeout) => ticket.timeout_ns = number(timeout),
+                    ("start", _) => request.sequence.as_mut().expect("of=").start = true,
+                    ("end", _) => request.sequence.as_mut().expect("of=").end = true,
+                    ("rows", rows) => request.batch_size = rows.parse().expect("rows"),
+                    ("key", key) => request.batch_key = BatchKey(key.parse().expect("a key")),
+                    ("priority", priority) => request.priority = number(priority),
+                    ("timeout", timeout) => request.timeout_ns = number(timeout),
                     (name, _) => panic!("unknown setting {name}"),
                 }
             }
-            Event::Enqueue(ticket)
+            Event::Enqueue(request)
         }
         other => panic!("unknown event {other:?}"),
     }
 }
 
-fn words(action: Action) -> String {
+fn render(action: Action) -> String {
     match action {
         Action::Dispatch { instance, batch } => {
             let rows: Vec<String> = batch.entries().iter().map(row).collect();
@@ -72,7 +71,7 @@ fn words(action: Action) -> String {
     }
 }
 
-/// A step's start is written `^1`, its end `1$`, padding `_`.
+/// Renders a row: a step's start is `^1`, its end `1$`, padding `_`.
 fn row(entry: &BatchEntry) -> String {
     match entry {
         BatchEntry::Request(key) => key.0.to_string(),
@@ -85,14 +84,13 @@ fn row(entry: &BatchEntry) -> String {
     }
 }
 
-/// Plays `TIME EVENT -> ACTIONS; WAKEUP` line by line, the wake-up only where
-/// the line has one.
+/// Plays `TIME EVENT -> ACTIONS; WAKEUP` line by line. The wake-up is optional.
 #[track_caller]
 pub(crate) fn check(spec: SchedulingSpec, script: &str) -> Scheduler {
     play(Scheduler::new(spec), script)
 }
 
-/// As [`check`], with a scheduler that is there already.
+/// As [`check`], with an existing scheduler.
 #[track_caller]
 pub(crate) fn play<S: BatchStrategy>(mut scheduler: Scheduler<S>, script: &str) -> Scheduler<S> {
     let mut actions = Actions::default();
@@ -104,8 +102,8 @@ pub(crate) fn play<S: BatchStrategy>(mut scheduler: Scheduler<S>, script: &str) 
         };
         let input: Vec<&str> = input.split_whitespace().collect();
         let now = Time(input[0].parse().expect("a time"));
-        scheduler.step(now, event(&input[1..]), &mut actions);
-        let done: Vec<String> = actions.drain().map(words).collect();
+        scheduler.step(now, parse_event(&input[1..]), &mut actions);
+        let done: Vec<String> = actions.drain().map(render).collect();
         assert_eq!(done.join(", "), expected.trim(), "in line {line:?}");
         if let Some(wakeup) = wakeup {
             let next =

@@ -1,32 +1,36 @@
-//! How a model wants its requests scheduled. Validated by the configuration.
+//! The settings of a scheduler, taken from a validated model configuration.
+//!
+//! `galatea_config` has types of the same names that mirror `config.pbtxt`. The engine
+//! converts them to these, in which defaults are resolved and times are nanoseconds.
 
 use std::collections::BTreeMap;
 
 /// Everything a scheduler is built from.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SchedulingSpec {
-    /// Rows that a batch may have; 0 means that the model does not batch, so
-    /// that each request is a batch of its own.
+    /// Maximum of rows in a batch; 0 means that the model does not batch, so each request
+    /// is a batch of its own.
     pub max_batch_size: u32,
-    /// Who decides which requests run together.
+    /// Which scheduler forms the batches.
     pub mode: SchedulingMode,
-    /// For tests: dispatch nothing until that many requests have been queued
-    /// since the start; 0 is off. With a sequence batcher: until that many
-    /// requests wait in slots.
+    /// For tests: the number of requests that must have been queued since the start
+    /// before the first dispatch; 0 is off. With a sequence batcher: the number of requests
+    /// that must wait in slots.
     pub hold_until_queued: u32,
-    /// For tests: with a sequence batcher, and in addition, until that many
-    /// requests wait in the backlog; 0 is off.
+    /// For tests, with a sequence batcher, in addition: the number of requests that must
+    /// wait in the backlog; 0 is off.
     pub hold_until_backlogged: u32,
 }
 
-/// Who decides which requests run together.
+/// Which scheduler forms the batches.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SchedulingMode {
-    /// The client: each request is a batch of its own, first come, first served.
+    /// The default scheduler: each request is a batch of its own, first come, first
+    /// served.
     Default,
     /// The dynamic batcher joins whole requests.
     Dynamic(DynamicSpec),
-    /// The sequence batcher leads each sequence to one instance, in order.
+    /// The sequence batcher assigns each sequence to one instance and keeps its order.
     Sequence(SequenceSpec),
 }
 
@@ -35,11 +39,11 @@ pub enum SchedulingMode {
 pub struct SequenceSpec {
     /// How the requests of an instance's sequences become batches.
     pub strategy: SequenceStrategy,
-    /// How long a sequence with a slot may have nothing queued and nothing in
-    /// execution; 0 is for ever.
+    /// How long a sequence with a slot may have no request queued or in execution; 0 is
+    /// unlimited.
     pub max_sequence_idle_ns: u64,
-    /// Whether each request is a sequence of its own, which runs again until its
-    /// backend is done with it.
+    /// Whether each request is a sequence of its own, which runs again until its backend
+    /// has finished it.
     pub iterative: bool,
 }
 
@@ -48,16 +52,15 @@ pub struct SequenceSpec {
 pub enum SequenceStrategy {
     /// A slot is a row of the batch; each instance has `max_batch_size` of them.
     Direct {
-        /// How long the longest waiting request may wait for more slots to get
-        /// ready.
+        /// How long the oldest waiting request may wait for more ready slots.
         max_queue_delay_ns: u64,
-        /// With so many ready slots a batch goes before the delay is over; with
-        /// 0 it always does.
+        /// The number of ready slots at which a batch is dispatched before the delay is
+        /// over; 0 is without delay.
         minimum_ready_slots: u32,
     },
     /// The next requests of an instance's sequences are batched dynamically.
     Oldest {
-        /// Sequences that an instance takes on; 0 means `max_batch_size`.
+        /// Maximum of sequences with a slot of an instance; 0 means `max_batch_size`.
         max_candidate_sequences: u32,
         /// As [`DynamicSpec::preferred_batch_sizes`].
         preferred_batch_sizes: Vec<u32>,
@@ -69,37 +72,37 @@ pub enum SequenceStrategy {
 /// The dynamic batcher's settings.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DynamicSpec {
-    /// Batch sizes that go at once when reached. Empty means the maximum alone;
-    /// 0 and sizes above the maximum are ignored.
+    /// Batch sizes that are dispatched at once when reached. Empty means the maximum
+    /// alone; 0 and sizes above the maximum are ignored.
     pub preferred_batch_sizes: Vec<u32>,
     /// How long the oldest request of a batch may wait for the batch to grow.
     pub max_queue_delay_ns: u64,
     /// Number of priority levels; 0 is one queue without levels.
     pub priority_levels: u64,
-    /// The level of requests that name none, or one out of range.
+    /// The level of requests with no level, or with one out of range.
     pub default_priority_level: u64,
-    /// The policy of levels that have none of their own.
+    /// The policy of levels without an own policy.
     pub default_queue_policy: QueuePolicy,
     /// Policies of single levels. Unused when `priority_levels` is 0.
     pub priority_queue_policies: BTreeMap<u64, QueuePolicy>,
 }
 
-/// How long, and how many, requests may wait at one level.
+/// Limits of time and number for the requests that wait at one level.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct QueuePolicy {
-    /// What happens to a request whose time is up.
+    /// What happens to a request whose timeout expires.
     pub timeout_action: TimeoutAction,
-    /// How long a request may wait; 0 is for ever.
+    /// How long a request may wait; 0 is unlimited.
     pub default_timeout_ns: u64,
     /// Whether a request's own timeout counts. It can only shorten the default,
     /// so with a default of 0 it has no effect.
     pub allow_timeout_override: bool,
-    /// Requests that may wait at this level; 0 is unlimited.
+    /// Maximum of waiting requests at this level; 0 is unlimited.
     pub max_queue_size: u32,
 }
 
 impl QueuePolicy {
-    /// How long a request with its own timeout may wait; 0 is for ever.
+    /// How long a request with its own timeout may wait; 0 is unlimited.
     pub(crate) fn timeout_ns(&self, own_timeout_ns: u64) -> u64 {
         if self.allow_timeout_override && own_timeout_ns != 0 {
             self.default_timeout_ns.min(own_timeout_ns)
@@ -109,12 +112,12 @@ impl QueuePolicy {
     }
 }
 
-/// What happens to a request whose time in the queue is up.
+/// What happens to a request whose timeout in the queue expires.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub enum TimeoutAction {
     /// It fails.
     #[default]
     Reject,
-    /// It moves behind all requests of its level that have time left.
+    /// It moves behind all requests of its level that have not expired.
     Delay,
 }

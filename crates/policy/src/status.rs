@@ -1,13 +1,14 @@
-//! Why things wait: plain data for status pages and messages of failing tests.
+//! What requests, instances and sequences wait for: plain data for status pages and
+//! messages of failing tests.
 
 use crate::ids::{InstanceId, SequenceKey};
 use crate::time::Time;
 
-/// A scheduler's state in words. Bounded, because it is taken under the driver's
-/// lock while requests wait for that.
+/// A snapshot of a scheduler. Its size is bounded, because it is taken under the driver's
+/// lock, for which requests wait.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SchedulerStatus {
-    /// Levels where requests wait, served in this order: the first
+    /// Levels with waiting requests, in the order of service: the first
     /// [`SchedulerStatus::ROWS_MAX`].
     pub queues: Vec<QueueStatus>,
     /// Instances by id.
@@ -19,7 +20,7 @@ pub struct SchedulerStatus {
 }
 
 impl SchedulerStatus {
-    /// So many rows of a kind are shown at most.
+    /// Maximum of rows of each kind.
     pub const ROWS_MAX: usize = 1000;
 }
 
@@ -28,13 +29,13 @@ impl SchedulerStatus {
 pub struct QueueStatus {
     /// The level; 0 if the model has none.
     pub priority: u64,
-    /// Requests that wait, with those whose time was up and that were moved back.
+    /// Number of waiting requests, with the delayed ones.
     pub waiting: usize,
-    /// Of these, requests moved behind the others because their time was up.
+    /// Number of requests that were moved behind the others when their timeout expired.
     pub delayed: usize,
     /// When the longest waiting request arrived.
     pub oldest: Time,
-    /// What must happen before the level's requests run.
+    /// What the level's requests wait for.
     pub waits_for: QueueWaitReason,
 }
 
@@ -43,44 +44,44 @@ pub struct QueueStatus {
 pub enum QueueWaitReason {
     /// An instance to become free, or to be added.
     Lane,
-    /// The batch to grow, or a time to come.
+    /// The batch to grow, or the end of its delay.
     BatchDelay {
         /// Rows that wait.
         pending_batch_size: u32,
-        /// The preferred size that would go at once.
+        /// The next preferred size, which would be dispatched at once.
         next_preferred_batch_size: u32,
-        /// When the batch goes as it is; none if that is never.
+        /// When the batch is dispatched as it is; none if that is never.
         until: Option<Time>,
     },
     /// The rate limiter's permit for an instance that is free.
     Permit,
     /// For tests: further requests that must be queued first.
     Hold {
-        /// How many.
+        /// Their number.
         missing: u32,
     },
 }
 
-/// What an instance does.
+/// The state of an instance.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum LaneStatus {
     /// It waits for a batch.
     Free {
-        /// Which instance.
+        /// The instance.
         instance: InstanceId,
         /// Since when.
         since: Time,
     },
     /// It executes a batch.
     Busy {
-        /// Which instance.
+        /// The instance.
         instance: InstanceId,
         /// Since when.
         since: Time,
     },
     /// It executes its last batch.
     Removing {
-        /// Which instance.
+        /// The instance.
         instance: InstanceId,
         /// Since when.
         busy_since: Time,
@@ -93,26 +94,26 @@ pub struct SequencesStatus {
     /// Slots that hold a sequence, by instance and number: the first
     /// [`SchedulerStatus::ROWS_MAX`].
     pub slots: Vec<SlotStatus>,
-    /// How many there are.
+    /// Number of slots that hold a sequence.
     pub taken_slots: u64,
-    /// Slots that hold none.
+    /// Number of slots that hold none.
     pub free_slots: u64,
     /// Sequences that wait for a slot, in order: the first [`SchedulerStatus::ROWS_MAX`].
     pub backlog: Vec<BacklogStatus>,
-    /// How many there are.
+    /// Number of sequences in the backlog.
     pub backlogged: usize,
 }
 
 /// A slot that holds a sequence.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct SlotStatus {
-    /// Whose slot.
+    /// The instance of the slot.
     pub instance: InstanceId,
     /// Its number.
     pub slot: u32,
     /// The sequence in it.
     pub sequence: SequenceKey,
-    /// Its requests that wait.
+    /// Number of its waiting requests.
     pub waiting: usize,
     /// What it waits for.
     pub waits_for: SlotWaitReason,
@@ -121,7 +122,7 @@ pub struct SlotStatus {
 /// What a slot's sequence waits for.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum SlotWaitReason {
-    /// Its next request; without one, it ends then.
+    /// Its next request, or the end of its idle time.
     Request {
         /// When it counts as idle; none if that is never.
         idle_at: Option<Time>,
@@ -130,9 +131,9 @@ pub enum SlotWaitReason {
     Execution,
     /// Its instance to become free.
     Lane,
-    /// Its batch to grow, or a time to come.
+    /// Its batch to grow, or the end of its delay.
     BatchDelay {
-        /// When the batch goes as it is; none if that is never.
+        /// When the batch is dispatched as it is; none if that is never.
         until: Option<Time>,
     },
     /// The rate limiter's permit for its instance, which is free.
@@ -146,7 +147,7 @@ pub enum SlotWaitReason {
 pub struct BacklogStatus {
     /// The sequence.
     pub sequence: SequenceKey,
-    /// Its requests so far.
+    /// Number of its requests so far.
     pub waiting: usize,
     /// When it fails; none if that is never.
     pub fails_at: Option<Time>,

@@ -5,10 +5,10 @@
 pub struct Time(pub u64);
 
 impl Time {
-    /// The end of time, which never comes: a deadline that saturates here is none.
+    /// The end of time, which is never reached: a deadline that saturates here is none.
     pub const MAX: Time = Time(u64::MAX);
 
-    /// This time moved later, at most to [`Time::MAX`].
+    /// This time plus `nanoseconds`, at most [`Time::MAX`].
     #[must_use]
     pub fn saturating_add(self, nanoseconds: u64) -> Time {
         Time(self.0.saturating_add(nanoseconds))
@@ -20,7 +20,7 @@ impl Time {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// This time moved later, or nothing if that is never.
+    /// This time plus `nanoseconds`, or none if that is never reached.
     pub(crate) fn deadline_after(self, nanoseconds: u64) -> Option<Time> {
         let deadline = self.saturating_add(nanoseconds);
         (deadline != Time::MAX).then_some(deadline)

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use galatea_policy::{fits_namespaces, model_id};
+use galatea_policy::{can_have_namespace, model_id};
 
 use crate::name::check_model_name;
 use crate::root::{RepositoryError, Root};
@@ -210,7 +210,7 @@ impl Repository {
 
     /// Whether the id of a model of this name could be split into namespace and name.
     fn allows(&self, name: &str) -> bool {
-        !self.has_namespaces || fits_namespaces(name)
+        !self.has_namespaces || can_have_namespace(name)
     }
 
     /// The namespace of a repository's models, if there are any.

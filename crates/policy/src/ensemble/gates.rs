@@ -1,71 +1,68 @@
-//! `max_inflight_requests`: how many requests of all runs a step may have at a
-//! time.
+//! `max_inflight_requests`: the limit of concurrent calls that a step has in all runs.
 //!
-//! Calls that find their step full wait in a list, and nobody blocks. A step
-//! also gets no further calls while a step behind it has a list as long as the
-//! limit: otherwise a fast step would pile up its results before a slow one. So
-//! what lies between two steps is bounded, and what has not begun waits with its
-//! client.
+//! Calls to a step that is at its limit wait in a list; no thread blocks. A step also
+//! gets no further calls while the list of a step behind it is as long as the limit:
+//! otherwise the results of a fast step would pile up before a slow one. So the number
+//! of results between two steps is bounded.
 
 use std::collections::VecDeque;
 
-use crate::ensemble::graph::{EnsembleGraph, StepIndex, place};
+use crate::ensemble::graph::{EnsembleGraph, StepIndex, to_usize};
 
-/// The gates of one ensemble, before each of its steps. `K` stands for a call of
-/// any run.
+/// The gates of one ensemble, one before each step. `K` identifies a call of any run.
 #[derive(Clone, Debug)]
 pub struct StepGates<K> {
     limit: usize,
     gates: Vec<Gate<K>>,
-    /// The steps, the last of the dataflow first.
+    /// The steps from the end of the dataflow to its beginning.
     order: Vec<StepIndex>,
 }
 
 #[derive(Clone, Debug)]
 struct Gate<K> {
     downstream: Vec<StepIndex>,
-    inside: usize,
+    started: usize,
     waiting: VecDeque<K>,
 }
 
 impl<K> StepGates<K> {
-    /// Gates that let so many in at a time.
+    /// Gates with the given limit for each step.
     ///
     /// # Panics
     ///
-    /// If the limit is 0, which means that there are no gates.
+    /// If the limit is 0, which means no gates.
     pub fn new(graph: &EnsembleGraph, limit: u32) -> Self {
         assert!(limit > 0, "without a limit there are no gates");
         let gates = graph.steps.iter().map(|step| Gate {
             downstream: step.downstream.clone(),
-            inside: 0,
+            started: 0,
             waiting: VecDeque::new(),
         });
         let mut order = graph.order().expect("the graph was checked");
         order.reverse();
-        StepGates { limit: place(limit), gates: gates.collect(), order }
+        StepGates { limit: to_usize(limit), gates: gates.collect(), order }
     }
 
-    /// The call wants to start. Calls that may start now, this or others, are
-    /// put into `started`.
+    /// Requests the start of a call. Calls that may start now, this or others, are
+    /// pushed to `started`.
     pub fn enter(&mut self, step: StepIndex, call: K, started: &mut Vec<K>) {
-        self.gates[place(step.0)].waiting.push_back(call);
+        self.gates[to_usize(step.0)].waiting.push_back(call);
         self.admit(started);
     }
 
-    /// A call of the step, which was started, is over.
+    /// A started call of the step has ended.
     ///
     /// # Panics
     ///
-    /// If the step has none.
+    /// If the step has no started call.
     pub fn leave(&mut self, step: StepIndex, started: &mut Vec<K>) {
-        let inside = &mut self.gates[place(step.0)].inside;
-        *inside = inside.checked_sub(1).expect("who leaves was inside");
+        let started_calls = &mut self.gates[to_usize(step.0)].started;
+        *started_calls = started_calls.checked_sub(1).expect("the call was started");
         self.admit(started);
     }
 
-    /// The step's calls that have not started and are not wanted any more leave;
-    /// they are put into `withdrawn`.
+    /// Removes the step's waiting calls that `unwanted` selects; they are pushed to
+    /// `withdrawn`.
     pub fn withdraw(
         &mut self,
         step: StepIndex,
@@ -73,7 +70,7 @@ impl<K> StepGates<K> {
         withdrawn: &mut Vec<K>,
         started: &mut Vec<K>,
     ) {
-        let waiting = &mut self.gates[place(step.0)].waiting;
+        let waiting = &mut self.gates[to_usize(step.0)].waiting;
         let before = waiting.len();
         for _ in 0..before {
             let Some(call) = waiting.pop_front() else { break };
@@ -86,31 +83,31 @@ impl<K> StepGates<K> {
         self.admit(started);
     }
 
-    /// Whether what the step makes piles up: a decoupled step should pause.
+    /// Whether calls pile up behind the step, so that a decoupled step should pause.
     pub fn is_congested(&self, step: StepIndex) -> bool {
-        let downstream = &self.gates[place(step.0)].downstream;
-        downstream.iter().any(|next| self.gates[place(next.0)].waiting.len() >= self.limit)
+        let downstream = &self.gates[to_usize(step.0)].downstream;
+        downstream.iter().any(|next| self.gates[to_usize(next.0)].waiting.len() >= self.limit)
     }
 
-    /// Calls of the step that have started and are not over.
-    pub fn inside(&self, step: StepIndex) -> usize {
-        self.gates[place(step.0)].inside
+    /// Number of the step's calls that have started and not ended.
+    pub fn started(&self, step: StepIndex) -> usize {
+        self.gates[to_usize(step.0)].started
     }
 
-    /// Calls that wait before the step.
+    /// Number of calls that wait for the step.
     pub fn waiting(&self, step: StepIndex) -> usize {
-        self.gates[place(step.0)].waiting.len()
+        self.gates[to_usize(step.0)].waiting.len()
     }
 
-    /// From the end of the dataflow to its beginning: what starts at the end
-    /// makes room before it.
+    /// Starts calls from the end of the dataflow to its beginning, because a start at
+    /// the end makes room before it.
     fn admit(&mut self, started: &mut Vec<K>) {
         for at in 0..self.order.len() {
             let step = self.order[at];
-            while self.gates[place(step.0)].inside < self.limit && !self.is_congested(step) {
-                let gate = &mut self.gates[place(step.0)];
+            while self.gates[to_usize(step.0)].started < self.limit && !self.is_congested(step) {
+                let gate = &mut self.gates[to_usize(step.0)];
                 let Some(call) = gate.waiting.pop_front() else { break };
-                gate.inside += 1;
+                gate.started += 1;
                 started.push(call);
             }
         }

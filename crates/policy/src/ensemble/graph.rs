@@ -1,4 +1,4 @@
-//! What an ensemble's configuration says, brought into the form that runs need.
+//! An ensemble's configuration, checked and in the form that runs need.
 
 /// A tensor of an ensemble, numbered by the driver from 0 on.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -11,11 +11,11 @@ pub struct StepIndex(pub u32);
 /// An ensemble, as its configuration describes it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct EnsembleSpec {
-    /// How many tensors there are.
+    /// Number of tensors.
     pub tensors: u32,
-    /// Tensors that a request brings, or leaves out.
+    /// Tensors that a request has or omits.
     pub inputs: Vec<TensorIndex>,
-    /// Tensors that a client can ask for.
+    /// Tensors that a client can request.
     pub outputs: Vec<TensorIndex>,
     /// The steps.
     pub steps: Vec<StepSpec>,
@@ -26,26 +26,26 @@ pub struct EnsembleSpec {
 pub struct StepSpec {
     /// The tensors of its inputs; one tensor may feed several inputs.
     pub inputs: Vec<TensorIndex>,
-    /// The tensors that its outputs become.
+    /// The tensors of its outputs.
     pub outputs: Vec<TensorIndex>,
     /// Whether its model is decoupled.
     pub decoupled: bool,
 }
 
-/// Why a specification is no ensemble.
+/// Why a specification is not a valid ensemble.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum GraphError {
-    /// The tensor is made by nobody.
+    /// No step produces the tensor.
     NotProduced(TensorIndex),
-    /// The tensor is made twice, or is an input and made too.
+    /// Two steps produce the tensor, or a step produces an input.
     ProducedTwice(TensorIndex),
-    /// The step waits, perhaps through others, for itself.
+    /// The step depends on itself, perhaps through others.
     Cycle(StepIndex),
     /// The step needs tensors of different decoupled steps.
     MixedWaves(StepIndex),
     /// The ensemble's outputs come from different decoupled steps.
     MixedOutputWaves,
-    /// The step has no inputs, so nothing would start it.
+    /// The step has no inputs, so it would never start.
     NoInputs(StepIndex),
 }
 
@@ -62,7 +62,7 @@ pub(super) struct Step {
     pub(super) inputs: Vec<TensorIndex>,
     pub(super) outputs: Vec<TensorIndex>,
     pub(super) decoupled: bool,
-    /// The decoupled step that its waves come from.
+    /// The decoupled step that numbers its waves.
     pub(super) source: Option<StepIndex>,
     /// Steps that need one of its outputs.
     pub(super) downstream: Vec<StepIndex>,
@@ -73,11 +73,11 @@ pub(super) struct Tensor {
     pub(super) producer: Option<StepIndex>,
     /// Steps that need it, each once.
     pub(super) consumers: Vec<StepIndex>,
-    /// The decoupled step that its waves come from.
+    /// The decoupled step that numbers its waves.
     pub(super) source: Option<StepIndex>,
 }
 
-pub(super) fn place(number: u32) -> usize {
+pub(super) fn to_usize(number: u32) -> usize {
     number as usize
 }
 
@@ -86,7 +86,7 @@ impl EnsembleGraph {
     ///
     /// # Errors
     ///
-    /// The first thing that makes it no ensemble.
+    /// The first fault found.
     ///
     /// # Panics
     ///
@@ -94,7 +94,7 @@ impl EnsembleGraph {
     pub fn new(spec: &EnsembleSpec) -> Result<Self, GraphError> {
         let mut graph = EnsembleGraph {
             steps: Vec::new(),
-            tensors: vec![Tensor::default(); place(spec.tensors)],
+            tensors: vec![Tensor::default(); to_usize(spec.tensors)],
             decoupled: false,
         };
         graph.connect(spec)?;
@@ -110,31 +110,31 @@ impl EnsembleGraph {
         Ok(graph)
     }
 
-    /// Whether a request may get any number of responses.
+    /// Whether a request may have any number of responses.
     pub fn is_decoupled(&self) -> bool {
         self.decoupled
     }
 
-    /// For each step whether the wanted outputs can't be made without it.
-    pub fn needed_steps(&self, wanted: &[TensorIndex]) -> Vec<bool> {
+    /// For each step, whether the requested outputs depend on it.
+    pub fn needed_steps(&self, requested: &[TensorIndex]) -> Vec<bool> {
         let mut needed = vec![false; self.steps.len()];
-        let mut trail: Vec<TensorIndex> = wanted.to_vec();
-        while let Some(index) = trail.pop() {
+        let mut unvisited: Vec<TensorIndex> = requested.to_vec();
+        while let Some(index) = unvisited.pop() {
             if let Some(producer) = self.tensor(index).producer
-                && !std::mem::replace(&mut needed[place(producer.0)], true)
+                && !std::mem::replace(&mut needed[to_usize(producer.0)], true)
             {
-                trail.extend(&self.step(producer).inputs);
+                unvisited.extend(&self.step(producer).inputs);
             }
         }
         needed
     }
 
     pub(super) fn tensor(&self, index: TensorIndex) -> &Tensor {
-        &self.tensors[place(index.0)]
+        &self.tensors[to_usize(index.0)]
     }
 
     pub(super) fn step(&self, index: StepIndex) -> &Step {
-        &self.steps[place(index.0)]
+        &self.steps[to_usize(index.0)]
     }
 
     fn connect(&mut self, spec: &EnsembleSpec) -> Result<(), GraphError> {
@@ -143,14 +143,14 @@ impl EnsembleGraph {
                 return Err(GraphError::NoInputs(index));
             }
             for output in &step.outputs {
-                let tensor = &mut self.tensors[place(output.0)];
+                let tensor = &mut self.tensors[to_usize(output.0)];
                 if tensor.producer.is_some() || spec.inputs.contains(output) {
                     return Err(GraphError::ProducedTwice(*output));
                 }
                 tensor.producer = Some(index);
             }
             for input in &step.inputs {
-                let consumers = &mut self.tensors[place(input.0)].consumers;
+                let consumers = &mut self.tensors[to_usize(input.0)].consumers;
                 if consumers.last() != Some(&index) {
                     consumers.push(index);
                 }
@@ -180,7 +180,7 @@ impl EnsembleGraph {
         Ok(())
     }
 
-    /// The steps, each behind those that it needs.
+    /// The steps in topological order.
     pub(super) fn order(&self) -> Result<Vec<StepIndex>, GraphError> {
         let producers = |step: &Step| {
             let inputs = step.inputs.iter();
@@ -192,14 +192,16 @@ impl EnsembleGraph {
         };
         let mut missing: Vec<usize> = self.steps.iter().map(|step| producers(step).len()).collect();
         let numbered = (0..).map(StepIndex);
-        let mut order: Vec<StepIndex> =
-            numbered.take(self.steps.len()).filter(|index| missing[place(index.0)] == 0).collect();
+        let mut order: Vec<StepIndex> = numbered
+            .take(self.steps.len())
+            .filter(|index| missing[to_usize(index.0)] == 0)
+            .collect();
         let mut next = 0;
         while let Some(index) = order.get(next).copied() {
             next += 1;
             for consumer in &self.step(index).downstream {
-                missing[place(consumer.0)] -= 1;
-                if missing[place(consumer.0)] == 0 {
+                missing[to_usize(consumer.0)] -= 1;
+                if missing[to_usize(consumer.0)] == 0 {
                     order.push(*consumer);
                 }
             }
@@ -210,6 +212,7 @@ impl EnsembleGraph {
         }
     }
 
+    /// Sets the source of the step and of its outputs.
     fn find_source(&mut self, index: StepIndex) -> Result<(), GraphError> {
         let step = self.step(index);
         let mut sources = step.inputs.iter().filter_map(|input| self.tensor(*input).source);
@@ -219,9 +222,9 @@ impl EnsembleGraph {
         }
         let of_outputs = if step.decoupled { Some(index) } else { source };
         for output in step.outputs.clone() {
-            self.tensors[place(output.0)].source = of_outputs;
+            self.tensors[to_usize(output.0)].source = of_outputs;
         }
-        self.steps[place(index.0)].source = source;
+        self.steps[to_usize(index.0)].source = source;
         Ok(())
     }
 }

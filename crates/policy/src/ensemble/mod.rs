@@ -1,21 +1,20 @@
-//! Ensembles: models that are made of other models, as a dataflow.
+//! Ensembles: models that are composed of other models, as a dataflow.
 //!
-//! A step starts as soon as all of its tensors exist; the order of steps in the
-//! configuration means nothing. [`EnsembleGraph`] is what the configuration
-//! says, [`EnsembleRun`] is one request on its way through it, and [`StepGates`]
-//! bound how many requests of all runs a step may have at a time.
+//! A step starts as soon as all of its input tensors exist; the order of steps in the
+//! configuration has no effect. [`EnsembleGraph`] is the checked configuration,
+//! [`EnsembleRun`] is one request's way through it, and [`StepGates`] limit the
+//! concurrent calls that a step has in all runs.
 //!
-//! Tensors are numbered, and whatever stands for their contents is cloned to
-//! each step that needs it and dropped with the last of them: the driver gives
-//! handles, so nothing is copied.
+//! Tensors are numbered. Their contents are cloned for each step that needs them and
+//! dropped after the last of these steps. The driver passes handles, so no element is
+//! copied.
 //!
 //! # Waves
 //!
-//! A decoupled step answers any number of times. Each answer flows down the
-//! graph as a wave of its own: a step behind it runs once per wave, with the
-//! wave's tensors and with those that don't come from a decoupled step. A step
-//! that needs tensors of two different decoupled steps can't be paired up and is
-//! refused.
+//! A decoupled step sends any number of responses. The tensors of each response are a
+//! wave of their own: a step behind it runs once per wave, with the wave's tensors and
+//! with those that don't come from a decoupled step. A step that needs tensors of two
+//! different decoupled steps is refused, because their waves can't be paired.
 
 mod gates;
 mod graph;

@@ -1,10 +1,10 @@
-//! One request on its way through an ensemble.
+//! One request's way through an ensemble.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::ensemble::graph::{EnsembleGraph, StepIndex, TensorIndex, place};
+use crate::ensemble::graph::{EnsembleGraph, StepIndex, TensorIndex, to_usize};
 
-/// A call of a step, numbered within its run in the order of starting.
+/// A call of a step, numbered within its run in the order of starts.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct StepCallKey(pub u64);
 
@@ -13,63 +13,63 @@ pub struct StepCallKey(pub u64);
 pub enum EnsembleAction<T> {
     /// Send a request to the step's model.
     Start {
-        /// The call's name.
+        /// The call.
         call: StepCallKey,
-        /// Which step.
+        /// Its step.
         step: StepIndex,
-        /// For each of the step's inputs, in the order of its specification,
-        /// the tensor, or none if it was left out.
+        /// The tensors of the step's inputs, in the order of its specification; none
+        /// for an omitted one.
         inputs: Vec<Option<T>>,
     },
-    /// The call's answer is not wanted any more.
+    /// Cancel the call: its response is not needed any more.
     CancelCall(StepCallKey),
-    /// Send a response with these outputs, in the order of the request's wanted
-    /// outputs; none was left out by the model that makes it.
+    /// Send a response with these outputs, in the order of the request's requested
+    /// outputs; none for an output that its model omitted.
     Respond {
         /// The outputs.
         outputs: Vec<(TensorIndex, Option<T>)>,
     },
-    /// Answer the request with an error. Nothing but `Over` follows, and cancels.
+    /// Reply to the request with an error. Only `CancelCall` and `Finished` follow.
     Fail(RunFailure),
-    /// No call is left. Unless the request has failed, it ends here.
+    /// No call is left. Unless the request has failed, it ends now.
     Finished,
 }
 
 /// Why a request fails.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum RunFailure {
-    /// The call failed; the driver knows how.
+    /// The call failed; the driver knows the error.
     Step(StepCallKey),
-    /// The client gave up.
+    /// The request was cancelled.
     Cancelled,
-    /// Every step that could run has run, and an output is missing.
+    /// No further step can run, and an output is missing.
     Deadlock,
 }
 
-/// The state of one request. `T` stands for a tensor's contents.
+/// The state of one request. `T` is the type of a tensor's contents.
 #[derive(Clone, Debug)]
 pub struct EnsembleRun<T> {
-    /// The outputs that the client wants.
-    wanted: Vec<TensorIndex>,
-    /// Which steps are needed for them.
+    /// The outputs that the client requested.
+    requested: Vec<TensorIndex>,
+    /// For each step, whether they depend on it.
     needed: Vec<bool>,
     values: BTreeMap<(TensorIndex, u64), Value<T>>,
-    /// How many of the values are of each wave of each decoupled step.
-    held: BTreeMap<(StepIndex, u64), usize>,
-    /// Per decoupled step, how many waves it has sent.
+    /// The number of stored values of each wave of each decoupled step.
+    pending: BTreeMap<(StepIndex, u64), usize>,
+    /// For each decoupled step, the number of its waves so far.
     waves: Vec<u64>,
     calls: BTreeMap<StepCallKey, Call>,
     started: u64,
     responses: u64,
-    life: RunLife,
+    state: RunState,
 }
 
 #[derive(Clone, Debug)]
 struct Value<T> {
-    /// None if whoever makes it left it out.
+    /// None if its producer omitted it.
     contents: Option<T>,
-    /// Who still needs it.
-    uses: usize,
+    /// The number of steps, and of responses, that still need it.
+    users: usize,
 }
 
 #[derive(Copy, Clone, Debug)]
@@ -78,46 +78,46 @@ struct Call {
     wave: u64,
 }
 
-/// Running → Failed, and both → Over.
+/// Running → Failed. Running or Failed → Finished.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum RunLife {
+enum RunState {
     Running,
     Failed,
-    Over,
+    Finished,
 }
 
 impl<T: Clone> EnsembleRun<T> {
-    /// A request with its inputs, none for each that the client left out, and
-    /// the outputs that it wants. Says which steps start.
+    /// Begins a request with its inputs, none for each that the client omitted, and
+    /// its requested outputs. Pushes the first steps to start.
     pub fn begin(
         graph: &EnsembleGraph,
         inputs: Vec<(TensorIndex, Option<T>)>,
-        wanted: Vec<TensorIndex>,
+        requested: Vec<TensorIndex>,
         out: &mut Vec<EnsembleAction<T>>,
     ) -> Self {
         let mut run = EnsembleRun {
-            needed: graph.needed_steps(&wanted),
-            wanted,
+            needed: graph.needed_steps(&requested),
+            requested,
             values: BTreeMap::new(),
-            held: BTreeMap::new(),
+            pending: BTreeMap::new(),
             waves: vec![0; graph.steps.len()],
             calls: BTreeMap::new(),
             started: 0,
             responses: 0,
-            life: RunLife::Running,
+            state: RunState::Running,
         };
         let arrived: Vec<(TensorIndex, u64)> =
             inputs.iter().map(|(index, _)| (*index, 0)).collect();
         for (index, contents) in inputs {
-            run.keep(graph, index, 0, contents);
+            run.store(graph, index, 0, contents);
         }
-        run.proceed(graph, &arrived, out);
-        run.settle(graph, out);
+        run.start_ready(graph, &arrived, out);
+        run.finish_if_idle(graph, out);
         run
     }
 
-    /// A call was answered. `outputs` are those that the answer has, in any
-    /// order; further answers may follow until [`finished`](Self::finished).
+    /// A call sent a response. `outputs` are the response's outputs in any order.
+    /// Further responses may follow until [`finished`](Self::finished).
     pub fn responded(
         &mut self,
         graph: &EnsembleGraph,
@@ -125,13 +125,13 @@ impl<T: Clone> EnsembleRun<T> {
         outputs: Vec<(TensorIndex, T)>,
         out: &mut Vec<EnsembleAction<T>>,
     ) {
-        if self.life != RunLife::Running {
+        if self.state != RunState::Running {
             return;
         }
         let Call { step: index, wave } = *self.call(call);
         let step = graph.step(index);
         let wave = if step.decoupled {
-            let waves = &mut self.waves[place(index.0)];
+            let waves = &mut self.waves[to_usize(index.0)];
             *waves += 1;
             *waves - 1
         } else {
@@ -141,13 +141,13 @@ impl<T: Clone> EnsembleRun<T> {
         let mut arrived = Vec::with_capacity(step.outputs.len());
         for output in &step.outputs {
             let contents = outputs.remove(output);
-            self.keep(graph, *output, wave, contents);
+            self.store(graph, *output, wave, contents);
             arrived.push((*output, wave));
         }
-        self.proceed(graph, &arrived, out);
+        self.start_ready(graph, &arrived, out);
     }
 
-    /// No further answer to the call comes.
+    /// The call sends no further response.
     pub fn finished(
         &mut self,
         graph: &EnsembleGraph,
@@ -155,10 +155,10 @@ impl<T: Clone> EnsembleRun<T> {
         out: &mut Vec<EnsembleAction<T>>,
     ) {
         self.end_call(call);
-        self.settle(graph, out);
+        self.finish_if_idle(graph, out);
     }
 
-    /// The call was answered with an error, after which nothing follows.
+    /// The call ended with an error.
     pub fn failed(
         &mut self,
         graph: &EnsembleGraph,
@@ -167,10 +167,10 @@ impl<T: Clone> EnsembleRun<T> {
     ) {
         self.end_call(call);
         self.fail(RunFailure::Step(call), out);
-        self.settle(graph, out);
+        self.finish_if_idle(graph, out);
     }
 
-    /// The call was answered with an error, but its end is still to come.
+    /// The call sent an error, and its end follows later.
     pub fn error_before_end(
         &mut self,
         graph: &EnsembleGraph,
@@ -179,24 +179,24 @@ impl<T: Clone> EnsembleRun<T> {
     ) {
         let _known = self.call(call);
         self.fail(RunFailure::Step(call), out);
-        self.settle(graph, out);
+        self.finish_if_idle(graph, out);
     }
 
-    /// The client gave up.
+    /// The request was cancelled.
     pub fn cancel(&mut self, graph: &EnsembleGraph, out: &mut Vec<EnsembleAction<T>>) {
         self.fail(RunFailure::Cancelled, out);
-        self.settle(graph, out);
+        self.finish_if_idle(graph, out);
     }
 
-    /// Calls that have neither finished nor failed.
+    /// Number of calls that have neither finished nor failed.
     pub fn calls(&self) -> usize {
         self.calls.len()
     }
 
-    /// Answers of decoupled steps that wait for other tensors, before some step
-    /// or the response: they pile up if the decoupled steps go on.
+    /// Number of waves with tensors that a step or the response still needs. They pile
+    /// up while the decoupled steps go on.
     pub fn pending_waves(&self) -> usize {
-        self.held.len()
+        self.pending.len()
     }
 
     /// The step of a call that has neither finished nor failed.
@@ -213,23 +213,23 @@ impl<T: Clone> EnsembleRun<T> {
         assert!(ended.is_some(), "{call:?} is not in flight");
     }
 
-    /// Keeps a tensor if anybody needs it.
-    fn keep(&mut self, graph: &EnsembleGraph, index: TensorIndex, wave: u64, contents: Option<T>) {
+    /// Stores a tensor if a step or the response needs it.
+    fn store(&mut self, graph: &EnsembleGraph, index: TensorIndex, wave: u64, contents: Option<T>) {
         let consumers = graph.tensor(index).consumers.iter();
-        let steps = consumers.filter(|step| self.needed[place(step.0)]).count();
-        let uses = steps + usize::from(self.wanted.contains(&index));
-        if uses > 0 {
-            let previous = self.values.insert((index, wave), Value { contents, uses });
+        let steps = consumers.filter(|step| self.needed[to_usize(step.0)]).count();
+        let users = steps + usize::from(self.requested.contains(&index));
+        if users > 0 {
+            let previous = self.values.insert((index, wave), Value { contents, users });
             assert!(previous.is_none(), "{index:?} came twice in wave {wave}");
             if let Some(source) = graph.tensor(index).source {
-                *self.held.entry((source, wave)).or_default() += 1;
+                *self.pending.entry((source, wave)).or_default() += 1;
             }
         }
     }
 
-    /// Starts what the new tensors make ready, and answers if they complete the
-    /// outputs.
-    fn proceed(
+    /// Starts the steps that the new tensors make ready, and responds if they complete
+    /// the outputs.
+    fn start_ready(
         &mut self,
         graph: &EnsembleGraph,
         arrived: &[(TensorIndex, u64)],
@@ -238,11 +238,11 @@ impl<T: Clone> EnsembleRun<T> {
         let mut ready: BTreeSet<(StepIndex, u64)> = BTreeSet::new();
         for &(index, wave) in arrived {
             for step in graph.tensor(index).consumers.iter().copied() {
-                if !self.needed[place(step.0)] {
+                if !self.needed[to_usize(step.0)] {
                     continue;
                 }
                 let inputs = &graph.step(step).inputs;
-                let waves = self.waves_to_look_at(graph, inputs, index, wave).into_iter();
+                let waves = self.candidate_waves(graph, inputs, index, wave).into_iter();
                 let complete = waves.filter(|wave| self.has_all(graph, inputs, *wave));
                 ready.extend(complete.map(|wave| (step, wave)));
             }
@@ -250,19 +250,19 @@ impl<T: Clone> EnsembleRun<T> {
         for (step, wave) in ready {
             self.start(graph, step, wave, out);
         }
-        let wanted = self.wanted.clone();
+        let requested = self.requested.clone();
         let mut complete: BTreeSet<u64> = BTreeSet::new();
-        for &(index, wave) in arrived.iter().filter(|(index, _)| wanted.contains(index)) {
-            complete.extend(self.waves_to_look_at(graph, &wanted, index, wave));
+        for &(index, wave) in arrived.iter().filter(|(index, _)| requested.contains(index)) {
+            complete.extend(self.candidate_waves(graph, &requested, index, wave));
         }
         for wave in complete {
-            self.respond_if_complete(graph, &wanted, wave, out);
+            self.respond_if_complete(graph, &requested, wave, out);
         }
     }
 
-    /// The waves that a new tensor may complete: its own, or, if it has none
+    /// The waves that a new tensor may complete: its own, or, if it belongs to no wave
     /// while others of the same group do, all of theirs.
-    fn waves_to_look_at(
+    fn candidate_waves(
         &self,
         graph: &EnsembleGraph,
         group: &[TensorIndex],
@@ -279,8 +279,8 @@ impl<T: Clone> EnsembleRun<T> {
         }
     }
 
-    /// Where the tensor of a wave is kept: what comes from no decoupled step is
-    /// the same in every wave.
+    /// The key of a wave's tensor. A tensor that comes from no decoupled step is the
+    /// same in every wave.
     fn key(graph: &EnsembleGraph, index: TensorIndex, wave: u64) -> (TensorIndex, u64) {
         (index, if graph.tensor(index).source.is_some() { wave } else { 0 })
     }
@@ -303,7 +303,7 @@ impl<T: Clone> EnsembleRun<T> {
         distinct.sort_unstable();
         distinct.dedup();
         for input in distinct {
-            self.let_go(graph, input, wave, runs_again);
+            self.release_use(graph, input, wave, runs_again);
         }
         let call = StepCallKey(self.started);
         self.started += 1;
@@ -315,75 +315,82 @@ impl<T: Clone> EnsembleRun<T> {
         self.values.get(&Self::key(graph, index, wave)).and_then(|value| value.contents.clone())
     }
 
-    /// One user less; what another wave will ask for again stays.
-    fn let_go(&mut self, graph: &EnsembleGraph, index: TensorIndex, wave: u64, used_again: bool) {
+    /// Counts one user less. A tensor that other waves will use stays.
+    fn release_use(
+        &mut self,
+        graph: &EnsembleGraph,
+        index: TensorIndex,
+        wave: u64,
+        used_again: bool,
+    ) {
         if used_again && graph.tensor(index).source.is_none() {
             return;
         }
         let key = Self::key(graph, index, wave);
-        let value = self.values.get_mut(&key).expect("it was there a moment ago");
-        value.uses -= 1;
-        if value.uses == 0 {
+        let value = self.values.get_mut(&key).expect("a ready step's tensors are stored");
+        value.users -= 1;
+        if value.users == 0 {
             self.values.remove(&key);
             if let Some(source) = graph.tensor(index).source {
-                self.forget_held((source, wave));
+                self.forget_pending((source, wave));
             }
         }
     }
 
-    fn forget_held(&mut self, wave: (StepIndex, u64)) {
-        let count = self.held.get_mut(&wave).expect("its values were counted");
+    fn forget_pending(&mut self, wave: (StepIndex, u64)) {
+        let count = self.pending.get_mut(&wave).expect("its values were counted");
         *count -= 1;
         if *count == 0 {
-            self.held.remove(&wave);
+            self.pending.remove(&wave);
         }
     }
 
     fn forget_values(&mut self) {
         self.values.clear();
-        self.held.clear();
+        self.pending.clear();
     }
 
     fn respond_if_complete(
         &mut self,
         graph: &EnsembleGraph,
-        wanted: &[TensorIndex],
+        requested: &[TensorIndex],
         wave: u64,
         out: &mut Vec<EnsembleAction<T>>,
     ) {
-        if !self.has_all(graph, wanted, wave) {
+        if !self.has_all(graph, requested, wave) {
             return;
         }
         let outputs: Vec<_> =
-            wanted.iter().map(|index| (*index, self.contents(graph, *index, wave))).collect();
-        let responds_again = wanted.iter().any(|index| graph.tensor(*index).source.is_some());
-        for index in wanted {
-            self.let_go(graph, *index, wave, responds_again);
+            requested.iter().map(|index| (*index, self.contents(graph, *index, wave))).collect();
+        let responds_again = requested.iter().any(|index| graph.tensor(*index).source.is_some());
+        for index in requested {
+            self.release_use(graph, *index, wave, responds_again);
         }
         self.responses += 1;
         out.push(EnsembleAction::Respond { outputs });
     }
 
     fn fail(&mut self, failure: RunFailure, out: &mut Vec<EnsembleAction<T>>) {
-        if self.life != RunLife::Running {
+        if self.state != RunState::Running {
             return;
         }
-        self.life = RunLife::Failed;
+        self.state = RunState::Failed;
         self.forget_values();
         out.push(EnsembleAction::Fail(failure));
         out.extend(self.calls.keys().map(|call| EnsembleAction::CancelCall(*call)));
     }
 
-    /// With no call left, the request is over.
-    fn settle(&mut self, graph: &EnsembleGraph, out: &mut Vec<EnsembleAction<T>>) {
-        if !self.calls.is_empty() || self.life == RunLife::Over {
+    /// Finishes the request if no call is left.
+    fn finish_if_idle(&mut self, graph: &EnsembleGraph, out: &mut Vec<EnsembleAction<T>>) {
+        if !self.calls.is_empty() || self.state == RunState::Finished {
             return;
         }
-        let may_stay_silent = self.wanted.iter().any(|index| graph.tensor(*index).source.is_some());
-        if self.responses == 0 && !may_stay_silent {
+        let may_have_no_response =
+            self.requested.iter().any(|index| graph.tensor(*index).source.is_some());
+        if self.responses == 0 && !may_have_no_response {
             self.fail(RunFailure::Deadlock, out);
         }
-        self.life = RunLife::Over;
+        self.state = RunState::Finished;
         self.forget_values();
         out.push(EnsembleAction::Finished);
     }

@@ -4,8 +4,7 @@ fn tensors(letters: &str) -> Vec<TensorIndex> {
     letters.bytes().map(|letter| TensorIndex(u32::from(letter - b'a'))).collect()
 }
 
-/// `inputs > steps > outputs`, where a step is `ab:c`, with a `*` behind it if
-/// it is decoupled.
+/// `inputs > steps > outputs`. A step is `ab:c`, followed by `*` if it is decoupled.
 fn spec(text: &str) -> EnsembleSpec {
     let parts: Vec<&str> = text.split('>').map(str::trim).collect();
     let step = |text: &str| {
@@ -25,7 +24,7 @@ fn letter(index: TensorIndex) -> char {
     char::from(b'a' + u8::try_from(index.0).unwrap())
 }
 
-fn words(action: &EnsembleAction<String>) -> String {
+fn render(action: &EnsembleAction<String>) -> String {
     let value = |contents: &Option<String>| contents.clone().unwrap_or_else(|| "-".to_owned());
     match action {
         EnsembleAction::Start { call, step, inputs } => {
@@ -45,13 +44,14 @@ fn words(action: &EnsembleAction<String>) -> String {
     }
 }
 
-/// Plays `begin abc want d` (capitals are left out), `0 c d` (call 0 answers with
-/// these tensors), `end 0`, `fail 0`, `cancel`, line by line.
+/// Plays `begin abc want d` (capitals are omitted), `0 c d` (call 0 responds with
+/// these tensors), `end 0`, `fault 0` (an error before the end), `fail 0`, `cancel`,
+/// line by line.
 #[track_caller]
 fn check(ensemble: &str, script: &str) {
     let graph = EnsembleGraph::new(&spec(ensemble)).unwrap();
     let mut run: Option<EnsembleRun<String>> = None;
-    let mut answers = 0;
+    let mut responses = 0;
     for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let (input, expected) = line.split_once("->").expect("event -> actions");
         let input: Vec<&str> = input.split_whitespace().collect();
@@ -68,22 +68,22 @@ fn check(ensemble: &str, script: &str) {
             }
             ["end", text] => run.as_mut().unwrap().finished(&graph, call(text), &mut out),
             ["fault", text] => run.as_mut().unwrap().error_before_end(&graph, call(text), &mut out),
-            ["held", count] => {
+            ["pending", count] => {
                 assert_eq!(run.as_ref().unwrap().pending_waves().to_string(), *count, "{line}");
             }
             ["fail", text] => run.as_mut().unwrap().failed(&graph, call(text), &mut out),
             ["cancel"] => run.as_mut().unwrap().cancel(&graph, &mut out),
             [text, outputs @ ..] => {
-                answers += 1;
+                responses += 1;
                 let outputs = outputs
                     .iter()
-                    .map(|letter| (tensors(letter)[0], format!("{letter}{answers}")))
+                    .map(|letter| (tensors(letter)[0], format!("{letter}{responses}")))
                     .collect();
                 run.as_mut().unwrap().responded(&graph, call(text), outputs, &mut out);
             }
             [] => panic!("an event"),
         }
-        let done: Vec<String> = out.iter().map(words).collect();
+        let done: Vec<String> = out.iter().map(render).collect();
         assert_eq!(done.join("; "), expected.trim(), "in line {line:?}");
     }
 }
@@ -115,7 +115,7 @@ fn steps_fan_out_and_join() {
 }
 
 #[test]
-fn what_nobody_wants_does_not_run() {
+fn a_step_without_requested_outputs_does_not_run() {
     check(
         "a > a:b b:c a:d > cd",
         "begin a want d -> 0=step2(a)
@@ -125,7 +125,7 @@ fn what_nobody_wants_does_not_run() {
 }
 
 #[test]
-fn what_is_left_out_is_passed_on_as_left_out() {
+fn an_omitted_tensor_is_passed_on_as_omitted() {
     check(
         "ab > ab:cd cd:e > e",
         "begin aB want e -> 0=step0(a,-)
@@ -137,7 +137,7 @@ fn what_is_left_out_is_passed_on_as_left_out() {
 }
 
 #[test]
-fn each_answer_of_a_decoupled_step_is_a_wave() {
+fn each_response_of_a_decoupled_step_is_a_wave() {
     check(
         "ax > a:b* bx:c x:d > cd",
         "begin ax want cd -> 0=step0(a); 1=step2(x)
@@ -154,7 +154,7 @@ fn each_answer_of_a_decoupled_step_is_a_wave() {
 }
 
 #[test]
-fn a_decoupled_step_may_stay_silent_and_others_may_not() {
+fn only_a_decoupled_step_may_have_no_response() {
     check(
         "a > a:b* b:c > c",
         "begin a want c -> 0=step0(a)
@@ -179,7 +179,7 @@ fn a_failing_step_fails_the_request_at_once() {
 }
 
 #[test]
-fn an_error_that_is_not_the_end_fails_the_request_and_ends_the_call_later() {
+fn an_error_before_the_end_fails_the_request_and_keeps_the_call() {
     check(
         "a > a:b* a:d bd:c > c",
         "begin a want c -> 0=step0(a); 1=step1(a)
@@ -192,20 +192,20 @@ fn an_error_that_is_not_the_end_fails_the_request_and_ends_the_call_later() {
 }
 
 #[test]
-fn waves_are_held_until_every_step_has_them() {
+fn waves_are_pending_until_every_step_has_used_them() {
     check(
         "a > a:b* a:d bd:c b:e ec:f > f",
         "begin a want f -> 0=step0(a); 1=step1(a)
-         held 0 ->
+         pending 0 ->
          0 b -> 2=step3(b1)
          0 b -> 3=step3(b2)
-         held 2 ->
+         pending 2 ->
          1 d -> 4=step2(b1,d3); 5=step2(b2,d3)
-         held 0 ->
+         pending 0 ->
          2 e ->
-         held 1 ->
+         pending 1 ->
          fail 4 -> fail Step(StepCallKey(4)); cancel 0; cancel 1; cancel 2; cancel 3; cancel 5
-         held 0 ->",
+         pending 0 ->",
     );
 }
 
@@ -221,7 +221,7 @@ fn cancelling_cancels_the_calls() {
 }
 
 #[test]
-fn what_is_no_ensemble() {
+fn invalid_ensembles_are_refused() {
     let error = |text| EnsembleGraph::new(&spec(text)).unwrap_err();
     let tensor = |letter: &str| tensors(letter)[0];
     assert_eq!(error("a > b:c > c"), GraphError::NotProduced(tensor("b")));
@@ -256,7 +256,7 @@ fn a_decoupled_step_behind_another_numbers_its_own_waves() {
 }
 
 #[test]
-fn gates_let_in_as_many_as_the_limit_and_hold_back_who_piles_up() {
+fn gates_start_calls_up_to_the_limit_and_hold_back_a_congested_step() {
     let graph = EnsembleGraph::new(&spec("a > a:b b:c > c")).unwrap();
     let (fast, slow) = (StepIndex(0), StepIndex(1));
     let mut gates = StepGates::new(&graph, 2);
@@ -269,7 +269,7 @@ fn gates_let_in_as_many_as_the_limit_and_hold_back_who_piles_up() {
     assert_eq!(enter(&mut gates, fast, 1), [1]);
     assert_eq!(enter(&mut gates, fast, 2), [2]);
     assert_eq!(enter(&mut gates, fast, 3), []);
-    // Two run in the slow step and two wait before it.
+    // Two run in the slow step and two wait for it.
     assert_eq!(enter(&mut gates, slow, 11), [11]);
     assert_eq!(enter(&mut gates, slow, 12), [12]);
     assert_eq!(enter(&mut gates, slow, 13), []);
@@ -281,7 +281,7 @@ fn gates_let_in_as_many_as_the_limit_and_hold_back_who_piles_up() {
     assert_eq!(started, [], "the fast step has room, the slow one has not");
     gates.leave(slow, &mut started);
     assert_eq!(started, [13, 3]);
-    assert_eq!((gates.inside(slow), gates.waiting(slow)), (2, 1));
+    assert_eq!((gates.started(slow), gates.waiting(slow)), (2, 1));
     let mut withdrawn = Vec::new();
     gates.withdraw(slow, |call| *call == 14, &mut withdrawn, &mut started);
     assert_eq!((gates.waiting(slow), withdrawn), (0, vec![14]));

@@ -1,19 +1,20 @@
 //! Which models are loaded and unloaded, when, and in which order.
 //!
-//! [`Lifecycle`] is told which models shall serve, in which revision, and which
-//! others each of them needs (an ensemble needs its composing models). It says
-//! what to load and unload, one thing at a time per model and everything else at
-//! once; it learns how that went, and goes on until what is wanted and what
-//! serves agree. Being told the same again changes nothing.
+//! The inputs of [`Lifecycle`] are the *desired models*: which models shall serve, in
+//! which revision, and on which others each of them depends (an ensemble depends on its
+//! composing models). Its outputs are loads and unloads, at most one per model at a
+//! time, for different models concurrently. The driver reports how each ended, and the
+//! plan continues until the serving models are the desired ones. A desired model that is
+//! set again without a change has no effect.
 //!
-//! - A model is loaded when everything that it needs serves. What it needs and
-//!   can't have blocks it, and takes it down if it serves.
-//! - A new revision is loaded beside the one that serves. If that fails, the old
-//!   one goes on serving, and the new one is not tried again.
-//! - When a model was loaded anew, those that need it are loaded anew too. One
-//!   that no longer fits what it needs goes.
-//! - A model is wanted for itself or because others need it; those of the second
-//!   kind can be dropped together with the last that needs them.
+//! - A model is loaded when all of its dependencies serve. A dependency that can't serve
+//!   blocks it, and unloads it if it serves.
+//! - A new revision is loaded beside the serving one. If the load fails, the old revision
+//!   continues to serve, and the new one is not tried again.
+//! - After a model was reloaded, its dependents are reloaded. A dependent that is
+//!   incompatible with the new revision is unloaded.
+//! - A model is desired directly or as a dependency. A model of the second kind can be
+//!   removed together with its last dependent.
 //!
 //! # Example
 //!
@@ -22,13 +23,14 @@
 //!
 //! let mut lifecycle = Lifecycle::default();
 //! let mut actions = Vec::new();
-//! let wanted = |revision, needs: &[&str]| DesiredModel {
+//! let desired = |revision, dependencies: &[&str]| DesiredModel {
 //!     revision: Revision(revision),
 //!     reason: LoadReason::Direct,
-//!     dependencies: needs.iter().map(|name| (*name).into()).collect(),
+//!     dependencies: dependencies.iter().map(|name| (*name).into()).collect(),
 //! };
-//! lifecycle.step(LifecycleEvent::SetDesired("pipeline".into(), wanted(1, &["net"])), &mut actions);
-//! lifecycle.step(LifecycleEvent::SetDesired("net".into(), wanted(1, &[])), &mut actions);
+//! let (pipeline, net) = (desired(1, &["net"]), desired(1, &[]));
+//! lifecycle.step(LifecycleEvent::SetDesired("pipeline".into(), pipeline), &mut actions);
+//! lifecycle.step(LifecycleEvent::SetDesired("net".into(), net), &mut actions);
 //! assert_eq!(actions.pop(), Some(LifecycleAction::Load("net".into(), Revision(1))));
 //! lifecycle.step(LifecycleEvent::Loaded("net".into(), LoadOutcome::Serves), &mut actions);
 //! assert_eq!(actions.pop(), Some(LifecycleAction::Load("pipeline".into(), Revision(1))));
@@ -40,106 +42,100 @@ mod names;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use modification_times::ModificationTimes;
-pub use names::{ModelNames, fits_namespaces, model_id, name_in_id};
+pub use names::{ModelName, ModelNames, can_have_namespace, model_id, name_in_id};
 
-/// What a model is known by: its name, or its id where there are namespaces.
-pub type ModelName = std::sync::Arc<str>;
-
-/// A state of a model's files and configuration. Any change makes another one;
-/// the driver numbers them.
+/// A state of a model's files and configuration. Each change makes a new revision; the
+/// driver numbers them.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Revision(pub u64);
 
-/// What a model shall be.
+/// A model that shall serve.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DesiredModel {
-    /// What to load.
+    /// The revision to load.
     pub revision: Revision,
-    /// Who wants it. What was wanted for itself once stays so until it is not
-    /// wanted any more.
+    /// Why it is desired. A model that is desired directly stays so until it is removed.
     pub reason: LoadReason,
     /// Models that must serve before it can.
     pub dependencies: BTreeSet<ModelName>,
 }
 
-/// Why a model shall serve.
+/// Why a model is desired.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum LoadReason {
-    /// Somebody asked for it by name.
+    /// It was requested by name.
     Direct,
-    /// Other models need it.
+    /// Other models depend on it.
     Dependency,
 }
 
-/// What happens to a [`Lifecycle`].
+/// An input of a [`Lifecycle`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LifecycleEvent {
     /// The model shall serve.
     SetDesired(ModelName, DesiredModel),
     /// The model shall not serve.
     RemoveDesired(ModelName),
-    /// The model shall not serve, and neither shall what it needs, directly or
-    /// not, if nobody asked for that by name and no other model needs it.
+    /// The model shall not serve, and neither shall its direct and indirect dependencies
+    /// that are not desired directly and have no other dependent.
     RemoveDesiredAndUnused(ModelName),
-    /// A revision that failed shall be tried again, although it is the same.
+    /// A failed revision shall be tried again without a change.
     Retry(ModelName),
-    /// What [`LifecycleAction::Load`] asked for is done.
+    /// The load of [`LifecycleAction::Load`] has ended.
     Loaded(ModelName, LoadOutcome),
-    /// What [`LifecycleAction::Unload`] asked for is done: its requests have run
-    /// and it is gone.
+    /// The unload of [`LifecycleAction::Unload`] has ended: the model's requests have been
+    /// executed and the model is destroyed.
     Unloaded(ModelName),
 }
 
-/// How a load went.
+/// How a load ended.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum LoadOutcome {
     /// The revision serves, in place of an earlier one.
     Serves,
-    /// The revision serves, and models that need it see no difference from the
-    /// earlier one.
+    /// The revision serves, and its dependents see no difference from the earlier one.
     ServesUnchanged,
-    /// It does not. An earlier one serves on.
+    /// The revision failed. An earlier one continues to serve.
     Failed,
-    /// It does not, because nobody wanted it any more. If somebody does again, it is
-    /// to be loaded again.
+    /// The load was cancelled because the model was not desired any more. If it is desired
+    /// again, it is loaded again.
     Cancelled,
-    /// It does not, because it doesn't fit what it needs. An earlier one, which
-    /// was made for other models, must not serve on.
+    /// The revision is incompatible with its dependencies. An earlier one, which was made
+    /// for other dependencies, must be unloaded.
     Incompatible,
 }
 
-/// Something that the driver shall do.
+/// An output of a [`Lifecycle`], which the driver performs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LifecycleAction {
-    /// Load this revision, beside what serves, and replace that when it is
-    /// ready. Answered by `Loaded`.
+    /// Load this revision beside the serving one, and replace that when the load is
+    /// complete. `Loaded` follows.
     Load(ModelName, Revision),
-    /// Take the model out of service and let its requests run. Answered by
-    /// `Unloaded`.
+    /// Take the model out of service and let its requests finish. `Unloaded` follows.
     Unload(ModelName),
-    /// Say that the model can't be loaded, and why.
+    /// Report that the model can't be loaded, and why.
     Block(ModelName, BlockReason),
 }
 
-/// Why a model that is wanted can't be loaded.
+/// Why a desired model can't be loaded.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BlockReason {
-    /// This model, which it needs, is not there or does not serve.
+    /// This dependency does not exist or does not serve.
     MissingDependency(ModelName),
-    /// It needs itself, perhaps through others.
+    /// It depends on itself, perhaps through others.
     DependencyCycle,
 }
 
-/// What there is to say about a model.
+/// The status of a model in the plan.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LifecycleStatus {
-    /// It is not wanted, and nothing is left of it.
+    /// It is not desired, and it is unloaded.
     Absent,
-    /// Something is being done, or waits for another model that is.
+    /// It is being loaded or unloaded, or waits for a dependency that is.
     InProgress,
-    /// It serves what is wanted.
+    /// The desired revision serves.
     Serving,
-    /// What is wanted could not be loaded; an earlier revision may serve.
+    /// The desired revision could not be loaded; an earlier one may serve.
     Failed,
     /// It can't be loaded.
     Blocked(BlockReason),
@@ -149,26 +145,26 @@ pub enum LifecycleStatus {
 #[derive(Clone, Debug, Default)]
 pub struct Lifecycle {
     models: BTreeMap<ModelName, Model>,
-    /// Models to look at, because something about them or what they need changed.
+    /// Models to plan again, because they or their dependencies changed.
     dirty: BTreeSet<ModelName>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Model {
-    wanted: Option<DesiredModel>,
-    serves: Option<Revision>,
-    /// What it needs was loaded anew since it was loaded itself.
+    desired: Option<DesiredModel>,
+    serving: Option<Revision>,
+    /// A dependency was reloaded since the model was loaded.
     stale: bool,
-    work: Work,
+    state: LoadState,
     failed: Option<Revision>,
-    /// What serves was made for what it needed before.
-    unfit: bool,
+    /// The serving revision was made for other dependencies than the present ones.
+    incompatible: bool,
     blocked: Option<BlockReason>,
 }
 
 /// Idle → Loading or Unloading → Idle.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-enum Work {
+enum LoadState {
     #[default]
     Idle,
     Loading(Revision),
@@ -176,58 +172,58 @@ enum Work {
 }
 
 impl Model {
-    /// There is nothing to do for it, as far as it is concerned itself.
+    /// Whether no load or unload is left to do, apart from its dependencies.
     fn is_settled(&self) -> bool {
-        let Some(wanted) = &self.wanted else {
-            return self.work == Work::Idle && self.serves.is_none();
+        let Some(desired) = &self.desired else {
+            return self.state == LoadState::Idle && self.serving.is_none();
         };
-        let is_current = self.serves == Some(wanted.revision) && !self.stale;
-        let is_given_up = self.failed == Some(wanted.revision) || self.blocked.is_some();
-        self.work == Work::Idle && !self.unfit && (is_current || is_given_up)
+        let is_current = self.serving == Some(desired.revision) && !self.stale;
+        let can_not_load = self.failed == Some(desired.revision) || self.blocked.is_some();
+        self.state == LoadState::Idle && !self.incompatible && (is_current || can_not_load)
     }
 
-    fn now_serves(&mut self, revision: Revision) {
-        self.serves = Some(revision);
+    fn set_serving(&mut self, revision: Revision) {
+        self.serving = Some(revision);
         self.failed = None;
-        self.unfit = false;
+        self.incompatible = false;
     }
 }
 
 impl Lifecycle {
-    /// Takes an event in and says what to do.
+    /// Processes an event and pushes the resulting actions.
     ///
     /// # Panics
     ///
-    /// If the driver reports the end of something that was not begun.
+    /// If the driver reports the end of a load or unload that was not begun.
     pub fn step(&mut self, event: LifecycleEvent, out: &mut Vec<LifecycleAction>) {
         match event {
-            LifecycleEvent::SetDesired(name, wanted) => self.want(&name, wanted),
-            LifecycleEvent::RemoveDesired(name) => self.unwant(&name),
-            LifecycleEvent::RemoveDesiredAndUnused(name) => self.unwant_with_unused(name),
+            LifecycleEvent::SetDesired(name, desired) => self.set_desired(&name, desired),
+            LifecycleEvent::RemoveDesired(name) => self.remove_desired(&name),
+            LifecycleEvent::RemoveDesiredAndUnused(name) => self.remove_desired_and_unused(name),
             LifecycleEvent::Retry(name) => {
                 if let Some(model) = self.models.get_mut(&name) {
                     model.failed = None;
-                    self.touch(&name);
+                    self.mark_dirty(&name);
                 }
             }
             LifecycleEvent::Loaded(name, outcome) => self.loaded(&name, outcome),
             LifecycleEvent::Unloaded(name) => self.unloaded(&name),
         }
         while let Some(name) = self.dirty.pop_first() {
-            self.look_at(&name, out);
+            self.plan(&name, out);
         }
     }
 
-    /// What there is to say about a model.
+    /// The status of a model.
     pub fn status(&self, name: &str) -> LifecycleStatus {
         let Some(model) = self.models.get(name) else { return LifecycleStatus::Absent };
         if !model.is_settled() {
             return LifecycleStatus::InProgress;
         }
-        match (&model.wanted, &model.blocked) {
+        match (&model.desired, &model.blocked) {
             (None, _) => LifecycleStatus::Absent,
             (Some(_), Some(reason)) => LifecycleStatus::Blocked(reason.clone()),
-            (Some(wanted), None) if model.failed == Some(wanted.revision) => {
+            (Some(desired), None) if model.failed == Some(desired.revision) => {
                 LifecycleStatus::Failed
             }
             (Some(_), None) => LifecycleStatus::Serving,
@@ -236,129 +232,131 @@ impl Lifecycle {
 
     /// The revision that serves.
     pub fn serving_revision(&self, name: &str) -> Option<Revision> {
-        self.models.get(name).and_then(|model| model.serves)
+        self.models.get(name).and_then(|model| model.serving)
     }
 
-    /// Whether a revision is being loaded at the moment.
+    /// Whether a revision is being loaded.
     pub fn is_loading(&self, name: &str) -> bool {
-        self.models.get(name).is_some_and(|model| matches!(model.work, Work::Loading(_)))
+        self.models.get(name).is_some_and(|model| matches!(model.state, LoadState::Loading(_)))
     }
 
-    /// Whether the model is being taken out of service at the moment.
+    /// Whether the model is being unloaded.
     pub fn is_unloading(&self, name: &str) -> bool {
-        self.models.get(name).is_some_and(|model| model.work == Work::Unloading)
+        self.models.get(name).is_some_and(|model| model.state == LoadState::Unloading)
     }
 
-    /// Models that shall serve.
+    /// The desired models.
     pub fn desired(&self) -> impl Iterator<Item = &ModelName> {
-        self.models.iter().filter(|(_, model)| model.wanted.is_some()).map(|(name, _)| name)
+        self.models.iter().filter(|(_, model)| model.desired.is_some()).map(|(name, _)| name)
     }
 
-    /// Whether nothing is left to do for a model, what it needs and all that need
-    /// it, directly or not.
+    /// Whether no load or unload is left to do for a model and its direct and indirect
+    /// dependencies and dependents.
     pub fn is_settled_with_related(&self, name: &str) -> bool {
         let settled = |name: &ModelName| self.models.get(name).is_none_or(Model::is_settled);
         let name = name.into();
         !self.is_pending(&name) && self.with_dependents(&name).iter().all(settled)
     }
 
-    /// A model with what it needs and all that need it, directly or not.
+    /// A model with its direct and indirect dependencies and dependents.
     pub fn related_to(&self, name: &str) -> BTreeSet<ModelName> {
         let name = ModelName::from(name);
-        let mut around = self.with_dependents(&name);
-        let mut needed = BTreeSet::new();
-        let mut trail = vec![name];
-        while let Some(name) = trail.pop() {
-            let needs = self.dependencies_of(&name);
-            trail.extend(needs.into_iter().filter(|need| needed.insert(need.clone())));
+        let mut related = self.with_dependents(&name);
+        let mut dependencies = BTreeSet::new();
+        let mut unvisited = vec![name];
+        while let Some(name) = unvisited.pop() {
+            let direct = self.dependencies_of(&name).into_iter();
+            unvisited.extend(direct.filter(|name| dependencies.insert(name.clone())));
         }
-        around.extend(needed);
-        around
+        related.extend(dependencies);
+        related
     }
 
-    /// Models that are wanted and need this one.
+    /// Desired models that depend directly on this one.
     pub fn dependents_of(&self, name: &str) -> impl Iterator<Item = &ModelName> {
-        let needs = move |model: &&Model| {
-            model.wanted.as_ref().is_some_and(|wanted| wanted.dependencies.contains(name))
+        let depends = move |model: &&Model| {
+            model.desired.as_ref().is_some_and(|desired| desired.dependencies.contains(name))
         };
-        self.models.iter().filter(move |(_, model)| needs(model)).map(|(name, _)| name)
+        self.models.iter().filter(move |(_, model)| depends(model)).map(|(name, _)| name)
     }
 
-    /// What a wanted model needs.
+    /// The direct dependencies of a desired model.
     pub fn dependencies_of(&self, name: &str) -> BTreeSet<ModelName> {
-        let wanted = self.models.get(name).and_then(|model| model.wanted.as_ref());
-        wanted.map(|wanted| wanted.dependencies.clone()).unwrap_or_default()
+        let desired = self.models.get(name).and_then(|model| model.desired.as_ref());
+        desired.map(|desired| desired.dependencies.clone()).unwrap_or_default()
     }
 
-    /// Whether nothing is left to do for any model.
+    /// Whether no load or unload is left to do for any model.
     pub fn is_settled(&self) -> bool {
         self.models.values().all(Model::is_settled)
     }
 
-    fn want(&mut self, name: &ModelName, mut wanted: DesiredModel) {
+    fn set_desired(&mut self, name: &ModelName, mut desired: DesiredModel) {
         let model = self.models.entry(name.clone()).or_default();
-        if model.wanted.as_ref().is_some_and(|earlier| earlier.reason == LoadReason::Direct) {
-            wanted.reason = LoadReason::Direct;
+        if model.desired.as_ref().is_some_and(|earlier| earlier.reason == LoadReason::Direct) {
+            desired.reason = LoadReason::Direct;
         }
-        if model.wanted.as_ref() != Some(&wanted) {
-            model.wanted = Some(wanted);
+        if model.desired.as_ref() != Some(&desired) {
+            model.desired = Some(desired);
             model.blocked = None;
-            self.touch(name);
+            self.mark_dirty(name);
         }
     }
 
-    fn unwant(&mut self, name: &ModelName) {
+    fn remove_desired(&mut self, name: &ModelName) {
         if let Some(model) = self.models.get_mut(name) {
-            model.wanted = None;
+            model.desired = None;
             model.blocked = None;
             model.failed = None;
-            self.touch(name);
+            self.mark_dirty(name);
         }
     }
 
-    /// Each round drops models, so the loop ends.
-    fn unwant_with_unused(&mut self, name: ModelName) {
-        let mut dropped = vec![name];
-        while let Some(name) = dropped.pop() {
-            let needs = self.dependencies_of(&name);
-            self.unwant(&name);
-            dropped.extend(needs.into_iter().filter(|need| self.is_unused(need)));
+    /// Each iteration removes a model, so the loop ends.
+    fn remove_desired_and_unused(&mut self, name: ModelName) {
+        let mut unused = vec![name];
+        while let Some(name) = unused.pop() {
+            let dependencies = self.dependencies_of(&name);
+            self.remove_desired(&name);
+            unused.extend(dependencies.into_iter().filter(|name| self.is_unused(name)));
         }
     }
 
-    /// Whether the model is wanted because others needed it, and none does any more.
+    /// Whether the model is desired as a dependency only and has no dependent any more.
     pub fn is_unused(&self, name: &str) -> bool {
-        let wanted = self.models.get(name).and_then(|model| model.wanted.as_ref());
-        wanted.is_some_and(|wanted| wanted.reason == LoadReason::Dependency)
+        let desired = self.models.get(name).and_then(|model| model.desired.as_ref());
+        desired.is_some_and(|desired| desired.reason == LoadReason::Dependency)
             && self.dependents_of(name).next().is_none()
     }
 
     fn loaded(&mut self, name: &ModelName, outcome: LoadOutcome) {
         let model = self.models.get_mut(name).unwrap_or_else(|| panic!("{name} is unknown"));
-        let Work::Loading(revision) = model.work else { panic!("{name} was not being loaded") };
-        model.work = Work::Idle;
+        let LoadState::Loading(revision) = model.state else {
+            panic!("{name} was not being loaded")
+        };
+        model.state = LoadState::Idle;
         match outcome {
             LoadOutcome::Serves => {
-                model.now_serves(revision);
-                self.outdate_dependents(name);
+                model.set_serving(revision);
+                self.mark_dependents_stale(name);
             }
-            LoadOutcome::ServesUnchanged => model.now_serves(revision),
-            // What it needs was loaded anew meanwhile: that attempt says nothing.
+            LoadOutcome::ServesUnchanged => model.set_serving(revision),
+            // A dependency was reloaded meanwhile, so the failure says nothing.
             LoadOutcome::Failed | LoadOutcome::Incompatible if model.stale => {}
-            // What serves may be the same revision, made for what it needed before.
+            // The serving revision may be the same, made for earlier dependencies.
             LoadOutcome::Cancelled => model.stale = true,
             LoadOutcome::Failed => model.failed = Some(revision),
             LoadOutcome::Incompatible => {
                 model.failed = Some(revision);
-                model.unfit = model.serves.is_some();
+                model.incompatible = model.serving.is_some();
             }
         }
-        self.touch(name);
+        self.mark_dirty(name);
     }
 
-    /// Those that need a model which was loaded anew are to be loaded anew, also
-    /// if they failed with the one before.
-    fn outdate_dependents(&mut self, name: &str) {
+    /// Makes the dependents of a reloaded model be reloaded, even if they failed with its
+    /// earlier revision.
+    fn mark_dependents_stale(&mut self, name: &str) {
         let dependents: Vec<ModelName> = self.dependents_of(name).cloned().collect();
         for dependent in dependents {
             if let Some(dependent) = self.models.get_mut(&dependent) {
@@ -370,54 +368,55 @@ impl Lifecycle {
 
     fn unloaded(&mut self, name: &ModelName) {
         let model = self.models.get_mut(name).unwrap_or_else(|| panic!("{name} is unknown"));
-        assert_eq!(model.work, Work::Unloading, "{name} was not being unloaded");
-        model.work = Work::Idle;
-        self.touch(name);
+        assert_eq!(model.state, LoadState::Unloading, "{name} was not being unloaded");
+        model.state = LoadState::Idle;
+        self.mark_dirty(name);
     }
 
-    /// The model and those that need it, directly or not, must be looked at.
-    fn touch(&mut self, name: &ModelName) {
-        let touched = self.with_dependents(name);
-        self.dirty.extend(touched);
+    /// Marks the model and its direct and indirect dependents to be planned again.
+    fn mark_dirty(&mut self, name: &ModelName) {
+        let dirty = self.with_dependents(name);
+        self.dirty.extend(dirty);
     }
 
     fn with_dependents(&self, name: &ModelName) -> BTreeSet<ModelName> {
-        let mut trail = vec![name.clone()];
-        let mut seen = BTreeSet::new();
-        while let Some(name) = trail.pop() {
-            if seen.insert(name.clone()) {
-                trail.extend(self.dependents_of(&name).cloned());
+        let mut unvisited = vec![name.clone()];
+        let mut visited = BTreeSet::new();
+        while let Some(name) = unvisited.pop() {
+            if visited.insert(name.clone()) {
+                unvisited.extend(self.dependents_of(&name).cloned());
             }
         }
-        seen
+        visited
     }
 
-    fn look_at(&mut self, name: &ModelName, out: &mut Vec<LifecycleAction>) {
+    /// Decides the next action for a model, if one is due.
+    fn plan(&mut self, name: &ModelName, out: &mut Vec<LifecycleAction>) {
         let Some(model) = self.models.get(name) else { return };
-        if model.work != Work::Idle {
+        if model.state != LoadState::Idle {
             return;
         }
-        let Some(wanted) = &model.wanted else {
-            if model.serves.is_some() {
+        let Some(desired) = &model.desired else {
+            if model.serving.is_some() {
                 self.unload(name, out);
             } else {
                 self.models.remove(name);
             }
             return;
         };
-        let revision = wanted.revision;
-        if model.unfit {
-            return self.withdraw_unfit(name, out);
+        let revision = desired.revision;
+        if model.incompatible {
+            return self.unload_incompatible(name, out);
         }
-        match self.can_have_needs(name) {
-            Needs::Pending => self.set_blocked(name, None, out),
-            Needs::Missing(reason) => self.set_blocked(name, Some(reason), out),
-            Needs::Served => {
+        match self.dependency_state(name) {
+            DependencyState::Pending => self.set_blocked(name, None, out),
+            DependencyState::Blocked(reason) => self.set_blocked(name, Some(reason), out),
+            DependencyState::Ready => {
                 self.set_blocked(name, None, out);
-                let model = self.models.get_mut(name).expect("it was there a moment ago");
-                let is_current = model.serves == Some(revision) && !model.stale;
+                let model = self.models.get_mut(name).expect("the model is planned");
+                let is_current = model.serving == Some(revision) && !model.stale;
                 if !is_current && model.failed != Some(revision) {
-                    model.work = Work::Loading(revision);
+                    model.state = LoadState::Loading(revision);
                     model.stale = false;
                     out.push(LifecycleAction::Load(name.clone(), revision));
                 }
@@ -425,32 +424,31 @@ impl Lifecycle {
         }
     }
 
-    /// A model that is blocked does not serve.
+    /// Sets why the model is blocked. A blocked model is unloaded.
     fn set_blocked(
         &mut self,
         name: &ModelName,
         reason: Option<BlockReason>,
         out: &mut Vec<LifecycleAction>,
     ) {
-        let model = self.models.get_mut(name).expect("it was there a moment ago");
+        let model = self.models.get_mut(name).expect("the model is planned");
         if model.blocked == reason {
             return;
         }
         model.blocked.clone_from(&reason);
-        let serves = model.serves.is_some();
+        let is_serving = model.serving.is_some();
         if let Some(reason) = reason {
             out.push(LifecycleAction::Block(name.clone(), reason));
-            if serves {
+            if is_serving {
                 self.unload(name, out);
             }
         }
-        self.touch(name);
+        self.mark_dirty(name);
         self.dirty.remove(name);
     }
 
-    /// Takes out of service what does not fit any more; trying again would not
-    /// change that.
-    fn withdraw_unfit(&mut self, name: &ModelName, out: &mut Vec<LifecycleAction>) {
+    /// Unloads an incompatible model and keeps its failure: a retry would fail again.
+    fn unload_incompatible(&mut self, name: &ModelName, out: &mut Vec<LifecycleAction>) {
         let failed = self.models.get(name).and_then(|model| model.failed);
         self.unload(name, out);
         if let Some(model) = self.models.get_mut(name) {
@@ -459,73 +457,76 @@ impl Lifecycle {
     }
 
     fn unload(&mut self, name: &ModelName, out: &mut Vec<LifecycleAction>) {
-        let model = self.models.get_mut(name).expect("it was there a moment ago");
-        model.serves = None;
+        let model = self.models.get_mut(name).expect("the model is planned");
+        model.serving = None;
         model.failed = None;
-        model.unfit = false;
-        model.work = Work::Unloading;
+        model.incompatible = false;
+        model.state = LoadState::Unloading;
         out.push(LifecycleAction::Unload(name.clone()));
-        self.touch(name);
+        self.mark_dirty(name);
         self.dirty.remove(name);
     }
 
-    fn can_have_needs(&self, name: &ModelName) -> Needs {
-        if self.needs_itself(name) {
-            return Needs::Missing(BlockReason::DependencyCycle);
+    fn dependency_state(&self, name: &ModelName) -> DependencyState {
+        if self.depends_on_itself(name) {
+            return DependencyState::Blocked(BlockReason::DependencyCycle);
         }
-        let mut verdict = Needs::Served;
-        for need in self.dependencies_of(name) {
-            let missing = || Needs::Missing(BlockReason::MissingDependency(need.clone()));
-            let Some(model) = self.models.get(&need) else { return missing() };
-            if model.wanted.is_none() || model.blocked.is_some() {
+        let mut state = DependencyState::Ready;
+        for dependency in self.dependencies_of(name) {
+            let missing =
+                || DependencyState::Blocked(BlockReason::MissingDependency(dependency.clone()));
+            let Some(model) = self.models.get(&dependency) else { return missing() };
+            if model.desired.is_none() || model.blocked.is_some() {
                 return missing();
             }
-            match (self.is_pending(&need), model.serves) {
-                (true, _) => verdict = Needs::Pending,
+            match (self.is_pending(&dependency), model.serving) {
+                (true, _) => state = DependencyState::Pending,
                 (false, Some(_)) => {}
                 (false, None) => return missing(),
             }
         }
-        verdict
+        state
     }
 
-    /// Whether the model, or something that it needs, is still being worked on.
+    /// Whether a load or unload is left to do for the model or a dependency of it.
     fn is_pending(&self, name: &ModelName) -> bool {
-        let mut trail = vec![name.clone()];
-        let mut seen = BTreeSet::new();
-        while let Some(name) = trail.pop() {
+        let mut unvisited = vec![name.clone()];
+        let mut visited = BTreeSet::new();
+        while let Some(name) = unvisited.pop() {
             let Some(model) = self.models.get(&name) else { continue };
             if !model.is_settled() {
                 return true;
             }
-            if model.blocked.is_none() && seen.insert(name.clone()) {
-                trail.extend(self.dependencies_of(&name));
+            if model.blocked.is_none() && visited.insert(name.clone()) {
+                unvisited.extend(self.dependencies_of(&name));
             }
         }
         false
     }
 
-    fn needs_itself(&self, name: &ModelName) -> bool {
-        let mut trail: Vec<ModelName> = self.dependencies_of(name).into_iter().collect();
-        let mut seen = BTreeSet::new();
-        while let Some(need) = trail.pop() {
-            if need == *name {
+    fn depends_on_itself(&self, name: &ModelName) -> bool {
+        let mut unvisited: Vec<ModelName> = self.dependencies_of(name).into_iter().collect();
+        let mut visited = BTreeSet::new();
+        while let Some(dependency) = unvisited.pop() {
+            if dependency == *name {
                 return true;
             }
-            if seen.insert(need.clone()) {
-                trail.extend(self.dependencies_of(&need));
+            if visited.insert(dependency.clone()) {
+                unvisited.extend(self.dependencies_of(&dependency));
             }
         }
         false
     }
 }
 
-/// Whether a model can have what it needs.
-enum Needs {
-    Served,
-    /// Not now; it is being worked on.
+/// Whether the dependencies of a model allow its load.
+enum DependencyState {
+    /// All of them serve.
+    Ready,
+    /// One of them is being loaded or unloaded.
     Pending,
-    Missing(BlockReason),
+    /// The model can't be loaded.
+    Blocked(BlockReason),
 }
 
 #[cfg(test)]

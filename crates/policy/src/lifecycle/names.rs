@@ -1,19 +1,19 @@
-//! Models of the same name in different namespaces, and which of them is meant.
+//! Model names and namespaces, and which model a name refers to.
 //!
-//! Where repositories may hold models of the same name, a model is known by an id
-//! of its namespace and its name, `NAMESPACE::NAME`, as the original shows it, and
-//! [`ModelNames`] knows which ids a name has. A name can't contain `::` or begin with
-//! a colon, so an id has one meaning. Without namespaces an id is the name, and
-//! nothing of this is needed.
+//! With namespaces, several repositories may hold models of the same name. A model is
+//! then identified by its namespace and name, `NAMESPACE::NAME`, as Triton shows it, and
+//! [`ModelNames`] maps a name to its ids. A name must not contain `::` or begin with a
+//! colon, so that an id is unambiguous. Without namespaces an id is the name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::ModelName;
+/// A model's identifier: its name, or its id with namespaces.
+pub type ModelName = std::sync::Arc<str>;
 
-/// Between a namespace and a name.
+/// The separator of namespace and name.
 const SEPARATOR: &str = "::";
 
-/// What a model is known by: its name, with its namespace if there are any.
+/// The id of a model: its name, with its namespace if it has one.
 #[must_use]
 pub fn model_id(namespace: Option<&str>, name: &str) -> ModelName {
     match namespace {
@@ -28,25 +28,25 @@ pub fn name_in_id(id: &str) -> &str {
     id.rsplit_once(SEPARATOR).map_or(id, |(_, name)| name)
 }
 
-/// Whether an id could be taken apart again if a model had this name.
+/// Whether an id with this name is unambiguous.
 #[must_use]
-pub fn fits_namespaces(name: &str) -> bool {
+pub fn can_have_namespace(name: &str) -> bool {
     !name.starts_with(':') && !name.contains(SEPARATOR)
 }
 
-/// Which models have which name.
+/// The ids of models by name.
 #[derive(Clone, Debug, Default)]
 pub struct ModelNames {
     ids: BTreeMap<String, BTreeSet<ModelName>>,
 }
 
 impl ModelNames {
-    /// There is a model with this id.
+    /// Adds a model's id.
     pub fn insert(&mut self, id: ModelName) {
         self.ids.entry(name_in_id(&id).to_owned()).or_default().insert(id);
     }
 
-    /// There is none any more.
+    /// Removes a model's id.
     pub fn remove(&mut self, id: &str) {
         if let Some(ids) = self.ids.get_mut(name_in_id(id)) {
             ids.remove(id);
@@ -61,9 +61,9 @@ impl ModelNames {
         self.ids.get(name).into_iter().flatten()
     }
 
-    /// Which model of this name another one in `namespace` means: the one in its own
-    /// namespace, else the only one that there is. If there is none, or several, it
-    /// is the bare name, which is no model's id.
+    /// The model that a model in `namespace` refers to by this name: the one in its own
+    /// namespace, else the only one. If there is none, or several, the bare name, which is
+    /// no model's id.
     #[must_use]
     pub fn resolve(&self, namespace: &str, name: &str) -> ModelName {
         let own = model_id(Some(namespace), name);
@@ -87,24 +87,24 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_put_together_and_taken_apart() {
+    fn ids_contain_namespace_and_name() {
         assert_eq!(&*model_id(None, "m"), "m");
         assert_eq!(&*model_id(Some("/r"), "m"), "/r::m");
         for (namespace, name) in
             [("/r", "m"), ("/r::x", "m"), ("/r:", "a:b"), ("", "m:"), ("", "m")]
         {
-            assert!(fits_namespaces(name));
+            assert!(can_have_namespace(name));
             assert_eq!(name_in_id(&model_id(Some(namespace), name)), name);
         }
         for name in [":m", "a::b", "::", ":"] {
-            assert!(!fits_namespaces(name), "{name}");
+            assert!(!can_have_namespace(name), "{name}");
         }
     }
 
     #[test]
-    fn its_own_namespace_comes_first_and_then_the_only_one() {
-        let check = |ids: &[&str], meant: &str| {
-            assert_eq!(&*names(ids).resolve("/a", "m"), meant, "{ids:?}");
+    fn a_name_refers_to_the_own_namespace_or_the_only_model() {
+        let check = |ids: &[&str], expected: &str| {
+            assert_eq!(&*names(ids).resolve("/a", "m"), expected, "{ids:?}");
         };
         check(&["/a::m"], "/a::m");
         check(&["/b::m"], "/b::m");
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn models_go_from_their_names() {
+    fn a_removed_model_has_no_name() {
         let mut names = names(&["/a::m", "/b::m"]);
         assert_eq!(names.ids_of("m").count(), 2);
         names.remove("/a::m");

@@ -1,6 +1,6 @@
 use super::*;
 
-fn words(action: &LifecycleAction) -> String {
+fn render(action: &LifecycleAction) -> String {
     match action {
         LifecycleAction::Load(name, revision) => format!("load {name}@{}", revision.0),
         LifecycleAction::Unload(name) => format!("unload {name}"),
@@ -11,9 +11,10 @@ fn words(action: &LifecycleAction) -> String {
     }
 }
 
-/// Plays `want a@1 b c` (needs b and c), `need a@1` (for others), `drop a`, `prune
-/// a` (with what nobody else uses), `ok a`, `same a`, `failed a`, `unfit a`, `gone
-/// a`, `retry a`, `given-up a`, line by line.
+/// Plays events line by line: `want a@1 b c` (desired directly, depends on b and c),
+/// `need a@1` (desired as a dependency), `drop a`, `prune a` (with unused dependencies),
+/// `retry a`; the outcomes `ok a`, `same a` (unchanged), `failed a`, `unfit a`
+/// (incompatible), `given-up a` (cancelled); and `gone a` (unloaded).
 #[track_caller]
 fn check(script: &str) -> Lifecycle {
     let mut lifecycle = Lifecycle::default();
@@ -23,7 +24,7 @@ fn check(script: &str) -> Lifecycle {
         let event = match input.as_slice() {
             [verb @ ("want" | "need"), model, needs @ ..] => {
                 let (name, revision) = model.split_once('@').expect("name@revision");
-                let wanted = DesiredModel {
+                let desired = DesiredModel {
                     reason: match *verb {
                         "want" => LoadReason::Direct,
                         _ => LoadReason::Dependency,
@@ -31,7 +32,7 @@ fn check(script: &str) -> Lifecycle {
                     revision: Revision(revision.parse().expect("a revision")),
                     dependencies: needs.iter().map(|need| ModelName::from(*need)).collect(),
                 };
-                LifecycleEvent::SetDesired(name.into(), wanted)
+                LifecycleEvent::SetDesired(name.into(), desired)
             }
             ["drop", name] => LifecycleEvent::RemoveDesired((*name).into()),
             ["prune", name] => LifecycleEvent::RemoveDesiredAndUnused((*name).into()),
@@ -46,7 +47,7 @@ fn check(script: &str) -> Lifecycle {
         };
         let mut actions = Vec::new();
         lifecycle.step(event, &mut actions);
-        let done: Vec<String> = actions.iter().map(words).collect();
+        let done: Vec<String> = actions.iter().map(render).collect();
         assert_eq!(done.join(", "), expected.trim(), "in line {line:?}");
     }
     lifecycle
@@ -85,7 +86,7 @@ fn a_failed_reload_leaves_the_old_revision_serving() {
 }
 
 #[test]
-fn what_is_not_wanted_any_more_goes_once_it_is_loaded() {
+fn a_model_that_is_removed_while_loading_is_unloaded_afterwards() {
     let lifecycle = check(
         "want a@1 -> load a@1
          drop a ->
@@ -102,7 +103,7 @@ fn what_is_not_wanted_any_more_goes_once_it_is_loaded() {
 }
 
 #[test]
-fn an_attempt_that_was_given_up_is_repeated_if_the_model_is_wanted_again() {
+fn a_cancelled_load_is_repeated_if_the_model_is_desired_again() {
     let lifecycle = check(
         "want a@1 -> load a@1
          drop a ->
@@ -124,7 +125,7 @@ fn an_attempt_that_was_given_up_is_repeated_if_the_model_is_wanted_again() {
 }
 
 #[test]
-fn an_ensemble_is_loaded_behind_what_it_needs() {
+fn an_ensemble_is_loaded_after_its_dependencies() {
     check(
         "want e@1 a b -> block e without a
          want a@1 ->  load a@1, block e without b
@@ -136,7 +137,7 @@ fn an_ensemble_is_loaded_behind_what_it_needs() {
 }
 
 #[test]
-fn an_ensemble_is_loaded_anew_with_what_it_needs() {
+fn an_ensemble_is_reloaded_with_its_dependencies() {
     check(
         "want a@1 -> load a@1
          ok a ->
@@ -151,7 +152,7 @@ fn an_ensemble_is_loaded_anew_with_what_it_needs() {
 }
 
 #[test]
-fn an_ensemble_goes_with_what_it_needs() {
+fn an_ensemble_is_unloaded_with_its_dependencies() {
     let lifecycle = check(
         "want a@1 -> load a@1
          ok a ->
@@ -172,7 +173,7 @@ fn an_ensemble_goes_with_what_it_needs() {
 }
 
 #[test]
-fn an_ensemble_without_what_failed_is_blocked() {
+fn an_ensemble_with_a_failed_dependency_is_blocked() {
     let lifecycle = check(
         "want e@1 a -> block e without a
          want a@1 -> load a@1
@@ -185,7 +186,7 @@ fn an_ensemble_without_what_failed_is_blocked() {
 }
 
 #[test]
-fn cycles_are_blocked_and_nothing_else() {
+fn only_models_in_a_cycle_are_blocked() {
     let lifecycle = check(
         "want a@1 -> load a@1
          ok a ->
@@ -200,7 +201,7 @@ fn cycles_are_blocked_and_nothing_else() {
 }
 
 #[test]
-fn what_an_ensemble_needed_goes_with_it_if_nobody_else_wants_it() {
+fn unused_dependencies_are_unloaded_with_their_ensemble() {
     let lifecycle = check(
         "need a@1 -> load a@1
          ok a ->
@@ -223,7 +224,7 @@ fn what_an_ensemble_needed_goes_with_it_if_nobody_else_wants_it() {
 }
 
 #[test]
-fn pruning_goes_down_step_by_step_and_ends_in_a_cycle() {
+fn removal_of_unused_models_is_transitive_and_ends_in_a_cycle() {
     check(
         "need a@1 -> load a@1
          ok a ->
@@ -241,7 +242,7 @@ fn pruning_goes_down_step_by_step_and_ends_in_a_cycle() {
 }
 
 #[test]
-fn what_was_asked_for_by_name_stays_so() {
+fn a_model_desired_directly_stays_so() {
     check(
         "want a@1 -> load a@1
          ok a ->
@@ -254,7 +255,7 @@ fn what_was_asked_for_by_name_stays_so() {
 }
 
 #[test]
-fn a_change_that_nobody_sees_reloads_nobody() {
+fn an_unchanged_reload_reloads_no_dependent() {
     let lifecycle = check(
         "want a@1 -> load a@1
          ok a ->
@@ -268,7 +269,7 @@ fn a_change_that_nobody_sees_reloads_nobody() {
 }
 
 #[test]
-fn an_ensemble_that_does_not_fit_goes_and_comes_back_with_one_that_does() {
+fn an_incompatible_ensemble_is_unloaded_and_loaded_when_compatible_again() {
     let lifecycle = check(
         "want a@1 -> load a@1
          ok a ->
@@ -290,7 +291,7 @@ fn an_ensemble_that_does_not_fit_goes_and_comes_back_with_one_that_does() {
 }
 
 #[test]
-fn an_ensemble_is_not_settled_while_what_it_needs_is_not() {
+fn an_ensemble_is_not_settled_before_its_dependencies() {
     let mut lifecycle = check(
         "want a@1 -> load a@1
          ok a ->
@@ -314,7 +315,7 @@ fn an_ensemble_is_not_settled_while_what_it_needs_is_not() {
 }
 
 #[test]
-fn an_attempt_with_what_is_gone_meanwhile_is_repeated() {
+fn a_load_is_repeated_if_a_dependency_was_reloaded_meanwhile() {
     check(
         "want a@1 -> load a@1
          ok a ->

@@ -1,17 +1,17 @@
-//! First in, first out, with removal from the middle in constant time: a list
-//! linked through the slab. A cancelled request leaves no gap behind.
+//! A first-in, first-out list, linked through the slab, with removal from the
+//! middle in constant time.
 
-use super::slab::{Slab, SlotId};
+use super::slab::{Slab, SlabIndex};
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct List {
-    head: Option<SlotId>,
-    tail: Option<SlotId>,
+pub(super) struct QueueList {
+    head: Option<SlabIndex>,
+    tail: Option<SlabIndex>,
     len: usize,
 }
 
-impl List {
-    pub(super) fn head(&self) -> Option<SlotId> {
+impl QueueList {
+    pub(super) fn head(&self) -> Option<SlabIndex> {
         self.head
     }
 
@@ -23,32 +23,32 @@ impl List {
         self.len == 0
     }
 
-    pub(super) fn push_back(&mut self, slab: &mut Slab, slot: SlotId) {
-        let waiting = slab.get_mut(slot);
-        assert!(waiting.previous.is_none() && waiting.next.is_none(), "it is in one list only");
+    pub(super) fn push_back(&mut self, slab: &mut Slab, index: SlabIndex) {
+        let waiting = slab.get_mut(index);
+        assert!(waiting.previous.is_none() && waiting.next.is_none(), "a request is in one list");
         waiting.previous = self.tail;
         match self.tail {
-            Some(tail) => slab.get_mut(tail).next = Some(slot),
-            None => self.head = Some(slot),
+            Some(tail) => slab.get_mut(tail).next = Some(index),
+            None => self.head = Some(index),
         }
-        self.tail = Some(slot);
+        self.tail = Some(index);
         self.len += 1;
     }
 
-    pub(super) fn unlink(&mut self, slab: &mut Slab, slot: SlotId) {
-        let waiting = slab.get_mut(slot);
+    pub(super) fn unlink(&mut self, slab: &mut Slab, index: SlabIndex) {
+        let waiting = slab.get_mut(index);
         let (previous, next) = (waiting.previous.take(), waiting.next.take());
         match previous {
             Some(previous) => slab.get_mut(previous).next = next,
             None => {
-                assert_eq!(self.head, Some(slot), "the first of a list is its head");
+                assert_eq!(self.head, Some(index), "the first of a list is its head");
                 self.head = next;
             }
         }
         match next {
             Some(next) => slab.get_mut(next).previous = previous,
             None => {
-                assert_eq!(self.tail, Some(slot), "the last of a list is its tail");
+                assert_eq!(self.tail, Some(index), "the last of a list is its tail");
                 self.tail = previous;
             }
         }

@@ -1,12 +1,12 @@
 //! Stage two: in which order do requests wait, how many may, and for how long?
 //!
-//! Requests of a level wait first in, first out; levels are served strictly, 1
-//! first. Behind a level's requests stand those whose time was up under the
-//! policy DELAY; they come before the next level.
+//! Requests of a level wait first in, first out. Levels are served strictly in
+//! order, 1 first. Requests whose timeout expired under the policy DELAY are served
+//! after the others of their level and before the next level.
 //!
-//! Any request can leave from the middle: keys lead to slots through an ordered
-//! map (O(log n)), slots are linked into lists (O(1)), deadlines sit in heaps
-//! that know each slot's position (O(log n)).
+//! Any request can leave from the middle: an ordered map finds a key's slab entry
+//! (O(log n)), lists link the entries (O(1)), and the heaps of deadlines know the
+//! position of each entry (O(log n)).
 
 mod deadlines;
 mod list;
@@ -15,35 +15,35 @@ mod slab;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
 
-pub(crate) use self::deadlines::{Deadlines, Place};
-use self::list::List;
-use self::slab::{Slab, WaitingLane};
-pub(crate) use self::slab::{SlotId, Waiting};
+pub(crate) use self::deadlines::{Deadlines, DenseIndex};
+use self::list::QueueList;
+use self::slab::{LevelList, Slab};
+pub(crate) use self::slab::{QueuedRequest, SlabIndex};
 use crate::ids::{RequestInfo, RequestKey};
 use crate::spec::{DynamicSpec, QueuePolicy, TimeoutAction};
 use crate::time::Time;
 
-/// All requests of a model that wait.
+/// All waiting requests of a model, by priority level.
 #[derive(Clone, Debug)]
 pub(crate) struct PolicyQueue {
-    policies: Policies,
+    policies: LevelPolicies,
     slab: Slab,
-    slots: BTreeMap<RequestKey, SlotId>,
-    /// Levels where requests wait, and the default level once it was used: that
-    /// one comes and goes with each request of an idle model, so it stays.
+    indices: BTreeMap<RequestKey, SlabIndex>,
+    /// Levels where requests wait, and the default level once it was used: it is
+    /// kept because each request of an idle model would create and remove it.
     levels: BTreeMap<u64, Level>,
-    rejections: Deadlines<SlotId>,
-    delays: Deadlines<SlotId>,
-    /// Counts arrivals: ties of deadlines go by it.
+    rejections: Deadlines<SlabIndex>,
+    delays: Deadlines<SlabIndex>,
+    /// Counts arrivals, which break ties of deadlines.
     arrivals: u64,
     revision: u64,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Level {
-    in_time: List,
-    delayed: List,
-    /// When those that were moved back arrived.
+    in_time: QueueList,
+    delayed: QueueList,
+    /// Arrival times of the delayed requests.
     delayed_since: BTreeSet<(Time, RequestKey)>,
 }
 
@@ -52,21 +52,21 @@ impl Level {
         self.in_time.len() + self.delayed.len()
     }
 
-    fn first(&self) -> Option<SlotId> {
+    fn first(&self) -> Option<SlabIndex> {
         self.in_time.head().or(self.delayed.head())
     }
 }
 
-/// Which level a request belongs to, and what holds there.
+/// The priority levels and their policies.
 #[derive(Clone, Debug)]
-struct Policies {
+struct LevelPolicies {
     priority_levels: u64,
     default_level: u64,
     default_policy: QueuePolicy,
     own_policies: BTreeMap<u64, QueuePolicy>,
 }
 
-impl Policies {
+impl LevelPolicies {
     fn level_of(&self, priority: u64) -> u64 {
         if priority == 0 || priority > self.priority_levels { self.default_level } else { priority }
     }
@@ -76,11 +76,11 @@ impl Policies {
     }
 }
 
-/// The level already has as many requests as it may.
+/// The level already has the most requests that its policy allows.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct QueueFull;
 
-/// What waits at one level.
+/// The waiting requests of one level.
 pub(crate) struct LevelSummary {
     pub(crate) priority: u64,
     pub(crate) waiting: usize,
@@ -89,9 +89,9 @@ pub(crate) struct LevelSummary {
 }
 
 impl PolicyQueue {
-    /// One level, no limits: what the default scheduler waits in.
+    /// One level without limits, as the default scheduler has it.
     pub(crate) fn unlimited() -> Self {
-        Self::with_policies(Policies {
+        Self::with_policies(LevelPolicies {
             priority_levels: 0,
             default_level: 0,
             default_policy: QueuePolicy::default(),
@@ -102,13 +102,16 @@ impl PolicyQueue {
     pub(crate) fn new(spec: &DynamicSpec) -> Self {
         if spec.priority_levels == 0 {
             let default_policy = spec.default_queue_policy;
-            return Self::with_policies(Policies { default_policy, ..Self::unlimited().policies });
+            return Self::with_policies(LevelPolicies {
+                default_policy,
+                ..Self::unlimited().policies
+            });
         }
         assert!(
             (1..=spec.priority_levels).contains(&spec.default_priority_level),
             "the configuration was checked: its default priority level is one of its levels"
         );
-        Self::with_policies(Policies {
+        Self::with_policies(LevelPolicies {
             priority_levels: spec.priority_levels,
             default_level: spec.default_priority_level,
             default_policy: spec.default_queue_policy,
@@ -116,11 +119,11 @@ impl PolicyQueue {
         })
     }
 
-    fn with_policies(policies: Policies) -> Self {
+    fn with_policies(policies: LevelPolicies) -> Self {
         PolicyQueue {
             policies,
             slab: Slab::default(),
-            slots: BTreeMap::new(),
+            indices: BTreeMap::new(),
             levels: BTreeMap::new(),
             rejections: Deadlines::default(),
             delays: Deadlines::default(),
@@ -130,18 +133,18 @@ impl PolicyQueue {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.slots.len()
+        self.indices.len()
     }
 
-    /// Changes whenever the order of service changes in any way but a request
-    /// joining at its very end. Whoever walked the order may continue until then.
+    /// Changes with every change of the order of service except that a request joins
+    /// at its end. A walk along the order can be continued while this is the same.
     pub(crate) fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// Lets the request wait at its level, unless that is full.
-    pub(crate) fn enqueue(&mut self, ticket: RequestInfo, now: Time) -> Result<(), QueueFull> {
-        let level_id = self.policies.level_of(ticket.priority);
+    /// Adds the request to its level, unless the level is full.
+    pub(crate) fn enqueue(&mut self, request: RequestInfo, now: Time) -> Result<(), QueueFull> {
+        let level_id = self.policies.level_of(request.priority);
         let policy = *self.policies.at(level_id);
         let waiting_there = self.levels.get(&level_id).map_or(0, Level::len);
         let limit = usize::try_from(policy.max_queue_size).unwrap_or(usize::MAX);
@@ -150,32 +153,32 @@ impl PolicyQueue {
         }
         let arrival = self.arrivals;
         self.arrivals += 1;
-        let slot = self.slab.insert(Waiting {
-            key: ticket.key,
-            rows: ticket.rows(),
-            batch_key: ticket.batch_key,
+        let index = self.slab.insert(QueuedRequest {
+            key: request.key,
+            rows: request.rows(),
+            batch_key: request.batch_key,
             enqueued: now,
             level: level_id,
-            lane: WaitingLane::InTime,
+            list: LevelList::InTime,
             previous: None,
             next: None,
         });
-        let previous = self.slots.insert(ticket.key, slot);
-        assert!(previous.is_none(), "{:?} is queued already", ticket.key);
+        let previous = self.indices.insert(request.key, index);
+        assert!(previous.is_none(), "{:?} is queued already", request.key);
         self.set_deadline(
-            slot,
+            index,
             arrival,
             now,
-            policy.timeout_ns(ticket.timeout_ns),
+            policy.timeout_ns(request.timeout_ns),
             policy.timeout_action,
         );
-        self.append(level_id, slot);
+        self.append(level_id, index);
         Ok(())
     }
 
     fn set_deadline(
         &mut self,
-        slot: SlotId,
+        index: SlabIndex,
         arrival: u64,
         now: Time,
         timeout_ns: u64,
@@ -186,39 +189,39 @@ impl PolicyQueue {
         }
         let Some(deadline) = now.deadline_after(timeout_ns) else { return };
         match action {
-            TimeoutAction::Reject => self.rejections.insert(deadline, arrival, slot),
-            TimeoutAction::Delay => self.delays.insert(deadline, arrival, slot),
+            TimeoutAction::Reject => self.rejections.insert(deadline, arrival, index),
+            TimeoutAction::Delay => self.delays.insert(deadline, arrival, index),
         }
     }
 
-    fn append(&mut self, level_id: u64, slot: SlotId) {
+    fn append(&mut self, level_id: u64, index: SlabIndex) {
         let later_level_waits =
             self.levels.range((Excluded(level_id), Unbounded)).any(|(_, level)| level.len() > 0);
         let level = self.levels.entry(level_id).or_default();
         let joins_at_the_end = level.delayed.is_empty() && !later_level_waits;
-        level.in_time.push_back(&mut self.slab, slot);
+        level.in_time.push_back(&mut self.slab, index);
         if !joins_at_the_end {
             self.revision += 1;
         }
     }
 
-    /// The slot of a request, if it waits.
-    pub(crate) fn find(&self, key: RequestKey) -> Option<SlotId> {
-        self.slots.get(&key).copied()
+    /// The slab index of a request, if it waits.
+    pub(crate) fn find(&self, key: RequestKey) -> Option<SlabIndex> {
+        self.indices.get(&key).copied()
     }
 
-    /// A request that waits.
-    pub(crate) fn get(&self, slot: SlotId) -> &Waiting {
-        self.slab.get(slot)
+    /// The waiting request at an index.
+    pub(crate) fn get(&self, index: SlabIndex) -> &QueuedRequest {
+        self.slab.get(index)
     }
 
-    /// Takes a request out, wherever it waits.
-    pub(crate) fn take(&mut self, slot: SlotId) -> Waiting {
-        self.rejections.remove(slot);
-        self.delays.remove(slot);
-        self.unlink(slot);
-        let waiting = self.slab.remove(slot);
-        self.slots.remove(&waiting.key).expect("each slot has its key");
+    /// Removes a request from its place in the order.
+    pub(crate) fn take(&mut self, index: SlabIndex) -> QueuedRequest {
+        self.rejections.remove(index);
+        self.delays.remove(index);
+        self.unlink(index);
+        let waiting = self.slab.remove(index);
+        self.indices.remove(&waiting.key).expect("each entry has its key");
         let level = self.levels.get(&waiting.level).expect("its level exists");
         if level.len() == 0 && waiting.level != self.policies.default_level {
             self.levels.remove(&waiting.level);
@@ -227,65 +230,65 @@ impl PolicyQueue {
     }
 
     /// Takes out a request whose time is up under REJECT, the earliest first.
-    pub(crate) fn take_rejected(&mut self, now: Time) -> Option<Waiting> {
-        let slot = self.rejections.pop_due(now)?;
-        Some(self.take(slot))
+    pub(crate) fn take_rejected(&mut self, now: Time) -> Option<QueuedRequest> {
+        let index = self.rejections.pop_due(now)?;
+        Some(self.take(index))
     }
 
     /// Moves requests whose time is up under DELAY behind their level's others.
     pub(crate) fn move_delayed(&mut self, now: Time) {
-        while let Some(slot) = self.delays.pop_due(now) {
-            self.unlink(slot);
-            let waiting = self.slab.get_mut(slot);
-            waiting.lane = WaitingLane::Delayed;
+        while let Some(index) = self.delays.pop_due(now) {
+            self.unlink(index);
+            let waiting = self.slab.get_mut(index);
+            waiting.list = LevelList::Delayed;
             let since = (waiting.enqueued, waiting.key);
             let level = self.levels.get_mut(&waiting.level).expect("its level exists");
             level.delayed_since.insert(since);
-            level.delayed.push_back(&mut self.slab, slot);
+            level.delayed.push_back(&mut self.slab, index);
         }
     }
 
-    fn unlink(&mut self, slot: SlotId) {
+    fn unlink(&mut self, index: SlabIndex) {
         self.revision += 1;
-        let waiting = self.slab.get(slot);
-        let (level, lane) = (waiting.level, waiting.lane);
+        let waiting = self.slab.get(index);
+        let (level, lane) = (waiting.level, waiting.list);
         let since = (waiting.enqueued, waiting.key);
         let level = self.levels.get_mut(&level).expect("its level exists");
         match lane {
-            WaitingLane::InTime => level.in_time.unlink(&mut self.slab, slot),
-            WaitingLane::Delayed => {
+            LevelList::InTime => level.in_time.unlink(&mut self.slab, index),
+            LevelList::Delayed => {
                 level.delayed_since.remove(&since);
-                level.delayed.unlink(&mut self.slab, slot);
+                level.delayed.unlink(&mut self.slab, index);
             }
         }
     }
 
-    /// When the next request is to be rejected.
+    /// When the next request is rejected.
     pub(crate) fn next_rejection(&self) -> Option<Time> {
         self.rejections.next()
     }
 
-    /// When the next request is to move back.
+    /// When the next request is moved back.
     pub(crate) fn next_delay(&self) -> Option<Time> {
         self.delays.next()
     }
 
     /// The request that is served first.
-    pub(crate) fn first(&self) -> Option<SlotId> {
+    pub(crate) fn first(&self) -> Option<SlabIndex> {
         self.levels.values().find_map(Level::first)
     }
 
     /// The request that is served after this one.
-    pub(crate) fn after(&self, slot: SlotId) -> Option<SlotId> {
-        let waiting = self.slab.get(slot);
+    pub(crate) fn after(&self, index: SlabIndex) -> Option<SlabIndex> {
+        let waiting = self.slab.get(index);
         if waiting.next.is_some() {
             return waiting.next;
         }
-        let delayed = match waiting.lane {
-            WaitingLane::InTime => {
+        let delayed = match waiting.list {
+            LevelList::InTime => {
                 self.levels.get(&waiting.level).and_then(|level| level.delayed.head())
             }
-            WaitingLane::Delayed => None,
+            LevelList::Delayed => None,
         };
         delayed.or_else(|| {
             self.levels
@@ -294,7 +297,7 @@ impl PolicyQueue {
         })
     }
 
-    /// What waits where, in the order of service.
+    /// The levels with waiting requests, in the order of service.
     pub(crate) fn summaries(&self) -> impl Iterator<Item = LevelSummary> {
         self.levels.iter().filter(|(_, level)| level.len() > 0).map(|(priority, level)| {
             let delayed = level.delayed_since.first().map(|(since, _)| *since);

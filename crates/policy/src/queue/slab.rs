@@ -1,79 +1,80 @@
-//! Where waiting requests are kept: slots that are reused, so that a queue of
-//! steady length allocates nothing.
+//! The storage of waiting requests. Entries are reused, so that a queue of steady
+//! length does not allocate.
 
-use super::deadlines::Place;
+use super::deadlines::DenseIndex;
 use crate::ids::{BatchKey, RequestKey};
 use crate::time::Time;
 
-/// A slot of the slab.
+/// The index of an entry of the slab.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct SlotId(u32);
+pub(crate) struct SlabIndex(u32);
 
-impl Place for SlotId {
+impl DenseIndex for SlabIndex {
     fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-impl SlotId {
+impl SlabIndex {
     #[cfg(test)]
-    pub(super) fn for_test(index: u32) -> SlotId {
-        SlotId(index)
+    pub(super) fn for_test(index: u32) -> SlabIndex {
+        SlabIndex(index)
     }
 }
 
 /// A request that waits.
 #[derive(Clone, Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct QueuedRequest {
     pub(crate) key: RequestKey,
     pub(crate) rows: u32,
     pub(crate) batch_key: BatchKey,
     pub(crate) enqueued: Time,
-    /// Its effective level.
+    /// Its effective priority level.
     pub(super) level: u64,
-    pub(super) lane: WaitingLane,
-    pub(super) previous: Option<SlotId>,
-    pub(super) next: Option<SlotId>,
+    pub(super) list: LevelList,
+    pub(super) previous: Option<SlabIndex>,
+    pub(super) next: Option<SlabIndex>,
 }
 
-/// Which of its level's two lists a request is in. It moves once at most.
+/// InTime → Delayed: which of its level's two lists holds a request.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) enum WaitingLane {
+pub(super) enum LevelList {
     /// It has time left, or no limit.
     InTime,
-    /// Its time is up and it was moved back.
+    /// Its timeout expired and it was moved back.
     Delayed,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Slab {
-    slots: Vec<Option<Waiting>>,
-    vacant: Vec<SlotId>,
+    slots: Vec<Option<QueuedRequest>>,
+    vacant: Vec<SlabIndex>,
 }
 
 impl Slab {
-    pub(super) fn insert(&mut self, waiting: Waiting) -> SlotId {
-        if let Some(slot) = self.vacant.pop() {
-            assert!(self.slots[slot.index()].is_none(), "a vacant slot is empty");
-            self.slots[slot.index()] = Some(waiting);
-            return slot;
+    pub(super) fn insert(&mut self, waiting: QueuedRequest) -> SlabIndex {
+        if let Some(index) = self.vacant.pop() {
+            assert!(self.slots[index.index()].is_none(), "a vacant entry is empty");
+            self.slots[index.index()] = Some(waiting);
+            return index;
         }
-        let slot = SlotId(u32::try_from(self.slots.len()).expect("fewer than 2^32 requests wait"));
+        let index =
+            SlabIndex(u32::try_from(self.slots.len()).expect("fewer than 2^32 requests wait"));
         self.slots.push(Some(waiting));
-        slot
+        index
     }
 
-    pub(super) fn remove(&mut self, slot: SlotId) -> Waiting {
-        let waiting = self.slots[slot.index()].take().expect("the slot is in use");
-        self.vacant.push(slot);
+    pub(super) fn remove(&mut self, index: SlabIndex) -> QueuedRequest {
+        let waiting = self.slots[index.index()].take().expect("the index is in use");
+        self.vacant.push(index);
         waiting
     }
 
-    pub(super) fn get(&self, slot: SlotId) -> &Waiting {
-        self.slots[slot.index()].as_ref().expect("the slot is in use")
+    pub(super) fn get(&self, index: SlabIndex) -> &QueuedRequest {
+        self.slots[index.index()].as_ref().expect("the index is in use")
     }
 
-    pub(super) fn get_mut(&mut self, slot: SlotId) -> &mut Waiting {
-        self.slots[slot.index()].as_mut().expect("the slot is in use")
+    pub(super) fn get_mut(&mut self, index: SlabIndex) -> &mut QueuedRequest {
+        self.slots[index.index()].as_mut().expect("the index is in use")
     }
 }

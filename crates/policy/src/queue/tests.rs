@@ -1,7 +1,7 @@
 use super::*;
 use crate::ids::BatchKey;
 
-fn ticket(key: u64, priority: u64, timeout_ns: u64) -> RequestInfo {
+fn request(key: u64, priority: u64, timeout_ns: u64) -> RequestInfo {
     RequestInfo {
         key: RequestKey(key),
         batch_size: 1,
@@ -30,13 +30,13 @@ fn levels(count: u64, default_queue_policy: QueuePolicy) -> PolicyQueue {
     })
 }
 
-/// Keys in the order of service, checked against the walk by `after`.
+/// Keys in the order of service, as `first` and `after` give them.
 fn order(queue: &PolicyQueue) -> Vec<u64> {
     let mut keys = Vec::new();
     let mut next = queue.first();
-    while let Some(slot) = next {
-        keys.push(queue.get(slot).key.0);
-        next = queue.after(slot);
+    while let Some(index) = next {
+        keys.push(queue.get(index).key.0);
+        next = queue.after(index);
     }
     assert_eq!(keys.len(), queue.len());
     keys
@@ -51,38 +51,38 @@ fn levels_are_served_strictly_and_each_in_order_of_arrival() {
     let mut queue = levels(3, QueuePolicy::default());
     // 0 and what is out of range wait at the default level, which is 2.
     for (key, priority) in [(1, 3), (2, 2), (3, 1), (4, 0), (5, 4), (6, 1), (7, u64::MAX)] {
-        queue.enqueue(ticket(key, priority, 0), Time(key)).unwrap();
+        queue.enqueue(request(key, priority, 0), Time(key)).unwrap();
     }
     assert_eq!(order(&queue), [3, 6, 2, 4, 5, 7, 1]);
 }
 
 #[test]
-fn without_levels_priority_means_nothing() {
+fn without_levels_priority_has_no_effect() {
     let mut queue = levels(0, QueuePolicy::default());
     for (key, priority) in [(1, 3), (2, 0), (3, 1)] {
-        queue.enqueue(ticket(key, priority, 0), Time(key)).unwrap();
+        queue.enqueue(request(key, priority, 0), Time(key)).unwrap();
     }
     assert_eq!(order(&queue), [1, 2, 3]);
 }
 
 #[test]
-fn a_request_leaves_from_anywhere() {
+fn a_request_can_be_removed_from_any_position() {
     for leaver in 1..=4 {
         let mut queue = levels(2, QueuePolicy::default());
         for key in 1..=4 {
-            queue.enqueue(ticket(key, 1, 0), Time(key)).unwrap();
+            queue.enqueue(request(key, 1, 0), Time(key)).unwrap();
         }
-        let slot = queue.find(RequestKey(leaver)).unwrap();
-        queue.take(slot);
+        let index = queue.find(RequestKey(leaver)).unwrap();
+        queue.take(index);
         assert_eq!(queue.find(RequestKey(leaver)), None);
-        queue.enqueue(ticket(5, 1, 0), Time(5)).unwrap();
+        queue.enqueue(request(5, 1, 0), Time(5)).unwrap();
         let expected: Vec<u64> = (1..=5).filter(|key| *key != leaver).collect();
         assert_eq!(order(&queue), expected);
     }
 }
 
 #[test]
-fn a_level_takes_as_many_as_its_policy_says() {
+fn the_size_of_a_level_is_limited_by_its_policy() {
     let full = QueuePolicy { max_queue_size: 1, ..policy(TimeoutAction::Delay, 5) };
     let mut queue = PolicyQueue::new(&DynamicSpec {
         priority_levels: 2,
@@ -91,14 +91,14 @@ fn a_level_takes_as_many_as_its_policy_says() {
         priority_queue_policies: BTreeMap::from([(1, full)]),
         ..DynamicSpec::default()
     });
-    queue.enqueue(ticket(1, 1, 0), Time(0)).unwrap();
-    assert_eq!(queue.enqueue(ticket(2, 1, 0), Time(0)), Err(QueueFull));
-    queue.enqueue(ticket(2, 0, 0), Time(0)).unwrap();
-    queue.enqueue(ticket(3, 2, 0), Time(0)).unwrap();
-    assert_eq!(queue.enqueue(ticket(4, 2, 0), Time(0)), Err(QueueFull));
+    queue.enqueue(request(1, 1, 0), Time(0)).unwrap();
+    assert_eq!(queue.enqueue(request(2, 1, 0), Time(0)), Err(QueueFull));
+    queue.enqueue(request(2, 0, 0), Time(0)).unwrap();
+    queue.enqueue(request(3, 2, 0), Time(0)).unwrap();
+    assert_eq!(queue.enqueue(request(4, 2, 0), Time(0)), Err(QueueFull));
     // A request that was moved back still waits, so it still counts.
     queue.move_delayed(Time(5));
-    assert_eq!(queue.enqueue(ticket(5, 1, 0), Time(5)), Err(QueueFull));
+    assert_eq!(queue.enqueue(request(5, 1, 0), Time(5)), Err(QueueFull));
     assert_eq!(order(&queue), [1, 2, 3]);
 }
 
@@ -106,7 +106,7 @@ fn a_level_takes_as_many_as_its_policy_says() {
 fn rejection_is_by_deadline_and_an_own_timeout_only_shortens() {
     let mut queue = levels(0, policy(TimeoutAction::Reject, 10));
     for (key, timeout_ns) in [(1, 0), (2, 4), (3, 50), (4, 10)] {
-        queue.enqueue(ticket(key, 0, timeout_ns), Time(0)).unwrap();
+        queue.enqueue(request(key, 0, timeout_ns), Time(0)).unwrap();
     }
     assert_eq!(queue.next_rejection(), Some(Time(4)));
     assert_eq!(rejected(&mut queue, 3), []);
@@ -123,23 +123,23 @@ fn an_own_timeout_has_no_effect_without_a_default_or_permission() {
         [(policy(TimeoutAction::Reject, 0), None), (forbidden, Some(Time(10)))]
     {
         let mut queue = levels(0, policy);
-        queue.enqueue(ticket(1, 0, 4), Time(0)).unwrap();
+        queue.enqueue(request(1, 0, 4), Time(0)).unwrap();
         assert_eq!(queue.next_rejection(), expected);
     }
 }
 
 #[test]
-fn delayed_requests_stand_behind_their_level_and_before_the_next() {
+fn delayed_requests_follow_their_level_and_precede_the_next() {
     let mut queue = levels(2, policy(TimeoutAction::Delay, 10));
-    queue.enqueue(ticket(1, 1, 0), Time(0)).unwrap();
-    queue.enqueue(ticket(2, 1, 5), Time(1)).unwrap();
-    queue.enqueue(ticket(3, 2, 0), Time(5)).unwrap();
-    queue.enqueue(ticket(4, 1, 0), Time(5)).unwrap();
+    queue.enqueue(request(1, 1, 0), Time(0)).unwrap();
+    queue.enqueue(request(2, 1, 5), Time(1)).unwrap();
+    queue.enqueue(request(3, 2, 0), Time(5)).unwrap();
+    queue.enqueue(request(4, 1, 0), Time(5)).unwrap();
     assert_eq!(queue.next_delay(), Some(Time(6)));
     queue.move_delayed(Time(10));
     // 2 was due first, then 1.
     assert_eq!(order(&queue), [4, 2, 1, 3]);
-    queue.enqueue(ticket(5, 1, 0), Time(10)).unwrap();
+    queue.enqueue(request(5, 1, 0), Time(10)).unwrap();
     assert_eq!(order(&queue), [4, 5, 2, 1, 3]);
     assert_eq!(queue.next_rejection(), None);
     let oldest: Vec<Time> = queue.summaries().map(|level| level.oldest).collect();
@@ -149,25 +149,25 @@ fn delayed_requests_stand_behind_their_level_and_before_the_next() {
 #[test]
 fn a_deadline_beyond_the_end_of_time_is_none() {
     let mut queue = levels(0, policy(TimeoutAction::Reject, u64::MAX - 3));
-    queue.enqueue(ticket(1, 0, 0), Time(2)).unwrap();
-    queue.enqueue(ticket(2, 0, 0), Time(3)).unwrap();
+    queue.enqueue(request(1, 0, 0), Time(2)).unwrap();
+    queue.enqueue(request(2, 0, 0), Time(3)).unwrap();
     assert_eq!(queue.next_rejection(), Some(Time(u64::MAX - 1)));
     assert_eq!(rejected(&mut queue, u64::MAX - 1), [1]);
     assert_eq!(queue.next_rejection(), None);
 }
 
 #[test]
-fn only_joining_at_the_very_end_keeps_the_revision() {
+fn only_joining_at_the_end_keeps_the_revision() {
     let mut queue = levels(2, policy(TimeoutAction::Delay, 10));
-    queue.enqueue(ticket(1, 1, 0), Time(0)).unwrap();
-    queue.enqueue(ticket(2, 2, 0), Time(0)).unwrap();
+    queue.enqueue(request(1, 1, 0), Time(0)).unwrap();
+    queue.enqueue(request(2, 2, 0), Time(0)).unwrap();
     assert_eq!(queue.revision(), 0);
-    queue.enqueue(ticket(3, 1, 0), Time(1)).unwrap();
+    queue.enqueue(request(3, 1, 0), Time(1)).unwrap();
     assert_eq!(queue.revision(), 1, "it joined before 2");
     queue.move_delayed(Time(10));
     let moved = queue.revision();
     assert!(moved > 1, "requests moved back");
-    queue.enqueue(ticket(4, 2, 0), Time(10)).unwrap();
+    queue.enqueue(request(4, 2, 0), Time(10)).unwrap();
     assert!(queue.revision() > moved, "it joined before 2, which was moved back");
 }
 
@@ -175,17 +175,17 @@ fn only_joining_at_the_very_end_keeps_the_revision() {
 #[should_panic(expected = "queued already")]
 fn a_key_is_queued_once() {
     let mut queue = PolicyQueue::unlimited();
-    queue.enqueue(ticket(1, 0, 0), Time(0)).unwrap();
-    let _ = queue.enqueue(ticket(1, 0, 0), Time(0));
+    queue.enqueue(request(1, 0, 0), Time(0)).unwrap();
+    let _ = queue.enqueue(request(1, 0, 0), Time(0));
 }
 
 #[test]
-fn levels_that_are_empty_are_forgotten() {
+fn empty_levels_are_deleted() {
     let mut queue = levels(u64::MAX, QueuePolicy::default());
     for key in 1..=100 {
-        queue.enqueue(ticket(key, key * 1000, 0), Time(0)).unwrap();
-        let slot = queue.find(RequestKey(key)).unwrap();
-        queue.take(slot);
+        queue.enqueue(request(key, key * 1000, 0), Time(0)).unwrap();
+        let index = queue.find(RequestKey(key)).unwrap();
+        queue.take(index);
     }
     assert!(queue.levels.len() <= 1);
 }

@@ -1,16 +1,16 @@
-//! Which instances may run, where instances of all models share resources.
+//! Which instances may run when the instances of all models share resources.
 //!
-//! A resource is a number of units, of the whole server or of one device. An
-//! instance that is limited needs some of them while it executes. Its scheduler
-//! asks for a permit when there is a batch to run, and gives the permit back
-//! behind the batch; nobody ever blocks.
+//! A resource is a number of units, of the whole server or of one device. A limited
+//! instance needs some units while it executes. Its scheduler requests a permit when
+//! there is a batch to run, and returns it after the batch. No thread blocks.
 //!
-//! Permits go to the instance whose count of executions, times its priority, is
-//! lowest: an instance of priority 2 gets half as many as one of priority 1. An
-//! instance that comes late, or had nothing to run for a while, counts from where
-//! the others are: it catches up with nobody, and nobody waits while it would. An
-//! instance that must wait keeps later ones off what it waits for, so that it is
-//! not starved by others that need less; those that need nothing of it go on.
+//! Permits go to the instance whose share is lowest. The share is the number of
+//! executions times the priority, so an instance of priority 2 gets half as many as
+//! one of priority 1. An instance that is new, or was idle, starts from the share of
+//! the others that use its resources, so that it does not run alone until it has caught
+//! up. An instance that waits reserves its resources: later instances don't get them
+//! even if they need less, so that it does not starve. Instances that need none of its
+//! resources go on.
 //!
 //! # Example
 //!
@@ -33,47 +33,47 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A resource, named by the driver: one name on one device, or a global one.
+/// A resource, numbered by the driver: a name on one device, or a global one.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ResourceId(pub u32);
 
-/// Who holds permits: an instance of some model, named by the driver.
+/// A holder of permits: an instance of some model, numbered by the driver.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PermitHolder(pub u64);
 
-/// What happens to a [`RateLimiter`].
+/// An event of a [`RateLimiter`].
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum PermitEvent {
-    /// The instance has something to run. It has neither a permit nor asked for
-    /// one, unless its permit crossed its withdrawal: then that one is meant.
+    /// The instance has a batch to run. It has neither a permit nor a request for one.
+    /// The exception is a permit that was granted before it withdrew: it keeps that one.
     Request(PermitHolder),
-    /// The instance has nothing to run any more. A permit that is on its way to it
-    /// already is to be returned nevertheless.
+    /// The instance has no batch to run any more. It still returns a permit that was
+    /// granted before.
     Withdraw(PermitHolder),
-    /// The instance gives its permit back.
+    /// The instance returns its permit.
     Return {
         /// Which instance.
         holder: PermitHolder,
-        /// Whether it ran anything with it.
+        /// Whether it executed a batch with it.
         used_for: PermitUse,
     },
 }
 
-/// What became of a permit.
+/// Whether a permit was used.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum PermitUse {
     /// A batch was executed.
     Executed,
-    /// There was nothing to run any more: it does not count.
+    /// There was no batch any more: the permit does not count.
     Unused,
 }
 
-/// Hands out permits. One serves all models of a server.
+/// Grants permits. One serves all models of a server.
 #[derive(Clone, Debug, Default)]
 pub struct RateLimiter {
     resources: BTreeMap<ResourceId, Resource>,
     holders: BTreeMap<PermitHolder, Holder>,
-    /// Holders that wait, the next first.
+    /// Holders that wait, by share and order of request.
     waiting: BTreeSet<(u64, u64, PermitHolder)>,
     requests: u64,
 }
@@ -82,51 +82,51 @@ pub struct RateLimiter {
 struct Resource {
     capacity: u64,
     used: u64,
-    /// The largest share that anybody had who was let in here.
-    reached: u64,
+    /// The largest share of the holders that got a permit for this resource.
+    share_max: u64,
 }
 
 #[derive(Clone, Debug)]
 struct Holder {
     needs: Vec<(ResourceId, u64)>,
     priority: u64,
-    /// What it had so far: its priority for each execution.
+    /// The sum of its priority over its executions.
     share: u64,
     state: HolderState,
 }
 
-/// Idle → Waiting → Running → Idle; Waiting → Idle when withdrawn. Running ⇄
-/// Unwanted → Idle. Running or Unwanted → Leaving, and then it is gone.
+/// Idle → Waiting → Running → Idle. Waiting → Idle when withdrawn. Running ⇄
+/// Withdrawn → Idle. Running or Withdrawn → Unregistered, then the holder is deleted.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum HolderState {
     Idle,
-    /// Its place among those that wait.
+    /// Its share and the number of its request.
     Waiting(u64, u64),
     Running,
-    /// It withdrew while its permit was on its way.
-    Unwanted,
-    /// It is forgotten when its permit comes back.
-    Leaving,
+    /// It withdrew after its permit was granted.
+    Withdrawn,
+    /// It is deleted when its permit is returned.
+    Unregistered,
 }
 
 impl RateLimiter {
-    /// Says how many units of a resource there are. A change takes effect as
-    /// permits come back.
+    /// Sets the number of units of a resource. A change takes effect as permits are
+    /// returned.
     pub fn set_capacity(&mut self, resource: ResourceId, capacity: u64) {
         self.resources.entry(resource).or_default().capacity = capacity;
     }
 
-    /// How many units of a resource there are.
+    /// The number of units of a resource.
     pub fn capacity(&self, resource: ResourceId) -> u64 {
         self.resources.get(&resource).map_or(0, |resource| resource.capacity)
     }
 
-    /// Makes an instance known. Priority 0 counts as 1.
+    /// Adds an instance. Priority 0 counts as 1.
     ///
     /// # Panics
     ///
-    /// If the instance is known, or needs more of a resource than there is: the
-    /// driver refuses to load such a model.
+    /// If the instance is known, or needs more units of a resource than exist. The driver
+    /// refuses to load such a model.
     pub fn register(&mut self, holder: PermitHolder, needs: &[(ResourceId, u64)], priority: u32) {
         for (resource, count) in needs {
             assert!(*count <= self.capacity(*resource), "{holder:?} could never run");
@@ -146,8 +146,8 @@ impl RateLimiter {
         assert!(previous.is_none(), "{holder:?} is registered already");
     }
 
-    /// Forgets an instance, or, if it has its permit, lets it be forgotten when
-    /// that comes back. Says who got a permit because it waits no more.
+    /// Deletes an instance. If it has a permit, it is deleted when that is returned.
+    /// Pushes the holders that get a permit because it does not wait any more.
     ///
     /// # Panics
     ///
@@ -156,15 +156,15 @@ impl RateLimiter {
         self.withdraw(holder);
         let known = self.holder(holder);
         match known.state {
-            HolderState::Running | HolderState::Unwanted | HolderState::Leaving => {
-                known.state = HolderState::Leaving;
+            HolderState::Running | HolderState::Withdrawn | HolderState::Unregistered => {
+                known.state = HolderState::Unregistered;
             }
             HolderState::Idle | HolderState::Waiting(..) => drop(self.holders.remove(&holder)),
         }
         self.grant(granted);
     }
 
-    /// Whether an instance is known, be it only until its permit comes back.
+    /// Whether an instance is known, if only until its permit is returned.
     pub fn knows(&self, holder: PermitHolder) -> bool {
         self.holders.contains_key(&holder)
     }
@@ -172,10 +172,13 @@ impl RateLimiter {
     /// Whether an instance has a permit that it must return.
     pub fn has_permit(&self, holder: PermitHolder) -> bool {
         let state = self.holders.get(&holder).map(|known| known.state);
-        matches!(state, Some(HolderState::Running | HolderState::Unwanted | HolderState::Leaving))
+        matches!(
+            state,
+            Some(HolderState::Running | HolderState::Withdrawn | HolderState::Unregistered)
+        )
     }
 
-    /// Takes an event in and says who got a permit.
+    /// Processes an event and pushes the holders that get a permit.
     ///
     /// # Panics
     ///
@@ -184,8 +187,8 @@ impl RateLimiter {
         self.step_all(&[event], granted);
     }
 
-    /// The same for events of one moment: an instance that returns its permit and
-    /// asks again is one of those that wait.
+    /// The same for several events at once: an instance that returns its permit and
+    /// requests another competes with those that wait.
     ///
     /// # Panics
     ///
@@ -195,7 +198,7 @@ impl RateLimiter {
             match *event {
                 PermitEvent::Request(holder) => self.request(holder),
                 PermitEvent::Withdraw(holder) => self.withdraw(holder),
-                PermitEvent::Return { holder, used_for } => self.take_back(holder, used_for),
+                PermitEvent::Return { holder, used_for } => self.return_permit(holder, used_for),
             }
         }
         self.grant(granted);
@@ -212,28 +215,28 @@ impl RateLimiter {
 
     fn request(&mut self, name: PermitHolder) {
         let known = self.holder(name);
-        if known.state == HolderState::Unwanted {
+        if known.state == HolderState::Withdrawn {
             known.state = HolderState::Running;
             return;
         }
         self.requests += 1;
         let request = self.requests;
-        let others_are_at = self.reached_where_it_runs(name);
+        let others_share = self.share_of_others(name);
         let holder = self.holder(name);
         assert_eq!(holder.state, HolderState::Idle, "{name:?} asked before");
-        holder.share = holder.share.max(others_are_at);
+        holder.share = holder.share.max(others_share);
         let share = holder.share;
         holder.state = HolderState::Waiting(share, request);
         self.waiting.insert((share, request, name));
     }
 
-    /// Where those are that it shares with. The least of its resources counts: on
-    /// the others it may come earlier than it had to, but never too late.
-    fn reached_where_it_runs(&mut self, name: PermitHolder) -> u64 {
+    /// The share that others of its resources have. The lowest of its resources counts:
+    /// on the others it may run earlier than it should, but never too late.
+    fn share_of_others(&mut self, name: PermitHolder) -> u64 {
         let needs = self.holder(name).needs.clone();
         let reached = needs
             .iter()
-            .map(|(resource, _)| self.resources.get(resource).map_or(0, |known| known.reached));
+            .map(|(resource, _)| self.resources.get(resource).map_or(0, |known| known.share_max));
         reached.min().unwrap_or(0)
     }
 
@@ -244,22 +247,22 @@ impl RateLimiter {
                 holder.state = HolderState::Idle;
                 self.waiting.remove(&(share, request, name));
             }
-            HolderState::Running => holder.state = HolderState::Unwanted,
-            HolderState::Idle | HolderState::Unwanted | HolderState::Leaving => {}
+            HolderState::Running => holder.state = HolderState::Withdrawn,
+            HolderState::Idle | HolderState::Withdrawn | HolderState::Unregistered => {}
         }
     }
 
-    fn take_back(&mut self, name: PermitHolder, used_for: PermitUse) {
+    fn return_permit(&mut self, name: PermitHolder, used_for: PermitUse) {
         let holder = self.holder(name);
         match holder.state {
-            HolderState::Running | HolderState::Unwanted => holder.state = HolderState::Idle,
-            HolderState::Leaving => {}
+            HolderState::Running | HolderState::Withdrawn => holder.state = HolderState::Idle,
+            HolderState::Unregistered => {}
             HolderState::Idle | HolderState::Waiting(..) => panic!("{name:?} has no permit"),
         }
         if used_for == PermitUse::Executed {
             holder.share = holder.share.saturating_add(holder.priority);
         }
-        let is_leaving = holder.state == HolderState::Leaving;
+        let is_leaving = holder.state == HolderState::Unregistered;
         for (resource, count) in holder.needs.clone() {
             let resource = self.resources.get_mut(&resource).expect("it was granted");
             resource.used = resource.used.checked_sub(count).expect("it was taken");
@@ -270,11 +273,11 @@ impl RateLimiter {
     }
 
     fn grant(&mut self, granted: &mut Vec<PermitHolder>) {
-        // What those need who wait longer and can't run yet.
+        // The resources of earlier holders that can't run yet.
         let mut reserved: BTreeSet<ResourceId> = BTreeSet::new();
-        let mut lucky = Vec::new();
+        let mut runnable = Vec::new();
         for (share, request, name) in &self.waiting {
-            let holder = self.holders.get_mut(name).expect("who waits is known");
+            let holder = self.holders.get_mut(name).expect("a waiting holder is registered");
             let resources = &self.resources;
             let is_free = |(resource, count): &(ResourceId, u64)| {
                 let Resource { capacity, used, .. } =
@@ -285,17 +288,17 @@ impl RateLimiter {
                 for (resource, count) in &holder.needs {
                     let resource = self.resources.entry(*resource).or_default();
                     resource.used += count;
-                    resource.reached = resource.reached.max(*share);
+                    resource.share_max = resource.share_max.max(*share);
                 }
                 holder.state = HolderState::Running;
-                lucky.push((*share, *request, *name));
+                runnable.push((*share, *request, *name));
             } else {
                 reserved.extend(holder.needs.iter().map(|(resource, _)| *resource));
             }
         }
-        for place in lucky {
-            self.waiting.remove(&place);
-            granted.push(place.2);
+        for entry in runnable {
+            self.waiting.remove(&entry);
+            granted.push(entry.2);
         }
     }
 }

@@ -15,7 +15,7 @@ fn limiter(gpu: u64, disk: u64, holders: &[(u64, u64, u32)]) -> RateLimiter {
 }
 
 /// Plays `+1` (request), `-1` (withdraw), `!1` (executed), `?1` (unused), and
-/// says who got a permit at each.
+/// compares the holders that get a permit at each.
 #[track_caller]
 fn check(limiter: &mut RateLimiter, script: &str) {
     for word in script.split_whitespace() {
@@ -36,13 +36,13 @@ fn check(limiter: &mut RateLimiter, script: &str) {
 }
 
 #[test]
-fn as_many_run_as_the_resource_allows() {
+fn permits_are_limited_by_the_resource() {
     let mut limiter = limiter(2, 0, &[(1, 0, 1), (1, 0, 1), (1, 0, 1)]);
     check(&mut limiter, "+0:0 +1:1 +2 !0:2 !1 !2");
 }
 
 #[test]
-fn a_permit_that_was_not_used_does_not_count() {
+fn an_unused_permit_does_not_count() {
     let mut used = limiter(1, 0, &[(1, 0, 1), (1, 0, 1)]);
     check(&mut used, "+0:0 +1 !0:1 +0 !1:0 +1 !0:1");
     let mut unused = limiter(1, 0, &[(1, 0, 1), (1, 0, 1)]);
@@ -59,7 +59,7 @@ fn an_instance_of_priority_two_gets_half_as_many() {
         limiter.step(PermitEvent::Request(PermitHolder(holder)), &mut granted);
     }
     for _ in 0..300 {
-        let holder = granted.pop().expect("somebody runs");
+        let holder = granted.pop().expect("a holder has a permit");
         counts[usize::try_from(holder.0).unwrap()] += 1;
         // A busy instance asks again in the moment in which it returns.
         let again = PermitEvent::Return { holder, used_for: PermitUse::Executed };
@@ -69,26 +69,26 @@ fn an_instance_of_priority_two_gets_half_as_many() {
 }
 
 #[test]
-fn who_needs_much_is_not_starved_and_who_needs_something_else_goes_on() {
+fn a_large_need_is_not_starved_and_other_resources_stay_usable() {
     let mut limiter = limiter(2, 1, &[(1, 0, 1), (2, 0, 1), (1, 0, 1), (0, 1, 1)]);
     check(&mut limiter, "+0:0 +1 +2 +3:3 !0:1 !1:2");
 }
 
 #[test]
-fn who_withdraws_keeps_nobody_off() {
+fn a_withdrawn_request_reserves_nothing() {
     let mut limiter = limiter(2, 0, &[(1, 0, 1), (2, 0, 1), (1, 0, 1)]);
     check(&mut limiter, "+0:0 +1 +2 -1:2 -1 !0 !2");
 }
 
 #[test]
-fn a_permit_on_its_way_is_meant_if_its_holder_withdrew_and_asks_again() {
+fn a_holder_that_withdrew_and_requests_again_keeps_its_granted_permit() {
     let mut limiter = limiter(1, 0, &[(1, 0, 1), (1, 0, 1)]);
     check(&mut limiter, "+0:0 -0 +0 +1 !0:1 +0 -1 ?1:0");
     check(&mut limiter, "-0 ?0 +1:1 -1 !1 +0:0");
 }
 
 #[test]
-fn a_raised_capacity_helps_at_the_next_event() {
+fn a_raised_capacity_takes_effect_at_the_next_event() {
     let mut limiter = limiter(1, 0, &[(1, 0, 1), (1, 0, 1)]);
     check(&mut limiter, "+0:0 +1");
     limiter.set_capacity(GPU, 2);
@@ -98,18 +98,18 @@ fn a_raised_capacity_helps_at_the_next_event() {
 
 #[test]
 #[should_panic(expected = "could never run")]
-fn nobody_is_registered_who_could_never_run() {
+fn a_holder_that_could_never_run_is_refused() {
     limiter(1, 0, &[(2, 0, 1)]);
 }
 
 #[test]
 #[should_panic(expected = "asked before")]
-fn a_holder_asks_once() {
+fn a_holder_has_one_request() {
     check(&mut limiter(1, 0, &[(1, 0, 1)]), "+0:0 +0");
 }
 
 #[test]
-fn who_comes_late_counts_from_where_the_others_are() {
+fn a_late_holder_starts_from_the_share_of_the_others() {
     let mut limiter = limiter(1, 0, &[(1, 0, 1), (1, 0, 1)]);
     check(&mut limiter, "+0:0 !0 +0:0 !0 +0:0 !0 +0:0");
     limiter.register(PermitHolder(2), &[(GPU, 1)], 1);
@@ -118,7 +118,7 @@ fn who_comes_late_counts_from_where_the_others_are() {
 }
 
 #[test]
-fn a_holder_with_a_permit_is_forgotten_when_that_comes_back() {
+fn a_holder_with_a_permit_is_deleted_when_it_is_returned() {
     let mut limiter = limiter(1, 0, &[(1, 0, 1), (1, 0, 1), (1, 0, 1)]);
     check(&mut limiter, "+0:0 +1 +2");
     let mut granted = Vec::new();
@@ -131,7 +131,7 @@ fn a_holder_with_a_permit_is_forgotten_when_that_comes_back() {
 }
 
 #[test]
-fn who_is_forgotten_keeps_nobody_off() {
+fn a_deleted_holder_reserves_nothing() {
     let mut limiter = limiter(2, 0, &[(1, 0, 1), (2, 0, 1), (1, 0, 1)]);
     check(&mut limiter, "+0:0 +1 +2");
     let mut granted = Vec::new();

@@ -1,9 +1,8 @@
-//! Sequences that wait for a slot, first come, first served, and when they give
-//! up.
+//! Sequences that wait for a slot, first come, first served, and when they fail.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::sequence::SequenceIndex;
+use crate::sequence::index::SequenceIndex;
 use crate::time::Time;
 
 #[derive(Clone, Debug, Default)]
@@ -11,7 +10,7 @@ pub(super) struct Backlog {
     waiting: BTreeMap<u64, SequenceIndex>,
     failures: BTreeSet<(Time, SequenceIndex)>,
     failure_of: BTreeMap<SequenceIndex, Time>,
-    places: u64,
+    arrivals: u64,
 }
 
 impl Backlog {
@@ -24,28 +23,28 @@ impl Backlog {
         self.waiting.first_key_value().map(|(_, index)| *index)
     }
 
-    /// Lets the sequence wait behind all others; returns its place.
+    /// Adds the sequence behind all others; returns its number.
     pub(super) fn push(&mut self, index: SequenceIndex) -> u64 {
-        let place = self.places;
-        self.places += 1;
-        self.waiting.insert(place, index);
-        place
+        let number = self.arrivals;
+        self.arrivals += 1;
+        self.waiting.insert(number, index);
+        number
     }
 
-    /// The sequence that has waited longest gets its slot.
+    /// Removes the sequence that has waited longest.
     pub(super) fn pop(&mut self) -> Option<SequenceIndex> {
         let (_, index) = self.waiting.pop_first()?;
         self.set_failure(index, None);
         Some(index)
     }
 
-    pub(super) fn remove(&mut self, place: u64, index: SequenceIndex) {
-        let removed = self.waiting.remove(&place);
-        assert_eq!(removed, Some(index), "a sequence keeps its place");
+    pub(super) fn remove(&mut self, number: u64, index: SequenceIndex) {
+        let removed = self.waiting.remove(&number);
+        assert_eq!(removed, Some(index), "a sequence keeps its number");
         self.set_failure(index, None);
     }
 
-    /// When the sequence gives up; none is never.
+    /// Sets when the sequence fails; none is never.
     pub(super) fn set_failure(&mut self, index: SequenceIndex, deadline: Option<Time>) {
         if let Some(earlier) = self.failure_of.remove(&index) {
             self.failures.remove(&(earlier, index));
@@ -56,7 +55,7 @@ impl Backlog {
         }
     }
 
-    /// The sequence gives up then, unless it does earlier.
+    /// Makes the sequence fail at the deadline, unless it fails earlier.
     pub(super) fn bring_failure_forward(&mut self, index: SequenceIndex, deadline: Time) {
         if self.failure_of(index).is_none_or(|earlier| deadline < earlier) {
             self.set_failure(index, Some(deadline));
@@ -71,7 +70,7 @@ impl Backlog {
         self.failures.first().map(|(deadline, _)| *deadline)
     }
 
-    /// A sequence whose time is up, the earliest first. It still waits.
+    /// The next sequence whose deadline has passed. It stays in the backlog.
     pub(super) fn pop_failed(&mut self, now: Time) -> Option<SequenceIndex> {
         let (deadline, index) = *self.failures.first()?;
         if deadline > now {
@@ -81,7 +80,7 @@ impl Backlog {
         Some(index)
     }
 
-    /// All that wait, in order.
+    /// All waiting sequences in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = SequenceIndex> {
         self.waiting.values().copied()
     }

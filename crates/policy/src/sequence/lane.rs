@@ -1,6 +1,6 @@
-//! What one instance's sequences have to run, and the former that joins it.
+//! The eligible requests of one instance's sequences, and their batcher.
 
-use crate::former::{DynamicFormer, Outlook, PositionalFormer, Ready, Verdict};
+use crate::batcher::{BatchDecision, DirectBatcher, DynamicBatcher, Intake, ReadyRequest};
 use crate::ids::RequestInfo;
 use crate::queue::PolicyQueue;
 use crate::sequence::requests::{Request, RequestIndex, Requests};
@@ -11,22 +11,22 @@ use crate::time::Time;
 #[derive(Clone, Debug)]
 pub(super) struct SequenceLane {
     eligible: Eligible,
-    /// What its batch waits for, since it was judged last.
-    pub(super) waits: Option<LaneWait>,
+    /// What its batch waits for, as it was decided last.
+    pub(super) waiting: Option<BatchWait>,
 }
 
 /// A batch waits to grow.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) struct LaneWait {
-    /// When it goes as it is; none if that is never.
+pub(super) struct BatchWait {
+    /// When it is dispatched as it is; none if that is never.
     pub(super) until: Option<Time>,
 }
 
-/// The first requests of the sequences that may run: at most one of each.
+/// The eligible requests: at most one of each sequence.
 #[derive(Clone, Debug)]
 enum Eligible {
-    Direct(PositionalFormer<RequestIndex>),
-    Oldest { queue: Box<PolicyQueue>, former: DynamicFormer },
+    Direct(DirectBatcher<RequestIndex>),
+    Oldest { queue: Box<PolicyQueue>, batcher: DynamicBatcher },
 }
 
 impl SequenceLane {
@@ -34,7 +34,7 @@ impl SequenceLane {
         let eligible = match strategy {
             SequenceStrategy::Direct { max_queue_delay_ns, minimum_ready_slots } => {
                 let delay_ns = *max_queue_delay_ns;
-                Eligible::Direct(PositionalFormer::new(delay_ns, *minimum_ready_slots))
+                Eligible::Direct(DirectBatcher::new(delay_ns, *minimum_ready_slots))
             }
             SequenceStrategy::Oldest { preferred_batch_sizes, max_queue_delay_ns, .. } => {
                 let dynamic = DynamicSpec {
@@ -44,22 +44,23 @@ impl SequenceLane {
                 };
                 Eligible::Oldest {
                     queue: Box::new(PolicyQueue::unlimited()),
-                    former: DynamicFormer::new(max_batch_size, &dynamic),
+                    batcher: DynamicBatcher::new(max_batch_size, &dynamic),
                 }
             }
         };
-        SequenceLane { eligible, waits: None }
+        SequenceLane { eligible, waiting: None }
     }
 
-    /// The request is the next of the sequence in that slot.
+    /// Adds the eligible request of the sequence in that slot.
     pub(super) fn insert(&mut self, slot: Slot, index: RequestIndex, request: &Request, now: Time) {
         match &mut self.eligible {
-            Eligible::Direct(former) => {
+            Eligible::Direct(batcher) => {
                 let Request { waits_since, batch_key, .. } = *request;
-                former.insert(slot.number, Ready { request: index, waits_since, batch_key });
+                batcher
+                    .insert(slot.number, ReadyRequest { request: index, waits_since, batch_key });
             }
             Eligible::Oldest { queue, .. } => {
-                let ticket = RequestInfo {
+                let info = RequestInfo {
                     key: request.key,
                     batch_size: 1,
                     batch_key: request.batch_key,
@@ -67,15 +68,15 @@ impl SequenceLane {
                     timeout_ns: 0,
                     sequence: None,
                 };
-                queue.enqueue(ticket, now).expect("the queue has no limit");
+                queue.enqueue(info, now).expect("the queue has no limit");
             }
         }
     }
 
-    /// The request, which was the next of the sequence in that slot, is gone.
+    /// Removes the eligible request of the sequence in that slot.
     pub(super) fn remove(&mut self, slot: Slot, request: &Request) {
         match &mut self.eligible {
-            Eligible::Direct(former) => former.remove(slot.number),
+            Eligible::Direct(batcher) => batcher.remove(slot.number),
             Eligible::Oldest { queue, .. } => {
                 let waiting = queue.find(request.key).expect("an eligible request waits");
                 queue.take(waiting);
@@ -83,25 +84,25 @@ impl SequenceLane {
         }
     }
 
-    pub(super) fn judge(&mut self, now: Time, outlook: Outlook) -> Verdict {
-        let verdict = match &mut self.eligible {
-            Eligible::Direct(former) => former.judge(now, outlook),
-            Eligible::Oldest { queue, former } => former.judge(queue, now, outlook),
+    pub(super) fn decide(&mut self, now: Time, intake: Intake) -> BatchDecision {
+        let decision = match &mut self.eligible {
+            Eligible::Direct(batcher) => batcher.decide(now, intake),
+            Eligible::Oldest { queue, batcher } => batcher.decide(queue, now, intake),
         };
-        self.waits = match verdict {
-            Verdict::Wait { until, .. } => Some(LaneWait { until }),
-            Verdict::Nothing | Verdict::Close { .. } => None,
+        self.waiting = match decision {
+            BatchDecision::Wait { until, .. } => Some(BatchWait { until }),
+            BatchDecision::Empty | BatchDecision::Close { .. } => None,
         };
-        verdict
+        decision
     }
 
-    /// Takes out the batch that the verdict closed; none stands for padding.
+    /// Removes and returns the batch that the decision closed; none is padding.
     pub(super) fn take(&mut self, requests: usize, known: &Requests) -> Vec<Option<RequestIndex>> {
         match &mut self.eligible {
-            Eligible::Direct(former) => former.take(),
+            Eligible::Direct(batcher) => batcher.take(),
             Eligible::Oldest { queue, .. } => (0..requests)
                 .map(|_| {
-                    let first = queue.first().expect("the former counted eligible requests");
+                    let first = queue.first().expect("the batcher counted eligible requests");
                     known.find(queue.take(first).key)
                 })
                 .collect(),

@@ -1,51 +1,52 @@
 //! Stage one with a sequence batcher: each sequence gets a slot of an instance
 //! and keeps it; its requests run there in order, one at a time.
 //!
-//! A sequence begins with the request that brings an unknown key. It takes a
-//! free slot, or waits for one in the backlog, first come, first served. It is
-//! open until a request with END arrives, it was idle for too long, one of its
-//! requests was cancelled, it waited for a slot for too long, or the model unloads.
-//! From then on it
-//! is closed: nothing joins it, and once its last request has been dispatched it
-//! ends and its slot goes to the backlog in the same step.
+//! A sequence begins with a request whose key is unknown. It gets a free slot, or
+//! waits for one in the backlog, first come, first served. It is open until a request
+//! with END arrives, it was idle for too long, one of its requests was cancelled, it
+//! waited for a slot for too long, or the model unloads. A closed sequence accepts no
+//! request. Once its last request has been dispatched it ends, and its slot goes to
+//! the backlog in the same step.
 //!
-//! The first request of a sequence with a slot is eligible while none of its
-//! requests is in execution. From the eligible requests of an instance, a former
-//! makes batches: by slot for the strategy direct, dynamically for oldest.
+//! The first request of a sequence with a slot is eligible while none of its requests
+//! is in execution. A batcher makes batches from the eligible requests of an instance:
+//! by slot for the strategy direct, dynamically for oldest.
 //!
-//! An iterative sequence is one request, which becomes eligible again and again
-//! until its backend is done with it; only then it ends.
+//! An iterative sequence is one request, which becomes eligible again until its
+//! backend has finished it; then the sequence ends.
 //!
 //! # Bounds
 //!
-//! Sequences in slots are bounded by the configuration. The backlog and the
-//! requests that wait in a sequence are not, as in the original: the front ends'
-//! limits on open requests are the bound. Every step costs O(log n) in live
+//! Sequences in slots are bounded by the configuration. The backlog and the waiting
+//! requests of a sequence are not, as in Triton: the doors' limits on open requests
+//! are the bound. Every step costs O(log n) in live
 //! sequences, and forming a batch O(slots of the instance).
 
 mod backlog;
+mod index;
 mod lane;
-mod lifecycle;
 mod requests;
 mod slots;
 mod status;
+mod transitions;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use self::backlog::Backlog;
-use self::lane::{LaneWait, SequenceLane};
-use self::requests::{List, RequestIndex, RequestState, Requests, low_half};
+use self::index::SequenceIndex;
+use self::lane::{BatchWait, SequenceLane};
+use self::requests::{RequestIndex, RequestState, Requests, SequenceQueue, slab_index};
 use self::slots::{Slot, Slots};
+use crate::batcher::{BatchDecision, Intake};
 use crate::event::{Action, Actions, FailReason, Release};
-use crate::former::{Outlook, Verdict};
 use crate::ids::{InstanceId, RequestInfo, RequestKey, SequenceKey, SequencePosition};
-use crate::lanes::{Departure, Lanes, Taken};
-use crate::queue::{Deadlines, Place};
-use crate::scheduler::Life;
+use crate::lane_pool::{Assignment, LanePool, Removal};
+use crate::queue::{Deadlines, DenseIndex};
+use crate::scheduler_state::SchedulerState;
 use crate::spec::{SchedulingSpec, SequenceSpec, SequenceStrategy};
 use crate::time::Time;
 
-/// Leads sequences to instances.
+/// Assigns sequences to slots of instances and batches their requests.
 #[derive(Clone, Debug)]
 pub(crate) struct SequenceBatcher {
     strategy: SequenceStrategy,
@@ -57,56 +58,46 @@ pub(crate) struct SequenceBatcher {
     requests: Requests,
     slots: Slots,
     lanes: BTreeMap<InstanceId, SequenceLane>,
-    /// Instances that go away once their sequences have ended.
-    leaving: BTreeSet<InstanceId>,
+    /// Instances that are removed once their sequences have ended.
+    removing: BTreeSet<InstanceId>,
     backlog: Backlog,
-    /// When sequences that rest in their slots count as idle.
+    /// When sequences without requests in their slots count as idle.
     idle: Deadlines<SequenceIndex>,
-    /// Instances whose batches must be judged anew.
-    touched: BTreeSet<InstanceId>,
-    /// When batches that wait to grow go as they are.
-    alarms: BTreeSet<(Time, InstanceId)>,
+    /// Instances whose batches must be decided again.
+    dirty: BTreeSet<InstanceId>,
+    /// When batches that wait to grow are dispatched as they are.
+    wakeups: BTreeSet<(Time, InstanceId)>,
     counts: Counts,
-    hold: Option<Hold>,
-    /// Breaks ties of deadlines.
+    hold: Option<SequenceHold>,
+    /// Counts arrivals, which break ties of deadlines.
     arrivals: u64,
-}
-
-/// A sequence's place in the table.
-#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct SequenceIndex(u32);
-
-impl Place for SequenceIndex {
-    fn index(self) -> usize {
-        self.0 as usize
-    }
 }
 
 #[derive(Clone, Debug)]
 struct Sequence {
     key: SequenceKey,
-    queue: List,
+    queue: SequenceQueue,
     executing: Option<RequestIndex>,
-    position: Position,
-    membership: Membership,
+    placement: Placement,
+    state: SequenceState,
 }
 
 /// Backlog → Slot, never back.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum Position {
-    /// It waits for a slot, at this place of the queue.
+enum Placement {
+    /// It waits for a slot, with this number in the backlog.
     Backlog(u64),
     Slot(Slot),
 }
 
-/// Whether requests may join a sequence. It closes once.
+/// Open → Closed: whether requests may join a sequence.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum Membership {
+enum SequenceState {
     Open,
     Closed,
 }
 
-/// How many requests there are.
+/// Numbers of requests.
 #[derive(Copy, Clone, Debug, Default)]
 struct Counts {
     queued_in_slots: usize,
@@ -114,9 +105,9 @@ struct Counts {
     executing: usize,
 }
 
-/// For tests: nothing runs until so many requests wait.
+/// For tests: the numbers of waiting requests before the first dispatch.
 #[derive(Copy, Clone, Debug)]
-struct Hold {
+struct SequenceHold {
     in_slots: u32,
     in_backlog: u32,
 }
@@ -132,8 +123,10 @@ impl SequenceBatcher {
             }
             SequenceStrategy::Oldest { .. } | SequenceStrategy::Direct { .. } => rows,
         };
-        let hold =
-            Hold { in_slots: spec.hold_until_queued, in_backlog: spec.hold_until_backlogged };
+        let hold = SequenceHold {
+            in_slots: spec.hold_until_queued,
+            in_backlog: spec.hold_until_backlogged,
+        };
         SequenceBatcher {
             strategy: sequence.strategy.clone(),
             max_batch_size: rows,
@@ -143,35 +136,35 @@ impl SequenceBatcher {
             requests: Requests::default(),
             slots: Slots::new(capacity),
             lanes: BTreeMap::new(),
-            leaving: BTreeSet::new(),
+            removing: BTreeSet::new(),
             backlog: Backlog::default(),
             idle: Deadlines::default(),
-            touched: BTreeSet::new(),
-            alarms: BTreeSet::new(),
+            dirty: BTreeSet::new(),
+            wakeups: BTreeSet::new(),
             counts: Counts::default(),
             hold: (hold.in_slots > 0 || hold.in_backlog > 0).then_some(hold),
             arrivals: 0,
         }
     }
 
-    /// Requests that wait.
+    /// Number of waiting requests.
     pub(crate) fn queued(&self) -> usize {
         self.counts.queued_in_slots + self.counts.queued_in_backlog
     }
 
-    /// Nothing is queued and nothing in execution.
+    /// Whether no request is queued or in execution.
     pub(crate) fn is_quiet(&self) -> bool {
         self.queued() == 0 && self.counts.executing == 0
     }
 
-    /// When to step next if nothing happens before.
+    /// When to step next if no event arrives before.
     pub(crate) fn next_wakeup(&self) -> Option<Time> {
-        let alarm = self.alarms.first().map(|(time, _)| *time);
+        let alarm = self.wakeups.first().map(|(time, _)| *time);
         [self.backlog.next_failure(), self.idle.next(), alarm].into_iter().flatten().min()
     }
 
-    /// Ends what was idle or waited for too long, and looks again at batches
-    /// whose delay is over. Comes before the event.
+    /// Ends sequences that were idle or waited for too long, and marks batches whose
+    /// delay is over. Called before each event.
     pub(crate) fn apply_deadlines(&mut self, now: Time, out: &mut Actions) {
         while let Some(index) = self.backlog.pop_failed(now) {
             let queued = self.take_queue(index);
@@ -183,27 +176,27 @@ impl SequenceBatcher {
             self.close(index, out);
             self.end(index, out);
         }
-        while let Some((_, instance)) = self.alarms.first().filter(|(time, _)| *time <= now) {
-            self.touch(*instance);
+        while let Some((_, instance)) = self.wakeups.first().filter(|(time, _)| *time <= now) {
+            self.mark_dirty(*instance);
         }
         self.fill_slots(now);
     }
 
     pub(crate) fn enqueue(
         &mut self,
-        ticket: RequestInfo,
+        request: RequestInfo,
         now: Time,
-        life: Life,
+        state: SchedulerState,
         out: &mut Actions,
     ) {
-        let Some(mark) = ticket.sequence else {
-            out.push(Action::Fail { key: ticket.key, reason: FailReason::NoSequence });
+        let Some(mark) = request.sequence else {
+            out.push(Action::Fail { key: request.key, reason: FailReason::NoSequence });
             return;
         };
-        let index = SequenceIndex(low_half(mark.sequence.0));
+        let index = SequenceIndex(slab_index(mark.sequence.0));
         let is_known = self.find(index).is_some_and(|known| known.key == mark.sequence);
-        if let Some(reason) = refusal(mark, is_known, life) {
-            out.push(Action::Fail { key: ticket.key, reason });
+        if let Some(reason) = refusal(mark, is_known, state) {
+            out.push(Action::Fail { key: request.key, reason });
             if !is_known {
                 out.push(Action::SequenceClosed(mark.sequence));
                 out.push(Action::SequenceEnded(mark.sequence));
@@ -214,23 +207,23 @@ impl SequenceBatcher {
             self.begin(index, mark.sequence, now);
         }
         assert_eq!(
-            self.get(index).membership,
-            Membership::Open,
+            self.get(index).state,
+            SequenceState::Open,
             "{:?} is closed: a new sequence needs a new key",
             mark.sequence
         );
-        self.append(index, &ticket, mark, now);
+        self.append(index, &request, mark, now);
         if mark.end || self.iterative {
             self.close(index, out);
         }
     }
 
-    /// A request is no longer wanted: it fails, and so does what comes behind it
-    /// in its sequence, which makes no sense without it.
+    /// A request was cancelled: it fails, with all later requests of its sequence,
+    /// which depend on it.
     pub(crate) fn cancel(&mut self, key: RequestKey, now: Time, out: &mut Actions) {
         let Some(request) = self.requests.find(key) else { return };
         match self.requests.get(request).state {
-            RequestState::Queued => self.cut_sequence(request, now, out),
+            RequestState::Queued => self.cancel_from(request, now, out),
             RequestState::Executing if self.iterative => {
                 self.requests.get_mut(request).state = RequestState::Cancelled;
             }
@@ -238,7 +231,7 @@ impl SequenceBatcher {
         }
     }
 
-    /// The backend gave a request back.
+    /// The backend released a request.
     pub(crate) fn release(
         &mut self,
         key: RequestKey,
@@ -258,7 +251,7 @@ impl SequenceBatcher {
         self.get_mut(index).executing = None;
         match (release, state) {
             (Release::Reschedule, RequestState::Executing) => {
-                self.put_back(index, request, now);
+                self.requeue(index, request, now);
                 return;
             }
             (Release::Reschedule, _) => {
@@ -269,8 +262,8 @@ impl SequenceBatcher {
                 self.requests.remove(request);
             }
         }
-        self.wake(index, now);
-        self.end_if_over(index, out);
+        self.add_eligible(index, now);
+        self.end_if_finished(index, out);
         self.fill_slots(now);
     }
 
@@ -281,73 +274,74 @@ impl SequenceBatcher {
         self.fill_slots(now);
     }
 
-    /// The instance gets no further sequences; it goes when its last has ended.
-    pub(crate) fn remove_instance(&mut self, instance: InstanceId) -> KnownInstance {
+    /// The instance gets no further sequences; it is removed when its last has ended.
+    /// Complete if the batcher does not know the instance.
+    pub(crate) fn remove_instance(&mut self, instance: InstanceId) -> Removal {
         if !self.lanes.contains_key(&instance) {
-            return KnownInstance::Gone;
+            return Removal::Complete;
         }
-        self.slots.leave(instance);
-        self.leaving.insert(instance);
-        KnownInstance::Leaving
+        self.slots.close(instance);
+        self.removing.insert(instance);
+        Removal::Pending
     }
 
-    /// The instance's batch must be judged anew.
-    pub(crate) fn touch(&mut self, instance: InstanceId) {
+    /// The instance's batch must be decided again.
+    pub(crate) fn mark_dirty(&mut self, instance: InstanceId) {
         if let Some(lane) = self.lanes.get_mut(&instance) {
-            if let Some(LaneWait { until: Some(until) }) = lane.waits.take() {
-                self.alarms.remove(&(until, instance));
+            if let Some(BatchWait { until: Some(until) }) = lane.waiting.take() {
+                self.wakeups.remove(&(until, instance));
             }
-            self.touched.insert(instance);
+            self.dirty.insert(instance);
         }
     }
 
-    /// Nothing comes any more: no sequence goes on, and those that rest in their
-    /// slots end for the backlog's sake. What is held or waits to grow would wait in
-    /// vain.
+    /// No request arrives any more: all sequences close, and those without requests
+    /// end, so that their slots go to the backlog. Held requests and batches that wait
+    /// to grow are dispatched.
     pub(crate) fn drain(&mut self, now: Time, out: &mut Actions) {
         for index in (0..).map(SequenceIndex).take(self.sequences.len()) {
-            if self.find(index).is_some_and(|known| known.membership == Membership::Open) {
+            if self.find(index).is_some_and(|known| known.state == SequenceState::Open) {
                 self.close(index, out);
-                self.end_if_over(index, out);
+                self.end_if_finished(index, out);
             }
         }
         self.fill_slots(now);
         self.hold = None;
-        self.touch_all();
+        self.mark_all_dirty();
     }
 
-    fn touch_all(&mut self) {
+    fn mark_all_dirty(&mut self) {
         let instances: Vec<InstanceId> = self.lanes.keys().copied().collect();
         for instance in instances {
-            self.touch(instance);
+            self.mark_dirty(instance);
         }
     }
 
-    /// Closes the batches of free instances: the latest moment there is.
+    /// Closes the batches of free instances, and so as late as possible.
     pub(crate) fn dispatch(
         &mut self,
         now: Time,
-        outlook: Outlook,
-        lanes: &mut Lanes,
+        intake: Intake,
+        lanes: &mut LanePool,
         out: &mut Actions,
     ) {
-        self.look_at_hold();
+        self.update_hold();
         if self.hold.is_some() {
             return;
         }
-        while let Some(instance) = self.touched.pop_first() {
+        while let Some(instance) = self.dirty.pop_first() {
             let Some(lane) = self.lanes.get_mut(&instance) else { continue };
             if !lanes.is_free(instance) {
                 continue;
             }
-            match lane.judge(now, outlook) {
-                Verdict::Nothing => lanes.withdraw(instance, out),
-                Verdict::Wait { until, .. } => {
-                    self.alarms.extend(until.map(|until| (until, instance)));
+            match lane.decide(now, intake) {
+                BatchDecision::Empty => lanes.withdraw(instance, out),
+                BatchDecision::Wait { until, .. } => {
+                    self.wakeups.extend(until.map(|until| (until, instance)));
                     lanes.withdraw(instance, out);
                 }
-                Verdict::Close { requests, .. } => {
-                    if lanes.take_this(instance, now, out) == Taken::AwaitsPermit {
+                BatchDecision::Close { requests, .. } => {
+                    if lanes.assign_to(instance, now, out) == Assignment::AwaitsPermit {
                         continue;
                     }
                     let rows = lane.take(requests, &self.requests);
@@ -357,31 +351,33 @@ impl SequenceBatcher {
         }
     }
 
-    /// Lets instances go whose last sequence has ended.
-    pub(crate) fn settle_departures(&mut self, lanes: &mut Lanes, out: &mut Actions) {
+    /// Removes instances whose last sequence has ended.
+    pub(crate) fn finish_removals(&mut self, lanes: &mut LanePool, out: &mut Actions) {
         let slots = &self.slots;
         let is_empty = |instance: &InstanceId| slots.taken(*instance) == 0;
-        let gone: Vec<InstanceId> = self.leaving.iter().copied().filter(is_empty).collect();
-        for instance in gone {
-            self.touch(instance);
-            self.touched.remove(&instance);
-            self.leaving.remove(&instance);
+        let emptied: Vec<InstanceId> = self.removing.iter().copied().filter(is_empty).collect();
+        for instance in emptied {
+            self.mark_dirty(instance);
+            self.dirty.remove(&instance);
+            self.removing.remove(&instance);
             self.slots.remove(instance);
             self.lanes.remove(&instance);
-            if lanes.remove(instance, out) == Departure::Gone {
+            if lanes.remove(instance, out) == Removal::Complete {
                 out.push(Action::InstanceRemoved(instance));
             }
         }
     }
 
-    fn look_at_hold(&mut self) {
-        let enough = |waiting: usize, wanted: u32| u32::try_from(waiting).is_ok_and(|n| n < wanted);
+    fn update_hold(&mut self) {
+        let is_below = |waiting: usize, minimum: u32| {
+            u32::try_from(waiting).is_ok_and(|waiting| waiting < minimum)
+        };
         if let Some(hold) = self.hold
-            && !enough(self.counts.queued_in_slots, hold.in_slots)
-            && !enough(self.counts.queued_in_backlog, hold.in_backlog)
+            && !is_below(self.counts.queued_in_slots, hold.in_slots)
+            && !is_below(self.counts.queued_in_backlog, hold.in_backlog)
         {
             self.hold = None;
-            self.touch_all();
+            self.mark_all_dirty();
         }
     }
 
@@ -398,21 +394,12 @@ impl SequenceBatcher {
     }
 }
 
-/// Whether an instance that shall go is still there.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum KnownInstance {
-    /// It goes when its last sequence has ended.
-    Leaving,
-    /// It went, or it finishes its last batch.
-    Gone,
-}
-
-/// Why a request can't be taken, if it can't.
-fn refusal(mark: SequencePosition, is_known: bool, life: Life) -> Option<FailReason> {
-    match life {
-        Life::Draining | Life::Drained => Some(FailReason::Draining),
-        Life::Open if !mark.start && !is_known => Some(FailReason::MissingStart),
-        Life::Open => None,
+/// Why a request is refused, if it is.
+fn refusal(mark: SequencePosition, is_known: bool, state: SchedulerState) -> Option<FailReason> {
+    match state {
+        SchedulerState::Draining | SchedulerState::Drained => Some(FailReason::Draining),
+        SchedulerState::Open if !mark.start && !is_known => Some(FailReason::MissingStart),
+        SchedulerState::Open => None,
     }
 }
 

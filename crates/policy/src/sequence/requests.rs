@@ -1,14 +1,15 @@
-//! The requests of all sequences, queued or in execution, and the order in
-//! which a sequence's requests wait.
+//! The requests of all sequences, queued or in execution, and the order of each
+//! sequence's queue.
 //!
-//! Requests stand in a table by the low half of their key, which the driver
-//! keeps dense, so that each is found in constant time.
+//! The low half of a request's key is its index in a table. The driver keeps it
+//! dense, so the table is as small as the driver's slab and a look-up takes constant
+//! time.
 
 use crate::ids::{BatchKey, RequestKey};
-use crate::sequence::SequenceIndex;
+use crate::sequence::index::SequenceIndex;
 use crate::time::Time;
 
-/// A request's place in the table.
+/// A request's index in the table.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct RequestIndex(u32);
 
@@ -18,23 +19,23 @@ pub(super) struct Request {
     pub(super) batch_key: BatchKey,
     /// When it arrived, or was rescheduled.
     pub(super) waits_since: Time,
-    /// When it fails if its sequence still waits for a slot.
+    /// When it fails if its sequence waits for a slot.
     pub(super) fails_at: Option<Time>,
     pub(super) start: bool,
     pub(super) end: bool,
-    /// None once its sequence has ended before its execution did.
+    /// None if its sequence ended before its execution did.
     pub(super) sequence: Option<SequenceIndex>,
     pub(super) state: RequestState,
     pub(super) previous: Option<RequestIndex>,
     pub(super) next: Option<RequestIndex>,
 }
 
-/// Queued → Executing, and back when it is rescheduled.
+/// Queued → Executing → Queued when rescheduled. Executing → Cancelled.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum RequestState {
     Queued,
     Executing,
-    /// In execution, and not to run again.
+    /// In execution; it will not be rescheduled.
     Cancelled,
 }
 
@@ -43,17 +44,17 @@ pub(super) struct Requests {
     table: Vec<Option<Request>>,
 }
 
-/// The low half of a key.
-pub(super) fn low_half(key: u64) -> u32 {
+/// The low half of a key: its index in the driver's slab.
+pub(super) fn slab_index(key: u64) -> u32 {
     (key & 0xffff_ffff) as u32
 }
 
 impl RequestIndex {
     fn of(key: RequestKey) -> Self {
-        RequestIndex(low_half(key.0))
+        RequestIndex(slab_index(key.0))
     }
 
-    fn place(self) -> usize {
+    fn index(self) -> usize {
         self.0 as usize
     }
 }
@@ -61,43 +62,43 @@ impl RequestIndex {
 impl Requests {
     pub(super) fn insert(&mut self, request: Request) -> RequestIndex {
         let index = RequestIndex::of(request.key);
-        if self.table.len() <= index.place() {
-            self.table.resize(index.place() + 1, None);
+        if self.table.len() <= index.index() {
+            self.table.resize(index.index() + 1, None);
         }
-        let place = &mut self.table[index.place()];
-        assert!(place.is_none(), "{:?} is queued already", request.key);
-        *place = Some(request);
+        let entry = &mut self.table[index.index()];
+        assert!(entry.is_none(), "{:?} is queued already", request.key);
+        *entry = Some(request);
         index
     }
 
     pub(super) fn find(&self, key: RequestKey) -> Option<RequestIndex> {
         let index = RequestIndex::of(key);
-        let found = self.table.get(index.place())?.as_ref()?;
+        let found = self.table.get(index.index())?.as_ref()?;
         (found.key == key).then_some(index)
     }
 
     pub(super) fn get(&self, index: RequestIndex) -> &Request {
-        self.table[index.place()].as_ref().expect("the request is known")
+        self.table[index.index()].as_ref().expect("the request is known")
     }
 
     pub(super) fn get_mut(&mut self, index: RequestIndex) -> &mut Request {
-        self.table[index.place()].as_mut().expect("the request is known")
+        self.table[index.index()].as_mut().expect("the request is known")
     }
 
     pub(super) fn remove(&mut self, index: RequestIndex) -> Request {
-        self.table[index.place()].take().expect("the request is known")
+        self.table[index.index()].take().expect("the request is known")
     }
 }
 
-/// The requests of one sequence that wait, linked through the table.
+/// The queued requests of one sequence, linked through the table.
 #[derive(Copy, Clone, Debug, Default)]
-pub(super) struct List {
+pub(super) struct SequenceQueue {
     pub(super) first: Option<RequestIndex>,
     pub(super) last: Option<RequestIndex>,
     pub(super) len: usize,
 }
 
-impl List {
+impl SequenceQueue {
     pub(super) fn push_back(&mut self, requests: &mut Requests, index: RequestIndex) {
         requests.get_mut(index).previous = self.last;
         match self.last {
@@ -129,8 +130,7 @@ impl List {
         Some(index)
     }
 
-    /// Cuts the list before `index`; what comes from there on is returned in
-    /// order.
+    /// Removes and returns the requests from `index` on, in order.
     pub(super) fn split_off(
         &mut self,
         requests: &mut Requests,
@@ -141,16 +141,16 @@ impl List {
             Some(last) => requests.get_mut(last).next = None,
             None => self.first = None,
         }
-        let mut cut = Vec::new();
+        let mut removed = Vec::new();
         let mut next = Some(index);
         while let Some(index) = next {
-            cut.push(index);
+            removed.push(index);
             let request = requests.get_mut(index);
             request.previous = None;
             next = request.next.take();
         }
-        self.len -= cut.len();
-        cut
+        self.len -= removed.len();
+        removed
     }
 
     /// The requests in order.

@@ -1,29 +1,29 @@
 //! Which slot does a new sequence get?
 //!
-//! The free slot with the lowest number, of the instance with the lowest id
-//! among those that have it: sequences spread over the instances, and batches
-//! stay as short as they can.
+//! The free slot with the lowest number, of the instance with the lowest id among
+//! those that have it. So sequences spread over the instances, and batches of the
+//! strategy direct stay short.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::InstanceId;
-use crate::sequence::SequenceIndex;
+use crate::sequence::index::SequenceIndex;
 
-/// A place for one sequence on one instance.
+/// The place of one sequence on one instance.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Slot {
     pub(super) instance: InstanceId,
     pub(super) number: u32,
 }
 
-/// All slots of all instances. What is kept grows with the slots that were ever
-/// taken, not with the capacity, which configurations make huge.
+/// All slots of all instances. The memory grows with the slots that were ever taken,
+/// not with the capacity, which may be huge by configuration.
 #[derive(Clone, Debug)]
 pub(super) struct Slots {
-    /// Slots of each instance.
+    /// Slots per instance.
     capacity: u32,
     instances: BTreeMap<InstanceId, InstanceSlots>,
-    /// The lowest free slot of each instance that has one and is not leaving.
+    /// The lowest free slot of each instance that has one and is not being removed.
     lowest: BTreeSet<(u32, InstanceId)>,
 }
 
@@ -31,11 +31,11 @@ pub(super) struct Slots {
 struct InstanceSlots {
     /// Free slots that were taken before.
     freed: BTreeSet<u32>,
-    /// Slots from here on were never taken.
+    /// The first slot that was never taken.
     fresh: u32,
-    /// Whose the others are.
+    /// The sequences in the other slots.
     taken: BTreeMap<u32, SequenceIndex>,
-    leaving: bool,
+    is_closed: bool,
 }
 
 impl InstanceSlots {
@@ -43,7 +43,7 @@ impl InstanceSlots {
         let fresh = (self.fresh < capacity).then_some(self.fresh);
         // A freed slot lies below every fresh one.
         let lowest = self.freed.first().copied().or(fresh);
-        lowest.filter(|_| !self.leaving)
+        lowest.filter(|_| !self.is_closed)
     }
 
     fn taken(&self) -> u32 {
@@ -63,7 +63,7 @@ impl Slots {
         self.lowest.insert((0, instance));
     }
 
-    /// Gives the best free slot to the sequence, if there is one.
+    /// Assigns the best free slot to the sequence, if there is one.
     pub(super) fn take(&mut self, sequence: SequenceIndex) -> Option<Slot> {
         let (number, instance) = *self.lowest.first()?;
         self.update(instance, |slots| {
@@ -84,34 +84,34 @@ impl Slots {
     }
 
     /// The instance gets no further sequences.
-    pub(super) fn leave(&mut self, instance: InstanceId) {
-        self.update(instance, |slots| slots.leaving = true);
+    pub(super) fn close(&mut self, instance: InstanceId) {
+        self.update(instance, |slots| slots.is_closed = true);
     }
 
-    /// Forgets an instance, none of whose slots is taken.
+    /// Deletes an instance without sequences.
     pub(super) fn remove(&mut self, instance: InstanceId) {
-        self.update(instance, |slots| slots.leaving = true);
+        self.update(instance, |slots| slots.is_closed = true);
         let removed = self.instances.remove(&instance);
         assert!(removed.is_some_and(|slots| slots.taken.is_empty()), "{instance:?} has sequences");
     }
 
-    /// Slots of the instance that hold a sequence.
+    /// Number of the instance's slots that hold a sequence.
     pub(super) fn taken(&self, instance: InstanceId) -> u32 {
         self.instances.get(&instance).map_or(0, InstanceSlots::taken)
     }
 
-    /// Slots that a sequence could take.
+    /// Number of slots that a sequence could take.
     pub(super) fn free_count(&self) -> u64 {
-        let open = self.instances.values().filter(|slots| !slots.leaving);
+        let open = self.instances.values().filter(|slots| !slots.is_closed);
         open.map(|slots| u64::from(self.capacity - slots.taken())).sum()
     }
 
-    /// Slots that hold a sequence.
+    /// Number of slots that hold a sequence.
     pub(super) fn taken_count(&self) -> u64 {
         self.instances.values().map(|slots| u64::from(slots.taken())).sum()
     }
 
-    /// Which sequence is where, by instance and slot.
+    /// The sequences with their slots, by instance and slot.
     pub(super) fn sequences(&self) -> impl Iterator<Item = (Slot, SequenceIndex)> {
         self.instances.iter().flat_map(|(&instance, slots)| {
             let taken = slots.taken.iter();
@@ -162,10 +162,10 @@ mod tests {
     }
 
     #[test]
-    fn a_leaving_instance_gets_no_sequence() {
+    fn a_closed_instance_gets_no_sequence() {
         let mut slots = slots(2, 2);
         assert_eq!(take(&mut slots), Some((0, 0)));
-        slots.leave(InstanceId(0));
+        slots.close(InstanceId(0));
         assert_eq!(slots.free_count(), 2);
         assert_eq!(take(&mut slots), Some((1, 0)));
         slots.free(Slot { instance: InstanceId(0), number: 0 });

@@ -1,14 +1,14 @@
-//! What each slot and each sequence of the backlog waits for.
+//! What each slot and each sequence in the backlog waits for.
 
 use crate::ids::InstanceId;
-use crate::lanes::Lanes;
+use crate::lane_pool::LanePool;
 use crate::sequence::{Sequence, SequenceBatcher, SequenceIndex, Slot};
 use crate::status::{BacklogStatus, SchedulerStatus, SequencesStatus, SlotStatus, SlotWaitReason};
 
 impl SequenceBatcher {
-    /// Not for the hot path, but bounded: costs O(instances) and the rows shown.
-    pub(crate) fn status(&self, lanes: &Lanes) -> SequencesStatus {
-        let seated = self.slots.sequences().take(SchedulerStatus::ROWS_MAX);
+    /// The cost is O(instances + reported rows). Not for the hot path.
+    pub(crate) fn status(&self, lanes: &LanePool) -> SequencesStatus {
+        let occupied = self.slots.sequences().take(SchedulerStatus::ROWS_MAX);
         let describe = |(slot, index)| self.slot_status(index, self.get(index), slot, lanes);
         let backlog =
             self.backlog.iter().take(SchedulerStatus::ROWS_MAX).map(|index| BacklogStatus {
@@ -17,7 +17,7 @@ impl SequenceBatcher {
                 fails_at: self.backlog.failure_of(index),
             });
         SequencesStatus {
-            slots: seated.map(describe).collect(),
+            slots: occupied.map(describe).collect(),
             taken_slots: self.slots.taken_count(),
             free_slots: self.slots.free_count(),
             backlog: backlog.collect(),
@@ -30,7 +30,7 @@ impl SequenceBatcher {
         index: SequenceIndex,
         sequence: &Sequence,
         slot: Slot,
-        lanes: &Lanes,
+        lanes: &LanePool,
     ) -> SlotStatus {
         let waits_for = if sequence.executing.is_some() {
             SlotWaitReason::Execution
@@ -48,9 +48,9 @@ impl SequenceBatcher {
         }
     }
 
-    fn batch_wait(&self, instance: InstanceId, lanes: &Lanes) -> SlotWaitReason {
-        let waits = self.lanes.get(&instance).and_then(|lane| lane.waits);
-        match waits {
+    fn batch_wait(&self, instance: InstanceId, lanes: &LanePool) -> SlotWaitReason {
+        let waiting = self.lanes.get(&instance).and_then(|lane| lane.waiting);
+        match waiting {
             _ if self.hold.is_some() => SlotWaitReason::Hold,
             Some(wait) if lanes.is_free(instance) => {
                 SlotWaitReason::BatchDelay { until: wait.until }

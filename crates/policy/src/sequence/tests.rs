@@ -79,7 +79,7 @@ fn a_freed_slot_goes_to_the_backlog_in_the_same_step() {
 }
 
 #[test]
-fn what_a_sequence_must_have() {
+fn a_request_needs_a_sequence_and_the_first_one_start() {
     check(
         direct(1),
         "0 request 1 -> fail 1 NoSequence
@@ -116,7 +116,7 @@ fn oldest_batches_the_next_requests_of_its_candidates() {
 }
 
 #[test]
-fn a_late_release_keeps_the_sequence_back_and_nobody_else() {
+fn a_late_release_delays_only_its_sequence() {
     check(
         oldest(2, 2),
         "0 add 0 -> ; never
@@ -131,7 +131,7 @@ fn a_late_release_keeps_the_sequence_back_and_nobody_else() {
 }
 
 #[test]
-fn a_slot_waits_for_others_only_inside_the_delay() {
+fn a_slot_waits_for_others_only_within_the_delay() {
     let strategy = SequenceStrategy::Direct { max_queue_delay_ns: 50, minimum_ready_slots: 2 };
     check(
         spec(3, strategy),
@@ -159,7 +159,7 @@ fn requests_that_do_not_fit_run_in_a_later_batch() {
 }
 
 #[test]
-fn a_sequence_in_the_backlog_fails_with_the_first_of_its_requests() {
+fn a_sequence_in_the_backlog_fails_at_its_earliest_deadline() {
     check(
         direct(1),
         "1 request 1 of=1 start timeout=5 -> ; 6
@@ -172,7 +172,7 @@ fn a_sequence_in_the_backlog_fails_with_the_first_of_its_requests() {
 }
 
 #[test]
-fn cancelling_drops_the_rest_of_the_sequence() {
+fn cancellation_fails_the_rest_of_the_sequence() {
     check(
         direct(1),
         "0 add 0 -> ; never
@@ -193,7 +193,7 @@ fn cancelling_drops_the_rest_of_the_sequence() {
 }
 
 #[test]
-fn cancelling_all_that_waits_frees_the_slot_at_once() {
+fn cancellation_of_all_requests_frees_the_slot_at_once() {
     check(
         direct(1),
         "0 add 0 -> ; never
@@ -208,7 +208,7 @@ fn cancelling_all_that_waits_frees_the_slot_at_once() {
 }
 
 #[test]
-fn iterations_share_batches_with_whoever_comes() {
+fn iterations_share_batches_with_new_requests() {
     check(
         iterative(direct(2)),
         "0 add 0 -> ; never
@@ -228,7 +228,7 @@ fn iterations_share_batches_with_whoever_comes() {
 }
 
 #[test]
-fn an_iteration_that_waits_can_be_cancelled() {
+fn a_waiting_iteration_can_be_cancelled() {
     check(
         iterative(oldest(2, 2)),
         "0 add 0 -> ; never
@@ -240,7 +240,7 @@ fn an_iteration_that_waits_can_be_cancelled() {
 }
 
 #[test]
-fn draining_runs_what_is_queued_and_takes_nothing_more() {
+fn draining_runs_queued_requests_and_refuses_new_ones() {
     check(
         direct(1),
         "0 add 0 -> ; never
@@ -262,7 +262,7 @@ fn draining_runs_what_is_queued_and_takes_nothing_more() {
 }
 
 #[test]
-fn draining_ends_silent_sequences_for_the_backlog() {
+fn draining_ends_idle_sequences_for_the_backlog() {
     check(
         direct(1),
         "0 add 0 -> ; never
@@ -277,7 +277,7 @@ fn draining_ends_silent_sequences_for_the_backlog() {
 }
 
 #[test]
-fn an_instance_leaves_when_its_last_sequence_has_ended() {
+fn an_instance_is_removed_when_its_last_sequence_has_ended() {
     check(
         direct(1),
         "0 add 0 -> ; never
@@ -313,7 +313,7 @@ fn sequences_are_held_until_slots_and_backlog_have_enough() {
 }
 
 #[test]
-fn the_status_says_what_each_slot_waits_for() {
+fn the_status_shows_what_each_slot_waits_for() {
     let scheduler = check(
         direct(2),
         "0 add 3 -> ; never
@@ -339,7 +339,7 @@ fn the_status_says_what_each_slot_waits_for() {
 }
 
 #[test]
-fn each_instance_of_sequences_asks_for_itself() {
+fn each_instance_requests_permits_for_its_own_sequences() {
     let scheduler = Scheduler::new(direct(1)).with_permits();
     let scheduler = play(
         scheduler,
@@ -366,12 +366,12 @@ fn each_instance_of_sequences_asks_for_itself() {
 }
 
 #[test]
-fn the_status_shows_so_many_rows_and_counts_the_others() {
+fn the_status_lists_rows_up_to_the_maximum_and_counts_the_others() {
     let mut scheduler = check(direct(1200), "0 add 0 ->");
     let mut out = Actions::default();
     for place in 0..2500 {
         let mark = SequencePosition { sequence: SequenceKey(place), start: true, end: false };
-        let ticket = RequestInfo {
+        let request = RequestInfo {
             key: RequestKey(place),
             batch_size: 1,
             batch_key: BatchKey(0),
@@ -379,7 +379,7 @@ fn the_status_shows_so_many_rows_and_counts_the_others() {
             timeout_ns: 0,
             sequence: Some(mark),
         };
-        scheduler.step(Time(1), Event::Enqueue(ticket), &mut out);
+        scheduler.step(Time(1), Event::Enqueue(request), &mut out);
     }
     let sequences = scheduler.status().sequences.unwrap();
     assert_eq!((sequences.taken_slots, sequences.backlogged), (1200, 1300));

@@ -387,7 +387,7 @@ impl World<'_> {
         let Some(gates) = &self.gates else { return Ok(()) };
         for (number, waiting) in gates.waiting.iter().enumerate() {
             let step = StepIndex(u32::try_from(number).expect("few steps"));
-            let counted = (gates.real.waiting(step), gates.real.inside(step));
+            let counted = (gates.real.waiting(step), gates.real.started(step));
             let known = (waiting.len(), gates.inside[number]);
             ensure!(counted == known, "{step:?} has {counted:?} waiting and inside, not {known:?}");
             let congested = self.is_congested(gates, number);

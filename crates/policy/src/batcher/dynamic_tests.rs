@@ -2,9 +2,9 @@ use super::*;
 use crate::ids::{RequestInfo, RequestKey};
 
 /// A request as `A4@10`: batch key A, 4 rows, arrived at 10.
-fn ticket(index: usize, text: &str) -> (RequestInfo, Time) {
+fn info(index: usize, text: &str) -> (RequestInfo, Time) {
     let (what, when) = text.split_once('@').expect("key, rows, @, time");
-    let ticket = RequestInfo {
+    let info = RequestInfo {
         key: RequestKey(u64::try_from(index).unwrap()),
         batch_size: what[1..].parse().unwrap(),
         batch_key: BatchKey(u32::from(what.as_bytes()[0])),
@@ -12,17 +12,19 @@ fn ticket(index: usize, text: &str) -> (RequestInfo, Time) {
         timeout_ns: 0,
         sequence: None,
     };
-    (ticket, Time(when.parse().unwrap()))
+    (info, Time(when.parse().unwrap()))
 }
 
-fn words(verdict: Verdict) -> String {
-    match verdict {
-        Verdict::Nothing => "nothing".to_owned(),
-        Verdict::Close { requests, rows } => format!("{requests} requests, {rows} rows"),
-        Verdict::Wait { until: Some(Time(until)), next_preferred, .. } => {
+fn render(decision: BatchDecision) -> String {
+    match decision {
+        BatchDecision::Empty => "nothing".to_owned(),
+        BatchDecision::Close { requests, rows } => format!("{requests} requests, {rows} rows"),
+        BatchDecision::Wait { until: Some(Time(until)), next_preferred, .. } => {
             format!("wait for {next_preferred} or {until}")
         }
-        Verdict::Wait { until: None, next_preferred, .. } => format!("wait for {next_preferred}"),
+        BatchDecision::Wait { until: None, next_preferred, .. } => {
+            format!("wait for {next_preferred}")
+        }
     }
 }
 
@@ -33,8 +35,8 @@ struct Settings {
 }
 
 impl Settings {
-    fn former(&self) -> DynamicFormer {
-        DynamicFormer::new(
+    fn batcher(&self) -> DynamicBatcher {
+        DynamicBatcher::new(
             self.max,
             &DynamicSpec {
                 preferred_batch_sizes: self.preferred.to_vec(),
@@ -44,29 +46,29 @@ impl Settings {
         )
     }
 
-    /// Compares one look at the whole queue with `expected`, and with the walk
-    /// that was continued request by request.
+    /// Compares the decision on the whole queue with `expected`, and with that of a
+    /// candidate that was extended request by request.
     #[track_caller]
     fn check(&self, requests: &str, now: u64, expected: &str) {
         let mut queue = PolicyQueue::unlimited();
-        let mut continued = self.former();
+        let mut incremental = self.batcher();
         for (index, text) in requests.split_whitespace().enumerate() {
-            let (ticket, arrival) = ticket(index, text);
-            queue.enqueue(ticket, arrival).unwrap();
-            continued.judge(&queue, arrival, Outlook::Open);
+            let (info, arrival) = info(index, text);
+            queue.enqueue(info, arrival).unwrap();
+            incremental.decide(&queue, arrival, Intake::Open);
         }
-        let verdict = self.former().judge(&queue, Time(now), Outlook::Open);
-        assert_eq!(words(verdict), expected, "{requests:?} at {now}");
+        let decision = self.batcher().decide(&queue, Time(now), Intake::Open);
+        assert_eq!(render(decision), expected, "{requests:?} at {now}");
         assert_eq!(
-            continued.judge(&queue, Time(now), Outlook::Open),
-            verdict,
-            "a continued walk finds the same"
+            incremental.decide(&queue, Time(now), Intake::Open),
+            decision,
+            "an extended candidate gives the same decision"
         );
     }
 }
 
 #[test]
-fn without_delay_everything_that_fits_goes() {
+fn without_delay_all_requests_that_fit_are_dispatched() {
     let settings = Settings { max: 8, preferred: &[], delay: 0 };
     settings.check("", 0, "nothing");
     settings.check("A1@0", 0, "1 requests, 1 rows");
@@ -75,9 +77,9 @@ fn without_delay_everything_that_fits_goes() {
     settings.check("A4@0 A3@0 A4@0", 0, "2 requests, 7 rows");
 }
 
-/// Preferred 4 and 8 of at most 8: the largest one reached goes, even at once.
+/// Preferred 4 and 8 of at most 8: the largest one reached is dispatched, even at once.
 #[test]
-fn a_preferred_size_goes_when_it_is_reached() {
+fn a_preferred_size_is_dispatched_when_it_is_reached() {
     let settings = Settings { max: 8, preferred: &[4, 8], delay: 100 };
     settings.check("A1@0 A1@1 A1@2", 2, "wait for 4 or 100");
     settings.check("A1@0 A1@1 A1@2 A1@3", 3, "4 requests, 4 rows");
@@ -86,9 +88,9 @@ fn a_preferred_size_goes_when_it_is_reached() {
     settings.check("A3@0 A2@1", 1, "wait for 8 or 100");
 }
 
-/// When the delay is over all that waits goes, though 4 would have been preferred.
+/// After the delay all waiting requests are dispatched, although 4 is preferred.
 #[test]
-fn after_the_delay_everything_up_to_the_maximum_goes() {
+fn after_the_delay_requests_up_to_the_maximum_are_dispatched() {
     let settings = Settings { max: 8, preferred: &[4, 8], delay: 100 };
     settings.check("A1@0 A1@1 A1@2", 99, "wait for 4 or 100");
     settings.check("A1@0 A1@1 A1@2", 100, "3 requests, 3 rows");
@@ -104,12 +106,12 @@ fn no_preferred_size_means_the_maximum() {
     let settings = Settings { max: 4, preferred: &[], delay: 100 };
     settings.check("A1@0 A2@0", 50, "wait for 4 or 100");
     settings.check("A1@0 A2@0 A1@50", 50, "3 requests, 4 rows");
-    // 0 and what is above the maximum can't be reached.
+    // 0 and sizes above the maximum can't be reached.
     Settings { max: 4, preferred: &[0, 5], delay: 100 }.check("A2@0 A2@0", 0, "2 requests, 4 rows");
 }
 
 #[test]
-fn what_cannot_grow_does_not_wait() {
+fn a_batch_that_cannot_grow_does_not_wait() {
     let settings = Settings { max: 8, preferred: &[8], delay: 100 };
     settings.check("A3@0 A3@0 A3@0", 0, "2 requests, 6 rows");
     settings.check("A1@0 A1@0 B1@0 A1@0", 0, "2 requests, 2 rows");
@@ -117,16 +119,16 @@ fn what_cannot_grow_does_not_wait() {
 }
 
 #[test]
-fn a_key_that_differs_closes_behind_the_preferred_size() {
+fn a_different_key_closes_the_batch_at_the_preferred_size() {
     let settings = Settings { max: 8, preferred: &[2], delay: 100 };
     settings.check("A1@0 A1@0 A1@0 B1@0", 0, "2 requests, 2 rows");
     settings.check("A1@0 B1@0 B1@0", 0, "1 requests, 1 rows");
 }
 
-/// The next request would lead past the largest preferred size, so the batch
-/// before it goes although it has no preferred size itself.
+/// The next request would exceed the largest preferred size, so the batch before
+/// it is dispatched although it has no preferred size itself.
 #[test]
-fn leading_past_the_largest_preferred_size_closes_before() {
+fn a_request_that_exceeds_the_largest_preferred_size_closes_the_batch() {
     let settings = Settings { max: 8, preferred: &[4], delay: 100 };
     settings.check("A3@0", 0, "wait for 4 or 100");
     settings.check("A3@0 A2@0", 0, "1 requests, 3 rows");
@@ -144,7 +146,7 @@ fn models_that_do_not_batch_take_one_request_at_a_time() {
 }
 
 #[test]
-fn a_request_above_the_maximum_goes_alone() {
+fn a_request_above_the_maximum_is_dispatched_alone() {
     let settings = Settings { max: 4, preferred: &[2], delay: 100 };
     settings.check("A9@0", 0, "1 requests, 9 rows");
     settings.check("A9@0 A1@0", 100, "1 requests, 9 rows");
@@ -159,25 +161,25 @@ fn a_delay_beyond_the_end_of_time_waits_for_the_size_alone() {
 #[test]
 fn an_unloading_model_does_not_wait() {
     let mut queue = PolicyQueue::unlimited();
-    let mut former = Settings { max: 8, preferred: &[4], delay: 100 }.former();
-    queue.enqueue(ticket(1, "A1@0").0, Time(0)).unwrap();
-    assert_eq!(words(former.judge(&queue, Time(0), Outlook::Open)), "wait for 4 or 100");
-    assert_eq!(words(former.judge(&queue, Time(0), Outlook::Draining)), "1 requests, 1 rows");
+    let mut batcher = Settings { max: 8, preferred: &[4], delay: 100 }.batcher();
+    queue.enqueue(info(1, "A1@0").0, Time(0)).unwrap();
+    assert_eq!(render(batcher.decide(&queue, Time(0), Intake::Open)), "wait for 4 or 100");
+    assert_eq!(render(batcher.decide(&queue, Time(0), Intake::Closed)), "1 requests, 1 rows");
 }
 
 #[test]
-fn the_walk_starts_again_when_someone_leaves() {
+fn a_new_candidate_begins_when_a_request_leaves() {
     let mut queue = PolicyQueue::unlimited();
-    let mut former = Settings { max: 8, preferred: &[], delay: 100 }.former();
+    let mut batcher = Settings { max: 8, preferred: &[], delay: 100 }.batcher();
     for (index, text) in ["A1@0", "B1@1", "A2@2"].into_iter().enumerate() {
-        let (ticket, arrival) = ticket(index, text);
-        queue.enqueue(ticket, arrival).unwrap();
+        let (info, arrival) = info(index, text);
+        queue.enqueue(info, arrival).unwrap();
     }
-    assert_eq!(words(former.judge(&queue, Time(2), Outlook::Open)), "1 requests, 1 rows");
-    let slot = queue.find(RequestKey(1)).unwrap();
-    queue.take(slot);
-    assert_eq!(words(former.judge(&queue, Time(2), Outlook::Open)), "wait for 8 or 100");
-    let slot = queue.find(RequestKey(0)).unwrap();
-    queue.take(slot);
-    assert_eq!(words(former.judge(&queue, Time(2), Outlook::Open)), "wait for 8 or 102");
+    assert_eq!(render(batcher.decide(&queue, Time(2), Intake::Open)), "1 requests, 1 rows");
+    let index = queue.find(RequestKey(1)).unwrap();
+    queue.take(index);
+    assert_eq!(render(batcher.decide(&queue, Time(2), Intake::Open)), "wait for 8 or 100");
+    let index = queue.find(RequestKey(0)).unwrap();
+    queue.take(index);
+    assert_eq!(render(batcher.decide(&queue, Time(2), Intake::Open)), "wait for 8 or 102");
 }

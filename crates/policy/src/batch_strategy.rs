@@ -1,4 +1,4 @@
-//! Custom batching: a model's own say in which requests share a batch.
+//! Custom batching: a model's own decision on which requests share a batch.
 
 use std::fmt::Debug;
 
@@ -7,30 +7,29 @@ use crate::ids::RequestKey;
 /// Whether a request may join the batch that is open.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Inclusion {
-    /// It joins.
+    /// It joins the batch.
     Include,
     /// The batch closes before it.
     CloseBefore,
 }
 
-/// A model's own rule for where a batch ends, beside size, batch key and delay,
-/// which go on to hold. Only with the dynamic batcher.
+/// A model's own rule for where a batch ends, in addition to size, batch key and
+/// delay. Only with the dynamic batcher.
 ///
-/// The calls come in this order: `open`, `include` for each candidate in the
-/// order of service, `close`; and so on with the next batch. A batch that is
-/// looked at again from its start, because the order of the queue changed, is
-/// closed and opened anew. The first request of a batch always runs in it: what
-/// `include` says of it decides nothing.
+/// For each batch the calls are `open`, `include` for each request in the order of
+/// service, and `close`. When the order of the queue changes, the batch is closed and
+/// opened again from its first request. The first request of a batch is always
+/// included: the result of `include` for it is ignored.
 pub trait BatchStrategy: Send + Debug {
     /// A batch opens.
     fn open(&mut self);
-    /// May this queued request join it?
+    /// Whether this queued request joins it.
     fn include(&mut self, request: RequestKey) -> Inclusion;
     /// The batch has closed.
     fn close(&mut self);
 }
 
-/// The rule of models that have none: there is no such value.
+/// The strategy of models without custom batching: a type without values.
 #[derive(Copy, Clone, Debug)]
 pub enum NoStrategy {}
 

@@ -1,28 +1,28 @@
 //! Stage four: which instance takes the batch?
 //!
-//! The instance that became free last is chosen first. Its code and arenas are
-//! the likeliest to be in cache, and under light load the other instances stay
+//! The instance that became free last is chosen first. Its code and memory arenas
+//! are the likeliest to be in cache, and under light load the other instances stay
 //! asleep. The choice depends on the order of events only, so a replay repeats it.
 //!
-//! Where a rate limiter is in charge, an instance also needs a permit for each
-//! batch, and the first free instance that has one takes it.
+//! With a rate limiter an instance also needs a permit for each batch, and the first
+//! free instance with a permit takes the batch.
 
 use std::collections::BTreeMap;
 
 use crate::event::{Action, Actions};
 use crate::ids::InstanceId;
-use crate::permits::Permits;
+use crate::permit_requests::PermitRequests;
 use crate::status::LaneStatus;
 use crate::time::Time;
 
 /// The model's instances. Each has at most one batch.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Lanes {
+pub(crate) struct LanePool {
     lanes: BTreeMap<InstanceId, Lane>,
-    /// A stack: the last to become free is the first to be taken.
+    /// A stack: the last to become free is the first to get a batch.
     free: Vec<InstanceId>,
-    /// If instances need permits.
-    permits: Option<Permits>,
+    /// Present if instances need permits.
+    permits: Option<PermitRequests>,
 }
 
 #[derive(Clone, Debug)]
@@ -31,58 +31,61 @@ struct Lane {
     since: Time,
 }
 
-/// Free ⇄ Busy; a busy lane may become Leaving, from where it only goes away.
+/// Free ⇄ Busy → Removing. A lane is deleted from Free, or from Removing when its
+/// batch ends.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum LaneState {
     Free,
     Busy,
-    Leaving,
+    Removing,
 }
 
-/// Whether an instance is gone after an event.
+/// Whether an instance was removed by an event.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Departure {
-    Gone,
-    Stays,
+pub(crate) enum Removal {
+    /// It was removed.
+    Complete,
+    /// It is there, perhaps until its batch or its sequences end.
+    Pending,
 }
 
-/// Whether an instance takes a batch.
+/// Whether an instance got a batch.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Taken {
-    Now,
-    /// Once it has a permit, which was asked for.
+pub(crate) enum Assignment {
+    Assigned,
+    /// It gets one after its permit, which is requested.
     AwaitsPermit,
 }
 
-impl Lanes {
-    /// From now on each batch needs a permit.
+impl LanePool {
+    /// Makes each batch need a permit.
     pub(crate) fn require_permits(&mut self) {
-        self.permits = Some(Permits::default());
+        self.permits = Some(PermitRequests::default());
     }
 
-    /// The instance may run a batch, within this step. One that went before its
-    /// permit came gives it back.
+    /// The instance may run a batch, within this step. The permit of an instance that
+    /// was removed meanwhile is returned.
     ///
     /// # Panics
     ///
-    /// If an instance that is there did not ask.
+    /// If the instance is in the pool and did not request a permit.
     pub(crate) fn grant(&mut self, id: InstanceId, out: &mut Actions) {
         if !self.lanes.contains_key(&id) {
             out.push(Action::ReturnPermit { instance: id, used: false });
             return;
         }
-        let has_asked = self.permits.as_mut().is_some_and(|permits| permits.grant(id));
-        assert!(has_asked, "{id:?} asked for no permit");
+        let is_requested = self.permits.as_mut().is_some_and(|permits| permits.grant(id));
+        assert!(is_requested, "{id:?} asked for no permit");
     }
 
-    /// Gives back the permit that came for nothing, at the end of a step.
+    /// Returns the permit that no batch used, at the end of a step.
     pub(crate) fn return_unused(&mut self, out: &mut Actions) {
-        if let Some(instance) = self.permits.as_mut().and_then(Permits::take_granted) {
+        if let Some(instance) = self.permits.as_mut().and_then(PermitRequests::take_granted) {
             out.push(Action::ReturnPermit { instance, used: false });
         }
     }
 
-    /// The rate limiter lets the instance wait.
+    /// The rate limiter delays the instance's permit.
     pub(crate) fn delay(&mut self, id: InstanceId) {
         if let Some(permits) = &mut self.permits {
             permits.delay(id);
@@ -96,16 +99,16 @@ impl Lanes {
         }
     }
 
-    /// There is no batch that could close, for any instance.
+    /// No batch could close, for any instance.
     pub(crate) fn withdraw_all(&mut self, out: &mut Actions) {
         if let Some(permits) = &mut self.permits {
             permits.withdraw_all(out);
         }
     }
 
-    /// Whether the instance has asked for a permit and not got it.
+    /// Whether the instance requested a permit and does not have it.
     pub(crate) fn awaits_permit(&self, id: InstanceId) -> bool {
-        self.permits.as_ref().is_some_and(|permits| permits.has_asked(id))
+        self.permits.as_ref().is_some_and(|permits| permits.has_requested(id))
     }
 
     pub(crate) fn add(&mut self, id: InstanceId, now: Time) {
@@ -114,8 +117,8 @@ impl Lanes {
         self.free.push(id);
     }
 
-    /// A free instance goes at once, a busy one after its batch.
-    pub(crate) fn remove(&mut self, id: InstanceId, out: &mut Actions) -> Departure {
+    /// A free instance is removed at once, a busy one after its batch.
+    pub(crate) fn remove(&mut self, id: InstanceId, out: &mut Actions) -> Removal {
         let lane = self.lanes.get_mut(&id).unwrap_or_else(|| panic!("{id:?} is not known"));
         match lane.state {
             LaneState::Free => {
@@ -124,35 +127,35 @@ impl Lanes {
                 if let Some(permits) = &mut self.permits {
                     permits.forget(id, out);
                 }
-                Departure::Gone
+                Removal::Complete
             }
             LaneState::Busy => {
-                lane.state = LaneState::Leaving;
-                Departure::Stays
+                lane.state = LaneState::Removing;
+                Removal::Pending
             }
-            LaneState::Leaving => Departure::Stays,
+            LaneState::Removing => Removal::Pending,
         }
     }
 
     /// The instance finished its batch.
-    pub(crate) fn release(&mut self, id: InstanceId, now: Time, out: &mut Actions) -> Departure {
+    pub(crate) fn release(&mut self, id: InstanceId, now: Time, out: &mut Actions) -> Removal {
         let lane = self.lanes.get_mut(&id).unwrap_or_else(|| panic!("{id:?} is not known"));
-        let departure = match lane.state {
+        let removal = match lane.state {
             LaneState::Free => panic!("{id:?} became free twice"),
             LaneState::Busy => {
                 *lane = Lane { state: LaneState::Free, since: now };
                 self.free.push(id);
-                Departure::Stays
+                Removal::Pending
             }
-            LaneState::Leaving => {
+            LaneState::Removing => {
                 self.lanes.remove(&id);
-                Departure::Gone
+                Removal::Complete
             }
         };
         if self.permits.is_some() {
             out.push(Action::ReturnPermit { instance: id, used: true });
         }
-        departure
+        removal
     }
 
     pub(crate) fn has_free(&self) -> bool {
@@ -167,10 +170,10 @@ impl Lanes {
         self.free.len() == self.lanes.len()
     }
 
-    /// Gives a batch to the best free instance. If none may run yet, there are
-    /// permits asked for behind this: for as many instances as requests wait, and
-    /// for another in the place of each that was told to wait.
-    pub(crate) fn take(
+    /// Assigns a batch to the best free instance. If none may run yet, permits are
+    /// requested: for as many instances as requests wait, and for another in the place
+    /// of each whose permit is delayed.
+    pub(crate) fn assign(
         &mut self,
         waiting: usize,
         now: Time,
@@ -180,7 +183,7 @@ impl Lanes {
             None => *self.free.last().expect("a batch closes only when a lane is free"),
             Some(permits) => {
                 let Some(granted) = permits.take_granted() else {
-                    permits.ask_for_some(&self.free, waiting, out);
+                    permits.request_for_some(&self.free, waiting, out);
                     return None;
                 };
                 granted
@@ -190,22 +193,22 @@ impl Lanes {
         Some(id)
     }
 
-    /// Gives a batch to this instance, which is free, or asks for its permit.
-    pub(crate) fn take_this(&mut self, id: InstanceId, now: Time, out: &mut Actions) -> Taken {
+    /// Assigns a batch to this instance, which is free, or requests its permit.
+    pub(crate) fn assign_to(&mut self, id: InstanceId, now: Time, out: &mut Actions) -> Assignment {
         if let Some(permits) = &mut self.permits {
             if !permits.is_granted(id) {
-                permits.ask(id, out);
-                return Taken::AwaitsPermit;
+                permits.request(id, out);
+                return Assignment::AwaitsPermit;
             }
             permits.take_granted();
         }
         self.occupy(id, now);
-        Taken::Now
+        Assignment::Assigned
     }
 
     fn occupy(&mut self, id: InstanceId, now: Time) {
-        let place = self.free.iter().rposition(|free| *free == id);
-        self.free.remove(place.unwrap_or_else(|| panic!("{id:?} is not free")));
+        let position = self.free.iter().rposition(|free| *free == id);
+        self.free.remove(position.unwrap_or_else(|| panic!("{id:?} is not free")));
         let lane = self.lanes.get_mut(&id).expect("a free lane exists");
         assert_eq!(lane.state, LaneState::Free, "{id:?} takes one batch at a time");
         *lane = Lane { state: LaneState::Busy, since: now };
@@ -215,7 +218,7 @@ impl Lanes {
         let describe = |(id, lane): (&InstanceId, &Lane)| match lane.state {
             LaneState::Free => LaneStatus::Free { instance: *id, since: lane.since },
             LaneState::Busy => LaneStatus::Busy { instance: *id, since: lane.since },
-            LaneState::Leaving => LaneStatus::Removing { instance: *id, busy_since: lane.since },
+            LaneState::Removing => LaneStatus::Removing { instance: *id, busy_since: lane.since },
         };
         self.lanes.iter().map(describe).collect()
     }
@@ -225,47 +228,47 @@ impl Lanes {
 mod tests {
     use super::*;
 
-    fn lanes(count: u32) -> Lanes {
-        let mut lanes = Lanes::default();
+    fn lanes(count: u32) -> LanePool {
+        let mut lanes = LanePool::default();
         for id in 0..count {
             lanes.add(InstanceId(id), Time(0));
         }
         lanes
     }
 
-    fn take(lanes: &mut Lanes, now: u64) -> InstanceId {
-        lanes.take(1, Time(now), &mut Actions::default()).expect("no permits are needed")
+    fn assign(lanes: &mut LanePool, now: u64) -> InstanceId {
+        lanes.assign(1, Time(now), &mut Actions::default()).expect("no permits are needed")
     }
 
-    fn release(lanes: &mut Lanes, id: u32, now: u64) -> Departure {
+    fn release(lanes: &mut LanePool, id: u32, now: u64) -> Removal {
         lanes.release(InstanceId(id), Time(now), &mut Actions::default())
     }
 
-    fn remove(lanes: &mut Lanes, id: InstanceId) -> Departure {
+    fn remove(lanes: &mut LanePool, id: InstanceId) -> Removal {
         lanes.remove(id, &mut Actions::default())
     }
 
     #[test]
-    fn the_last_to_become_free_is_taken_first() {
+    fn the_last_lane_to_become_free_is_assigned_first() {
         let mut lanes = lanes(3);
-        assert_eq!(take(&mut lanes, 1), InstanceId(2));
-        assert_eq!(take(&mut lanes, 1), InstanceId(1));
+        assert_eq!(assign(&mut lanes, 1), InstanceId(2));
+        assert_eq!(assign(&mut lanes, 1), InstanceId(1));
         release(&mut lanes, 2, 2);
-        assert_eq!(take(&mut lanes, 3), InstanceId(2));
-        assert_eq!(take(&mut lanes, 3), InstanceId(0));
+        assert_eq!(assign(&mut lanes, 3), InstanceId(2));
+        assert_eq!(assign(&mut lanes, 3), InstanceId(0));
         assert!(!lanes.has_free());
     }
 
     #[test]
-    fn a_busy_lane_leaves_after_its_batch() {
+    fn a_busy_lane_is_removed_after_its_batch() {
         let mut lanes = lanes(2);
-        let busy = take(&mut lanes, 1);
-        assert_eq!(remove(&mut lanes, busy), Departure::Stays);
-        assert_eq!(remove(&mut lanes, busy), Departure::Stays);
+        let busy = assign(&mut lanes, 1);
+        assert_eq!(remove(&mut lanes, busy), Removal::Pending);
+        assert_eq!(remove(&mut lanes, busy), Removal::Pending);
         assert!(!lanes.all_free());
-        assert_eq!(release(&mut lanes, busy.0, 2), Departure::Gone);
+        assert_eq!(release(&mut lanes, busy.0, 2), Removal::Complete);
         assert!(lanes.all_free());
-        assert_eq!(remove(&mut lanes, InstanceId(0)), Departure::Gone);
+        assert_eq!(remove(&mut lanes, InstanceId(0)), Removal::Complete);
         assert!(!lanes.has_free());
     }
 

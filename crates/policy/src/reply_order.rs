@@ -1,16 +1,14 @@
-//! Reply ordering: responses leave in the order in which their requests came.
+//! Reply ordering: responses are sent in the order in which their requests arrived.
 //!
-//! A value beside the scheduler, not a part of it: the scheduler decides when
-//! requests run, this decides when their replies may leave. Its driver numbers
-//! requests as they arrive, says which of them are sure to run, and hands every
-//! reply through.
+//! The value is independent of the scheduler, which decides when requests run; this
+//! decides when their replies may be sent. The driver numbers requests as they arrive,
+//! reports which of them will certainly run, and passes every reply through.
 //!
 //! # Bounds
 //!
-//! There is one entry for each request that was started and has not ended: at
-//! most as many as run or wait. A request with one response holds back at most
-//! that one; a decoupled request holds back what its backend sends before its
-//! turn comes, which only the backend bounds.
+//! There is one entry for each started request without a final reply, so the number is
+//! that of running and waiting requests. A request with one response has at most that
+//! one held; the held responses of a decoupled request are bounded by its backend.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,20 +16,19 @@ use std::collections::{BTreeMap, VecDeque};
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct ReplyNumber(pub u64);
 
-/// Whether a request's reply is its last.
+/// Whether a reply is the last of its request.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ReplyKind {
-    /// Others may follow.
+    /// Further replies may follow.
     More,
-    /// None follows.
+    /// No reply follows.
     Last,
 }
 
-/// Lets replies out in the order of their requests' numbers.
+/// Releases replies in the order of their requests' numbers.
 ///
-/// Only a request that was started keeps others waiting: one that was not may
-/// never run, or only after somebody else did something. Replies to it, which
-/// are refusals, pass at once.
+/// Only a started request delays others. One that is not started may never run, or only
+/// after an event elsewhere. Replies to it are refusals and pass at once.
 ///
 /// ```
 /// use galatea_policy::{ReplyKind, ReplyNumber, ReplyOrder};
@@ -48,17 +45,17 @@ pub enum ReplyKind {
 /// ```
 #[derive(Clone, Debug)]
 pub struct ReplyOrder<T> {
-    started: BTreeMap<ReplyNumber, Replies<T>>,
+    started: BTreeMap<ReplyNumber, HeldReplies<T>>,
 }
 
-/// What a started request was answered and could not leave yet.
+/// The held replies of a started request.
 #[derive(Clone, Debug)]
-struct Replies<T> {
+struct HeldReplies<T> {
     held: VecDeque<T>,
     progress: Progress,
 }
 
-/// Silent → Replied → Ended, or from Silent to Ended.
+/// Silent → Replied → Ended, or Silent → Ended.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Progress {
     Silent,
@@ -73,35 +70,35 @@ impl<T> Default for ReplyOrder<T> {
 }
 
 impl<T> ReplyOrder<T> {
-    /// The request is sure to run and to be answered, whatever clients do: from
-    /// now on replies with higher numbers wait for its last one.
+    /// The request will certainly run and reply, even if clients cancel it: from now on
+    /// replies with higher numbers wait for its last one.
     ///
     /// # Panics
     ///
     /// If it was started before.
     pub fn start(&mut self, number: ReplyNumber) {
-        let replies = Replies { held: VecDeque::new(), progress: Progress::Silent };
+        let replies = HeldReplies { held: VecDeque::new(), progress: Progress::Silent };
         let previous = self.started.insert(number, replies);
         assert!(previous.is_none(), "{number:?} was started twice");
     }
 
-    /// A started request will not run after all. Unless it has been answered in
-    /// part, its refusal passes at once; [`next_reply`](Self::next_reply) may
-    /// have something then.
+    /// A started request will not run after all. Unless it has replied already, its
+    /// refusal passes at once, and [`next_reply`](Self::next_reply) may return replies
+    /// that waited for it.
     pub fn withdraw(&mut self, number: ReplyNumber) {
-        let is_silent = |replies: &mut Replies<T>| matches!(replies.progress, Progress::Silent);
+        let is_silent = |replies: &mut HeldReplies<T>| matches!(replies.progress, Progress::Silent);
         if self.started.get_mut(&number).is_some_and(is_silent) {
             self.started.remove(&number);
         }
     }
 
-    /// Takes a reply in. It comes back at once if its request was not started;
-    /// otherwise it leaves by [`next_reply`](Self::next_reply).
+    /// Adds a reply. It is returned at once if its request was not started; otherwise
+    /// [`next_reply`](Self::next_reply) returns it.
     ///
     /// # Panics
     ///
     /// If it follows its request's last reply.
-    #[must_use = "a reply that comes back leaves at once"]
+    #[must_use = "a returned reply is sent at once"]
     pub fn reply(&mut self, number: ReplyNumber, reply: T, kind: ReplyKind) -> Option<T> {
         let Some(replies) = self.started.get_mut(&number) else { return Some(reply) };
         assert!(replies.progress != Progress::Ended, "{number:?} was answered after its end");
@@ -113,7 +110,7 @@ impl<T> ReplyOrder<T> {
         None
     }
 
-    /// The reply that leaves next, if there is one that may.
+    /// The next reply that may be sent, if there is one.
     pub fn next_reply(&mut self) -> Option<T> {
         while let Some(mut first) = self.started.first_entry() {
             if let Some(reply) = first.get_mut().held.pop_front() {
@@ -127,14 +124,14 @@ impl<T> ReplyOrder<T> {
         None
     }
 
-    /// Everything that was held back, in order, whatever is missing between: for
-    /// the end, when nobody would let it out any more.
+    /// Removes and returns all held replies in order, even where earlier ones are
+    /// missing: for the end of the driver.
     pub fn take_all(&mut self) -> Vec<T> {
         let started = std::mem::take(&mut self.started);
         started.into_values().flat_map(|replies| replies.held).collect()
     }
 
-    /// Requests that were started and whose last reply has not left.
+    /// Number of started requests whose last reply was not returned.
     pub fn waiting(&self) -> usize {
         self.started.len()
     }
@@ -144,14 +141,14 @@ impl<T> ReplyOrder<T> {
 mod tests {
     use super::*;
 
-    /// Runs a line of deeds: `s1` starts, `w1` withdraws, `r1` is a reply that
-    /// others follow, `l1` the last. What leaves is compared deed by deed.
-    fn check(deeds: &str, expected: &str) {
+    /// Plays operations: `s1` starts, `w1` withdraws, `r1` is a reply that others follow,
+    /// `l1` the last. The replies that pass are compared after each operation.
+    fn check(operations: &str, expected: &str) {
         let mut order = ReplyOrder::default();
-        let mut left = Vec::new();
-        for deed in deeds.split(' ') {
-            let number = ReplyNumber(deed[1..].parse().unwrap());
-            let mut now: Vec<&str> = match &deed[..1] {
+        let mut passed = Vec::new();
+        for operation in operations.split(' ') {
+            let number = ReplyNumber(operation[1..].parse().unwrap());
+            let mut now: Vec<&str> = match &operation[..1] {
                 "s" => {
                     order.start(number);
                     Vec::new()
@@ -160,49 +157,49 @@ mod tests {
                     order.withdraw(number);
                     Vec::new()
                 }
-                "r" => order.reply(number, deed, ReplyKind::More).into_iter().collect(),
-                _ => order.reply(number, deed, ReplyKind::Last).into_iter().collect(),
+                "r" => order.reply(number, operation, ReplyKind::More).into_iter().collect(),
+                _ => order.reply(number, operation, ReplyKind::Last).into_iter().collect(),
             };
             now.extend(std::iter::from_fn(|| order.next_reply()));
-            left.push(if now.is_empty() { String::from("-") } else { now.join(",") });
+            passed.push(if now.is_empty() { String::from("-") } else { now.join(",") });
         }
-        assert_eq!(left.join(" "), expected, "{deeds}");
+        assert_eq!(passed.join(" "), expected, "{operations}");
     }
 
     #[test]
-    fn replies_leave_in_the_order_of_numbers() {
+    fn replies_pass_in_the_order_of_numbers() {
         check("s1 s2 s3 l3 l2 l1", "- - - - - l1,l2,l3");
         check("s1 s2 l1 l2", "- - l1 l2");
     }
 
     #[test]
-    fn the_first_streams_and_the_others_hold_theirs() {
+    fn the_first_request_streams_and_the_others_are_held() {
         check("s1 s2 r1 r2 r2 r1 l2 l1", "- - r1 - - r1 - l1,r2,r2,l2");
         check("s1 s2 r2 l1 r2 l2", "- - - l1,r2 r2 l2");
     }
 
     #[test]
-    fn what_never_ran_leaves_at_once_and_keeps_nobody_waiting() {
+    fn refusals_pass_at_once_and_delay_no_reply() {
         check("s1 l3 s4 l4 l1", "- l3 - - l1,l4");
         check("s1 s2 l2 w1 l1", "- - - l2 l1");
         check("s1 s2 s3 w2 l2 l3 l1", "- - - - l2 - l1,l3");
     }
 
     #[test]
-    fn what_was_answered_in_part_keeps_its_turn() {
+    fn a_request_with_replies_keeps_its_position_when_withdrawn() {
         check("s1 s2 r2 w2 l2 l1", "- - - - - l1,r2,l2");
         check("s1 s2 r1 w1 l2 l1", "- - r1 - - l1,l2");
         check("s1 s2 l2 w2 l1", "- - - - l1,l2");
     }
 
     #[test]
-    fn a_late_start_takes_its_place() {
+    fn a_late_start_gets_the_position_of_its_number() {
         check("s2 s3 r2 s1 r2 l3 l1 l2", "- - r2 - - - l1,r2 l2,l3");
         check("s2 l2 s1 l1", "- l2 - l1");
     }
 
     #[test]
-    fn at_the_end_everything_leaves() {
+    fn take_all_returns_every_held_reply() {
         let mut order = ReplyOrder::default();
         for number in 0..3 {
             order.start(ReplyNumber(number));
@@ -215,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_of_what_left() {
+    fn no_entry_remains_after_the_last_reply() {
         let mut order = ReplyOrder::default();
         for number in 0..4 {
             order.start(ReplyNumber(number));
@@ -229,7 +226,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "answered after its end")]
-    fn nothing_follows_the_last_reply() {
+    fn a_reply_after_the_last_is_refused() {
         let mut order = ReplyOrder::default();
         order.start(ReplyNumber(0));
         order.start(ReplyNumber(1));

@@ -1,11 +1,11 @@
-//! The stations of a sequence: it begins, waits, gets a slot, runs, closes, ends.
+//! The transitions of a sequence: it begins, waits, gets a slot, runs, closes, ends.
 
 use crate::batch::{Batch, BatchEntry, SequenceStep};
 use crate::event::{Action, Actions, FailReason};
 use crate::ids::{InstanceId, RequestInfo, SequenceKey, SequencePosition};
-use crate::queue::Place;
-use crate::sequence::requests::{List, Request, RequestIndex, RequestState};
-use crate::sequence::{Membership, Position, Sequence, SequenceBatcher, SequenceIndex};
+use crate::queue::DenseIndex;
+use crate::sequence::requests::{Request, RequestIndex, RequestState, SequenceQueue};
+use crate::sequence::{Placement, Sequence, SequenceBatcher, SequenceIndex, SequenceState};
 use crate::time::Time;
 
 impl SequenceBatcher {
@@ -13,30 +13,30 @@ impl SequenceBatcher {
         if self.sequences.len() <= index.index() {
             self.sequences.resize(index.index() + 1, None);
         }
-        assert!(self.find(index).is_none(), "the place of {key:?} is taken");
-        let position = Position::Backlog(self.backlog.push(index));
+        assert!(self.find(index).is_none(), "the index of {key:?} is in use");
+        let placement = Placement::Backlog(self.backlog.push(index));
         self.sequences[index.index()] = Some(Sequence {
             key,
-            queue: List::default(),
+            queue: SequenceQueue::default(),
             executing: None,
-            position,
-            membership: Membership::Open,
+            placement,
+            state: SequenceState::Open,
         });
         self.fill_slots(now);
     }
 
-    /// The request is the last of its sequence so far.
+    /// Adds the request at the end of its sequence.
     pub(super) fn append(
         &mut self,
         index: SequenceIndex,
-        ticket: &RequestInfo,
+        info: &RequestInfo,
         mark: SequencePosition,
         now: Time,
     ) {
-        let timeout_ns = Some(ticket.timeout_ns).filter(|timeout_ns| *timeout_ns != 0);
+        let timeout_ns = Some(info.timeout_ns).filter(|timeout_ns| *timeout_ns != 0);
         let request = self.requests.insert(Request {
-            key: ticket.key,
-            batch_key: ticket.batch_key,
+            key: info.key,
+            batch_key: info.batch_key,
             waits_since: now,
             fails_at: timeout_ns.and_then(|timeout_ns| now.deadline_after(timeout_ns)),
             start: mark.start,
@@ -48,25 +48,25 @@ impl SequenceBatcher {
         });
         let sequence = self.sequences[index.index()].as_mut().expect("the sequence is live");
         sequence.queue.push_back(&mut self.requests, request);
-        match sequence.position {
-            Position::Backlog(_) => {
+        match sequence.placement {
+            Placement::Backlog(_) => {
                 self.counts.queued_in_backlog += 1;
                 if let Some(fails_at) = self.requests.get(request).fails_at {
                     self.backlog.bring_failure_forward(index, fails_at);
                 }
             }
-            Position::Slot(_) => {
+            Placement::Slot(_) => {
                 self.counts.queued_in_slots += 1;
                 self.idle.remove(index);
                 if sequence.queue.len == 1 {
-                    self.wake(index, now);
+                    self.add_eligible(index, now);
                 }
             }
         }
     }
 
-    /// The request runs again, before others that its sequence may have.
-    pub(super) fn put_back(&mut self, index: SequenceIndex, request: RequestIndex, now: Time) {
+    /// Queues the request again, before the others of its sequence.
+    pub(super) fn requeue(&mut self, index: SequenceIndex, request: RequestIndex, now: Time) {
         let again = self.requests.get_mut(request);
         again.state = RequestState::Queued;
         again.start = false;
@@ -74,19 +74,21 @@ impl SequenceBatcher {
         let sequence = self.sequences[index.index()].as_mut().expect("the sequence is live");
         sequence.queue.push_front(&mut self.requests, request);
         self.counts.queued_in_slots += 1;
-        self.wake(index, now);
+        self.add_eligible(index, now);
     }
 
-    /// The first request of a sequence is eligible if the sequence has a slot
-    /// and nothing in execution. A sequence without requests rests.
-    pub(super) fn wake(&mut self, index: SequenceIndex, now: Time) {
+    /// Makes the first request of a sequence eligible if the sequence has a slot and
+    /// no request in execution. Without a request the sequence becomes idle.
+    pub(super) fn add_eligible(&mut self, index: SequenceIndex, now: Time) {
         let sequence = self.get(index);
-        let (Position::Slot(slot), None) = (sequence.position, sequence.executing) else { return };
+        let (Placement::Slot(slot), None) = (sequence.placement, sequence.executing) else {
+            return;
+        };
         if let Some(first) = sequence.queue.first {
             let lane = self.lanes.get_mut(&slot.instance).expect("a slot's instance is there");
             lane.insert(slot, first, self.requests.get(first), now);
-            self.touch(slot.instance);
-        } else if sequence.membership == Membership::Open
+            self.mark_dirty(slot.instance);
+        } else if sequence.state == SequenceState::Open
             && self.max_sequence_idle_ns != 0
             && let Some(deadline) = now.deadline_after(self.max_sequence_idle_ns)
         {
@@ -95,30 +97,30 @@ impl SequenceBatcher {
         }
     }
 
-    /// The first request of a sequence leaves its queue; it was eligible.
-    pub(super) fn unwake(&mut self, index: SequenceIndex) {
+    /// Ends the eligibility of a sequence's first request, which leaves its queue.
+    pub(super) fn remove_eligible(&mut self, index: SequenceIndex) {
         let sequence = self.get(index);
-        if let (Position::Slot(slot), None, Some(first)) =
-            (sequence.position, sequence.executing, sequence.queue.first)
+        if let (Placement::Slot(slot), None, Some(first)) =
+            (sequence.placement, sequence.executing, sequence.queue.first)
         {
             let lane = self.lanes.get_mut(&slot.instance).expect("a slot's instance is there");
             lane.remove(slot, self.requests.get(first));
-            self.touch(slot.instance);
+            self.mark_dirty(slot.instance);
         }
     }
 
-    /// Free slots go to the sequences that have waited longest.
+    /// Assigns free slots to the sequences that have waited longest.
     pub(super) fn fill_slots(&mut self, now: Time) {
         while let Some(index) = self.backlog.first()
             && let Some(slot) = self.slots.take(index)
         {
             self.backlog.pop();
             let sequence = self.sequences[index.index()].as_mut().expect("the sequence is live");
-            sequence.position = Position::Slot(slot);
+            sequence.placement = Placement::Slot(slot);
             self.counts.queued_in_backlog -= sequence.queue.len;
             self.counts.queued_in_slots += sequence.queue.len;
             if sequence.queue.len > 0 {
-                self.wake(index, now);
+                self.add_eligible(index, now);
             }
         }
     }
@@ -139,18 +141,18 @@ impl SequenceBatcher {
         out.push(Action::Dispatch { instance, batch: Batch::new(entries, batch_size) });
         for request in rows.iter().flatten() {
             let index = self.requests.get(*request).sequence.expect("it was just started");
-            self.end_if_over(index, out);
+            self.end_if_finished(index, out);
         }
         self.fill_slots(now);
     }
 
-    /// The request goes into execution.
+    /// Moves the request into execution.
     pub(super) fn start(&mut self, index: RequestIndex) -> SequenceStep {
         let request = self.requests.get_mut(index);
         request.state = RequestState::Executing;
         let (key, start, end) = (request.key, request.start, request.end);
-        let place = request.sequence.expect("a queued request has a sequence");
-        let sequence = self.sequences[place.index()].as_mut().expect("the sequence is live");
+        let sequence = request.sequence.expect("a queued request has a sequence");
+        let sequence = self.sequences[sequence.index()].as_mut().expect("the sequence is live");
         let first = sequence.queue.pop_front(&mut self.requests);
         assert_eq!(first, Some(index), "a sequence's requests run in order");
         assert!(sequence.executing.is_none(), "a sequence has one request in execution");
@@ -160,27 +162,27 @@ impl SequenceBatcher {
         SequenceStep { key, sequence: sequence.key, start, end }
     }
 
-    pub(super) fn cut_sequence(&mut self, request: RequestIndex, now: Time, out: &mut Actions) {
+    pub(super) fn cancel_from(&mut self, request: RequestIndex, now: Time, out: &mut Actions) {
         let index = self.requests.get(request).sequence.expect("a queued request has a sequence");
         if self.get(index).queue.first == Some(request) {
-            self.unwake(index);
+            self.remove_eligible(index);
         }
         let sequence = self.sequences[index.index()].as_mut().expect("the sequence is live");
         let cut = sequence.queue.split_off(&mut self.requests, request);
-        match sequence.position {
-            Position::Backlog(_) => {
+        match sequence.placement {
+            Placement::Backlog(_) => {
                 self.counts.queued_in_backlog -= cut.len();
                 self.set_failure(index);
             }
-            Position::Slot(_) => self.counts.queued_in_slots -= cut.len(),
+            Placement::Slot(_) => self.counts.queued_in_slots -= cut.len(),
         }
         self.fail_all(&cut, FailReason::Cancelled, out);
         self.close(index, out);
-        self.end_if_over(index, out);
+        self.end_if_finished(index, out);
         self.fill_slots(now);
     }
 
-    /// Takes everything out of a sequence that waits in the backlog.
+    /// Removes all requests of a sequence in the backlog.
     pub(super) fn take_queue(&mut self, index: SequenceIndex) -> Vec<RequestIndex> {
         let sequence = self.sequences[index.index()].as_mut().expect("the sequence is live");
         let first = sequence.queue.first.expect("a sequence in the backlog has requests");
@@ -201,43 +203,43 @@ impl SequenceBatcher {
         }
     }
 
-    /// No request joins the sequence any more.
+    /// Closes the sequence: no request joins it any more.
     pub(super) fn close(&mut self, index: SequenceIndex, out: &mut Actions) {
         let sequence = self.get_mut(index);
-        if sequence.membership == Membership::Open {
-            sequence.membership = Membership::Closed;
+        if sequence.state == SequenceState::Open {
+            sequence.state = SequenceState::Closed;
             let key = sequence.key;
             self.idle.remove(index);
             out.push(Action::SequenceClosed(key));
         }
     }
 
-    /// A sequence that is closed and has nothing queued is over, unless it may
-    /// come back from its execution.
-    pub(super) fn end_if_over(&mut self, index: SequenceIndex, out: &mut Actions) {
+    /// Ends a sequence that is closed and has no queued request, unless its executing
+    /// request may be rescheduled.
+    pub(super) fn end_if_finished(&mut self, index: SequenceIndex, out: &mut Actions) {
         let sequence = self.get(index);
-        let is_closed = sequence.membership == Membership::Closed;
-        let may_come_back = self.iterative && sequence.executing.is_some();
-        if is_closed && sequence.queue.len == 0 && !may_come_back {
+        let is_closed = sequence.state == SequenceState::Closed;
+        let may_be_rescheduled = self.iterative && sequence.executing.is_some();
+        if is_closed && sequence.queue.len == 0 && !may_be_rescheduled {
             self.end(index, out);
         }
     }
 
-    /// The sequence is over and its slot free.
+    /// Ends the sequence and frees its slot.
     pub(super) fn end(&mut self, index: SequenceIndex, out: &mut Actions) {
         let sequence = self.sequences[index.index()].take().expect("the sequence is live");
         assert_eq!(sequence.queue.len, 0, "{:?} ends with nothing queued", sequence.key);
         if let Some(executing) = sequence.executing {
             self.requests.get_mut(executing).sequence = None;
         }
-        match sequence.position {
-            Position::Backlog(place) => self.backlog.remove(place, index),
-            Position::Slot(slot) => self.slots.free(slot),
+        match sequence.placement {
+            Placement::Backlog(number) => self.backlog.remove(number, index),
+            Placement::Slot(slot) => self.slots.free(slot),
         }
         out.push(Action::SequenceEnded(sequence.key));
     }
 
-    /// When a sequence in the backlog fails: with the first of its requests.
+    /// Makes a sequence in the backlog fail at the earliest deadline of its requests.
     pub(super) fn set_failure(&mut self, index: SequenceIndex) {
         let queue = self.get(index).queue;
         let queued = queue.iter(&self.requests);

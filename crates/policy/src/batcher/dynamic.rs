@@ -1,0 +1,242 @@
+//! The dynamic batcher: it joins whole requests from the front of the queue.
+//!
+//! The candidate is the longest sequence of requests from the front with equal
+//! batch keys and together at most `max_batch_size` rows. These rules apply in
+//! this order:
+//!
+//! 1. If a preferred size was reached and the oldest request of the candidate has
+//!    not waited for the whole delay, the largest preferred size reached is
+//!    dispatched. The candidate also counts as preferred where its next request
+//!    would exceed the largest preferred size, if no preferred size was reached
+//!    before.
+//! 2. If the next request does not fit (size or key), or the candidate has reached
+//!    the largest preferred size, it can't grow: the whole candidate is dispatched.
+//! 3. If the delay is over, the whole candidate is dispatched, even where rule 1
+//!    would have taken less of it.
+//! 4. Otherwise the candidate waits for the rest of the delay.
+//!
+//! A custom batching strategy is asked about each request that fits by size and
+//! key, and can close the batch before it.
+//!
+//! The candidate is kept from step to step and extended while requests only join
+//! at the end of the queue, so that the cost of a step depends on the new requests
+//! alone.
+
+use crate::batch_strategy::{BatchStrategy, Inclusion, NoStrategy};
+use crate::batcher::{BatchDecision, Intake};
+use crate::ids::{BatchKey, RequestKey};
+use crate::queue::{PolicyQueue, SlabIndex};
+use crate::spec::DynamicSpec;
+use crate::time::Time;
+
+#[derive(Clone, Debug)]
+pub(crate) struct DynamicBatcher<S = NoStrategy> {
+    max_batch_size: u64,
+    /// Ascending, without duplicates, never empty, at most `max_batch_size`.
+    preferred_sizes: Vec<u64>,
+    max_queue_delay_ns: u64,
+    candidate: Candidate,
+    custom: Option<CustomBatching<S>>,
+}
+
+/// The model's own strategy, and whether it has a batch open.
+#[derive(Clone, Debug)]
+struct CustomBatching<S> {
+    strategy: S,
+    is_open: bool,
+}
+
+impl<S: BatchStrategy> CustomBatching<S> {
+    /// Opens a batch with its first request, which the strategy can't refuse.
+    fn open_with(&mut self, first: RequestKey) {
+        self.strategy.open();
+        self.is_open = true;
+        self.strategy.include(first);
+    }
+
+    fn close(&mut self) {
+        if std::mem::take(&mut self.is_open) {
+            self.strategy.close();
+        }
+    }
+}
+
+/// The requests from the front of the queue that can form one batch.
+#[derive(Copy, Clone, Debug, Default)]
+struct Candidate {
+    /// The queue's revision when the first request was added.
+    revision: u64,
+    last: Option<SlabIndex>,
+    batch_key: BatchKey,
+    /// All requests of the candidate.
+    whole: Prefix,
+    /// The part that is dispatched at once unless the delay is over.
+    preferred: Option<Prefix>,
+    oldest: Time,
+    state: CandidateState,
+}
+
+/// The first requests of a candidate, and the sum of their rows.
+#[derive(Copy, Clone, Debug, Default)]
+struct Prefix {
+    requests: usize,
+    rows: u64,
+}
+
+/// Open → Closed: whether the candidate can grow. A new candidate begins when the
+/// order of the queue changes.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+enum CandidateState {
+    #[default]
+    Open,
+    Closed,
+}
+
+impl<S: BatchStrategy> DynamicBatcher<S> {
+    pub(crate) fn new(max_batch_size: u32, spec: &DynamicSpec) -> Self {
+        let max_batch_size = max_batch_size.max(1);
+        let usable = |size: &u32| (1..=max_batch_size).contains(size);
+        let mut preferred_sizes: Vec<u64> =
+            spec.preferred_batch_sizes.iter().copied().filter(usable).map(u64::from).collect();
+        preferred_sizes.sort_unstable();
+        preferred_sizes.dedup();
+        if preferred_sizes.is_empty() {
+            preferred_sizes.push(u64::from(max_batch_size));
+        }
+        DynamicBatcher {
+            max_batch_size: u64::from(max_batch_size),
+            preferred_sizes,
+            max_queue_delay_ns: spec.max_queue_delay_ns,
+            candidate: Candidate::default(),
+            custom: None,
+        }
+    }
+
+    /// Adds the model's own batching strategy, if it has one.
+    pub(crate) fn with_strategy(mut self, strategy: Option<S>) -> Self {
+        self.custom = strategy.map(|strategy| CustomBatching { strategy, is_open: false });
+        self
+    }
+
+    /// The batch that was decided last is closed: its requests leave the queue.
+    pub(crate) fn close(&mut self) {
+        if let Some(custom) = &mut self.custom {
+            custom.close();
+        }
+    }
+
+    /// Each request is a batch of its own.
+    pub(crate) fn one_by_one() -> Self {
+        Self::new(1, &DynamicSpec::default())
+    }
+
+    pub(crate) fn decide(
+        &mut self,
+        queue: &PolicyQueue,
+        now: Time,
+        intake: Intake,
+    ) -> BatchDecision {
+        self.extend(queue);
+        let candidate = &self.candidate;
+        if candidate.whole.requests == 0 {
+            return BatchDecision::Empty;
+        }
+        let delay_ns = match intake {
+            Intake::Open => self.max_queue_delay_ns,
+            Intake::Closed => 0,
+        };
+        let delay_is_over = delay_ns != 0 && now.saturating_since(candidate.oldest) >= delay_ns;
+        if let Some(preferred) = candidate.preferred
+            && !delay_is_over
+        {
+            return preferred.close();
+        }
+        let is_complete = candidate.state == CandidateState::Closed
+            || candidate.whole.rows >= self.largest_preferred();
+        if is_complete || delay_is_over || delay_ns == 0 {
+            return candidate.whole.close();
+        }
+        let next_preferred =
+            self.preferred_sizes.iter().copied().find(|size| *size > candidate.whole.rows);
+        BatchDecision::Wait {
+            until: candidate.oldest.deadline_after(delay_ns),
+            rows: rows_of_a_batch(candidate.whole.rows),
+            next_preferred: rows_of_a_batch(
+                next_preferred.expect("the candidate is below the largest preferred size"),
+            ),
+        }
+    }
+
+    fn largest_preferred(&self) -> u64 {
+        *self.preferred_sizes.last().expect("never empty")
+    }
+
+    /// Adds the requests that fit, from the start if the order of the queue changed.
+    fn extend(&mut self, queue: &PolicyQueue) {
+        if self.candidate.last.is_none() || self.candidate.revision != queue.revision() {
+            self.close();
+            self.candidate = Candidate { revision: queue.revision(), ..Candidate::default() };
+        }
+        while self.candidate.state == CandidateState::Open {
+            let next = match self.candidate.last {
+                None => queue.first(),
+                Some(last) => queue.after(last),
+            };
+            let Some(next) = next else { return };
+            self.consider(queue, next);
+        }
+    }
+
+    /// Adds the request if it fits; otherwise closes the candidate before it.
+    fn consider(&mut self, queue: &PolicyQueue, index: SlabIndex) {
+        let waiting = queue.get(index);
+        let largest_preferred = self.largest_preferred();
+        let candidate = &mut self.candidate;
+        let rows = candidate.whole.rows + u64::from(waiting.rows);
+        if candidate.whole.requests == 0 {
+            candidate.batch_key = waiting.batch_key;
+            candidate.oldest = waiting.enqueued;
+            if let Some(custom) = &mut self.custom {
+                custom.open_with(waiting.key);
+            }
+        } else {
+            if rows > largest_preferred && candidate.preferred.is_none() {
+                candidate.preferred = Some(candidate.whole);
+            }
+            if rows > self.max_batch_size || waiting.batch_key != candidate.batch_key {
+                candidate.state = CandidateState::Closed;
+                return;
+            }
+            if let Some(custom) = &mut self.custom
+                && custom.strategy.include(waiting.key) == Inclusion::CloseBefore
+            {
+                candidate.state = CandidateState::Closed;
+                return;
+            }
+        }
+        candidate.last = Some(index);
+        candidate.whole = Prefix { requests: candidate.whole.requests + 1, rows };
+        candidate.oldest = candidate.oldest.min(waiting.enqueued);
+        if self.preferred_sizes.binary_search(&rows).is_ok() {
+            candidate.preferred = Some(candidate.whole);
+        }
+        if rows >= self.max_batch_size {
+            candidate.state = CandidateState::Closed;
+        }
+    }
+}
+
+impl Prefix {
+    fn close(self) -> BatchDecision {
+        BatchDecision::Close { requests: self.requests, rows: rows_of_a_batch(self.rows) }
+    }
+}
+
+/// Converts a batch's rows: they are at most the maximum, or one request's.
+fn rows_of_a_batch(rows: u64) -> u32 {
+    u32::try_from(rows).expect("a candidate is bounded by the maximum or is one request")
+}
+
+#[cfg(test)]
+#[path = "dynamic_tests.rs"]
+mod tests;

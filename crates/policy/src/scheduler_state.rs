@@ -1,0 +1,12 @@
+//! Whether a scheduler accepts requests.
+
+/// Open → Draining → Drained, never back.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum SchedulerState {
+    /// Requests are accepted.
+    Open,
+    /// New requests are refused; queued ones still run.
+    Draining,
+    /// Nothing is queued and nothing runs.
+    Drained,
+}

@@ -1,0 +1,159 @@
+//! The requests of models without a sequence batcher: one queue, from which any
+//! free instance gets its batch.
+
+use crate::batch::{Batch, BatchEntry};
+use crate::batch_strategy::BatchStrategy;
+use crate::batcher::{BatchDecision, DynamicBatcher, Intake};
+use crate::event::{Action, Actions, FailReason};
+use crate::ids::{RequestInfo, RequestKey};
+use crate::lane_pool::LanePool;
+use crate::queue::{LevelSummary, PolicyQueue, QueueFull};
+use crate::status::{QueueStatus, QueueWaitReason, SchedulerStatus};
+use crate::time::Time;
+
+#[derive(Clone, Debug)]
+pub(crate) struct SharedQueue<S> {
+    queue: PolicyQueue,
+    batcher: DynamicBatcher<S>,
+    hold: DispatchHold,
+    /// The decision at the end of the last step; none if no lane was free or the test
+    /// hook holds. After `Close` the batch waits for a permit.
+    last_decision: Option<BatchDecision>,
+}
+
+/// The test hook `hold_until_queued`: Missing → Released.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum DispatchHold {
+    Released,
+    /// The number of further requests that must be queued before the first dispatch.
+    Missing(u32),
+}
+
+impl<S: BatchStrategy> SharedQueue<S> {
+    pub(crate) fn new(
+        queue: PolicyQueue,
+        batcher: DynamicBatcher<S>,
+        hold_until_queued: u32,
+    ) -> Self {
+        let hold = if hold_until_queued == 0 {
+            DispatchHold::Released
+        } else {
+            DispatchHold::Missing(hold_until_queued)
+        };
+        SharedQueue { queue, batcher, hold, last_decision: None }
+    }
+
+    pub(crate) fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
+    pub(crate) fn next_wakeup(&self) -> Option<Time> {
+        let rejection = self.queue.next_rejection();
+        // Without a free lane the order of the queue has no effect yet.
+        let Some(BatchDecision::Wait { until, .. }) = self.last_decision else { return rejection };
+        [rejection, self.queue.next_delay(), until].into_iter().flatten().min()
+    }
+
+    /// Called before each event, so that an expired request neither runs nor counts
+    /// against the size limit.
+    pub(crate) fn apply_timeouts(&mut self, now: Time, out: &mut Actions) {
+        while let Some(waiting) = self.queue.take_rejected(now) {
+            out.push(Action::Fail { key: waiting.key, reason: FailReason::TimeoutExpired });
+        }
+        self.queue.move_delayed(now);
+    }
+
+    pub(crate) fn enqueue(&mut self, request: RequestInfo, now: Time, out: &mut Actions) {
+        let key = request.key;
+        match self.queue.enqueue(request, now) {
+            Ok(()) => self.count_towards_hold(),
+            Err(QueueFull) => out.push(Action::Fail { key, reason: FailReason::QueueFull }),
+        }
+    }
+
+    fn count_towards_hold(&mut self) {
+        match self.hold {
+            DispatchHold::Released => {}
+            DispatchHold::Missing(missing) if missing <= 1 => self.hold = DispatchHold::Released,
+            DispatchHold::Missing(missing) => self.hold = DispatchHold::Missing(missing - 1),
+        }
+    }
+
+    pub(crate) fn cancel(&mut self, key: RequestKey, out: &mut Actions) {
+        if let Some(slot) = self.queue.find(key) {
+            self.queue.take(slot);
+            out.push(Action::Fail { key, reason: FailReason::Cancelled });
+        }
+    }
+
+    /// No request arrives any more, so a held one would never run.
+    pub(crate) fn drain(&mut self) {
+        self.hold = DispatchHold::Released;
+    }
+
+    /// Closes batches while lanes are free, and so as late as possible.
+    pub(crate) fn dispatch(
+        &mut self,
+        now: Time,
+        intake: Intake,
+        lanes: &mut LanePool,
+        out: &mut Actions,
+    ) {
+        while self.hold == DispatchHold::Released && lanes.has_free() {
+            let decision = self.batcher.decide(&self.queue, now, intake);
+            self.last_decision = Some(decision);
+            match decision {
+                BatchDecision::Empty | BatchDecision::Wait { .. } => {
+                    lanes.withdraw_all(out);
+                    return;
+                }
+                BatchDecision::Close { requests, rows } => {
+                    let Some(instance) = lanes.assign(self.queue.len(), now, out) else { return };
+                    let batch = self.take_from_front(requests, rows);
+                    out.push(Action::Dispatch { instance, batch });
+                }
+            }
+        }
+        self.last_decision = None;
+    }
+
+    fn take_from_front(&mut self, requests: usize, rows: u32) -> Batch {
+        self.batcher.close();
+        let mut entries = Vec::with_capacity(requests);
+        for _ in 0..requests {
+            let first = self.queue.first().expect("the batcher counted queued requests");
+            entries.push(BatchEntry::Request(self.queue.take(first).key));
+        }
+        Batch::new(entries, rows)
+    }
+
+    /// The waiting requests by level.
+    pub(crate) fn status(&self) -> Vec<QueueStatus> {
+        let waits_for = self.wait_reason();
+        let describe = |level: LevelSummary| QueueStatus {
+            priority: level.priority,
+            waiting: level.waiting,
+            delayed: level.delayed,
+            oldest: level.oldest,
+            waits_for,
+        };
+        self.queue.summaries().take(SchedulerStatus::ROWS_MAX).map(describe).collect()
+    }
+
+    /// What queued requests wait for. It is the same for all, because a batch that
+    /// waits to grow contains all of them.
+    fn wait_reason(&self) -> QueueWaitReason {
+        match (self.hold, self.last_decision) {
+            (DispatchHold::Missing(missing), _) => QueueWaitReason::Hold { missing },
+            (DispatchHold::Released, Some(BatchDecision::Wait { until, rows, next_preferred })) => {
+                QueueWaitReason::BatchDelay {
+                    pending_batch_size: rows,
+                    next_preferred_batch_size: next_preferred,
+                    until,
+                }
+            }
+            (DispatchHold::Released, Some(BatchDecision::Close { .. })) => QueueWaitReason::Permit,
+            (DispatchHold::Released, Some(BatchDecision::Empty) | None) => QueueWaitReason::Lane,
+        }
+    }
+}
