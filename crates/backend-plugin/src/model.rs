@@ -181,7 +181,7 @@ impl ModelInfo {
     fn config_json(&self) -> String {
         match &*self.config.lock("render the configuration") {
             ModelConfig::Editable(draft) | ModelConfig::Frozen(draft) => {
-                draft.normalised_json(&self.support)
+                draft.normalized_json(&self.support)
             }
             ModelConfig::InForce(json) => json.clone(),
         }
@@ -214,7 +214,9 @@ impl ModelInfo {
         let completed = ConfigDraft::from_json("the configuration that the backend sets", json)
             .map_err(|errors| Status::invalid_argument(errors.to_string()))?;
         match &mut *self.config.lock("change the configuration") {
-            ModelConfig::Editable(draft) => draft.adopt(&completed).map_err(Status::internal),
+            ModelConfig::Editable(draft) => {
+                draft.merge_completed(&completed).map_err(Status::internal)
+            }
             ModelConfig::Frozen(_) | ModelConfig::InForce(_) => Err(Status::unsupported(
                 "a configuration can only be set from TRITONBACKEND_ModelInitialize",
             )),

@@ -26,18 +26,20 @@ pub fn validate_ensemble(
 ) -> Result<(), ConfigErrors> {
     let Some(scheduling) = ensemble.ensemble().cloned() else { return Ok(()) };
     let models: Vec<_> = scheduling.steps.iter().map(|step| composing(&step.model_name)).collect();
-    let mut check = Check::of(ensemble);
+    let mut check = EnsembleCheck::new(ensemble);
     check.missing_models(&scheduling.steps, &models);
-    let steps: Vec<Member<'_>> = (0..)
+    let steps: Vec<StepModel<'_>> = (0..)
         .zip(scheduling.steps.iter().zip(&models))
-        .filter_map(|(index, (step, model))| Some(Member { index, step, model: model.as_deref()? }))
+        .filter_map(|(index, (step, model))| {
+            Some(StepModel { index, step, model: model.as_deref()? })
+        })
         .collect();
     for member in &steps {
         check.batch_size(member);
         check.inputs(member);
         check.outputs(member);
     }
-    let decoupled = check.waves(&steps);
+    let decoupled = check.check_decoupling(&steps);
     if decoupled && ensemble_caches(ensemble) {
         let text = format!(
             "Response Cache does not currently support model {} with 'decoupled' transaction \
@@ -46,7 +48,7 @@ pub fn validate_ensemble(
         );
         check.report("response_cache.enable".to_owned(), text);
     }
-    ConfigErrors { diagnostics: check.found }.into_result()?;
+    ConfigErrors { diagnostics: check.diagnostics }.into_result()?;
     set_decoupled(ensemble, decoupled);
     Ok(())
 }
@@ -75,13 +77,13 @@ fn set_decoupled(ensemble: &mut ModelSpec, decoupled: bool) {
 }
 
 /// A step with its model.
-struct Member<'a> {
+struct StepModel<'a> {
     index: usize,
     step: &'a EnsembleStep,
     model: &'a ModelSpec,
 }
 
-impl Member<'_> {
+impl StepModel<'_> {
     fn path(&self, field: &str) -> String {
         format!("ensemble_scheduling.step[{}].{field}", self.index)
     }
@@ -92,7 +94,7 @@ impl Member<'_> {
 }
 
 /// What is known of a tensor, and from which model.
-struct Known {
+struct InferredTensor {
     model: String,
     datatype: DataType,
     /// Without the batch dimension.
@@ -100,7 +102,7 @@ struct Known {
     full_dims: Vec<i64>,
 }
 
-impl Known {
+impl InferredTensor {
     fn new(model: &ModelSpec, datatype: DataType, dims: &[i64]) -> Self {
         let batch = (model.max_batch_size > 0).then_some(-1);
         Self {
@@ -114,56 +116,56 @@ impl Known {
     /// Two shapes fit with or without the batch dimension: a model with batches
     /// may feed one without.
     fn fits(&self, other: &Self) -> bool {
-        may_be_equal(&self.dims, &other.dims) || may_be_equal(&self.full_dims, &other.full_dims)
+        are_compatible(&self.dims, &other.dims) || are_compatible(&self.full_dims, &other.full_dims)
     }
 }
 
 /// Whether some shape has both of these dimensions, where -1 is any size.
-fn may_be_equal(one: &[i64], other: &[i64]) -> bool {
+fn are_compatible(one: &[i64], other: &[i64]) -> bool {
     let pairs = || one.iter().zip(other);
     one.len() == other.len() && pairs().all(|(a, b)| a == b || *a == -1 || *b == -1)
 }
 
-fn shown(dims: &[i64]) -> String {
+fn format_dims(dims: &[i64]) -> String {
     let dims: Vec<String> = dims.iter().map(ToString::to_string).collect();
     format!("[{}]", dims.join(","))
 }
 
 /// Where a tensor's waves come from: the step, if it is decoupled or behind one
 /// that is.
-type Source = Option<usize>;
+type DecoupledSource = Option<usize>;
 
-struct Check {
+struct EnsembleCheck {
     name: String,
     max_batch_size: u32,
     /// The ensemble's own tensors, and then whatever the steps say first.
-    tensors: BTreeMap<String, Known>,
+    tensors: BTreeMap<String, InferredTensor>,
     outputs: Vec<String>,
-    found: Vec<Diagnostic>,
+    diagnostics: Vec<Diagnostic>,
 }
 
-impl Check {
-    fn of(ensemble: &ModelSpec) -> Self {
+impl EnsembleCheck {
+    fn new(ensemble: &ModelSpec) -> Self {
         let mut tensors = BTreeMap::new();
         for InputSpec { name, datatype, dims, reshape, .. } in &ensemble.inputs {
             let dims = reshape.as_ref().unwrap_or(dims);
-            tensors.entry(name.clone()).or_insert(Known::new(ensemble, *datatype, dims));
+            tensors.entry(name.clone()).or_insert(InferredTensor::new(ensemble, *datatype, dims));
         }
         for OutputSpec { name, datatype, dims, reshape, .. } in &ensemble.outputs {
             let dims = reshape.as_ref().unwrap_or(dims);
-            tensors.entry(name.clone()).or_insert(Known::new(ensemble, *datatype, dims));
+            tensors.entry(name.clone()).or_insert(InferredTensor::new(ensemble, *datatype, dims));
         }
         Self {
             name: ensemble.name.clone(),
             max_batch_size: ensemble.max_batch_size,
             tensors,
             outputs: ensemble.outputs.iter().map(|output| output.name.clone()).collect(),
-            found: Vec::new(),
+            diagnostics: Vec::new(),
         }
     }
 
     fn report(&mut self, path: String, text: String) {
-        self.found.push(Diagnostic::about(path, text));
+        self.diagnostics.push(Diagnostic::about(path, text));
     }
 
     fn missing_models(&mut self, steps: &[EnsembleStep], models: &[Option<Arc<ModelSpec>>]) {
@@ -181,7 +183,7 @@ impl Check {
 
     /// A model without batches may be part of an ensemble with batches, as long
     /// as the full shapes fit.
-    fn batch_size(&mut self, member: &Member<'_>) {
+    fn batch_size(&mut self, member: &StepModel<'_>) {
         let allowed = member.model.max_batch_size;
         if allowed != 0 && allowed < self.max_batch_size {
             let text = format!(
@@ -195,13 +197,13 @@ impl Check {
         }
     }
 
-    fn inputs(&mut self, member: &Member<'_>) {
-        let Member { step, model, .. } = member;
+    fn inputs(&mut self, member: &StepModel<'_>) {
+        let StepModel { step, model, .. } = member;
         for (input, tensor) in &step.input_map {
             let path = member.path(&format!("input_map[\"{input}\"]"));
             match model.input(input) {
                 Some(spec) => {
-                    let known = Known::new(model, spec.datatype, &spec.dims);
+                    let known = InferredTensor::new(model, spec.datatype, &spec.dims);
                     self.fits(path, tensor, known);
                 }
                 None => {
@@ -230,12 +232,12 @@ impl Check {
         }
     }
 
-    fn outputs(&mut self, member: &Member<'_>) {
+    fn outputs(&mut self, member: &StepModel<'_>) {
         for (output, tensor) in &member.step.output_map {
             let path = member.path(&format!("output_map[\"{output}\"]"));
             match member.model.output(output) {
                 Some(spec) => {
-                    let known = Known::new(member.model, spec.datatype, &spec.dims);
+                    let known = InferredTensor::new(member.model, spec.datatype, &spec.dims);
                     self.fits(path, tensor, known);
                 }
                 None => {
@@ -252,7 +254,7 @@ impl Check {
     }
 
     /// Compares what a model says of a tensor with what was said first.
-    fn fits(&mut self, path: String, tensor: &str, said: Known) {
+    fn fits(&mut self, path: String, tensor: &str, said: InferredTensor) {
         let Some(first) = self.tensors.get(tensor) else {
             self.tensors.insert(tensor.to_owned(), said);
             return;
@@ -270,9 +272,9 @@ impl Check {
             format!(
                 "inconsistent shape: {} is inferred from model {} while {} is inferred from model \
                  {}",
-                shown(&first.full_dims),
+                format_dims(&first.full_dims),
                 first.model,
-                shown(&said.full_dims),
+                format_dims(&said.full_dims),
                 said.model
             )
         } else {
@@ -284,19 +286,20 @@ impl Check {
 
     /// Follows the responses of decoupled steps through the ensemble; returns
     /// whether there are any.
-    fn waves(&mut self, steps: &[Member<'_>]) -> bool {
-        let made: BTreeSet<&str> = steps.iter().flat_map(made_by).collect();
-        let mut sources: BTreeMap<&str, Source> = BTreeMap::new();
-        let mut waiting: Vec<&Member<'_>> = steps.iter().collect();
+    fn check_decoupling(&mut self, steps: &[StepModel<'_>]) -> bool {
+        let produced: BTreeSet<&str> = steps.iter().flat_map(produced_by).collect();
+        let mut sources: BTreeMap<&str, DecoupledSource> = BTreeMap::new();
+        let mut waiting: Vec<&StepModel<'_>> = steps.iter().collect();
         loop {
             let before = waiting.len();
             waiting.retain(|member| {
                 let mut inputs = member.step.input_map.values().map(String::as_str);
-                if !inputs.all(|tensor| sources.contains_key(tensor) || !made.contains(tensor)) {
+                if !inputs.all(|tensor| sources.contains_key(tensor) || !produced.contains(tensor))
+                {
                     return true;
                 }
                 let source = self.source(member, &sources);
-                sources.extend(made_by(member).map(|tensor| (tensor, source)));
+                sources.extend(produced_by(member).map(|tensor| (tensor, source)));
                 false
             });
             // Steps that wait for themselves were reported before.
@@ -318,7 +321,11 @@ impl Check {
     }
 
     /// Where the waves of a step's outputs come from.
-    fn source(&mut self, member: &Member<'_>, sources: &BTreeMap<&str, Source>) -> Source {
+    fn source(
+        &mut self,
+        member: &StepModel<'_>,
+        sources: &BTreeMap<&str, DecoupledSource>,
+    ) -> DecoupledSource {
         let inputs = member.step.input_map.values();
         let inputs: BTreeSet<usize> =
             inputs.filter_map(|tensor| *sources.get(tensor.as_str())?).collect();
@@ -335,6 +342,6 @@ impl Check {
     }
 }
 
-fn made_by<'a>(member: &Member<'a>) -> impl Iterator<Item = &'a str> {
+fn produced_by<'a>(member: &StepModel<'a>) -> impl Iterator<Item = &'a str> {
     member.step.output_map.values().map(String::as_str)
 }

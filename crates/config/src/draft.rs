@@ -11,9 +11,9 @@ use galatea_protocol::inference::{
 use galatea_tensor::DataType;
 
 use crate::diagnostic::{ConfigErrors, Diagnostic};
-use crate::source::{Source, SourceMap};
+use crate::source::{SourceMap, SourceText};
 use crate::spec::{ModelSpec, VersionPolicy};
-use crate::{convert, identity, json_input, normalise, text, unsupported, validate};
+use crate::{convert, identity, json_input, normalize, text, unsupported, validate};
 
 /// What this server can do beside what every server can.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -78,7 +78,7 @@ impl ConfigDraft {
     /// Every syntax error, unknown field and value of the wrong type, each with
     /// its place in the file.
     pub fn from_pbtxt(file_name: &str, text: &str) -> Result<Self, ConfigErrors> {
-        let source = Source::new(file_name, text);
+        let source = SourceText::new(file_name, text);
         let parsed = text::parse_config(&source)?;
         Ok(Self { message: parsed.message, map: SourceMap::new(source, parsed.spans) })
     }
@@ -266,7 +266,7 @@ impl ConfigDraft {
 
     /// The configuration of a loaded model, with the instances of this one.
     #[must_use]
-    pub fn on_top_of(&self, loaded: &ModelSpec) -> Self {
+    pub fn based_on(&self, loaded: &ModelSpec) -> Self {
         let instance_group = self.message.instance_group.clone();
         let message = ModelConfig { instance_group, ..loaded.message.clone() };
         Self { message, map: SourceMap::default() }
@@ -346,8 +346,8 @@ impl ConfigDraft {
         directory_name: &str,
         version_files: &[String],
     ) -> Result<(), ConfigErrors> {
-        let found = identity::resolve(&mut self.message, directory_name, version_files);
-        self.placed(found)
+        let diagnostics = identity::resolve(&mut self.message, directory_name, version_files);
+        self.located(diagnostics)
     }
 
     /// Normalises and checks the configuration.
@@ -356,12 +356,12 @@ impl ConfigDraft {
     ///
     /// Everything that is wrong, missing or not supported.
     pub fn finish(mut self, support: &Support) -> Result<ModelSpec, ConfigErrors> {
-        normalise::normalise(&mut self.message, support);
-        let mut found = Vec::new();
-        validate::check(&self.message, support, &mut found);
-        unsupported::check(&self.message, &mut found);
-        let spec = convert::model_spec(&self.message, &mut found);
-        self.placed(found)?;
+        normalize::normalize(&mut self.message, support);
+        let mut diagnostics = Vec::new();
+        validate::check(&self.message, support, &mut diagnostics);
+        unsupported::check(&self.message, &mut diagnostics);
+        let spec = convert::model_spec(&self.message, &mut diagnostics);
+        self.located(diagnostics)?;
         // Without a diagnostic there is a specification: convert makes it so.
         let remarks = unsupported::remarks(&self.message, support);
         let spec = spec.map(|spec| ModelSpec { remarks, ..spec });
@@ -372,14 +372,14 @@ impl ConfigDraft {
     /// places in the file.
     #[must_use]
     pub fn locate(&self, mut errors: ConfigErrors) -> ConfigErrors {
-        errors.diagnostics.iter_mut().for_each(|diagnostic| self.map.place(diagnostic));
+        errors.diagnostics.iter_mut().for_each(|diagnostic| self.map.locate(diagnostic));
         errors
     }
 
-    fn placed(&self, mut found: Vec<Diagnostic>) -> Result<(), ConfigErrors> {
-        for diagnostic in &mut found {
-            self.map.place(diagnostic);
+    fn located(&self, mut diagnostics: Vec<Diagnostic>) -> Result<(), ConfigErrors> {
+        for diagnostic in &mut diagnostics {
+            self.map.locate(diagnostic);
         }
-        ConfigErrors { diagnostics: found }.into_result()
+        ConfigErrors { diagnostics: diagnostics }.into_result()
     }
 }

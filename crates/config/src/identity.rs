@@ -5,8 +5,8 @@ use galatea_protocol::inference::ModelConfig;
 
 use crate::diagnostic::Diagnostic;
 
-/// How a backend is recognised, and what it goes by when nothing else is said.
-struct Recognised {
+/// How a backend is known, and what it goes by when nothing else is said.
+struct KnownBackend {
     backend: &'static str,
     /// Platforms that mean this backend; the first one is filled in.
     platforms: &'static [&'static str],
@@ -16,50 +16,50 @@ struct Recognised {
 
 /// In the order in which they are tried: a directory may hold the files of
 /// several.
-const RECOGNISED: [Recognised; 8] = [
-    Recognised {
+const KNOWN_BACKENDS: [KnownBackend; 8] = [
+    KnownBackend {
         backend: TENSORFLOW,
         platforms: &["tensorflow_savedmodel"],
         fills_platform: true,
         filename: "model.savedmodel",
     },
-    Recognised {
+    KnownBackend {
         backend: TENSORFLOW,
         platforms: &["tensorflow_graphdef"],
         fills_platform: true,
         filename: "model.graphdef",
     },
-    Recognised {
+    KnownBackend {
         backend: "tensorrt",
         platforms: &["tensorrt_plan"],
         fills_platform: true,
         filename: "model.plan",
     },
-    Recognised {
+    KnownBackend {
         backend: "onnxruntime",
         platforms: &["onnxruntime_onnx"],
         fills_platform: true,
         filename: "model.onnx",
     },
-    Recognised {
+    KnownBackend {
         backend: "openvino",
         platforms: &[],
         fills_platform: false,
         filename: "model.xml",
     },
-    Recognised {
+    KnownBackend {
         backend: "pytorch",
         platforms: &["pytorch_libtorch", "libtorch"],
         fills_platform: true,
         filename: "model.pt",
     },
-    Recognised {
+    KnownBackend {
         backend: "pytorch",
         platforms: &["torch_aoti"],
         fills_platform: true,
         filename: "model.pt2",
     },
-    Recognised { backend: "python", platforms: &[], fills_platform: false, filename: "model.py" },
+    KnownBackend { backend: "python", platforms: &[], fills_platform: false, filename: "model.py" },
 ];
 
 const TENSORFLOW: &str = "tensorflow";
@@ -80,25 +80,25 @@ pub(crate) fn resolve(
         );
         return vec![Diagnostic::about("name", text)];
     }
-    match recognise(message, version_files) {
-        Some(recognised) => {
-            complete(message, recognised);
+    match find_backend(message, version_files) {
+        Some(known) => {
+            fill_in(message, known);
             Vec::new()
         }
-        None => by_name(message, directory_name, version_files),
+        None => infer_from_name(message, directory_name, version_files),
     }
 }
 
-fn recognise(message: &ModelConfig, version_files: &[String]) -> Option<&'static Recognised> {
-    let by_platform = |one: &&Recognised| one.platforms.contains(&message.platform.as_str());
-    let by_file = |one: &&Recognised| {
+fn find_backend(message: &ModelConfig, version_files: &[String]) -> Option<&'static KnownBackend> {
+    let by_platform = |one: &&KnownBackend| one.platforms.contains(&message.platform.as_str());
+    let by_file = |one: &&KnownBackend| {
         if message.default_model_filename.is_empty() {
             version_files.iter().any(|file| file == one.filename)
         } else {
             message.default_model_filename == one.filename
         }
     };
-    let mut backends = RECOGNISED.iter();
+    let mut backends = KNOWN_BACKENDS.iter();
     if message.backend.is_empty() {
         return if message.platform.is_empty() {
             backends.find(by_file)
@@ -117,24 +117,24 @@ fn recognise(message: &ModelConfig, version_files: &[String]) -> Option<&'static
     same.find(|one| one.platforms.is_empty() || by_platform(one))
 }
 
-fn complete(message: &mut ModelConfig, recognised: &Recognised) {
+fn fill_in(message: &mut ModelConfig, known: &KnownBackend) {
     if message.backend.is_empty() {
-        recognised.backend.clone_into(&mut message.backend);
+        known.backend.clone_into(&mut message.backend);
     }
     if message.platform.is_empty()
-        && recognised.fills_platform
-        && let Some(platform) = recognised.platforms.first()
+        && known.fills_platform
+        && let Some(platform) = known.platforms.first()
     {
         (*platform).clone_into(&mut message.platform);
     }
     if message.default_model_filename.is_empty() {
-        recognised.filename.clone_into(&mut message.default_model_filename);
+        known.filename.clone_into(&mut message.default_model_filename);
     }
 }
 
 /// A model called `x.BACKEND` belongs to that backend, if nothing else says
 /// which.
-fn by_name(
+fn infer_from_name(
     message: &mut ModelConfig,
     directory_name: &str,
     version_files: &[String],
@@ -165,13 +165,13 @@ fn by_name(
 /// The backend that a platform belongs to, if it is one that Triton
 /// knows.
 pub(crate) fn backend_of_platform(platform: &str) -> Option<&'static str> {
-    let recognised = RECOGNISED.iter().find(|one| one.platforms.contains(&platform));
-    recognised.map(|one| one.backend)
+    let known = KNOWN_BACKENDS.iter().find(|one| one.platforms.contains(&platform));
+    known.map(|one| one.backend)
 }
 
 /// Whether this backend must come with one of its own platforms.
 pub(crate) fn backend_has_platforms(backend: &str) -> bool {
-    RECOGNISED.iter().any(|one| one.backend == backend && !one.platforms.is_empty())
+    KNOWN_BACKENDS.iter().any(|one| one.backend == backend && !one.platforms.is_empty())
 }
 
 /// Whether this platform is the one of pipelines of other models.
@@ -194,7 +194,7 @@ mod tests {
             ..ModelConfig::default()
         };
         let files: Vec<String> = files.iter().map(|&file| file.to_owned()).collect();
-        let found = resolve(&mut message, name, &files);
+        let diagnostics = resolve(&mut message, name, &files);
         let shown = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
         let actual = format!(
             "{} {} {}",
@@ -202,7 +202,7 @@ mod tests {
             shown(&message.platform),
             shown(&message.default_model_filename)
         );
-        assert_eq!((actual.as_str(), found.len()), (after, 0), "{before} with {files:?}");
+        assert_eq!((actual.as_str(), diagnostics.len()), (after, 0), "{before} with {files:?}");
         assert_eq!(message.name, name);
     }
 
@@ -240,8 +240,8 @@ mod tests {
     #[test]
     fn without_any_hint_there_is_no_backend() {
         let message = |files: &[String]| {
-            let found = resolve(&mut ModelConfig::default(), "plain", files);
-            found.into_iter().next().unwrap().message
+            let diagnostics = resolve(&mut ModelConfig::default(), "plain", files);
+            diagnostics.into_iter().next().unwrap().message
         };
         let empty = message(&[]);
         assert!(empty.contains("Could not determine backend for model 'plain'"));
@@ -252,9 +252,9 @@ mod tests {
     #[test]
     fn the_name_must_be_the_directorys() {
         let mut message = ModelConfig { name: "a".to_owned(), ..ModelConfig::default() };
-        let found = resolve(&mut message, "b", &[]);
+        let diagnostics = resolve(&mut message, "b", &[]);
         assert_eq!(
-            found[0].message,
+            diagnostics[0].message,
             "unexpected directory name 'b' for model 'a', directory name must equal model name"
         );
     }

@@ -7,7 +7,7 @@ use galatea_protocol::schema::{
 use serde_json::{Map, Number, Value as Json};
 
 use crate::diagnostic::{ConfigErrors, Diagnostic, Position};
-use crate::dynamic::{DynamicMessage, MapKey, Value, entry_fields};
+use crate::dynamic::{DynamicMessage, DynamicValue, MapKey, entry_fields};
 use crate::suggest::{nearest, nearest_value};
 
 pub(crate) fn parse(file_name: &str, text: &str) -> Result<ModelConfig, ConfigErrors> {
@@ -21,9 +21,9 @@ pub(crate) fn parse(file_name: &str, text: &str) -> Result<ModelConfig, ConfigEr
         let message = text.split(" at line ").next().unwrap_or_default().to_owned();
         named(Diagnostic { position: Some(position), ..Diagnostic::about("", message) })
     })?;
-    let mut reader = Reader::default();
-    let message = reader.message(model_config(), &value, "");
-    let diagnostics = reader.found.into_iter().map(named).collect();
+    let mut decoder = JsonDecoder::default();
+    let message = decoder.message(model_config(), &value, "");
+    let diagnostics = decoder.diagnostics.into_iter().map(named).collect();
     ConfigErrors { diagnostics }.into_result()?;
     message.unwrap_or_else(|| DynamicMessage::new(model_config())).to_message().map_err(|error| {
         named(Diagnostic::about("", format!("can not be read back: {error}"))).into()
@@ -32,13 +32,13 @@ pub(crate) fn parse(file_name: &str, text: &str) -> Result<ModelConfig, ConfigEr
 
 /// Reads values, and goes on after what is wrong.
 #[derive(Default)]
-struct Reader {
-    found: Vec<Diagnostic>,
+struct JsonDecoder {
+    diagnostics: Vec<Diagnostic>,
 }
 
-impl Reader {
+impl JsonDecoder {
     /// Says that a value is not what its place needs.
-    fn wrong<T>(&mut self, path: &str, value: &Json, expected: &str) -> Option<T> {
+    fn type_error<T>(&mut self, path: &str, value: &Json, expected: &str) -> Option<T> {
         let shown = match value {
             Json::Null => "null",
             Json::Bool(_) => "a boolean",
@@ -49,7 +49,7 @@ impl Reader {
         };
         let message = format!("{shown} is not possible here");
         let expected = Some(expected.to_owned());
-        self.found.push(Diagnostic { expected, ..Diagnostic::about(path, message) });
+        self.diagnostics.push(Diagnostic { expected, ..Diagnostic::about(path, message) });
         None
     }
 
@@ -61,7 +61,7 @@ impl Reader {
     ) -> Option<DynamicMessage> {
         let Json::Object(members) = value else {
             let expected = format!("an object with the fields of {}", descriptor.name);
-            return self.wrong(path, value, &expected);
+            return self.type_error(path, value, &expected);
         };
         let mut message = DynamicMessage::new(descriptor);
         for (name, member) in members {
@@ -77,7 +77,7 @@ impl Reader {
     fn unknown_field(&mut self, descriptor: &MessageDescriptor, name: &str, path: &str) {
         let shown = name.escape_debug();
         let message = format!("unknown field '{shown}' in {}", descriptor.name);
-        self.found.push(Diagnostic {
+        self.diagnostics.push(Diagnostic {
             suggestion: nearest(name, descriptor.names()),
             ..Diagnostic::about(path.escape_debug().to_string(), message)
         });
@@ -96,19 +96,19 @@ impl Reader {
         }
         if let Some(choice) = field.choice.filter(|choice| message.has_choice(choice)) {
             let text = format!("another possibility of the oneof '{choice}' is given too");
-            self.found.push(Diagnostic::about(path, text));
+            self.diagnostics.push(Diagnostic::about(path, text));
             return;
         }
         match (field.arity, value) {
             (Arity::Map, Json::Object(members)) => self.map(message, field, members, path),
-            (Arity::Map, other) => self.wrong(path, other, "an object").unwrap_or_default(),
+            (Arity::Map, other) => self.type_error(path, other, "an object").unwrap_or_default(),
             (Arity::List, Json::Array(elements)) => {
                 let read =
                     |(index, element)| self.value(field.kind, element, &format!("{path}[{index}]"));
                 let list = elements.iter().enumerate().filter_map(read).collect();
-                message.set(field, Value::List(list));
+                message.set(field, DynamicValue::List(list));
             }
-            (Arity::List, other) => self.wrong(path, other, "a list").unwrap_or_default(),
+            (Arity::List, other) => self.type_error(path, other, "a list").unwrap_or_default(),
             (Arity::One, single) => {
                 if let Some(value) = self.value(field.kind, single, path) {
                     message.set(field, value);
@@ -133,7 +133,7 @@ impl Reader {
                     Ok(number) => MapKey::U64(number),
                     Err(_) => {
                         let text = "the key is not a number";
-                        self.found.push(Diagnostic::about(path, text));
+                        self.diagnostics.push(Diagnostic::about(path, text));
                         continue;
                     }
                 },
@@ -145,21 +145,23 @@ impl Reader {
         }
     }
 
-    fn value(&mut self, kind: Kind, value: &Json, path: &str) -> Option<Value> {
+    fn value(&mut self, kind: Kind, value: &Json, path: &str) -> Option<DynamicValue> {
         let read = match kind {
-            Kind::Message(inner) => return self.message(inner, value, path).map(Value::Message),
+            Kind::Message(inner) => {
+                return self.message(inner, value, path).map(DynamicValue::Message);
+            }
             Kind::Enum(descriptor) => return self.enumeration(descriptor, value, path),
-            Kind::Bool => value.as_bool().map(Value::Bool),
-            Kind::String => value.as_str().map(|text| Value::String(text.to_owned())),
-            Kind::Int32 => integer(value).and_then(|i| i.try_into().ok()).map(Value::I32),
-            Kind::Int64 => integer(value).and_then(|i| i.try_into().ok()).map(Value::I64),
-            Kind::Uint32 => integer(value).and_then(|i| i.try_into().ok()).map(Value::U32),
-            Kind::Uint64 => integer(value).and_then(|i| i.try_into().ok()).map(Value::U64),
-            Kind::Float => float(value).and_then(narrow).map(Value::F32),
-            Kind::Double => float(value).map(Value::F64),
+            Kind::Bool => value.as_bool().map(DynamicValue::Bool),
+            Kind::String => value.as_str().map(|text| DynamicValue::String(text.to_owned())),
+            Kind::Int32 => integer(value).and_then(|i| i.try_into().ok()).map(DynamicValue::I32),
+            Kind::Int64 => integer(value).and_then(|i| i.try_into().ok()).map(DynamicValue::I64),
+            Kind::Uint32 => integer(value).and_then(|i| i.try_into().ok()).map(DynamicValue::U32),
+            Kind::Uint64 => integer(value).and_then(|i| i.try_into().ok()).map(DynamicValue::U64),
+            Kind::Float => float(value).and_then(narrow).map(DynamicValue::F32),
+            Kind::Double => float(value).map(DynamicValue::F64),
         };
         if read.is_none() {
-            return self.wrong(path, value, expectation(kind));
+            return self.type_error(path, value, expectation(kind));
         }
         read
     }
@@ -170,22 +172,24 @@ impl Reader {
         descriptor: &EnumDescriptor,
         value: &Json,
         path: &str,
-    ) -> Option<Value> {
+    ) -> Option<DynamicValue> {
         let Json::String(name) = value else {
             let number = match value {
                 Json::Number(number) => number.as_i64().and_then(|i| i32::try_from(i).ok()),
                 _ => None,
             };
             let expected = "the name or the number of a value";
-            return number.map(Value::EnumNumber).or_else(|| self.wrong(path, value, expected));
+            return number
+                .map(DynamicValue::EnumNumber)
+                .or_else(|| self.type_error(path, value, expected));
         };
         let mut values = descriptor.values.iter();
         if let Some((_, number)) = values.find(|value| value.0.eq_ignore_ascii_case(name)) {
-            return Some(Value::EnumNumber(*number));
+            return Some(DynamicValue::EnumNumber(*number));
         }
         let names: Vec<String> = descriptor.names().map(str::to_owned).collect();
         let message = format!("'{}' is not a value of {}", name.escape_debug(), descriptor.name);
-        self.found.push(Diagnostic {
+        self.diagnostics.push(Diagnostic {
             expected: Some(format!("one of {}", names.join(", "))),
             suggestion: nearest_value(name, &names),
             ..Diagnostic::about(path, message)

@@ -4,7 +4,7 @@
 //! A configuration starts as a [`ConfigDraft`], parsed from text or empty. The
 //! server fills in what follows from the model's directory
 //! ([`ConfigDraft::resolve_identity`]), the backend what follows from the
-//! model's files, and [`ConfigDraft::finish`] normalises and checks the result.
+//! model's files, and [`ConfigDraft::finish`] normalizes and checks the result.
 //! Everything that is wrong is reported at once, each [`Diagnostic`] with its
 //! place in the file, its field, what was expected and what was probably meant.
 //!
@@ -38,7 +38,7 @@ mod ensemble;
 mod identity;
 mod json;
 mod json_input;
-mod normalise;
+mod normalize;
 mod plug_in;
 mod source;
 mod spec;

@@ -5,7 +5,7 @@ use galatea_protocol::inference::ModelInstanceGroup;
 use galatea_protocol::inference::model_instance_group::Kind;
 
 use crate::spec::InstanceKind;
-use crate::{ConfigDraft, Support, json, normalise};
+use crate::{ConfigDraft, Support, json, normalize};
 
 /// Instances that a backend would rather have, where a configuration doesn't say.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,9 +29,9 @@ impl ConfigDraft {
     /// The configuration so far as the configuration endpoint would print it, with
     /// the defaults that follow from it alone.
     #[must_use]
-    pub fn normalised_json(&self, support: &Support) -> String {
+    pub fn normalized_json(&self, support: &Support) -> String {
         let mut message = self.message().clone();
-        normalise::normalise(&mut message, support);
+        normalize::normalize(&mut message, support);
         json::to_json(&message)
     }
 
@@ -43,7 +43,7 @@ impl ConfigDraft {
     /// # Errors
     ///
     /// If it has another scheduler than was chosen.
-    pub fn adopt(&mut self, completed: &Self) -> Result<(), String> {
+    pub fn merge_completed(&mut self, completed: &Self) -> Result<(), String> {
         let (from, to) = (completed.message(), self.message_mut());
         match (&to.scheduling_choice, &from.scheduling_choice) {
             (None, choice) => to.scheduling_choice.clone_from(choice),
@@ -139,16 +139,16 @@ mod tests {
              output { name: 'O' data_type: TYPE_FP32 dims: 1 } dynamic_batching { } \
              model_transaction_policy { decoupled: true } default_model_filename: 'x'",
         );
-        original.adopt(&completed).unwrap();
+        original.merge_completed(&completed).unwrap();
         let message = original.message();
         assert_eq!((message.max_batch_size, message.input.len(), message.output.len()), (3, 1, 1));
         assert!(
             original.scheduling_is_set() && message.model_transaction_policy.unwrap().decoupled
         );
         assert_eq!((message.default_model_filename.as_str(), message.parameters.len()), ("", 1));
-        original.adopt(&completed).unwrap();
-        assert!(original.adopt(&draft("")).is_err());
-        assert!(original.adopt(&draft("sequence_batching { }")).is_err());
+        original.merge_completed(&completed).unwrap();
+        assert!(original.merge_completed(&draft("")).is_err());
+        assert!(original.merge_completed(&draft("sequence_batching { }")).is_err());
     }
 
     #[test]
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn the_document_of_a_draft_has_the_defaults() {
-        let json = draft("runtime: 'r'").normalised_json(&Support::default());
+        let json = draft("runtime: 'r'").normalized_json(&Support::default());
         assert!(json.contains("\"instance_group\":[{") && json.contains("\"KIND_CPU\""), "{json}");
         assert_eq!(draft("runtime: 'r'").runtime(), "r");
     }

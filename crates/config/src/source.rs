@@ -14,13 +14,13 @@ pub(crate) type Span = Range<usize>;
 
 /// A file's name and text.
 #[derive(Debug)]
-pub(crate) struct Source {
+pub(crate) struct SourceText {
     name: String,
     text: String,
     line_starts: Vec<usize>,
 }
 
-impl Source {
+impl SourceText {
     pub(crate) fn new(name: &str, text: &str) -> Self {
         let line_starts = std::iter::once(0)
             .chain(text.match_indices('\n').map(|(at, _)| at.saturating_add(1)))
@@ -67,7 +67,7 @@ impl Source {
     }
 
     /// Points a diagnostic at a part of this file.
-    pub(crate) fn place(&self, diagnostic: &mut Diagnostic, span: &Span) {
+    pub(crate) fn locate(&self, diagnostic: &mut Diagnostic, span: &Span) {
         diagnostic.file.clone_from(&self.name);
         diagnostic.position = Some(self.position(span.start));
         diagnostic.excerpt = Some(self.excerpt(span));
@@ -77,24 +77,24 @@ impl Source {
 /// Where the fields of a configuration are, by path.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SourceMap {
-    source: Option<Arc<Source>>,
+    source: Option<Arc<SourceText>>,
     spans: Arc<BTreeMap<String, Span>>,
 }
 
 impl SourceMap {
-    pub(crate) fn new(source: Source, spans: BTreeMap<String, Span>) -> Self {
+    pub(crate) fn new(source: SourceText, spans: BTreeMap<String, Span>) -> Self {
         Self { source: Some(Arc::new(source)), spans: Arc::new(spans) }
     }
 
     /// Points the diagnostic at its field, or at the nearest field around it
     /// that the file has.
-    pub(crate) fn place(&self, diagnostic: &mut Diagnostic) {
+    pub(crate) fn locate(&self, diagnostic: &mut Diagnostic) {
         let Some(source) = &self.source else { return };
         diagnostic.file.clone_from(&source.name);
         let mut path = diagnostic.path.as_str();
         loop {
             if let Some(span) = self.spans.get(path) {
-                return source.place(diagnostic, &span.clone());
+                return source.locate(diagnostic, &span.clone());
             }
             match path.rfind(['.', '[']) {
                 Some(end) => path = path.get(..end).unwrap_or(""),
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn columns_count_characters() {
-        let source = Source::new("f", "ä: 1\r\nb: 2\n");
+        let source = SourceText::new("f", "ä: 1\r\nb: 2\n");
         assert_eq!(source.position(2), Position { line: 1, column: 2 });
         assert_eq!(source.position(7), Position { line: 2, column: 1 });
         assert_eq!(source.position(12), Position { line: 3, column: 1 });
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn long_lines_are_cut_around_the_place() {
         let text = format!("{}HERE{}", "a".repeat(500), "b".repeat(500));
-        let excerpt = Source::new("f", &text).excerpt(&(500..504));
+        let excerpt = SourceText::new("f", &text).excerpt(&(500..504));
         assert_eq!(excerpt.text.chars().count(), 120);
         let shown: String = excerpt.text.chars().skip(excerpt.offset).take(excerpt.width).collect();
         assert_eq!(shown, "HERE");
@@ -129,12 +129,12 @@ mod tests {
     #[test]
     fn a_missing_field_is_placed_at_what_contains_it() {
         let spans = BTreeMap::from([("input[0]".to_owned(), 2..7)]);
-        let map = SourceMap::new(Source::new("f", "\n\ninput { }"), spans);
+        let map = SourceMap::new(SourceText::new("f", "\n\ninput { }"), spans);
         let mut diagnostic = Diagnostic::about("input[0].reshape.shape[1]", "x");
-        map.place(&mut diagnostic);
+        map.locate(&mut diagnostic);
         assert_eq!(diagnostic.position, Some(Position { line: 3, column: 1 }));
         let mut placeless = Diagnostic::about("name", "x");
-        map.place(&mut placeless);
+        map.locate(&mut placeless);
         assert_eq!((placeless.file.as_str(), placeless.position), ("f", None));
     }
 }

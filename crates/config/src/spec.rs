@@ -1,4 +1,4 @@
-//! The configuration as the rest of the server sees it: checked, normalised,
+//! The configuration as the rest of the server sees it: checked, normalized,
 //! and never changed again.
 
 use std::collections::BTreeMap;
@@ -69,19 +69,19 @@ impl ModelSpec {
         })
     }
 
-    /// The normalised configuration message.
+    /// The normalized configuration message.
     #[must_use]
     pub const fn message(&self) -> &ModelConfig {
         &self.message
     }
 
-    /// The normalised configuration as the configuration endpoint prints it.
+    /// The normalized configuration as the configuration endpoint prints it.
     #[must_use]
     pub fn to_json(&self) -> String {
         crate::json::to_json(&self.message)
     }
 
-    /// The normalised configuration as an encoded `inference.ModelConfig`.
+    /// The normalized configuration as an encoded `inference.ModelConfig`.
     #[must_use]
     pub fn to_protobuf(&self) -> Vec<u8> {
         self.message.encode_to_vec()

@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn slips_are_recognised_and_strangers_are_not() {
+    fn slips_are_recognized_and_strangers_are_not() {
         check("maxBatchSize", Some("max_batch_size"));
         check("max_batchsize", Some("max_batch_size"));
         check("inputs", Some("input"));

@@ -11,17 +11,17 @@ use crate::Support;
 use crate::diagnostic::Diagnostic;
 
 /// One setting.
-struct Row {
+struct UnsupportedSetting {
     /// What the diagnostic calls it.
     name: &'static str,
     /// Where a configuration uses it; empty if it does not.
     uses: fn(&ModelConfig) -> Vec<String>,
 }
 
-const ROWS: [Row; 5] = [
-    Row { name: "use_growable_memory", uses: use_growable_memory },
-    Row { name: "model_metrics", uses: model_metrics },
-    Row {
+const UNSUPPORTED: [UnsupportedSetting; 5] = [
+    UnsupportedSetting { name: "use_growable_memory", uses: use_growable_memory },
+    UnsupportedSetting { name: "model_metrics", uses: model_metrics },
+    UnsupportedSetting {
         name: "is_shape_tensor",
         uses: |c| {
             tensors(
@@ -32,7 +32,7 @@ const ROWS: [Row; 5] = [
             )
         },
     },
-    Row {
+    UnsupportedSetting {
         name: "is_non_linear_format_io",
         uses: |c| {
             tensors(
@@ -43,52 +43,57 @@ const ROWS: [Row; 5] = [
             )
         },
     },
-    Row { name: "profile", uses: |c| groups(c, "profile", |group| !group.profile.is_empty()) },
+    UnsupportedSetting {
+        name: "profile",
+        uses: |c| groups(c, "profile", |group| !group.profile.is_empty()),
+    },
 ];
 
 /// Settings that Triton takes for every model and gives a meaning for some: here
 /// they have none, and whoever uses them is told.
-const HINTS: [Hint; 7] = [
-    Hint {
+const IGNORED: [IgnoredSetting; 7] = [
+    IgnoredSetting {
         name: "optimization.eager_batching",
-        because: "only Triton's TensorRT backend reads it",
-        used: |c, _| c.optimization.as_ref().is_some_and(|o| o.eager_batching),
+        reason: "only Triton's TensorRT backend reads it",
+        is_used: |c, _| c.optimization.as_ref().is_some_and(|o| o.eager_batching),
     },
-    Hint {
+    IgnoredSetting {
         name: "optimization.gather_kernel_buffer_threshold",
-        because: "only Triton's TensorRT backend reads it",
-        used: |c, _| c.optimization.as_ref().is_some_and(|o| o.gather_kernel_buffer_threshold != 0),
+        reason: "only Triton's TensorRT backend reads it",
+        is_used: |c, _| {
+            c.optimization.as_ref().is_some_and(|o| o.gather_kernel_buffer_threshold != 0)
+        },
     },
-    Hint {
+    IgnoredSetting {
         name: "optimization.priority",
-        because: "no GPU is used",
-        used: |c, _| c.optimization.as_ref().is_some_and(|o| o.priority != 0),
+        reason: "no GPU is used",
+        is_used: |c, _| c.optimization.as_ref().is_some_and(|o| o.priority != 0),
     },
-    Hint {
+    IgnoredSetting {
         name: "optimization.cuda",
-        because: "no GPU is used",
-        used: |c, _| {
+        reason: "no GPU is used",
+        is_used: |c, _| {
             let cuda = c.optimization.as_ref().and_then(|o| o.cuda.as_ref());
             cuda.is_some_and(|cuda| *cuda != Cuda::default())
         },
     },
-    Hint {
+    IgnoredSetting {
         name: "instance_group.secondary_devices",
-        because: "only compiled backends are told of them",
-        used: |c, support| {
+        reason: "only compiled backends are told of them",
+        is_used: |c, support| {
             !support.secondary_devices
                 && c.instance_group.iter().any(|group| !group.secondary_devices.is_empty())
         },
     },
-    Hint {
+    IgnoredSetting {
         name: "cc_model_filenames",
-        because: "no GPU is used",
-        used: |c, _| !c.cc_model_filenames.is_empty(),
+        reason: "no GPU is used",
+        is_used: |c, _| !c.cc_model_filenames.is_empty(),
     },
-    Hint {
+    IgnoredSetting {
         name: "model_operations.op_library_filename",
-        because: "only ONNX models have operators in libraries",
-        used: |c, _| {
+        reason: "only ONNX models have operators in libraries",
+        is_used: |c, _| {
             let operations = c.model_operations.as_ref();
             c.backend != "onnxruntime"
                 && operations.is_some_and(|o| !o.op_library_filename.is_empty())
@@ -97,17 +102,17 @@ const HINTS: [Hint; 7] = [
 ];
 
 /// A setting that is taken and changes nothing.
-struct Hint {
+struct IgnoredSetting {
     name: &'static str,
-    because: &'static str,
-    used: fn(&ModelConfig, &Support) -> bool,
+    reason: &'static str,
+    is_used: fn(&ModelConfig, &Support) -> bool,
 }
 
 /// A remark on every setting that is used and changes nothing.
 pub(crate) fn remarks(config: &ModelConfig, support: &Support) -> Vec<String> {
-    let used = HINTS.iter().filter(|hint| (hint.used)(config, support));
-    used.map(|hint| {
-        format!("model '{}': '{}' changes nothing: {}", config.name, hint.name, hint.because)
+    let used = IGNORED.iter().filter(|setting| (setting.is_used)(config, support));
+    used.map(|setting| {
+        format!("model '{}': '{}' changes nothing: {}", config.name, setting.name, setting.reason)
     })
     .collect()
 }
@@ -115,19 +120,21 @@ pub(crate) fn remarks(config: &ModelConfig, support: &Support) -> Vec<String> {
 /// Appends a diagnostic for every use of a setting in the table.
 ///
 /// A field that was found wrong before is not reported again.
-pub(crate) fn check(config: &ModelConfig, found: &mut Vec<Diagnostic>) {
-    for row in &ROWS {
-        for path in (row.uses)(config) {
-            if found.iter().all(|diagnostic| diagnostic.path != path) {
-                let text =
-                    format!("model '{}' uses '{}', which is not supported", config.name, row.name);
-                found.push(Diagnostic::about(path, text));
+pub(crate) fn check(config: &ModelConfig, diagnostics: &mut Vec<Diagnostic>) {
+    for setting in &UNSUPPORTED {
+        for path in (setting.uses)(config) {
+            if diagnostics.iter().all(|diagnostic| diagnostic.path != path) {
+                let text = format!(
+                    "model '{}' uses '{}', which is not supported",
+                    config.name, setting.name
+                );
+                diagnostics.push(Diagnostic::about(path, text));
             }
         }
     }
 }
 
-fn at(used: bool, path: &str) -> Vec<String> {
+fn path_if(used: bool, path: &str) -> Vec<String> {
     if used { vec![path.to_owned()] } else { Vec::new() }
 }
 
@@ -147,7 +154,7 @@ fn use_growable_memory(config: &ModelConfig) -> Vec<String> {
 
 fn model_metrics(config: &ModelConfig) -> Vec<String> {
     let used = config.model_metrics.as_ref().is_some_and(|m| !m.metric_control.is_empty());
-    at(used, "model_metrics.metric_control")
+    path_if(used, "model_metrics.metric_control")
 }
 
 fn inputs(config: &ModelConfig, field: &str, uses: fn(&ModelInput) -> bool) -> Vec<String> {
@@ -181,12 +188,12 @@ fn groups(config: &ModelConfig, field: &str, uses: fn(&ModelInstanceGroup) -> bo
 
 #[cfg(test)]
 mod tests {
-    use super::ROWS;
+    use super::UNSUPPORTED;
     use crate::{ConfigDraft, Support};
 
     /// One use of each row, in the order of the table: the text of a
     /// configuration and the field that the diagnostic must name.
-    const USES: [(&str, &str); ROWS.len()] = [
+    const USES: [(&str, &str); UNSUPPORTED.len()] = [
         (
             "sequence_batching { state { input_name: 'A' output_name: 'B' data_type: TYPE_FP32 \
              dims: 1 use_same_buffer_for_input_output: true use_growable_memory: true } }",
@@ -208,7 +215,7 @@ mod tests {
 
     #[test]
     fn each_row_is_refused_by_name_and_place() {
-        for (row, (text, path)) in ROWS.iter().zip(USES) {
+        for (setting, (text, path)) in UNSUPPORTED.iter().zip(USES) {
             let mut draft = ConfigDraft::from_pbtxt("f", text).unwrap();
             let backend = if text.contains("tensorrt_plan") { "tensorrt" } else { "identity" };
             backend.clone_into(&mut draft.message_mut().backend);
@@ -222,7 +229,7 @@ mod tests {
             let column = text.rfind(field).unwrap() + 1;
             let expected = format!(
                 "f:1:{column}: {path}: model 'm' uses '{}', which is not supported",
-                row.name
+                setting.name
             );
             assert_eq!(errors.to_string(), expected, "{text}");
         }
@@ -239,7 +246,7 @@ mod tests {
         let nothing = "optimization { eager_batching: false gather_kernel_buffer_threshold: 0 \
                        priority: PRIORITY_DEFAULT cuda { graphs: false } graph { level: 1 } }";
         assert!(remarks(nothing).is_empty());
-        let found = remarks(
+        let diagnostics = remarks(
             "optimization { eager_batching: true gather_kernel_buffer_threshold: 3 \
              priority: PRIORITY_MAX cuda { graphs: true } } \
              instance_group { secondary_devices { kind: KIND_NVDLA } } \
@@ -259,7 +266,7 @@ mod tests {
             "model 'm': 'model_operations.op_library_filename' changes nothing: only ONNX models \
              have operators in libraries",
         ];
-        assert_eq!(found, expected);
+        assert_eq!(diagnostics, expected);
         let of_onnx = "backend: 'onnxruntime' model_operations { op_library_filename: 'l.so' }
                        input { name: 'I' data_type: TYPE_FP32 dims: 1 }
                        output { name: 'O' data_type: TYPE_FP32 dims: 1 }";

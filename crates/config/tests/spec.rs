@@ -260,7 +260,7 @@ fn completing_keeps_what_is_there() {
 }
 
 #[test]
-fn the_encoded_form_is_the_normalised_message() {
+fn the_encoded_form_is_the_normalized_message() {
     use prost::Message as _;
     let spec = tensor(2, "dims: 1");
     let decoded =

@@ -368,7 +368,7 @@ impl Loader {
         model: &LoadedModel,
         definition: &ModelDefinition,
     ) -> Result<ModelSpec, Status> {
-        let spec = definition.draft.on_top_of(&model.spec).finish(&definition.support);
+        let spec = definition.draft.based_on(&model.spec).finish(&definition.support);
         spec.map_err(|errors| Status::invalid_argument(errors.to_string()))
     }
 

@@ -31,12 +31,16 @@ use crate::warmup;
 ///
 /// A diagnostic is added only if nothing else was found before: the checks
 /// that come first explain better.
-pub(crate) fn model_spec(message: &ModelConfig, found: &mut Vec<Diagnostic>) -> Option<ModelSpec> {
+pub(crate) fn model_spec(
+    message: &ModelConfig,
+    diagnostics: &mut Vec<Diagnostic>,
+) -> Option<ModelSpec> {
     match convert(message) {
         Ok(spec) => Some(spec),
         Err(path) => {
-            if found.is_empty() {
-                found.push(Diagnostic::about(path, "has a value that can not be represented"));
+            if diagnostics.is_empty() {
+                diagnostics
+                    .push(Diagnostic::about(path, "has a value that can not be represented"));
             }
             None
         }

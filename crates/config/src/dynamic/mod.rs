@@ -12,12 +12,12 @@ use galatea_protocol::schema::{Arity, FieldDescriptor, Kind, MessageDescriptor};
 pub(crate) struct DynamicMessage {
     descriptor: &'static MessageDescriptor,
     /// By the fields' numbers.
-    fields: BTreeMap<u32, Value>,
+    fields: BTreeMap<u32, DynamicValue>,
 }
 
 /// What a field holds.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Value {
+pub(crate) enum DynamicValue {
     Bool(bool),
     I32(i32),
     I64(i64),
@@ -56,12 +56,12 @@ impl DynamicMessage {
     }
 
     /// What was set.
-    pub(crate) fn get(&self, field: &FieldDescriptor) -> Option<&Value> {
+    pub(crate) fn get(&self, field: &FieldDescriptor) -> Option<&DynamicValue> {
         self.fields.get(&field.number)
     }
 
     /// Sets the value of a field that has one, or all those of another.
-    pub(crate) fn set(&mut self, field: &FieldDescriptor, value: Value) {
+    pub(crate) fn set(&mut self, field: &FieldDescriptor, value: DynamicValue) {
         self.fields.insert(field.number, value);
     }
 
@@ -74,37 +74,41 @@ impl DynamicMessage {
     /// How many elements or entries a list or map has.
     pub(crate) fn len(&self, field: &FieldDescriptor) -> usize {
         match self.get(field) {
-            Some(Value::List(list)) => list.len(),
-            Some(Value::Map(map)) => map.len(),
+            Some(DynamicValue::List(list)) => list.len(),
+            Some(DynamicValue::Map(map)) => map.len(),
             _ => 0,
         }
     }
 
     /// Appends to a list.
-    pub(crate) fn push(&mut self, field: &FieldDescriptor, value: Value) {
-        let list = self.fields.entry(field.number).or_insert_with(|| Value::List(Vec::new()));
-        if let Value::List(list) = list {
+    pub(crate) fn push(&mut self, field: &FieldDescriptor, value: DynamicValue) {
+        let list =
+            self.fields.entry(field.number).or_insert_with(|| DynamicValue::List(Vec::new()));
+        if let DynamicValue::List(list) = list {
             list.push(value);
         }
     }
 
     /// Puts an entry into a map; the last one with a key counts.
-    pub(crate) fn insert(&mut self, field: &FieldDescriptor, key: MapKey, value: Value) {
-        let map = self.fields.entry(field.number).or_insert_with(|| Value::Map(BTreeMap::new()));
-        if let Value::Map(map) = map {
+    pub(crate) fn insert(&mut self, field: &FieldDescriptor, key: MapKey, value: DynamicValue) {
+        let map =
+            self.fields.entry(field.number).or_insert_with(|| DynamicValue::Map(BTreeMap::new()));
+        if let DynamicValue::Map(map) = map {
             map.insert(key, value);
         }
     }
 
     /// The key and the value of an entry of a map.
-    pub(crate) fn into_entry(mut self) -> Option<(MapKey, Value)> {
+    pub(crate) fn into_entry(mut self) -> Option<(MapKey, DynamicValue)> {
         let (key, value) = entry_fields(self.descriptor)?;
         let mut take = |field: &FieldDescriptor| {
-            self.fields.remove(&field.number).unwrap_or_else(|| Value::default_of(field.kind))
+            self.fields
+                .remove(&field.number)
+                .unwrap_or_else(|| DynamicValue::default_of(field.kind))
         };
         let key = match take(key) {
-            Value::U64(number) => MapKey::U64(number),
-            Value::String(text) => MapKey::String(text),
+            DynamicValue::U64(number) => MapKey::U64(number),
+            DynamicValue::String(text) => MapKey::String(text),
             _ => return None,
         };
         Some((key, take(value)))
@@ -118,7 +122,7 @@ pub(crate) fn entry_fields(
     Some((entry.field_by_number(1)?, entry.field_by_number(2)?))
 }
 
-impl Value {
+impl DynamicValue {
     /// The value that one of this kind has if nothing else is said.
     pub(crate) const fn default_of(kind: Kind) -> Self {
         match kind {

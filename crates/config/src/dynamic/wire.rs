@@ -5,7 +5,7 @@ use galatea_protocol::schema::{Arity, FieldDescriptor, Kind, MessageDescriptor};
 use prost::Message;
 use prost::bytes::Buf as _;
 
-use super::{DynamicMessage, MapKey, Value};
+use super::{DynamicMessage, DynamicValue, MapKey};
 
 const VARINT: u64 = 0;
 const FIXED_64: u64 = 1;
@@ -19,7 +19,7 @@ impl DynamicMessage {
     }
 
     /// A generated message as a tree; `None` if it is not of this type.
-    pub(crate) fn of_message(
+    pub(crate) fn from_message(
         descriptor: &'static MessageDescriptor,
         message: &impl Message,
     ) -> Option<Self> {
@@ -60,15 +60,17 @@ impl DynamicMessage {
         }
         let value = match field.kind {
             Kind::String => {
-                Value::String(String::from_utf8(length_delimited(bytes)?.to_vec()).ok()?)
+                DynamicValue::String(String::from_utf8(length_delimited(bytes)?.to_vec()).ok()?)
             }
-            Kind::Message(inner) => Value::Message(Self::decode(inner, length_delimited(bytes)?)?),
+            Kind::Message(inner) => {
+                DynamicValue::Message(Self::decode(inner, length_delimited(bytes)?)?)
+            }
             kind => number(kind, bytes)?,
         };
         match (field.arity, value) {
             (Arity::One, value) => self.set(field, value),
             (Arity::List, value) => self.push(field, value),
-            (Arity::Map, Value::Message(entry)) => {
+            (Arity::Map, DynamicValue::Message(entry)) => {
                 let (key, value) = entry.into_entry()?;
                 self.insert(field, key, value);
             }
@@ -78,35 +80,37 @@ impl DynamicMessage {
     }
 }
 
-fn encode_field(out: &mut Vec<u8>, number: u32, value: &Value) {
+fn encode_field(out: &mut Vec<u8>, number: u32, value: &DynamicValue) {
     match value {
-        Value::List(list) => list.iter().for_each(|element| encode_field(out, number, element)),
-        Value::Map(map) => {
+        DynamicValue::List(list) => {
+            list.iter().for_each(|element| encode_field(out, number, element))
+        }
+        DynamicValue::Map(map) => {
             for (key, value) in map {
                 let mut entry = Vec::new();
                 match key {
-                    MapKey::U64(key) => encode_field(&mut entry, 1, &Value::U64(*key)),
+                    MapKey::U64(key) => encode_field(&mut entry, 1, &DynamicValue::U64(*key)),
                     MapKey::String(key) => put_bytes(&mut entry, 1, key.as_bytes()),
                 }
                 encode_field(&mut entry, 2, value);
                 put_bytes(out, number, &entry);
             }
         }
-        Value::Message(message) => put_bytes(out, number, &message.encode()),
-        Value::String(text) => put_bytes(out, number, text.as_bytes()),
-        Value::Bool(b) => put_number(out, number, u64::from(*b)),
+        DynamicValue::Message(message) => put_bytes(out, number, &message.encode()),
+        DynamicValue::String(text) => put_bytes(out, number, text.as_bytes()),
+        DynamicValue::Bool(b) => put_number(out, number, u64::from(*b)),
         // A negative number takes the bytes of one of 64 bits.
-        Value::I32(i) | Value::EnumNumber(i) => {
+        DynamicValue::I32(i) | DynamicValue::EnumNumber(i) => {
             put_number(out, number, i64::from(*i).cast_unsigned());
         }
-        Value::I64(i) => put_number(out, number, i.cast_unsigned()),
-        Value::U32(u) => put_number(out, number, u64::from(*u)),
-        Value::U64(u) => put_number(out, number, *u),
-        Value::F32(f) => {
+        DynamicValue::I64(i) => put_number(out, number, i.cast_unsigned()),
+        DynamicValue::U32(u) => put_number(out, number, u64::from(*u)),
+        DynamicValue::U64(u) => put_number(out, number, *u),
+        DynamicValue::F32(f) => {
             put_key(out, number, FIXED_32);
             out.extend(f.to_le_bytes());
         }
-        Value::F64(f) => {
+        DynamicValue::F64(f) => {
             put_key(out, number, FIXED_64);
             out.extend(f.to_le_bytes());
         }
@@ -145,16 +149,16 @@ const fn is_number(kind: Kind) -> bool {
 
 /// Reads a number of this kind.
 #[expect(clippy::cast_possible_truncation, reason = "a negative one is sent with 64 bits")]
-fn number(kind: Kind, bytes: &mut &[u8]) -> Option<Value> {
+fn number(kind: Kind, bytes: &mut &[u8]) -> Option<DynamicValue> {
     Some(match kind {
-        Kind::Bool => Value::Bool(varint(bytes)? != 0),
-        Kind::Int32 => Value::I32(varint(bytes)?.cast_signed() as i32),
-        Kind::Enum(_) => Value::EnumNumber(varint(bytes)?.cast_signed() as i32),
-        Kind::Int64 => Value::I64(varint(bytes)?.cast_signed()),
-        Kind::Uint32 => Value::U32(varint(bytes)? as u32),
-        Kind::Uint64 => Value::U64(varint(bytes)?),
-        Kind::Float => Value::F32(bytes.try_get_f32_le().ok()?),
-        Kind::Double => Value::F64(bytes.try_get_f64_le().ok()?),
+        Kind::Bool => DynamicValue::Bool(varint(bytes)? != 0),
+        Kind::Int32 => DynamicValue::I32(varint(bytes)?.cast_signed() as i32),
+        Kind::Enum(_) => DynamicValue::EnumNumber(varint(bytes)?.cast_signed() as i32),
+        Kind::Int64 => DynamicValue::I64(varint(bytes)?.cast_signed()),
+        Kind::Uint32 => DynamicValue::U32(varint(bytes)? as u32),
+        Kind::Uint64 => DynamicValue::U64(varint(bytes)?),
+        Kind::Float => DynamicValue::F32(bytes.try_get_f32_le().ok()?),
+        Kind::Double => DynamicValue::F64(bytes.try_get_f64_le().ok()?),
         Kind::String | Kind::Message(_) => return None,
     })
 }
@@ -190,7 +194,7 @@ mod tests {
     fn every_kind_survives_the_way_there_and_back() {
         let check = |text: &str| {
             let draft = ConfigDraft::from_pbtxt("f", text).unwrap();
-            let tree = DynamicMessage::of_message(model_config(), draft.message()).unwrap();
+            let tree = DynamicMessage::from_message(model_config(), draft.message()).unwrap();
             assert_eq!(&tree.to_message::<ModelConfig>().unwrap(), draft.message(), "{text}");
         };
         check("name: 'm' max_batch_size: -3 input { data_type: TYPE_FP32 optional: true }");

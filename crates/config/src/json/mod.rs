@@ -5,7 +5,7 @@ mod float;
 use galatea_protocol::inference::ModelConfig;
 use galatea_protocol::schema::{FieldDescriptor, Kind, MessageDescriptor, model_config};
 
-use crate::dynamic::{DynamicMessage, MapKey, Value, entry_fields};
+use crate::dynamic::{DynamicMessage, DynamicValue, MapKey, entry_fields};
 
 /// 64-bit fields that are printed as strings, as protocol buffers print them:
 /// Triton turns every other one into a number but misses these.
@@ -22,7 +22,7 @@ const QUOTED_INTEGERS: [&str; 3] = [
 pub fn to_json(config: &ModelConfig) -> String {
     let mut out = String::new();
     // It is one by construction: the message and its schema are one crate's.
-    if let Some(message) = DynamicMessage::of_message(model_config(), config) {
+    if let Some(message) = DynamicMessage::from_message(model_config(), config) {
         write_message(&mut out, &message);
     }
     out
@@ -35,7 +35,7 @@ fn write_message(out: &mut String, message: &DynamicMessage) {
         let value = match message.get(field) {
             Some(value) => value,
             None if field.has_presence() => continue,
-            None => &Value::default_of_field(field),
+            None => &DynamicValue::default_of_field(field),
         };
         if !first {
             out.push(',');
@@ -61,9 +61,9 @@ fn printed_fields(
     first.chain(descriptor.fields.iter().filter(chosen_scalar))
 }
 
-fn write_field(out: &mut String, field: &FieldDescriptor, value: &Value) {
+fn write_field(out: &mut String, field: &FieldDescriptor, value: &DynamicValue) {
     match value {
-        Value::List(list) => {
+        DynamicValue::List(list) => {
             out.push('[');
             for (index, element) in list.iter().enumerate() {
                 if index > 0 {
@@ -73,7 +73,7 @@ fn write_field(out: &mut String, field: &FieldDescriptor, value: &Value) {
             }
             out.push(']');
         }
-        Value::Map(map) => {
+        DynamicValue::Map(map) => {
             // The kind of a map's value is the kind of its entry's field 2.
             let Kind::Message(entry) = field.kind else { return };
             let Some((_, of_entry)) = entry_fields(entry) else { return };
@@ -99,19 +99,19 @@ fn write_key(out: &mut String, key: &MapKey) {
     }
 }
 
-fn write_value(out: &mut String, field: &FieldDescriptor, kind: Kind, value: &Value) {
+fn write_value(out: &mut String, field: &FieldDescriptor, kind: Kind, value: &DynamicValue) {
     match value {
-        Value::Bool(b) => out.push_str(if *b { "true" } else { "false" }),
-        Value::I32(i) => out.push_str(&i.to_string()),
-        Value::U32(u) => out.push_str(&u.to_string()),
-        Value::I64(i) => write_integer(out, field, &i.to_string()),
-        Value::U64(u) => write_integer(out, field, &u.to_string()),
-        Value::F32(f) => out.push_str(&float::single(*f)),
-        Value::F64(f) => out.push_str(&float::double(*f)),
-        Value::String(text) => write_string(out, text),
-        Value::EnumNumber(number) => write_enumeration(out, kind, *number),
-        Value::Message(message) => write_message(out, message),
-        Value::List(_) | Value::Map(_) => {}
+        DynamicValue::Bool(b) => out.push_str(if *b { "true" } else { "false" }),
+        DynamicValue::I32(i) => out.push_str(&i.to_string()),
+        DynamicValue::U32(u) => out.push_str(&u.to_string()),
+        DynamicValue::I64(i) => write_integer(out, field, &i.to_string()),
+        DynamicValue::U64(u) => write_integer(out, field, &u.to_string()),
+        DynamicValue::F32(f) => out.push_str(&float::single(*f)),
+        DynamicValue::F64(f) => out.push_str(&float::double(*f)),
+        DynamicValue::String(text) => write_string(out, text),
+        DynamicValue::EnumNumber(number) => write_enumeration(out, kind, *number),
+        DynamicValue::Message(message) => write_message(out, message),
+        DynamicValue::List(_) | DynamicValue::Map(_) => {}
     }
 }
 

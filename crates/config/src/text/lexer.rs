@@ -4,7 +4,7 @@ use crate::source::Span;
 
 /// What a token is; its text is found through its span.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum TokenKind {
     /// A name: of a field, of an enumeration's value, or `true`, `inf`, `nan`.
     Identifier,
     /// Something that starts like a number; whether it is one is seen when it
@@ -21,7 +21,7 @@ pub(super) enum Kind {
 /// A token and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Token {
-    pub(super) kind: Kind,
+    pub(super) kind: TokenKind,
     pub(super) span: Span,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct LexicalError {
     pub(super) span: Span,
 }
 
-/// Splits `text`; the last token is always [`Kind::End`].
+/// Splits `text`; the last token is always [`TokenKind::End`].
 pub(super) fn tokens(text: &str) -> (Vec<Token>, Vec<LexicalError>) {
     let mut lexer = Lexer { text, at: 0, tokens: Vec::new(), errors: Vec::new() };
     lexer.run();
@@ -56,19 +56,19 @@ impl Lexer<'_> {
                 ' ' | '\t' | '\r' | '\n' | '\u{b}' | '\u{c}' => self.advance(c),
                 'A'..='Z' | 'a'..='z' | '_' => {
                     self.skip_while(|c| c.is_ascii_alphanumeric() || c == '_');
-                    self.push(Kind::Identifier, start);
+                    self.push(TokenKind::Identifier, start);
                 }
                 '0'..='9' => self.number(start),
                 '.' if self.second().is_some_and(|c| c.is_ascii_digit()) => self.number(start),
                 '"' | '\'' => self.string(c, start),
                 ':' | '{' | '}' | '<' | '>' | '[' | ']' | ',' | ';' | '-' | '.' | '/' => {
                     self.advance(c);
-                    self.push(Kind::Symbol(c), start);
+                    self.push(TokenKind::Symbol(c), start);
                 }
                 other => self.unexpected(other, start),
             }
         }
-        self.push(Kind::End, self.text.len());
+        self.push(TokenKind::End, self.text.len());
     }
 
     fn peek(&self) -> Option<char> {
@@ -91,7 +91,7 @@ impl Lexer<'_> {
         }
     }
 
-    fn push(&mut self, kind: Kind, start: usize) {
+    fn push(&mut self, kind: TokenKind, start: usize) {
         self.tokens.push(Token { kind, span: start..self.at });
     }
 
@@ -108,7 +108,7 @@ impl Lexer<'_> {
             previous = c;
             self.advance(c);
         }
-        self.push(Kind::Number, start);
+        self.push(TokenKind::Number, start);
     }
 
     fn string(&mut self, quote: char, start: usize) {
@@ -123,7 +123,7 @@ impl Lexer<'_> {
             } else if c == '\\' {
                 escaped = true;
             } else if c == quote {
-                return self.push(Kind::String, start);
+                return self.push(TokenKind::String, start);
             }
         }
         let span = start..self.at;
@@ -132,7 +132,7 @@ impl Lexer<'_> {
             span,
         });
         // The parser needs something in its place to go on.
-        self.push(Kind::String, start);
+        self.push(TokenKind::String, start);
     }
 
     fn unexpected(&mut self, c: char, start: usize) {
@@ -150,7 +150,7 @@ mod tests {
     fn check(text: &str, expected: &[&str]) {
         let (tokens, errors) = tokens(text);
         let (end, rest) = tokens.split_last().unwrap();
-        assert_eq!(end.kind, Kind::End);
+        assert_eq!(end.kind, TokenKind::End);
         let shown: Vec<&str> = rest.iter().map(|token| &text[token.span.clone()]).collect();
         assert_eq!(shown, expected);
         assert_eq!(errors, []);
@@ -167,10 +167,10 @@ mod tests {
     #[test]
     fn what_is_no_token_is_named_and_skipped() {
         let (tokens, errors) = tokens("a: @@@ 'open\nb: \u{1}");
-        let kinds: Vec<Kind> = tokens.iter().map(|token| token.kind).collect();
-        let colon = Kind::Symbol(':');
-        let name = Kind::Identifier;
-        assert_eq!(kinds, [name, colon, Kind::String, name, colon, Kind::End]);
+        let kinds: Vec<TokenKind> = tokens.iter().map(|token| token.kind).collect();
+        let colon = TokenKind::Symbol(':');
+        let name = TokenKind::Identifier;
+        assert_eq!(kinds, [name, colon, TokenKind::String, name, colon, TokenKind::End]);
         let shown: Vec<(&str, Span)> =
             errors.iter().map(|error| (error.message.as_str(), error.span.clone())).collect();
         assert_eq!(

@@ -14,7 +14,7 @@ use galatea_protocol::inference::ModelConfig;
 use galatea_protocol::schema::model_config;
 
 use crate::diagnostic::{ConfigErrors, Diagnostic};
-use crate::source::{Source, Span};
+use crate::source::{SourceText, Span};
 
 /// Larger files are no configurations; the bound keeps positions and
 /// diagnostics small.
@@ -22,25 +22,25 @@ const MAX_TEXT_BYTES: usize = 16 << 20;
 
 /// A configuration and where its fields are in its file.
 #[derive(Debug)]
-pub(crate) struct Parsed {
+pub(crate) struct ParsedConfig {
     pub(crate) message: ModelConfig,
     pub(crate) spans: BTreeMap<String, Span>,
 }
 
 /// Reads a configuration file.
-pub(crate) fn parse_config(source: &Source) -> Result<Parsed, ConfigErrors> {
+pub(crate) fn parse_config(source: &SourceText) -> Result<ParsedConfig, ConfigErrors> {
     if source.text().len() > MAX_TEXT_BYTES {
         let size = source.text().len();
         let message = format!("{size} bytes are too many, at most {MAX_TEXT_BYTES} are read");
         return Err(Diagnostic::about("", message).into());
     }
-    let outcome = parser::parse(source, model_config());
-    ConfigErrors { diagnostics: outcome.diagnostics }.into_result()?;
-    let message = outcome
+    let parsed = parser::parse(source, model_config());
+    ConfigErrors { diagnostics: parsed.diagnostics }.into_result()?;
+    let message = parsed
         .message
         .to_message()
         .map_err(|error| Diagnostic::about("", format!("can not be read back: {error}")))?;
-    Ok(Parsed { message, spans: outcome.spans })
+    Ok(ParsedConfig { message, spans: parsed.spans })
 }
 
 #[cfg(test)]

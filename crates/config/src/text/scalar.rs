@@ -3,18 +3,18 @@
 use galatea_protocol::schema::{EnumDescriptor, Kind};
 
 use super::literal::Number;
-use crate::dynamic::Value;
+use crate::dynamic::DynamicValue;
 use crate::suggest::{nearest, nearest_value};
 
 /// A scalar as it is written.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Written<'a> {
+pub(super) enum ScalarToken<'a> {
     Number { number: Number, negative: bool, text: &'a str },
     Name { name: &'a str, negative: bool },
     Text(Vec<u8>),
 }
 
-impl Written<'_> {
+impl ScalarToken<'_> {
     /// How a diagnostic speaks of it.
     fn describe(&self) -> String {
         let sign = |negative: bool| if negative { "-" } else { "" };
@@ -44,34 +44,34 @@ pub(super) fn short(text: &str) -> String {
 
 /// Why a value is not one for its field.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Mismatch {
+pub(super) struct ScalarError {
     pub(super) message: String,
     pub(super) expected: String,
     pub(super) suggestion: Option<String>,
 }
 
 /// The value, if the field's type has it.
-pub(super) fn value(kind: Kind, written: &Written<'_>) -> Result<Value, Mismatch> {
+pub(super) fn value(kind: Kind, token: &ScalarToken<'_>) -> Result<DynamicValue, ScalarError> {
     match kind {
-        Kind::Int32 => integer(kind, written, |i| i32::try_from(i).ok().map(Value::I32)),
-        Kind::Int64 => integer(kind, written, |i| i64::try_from(i).ok().map(Value::I64)),
-        Kind::Uint32 => integer(kind, written, |i| u32::try_from(i).ok().map(Value::U32)),
-        Kind::Uint64 => integer(kind, written, |i| u64::try_from(i).ok().map(Value::U64)),
-        Kind::Float => float(kind, written).map(|f| Value::F32(narrow(f))),
-        Kind::Double => float(kind, written).map(Value::F64),
-        Kind::Bool => boolean(kind, written),
-        Kind::String => match written {
-            Written::Text(bytes) => {
-                String::from_utf8(bytes.clone()).map(Value::String).map_err(|_| Mismatch {
+        Kind::Int32 => integer(kind, token, |i| i32::try_from(i).ok().map(DynamicValue::I32)),
+        Kind::Int64 => integer(kind, token, |i| i64::try_from(i).ok().map(DynamicValue::I64)),
+        Kind::Uint32 => integer(kind, token, |i| u32::try_from(i).ok().map(DynamicValue::U32)),
+        Kind::Uint64 => integer(kind, token, |i| u64::try_from(i).ok().map(DynamicValue::U64)),
+        Kind::Float => float(kind, token).map(|f| DynamicValue::F32(narrow(f))),
+        Kind::Double => float(kind, token).map(DynamicValue::F64),
+        Kind::Bool => boolean(kind, token),
+        Kind::String => match token {
+            ScalarToken::Text(bytes) => String::from_utf8(bytes.clone())
+                .map(DynamicValue::String)
+                .map_err(|_| ScalarError {
                     message: "the string is not UTF-8".to_owned(),
                     expected: expectation(kind),
                     suggestion: None,
-                })
-            }
-            Written::Number { .. } | Written::Name { .. } => Err(wrong_type(kind, written)),
+                }),
+            ScalarToken::Number { .. } | ScalarToken::Name { .. } => Err(wrong_type(kind, token)),
         },
-        Kind::Enum(descriptor) => enumeration(descriptor, kind, written),
-        Kind::Message(_) => Err(wrong_type(kind, written)),
+        Kind::Enum(descriptor) => enumeration(descriptor, kind, token),
+        Kind::Message(_) => Err(wrong_type(kind, token)),
     }
 }
 
@@ -96,15 +96,15 @@ fn range(least: impl std::fmt::Display, most: impl std::fmt::Display) -> String 
     format!("an integer from {least} to {most}")
 }
 
-fn wrong_type(kind: Kind, written: &Written<'_>) -> Mismatch {
-    let suggestion = match (kind, written) {
+fn wrong_type(kind: Kind, token: &ScalarToken<'_>) -> ScalarError {
+    let suggestion = match (kind, token) {
         // The commonest slips: quotes too many, and quotes too few.
-        (Kind::Enum(descriptor), Written::Text(bytes)) => {
+        (Kind::Enum(descriptor), ScalarToken::Text(bytes)) => {
             let text = String::from_utf8_lossy(bytes);
             nearest_value(&text, &values(descriptor))
         }
-        (Kind::String, Written::Name { name, negative: false }) => Some(format!("\"{name}\"")),
-        (_, Written::Text(bytes)) => {
+        (Kind::String, ScalarToken::Name { name, negative: false }) => Some(format!("\"{name}\"")),
+        (_, ScalarToken::Text(bytes)) => {
             let text = String::from_utf8_lossy(bytes);
             let scalar = !matches!(kind, Kind::Message(_) | Kind::String);
             let plain = text.parse::<f64>().is_ok() || text == "true" || text == "false";
@@ -112,8 +112,8 @@ fn wrong_type(kind: Kind, written: &Written<'_>) -> Mismatch {
         }
         _ => None,
     };
-    Mismatch {
-        message: format!("{} is of the wrong type", written.describe()),
+    ScalarError {
+        message: format!("{} is of the wrong type", token.describe()),
         expected: expectation(kind),
         suggestion,
     }
@@ -121,41 +121,41 @@ fn wrong_type(kind: Kind, written: &Written<'_>) -> Mismatch {
 
 fn integer(
     kind: Kind,
-    written: &Written<'_>,
-    fit: impl Fn(i128) -> Option<Value>,
-) -> Result<Value, Mismatch> {
-    let Written::Number { number: Number::Integer { magnitude, .. }, negative, .. } = written
+    token: &ScalarToken<'_>,
+    fit: impl Fn(i128) -> Option<DynamicValue>,
+) -> Result<DynamicValue, ScalarError> {
+    let ScalarToken::Number { number: Number::Integer { magnitude, .. }, negative, .. } = token
     else {
-        return Err(wrong_type(kind, written));
+        return Err(wrong_type(kind, token));
     };
     let signed = magnitude.map(i128::from).map(|i| if *negative { -i } else { i });
-    signed.and_then(fit).ok_or_else(|| out_of_range(kind, written))
+    signed.and_then(fit).ok_or_else(|| out_of_range(kind, token))
 }
 
-fn out_of_range(kind: Kind, written: &Written<'_>) -> Mismatch {
-    Mismatch {
-        message: format!("{} is out of range", written.describe()),
+fn out_of_range(kind: Kind, token: &ScalarToken<'_>) -> ScalarError {
+    ScalarError {
+        message: format!("{} is out of range", token.describe()),
         expected: expectation(kind),
         suggestion: None,
     }
 }
 
-fn float(kind: Kind, written: &Written<'_>) -> Result<f64, Mismatch> {
-    let (magnitude, negative) = match written {
-        Written::Number { number: Number::Float(f), negative, .. } => (*f, *negative),
-        Written::Number { number: Number::Integer { based: false, .. }, negative, text } => {
+fn float(kind: Kind, token: &ScalarToken<'_>) -> Result<f64, ScalarError> {
+    let (magnitude, negative) = match token {
+        ScalarToken::Number { number: Number::Float(f), negative, .. } => (*f, *negative),
+        ScalarToken::Number { number: Number::Integer { based: false, .. }, negative, text } => {
             // Digits only, of any length: always a number.
             (text.parse().unwrap_or(f64::INFINITY), *negative)
         }
-        Written::Name { name, negative } => {
+        ScalarToken::Name { name, negative } => {
             let magnitude = match name.to_ascii_lowercase().as_str() {
                 "inf" | "infinity" => f64::INFINITY,
                 "nan" => f64::NAN,
-                _ => return Err(wrong_type(kind, written)),
+                _ => return Err(wrong_type(kind, token)),
             };
             (magnitude, *negative)
         }
-        Written::Number { .. } | Written::Text(_) => return Err(wrong_type(kind, written)),
+        ScalarToken::Number { .. } | ScalarToken::Text(_) => return Err(wrong_type(kind, token)),
     };
     Ok(if negative { -magnitude } else { magnitude })
 }
@@ -165,24 +165,24 @@ const fn narrow(number: f64) -> f32 {
     number as f32
 }
 
-fn boolean(kind: Kind, written: &Written<'_>) -> Result<Value, Mismatch> {
-    match written {
-        Written::Name { name, negative: false } => match *name {
-            "true" | "True" | "t" => Ok(Value::Bool(true)),
-            "false" | "False" | "f" => Ok(Value::Bool(false)),
-            other => Err(Mismatch {
+fn boolean(kind: Kind, token: &ScalarToken<'_>) -> Result<DynamicValue, ScalarError> {
+    match token {
+        ScalarToken::Name { name, negative: false } => match *name {
+            "true" | "True" | "t" => Ok(DynamicValue::Bool(true)),
+            "false" | "False" | "f" => Ok(DynamicValue::Bool(false)),
+            other => Err(ScalarError {
                 message: format!("'{}' is neither true nor false", short(other)),
                 expected: expectation(kind),
                 suggestion: nearest(other, ["true", "false"].into_iter()),
             }),
         },
-        Written::Number {
+        ScalarToken::Number {
             number: Number::Integer { magnitude: Some(magnitude @ (0 | 1)), .. },
             negative: false,
             ..
-        } => Ok(Value::Bool(*magnitude == 1)),
-        Written::Number { .. } | Written::Name { .. } | Written::Text(_) => {
-            Err(wrong_type(kind, written))
+        } => Ok(DynamicValue::Bool(*magnitude == 1)),
+        ScalarToken::Number { .. } | ScalarToken::Name { .. } | ScalarToken::Text(_) => {
+            Err(wrong_type(kind, token))
         }
     }
 }
@@ -194,27 +194,29 @@ fn values(descriptor: &EnumDescriptor) -> Vec<String> {
 fn enumeration(
     descriptor: &EnumDescriptor,
     kind: Kind,
-    written: &Written<'_>,
-) -> Result<Value, Mismatch> {
-    let unknown = |suggestion| Mismatch {
-        message: format!("{} is not a value of {}", written.describe(), descriptor.name),
+    token: &ScalarToken<'_>,
+) -> Result<DynamicValue, ScalarError> {
+    let unknown = |suggestion| ScalarError {
+        message: format!("{} is not a value of {}", token.describe(), descriptor.name),
         expected: expectation(kind),
         suggestion,
     };
-    match written {
-        Written::Name { name, negative: false } => {
-            let found = descriptor.number(name).map(Value::EnumNumber);
+    match token {
+        ScalarToken::Name { name, negative: false } => {
+            let found = descriptor.number(name).map(DynamicValue::EnumNumber);
             found.ok_or_else(|| unknown(nearest_value(name, &values(descriptor))))
         }
-        Written::Number { number: Number::Integer { magnitude, .. }, negative, .. } => magnitude
-            .map(i128::from)
-            .map(|i| if *negative { -i } else { i })
-            .and_then(|i| i32::try_from(i).ok())
-            .filter(|number| descriptor.name_of(*number).is_some())
-            .map(Value::EnumNumber)
-            .ok_or_else(|| unknown(None)),
-        Written::Number { .. } | Written::Name { .. } | Written::Text(_) => {
-            Err(wrong_type(kind, written))
+        ScalarToken::Number { number: Number::Integer { magnitude, .. }, negative, .. } => {
+            magnitude
+                .map(i128::from)
+                .map(|i| if *negative { -i } else { i })
+                .and_then(|i| i32::try_from(i).ok())
+                .filter(|number| descriptor.name_of(*number).is_some())
+                .map(DynamicValue::EnumNumber)
+                .ok_or_else(|| unknown(None))
+        }
+        ScalarToken::Number { .. } | ScalarToken::Name { .. } | ScalarToken::Text(_) => {
+            Err(wrong_type(kind, token))
         }
     }
 }

@@ -3,10 +3,10 @@
 use galatea_protocol::inference::ModelConfig;
 
 use super::parse_config;
-use crate::source::Source;
+use crate::source::SourceText;
 
 fn parse(text: &str) -> ModelConfig {
-    match parse_config(&Source::new("config.pbtxt", text)) {
+    match parse_config(&SourceText::new("config.pbtxt", text)) {
         Ok(parsed) => parsed.message,
         Err(errors) => panic!("{errors:#}"),
     }
@@ -120,16 +120,16 @@ fn an_empty_choice_is_a_choice() {
 #[test]
 fn depth_does_not_grow_the_stack() {
     let text = format!("nested {}", "{ a ".repeat(200_000));
-    let errors = parse_config(&Source::new("f", &text)).unwrap_err();
+    let errors = parse_config(&SourceText::new("f", &text)).unwrap_err();
     assert_eq!(errors.diagnostics.len(), 2);
     let text = format!("input {}", "{ x [".repeat(100_000));
-    assert!(parse_config(&Source::new("f", &text)).is_err());
+    assert!(parse_config(&SourceText::new("f", &text)).is_err());
 }
 
 #[test]
 fn errors_are_bounded() {
     let text = "no_such_field: 1\n".repeat(1000);
-    let errors = parse_config(&Source::new("f", &text)).unwrap_err();
+    let errors = parse_config(&SourceText::new("f", &text)).unwrap_err();
     assert_eq!(errors.diagnostics.len(), 100);
     assert!(errors.to_string().ends_with("and more errors, which are not shown"));
 }
@@ -139,12 +139,12 @@ fn any_prefix_and_any_garbled_byte_ends_without_a_panic() {
     let text = "name: \"m\\x41\" input [ { name: 'A' dims: [ 1, -1 ] reshape { shape: [ ] } } ]\n\
                 parameters { key: \"k\" value: { string_value: \"v\" } } # end\n";
     for end in 0..=text.len() {
-        let _ = parse_config(&Source::new("f", &text[..end]));
+        let _ = parse_config(&SourceText::new("f", &text[..end]));
     }
     for at in 0..text.len() {
         for garbage in ["{", "}", "[", "]", "<", "'", "\\", ":", "-", "\u{0}", "ä", "\n"] {
             let garbled = format!("{}{garbage}{}", &text[..at], &text[at + 1..]);
-            let _ = parse_config(&Source::new("f", &garbled));
+            let _ = parse_config(&SourceText::new("f", &garbled));
         }
     }
 }

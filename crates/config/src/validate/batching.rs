@@ -14,31 +14,31 @@ use crate::identity::is_ensemble;
 /// The parameter that names a library with a batching strategy.
 pub(super) const BATCH_STRATEGY: &str = "TRITON_BATCH_STRATEGY_PATH";
 
-pub(super) fn check(config: &ModelConfig, found: &mut Vec<Diagnostic>) {
+pub(super) fn check(config: &ModelConfig, diagnostics: &mut Vec<Diagnostic>) {
     let name = &config.name;
     if config.max_batch_size < 0 {
         let text = format!("'max_batch_size' must be non-negative value for {name}");
-        found.push(Diagnostic::about("max_batch_size", text));
+        diagnostics.push(Diagnostic::about("max_batch_size", text));
     }
     match &config.scheduling_choice {
         Some(SchedulingChoice::DynamicBatching(batching)) => {
-            let subject = Preferred {
+            let subject = PreferredSizes {
                 what: "dynamic batching preferred size",
                 path: "dynamic_batching.preferred_batch_size",
             };
-            check_preferred(config, &subject, &batching.preferred_batch_size, found);
-            check_priorities(name, batching, found);
-            check_ordering(name, batching, found);
+            check_preferred(config, &subject, &batching.preferred_batch_size, diagnostics);
+            check_priorities(name, batching, diagnostics);
+            check_ordering(name, batching, diagnostics);
         }
         Some(SchedulingChoice::EnsembleScheduling(ensembling)) => {
-            ensemble::check(config, ensembling, found);
+            ensemble::check(config, ensembling, diagnostics);
         }
         Some(SchedulingChoice::SequenceBatching(batching)) => {
-            check_sequences(config, batching, found);
+            check_sequences(config, batching, diagnostics);
         }
         None => {}
     }
-    check_cache(config, found);
+    check_cache(config, diagnostics);
     let is_ensembling =
         matches!(config.scheduling_choice, Some(SchedulingChoice::EnsembleScheduling(_)));
     if is_ensemble(&config.platform) && !is_ensembling {
@@ -46,21 +46,21 @@ pub(super) fn check(config: &ModelConfig, found: &mut Vec<Diagnostic>) {
             "ensemble scheduling must be set for ensemble {name} whose platform is {}",
             config.platform
         );
-        found.push(Diagnostic::about("ensemble_scheduling", text));
+        diagnostics.push(Diagnostic::about("ensemble_scheduling", text));
     }
 }
 
 /// How diagnostics call a list of preferred sizes.
-struct Preferred {
+struct PreferredSizes {
     what: &'static str,
     path: &'static str,
 }
 
 fn check_preferred(
     config: &ModelConfig,
-    subject: &Preferred,
+    subject: &PreferredSizes,
     sizes: &[i32],
-    found: &mut Vec<Diagnostic>,
+    diagnostics: &mut Vec<Diagnostic>,
 ) {
     for (index, size) in sizes.iter().enumerate() {
         let problem = if *size <= 0 {
@@ -71,27 +71,27 @@ fn check_preferred(
             continue;
         };
         let text = format!("{} {problem} for {}", subject.what, config.name);
-        found.push(Diagnostic::about(format!("{}[{index}]", subject.path), text));
+        diagnostics.push(Diagnostic::about(format!("{}[{index}]", subject.path), text));
     }
 }
 
 fn check_sequences(
     config: &ModelConfig,
     batching: &ModelSequenceBatching,
-    found: &mut Vec<Diagnostic>,
+    diagnostics: &mut Vec<Diagnostic>,
 ) {
-    controls::check(&config.name, batching, found);
-    states::check(config, batching, found);
+    controls::check(&config.name, batching, diagnostics);
+    states::check(config, batching, diagnostics);
     match &batching.strategy_choice {
         Some(StrategyChoice::Oldest(oldest)) => {
-            let subject = Preferred {
+            let subject = PreferredSizes {
                 what: "sequence batching preferred batch size",
                 path: "sequence_batching.oldest.preferred_batch_size",
             };
-            check_preferred(config, &subject, &oldest.preferred_batch_size, found);
+            check_preferred(config, &subject, &oldest.preferred_batch_size, diagnostics);
         }
         Some(StrategyChoice::Direct(direct)) => {
-            check_utilization(&config.name, direct.minimum_slot_utilization, found);
+            check_utilization(&config.name, direct.minimum_slot_utilization, diagnostics);
         }
         None => {}
     }
@@ -100,11 +100,11 @@ fn check_sequences(
             "{BATCH_STRATEGY} cannot be specified with sequence batcher for {}",
             config.name
         );
-        found.push(Diagnostic::about(format!("parameters[\"{BATCH_STRATEGY}\"]"), text));
+        diagnostics.push(Diagnostic::about(format!("parameters[\"{BATCH_STRATEGY}\"]"), text));
     }
 }
 
-fn check_utilization(name: &str, utilization: f32, found: &mut Vec<Diagnostic>) {
+fn check_utilization(name: &str, utilization: f32, diagnostics: &mut Vec<Diagnostic>) {
     if (0.0..=1.0).contains(&utilization) {
         return;
     }
@@ -114,14 +114,14 @@ fn check_utilization(name: &str, utilization: f32, found: &mut Vec<Diagnostic>) 
     // The commonest slip is a percentage.
     let percentage =
         (2.0..=100.0).contains(&utilization).then(|| (utilization / 100.0).to_string());
-    found.push(Diagnostic {
+    diagnostics.push(Diagnostic {
         suggestion: percentage,
         ..Diagnostic::about("sequence_batching.direct.minimum_slot_utilization", text)
     });
 }
 
 /// A cache keeps one response to a request, whatever came before it.
-fn check_cache(config: &ModelConfig, found: &mut Vec<Diagnostic>) {
+fn check_cache(config: &ModelConfig, diagnostics: &mut Vec<Diagnostic>) {
     if !config.response_cache.as_ref().is_some_and(|cache| cache.enable) {
         return;
     }
@@ -138,17 +138,21 @@ fn check_cache(config: &ModelConfig, found: &mut Vec<Diagnostic>) {
          cache.",
         config.name
     );
-    found.push(Diagnostic::about("response_cache.enable", text));
+    diagnostics.push(Diagnostic::about("response_cache.enable", text));
 }
 
-fn check_priorities(name: &str, batching: &ModelDynamicBatching, found: &mut Vec<Diagnostic>) {
+fn check_priorities(
+    name: &str,
+    batching: &ModelDynamicBatching,
+    diagnostics: &mut Vec<Diagnostic>,
+) {
     let levels = batching.priority_levels;
     if levels == 0 {
         return;
     }
     if !(1..=levels).contains(&batching.default_priority_level) {
         let text = format!("default priority level must be in range [1, {levels}] for {name}");
-        found.push(Diagnostic::about("dynamic_batching.default_priority_level", text));
+        diagnostics.push(Diagnostic::about("dynamic_batching.default_priority_level", text));
     }
     for level in batching.priority_queue_policy.keys() {
         if !(1..=levels).contains(level) {
@@ -156,12 +160,12 @@ fn check_priorities(name: &str, batching: &ModelDynamicBatching, found: &mut Vec
                 "priority queue policy must have priority level in range [1, {levels}] for {name}"
             );
             let path = format!("dynamic_batching.priority_queue_policy[{level}]");
-            found.push(Diagnostic::about(path, text));
+            diagnostics.push(Diagnostic::about(path, text));
         }
     }
 }
 
-fn check_ordering(name: &str, batching: &ModelDynamicBatching, found: &mut Vec<Diagnostic>) {
+fn check_ordering(name: &str, batching: &ModelDynamicBatching, diagnostics: &mut Vec<Diagnostic>) {
     if !batching.preserve_ordering {
         return;
     }
@@ -169,7 +173,7 @@ fn check_ordering(name: &str, batching: &ModelDynamicBatching, found: &mut Vec<D
         let text = format!(
             "Only one priority level is allowed when 'preserve_ordering' is true for {name}"
         );
-        found.push(Diagnostic::about("dynamic_batching.priority_levels", text));
+        diagnostics.push(Diagnostic::about("dynamic_batching.priority_levels", text));
     }
     let delays = |policy: &ModelQueuePolicy| {
         policy.default_timeout_microseconds != 0 && policy.timeout_action() == TimeoutAction::Delay
@@ -179,7 +183,7 @@ fn check_ordering(name: &str, batching: &ModelDynamicBatching, found: &mut Vec<D
             "Queue policy can not have DELAY as timeout action when 'preserve_ordering' is true \
              for {name}"
         );
-        found.push(Diagnostic::about(path, text));
+        diagnostics.push(Diagnostic::about(path, text));
     };
     if batching.default_queue_policy.as_ref().is_some_and(delays) {
         report("dynamic_batching.default_queue_policy.timeout_action".to_owned());

@@ -16,11 +16,15 @@ const CORRELATION_TYPES: [DataType; 5] =
 /// The fields that give a control its two values.
 const VALUES: &str = "'int32_false_true', 'fp32_false_true' or 'bool_false_true'";
 
-pub(super) fn check(model: &str, batching: &ModelSequenceBatching, found: &mut Vec<Diagnostic>) {
+pub(super) fn check(
+    model: &str,
+    batching: &ModelSequenceBatching,
+    diagnostics: &mut Vec<Diagnostic>,
+) {
     let mut kinds = BTreeSet::new();
     for (index, input) in batching.control_input.iter().enumerate() {
         let path = format!("sequence_batching.control_input[{index}]");
-        check_input(model, input, &path, found);
+        check_input(model, input, &path, diagnostics);
         for (index, control) in input.control.iter().enumerate() {
             let path = format!("{path}.control[{index}]");
             // The parsers let no other number through; converting reports it.
@@ -30,37 +34,37 @@ pub(super) fn check(model: &str, batching: &ModelSequenceBatching, found: &mut V
                     "sequence batching specifies multiple {} tensors for {model}",
                     kind.as_str_name()
                 );
-                found.push(Diagnostic::about(format!("{path}.kind"), text));
+                diagnostics.push(Diagnostic::about(format!("{path}.kind"), text));
             }
-            let control = Checked { model, control, kind: kind.as_str_name(), path: &path };
+            let control = ControlCheck { model, control, kind: kind.as_str_name(), path: &path };
             match kind {
                 Kind::ControlSequenceStart
                 | Kind::ControlSequenceReady
-                | Kind::ControlSequenceEnd => control.check_boolean(found),
-                Kind::ControlSequenceCorrid => control.check_correlation(found),
+                | Kind::ControlSequenceEnd => control.check_boolean(diagnostics),
+                Kind::ControlSequenceCorrid => control.check_correlation(diagnostics),
             }
         }
     }
 }
 
 /// Each control input has one element per request, so it says one thing.
-fn check_input(model: &str, input: &ControlInput, path: &str, found: &mut Vec<Diagnostic>) {
+fn check_input(model: &str, input: &ControlInput, path: &str, diagnostics: &mut Vec<Diagnostic>) {
     let name = input.name.escape_debug();
     if input.name.is_empty() {
         let text = format!("sequence batching control tensor must have a name for {model}");
-        found.push(Diagnostic::about(format!("{path}.name"), text));
+        diagnostics.push(Diagnostic::about(format!("{path}.name"), text));
     }
     if input.control.is_empty() {
         let text = format!(
             "sequence batching control tensor '{name}' must specify a 'control' for {model}"
         );
-        found.push(Diagnostic::about(format!("{path}.control"), text));
+        diagnostics.push(Diagnostic::about(format!("{path}.control"), text));
     }
     if input.control.len() > 1 {
         let text = format!(
             "sequence batching control tensor '{name}' has more than one 'control' for {model}"
         );
-        found.push(Diagnostic {
+        diagnostics.push(Diagnostic {
             expected: Some("a control input for each".to_owned()),
             ..Diagnostic::about(format!("{path}.control[1]"), text)
         });
@@ -68,14 +72,14 @@ fn check_input(model: &str, input: &ControlInput, path: &str, found: &mut Vec<Di
 }
 
 /// One control, and how to speak of it.
-struct Checked<'a> {
+struct ControlCheck<'a> {
     model: &'a str,
     control: &'a Control,
     kind: &'static str,
     path: &'a str,
 }
 
-impl Checked<'_> {
+impl ControlCheck<'_> {
     /// The fields with values that are given, how many each has, and the type
     /// that each implies.
     fn values(&self) -> Vec<(&'static str, usize, DataType)> {
@@ -88,49 +92,49 @@ impl Checked<'_> {
         all.into_iter().filter(|(_, count, _)| *count > 0).collect()
     }
 
-    fn report(&self, field: &str, text: &str, found: &mut Vec<Diagnostic>) {
+    fn report(&self, field: &str, text: &str, diagnostics: &mut Vec<Diagnostic>) {
         let separator = if field.is_empty() { "" } else { "." };
         let path = format!("{}{separator}{field}", self.path);
         let text = format!("{text} for {} for {}", self.kind, self.model);
-        found.push(Diagnostic::about(path, text));
+        diagnostics.push(Diagnostic::about(path, text));
     }
 
-    fn check_boolean(&self, found: &mut Vec<Diagnostic>) {
+    fn check_boolean(&self, diagnostics: &mut Vec<Diagnostic>) {
         let values = self.values();
         let (field, count, datatype) = match values.as_slice() {
             [] => {
                 let text = format!("sequence batching must specify either {VALUES}");
-                return self.report("", &text, found);
+                return self.report("", &text, diagnostics);
             }
             [one] => *one,
             [_, (field, ..), ..] => {
                 let text = "sequence batching specifies more than one from 'int32_false_true', \
                             'fp32_false_true' and 'bool_false_true'";
-                return self.report(field, text, found);
+                return self.report(field, text, diagnostics);
             }
         };
         if count != 2 {
             let text = format!("sequence batching control '{field}' must have exactly 2 entries");
-            self.report(field, &text, found);
+            self.report(field, &text, diagnostics);
         }
         let given = self.control.data_type;
         if given != 0 && given != datatype.config_number() {
             let shown = DataType::from_config_number(given).map_or("", DataType::config_name);
             let text = format!("data type {shown} contradicts '{field}'");
-            self.report("data_type", &text, found);
+            self.report("data_type", &text, diagnostics);
         }
     }
 
-    fn check_correlation(&self, found: &mut Vec<Diagnostic>) {
+    fn check_correlation(&self, diagnostics: &mut Vec<Diagnostic>) {
         for (field, ..) in self.values() {
             let text = format!("sequence batching must not specify either {VALUES}");
-            self.report(field, &text, found);
+            self.report(field, &text, diagnostics);
         }
         let datatype = DataType::from_config_number(self.control.data_type);
         if datatype.is_none_or(|datatype| !CORRELATION_TYPES.contains(&datatype)) {
             let allowed = CORRELATION_TYPES.map(DataType::config_name).join(", ");
             let text = format!("unexpected data type for control {} for {}", self.kind, self.model);
-            found.push(Diagnostic {
+            diagnostics.push(Diagnostic {
                 expected: Some(format!("one of {allowed}")),
                 ..Diagnostic::about(format!("{}.data_type", self.path), text)
             });

@@ -6,44 +6,44 @@ use galatea_protocol::inference::model_ensembling::Step;
 use galatea_protocol::inference::{ModelConfig, ModelEnsembling};
 
 use super::batching::BATCH_STRATEGY;
-use super::circles::Needs;
+use super::cycles::DependencyGraph;
 use crate::diagnostic::Diagnostic;
 use crate::identity::is_ensemble;
 
-/// How many circles of steps are reported; whoever has more has one mistake many times.
-const CIRCLES_MAX: usize = 32;
+/// How many cycles of steps are reported; whoever has more has one mistake many times.
+const CYCLES_MAX: usize = 32;
 
-/// How many steps of a circle are named between its first step and the return to it.
-const CIRCLE_STEPS_MAX: usize = 20;
+/// How many steps of a cycle are named between its first step and the return to it.
+const CYCLE_STEPS_MAX: usize = 20;
 
 pub(super) fn check(
     config: &ModelConfig,
     ensembling: &ModelEnsembling,
-    found: &mut Vec<Diagnostic>,
+    diagnostics: &mut Vec<Diagnostic>,
 ) {
-    check_company(config, found);
+    check_other_settings(config, diagnostics);
     if ensembling.step.is_empty() {
         let text = format!("must specify 'step' for ensemble '{}'", config.name);
-        return found.push(Diagnostic::about("ensemble_scheduling.step", text));
+        return diagnostics.push(Diagnostic::about("ensemble_scheduling.step", text));
     }
-    let before = found.len();
+    let before = diagnostics.len();
     for (index, step) in ensembling.step.iter().enumerate() {
-        check_step(config, step, index, found);
+        check_step(config, step, index, diagnostics);
     }
     // What follows would speak of tensors that are only missing by mistake.
-    if found.len() == before {
-        let flow = Flow::of(config, ensembling, found);
-        flow.check_inputs(found);
-        flow.check_outputs(found);
-        flow.check_waiting(found);
-        flow.check_unused(found);
+    if diagnostics.len() == before {
+        let graph = TensorGraph::new(config, ensembling, diagnostics);
+        graph.check_inputs(diagnostics);
+        graph.check_outputs(diagnostics);
+        graph.check_cycles(diagnostics);
+        graph.check_unused(diagnostics);
     }
 }
 
 /// What has no meaning beside steps.
-fn check_company(config: &ModelConfig, found: &mut Vec<Diagnostic>) {
+fn check_other_settings(config: &ModelConfig, diagnostics: &mut Vec<Diagnostic>) {
     let name = &config.name;
-    let mut report = |path: &str, text: String| found.push(Diagnostic::about(path, text));
+    let mut report = |path: &str, text: String| diagnostics.push(Diagnostic::about(path, text));
     if !is_ensemble(&config.platform) {
         let text = format!(
             "ensemble scheduling cannot be set for model '{name}' whose platform is not ensemble"
@@ -72,7 +72,7 @@ fn step_path(index: usize) -> String {
     format!("ensemble_scheduling.step[{index}]")
 }
 
-fn check_step(config: &ModelConfig, step: &Step, index: usize, found: &mut Vec<Diagnostic>) {
+fn check_step(config: &ModelConfig, step: &Step, index: usize, diagnostics: &mut Vec<Diagnostic>) {
     let missing = [
         ("model_name", step.model_name.is_empty()),
         ("input_map", step.input_map.is_empty()),
@@ -80,64 +80,64 @@ fn check_step(config: &ModelConfig, step: &Step, index: usize, found: &mut Vec<D
     ];
     for (field, _) in missing.iter().filter(|(_, is_missing)| *is_missing) {
         let text = format!("must specify '{field}' in step {index} of ensemble '{}'", config.name);
-        found.push(Diagnostic::about(format!("{}.{field}", step_path(index)), text));
+        diagnostics.push(Diagnostic::about(format!("{}.{field}", step_path(index)), text));
     }
     if step.model_name == config.name && !config.name.is_empty() {
         let text = format!("step {index} of ensemble '{}' is the ensemble itself", config.name);
-        found.push(Diagnostic::about(format!("{}.model_name", step_path(index)), text));
+        diagnostics.push(Diagnostic::about(format!("{}.model_name", step_path(index)), text));
     }
 }
 
 /// Which tensor keeps another one from being made.
 #[derive(Copy, Clone)]
-struct Cause<'a> {
-    of_itself: &'a str,
-    /// That of tensors that wait for it: where they come to a circle, the last of it.
-    of_others: &'a str,
+struct BlockingTensor<'a> {
+    own: &'a str,
+    /// That of tensors that wait for it: where they come to a cycle, the last of it.
+    for_dependents: &'a str,
 }
 
 /// Which step makes each tensor of an ensemble, and which steps run.
-struct Flow<'a> {
+struct TensorGraph<'a> {
     config: &'a ModelConfig,
     steps: &'a [Step],
     /// The step behind each tensor that a step makes.
-    makers: BTreeMap<&'a str, usize>,
+    producers: BTreeMap<&'a str, usize>,
     /// The ensemble's inputs.
     inputs: BTreeSet<&'a str>,
     /// The ensemble's outputs.
     outputs: BTreeSet<&'a str>,
     /// Tensors that some step takes.
-    taken: BTreeSet<&'a str>,
+    consumed: BTreeSet<&'a str>,
     /// Tensors that requests bring or that steps make which can run.
     ready: BTreeSet<&'a str>,
 }
 
-impl<'a> Flow<'a> {
-    fn of(
+impl<'a> TensorGraph<'a> {
+    fn new(
         config: &'a ModelConfig,
         ensembling: &'a ModelEnsembling,
-        found: &mut Vec<Diagnostic>,
+        diagnostics: &mut Vec<Diagnostic>,
     ) -> Self {
         let steps = ensembling.step.as_slice();
-        let taken = steps.iter().flat_map(|step| step.input_map.values().map(String::as_str));
+        let consumed = steps.iter().flat_map(|step| step.input_map.values().map(String::as_str));
         let inputs: BTreeSet<&str> = config.input.iter().map(|input| input.name.as_str()).collect();
-        let mut flow = Flow {
+        let mut graph = TensorGraph {
             config,
             steps,
-            makers: BTreeMap::new(),
+            producers: BTreeMap::new(),
             ready: inputs.clone(),
             inputs,
             outputs: config.output.iter().map(|output| output.name.as_str()).collect(),
-            taken: taken.collect(),
+            consumed: consumed.collect(),
         };
         for (index, step) in steps.iter().enumerate() {
-            flow.add_outputs(step, index, found);
+            graph.add_outputs(step, index, diagnostics);
         }
-        flow.run();
-        flow
+        graph.run();
+        graph
     }
 
-    fn add_outputs(&mut self, step: &'a Step, index: usize, found: &mut Vec<Diagnostic>) {
+    fn add_outputs(&mut self, step: &'a Step, index: usize, diagnostics: &mut Vec<Diagnostic>) {
         let name = &self.config.name;
         for (output, tensor) in &step.output_map {
             let text = if self.inputs.contains(tensor.as_str()) {
@@ -145,7 +145,7 @@ impl<'a> Flow<'a> {
                     "ensemble tensor '{tensor}' is an input of ensemble '{name}' and can not \
                      appear in the output map of step {index}"
                 )
-            } else if self.makers.insert(tensor, index).is_some() {
+            } else if self.producers.insert(tensor, index).is_some() {
                 format!(
                     "ensemble tensor '{tensor}' can appear in an output map only once for \
                      ensemble '{name}' step {index}"
@@ -154,19 +154,19 @@ impl<'a> Flow<'a> {
                 continue;
             };
             let path = format!("{}.output_map[\"{output}\"]", step_path(index));
-            found.push(Diagnostic::about(path, text));
+            diagnostics.push(Diagnostic::about(path, text));
         }
     }
 
     /// Lets every step run that can.
     fn run(&mut self) {
-        let mut takers: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        let mut consumers: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         // How many tensors each step waits for; one that it takes twice counts twice.
         let mut missing = Vec::with_capacity(self.steps.len());
         for (index, step) in self.steps.iter().enumerate() {
             let tensors = step.input_map.values().map(String::as_str);
             let missed = tensors.filter(|tensor| !self.ready.contains(tensor));
-            let missed = missed.map(|tensor| takers.entry(tensor).or_default().push(index));
+            let missed = missed.map(|tensor| consumers.entry(tensor).or_default().push(index));
             missing.push(missed.count());
         }
         let mut can_run: Vec<usize> =
@@ -176,11 +176,11 @@ impl<'a> Flow<'a> {
                 if !self.ready.insert(tensor) {
                     continue;
                 }
-                for &taker in takers.get(tensor.as_str()).into_iter().flatten() {
-                    let Some(left) = missing.get_mut(taker) else { continue };
+                for &consumer in consumers.get(tensor.as_str()).into_iter().flatten() {
+                    let Some(left) = missing.get_mut(consumer) else { continue };
                     *left -= 1;
                     if *left == 0 {
-                        can_run.push(taker);
+                        can_run.push(consumer);
                     }
                 }
             }
@@ -188,22 +188,22 @@ impl<'a> Flow<'a> {
     }
 
     fn is_known(&self, tensor: &str) -> bool {
-        self.taken.contains(tensor) || self.makers.contains_key(tensor)
+        self.consumed.contains(tensor) || self.producers.contains_key(tensor)
     }
 
-    fn check_inputs(&self, found: &mut Vec<Diagnostic>) {
+    fn check_inputs(&self, diagnostics: &mut Vec<Diagnostic>) {
         for (index, input) in self.config.input.iter().enumerate() {
             if !self.is_known(&input.name) {
                 let text = format!(
                     "ensemble input '{}' for ensemble '{}' is not used",
                     input.name, self.config.name
                 );
-                found.push(Diagnostic::about(format!("input[{index}].name"), text));
+                diagnostics.push(Diagnostic::about(format!("input[{index}].name"), text));
             }
         }
     }
 
-    fn check_outputs(&self, found: &mut Vec<Diagnostic>) {
+    fn check_outputs(&self, diagnostics: &mut Vec<Diagnostic>) {
         let name = &self.config.name;
         let mut known = BTreeMap::new();
         for (index, output) in self.config.output.iter().enumerate() {
@@ -222,77 +222,78 @@ impl<'a> Flow<'a> {
             } else {
                 continue;
             };
-            found.push(Diagnostic::about(format!("output[{index}].name"), text));
+            diagnostics.push(Diagnostic::about(format!("output[{index}].name"), text));
         }
     }
 
     /// Follows tensors that don't come back to where they are not made, or to
-    /// where they go round in a circle; `known` is what was found on the way to
+    /// where they go round in a cycle; `known` is what was found on the way to
     /// others.
-    fn cause(&self, tensor: &'a str, known: &mut BTreeMap<&'a str, Cause<'a>>) -> &'a str {
-        let mut places = BTreeMap::new();
-        let mut way = Vec::new();
+    fn cause(&self, tensor: &'a str, known: &mut BTreeMap<&'a str, BlockingTensor<'a>>) -> &'a str {
+        let mut positions = BTreeMap::new();
+        let mut path = Vec::new();
         let mut current = tensor;
-        while !known.contains_key(current) && !places.contains_key(current) {
-            places.insert(current, way.len());
-            way.push(current);
+        while !known.contains_key(current) && !positions.contains_key(current) {
+            positions.insert(current, path.len());
+            path.push(current);
             current = self.missing_input(current).unwrap_or(current);
         }
-        let circle = way.split_off(places.get(current).copied().unwrap_or(way.len()));
-        let mut before = circle.last().copied();
-        for of_itself in circle {
-            known.insert(of_itself, Cause { of_itself, of_others: before.unwrap_or(of_itself) });
-            before = Some(of_itself);
+        let cycle = path.split_off(positions.get(current).copied().unwrap_or(path.len()));
+        let mut before = cycle.last().copied();
+        for own in cycle {
+            known.insert(own, BlockingTensor { own, for_dependents: before.unwrap_or(own) });
+            before = Some(own);
         }
-        let cause = known.get(current).map_or(tensor, |cause| cause.of_others);
-        known
-            .extend(way.into_iter().map(|one| (one, Cause { of_itself: cause, of_others: cause })));
-        known.get(tensor).map_or(tensor, |cause| cause.of_itself)
+        let cause = known.get(current).map_or(tensor, |cause| cause.for_dependents);
+        known.extend(
+            path.into_iter().map(|one| (one, BlockingTensor { own: cause, for_dependents: cause })),
+        );
+        known.get(tensor).map_or(tensor, |cause| cause.own)
     }
 
     /// An input that the tensor's step waits for in vain.
     fn missing_input(&self, tensor: &str) -> Option<&'a str> {
-        let step = self.steps.get(*self.makers.get(tensor)?)?;
+        let step = self.steps.get(*self.producers.get(tensor)?)?;
         let inputs = step.input_map.values().map(String::as_str);
         inputs.into_iter().find(|input| !self.ready.contains(input))
     }
 
-    /// Names circles of steps that wait for each other, each once, by its first
+    /// Names cycles of steps that wait for each other, each once, by its first
     /// step.
-    fn check_waiting(&self, found: &mut Vec<Diagnostic>) {
-        for circle in self.needs().circles(CIRCLES_MAX) {
-            let Some(&index) = circle.first() else { continue };
+    fn check_cycles(&self, diagnostics: &mut Vec<Diagnostic>) {
+        for cycle in self.dependencies().cycles(CYCLES_MAX) {
+            let Some(&index) = cycle.first() else { continue };
             let text = format!(
                 "step {index} of ensemble '{}', model '{}', waits for itself: {}",
                 self.config.name,
                 self.model_of(index),
-                self.told(&circle)
+                self.describe_cycle(&cycle)
             );
-            found.push(Diagnostic::about(format!("{}.input_map", step_path(index)), text));
+            diagnostics.push(Diagnostic::about(format!("{}.input_map", step_path(index)), text));
         }
     }
 
     /// The steps that each step waits for and that can't run.
-    fn needs(&self) -> Needs {
+    fn dependencies(&self) -> DependencyGraph {
         let of_step = |step: &Step| {
             let missing =
                 step.input_map.values().filter(|tensor| !self.ready.contains(tensor.as_str()));
-            missing.filter_map(|tensor| self.makers.get(tensor.as_str()).copied()).collect()
+            missing.filter_map(|tensor| self.producers.get(tensor.as_str()).copied()).collect()
         };
-        Needs(self.steps.iter().map(of_step).collect())
+        DependencyGraph(self.steps.iter().map(of_step).collect())
     }
 
     fn model_of(&self, step: usize) -> &'a str {
         self.steps.get(step).map_or("", |step| step.model_name.as_str())
     }
 
-    /// The models of a circle of steps, in the order in which they would run; in a
+    /// The models of a cycle of steps, in the order in which they would run; in a
     /// long one those in the middle are only counted.
-    fn told(&self, circle: &[usize]) -> String {
-        let Some((start, rest)) = circle.split_first() else { return String::new() };
+    fn describe_cycle(&self, cycle: &[usize]) -> String {
+        let Some((start, rest)) = cycle.split_first() else { return String::new() };
         let mut models = vec![self.model_of(*start).to_owned()];
-        let left_out = rest.len().saturating_sub(CIRCLE_STEPS_MAX);
-        let half = if left_out == 0 { rest.len() } else { CIRCLE_STEPS_MAX / 2 };
+        let left_out = rest.len().saturating_sub(CYCLE_STEPS_MAX);
+        let half = if left_out == 0 { rest.len() } else { CYCLE_STEPS_MAX / 2 };
         let (last, before) = rest.split_at(half);
         let (between, first) = before.split_at(left_out);
         models.extend(first.iter().rev().map(|&step| self.model_of(step).to_owned()));
@@ -305,7 +306,7 @@ impl<'a> Flow<'a> {
     }
 
     /// Tensors that nobody makes, and tensors that nobody takes.
-    fn check_unused(&self, found: &mut Vec<Diagnostic>) {
+    fn check_unused(&self, diagnostics: &mut Vec<Diagnostic>) {
         for (index, step) in self.steps.iter().enumerate() {
             let mut report = |field: &str, key: &str, tensor: &str, reason: &str| {
                 if !self.outputs.contains(tensor) {
@@ -314,18 +315,18 @@ impl<'a> Flow<'a> {
                         "ensemble tensor '{tensor}' is unused in ensemble '{name}'{reason}"
                     );
                     let path = format!("{}.{field}[\"{key}\"]", step_path(index));
-                    found.push(Diagnostic::about(path, text));
+                    diagnostics.push(Diagnostic::about(path, text));
                 }
             };
             for (input, tensor) in &step.input_map {
-                let is_made = self.makers.contains_key(tensor.as_str());
-                if !is_made && !self.ready.contains(tensor.as_str()) {
+                let is_produced = self.producers.contains_key(tensor.as_str());
+                if !is_produced && !self.ready.contains(tensor.as_str()) {
                     let reason = ": no step makes it and it is no input of the ensemble";
                     report("input_map", input, tensor, reason);
                 }
             }
             for (output, tensor) in &step.output_map {
-                if !self.taken.contains(tensor.as_str()) {
+                if !self.consumed.contains(tensor.as_str()) {
                     report("output_map", output, tensor, "");
                 }
             }

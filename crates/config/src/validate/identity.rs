@@ -6,25 +6,25 @@ use galatea_protocol::inference::model_version_policy::PolicyChoice;
 use crate::diagnostic::Diagnostic;
 use crate::identity::{backend_has_platforms, backend_of_platform, is_ensemble};
 
-pub(super) fn check(config: &ModelConfig, found: &mut Vec<Diagnostic>) {
+pub(super) fn check(config: &ModelConfig, diagnostics: &mut Vec<Diagnostic>) {
     if config.name.is_empty() {
-        found.push(Diagnostic::about("name", "model configuration must specify 'name'"));
+        diagnostics.push(Diagnostic::about("name", "model configuration must specify 'name'"));
     } else if !is_plain_name(&config.name) {
         let shown = config.name.escape_debug();
         let text = format!("'{shown}' can not be the name of a model");
-        found.push(Diagnostic {
+        diagnostics.push(Diagnostic {
             expected: Some("a name without slashes and control characters".to_owned()),
             ..Diagnostic::about("name", text)
         });
     }
-    check_backend(config, found);
+    check_backend(config, diagnostics);
     if !is_path_beneath(&config.default_model_filename) {
         let shown = config.default_model_filename.escape_debug();
         let text = format!("'{shown}' is not a file in the version directory of {}", config.name);
-        found.push(Diagnostic::about("default_model_filename", text));
+        diagnostics.push(Diagnostic::about("default_model_filename", text));
     }
-    check_versions(config, found);
-    check_metric_tags(config, found);
+    check_versions(config, diagnostics);
+    check_metric_tags(config, diagnostics);
 }
 
 /// Names become parts of paths, of log lines and of the names of libraries.
@@ -41,7 +41,7 @@ pub(super) fn is_path_beneath(path: &str) -> bool {
     !path.starts_with('/') && !path.chars().any(char::is_control) && path.split('/').all(parts)
 }
 
-fn check_backend(config: &ModelConfig, found: &mut Vec<Diagnostic>) {
+fn check_backend(config: &ModelConfig, diagnostics: &mut Vec<Diagnostic>) {
     let name = &config.name;
     let platform = &config.platform;
     if config.backend.is_empty() {
@@ -52,7 +52,7 @@ fn check_backend(config: &ModelConfig, found: &mut Vec<Diagnostic>) {
             } else {
                 format!("unexpected platform type '{shown}' for {name}")
             };
-            found.push(Diagnostic {
+            diagnostics.push(Diagnostic {
                 expected: Some("a 'backend', or a 'platform' that implies one".to_owned()),
                 ..Diagnostic::about("platform", text)
             });
@@ -62,53 +62,53 @@ fn check_backend(config: &ModelConfig, found: &mut Vec<Diagnostic>) {
     if !is_plain_name(&config.backend) {
         let shown = config.backend.escape_debug();
         let text = format!("'{shown}' can not be the name of a backend");
-        found.push(Diagnostic::about("backend", text));
+        diagnostics.push(Diagnostic::about("backend", text));
     } else if is_ensemble(platform) {
         let text = format!(
             "Ensemble model '{name}' must have platform type '{platform}' and empty backend type"
         );
-        found.push(Diagnostic::about("backend", text));
+        diagnostics.push(Diagnostic::about("backend", text));
     } else if backend_has_platforms(&config.backend)
         && backend_of_platform(platform) != Some(config.backend.as_str())
     {
         let shown = platform.escape_debug();
         let text =
             format!("unexpected 'platform' and 'backend' pair, got:{shown}, {}", config.backend);
-        found.push(Diagnostic::about("platform", text));
+        diagnostics.push(Diagnostic::about("platform", text));
     }
 }
 
 /// Tags become labels of metrics, and one bad label spoils the whole page.
-fn check_metric_tags(config: &ModelConfig, found: &mut Vec<Diagnostic>) {
+fn check_metric_tags(config: &ModelConfig, diagnostics: &mut Vec<Diagnostic>) {
     let is_label = |key: &str| {
         !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
     };
     for key in config.metric_tags.keys().filter(|key| !is_label(key)) {
         let text = format!("'{}' can not be the label of a metric", key.escape_debug());
-        found.push(Diagnostic {
+        diagnostics.push(Diagnostic {
             expected: Some("a key of letters, digits and underscores".to_owned()),
             ..Diagnostic::about("metric_tags", text)
         });
     }
 }
 
-fn check_versions(config: &ModelConfig, found: &mut Vec<Diagnostic>) {
+fn check_versions(config: &ModelConfig, diagnostics: &mut Vec<Diagnostic>) {
     let choice = config.version_policy.as_ref().and_then(|policy| policy.policy_choice.as_ref());
     match choice {
         Some(PolicyChoice::Latest(latest)) if latest.num_versions == 0 => {
             let text = format!("at least one version must be allowed for {}", config.name);
-            found.push(Diagnostic::about("version_policy.latest.num_versions", text));
+            diagnostics.push(Diagnostic::about("version_policy.latest.num_versions", text));
         }
         Some(PolicyChoice::Specific(specific)) if specific.versions.is_empty() => {
             let text = format!("at least one version must be allowed for {}", config.name);
-            found.push(Diagnostic::about("version_policy.specific.versions", text));
+            diagnostics.push(Diagnostic::about("version_policy.specific.versions", text));
         }
         Some(PolicyChoice::Specific(specific)) => {
             for (index, version) in specific.versions.iter().enumerate() {
                 if *version < 0 {
                     let text = format!("there is no version {version} of {}", config.name);
                     let path = format!("version_policy.specific.versions[{index}]");
-                    found.push(Diagnostic::about(path, text));
+                    diagnostics.push(Diagnostic::about(path, text));
                 }
             }
         }

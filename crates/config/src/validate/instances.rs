@@ -12,14 +12,14 @@ use crate::diagnostic::Diagnostic;
 /// slip of the keyboard.
 const MAX_INSTANCES: i64 = 4096;
 
-pub(super) fn check(config: &ModelConfig, support: &Support, found: &mut Vec<Diagnostic>) {
+pub(super) fn check(config: &ModelConfig, support: &Support, diagnostics: &mut Vec<Diagnostic>) {
     if matches!(config.scheduling_choice, Some(SchedulingChoice::EnsembleScheduling(_))) {
         // An ensemble that has some is refused as such.
         return;
     }
     let mut instances: i64 = 0;
     for (index, group) in config.instance_group.iter().enumerate() {
-        check_devices(config, group, index, support, found);
+        check_devices(config, group, index, support, diagnostics);
         if config.platform != TENSORRT_PLATFORM && !group.profile.is_empty() {
             let text = format!(
                 "{} and platform {} specifies profile field which is only supported for TensorRT \
@@ -27,7 +27,7 @@ pub(super) fn check(config: &ModelConfig, support: &Support, found: &mut Vec<Dia
                 subject(config, group),
                 config.platform
             );
-            found.push(Diagnostic::about(format!("instance_group[{index}].profile"), text));
+            diagnostics.push(Diagnostic::about(format!("instance_group[{index}].profile"), text));
         }
         let devices = i64::try_from(group.gpus.len()).unwrap_or(MAX_INSTANCES).max(1);
         instances = instances.saturating_add(devices.saturating_mul(i64::from(group.count)));
@@ -38,14 +38,14 @@ pub(super) fn check(config: &ModelConfig, support: &Support, found: &mut Vec<Dia
             "every instance group of {} is passive, so that nothing would execute its requests",
             config.name
         );
-        found.push(Diagnostic::about("instance_group", text));
+        diagnostics.push(Diagnostic::about("instance_group", text));
     }
     if instances > MAX_INSTANCES {
         let text = format!(
             "{instances} instances are too many for {}, at most {MAX_INSTANCES} are allowed",
             config.name
         );
-        found.push(Diagnostic::about("instance_group", text));
+        diagnostics.push(Diagnostic::about("instance_group", text));
     }
 }
 
@@ -58,12 +58,12 @@ fn check_devices(
     group: &ModelInstanceGroup,
     index: usize,
     support: &Support,
-    found: &mut Vec<Diagnostic>,
+    diagnostics: &mut Vec<Diagnostic>,
 ) {
     let subject = subject(config, group);
     let mut report = |field: &str, text: &str| {
         let path = format!("instance_group[{index}].{field}");
-        found.push(Diagnostic::about(path, format!("{subject} {text}")));
+        diagnostics.push(Diagnostic::about(path, format!("{subject} {text}")));
     };
     match group.kind() {
         Kind::Model if !group.gpus.is_empty() => {

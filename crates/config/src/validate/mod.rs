@@ -1,9 +1,9 @@
-//! What a normalised configuration must be like. Messages say what Triton's
+//! What a normalized configuration must be like. Messages say what Triton's
 //! say where it checks the same.
 
 mod batching;
-mod circles;
 mod controls;
+mod cycles;
 mod ensemble;
 mod identity;
 mod instances;
@@ -20,14 +20,14 @@ use crate::Support;
 use crate::diagnostic::Diagnostic;
 
 /// Appends a diagnostic for everything that is wrong.
-pub(crate) fn check(config: &ModelConfig, support: &Support, found: &mut Vec<Diagnostic>) {
-    identity::check(config, found);
-    tensors::check(config, found);
-    names::check(config, found);
-    ragged::check(config, found);
-    batching::check(config, found);
-    instances::check(config, support, found);
-    warmup::check(config, found);
+pub(crate) fn check(config: &ModelConfig, support: &Support, diagnostics: &mut Vec<Diagnostic>) {
+    identity::check(config, diagnostics);
+    tensors::check(config, diagnostics);
+    names::check(config, diagnostics);
+    ragged::check(config, diagnostics);
+    batching::check(config, diagnostics);
+    instances::check(config, support, diagnostics);
+    warmup::check(config, diagnostics);
 }
 
 /// The sequence batcher, if it is chosen.

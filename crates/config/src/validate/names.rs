@@ -10,7 +10,7 @@ use crate::diagnostic::Diagnostic;
 
 /// What a tensor of the model is, as diagnostics call it.
 #[derive(Copy, Clone, PartialEq, Eq)]
-enum Role {
+enum TensorRole {
     Input,
     Control,
     StateInput,
@@ -19,7 +19,7 @@ enum Role {
     BatchOutput,
 }
 
-impl Role {
+impl TensorRole {
     const fn name(self) -> &'static str {
         match self {
             Self::Input => "an input",
@@ -33,43 +33,43 @@ impl Role {
 }
 
 /// A use of a name, and where it stands.
-struct Use<'a> {
-    role: Role,
+struct NameUse<'a> {
+    role: TensorRole,
     name: &'a str,
     path: String,
 }
 
-pub(super) fn check(config: &ModelConfig, found: &mut Vec<Diagnostic>) {
-    check_side(config, &inputs(config), found);
-    check_side(config, &outputs(config), found);
+pub(super) fn check(config: &ModelConfig, diagnostics: &mut Vec<Diagnostic>) {
+    check_unique(config, &inputs(config), diagnostics);
+    check_unique(config, &outputs(config), diagnostics);
 }
 
 /// Reports each use of a name after its first one.
-fn check_side(config: &ModelConfig, uses: &[Use<'_>], found: &mut Vec<Diagnostic>) {
-    let mut taken: BTreeMap<&str, Role> = BTreeMap::new();
+fn check_unique(config: &ModelConfig, uses: &[NameUse<'_>], diagnostics: &mut Vec<Diagnostic>) {
+    let mut first_roles: BTreeMap<&str, TensorRole> = BTreeMap::new();
     for one in uses {
         // A missing name is reported where the tensor is checked, and so is an
         // input that is there twice.
-        let Some(earlier) = taken.get(one.name).copied() else {
-            taken.insert(one.name, one.role);
+        let Some(earlier) = first_roles.get(one.name).copied() else {
+            first_roles.insert(one.name, one.role);
             continue;
         };
-        if one.name.is_empty() || (one.role, earlier) == (Role::Input, Role::Input) {
+        if one.name.is_empty() || (one.role, earlier) == (TensorRole::Input, TensorRole::Input) {
             continue;
         }
-        found.push(clash(config, one, earlier));
+        diagnostics.push(duplicate_name(config, one, earlier));
     }
 }
 
-fn clash(config: &ModelConfig, one: &Use<'_>, earlier: Role) -> Diagnostic {
+fn duplicate_name(config: &ModelConfig, one: &NameUse<'_>, earlier: TensorRole) -> Diagnostic {
     let model = &config.name;
     let name = one.name.escape_debug();
     let text = match (one.role, earlier) {
-        (Role::Control, Role::Control) => format!(
+        (TensorRole::Control, TensorRole::Control) => format!(
             "sequence batching control tensor '{name}' is specified for multiple control kinds \
              for {model}"
         ),
-        (Role::BatchOutput, Role::BatchOutput) => {
+        (TensorRole::BatchOutput, TensorRole::BatchOutput) => {
             format!("target output name '{name}' can only be specified once for {model}")
         }
         (role, other) if role == other => {
@@ -82,44 +82,44 @@ fn clash(config: &ModelConfig, one: &Use<'_>, earlier: Role) -> Diagnostic {
     Diagnostic::about(one.path.clone(), text)
 }
 
-fn inputs(config: &ModelConfig) -> Vec<Use<'_>> {
+fn inputs(config: &ModelConfig) -> Vec<NameUse<'_>> {
     let mut uses = Vec::new();
     for (index, input) in config.input.iter().enumerate() {
         let path = format!("input[{index}].name");
-        uses.push(Use { role: Role::Input, name: &input.name, path });
+        uses.push(NameUse { role: TensorRole::Input, name: &input.name, path });
     }
     if let Some(batching) = sequence_batching(config) {
         for (index, control) in batching.control_input.iter().enumerate() {
             let path = format!("sequence_batching.control_input[{index}].name");
-            uses.push(Use { role: Role::Control, name: &control.name, path });
+            uses.push(NameUse { role: TensorRole::Control, name: &control.name, path });
         }
         for (index, state) in batching.state.iter().enumerate() {
             let path = format!("sequence_batching.state[{index}].input_name");
-            uses.push(Use { role: Role::StateInput, name: &state.input_name, path });
+            uses.push(NameUse { role: TensorRole::StateInput, name: &state.input_name, path });
         }
     }
     for (index, input) in config.batch_input.iter().enumerate() {
         for (target, name) in input.target_name.iter().enumerate() {
             let path = format!("batch_input[{index}].target_name[{target}]");
-            uses.push(Use { role: Role::BatchInput, name, path });
+            uses.push(NameUse { role: TensorRole::BatchInput, name, path });
         }
     }
     uses
 }
 
 /// A state's output may be an output for clients too, so those are not here.
-fn outputs(config: &ModelConfig) -> Vec<Use<'_>> {
+fn outputs(config: &ModelConfig) -> Vec<NameUse<'_>> {
     let mut uses = Vec::new();
     if let Some(batching) = sequence_batching(config) {
         for (index, state) in batching.state.iter().enumerate() {
             let path = format!("sequence_batching.state[{index}].output_name");
-            uses.push(Use { role: Role::StateOutput, name: &state.output_name, path });
+            uses.push(NameUse { role: TensorRole::StateOutput, name: &state.output_name, path });
         }
     }
     for (index, output) in config.batch_output.iter().enumerate() {
         for (target, name) in output.target_name.iter().enumerate() {
             let path = format!("batch_output[{index}].target_name[{target}]");
-            uses.push(Use { role: Role::BatchOutput, name, path });
+            uses.push(NameUse { role: TensorRole::BatchOutput, name, path });
         }
     }
     uses

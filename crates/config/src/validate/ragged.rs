@@ -8,26 +8,31 @@ use super::tensors::ANY;
 use crate::diagnostic::Diagnostic;
 use crate::suggest::nearest;
 
-pub(super) fn check(config: &ModelConfig, found: &mut Vec<Diagnostic>) {
+pub(super) fn check(config: &ModelConfig, diagnostics: &mut Vec<Diagnostic>) {
     for (index, input) in config.batch_input.iter().enumerate() {
-        check_input(config, input, &format!("batch_input[{index}]"), found);
+        check_input(config, input, &format!("batch_input[{index}]"), diagnostics);
     }
     for (index, output) in config.batch_output.iter().enumerate() {
-        check_output(config, output, &format!("batch_output[{index}]"), found);
+        check_output(config, output, &format!("batch_output[{index}]"), diagnostics);
     }
 }
 
-fn check_input(config: &ModelConfig, input: &BatchInput, path: &str, found: &mut Vec<Diagnostic>) {
+fn check_input(
+    config: &ModelConfig,
+    input: &BatchInput,
+    path: &str,
+    diagnostics: &mut Vec<Diagnostic>,
+) {
     // The parsers let no other number through; converting reports it.
     let Ok(kind) = batch_input::Kind::try_from(input.kind) else { return };
     let subject = format!("batch input kind '{}'", kind.as_str_name());
-    check_sources(config, &subject, &input.source_input, path, found);
+    check_sources(config, &subject, &input.source_input, path, diagnostics);
     if !matches!(input.data_type(), DataType::TypeInt32 | DataType::TypeFp32) {
         let text =
             format!("batch input data type must be TYPE_INT32 or TYPE_FP32 for {}", config.name);
-        found.push(Diagnostic::about(format!("{path}.data_type"), text));
+        diagnostics.push(Diagnostic::about(format!("{path}.data_type"), text));
     }
-    check_targets(config, "batch input", &input.target_name, path, found);
+    check_targets(config, "batch input", &input.target_name, path, diagnostics);
     match kind {
         batch_input::Kind::BatchItemShape | batch_input::Kind::BatchItemShapeFlatten
             if config.max_batch_size == 0 =>
@@ -36,7 +41,7 @@ fn check_input(config: &ModelConfig, input: &BatchInput, path: &str, found: &mut
                 "{subject} needs a model with batches, 'max_batch_size' is 0 for {}",
                 config.name
             );
-            found.push(Diagnostic::about(format!("{path}.kind"), text));
+            diagnostics.push(Diagnostic::about(format!("{path}.kind"), text));
         }
         batch_input::Kind::BatchElementCount
         | batch_input::Kind::BatchAccumulatedElementCount
@@ -51,21 +56,21 @@ fn check_output(
     config: &ModelConfig,
     output: &BatchOutput,
     path: &str,
-    found: &mut Vec<Diagnostic>,
+    diagnostics: &mut Vec<Diagnostic>,
 ) {
     let Ok(kind) = batch_output::Kind::try_from(output.kind) else { return };
     let subject = format!("batch output kind '{}'", kind.as_str_name());
-    check_sources(config, &subject, &output.source_input, path, found);
-    check_targets(config, "batch output", &output.target_name, path, found);
+    check_sources(config, &subject, &output.source_input, path, diagnostics);
+    check_targets(config, "batch output", &output.target_name, path, diagnostics);
     for (index, target) in output.target_name.iter().enumerate() {
         let path = format!("{path}.target_name[{index}]");
         if config.output.iter().any(|output| output.name == *target) {
-            check_rank(config, target, &output.source_input, path, found);
+            check_rank(config, target, &output.source_input, path, diagnostics);
         } else {
             let names = config.output.iter().map(|output| output.name.as_str());
             let shown = target.escape_debug();
             let text = format!("unknown target output name '{shown}' for {}", config.name);
-            found.push(Diagnostic {
+            diagnostics.push(Diagnostic {
                 suggestion: nearest(target, names),
                 ..Diagnostic::about(path, text)
             });
@@ -78,19 +83,19 @@ fn check_sources(
     subject: &str,
     sources: &[String],
     path: &str,
-    found: &mut Vec<Diagnostic>,
+    diagnostics: &mut Vec<Diagnostic>,
 ) {
     if sources.len() != 1 {
         let text =
             format!("{subject} expects 1 source input, got {} for {}", sources.len(), config.name);
-        found.push(Diagnostic::about(format!("{path}.source_input"), text));
+        diagnostics.push(Diagnostic::about(format!("{path}.source_input"), text));
     }
     for (index, source) in sources.iter().enumerate() {
         if config.input.iter().all(|input| input.name != *source) {
             let names = config.input.iter().map(|input| input.name.as_str());
             let shown = source.escape_debug();
             let text = format!("unknown source input name '{shown}' for {}", config.name);
-            found.push(Diagnostic {
+            diagnostics.push(Diagnostic {
                 suggestion: nearest(source, names),
                 ..Diagnostic::about(format!("{path}.source_input[{index}]"), text)
             });
@@ -103,11 +108,11 @@ fn check_targets(
     subject: &str,
     targets: &[String],
     path: &str,
-    found: &mut Vec<Diagnostic>,
+    diagnostics: &mut Vec<Diagnostic>,
 ) {
     if targets.is_empty() || targets.iter().any(String::is_empty) {
         let text = format!("{subject} must specify 'target_name' for {}", config.name);
-        found.push(Diagnostic::about(format!("{path}.target_name"), text));
+        diagnostics.push(Diagnostic::about(format!("{path}.target_name"), text));
     }
 }
 
@@ -117,7 +122,7 @@ fn check_rank(
     target: &str,
     sources: &[String],
     path: String,
-    found: &mut Vec<Diagnostic>,
+    diagnostics: &mut Vec<Diagnostic>,
 ) {
     let output = config.output.iter().find(|output| output.name == target);
     let input = config.input.iter().find(|input| sources.contains(&input.name));
@@ -132,6 +137,6 @@ fn check_rank(
             input.name.escape_debug(),
             config.name
         );
-        found.push(Diagnostic::about(path, text));
+        diagnostics.push(Diagnostic::about(path, text));
     }
 }

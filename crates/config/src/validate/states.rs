@@ -8,45 +8,45 @@ use galatea_protocol::inference::{ModelConfig, ModelSequenceBatching};
 use galatea_tensor::DataType;
 
 use super::identity::is_path_beneath;
-use super::tensors::{ANY, runs};
+use super::tensors::{ANY, fixed_runs};
 use crate::diagnostic::Diagnostic;
 
 pub(super) fn check(
     config: &ModelConfig,
     batching: &ModelSequenceBatching,
-    found: &mut Vec<Diagnostic>,
+    diagnostics: &mut Vec<Diagnostic>,
 ) {
     for (index, state) in batching.state.iter().enumerate() {
         let path = format!("sequence_batching.state[{index}]");
-        let mut checked = Checked { config, state, path, found };
-        checked.check_tensor();
-        checked.check_dims();
-        checked.check_memory();
+        let mut check = StateCheck { config, state, path, diagnostics };
+        check.check_tensor();
+        check.check_dims();
+        check.check_memory();
         if let [_, _, ..] = state.initial_state.as_slice() {
             let text = format!(
                 "must contain exactly one or zero element of 'initial_state', found {}",
                 state.initial_state.len()
             );
-            checked.report("initial_state[1]", &text);
+            check.report("initial_state[1]", &text);
         }
         if let Some(initial) = state.initial_state.first() {
-            checked.check_initial(initial);
+            check.check_initial(initial);
         }
     }
 }
 
 /// One state, and where to report about it.
-struct Checked<'a> {
+struct StateCheck<'a> {
     config: &'a ModelConfig,
     state: &'a State,
     path: String,
-    found: &'a mut Vec<Diagnostic>,
+    diagnostics: &'a mut Vec<Diagnostic>,
 }
 
-impl Checked<'_> {
+impl StateCheck<'_> {
     fn report(&mut self, field: &str, text: &str) {
         let diagnostic = self.about(field, text);
-        self.found.push(diagnostic);
+        self.diagnostics.push(diagnostic);
     }
 
     fn about(&self, field: &str, text: &str) -> Diagnostic {
@@ -132,7 +132,7 @@ impl Checked<'_> {
                     expected: Some("'zero_data' or 'data_file'".to_owned()),
                     ..self.about("initial_state[0]", "has an 'initial_state' without data")
                 };
-                self.found.push(diagnostic);
+                self.diagnostics.push(diagnostic);
             }
             Some(StateData::DataFile(file)) => self.check_file(file),
             Some(StateData::ZeroData(_)) => {}
@@ -176,7 +176,7 @@ impl Checked<'_> {
             suggestion: last.filter(|last| !last.is_empty()).map(str::to_owned),
             ..self.about("initial_state[0].data_file", &text)
         };
-        self.found.push(diagnostic);
+        self.diagnostics.push(diagnostic);
     }
 }
 
@@ -188,7 +188,7 @@ fn fits(data_type: i32, dims: &[i64]) -> bool {
     let datatype = DataType::from_config_number(data_type);
     let element = datatype.map_or(1, |datatype| datatype.byte_size().unwrap_or(LENGTH));
     let positive: Vec<i64> = dims.iter().map(|dim| if *dim < 1 { 1 } else { *dim }).collect();
-    let elements = runs(&positive).and_then(|runs| runs.first().copied());
+    let elements = fixed_runs(&positive).and_then(|fixed_runs| fixed_runs.first().copied());
     let bytes = elements.zip(i64::try_from(element).ok()).map(|(n, size)| n.checked_mul(size));
     bytes.flatten().is_some()
 }

@@ -14,7 +14,7 @@ pub(super) const ANY: i64 = -1;
 pub(crate) const TENSORRT_PLATFORM: &str = "tensorrt_plan";
 
 /// What inputs and outputs have in common.
-struct Tensor<'a> {
+struct TensorView<'a> {
     path: String,
     side: &'static str,
     name: &'a str,
@@ -26,14 +26,14 @@ struct Tensor<'a> {
 }
 
 /// The model around a tensor.
-struct Model<'a> {
+struct ModelView<'a> {
     name: &'a str,
     platform: &'a str,
     batches: bool,
 }
 
-pub(super) fn check(config: &ModelConfig, found: &mut Vec<Diagnostic>) {
-    let model = Model {
+pub(super) fn check(config: &ModelConfig, diagnostics: &mut Vec<Diagnostic>) {
+    let model = ModelView {
         name: &config.name,
         platform: &config.platform,
         batches: config.max_batch_size != 0,
@@ -43,25 +43,25 @@ pub(super) fn check(config: &ModelConfig, found: &mut Vec<Diagnostic>) {
     for tensors in [&inputs, &outputs] {
         let mut names = BTreeSet::new();
         for tensor in tensors {
-            check_tensor(&model, tensor, found);
+            check_tensor(&model, tensor, diagnostics);
             if !tensor.name.is_empty() && !names.insert(tensor.name) {
                 let text = "is specified more than once";
-                report(found, &model, tensor, "name", text);
+                report(diagnostics, &model, tensor, "name", text);
             }
         }
     }
     for (input, tensor) in config.input.iter().zip(&inputs) {
         if input.format() != model_input::Format::None && input.dims.len() != 3 {
             let text = format!("model input NHWC/NCHW require 3 dims for {}", config.name);
-            found.push(Diagnostic::about(format!("{}.format", tensor.path), text));
+            diagnostics.push(Diagnostic::about(format!("{}.format", tensor.path), text));
         }
     }
 }
 
-fn inputs(config: &ModelConfig) -> Vec<Tensor<'_>> {
+fn inputs(config: &ModelConfig) -> Vec<TensorView<'_>> {
     let numbered = config.input.iter().enumerate();
     numbered
-        .map(|(index, input)| Tensor {
+        .map(|(index, input)| TensorView {
             path: format!("input[{index}]"),
             side: "input",
             name: &input.name,
@@ -74,10 +74,10 @@ fn inputs(config: &ModelConfig) -> Vec<Tensor<'_>> {
         .collect()
 }
 
-fn outputs(config: &ModelConfig) -> Vec<Tensor<'_>> {
+fn outputs(config: &ModelConfig) -> Vec<TensorView<'_>> {
     let numbered = config.output.iter().enumerate();
     numbered
-        .map(|(index, output)| Tensor {
+        .map(|(index, output)| TensorView {
             path: format!("output[{index}]"),
             side: "output",
             name: &output.name,
@@ -92,9 +92,9 @@ fn outputs(config: &ModelConfig) -> Vec<Tensor<'_>> {
 
 /// Reports `text` about a tensor, or about a field of it.
 fn report(
-    found: &mut Vec<Diagnostic>,
-    model: &Model<'_>,
-    tensor: &Tensor<'_>,
+    diagnostics: &mut Vec<Diagnostic>,
+    model: &ModelView<'_>,
+    tensor: &TensorView<'_>,
     field: &str,
     text: &str,
 ) {
@@ -102,71 +102,76 @@ fn report(
     let name = tensor.name.escape_debug();
     let subject = if tensor.name.is_empty() { String::new() } else { format!("'{name}' ") };
     let text = format!("model {} {subject}{text} for {}", tensor.side, model.name);
-    found.push(Diagnostic::about(path, text));
+    diagnostics.push(Diagnostic::about(path, text));
 }
 
-fn check_tensor(model: &Model<'_>, tensor: &Tensor<'_>, found: &mut Vec<Diagnostic>) {
+fn check_tensor(model: &ModelView<'_>, tensor: &TensorView<'_>, diagnostics: &mut Vec<Diagnostic>) {
     if tensor.name.is_empty() {
-        report(found, model, tensor, "name", "must specify 'name'");
+        report(diagnostics, model, tensor, "name", "must specify 'name'");
     }
     if DataType::from_config_number(tensor.data_type).is_none() {
-        report(found, model, tensor, "data_type", "must specify 'data_type'");
+        report(diagnostics, model, tensor, "data_type", "must specify 'data_type'");
     }
     if tensor.dims.is_empty() {
-        report(found, model, tensor, "dims", "must specify 'dims'");
+        report(diagnostics, model, tensor, "dims", "must specify 'dims'");
     }
-    let usable = check_dims(model, tensor, found);
+    let usable = check_dims(model, tensor, diagnostics);
     if let Some(reshape) = tensor.reshape {
-        check_reshape(model, tensor, &reshape.shape, usable, found);
+        check_reshape(model, tensor, &reshape.shape, usable, diagnostics);
     }
     if tensor.is_shape_tensor && model.platform != TENSORRT_PLATFORM {
         let text = "shape tensors are only supported for TensorRT platform";
         let text = format!("{text} for {}", model.name);
-        found.push(Diagnostic::about(format!("{}.is_shape_tensor", tensor.path), text));
+        diagnostics.push(Diagnostic::about(format!("{}.is_shape_tensor", tensor.path), text));
     }
     if tensor.is_non_linear && model.platform != TENSORRT_PLATFORM {
         let text = "Non-linear IO format is only supported for the TensorRT platform";
         let text = format!("{text} for {}", model.name);
-        found.push(Diagnostic::about(format!("{}.is_non_linear_format_io", tensor.path), text));
+        diagnostics
+            .push(Diagnostic::about(format!("{}.is_non_linear_format_io", tensor.path), text));
     }
 }
 
 /// Whether the shape can be reasoned about.
-fn check_dims(model: &Model<'_>, tensor: &Tensor<'_>, found: &mut Vec<Diagnostic>) -> bool {
+fn check_dims(
+    model: &ModelView<'_>,
+    tensor: &TensorView<'_>,
+    diagnostics: &mut Vec<Diagnostic>,
+) -> bool {
     let mut usable = !tensor.dims.is_empty();
     for (index, dim) in tensor.dims.iter().enumerate() {
         if *dim < 1 && *dim != ANY {
             let text =
                 "dimension must be integer >= 1, or -1 to indicate a variable-size dimension";
-            report(found, model, tensor, &format!("dims[{index}]"), text);
+            report(diagnostics, model, tensor, &format!("dims[{index}]"), text);
             usable = false;
         }
     }
-    if usable && runs(tensor.dims).is_none() {
-        report(found, model, tensor, "dims", "has more elements than any tensor can have");
+    if usable && fixed_runs(tensor.dims).is_none() {
+        report(diagnostics, model, tensor, "dims", "has more elements than any tensor can have");
         usable = false;
     }
     usable
 }
 
 fn check_reshape(
-    model: &Model<'_>,
-    tensor: &Tensor<'_>,
+    model: &ModelView<'_>,
+    tensor: &TensorView<'_>,
     shape: &[i64],
     dims_usable: bool,
-    found: &mut Vec<Diagnostic>,
+    diagnostics: &mut Vec<Diagnostic>,
 ) {
     if shape.is_empty() && !model.batches {
         let text = "cannot have empty reshape for non-batching model as scalar tensors are not \
                     supported";
-        return report(found, model, tensor, "reshape", text);
+        return report(diagnostics, model, tensor, "reshape", text);
     }
     let mut usable = dims_usable;
     for (index, dim) in shape.iter().enumerate() {
         if *dim < 1 && *dim != ANY {
             let text = "reshape dimensions must be integer >= 1, or -1 to indicate a variable-size \
                         dimension";
-            report(found, model, tensor, &format!("reshape.shape[{index}]"), text);
+            report(diagnostics, model, tensor, &format!("reshape.shape[{index}]"), text);
             usable = false;
         }
     }
@@ -174,29 +179,29 @@ fn check_reshape(
         return;
     }
     let different = "has different size for dims and reshape";
-    match (runs(tensor.dims), runs(shape)) {
+    match (fixed_runs(tensor.dims), fixed_runs(shape)) {
         (Some(dims), Some(reshape)) if dims.len() == reshape.len() => {
             if dims != reshape {
-                report(found, model, tensor, "reshape.shape", different);
+                report(diagnostics, model, tensor, "reshape.shape", different);
             }
         }
         (Some(dims), Some(reshape)) if dims.len() > 1 && reshape.len() > 1 => {
             let text = "has different number of variable-size dimensions for dims and reshape";
-            report(found, model, tensor, "reshape.shape", text);
+            report(diagnostics, model, tensor, "reshape.shape", text);
         }
         (Some(_) | None, Some(_) | None) => {
-            report(found, model, tensor, "reshape.shape", different);
+            report(diagnostics, model, tensor, "reshape.shape", different);
         }
     }
 }
 
 /// The element counts of the runs of fixed dimensions between variable ones;
 /// `None` if a count, or their product, fits no tensor.
-pub(super) fn runs(dims: &[i64]) -> Option<Vec<i64>> {
-    let runs: Vec<i64> = dims
+pub(super) fn fixed_runs(dims: &[i64]) -> Option<Vec<i64>> {
+    let fixed_runs: Vec<i64> = dims
         .split(|dim| *dim == ANY)
         .map(|run| run.iter().try_fold(1_i64, |count, dim| count.checked_mul(*dim)))
         .collect::<Option<_>>()?;
-    runs.iter().try_fold(1_i64, |count, run| count.checked_mul(*run))?;
-    Some(runs)
+    fixed_runs.iter().try_fold(1_i64, |count, run| count.checked_mul(*run))?;
+    Some(fixed_runs)
 }

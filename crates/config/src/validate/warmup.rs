@@ -12,7 +12,7 @@ use crate::suggest::nearest;
 /// Each request of a sample has its own memory, which is there at once.
 const MAX_REQUESTS: u32 = 1 << 16;
 
-pub(super) fn check(config: &ModelConfig, found: &mut Vec<Diagnostic>) {
+pub(super) fn check(config: &ModelConfig, diagnostics: &mut Vec<Diagnostic>) {
     // An ensemble has no instances, and may have no samples either.
     if matches!(config.scheduling_choice, Some(SchedulingChoice::EnsembleScheduling(_))) {
         return;
@@ -20,7 +20,7 @@ pub(super) fn check(config: &ModelConfig, found: &mut Vec<Diagnostic>) {
     for (index, sample) in config.model_warmup.iter().enumerate() {
         // As in Triton, such a sample is skipped, whatever is in it.
         if sample.batch_size > 0 {
-            check_sample(config, sample, &format!("model_warmup[{index}]"), found);
+            check_sample(config, sample, &format!("model_warmup[{index}]"), diagnostics);
         }
     }
 }
@@ -29,7 +29,7 @@ fn check_sample(
     config: &ModelConfig,
     sample: &ModelWarmup,
     path: &str,
-    found: &mut Vec<Diagnostic>,
+    diagnostics: &mut Vec<Diagnostic>,
 ) {
     let largest = u32::try_from(config.max_batch_size).unwrap_or(0).max(1);
     if sample.batch_size > largest {
@@ -38,16 +38,16 @@ fn check_sample(
              once",
             sample.name, sample.batch_size, config.name
         );
-        found.push(Diagnostic::about(format!("{path}.batch_size"), text));
+        diagnostics.push(Diagnostic::about(format!("{path}.batch_size"), text));
     } else if sample.batch_size > MAX_REQUESTS {
         let text = format!(
             "warmup sample '{}' has batch size {}, at most {MAX_REQUESTS} are allowed",
             sample.name, sample.batch_size
         );
-        found.push(Diagnostic::about(format!("{path}.batch_size"), text));
+        diagnostics.push(Diagnostic::about(format!("{path}.batch_size"), text));
     }
     for (name, input) in &sample.inputs {
-        check_input(config, name, input, &format!("{path}.inputs[\"{name}\"]"), found);
+        check_input(config, name, input, &format!("{path}.inputs[\"{name}\"]"), diagnostics);
     }
 }
 
@@ -56,10 +56,10 @@ fn check_input(
     name: &str,
     input: &Input,
     path: &str,
-    found: &mut Vec<Diagnostic>,
+    diagnostics: &mut Vec<Diagnostic>,
 ) {
     let mut report = |field: &str, text: String| {
-        found.push(Diagnostic::about(format!("{path}{field}"), text));
+        diagnostics.push(Diagnostic::about(format!("{path}{field}"), text));
     };
     if input.data_type() == DataType::TypeInvalid {
         report(
@@ -82,7 +82,7 @@ fn check_input(
         let text =
             format!("warmup setting has input '{name}', which model '{}' hasn't", config.name);
         let suggestion = nearest(name, known.iter().copied());
-        found.push(Diagnostic { suggestion, ..Diagnostic::about(path, text) });
+        diagnostics.push(Diagnostic { suggestion, ..Diagnostic::about(path, text) });
     }
 }
 

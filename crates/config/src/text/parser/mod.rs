@@ -7,18 +7,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use galatea_protocol::schema::{Arity, FieldDescriptor, Kind, MessageDescriptor};
 
-use super::lexer::{self, Kind as TokenKind, Token};
+use super::lexer::{self, Token, TokenKind};
 use super::scalar::{expectation, short};
 use crate::diagnostic::Diagnostic;
 use crate::dynamic::DynamicMessage;
-use crate::source::{Source, Span};
+use crate::source::{SourceText, Span};
 use crate::suggest::nearest;
 
 /// A file with more errors than this is not a configuration.
 const MAX_DIAGNOSTICS: usize = 100;
 
 /// What a file says, and what is wrong with it.
-pub(super) struct Outcome {
+pub(super) struct ParsedMessage {
     pub(super) message: DynamicMessage,
     pub(super) spans: BTreeMap<String, Span>,
     pub(super) diagnostics: Vec<Diagnostic>,
@@ -29,7 +29,7 @@ pub(super) struct Outcome {
 /// Messages nest no deeper than the schema does, which is not recursive, and
 /// what the schema does not know is skipped without recursion: no input makes
 /// the stack grow.
-pub(super) fn parse(source: &Source, descriptor: &'static MessageDescriptor) -> Outcome {
+pub(super) fn parse(source: &SourceText, descriptor: &'static MessageDescriptor) -> ParsedMessage {
     let (tokens, errors) = lexer::tokens(source.text());
     let mut parser = Parser {
         source,
@@ -38,17 +38,17 @@ pub(super) fn parse(source: &Source, descriptor: &'static MessageDescriptor) -> 
         spans: BTreeMap::new(),
         diagnostics: Vec::new(),
         root: descriptor,
-        broken: errors.iter().map(|error| error.span.start).collect(),
+        unterminated: errors.iter().map(|error| error.span.start).collect(),
     };
     for error in errors {
         parser.report(&error.span, "", error.message, None, None);
     }
     let message = parser.message(descriptor, "", None);
-    Outcome { message, spans: parser.spans, diagnostics: parser.diagnostics }
+    ParsedMessage { message, spans: parser.spans, diagnostics: parser.diagnostics }
 }
 
 struct Parser<'a> {
-    source: &'a Source,
+    source: &'a SourceText,
     tokens: Vec<Token>,
     at: usize,
     spans: BTreeMap<String, Span>,
@@ -56,11 +56,11 @@ struct Parser<'a> {
     /// The message that the whole file is.
     root: &'static MessageDescriptor,
     /// Where the strings begin that do not end, which are reported already.
-    broken: BTreeSet<usize>,
+    unterminated: BTreeSet<usize>,
 }
 
 /// What was read of the message that is being filled.
-struct Frame {
+struct PartialMessage {
     message: DynamicMessage,
     path: String,
     /// The name under which each field, and each choice, was first set.
@@ -69,17 +69,17 @@ struct Frame {
 
 /// What a message stands in directly.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-enum Within {
+enum Container {
     Field,
     List,
 }
 
 /// The bracket that a message ends with, and where it was opened.
 #[derive(Clone)]
-struct Opened {
+struct OpenBracket {
     closer: char,
     span: Span,
-    within: Within,
+    container: Container,
 }
 
 impl<'a> Parser<'a> {
@@ -135,7 +135,7 @@ impl<'a> Parser<'a> {
             diagnostic.expected = expected;
             diagnostic.suggestion = suggestion;
         }
-        self.source.place(&mut diagnostic, span);
+        self.source.locate(&mut diagnostic, span);
         self.diagnostics.push(diagnostic);
     }
 
@@ -155,9 +155,9 @@ impl<'a> Parser<'a> {
         &mut self,
         descriptor: &'static MessageDescriptor,
         path: &str,
-        opened: Option<&Opened>,
+        bracket: Option<&OpenBracket>,
     ) -> DynamicMessage {
-        let mut frame = Frame {
+        let mut partial = PartialMessage {
             message: DynamicMessage::new(descriptor),
             path: path.to_owned(),
             set: BTreeMap::new(),
@@ -165,41 +165,41 @@ impl<'a> Parser<'a> {
         loop {
             match self.token().kind {
                 TokenKind::Identifier => {
-                    self.field(&mut frame);
+                    self.field(&mut partial);
                     if !self.take(',') {
                         self.take(';');
                     }
                 }
-                TokenKind::Symbol(c) if opened.is_some_and(|o| o.closer == c) => {
+                TokenKind::Symbol(c) if bracket.is_some_and(|o| o.closer == c) => {
                     self.advance();
-                    return frame.message;
+                    return partial.message;
                 }
                 TokenKind::Symbol(c @ ('}' | '>')) => {
-                    let Some(opened) = opened else {
+                    let Some(bracket) = bracket else {
                         self.report_stray_closer(c);
                         continue;
                     };
-                    let expected = format!("'{}'", opened.closer);
+                    let expected = format!("'{}'", bracket.closer);
                     self.unexpected(path, &expected);
                     self.advance();
-                    return frame.message;
+                    return partial.message;
                 }
                 TokenKind::End => {
-                    if let Some(opened) = opened {
-                        let message = format!("there is no '{}' for this", opened.closer);
-                        self.report(&opened.span.clone(), path, message, None, None);
+                    if let Some(bracket) = bracket {
+                        let message = format!("there is no '{}' for this", bracket.closer);
+                        self.report(&bracket.span.clone(), path, message, None, None);
                     }
-                    return frame.message;
+                    return partial.message;
                 }
-                TokenKind::Symbol(']') if let Some(opened) = opened => {
-                    let expected = format!("'{}'", opened.closer);
+                TokenKind::Symbol(']') if let Some(bracket) = bracket => {
+                    let expected = format!("'{}'", bracket.closer);
                     self.unexpected(path, &expected);
-                    if opened.within == Within::Field {
+                    if bracket.container == Container::Field {
                         self.advance();
                     }
-                    return frame.message;
+                    return partial.message;
                 }
-                TokenKind::Symbol('[') => self.extension(&frame.path),
+                TokenKind::Symbol('[') => self.extension(&partial.path),
                 TokenKind::Symbol(_) | TokenKind::Number | TokenKind::String => {
                     self.unexpected(path, "the name of a field");
                     self.recover();
@@ -230,31 +230,31 @@ impl<'a> Parser<'a> {
         self.skip_value();
     }
 
-    fn field(&mut self, frame: &mut Frame) {
+    fn field(&mut self, partial: &mut PartialMessage) {
         let name_token = self.token();
         let name = self.text(&name_token);
         self.advance();
-        let descriptor = frame.message.descriptor();
+        let descriptor = partial.message.descriptor();
         let Some(field) = descriptor.field(name) else {
-            self.unknown_field(descriptor, &name_token, &frame.path);
+            self.unknown_field(descriptor, &name_token, &partial.path);
             return self.skip_value();
         };
-        let path = join(&frame.path, name);
+        let path = join(&partial.path, name);
         self.spans.entry(path.clone()).or_insert_with(|| name_token.span.clone());
         if field.arity == Arity::One {
-            self.check_set_once(frame, field, &name_token.span, &path);
+            self.check_set_once(partial, field, &name_token.span, &path);
         }
         match field.kind {
             Kind::Message(inner) => {
                 self.take(':');
-                self.message_values(frame, field, inner, &path);
+                self.message_values(partial, field, inner, &path);
             }
             kind => {
                 if !self.take(':') {
                     self.unexpected(&path, &format!("':' and {}", expectation(kind)));
                     return self.skip_value();
                 }
-                self.scalar_values(frame, field, kind, &path);
+                self.scalar_values(partial, field, kind, &path);
             }
         }
     }
@@ -272,14 +272,14 @@ impl<'a> Parser<'a> {
 
     fn check_set_once(
         &mut self,
-        frame: &mut Frame,
+        partial: &mut PartialMessage,
         field: &FieldDescriptor,
         span: &Span,
         path: &str,
     ) {
         // No choice is called like a field beside it.
         let key = field.choice.unwrap_or_else(|| field.name());
-        let Some(first) = frame.set.insert(key, field.name()) else { return };
+        let Some(first) = partial.set.insert(key, field.name()) else { return };
         let message = if first == field.name() {
             format!("'{first}' is given more than once")
         } else {

@@ -1,6 +1,6 @@
 //! Where to go on after an error.
 
-use super::super::lexer::Kind as TokenKind;
+use super::super::lexer::TokenKind;
 use super::Parser;
 
 impl Parser<'_> {

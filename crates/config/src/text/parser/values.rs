@@ -2,27 +2,28 @@
 
 use galatea_protocol::schema::{Arity, FieldDescriptor, Kind, MessageDescriptor};
 
-use super::super::lexer::Kind as TokenKind;
+use super::super::lexer::TokenKind;
 use super::super::literal;
-use super::super::scalar::{self, Written, expectation, short};
-use super::{Frame, Opened, Parser, Within};
-use crate::dynamic::{DynamicMessage, MapKey, Value};
+use super::super::scalar::{self, ScalarToken, expectation, short};
+use super::{Container, OpenBracket, Parser, PartialMessage};
+use crate::dynamic::{DynamicMessage, DynamicValue, MapKey};
 use crate::source::Span;
 
 impl<'a> Parser<'a> {
     pub(super) fn message_values(
         &mut self,
-        frame: &mut Frame,
+        partial: &mut PartialMessage,
         field: &FieldDescriptor,
         inner: &'static MessageDescriptor,
         path: &str,
     ) {
         let repeated = field.arity != Arity::One;
         if repeated && self.is('[') {
-            return self
-                .list(path, |parser| parser.one_message(frame, field, inner, path, Within::List));
+            return self.list(path, |parser| {
+                parser.one_message(partial, field, inner, path, Container::List)
+            });
         }
-        if !self.one_message(frame, field, inner, path, Within::Field) {
+        if !self.one_message(partial, field, inner, path, Container::Field) {
             self.skip_value();
         }
     }
@@ -30,11 +31,11 @@ impl<'a> Parser<'a> {
     /// Reads one message in its brackets; `false` if there is none.
     fn one_message(
         &mut self,
-        frame: &mut Frame,
+        partial: &mut PartialMessage,
         field: &FieldDescriptor,
         inner: &'static MessageDescriptor,
         path: &str,
-        within: Within,
+        container: Container,
     ) -> bool {
         let token = self.token();
         let closer = match token.kind {
@@ -47,20 +48,20 @@ impl<'a> Parser<'a> {
             }
         };
         self.advance();
-        let opened = Opened { closer, span: token.span.clone(), within };
-        let element = self.element_path(frame, field, path, &token.span);
-        let message = self.message(inner, &element, Some(&opened));
+        let bracket = OpenBracket { closer, span: token.span.clone(), container };
+        let element = self.element_path(partial, field, path, &token.span);
+        let message = self.message(inner, &element, Some(&bracket));
         if field.arity == Arity::Map {
-            self.insert_entry(frame, field, message, path, &token.span);
+            self.insert_entry(partial, field, message, path, &token.span);
         } else {
-            store(frame, field, Value::Message(message));
+            store(partial, field, DynamicValue::Message(message));
         }
         true
     }
 
     fn insert_entry(
         &mut self,
-        frame: &mut Frame,
+        partial: &mut PartialMessage,
         field: &FieldDescriptor,
         entry: DynamicMessage,
         path: &str,
@@ -72,20 +73,20 @@ impl<'a> Parser<'a> {
             MapKey::U64(number) => number.to_string(),
         };
         self.spans.entry(format!("{path}[{shown}]")).or_insert_with(|| span.clone());
-        frame.message.insert(field, key, value);
+        partial.message.insert(field, key, value);
     }
 
     pub(super) fn scalar_values(
         &mut self,
-        frame: &mut Frame,
+        partial: &mut PartialMessage,
         field: &FieldDescriptor,
         kind: Kind,
         path: &str,
     ) {
         if field.arity == Arity::List && self.is('[') {
-            return self.list(path, |parser| parser.one_scalar(frame, field, kind, path));
+            return self.list(path, |parser| parser.one_scalar(partial, field, kind, path));
         }
-        if !self.one_scalar(frame, field, kind, path) {
+        if !self.one_scalar(partial, field, kind, path) {
             self.skip_value();
         }
     }
@@ -93,23 +94,23 @@ impl<'a> Parser<'a> {
     /// Reads one scalar; `false` if there is none.
     fn one_scalar(
         &mut self,
-        frame: &mut Frame,
+        partial: &mut PartialMessage,
         field: &FieldDescriptor,
         kind: Kind,
         path: &str,
     ) -> bool {
         let start = self.token().span;
-        let Some((written, span)) = self.written(kind, path) else { return false };
-        let element = self.element_path(frame, field, path, &start);
-        match written.map(|written| scalar::value(kind, &written)) {
-            Some(Ok(value)) => store(frame, field, value),
+        let Some((token, span)) = self.scalar_token(kind, path) else { return false };
+        let element = self.element_path(partial, field, path, &start);
+        match token.map(|token| scalar::value(kind, &token)) {
+            Some(Ok(value)) => store(partial, field, value),
             Some(Err(wrong)) => {
                 let expected = Some(wrong.expected);
                 self.report(&span, &element, wrong.message, expected, wrong.suggestion);
                 // The place in the list is taken, so that the elements after
                 // it keep their numbers.
                 if field.arity == Arity::List {
-                    store(frame, field, Value::default_of(kind));
+                    store(partial, field, DynamicValue::default_of(kind));
                 }
             }
             None => {}
@@ -119,7 +120,7 @@ impl<'a> Parser<'a> {
 
     /// Reads the tokens of a scalar. `None` if there are none; no value inside
     /// if it is wrong in itself, which has been reported then.
-    fn written(&mut self, kind: Kind, path: &str) -> Option<(Option<Written<'a>>, Span)> {
+    fn scalar_token(&mut self, kind: Kind, path: &str) -> Option<(Option<ScalarToken<'a>>, Span)> {
         let first = self.token();
         let negative = self.is('-');
         let token = if negative { self.peek(1) } else { first.clone() };
@@ -127,7 +128,7 @@ impl<'a> Parser<'a> {
         let text = self.text(&token);
         let value = match token.kind {
             TokenKind::Number => match literal::number(text) {
-                Some(number) => Some(Written::Number { number, negative, text }),
+                Some(number) => Some(ScalarToken::Number { number, negative, text }),
                 None => {
                     let message = format!("'{}' is not a number", short(text));
                     self.report(&span, path, message, Some(expectation(kind)), None);
@@ -139,7 +140,7 @@ impl<'a> Parser<'a> {
                 self.unexpected(path, &expectation(kind));
                 return None;
             }
-            TokenKind::Identifier => Some(Written::Name { name: text, negative }),
+            TokenKind::Identifier => Some(ScalarToken::Name { name: text, negative }),
             TokenKind::String if !negative => return Some(self.strings(path)),
             TokenKind::String | TokenKind::Symbol(_) | TokenKind::End => {
                 self.unexpected(path, &expectation(kind));
@@ -154,14 +155,14 @@ impl<'a> Parser<'a> {
     }
 
     /// Reads one string and those that directly follow it, which continue it.
-    fn strings(&mut self, path: &str) -> (Option<Written<'a>>, Span) {
+    fn strings(&mut self, path: &str) -> (Option<ScalarToken<'a>>, Span) {
         let mut bytes = Vec::new();
         let mut whole = true;
         let mut span = self.token().span;
         while self.token().kind == TokenKind::String {
             let token = self.token();
             match literal::string(self.text(&token)) {
-                _ if self.broken.contains(&token.span.start) => whole = false,
+                _ if self.unterminated.contains(&token.span.start) => whole = false,
                 Ok(part) => bytes.extend(part),
                 Err(error) => {
                     whole = false;
@@ -173,7 +174,7 @@ impl<'a> Parser<'a> {
             span.end = token.span.end;
             self.advance();
         }
-        (whole.then_some(Written::Text(bytes)), span)
+        (whole.then_some(ScalarToken::Text(bytes)), span)
     }
 
     /// Reads a list in brackets, element by element.
@@ -224,7 +225,7 @@ impl<'a> Parser<'a> {
 
     fn element_path(
         &mut self,
-        frame: &Frame,
+        partial: &PartialMessage,
         field: &FieldDescriptor,
         path: &str,
         span: &Span,
@@ -232,15 +233,15 @@ impl<'a> Parser<'a> {
         if field.arity == Arity::One {
             return path.to_owned();
         }
-        let element = format!("{path}[{}]", frame.message.len(field));
+        let element = format!("{path}[{}]", partial.message.len(field));
         self.spans.entry(element.clone()).or_insert_with(|| span.clone());
         element
     }
 }
 
-fn store(frame: &mut Frame, field: &FieldDescriptor, value: Value) {
+fn store(partial: &mut PartialMessage, field: &FieldDescriptor, value: DynamicValue) {
     match field.arity {
-        Arity::List => frame.message.push(field, value),
-        Arity::One | Arity::Map => frame.message.set(field, value),
+        Arity::List => partial.message.push(field, value),
+        Arity::One | Arity::Map => partial.message.set(field, value),
     }
 }

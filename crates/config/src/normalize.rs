@@ -19,7 +19,7 @@ const TWO_CPU_INSTANCES: [&str; 2] = ["onnxruntime", "tensorflow"];
 /// say.
 const DEFAULT_SEQUENCE_IDLE_MICROSECONDS: u64 = 1_000_000;
 
-pub(crate) fn normalise(message: &mut ModelConfig, support: &Support) {
+pub(crate) fn normalize(message: &mut ModelConfig, support: &Support) {
     if message.version_policy.is_none() {
         let latest = PolicyChoice::Latest(Latest { num_versions: 1 });
         message.version_policy = Some(ModelVersionPolicy { policy_choice: Some(latest) });
