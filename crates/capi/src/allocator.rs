@@ -1,4 +1,4 @@
-//! Response allocators: the caller's functions that say where outputs go.
+//! Response allocators: the caller's functions that provide buffers for outputs.
 
 use core::ffi::{CStr, c_void};
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use galatea_c_objects::{error, guard, handle, pointer};
 use galatea_infer::Status;
 
 pub(crate) struct AllocatorObject {
-    functions: Arc<Functions>,
+    functions: Arc<AllocatorFunctions>,
 }
 
-/// What an allocator and the requests that use it share: functions that are set later
-/// count for them too.
-struct Functions {
+/// The functions of an allocator, shared with the requests that use it: a function that
+/// is set later applies to them too.
+struct AllocatorFunctions {
     allocate: TRITONSERVER_ResponseAllocatorAllocFn_t,
     release: TRITONSERVER_ResponseAllocatorReleaseFn_t,
     start: TRITONSERVER_ResponseAllocatorStartFn_t,
@@ -30,8 +30,8 @@ const _: TRITONSERVER_ResponseAllocatorNew = TRITONSERVER_ResponseAllocatorNew;
 ///
 /// # Safety
 ///
-/// `allocator` must be null or valid for a write; the functions must do what the
-/// header asks of them, from any thread.
+/// `allocator` must be null or valid for a write; the functions must do what the header
+/// requires, from any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorNew(
     allocator: *mut *mut TRITONSERVER_ResponseAllocator,
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorNew(
             return Err(Status::invalid_argument("alloc_fn and release_fn must not be null"));
         }
         pointer::check_not_null(allocator, "allocator")?;
-        let functions = Arc::new(Functions {
+        let functions = Arc::new(AllocatorFunctions {
             allocate: alloc_fn,
             release: release_fn,
             start: start_fn,
@@ -59,13 +59,13 @@ pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorNew(
 
 const _: TRITONSERVER_ResponseAllocatorSetBufferAttributesFunction =
     TRITONSERVER_ResponseAllocatorSetBufferAttributesFunction;
-/// Sets the function that is told of each buffer's attributes, also for the requests that
-/// use the allocator already.
+/// Sets the function that is called with each buffer's attributes. It also applies to
+/// requests that already use the allocator.
 ///
 /// # Safety
 ///
-/// `allocator` must be null or an allocator that stays; the function as in
-/// [`TRITONSERVER_ResponseAllocatorNew`].
+/// `allocator` must be null or an allocator that lives during the call; the function as
+/// in [`TRITONSERVER_ResponseAllocatorNew`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorSetBufferAttributesFunction(
     allocator: *mut TRITONSERVER_ResponseAllocator,
@@ -81,13 +81,13 @@ pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorSetBufferAttributesFuncti
 
 const _: TRITONSERVER_ResponseAllocatorSetQueryFunction =
     TRITONSERVER_ResponseAllocatorSetQueryFunction;
-/// Sets the function that tells where an output would go, also for the requests that use
-/// the allocator already.
+/// Sets the function that returns where an output would go. It also applies to requests
+/// that already use the allocator.
 ///
 /// # Safety
 ///
-/// `allocator` must be null or an allocator that stays; the function as in
-/// [`TRITONSERVER_ResponseAllocatorNew`].
+/// `allocator` must be null or an allocator that lives during the call; the function as
+/// in [`TRITONSERVER_ResponseAllocatorNew`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorSetQueryFunction(
     allocator: *mut TRITONSERVER_ResponseAllocator,
@@ -117,23 +117,23 @@ pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorDelete(
     })
 }
 
-/// An allocator as a request uses it: its functions, its address, which they
-/// get, and the request's own pointer for them.
+/// An allocator with the pointer of one request: its functions, and the address and
+/// pointer that they get.
 #[derive(Clone)]
 pub(crate) struct Allocator {
-    functions: Arc<Functions>,
+    functions: Arc<AllocatorFunctions>,
     address: *mut TRITONSERVER_ResponseAllocator,
     userp: *mut c_void,
 }
 
-// SAFETY: the header demands that an allocator's functions can be called from any
-// thread, and the pointers are only handed to them.
+// SAFETY: the header requires that an allocator's functions can be called from any
+// thread, and the pointers are only passed to them.
 unsafe impl Send for Allocator {}
 // SAFETY: as above.
 unsafe impl Sync for Allocator {}
 
-/// A buffer that an allocator gave for an output.
-pub(crate) struct Placed {
+/// A buffer that an allocator provided for an output.
+pub(crate) struct OutputBuffer {
     release: TRITONSERVER_ResponseAllocatorReleaseFn_t,
     allocator: *mut TRITONSERVER_ResponseAllocator,
     pub(crate) base: *mut c_void,
@@ -143,15 +143,14 @@ pub(crate) struct Placed {
     pub(crate) userp: *mut c_void,
 }
 
-// SAFETY: as for the allocator: the pointers are only handed to its functions and
-// to whoever reads the response.
-unsafe impl Send for Placed {}
+// SAFETY: as for the allocator: the pointers are only passed to its functions and to
+// readers of the response.
+unsafe impl Send for OutputBuffer {}
 
 impl Allocator {
     /// # Safety
     ///
-    /// `address` must be null or an allocator that outlives the requests that use
-    /// it.
+    /// `address` must be null or an allocator that outlives the requests that use it.
     pub(crate) unsafe fn new(
         address: *mut TRITONSERVER_ResponseAllocator,
         userp: *mut c_void,
@@ -161,25 +160,25 @@ impl Allocator {
         Ok(Self { functions: object.functions.clone(), address, userp })
     }
 
-    /// What backends ask where an output would go.
+    /// The query for backends where an output would go.
     pub(crate) fn output_query(&self) -> OutputQuery {
-        // SAFETY: the allocator outlives the requests that use it, whose makers promised
+        // SAFETY: the allocator outlives the requests that use it, and its maker promised
         // functions that can be called from any thread.
         unsafe { OutputQuery::new(self.functions.query.clone(), self.address, self.userp) }
     }
 
-    /// Says that a response begins.
+    /// Announces a response.
     pub(crate) fn start(&self) -> Result<(), Status> {
         let Some(start) = self.functions.start else { return Ok(()) };
         // SAFETY: the allocator's maker promised a function that takes these.
         unsafe { error::take_c(start(self.address, self.userp)) }
     }
 
-    /// Copies an output to where the caller wants it.
-    pub(crate) fn place(&self, name: &CStr, data: &[u8]) -> Result<Placed, Status> {
-        let placed = self.allocate(name, data.len())?;
-        if placed.memory_type != TRITONSERVER_MEMORY_CPU
-            && placed.memory_type != TRITONSERVER_MEMORY_CPU_PINNED
+    /// Copies an output into a buffer of the caller.
+    pub(crate) fn copy_output(&self, name: &CStr, data: &[u8]) -> Result<OutputBuffer, Status> {
+        let buffer = self.allocate(name, data.len())?;
+        if buffer.memory_type != TRITONSERVER_MEMORY_CPU
+            && buffer.memory_type != TRITONSERVER_MEMORY_CPU_PINNED
         {
             return Err(Status::unsupported(format!(
                 "the response allocator put output '{}' where only a GPU can write",
@@ -187,28 +186,28 @@ impl Allocator {
             )));
         }
         if !data.is_empty() {
-            if placed.base.is_null() {
+            if buffer.base.is_null() {
                 return Err(Status::internal(format!(
                     "the response allocator gave no buffer for output '{}'",
                     name.to_string_lossy()
                 )));
             }
-            // SAFETY: the allocator gave a buffer of so many bytes, which is nobody
-            // else's until it is released.
+            // SAFETY: the allocator provided a buffer of that many bytes, which no other
+            // code uses until it is released.
             unsafe {
-                core::ptr::copy_nonoverlapping(data.as_ptr(), placed.base.cast(), data.len())
+                core::ptr::copy_nonoverlapping(data.as_ptr(), buffer.base.cast(), data.len())
             };
         }
-        self.tell_attributes(name, &placed)?;
-        Ok(placed)
+        self.report_attributes(name, &buffer)?;
+        Ok(buffer)
     }
 
-    fn allocate(&self, name: &CStr, byte_size: usize) -> Result<Placed, Status> {
+    fn allocate(&self, name: &CStr, byte_size: usize) -> Result<OutputBuffer, Status> {
         let allocate = self
             .functions
             .allocate
             .ok_or_else(|| Status::internal("the response allocator can't allocate"))?;
-        let mut placed = Placed {
+        let mut buffer = OutputBuffer {
             release: self.functions.release,
             allocator: self.address,
             base: core::ptr::null_mut(),
@@ -217,9 +216,9 @@ impl Allocator {
             memory_type_id: 0,
             userp: core::ptr::null_mut(),
         };
-        // SAFETY: the allocator's maker promised a function that takes these, and
-        // all places are valid for writes.
-        let outcome = unsafe {
+        // SAFETY: the allocator's maker promised a function that takes these, and all out
+        // pointers are valid for writes.
+        let result = unsafe {
             error::take_c(allocate(
                 self.address,
                 name.as_ptr(),
@@ -227,52 +226,52 @@ impl Allocator {
                 TRITONSERVER_MEMORY_CPU,
                 0,
                 self.userp,
-                &raw mut placed.base,
-                &raw mut placed.userp,
-                &raw mut placed.memory_type,
-                &raw mut placed.memory_type_id,
+                &raw mut buffer.base,
+                &raw mut buffer.userp,
+                &raw mut buffer.memory_type,
+                &raw mut buffer.memory_type_id,
             ))
         };
-        if let Err(status) = outcome {
-            // Nothing was given, so nothing is to be released.
-            core::mem::forget(placed);
+        if let Err(status) = result {
+            // There is no buffer, so there is nothing to release.
+            core::mem::forget(buffer);
             return Err(status);
         }
-        Ok(placed)
+        Ok(buffer)
     }
 
-    /// As in the original the function is told of the buffer, but where it is the
-    /// allocator has said already: what the function sets is forgotten.
-    fn tell_attributes(&self, name: &CStr, placed: &Placed) -> Result<(), Status> {
+    /// As in Triton, the function gets the buffer's attributes, but the allocator has
+    /// already chosen the memory: changes of the function are ignored.
+    fn report_attributes(&self, name: &CStr, buffer: &OutputBuffer) -> Result<(), Status> {
         let Some(attributes) = self.functions.attributes.get() else { return Ok(()) };
         let object = handle::into_raw(BufferAttributesObject {
-            memory_type: placed.memory_type,
-            memory_type_id: placed.memory_type_id,
-            byte_size: placed.byte_size,
+            memory_type: buffer.memory_type,
+            memory_type_id: buffer.memory_type_id,
+            byte_size: buffer.byte_size,
             cuda_ipc_handle: None,
         });
         // SAFETY: the allocator's maker promised a function that takes these; the
         // attributes were just made and are deleted once.
         unsafe {
-            let outcome = error::take_c(attributes(
+            let result = error::take_c(attributes(
                 self.address,
                 name.as_ptr(),
                 object,
                 self.userp,
-                placed.userp,
+                buffer.userp,
             ));
             handle::delete::<BufferAttributesObject>(object, "buffer_attributes")?;
-            outcome
+            result
         }
     }
 }
 
-impl Drop for Placed {
+impl Drop for OutputBuffer {
     fn drop(&mut self) {
         let Some(release) = self.release else { return };
-        // SAFETY: the buffer came from this allocator, whose maker promised a
-        // function that takes it back; it is given back once.
-        let outcome = unsafe {
+        // SAFETY: the buffer came from this allocator, whose maker promised a function
+        // that takes it back; it is given back once.
+        let result = unsafe {
             error::take_c(release(
                 self.allocator,
                 self.base,
@@ -282,7 +281,7 @@ impl Drop for Placed {
                 self.memory_type_id,
             ))
         };
-        if let Err(status) = outcome {
+        if let Err(status) = result {
             galatea_c_objects::log::error(status.message());
         }
     }

@@ -1,4 +1,4 @@
-//! Questions to a server and orders about its models.
+//! Questions to a server, and commands for its models.
 
 use core::ffi::{c_char, c_void};
 
@@ -9,34 +9,34 @@ use galatea_c_objects::{guard, handle, message, pointer};
 use galatea_codec::http;
 use galatea_infer::{LoadParameters, NameMapping, ParameterValue, Status};
 
-use crate::server::{Named, model_name, running, version};
+use crate::server::{ServerRef, model_name, running, version};
 
 /// Defines functions that ask a server. `$body` gets the running server and the
-/// arguments; what it returns is written to the last argument.
-macro_rules! questions {
-    ($($function:ident($($argument:ident: $kind:ty),*) -> $place:ident: $result:ty { $body:expr })*) => {
+/// arguments. Its result is written to the last argument.
+macro_rules! getters {
+    ($($function:ident($($argument:ident: $kind:ty),*) -> $out:ident: $result:ty { $body:expr })*) => {
         $(
             const _: $function = $function;
-            /// Answers the question.
+            /// Writes the result to the last argument.
             ///
             /// # Safety
             ///
-            /// `server` must be null or a server, texts null or ended by a zero
-            /// byte, and the place of the answer null or valid for a write.
+            /// `server` must be null or a server, texts null or ended by a zero byte, and
+            /// the out pointer null or valid for a write.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $function(
                 server: *mut TRITONSERVER_Server,
                 $($argument: $kind,)*
-                $place: *mut $result,
+                $out: *mut $result,
             ) -> *mut TRITONSERVER_Error {
                 guard(stringify!($function), || {
                     // SAFETY: the caller's promise is passed on.
                     let server = unsafe { running(server)? };
-                    pointer::check_not_null($place, stringify!($place))?;
-                    let ask: fn(&Named, $($kind),*) -> Result<$result, Status> = $body;
-                    let answer = ask(&server, $($argument),*)?;
+                    pointer::check_not_null($out, stringify!($out))?;
+                    let get: fn(&ServerRef, $($kind),*) -> Result<$result, Status> = $body;
+                    let result = get(&server, $($argument),*)?;
                     // SAFETY: the caller's promise is passed on.
-                    unsafe { pointer::write($place, answer, stringify!($place)) }
+                    unsafe { pointer::write($out, result, stringify!($out)) }
                 })
             }
         )*
@@ -50,10 +50,10 @@ fn document(json: Vec<u8>) -> Result<*mut TRITONSERVER_Message, Status> {
     Ok(message::into_c(json))
 }
 
-questions! {
-    TRITONSERVER_ServerIsLive() -> live: bool { |server| Ok(server.not_exiting()?.control.live()) }
+getters! {
+    TRITONSERVER_ServerIsLive() -> live: bool { |server| Ok(server.check_live()?.control.live()) }
     TRITONSERVER_ServerIsReady() -> ready: bool {
-        |server| Ok(server.not_exiting()?.control.ready().unwrap_or(false))
+        |server| Ok(server.check_live()?.control.ready().unwrap_or(false))
     }
     TRITONSERVER_ServerModelIsReady(name: *const c_char, number: i64) -> ready: bool {
         |server, name, number| {
@@ -115,18 +115,18 @@ questions! {
     }
 }
 
-/// Defines the two functions that tell a property of a model as flags.
+/// Defines the functions that return a property of a model as flags.
 macro_rules! properties {
     ($($function:ident { $body:expr })*) => {
         $(
             const _: $function = $function;
-            /// Tells the model's property as flags; `voidp` is reserved and set to
+            /// Returns the model's property as flags. `voidp` is reserved and set to
             /// null.
             ///
             /// # Safety
             ///
-            /// `server` must be null or a server, `name` null or a text, the
-            /// places null or valid for writes.
+            /// `server` must be null or a server, `name` null or a text, the out pointers
+            /// null or valid for writes.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $function(
                 server: *mut TRITONSERVER_Server,
@@ -143,9 +143,9 @@ macro_rules! properties {
                         }
                         let server = running(server)?;
                         let name = model_name(name)?;
-                        let tell: fn(&Named, &str, Option<i64>) -> Result<u32, Status> =
+                        let property: fn(&ServerRef, &str, Option<i64>) -> Result<u32, Status> =
                             $body;
-                        pointer::write(flags, tell(&server, name, version(number))?, "flags")
+                        pointer::write(flags, property(&server, name, version(number))?, "flags")
                     }
                 })
             }
@@ -176,12 +176,12 @@ properties! {
     }
 }
 
-/// Defines functions that order something about a model.
-macro_rules! orders {
+/// Defines functions that execute a command for a model.
+macro_rules! commands {
     ($($function:ident { $body:expr })*) => {
         $(
             const _: $function = $function;
-            /// Gives the order and waits until it is done.
+            /// Executes the command and waits until it is done.
             ///
             /// # Safety
             ///
@@ -194,15 +194,15 @@ macro_rules! orders {
                 guard(stringify!($function), || {
                     // SAFETY: the caller's promises are passed on.
                     let (server, name) = unsafe { (running(server)?, model_name(name)?) };
-                    let order: fn(&Named, &str) -> Result<(), Status> = $body;
-                    order(&server, name)
+                    let command: fn(&ServerRef, &str) -> Result<(), Status> = $body;
+                    command(&server, name)
                 })
             }
         )*
     };
 }
 
-orders! {
+commands! {
     TRITONSERVER_ServerLoadModel {
         |server, name| server.serving()?.control.load_model(name, LoadParameters::default())
     }
@@ -218,13 +218,12 @@ orders! {
 }
 
 const _: TRITONSERVER_ServerLoadModelWithParameters = TRITONSERVER_ServerLoadModelWithParameters;
-/// Loads a model with a configuration, and perhaps files, in place of the
-/// repository's.
+/// Loads a model with a configuration, and optionally files, instead of the repository's.
 ///
 /// # Safety
 ///
-/// `server` must be null or a server, `name` null or a text, `parameters` valid
-/// for so many pointers to parameters.
+/// `server` must be null or a server, `name` null or a text, `parameters` valid for
+/// `parameter_count` pointers to parameters.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ServerLoadModelWithParameters(
     server: *mut TRITONSERVER_Server,
@@ -261,7 +260,7 @@ fn add(load: &mut LoadParameters, parameter: &ParameterObject) -> Result<(), Sta
         (ParameterContents::Bytes(base, size), Some(path)) => {
             let size = usize::try_from(*size)
                 .map_err(|_| Status::invalid_argument(format!("'{name}' is too large")))?;
-            // SAFETY: who made the parameter promised so many bytes for its life.
+            // SAFETY: the parameter's maker promised `size` bytes for its life.
             let bytes = unsafe { pointer::slice(base.cast::<u8>(), size, "a file's bytes")? };
             load.files.push((path.to_owned(), bytes.to_vec()));
             Ok(())
@@ -279,8 +278,8 @@ const _: TRITONSERVER_ServerRegisterModelRepository = TRITONSERVER_ServerRegiste
 ///
 /// # Safety
 ///
-/// `server` must be null or a server, `repository_path` null or a text,
-/// `name_mapping` valid for so many pointers to parameters.
+/// `server` must be null or a server, `repository_path` null or a text, `name_mapping`
+/// valid for `mapping_count` pointers to parameters.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ServerRegisterModelRepository(
     server: *mut TRITONSERVER_Server,
@@ -308,20 +307,20 @@ pub unsafe extern "C" fn TRITONSERVER_ServerRegisterModelRepository(
         for pointer in pointers {
             // SAFETY: the caller's promise is passed on.
             let parameter = unsafe { handle::borrow(*pointer, "a name mapping")? };
-            let given = given_name(parameter)?;
-            if names.iter().any(|known| known.name == given.name) {
+            let mapping = name_mapping_of(parameter)?;
+            if names.iter().any(|known| known.name == mapping.name) {
                 return Err(Status::invalid_argument(format!(
                     "failed to register '{path}', there is a conflicting mapping for '{}'",
-                    given.name
+                    mapping.name
                 )));
             }
-            names.push(given);
+            names.push(mapping);
         }
         server.control.register_repository(path, &names)
     })
 }
 
-fn given_name(parameter: &ParameterObject) -> Result<NameMapping, Status> {
+fn name_mapping_of(parameter: &ParameterObject) -> Result<NameMapping, Status> {
     let directory = parameter.name.clone();
     match &parameter.value {
         ParameterContents::Value(ParameterValue::String(name)) => {
@@ -336,8 +335,8 @@ fn given_name(parameter: &ParameterObject) -> Result<NameMapping, Status> {
 }
 
 const _: TRITONSERVER_ServerPollModelRepository = TRITONSERVER_ServerPollModelRepository;
-/// Looks at the repositories, and loads and unloads what changed; for a server in
-/// control mode poll, which does so only when it is told to.
+/// Polls the repositories: loads and unloads models that changed. For a server in control
+/// mode poll, which in the library polls only when this is called.
 ///
 /// # Safety
 ///
@@ -353,18 +352,18 @@ pub unsafe extern "C" fn TRITONSERVER_ServerPollModelRepository(
     })
 }
 
-/// Metrics as they were when they were asked for.
+/// A snapshot of the metrics.
 struct MetricsObject {
     text: String,
 }
 galatea_c_objects::object!(MetricsObject as TRITONSERVER_Metrics, kind 42);
 
 const _: TRITONSERVER_MetricsFormatted = TRITONSERVER_MetricsFormatted;
-/// The metrics' text, which lives as long as they.
+/// The metrics' text. It lives as long as the metrics.
 ///
 /// # Safety
 ///
-/// `metrics` must be null or metrics; the places null or valid for writes.
+/// `metrics` must be null or metrics; the out pointers null or valid for writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_MetricsFormatted(
     metrics: *mut TRITONSERVER_Metrics,
@@ -391,7 +390,7 @@ const _: TRITONSERVER_MetricsDelete = TRITONSERVER_MetricsDelete;
 ///
 /// # Safety
 ///
-/// `metrics` must be null or metrics that nobody uses.
+/// `metrics` must be null or metrics that are not in use.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_MetricsDelete(
     metrics: *mut TRITONSERVER_Metrics,

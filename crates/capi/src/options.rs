@@ -1,4 +1,4 @@
-//! The options of a server to be: each is a flag of the command line.
+//! The options of a future server. Each is a flag of the command line.
 
 use core::ffi::{c_char, c_int, c_uint};
 
@@ -8,19 +8,19 @@ use galatea_c_objects::log::{self, Format, Level, Setting};
 use galatea_c_objects::{guard, handle, pointer};
 use galatea_infer::Status;
 
-/// What was asked for.
+/// The options that were set.
 #[derive(Clone, Debug)]
 pub(crate) struct OptionsObject {
     /// Each as `--name=value`, in the order in which they were set.
     flags: Vec<String>,
     control_mode: &'static str,
-    /// Whether models must be configured in full.
+    /// Whether the configuration of models must be complete.
     strict_model_config: bool,
 }
 galatea_c_objects::object!(OptionsObject as TRITONSERVER_ServerOptions, kind 40);
 
-/// Those of Triton's library, which differ from its program's: models are loaded when
-/// the server starts and then when it is told to look, and are not completed.
+/// The defaults of Triton's library, which differ from its program's: models are loaded
+/// at the start and when the program polls, and configurations are not completed.
 impl Default for OptionsObject {
     fn default() -> Self {
         Self { flags: Vec::new(), control_mode: "poll", strict_model_config: true }
@@ -28,7 +28,7 @@ impl Default for OptionsObject {
 }
 
 impl OptionsObject {
-    /// The command line's flags for this.
+    /// The command line's flags for these options.
     pub(crate) fn flags(&self) -> Vec<String> {
         let mut flags = vec![format!("--model-control-mode={}", self.control_mode)];
         if self.strict_model_config {
@@ -66,7 +66,7 @@ const _: TRITONSERVER_ServerOptionsDelete = TRITONSERVER_ServerOptionsDelete;
 ///
 /// # Safety
 ///
-/// `options` must be null or options that nobody uses.
+/// `options` must be null or options that are not in use.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ServerOptionsDelete(
     options: *mut TRITONSERVER_ServerOptions,
@@ -77,8 +77,8 @@ pub unsafe extern "C" fn TRITONSERVER_ServerOptionsDelete(
     })
 }
 
-/// Defines functions that set one flag from their arguments. `$body` gets the
-/// options and the arguments, texts already as `&str`.
+/// Defines functions that set one flag from their arguments. `$body` gets the options and
+/// the arguments, texts already as `&str`.
 macro_rules! setters {
     ($($function:ident($($argument:ident: $kind:ident),*) $body:expr;)*) => {
         $(
@@ -87,8 +87,8 @@ macro_rules! setters {
             ///
             /// # Safety
             ///
-            /// `options` must be null or options that nobody else uses; texts
-            /// must be null or end in a zero byte.
+            /// `options` must be null or options that no other thread uses; texts must be
+            /// null or end in a zero byte.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $function(
                 options: *mut TRITONSERVER_ServerOptions,
@@ -102,7 +102,7 @@ macro_rules! setters {
                     $(let $argument = setters!(@value $kind $argument);)*
                     let set: fn(
                         &mut OptionsObject,
-                        $(setters!(@given $kind)),*
+                        $(setters!(@parameter $kind)),*
                     ) -> Result<(), Status> = $body;
                     set(options, $($argument),*)
                 })
@@ -111,8 +111,8 @@ macro_rules! setters {
     };
     (@type text) => { *const c_char };
     (@type $kind:ident) => { $kind };
-    (@given text) => { &str };
-    (@given $kind:ident) => { $kind };
+    (@parameter text) => { &str };
+    (@parameter $kind:ident) => { $kind };
     (@value text $argument:ident) => {
         // SAFETY: the caller promises texts.
         unsafe { pointer::required_text($argument, stringify!($argument))? }
@@ -120,7 +120,7 @@ macro_rules! setters {
     (@value $kind:ident $argument:ident) => { $argument };
 }
 
-/// A setter whose one value is the flag's.
+/// A setter with one argument, which is the flag's value.
 macro_rules! flag {
     ($flag:literal) => {
         |options, value| {
@@ -224,13 +224,13 @@ setters! {
         };
 }
 
-/// Defines functions that set something of the log. `$body` gets the argument.
+/// Defines functions that change a setting of the log. `$body` gets the argument.
 macro_rules! log_setters {
     ($($function:ident($argument:ident: $kind:ty) $body:expr;)*) => {
         $(
             const _: $function = $function;
-            /// Sets the process's log, at once: it is that of all its servers, and is as
-            /// it was set last, whether the options become a server or not.
+            /// Changes the process's log at once. All its servers share the log. The last
+            /// setting counts, whether or not the options are used to make a server.
             ///
             /// # Safety
             ///
@@ -333,7 +333,7 @@ fn load_limit(
     Ok(())
 }
 
-/// The configuration goes to the cache as it is.
+/// The configuration is passed to the cache unchanged.
 fn cache_config(options: &mut OptionsObject, name: &str, json: &str) -> Result<(), Status> {
     let document: serde_json::Value = serde_json::from_str(json)
         .map_err(|error| Status::invalid_argument(format!("config_json is not JSON: {error}")))?;
@@ -344,7 +344,7 @@ fn cache_config(options: &mut OptionsObject, name: &str, json: &str) -> Result<(
     Ok(())
 }
 
-/// The older way to ask for the local cache; as in the original, 0 asks for none.
+/// The older way to ask for the local cache. As in Triton, 0 means no cache.
 fn cache_byte_size(options: &mut OptionsObject, size: u64) -> Result<(), Status> {
     if size > 0 {
         options.set("cache-config", format_args!("local,{{\"size\": \"{size}\"}}"));
@@ -421,8 +421,9 @@ mod tests {
             assert_eq!(taken.flags(), expected);
         }
     }
+
     #[test]
-    fn defaults_are_those_of_tritons_library() {
+    fn the_defaults_are_those_of_tritons_library() {
         let mut options = OptionsObject::default();
         let strict = ["--model-control-mode=poll", "--disable-auto-complete-config"];
         assert_eq!(options.flags(), strict);
@@ -441,7 +442,7 @@ mod tests {
             }
             options = handle::take::<OptionsObject>(address, "options").unwrap();
         }
-        // What was said last counts.
+        // The last setting counts.
         assert_eq!(options.flags(), ["--model-control-mode=none"]);
     }
 }

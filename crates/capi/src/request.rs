@@ -1,4 +1,4 @@
-//! Requests, as C puts them together.
+//! Requests, as C builds them.
 
 use core::ffi::{c_char, c_void};
 use std::ffi::CString;
@@ -14,10 +14,10 @@ use galatea_infer::{Parameter, ParameterValue, Status};
 use galatea_tensor::DataType;
 
 use crate::allocator::Allocator;
-use crate::flight::Flight;
+use crate::ownership::Ownership;
 use crate::server::{model_name, running, version};
 
-/// A request that is being put together, or that is on its way.
+/// A request that is being built, or that the server has.
 pub(crate) struct RequestObject {
     pub(crate) model_name: String,
     pub(crate) model_version: Option<i64>,
@@ -26,10 +26,10 @@ pub(crate) struct RequestObject {
     pub(crate) correlation: Correlation,
     pub(crate) priority: u64,
     pub(crate) timeout_microseconds: u64,
-    pub(crate) inputs: Vec<Input>,
+    pub(crate) inputs: Vec<RequestInput>,
     pub(crate) outputs: Vec<String>,
     pub(crate) parameters: Vec<Parameter>,
-    pub(crate) flight: Flight,
+    pub(crate) ownership: Ownership,
     pub(crate) release: Option<ReleaseCallback>,
     pub(crate) response: Option<ResponseCallback>,
 }
@@ -41,20 +41,20 @@ pub(crate) enum Correlation {
     Text(CString),
 }
 
-/// An input whose memory is the caller's.
+/// An input in the caller's memory.
 #[derive(Clone)]
-pub(crate) struct Input {
+pub(crate) struct RequestInput {
     pub(crate) name: String,
-    /// None for an input whose bytes alone are given.
-    pub(crate) form: Option<(DataType, Vec<i64>)>,
-    pub(crate) pieces: Vec<Piece>,
-    /// What instances of a host policy get in place of the pieces.
-    pub(crate) host_policies: Vec<(String, Vec<Piece>)>,
+    /// `None` for a raw input, which has only bytes.
+    pub(crate) type_and_shape: Option<(DataType, Vec<i64>)>,
+    pub(crate) segments: Vec<InputSegment>,
+    /// The data that instances of a host policy get instead.
+    pub(crate) host_policies: Vec<(String, Vec<InputSegment>)>,
 }
 
-impl Input {
-    fn pieces_for(&mut self, host_policy: Option<&str>) -> &mut Vec<Piece> {
-        let Some(policy) = host_policy else { return &mut self.pieces };
+impl RequestInput {
+    fn segments_for(&mut self, host_policy: Option<&str>) -> &mut Vec<InputSegment> {
+        let Some(policy) = host_policy else { return &mut self.segments };
         let known = self.host_policies.iter().position(|(name, _)| name == policy);
         let index = known.unwrap_or(self.host_policies.len());
         if known.is_none() {
@@ -64,33 +64,33 @@ impl Input {
     }
 }
 
-/// A piece of an input.
+/// A contiguous part of an input's data.
 #[derive(Copy, Clone)]
-pub(crate) struct Piece {
+pub(crate) struct InputSegment {
     pub(crate) base: *const c_void,
     pub(crate) byte_size: usize,
 }
 
-// SAFETY: the caller promised that the bytes stay as they are until the request
-// is released, so that any thread may read them.
-unsafe impl Send for Piece {}
+// SAFETY: the caller promised that the bytes don't change until the request is released,
+// so any thread may read them.
+unsafe impl Send for InputSegment {}
 // SAFETY: as above.
-unsafe impl Sync for Piece {}
+unsafe impl Sync for InputSegment {}
 
-/// Whom to tell that a request is the caller's again.
+/// The callback that returns a request to the caller.
 #[derive(Copy, Clone)]
 pub(crate) struct ReleaseCallback {
     pub(crate) function: TRITONSERVER_InferenceRequestReleaseFn_t,
     pub(crate) userp: *mut c_void,
 }
 
-// SAFETY: the header demands that callbacks can be called from any thread; the
-// pointer is only handed to them.
+// SAFETY: the header requires that callbacks can be called from any thread; the pointer
+// is only passed to them.
 unsafe impl Send for ReleaseCallback {}
 // SAFETY: as above.
 unsafe impl Sync for ReleaseCallback {}
 
-/// Whom to give responses.
+/// The callback that receives responses.
 #[derive(Clone)]
 pub(crate) struct ResponseCallback {
     pub(crate) allocator: Allocator,
@@ -104,20 +104,24 @@ unsafe impl Send for ResponseCallback {}
 unsafe impl Sync for ResponseCallback {}
 
 impl RequestObject {
-    fn input(&mut self, name: &str) -> Result<&mut Input, Status> {
+    fn input(&mut self, name: &str) -> Result<&mut RequestInput, Status> {
         let found = self.inputs.iter_mut().find(|input| input.name == name);
         found.ok_or_else(|| {
             Status::invalid_argument(format!("input '{name}' does not exist in request"))
         })
     }
 
-    fn add_input(&mut self, name: &str, form: Option<(DataType, Vec<i64>)>) -> Result<(), Status> {
+    fn add_input(
+        &mut self,
+        name: &str,
+        type_and_shape: Option<(DataType, Vec<i64>)>,
+    ) -> Result<(), Status> {
         if self.inputs.iter().any(|input| input.name == name) {
             let text = format!("input '{name}' already exists in request");
             return Err(Status::invalid_argument(text));
         }
-        let (name, pieces, host_policies) = (name.to_owned(), Vec::new(), Vec::new());
-        self.inputs.push(Input { name, form, pieces, host_policies });
+        let (name, segments, host_policies) = (name.to_owned(), Vec::new(), Vec::new());
+        self.inputs.push(RequestInput { name, type_and_shape, segments, host_policies });
         Ok(())
     }
 
@@ -125,17 +129,17 @@ impl RequestObject {
         &mut self,
         name: &str,
         host_policy: Option<&str>,
-        piece: Piece,
+        segment: InputSegment,
         memory_type: TRITONSERVER_MemoryType,
     ) -> Result<(), Status> {
         if memory_type == TRITONSERVER_MEMORY_GPU {
             let text = format!("input '{name}' is in a GPU's memory, which this server can't read");
             return Err(Status::unsupported(text));
         }
-        if piece.base.is_null() && piece.byte_size > 0 {
+        if segment.base.is_null() && segment.byte_size > 0 {
             return Err(Status::invalid_argument("base must not be null"));
         }
-        self.input(name)?.pieces_for(host_policy).push(piece);
+        self.input(name)?.segments_for(host_policy).push(segment);
         Ok(())
     }
 
@@ -166,7 +170,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestNew(
     guard("TRITONSERVER_InferenceRequestNew", || {
         // SAFETY: the caller's promises are passed on.
         let (server, name) = unsafe { (running(server)?, model_name(name)?) };
-        // A model that isn't there is refused now, as in the original.
+        // As in Triton, a request for a missing model is refused here.
         server.control.is_decoupled(name, version(number))?;
         pointer::check_not_null(request, "inference_request")?;
         let made = handle::into_raw(RequestObject {
@@ -180,7 +184,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestNew(
             inputs: Vec::new(),
             outputs: Vec::new(),
             parameters: Vec::new(),
-            flight: Flight::default(),
+            ownership: Ownership::default(),
             release: None,
             response: None,
         });
@@ -190,11 +194,11 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestNew(
 }
 
 const _: TRITONSERVER_InferenceRequestDelete = TRITONSERVER_InferenceRequestDelete;
-/// Deletes a request that is not on its way.
+/// Deletes a request that the server does not have.
 ///
 /// # Safety
 ///
-/// `request` must be null or a request that nobody uses.
+/// `request` must be null or a request that is not in use.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_InferenceRequestDelete(
     request: *mut TRITONSERVER_InferenceRequest,
@@ -205,46 +209,46 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestDelete(
     })
 }
 
-/// Defines functions that read a request, in `reads`, which several threads may do at a
-/// time, or change it, in `changes`. `$body` gets it and the arguments, texts already
-/// as `&str`.
-macro_rules! on_requests {
+/// Defines functions that read a request (`reads`), which several threads may do at a
+/// time, or change it (`changes`). `$body` gets the request and the arguments, texts
+/// already as `&str`.
+macro_rules! request_functions {
     (reads { $($all:tt)* }) => {
-        on_requests! { @with borrow (&RequestObject) $($all)* }
+        request_functions! { @with borrow (&RequestObject) $($all)* }
     };
     (changes { $($all:tt)* }) => {
-        on_requests! { @with borrow_mut (&mut RequestObject) $($all)* }
+        request_functions! { @with borrow_mut (&mut RequestObject) $($all)* }
     };
     (@with $borrow:ident ($object:ty)
         $($function:ident($($argument:ident: $kind:tt),*) $body:expr;)*) => {
         $(
             const _: $function = $function;
-            /// Changes the request, or reads it; what is pointed to lives until it
-            /// is changed or deleted.
+            /// Changes the request, or reads it. A pointer is valid until the request is
+            /// changed or deleted.
             ///
             /// # Safety
             ///
-            /// `request` must be null or a request that nobody changes, or, to change
-            /// it, that nobody else uses; texts must be null or end in a zero byte;
-            /// places must be null or valid for writes, and what else is pointed to
-            /// as the header demands.
+            /// `request` must be null or a request that no thread changes, or, to change
+            /// it, that no other thread uses; texts must be null or end in a zero byte;
+            /// out pointers must be null or valid for writes, and other pointers valid as
+            /// the header requires.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $function(
                 request: *mut TRITONSERVER_InferenceRequest,
-                $($argument: on_requests!(@type $kind)),*
+                $($argument: request_functions!(@type $kind)),*
             ) -> *mut TRITONSERVER_Error {
                 guard(stringify!($function), || {
                     // SAFETY: the caller's promise is passed on.
                     let request = unsafe {
                         handle::$borrow::<RequestObject>(request, "inference_request")?
                     };
-                    $(let $argument = on_requests!(@value $kind $argument);)*
-                    let act: unsafe fn(
+                    $(let $argument = request_functions!(@value $kind $argument);)*
+                    let body: unsafe fn(
                         $object,
-                        $(on_requests!(@given $kind)),*
+                        $(request_functions!(@parameter $kind)),*
                     ) -> Result<(), Status> = $body;
                     // SAFETY: the caller's promises are passed on.
-                    unsafe { act(request, $($argument),*) }
+                    unsafe { body(request, $($argument),*) }
                 })
             }
         )*
@@ -253,22 +257,22 @@ macro_rules! on_requests {
     (@type $kind:ident) => { $kind };
     (@type [$kind:ty]) => { $kind };
     (@type {$kind:ty}) => { *mut $kind };
-    (@given text) => { &str };
-    (@given $kind:ident) => { $kind };
-    (@given [$kind:ty]) => { $kind };
-    (@given {$kind:ty}) => { OutPointer<$kind> };
+    (@parameter text) => { &str };
+    (@parameter $kind:ident) => { $kind };
+    (@parameter [$kind:ty]) => { $kind };
+    (@parameter {$kind:ty}) => { OutPointer<$kind> };
     (@value text $argument:ident) => {
         // SAFETY: the caller promises texts.
         unsafe { pointer::required_text($argument, stringify!($argument))? }
     };
     (@value {$kind:ty} $argument:ident) => {
-        // SAFETY: the caller promises places that are null or valid for writes.
+        // SAFETY: the caller promises pointers that are null or valid for writes.
         unsafe { OutPointer::new($argument, stringify!($argument)) }
     };
     (@value $kind:tt $argument:ident) => { $argument };
 }
 
-on_requests! { reads {
+request_functions! { reads {
     TRITONSERVER_InferenceRequestId(id: {*const c_char})
         |request, id| id.write(request.id.as_ptr());
     TRITONSERVER_InferenceRequestFlags(flags: {u32})
@@ -290,11 +294,11 @@ on_requests! { reads {
         id.write(text.as_ptr())
     };
     TRITONSERVER_InferenceRequestCancel() |request| {
-        request.flight.cancel()?.cancel();
+        request.ownership.cancel_token()?.cancel();
         Ok(())
     };
     TRITONSERVER_InferenceRequestIsCancelled(is_cancelled: {bool}) |request, is_cancelled| {
-        is_cancelled.write(request.flight.cancel()?.is_cancelled())
+        is_cancelled.write(request.ownership.cancel_token()?.is_cancelled())
     };
     TRITONSERVER_InferenceRequestPriority(priority: {u32}) |request, priority| {
         let number = u32::try_from(request.priority).unwrap_or(u32::MAX);
@@ -306,7 +310,7 @@ on_requests! { reads {
         |request, timeout_us| timeout_us.write(request.timeout_microseconds);
 } }
 
-on_requests! { changes {
+request_functions! { changes {
     TRITONSERVER_InferenceRequestSetId(id: text) |request, id| {
         request.id = c_text(id);
         Ok(())
@@ -369,7 +373,7 @@ on_requests! { changes {
         byte_size: usize,
         memory_type: TRITONSERVER_MemoryType,
         memory_type_id: i64) |request, name, base, byte_size, memory_type, _| {
-            request.append(name, None, Piece { base, byte_size }, memory_type)
+            request.append(name, None, InputSegment { base, byte_size }, memory_type)
         };
     TRITONSERVER_InferenceRequestAppendInputDataWithHostPolicy(
         name: text,
@@ -378,7 +382,7 @@ on_requests! { changes {
         memory_type: TRITONSERVER_MemoryType,
         memory_type_id: i64,
         host_policy_name: text) |request, name, base, byte_size, memory_type, _, policy| {
-            request.append(name, Some(policy), Piece { base, byte_size }, memory_type)
+            request.append(name, Some(policy), InputSegment { base, byte_size }, memory_type)
         };
     TRITONSERVER_InferenceRequestAppendInputDataWithBufferAttributes(
         name: text,
@@ -388,23 +392,23 @@ on_requests! { changes {
             let attributes = unsafe {
                 handle::borrow::<BufferAttributesObject>(attributes, "buffer_attributes")?
             };
-            let piece = Piece { base, byte_size: attributes.byte_size };
-            request.append(name, None, piece, attributes.memory_type)
+            let segment = InputSegment { base, byte_size: attributes.byte_size };
+            request.append(name, None, segment, attributes.memory_type)
         };
     TRITONSERVER_InferenceRequestRemoveAllInputData(name: text) |request, name| {
         let input = request.input(name)?;
-        input.pieces.clear();
+        input.segments.clear();
         input.host_policies.clear();
         Ok(())
     };
     TRITONSERVER_InferenceRequestAddRequestedOutput(name: text) |request, name| {
-        if !request.outputs.iter().any(|wanted| wanted == name) {
+        if !request.outputs.iter().any(|output| output == name) {
             request.outputs.push(name.to_owned());
         }
         Ok(())
     };
     TRITONSERVER_InferenceRequestRemoveRequestedOutput(name: text) |request, name| {
-        request.outputs.retain(|wanted| wanted != name);
+        request.outputs.retain(|output| output != name);
         Ok(())
     };
     TRITONSERVER_InferenceRequestRemoveAllRequestedOutputs() |request| {

@@ -11,18 +11,18 @@ use galatea_c_objects::names::data_type_to_c;
 use galatea_c_objects::{guard, handle, pointer};
 use galatea_infer::{InferenceResponse, ModelClasses, Parameter, ParameterValue, Status};
 
-use crate::allocator::{Allocator, Placed};
+use crate::allocator::{Allocator, OutputBuffer};
 
 /// A response, or the error in its place.
 pub(crate) struct ResponseObject {
-    outcome: Result<(), Status>,
+    status: Result<(), Status>,
     model_name: CString,
     model_version: i64,
     id: CString,
     parameters: Vec<ResponseParameter>,
     outputs: Vec<ResponseOutput>,
-    /// Those of the version that answered. Kept because labels are handed out as
-    /// addresses.
+    /// The classes of the version that responded. Kept because pointers to their labels
+    /// are handed out.
     classes: Option<Arc<ModelClasses>>,
 }
 galatea_c_objects::object!(ResponseObject as TRITONSERVER_InferenceResponse, kind 44);
@@ -43,20 +43,20 @@ struct ResponseOutput {
     name: CString,
     datatype: TRITONSERVER_DataType,
     shape: Vec<i64>,
-    placed: Placed,
+    buffer: OutputBuffer,
 }
 
 impl ResponseObject {
-    /// A response with its outputs in the caller's buffers. An output that can't
-    /// be placed makes it an error.
+    /// A response with its outputs in the caller's buffers. If an output can't be stored
+    /// there, the response becomes an error.
     pub(crate) fn new(
-        outcome: Result<InferenceResponse, Status>,
-        request: &Origin,
+        result: Result<InferenceResponse, Status>,
+        request: &RequestIdentity,
         classes: Option<Arc<ModelClasses>>,
         allocator: &Allocator,
     ) -> Self {
         let mut object = Self {
-            outcome: Ok(()),
+            status: Ok(()),
             model_name: c_text(&request.model_name),
             model_version: request.model_version,
             id: c_text(&request.id),
@@ -64,12 +64,12 @@ impl ResponseObject {
             outputs: Vec::new(),
             classes,
         };
-        // Also for an error: callers make room for the response then.
+        // Called for an error too: callers prepare for the response then.
         let filled =
-            allocator.start().and(outcome).and_then(|response| object.fill(&response, allocator));
+            allocator.start().and(result).and_then(|response| object.fill(&response, allocator));
         if let Err(status) = filled {
             object.outputs.clear();
-            object.outcome = Err(status);
+            object.status = Err(status);
         }
         object
     }
@@ -82,21 +82,21 @@ impl ResponseObject {
             let data = output.data.host().ok_or_else(|| {
                 Status::unsupported(format!("output '{}' is not in CPU memory", output.name))
             })?;
-            let placed = allocator.place(&name, data)?;
+            let buffer = allocator.copy_output(&name, data)?;
             self.outputs.push(ResponseOutput {
                 name,
                 datatype: data_type_to_c(output.datatype),
                 shape: output.shape.dims().to_vec(),
-                placed,
+                buffer,
             });
         }
         Ok(())
     }
 }
 
-/// What a response says of its request when it is an error.
+/// The request's part of a response that is an error.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Origin {
+pub(crate) struct RequestIdentity {
     pub(crate) model_name: String,
     pub(crate) model_version: i64,
     pub(crate) id: String,
@@ -114,17 +114,17 @@ impl ResponseParameter {
     }
 }
 
-/// Defines functions that read a response. `$body` gets it and the arguments.
+/// Defines functions that read a response. `$body` gets the response and the arguments.
 macro_rules! readers {
     ($($function:ident($($argument:ident: $kind:ty),*) $body:expr;)*) => {
         $(
             const _: $function = $function;
-            /// Reads the response; what is pointed to lives as long as it.
+            /// Reads the response. Pointers are valid as long as the response.
             ///
             /// # Safety
             ///
-            /// `response` must be null or a response that stays; places must be
-            /// null or valid for writes.
+            /// `response` must be null or a response that lives during the call; out
+            /// pointers must be null or valid for writes.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $function(
                 response: *mut TRITONSERVER_InferenceResponse,
@@ -174,7 +174,7 @@ readers! {
 
 /// # Safety
 ///
-/// The places must be null or valid for writes, as in all functions below.
+/// The out pointers must be null or valid for writes, as in all functions below.
 unsafe fn read_model(
     response: &ResponseObject,
     model_name: *mut *const c_char,
@@ -232,7 +232,7 @@ unsafe fn read_output_count(response: &ResponseObject, count: *mut u32) -> Resul
     unsafe { pointer::write(count, number, "count") }
 }
 
-#[expect(clippy::too_many_arguments, reason = "the header has so many")]
+#[expect(clippy::too_many_arguments, reason = "the header has that many")]
 unsafe fn read_output(
     response: &ResponseObject,
     index: u32,
@@ -254,15 +254,15 @@ unsafe fn read_output(
         pointer::write(datatype, output.datatype, "datatype")?;
         pointer::write(shape, output.shape.as_ptr(), "shape")?;
         pointer::write(dim_count, dims, "dim_count")?;
-        pointer::write(base, output.placed.base.cast_const(), "base")?;
-        pointer::write(byte_size, output.placed.byte_size, "byte_size")?;
-        pointer::write(memory_type, output.placed.memory_type, "memory_type")?;
-        pointer::write(memory_type_id, output.placed.memory_type_id, "memory_type_id")?;
-        pointer::write(userp, output.placed.userp, "userp")
+        pointer::write(base, output.buffer.base.cast_const(), "base")?;
+        pointer::write(byte_size, output.buffer.byte_size, "byte_size")?;
+        pointer::write(memory_type, output.buffer.memory_type, "memory_type")?;
+        pointer::write(memory_type_id, output.buffer.memory_type_id, "memory_type_id")?;
+        pointer::write(userp, output.buffer.userp, "userp")
     }
 }
 
-/// Null for a class without a label.
+/// Writes null for a class without a label.
 unsafe fn read_label(
     response: &ResponseObject,
     index: u32,
@@ -288,11 +288,11 @@ fn at<'a, T>(list: &'a [T], index: u32, what: &str) -> Result<&'a T, Status> {
 }
 
 const _: TRITONSERVER_InferenceResponseError = TRITONSERVER_InferenceResponseError;
-/// The response's error, to be deleted by the caller; null if it is none.
+/// The response's error, which the caller deletes; null if there is none.
 ///
 /// # Safety
 ///
-/// `response` must be null or a response that stays.
+/// `response` must be null or a response that lives during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_InferenceResponseError(
     response: *mut TRITONSERVER_InferenceResponse,
@@ -300,16 +300,16 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceResponseError(
     guard("TRITONSERVER_InferenceResponseError", || {
         // SAFETY: the caller's promise is passed on.
         let response = unsafe { handle::borrow::<ResponseObject>(response, "response")? };
-        response.outcome.clone()
+        response.status.clone()
     })
 }
 
 const _: TRITONSERVER_InferenceResponseDelete = TRITONSERVER_InferenceResponseDelete;
-/// Deletes a response; its allocator gets the buffers back.
+/// Deletes a response and returns its buffers to the allocator.
 ///
 /// # Safety
 ///
-/// `response` must be null or a response that nobody uses.
+/// `response` must be null or a response that is not in use.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_InferenceResponseDelete(
     response: *mut TRITONSERVER_InferenceResponse,

@@ -1,15 +1,16 @@
-//! Servers: making, stopping, deleting them.
+//! The server as an object of C: making, stopping and deleting it.
 
 use core::ffi::c_char;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use galatea_abi::server::*;
 use galatea_abi::*;
-use galatea_c_objects::{guard, handle as handles, pointer};
+use galatea_c_objects::{guard, handle, pointer};
 use galatea_infer::{InferenceService, ServerControl, Status};
+use galatea_stdx::Lock;
 
 use crate::options::OptionsObject;
 
@@ -17,35 +18,35 @@ use crate::options::OptionsObject;
 pub struct RunningServer {
     /// Takes requests.
     pub service: Arc<dyn InferenceService>,
-    /// Answers questions and takes orders.
+    /// Answers questions and executes commands.
     pub control: Arc<dyn ServerControl>,
-    /// The metrics as Prometheus reads them; none if they are off.
+    /// The metrics in Prometheus' text format; `None` if metrics are disabled.
     pub metrics: Box<dyn Fn() -> Option<String> + Send + Sync>,
-    /// Makes what serves what the repositories hold now, when that is done.
+    /// Loads and unloads models after the repositories, and returns when that is done.
     pub poll: Box<dyn Fn() -> Result<(), Status> + Send + Sync>,
-    /// Stops the server: no new requests, those that it has run, models unload.
-    /// `None` waits as long as the server's own option says. Called any number
-    /// of times.
+    /// Stops the server: it takes no new requests, finishes those that it has, and
+    /// unloads all models. `None` waits for the time of the server's own option. It may
+    /// be called any number of times.
     pub stop: Box<dyn Fn(Option<Duration>) -> Result<(), Status> + Send + Sync>,
 }
 
-/// Makes a server out of the command line's flags, without its network doors, and
-/// settles it at the reserved address. It may do so before models are loaded: then
-/// backends can use the address while they load.
-pub type ServerMaker = fn(&[String], &Reserved) -> Result<(), Status>;
+/// Makes a server from the command line's flags, without its network doors, and puts it
+/// at the reserved address. It may do so before models are loaded, so that backends can
+/// use the address while they load.
+pub type ServerFactory = fn(&[String], &ReservedAddress) -> Result<(), Status>;
 
-static MAKER: OnceLock<ServerMaker> = OnceLock::new();
+static FACTORY: OnceLock<ServerFactory> = OnceLock::new();
 
-/// Says how servers are made; the first one stays.
-pub fn install(maker: ServerMaker) {
-    let _ = MAKER.set(maker);
+/// Sets how servers are made. Only the first call counts.
+pub fn install_server_factory(factory: ServerFactory) {
+    let _ = FACTORY.set(factory);
 }
 
 #[derive(Clone)]
 pub(crate) struct ServerObject {
     running: Arc<OnceLock<Arc<RunningServer>>>,
     /// Set by `TRITONSERVER_ServerSetExitTimeout`, which any thread may call.
-    exit_timeout: Arc<Mutex<Option<Duration>>>,
+    exit_timeout: Arc<Lock<Option<Duration>>>,
     /// Whether `TRITONSERVER_ServerStop` was called.
     exiting: Arc<AtomicBool>,
 }
@@ -54,38 +55,33 @@ galatea_c_objects::object!(ServerObject as TRITONSERVER_Server, kind 41);
 impl ServerObject {
     fn stop(&self) -> Result<(), Status> {
         self.exiting.store(true, Ordering::Relaxed);
-        let exit_timeout = *self.exit_timeout();
+        let exit_timeout = *self.exit_timeout.lock("read the exit timeout");
         self.running.get().map_or(Ok(()), |running| (running.stop)(exit_timeout))
-    }
-
-    fn exit_timeout(&self) -> MutexGuard<'_, Option<Duration>> {
-        self.exit_timeout.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// An address under which C code will know a server, fixed before there is one:
-/// backends are told of it before their models are loaded. It is void once this is
-/// dropped.
-pub struct Reserved {
-    /// Null once it was left to C code.
+/// An address by which C code will know a server, reserved before the server exists:
+/// backends learn it before their models are loaded. Dropping this releases the address.
+pub struct ReservedAddress {
+    /// Null after it was handed over to C code.
     address: *mut TRITONSERVER_Server,
     running: Arc<OnceLock<Arc<RunningServer>>>,
 }
 
-// SAFETY: the address is only passed on; what is behind it may be used by every
-// thread, and it is taken back once, here or by whoever it was given to.
-unsafe impl Send for Reserved {}
+// SAFETY: the address is only passed on; the object behind it may be used by every
+// thread, and it is taken back once, here or by the code that it was handed over to.
+unsafe impl Send for ReservedAddress {}
 // SAFETY: as above.
-unsafe impl Sync for Reserved {}
+unsafe impl Sync for ReservedAddress {}
 
-impl Reserved {
-    /// An address without a server: calls with it answer that there is none yet.
+impl ReservedAddress {
+    /// An address without a server. Calls with it fail because there is no server yet.
     #[must_use]
     pub fn new() -> Self {
         let running = Arc::new(OnceLock::new());
         let (exit_timeout, exiting) = (Arc::default(), Arc::default());
         let object = ServerObject { running: running.clone(), exit_timeout, exiting };
-        Self { address: handles::into_raw(object), running }
+        Self { address: handle::into_raw(object), running }
     }
 
     /// The address.
@@ -94,72 +90,72 @@ impl Reserved {
         self.address
     }
 
-    /// Puts the server there; the first one stays.
-    pub fn settle(&self, running: Arc<RunningServer>) {
+    /// Puts the server at the address. Only the first call counts.
+    pub fn set_server(&self, running: Arc<RunningServer>) {
         let _ = self.running.set(running);
     }
 
-    /// The server there, if one is.
+    /// The server at the address, if there is one.
     #[must_use]
     pub fn running(&self) -> Option<&Arc<RunningServer>> {
         self.running.get()
     }
 
-    /// Leaves the address to C code, which deletes the server.
+    /// Hands the address over to C code, which deletes the server.
     #[must_use]
     pub fn into_address(mut self) -> *mut TRITONSERVER_Server {
         std::mem::replace(&mut self.address, core::ptr::null_mut())
     }
 }
 
-impl Default for Reserved {
+impl Default for ReservedAddress {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Drop for Reserved {
+impl Drop for ReservedAddress {
     fn drop(&mut self) {
         if self.address.is_null() {
             return;
         }
-        // SAFETY: the address is from `into_raw`, and whoever knows it was told that
+        // SAFETY: the address is from `into_raw`, and code that knows it has learned that
         // it ends here.
-        drop(unsafe { handles::take::<ServerObject>(self.address, "server") });
+        drop(unsafe { handle::take::<ServerObject>(self.address, "server") });
     }
 }
 
-/// An address for a server that runs already, valid until C code deletes it.
+/// An address of a running server, valid until C code deletes it.
 #[must_use]
-pub fn handle(running: Arc<RunningServer>) -> *mut TRITONSERVER_Server {
-    let reserved = Reserved::new();
-    reserved.settle(running);
+pub fn into_address(running: Arc<RunningServer>) -> *mut TRITONSERVER_Server {
+    let reserved = ReservedAddress::new();
+    reserved.set_server(running);
     reserved.into_address()
 }
 
-/// A server that a call names.
-pub(crate) struct Named {
+/// The server of a call.
+pub(crate) struct ServerRef {
     running: Arc<RunningServer>,
     exiting: bool,
 }
 
-impl Named {
-    /// Whether it is live or ready is no question to ask of one that was stopped, as in
-    /// the original.
+impl ServerRef {
+    /// The server, for questions whether it is live or ready. As in Triton, a stopped
+    /// server does not answer them.
     ///
     /// # Errors
     ///
-    /// `Unavailable` if it was.
-    pub(crate) fn not_exiting(&self) -> Result<&RunningServer, Status> {
+    /// `Unavailable` if the server was stopped.
+    pub(crate) fn check_live(&self) -> Result<&RunningServer, Status> {
         self.unless_exiting("Server exiting")
     }
 
-    /// One that was stopped tells nothing of its models, but of their metadata, and loads
-    /// nothing, as in the original.
+    /// The server, for everything about models except their metadata. As in Triton, a
+    /// stopped server does not answer that, and loads nothing.
     ///
     /// # Errors
     ///
-    /// `Unavailable` if it was.
+    /// `Unavailable` if the server was stopped.
     pub(crate) fn serving(&self) -> Result<&RunningServer, Status> {
         self.unless_exiting("Server not ready")
     }
@@ -171,14 +167,14 @@ impl Named {
         Ok(&self.running)
     }
 
-    /// Looks at the repositories, if there is still something to load. As in the original
-    /// one that was stopped has done so then, whatever its control mode.
+    /// Polls the repositories. As in Triton, on a stopped server this succeeds and does
+    /// nothing, in every control mode.
     pub(crate) fn poll(&self) -> Result<(), Status> {
         if self.exiting { Ok(()) } else { (self.running.poll)() }
     }
 }
 
-impl Deref for Named {
+impl Deref for ServerRef {
     type Target = RunningServer;
 
     fn deref(&self) -> &RunningServer {
@@ -190,13 +186,13 @@ impl Deref for Named {
 ///
 /// # Safety
 ///
-/// `server` must be null or an object of this library that stays.
-pub(crate) unsafe fn running(server: *const TRITONSERVER_Server) -> Result<Named, Status> {
+/// `server` must be null or an object of this library that lives during the call.
+pub(crate) unsafe fn running(server: *const TRITONSERVER_Server) -> Result<ServerRef, Status> {
     // SAFETY: the caller's promise is passed on.
-    let server = unsafe { handles::borrow::<ServerObject>(server, "server")? };
+    let server = unsafe { handle::borrow::<ServerObject>(server, "server")? };
     let running = server.running.get().cloned();
     let running = running.ok_or_else(|| Status::unavailable("the server is still being made"))?;
-    Ok(Named { running, exiting: server.exiting.load(Ordering::Relaxed) })
+    Ok(ServerRef { running, exiting: server.exiting.load(Ordering::Relaxed) })
 }
 
 const _: TRITONSERVER_ServerNew = TRITONSERVER_ServerNew;
@@ -212,19 +208,20 @@ pub unsafe extern "C" fn TRITONSERVER_ServerNew(
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_ServerNew", || {
         // SAFETY: the caller's promise is passed on.
-        let options = unsafe { handles::borrow::<OptionsObject>(options, "options")? };
+        let options = unsafe { handle::borrow::<OptionsObject>(options, "options")? };
         pointer::check_not_null(server, "server")?;
-        let maker =
-            MAKER.get().ok_or_else(|| Status::unavailable("this program does not make servers"))?;
-        let reserved = Reserved::new();
-        maker(&options.flags(), &reserved)?;
+        let factory = FACTORY
+            .get()
+            .ok_or_else(|| Status::unavailable("this program does not make servers"))?;
+        let reserved = ReservedAddress::new();
+        factory(&options.flags(), &reserved)?;
         // SAFETY: the caller's promise is passed on.
         unsafe { pointer::write(server, reserved.into_address(), "server") }
     })
 }
 
 const _: TRITONSERVER_ServerStop = TRITONSERVER_ServerStop;
-/// Stops a server; it answers questions about models until it is deleted.
+/// Stops a server. It answers questions about models' metadata until it is deleted.
 ///
 /// # Safety
 ///
@@ -235,7 +232,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerStop(
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_ServerStop", || {
         // SAFETY: the caller's promise is passed on.
-        let object = unsafe { handles::borrow::<ServerObject>(server, "server")? }.clone();
+        let object = unsafe { handle::borrow::<ServerObject>(server, "server")? }.clone();
         object.stop()
     })
 }
@@ -253,18 +250,19 @@ pub unsafe extern "C" fn TRITONSERVER_ServerSetExitTimeout(
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_ServerSetExitTimeout", || {
         // SAFETY: the caller's promise is passed on.
-        let object = unsafe { handles::borrow::<ServerObject>(server, "server")? };
-        *object.exit_timeout() = Some(Duration::from_secs(u64::from(timeout)));
+        let object = unsafe { handle::borrow::<ServerObject>(server, "server")? };
+        *object.exit_timeout.lock("set the exit timeout") =
+            Some(Duration::from_secs(u64::from(timeout)));
         Ok(())
     })
 }
 
 const _: TRITONSERVER_ServerDelete = TRITONSERVER_ServerDelete;
-/// Stops a server and forgets it.
+/// Stops and deletes a server.
 ///
 /// # Safety
 ///
-/// `server` must be null or a server that nobody uses.
+/// `server` must be null or a server that is not in use.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ServerDelete(
     server: *mut TRITONSERVER_Server,
@@ -274,22 +272,22 @@ pub unsafe extern "C" fn TRITONSERVER_ServerDelete(
             return Ok(());
         }
         // SAFETY: the caller's promise is passed on.
-        let object = unsafe { handles::take::<ServerObject>(server, "server")? };
+        let object = unsafe { handle::take::<ServerObject>(server, "server")? };
         object.stop()
     })
 }
 
-/// The version that a number of C stands for: -1 is the newest; no model has other
-/// negative ones.
+/// The version of a number from C: -1 is the newest. No model has other negative
+/// versions.
 pub(crate) fn version(number: i64) -> Option<i64> {
     (number != -1).then_some(number)
 }
 
-/// A model that a call names.
+/// The model name of a call.
 ///
 /// # Safety
 ///
-/// `name` must be null or a text that stays.
+/// `name` must be null or a text that outlives the result.
 pub(crate) unsafe fn model_name<'a>(name: *const c_char) -> Result<&'a str, Status> {
     // SAFETY: the caller's promise is passed on.
     unsafe { pointer::required_text(name, "model_name") }

@@ -1,5 +1,5 @@
-//! The exported functions, called as C calls them, over a server that answers
-//! each request with its own inputs.
+//! The exported functions, called as C calls them, with a server that responds to each
+//! request with its own inputs.
 #![allow(unsafe_code, reason = "the test calls C functions")]
 #![allow(
     clippy::undocumented_unsafe_blocks,
@@ -9,10 +9,10 @@
 
 #[path = "infer/allocator.rs"]
 mod allocator;
-#[path = "infer/flight.rs"]
-mod flight;
 #[path = "infer/host_policies.rs"]
 mod host_policies;
+#[path = "infer/ownership.rs"]
+mod ownership;
 #[path = "infer/raw.rs"]
 mod raw;
 #[path = "infer/traces.rs"]
@@ -28,20 +28,20 @@ use std::task::{Wake, Waker};
 
 use galatea_abi::*;
 use galatea_c_objects::error::take_c;
-use galatea_capi::{RunningServer, handle};
+use galatea_capi::{RunningServer, into_address};
 use galatea_infer::*;
 use galatea_stdx::{WakeBatch, wake_batch};
 
-/// Answers with the inputs as outputs, at once or when told.
+/// Responds with the inputs as outputs, at once or when the test does it.
 #[derive(Default)]
 struct Echo {
-    held: Mutex<Option<Vec<(InferenceRequest, ResponseSender)>>>,
+    pending: Mutex<Option<Vec<(InferenceRequest, ResponseSender)>>>,
 }
 
 impl InferenceService for Echo {
     fn infer(&self, request: InferenceRequest, sender: ResponseSender) {
-        if let Some(held) = self.held.lock().unwrap().as_mut() {
-            held.push((request, sender));
+        if let Some(pending) = self.pending.lock().unwrap().as_mut() {
+            pending.push((request, sender));
             return;
         }
         if request.id == "bad" {
@@ -119,7 +119,7 @@ impl ServerControl for Control {
 }
 
 fn server(echo: Arc<Echo>) -> *mut TRITONSERVER_Server {
-    handle(Arc::new(RunningServer {
+    into_address(Arc::new(RunningServer {
         service: echo,
         control: Arc::new(Control),
         metrics: Box::new(|| Some(String::from("metric 1\n"))),
@@ -128,7 +128,7 @@ fn server(echo: Arc<Echo>) -> *mut TRITONSERVER_Server {
     }))
 }
 
-/// What callbacks tell, in order.
+/// The calls of callbacks, in order.
 #[derive(Debug, PartialEq, Eq)]
 enum Event {
     Allocated(String, usize),
@@ -140,29 +140,29 @@ enum Event {
         null: bool,
         final_: bool,
     },
-    /// A callback was called where waking others is put off.
-    InTurn,
+    /// A callback was called while wake-ups were deferred.
+    InWakeBatch,
 }
 
-struct Woken(AtomicBool);
+struct WakeFlag(AtomicBool);
 
-impl Wake for Woken {
+impl Wake for WakeFlag {
     fn wake(self: Arc<Self>) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
-struct World {
+struct CallbackLog {
     events: Sender<Event>,
     responses: Sender<usize>,
 }
 
-impl World {
+impl CallbackLog {
     fn callback(&self) {
-        let woken = Arc::new(Woken(AtomicBool::new(false)));
+        let woken = Arc::new(WakeFlag(AtomicBool::new(false)));
         wake_batch::defer(Waker::from(woken.clone()));
         if !woken.0.load(Ordering::Relaxed) {
-            self.events.send(Event::InTurn).unwrap();
+            self.events.send(Event::InWakeBatch).unwrap();
         }
     }
 }
@@ -180,9 +180,9 @@ unsafe extern "C" fn allocate(
     _: *mut i64,
 ) -> *mut TRITONSERVER_Error {
     unsafe {
-        let world = &*userp.cast::<World>();
+        let log = &*userp.cast::<CallbackLog>();
         let name = CStr::from_ptr(name).to_str().unwrap().to_owned();
-        world.events.send(Event::Allocated(name, byte_size)).unwrap();
+        log.events.send(Event::Allocated(name, byte_size)).unwrap();
         let memory: Box<[u8]> = vec![0; byte_size].into_boxed_slice();
         buffer.write(Box::into_raw(memory).cast());
         buffer_userp.write(userp);
@@ -199,8 +199,8 @@ unsafe extern "C" fn free(
     _: i64,
 ) -> *mut TRITONSERVER_Error {
     unsafe {
-        let world = &*buffer_userp.cast::<World>();
-        world.events.send(Event::Freed(byte_size)).unwrap();
+        let log = &*buffer_userp.cast::<CallbackLog>();
+        log.events.send(Event::Freed(byte_size)).unwrap();
         let slice = core::ptr::slice_from_raw_parts_mut(buffer.cast::<u8>(), byte_size);
         drop(Box::from_raw(slice));
     }
@@ -213,9 +213,9 @@ unsafe extern "C" fn released(
     userp: *mut c_void,
 ) {
     assert_eq!(flags, TRITONSERVER_REQUEST_RELEASE_ALL.0);
-    let world = unsafe { &*userp.cast::<World>() };
-    world.callback();
-    world.events.send(Event::Released).unwrap();
+    let log = unsafe { &*userp.cast::<CallbackLog>() };
+    log.callback();
+    log.events.send(Event::Released).unwrap();
 }
 
 unsafe extern "C" fn completed(
@@ -225,17 +225,17 @@ unsafe extern "C" fn completed(
 ) {
     let final_ = flags & TRITONSERVER_RESPONSE_COMPLETE_FINAL.0 != 0;
     unsafe {
-        let world = &*userp.cast::<World>();
-        world.callback();
-        world.events.send(Event::Response { null: response.is_null(), final_ }).unwrap();
-        world.responses.send(response.expose_provenance()).unwrap();
+        let log = &*userp.cast::<CallbackLog>();
+        log.callback();
+        log.events.send(Event::Response { null: response.is_null(), final_ }).unwrap();
+        log.responses.send(response.expose_provenance()).unwrap();
     }
 }
 
 struct Caller {
     server: *mut TRITONSERVER_Server,
     allocator: *mut TRITONSERVER_ResponseAllocator,
-    world: *mut World,
+    log: *mut CallbackLog,
     events: Receiver<Event>,
     responses: Receiver<usize>,
 }
@@ -254,7 +254,7 @@ impl Caller {
     fn new(echo: Arc<Echo>) -> Self {
         let (events, inbox) = channel();
         let (responses, arrived) = channel();
-        let world = Box::into_raw(Box::new(World { events, responses }));
+        let log = Box::into_raw(Box::new(CallbackLog { events, responses }));
         let mut allocator = core::ptr::null_mut();
         ok(unsafe {
             server::TRITONSERVER_ResponseAllocatorNew(
@@ -264,7 +264,7 @@ impl Caller {
                 None,
             )
         });
-        Self { server: server(echo), allocator, world, events: inbox, responses: arrived }
+        Self { server: server(echo), allocator, log, events: inbox, responses: arrived }
     }
 
     fn request(&self) -> *mut TRITONSERVER_InferenceRequest {
@@ -284,14 +284,14 @@ impl Caller {
             ok(server::TRITONSERVER_InferenceRequestSetReleaseCallback(
                 request,
                 Some(released),
-                self.world.cast(),
+                self.log.cast(),
             ));
             ok(server::TRITONSERVER_InferenceRequestSetResponseCallback(
                 request,
                 self.allocator,
-                self.world.cast(),
+                self.log.cast(),
                 Some(completed),
-                self.world.cast(),
+                self.log.cast(),
             ));
         }
         request
@@ -343,7 +343,7 @@ mod server {
 }
 
 #[test]
-fn a_request_goes_in_by_pointer_and_comes_out_by_allocator() {
+fn a_request_is_read_by_pointer_and_its_response_is_written_to_the_allocator() {
     let caller = Caller::new(Arc::default());
     let data: Vec<i32> = vec![1, 2, 3];
     let request = caller.request();
@@ -391,15 +391,15 @@ fn a_request_goes_in_by_pointer_and_comes_out_by_allocator() {
 }
 
 #[test]
-fn labels_are_those_of_the_version_that_answers() {
-    let service = Arc::new(Echo { held: Mutex::new(Some(Vec::new())) });
+fn labels_are_those_of_the_version_that_responds() {
+    let service = Arc::new(Echo { pending: Mutex::new(Some(Vec::new())) });
     let caller = Caller::new(service.clone());
     let data: Vec<i32> = vec![1, 2, 3];
     let request = caller.request();
     caller.add_input(request, c"IN", &data);
     caller.add_input(request, c"MORE", &data);
     ok(caller.infer(request));
-    let (held, sender) = service.held.lock().unwrap().as_mut().unwrap().pop().unwrap();
+    let (held, sender) = service.pending.lock().unwrap().as_mut().unwrap().pop().unwrap();
     let labels = Arc::new(ClassLabels::from_lines(b"cat\n\ndog".to_vec()).unwrap());
     let labels = BTreeMap::from([(String::from("IN"), labels)]);
     held.classes.as_ref().unwrap().set(&Arc::new(ModelClasses::new(false, labels)));
@@ -435,15 +435,15 @@ fn labels_are_those_of_the_version_that_answers() {
 }
 
 #[test]
-fn memory_is_borrowed_until_the_server_is_done_with_it() {
-    let echo_service = Arc::new(Echo { held: Mutex::new(Some(Vec::new())) });
+fn memory_is_borrowed_until_the_request_is_released() {
+    let echo_service = Arc::new(Echo { pending: Mutex::new(Some(Vec::new())) });
     let caller = Caller::new(echo_service.clone());
     let data: Vec<i32> = vec![4, 5];
     let request = caller.request();
     caller.add_input(request, c"IN", &data);
     ok(caller.infer(request));
     assert_eq!(caller.events(), []);
-    let (held, sender) = echo_service.held.lock().unwrap().as_mut().unwrap().pop().unwrap();
+    let (held, sender) = echo_service.pending.lock().unwrap().as_mut().unwrap().pop().unwrap();
     let seen = held.inputs[0].data.host().unwrap().as_ptr();
     assert_eq!(seen, data.as_ptr().cast(), "the input is read in place");
     sender.finish();
@@ -452,17 +452,17 @@ fn memory_is_borrowed_until_the_server_is_done_with_it() {
     assert_eq!(caller.events(), [Event::Released]);
 }
 
-/// A callback may wait for the answer to another request, so whoever works on that
-/// must not be left asleep.
+/// A callback may wait for the response to another request, so the threads that work on
+/// that must not stay asleep.
 #[test]
-fn callbacks_are_outside_of_the_servers_turns() {
-    let echo_service = Arc::new(Echo { held: Mutex::new(Some(Vec::new())) });
+fn callbacks_run_outside_of_wake_batches() {
+    let echo_service = Arc::new(Echo { pending: Mutex::new(Some(Vec::new())) });
     let caller = Caller::new(echo_service.clone());
     let request = caller.request();
     caller.add_input(request, c"IN", &[4, 5]);
     ok(caller.infer(request));
-    let (held, sender) = echo_service.held.lock().unwrap().as_mut().unwrap().pop().unwrap();
-    let _turn = WakeBatch::begin();
+    let (held, sender) = echo_service.pending.lock().unwrap().as_mut().unwrap().pop().unwrap();
+    let _batch = WakeBatch::begin();
     sender.finish();
     drop(held);
     let expected = [Event::Response { null: true, final_: true }, Event::Released];
@@ -470,7 +470,7 @@ fn callbacks_are_outside_of_the_servers_turns() {
 }
 
 #[test]
-fn what_is_not_taken_stays_the_callers() {
+fn a_refused_request_still_belongs_to_the_caller() {
     let caller = Caller::new(Arc::default());
     let mut request = core::ptr::null_mut();
     unsafe {
@@ -497,7 +497,7 @@ fn what_is_not_taken_stays_the_callers() {
 }
 
 #[test]
-fn a_request_that_fails_at_once_stays_the_callers() {
+fn a_request_that_fails_at_once_still_belongs_to_the_caller() {
     let echo = Arc::new(Echo::default());
     let caller = Caller::new(echo.clone());
     let request = caller.request();
@@ -506,10 +506,10 @@ fn a_request_that_fails_at_once_stays_the_callers() {
         ok(server::TRITONSERVER_InferenceRequestSetId(request, c"bad".as_ptr()));
         assert_eq!(refused(caller.infer(request)), "not like this");
         assert_eq!(caller.events(), []);
-        // What fails later, or on another thread, is told to the callback.
-        *echo.held.lock().unwrap() = Some(Vec::new());
+        // A failure that comes later, or on another thread, is reported to the callback.
+        *echo.pending.lock().unwrap() = Some(Vec::new());
         ok(caller.infer(request));
-        let (_, sender) = echo.held.lock().unwrap().take().unwrap().remove(0);
+        let (_, sender) = echo.pending.lock().unwrap().take().unwrap().remove(0);
         sender.send_final(Err(Status::internal("too late")));
         assert_eq!(
             caller.events(),
@@ -526,14 +526,14 @@ unsafe extern "C" fn begin(
     _: *mut TRITONSERVER_ResponseAllocator,
     userp: *mut c_void,
 ) -> *mut TRITONSERVER_Error {
-    let world = unsafe { &*userp.cast::<World>() };
-    world.events.send(Event::Allocated(String::from("begins"), 0)).unwrap();
+    let log = unsafe { &*userp.cast::<CallbackLog>() };
+    log.events.send(Event::Allocated(String::from("begins"), 0)).unwrap();
     core::ptr::null_mut()
 }
 
 #[test]
-fn an_allocator_learns_of_errors_too() {
-    let echo = Arc::new(Echo { held: Mutex::new(Some(Vec::new())) });
+fn the_allocator_is_started_for_errors_too() {
+    let echo = Arc::new(Echo { pending: Mutex::new(Some(Vec::new())) });
     let mut caller = Caller::new(echo.clone());
     unsafe {
         ok(server::TRITONSERVER_ResponseAllocatorNew(
@@ -544,7 +544,7 @@ fn an_allocator_learns_of_errors_too() {
         ));
         let request = caller.request();
         ok(caller.infer(request));
-        let (request, sender) = echo.held.lock().unwrap().take().unwrap().remove(0);
+        let (request, sender) = echo.pending.lock().unwrap().take().unwrap().remove(0);
         drop(request);
         sender.send_final(Err(Status::internal("no")));
     }
@@ -559,7 +559,7 @@ fn an_allocator_learns_of_errors_too() {
 }
 
 #[test]
-fn a_model_with_batches_says_so() {
+fn a_model_with_batches_has_the_batch_flag() {
     let caller = Caller::new(Arc::default());
     let (mut flags, mut reserved) = (0, core::ptr::dangling_mut());
     ok(unsafe {
@@ -576,11 +576,11 @@ fn a_model_with_batches_says_so() {
 }
 
 #[test]
-fn a_question_without_a_place_for_the_answer_is_not_asked() {
-    let server = handle(Arc::new(RunningServer {
+fn a_getter_without_an_out_pointer_does_nothing() {
+    let server = into_address(Arc::new(RunningServer {
         service: Arc::new(Echo::default()),
         control: Arc::new(Control),
-        metrics: Box::new(|| unreachable!("nobody could delete the answer")),
+        metrics: Box::new(|| unreachable!("the result could not be deleted")),
         poll: Box::new(|| Ok(())),
         stop: Box::new(|_| Ok(())),
     }));
@@ -591,7 +591,7 @@ fn a_question_without_a_place_for_the_answer_is_not_asked() {
 }
 
 #[test]
-fn null_is_nothing_to_delete() {
+fn deleting_null_succeeds() {
     use galatea_capi::metric::functions::*;
     use galatea_capi::{allocator::*, control::*, options::*, request::*, response::*};
     use galatea_capi::{server::*, trace::*};

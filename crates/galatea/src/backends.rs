@@ -12,7 +12,7 @@ use galatea_backend_ensemble::EnsembleBackend;
 use galatea_backend_examples::{IdentityBackend, TokenCounterBackend};
 use galatea_backend_onnxruntime::{BackendOptions, Library, OnnxRuntimeBackend};
 use galatea_backend_plugin::{PluginSettings, Plugins, SearchScope};
-use galatea_capi::Reserved;
+use galatea_capi::ReservedAddress;
 use galatea_config::{ConfigDraft, ModelSpec, Support};
 use galatea_dispatch::LogSink;
 use galatea_infer::Status;
@@ -88,7 +88,7 @@ impl Backends {
         environment: Environment,
         allocator: Option<ServerAllocator>,
         log: LogSink,
-        reserved: &Reserved,
+        reserved: &ReservedAddress,
     ) -> Self {
         let plugins = Plugins::new(plugin_settings(&settings, reserved));
         let (made, replaced) = (Mutex::default(), Mutex::default());
@@ -200,7 +200,7 @@ impl Backends {
 
 /// What plug-ins are told: beside their settings, those that the original sets for
 /// all of them.
-fn plugin_settings(settings: &Arc<Settings>, reserved: &Reserved) -> PluginSettings {
+fn plugin_settings(settings: &Arc<Settings>, reserved: &ReservedAddress) -> PluginSettings {
     let all = settings.clone();
     let server = galatea_backend_plugin::ServerAddress::default();
     server.set(reserved.address());

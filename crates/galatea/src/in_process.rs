@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use galatea_capi::Reserved;
+use galatea_capi::ReservedAddress;
 use galatea_infer::Status;
 use galatea_telemetry::MetricsExporter;
 
@@ -16,7 +16,7 @@ use crate::{c_log, make};
 /// # Errors
 ///
 /// What is wrong with an option, or why models could not be loaded.
-pub fn make_for_c(flags: &[String], reserved: &Reserved) -> Result<(), Status> {
+pub fn make_for_c(flags: &[String], reserved: &ReservedAddress) -> Result<(), Status> {
     let settings = Arc::new(read(flags)?);
     let environment = Environment::read();
     let logger = match c_log::of_process() {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use galatea_allocator::ServerAllocator;
 use galatea_backend_plugin::Agents;
-use galatea_capi::{Reserved, RunningServer, metric};
+use galatea_capi::{ReservedAddress, RunningServer, metric};
 use galatea_dispatch::LogSink;
 use galatea_engine::{ControlMode, Namespaces, Server, ServerOptions};
 use galatea_infer::{Code, ServerControl, Status};
@@ -36,7 +36,7 @@ pub(crate) struct Parts<'a> {
     /// What shows its metrics.
     pub(crate) exporter: &'a Arc<MetricsExporter>,
     /// The address under which C code knows the server.
-    pub(crate) reserved: &'a Reserved,
+    pub(crate) reserved: &'a ReservedAddress,
 }
 
 /// Opens the log that the settings ask for, and lets C code write to it.
@@ -106,7 +106,7 @@ pub(crate) fn server(parts: Parts<'_>) -> Result<Arc<Server>, Status> {
         log,
     })?;
     let server = Arc::new(server);
-    reserved.settle(Arc::new(running(&server, settings, logger, exporter)));
+    reserved.set_server(Arc::new(running(&server, settings, logger, exporter)));
     let all_loaded = match settings.control_mode {
         ControlMode::Explicit if settings.startup_models != [ALL_MODELS] => {
             server.load_named(&settings.startup_models)
@@ -206,8 +206,8 @@ pub(crate) fn metrics_text(server: &Server, exporter: &MetricsExporter) -> Strin
 
 fn custom_family(family: metric::FamilySnapshot) -> CustomFamily {
     let value = |value| match value {
-        metric::Value::Number(number) => CustomValue::Number(number),
-        metric::Value::Histogram(metric::Histogram { bounds, counts, sum }) => {
+        metric::MetricValue::Number(number) => CustomValue::Number(number),
+        metric::MetricValue::Histogram(metric::Histogram { bounds, counts, sum }) => {
             CustomValue::Histogram(CustomHistogram { bounds, counts, sum })
         }
     };
@@ -216,9 +216,9 @@ fn custom_family(family: metric::FamilySnapshot) -> CustomFamily {
         name: family.name,
         help: family.help,
         kind: match family.kind {
-            metric::Kind::Counter => CustomKind::Counter,
-            metric::Kind::Gauge => CustomKind::Gauge,
-            metric::Kind::Histogram => CustomKind::Histogram,
+            metric::MetricKind::Counter => CustomKind::Counter,
+            metric::MetricKind::Gauge => CustomKind::Gauge,
+            metric::MetricKind::Histogram => CustomKind::Histogram,
         },
         series: series.collect(),
     }

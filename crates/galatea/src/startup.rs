@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use galatea_allocator::ServerAllocator;
-use galatea_capi::Reserved;
+use galatea_capi::ReservedAddress;
 use galatea_engine::{ControlMode, Server};
 use galatea_telemetry::{Logger, MetricsExporter};
 
@@ -56,7 +56,7 @@ pub(crate) fn run(
     let settings = Arc::new(settings);
     let exporter = Arc::new(MetricsExporter::new(settings.metrics_options.clone()));
     // Backends in libraries know the server by this address until the end.
-    let reserved = Reserved::new();
+    let reserved = ReservedAddress::new();
     let server = make::server(make::Parts {
         settings: &settings,
         environment,

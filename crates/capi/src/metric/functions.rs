@@ -1,41 +1,42 @@
 //! The functions of custom metrics.
 
 use core::ffi::c_char;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 use galatea_abi::server::*;
 use galatea_abi::*;
 use galatea_c_objects::parameter::{ParameterContents, ParameterObject};
 use galatea_c_objects::{guard, handle, pointer};
 use galatea_infer::{ParameterValue, Status};
+use galatea_stdx::Lock;
 
-use super::{Family, Kind, Labels, REGISTRY, Series, lock};
+use super::{Family, Labels, MetricKind, REGISTRY, Series};
 
-/// A family, as long as C code keeps it.
+/// A family as an object of C.
 struct FamilyObject {
     family: Arc<Family>,
-    /// What its metrics hold on to: it stays as long as they do.
-    life: Arc<()>,
+    /// Shared with its metrics, to count them.
+    lifetime: Arc<()>,
 }
 galatea_c_objects::object!(FamilyObject as TRITONSERVER_MetricFamily, kind 50);
 
 /// A metric of a family.
 struct MetricObject {
     series: Arc<Series>,
-    kind: Kind,
+    kind: MetricKind,
     family: Weak<()>,
 }
 galatea_c_objects::object!(MetricObject as TRITONSERVER_Metric, kind 51);
 
-/// What a metric is made with.
+/// The arguments of a new metric.
 #[derive(Default)]
 struct ArgumentsObject {
-    /// A histogram's buckets.
-    bounds: Mutex<Option<Vec<f64>>>,
+    /// A histogram's bucket bounds.
+    bounds: Lock<Option<Vec<f64>>>,
 }
 galatea_c_objects::object!(ArgumentsObject as TRITONSERVER_MetricArgs, kind 52);
 
-impl Kind {
+impl MetricKind {
     fn from_c(kind: TRITONSERVER_MetricKind) -> Result<Self, Status> {
         match kind {
             TRITONSERVER_METRIC_KIND_COUNTER => Ok(Self::Counter),
@@ -57,8 +58,7 @@ impl Kind {
 }
 
 impl MetricObject {
-    /// The series, unless the family is gone: another thread deleted it just when this
-    /// was made.
+    /// The series, unless another thread deleted the family while this metric was made.
     fn series(&self) -> Result<&Series, Status> {
         if self.family.strong_count() == 0 {
             return Err(Status::internal("the metric's family was deleted before it"));
@@ -76,12 +76,12 @@ macro_rules! functions {
             ///
             /// # Safety
             ///
-            /// Objects must be null or live objects of this library, texts null or
-            /// ended by a zero byte, and places null or valid for writes.
+            /// Objects must be null or live objects of this library, texts null or ended
+            /// by a zero byte, and out pointers null or valid for writes.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($argument: $kind),*) -> *mut TRITONSERVER_Error {
                 guard(stringify!($name), || {
-                    // SAFETY: what the body needs is what the caller promises.
+                    // SAFETY: the caller promises what the body needs.
                     unsafe { $body }
                 })
             }
@@ -90,29 +90,29 @@ macro_rules! functions {
 }
 
 functions! {
-    /// The family of that name; a new one if there is none.
+    /// The family with this name. It is created if it doesn't exist.
     fn TRITONSERVER_MetricFamilyNew(
         family: *mut *mut TRITONSERVER_MetricFamily,
         kind: TRITONSERVER_MetricKind,
         name: *const c_char,
         description: *const c_char,
     ) {
-        let kind = Kind::from_c(kind)?;
+        let kind = MetricKind::from_c(kind)?;
         let name = pointer::required_text(name, "name")?;
         let description = pointer::required_text(description, "description")?;
         pointer::check_not_null(family, "family")?;
         let found = REGISTRY.family(kind, name, description)?;
-        let object = FamilyObject { family: found, life: Arc::new(()) };
+        let object = FamilyObject { family: found, lifetime: Arc::new(()) };
         pointer::write(family, handle::into_raw(object), "family")
     }
 
-    /// Deletes the object, unless it has metrics: they are to be deleted before it.
+    /// Deletes a family. Its metrics must be deleted before it.
     fn TRITONSERVER_MetricFamilyDelete(family: *mut TRITONSERVER_MetricFamily) {
         if family.is_null() {
             return Ok(());
         }
         let object = handle::borrow::<FamilyObject>(family, "family")?;
-        if Arc::weak_count(&object.life) > 0 {
+        if Arc::weak_count(&object.lifetime) > 0 {
             return Err(Status::internal(format!(
                 "metric family '{}' can't be deleted before its metrics",
                 object.family.name
@@ -130,13 +130,13 @@ functions! {
         pointer::write(kind, object.family.kind.to_c(), "kind")
     }
 
-    /// Arguments that say nothing yet.
+    /// Empty arguments.
     fn TRITONSERVER_MetricArgsNew(args: *mut *mut TRITONSERVER_MetricArgs) {
         pointer::check_not_null(args, "args")?;
         pointer::write(args, handle::into_raw(ArgumentsObject::default()), "args")
     }
 
-    /// Makes them those of a histogram with these upper bounds.
+    /// Sets the arguments of a histogram: its upper bounds.
     fn TRITONSERVER_MetricArgsSetHistogram(
         args: *mut TRITONSERVER_MetricArgs,
         buckets: *const f64,
@@ -149,7 +149,7 @@ functions! {
         if !bounds.is_sorted_by(|low, high| low < high) || bounds.iter().any(|one| one.is_nan()) {
             return Err(Status::invalid_argument("buckets must ascend strictly"));
         }
-        *lock(&object.bounds) = Some(bounds.to_vec());
+        *object.bounds.lock("set the bounds") = Some(bounds.to_vec());
         Ok(())
     }
 
@@ -158,7 +158,7 @@ functions! {
         handle::delete::<ArgumentsObject>(args, "args")
     }
 
-    /// The metric with these labels; it shares its value with others that have them.
+    /// The metric with these labels. Metrics with equal labels share their value.
     fn TRITONSERVER_MetricNew(
         metric: *mut *mut TRITONSERVER_Metric,
         family: *mut TRITONSERVER_MetricFamily,
@@ -180,14 +180,14 @@ functions! {
             return new_metric(metric, family, labels, label_count, None);
         }
         let object = handle::borrow::<ArgumentsObject>(args, "args")?;
-        let bounds = lock(&object.bounds).clone();
+        let bounds = object.bounds.lock("read the bounds").clone();
         let bounds = bounds.ok_or_else(|| {
             Status::invalid_argument("args must be set to a histogram's buckets")
         })?;
         new_metric(metric, family, labels, label_count, Some(&bounds))
     }
 
-    /// Deletes a metric; the last with its labels takes the value along.
+    /// Deletes a metric. The value ends with the last metric that has these labels.
     fn TRITONSERVER_MetricDelete(metric: *mut TRITONSERVER_Metric) {
         handle::delete::<MetricObject>(metric, "metric")
     }
@@ -259,7 +259,7 @@ unsafe fn new_metric(
     pairs.sort();
     let series = object.family.series(pairs, bounds)?;
     let made =
-        MetricObject { series, kind: object.family.kind, family: Arc::downgrade(&object.life) };
-    // SAFETY: the caller promises that the place can be written.
+        MetricObject { series, kind: object.family.kind, family: Arc::downgrade(&object.lifetime) };
+    // SAFETY: the caller promises that the pointer can be written to.
     unsafe { pointer::write(metric, handle::into_raw(made), "metric") }
 }

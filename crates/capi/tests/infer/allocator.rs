@@ -17,16 +17,16 @@ unsafe extern "C" fn query(
     memory_type_id: *mut i64,
 ) -> *mut TRITONSERVER_Error {
     unsafe {
-        let world = &*userp.cast::<World>();
+        let log = &*userp.cast::<CallbackLog>();
         let name = CStr::from_ptr(name).to_str().unwrap().to_owned();
-        world.events.send(Event::Queried(name, *byte_size)).unwrap();
+        log.events.send(Event::Queried(name, *byte_size)).unwrap();
         memory_type.write(TRITONSERVER_MEMORY_CPU_PINNED);
         memory_type_id.write(5);
     }
     core::ptr::null_mut()
 }
 
-/// Says that the output is where it isn't, which changes nothing.
+/// Reports a wrong place of the output, which is ignored.
 unsafe extern "C" fn attributes(
     _: *mut TRITONSERVER_ResponseAllocator,
     name: *const c_char,
@@ -35,18 +35,18 @@ unsafe extern "C" fn attributes(
     _: *mut c_void,
 ) -> *mut TRITONSERVER_Error {
     unsafe {
-        let world = &*userp.cast::<World>();
+        let log = &*userp.cast::<CallbackLog>();
         let mut byte_size = 0;
         ok(TRITONSERVER_BufferAttributesByteSize(attributes, &raw mut byte_size));
         let name = CStr::from_ptr(name).to_str().unwrap().to_owned();
-        world.events.send(Event::Described(name, byte_size)).unwrap();
+        log.events.send(Event::Described(name, byte_size)).unwrap();
         ok(TRITONSERVER_BufferAttributesSetMemoryType(attributes, TRITONSERVER_MEMORY_GPU));
         TRITONSERVER_BufferAttributesSetMemoryTypeId(attributes, 7)
     }
 }
 
-/// Where the query function says that an output goes, if there is one.
-fn asked(request: &InferenceRequest) -> Option<(TRITONSERVER_MemoryType, i64)> {
+/// The result of the query function, if there is one.
+fn query_result(request: &InferenceRequest) -> Option<(TRITONSERVER_MemoryType, i64)> {
     let query = request.output_query.as_ref().unwrap().downcast_ref::<OutputQuery>().unwrap();
     let (mut size, mut kind, mut id) = (8, TRITONSERVER_MEMORY_CPU, 0);
     let outcome =
@@ -55,7 +55,7 @@ fn asked(request: &InferenceRequest) -> Option<(TRITONSERVER_MemoryType, i64)> {
     Some((kind, id))
 }
 
-/// The memory that the next response's output is in.
+/// The memory of the next response's output.
 fn memory_type_id(caller: &Caller) -> i64 {
     let response = caller.response();
     let (mut name, mut datatype, mut shape) =
@@ -83,8 +83,8 @@ fn memory_type_id(caller: &Caller) -> i64 {
 }
 
 #[test]
-fn functions_that_are_set_late_count_for_requests_on_their_way() {
-    let service = Arc::new(Echo { held: Mutex::new(Some(Vec::new())) });
+fn functions_that_are_set_late_apply_to_requests_in_flight() {
+    let service = Arc::new(Echo { pending: Mutex::new(Some(Vec::new())) });
     let caller = Caller::new(service.clone());
     let request = caller.request();
     caller.add_input(request, c"IN", &[4, 5]);
@@ -100,14 +100,14 @@ fn functions_that_are_set_late_count_for_requests_on_their_way() {
     };
     for late in [true, false] {
         ok(caller.infer(request));
-        let (infer, sender) = service.held.lock().unwrap().as_mut().unwrap().pop().unwrap();
-        assert_eq!(asked(&infer).is_some(), !late);
+        let (infer, sender) = service.pending.lock().unwrap().as_mut().unwrap().pop().unwrap();
+        assert_eq!(query_result(&infer).is_some(), !late);
         if late {
             set(Some(query), Some(attributes));
-            assert_eq!(asked(&infer), Some((TRITONSERVER_MEMORY_CPU_PINNED, 5)));
+            assert_eq!(query_result(&infer), Some((TRITONSERVER_MEMORY_CPU_PINNED, 5)));
         } else {
             set(None, None);
-            assert_eq!(asked(&infer), None);
+            assert_eq!(query_result(&infer), None);
         }
         assert_eq!(caller.events(), [Event::Queried(String::from("OUT"), 8)]);
         sender.send_final(Ok(echo(&infer)));

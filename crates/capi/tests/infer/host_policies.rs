@@ -1,4 +1,4 @@
-//! Inputs with data of their own for instances of a host policy.
+//! Inputs with their own data for instances of a host policy.
 
 use super::*;
 
@@ -20,8 +20,8 @@ static GENERAL: [i32; 2] = [1, 2];
 static FAR: [i32; 2] = [3, 4];
 
 #[test]
-fn data_for_a_host_policy_goes_beside_the_general_data() {
-    let service = Arc::new(Echo { held: Mutex::new(Some(Vec::new())) });
+fn host_policy_data_is_added_to_the_general_data() {
+    let service = Arc::new(Echo { pending: Mutex::new(Some(Vec::new())) });
     let caller = Caller::new(service.clone());
     let request = caller.request();
     caller.add_input(request, c"IN", &GENERAL);
@@ -29,7 +29,7 @@ fn data_for_a_host_policy_goes_beside_the_general_data() {
     append(request, c"far", &FAR[1..]);
     append(request, c"near", &FAR);
     ok(caller.infer(request));
-    let (infer, sender) = service.held.lock().unwrap().as_mut().unwrap().pop().unwrap();
+    let (infer, sender) = service.pending.lock().unwrap().as_mut().unwrap().pop().unwrap();
     let data = &infer.inputs[0].data;
     for (policy, expected) in [("cpu", [1, 0, 0, 0, 2, 0, 0, 0]), ("far", [3, 0, 0, 0, 4, 0, 0, 0])]
     {
@@ -43,44 +43,44 @@ fn data_for_a_host_policy_goes_beside_the_general_data() {
         ok(server::TRITONSERVER_InferenceRequestRemoveAllInputData(request, c"IN".as_ptr()));
     }
     ok(caller.infer(request));
-    let (infer, sender) = service.held.lock().unwrap().as_mut().unwrap().pop().unwrap();
+    let (infer, sender) = service.pending.lock().unwrap().as_mut().unwrap().pop().unwrap();
     assert_eq!(infer.inputs[0].data.for_host_policy("far").len(), 0);
     drop(infer);
     sender.finish();
 }
 
 #[test]
-fn data_for_a_host_policy_does_not_stand_alone() {
-    let service = Arc::new(Echo { held: Mutex::new(Some(Vec::new())) });
+fn host_policy_data_alone_is_refused() {
+    let service = Arc::new(Echo { pending: Mutex::new(Some(Vec::new())) });
     let caller = Caller::new(service.clone());
     let request = caller.request();
     caller.add_input(request, c"IN", &[]);
     append(request, c"far", &FAR);
     ok(caller.infer(request));
-    let (infer, sender) = service.held.lock().unwrap().as_mut().unwrap().pop().unwrap();
-    // What the shape needs is missing, which admission tells.
+    let (infer, sender) = service.pending.lock().unwrap().as_mut().unwrap().pop().unwrap();
+    // Admission reports the missing data.
     assert_eq!(infer.inputs[0].data.for_host_policy("far").len(), 0);
     drop(infer);
     sender.finish();
 }
 
 #[test]
-fn data_for_a_host_policy_may_have_another_size() {
-    let service = Arc::new(Echo { held: Mutex::new(Some(Vec::new())) });
+fn host_policy_data_may_have_another_size() {
+    let service = Arc::new(Echo { pending: Mutex::new(Some(Vec::new())) });
     let caller = Caller::new(service.clone());
     let request = caller.request();
     caller.add_input(request, c"IN", &GENERAL);
     append(request, c"far", &FAR[..1]);
     ok(caller.infer(request));
-    let (infer, sender) = service.held.lock().unwrap().as_mut().unwrap().pop().unwrap();
-    // Whether the shape wants that, the model tells.
+    let (infer, sender) = service.pending.lock().unwrap().as_mut().unwrap().pop().unwrap();
+    // The model checks the size against the shape.
     assert_eq!(infer.inputs[0].data.for_host_policy("far").len(), 4);
     drop(infer);
     sender.finish();
 }
 
 #[test]
-fn raw_texts_have_no_data_for_host_policies() {
+fn raw_texts_cannot_have_host_policy_data() {
     let caller = Caller::new(Arc::default());
     let request = caller.request_of(2);
     unsafe {

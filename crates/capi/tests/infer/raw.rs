@@ -1,4 +1,4 @@
-//! Inputs of which the bytes alone are given.
+//! Raw inputs, which have only bytes.
 
 use super::*;
 
@@ -12,10 +12,10 @@ pub(super) fn config(version: Option<i64>) -> Vec<u8> {
     [&[0x20, 4, 0x2a, length], input.as_slice()].concat()
 }
 
-/// What the server gets for these pieces.
+/// Checks the input that the server gets for these segments.
 #[track_caller]
-fn sent(version: i64, pieces: &[&'static [u8]], dims: &[i64], bytes: &[u8]) {
-    let service = Arc::new(Echo { held: Mutex::new(Some(Vec::new())) });
+fn check_sent(version: i64, pieces: &[&'static [u8]], dims: &[i64], bytes: &[u8]) {
+    let service = Arc::new(Echo { pending: Mutex::new(Some(Vec::new())) });
     let caller = Caller::new(service.clone());
     let request = caller.request_of(version);
     unsafe {
@@ -32,7 +32,7 @@ fn sent(version: i64, pieces: &[&'static [u8]], dims: &[i64], bytes: &[u8]) {
         }
     }
     ok(caller.infer(request));
-    let (infer, sender) = service.held.lock().unwrap().as_mut().unwrap().pop().unwrap();
+    let (infer, sender) = service.pending.lock().unwrap().as_mut().unwrap().pop().unwrap();
     let [input] = infer.inputs.as_slice() else { panic!("{infer:?}") };
     assert_eq!((input.name.as_str(), input.shape.dims()), ("IN", dims));
     let data = input.data.host().unwrap();
@@ -43,16 +43,16 @@ fn sent(version: i64, pieces: &[&'static [u8]], dims: &[i64], bytes: &[u8]) {
 }
 
 #[test]
-fn the_configuration_says_what_raw_bytes_are() {
+fn the_configuration_defines_a_raw_input() {
     static BYTES: [u8; 12] = [1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0];
-    sent(-1, &[&BYTES], &[1, 3], &BYTES);
-    sent(-1, &[&BYTES[..3], &BYTES[3..]], &[1, 3], &BYTES);
-    sent(-1, &[], &[1, 0], &[]);
-    sent(2, &[b"abc"], &[1, 1], b"\x03\0\0\0abc");
+    check_sent(-1, &[&BYTES], &[1, 3], &BYTES);
+    check_sent(-1, &[&BYTES[..3], &BYTES[3..]], &[1, 3], &BYTES);
+    check_sent(-1, &[], &[1, 0], &[]);
+    check_sent(2, &[b"abc"], &[1, 1], b"\x03\0\0\0abc");
 }
 
 #[test]
-fn raw_bytes_are_the_only_input() {
+fn a_raw_input_is_the_only_input() {
     let caller = Caller::new(Arc::default());
     let request = caller.request();
     unsafe {

@@ -1,4 +1,4 @@
-//! Traces, told by a server that the test plays.
+//! Traces of a server that the test simulates.
 
 use std::time::{Duration, Instant};
 
@@ -7,11 +7,11 @@ use galatea_capi::trace::*;
 
 use super::*;
 
-/// What a trace's callbacks are told.
+/// The calls of a trace's callbacks.
 #[derive(Default)]
-struct Told(Mutex<Vec<String>>);
+struct CallbackCalls(Mutex<Vec<String>>);
 
-impl Told {
+impl CallbackCalls {
     fn of(userp: *mut c_void) -> &'static Self {
         unsafe { &*userp.cast::<Self>() }
     }
@@ -57,7 +57,7 @@ unsafe extern "C" fn activity(
     userp: *mut c_void,
 ) {
     assert!(timestamp_ns > 0);
-    Told::of(userp).write(format!("{} of {}", activity.0, subject(trace)));
+    CallbackCalls::of(userp).write(format!("{} of {}", activity.0, subject(trace)));
 }
 
 unsafe extern "C" fn tensor(
@@ -81,7 +81,7 @@ unsafe extern "C" fn tensor(
             core::slice::from_raw_parts(shape, usize::try_from(dim_count).unwrap()),
         )
     };
-    Told::of(userp).write(format!("{} {name} {dims:?} {bytes:?}", activity.0));
+    CallbackCalls::of(userp).write(format!("{} {name} {dims:?} {bytes:?}", activity.0));
 }
 
 unsafe extern "C" fn release(trace: *mut TRITONSERVER_InferenceTrace, userp: *mut c_void) {
@@ -89,14 +89,14 @@ unsafe extern "C" fn release(trace: *mut TRITONSERVER_InferenceTrace, userp: *mu
     let parent = number(|place| unsafe { TRITONSERVER_InferenceTraceParentId(trace, place) });
     ok(unsafe { TRITONSERVER_InferenceTraceDelete(trace) });
     let line = if parent == 0 { String::from("gone") } else { format!("child {}", id > parent) };
-    Told::of(userp).write(line);
+    CallbackCalls::of(userp).write(line);
 }
 
 fn trace(
     level: TRITONSERVER_InferenceTraceLevel,
-) -> (*mut TRITONSERVER_InferenceTrace, &'static Told) {
-    let told: &'static Told = Box::leak(Box::default());
-    let userp = core::ptr::from_ref(told).cast_mut().cast();
+) -> (*mut TRITONSERVER_InferenceTrace, &'static CallbackCalls) {
+    let calls: &'static CallbackCalls = Box::leak(Box::default());
+    let userp = core::ptr::from_ref(calls).cast_mut().cast();
     let mut made = core::ptr::null_mut();
     ok(unsafe {
         TRITONSERVER_InferenceTraceTensorNew(
@@ -109,18 +109,18 @@ fn trace(
             userp,
         )
     });
-    (made, told)
+    (made, calls)
 }
 
-/// Sends a request with a trace and returns what the server has of it.
+/// Sends a request with a trace. Returns the request as the server gets it.
 fn send(trace: *mut TRITONSERVER_InferenceTrace) -> (Caller, InferenceRequest, ResponseSender) {
-    let held = Arc::new(Echo { held: Mutex::new(Some(Vec::new())) });
+    let held = Arc::new(Echo { pending: Mutex::new(Some(Vec::new())) });
     let caller = Caller::new(held.clone());
     let request = caller.request();
-    // What is borrowed must outlive the caller.
+    // The borrowed data must outlive the caller.
     caller.add_input(request, c"IN", Box::leak(Box::new([5])));
     ok(unsafe { server::TRITONSERVER_ServerInferAsync(caller.server, request, trace) });
-    let (infer, sender) = held.held.lock().unwrap().as_mut().unwrap().pop().unwrap();
+    let (infer, sender) = held.pending.lock().unwrap().as_mut().unwrap().pop().unwrap();
     (caller, infer, sender)
 }
 
@@ -146,7 +146,7 @@ fn of_times(activities: &[u32]) -> Vec<String> {
 }
 
 #[test]
-fn the_level_says_what_is_told() {
+fn the_level_selects_the_callbacks() {
     let times = of_times(&[0, 1, 2, 3, 4, 5, 6]);
     let input = String::from("7 IN [1] [5, 0, 0, 0]");
     let output = String::from("9 IN [1] [5, 0, 0, 0]");
@@ -161,32 +161,32 @@ fn the_level_says_what_is_told() {
         (TRITONSERVER_TRACE_LEVEL_TENSORS.0, vec![input, output]),
         (TRITONSERVER_TRACE_LEVEL_MAX.0 | TRITONSERVER_TRACE_LEVEL_TENSORS.0, both),
     ] {
-        let (trace, told) = trace(TRITONSERVER_InferenceTraceLevel(level));
+        let (trace, calls) = trace(TRITONSERVER_InferenceTraceLevel(level));
         let (caller, mut request, sender) = send(trace);
         let server_side = request.trace.take().unwrap();
         run(&server_side, &request);
-        assert_eq!(told.take(), expected, "level {level}");
+        assert_eq!(calls.take(), expected, "level {level}");
         sender.finish();
         drop(request);
         assert_eq!(caller.events().len(), 1, "the trace keeps the request");
         drop(server_side);
-        assert_eq!(told.take(), ["gone"]);
+        assert_eq!(calls.take(), ["gone"]);
         assert_eq!(caller.events(), [Event::Released]);
     }
 }
 
 #[test]
-fn a_child_tells_the_same_functions() {
-    let (trace, told) = trace(TRITONSERVER_TRACE_LEVEL_TIMESTAMPS);
+fn a_child_calls_the_same_functions() {
+    let (trace, calls) = trace(TRITONSERVER_TRACE_LEVEL_TIMESTAMPS);
     let (_caller, mut request, sender) = send(trace);
     sender.finish();
     let parent = request.trace.take().unwrap();
     let child = parent.child().unwrap();
     run(&child, &request);
-    assert_eq!(told.take(), of_times(&[0, 1, 2, 3, 4, 5, 6]));
+    assert_eq!(calls.take(), of_times(&[0, 1, 2, 3, 4, 5, 6]));
     drop(child);
-    assert_eq!(told.take(), ["child true"]);
-    // One that a program makes is its own, and knows nothing yet.
+    assert_eq!(calls.take(), ["child true"]);
+    // A child that a program makes belongs to the program, and has no subject yet.
     let mut own = core::ptr::null_mut();
     unsafe {
         ok(TRITONSERVER_InferenceTraceSpawnChildTrace(trace, &raw mut own));
@@ -198,8 +198,8 @@ fn a_child_tells_the_same_functions() {
 }
 
 #[test]
-fn a_backend_reports_activities_of_its_own() {
-    let (trace, told) = trace(TRITONSERVER_TRACE_LEVEL_TIMESTAMPS);
+fn a_backend_reports_custom_activities() {
+    let (trace, calls) = trace(TRITONSERVER_TRACE_LEVEL_TIMESTAMPS);
     let (_caller, mut request, _sender) = send(trace);
     let server_side = request.trace.take().unwrap();
     let subject = TraceSubject { model_name: "m", model_version: 3, request_id: "me" };
@@ -218,12 +218,12 @@ fn a_backend_reports_activities_of_its_own() {
         let nameless = TRITONSERVER_InferenceTraceReportActivity(trace, 9, core::ptr::null());
         assert_eq!(refused(nameless), "activity_name must not be null");
     }
-    assert_eq!(told.take(), of_times(&[0, 10, 10]));
+    assert_eq!(calls.take(), of_times(&[0, 10, 10]));
 }
 
 #[test]
-fn a_request_that_is_not_taken_leaves_its_trace() {
-    let (trace, told) = trace(TRITONSERVER_TRACE_LEVEL_TIMESTAMPS);
+fn a_refused_request_leaves_its_trace_to_the_caller() {
+    let (trace, calls) = trace(TRITONSERVER_TRACE_LEVEL_TIMESTAMPS);
     let caller = Caller::new(Arc::default());
     let request = caller.request();
     unsafe {
@@ -233,7 +233,7 @@ fn a_request_that_is_not_taken_leaves_its_trace() {
             refused(server::TRITONSERVER_ServerInferAsync(caller.server, request, trace))
                 .contains("must only have 1 input (found 2)")
         );
-        assert_eq!((told.take(), caller.events()), (vec![], vec![]));
+        assert_eq!((calls.take(), caller.events()), (vec![], vec![]));
         ok(TRITONSERVER_InferenceTraceDelete(trace));
         let gone = server::TRITONSERVER_ServerInferAsync(caller.server, request, trace);
         assert!(refused(gone).contains("released"));

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use galatea_backend::ModelFiles;
 use galatea_backend_plugin::Agents;
-use galatea_capi::Reserved;
+use galatea_capi::ReservedAddress;
 use galatea_config::{ConfigErrors, Diagnostic};
 use galatea_dispatch::{CheckedLimits, LogSink, ModelDefinition, VersionProblem};
 use galatea_engine::{LoadOverride, Namespaces};
@@ -61,7 +61,7 @@ pub(crate) fn run(
     let limits = CheckedLimits::new(&settings.rate_limit());
     let log = LogSink::new(|_, _, _| {});
     // Backends that ask for the server while they check a model get an answer.
-    let reserved = Reserved::new();
+    let reserved = ReservedAddress::new();
     let agents = Agents::new(&settings.repoagent_directory, &environment.temporary_folder);
     let backends = Arc::new(Backends::new(Arc::new(settings), environment, None, log, &reserved));
     let definer = Definer { auto_complete, options, agents: Arc::new(agents), backends, logger };

@@ -1,4 +1,4 @@
-//! The functions that the server calls, and those of the server that they call.
+//! The functions that the server calls, and the server's functions that they use.
 
 use core::ffi::{CStr, c_char};
 use std::ffi::{CString, OsStr};
@@ -44,7 +44,7 @@ unsafe extern "C" {
     ) -> *mut TRITONSERVER_Error;
 }
 
-// All of them are as the header declares them, or this does not compile.
+// This compiles only if all of them are as the header declares them.
 const _: server::TRITONSERVER_ErrorNew = TRITONSERVER_ErrorNew;
 const _: header::TRITONREPOAGENT_ApiVersion = TRITONREPOAGENT_ApiVersion;
 const _: header::TRITONREPOAGENT_ModelRepositoryLocation = TRITONREPOAGENT_ModelRepositoryLocation;
@@ -53,19 +53,19 @@ const _: header::TRITONREPOAGENT_ModelParameter = TRITONREPOAGENT_ModelParameter
 const _: header::TRITONREPOAGENT_Initialize = TRITONREPOAGENT_Initialize;
 const _: header::TRITONREPOAGENT_ModelAction = TRITONREPOAGENT_ModelAction;
 
-/// An error for the server, which deletes it.
+/// An error for the server. The server deletes it.
 fn error(code: TRITONSERVER_Error_Code, text: &str) -> *mut TRITONSERVER_Error {
     let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
     // SAFETY: the text ends in a zero byte, and the server copies it.
     unsafe { TRITONSERVER_ErrorNew(code, text.as_ptr()) }
 }
 
-/// An error that the server returned, to be returned to it.
-fn passed_on(error: *mut TRITONSERVER_Error) -> Result<(), *mut TRITONSERVER_Error> {
+/// The result of a function of the server. An error is returned to the server.
+fn check_error(error: *mut TRITONSERVER_Error) -> Result<(), *mut TRITONSERVER_Error> {
     if error.is_null() { Ok(()) } else { Err(error) }
 }
 
-/// Makes sure that the server provides what this agent needs.
+/// Checks that the server implements the interface that this agent needs.
 ///
 /// # Safety
 ///
@@ -75,7 +75,7 @@ unsafe extern "C" fn TRITONREPOAGENT_Initialize(
     _: *mut TRITONREPOAGENT_Agent,
 ) -> *mut TRITONSERVER_Error {
     let (mut major, mut minor) = (0, 0);
-    // SAFETY: both places can be written to.
+    // SAFETY: both pointers can be written to.
     let failed = unsafe { TRITONREPOAGENT_ApiVersion(&raw mut major, &raw mut minor) };
     if !failed.is_null() {
         return failed;
@@ -87,7 +87,7 @@ unsafe extern "C" fn TRITONREPOAGENT_Initialize(
     null_mut()
 }
 
-/// Checks a model that is to be loaded.
+/// Checks a model before it is loaded.
 ///
 /// # Safety
 ///
@@ -114,17 +114,12 @@ unsafe fn load(
 ) -> Result<(), *mut TRITONSERVER_Error> {
     let mut kind = TRITONREPOAGENT_ARTIFACT_FILESYSTEM;
     let mut location: *const c_char = null_mut();
-    let (kind_place, location_place) = (&raw mut kind, &raw mut location);
+    let (kind_out, location_out) = (&raw mut kind, &raw mut location);
     let mut count = 0;
-    // SAFETY: the places can be written to; the server promises the objects.
+    // SAFETY: the pointers can be written to; the server promises the objects.
     unsafe {
-        passed_on(TRITONREPOAGENT_ModelRepositoryLocation(
-            agent,
-            model,
-            kind_place,
-            location_place,
-        ))?;
-        passed_on(TRITONREPOAGENT_ModelParameterCount(agent, model, &raw mut count))?;
+        check_error(TRITONREPOAGENT_ModelRepositoryLocation(agent, model, kind_out, location_out))?;
+        check_error(TRITONREPOAGENT_ModelParameterCount(agent, model, &raw mut count))?;
     }
     if kind != TRITONREPOAGENT_ARTIFACT_FILESYSTEM {
         let text = "the model is not in a directory of this machine";
@@ -157,11 +152,11 @@ unsafe fn parameter(
     index: u32,
 ) -> Result<(String, String), *mut TRITONSERVER_Error> {
     let (mut key, mut value): (*const c_char, *const c_char) = (null_mut(), null_mut());
-    let (key_place, value_place) = (&raw mut key, &raw mut value);
-    // SAFETY: the places can be written to; the server promises the objects, and keeps
+    let (key_out, value_out) = (&raw mut key, &raw mut value);
+    // SAFETY: the pointers can be written to; the server promises the objects, and keeps
     // the texts as long as the model.
     unsafe {
-        passed_on(TRITONREPOAGENT_ModelParameter(agent, model, index, key_place, value_place))?;
+        check_error(TRITONREPOAGENT_ModelParameter(agent, model, index, key_out, value_out))?;
         let text = |text| CStr::from_ptr(text).to_string_lossy().into_owned();
         Ok((text(key), text(value)))
     }

@@ -1,28 +1,21 @@
-//! Traces: the caller is told when a request passes its stations.
+//! Traces: callbacks report the trace points of a request.
 //!
-//! A [`TraceObject`] is what C holds: callbacks and what the trace is about. While a
-//! request is on its way, a [`Told`] stands behind the request's trace and calls them.
+//! A [`TraceObject`] is what C holds: callbacks and the subject of the trace. While the
+//! server has the request, its trace calls them through a
+//! [`CTraceSink`](sink::CTraceSink).
+
+pub(crate) mod sink;
 
 use core::ffi::{CStr, c_char, c_void};
-use std::any::Any;
 use std::ffi::CString;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use galatea_abi::server::*;
 use galatea_abi::*;
-use galatea_c_objects::clock::Clock;
 use galatea_c_objects::error::c_text;
-use galatea_c_objects::names::data_type_to_c;
-use galatea_c_objects::trace::TraceAddress;
 use galatea_c_objects::{guard, handle, log, pointer};
-use galatea_infer::{
-    Status, TensorTracePoint, Trace, TracePoint, TraceSink, TraceSubject, TracedTensor,
-};
-use galatea_stdx::run_foreign;
-
-use crate::infer::Loan;
+use galatea_infer::Status;
+use galatea_stdx::{Lock, run_foreign};
 
 static IDS: AtomicU64 = AtomicU64::new(1);
 
@@ -30,16 +23,16 @@ static IDS: AtomicU64 = AtomicU64::new(1);
 pub(crate) struct TraceObject {
     id: u64,
     parent_id: u64,
-    callbacks: Callbacks,
-    subject: Mutex<Subject>,
-    /// What the caller wants carried along. The names of custom activities are added.
-    context: Mutex<CString>,
+    callbacks: TraceCallbacks,
+    subject: Lock<OwnedSubject>,
+    /// Text that the caller attaches. The names of custom activities are added to it.
+    context: Lock<CString>,
 }
 galatea_c_objects::object!(TraceObject as TRITONSERVER_InferenceTrace, kind 46);
 
-/// Whom to tell, which children inherit.
+/// The caller's functions. Children inherit them.
 #[derive(Copy, Clone)]
-struct Callbacks {
+struct TraceCallbacks {
     wants_times: bool,
     wants_tensors: bool,
     activity: TRITONSERVER_InferenceTraceActivityFn_t,
@@ -48,26 +41,18 @@ struct Callbacks {
     userp: *mut c_void,
 }
 
-/// What a trace is about, once the server knows.
-struct Subject {
+/// The subject of a trace, once it is known.
+struct OwnedSubject {
     model_name: CString,
     model_version: i64,
     request_id: CString,
 }
 
 impl TraceObject {
-    fn subject(&self) -> MutexGuard<'_, Subject> {
-        self.subject.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn context(&self) -> MutexGuard<'_, CString> {
-        self.context.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The names of custom activities travel in the context, as an object with their
-    /// times as keys.
-    fn note_activity(&self, timestamp_ns: u64, name: &str) {
-        let mut context = self.context();
+    /// Adds the name of a custom activity to the context, a JSON object with times as
+    /// keys.
+    fn record_activity_name(&self, timestamp_ns: u64, name: &str) {
+        let mut context = self.context.lock("add an activity");
         let known = match context.to_bytes() {
             [] => Ok(serde_json::Map::new()),
             text => serde_json::from_slice(text),
@@ -81,136 +66,7 @@ impl TraceObject {
     }
 }
 
-/// Tells a trace of C where its request is. Dropped, it gives the trace back.
-pub(crate) struct Told {
-    trace: TraceAddress,
-    kind: Kind,
-}
-
-enum Kind {
-    /// The caller gave it with a request; that is released after the trace.
-    Given { _loan: Arc<Loan> },
-    /// It was made for a request that the server made.
-    Child,
-}
-
-impl Told {
-    /// The trace of a request that is handed over with a trace of C.
-    pub(crate) fn begin(trace: *mut TRITONSERVER_InferenceTrace, loan: &Arc<Loan>) -> Arc<Trace> {
-        let kind = Kind::Given { _loan: loan.clone() };
-        Trace::new(Box::new(Self { trace: TraceAddress(trace), kind }))
-    }
-
-    fn object(&self) -> Option<&TraceObject> {
-        // SAFETY: the trace was handed over and is not given back before the drop; all
-        // that changes in it is locked.
-        unsafe { handle::borrow(self.trace.0, "trace") }.ok()
-    }
-
-    fn report(&self, activity: TRITONSERVER_InferenceTraceActivity, at: Instant) {
-        if let Some(object) = self.object() {
-            report(self.trace.0, object, activity, Clock::shared().ns(at));
-        }
-    }
-}
-
-impl std::fmt::Debug for Told {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.trace.fmt(f)
-    }
-}
-
-impl TraceSink for Told {
-    fn wants_tensors(&self) -> bool {
-        self.object().is_some_and(|object| object.callbacks.wants_tensors)
-    }
-
-    fn begin(&self, subject: &TraceSubject<'_>) {
-        if let Some(object) = self.object() {
-            *object.subject() = Subject {
-                model_name: c_text(subject.model_name),
-                model_version: subject.model_version,
-                request_id: c_text(subject.request_id),
-            };
-        }
-    }
-
-    fn record(&self, point: TracePoint, at: Instant) {
-        let activity = match point {
-            TracePoint::RequestStart => TRITONSERVER_TRACE_REQUEST_START,
-            TracePoint::QueueStart => TRITONSERVER_TRACE_QUEUE_START,
-            TracePoint::ComputeStart => TRITONSERVER_TRACE_COMPUTE_START,
-            TracePoint::ComputeInputEnd => TRITONSERVER_TRACE_COMPUTE_INPUT_END,
-            TracePoint::ComputeOutputStart => TRITONSERVER_TRACE_COMPUTE_OUTPUT_START,
-            TracePoint::ComputeEnd => TRITONSERVER_TRACE_COMPUTE_END,
-        };
-        self.report(activity, at);
-    }
-
-    fn record_tensor(&self, point: TensorTracePoint, tensor: &TracedTensor<'_>) {
-        let Some(object) = self.object() else { return };
-        let (Some(tell), Some(bytes)) = (object.callbacks.tensor_activity, tensor.data.host())
-        else {
-            return;
-        };
-        let activity = match point {
-            TensorTracePoint::QueueInput => TRITONSERVER_TRACE_TENSOR_QUEUE_INPUT,
-            TensorTracePoint::BackendOutput => TRITONSERVER_TRACE_TENSOR_BACKEND_OUTPUT,
-        };
-        let name = c_text(tensor.name);
-        // SAFETY: the caller set a function that takes these from any thread; what is
-        // pointed to stays during the call.
-        run_foreign(|| unsafe {
-            tell(
-                self.trace.0,
-                activity,
-                name.as_ptr(),
-                data_type_to_c(tensor.datatype),
-                bytes.as_ptr().cast(),
-                bytes.len(),
-                tensor.dims.as_ptr(),
-                u64::try_from(tensor.dims.len()).unwrap_or(0),
-                TRITONSERVER_MEMORY_CPU,
-                0,
-                object.callbacks.userp,
-            );
-        });
-    }
-
-    fn end(&self) {
-        self.report(TRITONSERVER_TRACE_REQUEST_END, Instant::now());
-    }
-
-    fn child(&self) -> Option<Box<dyn TraceSink>> {
-        let trace = TraceAddress(self.object()?.spawn());
-        Some(Box::new(Self { trace, kind: Kind::Child }))
-    }
-
-    fn underlying(&self) -> Option<&dyn Any> {
-        Some(&self.trace)
-    }
-}
-
-impl Drop for Told {
-    fn drop(&mut self) {
-        let Some(callbacks) = self.object().map(|object| object.callbacks) else { return };
-        match (callbacks.release, &self.kind) {
-            (Some(release), _) => {
-                // SAFETY: the caller set a function that takes these from any thread;
-                // the trace is given back once.
-                run_foreign(|| unsafe { release(self.trace.0, callbacks.userp) });
-            }
-            // Nobody else knows of it.
-            (None, Kind::Child) => {
-                // SAFETY: the trace was made here.
-                drop(unsafe { handle::take::<TraceObject>(self.trace.0, "trace") });
-            }
-            (None, Kind::Given { .. }) => {}
-        }
-    }
-}
-
-/// Whether this is a trace that a request can be handed over with.
+/// Checks a trace that a request is handed over with.
 ///
 /// # Errors
 ///
@@ -234,9 +90,9 @@ fn report(
     timestamp_ns: u64,
 ) {
     let callbacks = &object.callbacks;
-    if let (true, Some(tell)) = (callbacks.wants_times, callbacks.activity) {
+    if let (true, Some(call)) = (callbacks.wants_times, callbacks.activity) {
         // SAFETY: the caller set a function that takes these from any thread.
-        run_foreign(|| unsafe { tell(trace, activity, timestamp_ns, callbacks.userp) });
+        run_foreign(|| unsafe { call(trace, activity, timestamp_ns, callbacks.userp) });
     }
 }
 
@@ -245,8 +101,8 @@ const _: TRITONSERVER_InferenceTraceNew = TRITONSERVER_InferenceTraceNew;
 ///
 /// # Safety
 ///
-/// `trace` must be null or valid for a write; the functions must do what the
-/// header asks of them, from any thread.
+/// `trace` must be null or valid for a write; the functions must do what the header
+/// requires, from any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_InferenceTraceNew(
     trace: *mut *mut TRITONSERVER_InferenceTrace,
@@ -297,49 +153,49 @@ fn new_trace(
     release: TRITONSERVER_InferenceTraceReleaseFn_t,
     userp: *mut c_void,
 ) -> *mut TRITONSERVER_InferenceTrace {
-    let asks = |wanted: TRITONSERVER_InferenceTraceLevel| level.0 & wanted.0 != 0;
-    let callbacks = Callbacks {
+    let includes = |other: TRITONSERVER_InferenceTraceLevel| level.0 & other.0 != 0;
+    let callbacks = TraceCallbacks {
         // The first two levels are old names for the third.
-        wants_times: asks(TRITONSERVER_TRACE_LEVEL_MIN)
-            || asks(TRITONSERVER_TRACE_LEVEL_MAX)
-            || asks(TRITONSERVER_TRACE_LEVEL_TIMESTAMPS),
-        wants_tensors: asks(TRITONSERVER_TRACE_LEVEL_TENSORS) && tensor_activity.is_some(),
+        wants_times: includes(TRITONSERVER_TRACE_LEVEL_MIN)
+            || includes(TRITONSERVER_TRACE_LEVEL_MAX)
+            || includes(TRITONSERVER_TRACE_LEVEL_TIMESTAMPS),
+        wants_tensors: includes(TRITONSERVER_TRACE_LEVEL_TENSORS) && tensor_activity.is_some(),
         activity,
         tensor_activity,
         release,
         userp,
     };
-    TraceObject::give(parent_id, callbacks)
+    TraceObject::create(parent_id, callbacks)
 }
 
 impl TraceObject {
-    fn give(parent_id: u64, callbacks: Callbacks) -> *mut TRITONSERVER_InferenceTrace {
+    fn create(parent_id: u64, callbacks: TraceCallbacks) -> *mut TRITONSERVER_InferenceTrace {
         handle::into_raw(Self {
             id: IDS.fetch_add(1, Ordering::Relaxed),
             parent_id,
             callbacks,
-            subject: Mutex::new(Subject {
+            subject: Lock::new(OwnedSubject {
                 model_name: CString::default(),
                 model_version: -1,
                 request_id: CString::default(),
             }),
-            context: Mutex::default(),
+            context: Lock::default(),
         })
     }
 
-    /// A trace that has this one as its parent and tells the same functions.
+    /// A trace with this one as its parent and with the same callbacks.
     fn spawn(&self) -> *mut TRITONSERVER_InferenceTrace {
-        Self::give(self.id, self.callbacks)
+        Self::create(self.id, self.callbacks)
     }
 }
 
 const _: TRITONSERVER_InferenceTraceSpawnChildTrace = TRITONSERVER_InferenceTraceSpawnChildTrace;
-/// Makes a trace that has this one as its parent and tells the same functions.
+/// Makes a trace with this one as its parent and with the same callbacks.
 ///
 /// # Safety
 ///
-/// `trace` must be null or a trace that stays; the place null or valid for a
-/// write.
+/// `trace` must be null or a trace that lives during the call; `child_trace` null or
+/// valid for a write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_InferenceTraceSpawnChildTrace(
     trace: *mut TRITONSERVER_InferenceTrace,
@@ -347,7 +203,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceSpawnChildTrace(
 ) -> *mut TRITONSERVER_Error {
     guard("TRITONSERVER_InferenceTraceSpawnChildTrace", || {
         pointer::check_not_null(child_trace, "child_trace")?;
-        // A request that is not traced needs no trace for what is made for it.
+        // Without a trace there is nothing to be the parent of.
         let child = if trace.is_null() {
             core::ptr::null_mut()
         } else {
@@ -360,11 +216,12 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceSpawnChildTrace(
 }
 
 const _: TRITONSERVER_InferenceTraceReportActivity = TRITONSERVER_InferenceTraceReportActivity;
-/// Reports something that has no activity of its own, by name.
+/// Reports a custom activity by name.
 ///
 /// # Safety
 ///
-/// `trace` must be null or a trace that stays, `activity_name` null or a text.
+/// `trace` must be null or a trace that lives during the call, `activity_name` null or a
+/// text.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_InferenceTraceReportActivity(
     trace: *mut TRITONSERVER_InferenceTrace,
@@ -381,7 +238,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceReportActivity(
             (object, pointer::required_text(activity_name, "activity_name")?)
         };
         if object.callbacks.wants_times {
-            object.note_activity(timestamp, name);
+            object.record_activity_name(timestamp, name);
         }
         report(trace, object, TRITONSERVER_TRACE_CUSTOM_ACTIVITY, timestamp);
         Ok(())
@@ -393,7 +250,7 @@ const _: TRITONSERVER_InferenceTraceDelete = TRITONSERVER_InferenceTraceDelete;
 ///
 /// # Safety
 ///
-/// `trace` must be null or a trace that nobody uses.
+/// `trace` must be null or a trace that is not in use.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_InferenceTraceDelete(
     trace: *mut TRITONSERVER_InferenceTrace,
@@ -406,27 +263,27 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceDelete(
 
 /// Defines functions that read a trace.
 macro_rules! readers {
-    ($($function:ident($place:ident: $kind:ty) $read:expr;)*) => {
+    ($($function:ident($out:ident: $kind:ty) $read:expr;)*) => {
         $(
             const _: $function = $function;
-            /// Reads the trace; what is pointed to lives as long as it, or until it is
-            /// changed.
+            /// Reads the trace. A pointer is valid until the trace is deleted or that
+            /// part of it changes.
             ///
             /// # Safety
             ///
-            /// `trace` must be null or a trace that stays; the place null or valid
-            /// for a write.
+            /// `trace` must be null or a trace that lives during the call; the out
+            /// pointer null or valid for a write.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $function(
                 trace: *mut TRITONSERVER_InferenceTrace,
-                $place: *mut $kind,
+                $out: *mut $kind,
             ) -> *mut TRITONSERVER_Error {
                 guard(stringify!($function), || {
                     let read: fn(&TraceObject) -> $kind = $read;
                     // SAFETY: the caller's promises are passed on.
                     unsafe {
                         let object = handle::borrow::<TraceObject>(trace, "trace")?;
-                        pointer::write($place, read(object), stringify!($place))
+                        pointer::write($out, read(object), stringify!($out))
                     }
                 })
             }
@@ -438,21 +295,21 @@ readers! {
     TRITONSERVER_InferenceTraceId(id: u64) |trace| trace.id;
     TRITONSERVER_InferenceTraceParentId(parent_id: u64) |trace| trace.parent_id;
     TRITONSERVER_InferenceTraceModelName(model_name: *const c_char)
-        |trace| trace.subject().model_name.as_ptr();
+        |trace| trace.subject.lock("read the subject").model_name.as_ptr();
     TRITONSERVER_InferenceTraceModelVersion(model_version: i64)
-        |trace| trace.subject().model_version;
+        |trace| trace.subject.lock("read the subject").model_version;
     TRITONSERVER_InferenceTraceRequestId(request_id: *const c_char)
-        |trace| trace.subject().request_id.as_ptr();
+        |trace| trace.subject.lock("read the subject").request_id.as_ptr();
     TRITONSERVER_InferenceTraceContext(trace_context: *const c_char)
-        |trace| trace.context().as_ptr();
+        |trace| trace.context.lock("read the context").as_ptr();
 }
 
 const _: TRITONSERVER_InferenceTraceSetContext = TRITONSERVER_InferenceTraceSetContext;
-/// Sets the context that whoever started the trace wants carried along.
+/// Sets the context, a text that travels with the trace.
 ///
 /// # Safety
 ///
-/// `trace` must be null or a trace whose context nobody reads, the text null or ended
+/// `trace` must be null or a trace whose context no thread reads, the text null or ended
 /// by a zero byte.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_InferenceTraceSetContext(
@@ -464,7 +321,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceSetContext(
         unsafe {
             let context = if trace_context.is_null() { c"" } else { CStr::from_ptr(trace_context) };
             let object = handle::borrow::<TraceObject>(trace, "trace")?;
-            *object.context() = context.to_owned();
+            *object.context.lock("set the context") = context.to_owned();
         }
         Ok(())
     })

@@ -4,15 +4,13 @@ use std::time::Duration;
 
 use super::*;
 
-type Held = Arc<Echo>;
-
-fn holding() -> (Held, Caller) {
-    let service = Arc::new(Echo { held: Mutex::new(Some(Vec::new())) });
+fn deferring() -> (Arc<Echo>, Caller) {
+    let service = Arc::new(Echo { pending: Mutex::new(Some(Vec::new())) });
     (service.clone(), Caller::new(service))
 }
 
-fn release(service: &Held) {
-    let all = std::mem::take(service.held.lock().unwrap().as_mut().unwrap());
+fn release(service: &Echo) {
+    let all = std::mem::take(service.pending.lock().unwrap().as_mut().unwrap());
     for (request, sender) in all {
         drop(request);
         sender.finish();
@@ -33,13 +31,13 @@ fn is_cancelled(request: *mut TRITONSERVER_InferenceRequest) -> bool {
 }
 
 #[test]
-fn a_request_on_its_way_is_not_handed_over_again() {
-    let (service, caller) = holding();
+fn a_request_cannot_be_handed_over_twice() {
+    let (service, caller) = deferring();
     let request = caller.request();
     caller.add_input(request, c"IN", &[4, 5]);
     ok(caller.infer(request));
     internal(caller.infer(request), "[request id: me] Invalid request state transition");
-    assert_eq!(service.held.lock().unwrap().as_ref().unwrap().len(), 1);
+    assert_eq!(service.pending.lock().unwrap().as_ref().unwrap().len(), 1);
     assert!(!is_cancelled(request));
     release(&service);
     assert_eq!(caller.events(), [Event::Released, Event::Response { null: true, final_: true }]);
@@ -80,7 +78,7 @@ fn the_release_callback_may_hand_the_request_over_again() {
             server::TRITONSERVER_ServerInferAsync(server, request, core::ptr::null_mut())
         });
     }
-    let (service, caller) = holding();
+    let (service, caller) = deferring();
     let request = caller.request();
     caller.add_input(request, c"IN", &[4, 5]);
     *ROUNDS.lock().unwrap() = Some((caller.server.expose_provenance(), 1));
@@ -100,8 +98,8 @@ fn the_release_callback_may_hand_the_request_over_again() {
 }
 
 #[test]
-fn what_was_never_handed_over_cannot_be_cancelled() {
-    let (service, caller) = holding();
+fn a_request_that_was_never_handed_over_cannot_be_cancelled() {
+    let (service, caller) = deferring();
     let request = caller.request();
     caller.add_input(request, c"IN", &[4, 5]);
     let mut cancelled = false;
@@ -112,10 +110,10 @@ fn what_was_never_handed_over_cannot_be_cancelled() {
         ok(caller.infer(request));
         assert!(!is_cancelled(request));
         ok(server::TRITONSERVER_InferenceRequestCancel(request));
-        assert!(service.held.lock().unwrap().as_ref().unwrap()[0].0.cancel.is_cancelled());
+        assert!(service.pending.lock().unwrap().as_ref().unwrap()[0].0.cancel.is_cancelled());
         assert!(is_cancelled(request));
         release(&service);
-        // Used again, it is a new one.
+        // A request that is used again is not cancelled.
         ok(caller.infer(request));
         assert!(!is_cancelled(request));
         release(&service);
@@ -123,10 +121,10 @@ fn what_was_never_handed_over_cannot_be_cancelled() {
     }
 }
 
-/// Miri tells whether they may.
+/// Miri checks for data races.
 #[test]
-fn threads_cancel_and_ask_at_the_same_time() {
-    let (service, caller) = holding();
+fn threads_cancel_and_query_at_the_same_time() {
+    let (service, caller) = deferring();
     let request = caller.request();
     caller.add_input(request, c"IN", &[4, 5]);
     ok(caller.infer(request));
@@ -162,10 +160,10 @@ fn threads_cancel_and_ask_at_the_same_time() {
 }
 
 #[test]
-fn a_server_stops_in_the_time_that_was_set_last() {
+fn a_server_stops_within_the_latest_exit_timeout() {
     let (told, heard) = channel();
     let told = Mutex::new(told);
-    let server = handle(Arc::new(RunningServer {
+    let server = into_address(Arc::new(RunningServer {
         service: Arc::new(Echo::default()),
         control: Arc::new(Control),
         metrics: Box::new(|| None),
@@ -185,14 +183,14 @@ fn a_server_stops_in_the_time_that_was_set_last() {
 }
 
 #[test]
-fn a_server_that_was_stopped_says_so() {
+fn a_stopped_server_refuses_calls() {
     use galatea_c_objects::message::TRITONSERVER_MessageDelete;
     use galatea_capi::control::*;
     use galatea_capi::server::{TRITONSERVER_ServerDelete, TRITONSERVER_ServerStop};
 
     let polled = Arc::new(AtomicBool::new(false));
     let poll = polled.clone();
-    let server = handle(Arc::new(RunningServer {
+    let server = into_address(Arc::new(RunningServer {
         service: Arc::new(Echo::default()),
         control: Arc::new(Control),
         metrics: Box::new(|| None),
@@ -240,7 +238,7 @@ fn a_server_that_was_stopped_says_so() {
 }
 
 #[test]
-fn codes_are_the_originals() {
+fn error_codes_are_tritons() {
     use galatea_capi::control::TRITONSERVER_ServerModelConfig;
 
     let caller = Caller::new(Arc::default());

@@ -1,5 +1,5 @@
-//! Functions that make an object for C make none if C has no place for it: nobody
-//! could release it.
+//! Functions that make an object for C make none if C passes no pointer for it: the
+//! object could never be released.
 #![allow(unsafe_code, reason = "the test calls C functions")]
 #![allow(
     clippy::undocumented_unsafe_blocks,
@@ -19,8 +19,8 @@ use galatea_capi::metric::functions::*;
 use galatea_capi::options::*;
 use galatea_capi::trace::*;
 
-/// A slot is taken again as soon as its object is released, so an object that nobody
-/// can release shows in the place of the next.
+/// A slot is reused as soon as its object is released, so an object that was leaked shows
+/// in the slot of the next one.
 #[track_caller]
 fn check<T>(
     make: impl Fn(*mut *mut T) -> *mut TRITONSERVER_Error,
@@ -32,7 +32,7 @@ fn check<T>(
             take_c(make(&raw mut made)).unwrap();
             take_c(release(made)).unwrap();
         }
-        // The bits below tell the objects of a slot apart.
+        // The bits below distinguish the objects of a slot.
         made.addr() & !63
     };
     let before = slot();
@@ -67,9 +67,9 @@ unsafe extern "C" fn release(
     null_mut()
 }
 
-/// One test, because others would take slots in between.
+/// One test, because other tests would use slots in between.
 #[test]
-fn what_has_no_place_is_not_made() {
+fn no_object_is_made_without_an_out_pointer() {
     let level = TRITONSERVER_TRACE_LEVEL_TIMESTAMPS;
     check(
         |place| unsafe { TRITONSERVER_InferenceTraceNew(place, level, 0, None, None, null_mut()) },

@@ -1,0 +1,149 @@
+//! The trace sink behind a C trace.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Instant;
+
+use galatea_abi::*;
+use galatea_c_objects::clock::Clock;
+use galatea_c_objects::error::c_text;
+use galatea_c_objects::handle;
+use galatea_c_objects::names::data_type_to_c;
+use galatea_c_objects::trace::TraceAddress;
+use galatea_infer::{TensorTracePoint, Trace, TracePoint, TraceSink, TraceSubject, TracedTensor};
+use galatea_stdx::run_foreign;
+
+use super::{OwnedSubject, TraceObject, report};
+use crate::borrowed_request::BorrowedRequest;
+
+/// Calls the callbacks of a C trace. Dropping it gives the trace back.
+pub(crate) struct CTraceSink {
+    trace: TraceAddress,
+    owner: TraceOwner,
+}
+
+enum TraceOwner {
+    /// The caller, who passed it with a request. The request is released after the trace.
+    Caller { _request: Arc<BorrowedRequest> },
+    /// The server, which created it for a request of its own.
+    Server,
+}
+
+impl CTraceSink {
+    /// The trace of a request that is handed over with a C trace.
+    pub(crate) fn begin(
+        trace: *mut TRITONSERVER_InferenceTrace,
+        request: &Arc<BorrowedRequest>,
+    ) -> Arc<Trace> {
+        let owner = TraceOwner::Caller { _request: request.clone() };
+        Trace::new(Box::new(Self { trace: TraceAddress(trace), owner }))
+    }
+
+    fn object(&self) -> Option<&TraceObject> {
+        // SAFETY: the trace was handed over and is not given back before the drop;
+        // everything that changes in it is behind a lock.
+        unsafe { handle::borrow(self.trace.0, "trace") }.ok()
+    }
+
+    fn report(&self, activity: TRITONSERVER_InferenceTraceActivity, at: Instant) {
+        if let Some(object) = self.object() {
+            report(self.trace.0, object, activity, Clock::shared().ns(at));
+        }
+    }
+}
+
+impl std::fmt::Debug for CTraceSink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.trace.fmt(f)
+    }
+}
+
+impl TraceSink for CTraceSink {
+    fn wants_tensors(&self) -> bool {
+        self.object().is_some_and(|object| object.callbacks.wants_tensors)
+    }
+
+    fn begin(&self, subject: &TraceSubject<'_>) {
+        if let Some(object) = self.object() {
+            *object.subject.lock("set the subject") = OwnedSubject {
+                model_name: c_text(subject.model_name),
+                model_version: subject.model_version,
+                request_id: c_text(subject.request_id),
+            };
+        }
+    }
+
+    fn record(&self, point: TracePoint, at: Instant) {
+        let activity = match point {
+            TracePoint::RequestStart => TRITONSERVER_TRACE_REQUEST_START,
+            TracePoint::QueueStart => TRITONSERVER_TRACE_QUEUE_START,
+            TracePoint::ComputeStart => TRITONSERVER_TRACE_COMPUTE_START,
+            TracePoint::ComputeInputEnd => TRITONSERVER_TRACE_COMPUTE_INPUT_END,
+            TracePoint::ComputeOutputStart => TRITONSERVER_TRACE_COMPUTE_OUTPUT_START,
+            TracePoint::ComputeEnd => TRITONSERVER_TRACE_COMPUTE_END,
+        };
+        self.report(activity, at);
+    }
+
+    fn record_tensor(&self, point: TensorTracePoint, tensor: &TracedTensor<'_>) {
+        let Some(object) = self.object() else { return };
+        let (Some(call), Some(bytes)) = (object.callbacks.tensor_activity, tensor.data.host())
+        else {
+            return;
+        };
+        let activity = match point {
+            TensorTracePoint::QueueInput => TRITONSERVER_TRACE_TENSOR_QUEUE_INPUT,
+            TensorTracePoint::BackendOutput => TRITONSERVER_TRACE_TENSOR_BACKEND_OUTPUT,
+        };
+        let name = c_text(tensor.name);
+        // SAFETY: the caller set a function that takes these from any thread; all
+        // pointers are valid during the call.
+        run_foreign(|| unsafe {
+            call(
+                self.trace.0,
+                activity,
+                name.as_ptr(),
+                data_type_to_c(tensor.datatype),
+                bytes.as_ptr().cast(),
+                bytes.len(),
+                tensor.dims.as_ptr(),
+                u64::try_from(tensor.dims.len()).unwrap_or(0),
+                TRITONSERVER_MEMORY_CPU,
+                0,
+                object.callbacks.userp,
+            );
+        });
+    }
+
+    fn end(&self) {
+        self.report(TRITONSERVER_TRACE_REQUEST_END, Instant::now());
+    }
+
+    fn child(&self) -> Option<Box<dyn TraceSink>> {
+        let trace = TraceAddress(self.object()?.spawn());
+        Some(Box::new(Self { trace, owner: TraceOwner::Server }))
+    }
+
+    fn underlying(&self) -> Option<&dyn Any> {
+        Some(&self.trace)
+    }
+}
+
+impl Drop for CTraceSink {
+    fn drop(&mut self) {
+        let Some(callbacks) = self.object().map(|object| object.callbacks) else { return };
+        match (callbacks.release, &self.owner) {
+            (Some(release), _) => {
+                // SAFETY: the caller set a function that takes these from any thread; the
+                // trace is given back once.
+                run_foreign(|| unsafe { release(self.trace.0, callbacks.userp) });
+            }
+            // No other code knows the trace.
+            (None, TraceOwner::Server) => {
+                // SAFETY: the trace was made here.
+                drop(unsafe { handle::take::<TraceObject>(self.trace.0, "trace") });
+            }
+            (None, TraceOwner::Caller { .. }) => {}
+        }
+    }
+}
