@@ -1,4 +1,4 @@
-//! The backend: what all models share.
+//! The backend, which all models share.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,28 +11,24 @@ use galatea_config::{ConfigDraft, DEFAULT_MAX_BATCH_SIZE, ModelSpec};
 use galatea_infer::Status;
 
 use crate::api::{
-    Environment, GlobalThreads, GraphLevel, Library, Session, SessionOptions, Switch,
+    Environment, GlobalThreads, GraphLevel, Library, LogFunction, Session, SessionOptions, Switch,
 };
-use crate::complete;
+use crate::auto_complete;
 use crate::model::OnnxModel;
 use crate::op_libraries::{ModelLibraries, OpLibraries};
-use crate::parameters::{integer, switch, wrong};
+use crate::parameters::{integer, invalid_value, switch};
 use crate::threads::ThreadSource;
 
-/// Where lines for the server's log go.
-pub type LogFunction = Arc<dyn Fn(LogLevel, &str) + Send + Sync>;
-
-/// What the server tells the backend.
+/// The backend's options.
 pub struct BackendOptions {
-    /// The processors that the process may use: the size of the pool that
-    /// sessions share, unless a model asks for threads of its own; below 1 is 1.
+    /// The number of processors that the process may use, which is the size of the pool that
+    /// sessions share; below 1 is 1.
     pub processors: usize,
-    /// What was set for this backend on the command line:
-    /// `enable-global-threadpool`, `intra_op_thread_count` and
-    /// `inter_op_thread_count` for that pool, `default-max-batch-size`. Others
-    /// are left alone.
+    /// The backend's settings of the command line: `enable-global-threadpool`,
+    /// `intra_op_thread_count` and `inter_op_thread_count` for that pool, and
+    /// `default-max-batch-size`. Others are ignored.
     pub backend_config: BTreeMap<String, String>,
-    /// Where the library's warnings and errors go.
+    /// Receives the library's warnings and errors.
     pub log: LogFunction,
 }
 
@@ -46,15 +42,14 @@ pub struct OnnxRuntimeBackend {
 }
 
 impl OnnxRuntimeBackend {
-    /// A backend over an open library.
+    /// Makes the backend for an open library.
     ///
-    /// The library has one environment per process: of several backends, the
-    /// first one's log and thread pools serve all.
+    /// The library has one environment for the process: all backends use the log and the
+    /// thread pools of the first one.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for a wrong value in `backend_config`, or what the
-    /// library reports.
+    /// `InvalidArgument` for a wrong value in `backend_config`, or the library's error.
     pub fn new(library: Arc<Library>, options: BackendOptions) -> Result<Self, Status> {
         let BackendOptions { processors, backend_config, log } = options;
         let processors = processors.max(1);
@@ -71,8 +66,8 @@ impl OnnxRuntimeBackend {
         names: &[String],
         files: &dyn ModelFiles,
     ) -> Result<Arc<ModelLibraries>, Status> {
-        let beside = self.environment.library().path().parent();
-        self.op_libraries.open(names, files, beside)
+        let runtime_directory = self.environment.library().path().parent();
+        self.op_libraries.open(names, files, runtime_directory)
     }
 }
 
@@ -80,11 +75,11 @@ fn fingerprint(
     library: &Library,
     settings: BTreeMap<String, String>,
 ) -> Option<BackendFingerprint> {
-    let files = vec![library.mark()?.clone()];
+    let files = vec![library.file_fingerprint()?.clone()];
     Some(BackendFingerprint { version: library.version().to_owned(), settings, files })
 }
 
-/// Who provides threads, and the pools that the environment has for it.
+/// The source of threads, and the environment's pools for it.
 fn thread_pools(
     config: &BTreeMap<String, String>,
     processors: usize,
@@ -99,8 +94,8 @@ fn thread_pools(
         }
         None => {
             let intra_op = i32::try_from(processors).unwrap_or(i32::MAX);
-            // Threads that wait by spinning would take the processors from other
-            // models. One thread for different operators is the caller's.
+            // Threads that wait by spinning would take processors from other models. With one
+            // inter-op thread, different operators execute on the caller's.
             let pools = GlobalThreads { intra_op, inter_op: 1, spinning: Switch::Off };
             Ok((ThreadSource::Shared { processors }, Some(pools)))
         }
@@ -112,7 +107,7 @@ fn default_max_batch_size(config: &BTreeMap<String, String>) -> Result<i32, Stat
     match integer(config, KEY)? {
         None => Ok(i32::try_from(DEFAULT_MAX_BATCH_SIZE).unwrap_or(i32::MAX)),
         Some(size) if size >= 0 => Ok(size),
-        Some(size) => Err(wrong(KEY, &size.to_string(), "a batch size")),
+        Some(size) => Err(invalid_value(KEY, &size.to_string(), "a batch size")),
     }
 }
 
@@ -126,10 +121,10 @@ impl Backend for OnnxRuntimeBackend {
         draft: &mut ConfigDraft,
         files: &dyn ModelFiles,
     ) -> Result<(), Status> {
-        if complete::is_complete(draft) {
+        if auto_complete::is_complete(draft) {
             return Ok(());
         }
-        // This session is only looked at, so it is made as quickly as can be.
+        // This session is inspected and never run, so it need not be optimized.
         let mut options = SessionOptions::new(&self.environment)?;
         options.set_graph_level(GraphLevel::None)?;
         match self.threads {
@@ -143,7 +138,7 @@ impl Backend for OnnxRuntimeBackend {
         let path = model_path(files, draft.default_model_filename(), draft.name())?;
         let session = Session::open(self.environment.clone(), &path, &options)
             .map_err(|status| status.prefixed(format!("failed to open '{}': ", path.display())))?;
-        complete::complete(draft, &session, self.default_max_batch_size)
+        auto_complete::complete(draft, &session, self.default_max_batch_size)
     }
 
     fn load(
@@ -165,14 +160,14 @@ impl Backend for OnnxRuntimeBackend {
     fn fingerprint(&self, loaded: &LoadedVersion<'_>) -> Option<BackendFingerprint> {
         let mut fingerprint = self.fingerprint.clone()?;
         let op_libraries: Arc<ModelLibraries> = loaded.model.underlying()?.downcast().ok()?;
-        fingerprint.files.extend(op_libraries.marks()?);
+        fingerprint.files.extend(op_libraries.fingerprints()?);
         fingerprint.files.sort();
         Some(fingerprint)
     }
 }
 
-/// The model's file: a directory holds it under the default name, beside the
-/// files with its weights.
+/// The path of the model's file. A directory holds the file under the default name, beside
+/// the files with its weights.
 fn model_path(files: &dyn ModelFiles, name: &str, model: &str) -> Result<PathBuf, Status> {
     const DEFAULT: &str = "model.onnx";
     let name = if name.is_empty() { DEFAULT } else { name };

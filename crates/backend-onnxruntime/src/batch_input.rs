@@ -1,9 +1,8 @@
-//! Tensors that the server makes of a batch: what `batch_input` asks for.
+//! Batch inputs: tensors that the server computes from a batch (`batch_input`).
 //!
-//! Each describes the shapes that the requests of the batch have in one input,
-//! the batch dimension included. Nothing here knows of a library; it is
-//! arithmetic on shapes, in the words of the user guide's page on ragged
-//! batching.
+//! Each describes the shapes that one input has in the requests of the batch, including the
+//! batch dimension. This is arithmetic on shapes, without the library; the names are those of
+//! Triton's user guide on ragged batching.
 
 use galatea_config::BatchInputKind;
 use galatea_tensor::{DataType, Shape};
@@ -12,21 +11,21 @@ use smallvec::SmallVec;
 /// Bytes of one element: INT32 or FP32.
 const ELEMENT_SIZE: usize = 4;
 
-/// Writes a number as one element; `None` if the type can't hold it.
+/// Encodes a number as an element; `None` if the type can't hold it.
 type Encoder = fn(u64) -> Option<[u8; ELEMENT_SIZE]>;
 
-/// Why a batch can't be described.
+/// Why a batch has no such tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BatchInputError {
-    /// A shape has no dimension that could be a batch.
+    /// A shape has no batch dimension.
     NoBatchDimension,
-    /// Requests whose shapes have different numbers of dimensions.
+    /// The shapes have different numbers of dimensions.
     DifferentRanks,
-    /// A number that the type can't hold.
+    /// The type can't hold a number.
     TooLarge,
     /// The type is neither INT32 nor FP32.
     Datatype(DataType),
-    /// The memory given is not as large as the tensor.
+    /// The memory has another size than the tensor.
     Memory,
 }
 
@@ -78,8 +77,7 @@ pub(crate) fn tensor_shape(
     Shape::new(&dims).map_err(|_| BatchInputError::TooLarge)
 }
 
-/// Writes the tensor's elements; `memory` has the size that
-/// [`tensor_shape`] tells.
+/// Writes the tensor's elements; `memory` has the size of [`tensor_shape`].
 pub(crate) fn write_elements(
     kind: BatchInputKind,
     datatype: DataType,
@@ -87,7 +85,7 @@ pub(crate) fn write_elements(
     memory: &mut [u8],
 ) -> Result<(), BatchInputError> {
     use BatchInputKind as Kind;
-    let mut elements = Elements { encode: encoder(datatype)?, rest: memory };
+    let mut elements = ElementWriter { encode: encoder(datatype)?, rest: memory };
     match kind {
         Kind::ElementCount => {
             shapes.iter().try_for_each(|shape| elements.push(shape.element_count()))?;
@@ -97,14 +95,17 @@ pub(crate) fn write_elements(
             elements.push(0)?;
             push_accumulated(&mut elements, shapes)?;
         }
-        // The shape says it all; nothing of an earlier batch may be seen.
+        // Only the shape counts; the model must not see bytes of an earlier batch.
         Kind::MaxElementCountAsShape => std::mem::take(&mut elements.rest).fill(0),
         Kind::ItemShape | Kind::ItemShapeFlatten => push_items(&mut elements, shapes)?,
     }
     if elements.rest.is_empty() { Ok(()) } else { Err(BatchInputError::Memory) }
 }
 
-fn push_accumulated(elements: &mut Elements<'_>, shapes: &[&Shape]) -> Result<(), BatchInputError> {
+fn push_accumulated(
+    elements: &mut ElementWriter<'_>,
+    shapes: &[&Shape],
+) -> Result<(), BatchInputError> {
     let mut total = 0_u64;
     for shape in shapes {
         total = total.checked_add(shape.element_count()).ok_or(BatchInputError::TooLarge)?;
@@ -113,13 +114,11 @@ fn push_accumulated(elements: &mut Elements<'_>, shapes: &[&Shape]) -> Result<()
     Ok(())
 }
 
-/// The shape of each batch element, without the batch dimension: as often as
-/// its request has such elements.
-fn push_items(elements: &mut Elements<'_>, shapes: &[&Shape]) -> Result<(), BatchInputError> {
+/// Pushes the shape of each batch element, without the batch dimension.
+fn push_items(elements: &mut ElementWriter<'_>, shapes: &[&Shape]) -> Result<(), BatchInputError> {
     for shape in shapes {
         let (rows, item) = rows_and_item(shape)?;
-        // A shape without dimensions of its own has nothing to say, however
-        // large the batch.
+        // Without further dimensions there is nothing to push, however large the batch.
         let rows = if item.is_empty() { 0 } else { rows };
         for _ in 0..rows {
             for &dim in item {
@@ -130,7 +129,7 @@ fn push_items(elements: &mut Elements<'_>, shapes: &[&Shape]) -> Result<(), Batc
     Ok(())
 }
 
-/// The batch dimension, which is the first one, and the others.
+/// The size of the batch dimension, which is the first one, and the other dimensions.
 fn rows_and_item(shape: &Shape) -> Result<(u64, &[i64]), BatchInputError> {
     let (&rows, item) = shape.dims().split_first().ok_or(BatchInputError::NoBatchDimension)?;
     Ok((u64::try_from(rows).map_err(|_| BatchInputError::TooLarge)?, item))
@@ -145,7 +144,7 @@ fn rows(shapes: &[&Shape]) -> Result<u64, BatchInputError> {
     Ok(total)
 }
 
-/// How many dimensions every batch element has.
+/// The number of dimensions of every batch element.
 fn item_rank(shapes: &[&Shape]) -> Result<u64, BatchInputError> {
     let Some(first) = shapes.first() else { return Ok(0) };
     if shapes.iter().any(|shape| shape.rank() != first.rank()) {
@@ -158,19 +157,19 @@ fn count(length: usize) -> Result<u64, BatchInputError> {
     u64::try_from(length).map_err(|_| BatchInputError::TooLarge)
 }
 
-/// Elements that are being written one behind the other.
-struct Elements<'a> {
+/// Writes elements one after another.
+struct ElementWriter<'a> {
     encode: Encoder,
     rest: &'a mut [u8],
 }
 
-impl Elements<'_> {
+impl ElementWriter<'_> {
     fn push(&mut self, value: u64) -> Result<(), BatchInputError> {
         let bytes = (self.encode)(value).ok_or(BatchInputError::TooLarge)?;
         let rest = std::mem::take(&mut self.rest);
-        let (place, rest) =
+        let (target, rest) =
             rest.split_first_chunk_mut::<ELEMENT_SIZE>().ok_or(BatchInputError::Memory)?;
-        *place = bytes;
+        *target = bytes;
         self.rest = rest;
         Ok(())
     }
@@ -212,24 +211,24 @@ mod tests {
         let shapes = shapes(dims);
         let shapes: Vec<&Shape> = shapes.iter().collect();
         let shape = tensor_shape(kind, &shapes)?;
-        // What was there before must not be seen.
+        // All earlier contents must be overwritten.
         let mut memory = vec![0xaa; 4 * usize::try_from(shape.element_count()).unwrap()];
         write_elements(kind, datatype, &shapes, &mut memory)?;
         Ok((shape.dims().to_vec(), memory))
     }
 
-    /// Both datatypes hold these values in a tensor of this shape.
+    /// Checks the shape and the values with both datatypes.
     fn check(kind: BatchInputKind, dims: &[&[i64]], expected_dims: &[i64], expected: &[i32]) {
         let integers = expected.iter().flat_map(|value| value.to_ne_bytes()).collect();
         let floats = expected.iter().flat_map(|&value| (value as f32).to_ne_bytes()).collect();
-        let answer = describe(kind, DataType::Int32, dims);
-        assert_eq!(answer, Ok((expected_dims.to_vec(), integers)), "{kind:?}");
-        let answer = describe(kind, DataType::Fp32, dims);
-        assert_eq!(answer, Ok((expected_dims.to_vec(), floats)), "{kind:?}");
+        let described = describe(kind, DataType::Int32, dims);
+        assert_eq!(described, Ok((expected_dims.to_vec(), integers)), "{kind:?}");
+        let described = describe(kind, DataType::Fp32, dims);
+        assert_eq!(described, Ok((expected_dims.to_vec(), floats)), "{kind:?}");
     }
 
     #[test]
-    fn one_dimension() {
+    fn items_of_one_dimension() {
         use BatchInputKind as Kind;
         let batch: &[&[i64]] = &[&[1, 2], &[1, 4], &[1, 1], &[1, 3]];
         check(Kind::ElementCount, batch, &[4], &[2, 4, 1, 3]);
@@ -264,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes_that_can_not_be_described() {
+    fn unsuitable_shapes_are_refused() {
         use BatchInputKind as Kind;
         let fails = |kind, dims: &[&[i64]], expected| {
             assert_eq!(describe(kind, DataType::Int32, dims), Err(expected));
@@ -285,9 +284,9 @@ mod tests {
         let shape = Shape::new(&[1, 2]).unwrap();
         for size in [0, 3, 5, 8] {
             let mut memory = vec![0; size];
-            let answer =
+            let described =
                 write_elements(Kind::ElementCount, DataType::Int32, &[&shape], &mut memory);
-            assert_eq!(answer, Err(BatchInputError::Memory), "{size}");
+            assert_eq!(described, Err(BatchInputError::Memory), "{size}");
         }
     }
 

@@ -1,42 +1,43 @@
-//! The backend `onnxruntime`: executes ONNX models with ONNX Runtime's shared
-//! library, which is opened at run time and called through its C API.
+//! The backend `onnxruntime`: executes ONNX models with ONNX Runtime's shared library, which
+//! is opened at run time and called through its C API.
 //!
-//! - [`Library`] opens the library that it is given a path of. Where that path
-//!   comes from is the server's business; no library is linked or shipped.
-//! - [`OnnxRuntimeBackend`] loads models, completes configurations from them
-//!   and refuses configurations that they contradict.
-//! - An instance joins the requests of a batch. A request that is a batch of
-//!   its own is not copied if its bytes lie where their type may be read, and
-//!   outputs of a fixed-size type are handed on as slices of the tensors that
+//! - [`Library`] opens the library at a path. The server finds the path; no library is linked
+//!   or shipped.
+//! - [`OnnxRuntimeBackend`] loads models, completes configurations from them, and refuses
+//!   configurations that contradict their model. Start reading in `backend` and `model`.
+//! - An instance (`instance`) joins the requests of a batch into tensors, runs the session,
+//!   and splits the outputs. A request that is alone in its batch is not copied if its bytes
+//!   are aligned for their type. Outputs of a fixed-size type are slices of the tensors that
 //!   the library made.
-//! - Inputs with `allow_ragged_batch` are joined in one dimension, and what
-//!   `batch_input` asks for is made of their shapes.
-//! - Controls of the sequence batcher come as inputs of the requests, and so
-//!   do the states of sequences. An output that is a state goes back to its
-//!   sequence, whether or not a client wants it.
-//! - Libraries with operators, which `model_operations` names, are registered
-//!   with each session of the model. They are never closed.
+//! - Inputs with `allow_ragged_batch` are joined in one dimension. Batch inputs
+//!   (`batch_input`) are computed from the shapes.
+//! - Controls of the sequence batcher and states of sequences are inputs of the requests. An
+//!   output that is a state goes back to its sequence, also if the client doesn't want it.
+//! - Libraries with operators (`op_libraries`) are registered with each session of the model
+//!   that names them. They are never closed.
+//! - `threads` decides which sessions share the environment's thread pool.
+//! - `graph` decides whether a model may execute inline.
 //!
 //! # States
 //!
-//! A state is not copied: the next run reads it where the last one wrote it.
-//! That is so for a sequence alone in its batch, and for a batch whose rows
-//! were rows of one earlier batch in the same order, which is what the direct
-//! strategy makes of sequences that go on together. Other batches are gathered
-//! like any input. States of strings are always converted, as the library has
-//! a layout of its own for them. How much memory paused sequences may hold is
-//! bounded; see `instance::state_memory`.
+//! A state is not copied if the next run can read it where the last one wrote it. That is so
+//! for a sequence alone in its batch, and for a batch whose rows were rows of one earlier
+//! batch in the same order, as with the direct strategy and sequences that continue together.
+//! Other batches are gathered like any input. States of strings are always converted, because
+//! the library has its own layout for them. The memory of paused sequences is bounded; see
+//! `instance::state_memory`.
 //!
-//! A failed run, or one whose outputs can't be split, leaves all states as
-//! they were. `use_same_buffer_for_input_output` is honoured in what it is
-//! for, that a sequence does not keep two buffers for a state: a new state
-//! takes the place of the old one, whose memory is given back with the
-//! request. The library never writes into a run's inputs, so during the run
-//! both are there, as they are in Triton.
+//! A failed run leaves all states as they were, and so does a run whose outputs can't be
+//! split. The purpose of `use_same_buffer_for_input_output` is met: a sequence keeps one
+//! buffer for a state, because a new state replaces the old one, whose memory is freed with
+//! the request. During the run both exist, as in Triton, because the library never writes to
+//! a run's inputs.
 //!
-//! What this is not: it makes no batches, keeps no queue and has no thread of
-//! its own (the library has; the settings say how many). Tensors in GPU memory
-//! are not its business yet and are refused.
+//! # What it is not
+//!
+//! It forms no batches, holds no queue and starts no thread; the library starts threads, and
+//! the settings determine their number. Tensors in GPU memory are not supported yet and are
+//! refused.
 //!
 //! All `unsafe` code is in the module `api`.
 
@@ -44,17 +45,17 @@
 
 mod accelerators;
 mod api;
+mod auto_complete;
 mod backend;
 mod batch_input;
-mod complete;
+mod graph;
 mod instance;
 mod model;
 mod op_libraries;
-mod operators;
 mod parameters;
 mod settings;
 mod signature;
 mod threads;
 
-pub use api::Library;
-pub use backend::{BackendOptions, LogFunction, OnnxRuntimeBackend};
+pub use api::{Library, LogFunction};
+pub use backend::{BackendOptions, OnnxRuntimeBackend};

@@ -4,41 +4,41 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use galatea_backend::{
     Device, ExecutionGuarantee, Host, Instance, InstanceCreation, LogLevel, Model, Placement,
 };
 use galatea_config::{InstanceKind, ModelSpec};
 use galatea_infer::Status;
+use galatea_stdx::Lock;
 
 use crate::accelerators::{self, Processor};
 use crate::api::{Environment, Session};
+use crate::graph::is_model_predictable;
 use crate::instance::OnnxInstance;
 use crate::op_libraries::ModelLibraries;
-use crate::operators;
-use crate::settings::Settings;
+use crate::settings::ModelSettings;
 use crate::signature::Signature;
 use crate::threads::ThreadSource;
 
-/// A model with a session for each processor that it has instances on.
+/// A model, with a session for each processor that has instances of it.
 pub(crate) struct OnnxModel {
     environment: Arc<Environment>,
     threads: ThreadSource,
     path: PathBuf,
     op_libraries: Arc<ModelLibraries>,
     spec: Arc<ModelSpec>,
-    settings: Settings,
+    settings: ModelSettings,
     host: Arc<dyn Host>,
-    /// Sessions made so far: instances on the same processor share one, whose
-    /// runs may overlap. What instances have of their own is memory for
-    /// gathering inputs and their run options.
-    sessions: Mutex<BTreeMap<Processor, Loaded>>,
+    /// The sessions so far. Instances on the same processor share one, and their runs may
+    /// overlap. Each instance has its own run options and memory for gathering inputs.
+    sessions: Lock<BTreeMap<Processor, LoadedSession>>,
 }
 
-/// A session and what its tensors are called.
+/// A session, its tensors, and what executing it guarantees.
 #[derive(Clone)]
-struct Loaded {
+struct LoadedSession {
     session: Arc<Session>,
     signature: Arc<Signature>,
     guarantee: ExecutionGuarantee,
@@ -55,8 +55,8 @@ impl OnnxModel {
         spec: Arc<ModelSpec>,
         host: Arc<dyn Host>,
     ) -> Result<Self, Status> {
-        let settings = Settings::parse(&spec)?;
-        let sessions = Mutex::new(BTreeMap::new());
+        let settings = ModelSettings::parse(&spec)?;
+        let sessions = Lock::new(BTreeMap::new());
         let model =
             Self { environment, threads, path, op_libraries, spec, settings, host, sessions };
         if let Some(processor) = model.first_processor() {
@@ -75,8 +75,8 @@ impl OnnxModel {
         }
     }
 
-    /// How many instances the configuration puts on a processor.
-    fn instances(&self, processor: Processor) -> u32 {
+    /// The number of instances that the configuration has on a processor.
+    fn instance_count(&self, processor: Processor) -> u32 {
         // Passive instances execute nothing.
         let groups = self.spec.instance_groups.iter().filter(|group| !group.passive);
         let counts = groups.map(|group| match (group.kind, processor) {
@@ -91,9 +91,9 @@ impl OnnxModel {
         counts.fold(0, u32::saturating_add)
     }
 
-    /// The session for a processor, made when the first instance asks.
-    fn session(&self, processor: Processor) -> Result<Loaded, Status> {
-        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+    /// The session for a processor, created for the first instance.
+    fn session(&self, processor: Processor) -> Result<LoadedSession, Status> {
+        let mut sessions = self.sessions.lock("find or create a session");
         if let Some(loaded) = sessions.get(&processor) {
             return Ok(loaded.clone());
         }
@@ -102,11 +102,11 @@ impl OnnxModel {
         Ok(loaded)
     }
 
-    fn open(&self, processor: Processor) -> Result<Loaded, Status> {
+    fn open(&self, processor: Processor) -> Result<LoadedSession, Status> {
         let environment = &self.environment;
-        let instances = self.instances(processor);
-        let wish = self.settings.thread_wish(instances);
-        if let Some(excess) = self.threads.excess(wish) {
+        let instances = self.instance_count(processor);
+        let demand = self.settings.thread_demand(instances);
+        if let Some(excess) = self.threads.oversubscription(demand) {
             let line = format!(
                 "model '{}' may keep {} threads busy on {} processors: it has {instances} \
                  instances, and intra_op_thread_count counts for each of them",
@@ -114,13 +114,19 @@ impl OnnxModel {
             );
             self.host.log(LogLevel::Warning, &line);
         }
-        // A host policy binds the thread that loads the model, and with it those of
+        // A host policy binds the thread that loads the model, and thereby the threads of
         // the session.
         let bound_to = std::thread::available_parallelism().map_or(usize::MAX, NonZero::get);
-        let pool = self.threads.pool(wish, bound_to);
+        let pool = self.threads.pool(demand, bound_to);
         let mut options = self.settings.session_options(environment, instances, pool)?;
         let library = environment.library();
-        accelerators::append(&mut options, &self.spec, processor, library, self.host.as_ref())?;
+        accelerators::append_providers(
+            &mut options,
+            &self.spec,
+            processor,
+            library,
+            self.host.as_ref(),
+        )?;
         self.op_libraries.register(&mut options, environment)?;
         let session =
             Session::open(environment.clone(), &self.path, &options).map_err(|status| {
@@ -128,18 +134,18 @@ impl OnnxModel {
             })?;
         let signature = Signature::new(&self.spec, &session)?;
         let guarantee = self.guarantee(processor);
-        Ok(Loaded { session: Arc::new(session), signature: Arc::new(signature), guarantee })
+        Ok(LoadedSession { session: Arc::new(session), signature: Arc::new(signature), guarantee })
     }
 
-    /// Other processors than the CPU may care which thread calls. What a library with
-    /// operators does nobody knows: it may ask another model, and wait.
+    /// Only plain CPU execution is predictable: other providers may depend on the calling
+    /// thread. A library with operators may do anything, even wait for another model.
     fn guarantee(&self, processor: Processor) -> ExecutionGuarantee {
         if !self.op_libraries.is_empty() {
             return ExecutionGuarantee::Unspecified;
         }
         let is_accelerated = !self.spec.optimization.cpu_execution_accelerators.is_empty();
-        let is_plain = processor == Processor::Cpu && !is_accelerated;
-        if is_plain && operators::are_steady(&self.path) {
+        let is_plain_cpu = processor == Processor::Cpu && !is_accelerated;
+        if is_plain_cpu && is_model_predictable(&self.path) {
             ExecutionGuarantee::Predictable
         } else {
             ExecutionGuarantee::NonBlocking
@@ -153,14 +159,14 @@ impl Model for OnnxModel {
             Device::Cpu | Device::Model => Processor::Cpu,
             Device::Gpu(gpu) => Processor::Gpu(gpu),
         };
-        let Loaded { session, signature, guarantee } = self.session(processor)?;
+        let LoadedSession { session, signature, guarantee } = self.session(processor)?;
         let (settings, host) = (&self.settings, self.host.clone());
         let policy = at.host_policy(&self.spec);
         let instance = OnnxInstance::new(session, signature, guarantee, settings, policy, host)?;
         Ok(Box::new(instance))
     }
 
-    /// Answers depend on these libraries too.
+    /// The libraries with operators, on which responses depend too.
     fn underlying(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         Some(self.op_libraries.clone())
     }

@@ -1,69 +1,73 @@
-//! Libraries with operators that models use: `model_operations` in a configuration.
+//! Libraries with custom operators: `model_operations` of a configuration.
 //!
-//! A name is a path from the model's directory, for repositories that can be moved,
-//! and otherwise what it is in the original: a path from the server's working
-//! directory, or a name without a path, which is looked for beside ONNX Runtime's
-//! library and then by the system's loader. Whether it may be named at all is not
-//! decided here: the server refuses names that come from a client.
+//! A name is first a path relative to the model's directory, for repositories that can be
+//! moved. Otherwise it is what it is in Triton: a path relative to the server's working
+//! directory, or a name without a path, which is searched for beside ONNX Runtime's library
+//! and then by the system's loader. The server refuses names from clients before they come
+//! here.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use galatea_backend::{FileFingerprint, ModelFiles, is_library_truncated};
 use galatea_infer::{Code, Status};
+use galatea_stdx::Lock;
 
 use crate::api::{EntryPoint, Environment, SessionOptions, open_op_library};
 
-/// The field that names them.
+/// The field with the names.
 const FIELD: &str = "model_operations.op_library_filename";
 
-/// The libraries that were opened so far. None is ever closed: operators, threads and
-/// objects of its own would not survive that, and the original doesn't either.
+/// The open libraries. They are never closed, because their operators, threads and static
+/// objects would not survive that. Triton doesn't close them either.
 #[derive(Default)]
 pub(crate) struct OpLibraries {
-    opened: Mutex<BTreeMap<PathBuf, Opened>>,
+    open: Lock<BTreeMap<PathBuf, OpenLibrary>>,
 }
 
-/// What is known of a library since it was opened.
+/// An open library.
 #[derive(Clone)]
-struct Opened {
-    /// What its file looked like before.
-    mark: Option<FileFingerprint>,
+struct OpenLibrary {
+    /// The file before it was opened.
+    fingerprint: Option<FileFingerprint>,
     entry_point: EntryPoint,
 }
 
-/// The libraries of a model, all open.
+/// The open libraries of a model.
 pub(crate) struct ModelLibraries(Vec<OpLibrary>);
 
-/// One of them.
-pub(crate) struct OpLibrary {
-    /// As the configuration names it.
+/// A library of a model.
+struct OpLibrary {
+    /// The name in the configuration.
     name: String,
-    /// As the loader is told.
+    /// The path for the loader.
     path: PathBuf,
-    /// What its file looked like before it was opened; `None` if that tells nothing or
-    /// the loader chose the file.
-    mark: Option<FileFingerprint>,
+    /// The file before it was opened; `None` if that can't be known or the loader chose the
+    /// file.
+    fingerprint: Option<FileFingerprint>,
+    /// The file changed after it was opened.
     is_stale: bool,
 }
 
 impl OpLibraries {
-    /// Opens what a configuration names. `beside` is where ONNX Runtime's library is.
+    /// Opens the libraries of a configuration. `runtime_directory` is that of ONNX Runtime's
+    /// library.
     ///
     /// # Errors
     ///
-    /// A status that names the field and the library: it is not there, leads out of
-    /// the model's directory, or is no library with operators.
+    /// A status that names the field and the library: it does not exist, leads out of the
+    /// model's directory, or is no library with operators.
     pub(crate) fn open(
         &self,
         names: &[String],
         files: &dyn ModelFiles,
-        beside: Option<&Path>,
+        runtime_directory: Option<&Path>,
     ) -> Result<Arc<ModelLibraries>, Status> {
         let open = |name: &String| {
-            self.open_one(name, files, beside).map_err(|status| status.prefixed(field(name)))
+            self.open_one(name, files, runtime_directory)
+                .map_err(|status| status.prefixed(field(name)))
         };
         names.iter().map(open).collect::<Result<_, _>>().map(|all| Arc::new(ModelLibraries(all)))
     }
@@ -72,45 +76,46 @@ impl OpLibraries {
         &self,
         name: &str,
         files: &dyn ModelFiles,
-        beside: Option<&Path>,
+        runtime_directory: Option<&Path>,
     ) -> Result<OpLibrary, Status> {
-        let path = find(name, files, beside)?;
-        // The loader doesn't look in the working directory.
-        let mark = if path.is_absolute() { FileFingerprint::of(&path) } else { None };
-        let opened = match self.known(&path) {
-            Some(opened) => opened,
+        let path = find(name, files, runtime_directory)?;
+        // The loader would not find a relative path where this function does.
+        let fingerprint = if path.is_absolute() { FileFingerprint::of(&path) } else { None };
+        let library = match self.find_open(&path) {
+            Some(library) => library,
             None => {
                 let entry_point = open_op_library(&path).map_err(Status::invalid_argument)?;
-                self.remember(&path, Opened { mark: mark.clone(), entry_point })
+                self.insert(&path, OpenLibrary { fingerprint: fingerprint.clone(), entry_point })
             }
         };
-        let is_stale = opened.mark != mark;
-        match opened.entry_point {
-            EntryPoint::There => {}
+        let is_stale = library.fingerprint != fingerprint;
+        match library.entry_point {
+            EntryPoint::Present => {}
             EntryPoint::Missing => {
-                let hint = if is_stale { CHANGED } else { "" };
+                let hint = if is_stale { REOPEN_HINT } else { "" };
                 return Err(Status::invalid_argument(format!(
                     "it is no library with operators for ONNX Runtime: it has no function \
                      'RegisterCustomOps'{hint}"
                 )));
             }
         }
-        Ok(OpLibrary { name: name.to_owned(), path, mark: opened.mark, is_stale })
+        let name = name.to_owned();
+        Ok(OpLibrary { name, path, fingerprint: library.fingerprint, is_stale })
     }
 
-    fn known(&self, path: &Path) -> Option<Opened> {
-        self.opened.lock().unwrap_or_else(PoisonError::into_inner).get(path).cloned()
+    fn find_open(&self, path: &Path) -> Option<OpenLibrary> {
+        self.open.lock("find a library").get(path).cloned()
     }
 
-    /// Whoever was first opened the file that counts.
-    fn remember(&self, path: &Path, opened: Opened) -> Opened {
-        let mut all = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        all.entry(path.to_owned()).or_insert(opened).clone()
+    /// Adds a library. If another thread has added it meanwhile, that one's file counts.
+    fn insert(&self, path: &Path, library: OpenLibrary) -> OpenLibrary {
+        let mut open = self.open.lock("add a library");
+        open.entry(path.to_owned()).or_insert(library).clone()
     }
 }
 
-/// What a loader keeps of a file under its name stays, whatever is put there later.
-const CHANGED: &str =
+/// The loader keeps the file that it opened first, also when another one takes its place.
+const REOPEN_HINT: &str =
     "; its file changed since it was opened, and is opened again when the server is started anew";
 
 impl ModelLibraries {
@@ -118,11 +123,11 @@ impl ModelLibraries {
         self.0.is_empty()
     }
 
-    /// Lets a session use them.
+    /// Registers the operators with a session.
     ///
     /// # Errors
     ///
-    /// A status that names the field and the library that refuses.
+    /// A status that names the field and the library that fails.
     pub(crate) fn register(
         &self,
         options: &mut SessionOptions,
@@ -138,21 +143,20 @@ impl ModelLibraries {
         Ok(())
     }
 
-    /// What to say of those that have another file in their place by now.
+    /// A warning for each library whose file has changed since it was opened.
     pub(crate) fn warnings(&self) -> impl Iterator<Item = String> {
         let stale = self.0.iter().filter(|library| library.is_stale);
-        stale.map(|library| format!("{}it is used as it was{CHANGED}", library.field()))
+        stale.map(|library| format!("{}it is used as it was{REOPEN_HINT}", library.field()))
     }
 
-    /// What the files looked like before they were opened; `None` if that can't be
-    /// told of all.
-    pub(crate) fn marks(&self) -> Option<Vec<FileFingerprint>> {
-        self.0.iter().map(|library| library.mark.clone()).collect()
+    /// The files before they were opened; `None` if that isn't known of all.
+    pub(crate) fn fingerprints(&self) -> Option<Vec<FileFingerprint>> {
+        self.0.iter().map(|library| library.fingerprint.clone()).collect()
     }
 }
 
 impl OpLibrary {
-    /// What it is called in a message.
+    /// The beginning of a message about the library.
     fn field(&self) -> String {
         field(&self.name)
     }
@@ -162,26 +166,31 @@ fn field(name: &str) -> String {
     format!("{FIELD} '{}': ", name.escape_debug())
 }
 
-/// Where the library is; a name without a path if the loader is to look for it.
-fn find(name: &str, files: &dyn ModelFiles, beside: Option<&Path>) -> Result<PathBuf, Status> {
+/// The path of the library; a name without a path if the loader has to search for it.
+fn find(
+    name: &str,
+    files: &dyn ModelFiles,
+    runtime_directory: Option<&Path>,
+) -> Result<PathBuf, Status> {
     if name.is_empty() || name.contains('\0') {
         return Err(Status::invalid_argument("it is not a path"));
     }
-    if let Some(inside) = downwards(name) {
+    if let Some(inside) = descending_path(name) {
         match files.resolve_beside_versions(&inside) {
             Err(status) if status.code() == Code::NotFound => {}
-            found => return checked(absolute(&found?)?, name, files),
+            found => return check_file(absolute(&found?)?, name, files),
         }
     }
     if name.contains('/') {
-        return checked(absolute(Path::new(name))?, name, files);
+        return check_file(absolute(Path::new(name))?, name, files);
     }
-    let sibling = beside.map(|directory| directory.join(name)).filter(|path| path.is_file());
+    let sibling =
+        runtime_directory.map(|directory| directory.join(name)).filter(|path| path.is_file());
     Ok(sibling.unwrap_or_else(|| PathBuf::from(name)))
 }
 
-/// The name as a path that only goes down, if it is one.
-fn downwards(name: &str) -> Option<String> {
+/// The name as a path without `..` and without a root, if it is one.
+fn descending_path(name: &str) -> Option<String> {
     let mut inside = PathBuf::new();
     for component in Path::new(name).components() {
         match component {
@@ -198,8 +207,9 @@ fn absolute(path: &Path) -> Result<PathBuf, Status> {
         .map_err(|error| Status::internal(format!("can't tell where it is: {error}")))
 }
 
-/// The loader would wait for ever at a named pipe, and die of a file that was cut short.
-fn checked(path: PathBuf, name: &str, files: &dyn ModelFiles) -> Result<PathBuf, Status> {
+/// Checks the file: the loader would wait forever for a named pipe, and crash on a truncated
+/// file.
+fn check_file(path: PathBuf, name: &str, files: &dyn ModelFiles) -> Result<PathBuf, Status> {
     match fs::metadata(&path) {
         Ok(found) if found.is_file() && is_library_truncated(&path) => {
             Err(Status::invalid_argument(format!("the file '{}' is cut short", path.display())))
@@ -207,7 +217,7 @@ fn checked(path: PathBuf, name: &str, files: &dyn ModelFiles) -> Result<PathBuf,
         Ok(found) if found.is_file() => Ok(path),
         Ok(_) => Err(Status::invalid_argument(format!("'{}' is not a file", path.display()))),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let also = downwards(name)
+            let also = descending_path(name)
                 .map(|inside| format!(" or '{}'", files.model_path().join(inside).display()));
             Err(Status::not_found(format!(
                 "there is no '{}'{}",
@@ -225,13 +235,13 @@ fn checked(path: PathBuf, name: &str, files: &dyn ModelFiles) -> Result<PathBuf,
 mod tests {
     use super::*;
 
-    /// A model's directory `models/m` in a folder that vanishes with its value.
-    struct Model {
+    /// A model's directory `models/m` in a temporary folder.
+    struct TestModel {
         folder: PathBuf,
         directory: PathBuf,
     }
 
-    impl Model {
+    impl TestModel {
         fn new() -> Self {
             let name = format!("galatea-onnxruntime-find-{}", std::process::id());
             let folder = std::env::temp_dir().join(name);
@@ -248,13 +258,13 @@ mod tests {
         }
     }
 
-    impl Drop for Model {
+    impl Drop for TestModel {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.folder);
         }
     }
 
-    impl ModelFiles for Model {
+    impl ModelFiles for TestModel {
         fn model_path(&self) -> &Path {
             &self.directory
         }
@@ -281,11 +291,11 @@ mod tests {
     }
 
     #[test]
-    fn the_models_own_library_comes_first_then_the_originals_places() {
-        let model = Model::new();
-        let beside = model.folder.join("runtime");
-        let found = |name: &str| find(name, &model, Some(&beside));
-        // The loader's business.
+    fn the_models_directory_comes_first_then_tritons_places() {
+        let model = TestModel::new();
+        let runtime_directory = model.folder.join("runtime");
+        let found = |name: &str| find(name, &model, Some(&runtime_directory));
+        // The loader searches for it.
         assert_eq!(found("ops.so"), Ok(PathBuf::from("ops.so")));
         let at_runtime = model.file("runtime/ops.so");
         assert_eq!(found("ops.so"), Ok(at_runtime));
@@ -304,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_only_go_down_are_looked_for_in_the_models_directory() {
+    fn only_descending_paths_are_searched_for_in_the_models_directory() {
         for (name, inside) in [
             ("ops.so", Some("ops.so")),
             ("./ops.so", Some("ops.so")),
@@ -314,7 +324,7 @@ mod tests {
             ("/opt/ops.so", None),
             (".", None),
         ] {
-            assert_eq!(downwards(name).as_deref(), inside, "{name}");
+            assert_eq!(descending_path(name).as_deref(), inside, "{name}");
         }
     }
 }

@@ -1,8 +1,7 @@
-//! How a model's sessions are built, as its configuration says.
+//! A model's settings for its sessions.
 //!
-//! Parameters that are not named here mean nothing to this backend and are
-//! left alone: a configuration's parameters are free-form, and others may
-//! read them.
+//! Parameters that are not named here are ignored: a configuration's parameters are
+//! free-form, and others may read them.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -13,22 +12,22 @@ use galatea_infer::Status;
 use crate::api::{
     Environment, ExecutionMode, GraphLevel, RunOptions, SessionOptions, Switch, c_string,
 };
-use crate::parameters::{integer, switch, wrong};
-use crate::threads::{Pool, Wish};
+use crate::parameters::{integer, invalid_value, switch};
+use crate::threads::{ThreadDemand, ThreadPool};
 
 const ARENA_SHRINKAGE: &str = "memory.enable_memory_arena_shrinkage";
 const DEVICE_ALLOCATOR: &str = "session.use_device_allocator_for_initializers";
 const INTRA_OP_SPINNING: &str = "session.intra_op.allow_spinning";
 const INTER_OP_SPINNING: &str = "session.inter_op.allow_spinning";
 
-/// A model's settings, read and checked.
+/// A model's settings, parsed and checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Settings {
+pub(crate) struct ModelSettings {
     graph_level: GraphLevel,
     execution_mode: ExecutionMode,
-    /// Per execution; `None` is the server's choice.
+    /// Per execution; `None` leaves it to the server.
     intra_op_threads: Option<i32>,
-    /// Per execution; `None` is the library's choice.
+    /// Per execution; `None` leaves it to the library.
     inter_op_threads: Option<i32>,
     memory_arena: Option<Switch>,
     memory_pattern: Option<Switch>,
@@ -38,8 +37,8 @@ pub(crate) struct Settings {
     arena_shrinkage: Option<CString>,
 }
 
-impl Settings {
-    /// Reads the parameters and the optimization settings of a model.
+impl ModelSettings {
+    /// Parses the parameters and the optimization settings of a model.
     pub(crate) fn parse(spec: &ModelSpec) -> Result<Self, Status> {
         let values = &spec.parameters;
         let memory_arena = switch(values, "enable_mem_arena")?;
@@ -57,15 +56,14 @@ impl Settings {
         })
     }
 
-    /// What the model asks of the threads of a session that `instances`
-    /// instances share.
-    pub(crate) fn thread_wish(&self, instances: u32) -> Wish {
+    /// The threads that the model asks for, in a session that `instances` instances share.
+    pub(crate) fn thread_demand(&self, instances: u32) -> ThreadDemand {
         let spins = [self.intra_op_spinning, self.inter_op_spinning].contains(&Some(Switch::On));
         let parallel = self.execution_mode == ExecutionMode::Parallel;
-        Wish {
+        ThreadDemand {
             instances,
             intra_op_threads: self.intra_op_threads,
-            wants_its_own: spins || parallel || self.inter_op_threads.is_some(),
+            needs_own_pool: spins || parallel || self.inter_op_threads.is_some(),
         }
     }
 
@@ -74,14 +72,14 @@ impl Settings {
         &self,
         environment: &Environment,
         instances: u32,
-        pool: Pool,
+        pool: ThreadPool,
     ) -> Result<SessionOptions, Status> {
         let mut options = SessionOptions::new(environment)?;
         options.set_graph_level(self.graph_level)?;
         options.set_execution_mode(self.execution_mode)?;
         match pool {
-            Pool::Environment => options.use_global_threads()?,
-            Pool::Own { intra_op_threads } => {
+            ThreadPool::Environment => options.use_global_threads()?,
+            ThreadPool::Own { intra_op_threads } => {
                 options.set_intra_op_threads(intra_op_threads)?;
                 if let Some(threads) = self.inter_op_threads {
                     options.set_inter_op_threads(threads)?;
@@ -101,24 +99,19 @@ impl Settings {
     }
 
     fn entries(&self, instances: u32) -> Vec<(&'static str, &'static str)> {
-        // Threads that wait for work by spinning take the processor from
-        // other instances, whose turn it may be. With one instance the
-        // library's default stays, which is to spin.
+        // Threads that wait for work by spinning take processors from other instances.
+        // With one instance the library's default stays, which is to spin.
         let spinning = (instances > 1).then_some(Switch::Off);
         let entries = [
             (DEVICE_ALLOCATOR, self.device_allocator),
             (INTRA_OP_SPINNING, self.intra_op_spinning.or(spinning)),
             (INTER_OP_SPINNING, self.inter_op_spinning.or(spinning)),
         ];
-        let digit = |value| match value {
-            Switch::On => "1",
-            Switch::Off => "0",
-        };
-        entries.into_iter().filter_map(|(key, value)| Some((key, digit(value?)))).collect()
+        entries.into_iter().filter_map(|(key, value)| Some((key, value?.digit()))).collect()
     }
 
-    /// Prepares the options of an instance's runs.
-    pub(crate) fn prepare_run(&self, options: &mut RunOptions) -> Result<(), Status> {
+    /// Applies the settings to the options of an instance's runs.
+    pub(crate) fn apply_to_run(&self, options: &mut RunOptions) -> Result<(), Status> {
         if let Some(devices) = &self.arena_shrinkage {
             let key = c_string(ARENA_SHRINKAGE, "an option's name")?;
             options.set_entry(&key, devices)?;
@@ -127,9 +120,8 @@ impl Settings {
     }
 }
 
-/// The levels of a configuration are relative to its default, which is
-/// everything; Triton gives these four numbers their meaning and takes any
-/// other for the default.
+/// The levels of a configuration are relative to its default, which is all optimizations.
+/// Triton defines these four numbers and treats all others as the default.
 const fn graph_level(level: i32) -> GraphLevel {
     match level {
         -1 => GraphLevel::Basic,
@@ -150,15 +142,15 @@ fn execution_mode(values: &BTreeMap<String, String>) -> Result<ExecutionMode, St
     }
 }
 
-/// A number of threads; below 1 asks for the default, as in Triton.
+/// A number of threads; below 1 is the default, as in Triton.
 fn threads(values: &BTreeMap<String, String>, key: &str) -> Result<Option<i32>, Status> {
     Ok(integer(values, key)?.filter(|&threads| threads > 0))
 }
 
 /// The devices whose arenas shrink after each run, such as `cpu:0;gpu:0`.
 ///
-/// The library checks them at each run and fails the run; here a wrong one
-/// fails the load.
+/// The library checks them at each run and fails the run. Here a wrong device fails the
+/// load.
 fn arena_shrinkage(
     spec: &ModelSpec,
     memory_arena: Option<Switch>,
@@ -167,14 +159,26 @@ fn arena_shrinkage(
     for device in text.split(';') {
         let (kind, number) = device.split_once(':').unwrap_or((device, ""));
         if !matches!(kind, "cpu" | "gpu") || number.parse::<u16>().is_err() {
-            return Err(wrong(ARENA_SHRINKAGE, text, "a list of devices like 'cpu:0;gpu:0'"));
+            return Err(invalid_value(
+                ARENA_SHRINKAGE,
+                text,
+                "a list of devices like 'cpu:0;gpu:0'",
+            ));
         }
         if kind == "cpu" && memory_arena == Some(Switch::Off) {
-            return Err(wrong(ARENA_SHRINKAGE, text, "possible while 'enable_mem_arena' is off"));
+            return Err(invalid_value(
+                ARENA_SHRINKAGE,
+                text,
+                "possible while 'enable_mem_arena' is off",
+            ));
         }
         let on_gpu = spec.instance_groups.iter().any(|group| group.kind == InstanceKind::Gpu);
         if kind == "gpu" && !on_gpu {
-            return Err(wrong(ARENA_SHRINKAGE, text, "possible without an instance on a GPU"));
+            return Err(invalid_value(
+                ARENA_SHRINKAGE,
+                text,
+                "possible without an instance on a GPU",
+            ));
         }
     }
     Ok(Some(c_string(text, ARENA_SHRINKAGE)?))
@@ -186,7 +190,7 @@ mod tests {
 
     use super::*;
 
-    fn settings(parameters: &[(&str, &str)]) -> Settings {
+    fn settings(parameters: &[(&str, &str)]) -> ModelSettings {
         let mut text = String::from(
             "input [ { name: 'I' data_type: TYPE_FP32 dims: [ 1 ] } ]
              output [ { name: 'O' data_type: TYPE_FP32 dims: [ 1 ] } ]",
@@ -198,28 +202,28 @@ mod tests {
         }
         let mut draft = ConfigDraft::from_pbtxt("config.pbtxt", &text).unwrap();
         draft.resolve_identity("m", &["model.onnx".to_owned()]).unwrap();
-        Settings::parse(&draft.finish(&Support::default()).unwrap()).unwrap()
+        ModelSettings::parse(&draft.finish(&Support::default()).unwrap()).unwrap()
     }
 
     #[test]
-    fn what_a_shared_pool_can_not_give_is_known() {
-        let wants_its_own =
-            |parameters: &[(&str, &str)]| settings(parameters).thread_wish(3).wants_its_own;
-        assert!(!wants_its_own(&[]));
-        assert!(!wants_its_own(&[("intra_op_thread_count", "2"), ("execution_mode", "0")]));
-        assert!(!wants_its_own(&[(INTRA_OP_SPINNING, "0"), ("inter_op_thread_count", "0")]));
-        assert!(wants_its_own(&[("execution_mode", "1")]));
-        assert!(wants_its_own(&[("inter_op_thread_count", "2")]));
-        assert!(wants_its_own(&[(INTRA_OP_SPINNING, "1")]));
-        let wish = settings(&[("intra_op_thread_count", "2")]).thread_wish(3);
-        assert_eq!((wish.instances, wish.intra_op_threads), (3, Some(2)));
-        let wish = settings(&[("intra_op_thread_count", "-1")]).thread_wish(3);
-        assert_eq!(wish.intra_op_threads, None);
+    fn settings_that_need_an_own_pool_are_recognized() {
+        let needs_own_pool =
+            |parameters: &[(&str, &str)]| settings(parameters).thread_demand(3).needs_own_pool;
+        assert!(!needs_own_pool(&[]));
+        assert!(!needs_own_pool(&[("intra_op_thread_count", "2"), ("execution_mode", "0")]));
+        assert!(!needs_own_pool(&[(INTRA_OP_SPINNING, "0"), ("inter_op_thread_count", "0")]));
+        assert!(needs_own_pool(&[("execution_mode", "1")]));
+        assert!(needs_own_pool(&[("inter_op_thread_count", "2")]));
+        assert!(needs_own_pool(&[(INTRA_OP_SPINNING, "1")]));
+        let demand = settings(&[("intra_op_thread_count", "2")]).thread_demand(3);
+        assert_eq!((demand.instances, demand.intra_op_threads), (3, Some(2)));
+        let demand = settings(&[("intra_op_thread_count", "-1")]).thread_demand(3);
+        assert_eq!(demand.intra_op_threads, None);
     }
 
     #[test]
-    fn threads_spin_only_for_a_single_instance() {
-        let spinning = |settings: &Settings, instances: u32| {
+    fn threads_spin_only_with_a_single_instance() {
+        let spinning = |settings: &ModelSettings, instances: u32| {
             let entries = settings.entries(instances);
             entries.iter().find(|(key, _)| *key == INTRA_OP_SPINNING).map(|(_, value)| *value)
         };
@@ -230,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn levels() {
+    fn graph_levels_are_those_of_triton() {
         for (level, expected) in [
             (-1, GraphLevel::Basic),
             (0, GraphLevel::All),

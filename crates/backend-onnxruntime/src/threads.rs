@@ -1,107 +1,113 @@
-//! Which threads compute: one budget for all sessions of the process.
+//! The threads of sessions: one budget for the process.
 //!
-//! A session computes on the thread of whoever runs it, and on those of a pool.
-//! If each had a pool of its own as large as the machine, a server with many
-//! models would have many times more threads that want to run than processors.
-//! So sessions share the environment's pool, which is as large as the machine,
-//! unless their configuration asks for something else.
+//! A session computes on the thread that runs it and on the threads of a pool. If each had a
+//! pool of its own with a thread for each processor, a server with many models would have
+//! many times more runnable threads than processors. So all sessions share the environment's
+//! pool, which is as large as the number of processors that the process may use. A session
+//! gets a pool of its own if its configuration asks for something that the shared pool can't
+//! give, if it is bound to some processors, or if its instances alone keep all processors
+//! busy. Which sessions do is decided here, without the library.
 
 /// Who provides the threads of sessions.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ThreadSource {
-    /// The environment has a pool for the sessions that ask for nothing else.
+    /// The environment has a pool, for sessions whose configuration allows that.
     Shared {
         /// The processors that the process may use.
         processors: usize,
     },
-    /// Each session has its own pool. Unless a model says otherwise, its
-    /// instances together keep so many threads busy.
+    /// Each session has a pool of its own. By default a model's instances together keep
+    /// `processors` threads busy.
     Session {
         /// The processors that the process may use.
         processors: usize,
     },
-    /// The environment has pools for all sessions, and what models say about
-    /// threads does not count.
+    /// The environment has pools for all sessions. The models' settings of threads are
+    /// ignored.
     Environment,
 }
 
-/// Where a session's threads come from.
+/// The thread pool of a session.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Pool {
-    /// From the environment's pool.
+pub(crate) enum ThreadPool {
+    /// The environment's pool.
     Environment,
-    /// From one of its own; a caller's thread counts as one of these.
+    /// A pool of its own. The calling thread counts as one of its threads.
     Own { intra_op_threads: i32 },
 }
 
-/// What a model asks of its threads.
+/// The threads that a model asks for.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Wish {
-    /// Instances that share the session.
+pub(crate) struct ThreadDemand {
+    /// The number of instances that share the session.
     pub(crate) instances: u32,
-    /// Threads for each execution; `None` if it doesn't matter.
+    /// Threads for each execution; `None` leaves them to the server.
     pub(crate) intra_op_threads: Option<i32>,
-    /// Whether it asks for what a shared pool can't give: threads for several
-    /// operators at once, or threads that spin.
-    pub(crate) wants_its_own: bool,
+    /// Whether the model asks for something that the shared pool can't give: threads for
+    /// several operators at the same time, or threads that spin.
+    pub(crate) needs_own_pool: bool,
 }
 
 impl ThreadSource {
-    /// The pool of a session. `bound_to` is the number of processors that the
-    /// threads of its instances may use: threads of a shared pool are not bound.
-    pub(crate) fn pool(self, wish: Wish, bound_to: usize) -> Pool {
-        let own = |processors: usize| Pool::Own {
-            intra_op_threads: wish.own_threads(processors.min(bound_to)),
+    /// The pool of a session. `bound_to` is the number of processors that the threads of its
+    /// instances may use; the threads of the shared pool are not bound.
+    pub(crate) fn pool(self, demand: ThreadDemand, bound_to: usize) -> ThreadPool {
+        let own = |processors: usize| ThreadPool::Own {
+            intra_op_threads: demand.own_threads(processors.min(bound_to)),
         };
         match self {
-            Self::Environment => Pool::Environment,
+            Self::Environment => ThreadPool::Environment,
             Self::Session { processors } => own(processors),
             Self::Shared { processors } => {
                 let is_bound = bound_to < processors;
-                // The instances' own threads keep the machine busy.
-                let has_enough = wish.instances() >= processors;
-                if wish.intra_op_threads.is_some() || wish.wants_its_own || is_bound || has_enough {
+                // The instances' own threads keep all processors busy.
+                let has_enough = demand.instances() >= processors;
+                if demand.intra_op_threads.is_some()
+                    || demand.needs_own_pool
+                    || is_bound
+                    || has_enough
+                {
                     return own(processors);
                 }
-                Pool::Environment
+                ThreadPool::Environment
             }
         }
     }
 
-    /// How many threads a model may keep busy, if that is more than there are
-    /// processors and somebody asked for it.
-    pub(crate) fn excess(self, wish: Wish) -> Option<Excess> {
+    /// The number of threads that a model may keep busy, if that is more than there are
+    /// processors and the configuration asks for it.
+    pub(crate) fn oversubscription(self, demand: ThreadDemand) -> Option<Oversubscription> {
         let (Self::Shared { processors } | Self::Session { processors }) = self else {
             return None;
         };
-        let each = wish.intra_op_threads.map_or(1, |threads| usize::try_from(threads).unwrap_or(1));
-        let threads = wish.instances().saturating_mul(each);
-        // Two instances are the default, also on one processor.
-        let unasked = wish.intra_op_threads.is_none() && wish.instances <= 2;
-        (threads > processors && !unasked).then_some(Excess { threads, processors })
+        let each =
+            demand.intra_op_threads.map_or(1, |threads| usize::try_from(threads).unwrap_or(1));
+        let threads = demand.instances().saturating_mul(each);
+        // The default is two instances, also on one processor.
+        let is_default = demand.intra_op_threads.is_none() && demand.instances <= 2;
+        (threads > processors && !is_default).then_some(Oversubscription { threads, processors })
     }
 }
 
 /// More threads than processors.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Excess {
+pub(crate) struct Oversubscription {
     pub(crate) threads: usize,
     pub(crate) processors: usize,
 }
 
-impl Wish {
+impl ThreadDemand {
     fn instances(self) -> usize {
         usize::try_from(self.instances).unwrap_or(usize::MAX).max(1)
     }
 
     /// The size of the pool that a shared session needs.
     ///
-    /// One session serves all instances of a model on a device, so that its
-    /// weights are in memory once; Triton makes a session per instance. The
-    /// library counts the calling thread as one of the pool's, and runs that
-    /// overlap share the others: `n` instances of which each may use `k`
-    /// threads keep `n * k` threads busy if the pool has `n * (k - 1)` besides
-    /// the callers, as many as `n` sessions with `k` threads each would have.
+    /// One session serves all instances of a model on a device, so that its weights are in
+    /// memory once; Triton makes a session for each instance. The library counts the
+    /// calling thread as one of the pool, and overlapping runs share the others: `n`
+    /// instances with `k` threads each keep `n * k` threads busy if the pool has
+    /// `n * (k - 1)` beside the callers, as many as `n` sessions with `k` threads each.
     fn own_threads(self, processors: usize) -> i32 {
         let callers = i32::try_from(self.instances.max(1)).unwrap_or(i32::MAX);
         match self.intra_op_threads {
@@ -120,18 +126,18 @@ mod tests {
 
     const MACHINE: usize = 8;
 
-    fn wish(instances: u32, threads: i32) -> Wish {
+    fn demand(instances: u32, threads: i32) -> ThreadDemand {
         let intra_op_threads = Some(threads).filter(|&threads| threads > 0);
-        Wish { instances, intra_op_threads, wants_its_own: false }
+        ThreadDemand { instances, intra_op_threads, needs_own_pool: false }
     }
 
     #[test]
-    fn a_pool_of_its_own_keeps_as_many_threads_busy_as_sessions_of_their_own() {
+    fn an_own_pool_keeps_as_many_threads_busy_as_a_session_per_instance() {
         let check = |threads: i32, instances: u32, pool: i32| {
             let source = ThreadSource::Session { processors: MACHINE };
-            let expected = Pool::Own { intra_op_threads: pool };
-            let wish = wish(instances, threads);
-            assert_eq!(source.pool(wish, MACHINE), expected, "{threads} by {instances}");
+            let expected = ThreadPool::Own { intra_op_threads: pool };
+            let demand = demand(instances, threads);
+            assert_eq!(source.pool(demand, MACHINE), expected, "{threads} by {instances}");
         };
         check(1, 4, 1);
         check(3, 1, 3);
@@ -141,44 +147,45 @@ mod tests {
         check(0, 4, 5);
         check(0, 8, 1);
         check(0, 9, 1);
-        let none = ThreadSource::Session { processors: 0 }.pool(wish(1, 0), 0);
-        assert_eq!(none, Pool::Own { intra_op_threads: 1 });
+        let none = ThreadSource::Session { processors: 0 }.pool(demand(1, 0), 0);
+        assert_eq!(none, ThreadPool::Own { intra_op_threads: 1 });
     }
 
     #[test]
-    fn sessions_share_a_pool_unless_they_ask_for_something_else() {
-        let own = |threads| Pool::Own { intra_op_threads: threads };
-        let check = |wish: Wish, bound_to: usize, expected: Pool| {
+    fn sessions_share_a_pool_unless_they_need_their_own() {
+        let own = |threads| ThreadPool::Own { intra_op_threads: threads };
+        let check = |demand: ThreadDemand, bound_to: usize, expected: ThreadPool| {
             let source = ThreadSource::Shared { processors: MACHINE };
-            assert_eq!(source.pool(wish, bound_to), expected, "{wish:?}");
+            assert_eq!(source.pool(demand, bound_to), expected, "{demand:?}");
         };
-        check(wish(1, 0), MACHINE, Pool::Environment);
-        check(wish(2, 0), MACHINE, Pool::Environment);
-        check(wish(7, 0), MACHINE, Pool::Environment);
-        check(wish(8, 0), MACHINE, own(1));
-        check(wish(100, 0), MACHINE, own(1));
-        check(wish(2, 3), MACHINE, own(5));
-        check(wish(1, 1), MACHINE, own(1));
-        check(Wish { wants_its_own: true, ..wish(2, 0) }, MACHINE, own(7));
+        check(demand(1, 0), MACHINE, ThreadPool::Environment);
+        check(demand(2, 0), MACHINE, ThreadPool::Environment);
+        check(demand(7, 0), MACHINE, ThreadPool::Environment);
+        check(demand(8, 0), MACHINE, own(1));
+        check(demand(100, 0), MACHINE, own(1));
+        check(demand(2, 3), MACHINE, own(5));
+        check(demand(1, 1), MACHINE, own(1));
+        check(ThreadDemand { needs_own_pool: true, ..demand(2, 0) }, MACHINE, own(7));
         // Bound to three processors, its threads must be its own.
-        check(wish(1, 0), 3, own(3));
-        check(wish(2, 0), 3, own(2));
-        check(wish(5, 0), 3, own(1));
+        check(demand(1, 0), 3, own(3));
+        check(demand(2, 0), 3, own(2));
+        check(demand(5, 0), 3, own(1));
     }
 
     #[test]
-    fn the_environments_pools_serve_whoever_asks_for_whatever() {
-        let mut wish = wish(9, 9);
-        wish.wants_its_own = true;
-        assert_eq!(ThreadSource::Environment.pool(wish, 1), Pool::Environment);
-        assert_eq!(ThreadSource::Environment.excess(wish), None);
+    fn the_environments_pools_serve_all_sessions() {
+        let mut demand = demand(9, 9);
+        demand.needs_own_pool = true;
+        assert_eq!(ThreadSource::Environment.pool(demand, 1), ThreadPool::Environment);
+        assert_eq!(ThreadSource::Environment.oversubscription(demand), None);
     }
 
     #[test]
-    fn what_is_more_than_the_machine_has_is_found() {
+    fn more_threads_than_processors_are_reported() {
         let check = |instances, threads, processors, expected: Option<usize>| {
             let source = ThreadSource::Shared { processors };
-            let found = source.excess(wish(instances, threads)).map(|excess| excess.threads);
+            let found =
+                source.oversubscription(demand(instances, threads)).map(|excess| excess.threads);
             assert_eq!(found, expected, "{instances} by {threads} on {processors}");
         };
         check(2, 4, 8, None);
@@ -186,7 +193,7 @@ mod tests {
         check(1, 9, 8, Some(9));
         check(8, 0, 8, None);
         check(9, 0, 8, Some(9));
-        // The default on a small machine is nobody's mistake.
+        // The default on a small machine is not reported.
         check(2, 0, 1, None);
         check(2, 1, 1, Some(2));
         check(3, 0, 2, Some(3));

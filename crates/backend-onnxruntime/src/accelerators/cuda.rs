@@ -5,17 +5,16 @@ use std::collections::BTreeMap;
 use galatea_config::Accelerator;
 use galatea_infer::Status;
 
-use super::ProviderOptions;
-use crate::api::Switch;
-use crate::parameters::{integer, parse_switch, switch, wrong};
+use crate::api::ProviderOptions;
+use crate::parameters::{integer, invalid_value, parse_switch, switch};
 
-/// What the accelerator's parameters say; the library checks most of them.
+/// The options of an accelerator's parameters; the library checks most of them.
 pub(super) fn accelerator_options(accelerator: &Accelerator) -> Result<ProviderOptions, Status> {
     let mut options = ProviderOptions::new();
     for (key, value) in &accelerator.parameters {
         let value = match key.as_str() {
             "do_copy_in_default_stream" | "use_ep_level_unified_stream" => {
-                digit(parse_switch(key, value)?)
+                parse_switch(key, value)?.digit().to_owned()
             }
             _ => value.clone(),
         };
@@ -24,7 +23,7 @@ pub(super) fn accelerator_options(accelerator: &Accelerator) -> Result<ProviderO
     Ok(options)
 }
 
-/// What a model's parameters say in an older way that still counts.
+/// The options of a model's parameters, an older way to give them.
 pub(super) fn parameter_options(
     values: &BTreeMap<String, String>,
 ) -> Result<ProviderOptions, Status> {
@@ -42,22 +41,16 @@ pub(super) fn parameter_options(
         options.push((key.to_owned(), (*name).to_owned()));
     }
     if let Some(limit) = values.get("gpu_mem_limit") {
-        let limit: u64 =
-            limit.trim().parse().map_err(|_| wrong("gpu_mem_limit", limit, "a number of bytes"))?;
+        let limit: u64 = limit
+            .trim()
+            .parse()
+            .map_err(|_| invalid_value("gpu_mem_limit", limit, "a number of bytes"))?;
         options.push((String::from("gpu_mem_limit"), limit.to_string()));
     }
     if let Some(value) = switch(values, "do_copy_in_default_stream")? {
-        options.push((String::from("do_copy_in_default_stream"), digit(value)));
+        options.push((String::from("do_copy_in_default_stream"), value.digit().to_owned()));
     }
     Ok(options)
-}
-
-/// A boolean as the library's options take it.
-pub(super) fn digit(value: Switch) -> String {
-    String::from(match value {
-        Switch::On => "1",
-        Switch::Off => "0",
-    })
 }
 
 #[cfg(test)]
@@ -74,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn older_parameters() {
+    fn a_models_parameters_become_options() {
         check("cudnn_conv_algo_search", "1", Ok("HEURISTIC"));
         check(
             "cudnn_conv_algo_search",

@@ -1,4 +1,4 @@
-//! Execution providers: who computes a graph's operators beside the CPU.
+//! Execution providers, which execute a graph's operators in place of the CPU's.
 
 mod cuda;
 mod tensorrt;
@@ -7,14 +7,11 @@ use galatea_backend::{Host, LogLevel};
 use galatea_config::{Accelerator, ModelSpec};
 use galatea_infer::Status;
 
-use crate::api::{Library, SessionOptions};
+use crate::api::{Library, ProviderOptions, SessionOptions};
 
 const CUDA: &str = "CUDAExecutionProvider";
 const OPENVINO: &str = "OpenVINOExecutionProvider";
 const TENSORRT: &str = "TensorrtExecutionProvider";
-
-/// A provider's options by name.
-pub(crate) type ProviderOptions = Vec<(String, String)>;
 
 /// The processor that a session is made for.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,9 +22,9 @@ pub(crate) enum Processor {
     Gpu(u32),
 }
 
-/// Appends what the configuration asks for and the processor needs, in the
-/// order in which the library is to ask the providers.
-pub(crate) fn append(
+/// Appends the providers that the configuration asks for and the processor needs, in their
+/// order of preference.
+pub(crate) fn append_providers(
     options: &mut SessionOptions,
     spec: &ModelSpec,
     processor: Processor,
@@ -42,7 +39,7 @@ pub(crate) fn append(
             _ => return Err(unknown(accelerator)),
         };
         let Processor::Gpu(gpu) = processor else {
-            // Triton leaves them out as silently as it runs on the CPU.
+            // Triton ignores them without a word.
             host.log(LogLevel::Warning, &not_used(spec, accelerator));
             continue;
         };

@@ -3,54 +3,53 @@
 use galatea_config::Accelerator;
 use galatea_infer::Status;
 
-use super::ProviderOptions;
-use super::cuda::digit;
-use crate::parameters::{parse_switch, wrong};
+use crate::api::ProviderOptions;
+use crate::parameters::{invalid_value, parse_switch};
 
-/// What a parameter's value is.
+/// The type of a parameter.
 #[derive(Copy, Clone)]
-enum Kind {
+enum ParameterType {
     Boolean,
     Number,
     Text,
 }
 
-/// The parameters that a configuration may give, and what they are.
-const PARAMETERS: [(&str, Kind); 31] = [
-    ("int8_calibration_table_name", Kind::Text),
-    ("int8_use_native_calibration_table", Kind::Boolean),
-    ("max_workspace_size_bytes", Kind::Number),
-    ("trt_auxiliary_streams", Kind::Number),
-    ("trt_build_heuristics_enable", Kind::Boolean),
-    ("trt_builder_optimization_level", Kind::Number),
-    ("trt_context_memory_sharing_enable", Kind::Boolean),
-    ("trt_cuda_graph_enable", Kind::Boolean),
-    ("trt_detailed_build_log", Kind::Boolean),
-    ("trt_dla_core", Kind::Number),
-    ("trt_dla_enable", Kind::Boolean),
-    ("trt_dump_ep_context_model", Kind::Boolean),
-    ("trt_dump_subgraphs", Kind::Boolean),
-    ("trt_engine_cache_enable", Kind::Boolean),
-    ("trt_engine_cache_path", Kind::Text),
-    ("trt_engine_cache_prefix", Kind::Text),
-    ("trt_ep_context_embed_mode", Kind::Number),
-    ("trt_ep_context_file_path", Kind::Text),
-    ("trt_extra_plugin_lib_paths", Kind::Text),
-    ("trt_force_sequential_engine_build", Kind::Boolean),
-    ("trt_force_timing_cache", Kind::Boolean),
-    ("trt_layer_norm_fp32_fallback", Kind::Boolean),
-    ("trt_max_partition_iterations", Kind::Number),
-    ("trt_min_subgraph_size", Kind::Number),
-    ("trt_profile_max_shapes", Kind::Text),
-    ("trt_profile_min_shapes", Kind::Text),
-    ("trt_profile_opt_shapes", Kind::Text),
-    ("trt_sparsity_enable", Kind::Boolean),
-    ("trt_tactic_sources", Kind::Text),
-    ("trt_timing_cache_enable", Kind::Boolean),
-    ("trt_timing_cache_path", Kind::Text),
+/// The parameters that a configuration may give, and their types.
+const PARAMETERS: [(&str, ParameterType); 31] = [
+    ("int8_calibration_table_name", ParameterType::Text),
+    ("int8_use_native_calibration_table", ParameterType::Boolean),
+    ("max_workspace_size_bytes", ParameterType::Number),
+    ("trt_auxiliary_streams", ParameterType::Number),
+    ("trt_build_heuristics_enable", ParameterType::Boolean),
+    ("trt_builder_optimization_level", ParameterType::Number),
+    ("trt_context_memory_sharing_enable", ParameterType::Boolean),
+    ("trt_cuda_graph_enable", ParameterType::Boolean),
+    ("trt_detailed_build_log", ParameterType::Boolean),
+    ("trt_dla_core", ParameterType::Number),
+    ("trt_dla_enable", ParameterType::Boolean),
+    ("trt_dump_ep_context_model", ParameterType::Boolean),
+    ("trt_dump_subgraphs", ParameterType::Boolean),
+    ("trt_engine_cache_enable", ParameterType::Boolean),
+    ("trt_engine_cache_path", ParameterType::Text),
+    ("trt_engine_cache_prefix", ParameterType::Text),
+    ("trt_ep_context_embed_mode", ParameterType::Number),
+    ("trt_ep_context_file_path", ParameterType::Text),
+    ("trt_extra_plugin_lib_paths", ParameterType::Text),
+    ("trt_force_sequential_engine_build", ParameterType::Boolean),
+    ("trt_force_timing_cache", ParameterType::Boolean),
+    ("trt_layer_norm_fp32_fallback", ParameterType::Boolean),
+    ("trt_max_partition_iterations", ParameterType::Number),
+    ("trt_min_subgraph_size", ParameterType::Number),
+    ("trt_profile_max_shapes", ParameterType::Text),
+    ("trt_profile_min_shapes", ParameterType::Text),
+    ("trt_profile_opt_shapes", ParameterType::Text),
+    ("trt_sparsity_enable", ParameterType::Boolean),
+    ("trt_tactic_sources", ParameterType::Text),
+    ("trt_timing_cache_enable", ParameterType::Boolean),
+    ("trt_timing_cache_path", ParameterType::Text),
 ];
 
-/// What the accelerator's parameters say, under the library's names.
+/// The options of an accelerator's parameters, under the library's names.
 pub(super) fn options(accelerator: &Accelerator, gpu: u32) -> Result<ProviderOptions, Status> {
     let mut options = ProviderOptions::new();
     for (key, value) in &accelerator.parameters {
@@ -59,18 +58,18 @@ pub(super) fn options(accelerator: &Accelerator, gpu: u32) -> Result<ProviderOpt
             continue;
         }
         let parameter = PARAMETERS.iter().find(|(name, _)| name == key);
-        let Some((name, kind)) = parameter else {
+        let Some((name, parameter_type)) = parameter else {
             return Err(Status::invalid_argument(format!(
                 "unknown parameter '{key}' is provided for TensorRT Execution Accelerator"
             )));
         };
-        let value = match kind {
-            Kind::Boolean => digit(parse_switch(key, value)?),
-            Kind::Number => match value.trim().parse::<i64>() {
+        let value = match parameter_type {
+            ParameterType::Boolean => parse_switch(key, value)?.digit().to_owned(),
+            ParameterType::Number => match value.trim().parse::<i64>() {
                 Ok(number) => number.to_string(),
-                Err(_) => return Err(wrong(key, value, "an integral number")),
+                Err(_) => return Err(invalid_value(key, value, "an integral number")),
             },
-            Kind::Text => value.clone(),
+            ParameterType::Text => value.clone(),
         };
         options.push((library_name(name), value));
     }
@@ -78,7 +77,7 @@ pub(super) fn options(accelerator: &Accelerator, gpu: u32) -> Result<ProviderOpt
     Ok(options)
 }
 
-/// The library's name for a parameter: it begins with `trt_`.
+/// The library's name of a parameter, which begins with `trt_`.
 fn library_name(parameter: &str) -> String {
     match parameter {
         "max_workspace_size_bytes" => String::from("trt_max_workspace_size"),
@@ -120,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_get_the_names_of_the_library() {
+    fn parameters_get_the_librarys_names() {
         check("precision_mode", "FP16", Ok(&[("trt_fp16_enable", "1")]));
         check("precision_mode", "FP32", Ok(&[]));
         check("precision_mode", "FP4", Err("unsupported precision mode 'FP4' is requested"));

@@ -1,31 +1,30 @@
-//! Memory in which the inputs of a batch are gathered.
+//! Memory into which the inputs of a batch are gathered.
 
-/// As wide as the widest vector registers and the cache lines of the machines
-/// that the library is built for.
+/// The size of the widest vector registers and of the cache lines of the machines that the
+/// library is built for.
 const BLOCK_BYTES: usize = 64;
 
 #[derive(Copy, Clone)]
 #[repr(C, align(64))]
 struct Block([u8; BLOCK_BYTES]);
 
-/// An aligned region that is reused from batch to batch. It grows to the
-/// largest batch seen, which the model's largest batch bounds, and stays.
+/// Aligned memory that is reused from batch to batch. It grows to the largest batch so far,
+/// which the model's largest batch bounds, and does not shrink.
 #[derive(Default)]
 pub(crate) struct Arena {
     blocks: Vec<Block>,
 }
 
 impl Arena {
-    /// The first `byte_size` bytes; what they hold is left from earlier.
+    /// The first `byte_size` bytes, with their contents from earlier batches.
     pub(crate) fn bytes(&mut self, byte_size: usize) -> &mut [u8] {
         let blocks = byte_size.div_ceil(BLOCK_BYTES);
         if self.blocks.len() < blocks {
             self.blocks.resize(blocks, Block([0; BLOCK_BYTES]));
         }
         let start = self.blocks.as_mut_ptr().cast::<u8>();
-        // SAFETY: the vector holds at least `byte_size` initialised bytes
-        // without gaps (a block has no padding), and is borrowed for as long
-        // as the slice lives.
+        // SAFETY: the vector holds at least `byte_size` initialised bytes without gaps (a
+        // block has no padding), and is borrowed for as long as the slice lives.
         unsafe { std::slice::from_raw_parts_mut(start, byte_size) }
     }
 }
@@ -35,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn regions_are_aligned_and_keep_their_place() {
+    fn memory_is_aligned_and_reused() {
         let mut arena = Arena::default();
         assert_eq!(arena.bytes(0).len(), 0);
         let first = arena.bytes(65);

@@ -1,13 +1,17 @@
 //! The types of the library's values.
 
 use galatea_tensor::DataType;
-use ort_sys::{ONNXTensorElementDataType, ONNXType};
+use ort_sys::{ONNXTensorElementDataType, ONNXType, OrtTensorTypeAndShapeInfo};
+use smallvec::SmallVec;
 
-/// The type of a tensor's elements, as ONNX numbers it.
+use super::error::OrtError;
+use super::table::Api;
+
+/// ONNX' number of an element type.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ElementType(pub(crate) i32);
 
-/// Each of our datatypes and its ONNX counterpart.
+/// The server's datatypes and their ONNX counterparts.
 const DATATYPES: [(DataType, ONNXTensorElementDataType); 14] = {
     use ONNXTensorElementDataType as Onnx;
     [
@@ -29,12 +33,12 @@ const DATATYPES: [(DataType, ONNXTensorElementDataType); 14] = {
 };
 
 impl ElementType {
-    /// The counterpart among our datatypes, if there is one.
+    /// The server's datatype, if there is one.
     pub(crate) fn datatype(self) -> Option<DataType> {
         DATATYPES.iter().find(|(_, onnx)| *onnx as i32 == self.0).map(|(datatype, _)| *datatype)
     }
 
-    /// The type's name in a model configuration, or its number in ONNX.
+    /// The type's name in a model configuration, or its ONNX number.
     pub(crate) fn config_name(self) -> String {
         match self.datatype() {
             Some(datatype) => datatype.config_name().to_owned(),
@@ -45,23 +49,47 @@ impl ElementType {
 
 /// The ONNX counterpart of a datatype.
 pub(super) fn onnx_type(datatype: DataType) -> ONNXTensorElementDataType {
-    let pair = DATATYPES.iter().find(|(ours, _)| *ours == datatype);
+    let pair = DATATYPES.iter().find(|(known, _)| *known == datatype);
     pair.map_or(ONNXTensorElementDataType::ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED, |(_, onnx)| {
         *onnx
     })
 }
 
-/// What kind of value a model takes or returns.
+/// Reads a tensor's description.
+///
+/// # Safety
+///
+/// `tensor` is alive.
+pub(super) unsafe fn element_and_dims(
+    api: Api,
+    tensor: *const OrtTensorTypeAndShapeInfo,
+) -> Result<(ElementType, SmallVec<[i64; 6]>), OrtError> {
+    let table = api.table();
+    let mut element: i32 = 0;
+    let mut rank: usize = 0;
+    // SAFETY: the out pointers are valid; the enumeration is stored in an integer of its
+    // size, the dimensions in an array of their number.
+    unsafe {
+        let element_out = (&raw mut element).cast::<ONNXTensorElementDataType>();
+        api.check((table.GetTensorElementType)(tensor, element_out))?;
+        api.check((table.GetDimensionsCount)(tensor, &raw mut rank))?;
+        let mut dims: SmallVec<[i64; 6]> = SmallVec::from_elem(0, rank);
+        api.check((table.GetDimensions)(tensor, dims.as_mut_ptr(), rank))?;
+        Ok((ElementType(element), dims))
+    }
+}
+
+/// The kind of a model's input or output.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ValueType {
     /// A tensor with elements of this type.
     Tensor(ElementType),
-    /// Something that requests and responses can't carry.
+    /// Something that requests and responses can't hold.
     Other(&'static str),
 }
 
 impl ValueType {
-    /// The name of a kind other than a tensor.
+    /// A kind other than a tensor.
     pub(super) fn other(onnx_type: i32) -> Self {
         const KINDS: [(ONNXType, &str); 5] = [
             (ONNXType::ONNX_TYPE_SEQUENCE, "ONNX_TYPE_SEQUENCE"),
@@ -80,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_datatype_has_its_counterpart() {
+    fn every_datatype_has_an_onnx_counterpart() {
         for datatype in DataType::ALL {
             let onnx = onnx_type(datatype);
             assert_ne!(onnx, ONNXTensorElementDataType::ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED);

@@ -3,44 +3,47 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use galatea_backend::LogLevel;
 use galatea_infer::Status;
+use galatea_stdx::{Guard, Lock};
 use ort_sys::{OrtEnv, OrtLoggingFunction, OrtLoggingLevel, OrtMemoryInfo, OrtThreadingOptions};
 
 use super::error::{OrtError, text};
-use super::library::{Api, Library};
-use super::options::Switch;
-use super::owned::Owned;
-use crate::backend::LogFunction;
+use super::handle::OrtHandle;
+use super::library::Library;
+use super::switch::Switch;
+use super::table::Api;
 
-/// Thread pools that all sessions share; 0 threads is the library's choice.
+/// Receives the library's lines for the server's log.
+pub type LogFunction = Arc<dyn Fn(LogLevel, &str) + Send + Sync>;
+
+/// The sizes of the thread pools that all sessions share; 0 leaves them to the library.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GlobalThreads {
-    /// Threads that compute one operator.
+    /// Threads that execute one operator together.
     pub(crate) intra_op: c_int,
-    /// Threads that compute different operators.
+    /// Threads that execute different operators at the same time.
     pub(crate) inter_op: c_int,
-    /// Whether threads that have nothing to do look for work without pause.
+    /// Whether idle threads wait for work by spinning.
     pub(crate) spinning: Switch,
 }
 
-/// The library's environment. There is one per process: the log function and
-/// the threads that were given first stay.
+/// The library's environment. A process has one: the log function and the threads of the
+/// first call stay.
 ///
-/// It is never released. The library counts how often it was asked for and
-/// ends it with the last release, but can't make another while it ends: two
-/// threads that did so at the same time have been seen to fail.
+/// It is never released. The library counts its users and destroys it with the last release,
+/// but can't make another one at the same time: two threads that did so were seen to fail.
 pub(crate) struct Environment {
-    memory: Owned<OrtMemoryInfo>,
+    memory: OrtHandle<OrtMemoryInfo>,
     raw: NonNull<OrtEnv>,
     library: Arc<Library>,
-    creation: Mutex<()>,
+    creation: Lock<()>,
 }
 
-// SAFETY: the library documents its environment and memory descriptions as
-// usable from any thread; nothing here changes after construction.
+// SAFETY: the library documents that any thread may use its environment and its memory
+// descriptions; nothing here changes after construction.
 unsafe impl Send for Environment {}
 // SAFETY: as above.
 unsafe impl Sync for Environment {}
@@ -54,10 +57,10 @@ impl Environment {
     ) -> Result<Arc<Self>, Status> {
         let api = library.api();
         let raw = create(api, log, threads)?;
-        // SAFETY: the constructor stores a memory description that the named
-        // function releases.
+        // SAFETY: the constructor stores a memory description, which the named function
+        // releases.
         let memory = unsafe {
-            Owned::create(api, api.table().ReleaseMemoryInfo, "memory description", |out| {
+            OrtHandle::create(api, api.table().ReleaseMemoryInfo, "memory description", |out| {
                 (api.table().CreateCpuMemoryInfo)(
                     ort_sys::OrtAllocatorType::OrtDeviceAllocator,
                     ort_sys::OrtMemType::OrtMemTypeDefault,
@@ -65,18 +68,18 @@ impl Environment {
                 )
             })?
         };
-        Ok(Arc::new(Self { memory, raw, library, creation: Mutex::new(()) }))
+        Ok(Arc::new(Self { memory, raw, library, creation: Lock::new(()) }))
     }
 
-    /// The library that the environment belongs to.
+    /// The library of the environment.
     pub(crate) fn library(&self) -> &Library {
         &self.library
     }
 
-    /// Held while a session with an execution provider is made: some
-    /// providers keep state of the whole process without a lock.
-    pub(super) fn creation_lock(&self) -> MutexGuard<'_, ()> {
-        self.creation.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Locks the creation of sessions that [need it](super::SessionOptions): some execution
+    /// providers change state of the whole process without a lock.
+    pub(super) fn lock_creation(&self) -> Guard<'_, ()> {
+        self.creation.lock("create a session")
     }
 
     pub(super) fn api(&self) -> Api {
@@ -87,7 +90,7 @@ impl Environment {
         self.raw.as_ptr()
     }
 
-    /// Describes ordinary memory.
+    /// The description of CPU memory.
     pub(super) const fn memory(&self) -> *const OrtMemoryInfo {
         self.memory.as_ptr()
     }
@@ -98,17 +101,17 @@ fn create(
     log: LogFunction,
     threads: Option<GlobalThreads>,
 ) -> Result<NonNull<OrtEnv>, OrtError> {
-    // The environment is never released, and so neither is its log.
+    // Never freed, like the environment that refers to it.
     let param = Box::into_raw(Box::new(log)).cast::<c_void>();
-    // SAFETY: the enumeration is represented as an i32, so that the signatures
-    // agree, and whatever number the library passes is an i32.
+    // SAFETY: the enumeration is represented as an i32, so that the signatures agree, and
+    // every number that the library passes is an i32.
     let function =
         unsafe { std::mem::transmute::<WriteLog, OrtLoggingFunction>(write_log as WriteLog) };
     let level = OrtLoggingLevel::ORT_LOGGING_LEVEL_WARNING;
     let name = c"galatea".as_ptr();
     let mut raw = ptr::null_mut();
-    // SAFETY: function and parameter live for ever, the name during the call;
-    // the threading options are alive and copied.
+    // SAFETY: function and parameter live forever, the name during the call; the threading
+    // options are alive and copied.
     unsafe {
         match threads {
             None => {
@@ -124,8 +127,7 @@ fn create(
         }
     }
     let raw = NonNull::new(raw).ok_or_else(|| OrtError::missing("environment"))?;
-    // For builds that don't know the variable which the library was opened
-    // with.
+    // For builds that don't know the environment variable.
     // SAFETY: the environment is alive.
     unsafe { api.check((api.table().DisableTelemetryEvents)(raw.as_ptr()))? };
     Ok(raw)
@@ -134,13 +136,13 @@ fn create(
 fn threading_options(
     api: Api,
     threads: GlobalThreads,
-) -> Result<Owned<OrtThreadingOptions>, OrtError> {
+) -> Result<OrtHandle<OrtThreadingOptions>, OrtError> {
     let table = api.table();
-    // SAFETY: the constructor stores options that the named function
-    // releases; they are alive while they are changed.
+    // SAFETY: the constructor stores options, which the named function releases; they are
+    // alive while they are changed.
     unsafe {
         let options =
-            Owned::create(api, table.ReleaseThreadingOptions, "threading options", |out| {
+            OrtHandle::create(api, table.ReleaseThreadingOptions, "threading options", |out| {
                 (table.CreateThreadingOptions)(out)
             })?;
         let raw = options.as_ptr();
@@ -157,7 +159,7 @@ fn threading_options(
     }
 }
 
-/// The type of [`write_log`]: the library's, with the severity as a number.
+/// The type of [`write_log`]: that of the library, with the severity as a number.
 type WriteLog = unsafe extern "system" fn(
     *mut c_void,
     i32,
@@ -183,12 +185,12 @@ unsafe extern "system" fn write_log(
         WARNING => LogLevel::Warning,
         _ => LogLevel::Error,
     };
-    // SAFETY: the parameter is the box that `create` gave away for ever; the strings are
-    // NUL-terminated and live during this call.
+    // SAFETY: the parameter is the box that `create` leaked; the strings are NUL-terminated
+    // and live during this call.
     let (log, line) = unsafe {
         let line = format!("{}: {} ({})", text(category), text(message), text(location));
         (&*param.cast_const().cast::<LogFunction>(), line)
     };
-    // A panic must not unwind into the library. There is nowhere to report it.
+    // A panic must not unwind into the library, and there is no place to report it.
     let _ = catch_unwind(AssertUnwindSafe(|| log(level, &line)));
 }

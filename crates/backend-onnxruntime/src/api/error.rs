@@ -1,14 +1,12 @@
-//! Failures that the library reports.
+//! Errors of the library.
 
 use std::ffi::{CStr, CString};
 use std::fmt;
 
 use galatea_infer::Status;
-use ort_sys::{OrtErrorCode, OrtStatus, OrtStatusPtr};
+use ort_sys::OrtErrorCode;
 
-use super::library::Api;
-
-/// A failure with the library's number and text for it.
+/// An error, with the library's code and message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OrtError {
     code: i32,
@@ -28,45 +26,22 @@ impl From<OrtError> for Status {
 }
 
 impl OrtError {
-    /// What is reported where the library promised a result and gave none.
+    pub(super) const fn new(code: i32, message: String) -> Self {
+        Self { code, message }
+    }
+
+    /// The error where the library promised a result and returned null.
     pub(super) fn missing(what: &str) -> Self {
         Self { code: OrtErrorCode::ORT_FAIL as i32, message: format!("no {what} was returned") }
     }
 
-    /// A failure that this crate finds before it asks the library.
+    /// An error that this crate finds before it calls the library.
     pub(super) fn invalid(message: String) -> Self {
         Self { code: OrtErrorCode::ORT_INVALID_ARGUMENT as i32, message }
     }
 }
 
-impl Api {
-    /// Turns a returned status into a result and frees it.
-    ///
-    /// # Safety
-    ///
-    /// `status` was returned by a function of this table and by nobody freed.
-    pub(super) unsafe fn check(self, status: OrtStatusPtr) -> Result<(), OrtError> {
-        type GetCode = unsafe extern "system" fn(*const OrtStatus) -> OrtErrorCode;
-        type GetNumber = unsafe extern "system" fn(*const OrtStatus) -> i32;
-        if status.0.is_null() {
-            return Ok(());
-        }
-        // SAFETY: the enumeration is represented as an i32, so that the
-        // signatures agree, and any number may be returned as an i32.
-        let get_error_code =
-            unsafe { std::mem::transmute::<GetCode, GetNumber>(self.table().GetErrorCode) };
-        // SAFETY: the status is alive until it is released below, and the
-        // message belongs to it.
-        unsafe {
-            let code = get_error_code(status.0);
-            let message = text((self.table().GetErrorMessage)(status.0));
-            (self.table().ReleaseStatus)(status.0);
-            Err(OrtError { code, message })
-        }
-    }
-}
-
-/// Copies a string of the library's; null is empty.
+/// Copies a string of the library; null becomes the empty string.
 ///
 /// # Safety
 ///
@@ -79,7 +54,7 @@ pub(super) unsafe fn text(text: *const std::ffi::c_char) -> String {
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-/// A string for the library; `what` names it in the error.
+/// A string for the library; `what` describes it in the error.
 pub(crate) fn c_string(text: &str, what: &str) -> Result<CString, Status> {
     CString::new(text).map_err(|_| Status::invalid_argument(format!("{what} has a NUL byte")))
 }

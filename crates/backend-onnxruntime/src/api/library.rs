@@ -6,50 +6,32 @@ use std::sync::Arc;
 
 use galatea_backend::{FileFingerprint, is_library_truncated};
 use galatea_infer::Status;
-use ort_sys::{ORT_API_VERSION, OrtAllocator, OrtApi, OrtApiBase};
+use ort_sys::{ORT_API_VERSION, OrtApiBase};
 
 use super::error::{OrtError, text};
+use super::table::Api;
 
 /// ONNX Runtime's shared library, open for the rest of the process's life.
 ///
-/// It is never unloaded: its threads and its static objects do not survive
-/// that.
+/// It is never unloaded, because its threads and static objects do not survive that.
 pub struct Library {
     api: Api,
     version: String,
     path: PathBuf,
-    mark: Option<FileFingerprint>,
+    fingerprint: Option<FileFingerprint>,
     providers: Vec<String>,
-}
-
-/// The table of the library's functions.
-#[derive(Copy, Clone)]
-pub(super) struct Api(&'static OrtApi);
-
-impl Api {
-    pub(super) const fn table(self) -> &'static OrtApi {
-        self.0
-    }
-
-    /// The allocator of ordinary memory, which belongs to the library.
-    pub(super) fn default_allocator(self) -> Result<*mut OrtAllocator, OrtError> {
-        let mut allocator = std::ptr::null_mut();
-        // SAFETY: the out pointer is valid; the allocator is not ours to free.
-        unsafe { self.check((self.0.GetAllocatorWithDefaultOptions)(&raw mut allocator))? };
-        if allocator.is_null() { Err(OrtError::missing("allocator")) } else { Ok(allocator) }
-    }
 }
 
 impl Library {
     /// Opens the library at `path`, with its telemetry off.
     ///
-    /// Call it while the process starts: it sets an environment variable,
-    /// which code in C may be reading in another thread.
+    /// Call it while the process starts: it sets an environment variable, which C code may
+    /// read in another thread.
     ///
     /// # Errors
     ///
-    /// A status that says why it can't be used: it is not there, it is not
-    /// ONNX Runtime, or it is older than 1.17.
+    /// Why it can't be used: it does not exist, it is not ONNX Runtime, or it is older than
+    /// 1.17.
     pub fn open(path: &Path) -> Result<Arc<Self>, Status> {
         let unusable = |reason: String| {
             Status::unavailable(format!(
@@ -60,9 +42,9 @@ impl Library {
         if is_library_truncated(path) {
             return Err(unusable(String::from("the file is cut short")));
         }
-        let mark = FileFingerprint::of(path);
-        // SAFETY: the operator named this library for what it is; running its
-        // initialisers is the purpose.
+        let fingerprint = FileFingerprint::of(path);
+        // SAFETY: the operator named this file as ONNX Runtime's library, whose initialisers
+        // are meant to run.
         let library = unsafe { libloading::Library::new(path) }
             .map_err(|error| unusable(with_causes(&error)))?;
         type GetApiBase = unsafe extern "system" fn() -> *const OrtApiBase;
@@ -81,12 +63,12 @@ impl Library {
                 "its version is {version}, and at least 1.{ORT_API_VERSION} is needed"
             ))
         })?;
-        // From here on, what `table` refers to must stay.
+        // `table` refers to the library, which must stay open.
         std::mem::forget(library);
-        turn_telemetry_off();
-        let api = Api(table);
+        disable_telemetry();
+        let api = Api::new(table);
         let providers = providers(api)?;
-        Ok(Arc::new(Self { api, version, path: path.to_path_buf(), mark, providers }))
+        Ok(Arc::new(Self { api, version, path: path.to_path_buf(), fingerprint, providers }))
     }
 
     /// The library's version, such as `1.31.1`.
@@ -95,19 +77,19 @@ impl Library {
         &self.version
     }
 
-    /// Where it was found.
+    /// The path that it was opened with.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What its file looked like before it was opened; `None` if that tells nothing.
+    /// The fingerprint of the file before it was opened; `None` if it can't be known.
     #[must_use]
-    pub const fn mark(&self) -> Option<&FileFingerprint> {
-        self.mark.as_ref()
+    pub const fn file_fingerprint(&self) -> Option<&FileFingerprint> {
+        self.fingerprint.as_ref()
     }
 
-    /// The execution providers that it was built with, the best first.
+    /// The execution providers that it was built with, in the order of preference.
     #[must_use]
     pub fn providers(&self) -> &[String] {
         &self.providers
@@ -124,18 +106,17 @@ impl std::fmt::Debug for Library {
     }
 }
 
-/// Official builds send reports to the library's maker, keep an identifier of
-/// the machine on disk and start threads for that, which have been seen to read
-/// freed memory while the process ended. A server does none of that unasked,
-/// and only this variable prevents all of it: the function of the API that
-/// turns telemetry off comes too late for the first report.
-fn turn_telemetry_off() {
-    // SAFETY: a server opens the library before it starts the threads that
-    // serve. Rust's own readers of the environment are kept out by a lock.
+/// Disables telemetry. Official builds send reports to the library's maker, keep an
+/// identifier of the machine on disk, and start threads for that, which were seen to read
+/// freed memory while the process ended. Only this variable prevents all of it: the API's
+/// function to disable telemetry comes too late for the first report.
+fn disable_telemetry() {
+    // SAFETY: a server opens the library before it starts the threads that serve. A lock
+    // keeps Rust's own readers of the environment out.
     unsafe { std::env::set_var("ORT_DISABLE_TELEMETRY", "1") };
 }
 
-/// The loader's words are in the cause of what the binding reports.
+/// The error's message with those of its causes, which hold the loader's message.
 pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -152,17 +133,17 @@ fn providers(api: Api) -> Result<Vec<String>, OrtError> {
     let mut count: c_int = 0;
     // SAFETY: both out pointers are valid.
     unsafe {
-        api.check((api.0.GetAvailableProviders)(&raw mut names, &raw mut count))?;
+        api.check((api.table().GetAvailableProviders)(&raw mut names, &raw mut count))?;
     }
     let length = usize::try_from(count).unwrap_or(0);
     let mut providers = Vec::with_capacity(length);
     for index in 0..length {
-        // SAFETY: the library stored `count` NUL-terminated names, which live
-        // until they are released below.
+        // SAFETY: the library stored `count` NUL-terminated names, which live until they
+        // are released below.
         let name = unsafe { CStr::from_ptr(*names.add(index)) };
         providers.push(name.to_string_lossy().into_owned());
     }
-    // SAFETY: the names come from the function that this one belongs to.
-    unsafe { api.check((api.0.ReleaseAvailableProviders)(names, count))? };
+    // SAFETY: the matching function allocated the names.
+    unsafe { api.check((api.table().ReleaseAvailableProviders)(names, count))? };
     Ok(providers)
 }

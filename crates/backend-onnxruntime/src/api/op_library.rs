@@ -1,4 +1,4 @@
-//! Libraries with operators.
+//! Libraries with custom operators.
 
 use std::ffi::c_void;
 use std::path::Path;
@@ -13,8 +13,8 @@ use super::options::{SessionOptions, path_string};
 /// Whether a library has the function that registers its operators.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum EntryPoint {
-    /// It has.
-    There,
+    /// It has the function.
+    Present,
     /// It hasn't.
     Missing,
 }
@@ -23,21 +23,21 @@ pub(crate) enum EntryPoint {
 ///
 /// # Errors
 ///
-/// What the loader says.
+/// The loader's message.
 pub(crate) fn open_op_library(path: &Path) -> Result<EntryPoint, String> {
-    // SAFETY: the operator's configuration names this library for what it is; running
-    // its initialisers is the purpose.
+    // SAFETY: the configuration names this file as a library with operators, whose
+    // initialisers are meant to run.
     let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }
         .map_err(|error| format!("it can't be opened as a library: {}", with_causes(&error)))?;
-    // SAFETY: the function is looked for, and not called.
+    // SAFETY: the function is looked up, and not called.
     let found = unsafe { library.get::<*const c_void>(b"RegisterCustomOps\0") }.is_ok();
-    // Whatever it is, it may have begun something that would not survive its closing.
+    // Its initialisers may have started something that does not survive its closing.
     std::mem::forget(library);
-    Ok(if found { EntryPoint::There } else { EntryPoint::Missing })
+    Ok(if found { EntryPoint::Present } else { EntryPoint::Missing })
 }
 
 impl SessionOptions {
-    /// Lets the session use the operators of the library at `path`, which is open.
+    /// Registers the operators of the library at `path`, which is open.
     pub(crate) fn register_op_library(
         &mut self,
         environment: &Environment,
@@ -45,18 +45,18 @@ impl SessionOptions {
     ) -> Result<(), Status> {
         let api = environment.api();
         let path = path_string(path)?;
-        // Such libraries often keep lists of what they registered, and models are
-        // loaded side by side.
-        let _lock = environment.creation_lock();
-        // SAFETY: the options are alive and borrowed exclusively; the path lives during
-        // the call. The library that it names is never closed, so that its operators
-        // live as long as any session.
+        // Such libraries often keep unprotected lists of their registrations, and models
+        // are loaded at the same time.
+        let _lock = environment.lock_creation();
+        // SAFETY: the options are alive and borrowed exclusively; the path lives during the
+        // call. The library that it names is never closed, so its operators live as long
+        // as any session.
         unsafe {
             api.check((api.table().RegisterCustomOpsLibrary_V2)(self.as_mut_ptr(), path.as_ptr()))?;
         }
-        // Sessions make domains of operators known to the whole process, and fail if
-        // another one does so in the same moment.
-        self.make_alone();
+        // Sessions register domains of operators for the whole process, and fail if
+        // another one does so at the same time.
+        self.require_exclusive_creation();
         Ok(())
     }
 }

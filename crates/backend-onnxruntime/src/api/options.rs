@@ -1,4 +1,4 @@
-//! How a session is built and how it runs.
+//! The options of sessions and of runs.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::path::Path;
@@ -8,45 +8,40 @@ use ort_sys::{GraphOptimizationLevel, OrtRunOptions, OrtSessionOptions, OrtStatu
 
 use super::environment::Environment;
 use super::error::{OrtError, c_string};
-use super::library::Api;
-use super::owned::Owned;
+use super::handle::OrtHandle;
+use super::switch::Switch;
+use super::table::Api;
 
-/// How much the library may change a model's graph.
+/// The graph optimizations that the library may apply.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum GraphLevel {
-    /// Not at all.
+    /// None.
     None,
-    /// What keeps the graph's meaning whatever executes it.
+    /// Those that are independent of the execution provider.
     Basic,
     /// Also fusions.
     Extended,
-    /// Everything.
+    /// All.
     All,
 }
 
-/// In which order a graph's operators run.
+/// The order in which a graph's operators run.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ExecutionMode {
-    /// One after the other.
+    /// One after another.
     Sequential,
     /// Independent ones at the same time.
     Parallel,
 }
 
-/// Something that can be on or off.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Switch {
-    /// On.
-    On,
-    /// Off.
-    Off,
-}
+/// The options of an execution provider, as names and values.
+pub(crate) type ProviderOptions = Vec<(String, String)>;
 
-/// How a session is to be built.
+/// The options of a session.
 pub(crate) struct SessionOptions {
-    raw: Owned<OrtSessionOptions>,
+    raw: OrtHandle<OrtSessionOptions>,
     api: Api,
-    is_made_alone: bool,
+    needs_exclusive_creation: bool,
 }
 
 impl SessionOptions {
@@ -54,14 +49,13 @@ impl SessionOptions {
     pub(crate) fn new(environment: &Environment) -> Result<Self, OrtError> {
         let api = environment.api();
         let table = api.table();
-        // SAFETY: the constructor stores options that the named function
-        // releases.
+        // SAFETY: the constructor stores options, which the named function releases.
         let raw = unsafe {
-            Owned::create(api, table.ReleaseSessionOptions, "session options", |out| {
+            OrtHandle::create(api, table.ReleaseSessionOptions, "session options", |out| {
                 (table.CreateSessionOptions)(out)
             })?
         };
-        Ok(Self { raw, api, is_made_alone: false })
+        Ok(Self { raw, api, needs_exclusive_creation: false })
     }
 
     /// Calls a setter that takes the options and one plain value.
@@ -70,8 +64,7 @@ impl SessionOptions {
         setter: unsafe extern "system" fn(*mut OrtSessionOptions, T) -> OrtStatusPtr,
         value: T,
     ) -> Result<(), OrtError> {
-        // SAFETY: the options are alive and borrowed exclusively; the value
-        // is copied.
+        // SAFETY: the options are alive and borrowed exclusively; the value is copied.
         unsafe { self.api.check(setter(self.raw.as_ptr(), value)) }
     }
 
@@ -128,7 +121,7 @@ impl SessionOptions {
         })
     }
 
-    /// Sets one of the entries that the library knows by name.
+    /// Sets a configuration entry.
     pub(crate) fn set_entry(&mut self, key: &str, value: &str) -> Result<(), Status> {
         let (key, value) = (c_string(key, "a session option")?, c_string(value, key)?);
         // SAFETY: the options are alive; both strings live during the call.
@@ -142,15 +135,15 @@ impl SessionOptions {
         Ok(())
     }
 
-    /// Lets TensorRT take the operators that it can.
+    /// Appends TensorRT to the execution providers.
     pub(crate) fn append_tensorrt(&mut self, options: &[(String, String)]) -> Result<(), Status> {
         let table = self.api.table();
-        let pairs = Pairs::new(options)?;
-        // SAFETY: the constructor stores options that the named function
-        // releases; keys and values are arrays of `pairs.len()` strings that
-        // live during the calls; the session options copy what they are given.
+        let pairs = KeyValueArrays::new(options)?;
+        // SAFETY: the constructor stores options, which the named function releases; keys
+        // and values are arrays of `pairs.len()` strings that live during the calls; the
+        // session options copy them.
         unsafe {
-            let provider = Owned::create(
+            let provider = OrtHandle::create(
                 self.api,
                 table.ReleaseTensorRTProviderOptions,
                 "TensorRT options",
@@ -167,20 +160,22 @@ impl SessionOptions {
                 provider.as_ptr(),
             ))?;
         }
-        self.is_made_alone = true;
+        self.needs_exclusive_creation = true;
         Ok(())
     }
 
-    /// Lets CUDA take the operators that it can.
+    /// Appends CUDA to the execution providers.
     pub(crate) fn append_cuda(&mut self, options: &[(String, String)]) -> Result<(), Status> {
         let table = self.api.table();
-        let pairs = Pairs::new(options)?;
+        let pairs = KeyValueArrays::new(options)?;
         // SAFETY: as for TensorRT.
         unsafe {
-            let provider =
-                Owned::create(self.api, table.ReleaseCUDAProviderOptions, "CUDA options", |out| {
-                    (table.CreateCUDAProviderOptions)(out)
-                })?;
+            let provider = OrtHandle::create(
+                self.api,
+                table.ReleaseCUDAProviderOptions,
+                "CUDA options",
+                |out| (table.CreateCUDAProviderOptions)(out),
+            )?;
             self.api.check((table.UpdateCUDAProviderOptions)(
                 provider.as_ptr(),
                 pairs.keys.as_ptr(),
@@ -192,15 +187,15 @@ impl SessionOptions {
                 provider.as_ptr(),
             ))?;
         }
-        self.is_made_alone = true;
+        self.needs_exclusive_creation = true;
         Ok(())
     }
 
-    /// Lets OpenVINO take the operators that it can.
+    /// Appends OpenVINO to the execution providers.
     pub(crate) fn append_openvino(&mut self, options: &[(String, String)]) -> Result<(), Status> {
-        let pairs = Pairs::new(options)?;
-        // SAFETY: the options are alive; keys and values are arrays of
-        // `pairs.len()` strings that live during the call.
+        let pairs = KeyValueArrays::new(options)?;
+        // SAFETY: the options are alive; keys and values are arrays of `pairs.len()` strings
+        // that live during the call.
         unsafe {
             self.api.check(
                 (self.api.table().SessionOptionsAppendExecutionProvider_OpenVINO_V2)(
@@ -211,7 +206,7 @@ impl SessionOptions {
                 ),
             )?;
         }
-        self.is_made_alone = true;
+        self.needs_exclusive_creation = true;
         Ok(())
     }
 
@@ -223,27 +218,27 @@ impl SessionOptions {
         self.raw.as_ptr()
     }
 
-    /// No other session of the kind may be made at the same time.
-    pub(super) const fn make_alone(&mut self) {
-        self.is_made_alone = true;
+    /// The session must be created under [`Environment::lock_creation`].
+    pub(super) const fn require_exclusive_creation(&mut self) {
+        self.needs_exclusive_creation = true;
     }
 
-    /// Whether no other session of the kind may be made at the same time: with providers
-    /// beside the CPU's, and with libraries of operators.
-    pub(super) const fn is_made_alone(&self) -> bool {
-        self.is_made_alone
+    /// Whether the session must be created under [`Environment::lock_creation`]: with
+    /// providers other than the CPU's, and with libraries of operators.
+    pub(super) const fn needs_exclusive_creation(&self) -> bool {
+        self.needs_exclusive_creation
     }
 }
 
 /// Keys and values as the library takes them.
-struct Pairs {
+struct KeyValueArrays {
     keys: Vec<*const c_char>,
     values: Vec<*const c_char>,
-    /// What the pointers above point into.
+    /// Owns the memory of the pointers.
     _strings: Vec<CString>,
 }
 
-impl Pairs {
+impl KeyValueArrays {
     fn new(options: &[(String, String)]) -> Result<Self, Status> {
         let mut pairs = Self { keys: Vec::new(), values: Vec::new(), _strings: Vec::new() };
         for (key, value) in options {
@@ -261,34 +256,33 @@ impl Pairs {
     }
 }
 
-/// How one run behaves; made once and reused.
+/// The options of a run. An instance reuses them for all its runs.
 pub(crate) struct RunOptions {
-    raw: Owned<OrtRunOptions>,
+    raw: OrtHandle<OrtRunOptions>,
     api: Api,
 }
 
-// SAFETY: the options belong to no thread, and runs only read them.
+// SAFETY: the options are not bound to a thread, and runs only read them.
 unsafe impl Send for RunOptions {}
 
 impl RunOptions {
     /// The library's defaults.
     pub(crate) fn new(environment: &Environment) -> Result<Self, OrtError> {
         let api = environment.api();
-        // SAFETY: the constructor stores options that the named function
-        // releases.
+        // SAFETY: the constructor stores options, which the named function releases.
         let raw = unsafe {
-            Owned::create(api, api.table().ReleaseRunOptions, "run options", |out| {
+            OrtHandle::create(api, api.table().ReleaseRunOptions, "run options", |out| {
                 (api.table().CreateRunOptions)(out)
             })?
         };
         Ok(Self { raw, api })
     }
 
-    /// Sets one of the entries that the library knows by name.
+    /// Sets a configuration entry.
     pub(crate) fn set_entry(&mut self, key: &CStr, value: &CStr) -> Result<(), OrtError> {
         let api = self.api;
-        // SAFETY: the options are alive and borrowed exclusively; both
-        // strings live during the call.
+        // SAFETY: the options are alive and borrowed exclusively; both strings live during
+        // the call.
         unsafe {
             api.check((api.table().AddRunConfigEntry)(
                 self.raw.as_ptr(),

@@ -1,11 +1,11 @@
-//! Bytes of requests, as the library is shown them.
+//! Bytes of requests that the library may read.
 
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::ptr;
 
-/// Bytes that the library may read for as long as `'data`, one behind the
-/// other: of one part, or of several that happen to be neighbours.
+/// Contiguous bytes that the library may read for as long as `'data`: of one part, or of
+/// several adjacent ones.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Region<'data> {
     start: *const u8,
@@ -20,16 +20,15 @@ impl<'data> From<&'data [u8]> for Region<'data> {
 }
 
 impl<'data> Region<'data> {
-    /// The bytes of all parts, if each part begins where the one before ends.
+    /// The bytes of all parts, if each part begins at the end of the one before.
     ///
-    /// The parts need not be of one allocation. All of them are borrowed, so
-    /// each byte from the first to the last is in memory that somebody keeps
-    /// and nobody changes; and only the library reads them as a whole. No
-    /// slice is ever made over them, because that would need one allocation.
-    pub(crate) fn of_neighbours(parts: &[&'data [u8]]) -> Option<Self> {
+    /// The parts may be of several allocations. All of them are borrowed, so every byte is
+    /// in memory that stays and doesn't change. Only the library reads them as a whole: a
+    /// slice over them would need one allocation.
+    pub(crate) fn adjacent(parts: &[&'data [u8]]) -> Option<Self> {
         let mut parts = parts.iter().filter(|part| !part.is_empty());
         let Some(first) = parts.next() else { return Some(Self::from(&[][..])) };
-        // The library is given an address, through which it may read any part.
+        // The library may read every part through this address.
         let start = first.as_ptr().expose_provenance();
         let mut end = start.checked_add(first.len())?;
         for part in parts {
@@ -50,12 +49,12 @@ impl<'data> Region<'data> {
         self.byte_size
     }
 
-    /// Whether elements of `size` bytes may be read where it starts.
+    /// Whether the start is aligned for elements of `size` bytes.
     pub(crate) fn is_aligned(&self, size: usize) -> bool {
         self.byte_size == 0 || self.start.addr().is_multiple_of(size)
     }
 
-    /// The addresses that it covers.
+    /// The addresses of its bytes.
     pub(crate) fn addresses(&self) -> Range<usize> {
         let start = self.start.addr();
         start..start.saturating_add(self.byte_size)
@@ -67,11 +66,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbours_are_one_region() {
+    fn adjacent_parts_are_one_region() {
         let bytes = [1_u8, 2, 3, 4, 5, 6];
         let of = |ranges: &[Range<usize>]| {
             let parts: Vec<&[u8]> = ranges.iter().map(|range| &bytes[range.clone()]).collect();
-            let region = Region::of_neighbours(&parts)?;
+            let region = Region::adjacent(&parts)?;
             Some((region.start().addr() - bytes.as_ptr().addr(), region.byte_size()))
         };
         assert_eq!(of(&[0..2, 2..3, 3..6]), Some((0, 6)));
@@ -83,9 +82,9 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_a_region_too() {
+    fn no_bytes_are_a_region_too() {
         for parts in [&[][..], &[&[][..], &[][..]]] {
-            let region = Region::of_neighbours(parts).unwrap();
+            let region = Region::adjacent(parts).unwrap();
             assert_eq!(region.byte_size(), 0);
             assert!(region.is_aligned(8));
             assert!(region.addresses().is_empty());

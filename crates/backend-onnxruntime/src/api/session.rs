@@ -1,4 +1,4 @@
-//! A loaded model.
+//! Sessions: loaded models.
 
 use std::ffi::{CString, c_char};
 use std::path::Path;
@@ -7,43 +7,43 @@ use std::sync::Arc;
 
 use galatea_infer::Status;
 use ort_sys::{
-    ONNXTensorElementDataType, ONNXType, OrtAllocator, OrtSession, OrtStatusPtr,
-    OrtTensorTypeAndShapeInfo, OrtTypeInfo, OrtValue,
+    ONNXType, OrtAllocator, OrtSession, OrtStatusPtr, OrtTensorTypeAndShapeInfo, OrtTypeInfo,
+    OrtValue,
 };
 use smallvec::SmallVec;
 
-use super::element::{ElementType, ValueType};
+use super::element::{ValueType, element_and_dims};
 use super::environment::Environment;
 use super::error::OrtError;
-use super::library::Api;
+use super::handle::OrtHandle;
 use super::options::{RunOptions, SessionOptions, path_string};
-use super::owned::Owned;
-use super::value::{Outcome, Value};
+use super::table::Api;
+use super::value::{RunOutputs, Value};
 
-/// A loaded model, which any number of threads may run at the same time.
+/// A loaded model. Any number of threads may run it at the same time.
 pub(crate) struct Session {
-    raw: Owned<OrtSession>,
+    raw: OrtHandle<OrtSession>,
     environment: Arc<Environment>,
-    /// First the inputs that every run needs, then those with a default.
+    /// The required inputs, then those with a default.
     inputs: Vec<TensorInfo>,
     required_inputs: usize,
     outputs: Vec<TensorInfo>,
 }
 
-// SAFETY: the library documents that a session may be run from several
-// threads at once, and sessions belong to no thread.
+// SAFETY: the library documents that several threads may run a session at the same time;
+// sessions are not bound to a thread.
 unsafe impl Send for Session {}
-// SAFETY: as above; nothing but runs happens after construction.
+// SAFETY: as above; after construction a session is only run.
 unsafe impl Sync for Session {}
 
-/// What a model says of one of its inputs or outputs.
+/// An input or output of a model.
 #[derive(Clone, Debug)]
 pub(crate) struct TensorInfo {
     /// Its name.
     pub(crate) name: String,
-    /// What it holds.
+    /// Its type.
     pub(crate) value_type: ValueType,
-    /// Its dimensions; -1 is any size.
+    /// Its dimensions; -1 is a variable size.
     pub(crate) dims: Vec<i64>,
     c_name: CString,
 }
@@ -58,16 +58,17 @@ impl Session {
         let api = environment.api();
         let table = api.table();
         let c_path = path_string(path)?;
-        let lock = options.is_made_alone().then(|| environment.creation_lock());
-        // SAFETY: environment and options are alive, the path lives during
-        // the call, and the named function releases the session.
+        let lock = options.needs_exclusive_creation().then(|| environment.lock_creation());
+        // SAFETY: environment and options are alive, the path lives during the call, and the
+        // named function releases the session.
         let raw = unsafe {
-            Owned::create(api, table.ReleaseSession, "session", |out| {
+            OrtHandle::create(api, table.ReleaseSession, "session", |out| {
                 (table.CreateSession)(environment.as_ptr(), c_path.as_ptr(), options.as_ptr(), out)
             })?
         };
         drop(lock);
-        let reader = Reader { api, session: raw.as_ptr(), allocator: api.default_allocator()? };
+        let reader =
+            SessionReader { api, session: raw.as_ptr(), allocator: api.default_allocator()? };
         let mut inputs = reader.list(&INPUTS)?;
         let required_inputs = inputs.len();
         inputs.extend(reader.list(&OVERRIDABLE_INITIALIZERS)?);
@@ -75,13 +76,12 @@ impl Session {
         Ok(Self { raw, environment, inputs, required_inputs, outputs })
     }
 
-    /// The inputs: first those that every run needs, then those that have a
-    /// default and may be left out.
+    /// The required inputs, then those that have a default and may be left out.
     pub(crate) fn inputs(&self) -> &[TensorInfo] {
         &self.inputs
     }
 
-    /// How many of the inputs every run needs.
+    /// The number of required inputs.
     pub(crate) const fn required_inputs(&self) -> usize {
         self.required_inputs
     }
@@ -91,19 +91,18 @@ impl Session {
         &self.outputs
     }
 
-    /// The environment that the session was made in.
+    /// The environment of the session.
     pub(crate) const fn environment(&self) -> &Arc<Environment> {
         &self.environment
     }
 
-    /// Computes the outputs with the given indices from inputs, each with its
-    /// index.
+    /// Computes the outputs with the given indices. Each input comes with its index.
     pub(crate) fn run<'data>(
         &self,
         options: &RunOptions,
         inputs: &[(usize, Value<'data>)],
         outputs: &[usize],
-    ) -> Result<Outcome<'data>, OrtError> {
+    ) -> Result<RunOutputs<'data>, OrtError> {
         let api = self.environment.api();
         let unknown = |index: &usize| OrtError::invalid(format!("there is no tensor {index}"));
         let mut input_names: SmallVec<[*const c_char; 8]> = SmallVec::new();
@@ -120,9 +119,9 @@ impl Session {
         }
         let mut raw: SmallVec<[*mut OrtValue; 8]> =
             SmallVec::from_elem(ptr::null_mut(), outputs.len());
-        // SAFETY: the session takes runs from any thread. Names and values
-        // are arrays of the lengths given, all alive during the call; the
-        // inputs are only read. Null outputs ask the library to make them.
+        // SAFETY: any thread may run the session. Names and values are arrays of the given
+        // lengths, all alive during the call; the inputs are only read. For outputs that
+        // are null the library allocates values.
         let status = unsafe {
             (api.table().Run)(
                 self.raw.as_ptr(),
@@ -135,20 +134,19 @@ impl Session {
                 raw.as_mut_ptr(),
             )
         };
-        // SAFETY: the run wrote null or values that are ours now, also if it
-        // failed; each may refer to memory of the inputs, which live as long
-        // as `'data`.
+        // SAFETY: the run stored null or values that are ours now, also if it failed; each
+        // may refer to memory of the inputs, which live as long as `'data`.
         let values = raw.into_iter().map(|value| unsafe { Value::output(value, api) });
         let values: SmallVec<[Option<Value<'data>>; 4]> = values.collect();
         // SAFETY: the status is the run's.
         unsafe { api.check(status)? };
-        let lent = inputs.iter().map(|(_, value)| value.region()).collect();
-        Ok(Outcome::new(values, lent))
+        let input_regions = inputs.iter().map(|(_, value)| value.region()).collect();
+        Ok(RunOutputs::new(values, input_regions))
     }
 }
 
-/// Reads what a session says of one kind of its tensors.
-struct Functions {
+/// The functions that list one kind of a session's tensors.
+struct TensorListFunctions {
     count: fn(Api) -> unsafe extern "system" fn(*const OrtSession, *mut usize) -> OrtStatusPtr,
     name: fn(Api) -> GetName,
     type_info: fn(Api) -> GetTypeInfo,
@@ -164,47 +162,47 @@ type GetName = unsafe extern "system" fn(
 type GetTypeInfo =
     unsafe extern "system" fn(*const OrtSession, usize, *mut *mut OrtTypeInfo) -> OrtStatusPtr;
 
-const INPUTS: Functions = Functions {
+const INPUTS: TensorListFunctions = TensorListFunctions {
     count: |api| api.table().SessionGetInputCount,
     name: |api| api.table().SessionGetInputName,
     type_info: |api| api.table().SessionGetInputTypeInfo,
 };
 
-const OVERRIDABLE_INITIALIZERS: Functions = Functions {
+const OVERRIDABLE_INITIALIZERS: TensorListFunctions = TensorListFunctions {
     count: |api| api.table().SessionGetOverridableInitializerCount,
     name: |api| api.table().SessionGetOverridableInitializerName,
     type_info: |api| api.table().SessionGetOverridableInitializerTypeInfo,
 };
 
-const OUTPUTS: Functions = Functions {
+const OUTPUTS: TensorListFunctions = TensorListFunctions {
     count: |api| api.table().SessionGetOutputCount,
     name: |api| api.table().SessionGetOutputName,
     type_info: |api| api.table().SessionGetOutputTypeInfo,
 };
 
-/// A session that is being asked; the session outlives it.
-struct Reader {
+/// Reads a session's inputs and outputs. The session outlives it.
+struct SessionReader {
     api: Api,
     session: *const OrtSession,
     allocator: *mut OrtAllocator,
 }
 
-impl Reader {
-    fn list(&self, functions: &Functions) -> Result<Vec<TensorInfo>, OrtError> {
+impl SessionReader {
+    fn list(&self, functions: &TensorListFunctions) -> Result<Vec<TensorInfo>, OrtError> {
         let mut count = 0;
         // SAFETY: the session is alive, the out pointer valid.
         unsafe { self.api.check((functions.count)(self.api)(self.session, &raw mut count))? };
         (0..count).map(|index| self.info(functions, index)).collect()
     }
 
-    fn info(&self, functions: &Functions, index: usize) -> Result<TensorInfo, OrtError> {
+    fn info(&self, functions: &TensorListFunctions, index: usize) -> Result<TensorInfo, OrtError> {
         let c_name = self.name((functions.name)(self.api), index)?;
         let name = c_name.to_string_lossy().into_owned();
         let get_type_info = (functions.type_info)(self.api);
-        // SAFETY: the session is alive, the index within the count; the
-        // function stores a description that the named function releases.
+        // SAFETY: the session is alive, the index within the count; the function stores a
+        // description, which the named function releases.
         let info = unsafe {
-            Owned::create(self.api, self.api.table().ReleaseTypeInfo, "type", |out| {
+            OrtHandle::create(self.api, self.api.table().ReleaseTypeInfo, "type", |out| {
                 get_type_info(self.session, index, out)
             })?
         };
@@ -214,14 +212,14 @@ impl Reader {
 
     fn name(&self, get_name: GetName, index: usize) -> Result<CString, OrtError> {
         let mut raw: *mut c_char = ptr::null_mut();
-        // SAFETY: the session is alive, the index within the count, and the
-        // allocator the library's own.
+        // SAFETY: the session is alive, the index within the count, and the allocator the
+        // library's own.
         unsafe { self.api.check(get_name(self.session, index, self.allocator, &raw mut raw))? };
         if raw.is_null() {
             return Err(OrtError::missing("tensor name"));
         }
-        // SAFETY: the library stored a NUL-terminated string that the caller
-        // frees with the same allocator.
+        // SAFETY: the library stored a NUL-terminated string, which the caller frees with
+        // the same allocator.
         unsafe {
             let name = std::ffi::CStr::from_ptr(raw).to_owned();
             self.api.check((self.api.table().AllocatorFree)(self.allocator, raw.cast()))?;
@@ -229,13 +227,12 @@ impl Reader {
         }
     }
 
-    fn describe(&self, info: &Owned<OrtTypeInfo>) -> Result<(ValueType, Vec<i64>), OrtError> {
+    fn describe(&self, info: &OrtHandle<OrtTypeInfo>) -> Result<(ValueType, Vec<i64>), OrtError> {
         let table = self.api.table();
         let mut kind: i32 = 0;
         let mut tensor: *const OrtTensorTypeAndShapeInfo = ptr::null();
-        // SAFETY: the description is alive, the out pointers valid; the
-        // enumeration is stored into an integer of its size. The tensor's
-        // description belongs to `info`.
+        // SAFETY: the description is alive, the out pointer valid; the enumeration is stored
+        // in an integer of its size.
         unsafe {
             let kind = (&raw mut kind).cast::<ONNXType>();
             self.api.check((table.GetOnnxTypeFromTypeInfo)(info.as_ptr(), kind))?;
@@ -243,7 +240,8 @@ impl Reader {
         if kind != ONNXType::ONNX_TYPE_TENSOR as i32 {
             return Ok((ValueType::other(kind), Vec::new()));
         }
-        // SAFETY: as above.
+        // SAFETY: the description is alive and that of a tensor, the out pointer valid. The
+        // tensor's description belongs to `info`.
         unsafe {
             self.api.check((table.CastTypeInfoToTensorInfo)(info.as_ptr(), &raw mut tensor))?;
         }
@@ -253,29 +251,5 @@ impl Reader {
         // SAFETY: `tensor` belongs to `info`, which is alive.
         let (element, dims) = unsafe { element_and_dims(self.api, tensor)? };
         Ok((ValueType::Tensor(element), dims.to_vec()))
-    }
-}
-
-/// Reads a tensor's description.
-///
-/// # Safety
-///
-/// `tensor` is alive.
-pub(super) unsafe fn element_and_dims(
-    api: Api,
-    tensor: *const OrtTensorTypeAndShapeInfo,
-) -> Result<(ElementType, SmallVec<[i64; 6]>), OrtError> {
-    let table = api.table();
-    let mut element: i32 = 0;
-    let mut rank: usize = 0;
-    // SAFETY: the out pointers are valid; the enumeration is stored into an
-    // integer of its size; the dimensions into an array of their number.
-    unsafe {
-        let element_out = (&raw mut element).cast::<ONNXTensorElementDataType>();
-        api.check((table.GetTensorElementType)(tensor, element_out))?;
-        api.check((table.GetDimensionsCount)(tensor, &raw mut rank))?;
-        let mut dims: SmallVec<[i64; 6]> = SmallVec::from_elem(0, rank);
-        api.check((table.GetDimensions)(tensor, dims.as_mut_ptr(), rank))?;
-        Ok((ElementType(element), dims))
     }
 }

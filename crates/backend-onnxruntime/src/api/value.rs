@@ -1,4 +1,4 @@
-//! Tensors on their way into and out of a run.
+//! The tensors of a run.
 
 use std::ffi::{c_char, c_void};
 use std::marker::PhantomData;
@@ -11,27 +11,25 @@ use galatea_tensor::{DataType, Shape};
 use ort_sys::{ONNXTensorElementDataType, OrtValue};
 use smallvec::SmallVec;
 
-use super::element::{ElementType, onnx_type};
+use super::element::{ElementType, element_and_dims, onnx_type};
 use super::environment::Environment;
 use super::error::OrtError;
-use super::library::Api;
-use super::owned::Owned;
+use super::handle::OrtHandle;
 use super::region::Region;
-use super::session::element_and_dims;
+use super::table::Api;
 
-/// A tensor of the library's. An input refers to memory of the caller's,
-/// which lives at least as long as `'data`; an output may refer to its run's
-/// inputs.
+/// A tensor of the library. An input refers to memory of the caller, which lives at least as
+/// long as `'data`; an output may refer to the inputs of its run.
 pub(crate) struct Value<'data> {
-    raw: Owned<OrtValue>,
+    raw: OrtHandle<OrtValue>,
     api: Api,
-    /// The addresses that the value refers to and doesn't own.
+    /// The addresses of memory that the value refers to and doesn't own.
     region: Range<usize>,
     data: PhantomData<&'data [u8]>,
 }
 
 impl<'data> Value<'data> {
-    /// A tensor over `data`, which is not copied.
+    /// A tensor whose elements are `data`. They are not copied.
     pub(crate) fn borrowed(
         environment: &Environment,
         datatype: DataType,
@@ -47,18 +45,18 @@ impl<'data> Value<'data> {
             )));
         }
         let api = environment.api();
-        // An empty slice may point anywhere, so also where no element may be.
+        // An empty slice may have any address, also one that is not aligned.
         let address = if byte_size == 0 {
             ptr::dangling_mut::<u64>().cast::<c_void>()
         } else {
             data.start().cast_mut().cast::<c_void>()
         };
-        // SAFETY: the memory holds exactly as many elements as the shape
-        // says, is aligned for them and outlives the value by its lifetime.
-        // The library takes a pointer to mutable memory but never writes to a
-        // run's inputs. Memory description and dimensions are copied.
+        // SAFETY: the memory holds exactly the elements of the shape, is aligned for them
+        // and outlives the value by its lifetime. The library takes a pointer to mutable
+        // memory but never writes to a run's inputs. Memory description and dimensions are
+        // copied.
         let raw = unsafe {
-            Owned::create(api, api.table().ReleaseValue, "tensor", |out| {
+            OrtHandle::create(api, api.table().ReleaseValue, "tensor", |out| {
                 (api.table().CreateTensorWithDataAsOrtValue)(
                     environment.memory(),
                     address,
@@ -73,7 +71,7 @@ impl<'data> Value<'data> {
         Ok(Self { raw, api, region: data.addresses(), data: PhantomData })
     }
 
-    /// A tensor of strings, copied from the elements of all `parts`.
+    /// A tensor of strings, with copies of the elements of all `parts`.
     pub(crate) fn strings(
         environment: &Environment,
         shape: &Shape,
@@ -81,10 +79,10 @@ impl<'data> Value<'data> {
     ) -> Result<Self, OrtError> {
         let api = environment.api();
         let allocator = api.default_allocator()?;
-        // SAFETY: the allocator is the library's own and lives for ever; the
-        // dimensions are copied.
+        // SAFETY: the allocator is the library's own and lives forever; the dimensions are
+        // copied.
         let raw = unsafe {
-            Owned::create(api, api.table().ReleaseValue, "tensor", |out| {
+            OrtHandle::create(api, api.table().ReleaseValue, "tensor", |out| {
                 (api.table().CreateTensorAsOrtValue)(
                     allocator,
                     shape.dims().as_ptr(),
@@ -112,14 +110,13 @@ impl<'data> Value<'data> {
         Ok(value)
     }
 
-    /// Sets one string, whatever bytes it has: the functions that take
-    /// C strings would cut it at its first NUL.
+    /// Sets one string. It may hold NUL bytes, at which the functions for C strings would
+    /// cut it.
     fn fill_string(&self, index: usize, element: &[u8]) -> Result<(), OrtError> {
         let api = self.api;
         let mut buffer: *mut c_char = ptr::null_mut();
-        // SAFETY: the value is a tensor of strings with more than `index`
-        // elements, and no one else has it yet; the library stores the
-        // address of as many bytes as asked for.
+        // SAFETY: the value is a tensor of strings with more than `index` elements, and is
+        // not shared yet; the library stores the address of a buffer of the given length.
         unsafe {
             api.check((api.table().GetResizedStringTensorElementBuffer)(
                 self.raw.as_ptr(),
@@ -131,21 +128,21 @@ impl<'data> Value<'data> {
         if buffer.is_null() {
             return Err(OrtError::missing("string buffer"));
         }
-        // SAFETY: as above; the two regions are different allocations.
+        // SAFETY: the buffer has this length; it is another allocation than the element.
         unsafe { ptr::copy_nonoverlapping(element.as_ptr(), buffer.cast::<u8>(), element.len()) };
         Ok(())
     }
 
-    /// Takes a value that a run returned.
+    /// Takes ownership of a value that a run returned.
     ///
     /// # Safety
     ///
-    /// `raw` is null or belongs to the caller, and what it refers to lives as
-    /// long as `'data`.
+    /// `raw` is null or the caller owns it, and the memory that it refers to lives as long
+    /// as `'data`.
     pub(super) unsafe fn output(raw: *mut OrtValue, api: Api) -> Option<Self> {
         let release = api.table().ReleaseValue;
         // SAFETY: as this function's own contract.
-        let raw = unsafe { Owned::new(raw, release, "output") }.ok()?;
+        let raw = unsafe { OrtHandle::new(raw, release, "output") }.ok()?;
         Some(Self { raw, api, region: 0..0, data: PhantomData })
     }
 
@@ -158,30 +155,32 @@ impl<'data> Value<'data> {
     }
 }
 
-/// What a run returned, not yet read.
-pub(crate) struct Outcome<'data> {
+/// The outputs of a run, which may refer to its inputs.
+pub(crate) struct RunOutputs<'data> {
     values: SmallVec<[Option<Value<'data>>; 4]>,
-    /// The memory that the run's inputs were lent.
-    lent: SmallVec<[Range<usize>; 8]>,
+    /// The memory of the run's inputs.
+    input_regions: SmallVec<[Range<usize>; 8]>,
 }
 
-impl<'data> Outcome<'data> {
+impl<'data> RunOutputs<'data> {
     pub(super) const fn new(
         values: SmallVec<[Option<Value<'data>>; 4]>,
-        lent: SmallVec<[Range<usize>; 8]>,
+        input_regions: SmallVec<[Range<usize>; 8]>,
     ) -> Self {
-        Self { values, lent }
+        Self { values, input_regions }
     }
 
-    /// The outputs in the order in which they were asked for; `None` for one
-    /// that the model did not make.
+    /// The outputs in the requested order; `None` for one that the model did not make.
     pub(crate) fn into_outputs(self) -> Result<Vec<Option<Output>>, OrtError> {
-        let Self { values, lent } = self;
-        values.into_iter().map(|value| value.map(|value| read(value, &lent)).transpose()).collect()
+        let Self { values, input_regions } = self;
+        values
+            .into_iter()
+            .map(|value| value.map(|value| read(value, &input_regions)).transpose())
+            .collect()
     }
 }
 
-/// One output, independent of the run's inputs.
+/// An output that is independent of the run's inputs.
 pub(crate) struct Output {
     /// The type of its elements.
     pub(crate) datatype: DataType,
@@ -193,22 +192,22 @@ pub(crate) struct Output {
 
 /// The elements of an output.
 pub(crate) enum OutputData {
-    /// Elements of a fixed size, in the library's memory: a clone or a slice
-    /// keeps the whole tensor alive.
+    /// Elements of a fixed size, in the library's memory. A clone or a slice keeps the whole
+    /// tensor alive.
     Fixed(Bytes),
     /// Strings.
     Strings(Strings),
 }
 
-/// The strings of a tensor, one behind the other.
+/// The strings of a tensor, concatenated.
 pub(crate) struct Strings {
     content: Vec<u8>,
-    /// Where each string ends.
+    /// The end of each string.
     ends: Vec<usize>,
 }
 
 impl Strings {
-    /// The elements with these indices, each behind its length.
+    /// The elements with these indices, each preceded by its length.
     pub(crate) fn framed(&self, elements: Range<usize>) -> Result<Vec<u8>, OrtError> {
         let invalid = || OrtError::invalid(format!("there are no strings {elements:?}"));
         let ends = self.ends.get(elements.clone()).ok_or_else(invalid)?;
@@ -227,7 +226,7 @@ impl Strings {
     }
 }
 
-fn read(value: Value<'_>, lent: &[Range<usize>]) -> Result<Output, OrtError> {
+fn read(value: Value<'_>, input_regions: &[Range<usize>]) -> Result<Output, OrtError> {
     let (element, shape) = element_and_shape(&value)?;
     let datatype = element.datatype().ok_or_else(|| {
         OrtError::invalid(format!("the type is unsupported: {}", element.config_name()))
@@ -237,7 +236,7 @@ fn read(value: Value<'_>, lent: &[Range<usize>]) -> Result<Output, OrtError> {
         Some(byte_size) => {
             let byte_size = usize::try_from(byte_size)
                 .map_err(|_| OrtError::invalid(format!("shape {shape} is too large")))?;
-            OutputData::Fixed(fixed(value, byte_size, lent)?)
+            OutputData::Fixed(fixed(value, byte_size, input_regions)?)
         }
     };
     Ok(Output { datatype, shape, data })
@@ -246,12 +245,13 @@ fn read(value: Value<'_>, lent: &[Range<usize>]) -> Result<Output, OrtError> {
 fn element_and_shape(value: &Value<'_>) -> Result<(ElementType, Shape), OrtError> {
     let api = value.api;
     let table = api.table();
-    // SAFETY: the value is alive; the function stores a description that the
-    // named function releases, or fails if the value is no tensor.
+    // SAFETY: the value is alive; the function stores a description, which the named
+    // function releases, or fails if the value is no tensor.
     let (element, dims) = unsafe {
-        let info = Owned::create(api, table.ReleaseTensorTypeAndShapeInfo, "description", |out| {
-            (table.GetTensorTypeAndShape)(value.as_ptr(), out)
-        })?;
+        let info =
+            OrtHandle::create(api, table.ReleaseTensorTypeAndShapeInfo, "description", |out| {
+                (table.GetTensorTypeAndShape)(value.as_ptr(), out)
+            })?;
         element_and_dims(api, info.as_ptr())?
     };
     let shape = Shape::new(&dims).map_err(|error| OrtError::invalid(error.to_string()))?;
@@ -259,7 +259,11 @@ fn element_and_shape(value: &Value<'_>) -> Result<(ElementType, Shape), OrtError
 }
 
 /// The bytes of a tensor whose elements have a fixed size.
-fn fixed(value: Value<'_>, byte_size: usize, lent: &[Range<usize>]) -> Result<Bytes, OrtError> {
+fn fixed(
+    value: Value<'_>,
+    byte_size: usize,
+    input_regions: &[Range<usize>],
+) -> Result<Bytes, OrtError> {
     if byte_size == 0 {
         return Ok(Bytes::new());
     }
@@ -274,36 +278,33 @@ fn fixed(value: Value<'_>, byte_size: usize, lent: &[Range<usize>]) -> Result<By
     }
     let start = address.addr();
     let end = start.saturating_add(byte_size);
-    if lent.iter().any(|region| start < region.end && region.start < end) {
-        // A graph may hand on an input as an output; then the memory is the
-        // request's, and goes when the request goes.
+    if input_regions.iter().any(|region| start < region.end && region.start < end) {
+        // A graph may return an input as an output. Then the memory is the request's, which
+        // may free it first.
         let mut copy = vec![0_u8; byte_size];
-        // SAFETY: the input's memory lives as long as the value, and the
-        // library says that the tensor has this many bytes. They may be of
-        // several allocations, so no slice is made over them.
+        // SAFETY: the input's memory lives as long as the value, and the tensor has this
+        // many bytes. They may be of several allocations, so no slice is made over them.
         unsafe { ptr::copy_nonoverlapping(address.cast::<u8>(), copy.as_mut_ptr(), byte_size) };
         return Ok(Bytes::from(copy));
     }
     Ok(Bytes::from_owner(TensorMemory { address: address.cast(), byte_size, _value: value.raw }))
 }
 
-/// A tensor's memory in the library's hands.
+/// The memory of a tensor, which the library owns.
 struct TensorMemory {
     address: *const u8,
     byte_size: usize,
-    _value: Owned<OrtValue>,
+    _value: OrtHandle<OrtValue>,
 }
 
-// SAFETY: a value belongs to no thread; its last owner may release it
-// wherever it is. It keeps the allocator that its memory came from, so that it
-// may outlive its session.
+// SAFETY: values are not bound to a thread; any thread may release them. A value keeps the
+// allocator of its memory alive, so it may outlive its session.
 unsafe impl Send for TensorMemory {}
 
 impl AsRef<[u8]> for TensorMemory {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: the value owns this many initialised bytes at the address,
-        // nobody writes to them after the run, and the value lives as long as
-        // `self`.
+        // SAFETY: the value owns this many initialised bytes at the address, they don't
+        // change after the run, and the value lives as long as `self`.
         unsafe { std::slice::from_raw_parts(self.address, self.byte_size) }
     }
 }
@@ -316,14 +317,14 @@ fn strings(value: &Value<'_>, shape: &Shape) -> Result<Strings, OrtError> {
         return Ok(Strings { content: Vec::new(), ends: Vec::new() });
     }
     let mut length = 0;
-    // SAFETY: the value is alive and a tensor of strings, the out pointer
-    // valid.
+    // SAFETY: the value is alive and a tensor of strings, the out pointer valid.
     unsafe {
         api.check((api.table().GetStringTensorDataLength)(value.as_ptr(), &raw mut length))?;
     }
     let mut content = vec![0_u8; length];
     let mut starts = vec![0_usize; count];
-    // SAFETY: as above; the two regions are as long as said.
+    // SAFETY: the value is alive and a tensor of strings; both buffers have the given
+    // lengths.
     unsafe {
         api.check((api.table().GetStringTensorContent)(
             value.as_ptr(),

@@ -1,9 +1,9 @@
 //! Batches whose sequences have states of different shapes.
 //!
-//! The scheduler joins requests whose inputs have equal shapes, but a state of
-//! variable size has the shape that the sequence's last request left. One
-//! tensor can't hold states of different shapes, so such a batch is executed
-//! in several runs. Triton fails it as a whole.
+//! The scheduler batches requests whose inputs have equal shapes, but a state of variable
+//! size has the shape that the last request of its sequence made. One tensor can't hold
+//! states of different shapes, so such a batch executes in several runs. Triton fails it as
+//! a whole.
 
 use galatea_infer::PendingRequest;
 use galatea_tensor::Shape;
@@ -14,8 +14,8 @@ use crate::signature::Signature;
 /// Requests that one run can execute together.
 type Group = Vec<PendingRequest>;
 
-/// Splits a batch into as few groups as can be; requests of a group stay in
-/// their order. Most batches stay whole.
+/// Splits a batch into as few groups as possible. Requests of a group keep their order. Most
+/// batches are one group.
 pub(super) fn split(signature: &Signature, requests: Vec<PendingRequest>) -> SmallVec<[Group; 1]> {
     let rest = requests.split_first();
     if rest.is_none_or(|(first, rest)| rest.iter().all(|one| same_shapes(signature, first, one))) {
@@ -31,7 +31,7 @@ pub(super) fn split(signature: &Signature, requests: Vec<PendingRequest>) -> Sma
             None => groups.push(vec![pending]),
         }
     }
-    // Padding holds rows in place for others; alone it is good for nothing.
+    // Padding is only needed between the rows of other requests.
     groups.retain(|group| group.iter().any(|pending| !pending.is_padding()));
     groups
 }

@@ -1,45 +1,44 @@
-//! From the requests of a batch to the tensors of a run.
+//! Joins the requests of a batch into the input tensors of a run.
 //!
-//! Admission has checked every request, and the scheduler joins only requests
-//! with equal shapes, except of ragged inputs, and equal sets of inputs. That
-//! is checked again here as far as memory safety and the splitting of the
-//! outputs depend on it.
+//! Admission has checked every request, and the scheduler batches only requests with equal
+//! sets of inputs and with equal shapes, except of ragged inputs. This module checks again
+//! what memory safety and the splitting of outputs depend on.
 
 use galatea_infer::{InputTensor, PendingRequest, Status};
 use galatea_tensor::{Buffer, Shape};
 use smallvec::SmallVec;
 
 use crate::api::{Arena, Region, Session, Value};
-use crate::batch_input::{self, BatchInputError};
+use crate::batch_input::{BatchInputError, tensor_shape, write_elements};
 use crate::signature::{BatchInputPlan, InputLayout, InputPlan, Signature};
 
 /// One input of every request of a batch.
-type Parts<'a> = SmallVec<[Part<'a>; 8]>;
+type InputParts<'a> = SmallVec<[InputPart<'a>; 8]>;
 
-/// A request's part of an input, with the elements that it has for this instance.
-struct Part<'a> {
+/// One request's part of an input, with its data for the instance's host policy.
+struct InputPart<'a> {
     tensor: &'a InputTensor,
     data: &'a Buffer,
 }
 
-impl<'a> Part<'a> {
+impl<'a> InputPart<'a> {
     fn new(tensor: &'a InputTensor, host_policy: &str) -> Self {
         Self { tensor, data: tensor.data.for_host_policy(host_policy) }
     }
 }
 
-/// Each value of a run with the session's number for its input.
-type Values<'data> = SmallVec<[(usize, Value<'data>); 8]>;
+/// The inputs of a run, each with the session's index of it.
+type RunInputs<'data> = SmallVec<[(usize, Value<'data>); 8]>;
 
-/// Where an instance puts what does not lie together.
-pub(super) struct Arenas {
-    /// One for each input that requests bring.
+/// The memory into which an instance gathers inputs that are not contiguous.
+pub(super) struct InputArenas {
+    /// One for each input of requests.
     inputs: Vec<Arena>,
-    /// One for each tensor that is made of shapes.
+    /// One for each batch input.
     batch_inputs: Vec<Arena>,
 }
 
-impl Arenas {
+impl InputArenas {
     pub(super) fn new(signature: &Signature) -> Self {
         Self {
             inputs: signature.inputs.iter().map(|_| Arena::default()).collect(),
@@ -48,7 +47,7 @@ impl Arenas {
     }
 }
 
-/// The size of the whole batch; 1 for a model without batches.
+/// The size of the batch; 1 for a model without batching.
 pub(super) fn total_batch_size(
     signature: &Signature,
     requests: &[PendingRequest],
@@ -64,16 +63,16 @@ pub(super) fn total_batch_size(
     Ok(total)
 }
 
-/// The run's inputs, each with the session's number for it.
+/// Makes the inputs of the run.
 pub(super) fn gather<'data>(
     session: &Session,
     signature: &Signature,
     requests: &'data [PendingRequest],
     total: u64,
     host_policy: &str,
-    arenas: &'data mut Arenas,
-) -> Result<Values<'data>, Status> {
-    let mut values = Values::new();
+    arenas: &'data mut InputArenas,
+) -> Result<RunInputs<'data>, Status> {
+    let mut values = RunInputs::new();
     let environment = session.environment();
     for (plan, arena) in signature.inputs.iter().zip(&mut arenas.inputs) {
         let Some(parts) = parts(plan, requests, host_policy)? else { continue };
@@ -88,7 +87,7 @@ pub(super) fn gather<'data>(
         values.push((plan.index, value));
     }
     for (plan, arena) in signature.batch_inputs.iter().zip(&mut arenas.batch_inputs) {
-        let (shape, elements) = describe(plan, requests, arena)?;
+        let (shape, elements) = batch_input(plan, requests, arena)?;
         for &index in &plan.indices {
             let elements = Region::from(elements);
             let value = Value::borrowed(environment, plan.datatype, &shape, elements)?;
@@ -98,14 +97,15 @@ pub(super) fn gather<'data>(
     Ok(values)
 }
 
-/// The input of every request, or `None` if all of them left it out.
+/// The input of every request; `None` if all of them leave it out.
 fn parts<'data>(
     plan: &InputPlan,
     requests: &'data [PendingRequest],
     host_policy: &str,
-) -> Result<Option<Parts<'data>>, Status> {
+) -> Result<Option<InputParts<'data>>, Status> {
     let found = requests.iter().filter_map(|pending| pending.request().input(&plan.name));
-    let parts: Parts<'data> = found.map(|tensor| Part::new(tensor, host_policy)).collect();
+    let parts: InputParts<'data> =
+        found.map(|tensor| InputPart::new(tensor, host_policy)).collect();
     if parts.is_empty() {
         return Ok(None);
     }
@@ -115,11 +115,11 @@ fn parts<'data>(
     Ok(Some(parts))
 }
 
-/// The shape of the parts put together; `total` is the batch's size if there
-/// are batches.
+/// The shape of the joined parts; `total` is the size of the batch if the model supports
+/// batching.
 fn joint_shape(
     plan: &InputPlan,
-    parts: &Parts<'_>,
+    parts: &InputParts<'_>,
     requests: &[PendingRequest],
     total: Option<u64>,
 ) -> Result<Shape, Status> {
@@ -135,18 +135,18 @@ fn joint_shape(
     }
 }
 
-/// The shape of all elements in one dimension.
-fn flat_shape(plan: &InputPlan, parts: &Parts<'_>) -> Result<Shape, Status> {
+/// The shape with the elements of all parts in one dimension.
+fn flat_shape(plan: &InputPlan, parts: &InputParts<'_>) -> Result<Shape, Status> {
     let counts = parts.iter().map(|part| part.tensor.shape.element_count());
     let count = counts.into_iter().try_fold(0_u64, u64::checked_add);
     let count = count.and_then(|count| i64::try_from(count).ok());
     new_shape(plan, &[count.ok_or_else(|| mismatch(plan, "is too large"))?])
 }
 
-/// The shape of parts that differ in their number of rows at most.
+/// The shape of parts that may differ only in the number of rows.
 fn batch_shape(
     plan: &InputPlan,
-    parts: &Parts<'_>,
+    parts: &InputParts<'_>,
     requests: &[PendingRequest],
     total: u64,
 ) -> Result<Shape, Status> {
@@ -167,14 +167,14 @@ fn new_shape(plan: &InputPlan, dims: &[i64]) -> Result<Shape, Status> {
     Shape::new(dims).map_err(|error| mismatch(plan, &error.to_string()))
 }
 
-/// The bytes of all parts, one behind the other: where they are if they lie so
-/// at an address that suits their elements, in the arena otherwise.
+/// The bytes of all parts, contiguous: in place if they are adjacent and aligned for their
+/// elements, otherwise copied into the arena.
 ///
-/// A single part always lies so. Of several, the states of sequences do, whose
-/// last requests were rows of one batch in this order.
+/// A single part is contiguous. Several parts are adjacent if they are states of sequences
+/// whose last requests were rows of one batch in this order.
 fn contiguous<'data>(
     plan: &InputPlan,
-    parts: &Parts<'data>,
+    parts: &InputParts<'data>,
     shape: &Shape,
     element_size: usize,
     arena: &'data mut Arena,
@@ -182,13 +182,13 @@ fn contiguous<'data>(
     let host = host_parts(plan, parts)?;
     let wrong_size = || mismatch(plan, "has another size than its shape says");
     if host.len() > 1 {
-        for (part, Part { tensor, .. }) in host.iter().zip(parts) {
+        for (part, InputPart { tensor, .. }) in host.iter().zip(parts) {
             if tensor.shape.byte_size(plan.datatype) != u64::try_from(part.len()).ok() {
                 return Err(wrong_size());
             }
         }
     }
-    if let Some(region) = Region::of_neighbours(&host)
+    if let Some(region) = Region::adjacent(&host)
         && region.is_aligned(element_size)
     {
         return Ok(region);
@@ -199,23 +199,23 @@ fn contiguous<'data>(
         .ok_or_else(|| mismatch(plan, "is too large"))?;
     let mut rest = arena.bytes(byte_size);
     for part in host {
-        let (place, behind) = rest.split_at_mut_checked(part.len()).ok_or_else(wrong_size)?;
-        place.copy_from_slice(part);
-        rest = behind;
+        let (target, after) = rest.split_at_mut_checked(part.len()).ok_or_else(wrong_size)?;
+        target.copy_from_slice(part);
+        rest = after;
     }
-    // What is left over would be the bytes of an earlier batch.
+    // The rest would hold bytes of an earlier batch.
     if !rest.is_empty() {
         return Err(wrong_size());
     }
     Ok(Region::from(&*arena.bytes(byte_size)))
 }
 
-/// The bytes of each part, which must be where the CPU can read them.
+/// The bytes of each part, which must be in CPU memory.
 fn host_parts<'data>(
     plan: &InputPlan,
-    parts: &Parts<'data>,
+    parts: &InputParts<'data>,
 ) -> Result<SmallVec<[&'data [u8]; 8]>, Status> {
-    let host = |part: &Part<'data>| part.data.host().map(|bytes| &bytes[..]);
+    let host = |part: &InputPart<'data>| part.data.host().map(|bytes| &bytes[..]);
     parts
         .iter()
         .map(|part| host(part).ok_or_else(|| mismatch(plan, "is not in CPU memory")))
@@ -226,13 +226,13 @@ fn mismatch(plan: &InputPlan, reason: &str) -> Status {
     Status::internal(format!("input '{}' {reason}", plan.name))
 }
 
-/// A tensor made of the requests' shapes, with its elements.
-fn describe<'data>(
+/// The shape and the elements of a batch input.
+fn batch_input<'data>(
     plan: &BatchInputPlan,
     requests: &[PendingRequest],
     arena: &'data mut Arena,
 ) -> Result<(Shape, &'data [u8]), Status> {
-    let wrong =
+    let failed =
         |error: BatchInputError| Status::internal(format!("batch input '{}' {error}", plan.name));
     let source = &plan.source_input;
     let inputs = requests.iter().filter_map(|pending| pending.request().input(source));
@@ -243,11 +243,10 @@ fn describe<'data>(
             plan.name
         )));
     }
-    let shape = batch_input::tensor_shape(plan.kind, &shapes).map_err(wrong)?;
+    let shape = tensor_shape(plan.kind, &shapes).map_err(failed)?;
     let byte_size = shape.byte_size(plan.datatype).and_then(|size| usize::try_from(size).ok());
-    let byte_size = byte_size.ok_or_else(|| wrong(BatchInputError::TooLarge))?;
-    batch_input::write_elements(plan.kind, plan.datatype, &shapes, arena.bytes(byte_size))
-        .map_err(wrong)?;
+    let byte_size = byte_size.ok_or_else(|| failed(BatchInputError::TooLarge))?;
+    write_elements(plan.kind, plan.datatype, &shapes, arena.bytes(byte_size)).map_err(failed)?;
     Ok((shape, arena.bytes(byte_size)))
 }
 
@@ -270,46 +269,46 @@ mod tests {
         }
     }
 
-    /// A row of two numbers over these bytes.
+    /// A row of two elements with these bytes.
     fn row(data: Bytes) -> InputTensor {
         let shape = Shape::new(&[1, 2]).unwrap();
         let data = Buffer::from_bytes(data);
         InputTensor { name: String::from("STATE"), datatype: DataType::Fp32, shape, data }
     }
 
-    /// Where the rows of a batch end up.
+    /// The memory of a joined batch.
     #[derive(Debug, PartialEq, Eq)]
-    enum Placed {
-        /// Where this row was: nothing was copied.
-        InPlaceOf(usize),
-        /// In the arena, one behind the other.
+    enum BatchMemory {
+        /// That of the rows, from this one on: nothing was copied.
+        InPlace(usize),
+        /// The arena.
         Gathered,
     }
 
-    fn place(rows: &[InputTensor]) -> Placed {
+    fn join(rows: &[InputTensor]) -> BatchMemory {
         let mut arena = Arena::default();
         let start = start(rows, &mut arena).unwrap();
         let is_at = |row: &InputTensor| row.data.host().unwrap().as_ptr().addr() == start;
         if let Some(index) = rows.iter().position(is_at) {
-            return Placed::InPlaceOf(index);
+            return BatchMemory::InPlace(index);
         }
         let expected = rows.iter().flat_map(|row| row.data.host().unwrap().to_vec());
         let gathered = arena.bytes(rows.len() * ROW_BYTES);
         assert_eq!(start, gathered.as_ptr().addr());
         assert_eq!(gathered.to_vec(), expected.collect::<Vec<u8>>());
-        Placed::Gathered
+        BatchMemory::Gathered
     }
 
-    /// The address that the library is given for a batch of these rows.
+    /// The address of the joined batch.
     fn start(rows: &[InputTensor], arena: &mut Arena) -> Result<usize, Status> {
         let shape = Shape::new(&[i64::try_from(rows.len()).unwrap(), 2]).unwrap();
-        let parts: Parts<'_> = rows.iter().map(|row| Part::new(row, "cpu")).collect();
+        let parts: InputParts<'_> = rows.iter().map(|row| InputPart::new(row, "cpu")).collect();
         let region = contiguous(&plan(), &parts, &shape, 4, arena)?;
         assert_eq!(region.byte_size(), rows.len() * ROW_BYTES);
         Ok(region.start().addr())
     }
 
-    /// The rows of a tensor of the library's, as states are handed on.
+    /// Rows of one tensor, as sequences get their states.
     fn rows_of_one_tensor(count: usize) -> Vec<InputTensor> {
         let count = u8::try_from(count * ROW_BYTES).unwrap();
         let tensor = Bytes::from((0..count).collect::<Vec<u8>>());
@@ -318,20 +317,20 @@ mod tests {
     }
 
     #[test]
-    fn states_that_lie_side_by_side_are_not_copied() {
+    fn adjacent_states_are_not_copied() {
         let rows = rows_of_one_tensor(4);
-        assert_eq!(place(&rows), Placed::InPlaceOf(0));
-        assert_eq!(place(&rows[1..3]), Placed::InPlaceOf(0));
-        assert_eq!(place(&rows[3..]), Placed::InPlaceOf(0));
+        assert_eq!(join(&rows), BatchMemory::InPlace(0));
+        assert_eq!(join(&rows[1..3]), BatchMemory::InPlace(0));
+        assert_eq!(join(&rows[3..]), BatchMemory::InPlace(0));
     }
 
     #[test]
-    fn an_instance_gets_what_is_for_its_host_policy() {
+    fn an_instance_gets_the_data_for_its_host_policy() {
         let mut row = row(Bytes::from_static(&[1; ROW_BYTES]));
         let own = Buffer::from_bytes(Bytes::from_static(&[2; ROW_BYTES]));
         row.data = row.data.with_host_policies(vec![(String::from("far"), own)]);
         for (policy, expected) in [("cpu", 1), ("far", 2)] {
-            let parts: Parts<'_> = [Part::new(&row, policy)].into_iter().collect();
+            let parts: InputParts<'_> = [InputPart::new(&row, policy)].into_iter().collect();
             let host = host_parts(&plan(), &parts).unwrap();
             assert_eq!(host[..], [&[expected; ROW_BYTES][..]]);
         }
@@ -344,26 +343,26 @@ mod tests {
             order.iter().map(|&index| rows[index].clone()).collect()
         };
         for order in [&[1, 0][..], &[0, 2], &[0, 0], &[0, 1, 1], &[2, 1, 0]] {
-            assert_eq!(place(&of(order)), Placed::Gathered, "{order:?}");
+            assert_eq!(join(&of(order)), BatchMemory::Gathered, "{order:?}");
         }
-        // The second sequence begins, so its state is somewhere else.
+        // The second sequence begins, so its state is in other memory.
         let mut mixed = of(&[0, 1, 2]);
         mixed[1] = row(Bytes::from(vec![9; ROW_BYTES]));
-        assert_eq!(place(&mixed), Placed::Gathered);
+        assert_eq!(join(&mixed), BatchMemory::Gathered);
     }
 
     #[test]
-    fn rows_at_an_odd_address_are_gathered() {
+    fn misaligned_rows_are_gathered() {
         let bytes = Bytes::from(vec![3; 3 * ROW_BYTES]);
         let start = bytes.as_ptr().align_offset(4) + 1;
         let rows = [start, start + ROW_BYTES].map(|at| row(bytes.slice(at..at + ROW_BYTES)));
-        assert_eq!(place(&rows), Placed::Gathered);
-        assert_eq!(place(&rows[..1]), Placed::Gathered);
+        assert_eq!(join(&rows), BatchMemory::Gathered);
+        assert_eq!(join(&rows[..1]), BatchMemory::Gathered);
     }
 
-    /// Together these two have as many bytes as they should.
+    /// Only the sum of their sizes is right.
     #[test]
-    fn neighbours_of_wrong_sizes_are_refused() {
+    fn adjacent_parts_of_wrong_sizes_are_refused() {
         let bytes = Bytes::from(vec![0; 2 * ROW_BYTES]);
         let rows = [row(bytes.slice(..4)), row(bytes.slice(4..))];
         assert_eq!(

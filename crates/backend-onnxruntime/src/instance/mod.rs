@@ -14,30 +14,30 @@ use galatea_stdx::WakeBatch;
 use smallvec::SmallVec;
 
 use crate::api::{RunOptions, Session};
-use crate::settings::Settings;
+use crate::settings::ModelSettings;
 use crate::signature::{OutputPlan, Signature};
-use inputs::Arenas;
+use inputs::InputArenas;
 use outputs::{BatchOutput, NewState};
 use state_memory::StateMemory;
 
-/// Runs a session that others may be running too.
+/// Executes batches with a session that other instances share.
 pub(crate) struct OnnxInstance {
     session: Arc<Session>,
     signature: Arc<Signature>,
     guarantee: ExecutionGuarantee,
     run_options: RunOptions,
-    /// The policy by which it may have inputs of its own.
+    /// Requests may have separate inputs for a host policy.
     host_policy: String,
-    arenas: Arenas,
+    arenas: InputArenas,
     state_memory: StateMemory,
     host: Arc<dyn Host>,
 }
 
-/// What a run means to one request.
-struct Outcome {
+/// The result of a run for one request.
+struct RequestResult {
     response: Result<InferenceResponse, Status>,
-    /// The states that its sequence goes on with, and the outputs that they
-    /// come from; none if the response is an error.
+    /// The new states of the request's sequence, with the names of their outputs; none if the
+    /// response is an error.
     states: SmallVec<[(Arc<str>, NewState); 2]>,
 }
 
@@ -46,13 +46,13 @@ impl OnnxInstance {
         session: Arc<Session>,
         signature: Arc<Signature>,
         guarantee: ExecutionGuarantee,
-        settings: &Settings,
+        settings: &ModelSettings,
         host_policy: String,
         host: Arc<dyn Host>,
     ) -> Result<Self, Status> {
         let mut run_options = RunOptions::new(session.environment())?;
-        settings.prepare_run(&mut run_options)?;
-        let arenas = Arenas::new(&signature);
+        settings.apply_to_run(&mut run_options)?;
+        let arenas = InputArenas::new(&signature);
         let state_memory = StateMemory::default();
         Ok(Self {
             session,
@@ -66,20 +66,20 @@ impl OnnxInstance {
         })
     }
 
-    /// Executes requests that one run can execute together.
+    /// Executes a group of requests in one run.
     fn execute_group(&mut self, requests: Vec<PendingRequest>) {
         let start = Instant::now();
         let mut times =
             ExecutionTimes { start, compute_start: start, compute_end: start, end: start };
-        let outcomes = self.run(&requests, &mut times);
+        let results = self.run(&requests, &mut times);
         times.end = Instant::now();
-        match outcomes {
-            Ok(outcomes) => {
+        match results {
+            Ok(results) => {
                 let total = requests.iter().map(|pending| u64::from(pending.batch_size())).sum();
                 self.host.record_batch(total, &times);
                 let _wake_batch = WakeBatch::begin();
-                for (pending, outcome) in requests.into_iter().zip(outcomes) {
-                    answer(pending, outcome, &times);
+                for (pending, result) in requests.into_iter().zip(results) {
+                    complete(pending, result, &times);
                 }
             }
             Err(status) => {
@@ -90,56 +90,59 @@ impl OnnxInstance {
         }
     }
 
-    /// Gathers the inputs, runs and gives each request its part of the outputs
-    /// that are states or that any of the requests wants. The times are filled
-    /// in as far as it comes.
+    /// Joins the inputs, runs the session, and splits the outputs that are states or that a
+    /// request wants. Sets the times of the steps that it reaches.
     fn run(
         &mut self,
         requests: &[PendingRequest],
         times: &mut ExecutionTimes,
-    ) -> Result<SmallVec<[Outcome; 8]>, Status> {
+    ) -> Result<SmallVec<[RequestResult; 8]>, Status> {
         let signature = &self.signature;
         let total = inputs::total_batch_size(signature, requests)?;
         let (session, policy, arenas) = (&self.session, &self.host_policy, &mut self.arenas);
         let values = inputs::gather(session, signature, requests, total, policy, arenas)?;
-        let is_read = |plan: &&OutputPlan| {
+        let is_needed = |plan: &&OutputPlan| {
             plan.is_state || requests.iter().any(|pending| plan.is_wanted_by(pending))
         };
-        let read: SmallVec<[&OutputPlan; 8]> = signature.outputs.iter().filter(is_read).collect();
-        let indices: SmallVec<[usize; 8]> = read.iter().map(|plan| plan.index).collect();
+        let plans: SmallVec<[&OutputPlan; 8]> =
+            signature.outputs.iter().filter(is_needed).collect();
+        let indices: SmallVec<[usize; 8]> = plans.iter().map(|plan| plan.index).collect();
         times.compute_start = Instant::now();
-        let outcome = self.session.run(&self.run_options, &values, &indices);
+        let outputs = self.session.run(&self.run_options, &values, &indices);
         times.compute_end = Instant::now();
-        let outputs = outcome?.into_outputs()?;
+        let outputs = outputs?.into_outputs()?;
         drop(values);
         let batch = signature.batched.then_some(total);
-        let planned = read.into_iter().zip(outputs);
+        let planned = plans.into_iter().zip(outputs);
         let mut outputs: SmallVec<[BatchOutput<'_>; 8]> = planned
             .map(|(plan, output)| {
                 BatchOutput::new(plan, output, batch, requests, &self.state_memory)
             })
             .collect();
-        Ok(requests.iter().map(|pending| self.outcome(pending, &mut outputs)).collect())
+        Ok(requests.iter().map(|pending| self.request_result(pending, &mut outputs)).collect())
     }
 
-    fn outcome(&self, pending: &PendingRequest, outputs: &mut [BatchOutput<'_>]) -> Outcome {
+    fn request_result(
+        &self,
+        pending: &PendingRequest,
+        outputs: &mut [BatchOutput<'_>],
+    ) -> RequestResult {
         let request = pending.request();
         let mut tensors = Vec::with_capacity(outputs.len());
         let mut states = SmallVec::new();
         let mut failure = None;
-        // Also what a request does not want must be stepped over.
         for output in outputs {
-            match output.next_share(pending) {
-                Ok(share) => {
-                    tensors.extend(share.tensor);
-                    states.extend(share.state.map(|state| (output.name().clone(), state)));
+            match output.take_next(pending) {
+                Ok(part) => {
+                    tensors.extend(part.tensor);
+                    states.extend(part.state.map(|state| (output.name().clone(), state)));
                 }
                 Err(status) => failure = Some(status),
             }
         }
         if let Some(status) = failure {
             let response = Err(status.prefixed(request.log_prefix()));
-            return Outcome { response, states: SmallVec::new() };
+            return RequestResult { response, states: SmallVec::new() };
         }
         let response = InferenceResponse {
             model_name: self.signature.model_name.clone(),
@@ -148,14 +151,14 @@ impl OnnxInstance {
             parameters: Vec::new(),
             outputs: tensors,
         };
-        Outcome { response: Ok(response), states }
+        RequestResult { response: Ok(response), states }
     }
 }
 
-/// Answers a request, after its sequence has its new states: whoever has the
-/// answer may send the sequence's next request.
-fn answer(mut pending: PendingRequest, outcome: Outcome, times: &ExecutionTimes) {
-    let Outcome { mut response, states } = outcome;
+/// Completes a request. Its sequence gets the new states first, because the client may send
+/// the sequence's next request as soon as it has the response.
+fn complete(mut pending: PendingRequest, result: RequestResult, times: &ExecutionTimes) {
+    let RequestResult { mut response, states } = result;
     for (output, NewState { shape, data }) in states {
         if let Err(status) = pending.update_state(&output, shape, data) {
             response = Err(status.prefixed(pending.request().log_prefix()));
@@ -167,9 +170,9 @@ fn answer(mut pending: PendingRequest, outcome: Outcome, times: &ExecutionTimes)
 
 impl Instance for OnnxInstance {
     fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), RefusedBatch> {
-        let is_over =
+        let is_cancelled =
             |one: &PendingRequest| one.is_padding() || one.request().cancel.is_cancelled();
-        if requests.iter().all(is_over) {
+        if requests.iter().all(is_cancelled) {
             for pending in requests {
                 let status = Status::cancelled("request cancelled before its execution");
                 pending.fail(status, FailureReason::Canceled);

@@ -1,4 +1,4 @@
-//! From the tensors of a run to each request's outputs and states.
+//! Splits the output tensors of a run into each request's outputs and states.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,50 +11,50 @@ use super::state_memory::{StateMemory, StateRows};
 use crate::api::{Output, OutputData};
 use crate::signature::{OutputPlan, ScatterPlan};
 
-/// An output of a whole batch, from which requests take their parts in turn.
-/// Parts of a fixed size are not copied for clients.
+/// An output of a whole batch. Requests take their parts in order. Elements of a fixed size
+/// are not copied for clients.
 pub(super) struct BatchOutput<'plan> {
     plan: &'plan OutputPlan,
-    content: Result<Content<'plan>, Status>,
-    /// The tensor again, if it is a state with elements of a fixed size.
+    tensor: Result<OutputContent<'plan>, Status>,
+    /// The rows of the tensor, if it is a state with elements of a fixed size.
     states: Option<StateRows>,
     next_element: u64,
 }
 
-/// What one request gets of an output.
-pub(super) struct Share {
-    /// For its client, if that wants it.
+/// One request's part of an output.
+pub(super) struct RequestOutput {
+    /// The response's tensor, if the request wants it.
     pub(super) tensor: Option<OutputTensor>,
-    /// For the next request of its sequence, if it is a state.
+    /// The new state of the request's sequence, if the output is one.
     pub(super) state: Option<NewState>,
 }
 
-/// A sequence's state as a run left it.
+/// A sequence's state after a run.
 pub(super) struct NewState {
     pub(super) shape: Shape,
     pub(super) data: Buffer,
 }
 
-struct Content<'plan> {
+struct OutputContent<'plan> {
     datatype: DataType,
     shape: Shape,
     data: OutputData,
-    division: Division<'plan>,
+    split: OutputSplit<'plan>,
 }
 
-/// How an output is divided among the requests of its batch.
+/// How an output is split among the requests of its batch.
 #[derive(Copy, Clone)]
-enum Division<'plan> {
-    /// There is one request.
+enum OutputSplit<'plan> {
+    /// Not at all: there is one request.
     Whole,
-    /// By its first dimension, which is the batch.
+    /// By the first dimension, which is the batch.
     Rows,
     /// By the shapes of an input.
     Scatter(&'plan ScatterPlan),
 }
 
-/// The part of one request: its shape, and where its elements are.
-struct Place {
+/// The part of one request: its shape, and the range of its elements.
+struct OutputPart {
     shape: Shape,
     elements: Range<u64>,
 }
@@ -68,38 +68,39 @@ impl<'plan> BatchOutput<'plan> {
         requests: &[PendingRequest],
         memory: &StateMemory,
     ) -> Self {
-        let content = Content::new(plan, output, batch);
-        let states = match &content {
-            Ok(Content { data: OutputData::Fixed(bytes), .. }) if plan.is_state => {
+        let tensor = OutputContent::new(plan, output, batch);
+        let states = match &tensor {
+            Ok(OutputContent { data: OutputData::Fixed(bytes), .. }) if plan.is_state => {
                 let used = used_bytes(bytes.len(), batch, requests);
                 Some(memory.rows(bytes.clone(), used))
             }
             Ok(_) | Err(_) => None,
         };
-        Self { plan, content, states, next_element: 0 }
+        Self { plan, tensor, states, next_element: 0 }
     }
 
     pub(super) const fn name(&self) -> &Arc<str> {
         &self.plan.name
     }
 
-    /// Steps over the part of the next request and returns what it gets of it.
-    pub(super) fn next_share(&mut self, pending: &PendingRequest) -> Result<Share, Status> {
-        let place = self.next_place(pending);
+    /// Takes the part of the next request. Must be called for each request of the batch, in
+    /// order, also for those that don't want the output.
+    pub(super) fn take_next(&mut self, pending: &PendingRequest) -> Result<RequestOutput, Status> {
+        let part = self.next_part(pending);
         let wanted = self.plan.is_wanted_by(pending);
         let is_state = self.plan.is_state && !pending.is_padding();
         if !wanted && !is_state {
-            return Ok(Share { tensor: None, state: None });
+            return Ok(RequestOutput { tensor: None, state: None });
         }
-        let Place { shape, elements } = place?;
-        let content = self.content.as_ref().map_err(Clone::clone)?;
+        let OutputPart { shape, elements } = part?;
+        let content = self.tensor.as_ref().map_err(Clone::clone)?;
         let state = match &self.states {
             Some(rows) if is_state => {
                 Some(Buffer::from_bytes(rows.row(content.byte_range(&elements)?)))
             }
             Some(_) | None => None,
         };
-        // Strings are written out anew, once for both who read them.
+        // Strings are encoded anew, once for the response and the state.
         let data = match &state {
             Some(state) if !wanted => state.clone(),
             Some(_) | None => content.elements(&elements)?,
@@ -111,27 +112,27 @@ impl<'plan> BatchOutput<'plan> {
         let name = self.plan.name.clone();
         let datatype = content.datatype;
         let tensor = wanted.then_some(OutputTensor { name, datatype, shape, data });
-        Ok(Share { tensor, state })
+        Ok(RequestOutput { tensor, state })
     }
 
-    /// Where the next request's part is. Without that nothing is known of the
-    /// parts behind it either.
-    fn next_place(&mut self, pending: &PendingRequest) -> Result<Place, Status> {
-        let content = self.content.as_ref().map_err(Clone::clone)?;
-        match content.place(self.plan, self.next_element, pending) {
-            Ok(place) => {
-                self.next_element = place.elements.end;
-                Ok(place)
+    /// The next request's part. An error applies to all later parts too, because their
+    /// positions depend on it.
+    fn next_part(&mut self, pending: &PendingRequest) -> Result<OutputPart, Status> {
+        let content = self.tensor.as_ref().map_err(Clone::clone)?;
+        match content.part(self.plan, self.next_element, pending) {
+            Ok(part) => {
+                self.next_element = part.elements.end;
+                Ok(part)
             }
             Err(status) => {
-                self.content = Err(status.clone());
+                self.tensor = Err(status.clone());
                 Err(status)
             }
         }
     }
 }
 
-/// How many bytes of a tensor go to sequences: all but the rows of padding.
+/// The bytes of a tensor that sequences get: all but the rows of padding.
 fn used_bytes(length: usize, batch: Option<u64>, requests: &[PendingRequest]) -> usize {
     let Some(batch) = batch.and_then(|batch| usize::try_from(batch).ok()) else { return length };
     let padding = requests.iter().filter(|pending| pending.is_padding()).count();
@@ -139,7 +140,7 @@ fn used_bytes(length: usize, batch: Option<u64>, requests: &[PendingRequest]) ->
     length.saturating_sub(row.saturating_mul(padding))
 }
 
-impl<'plan> Content<'plan> {
+impl<'plan> OutputContent<'plan> {
     fn new(
         plan: &'plan OutputPlan,
         output: Option<Output>,
@@ -158,32 +159,32 @@ impl<'plan> Content<'plan> {
         if let (Some(ones), 0) = (&plan.scalar_shape, shape.rank()) {
             shape = ones.clone();
         }
-        let division = match (&plan.scatter, batch) {
-            (Some(scatter), _) => Division::Scatter(scatter),
-            (None, None) => Division::Whole,
+        let split = match (&plan.scatter, batch) {
+            (Some(scatter), _) => OutputSplit::Scatter(scatter),
+            (None, None) => OutputSplit::Whole,
             (None, Some(batch)) => {
                 check_batch_size(plan, &shape, batch)?;
-                Division::Rows
+                OutputSplit::Rows
             }
         };
-        Ok(Self { datatype, shape, data, division })
+        Ok(Self { datatype, shape, data, split })
     }
 
-    fn place(
+    fn part(
         &self,
         plan: &OutputPlan,
         start: u64,
         pending: &PendingRequest,
-    ) -> Result<Place, Status> {
-        let shape = match self.division {
-            Division::Whole => self.shape.clone(),
-            Division::Rows => self.rows_shape(pending.batch_size())?,
-            Division::Scatter(scatter) => scattered_shape(plan, scatter, pending)?,
+    ) -> Result<OutputPart, Status> {
+        let shape = match self.split {
+            OutputSplit::Whole => self.shape.clone(),
+            OutputSplit::Rows => self.rows_shape(pending.batch_size())?,
+            OutputSplit::Scatter(scatter) => scattered_shape(plan, scatter, pending)?,
         };
         let end = start.checked_add(shape.element_count());
         match end {
             Some(end) if end <= self.shape.element_count() => {
-                Ok(Place { shape, elements: start..end })
+                Ok(OutputPart { shape, elements: start..end })
             }
             Some(_) | None => Err(Status::unsupported(format!(
                 "failed to split the output tensor '{}' in responses: a part of shape {shape} \
@@ -193,7 +194,7 @@ impl<'plan> Content<'plan> {
         }
     }
 
-    /// The shape of so many rows.
+    /// The shape of `rows` rows.
     fn rows_shape(&self, rows: u32) -> Result<Shape, Status> {
         let mut dims: SmallVec<[i64; 8]> = SmallVec::from_slice(self.shape.dims());
         if let Some(first) = dims.first_mut() {
@@ -215,12 +216,12 @@ impl<'plan> Content<'plan> {
         }
     }
 
-    /// Where elements of a fixed size are; always within the tensor, as a
-    /// [`Place`] is.
+    /// The bytes of elements of a fixed size. They are within the tensor, as every
+    /// [`OutputPart`] is.
     fn byte_range(&self, elements: &Range<u64>) -> Result<Range<usize>, Status> {
         let size = self.datatype.byte_size().unwrap_or(0);
-        let place = |element: u64| index(element)?.checked_mul(size).ok_or_else(too_large);
-        Ok(place(elements.start)?..place(elements.end)?)
+        let offset = |element: u64| index(element)?.checked_mul(size).ok_or_else(too_large);
+        Ok(offset(elements.start)?..offset(elements.end)?)
     }
 }
 
@@ -237,8 +238,8 @@ fn check_batch_size(plan: &OutputPlan, shape: &Shape, batch: u64) -> Result<(), 
     )))
 }
 
-/// The shape of a request's part: the configured one, with the sizes of its
-/// input where any size is configured.
+/// The shape of a request's part: the configured one, with the sizes of its input in place of
+/// variable ones.
 fn scattered_shape(
     plan: &OutputPlan,
     scatter: &ScatterPlan,
@@ -253,8 +254,8 @@ fn scattered_shape(
     let source = pending.request().input(&scatter.source_input);
     let source = source.ok_or_else(|| unknown("which a request leaves out"))?.shape.dims();
     let mut dims: SmallVec<[i64; 8]> = SmallVec::from_slice(&scatter.dims);
-    for (place, dim) in dims.iter_mut().enumerate().filter(|(_, dim)| **dim == -1) {
-        *dim = *source.get(place).ok_or_else(|| unknown("which has too few dimensions"))?;
+    for (position, dim) in dims.iter_mut().enumerate().filter(|(_, dim)| **dim == -1) {
+        *dim = *source.get(position).ok_or_else(|| unknown("which has too few dimensions"))?;
     }
     Shape::new(&dims).map_err(|error| unknown(&error.to_string()))
 }

@@ -1,18 +1,15 @@
 //! Memory of the states that sequences keep between their requests.
 //!
-//! The states of a batch are rows of one tensor, and each is handed on as a
-//! slice of it: nothing is copied. But one row keeps the whole tensor. As long
-//! as all sequences go on that is no loss, since the next batch replaces every
-//! row. A sequence that pauses, however, keeps a tensor of which only its row
-//! is still used, and with batches of many rows most of the memory would be
-//! such remains.
+//! The states of a batch are rows of one tensor. Each sequence gets a slice of it: nothing is
+//! copied, but one row keeps the whole tensor alive. While all sequences continue, the next
+//! batch replaces every row. A sequence that pauses keeps a tensor of which only its row is
+//! used; with batches of many rows, most of the memory would be unused rows.
 //!
-//! So an instance counts the bytes of tensors that are kept and the bytes of
-//! rows that are used. When the remains are more than the used rows, and more
-//! than [`SLACK_BYTES`], the rows of the next tensor are copied, each into
-//! memory of its own, and the tensor goes with its run. The memory of an
-//! instance's states is thereby bounded by about twice the most that the
-//! states themselves took, one batch, and the slack, however sequences pause.
+//! So an instance counts the bytes of tensors that are alive and the bytes of rows that are
+//! used. When the unused bytes are more than the used ones, and more than [`SLACK_BYTES`], the
+//! rows of the next tensor are copied, each into memory of its own, and the tensor is freed
+//! after its run. This bounds the memory of an instance's states, however sequences pause:
+//! about twice the most that the states themselves took, one batch, and the slack.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,73 +17,72 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 
-/// Remains that are not worth a copy.
+/// Unused bytes that are not worth a copy.
 const SLACK_BYTES: usize = 1 << 20;
 
-/// The states that come from one instance.
+/// The memory of the states that one instance makes.
 #[derive(Debug, Default)]
 pub(super) struct StateMemory {
-    ledger: Arc<Ledger>,
+    counters: Arc<StateCounters>,
 }
 
-/// Counted without an order between the two: it is an estimate that decides
-/// about costs only.
+/// The two are not updated together: they are an estimate, which affects only costs.
 #[derive(Debug, Default)]
-struct Ledger {
-    /// Bytes of tensors that at least one row keeps.
-    kept: AtomicUsize,
-    /// Bytes of the rows that keep them.
-    used: AtomicUsize,
+struct StateCounters {
+    /// Bytes of tensors that at least one row keeps alive.
+    tensor_bytes: AtomicUsize,
+    /// Bytes of these rows.
+    row_bytes: AtomicUsize,
 }
 
-/// The tensor with a state of a whole batch, whose rows are to be handed on.
+/// The tensor with a state of a whole batch, whose rows sequences get.
 #[derive(Debug)]
 pub(super) enum StateRows {
-    /// As slices.
-    Shared(Arc<KeptTensor>),
-    /// As copies.
+    /// Sequences get slices.
+    Shared(Arc<StateTensorMemory>),
+    /// Sequences get copies.
     Copied(Bytes),
 }
 
-/// A tensor that lives as long as one of its rows.
+/// A tensor that lives as long as any of its rows.
 #[derive(Debug)]
-pub(super) struct KeptTensor {
+pub(super) struct StateTensorMemory {
     bytes: Bytes,
-    ledger: Arc<Ledger>,
+    counters: Arc<StateCounters>,
 }
 
 /// A row that a sequence keeps.
-struct Row {
-    tensor: Arc<KeptTensor>,
+struct SharedRow {
+    tensor: Arc<StateTensorMemory>,
     range: Range<usize>,
 }
 
 impl StateMemory {
-    /// Takes a tensor of which sequences will use `used` bytes.
+    /// Prepares the rows of a tensor of which sequences will use `used` bytes.
     pub(super) fn rows(&self, tensor: Bytes, used: usize) -> StateRows {
         if self.would_waste(tensor.len().saturating_sub(used)) {
             return StateRows::Copied(tensor);
         }
-        let ledger = self.ledger.clone();
-        ledger.kept.fetch_add(tensor.len(), Ordering::Relaxed);
-        StateRows::Shared(Arc::new(KeptTensor { bytes: tensor, ledger }))
+        let counters = self.counters.clone();
+        counters.tensor_bytes.fetch_add(tensor.len(), Ordering::Relaxed);
+        StateRows::Shared(Arc::new(StateTensorMemory { bytes: tensor, counters }))
     }
 
-    /// Whether too much is kept for too little, with `unused` bytes more.
+    /// Whether too much memory would be unused, with `unused` bytes more.
     fn would_waste(&self, unused: usize) -> bool {
-        let used = self.ledger.used.load(Ordering::Relaxed);
-        let kept = self.ledger.kept.load(Ordering::Relaxed);
-        kept.saturating_sub(used).saturating_add(unused) > used.max(SLACK_BYTES)
+        let rows = self.counters.row_bytes.load(Ordering::Relaxed);
+        let tensors = self.counters.tensor_bytes.load(Ordering::Relaxed);
+        tensors.saturating_sub(rows).saturating_add(unused) > rows.max(SLACK_BYTES)
     }
 }
 
 impl StateRows {
-    /// The bytes in `range`, for a sequence to keep.
+    /// The bytes in `range`, which a sequence may keep.
     pub(super) fn row(&self, range: Range<usize>) -> Bytes {
         match self {
             Self::Shared(tensor) if !range.is_empty() => {
-                tensor.ledger.used.fetch_add(range.len(), Ordering::Relaxed);
-                Bytes::from_owner(Row { tensor: tensor.clone(), range })
+                tensor.counters.row_bytes.fetch_add(range.len(), Ordering::Relaxed);
+                Bytes::from_owner(SharedRow { tensor: tensor.clone(), range })
             }
             Self::Shared(_) => Bytes::new(),
             Self::Copied(bytes) => Bytes::copy_from_slice(bytes.get(range).unwrap_or_default()),
@@ -94,21 +90,21 @@ impl StateRows {
     }
 }
 
-impl AsRef<[u8]> for Row {
+impl AsRef<[u8]> for SharedRow {
     fn as_ref(&self) -> &[u8] {
         self.tensor.bytes.get(self.range.clone()).unwrap_or_default()
     }
 }
 
-impl Drop for Row {
+impl Drop for SharedRow {
     fn drop(&mut self) {
-        self.tensor.ledger.used.fetch_sub(self.range.len(), Ordering::Relaxed);
+        self.tensor.counters.row_bytes.fetch_sub(self.range.len(), Ordering::Relaxed);
     }
 }
 
-impl Drop for KeptTensor {
+impl Drop for StateTensorMemory {
     fn drop(&mut self) {
-        self.ledger.kept.fetch_sub(self.bytes.len(), Ordering::Relaxed);
+        self.counters.tensor_bytes.fetch_sub(self.bytes.len(), Ordering::Relaxed);
     }
 }
 
@@ -126,13 +122,13 @@ mod tests {
         rows.row(index * ROW..(index + 1) * ROW)
     }
 
-    fn kept_and_used(memory: &StateMemory) -> (usize, usize) {
+    fn tensor_and_row_count(memory: &StateMemory) -> (usize, usize) {
         let rows = |bytes: &AtomicUsize| bytes.load(Ordering::Relaxed) / ROW;
-        (rows(&memory.ledger.kept), rows(&memory.ledger.used))
+        (rows(&memory.counters.tensor_bytes), rows(&memory.counters.row_bytes))
     }
 
     #[test]
-    fn rows_are_slices_that_keep_their_tensor() {
+    fn rows_are_slices_that_keep_their_tensor_alive() {
         let memory = StateMemory::default();
         let tensor = tensor(2);
         let rows = memory.rows(tensor.clone(), tensor.len());
@@ -140,18 +136,18 @@ mod tests {
         drop(rows);
         assert_eq!(states[0].as_ptr(), tensor.as_ptr());
         assert_eq!(states[1].as_ptr().addr() - states[0].as_ptr().addr(), ROW);
-        assert_eq!(kept_and_used(&memory), (2, 2));
+        assert_eq!(tensor_and_row_count(&memory), (2, 2));
         let [first, second] = states;
         drop(first);
-        assert_eq!(kept_and_used(&memory), (2, 1));
+        assert_eq!(tensor_and_row_count(&memory), (2, 1));
         drop(second);
-        assert_eq!(kept_and_used(&memory), (0, 0));
+        assert_eq!(tensor_and_row_count(&memory), (0, 0));
         let rows = memory.rows(Bytes::new(), 0);
         assert!(rows.row(0..0).is_empty());
     }
 
     #[test]
-    fn sequences_that_go_on_together_are_never_copied() {
+    fn states_of_sequences_that_continue_together_are_never_copied() {
         let memory = StateMemory::default();
         let mut states: Vec<Bytes> = Vec::new();
         for _ in 0..10 {
@@ -160,13 +156,13 @@ mod tests {
             states = (0..8).map(|index| row(&rows, index)).collect();
         }
         drop(states);
-        assert_eq!(kept_and_used(&memory), (0, 0));
+        assert_eq!(tensor_and_row_count(&memory), (0, 0));
     }
 
-    /// Each step one sequence more pauses: without a bound every one of them
-    /// would keep eight rows.
+    /// With each batch another sequence pauses. Without a bound, each of them would keep
+    /// eight rows.
     #[test]
-    fn sequences_that_pause_keep_a_bounded_amount() {
+    fn paused_sequences_keep_a_bounded_amount_of_memory() {
         const SEQUENCES: usize = 64;
         const BATCH: usize = 8;
         let memory = StateMemory::default();
@@ -180,18 +176,18 @@ mod tests {
                 states[first + index] = row(&rows, index);
             }
             drop(rows);
-            let (kept, used) = kept_and_used(&memory);
+            let (tensors, used) = tensor_and_row_count(&memory);
             most_used = most_used.max(used);
-            assert!(kept <= 2 * most_used + BATCH, "{kept} for {most_used}");
+            assert!(tensors <= 2 * most_used + BATCH, "{tensors} for {most_used}");
         }
         assert!(shared > 0 && shared < SEQUENCES - BATCH, "{shared}");
         assert!(states.iter().filter_map(|state| state.first()).all(|&byte| byte == 7));
         drop(states);
-        assert_eq!(kept_and_used(&memory), (0, 0));
+        assert_eq!(tensor_and_row_count(&memory), (0, 0));
     }
 
     #[test]
-    fn a_batch_that_is_mostly_padding_is_copied() {
+    fn states_of_a_batch_that_is_mostly_padding_are_copied() {
         let memory = StateMemory::default();
         let tensor = tensor(16);
         let rows = memory.rows(tensor.clone(), ROW);
@@ -199,6 +195,6 @@ mod tests {
         let state = row(&rows, 3);
         assert_eq!(state, tensor.slice(3 * ROW..4 * ROW));
         assert_ne!(state.as_ptr(), tensor.slice(3 * ROW..).as_ptr());
-        assert_eq!(kept_and_used(&memory), (0, 0));
+        assert_eq!(tensor_and_row_count(&memory), (0, 0));
     }
 }

@@ -1,4 +1,4 @@
-//! What all comparisons of a configuration with its model share.
+//! The parts that all comparisons of a configuration with its model share.
 
 use galatea_config::ModelSpec;
 use galatea_infer::Status;
@@ -7,21 +7,21 @@ use galatea_tensor::DataType;
 use crate::api::{Session, TensorInfo, ValueType};
 
 /// A configuration and the model that it is compared with.
-pub(super) struct Check<'a> {
+pub(super) struct SignatureCheck<'a> {
     pub(super) spec: &'a ModelSpec,
     pub(super) session: &'a Session,
 }
 
-/// Which sizes may stand for a dimension of any size.
+/// What the configuration may say about a variable size of the model.
 #[derive(Copy, Clone, PartialEq, Eq)]
-pub(super) enum AnySize {
-    /// The configuration may be narrower than the model.
-    AcceptsAll,
-    /// The configuration must say -1 too: it is a promise to clients.
-    StaysAny,
+pub(super) enum VariableSize {
+    /// The configuration may fix it.
+    MayBeFixed,
+    /// The configuration must leave it variable, because clients rely on it.
+    MustStayVariable,
 }
 
-impl Check<'_> {
+impl SignatureCheck<'_> {
     pub(super) fn refuse<T>(&self, reason: &str) -> Result<T, Status> {
         Err(Status::invalid_argument(format!(
             "unable to load model '{}', {reason}",
@@ -33,8 +33,7 @@ impl Check<'_> {
         self.spec.max_batch_size > 0
     }
 
-    /// Every input without a default must be in the configuration, so that
-    /// requests or the server bring it.
+    /// Checks that the configuration has every input without a default.
     pub(super) fn input_count(&self) -> Result<(), Status> {
         let configured = self.spec.inputs.iter().filter(|input| !input.optional).count();
         let targets = self.spec.batch_inputs.iter().map(|input| input.target_names.len());
@@ -54,7 +53,7 @@ impl Check<'_> {
         self.session.inputs().iter().take(self.session.required_inputs())
     }
 
-    /// The input that requests may bring, with or without a default.
+    /// An input of requests, with or without a default.
     pub(super) fn find_input(&self, name: &str) -> Result<(usize, &TensorInfo), Status> {
         let tensors = self.session.inputs();
         find(tensors.iter(), name).ok_or_else(|| {
@@ -65,8 +64,7 @@ impl Check<'_> {
         })
     }
 
-    /// The input that the server fills in, which has no default. `role` says
-    /// what it is called for.
+    /// An input of the server, which has no default. `role` names its purpose in the error.
     pub(super) fn find_added_input(
         &self,
         role: &str,
@@ -116,7 +114,7 @@ impl Check<'_> {
         name: &str,
         dims: &[i64],
         tensor: &TensorInfo,
-        any_size: AnySize,
+        variable_size: VariableSize,
     ) -> Result<(), Status> {
         if self.batched() && tensor.dims.first() != Some(&-1) {
             return Err(self.no_batch_dimension(name, tensor));
@@ -124,9 +122,9 @@ impl Check<'_> {
         if tensor.dims.is_empty() {
             return self.scalar(name, dims);
         }
-        let full = self.full(dims);
-        let fits = |(model, ours): (&i64, &i64)| {
-            model == ours || (*model == -1 && any_size == AnySize::AcceptsAll)
+        let full = self.full_dims(dims);
+        let fits = |(model, configured): (&i64, &i64)| {
+            model == configured || (*model == -1 && variable_size == VariableSize::MayBeFixed)
         };
         if full.len() == tensor.dims.len() && tensor.dims.iter().zip(&full).all(fits) {
             return Ok(());
@@ -134,8 +132,8 @@ impl Check<'_> {
         Err(self.other_dims(name, &full, tensor))
     }
 
-    /// The dimensions of a tensor with the batch's in front.
-    pub(super) fn full(&self, dims: &[i64]) -> Vec<i64> {
+    /// The dimensions of a tensor, with the batch dimension.
+    pub(super) fn full_dims(&self, dims: &[i64]) -> Vec<i64> {
         self.batched().then_some(-1).into_iter().chain(dims.iter().copied()).collect()
     }
 
@@ -145,7 +143,7 @@ impl Check<'_> {
              at least 1 dimension and the first dimension must be -1; but shape expected by the \
              model is {}",
             self.spec.name,
-            Dims(&tensor.dims)
+            DisplayDims(&tensor.dims)
         ))
     }
 
@@ -161,9 +159,9 @@ impl Check<'_> {
              configuration specifies {} dimensions ({reason} {})",
             self.spec.name,
             tensor.dims.len(),
-            Dims(&tensor.dims),
+            DisplayDims(&tensor.dims),
             full.len(),
-            Dims(full)
+            DisplayDims(full)
         ))
     }
 
@@ -174,12 +172,12 @@ impl Check<'_> {
         self.refuse(&format!(
             "scalar tensor '{name}', should only provide 1 in the model configuration when the \
              model doesn't support batching. Model configuration provided: {}.",
-            Dims(dims)
+            DisplayDims(dims)
         ))
     }
 }
 
-/// The refusal of something that is no tensor.
+/// The error for an input or output that is no tensor.
 pub(crate) fn not_a_tensor(name: &str, kind: &str) -> Status {
     Status::unsupported(format!(
         "Unsupported ONNX Type '{kind}' for I/O '{name}', expected 'ONNX_TYPE_TENSOR'."
@@ -200,9 +198,9 @@ fn names<'a>(tensors: impl Iterator<Item = &'a TensorInfo>) -> String {
 }
 
 /// Prints dimensions as Triton does: `[-1,3]`.
-pub(super) struct Dims<'a>(pub(super) &'a [i64]);
+pub(super) struct DisplayDims<'a>(pub(super) &'a [i64]);
 
-impl std::fmt::Display for Dims<'_> {
+impl std::fmt::Display for DisplayDims<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let dims: Vec<String> = self.0.iter().map(i64::to_string).collect();
         write!(f, "[{}]", dims.join(","))

@@ -3,12 +3,12 @@
 use galatea_config::{BatchInputKind, BatchInputSpec, InputSpec};
 use galatea_infer::Status;
 
-use super::check::{Check, Dims};
-use super::{BatchInputPlan, InputLayout, ScatterPlan};
+use super::check::{DisplayDims, SignatureCheck};
+use super::plans::{BatchInputPlan, InputLayout, ScatterPlan};
 use crate::api::TensorInfo;
 
-impl Check<'_> {
-    /// The model sees all elements of a batch in one dimension.
+impl SignatureCheck<'_> {
+    /// The model must take all elements of a batch in one dimension.
     pub(super) fn ragged_input(
         &self,
         input: &InputSpec,
@@ -22,7 +22,8 @@ impl Check<'_> {
             return self.refuse(&format!("{expected}, which is not supported for optional input"));
         }
         if tensor.dims != [-1] {
-            return self.refuse(&format!("{expected}, model provides {}", Dims(&tensor.dims)));
+            return self
+                .refuse(&format!("{expected}, model provides {}", DisplayDims(&tensor.dims)));
         }
         Ok(InputLayout::Flat)
     }
@@ -32,7 +33,7 @@ impl Check<'_> {
         let expected = match kind {
             BatchInputKind::ItemShape => {
                 let source = self.spec.input(source_input);
-                // Without the batch dimension, which only batching models have.
+                // Without the batch dimension.
                 let rank = source.map(|input| input.reshape.as_ref().unwrap_or(&input.dims).len());
                 vec![-1, rank.and_then(|rank| i64::try_from(rank).ok()).unwrap_or(-1)]
             }
@@ -58,31 +59,32 @@ impl Check<'_> {
         })
     }
 
-    /// A size that the model fixes may be right for some batches; the library
-    /// compares it with each.
+    /// A fixed size of the model may be right for some batches; the library checks each.
     fn batch_input_dims(
         &self,
         name: &str,
         expected: &[i64],
         tensor: &TensorInfo,
     ) -> Result<(), Status> {
-        let fits = |(model, ours): (&i64, &i64)| model == ours || *model == -1 || *ours == -1;
+        let fits = |(model, configured): (&i64, &i64)| {
+            model == configured || *model == -1 || *configured == -1
+        };
         if tensor.dims.len() == expected.len() && tensor.dims.iter().zip(expected).all(fits) {
             return Ok(());
         }
         self.refuse(&format!(
             "batch input '{name}' in model has dims {} but dims {} is expected",
-            Dims(&tensor.dims),
-            Dims(expected)
+            DisplayDims(&tensor.dims),
+            DisplayDims(expected)
         ))
     }
 
-    /// How the output `name` is split, if by the shapes of an input.
+    /// The input whose shapes split the output `name`, if there is one.
     pub(super) fn scatter(&self, name: &str, dims: &[i64]) -> Option<ScatterPlan> {
         let is_target = |names: &[String]| names.iter().any(|target| target == name);
         let mut batch_outputs = self.spec.batch_outputs.iter();
         let batch_output = batch_outputs.find(|one| is_target(&one.target_names))?;
         let source_input = batch_output.source_input.clone();
-        Some(ScatterPlan { source_input, dims: self.full(dims) })
+        Some(ScatterPlan { source_input, dims: self.full_dims(dims) })
     }
 }

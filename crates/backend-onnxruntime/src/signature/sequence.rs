@@ -1,16 +1,16 @@
-//! Inputs and outputs that are the sequence batcher's: controls and states.
+//! Inputs and outputs of the sequence batcher: controls and states.
 
 use std::sync::Arc;
 
 use galatea_config::{ControlSpec, StateSpec};
 use galatea_infer::Status;
 
-use super::check::{Check, Dims};
-use super::{InputLayout, InputPlan, OutputPlan, scalar_shape};
+use super::check::{DisplayDims, SignatureCheck, not_a_tensor};
+use super::plans::{InputLayout, InputPlan, OutputPlan, scalar_shape};
 use crate::api::{TensorInfo, ValueType};
 
-impl Check<'_> {
-    /// A control is one element for each request.
+impl SignatureCheck<'_> {
+    /// A control has one element for each request.
     pub(super) fn control(&self, control: &ControlSpec) -> Result<InputPlan, Status> {
         let ControlSpec { name, datatype, .. } = control;
         let (index, tensor) = self.find_added_input("sequence control", name)?;
@@ -19,12 +19,12 @@ impl Check<'_> {
         if dims != [1] {
             return self.refuse(&format!(
                 "sequence control '{name}' in model has dims {} but dims [1] is expected",
-                Dims(dims)
+                DisplayDims(dims)
             ));
         }
         let provided = match tensor.value_type {
             ValueType::Tensor(element) => element,
-            ValueType::Other(kind) => return Err(super::not_a_tensor(name, kind)),
+            ValueType::Other(kind) => return Err(not_a_tensor(name, kind)),
         };
         if provided.datatype() != Some(*datatype) {
             return self.refuse(&format!(
@@ -47,8 +47,7 @@ impl Check<'_> {
         Ok(InputPlan { name: name.clone(), datatype: *datatype, index, layout, is_state: true })
     }
 
-    /// The output that a state comes from, as if the configuration did not
-    /// list it.
+    /// The output that a state comes from, as one that the configuration does not list.
     pub(super) fn state_output(&self, state: &StateSpec) -> Result<OutputPlan, Status> {
         let StateSpec { output_name: name, datatype, dims, .. } = state;
         let (index, tensor) = self.find_output(name)?;
@@ -66,8 +65,7 @@ impl Check<'_> {
         })
     }
 
-    /// No client sees a state's shape, so wherever one side says "any size"
-    /// the sizes are found out as sequences go on.
+    /// Clients don't see a state's shape, so either side may leave a size variable.
     fn state_dims(&self, name: &str, dims: &[i64], tensor: &TensorInfo) -> Result<(), Status> {
         self.batch_dimension(name, tensor)?;
         if tensor.dims.is_empty() {
@@ -75,14 +73,16 @@ impl Check<'_> {
             return self.scalar(name, &ones);
         }
         let model = tensor.dims.get(usize::from(self.batched())..).unwrap_or_default();
-        let fits = |(model, ours): (&i64, &i64)| model == ours || *model == -1 || *ours == -1;
+        let fits = |(model, configured): (&i64, &i64)| {
+            model == configured || *model == -1 || *configured == -1
+        };
         if model.len() == dims.len() && model.iter().zip(dims).all(fits) {
             return Ok(());
         }
-        Err(self.other_dims(name, &self.full(dims), tensor))
+        Err(self.other_dims(name, &self.full_dims(dims), tensor))
     }
 
-    /// Batches of any size that the configuration allows must be possible.
+    /// The model must accept every batch size that the configuration allows.
     fn batch_dimension(&self, name: &str, tensor: &TensorInfo) -> Result<(), Status> {
         match tensor.dims.first() {
             _ if !self.batched() => Ok(()),

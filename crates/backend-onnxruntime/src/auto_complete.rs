@@ -1,4 +1,4 @@
-//! Fills in a configuration from its model.
+//! Completes a configuration from its model.
 
 use galatea_config::ConfigDraft;
 use galatea_infer::Status;
@@ -7,13 +7,13 @@ use galatea_tensor::DataType;
 use crate::api::{Session, TensorInfo, ValueType};
 use crate::signature::not_a_tensor;
 
-/// Whether the model need not be opened at all.
+/// Whether the configuration needs no completion, so the model need not be opened.
 pub(crate) fn is_complete(draft: &ConfigDraft) -> bool {
     inputs_are_given(draft) && !draft.message().output.is_empty()
 }
 
-/// Whether the configuration lists the inputs. Who describes the shapes of
-/// inputs means certain ones, which the model can't tell.
+/// Whether the configuration lists the inputs. Batch inputs describe certain inputs, which
+/// the model does not determine.
 fn inputs_are_given(draft: &ConfigDraft) -> bool {
     !draft.message().input.is_empty() || !draft.message().batch_input.is_empty()
 }
@@ -29,14 +29,14 @@ pub(crate) fn complete(
     let batch_dims = usize::from(draft.max_batch_size() > 0);
     if !inputs_are_given(draft) {
         let reserved = draft.reserved_input_names();
-        for tensor in in_order(required).filter(|tensor| !reserved.contains(&tensor.name)) {
+        for tensor in in_triton_order(required).filter(|tensor| !reserved.contains(&tensor.name)) {
             let (datatype, dims) = description(tensor, batch_dims)?;
             draft.add_input(&tensor.name, datatype, dims);
         }
     }
     if draft.message().output.is_empty() {
         let reserved = draft.reserved_output_names();
-        let outputs = in_order(session.outputs());
+        let outputs = in_triton_order(session.outputs());
         for tensor in outputs.filter(|tensor| !reserved.contains(&tensor.name)) {
             let (datatype, dims) = description(tensor, batch_dims)?;
             draft.add_output(&tensor.name, datatype, dims);
@@ -45,15 +45,13 @@ pub(crate) fn complete(
     Ok(())
 }
 
-/// The last of the model's tensors comes first. Clients see this order, and
-/// Triton's is that of a hash map, which for a few tensors is the reverse of
-/// their insertion.
-fn in_order(tensors: &[TensorInfo]) -> impl Iterator<Item = &TensorInfo> {
+/// The model's tensors in reverse. Clients see this order, and Triton's is that of a hash
+/// map, which for a few tensors is the reverse of their insertion.
+fn in_triton_order(tensors: &[TensorInfo]) -> impl Iterator<Item = &TensorInfo> {
     tensors.iter().rev()
 }
 
-/// A model can batch if the first dimension of every tensor may have any
-/// size.
+/// A model supports batching if the first dimension of every tensor is variable.
 fn complete_batch_size(
     draft: &mut ConfigDraft,
     inputs: &[TensorInfo],

@@ -1,22 +1,22 @@
-//! Pointers that are released once.
+//! Handles of the library's objects.
 
 use std::ptr::NonNull;
 
 use super::error::OrtError;
-use super::library::Api;
+use super::table::Api;
 
-/// An object of the library's, with the function that releases it.
-pub(super) struct Owned<T> {
+/// An object of the library, released when the handle is dropped.
+pub(super) struct OrtHandle<T> {
     raw: NonNull<T>,
     release: unsafe extern "system" fn(*mut T),
 }
 
-impl<T> Owned<T> {
-    /// Takes an object that the library returned.
+impl<T> OrtHandle<T> {
+    /// Takes ownership of an object that the library returned.
     ///
     /// # Safety
     ///
-    /// `raw` is null, or belongs to the caller and is released by `release`.
+    /// `raw` is null, or the caller owns it and `release` releases it.
     pub(super) unsafe fn new(
         raw: *mut T,
         release: unsafe extern "system" fn(*mut T),
@@ -26,7 +26,7 @@ impl<T> Owned<T> {
         Ok(Self { raw, release })
     }
 
-    /// Makes an object with a constructor of the library's.
+    /// Makes an object with a constructor of the library.
     ///
     /// # Safety
     ///
@@ -38,8 +38,8 @@ impl<T> Owned<T> {
         create: impl FnOnce(*mut *mut T) -> ort_sys::OrtStatusPtr,
     ) -> Result<Self, OrtError> {
         let mut raw = std::ptr::null_mut();
-        // SAFETY: the status is the constructor's; the object is whatever it
-        // stored, by this function's own contract.
+        // SAFETY: the status and the object are the constructor's, by this function's own
+        // contract.
         unsafe {
             api.check(create(&raw mut raw))?;
             Self::new(raw, release, what)
@@ -51,10 +51,9 @@ impl<T> Owned<T> {
     }
 }
 
-impl<T> Drop for Owned<T> {
+impl<T> Drop for OrtHandle<T> {
     fn drop(&mut self) {
-        // SAFETY: the object is ours, and this is the only place that
-        // releases it.
+        // SAFETY: the handle owns the object, and only this releases it.
         unsafe { (self.release)(self.raw.as_ptr()) };
     }
 }

@@ -1,0 +1,52 @@
+//! The table of the library's functions.
+
+use ort_sys::{OrtAllocator, OrtApi, OrtErrorCode, OrtStatus, OrtStatusPtr};
+
+use super::error::{OrtError, text};
+
+/// The table of the library's functions.
+#[derive(Copy, Clone)]
+pub(super) struct Api(&'static OrtApi);
+
+impl Api {
+    pub(super) const fn new(table: &'static OrtApi) -> Self {
+        Self(table)
+    }
+
+    pub(super) const fn table(self) -> &'static OrtApi {
+        self.0
+    }
+
+    /// The allocator of CPU memory, which belongs to the library.
+    pub(super) fn default_allocator(self) -> Result<*mut OrtAllocator, OrtError> {
+        let mut allocator = std::ptr::null_mut();
+        // SAFETY: the out pointer is valid; the allocator is not ours to free.
+        unsafe { self.check((self.0.GetAllocatorWithDefaultOptions)(&raw mut allocator))? };
+        if allocator.is_null() { Err(OrtError::missing("allocator")) } else { Ok(allocator) }
+    }
+
+    /// Converts a returned status into a result, and frees it.
+    ///
+    /// # Safety
+    ///
+    /// `status` was returned by a function of this table and is not freed yet.
+    pub(super) unsafe fn check(self, status: OrtStatusPtr) -> Result<(), OrtError> {
+        type GetCode = unsafe extern "system" fn(*const OrtStatus) -> OrtErrorCode;
+        type GetNumber = unsafe extern "system" fn(*const OrtStatus) -> i32;
+        if status.0.is_null() {
+            return Ok(());
+        }
+        // SAFETY: the enumeration is represented as an i32, so that the signatures agree,
+        // and any number may be returned as an i32.
+        let get_error_code =
+            unsafe { std::mem::transmute::<GetCode, GetNumber>(self.table().GetErrorCode) };
+        // SAFETY: the status is alive until it is released below, and the message belongs
+        // to it.
+        unsafe {
+            let code = get_error_code(status.0);
+            let message = text((self.table().GetErrorMessage)(status.0));
+            (self.table().ReleaseStatus)(status.0);
+            Err(OrtError::new(code, message))
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What an instance knows of its model's tensors.
+
+use std::sync::Arc;
+
+use galatea_config::BatchInputKind;
+use galatea_infer::{PendingRequest, Status};
+use galatea_tensor::{DataType, Shape};
+
+/// A model's inputs and outputs.
+#[derive(Debug)]
+pub(crate) struct Signature {
+    pub(crate) model_name: Arc<str>,
+    /// Whether the first dimension is a batch.
+    pub(crate) batched: bool,
+    /// The inputs of requests: the configured inputs in their order, then the controls and
+    /// states of the sequence batcher.
+    pub(crate) inputs: Vec<InputPlan>,
+    /// The inputs that the server computes from a batch.
+    pub(crate) batch_inputs: Vec<BatchInputPlan>,
+    /// Ordered by name, as Triton orders the outputs of a response.
+    pub(crate) outputs: Vec<OutputPlan>,
+}
+
+/// An input of requests, and the model's input for it.
+#[derive(Debug)]
+pub(crate) struct InputPlan {
+    pub(crate) name: String,
+    pub(crate) datatype: DataType,
+    /// The session's index of it.
+    pub(crate) index: usize,
+    pub(crate) layout: InputLayout,
+    /// Whether it is a sequence's state.
+    pub(crate) is_state: bool,
+}
+
+/// How the tensors of a batch's requests are joined into the model's.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum InputLayout {
+    /// As rows of one tensor.
+    Rows,
+    /// The model takes a scalar; requests have a shape of ones.
+    Scalar,
+    /// Ragged: all elements in one dimension.
+    Flat,
+}
+
+/// A tensor that the server computes from the shapes of a batch.
+#[derive(Debug)]
+pub(crate) struct BatchInputPlan {
+    pub(crate) kind: BatchInputKind,
+    pub(crate) datatype: DataType,
+    /// The input whose shapes it describes.
+    pub(crate) source_input: String,
+    /// Its first target, for messages.
+    pub(crate) name: String,
+    /// The session's indices of the inputs that get it.
+    pub(crate) indices: Vec<usize>,
+}
+
+/// An output that requests or states use, and the model's output for it.
+#[derive(Debug)]
+pub(crate) struct OutputPlan {
+    pub(crate) name: Arc<str>,
+    pub(crate) datatype: DataType,
+    /// The session's index of it.
+    pub(crate) index: usize,
+    /// The shape of ones that replaces the model's scalar.
+    pub(crate) scalar_shape: Option<Shape>,
+    /// Whether requests may ask for it.
+    pub(crate) is_visible: bool,
+    /// Whether the next request of the sequence gets it as its state.
+    pub(crate) is_state: bool,
+    /// How to find each request's part, if it is not its rows.
+    pub(crate) scatter: Option<ScatterPlan>,
+}
+
+/// How an output is split by the shapes of an input.
+#[derive(Debug)]
+pub(crate) struct ScatterPlan {
+    pub(crate) source_input: String,
+    /// The shape of each part, with the batch dimension. A size of -1 is that of the input in
+    /// the same position.
+    pub(crate) dims: Vec<i64>,
+}
+
+impl OutputPlan {
+    /// Whether the response to a request has this output.
+    pub(crate) fn is_wanted_by(&self, pending: &PendingRequest) -> bool {
+        self.is_visible && !pending.is_padding() && pending.request().wants_output(&self.name)
+    }
+}
+
+impl InputLayout {
+    /// The layout of an input that is not ragged.
+    pub(super) const fn of_rank(rank: usize) -> Self {
+        if rank == 0 { Self::Scalar } else { Self::Rows }
+    }
+}
+
+/// The shape of ones for a scalar.
+pub(super) fn scalar_shape(dims: &[i64]) -> Result<Shape, Status> {
+    // Variable dimensions of a state have size 1 too.
+    let ones: Vec<i64> = dims.iter().map(|_| 1).collect();
+    Shape::new(&ones).map_err(|error| Status::invalid_argument(error.to_string()))
+}
