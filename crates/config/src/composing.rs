@@ -1,4 +1,4 @@
-//! Whether the models of an ensemble fit together.
+//! Checks whether the composing models of an ensemble fit together.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,16 +10,15 @@ use crate::EnsembleStep;
 use crate::diagnostic::{ConfigErrors, Diagnostic};
 use crate::spec::{InputSpec, ModelSpec, OutputSpec};
 
-/// Checks an ensemble against the models of its steps, and sets whether it is
-/// decoupled: as in Triton, what its configuration says of that does not
-/// count.
+/// Checks an ensemble against the models of its steps and sets whether it is decoupled.
+/// As in Triton, the `decoupled` setting of the ensemble itself is ignored.
 ///
-/// `composing` gives the specification of a model by its name. Models that are
-/// ensembles themselves must have been through this before.
+/// `composing` returns the specification of a model by name. Composing models that are
+/// ensembles must have been validated before.
 ///
 /// # Errors
 ///
-/// Everything that does not fit, each with the step and the tensor.
+/// Every mismatch with its step and tensor.
 pub fn validate_ensemble(
     ensemble: &mut ModelSpec,
     composing: impl Fn(&str) -> Option<Arc<ModelSpec>>,
@@ -58,8 +57,7 @@ fn ensemble_caches(ensemble: &ModelSpec) -> bool {
 }
 
 impl ModelSpec {
-    /// Shows for each step of an ensemble which namespace its model is from; `None`
-    /// leaves the step without.
+    /// Sets the namespace of the model of each step of an ensemble; `None` clears it.
     pub fn set_composing_namespaces(&mut self, namespace: impl Fn(&str) -> Option<String>) {
         let choice = &mut self.message.scheduling_choice;
         let Some(model_config::SchedulingChoice::EnsembleScheduling(ensemble)) = choice else {
@@ -93,11 +91,11 @@ impl StepModel<'_> {
     }
 }
 
-/// What is known of a tensor, and from which model.
+/// A tensor's type and shape, and the model that they are inferred from.
 struct InferredTensor {
     model: String,
     datatype: DataType,
-    /// Without the batch dimension.
+    /// The shape without the batch dimension.
     dims: Vec<i64>,
     full_dims: Vec<i64>,
 }
@@ -113,14 +111,14 @@ impl InferredTensor {
         }
     }
 
-    /// Two shapes fit with or without the batch dimension: a model with batches
-    /// may feed one without.
+    /// Two shapes fit with or without the batch dimension: a model with batching may feed
+    /// one without.
     fn fits(&self, other: &Self) -> bool {
         are_compatible(&self.dims, &other.dims) || are_compatible(&self.full_dims, &other.full_dims)
     }
 }
 
-/// Whether some shape has both of these dimensions, where -1 is any size.
+/// Whether some shape matches both lists of dimensions, where -1 is any size.
 fn are_compatible(one: &[i64], other: &[i64]) -> bool {
     let pairs = || one.iter().zip(other);
     one.len() == other.len() && pairs().all(|(a, b)| a == b || *a == -1 || *b == -1)
@@ -131,14 +129,14 @@ fn format_dims(dims: &[i64]) -> String {
     format!("[{}]", dims.join(","))
 }
 
-/// Where a tensor's waves come from: the step, if it is decoupled or behind one
-/// that is.
+/// The decoupled step that a tensor's responses originate from, if any.
 type DecoupledSource = Option<usize>;
 
 struct EnsembleCheck {
     name: String,
     max_batch_size: u32,
-    /// The ensemble's own tensors, and then whatever the steps say first.
+    /// The ensemble's own tensors, then those of steps: the first step with a tensor
+    /// defines it.
     tensors: BTreeMap<String, InferredTensor>,
     outputs: Vec<String>,
     diagnostics: Vec<Diagnostic>,
@@ -181,8 +179,8 @@ impl EnsembleCheck {
         }
     }
 
-    /// A model without batches may be part of an ensemble with batches, as long
-    /// as the full shapes fit.
+    /// A model without batching may be part of an ensemble with batching if the full
+    /// shapes fit.
     fn batch_size(&mut self, member: &StepModel<'_>) {
         let allowed = member.model.max_batch_size;
         if allowed != 0 && allowed < self.max_batch_size {
@@ -253,29 +251,29 @@ impl EnsembleCheck {
         }
     }
 
-    /// Compares what a model says of a tensor with what was said first.
-    fn fits(&mut self, path: String, tensor: &str, said: InferredTensor) {
+    /// Compares a model's tensor with the first definition of the tensor.
+    fn fits(&mut self, path: String, tensor: &str, tensor_spec: InferredTensor) {
         let Some(first) = self.tensors.get(tensor) else {
-            self.tensors.insert(tensor.to_owned(), said);
+            self.tensors.insert(tensor.to_owned(), tensor_spec);
             return;
         };
-        let problem = if first.datatype != said.datatype {
+        let problem = if first.datatype != tensor_spec.datatype {
             format!(
                 "inconsistent data type: {} is inferred from model {} while {} is inferred from \
                  model {}",
                 first.datatype.config_name(),
                 first.model,
-                said.datatype.config_name(),
-                said.model
+                tensor_spec.datatype.config_name(),
+                tensor_spec.model
             )
-        } else if !first.fits(&said) {
+        } else if !first.fits(&tensor_spec) {
             format!(
                 "inconsistent shape: {} is inferred from model {} while {} is inferred from model \
                  {}",
                 format_dims(&first.full_dims),
                 first.model,
-                format_dims(&said.full_dims),
-                said.model
+                format_dims(&tensor_spec.full_dims),
+                tensor_spec.model
             )
         } else {
             return;
@@ -284,8 +282,8 @@ impl EnsembleCheck {
         self.report(path, text);
     }
 
-    /// Follows the responses of decoupled steps through the ensemble; returns
-    /// whether there are any.
+    /// Follows the responses of decoupled steps through the ensemble; returns whether
+    /// there are any.
     fn check_decoupling(&mut self, steps: &[StepModel<'_>]) -> bool {
         let produced: BTreeSet<&str> = steps.iter().flat_map(produced_by).collect();
         let mut sources: BTreeMap<&str, DecoupledSource> = BTreeMap::new();
@@ -302,7 +300,7 @@ impl EnsembleCheck {
                 sources.extend(produced_by(member).map(|tensor| (tensor, source)));
                 false
             });
-            // Steps that wait for themselves were reported before.
+            // Cycles were reported before.
             if waiting.len() == before {
                 break;
             }
@@ -320,7 +318,7 @@ impl EnsembleCheck {
         sources.values().any(Option::is_some)
     }
 
-    /// Where the waves of a step's outputs come from.
+    /// The decoupled step that a step's outputs originate from.
     fn source(
         &mut self,
         member: &StepModel<'_>,

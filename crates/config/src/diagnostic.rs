@@ -1,52 +1,52 @@
-//! What is wrong with a configuration, where, and what to write instead.
+//! Diagnostics: the errors in a configuration, their positions and suggestions.
 
 use std::error::Error;
 use std::fmt;
 
-/// A place in a file; both numbers start at 1 and columns count characters.
+/// A position in a file; both numbers start at 1 and columns count characters.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
-    /// Number of the line.
+    /// The number of the line.
     pub line: usize,
-    /// Number of the character in the line.
+    /// The number of the character in the line.
     pub column: usize,
 }
 
 /// The line of a file that a diagnostic points at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Excerpt {
-    /// The line, or the part of a long line around the place.
+    /// The line, or the part of a long line around the position.
     pub text: String,
-    /// Characters of `text` before the place.
+    /// The number of characters of `text` before the position.
     pub offset: usize,
-    /// Characters that are underlined, at least 1.
+    /// The number of underlined characters, at least 1.
     pub width: usize,
 }
 
-/// One thing that is wrong.
+/// One error in a configuration.
 ///
-/// `{}` is one line, fit for an error message; `{:#}` shows the line of the
-/// file with a caret, fit for people at a terminal.
+/// `{}` formats one line, for an error message. `{:#}` adds the line of the file with
+/// a caret, for a terminal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// The file, as it was named by whoever read it; empty if there is none.
+    /// The file's name; empty if there is none.
     pub file: String,
-    /// Where in the file; absent when the value did not come from it.
+    /// The position in the file; `None` if the value is not from a file.
     pub position: Option<Position>,
-    /// The field, such as `input[0].dims`; empty for the file as a whole.
+    /// The field, such as `input[0].dims`; empty for the whole file.
     pub path: String,
     /// What is wrong.
     pub message: String,
-    /// What would be right, if it can be said.
+    /// What would be valid, if known.
     pub expected: Option<String>,
-    /// What was probably meant.
+    /// The value that was probably meant.
     pub suggestion: Option<String>,
     /// The line that `position` points at.
     pub excerpt: Option<Excerpt>,
 }
 
 impl Diagnostic {
-    /// A diagnostic about a field, without a place in a file.
+    /// Makes a diagnostic about a field, without a position in a file.
     #[must_use]
     pub fn about(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self { path: path.into(), message: message.into(), ..Self::default() }
@@ -111,24 +111,23 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// Everything that is wrong with a configuration; never empty when it is an
-/// error.
+/// All errors in a configuration; not empty when returned as an error.
 ///
-/// `{}` has one line per diagnostic, `{:#}` the rendered ones with an empty
-/// line between them.
+/// `{}` formats one line for each diagnostic, `{:#}` the long form of each, separated
+/// by empty lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfigErrors {
-    /// The diagnostics, in the order of the file where they have a place in it.
+    /// The diagnostics, in the order of the file.
     pub diagnostics: Vec<Diagnostic>,
 }
 
 impl ConfigErrors {
-    /// `Ok` if there is nothing wrong.
+    /// `Ok` if there are no diagnostics.
     pub(crate) fn into_result(mut self) -> Result<(), Self> {
         if self.diagnostics.is_empty() {
             return Ok(());
         }
-        // Diagnostics without a place come last; equal places keep their order.
+        // Diagnostics without a position are last; equal positions keep their order.
         self.diagnostics.sort_by_key(|d| (d.position.is_none(), d.position));
         Err(self)
     }
@@ -178,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn one_line_for_messages() {
+    fn the_short_form_is_one_line() {
         assert_eq!(
             example().to_string(),
             "config.pbtxt:12:3: input[0].dimz: unknown field 'dimz', expected a field of \
@@ -188,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn carets_for_people() {
+    fn the_long_form_has_a_caret() {
         let expected = "\
 error: unknown field 'dimz'
   --> config.pbtxt:12:3
@@ -202,14 +201,14 @@ error: unknown field 'dimz'
     }
 
     #[test]
-    fn errors_come_in_the_order_of_the_file() {
+    fn errors_are_sorted_by_position() {
         let mut later = example();
         later.position = Some(Position { line: 13, column: 1 });
-        let placeless = Diagnostic::about("output", "is missing");
+        let unlocated = Diagnostic::about("output", "is missing");
         let errors =
-            ConfigErrors { diagnostics: vec![placeless.clone(), later.clone(), example()] };
+            ConfigErrors { diagnostics: vec![unlocated.clone(), later.clone(), example()] };
         let sorted = errors.into_result().unwrap_err();
-        assert_eq!(sorted.diagnostics, [example(), later, placeless]);
+        assert_eq!(sorted.diagnostics, [example(), later, unlocated]);
         assert_eq!(sorted.to_string().lines().count(), 3);
     }
 }

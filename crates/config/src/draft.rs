@@ -1,4 +1,4 @@
-//! A configuration that is not complete yet.
+//! A configuration that is not complete and not checked yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,28 +15,28 @@ use crate::source::{SourceMap, SourceText};
 use crate::spec::{ModelSpec, VersionPolicy};
 use crate::{convert, identity, json_input, normalize, text, unsupported, validate};
 
-/// What this server can do beside what every server can.
+/// The optional features that this server supports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Support {
     /// Numbers of the GPUs that models may use; empty on a CPU-only server.
     pub gpus: Vec<i32>,
-    /// Whether the model's backend is told of the secondary devices of its instances.
+    /// Whether the model's backend uses the secondary devices of its instances.
     pub secondary_devices: bool,
 }
 
 impl Support {
-    /// Whether there is any GPU.
+    /// Whether models may use a GPU.
     #[must_use]
     pub const fn gpus_available(&self) -> bool {
         !self.gpus.is_empty()
     }
 }
 
-/// A tensor of a draft; what is not given is absent.
+/// A tensor of a draft.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorDraft {
-    /// Its name; empty if not given.
+    /// Its name; empty if not set.
     pub name: String,
     /// The type of its elements.
     pub datatype: Option<DataType>,
@@ -53,7 +53,7 @@ pub struct TensorDraft {
 pub struct AgentDraft {
     /// The agent's name, which may be any text.
     pub name: String,
-    /// What it is told for this model.
+    /// Its parameters for this model.
     pub parameters: BTreeMap<String, String>,
 }
 
@@ -65,7 +65,7 @@ pub struct ConfigDraft {
 }
 
 impl ConfigDraft {
-    /// A draft that says nothing, for a model without a configuration file.
+    /// Makes an empty draft, for a model without a configuration file.
     #[must_use]
     pub fn empty() -> Self {
         Self::default()
@@ -75,66 +75,66 @@ impl ConfigDraft {
     ///
     /// # Errors
     ///
-    /// Every syntax error, unknown field and value of the wrong type, each with
-    /// its place in the file.
+    /// Every syntax error, unknown field and value of the wrong type, each with its
+    /// position in the file.
     pub fn from_pbtxt(file_name: &str, text: &str) -> Result<Self, ConfigErrors> {
         let source = SourceText::new(file_name, text);
         let parsed = text::parse_config(&source)?;
         Ok(Self { message: parsed.message, map: SourceMap::new(source, parsed.spans) })
     }
 
-    /// Parses the JSON form: the names of the .proto file or their camel-case
-    /// forms, enumerations by name in any case or by number.
+    /// Parses JSON. Fields have the names of the .proto file or their camel-case forms.
+    /// Enumeration values are names in any case, or numbers.
     ///
     /// # Errors
     ///
-    /// What is not JSON, not a field or of the wrong type.
+    /// Every syntax error, unknown field and value of the wrong type.
     pub fn from_json(file_name: &str, text: &str) -> Result<Self, ConfigErrors> {
         let message = json_input::parse(file_name, text)?;
         Ok(Self { message, map: SourceMap::default() })
     }
 
-    /// The message as it is so far.
+    /// The message in its current state.
     #[must_use]
     pub const fn message(&self) -> &ModelConfig {
         &self.message
     }
 
-    /// The message, for changes that have no setter here.
+    /// The message, for changes without a setter.
     pub const fn message_mut(&mut self) -> &mut ModelConfig {
         &mut self.message
     }
 
-    /// The model's name; empty until it is given or resolved.
+    /// The model's name; empty until it is set or resolved.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.message.name
     }
 
-    /// Gives the model another name, whatever its configuration calls it.
+    /// Replaces the model's name.
     pub fn rename(&mut self, name: &str) {
         name.clone_into(&mut self.message.name);
     }
 
-    /// The backend; empty until it is given or resolved.
+    /// The backend; empty until it is set or resolved.
     #[must_use]
     pub fn backend(&self) -> &str {
         &self.message.backend
     }
 
-    /// The platform; empty if it is not given.
+    /// The platform; empty if it is not set.
     #[must_use]
     pub fn platform(&self) -> &str {
         &self.message.platform
     }
 
-    /// The model's file; empty until it is given or resolved.
+    /// The model's file; empty until it is set or resolved.
     #[must_use]
     pub fn default_model_filename(&self) -> &str {
         &self.message.default_model_filename
     }
 
-    /// The repository agents, in the order in which they are to act.
+    /// The repository agents, in the order in which they act.
     #[must_use]
     pub fn repository_agents(&self) -> Vec<AgentDraft> {
         let agents = self.message.model_repository_agents.iter().flat_map(|all| &all.agents);
@@ -145,15 +145,15 @@ impl ConfigDraft {
         agents.map(draft).collect()
     }
 
-    /// The libraries with operators that the configuration names.
+    /// The operator libraries that the configuration names.
     #[must_use]
     pub fn op_library_filenames(&self) -> &[String] {
         let operations = self.message.model_operations.as_ref();
         operations.map_or(&[], |operations| operations.op_library_filename.as_slice())
     }
 
-    /// The configuration as JSON, as far as it is known by now; one that says nothing
-    /// has no fields, as in Triton.
+    /// The configuration in its current state as JSON. As in Triton, an empty one has no
+    /// fields.
     #[must_use]
     pub fn to_json(&self) -> String {
         if self.message == ModelConfig::default() {
@@ -168,25 +168,25 @@ impl ConfigDraft {
         self.message.parameters.get(key).map(|parameter| parameter.string_value.as_str())
     }
 
-    /// Which versions are to be served.
+    /// The versions to serve.
     #[must_use]
     pub fn version_policy(&self) -> VersionPolicy {
         convert::version_policy(&self.message)
     }
 
-    /// The largest batch; 0 if there are no batches or nothing is given, and
-    /// not yet checked to be positive.
+    /// The maximum batch size; 0 without batching or if it is not set. It may be
+    /// negative, because it is not checked yet.
     #[must_use]
     pub const fn max_batch_size(&self) -> i32 {
         self.message.max_batch_size
     }
 
-    /// Sets the largest batch.
+    /// Sets the maximum batch size.
     pub const fn set_max_batch_size(&mut self, max_batch_size: i32) {
         self.message.max_batch_size = max_batch_size;
     }
 
-    /// The inputs so far.
+    /// The current inputs.
     #[must_use]
     pub fn inputs(&self) -> Vec<TensorDraft> {
         let draft = |input: &ModelInput| TensorDraft {
@@ -199,7 +199,7 @@ impl ConfigDraft {
         self.message.input.iter().map(draft).collect()
     }
 
-    /// The outputs so far.
+    /// The current outputs.
     #[must_use]
     pub fn outputs(&self) -> Vec<TensorDraft> {
         let draft = |output: &ModelOutput| TensorDraft {
@@ -212,9 +212,8 @@ impl ConfigDraft {
         self.message.output.iter().map(draft).collect()
     }
 
-    /// Names of the model's inputs that requests never bring, so they must not
-    /// be added as inputs: the sequence batcher's controls and states, and
-    /// tensors made from the shapes of a batch.
+    /// The names of model inputs that requests never have and that must not be added as
+    /// inputs: the sequence batcher's controls and states, and batch inputs.
     #[must_use]
     pub fn reserved_input_names(&self) -> BTreeSet<String> {
         let targets = self.message.batch_input.iter().flat_map(|one| one.target_name.clone());
@@ -224,16 +223,16 @@ impl ConfigDraft {
         targets.chain(controls).chain(states).collect()
     }
 
-    /// Names of the model's outputs that responses do not have unless the
-    /// configuration lists them too: the states of the sequence batcher.
+    /// The names of model outputs that responses do not have unless the configuration
+    /// lists them too: the states of the sequence batcher.
     #[must_use]
     pub fn reserved_output_names(&self) -> BTreeSet<String> {
         let Some(batching) = self.sequence_batching() else { return BTreeSet::new() };
         batching.state.iter().map(|state| state.output_name.clone()).collect()
     }
 
-    /// The models that an ensemble consists of, with their versions; `None` is
-    /// whichever is newest. Empty for any other model.
+    /// The composing models of an ensemble with their versions; `None` selects the
+    /// newest version. Empty for any other model.
     #[must_use]
     pub fn composing_models(&self) -> Vec<(String, Option<i64>)> {
         let Some(SchedulingChoice::EnsembleScheduling(ensemble)) = &self.message.scheduling_choice
@@ -245,10 +244,10 @@ impl ConfigDraft {
         steps.map(|step| (step.model_name.clone(), version(step.model_version))).collect()
     }
 
-    /// Whether nothing differs from `other` but the instances and which versions
-    /// are served: a model that is loaded need not be loaded anew then. What else
-    /// than their number and place is said of instances is settled with the
-    /// model: if they differ in that, it has to be.
+    /// Whether only the instances and the served versions differ from `other`, so that a
+    /// loaded model need not be reloaded. A difference in the number and placement of
+    /// instances needs no reload. Any other setting of instances takes effect when the
+    /// model is loaded, so that a difference in it needs a reload.
     #[must_use]
     pub fn differs_in_instances_only(&self, other: &Self) -> bool {
         let rest = |draft: &Self| ModelConfig {
@@ -257,14 +256,14 @@ impl ConfigDraft {
             ..draft.message.clone()
         };
         let groups = || self.message.instance_group.iter().chain(&other.message.instance_group);
-        let is_settled = |group: &ModelInstanceGroup| {
+        let needs_load = |group: &ModelInstanceGroup| {
             group.passive || !group.host_policy.is_empty() || group.rate_limiter.is_some()
         };
         let same_groups = self.message.instance_group == other.message.instance_group;
-        rest(self) == rest(other) && (same_groups || !groups().any(is_settled))
+        rest(self) == rest(other) && (same_groups || !groups().any(needs_load))
     }
 
-    /// The configuration of a loaded model, with the instances of this one.
+    /// The configuration of a loaded model with the instances of this draft.
     #[must_use]
     pub fn based_on(&self, loaded: &ModelSpec) -> Self {
         let instance_group = self.message.instance_group.clone();
@@ -284,8 +283,8 @@ impl ConfigDraft {
 
     /// Adds an input whose shape, without the batch dimension, is `dims`.
     ///
-    /// A shape without dimensions becomes one element for clients. With
-    /// batches it is reshaped for the backend, so set the batch size first.
+    /// A shape without dimensions becomes one element for clients. With batching it is
+    /// reshaped for the backend, so the batch size must be set first.
     pub fn add_input(&mut self, name: &str, datatype: DataType, dims: &[i64]) {
         let (dims, reshape) = self.client_shape(dims);
         self.message.input.push(ModelInput {
@@ -297,7 +296,7 @@ impl ConfigDraft {
         });
     }
 
-    /// Adds an output, by the rules of [`ConfigDraft::add_input`].
+    /// Adds an output in the same way as [`ConfigDraft::add_input`].
     pub fn add_output(&mut self, name: &str, datatype: DataType, dims: &[i64]) {
         let (dims, reshape) = self.client_shape(dims);
         self.message.output.push(ModelOutput {
@@ -317,14 +316,13 @@ impl ConfigDraft {
         (dims.to_vec(), None)
     }
 
-    /// Whether a scheduler is chosen.
+    /// Whether the configuration selects a scheduler.
     #[must_use]
     pub const fn scheduling_is_set(&self) -> bool {
         self.message.scheduling_choice.is_some()
     }
 
-    /// Chooses dynamic batching with its defaults, unless a scheduler is
-    /// chosen already.
+    /// Selects dynamic batching with its defaults, unless a scheduler is selected.
     pub fn enable_dynamic_batching(&mut self) {
         if self.message.scheduling_choice.is_none() {
             let batching = ModelDynamicBatching::default();
@@ -332,15 +330,13 @@ impl ConfigDraft {
         }
     }
 
-    /// Fills in what follows from the model's directory: name, backend,
-    /// platform and the model's file.
+    /// Fills in name, backend, platform and the model's file from the model's directory.
     ///
-    /// `version_files` are the names in one version directory; empty if there
-    /// is none.
+    /// `version_files` are the names in one version directory; empty if there is none.
     ///
     /// # Errors
     ///
-    /// If the name is not the directory's, or no backend can be told.
+    /// If the name is not that of the directory, or the backend can't be determined.
     pub fn resolve_identity(
         &mut self,
         directory_name: &str,
@@ -354,7 +350,7 @@ impl ConfigDraft {
     ///
     /// # Errors
     ///
-    /// Everything that is wrong, missing or not supported.
+    /// Everything that is wrong, missing or unsupported.
     pub fn finish(mut self, support: &Support) -> Result<ModelSpec, ConfigErrors> {
         normalize::normalize(&mut self.message, support);
         let mut diagnostics = Vec::new();
@@ -362,14 +358,14 @@ impl ConfigDraft {
         unsupported::check(&self.message, &mut diagnostics);
         let spec = convert::model_spec(&self.message, &mut diagnostics);
         self.located(diagnostics)?;
-        // Without a diagnostic there is a specification: convert makes it so.
+        // `convert` returns a specification or adds a diagnostic.
         let remarks = unsupported::remarks(&self.message, support);
         let spec = spec.map(|spec| ModelSpec { remarks, ..spec });
         spec.ok_or_else(|| Diagnostic::about("", "the configuration can not be converted").into())
     }
 
-    /// Points errors that were found after [`ConfigDraft::finish`] at their
-    /// places in the file.
+    /// Adds positions in the file to errors that were found after
+    /// [`ConfigDraft::finish`].
     #[must_use]
     pub fn locate(&self, mut errors: ConfigErrors) -> ConfigErrors {
         errors.diagnostics.iter_mut().for_each(|diagnostic| self.map.locate(diagnostic));

@@ -1,18 +1,17 @@
-//! What the configuration of an ensemble says: models, and how their tensors
-//! are joined.
+//! The configuration of an ensemble: its composing models and how tensors connect them.
 
 use std::collections::BTreeMap;
 
 use galatea_protocol::inference::ModelEnsembling;
 use galatea_protocol::inference::model_ensembling::Step;
 
-/// The models that an ensemble consists of, joined by named tensors.
+/// The steps of an ensemble, connected by named tensors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EnsembleScheduling {
-    /// The steps. Their order means nothing.
+    /// The steps. Their order has no meaning.
     pub steps: Vec<EnsembleStep>,
-    /// How many requests each step may have at a time, of all requests to the
-    /// ensemble; 0 for any number.
+    /// The maximum number of requests in flight at each step, over all requests to the
+    /// ensemble; 0 for no limit.
     pub max_inflight_requests: u32,
 }
 
@@ -21,15 +20,15 @@ pub struct EnsembleScheduling {
 pub struct EnsembleStep {
     /// The composing model.
     pub model_name: String,
-    /// Its version; `None` for the newest that serves.
+    /// Its version; `None` selects the newest that serves.
     pub model_version: Option<i64>,
-    /// Which tensor of the ensemble each input of the model gets.
+    /// The ensemble tensor for each input of the model.
     pub input_map: BTreeMap<String, String>,
-    /// Which tensor of the ensemble each output of the model becomes.
+    /// The ensemble tensor for each output of the model.
     pub output_map: BTreeMap<String, String>,
 }
 
-/// What the format calls the newest version.
+/// The number that selects the newest version.
 const NEWEST: i64 = -1;
 
 impl From<&ModelEnsembling> for EnsembleScheduling {

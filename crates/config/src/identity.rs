@@ -1,20 +1,19 @@
-//! What a model is called and which backend executes it, as far as its
-//! directory tells.
+//! Determines a model's name and backend from its directory.
 
 use galatea_protocol::inference::ModelConfig;
 
 use crate::diagnostic::Diagnostic;
 
-/// How a backend is known, and what it goes by when nothing else is said.
+/// A backend that is recognized by its platform or model file, and its defaults.
 struct KnownBackend {
     backend: &'static str,
-    /// Platforms that mean this backend; the first one is filled in.
+    /// The platforms of this backend; the first one is the default.
     platforms: &'static [&'static str],
     fills_platform: bool,
     filename: &'static str,
 }
 
-/// In the order in which they are tried: a directory may hold the files of
+/// The known backends, in the order of preference: a directory may hold the files of
 /// several.
 const KNOWN_BACKENDS: [KnownBackend; 8] = [
     KnownBackend {
@@ -108,7 +107,7 @@ fn find_backend(message: &ModelConfig, version_files: &[String]) -> Option<&'sta
     }
     let mut same = backends.filter(|one| one.backend == message.backend);
     if message.platform.is_empty() && message.backend == TENSORFLOW {
-        // Two formats without a preference: only the file can tell.
+        // Two formats without a preference: only the file decides.
         return same.find(by_file);
     }
     if message.platform.is_empty() {
@@ -132,17 +131,16 @@ fn fill_in(message: &mut ModelConfig, known: &KnownBackend) {
     }
 }
 
-/// A model called `x.BACKEND` belongs to that backend, if nothing else says
-/// which.
+/// A model named `x.BACKEND` belongs to that backend if the configuration names none.
 fn infer_from_name(
     message: &mut ModelConfig,
     directory_name: &str,
     version_files: &[String],
 ) -> Vec<Diagnostic> {
-    let says_nothing = message.backend.is_empty()
+    let is_unspecified = message.backend.is_empty()
         && message.platform.is_empty()
         && message.default_model_filename.is_empty();
-    if !says_nothing {
+    if !is_unspecified {
         return Vec::new();
     }
     let Some((_, backend)) = directory_name.split_once('.') else {
@@ -162,14 +160,13 @@ fn infer_from_name(
     Vec::new()
 }
 
-/// The backend that a platform belongs to, if it is one that Triton
-/// knows.
+/// The backend of a platform, if Triton knows the platform.
 pub(crate) fn backend_of_platform(platform: &str) -> Option<&'static str> {
     let known = KNOWN_BACKENDS.iter().find(|one| one.platforms.contains(&platform));
     known.map(|one| one.backend)
 }
 
-/// Whether this backend must come with one of its own platforms.
+/// Whether this backend requires one of its own platforms.
 pub(crate) fn backend_has_platforms(backend: &str) -> bool {
     KNOWN_BACKENDS.iter().any(|one| one.backend == backend && !one.platforms.is_empty())
 }
@@ -207,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_files_of_a_version_tell_the_backend() {
+    fn the_files_of_a_version_determine_the_backend() {
         check("m", "- - -", &["model.onnx"], "onnxruntime onnxruntime_onnx model.onnx");
         check("m", "- - -", &["x", "model.plan"], "tensorrt tensorrt_plan model.plan");
         check("m", "- - -", &["model.xml"], "openvino - model.xml");
@@ -219,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_stays() {
+    fn configured_values_are_kept() {
         check("m", "onnxruntime - -", &["model.py"], "onnxruntime onnxruntime_onnx model.onnx");
         check("m", "onnxruntime - other.onnx", &[], "onnxruntime onnxruntime_onnx other.onnx");
         check("m", "- onnxruntime_onnx -", &[], "onnxruntime onnxruntime_onnx model.onnx");
@@ -238,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn without_any_hint_there_is_no_backend() {
+    fn an_unknown_backend_is_an_error() {
         let message = |files: &[String]| {
             let diagnostics = resolve(&mut ModelConfig::default(), "plain", files);
             diagnostics.into_iter().next().unwrap().message
@@ -250,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_must_be_the_directorys() {
+    fn the_name_must_equal_the_directory() {
         let mut message = ModelConfig { name: "a".to_owned(), ..ModelConfig::default() };
         let diagnostics = resolve(&mut message, "b", &[]);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The JSON form of a configuration, read.
+//! Reads the JSON form of a configuration.
 
 use galatea_protocol::inference::ModelConfig;
 use galatea_protocol::schema::{
@@ -30,14 +30,14 @@ pub(crate) fn parse(file_name: &str, text: &str) -> Result<ModelConfig, ConfigEr
     })
 }
 
-/// Reads values, and goes on after what is wrong.
+/// Decodes values and continues after errors.
 #[derive(Default)]
 struct JsonDecoder {
     diagnostics: Vec<Diagnostic>,
 }
 
 impl JsonDecoder {
-    /// Says that a value is not what its place needs.
+    /// Reports a value of the wrong type.
     fn type_error<T>(&mut self, path: &str, value: &Json, expected: &str) -> Option<T> {
         let shown = match value {
             Json::Null => "null",
@@ -90,7 +90,7 @@ impl JsonDecoder {
         value: &Json,
         path: &str,
     ) {
-        // As good as absent.
+        // Null counts as absent.
         if value.is_null() {
             return;
         }
@@ -166,7 +166,7 @@ impl JsonDecoder {
         read
     }
 
-    /// Names count in any case; a number need not be known.
+    /// Names match in any case; a number need not be known.
     fn enumeration(
         &mut self,
         descriptor: &EnumDescriptor,
@@ -211,8 +211,7 @@ const fn expectation(kind: Kind) -> &'static str {
     }
 }
 
-/// An integer, also as a string, which is how large ones are written, or as a number
-/// with a point but without a fraction.
+/// An integer: a number without a fraction, or a string, the JSON form of large integers.
 fn integer(value: &Json) -> Option<i128> {
     match value {
         Json::String(text) => {
@@ -233,7 +232,7 @@ fn whole(number: &Number) -> Option<i128> {
     Some(float as i128)
 }
 
-/// A number, or the name of one that JSON can't write.
+/// A number, or the name of a number without a JSON form.
 fn float(value: &Json) -> Option<f64> {
     match value {
         Json::Number(number) => number.as_f64(),
@@ -242,8 +241,8 @@ fn float(value: &Json) -> Option<f64> {
     }
 }
 
-/// In single precision, if it is in its range.
-#[expect(clippy::cast_possible_truncation, reason = "rounding to single precision is the point")]
+/// Rounds to single precision; `None` if out of range.
+#[expect(clippy::cast_possible_truncation, reason = "the value is rounded to single precision")]
 fn narrow(number: f64) -> Option<f32> {
     let fits = !number.is_finite() || number.abs() <= f64::from(f32::MAX);
     fits.then_some(number as f32)

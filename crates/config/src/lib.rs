@@ -1,15 +1,15 @@
-//! Model configuration: from `config.pbtxt` or JSON to a [`ModelSpec`] that
-//! cannot be wrong.
+//! Model configuration: from `config.pbtxt` or JSON to a checked [`ModelSpec`].
+//! Start with `draft.rs`.
 //!
 //! A configuration starts as a [`ConfigDraft`], parsed from text or empty. The
-//! server fills in what follows from the model's directory
-//! ([`ConfigDraft::resolve_identity`]), the backend what follows from the
-//! model's files, and [`ConfigDraft::finish`] normalizes and checks the result.
-//! Everything that is wrong is reported at once, each [`Diagnostic`] with its
-//! place in the file, its field, what was expected and what was probably meant.
+//! server completes it from the model's directory
+//! ([`ConfigDraft::resolve_identity`]), and the backend from the model's files.
+//! [`ConfigDraft::finish`] normalizes and checks the result. All errors are
+//! reported at once. Each [`Diagnostic`] has a position in the file, a field, the
+//! expected value and a suggestion.
 //!
-//! What this is not: it opens no files and knows no model formats. A setting
-//! that the server can not honour is refused by name; none is ignored.
+//! The crate opens no files and knows no model formats. It ignores no setting
+//! silently: a setting that the server does not support is refused by name.
 //!
 //! ```
 //! use galatea_config::{ConfigDraft, Support};
@@ -63,6 +63,6 @@ pub use spec::{
 };
 pub use warmup::{WarmupContent, WarmupInput, WarmupSample};
 
-/// The batch size that a backend fills in for a model that could batch but
-/// whose configuration says nothing, unless the server is told another.
+/// The default batch size that a backend sets for a model that can batch and whose
+/// configuration has no batch size.
 pub const DEFAULT_MAX_BATCH_SIZE: u32 = 4;

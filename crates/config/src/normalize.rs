@@ -1,5 +1,5 @@
-//! Fills in the defaults that follow from the configuration alone, so that
-//! the configuration endpoint shows what is in force.
+//! Fills in the defaults that follow from the configuration alone, so that the
+//! configuration endpoint reports the effective values.
 
 use galatea_protocol::inference::model_config::SchedulingChoice;
 use galatea_protocol::inference::model_instance_group::Kind;
@@ -12,11 +12,10 @@ use galatea_protocol::inference::{
 
 use crate::Support;
 
-/// Backends for which one CPU instance leaves too much of the machine idle.
+/// Backends with two CPU instances by default, as in Triton.
 const TWO_CPU_INSTANCES: [&str; 2] = ["onnxruntime", "tensorflow"];
 
-/// How long a sequence with a slot may be idle if the configuration does not
-/// say.
+/// The default idle timeout of a sequence with a slot.
 const DEFAULT_SEQUENCE_IDLE_MICROSECONDS: u64 = 1_000_000;
 
 pub(crate) fn normalize(message: &mut ModelConfig, support: &Support) {
@@ -32,8 +31,7 @@ pub(crate) fn normalize(message: &mut ModelConfig, support: &Support) {
             sequence_batching(batching, message.max_batch_size);
         }
         Some(SchedulingChoice::EnsembleScheduling(ensembling)) => {
-            // As in Triton: where a model comes from is the server's to
-            // find out.
+            // As in Triton, the server finds the namespace of a model.
             ensembling.step.iter_mut().for_each(|step| step.model_namespace.clear());
             return;
         }
@@ -56,7 +54,7 @@ fn sequence_batching(batching: &mut ModelSequenceBatching, max_batch_size: i32) 
     if batching.max_sequence_idle_microseconds == 0 {
         batching.max_sequence_idle_microseconds = DEFAULT_SEQUENCE_IDLE_MICROSECONDS;
     }
-    // A strategy that is not given is not filled in: Triton prints none.
+    // As in Triton, a missing strategy is not filled in.
     if let Some(StrategyChoice::Oldest(oldest)) = &mut batching.strategy_choice {
         preferred_sizes(&mut oldest.preferred_batch_size, max_batch_size);
     }

@@ -1,5 +1,5 @@
-//! What a plug-in may add to a configuration, and how it sees it before it is
-//! settled.
+//! What a plug-in backend sees of a configuration before it is final, and what it may
+//! change.
 
 use galatea_protocol::inference::ModelInstanceGroup;
 use galatea_protocol::inference::model_instance_group::Kind;
@@ -7,27 +7,26 @@ use galatea_protocol::inference::model_instance_group::Kind;
 use crate::spec::InstanceKind;
 use crate::{ConfigDraft, Support, json, normalize};
 
-/// Instances that a backend would rather have, where a configuration doesn't say.
+/// Instances that a backend prefers if the configuration has none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PreferredInstances {
-    /// Where they run; `None` leaves it to the server.
+    /// Their kind of device; `None` for the server's default.
     pub kind: Option<InstanceKind>,
-    /// How many; 0 leaves it to the server.
+    /// Their number; 0 for the server's default.
     pub count: u32,
     /// The GPUs; empty for any.
     pub gpus: Vec<i32>,
 }
 
 impl ConfigDraft {
-    /// The library that the configuration asks for; empty for the backend's usual
-    /// one.
+    /// The backend library that the configuration names; empty for the default.
     #[must_use]
     pub fn runtime(&self) -> &str {
         &self.message().runtime
     }
 
-    /// The configuration so far as the configuration endpoint would print it, with
-    /// the defaults that follow from it alone.
+    /// The current configuration as JSON, with the defaults that follow from it alone, in
+    /// the form of the configuration endpoint.
     #[must_use]
     pub fn normalized_json(&self, support: &Support) -> String {
         let mut message = self.message().clone();
@@ -35,14 +34,12 @@ impl ConfigDraft {
         json::to_json(&message)
     }
 
-    /// Takes over what a completed copy of this configuration may have changed:
-    /// the batch size, inputs and outputs, whether it is decoupled, and the
-    /// scheduler if none was chosen. Anything else in it is not looked at, as in
-    /// Triton.
+    /// Merges a completed copy of this configuration: the batch size, inputs and outputs,
+    /// whether it is decoupled, and the scheduler if none was selected. As in Triton, other fields are ignored.
     ///
     /// # Errors
     ///
-    /// If it has another scheduler than was chosen.
+    /// If the copy has another scheduler than this configuration.
     pub fn merge_completed(&mut self, completed: &Self) -> Result<(), String> {
         let (from, to) = (completed.message(), self.message_mut());
         match (&to.scheduling_choice, &from.scheduling_choice) {
@@ -65,8 +62,8 @@ impl ConfigDraft {
         Ok(())
     }
 
-    /// Fills in the instances that a backend prefers: as a group if there is none,
-    /// and as the numbers of groups that give no number.
+    /// Fills in the instances that a backend prefers: a group if there is none, and the
+    /// counts of groups without one.
     pub fn prefer_instances(&mut self, preferred: &[PreferredInstances], support: &Support) {
         let message = self.message_mut();
         let usable = preferred
@@ -81,7 +78,8 @@ impl ConfigDraft {
                 Kind::Auto => Kind::Cpu,
                 kind => kind,
             };
-            let mut same = preferred.iter().filter(|one| wanted_kind(one) == kind && one.count > 0);
+            let mut same =
+                preferred.iter().filter(|one| preferred_kind(one) == kind && one.count > 0);
             if let (true, Some(same)) = (group.count < 1, same.next()) {
                 group.count = i32::try_from(same.count).unwrap_or(i32::MAX);
             }
@@ -89,7 +87,7 @@ impl ConfigDraft {
     }
 }
 
-fn wanted_kind(preferred: &PreferredInstances) -> Kind {
+fn preferred_kind(preferred: &PreferredInstances) -> Kind {
     match preferred.kind {
         None => Kind::Auto,
         Some(InstanceKind::Cpu) => Kind::Cpu,
@@ -100,7 +98,7 @@ fn wanted_kind(preferred: &PreferredInstances) -> Kind {
 
 fn group(name: &str, preferred: &PreferredInstances, support: &Support) -> ModelInstanceGroup {
     let gpus = preferred.gpus.iter().copied();
-    let kind = wanted_kind(preferred);
+    let kind = preferred_kind(preferred);
     let mut group = ModelInstanceGroup {
         name: name.to_owned(),
         count: i32::try_from(preferred.count).unwrap_or(i32::MAX),
@@ -132,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_completed_copy_gives_what_it_may_and_nothing_else() {
+    fn merging_a_completed_copy_changes_only_permitted_fields() {
         let mut original = draft("parameters { key: 'a' value { string_value: '1' } }");
         let completed = draft(
             "max_batch_size: 3 input { name: 'I' data_type: TYPE_FP32 dims: 1 } \
@@ -152,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn preferred_instances_fill_what_is_not_said() {
+    fn preferred_instances_fill_in_missing_settings() {
         let gpu = PreferredInstances { kind: Some(InstanceKind::Gpu), count: 9, gpus: vec![0] };
         let model = PreferredInstances { kind: Some(InstanceKind::Model), count: 2, gpus: vec![] };
         let cpu = PreferredInstances { kind: Some(InstanceKind::Cpu), count: 3, gpus: vec![] };
@@ -175,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_document_of_a_draft_has_the_defaults() {
+    fn the_json_of_a_draft_has_the_defaults() {
         let json = draft("runtime: 'r'").normalized_json(&Support::default());
         assert!(json.contains("\"instance_group\":[{") && json.contains("\"KIND_CPU\""), "{json}");
         assert_eq!(draft("runtime: 'r'").runtime(), "r");

@@ -1,4 +1,4 @@
-//! The file that a configuration came from, and where its fields are in it.
+//! The text of a configuration file and the positions of its fields.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use crate::diagnostic::{Diagnostic, Excerpt, Position};
 
-/// Characters of a long line that an excerpt shows before and after the place.
+/// The number of characters of a long line before and after the position in an excerpt.
 const EXCERPT_CONTEXT: usize = 60;
 
-/// A part of the file, in bytes.
+/// A part of the file, as byte offsets.
 pub(crate) type Span = Range<usize>;
 
 /// A file's name and text.
@@ -59,14 +59,14 @@ impl SourceText {
         let length = EXCERPT_CONTEXT.saturating_mul(2);
         let fits = line.chars().nth(length).is_none();
         let skipped = if fits { 0 } else { before.saturating_sub(EXCERPT_CONTEXT) };
-        // One character for one column: a tab or an escape would move the caret.
+        // Each character takes one column: a tab or an escape would move the caret.
         let visible = |c: char| if c.is_control() { ' ' } else { c };
         let text: String = line.chars().skip(skipped).take(length).map(visible).collect();
         let room = length.saturating_sub(before - skipped);
         Excerpt { text, offset: before - skipped, width: width.clamp(1, room.max(1)) }
     }
 
-    /// Points a diagnostic at a part of this file.
+    /// Sets a diagnostic's position to a part of this file.
     pub(crate) fn locate(&self, diagnostic: &mut Diagnostic, span: &Span) {
         diagnostic.file.clone_from(&self.name);
         diagnostic.position = Some(self.position(span.start));
@@ -74,7 +74,7 @@ impl SourceText {
     }
 }
 
-/// Where the fields of a configuration are, by path.
+/// The positions of a configuration's fields, by path.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SourceMap {
     source: Option<Arc<SourceText>>,
@@ -86,8 +86,8 @@ impl SourceMap {
         Self { source: Some(Arc::new(source)), spans: Arc::new(spans) }
     }
 
-    /// Points the diagnostic at its field, or at the nearest field around it
-    /// that the file has.
+    /// Sets the diagnostic's position to its field, or to the innermost enclosing field
+    /// in the file.
     pub(crate) fn locate(&self, diagnostic: &mut Diagnostic) {
         let Some(source) = &self.source else { return };
         diagnostic.file.clone_from(&source.name);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_are_cut_around_the_place() {
+    fn long_lines_are_cut_around_the_position() {
         let text = format!("{}HERE{}", "a".repeat(500), "b".repeat(500));
         let excerpt = SourceText::new("f", &text).excerpt(&(500..504));
         assert_eq!(excerpt.text.chars().count(), 120);
@@ -127,14 +127,14 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_field_is_placed_at_what_contains_it() {
+    fn a_missing_field_has_the_position_of_its_enclosing_field() {
         let spans = BTreeMap::from([("input[0]".to_owned(), 2..7)]);
         let map = SourceMap::new(SourceText::new("f", "\n\ninput { }"), spans);
         let mut diagnostic = Diagnostic::about("input[0].reshape.shape[1]", "x");
         map.locate(&mut diagnostic);
         assert_eq!(diagnostic.position, Some(Position { line: 3, column: 1 }));
-        let mut placeless = Diagnostic::about("name", "x");
-        map.locate(&mut placeless);
-        assert_eq!((placeless.file.as_str(), placeless.position), ("f", None));
+        let mut unlocated = Diagnostic::about("name", "x");
+        map.locate(&mut unlocated);
+        assert_eq!((unlocated.file.as_str(), unlocated.position), ("f", None));
     }
 }

@@ -1,5 +1,4 @@
-//! The configuration as the rest of the server sees it: checked, normalized,
-//! and never changed again.
+//! The checked and normalized configuration, as the rest of the server sees it.
 
 use std::collections::BTreeMap;
 
@@ -17,40 +16,39 @@ pub struct ModelSpec {
     pub name: String,
     /// The backend that executes it.
     pub backend: String,
-    /// The older way of naming model format and backend; may be empty.
+    /// The platform, an older name of model format and backend; may be empty.
     pub platform: String,
-    /// The largest batch; 0 if the first dimension is not a batch.
+    /// The maximum batch size; 0 without a batch dimension.
     pub max_batch_size: u32,
-    /// Tensors that requests bring.
+    /// The tensors of requests.
     pub inputs: Vec<InputSpec>,
-    /// Tensors that the model returns.
+    /// The tensors of responses.
     pub outputs: Vec<OutputSpec>,
-    /// Groups of instances; at least one, but for ensembles, which have none.
+    /// The groups of instances: at least one, or none for an ensemble.
     pub instance_groups: Vec<InstanceGroup>,
-    /// The model's file in its version directory, such as `model.onnx`; empty
-    /// if the backend has no such file.
+    /// The model's file in its version directory, such as `model.onnx`; empty if the
+    /// backend has no such file.
     pub default_model_filename: String,
-    /// Libraries with operators that the model's file uses, as the configuration names
+    /// The operator libraries that the model's file uses, as the configuration names
     /// them.
     pub op_library_filenames: Vec<String>,
-    /// Values that the backend gives a meaning.
+    /// Parameters for the backend.
     pub parameters: BTreeMap<String, String>,
-    /// How requests become batches.
+    /// How requests form batches.
     pub scheduling: SchedulingChoice,
-    /// Tensors made from the shapes of a batch's requests.
+    /// Tensors that the server computes from the shapes of a batch's requests.
     pub batch_inputs: Vec<BatchInputSpec>,
-    /// Outputs of a batch that are split by the shapes of an input.
+    /// Outputs of a batch that are split according to the shapes of an input.
     pub batch_outputs: Vec<BatchOutputSpec>,
     /// Settings that trade resources for speed.
     pub optimization: Optimization,
     /// What each instance executes before the model serves.
     pub warmup: Vec<WarmupSample>,
-    /// Which versions are served.
+    /// The versions that are served.
     pub version_policy: VersionPolicy,
     /// Whether a request may get any number of responses.
     pub decoupled: bool,
-    /// Whether equal requests may be answered without running the model, if
-    /// the server has a cache.
+    /// Whether the response cache may serve equal requests, if the server has one.
     pub response_cache: bool,
     /// Labels added to the model's metrics.
     pub metric_tags: BTreeMap<String, String>,
@@ -59,7 +57,7 @@ pub struct ModelSpec {
 }
 
 impl ModelSpec {
-    /// The group that an instance belongs to, told by its name.
+    /// The group of the instance with this name.
     #[must_use]
     pub fn group_of(&self, instance: &str) -> Option<&InstanceGroup> {
         self.instance_groups.iter().find(|group| {
@@ -75,7 +73,7 @@ impl ModelSpec {
         &self.message
     }
 
-    /// The normalized configuration as the configuration endpoint prints it.
+    /// The normalized configuration as JSON, as the configuration endpoint sends it.
     #[must_use]
     pub fn to_json(&self) -> String {
         crate::json::to_json(&self.message)
@@ -87,7 +85,7 @@ impl ModelSpec {
         self.message.encode_to_vec()
     }
 
-    /// A line on each setting that is taken and changes nothing.
+    /// A message for each setting that is accepted but has no effect.
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
         self.remarks.clone()
@@ -105,19 +103,19 @@ impl ModelSpec {
         self.outputs.iter().find(|output| output.name == name)
     }
 
-    /// The inputs that the sequence batcher fills in; none without it.
+    /// The control inputs of the sequence batcher; none without it.
     #[must_use]
     pub fn controls(&self) -> &[ControlSpec] {
         self.sequence_batching().map_or(&[], |batching| &batching.controls)
     }
 
-    /// The states that sequences carry; none without the sequence batcher.
+    /// The states of sequences; none without the sequence batcher.
     #[must_use]
     pub fn states(&self) -> &[StateSpec] {
         self.sequence_batching().map_or(&[], |batching| &batching.states)
     }
 
-    /// The state that the output with this name carries on.
+    /// The state that the output with this name produces.
     #[must_use]
     pub fn state_for_output(&self, name: &str) -> Option<&StateSpec> {
         self.states().iter().find(|state| state.output_name == name)
@@ -132,7 +130,7 @@ impl ModelSpec {
         }
     }
 
-    /// The models that it consists of; `None` if it is no ensemble.
+    /// The steps of an ensemble; `None` for any other model.
     #[must_use]
     pub const fn ensemble(&self) -> Option<&EnsembleScheduling> {
         match &self.scheduling {
@@ -144,7 +142,7 @@ impl ModelSpec {
     }
 }
 
-/// A tensor that requests bring.
+/// A tensor of requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputSpec {
     /// Its name, unique among the inputs.
@@ -153,8 +151,7 @@ pub struct InputSpec {
     pub datatype: DataType,
     /// Its shape without the batch dimension; -1 is any size.
     pub dims: Vec<i64>,
-    /// The shape that the backend sees instead; empty for one element per
-    /// batch item.
+    /// The shape that the backend sees instead; empty for one element per batch item.
     pub reshape: Option<Vec<i64>>,
     /// Whether a request may leave it out.
     pub optional: bool,
@@ -169,7 +166,7 @@ pub struct InputSpec {
 /// The order of the dimensions of an image.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum InputFormat {
-    /// Not an image, or not said.
+    /// Not an image, or unspecified.
     #[default]
     None,
     /// Height, width, channels.
@@ -178,7 +175,7 @@ pub enum InputFormat {
     Nchw,
 }
 
-/// A tensor that the model returns.
+/// A tensor of responses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutputSpec {
     /// Its name, unique among the outputs.
@@ -189,7 +186,7 @@ pub struct OutputSpec {
     pub dims: Vec<i64>,
     /// The shape that the backend returns instead.
     pub reshape: Option<Vec<i64>>,
-    /// The file with the labels of its classes; empty if there is none.
+    /// The file with the labels of its classes; may be empty.
     pub label_filename: String,
     /// Whether its contents are a shape.
     pub is_shape_tensor: bool,
@@ -198,41 +195,41 @@ pub struct OutputSpec {
 /// Instances of a model on one kind of device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstanceGroup {
-    /// The group's name; instances are called by it and their number.
+    /// The group's name: an instance's name is this name and a number.
     pub name: String,
     /// Where they run.
     pub kind: InstanceKind,
-    /// How many instances per device, at least 1.
+    /// The number of instances for each device, at least 1.
     pub count: u32,
     /// The GPUs, if `kind` is [`InstanceKind::Gpu`].
     pub gpus: Vec<i32>,
-    /// Whether they are made but never given requests.
+    /// Whether they are created but execute no requests.
     pub passive: bool,
-    /// The policy that says on which processors they run; empty for the one of
-    /// their kind of device.
+    /// The host policy, which selects their processors; empty for that of their kind of
+    /// device.
     pub host_policy: String,
-    /// What each of them needs of the rate limiter.
+    /// The resources that each of them needs from the rate limiter.
     pub rate_limiter: RateLimiterSpec,
-    /// Further processors that each of them uses, for its backend to know.
+    /// Further devices that each of them uses, for the backend.
     pub secondary_devices: Vec<SecondaryDevice>,
 }
 
-/// A processor that instances use beside their own.
+/// A device that instances use beside their own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecondaryDevice {
     /// The kind as configurations name it, such as `KIND_NVDLA`.
     pub kind: &'static str,
-    /// Its number among those.
+    /// The number of the device.
     pub device_id: i64,
 }
 
-/// What an instance needs of the rate limiter, if the server has one.
+/// What an instance needs from the rate limiter, if it is enabled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RateLimiterSpec {
-    /// Nothing, for an instance that executes whenever it can.
+    /// The resources; empty for an instance that is not limited.
     pub resources: Vec<ResourceNeed>,
-    /// An instance of priority 2 gets half as many turns as one of priority 1; 0
-    /// counts as 1.
+    /// An instance of priority 2 executes half as often as one of priority 1; 0 counts
+    /// as 1.
     pub priority: u32,
 }
 
@@ -241,49 +238,49 @@ pub struct RateLimiterSpec {
 pub struct ResourceNeed {
     /// The resource's name.
     pub name: String,
-    /// Whether there is one for the whole server, not one for each device.
+    /// Whether the resource belongs to the whole server instead of each device.
     pub global: bool,
-    /// How many units.
+    /// The number of units.
     pub count: u32,
 }
 
 /// Where an instance runs.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum InstanceKind {
-    /// On the CPU.
+    /// The CPU.
     Cpu,
-    /// On a GPU.
+    /// A GPU.
     Gpu,
-    /// Where the model says.
+    /// The model decides.
     Model,
 }
 
-/// How requests become batches.
+/// How requests form batches.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SchedulingChoice {
     /// Each request is a batch of its own.
     Default,
-    /// Requests are joined.
+    /// The dynamic batcher joins requests.
     Dynamic(DynamicBatching),
-    /// Requests that belong together go to one instance, in order.
+    /// The sequence batcher sends the requests of a sequence to one instance, in order.
     Sequence(SequenceBatching),
-    /// Requests are led through other models.
+    /// An ensemble sends requests through its composing models.
     Ensemble(EnsembleScheduling),
 }
 
-/// How sequences of requests are led to instances.
+/// The settings of the sequence batcher.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SequenceBatching {
     /// How long a sequence with a slot may be idle; never 0.
     pub max_sequence_idle_microseconds: u64,
     /// How an instance's sequences share batches.
     pub strategy: SequenceStrategy,
-    /// Tensors that tell the model about sequences. Each kind at most once.
+    /// The control inputs, at most one of each kind.
     pub controls: Vec<ControlSpec>,
-    /// Tensors that go from each request of a sequence to its next one.
+    /// The state tensors that each request passes to the next one of its sequence.
     pub states: Vec<StateSpec>,
-    /// Whether each request is a sequence of its own, which runs again until its
-    /// backend is done with it.
+    /// Whether each request is a sequence of its own, which is executed again until the
+    /// backend ends it.
     pub iterative: bool,
 }
 
@@ -292,15 +289,15 @@ pub struct SequenceBatching {
 pub enum SequenceStrategy {
     /// Each sequence has a slot, which is its row in every batch.
     Direct {
-        /// How long the longest waiting request may wait for more slots.
+        /// How long the oldest request may wait for more slots.
         max_queue_delay_microseconds: u64,
-        /// The part of the slots, from 0 to 1, that must be ready for a batch to
-        /// go before the delay is over; with 0 it always does.
+        /// The fraction of the slots, from 0 to 1, that must be ready for a batch to
+        /// execute before the delay is over; with 0 it executes at once.
         minimum_slot_utilization: f32,
     },
     /// The next requests of the sequences are batched dynamically.
     Oldest {
-        /// Sequences that an instance takes on, at least 1.
+        /// The number of sequences that an instance accepts, at least 1.
         max_candidate_sequences: u32,
         /// As [`DynamicBatching::preferred_batch_sizes`].
         preferred_batch_sizes: Vec<u32>,
@@ -311,18 +308,18 @@ pub enum SequenceStrategy {
     },
 }
 
-/// An input that the sequence batcher fills in: one element per request.
+/// A control input of the sequence batcher: one element for each request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControlSpec {
-    /// The input's name; no other input has it.
+    /// The input's name, unique among all inputs.
     pub name: String,
     /// The type of its element.
     pub datatype: DataType,
-    /// What it says.
+    /// Its meaning.
     pub kind: ControlKind,
 }
 
-/// What a control input says.
+/// The meaning of a control input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ControlKind {
     /// The sequence begins.
@@ -338,35 +335,35 @@ pub enum ControlKind {
 /// The two values of a control input: one little-endian element each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FalseTrue {
-    /// The bytes that stand for no.
+    /// The element for false.
     pub when_false: Vec<u8>,
-    /// The bytes that stand for yes.
+    /// The element for true.
     pub when_true: Vec<u8>,
 }
 
-/// A tensor that goes from each request of a sequence to its next one. It is
-/// neither among [`ModelSpec::inputs`], nor, unless it is configured there too,
-/// among [`ModelSpec::outputs`].
+/// A tensor that each request of a sequence passes to the next one. It is not in
+/// [`ModelSpec::inputs`]. It is in [`ModelSpec::outputs`] only if it is configured there
+/// too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateSpec {
-    /// The input that it is fed to.
+    /// The input that receives it.
     pub input_name: String,
-    /// The output that it comes from.
+    /// The output that produces it.
     pub output_name: String,
     /// The type of its elements.
     pub datatype: DataType,
     /// Its shape without the batch dimension; -1 is any size.
     pub dims: Vec<i64>,
-    /// What the first request of a sequence sees.
+    /// The state of a sequence's first request.
     pub initial: InitialState,
-    /// Whether input and output are to be one buffer.
+    /// Whether input and output share one buffer.
     pub use_same_buffer_for_input_output: bool,
 }
 
-/// What the first request of a sequence sees as its state.
+/// The state of a sequence's first request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InitialState {
-    /// Anything of the state's shape, with 1 in place of -1.
+    /// Arbitrary values of the state's shape, with 1 instead of -1.
     Unspecified,
     /// Zeros, or empty strings.
     Zero {
@@ -382,101 +379,99 @@ pub enum InitialState {
     },
 }
 
-/// A tensor that the server makes from the shapes of a batch's requests. It is
-/// not among [`ModelSpec::inputs`].
+/// A tensor that the server computes from the shapes of a batch's requests. It is not
+/// in [`ModelSpec::inputs`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchInputSpec {
-    /// What it holds.
+    /// Its contents.
     pub kind: BatchInputKind,
-    /// The model's input, or inputs.
+    /// The model's inputs that receive it.
     pub target_names: Vec<String>,
     /// The type of its elements: INT32 or FP32.
     pub datatype: DataType,
-    /// The input, among [`ModelSpec::inputs`], whose shapes are meant.
+    /// The input in [`ModelSpec::inputs`] whose shapes are used.
     pub source_input: String,
 }
 
-/// What a batch input holds.
+/// The contents of a batch input.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum BatchInputKind {
     /// Each request's number of elements.
     ElementCount,
-    /// The same, summed up from the first request on.
+    /// The running sum of the numbers of elements.
     AccumulatedElementCount,
-    /// The same, with a 0 in front.
+    /// The running sum with a leading 0.
     AccumulatedElementCountWithZero,
-    /// Nothing: its shape is the largest number of elements.
+    /// Arbitrary values: its shape is the largest number of elements.
     MaxElementCountAsShape,
-    /// Each request's shape, one row per batch element.
+    /// Each request's shape, one row for each batch element.
     ItemShape,
-    /// The same, without rows.
+    /// Each request's shape, flattened.
     ItemShapeFlatten,
 }
 
-/// Outputs of a whole batch, which are split by the shapes of an input.
+/// Outputs of a whole batch that are split according to the shapes of an input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchOutputSpec {
     /// The outputs.
     pub target_names: Vec<String>,
-    /// The input whose shapes say how many elements each request gets.
+    /// The input whose shapes give each request's number of elements.
     pub source_input: String,
 }
 
-/// How requests of different clients are joined.
+/// The settings of the dynamic batcher.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DynamicBatching {
-    /// Sizes worth dispatching before the delay ends, as configured; one entry
-    /// with the largest batch if nothing was configured.
+    /// Batch sizes that are dispatched before the delay ends, as configured. By default
+    /// the maximum batch size.
     pub preferred_batch_sizes: Vec<u32>,
     /// How long the oldest request may wait for others.
     pub max_queue_delay_microseconds: u64,
     /// Whether responses leave in the order of the requests.
     pub preserve_ordering: bool,
-    /// Number of priorities; 0 if there are none, and then everything waits
-    /// in one queue.
+    /// The number of priority levels; 0 for a single queue without priorities.
     pub priority_levels: u64,
-    /// The priority of requests that give none; 1 is served first.
+    /// The priority of requests without one; 1 is the highest.
     pub default_priority_level: u64,
-    /// Bounds on every queue that has no policy of its own.
+    /// The policy of every queue that has none of its own.
     pub default_queue_policy: QueuePolicy,
-    /// Bounds on the queues of single priorities; empty without priorities.
+    /// The policies of the queues of single priorities; empty without priorities.
     pub priority_queue_policies: BTreeMap<u64, QueuePolicy>,
 }
 
-/// Bounds on a queue of waiting requests.
+/// The limits of a queue of waiting requests.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueuePolicy {
-    /// What happens to a request that waited too long.
+    /// What happens to a request whose timeout expires.
     pub timeout_action: TimeoutAction,
-    /// How long is too long; 0 for any time.
+    /// The timeout; 0 for none.
     pub default_timeout_microseconds: u64,
-    /// Whether a request may ask for a shorter timeout.
+    /// Whether a request may set a shorter timeout.
     pub allow_timeout_override: bool,
-    /// How many requests may wait; 0 for any number.
+    /// The maximum number of waiting requests; 0 for no limit.
     pub max_queue_size: u32,
 }
 
-/// What happens to a request that waited too long.
+/// What happens to a request whose timeout expires.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum TimeoutAction {
     /// It is refused.
     #[default]
     Reject,
-    /// It waits behind the others.
+    /// It waits behind all other requests.
     Delay,
 }
 
 /// Settings that trade resources for speed; most are hints to the backend.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Optimization {
-    /// How much the backend may change the graph: 0 is its default, which is
-    /// also what nothing configured means.
+    /// The graph optimization level; 0 is the backend's default.
     pub graph_level: i32,
-    /// How important the model is beside others on its device.
+    /// The model's priority on its device.
     pub priority: ModelPriority,
-    /// Providers to try on the CPU, in order.
+    /// Execution providers for the CPU, in order.
     pub cpu_execution_accelerators: Vec<Accelerator>,
-    /// Providers to try on the GPU, in order.
+    /// Execution providers for the GPU, in order.
     pub gpu_execution_accelerators: Vec<Accelerator>,
     /// Whether inputs are gathered in pinned memory; no effect on the CPU.
     pub input_pinned_memory: bool,
@@ -484,34 +479,34 @@ pub struct Optimization {
     pub output_pinned_memory: bool,
 }
 
-/// How important a model is beside others on its device.
+/// The priority of a model on its device.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum ModelPriority {
-    /// As the backend thinks.
+    /// The backend's default.
     #[default]
     Default,
-    /// The highest that the backend knows.
+    /// The highest priority of the backend.
     Max,
-    /// The lowest that the backend knows.
+    /// The lowest priority of the backend.
     Min,
 }
 
-/// A provider that makes a backend faster, and its settings.
+/// An execution provider of a backend, and its settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accelerator {
     /// The provider's name.
     pub name: String,
-    /// Settings that it gives a meaning.
+    /// The provider's settings.
     pub parameters: BTreeMap<String, String>,
 }
 
-/// Which of the versions on disk are served.
+/// The versions on disk that are served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VersionPolicy {
-    /// So many of the highest numbers.
+    /// This number of the newest versions.
     Latest(u32),
-    /// Every one.
+    /// All versions.
     All,
-    /// These.
+    /// These versions.
     Specific(Vec<i64>),
 }

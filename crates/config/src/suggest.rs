@@ -1,10 +1,8 @@
-//! What was probably meant by a name that does not exist.
+//! Suggests a known name for an unknown one.
 
-/// The candidate that is nearest to `name`, if any is near enough to be a slip
-/// of the keyboard.
+/// The candidate that is nearest to `name`, if it is near enough for a typing error.
 pub(crate) fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<String> {
-    // A name far longer than any candidate is none of them, and measuring it
-    // would take long.
+    // A name far longer than any candidate is none of them, and its distance is expensive.
     if name.len() > 64 {
         return None;
     }
@@ -16,15 +14,15 @@ pub(crate) fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>)
         .map(|(_, candidate)| candidate.to_owned())
 }
 
-/// The value of an enumeration with this name behind its prefix, such as
-/// `TYPE_FP32` for `FP32`, or else the nearest one.
+/// The enumeration value with this name after its prefix, such as `TYPE_FP32` for
+/// `FP32`, or else the nearest one.
 pub(crate) fn nearest_value(name: &str, values: &[String]) -> Option<String> {
     let tail = format!("_{}", name.to_ascii_uppercase());
     let prefixed = values.iter().find(|value| value.ends_with(&tail)).cloned();
     prefixed.or_else(|| nearest(name, values.iter().map(String::as_str)))
 }
 
-/// Case and underscores are the commonest differences, and cost nothing.
+/// Removes differences in case and underscores, which are the most frequent.
 fn fold(name: &str) -> Vec<char> {
     name.chars().filter(|c| *c != '_').map(|c| c.to_ascii_lowercase()).collect()
 }
@@ -58,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn slips_are_recognized_and_strangers_are_not() {
+    fn typing_errors_are_recognized_and_other_names_are_not() {
         check("maxBatchSize", Some("max_batch_size"));
         check("max_batchsize", Some("max_batch_size"));
         check("inputs", Some("input"));
@@ -70,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn distances() {
+    fn distances_are_edit_distances() {
         let measure = |a: &str, b: &str| distance(&fold(a), &fold(b));
         assert_eq!(measure("kitten", "sitting"), 3);
         assert_eq!(measure("", "abc"), 3);

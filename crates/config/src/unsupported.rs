@@ -1,7 +1,7 @@
-//! Settings that the format has and this server does not honour yet.
+//! Settings of the format that this server does not support, or ignores with a message.
 //!
-//! Each is refused by name: a configuration either does what it says or does
-//! not load. A setting that becomes supported loses its row here.
+//! An unsupported setting is refused by name, so that no setting is ignored silently. A
+//! setting that becomes supported is removed from the table.
 
 use galatea_protocol::inference::model_config::SchedulingChoice;
 use galatea_protocol::inference::model_optimization_policy::Cuda;
@@ -10,11 +10,11 @@ use galatea_protocol::inference::{ModelConfig, ModelInput, ModelInstanceGroup};
 use crate::Support;
 use crate::diagnostic::Diagnostic;
 
-/// One setting.
+/// A setting that is refused.
 struct UnsupportedSetting {
-    /// What the diagnostic calls it.
+    /// Its name in the diagnostic.
     name: &'static str,
-    /// Where a configuration uses it; empty if it does not.
+    /// The paths where a configuration uses it.
     uses: fn(&ModelConfig) -> Vec<String>,
 }
 
@@ -49,8 +49,8 @@ const UNSUPPORTED: [UnsupportedSetting; 5] = [
     },
 ];
 
-/// Settings that Triton takes for every model and gives a meaning for some: here
-/// they have none, and whoever uses them is told.
+/// Settings that Triton accepts for every model but that only some models use. Here
+/// they have no effect, and the server logs a message if they are set.
 const IGNORED: [IgnoredSetting; 7] = [
     IgnoredSetting {
         name: "optimization.eager_batching",
@@ -101,14 +101,14 @@ const IGNORED: [IgnoredSetting; 7] = [
     },
 ];
 
-/// A setting that is taken and changes nothing.
+/// A setting that is accepted and has no effect.
 struct IgnoredSetting {
     name: &'static str,
     reason: &'static str,
     is_used: fn(&ModelConfig, &Support) -> bool,
 }
 
-/// A remark on every setting that is used and changes nothing.
+/// A message for every setting that is used and has no effect.
 pub(crate) fn remarks(config: &ModelConfig, support: &Support) -> Vec<String> {
     let used = IGNORED.iter().filter(|setting| (setting.is_used)(config, support));
     used.map(|setting| {
@@ -117,9 +117,9 @@ pub(crate) fn remarks(config: &ModelConfig, support: &Support) -> Vec<String> {
     .collect()
 }
 
-/// Appends a diagnostic for every use of a setting in the table.
+/// Appends a diagnostic for every use of an unsupported setting.
 ///
-/// A field that was found wrong before is not reported again.
+/// A field with an earlier diagnostic is not reported again.
 pub(crate) fn check(config: &ModelConfig, diagnostics: &mut Vec<Diagnostic>) {
     for setting in &UNSUPPORTED {
         for path in (setting.uses)(config) {
@@ -138,7 +138,7 @@ fn path_if(used: bool, path: &str) -> Vec<String> {
     if used { vec![path.to_owned()] } else { Vec::new() }
 }
 
-/// Memory that grows in place is a matter of GPUs.
+/// Growable memory needs a GPU.
 fn use_growable_memory(config: &ModelConfig) -> Vec<String> {
     let states = match &config.scheduling_choice {
         Some(SchedulingChoice::SequenceBatching(batching)) => batching.state.as_slice(),
@@ -191,8 +191,8 @@ mod tests {
     use super::UNSUPPORTED;
     use crate::{ConfigDraft, Support};
 
-    /// One use of each row, in the order of the table: the text of a
-    /// configuration and the field that the diagnostic must name.
+    /// One use of each setting, in the order of the table: the text of a configuration and
+    /// the field that the diagnostic must name.
     const USES: [(&str, &str); UNSUPPORTED.len()] = [
         (
             "sequence_batching { state { input_name: 'A' output_name: 'B' data_type: TYPE_FP32 \
@@ -214,16 +214,16 @@ mod tests {
     ];
 
     #[test]
-    fn each_row_is_refused_by_name_and_place() {
+    fn each_unsupported_setting_is_refused_by_name_and_position() {
         for (setting, (text, path)) in UNSUPPORTED.iter().zip(USES) {
             let mut draft = ConfigDraft::from_pbtxt("f", text).unwrap();
             let backend = if text.contains("tensorrt_plan") { "tensorrt" } else { "identity" };
             backend.clone_into(&mut draft.message_mut().backend);
             draft.resolve_identity("m", &[]).unwrap();
-            // With a GPU, so that what needs one gets as far as the table.
+            // With a GPU, so that settings that need one reach the table.
             let errors =
                 draft.finish(&Support { gpus: vec![0], ..Support::default() }).unwrap_err();
-            // An entry of a map is where its braces open.
+            // The position of a map entry is its opening brace.
             let field = path.rsplit('.').next().unwrap();
             let field = if field.ends_with("\"]") { "{ key" } else { field };
             let column = text.rfind(field).unwrap() + 1;
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn hints_are_taken_with_a_remark() {
+    fn ignored_settings_are_accepted_with_a_remark() {
         let remarks = |text: &str| {
             let text = format!("backend: 'identity' {text}");
             let mut draft = ConfigDraft::from_pbtxt("f", &text).unwrap();
@@ -281,12 +281,12 @@ mod tests {
     }
 
     #[test]
-    fn secondary_devices_are_taken_and_shown() {
+    fn secondary_devices_are_accepted_and_printed() {
         let text = "backend: 'b' instance_group { secondary_devices { device_id: 5 } }";
         let mut draft = ConfigDraft::from_pbtxt("f", text).unwrap();
         draft.resolve_identity("m", &[]).unwrap();
-        let told = Support { secondary_devices: true, ..Support::default() };
-        for (support, remarks) in [(Support::default(), 1), (told, 0)] {
+        let supported = Support { secondary_devices: true, ..Support::default() };
+        for (support, remarks) in [(Support::default(), 1), (supported, 0)] {
             let spec = draft.clone().finish(&support).unwrap();
             assert_eq!(spec.remarks().len(), remarks);
             let shown = "\"secondary_devices\":[{\"kind\":\"KIND_NVDLA\",\"device_id\":\"5\"}]";
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_not_uses() {
+    fn default_values_do_not_count_as_uses() {
         let text = "backend: 'identity' response_cache { } model_transaction_policy { } \
                     model_operations { } model_metrics { } model_repository_agents { } \
                     dynamic_batching { preserve_ordering: false } max_batch_size: 2 \

@@ -1,5 +1,4 @@
-//! What the configuration says about requests that are executed before a model
-//! serves.
+//! The warmup samples of a configuration.
 
 use galatea_protocol::inference::model_warmup::Input;
 use galatea_protocol::inference::model_warmup::input::InputDataType;
@@ -9,15 +8,15 @@ use galatea_tensor::DataType;
 /// A batch that each instance executes before its model serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WarmupSample {
-    /// What messages call it.
+    /// Its name in messages.
     pub name: String,
-    /// How many requests of one element are executed at once; with 0 the sample
-    /// is skipped, as in Triton.
+    /// The number of requests of one element in the batch. As in Triton, a sample with 0
+    /// is skipped.
     pub batch_size: u32,
-    /// How often it is executed, at least once.
+    /// The number of executions, at least 1.
     pub count: u32,
-    /// The tensors of each request. Inputs that the sequence batcher fills in
-    /// may be among them.
+    /// The tensors of each request, including control and state inputs of the sequence
+    /// batcher.
     pub inputs: Vec<WarmupInput>,
 }
 
@@ -37,22 +36,22 @@ pub struct WarmupInput {
 /// Where the elements of a warmup tensor come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WarmupContent {
-    /// They are zeros, or empty strings.
+    /// Zeros, or empty strings.
     Zero,
-    /// They are anything; strings are empty.
+    /// Random values; strings are empty.
     Random,
-    /// They are the contents of a file in the model's directory `warmup`.
+    /// The contents of a file in the model's directory `warmup`.
     File(String),
 }
 
-/// The samples; an error is the path of what can not be one.
+/// Converts the samples; an error is the path of an invalid field.
 pub(crate) fn samples(message: &ModelConfig) -> Result<Vec<WarmupSample>, String> {
     let numbered = message.model_warmup.iter().enumerate();
     numbered.map(|(index, one)| sample(one, &format!("model_warmup[{index}]"))).collect()
 }
 
 fn sample(message: &ModelWarmup, path: &str) -> Result<WarmupSample, String> {
-    // A sample that is skipped may be half written.
+    // The inputs of a skipped sample may be invalid.
     let inputs = message.inputs.iter().filter(|_| message.batch_size > 0);
     Ok(WarmupSample {
         name: message.name.clone(),
