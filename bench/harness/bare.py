@@ -31,7 +31,7 @@ STEPS = ("success", "queue", "compute_input", "compute_infer", "compute_output")
 
 
 @dataclasses.dataclass(frozen=True)
-class Answer:
+class RecordedResponse:
     """The response to a request that begins like this and has an ID of this length in bytes."""
 
     prefix: bytes
@@ -47,7 +47,7 @@ def program(work: pathlib.Path, compiler: str) -> pathlib.Path:
     return target
 
 
-def write(answers: list[Answer], path: pathlib.Path) -> None:
+def write(answers: list[RecordedResponse], path: pathlib.Path) -> None:
     """Writes the file that the loop reads."""
     with path.open("wb") as file:
         for each in answers:
@@ -61,20 +61,20 @@ def record(address: str, model: str, path: pathlib.Path) -> None:
     about = f"/v2/models/{model}"
     for place in ("/v2/health/live", "/v2/health/ready", "/v2", about, f"{about}/config"):
         prefix = f"GET {place} ".encode()
-        answers.append(Answer(prefix, _ask(address, prefix)))
+        answers.append(RecordedResponse(prefix, _ask(address, prefix)))
     prefix = f"GET {about}/stats ".encode()
-    answers.append(Answer(prefix, counting(_ask(address, prefix))))
-    answers.append(Answer(b"", _ask(address, b"GET /nothing ")))
+    answers.append(RecordedResponse(prefix, counting(_ask(address, prefix))))
+    answers.append(RecordedResponse(b"", _ask(address, b"GET /nothing ")))
     write(answers, path)
 
 
-def _inference(address: str, model: str, digits: int) -> Answer:
+def _inference(address: str, model: str, digits: int) -> RecordedResponse:
     """Requests an inference with an ID of this many digits."""
     prefix = f"POST /v2/models/{model}/infer ".encode()
     text = _ask(address, prefix, *request_body.http_body(model, "1" * digits))
     if not text.startswith(b"HTTP/1.1 200 "):
         raise RuntimeError(f"no inference to record: {text!r}")
-    return Answer(prefix, text, id_bytes=digits, counted=True)
+    return RecordedResponse(prefix, text, id_bytes=digits, counted=True)
 
 
 def _ask(address: str, prefix: bytes, body: bytes = b"", json_bytes: int = 0) -> bytes:

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Callable, Mapping
 
 # Beyond the measured time: generating the inputs, the first requests, the last ones.
-START_ALLOWANCE_SECONDS = 60.0
+START_SECONDS_MAX = 60.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Generator:
     def finish(self, duration: float) -> ClientView:
         """Waits for its end and reads its report."""
         try:
-            status = self._child.wait(duration + START_ALLOWANCE_SECONDS)
+            status = self._child.wait(duration + START_SECONDS_MAX)
         except subprocess.TimeoutExpired as error:
             raise RuntimeError(f"{self._plan.command[0]} did not end") from error
         if status != 0 or not self._plan.report.exists():

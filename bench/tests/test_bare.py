@@ -65,17 +65,17 @@ STATS_BODY = json.dumps(
 HEALTH = b"GET /v2/health/ready "
 
 
-def answers(digits: int = bare.ID_DIGITS_MAX) -> list[bare.Answer]:
+def answers(digits: int = bare.ID_DIGITS_MAX) -> list[bare.RecordedResponse]:
     named = [
-        bare.Answer(INFER, response(b'{"id":"' + b"1" * size + b'","outputs":[]}'), size, True)
+        bare.RecordedResponse(INFER, response(b'{"id":"' + b"1" * size + b'","outputs":[]}'), size, True)
         for size in range(1, digits + 1)
     ]
     return [
-        bare.Answer(INFER, UNNAMED, counted=True),
+        bare.RecordedResponse(INFER, UNNAMED, counted=True),
         *named,
-        bare.Answer(HEALTH, response(b"")),
-        bare.Answer(STATISTICS, bare.counting(response(STATS_BODY))),
-        bare.Answer(b"", MISSING),
+        bare.RecordedResponse(HEALTH, response(b"")),
+        bare.RecordedResponse(STATISTICS, bare.counting(response(STATS_BODY))),
+        bare.RecordedResponse(b"", MISSING),
     ]
 
 

@@ -15,7 +15,7 @@ import tritonclient.grpc as client
 MODEL = "token_counter"
 FINAL = "triton_final_response"
 
-Answer = tuple[client.InferResult | None, Exception | None]
+StreamReply = tuple[client.InferResult | None, Exception | None]
 
 
 def ask(server: client.InferenceServerClient, name: str, count: int) -> None:
@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=6, help="tokens of the first request")
     options = parser.parse_args()
 
-    answers: queue.Queue[Answer] = queue.Queue()
+    answers: queue.Queue[StreamReply] = queue.Queue()
     with client.InferenceServerClient(options.url) as server:
         server.start_stream(lambda result, error: answers.put((result, error)))
         ask(server, "first", options.count)

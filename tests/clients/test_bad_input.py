@@ -583,7 +583,7 @@ ALL_CLASSES = ("BYTES", [f"{2 * number}:{number}" for number in reversed(ROW)])
     ],
 )
 def test_odd_class_counts(server: Server, count: Any, expected: tuple[str, list] | None) -> None:
-    """None is no wish for classes, and too many are all; the rest is refused."""
+    """0 requests no classes, too many request all; the rest is refused."""
     output = {"name": "OUTPUT0", "parameters": {"classification": count}}
     reply = server.infer("simple", {**good_request(), "outputs": [output]})
     if server.is_triton:

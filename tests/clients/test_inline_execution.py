@@ -109,7 +109,7 @@ def transport(request: pytest.FixtureRequest, server: Server) -> Iterator[Transp
         yield one
 
 
-def is_errand(transport: Transport, model: str, task: int = 1) -> bool:
+def runs_inline(transport: Transport, model: str, task: int = 1) -> bool:
     """Whether a door's thread executes the request."""
     return transport.infer(model, number(task))["OUT"].tolist() == [1]
 
@@ -117,7 +117,7 @@ def is_errand(transport: Transport, model: str, task: int = 1) -> bool:
 def warm_up(transport: Transport, model: str) -> None:
     """Sends requests until one is executed by the door's thread."""
     deadline = time.monotonic() + SECONDS_MAX
-    while not is_errand(transport, model):
+    while not runs_inline(transport, model):
         assert time.monotonic() < deadline, "no request is executed by the door's thread"
 
 
@@ -131,19 +131,19 @@ def test_slow_ones_are_not(transport: Transport) -> None:
     """The first few can't be known; those after them go to the instance's thread."""
     warm_up(transport, "predictable")
     for _ in range(3):
-        is_errand(transport, "predictable", task=2)
-    assert not any(is_errand(transport, "predictable", task=2) for _ in range(MANY))
-    assert not is_errand(transport, "predictable")
+        runs_inline(transport, "predictable", task=2)
+    assert not any(runs_inline(transport, "predictable", task=2) for _ in range(MANY))
+    assert not runs_inline(transport, "predictable")
     warm_up(transport, "predictable")
 
 
 @pytest.mark.parametrize("model", ["silent", "unpredictable"])
 def test_a_backend_has_to_say_so(model: str, transport: Transport) -> None:
     """Its executions may wait for others."""
-    assert not any(is_errand(transport, model) for _ in range(MANY))
+    assert not any(runs_inline(transport, model) for _ in range(MANY))
 
 
 def test_models_that_send_many_responses_keep_their_thread(server: Server) -> None:
     """They wait for clients that read slowly."""
     with contextlib.closing(TRANSPORTS["stream"](server)) as stream:
-        assert not any(is_errand(stream, "decoupled") for _ in range(MANY))
+        assert not any(runs_inline(stream, "decoupled") for _ in range(MANY))

@@ -52,15 +52,15 @@ def write_ensemble(repository: pathlib.Path, model: str, first: str, second: str
     write_config(repository, model, ENSEMBLE.format(first, second))
 
 
-def order(server: Server, deed: str, model: str, **parameters: Any) -> Reply:
-    """Orders a load or an unload."""
+def control(server: Server, action: str, model: str, **parameters: Any) -> Reply:
+    """Requests a load or an unload."""
     body = json.dumps({"parameters": parameters}).encode() if parameters else b""
-    return server.request("POST", f"/v2/repository/models/{model}/{deed}", body)
+    return server.request("POST", f"/v2/repository/models/{model}/{action}", body)
 
 
 def load(server: Server, model: str) -> None:
     """Loads a model that can be loaded."""
-    assert order(server, "load", model).status == 200
+    assert control(server, "load", model).status == 200
 
 
 def states(server: Server) -> dict[str, tuple[str, str]]:
@@ -108,15 +108,15 @@ def test_who_goes_with_whom(start_server: StartServer, tmp_path: pathlib.Path) -
         load(server, "ab")
         assert answer(server, "ab") == 3
         assert states(server)["c"] == KNOWN
-        assert order(server, "unload", "ab").status == 200
+        assert control(server, "unload", "ab").status == 200
         wait_for_states(server, ab=UNLOADED, a=READY, b=READY)
         load(server, "ab")
-        assert order(server, "unload", "ab", unload_dependents=True).status == 200
+        assert control(server, "unload", "ab", unload_dependents=True).status == 200
         wait_for_states(server, ab=UNLOADED, a=UNLOADED, b=UNLOADED)
         for model in ("c", "ab", "bc"):
             load(server, model)
         # The other ensemble needs b, and c was loaded by its name.
-        assert order(server, "unload", "bc", unload_dependents=True).status == 200
+        assert control(server, "unload", "bc", unload_dependents=True).status == 200
         wait_for_states(server, ab=READY, a=READY, b=READY, bc=UNLOADED, c=READY)
 
 
@@ -129,7 +129,7 @@ def test_what_needs_a_model_goes_with_it_and_comes_back(
     write_ensemble(tmp_path, "ab", "a", "b")
     with start_server(tmp_path, EXPLICIT, "--load-model=ab") as server:
         server.wait_until_ready()
-        assert order(server, "unload", "a").status == 200
+        assert control(server, "unload", "a").status == 200
         wait_for_states(server, ab=UNLOADED, a=UNLOADED, b=READY)
         assert server.get("/v2/health/ready").status == 200
         load(server, "a")
@@ -139,7 +139,7 @@ def test_what_needs_a_model_goes_with_it_and_comes_back(
         load(server, "a")
         wait_until(lambda: served(server, "ab") == 12, 30, "the ensemble has the new model")
         replace_file(tmp_path / "a" / "1" / "model.onnx", b"this is no model")
-        assert order(server, "load", "a").status == 400
+        assert control(server, "load", "a").status == 400
         assert (answer(server, "a"), answer(server, "ab")) == (10, 12)
 
 
@@ -165,7 +165,7 @@ def test_versions_follow_the_policy(start_server: StartServer, tmp_path: pathlib
         assert server.get("/v2/models/m").json()["versions"] == ["1", "2"]
         assert server.get("/v2/models/m/versions/1").json()["versions"] == ["1"]
         write_config(tmp_path, "m", onnx("version_policy { specific { versions: [ 7 ] } }"))
-        assert order(server, "load", "m").status == 400
+        assert control(server, "load", "m").status == 400
         assert answer(server, "m") == 2
         write_config(tmp_path, "m", onnx("version_policy { latest { num_versions: 2 } }"))
         load(server, "m")
@@ -178,7 +178,7 @@ def test_versions_follow_the_policy(start_server: StartServer, tmp_path: pathlib
             server
         )
         shutil.rmtree(tmp_path / "m")
-        assert order(server, "load", "m").status == 500
+        assert control(server, "load", "m").status == 500
         assert answer(server, "m") == 3
 
 

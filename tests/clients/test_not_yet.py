@@ -42,7 +42,7 @@ def test_generate(server: Server, path: str) -> None:
 
 
 def test_compression(server: Server) -> None:
-    """Compressed bodies; a compressed answer is only a wish and not refused."""
+    """Compressed bodies; a compressed response is optional, so asking for one is not refused."""
     body = gzip.compress(json.dumps({"inputs": [VECTOR]}).encode())
     reply = server.infer("identity_fp32", body, headers={"Content-Encoding": "gzip"})
     assert reply.status == 501
