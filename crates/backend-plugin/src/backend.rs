@@ -34,7 +34,7 @@ pub(crate) struct BackendObject {
 }
 galatea_c_objects::object!(BackendObject as TRITONBACKEND_Backend, kind 20);
 
-/// A backend that is initialised. Dropping it finalises it.
+/// An initialised backend. Dropping it finalises it.
 pub(crate) struct Backend {
     object: Owned<BackendObject>,
     pub(crate) name: String,
@@ -85,7 +85,7 @@ impl Backend {
         }
         if let Some(attributes) = backend.entry_points.attributes {
             let declared = Owned::new(AttributesObject::default());
-            // SAFETY: both objects serving longer than the call.
+            // SAFETY: both objects live longer than the call.
             unsafe { take_c(attributes(backend.address(), declared.address())) }?;
             let declared = declared.into_inner().unwrap_or_default();
             backend.parallel.store(declared.wants_parallel_loading(), Ordering::Relaxed);

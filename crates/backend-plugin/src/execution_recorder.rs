@@ -1,13 +1,26 @@
-//! Where an execution of a request is recorded.
+//! Records executions of a request.
 
 use std::sync::Weak;
 
-use galatea_infer::{StatisticsReporter, Trace};
+use galatea_infer::{ExecutionSummary, ExecutionTimes, FailureReason, StatisticsReporter, Trace};
 
-/// Where an execution of a request is recorded.
+/// Records executions of one request, in the server's statistics and in its trace.
 #[derive(Clone)]
 pub(crate) struct ExecutionRecorder {
     pub(crate) statistics: StatisticsReporter,
     /// Alive until the request is released.
     pub(crate) trace: Option<Weak<Trace>>,
+}
+
+impl ExecutionRecorder {
+    pub(crate) fn record(&self, success: bool, times: &ExecutionTimes) {
+        if let Some(trace) = self.trace.as_ref().and_then(Weak::upgrade) {
+            trace.record_execution(times);
+        }
+        if success {
+            self.statistics.report_success(&ExecutionSummary::from(times));
+        } else {
+            self.statistics.report_failure(FailureReason::Backend);
+        }
+    }
 }

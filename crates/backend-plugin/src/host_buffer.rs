@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_aligned_zero_and_passed_on_in_place() {
+    fn memory_is_aligned_and_zeroed_and_not_copied() {
         for byte_size in [0_u64, 1, 63, 64, 1_000_000] {
             let buffer = HostBuffer::new(byte_size).unwrap();
             let address = buffer.address();

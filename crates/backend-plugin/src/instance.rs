@@ -165,7 +165,7 @@ impl InstanceGuard {
     }
 
     /// A guard of no instance.
-    pub(crate) const fn nothing() -> Self {
+    pub(crate) const fn none() -> Self {
         Self(None)
     }
 

@@ -96,7 +96,7 @@ mod tests {
         let attributes: Vec<_> = attributes.collect();
         let mut addresses: Vec<_> = attributes.iter().map(Owned::address).collect();
         let count = u32::try_from(addresses.len()).unwrap();
-        // SAFETY: the objects serving until the end of the function.
+        // SAFETY: the objects live until the end of the function.
         unsafe { report.replace(addresses.as_mut_ptr(), count) }
     }
 

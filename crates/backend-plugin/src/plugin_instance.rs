@@ -59,7 +59,7 @@ impl InstanceTrait for PluginInstance {
             return Err(take_back(&addresses, Status::internal("a batch has too many requests")));
         };
         let execute = instance.model.info.backend.entry_points.execute;
-        // SAFETY: the array and the objects in it serving as long as the call. If it
+        // SAFETY: the array and the objects in it live as long as the call. If it
         // succeeds, the objects belong to the plug-in from then on.
         let executed = unsafe { take_c(execute(instance.address(), array.as_mut_ptr(), count)) };
         executed.map_err(|status| take_back(&addresses, status))

@@ -47,7 +47,7 @@ impl UnconfiguredModel for UnconfiguredPluginModel {
 /// A loaded model.
 struct PluginModel {
     model: Arc<Model>,
-    /// Asked whether they are ready.
+    /// For readiness checks and the memory usage.
     instances: Lock<Vec<Weak<Instance>>>,
 }
 

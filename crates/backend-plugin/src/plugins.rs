@@ -16,8 +16,10 @@ use crate::backend::{Backend, BackendInfo};
 use crate::backend_with_strategies::BackendWithStrategies;
 use crate::exports;
 use crate::library::Opener;
-use crate::library::marks::marks;
-use crate::library::search::{BackendLibrary, BackendSearch, SearchScope, is_beside, is_installed};
+use crate::library::fingerprint::file_fingerprints;
+use crate::library::search::{
+    BackendLibrary, BackendSearch, SearchScope, is_installed, model_has_library,
+};
 use crate::model;
 use crate::plugin_model::UnconfiguredPluginModel;
 use crate::settings::PluginSettings;
@@ -68,8 +70,8 @@ impl Plugins {
 
     /// Whether one of a model's directories holds a library for this backend.
     #[must_use]
-    pub fn is_beside(backend: &str, directories: &[&Path]) -> bool {
-        is_beside(backend, directories)
+    pub fn model_has_library(backend: &str, directories: &[&Path]) -> bool {
+        model_has_library(backend, directories)
     }
 
     /// Whether the directory of backends contains a library for this backend, or its
@@ -111,7 +113,7 @@ impl Plugins {
         let settings = (self.settings.settings_of)(&found.settings_name);
         // Taken before the library is read: a library that changes meanwhile counts as
         // another one.
-        let fingerprint = marks(found).map(|files| BackendFingerprint {
+        let fingerprint = file_fingerprints(found).map(|files| BackendFingerprint {
             version: String::new(),
             settings,
             files,

@@ -1,6 +1,6 @@
 //! What plug-ins report on their executions.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use galatea_abi::{
@@ -11,7 +11,7 @@ use galatea_backend::{Host, ResponseOutcome, ResponseRecord};
 use galatea_c_objects::clock::Clock;
 use galatea_c_objects::error::status_of;
 use galatea_c_objects::{handle, pointer};
-use galatea_infer::{Code, ExecutionSummary, FailureReason, Status};
+use galatea_infer::{Code, Status};
 use galatea_stdx::Lock;
 
 use crate::instance::InstanceObject;
@@ -104,14 +104,7 @@ functions! {
         let Some(recorder) = recorder else { return Ok(()) };
         let times = [exec_start_ns, compute_start_ns, compute_end_ns, exec_end_ns];
         let times = Clock::shared().times(times);
-        if let Some(trace) = recorder.trace.as_ref().and_then(Weak::upgrade) {
-            trace.record_execution(&times);
-        }
-        if success {
-            recorder.statistics.report_success(&ExecutionSummary::from(&times));
-        } else {
-            recorder.statistics.report_failure(FailureReason::Backend);
-        }
+        recorder.record(success, &times);
         Ok(())
     }
 

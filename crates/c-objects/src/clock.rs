@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_become_instants_of_the_same_clock() {
+    fn nanoseconds_are_converted_to_instants_and_back() {
         let clock = Clock::now();
         let later = clock.instant(clock.ns + 5_000);
         assert_eq!(later.duration_since(clock.instant), Duration::from_nanos(5_000));

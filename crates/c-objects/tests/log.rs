@@ -11,13 +11,13 @@ use galatea_c_objects::log_functions::{TRITONSERVER_LogIsEnabled, TRITONSERVER_L
 use galatea_infer::Status;
 
 /// Records lines with a name. Information can be disabled.
-struct Notes {
+struct RecordingLog {
     name: &'static str,
     info: Mutex<bool>,
     lines: Arc<Mutex<Vec<String>>>,
 }
 
-impl Log for Notes {
+impl Log for RecordingLog {
     fn is_enabled(&self, level: Level) -> bool {
         level != Level::Info || *self.info.lock().unwrap()
     }
@@ -41,9 +41,9 @@ impl Log for Notes {
 
 static LINES: Mutex<Option<Arc<Mutex<Vec<String>>>>> = Mutex::new(None);
 
-fn notes(name: &'static str) -> Box<dyn Log> {
+fn recording_log(name: &'static str) -> Box<dyn Log> {
     let lines = LINES.lock().unwrap().get_or_insert_default().clone();
-    Box::new(Notes { name, info: Mutex::new(true), lines })
+    Box::new(RecordingLog { name, info: Mutex::new(true), lines })
 }
 
 fn lines() -> Vec<String> {
@@ -69,7 +69,7 @@ fn the_first_log_is_used_by_the_process() {
     message(TRITONSERVER_LOG_ERROR);
     assert!(!is_enabled(TRITONSERVER_LOG_ERROR), "there is no log yet");
     log::set(&Setting::Enabled(Level::Info, false)).unwrap();
-    log::install_factory(|| notes("made"));
+    log::install_factory(|| recording_log("made"));
     assert!(is_enabled(TRITONSERVER_LOG_ERROR) && is_enabled(TRITONSERVER_LOG_INFO));
     message(TRITONSERVER_LOG_ERROR);
     log::set(&Setting::Enabled(Level::Info, false)).unwrap();
@@ -77,7 +77,7 @@ fn the_first_log_is_used_by_the_process() {
     assert!(!is_enabled(TRITONSERVER_LOG_INFO));
     message(TRITONSERVER_LOG_INFO);
     assert_eq!(lines(), ["made hello", "made Enabled(Info, false)"]);
-    log::install(notes("late"));
+    log::install(recording_log("late"));
     message(TRITONSERVER_LOG_ERROR);
     assert_eq!(lines(), ["made hello"]);
 }

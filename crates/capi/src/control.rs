@@ -59,7 +59,7 @@ getters! {
         |server, name, number| {
             // SAFETY: the caller of the exported function promises a text.
             let name = unsafe { model_name(name)? };
-            let server = server.serving()?;
+            let server = server.check_ready()?;
             Ok(server.control.model_ready(name, version(number)).unwrap_or(false))
         }
     }
@@ -81,7 +81,7 @@ getters! {
             // SAFETY: the caller of the exported function promises a text.
             let name = unsafe { model_name(name)? };
             let name = Some(name).filter(|name| !name.is_empty());
-            let statistics = server.serving()?.control.statistics(name, version(number))?;
+            let statistics = server.check_ready()?.control.statistics(name, version(number))?;
             document(http::encode_statistics(&statistics))
         }
     }
@@ -102,7 +102,7 @@ getters! {
     TRITONSERVER_ServerModelIndex(flags: u32) -> model_index: *mut TRITONSERVER_Message {
         |server, flags| {
             let only_ready = flags & TRITONSERVER_INDEX_FLAG_READY.0 != 0;
-            let index = server.serving()?.control.repository_index(only_ready);
+            let index = server.check_ready()?.control.repository_index(only_ready);
             document(http::encode_repository_index(&index))
         }
     }
@@ -204,13 +204,13 @@ macro_rules! commands {
 
 commands! {
     TRITONSERVER_ServerLoadModel {
-        |server, name| server.serving()?.control.load_model(name, LoadParameters::default())
+        |server, name| server.check_ready()?.control.load_model(name, LoadParameters::default())
     }
     TRITONSERVER_ServerUnloadModel {
-        |server, name| server.serving()?.control.unload_model(name, false)
+        |server, name| server.check_ready()?.control.unload_model(name, false)
     }
     TRITONSERVER_ServerUnloadModelAndDependents {
-        |server, name| server.serving()?.control.unload_model(name, true)
+        |server, name| server.check_ready()?.control.unload_model(name, true)
     }
     TRITONSERVER_ServerUnregisterModelRepository {
         |server, path| server.control.unregister_repository(path)
@@ -246,7 +246,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerLoadModelWithParameters(
             };
             add(&mut load, parameter)?;
         }
-        server.serving()?.control.load_model(name, load)
+        server.check_ready()?.control.load_model(name, load)
     })
 }
 
@@ -335,8 +335,8 @@ fn name_mapping_of(parameter: &ParameterObject) -> Result<NameMapping, Status> {
 }
 
 const _: TRITONSERVER_ServerPollModelRepository = TRITONSERVER_ServerPollModelRepository;
-/// Polls the repositories: loads and unloads models that changed. For a server in control
-/// mode poll, which in the library polls only when this is called.
+/// Polls the repositories: loads and unloads models that changed. For servers in control
+/// mode poll, which in the library poll only when this is called.
 ///
 /// # Safety
 ///

@@ -22,7 +22,7 @@ pub struct RunningServer {
     pub control: Arc<dyn ServerControl>,
     /// The metrics in Prometheus' text format; `None` if metrics are disabled.
     pub metrics: Box<dyn Fn() -> Option<String> + Send + Sync>,
-    /// Loads and unloads models after the repositories, and returns when that is done.
+    /// Polls the repositories, and returns when all changed models are loaded or unloaded.
     pub poll: Box<dyn Fn() -> Result<(), Status> + Send + Sync>,
     /// Stops the server: it takes no new requests, finishes those that it has, and
     /// unloads all models. `None` waits for the time of the server's own option. It may
@@ -156,7 +156,7 @@ impl ServerRef {
     /// # Errors
     ///
     /// `Unavailable` if the server was stopped.
-    pub(crate) fn serving(&self) -> Result<&RunningServer, Status> {
+    pub(crate) fn check_ready(&self) -> Result<&RunningServer, Status> {
         self.unless_exiting("Server not ready")
     }
 

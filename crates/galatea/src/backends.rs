@@ -102,7 +102,7 @@ impl Backends {
     pub(crate) fn get(&self, wanted: &Wanted<'_>) -> Arc<dyn Backend> {
         let name = wanted.backend;
         let (scope, beside) = match wanted.directories {
-            Some(directories) => (SearchScope::All, Plugins::is_beside(name, directories)),
+            Some(directories) => (SearchScope::All, Plugins::model_has_library(name, directories)),
             None => (SearchScope::BackendDirectory, false),
         };
         let is_built_in = [ENSEMBLE, IDENTITY, ONNXRUNTIME, TOKEN_COUNTER].contains(&name);

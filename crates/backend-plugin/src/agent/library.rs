@@ -113,7 +113,7 @@ impl Drop for Agent {
     }
 }
 
-/// Where an agent is while models use it. The lock is held while the agent is initialised
+/// Holds an agent while models use it. The lock is held while the agent is initialised
 /// and finalised, so that the two never overlap.
 pub(super) struct AgentSlot {
     pub(super) name: String,

@@ -9,6 +9,12 @@
 //! | `directories` | directories for agents to fill |
 //! | `functions` | the functions that agents call |
 //!
+//! Agents are asked while a model is defined, because they may refuse or move it: the
+//! server then uses the files and the configuration that the agents left. The engine knows
+//! them only as [`ModelAgents`](galatea_backend::ModelAgents): three notifications, and the
+//! drop that ends the unload. That drop comes after the model's, whose files may belong to
+//! the agents.
+//!
 //! The calls for one model come one at a time, from any thread that the engine chooses.
 //! Calls for different models may run at the same time.
 

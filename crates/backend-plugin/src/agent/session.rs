@@ -216,8 +216,8 @@ impl AgentSession {
 
     fn call(&self, function: Option<TRITONREPOAGENT_ModelInitialize>) -> Result<(), Status> {
         let Some(function) = function else { return Ok(()) };
-        // SAFETY: both objects live longer than the call, and the agent keeps the library
-        // open.
+        // SAFETY: both objects live longer than the call, and `self.agent` keeps the
+        // library open.
         unsafe { take_c(function(self.agent.address.0, self.model.address())) }
     }
 

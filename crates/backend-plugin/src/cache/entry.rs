@@ -16,7 +16,7 @@ use galatea_stdx::Lock;
 
 use super::format::{EncodedResponse, decode};
 
-/// The buffers that cache and server channel.
+/// The buffers that cache and server exchange.
 #[derive(Default)]
 pub(super) struct EntryObject {
     buffers: Lock<Vec<EntryBuffer>>,

@@ -1,7 +1,7 @@
 //! A plug-in's library: where it is, and what it offers.
 
 mod elf;
-pub(crate) mod marks;
+pub(crate) mod fingerprint;
 mod open;
 pub(crate) mod search;
 mod soname;

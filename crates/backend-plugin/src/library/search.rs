@@ -180,7 +180,7 @@ fn check_beneath(library: &Path, directory: &Path) -> Result<(), Status> {
 }
 
 /// Whether a model contains its own library for its backend.
-pub(crate) fn is_beside(backend: &str, directories: &[&Path]) -> bool {
+pub(crate) fn model_has_library(backend: &str, directories: &[&Path]) -> bool {
     let name = library_name(backend);
     check_component("backend", backend).is_ok()
         && directories.iter().any(|directory| directory.join(&name).is_file())
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn libraries_of_clients_are_not_looked_at() {
+    fn libraries_from_clients_are_ignored() {
         let folder = Folder::new();
         folder.directory("models/m/1");
         folder.file("models/m/libtriton_b.so");

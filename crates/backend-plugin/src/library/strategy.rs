@@ -36,7 +36,7 @@ impl<'a> StrategySearch<'a> {
     /// The library, if there is one.
     pub(crate) fn run(&self) -> Result<Option<PathBuf>, Status> {
         if let Some(path) = self.path {
-            return self.named(path).map(Some);
+            return self.configured_library(path).map(Some);
         }
         let in_repository: &[&Path] = match self.scope {
             SearchScope::All => &[self.files.version_path(), self.files.model_path()],
@@ -45,7 +45,11 @@ impl<'a> StrategySearch<'a> {
         for place in in_repository {
             let library = place.join(LIBRARY);
             if library.is_file() {
-                return if self.is_beneath(&library) { Ok(Some(library)) } else { self.escapes() };
+                return if self.is_beneath(&library) {
+                    Ok(Some(library))
+                } else {
+                    self.escape_error()
+                };
             }
         }
         let library = self.backend_directory.join(self.backend).join(LIBRARY);
@@ -54,7 +58,7 @@ impl<'a> StrategySearch<'a> {
 
     /// A path relative to the model's directory or, as in Triton, to the server's working
     /// directory. It must lead to a file in the model's directory.
-    fn named(&self, path: &str) -> Result<PathBuf, Status> {
+    fn configured_library(&self, path: &str) -> Result<PathBuf, Status> {
         match self.scope {
             SearchScope::All => {}
             SearchScope::BackendDirectory => {
@@ -76,10 +80,10 @@ impl<'a> StrategySearch<'a> {
             let text = format!("Batching library path not found: {path}");
             return Err(Status::not_found(text));
         }
-        self.escapes()
+        self.escape_error()
     }
 
-    fn escapes<T>(&self) -> Result<T, Status> {
+    fn escape_error<T>(&self) -> Result<T, Status> {
         Err(Status::invalid_argument(format!(
             "Batching library path escapes model repository: {PARAMETER} and {LIBRARY} must lead \
              to a file in '{}'",
@@ -143,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_library_is_the_models() {
+    fn a_configured_library_must_belong_to_the_model() {
         let folder = Folder::new();
         for file in ["models/m/1/a.so", "models/m/b.so", "models/other/c.so", "models/mm/d.so"] {
             folder.file(file);

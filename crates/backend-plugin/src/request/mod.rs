@@ -104,7 +104,7 @@ impl RequestObject {
         serving: &ServingModel,
         model: Arc<Model>,
     ) -> Self {
-        Self { queued_for: Some(model), ..Self::new(pending, serving, InstanceGuard::nothing()) }
+        Self { queued_for: Some(model), ..Self::new(pending, serving, InstanceGuard::none()) }
     }
 
     /// The model of the request.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 
-fn deferring() -> (Arc<Echo>, Caller) {
+fn deferring_service() -> (Arc<Echo>, Caller) {
     let service = Arc::new(Echo { pending: Mutex::new(Some(Vec::new())) });
     (service.clone(), Caller::new(service))
 }
@@ -32,7 +32,7 @@ fn is_cancelled(request: *mut TRITONSERVER_InferenceRequest) -> bool {
 
 #[test]
 fn a_request_cannot_be_handed_over_twice() {
-    let (service, caller) = deferring();
+    let (service, caller) = deferring_service();
     let request = caller.request();
     caller.add_input(request, c"IN", &[4, 5]);
     ok(caller.infer(request));
@@ -78,7 +78,7 @@ fn the_release_callback_may_hand_the_request_over_again() {
             server::TRITONSERVER_ServerInferAsync(server, request, core::ptr::null_mut())
         });
     }
-    let (service, caller) = deferring();
+    let (service, caller) = deferring_service();
     let request = caller.request();
     caller.add_input(request, c"IN", &[4, 5]);
     *ROUNDS.lock().unwrap() = Some((caller.server.expose_provenance(), 1));
@@ -99,7 +99,7 @@ fn the_release_callback_may_hand_the_request_over_again() {
 
 #[test]
 fn a_request_that_was_never_handed_over_cannot_be_cancelled() {
-    let (service, caller) = deferring();
+    let (service, caller) = deferring_service();
     let request = caller.request();
     caller.add_input(request, c"IN", &[4, 5]);
     let mut cancelled = false;
@@ -124,7 +124,7 @@ fn a_request_that_was_never_handed_over_cannot_be_cancelled() {
 /// Miri checks for data races.
 #[test]
 fn threads_cancel_and_query_at_the_same_time() {
-    let (service, caller) = deferring();
+    let (service, caller) = deferring_service();
     let request = caller.request();
     caller.add_input(request, c"IN", &[4, 5]);
     ok(caller.infer(request));

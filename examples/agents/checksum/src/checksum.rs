@@ -1,4 +1,4 @@
-//! Whether a file is what it should be.
+//! Compares files with their checksums.
 
 use std::fs::File;
 use std::io;
@@ -13,9 +13,9 @@ use sha2::Sha256;
 pub(crate) enum Refusal {
     /// The parameter isn't a checksum.
     Malformed(String),
-    /// This agent does not know such checksums.
+    /// The algorithm is not supported.
     Unsupported(String),
-    /// The file isn't there, or isn't what it should be.
+    /// The file is missing, or has another checksum.
     Mismatch(String),
 }
 
@@ -24,7 +24,7 @@ pub(crate) fn check(directory: &Path, key: &str, expected: &str) -> Result<(), R
     let (algorithm, file) = key
         .split_once(':')
         .ok_or_else(|| Refusal::Malformed(format!("failed to parse key: {key}")))?;
-    // Configurations may come from clients: they learn nothing of other files.
+    // Configurations may come from clients, who must not learn about other files.
     if !is_beneath(Path::new(file)) {
         let text = format!("file {file} of key {key} is not in the model's directory");
         return Err(Refusal::Malformed(text));
@@ -49,13 +49,13 @@ pub(crate) fn check(directory: &Path, key: &str, expected: &str) -> Result<(), R
     )))
 }
 
-/// Whether a path goes down only.
+/// Whether a path leads only downwards.
 fn is_beneath(path: &Path) -> bool {
     let is_name = |component| matches!(component, Component::Normal(_) | Component::CurDir);
     path.components().next().is_some() && path.components().all(is_name)
 }
 
-/// The hash of a file, which may be larger than the memory.
+/// The hash of a file. It is read in parts, because it may be larger than the memory.
 fn hash<D: Digest + io::Write>(path: &Path) -> io::Result<String> {
     let mut digest = D::new();
     io::copy(&mut File::open(path)?, &mut digest)?;
@@ -70,7 +70,7 @@ mod tests {
     const SHA256: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
     #[test]
-    fn files_are_compared_with_what_the_configuration_says() {
+    fn files_are_compared_with_the_configured_checksums() {
         let directory = std::env::temp_dir().join(format!("checksum-{}", std::process::id()));
         std::fs::create_dir_all(directory.join("1")).unwrap();
         std::fs::write(directory.join("1/model"), "abc").unwrap();

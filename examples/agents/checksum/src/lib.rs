@@ -1,5 +1,5 @@
-//! A repository agent that lets only those models be loaded whose files are what the
-//! configuration says they are.
+//! A repository agent that compares a model's files with checksums in its configuration,
+//! and refuses to load the model if they differ.
 //!
 //! ```text
 //! model_repository_agents {
@@ -10,12 +10,13 @@
 //! }
 //! ```
 //!
-//! It uses nothing of the server but the declarations of its C interface, as any agent
-//! in Rust can. `checksum` holds what is to be decided, `agent` how the server asks.
+//! It uses only the declarations of the server's C interface, as any agent in Rust can, and
+//! *no* other crate of the server. `checksum` makes the decision; `agent` has the functions
+//! that the server calls.
 
 #![allow(unsafe_code, reason = "a C API is made of it; each block says why it is sound")]
 
-// Its functions are the server's, so that no program of its own can be linked with it.
+// It calls functions of the server, so a test program can't be linked with it.
 #[cfg(not(test))]
 mod agent;
 mod checksum;

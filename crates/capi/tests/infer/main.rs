@@ -7,15 +7,10 @@
 )]
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
-#[path = "infer/allocator.rs"]
 mod allocator;
-#[path = "infer/host_policies.rs"]
 mod host_policies;
-#[path = "infer/ownership.rs"]
 mod ownership;
-#[path = "infer/raw.rs"]
 mod raw;
-#[path = "infer/traces.rs"]
 mod traces;
 
 use core::ffi::{CStr, c_char, c_void};

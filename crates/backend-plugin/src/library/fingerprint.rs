@@ -11,9 +11,9 @@ use super::search::BackendLibrary;
 /// More files than a backend has. Directories with more are not fingerprinted.
 const FILES_MAX: usize = 4096;
 
-/// The marks of the library and of all files in its directory and the backend's, without
+/// The fingerprints of the library and of all files in its directory and the backend's, without
 /// subdirectories, sorted by path. `None` if they can't be determined.
-pub(crate) fn marks(found: &BackendLibrary) -> Option<Vec<FileFingerprint>> {
+pub(crate) fn file_fingerprints(found: &BackendLibrary) -> Option<Vec<FileFingerprint>> {
     let mut files = BTreeSet::from([found.library.clone()]);
     for directory in [found.library.parent()?, &found.directory] {
         add_files(directory, &mut files)?;
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_and_what_is_beside_it_are_told_from_what_they_were() {
+    fn changed_files_have_other_fingerprints() {
         const TIME: u64 = 1_000_000_000;
         let folder = Folder::new();
         let names = ["python/libtriton_python.so", "python/stub", "own/model.py"];
@@ -65,20 +65,24 @@ mod tests {
             settings_name: String::from("python"),
             runtime: None,
         };
-        let before = marks(&found).unwrap();
+        let before = file_fingerprints(&found).unwrap();
         let paths: Vec<&Path> = before.iter().map(FileFingerprint::path).collect();
         assert_eq!(paths, [names[2], names[0], names[1]].map(|name| folder.path().join(name)));
         folder.file("own/__pycache__/model.pyc");
-        assert_eq!(marks(&found).unwrap(), before, "directories are not gone into");
+        assert_eq!(file_fingerprints(&found).unwrap(), before, "directories are not gone into");
         for name in names {
             touch(&folder, name, TIME + 1);
-            assert_ne!(marks(&found).unwrap(), before, "{name}");
+            assert_ne!(file_fingerprints(&found).unwrap(), before, "{name}");
             touch(&folder, name, 1);
-            assert_eq!(marks(&found), None, "{name} may have changed and kept its time");
+            assert_eq!(
+                file_fingerprints(&found),
+                None,
+                "{name} may have changed and kept its time"
+            );
             touch(&folder, name, TIME);
         }
-        assert_eq!(marks(&found).unwrap(), before);
+        assert_eq!(file_fingerprints(&found).unwrap(), before);
         symlink("nowhere", folder.path().join("own/link")).unwrap();
-        assert_eq!(marks(&found), None);
+        assert_eq!(file_fingerprints(&found), None);
     }
 }
