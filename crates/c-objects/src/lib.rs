@@ -7,10 +7,10 @@
 //! Start with [`handle`]: how an address becomes an object.
 //!
 //! - [`handle`] makes addresses, and detects released and foreign ones.
-//! - [`guard`] is the frame of every exported function: a panic becomes an error.
+//! - [`mod@guard`] is the frame of every exported function: a panic becomes an error.
 //! - [`error`], [`message`], [`parameter`], [`buffer_attributes`] and [`log`] hold the
 //!   objects; [`names`] has the names of enumeration values.
-//! - [`pointer`] reads and writes through C's pointers.
+//! - [`mod@pointer`] reads and writes through C's pointers.
 //! - [`clock`] converts times, [`trace`] recognizes C traces, and [`output_query`] asks
 //!   the caller of the C API where an output would go.
 //! - [`exports`] lists the exported functions.

@@ -65,7 +65,7 @@ const _: TRITONSERVER_ResponseAllocatorSetBufferAttributesFunction =
 /// # Safety
 ///
 /// `allocator` must be null or an allocator that lives during the call; the function as
-/// in [`TRITONSERVER_ResponseAllocatorNew`].
+/// in `TRITONSERVER_ResponseAllocatorNew`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorSetBufferAttributesFunction(
     allocator: *mut TRITONSERVER_ResponseAllocator,
@@ -87,7 +87,7 @@ const _: TRITONSERVER_ResponseAllocatorSetQueryFunction =
 /// # Safety
 ///
 /// `allocator` must be null or an allocator that lives during the call; the function as
-/// in [`TRITONSERVER_ResponseAllocatorNew`].
+/// in `TRITONSERVER_ResponseAllocatorNew`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorSetQueryFunction(
     allocator: *mut TRITONSERVER_ResponseAllocator,

@@ -40,7 +40,7 @@ impl Ownership {
     /// # Errors
     ///
     /// `Internal`, as in Triton, if the request was never handed over: there is nothing
-    /// to cancel, and the caller's wish must not be lost silently.
+    /// to cancel, and the call must not be ignored silently.
     pub(crate) fn cancel_token(&self) -> Result<CancelToken, Status> {
         self.cancel.lock("read the token").clone().ok_or_else(|| {
             Status::internal(

@@ -1,8 +1,8 @@
 //! Traces: callbacks report the trace points of a request.
 //!
-//! A [`TraceObject`] is what C holds: callbacks and the subject of the trace. While the
+//! A `TraceObject` is what C holds: callbacks and the subject of the trace. While the
 //! server has the request, its trace calls them through a
-//! [`CTraceSink`](sink::CTraceSink).
+//! `CTraceSink`.
 
 pub(crate) mod sink;
 
