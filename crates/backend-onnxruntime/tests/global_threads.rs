@@ -1,5 +1,5 @@
-//! Thread pools that all sessions share. They belong to the process, so this
-//! is a process of its own.
+//! Thread pools that all sessions share. They belong to the process, so this test has a
+//! process of its own.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic, and its helpers too")]
 
@@ -14,7 +14,7 @@ use galatea_tensor::DataType;
 
 use support::onnx::{Data, FLOAT, Graph, INT64, identity};
 use support::{
-    Books, Files, LOG, backend_with, cpu, execute, floats, output, request, spec, tensor,
+    Files, LOG, RecordingHost, backend_with, cpu, execute, floats, output, request, spec, tensor,
 };
 
 const CONFIG: &str = "
@@ -31,20 +31,20 @@ fn sessions_use_the_pools_of_the_environment() {
         ("intra_op_thread_count", "2"),
         ("inter_op_thread_count", "1"),
     ]);
-    // One beside the caller; and none that reports to anybody.
+    // One thread beside the caller, and none for telemetry.
     check_thread_count(threads + 1);
     let files = Files::model(identity(FLOAT, &[-1, 2]));
-    let books = Arc::new(Books::default());
-    let model = backend.load(Arc::new(spec(CONFIG)), &files, books.clone()).unwrap();
+    let host = Arc::new(RecordingHost::default());
+    let model = backend.load(Arc::new(spec(CONFIG)), &files, host.clone()).unwrap();
     let mut instance = model.create_instance(&cpu()).unwrap();
-    // The two that the model asks for beside its caller are not made.
+    // The threads that the model asks for are not started.
     check_thread_count(threads + 1);
     let data = floats(&[1., 2.]);
     let one = request(vec![tensor("INPUT0", DataType::Fp32, &[1, 2], data.clone())]);
-    let answers = execute(instance.as_mut(), &books, vec![one]);
-    assert_eq!(output(answers[0].as_ref().unwrap(), "OUTPUT0").1, data);
+    let results = execute(instance.as_mut(), &host, vec![one]);
+    assert_eq!(output(results[0].as_ref().unwrap(), "OUTPUT0").1, data);
 
-    assert_the_log_is_ours(&backend);
+    check_the_librarys_log(&backend);
 }
 
 /// The threads of this process.
@@ -52,7 +52,7 @@ fn thread_count() -> usize {
     std::fs::read_dir("/proc/self/task").unwrap().count()
 }
 
-/// A thread that has ended, and was waited for, may be listed for a moment still.
+/// A joined thread may still be listed for a moment.
 #[track_caller]
 fn check_thread_count(expected: usize) {
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -62,8 +62,8 @@ fn check_thread_count(expected: usize) {
     assert_eq!(thread_count(), expected);
 }
 
-/// What the library has to say arrives in the backend's log.
-fn assert_the_log_is_ours(backend: &OnnxRuntimeBackend) {
+/// Checks that the library's messages arrive in the backend's log.
+fn check_the_librarys_log(backend: &OnnxRuntimeBackend) {
     let graph = Graph::default()
         .input("INDEX", INT64, &[1])
         .output("OUTPUT0", FLOAT, &[1])
@@ -72,14 +72,14 @@ fn assert_the_log_is_ours(backend: &OnnxRuntimeBackend) {
     let config = "
         input [ { name: 'INDEX' data_type: TYPE_INT64 dims: [ 1 ] } ]
         output [ { name: 'OUTPUT0' data_type: TYPE_FP32 dims: [ 1 ] } ]";
-    let books = Arc::new(Books::default());
+    let host = Arc::new(RecordingHost::default());
     let files = Files::model(graph);
-    let model = backend.load(Arc::new(spec(config)), &files, books.clone()).unwrap();
+    let model = backend.load(Arc::new(spec(config)), &files, host.clone()).unwrap();
     let mut instance = model.create_instance(&cpu()).unwrap();
     let index = 9_i64.to_le_bytes().to_vec();
     let one = request(vec![tensor("INDEX", DataType::Int64, &[1], index)]);
-    let answers = execute(instance.as_mut(), &books, vec![one]);
-    assert!(answers[0].is_err());
+    let results = execute(instance.as_mut(), &host, vec![one]);
+    assert!(results[0].is_err());
     let log = LOG.lock().unwrap();
     let logged = |line: &String| line.starts_with("Error onnxruntime: ") && line.contains("Gather");
     assert!(log.iter().any(logged), "{log:?}");

@@ -39,43 +39,43 @@ pub(crate) fn pair(a: &[i32], b: &[i32]) -> InferenceRequest {
 }
 
 #[test]
-fn each_request_gets_the_rows_and_outputs_that_it_asked_for() {
+fn each_request_gets_its_rows_and_its_wanted_outputs() {
     let mut loaded = load(graph(), CONFIG);
     let mut sum_only = pair(&[1, 2, 3, 4], &[10, 20, 30, 40]);
     sum_only.outputs = vec![String::from("SUM")];
-    let answers = loaded.execute(vec![sum_only, pair(&[5, 6], &[1, 1]), pair(&[7, 8], &[2, 3])]);
-    let answers: Vec<_> = answers.into_iter().map(Result::unwrap).collect();
-    assert_eq!(output(&answers[0], "SUM"), (&[2, 2][..], &int32s(&[11, 22, 33, 44])[..]));
-    assert_eq!(output(&answers[1], "SUM"), (&[1, 2][..], &int32s(&[6, 7])[..]));
-    assert_eq!(output(&answers[2], "DIFFERENCE"), (&[1, 2][..], &int32s(&[5, 5])[..]));
+    let results = loaded.execute(vec![sum_only, pair(&[5, 6], &[1, 1]), pair(&[7, 8], &[2, 3])]);
+    let results: Vec<_> = results.into_iter().map(Result::unwrap).collect();
+    assert_eq!(output(&results[0], "SUM"), (&[2, 2][..], &int32s(&[11, 22, 33, 44])[..]));
+    assert_eq!(output(&results[1], "SUM"), (&[1, 2][..], &int32s(&[6, 7])[..]));
+    assert_eq!(output(&results[2], "DIFFERENCE"), (&[1, 2][..], &int32s(&[5, 5])[..]));
     let names = |index: usize| -> Vec<&str> {
-        answers[index].outputs.iter().map(|output| &*output.name).collect()
+        results[index].outputs.iter().map(|output| &*output.name).collect()
     };
     assert_eq!(names(0), ["SUM"]);
     assert_eq!(names(1), ["DIFFERENCE", "SUM"]);
-    // What is kept by a part of four rows.
-    let part = &answers[1].outputs[1].data;
+    // The memory that a part of four rows keeps alive.
+    let part = &results[1].outputs[1].data;
     assert_eq!((part.len(), part.retained_bytes()), (8, 32));
-    let first = &answers[0];
+    let first = &results[0];
     assert_eq!((&*first.model_name, first.model_version, &*first.id), ("m", 1, "r"));
-    assert_eq!(*loaded.books.batches.lock().unwrap(), [4]);
+    assert_eq!(*loaded.host.batches.lock().unwrap(), [4]);
 }
 
 #[test]
-fn an_output_that_nobody_wants_is_not_asked_for() {
+fn an_output_that_no_request_wants_is_not_computed() {
     let mut loaded = load(graph(), CONFIG);
     let mut sum_only = pair(&[1, 2], &[3, 4]);
     sum_only.outputs = vec![String::from("SUM")];
-    let answer = loaded.answer(sum_only).unwrap();
-    assert_eq!(answer.outputs.len(), 1);
-    assert_eq!(output(&answer, "SUM").1, int32s(&[4, 6]));
+    let result = loaded.execute_one(sum_only).unwrap();
+    assert_eq!(result.outputs.len(), 1);
+    assert_eq!(output(&result, "SUM").1, int32s(&[4, 6]));
 }
 
 #[test]
 fn instances_share_a_session_and_run_at_the_same_time() {
     let config = format!("{CONFIG} instance_group [ {{ count: 4 kind: KIND_CPU }} ]");
     let loaded = load(graph(), &config);
-    let (model, books) = (loaded.model.as_ref(), &loaded.books);
+    let (model, host) = (loaded.model.as_ref(), &loaded.host);
     thread::scope(|scope| {
         for seed in 0..4 {
             scope.spawn(move || {
@@ -83,10 +83,10 @@ fn instances_share_a_session_and_run_at_the_same_time() {
                 for value in 0..50 {
                     let requests =
                         vec![pair(&[seed, value], &[1, 2]), pair(&[value, seed], &[3, 4])];
-                    let answers = execute(instance.as_mut(), books, requests);
-                    let sums: Vec<_> = answers
+                    let results = execute(instance.as_mut(), host, requests);
+                    let sums: Vec<_> = results
                         .iter()
-                        .map(|answer| output(answer.as_ref().unwrap(), "SUM").1.to_vec())
+                        .map(|result| output(result.as_ref().unwrap(), "SUM").1.to_vec())
                         .collect();
                     assert_eq!(sums[0], int32s(&[seed + 1, value + 2]));
                     assert_eq!(sums[1], int32s(&[value + 3, seed + 4]));
@@ -97,18 +97,18 @@ fn instances_share_a_session_and_run_at_the_same_time() {
 }
 
 #[test]
-fn a_batch_that_nobody_waits_for_is_not_run() {
+fn a_batch_of_cancelled_requests_is_not_run() {
     let mut loaded = load(graph(), CONFIG);
     let cancelled = || {
         let cancel = CancelToken::new();
         cancel.cancel();
         InferenceRequest { cancel, ..pair(&[1, 2], &[3, 4]) }
     };
-    for answer in loaded.execute(vec![cancelled(), cancelled()]) {
-        assert_eq!(failure(answer).0, Code::Cancelled);
+    for result in loaded.execute(vec![cancelled(), cancelled()]) {
+        assert_eq!(failure(result).0, Code::Cancelled);
     }
-    assert!(loaded.books.batches.lock().unwrap().is_empty());
-    assert_eq!(*loaded.books.failed.lock().unwrap(), [FailureReason::Canceled; 2]);
-    let answers = loaded.execute(vec![cancelled(), pair(&[1, 2], &[3, 4])]);
-    assert!(answers[1].is_ok());
+    assert!(loaded.host.batches.lock().unwrap().is_empty());
+    assert_eq!(*loaded.host.failed.lock().unwrap(), [FailureReason::Canceled; 2]);
+    let results = loaded.execute(vec![cancelled(), pair(&[1, 2], &[3, 4])]);
+    assert!(results[1].is_ok());
 }

@@ -1,4 +1,4 @@
-//! Configurations that the model completes.
+//! Completing configurations from models.
 
 use galatea_backend::Backend;
 use galatea_config::{ConfigDraft, Support};
@@ -6,7 +6,7 @@ use galatea_config::{ConfigDraft, Support};
 use crate::support::onnx::{FLOAT, Graph, INT32, INT64, STRING, identity};
 use crate::support::{Files, backend_with, failure};
 
-/// Completes `config` and returns what came of it, a word per fact.
+/// Completes `config` and describes the result.
 fn complete(graph: Graph, config: &str) -> Result<Vec<String>, String> {
     let files = Files::model(graph);
     let mut draft = ConfigDraft::from_pbtxt("config.pbtxt", config).unwrap();
@@ -43,7 +43,7 @@ fn two_outputs() -> Graph {
 }
 
 #[test]
-fn everything() {
+fn an_empty_configuration_is_completed() {
     check(
         two_outputs(),
         "",
@@ -69,7 +69,7 @@ fn everything() {
 }
 
 #[test]
-fn what_the_configuration_says_stays() {
+fn configured_values_stay() {
     let output = "output [ { name: 'SUM' data_type: TYPE_INT64 dims: [ 3 ] } ]";
     check(
         two_outputs(),
@@ -98,7 +98,7 @@ fn a_complete_configuration_needs_no_model() {
 }
 
 #[test]
-fn a_model_that_can_not_batch() {
+fn a_model_without_a_batch_dimension_is_not_batched() {
     let message = complete(identity(FLOAT, &[3]), "max_batch_size: 2").unwrap_err();
     assert_eq!(
         message,
@@ -108,7 +108,7 @@ fn a_model_that_can_not_batch() {
 }
 
 #[test]
-fn what_the_server_adds_is_not_for_clients() {
+fn controls_and_states_are_not_added_as_inputs_and_outputs() {
     let graph = Graph::default()
         .input("X", INT32, &[-1, 2])
         .input("START", INT32, &[-1, 1])
@@ -124,7 +124,7 @@ fn what_the_server_adds_is_not_for_clients() {
         state [ { input_name: 'S_IN' output_name: 'S_OUT' data_type: TYPE_INT32 dims: [ 2 ] } ]
       }";
     check(graph.clone(), sequence, &["3 scheduler", "in X INT32 [2]", "out Y INT32 [2]"]);
-    // A state that is listed is an output too, and then no other is added.
+    // A listed state is an output, and then no other output is added.
     let listed = "output [ { name: 'S_OUT' data_type: TYPE_INT32 dims: [ 2 ] } ]";
     check(
         graph,

@@ -1,4 +1,4 @@
-//! Every type goes in and comes out unchanged.
+//! Elements of every type pass through a model unchanged.
 
 use galatea_tensor::DataType;
 use galatea_tensor::elements::push_bytes_element;
@@ -6,7 +6,7 @@ use galatea_tensor::elements::push_bytes_element;
 use crate::support::onnx::{Element, STRING, identity};
 use crate::support::{load, output, request, tensor};
 
-/// ONNX's numbers for our datatypes.
+/// ONNX' numbers of the server's datatypes.
 const FIXED_SIZE: [(DataType, u64); 13] = [
     (DataType::Bool, 9),
     (DataType::Uint8, 2),
@@ -33,7 +33,7 @@ fn config(datatype: DataType) -> String {
 }
 
 #[test]
-fn fixed_sizes() {
+fn elements_of_fixed_size_keep_their_bytes() {
     for (datatype, number) in FIXED_SIZE {
         let mut loaded = load(identity(Element(number), &[-1, -1]), &config(datatype));
         let size = datatype.byte_size().unwrap();
@@ -42,14 +42,14 @@ fn fixed_sizes() {
         };
         let one =
             |rows: i64, data: Vec<u8>| request(vec![tensor("INPUT0", datatype, &[rows, 3], data)]);
-        let alone = loaded.answer(one(2, data(2, 0))).unwrap();
+        let alone = loaded.execute_one(one(2, data(2, 0))).unwrap();
         assert_eq!(output(&alone, "OUTPUT0"), (&[2, 3][..], &data(2, 0)[..]), "{datatype}");
-        let answers = loaded.execute(vec![one(1, data(1, 1)), one(3, data(3, 0))]);
-        let first = answers[0].as_ref().unwrap();
-        let second = answers[1].as_ref().unwrap();
+        let results = loaded.execute(vec![one(1, data(1, 1)), one(3, data(3, 0))]);
+        let first = results[0].as_ref().unwrap();
+        let second = results[1].as_ref().unwrap();
         assert_eq!(output(first, "OUTPUT0"), (&[1, 3][..], &data(1, 1)[..]), "{datatype}");
         assert_eq!(output(second, "OUTPUT0"), (&[3, 3][..], &data(3, 0)[..]), "{datatype}");
-        assert_eq!(*loaded.books.batches.lock().unwrap(), [2, 4]);
+        assert_eq!(*loaded.host.batches.lock().unwrap(), [2, 4]);
     }
 }
 
@@ -62,7 +62,7 @@ fn framed(elements: &[&[u8]]) -> Vec<u8> {
 }
 
 #[test]
-fn strings_keep_all_their_bytes() {
+fn strings_keep_their_bytes() {
     let mut loaded = load(identity(STRING, &[-1, -1]), &config(DataType::Bytes));
     let long = vec![b'x'; 100];
     let first = framed(&[b"a\0b", b""]);
@@ -70,11 +70,11 @@ fn strings_keep_all_their_bytes() {
     let one = |rows: i64, data: &[u8]| {
         request(vec![tensor("INPUT0", DataType::Bytes, &[rows, 2], data.to_vec())])
     };
-    let alone = loaded.answer(one(2, &second)).unwrap();
+    let alone = loaded.execute_one(one(2, &second)).unwrap();
     assert_eq!(output(&alone, "OUTPUT0"), (&[2, 2][..], &second[..]));
-    let answers = loaded.execute(vec![one(1, &first), one(2, &second)]);
-    assert_eq!(output(answers[0].as_ref().unwrap(), "OUTPUT0"), (&[1, 2][..], &first[..]));
-    assert_eq!(output(answers[1].as_ref().unwrap(), "OUTPUT0"), (&[2, 2][..], &second[..]));
+    let results = loaded.execute(vec![one(1, &first), one(2, &second)]);
+    assert_eq!(output(results[0].as_ref().unwrap(), "OUTPUT0"), (&[1, 2][..], &first[..]));
+    assert_eq!(output(results[1].as_ref().unwrap(), "OUTPUT0"), (&[2, 2][..], &second[..]));
     let none = request(vec![tensor("INPUT0", DataType::Bytes, &[1, 0], Vec::new())]);
-    assert_eq!(output(&loaded.answer(none).unwrap(), "OUTPUT0"), (&[1, 0][..], &[][..]));
+    assert_eq!(output(&loaded.execute_one(none).unwrap(), "OUTPUT0"), (&[1, 0][..], &[][..]));
 }

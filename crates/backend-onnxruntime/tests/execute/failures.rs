@@ -1,4 +1,4 @@
-//! Runs that fail, and batches that must not exist.
+//! Runs that fail, and inconsistent batches.
 
 use galatea_infer::{Code, InferenceRequest};
 use galatea_tensor::DataType;
@@ -8,7 +8,7 @@ use crate::support::onnx::{Data, FLOAT, Graph, INT64, STRING, identity};
 use crate::support::{failure, floats, int32s, load, output, request, tensor};
 
 #[test]
-fn a_failing_node_answers_the_batch_and_the_instance_lives_on() {
+fn a_failing_node_fails_the_batch_and_the_instance_stays_usable() {
     let graph = Graph::default()
         .input("INDEX", INT64, &[-1])
         .output("OUTPUT0", FLOAT, &[-1])
@@ -22,20 +22,20 @@ fn a_failing_node_answers_the_batch_and_the_instance_lives_on() {
     let index = |value: i64| -> InferenceRequest {
         request(vec![tensor("INDEX", DataType::Int64, &[1], value.to_le_bytes().to_vec())])
     };
-    for answer in loaded.execute(vec![index(0), index(9)]) {
-        let (code, message) = failure(answer);
+    for result in loaded.execute(vec![index(0), index(9)]) {
+        let (code, message) = failure(result);
         assert_eq!(code, Code::Internal);
         assert!(message.starts_with("onnx runtime error "), "{message}");
         assert!(message.contains("Gather"), "{message}");
     }
-    assert!(loaded.books.batches.lock().unwrap().is_empty());
-    let answers = loaded.execute(vec![index(0), index(1)]);
-    assert_eq!(output(answers[1].as_ref().unwrap(), "OUTPUT0").1, floats(&[6.]));
-    assert_eq!(*loaded.books.batches.lock().unwrap(), [2]);
+    assert!(loaded.host.batches.lock().unwrap().is_empty());
+    let results = loaded.execute(vec![index(0), index(1)]);
+    assert_eq!(output(results[1].as_ref().unwrap(), "OUTPUT0").1, floats(&[6.]));
+    assert_eq!(*loaded.host.batches.lock().unwrap(), [2]);
 }
 
 #[test]
-fn an_output_of_another_batch_size_can_not_be_split() {
+fn an_output_of_another_batch_size_is_an_error() {
     let times: Vec<u8> = [2_i64, 1].iter().flat_map(|times| times.to_le_bytes()).collect();
     let graph = Graph::default()
         .input("INPUT0", FLOAT, &[-1, 2])
@@ -56,9 +56,9 @@ fn an_output_of_another_batch_size_can_not_be_split() {
         outputs: names.iter().map(|&name| name.to_owned()).collect(),
         ..request(vec![tensor("INPUT0", DataType::Fp32, &[1, 2], floats(&[1., 2.]))])
     };
-    let mut answers = loaded.execute(vec![wants(&["OUTPUT0"]), wants(&[])]);
+    let mut results = loaded.execute(vec![wants(&["OUTPUT0"]), wants(&[])]);
     assert_eq!(
-        failure(answers.remove(1)),
+        failure(results.remove(1)),
         (
             Code::Unsupported,
             String::from(
@@ -67,18 +67,18 @@ fn an_output_of_another_batch_size_can_not_be_split() {
             )
         )
     );
-    assert_eq!(output(answers[0].as_ref().unwrap(), "OUTPUT0").1, floats(&[1., 2.]));
+    assert_eq!(output(results[0].as_ref().unwrap(), "OUTPUT0").1, floats(&[1., 2.]));
 }
 
-/// What admission and the scheduler promise not to send.
+/// Admission and the scheduler never send such batches.
 #[test]
-fn inconsistent_batches_are_refused_before_the_library_sees_them() {
+fn inconsistent_batches_are_refused_before_the_run() {
     let check = |requests: Vec<InferenceRequest>, expected: &str| {
         let mut loaded = load(graph(), CONFIG);
-        for answer in loaded.execute(requests) {
-            assert_eq!(failure(answer), (Code::Internal, expected.to_owned()));
+        for result in loaded.execute(requests) {
+            assert_eq!(failure(result), (Code::Internal, expected.to_owned()));
         }
-        assert!(loaded.answer(pair(&[1, 2], &[3, 4])).is_ok());
+        assert!(loaded.execute_one(pair(&[1, 2], &[3, 4])).is_ok());
     };
     let good = || pair(&[1, 2], &[3, 4]);
     let with = |change: fn(&mut InferenceRequest)| {
@@ -88,7 +88,7 @@ fn inconsistent_batches_are_refused_before_the_library_sees_them() {
     };
     let short = with(|request| request.inputs[1].data = galatea_tensor::Buffer::empty());
     check(vec![good(), short.clone()], "input 'INPUT1' has another size than its shape says");
-    // Together these two have as many bytes as they should.
+    // Only the sum of their sizes is right.
     let long = with(|request| {
         request.inputs[1].data = galatea_tensor::Buffer::from_vec(int32s(&[1, 2, 3, 4]));
     });
@@ -105,11 +105,11 @@ fn inconsistent_batches_are_refused_before_the_library_sees_them() {
     let other = with(|request| request.inputs[0].datatype = DataType::Fp32);
     check(vec![other], "input 'INPUT0' has the wrong datatype");
     let mut loaded = load(graph(), CONFIG);
-    let (code, message) = failure(loaded.answer(short));
+    let (code, message) = failure(loaded.execute_one(short));
     assert_eq!(code, Code::Internal);
     assert!(message.contains("0 bytes"), "{message}");
     let missing = with(|request| drop(request.inputs.pop()));
-    let (code, message) = failure(loaded.answer(missing));
+    let (code, message) = failure(loaded.execute_one(missing));
     assert_eq!(code, Code::Internal);
     assert!(message.contains("INPUT1"), "{message}");
 }
@@ -121,16 +121,16 @@ fn a_model_without_batches_takes_one_request() {
         output [ { name: 'OUTPUT0' data_type: TYPE_FP32 dims: [ 2 ] } ]";
     let mut loaded = load(identity(FLOAT, &[2]), config);
     let one = || request(vec![tensor("INPUT0", DataType::Fp32, &[2], floats(&[1., 2.]))]);
-    assert!(loaded.answer(one()).is_ok());
-    for answer in loaded.execute(vec![one(), one()]) {
-        let (code, message) = failure(answer);
+    assert!(loaded.execute_one(one()).is_ok());
+    for result in loaded.execute(vec![one(), one()]) {
+        let (code, message) = failure(result);
         assert_eq!(code, Code::Internal);
         assert!(message.starts_with("2 requests with "), "{message}");
     }
 }
 
 #[test]
-fn strings_must_be_as_many_as_the_shape_says() {
+fn the_number_of_strings_must_match_the_shape() {
     let config = "
         input [ { name: 'INPUT0' data_type: TYPE_STRING dims: [ 2 ] } ]
         output [ { name: 'OUTPUT0' data_type: TYPE_STRING dims: [ 2 ] } ]";
@@ -139,7 +139,7 @@ fn strings_must_be_as_many_as_the_shape_says() {
     {
         let data = vec![0; 4 * empty_strings];
         let one = request(vec![tensor("INPUT0", DataType::Bytes, &[2], data)]);
-        let (code, message) = failure(loaded.answer(one));
+        let (code, message) = failure(loaded.execute_one(one));
         assert_eq!(code, Code::Internal);
         assert!(message.contains(expected), "{message}");
     }

@@ -1,4 +1,4 @@
-//! Models executed by the real library.
+//! Models that ONNX Runtime executes.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic, and its helpers too")]
 

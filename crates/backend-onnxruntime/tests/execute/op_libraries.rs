@@ -1,4 +1,4 @@
-//! Libraries with operators, compiled from C as users compile theirs.
+//! Libraries with operators, compiled from C.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,8 @@ use galatea_tensor::DataType;
 
 use crate::support::onnx::{FLOAT, Graph, identity};
 use crate::support::{
-    Books, Files, backend, cpu, execute, failure, floats, output, request, spec, tensor, try_load,
+    Files, RecordingHost, backend, cpu, execute, failure, floats, output, request, spec, tensor,
+    try_load,
 };
 
 const BASE: &str = "
@@ -23,7 +24,7 @@ const BASE: &str = "
     input [ { name: 'INPUT0' data_type: TYPE_FP32 dims: [ 2 ] } ]
     output [ { name: 'OUTPUT0' data_type: TYPE_FP32 dims: [ 2 ] } ]";
 
-/// A model whose operator only the library has.
+/// A model with an operator of the library.
 fn scaling() -> Files {
     let dims = [-1, 2];
     let graph = Graph::default().input("INPUT0", FLOAT, &dims).output("OUTPUT0", FLOAT, &dims);
@@ -48,10 +49,10 @@ fn naming(libraries: &[&str]) -> String {
     format!("{BASE} model_operations {{ op_library_filename: [ {} ] }}", names.join(", "))
 }
 
-fn scaled(model: &dyn Model, books: &Arc<Books>) -> Vec<u8> {
+fn scaled(model: &dyn Model, host: &Arc<RecordingHost>) -> Vec<u8> {
     let mut instance = model.create_instance(&cpu()).unwrap();
     let one = tensor("INPUT0", DataType::Fp32, &[1, 2], floats(&[1., 3.]));
-    let response = execute(instance.as_mut(), books, vec![request(vec![one])]).remove(0).unwrap();
+    let response = execute(instance.as_mut(), host, vec![request(vec![one])]).remove(0).unwrap();
     output(&response, "OUTPUT0").1.to_vec()
 }
 
@@ -62,15 +63,15 @@ fn a_model_uses_operators_of_a_library() {
     let absolute = beside(&files, "ops.so").to_string_lossy().into_owned();
     for name in ["ops.so", "./ops.so", &absolute] {
         let loaded = try_load(&files, &naming(&[name])).unwrap();
-        assert_eq!(scaled(loaded.model.as_ref(), &loaded.books), floats(&[3., 9.]), "{name}");
-        assert_eq!(*loaded.books.log.lock().unwrap(), Vec::<String>::new());
+        assert_eq!(scaled(loaded.model.as_ref(), &loaded.host), floats(&[3., 9.]), "{name}");
+        assert_eq!(*loaded.host.log.lock().unwrap(), Vec::<String>::new());
     }
     let (_, message) = failure(try_load(&files, BASE));
     assert!(message.contains("galatea.tests:Scale"), "{message}");
 }
 
 #[test]
-fn a_configuration_is_completed_with_them() {
+fn a_configuration_is_completed_with_custom_operators() {
     let files = scaling();
     compile(&beside(&files, "ops.so"), &[]);
     let text = "model_operations { op_library_filename: 'ops.so' }";
@@ -80,10 +81,10 @@ fn a_configuration_is_completed_with_them() {
     assert_eq!((draft.inputs()[0].name.as_str(), draft.outputs().len()), ("INPUT0", 1));
 }
 
-/// An operator may ask another model and wait for its answer, also one that takes the
-/// place of ONNX Runtime's own.
+/// An operator may call another model and wait for it; it may also replace an operator of
+/// ONNX Runtime.
 #[test]
-fn nothing_is_promised_of_a_model_with_a_library() {
+fn a_model_with_an_operator_library_guarantees_nothing() {
     let files = Files::model(identity(FLOAT, &[-1, 2]));
     compile(&beside(&files, "ops.so"), &[]);
     let guarantee = |config: &str| try_load(&files, config).unwrap().instance.guarantee();
@@ -92,7 +93,7 @@ fn nothing_is_promised_of_a_model_with_a_library() {
 }
 
 #[test]
-fn what_is_no_library_with_operators_is_refused_by_name() {
+fn files_that_are_no_operator_libraries_are_refused_by_name() {
     let files = scaling();
     compile(&beside(&files, "no_entry.so"), &["-DNO_ENTRY"]);
     compile(&beside(&files, "refuses.so"), &["-DREFUSES"]);
@@ -114,7 +115,7 @@ fn what_is_no_library_with_operators_is_refused_by_name() {
         (".", Code::InvalidArgument, ""),
         ("", Code::InvalidArgument, "it is not a path"),
     ] {
-        // The name of a library beside ONNX Runtime's or the system's is the loader's.
+        // The loader searches for a name without a path.
         let name = if name == "none.so" { "./none.so" } else { name };
         let (found, message) = failure(try_load(&files, &naming(&[name])));
         assert_eq!(found, code, "{name}: {message}");
@@ -128,23 +129,23 @@ fn what_is_no_library_with_operators_is_refused_by_name() {
     assert!(message.contains("not today"), "{message}");
 }
 
-/// Loads with one backend, and tells the answers, the log and what they depend on.
+/// Loads and executes the model; returns the output, the log and the fingerprint.
 fn load(
     backend: &impl Backend,
     files: &Files,
     libraries: &[&str],
 ) -> (Vec<u8>, Vec<String>, Option<BackendFingerprint>) {
-    let (books, spec) = (Arc::new(Books::default()), Arc::new(spec(&naming(libraries))));
-    let model = backend.load(spec.clone(), files, books.clone()).unwrap();
-    let answer = scaled(model.as_ref(), &books);
-    let (host, model): (Arc<dyn Host>, _) = (books.clone(), model.as_ref());
+    let (recorder, spec) = (Arc::new(RecordingHost::default()), Arc::new(spec(&naming(libraries))));
+    let model = backend.load(spec.clone(), files, recorder.clone()).unwrap();
+    let result = scaled(model.as_ref(), &recorder);
+    let (host, model): (Arc<dyn Host>, _) = (recorder.clone(), model.as_ref());
     let fingerprint =
         backend.fingerprint(&LoadedVersion { spec: &spec, files, model, host: &host });
-    let log = books.log.lock().unwrap().clone();
-    (answer, log, fingerprint)
+    let log = recorder.log.lock().unwrap().clone();
+    (result, log, fingerprint)
 }
 
-/// A file in place of one that is open has another inode.
+/// Replaces the file, as an update does: the new file has another inode.
 fn replace(library: &Path, flags: &[&str]) {
     let new = library.with_extension("new");
     compile(&new, flags);
@@ -152,34 +153,34 @@ fn replace(library: &Path, flags: &[&str]) {
 }
 
 #[test]
-fn a_library_stays_what_it_was_and_so_does_what_answers_depend_on() {
+fn a_replaced_library_stays_in_use_and_in_the_fingerprint() {
     let files = scaling();
     let library = beside(&files, "ops.so");
     compile(&library, &["-DFACTOR=2"]);
     let (backend, mark) = (backend(), FileFingerprint::of(&library));
-    let (answer, log, fingerprint) = load(&backend, &files, &["ops.so"]);
-    assert_eq!((answer, log), (floats(&[2., 6.]), Vec::new()));
+    let (result, log, fingerprint) = load(&backend, &files, &["ops.so"]);
+    assert_eq!((result, log), (floats(&[2., 6.]), Vec::new()));
     let fingerprint = fingerprint.unwrap();
     assert_eq!(fingerprint.files.len(), 2);
     assert!(fingerprint.files.contains(mark.as_ref().unwrap()) && fingerprint.files.is_sorted());
     replace(&library, &["-DFACTOR=5", "-g3"]);
     assert_ne!(FileFingerprint::of(&library), mark);
-    let (answer, log, same) = load(&backend, &files, &["ops.so"]);
-    assert_eq!((answer, same), (floats(&[2., 6.]), Some(fingerprint)));
+    let (result, log, same) = load(&backend, &files, &["ops.so"]);
+    assert_eq!((result, same), (floats(&[2., 6.]), Some(fingerprint)));
     let [line] = log.as_slice() else { panic!("{log:?}") };
     assert!(line.contains("Warning model 'm': model_operations.op_library_filename 'ops.so'"));
     assert!(line.contains("changed since it was opened"), "{line}");
 }
 
 #[test]
-fn a_library_that_was_mended_too_late_is_said_to_be() {
+fn a_library_that_was_repaired_after_it_was_opened_is_reported() {
     let files = scaling();
     let library = beside(&files, "ops.so");
     compile(&library, &["-DNO_ENTRY"]);
     let backend = backend();
     let refused = || {
         let spec = Arc::new(spec(&naming(&["ops.so"])));
-        failure(backend.load(spec, &files, Arc::new(Books::default()))).1
+        failure(backend.load(spec, &files, Arc::new(RecordingHost::default()))).1
     };
     assert!(refused().ends_with("has no function 'RegisterCustomOps'"), "{}", refused());
     replace(&library, &[]);

@@ -1,8 +1,7 @@
-//! Ragged inputs, tensors made of a batch's shapes, and outputs that are split
-//! by shapes.
+//! Ragged inputs, batch inputs, and outputs that are split by shapes.
 //!
-//! The expected numbers of `every_kind` were compared with those of the
-//! original server.
+//! The expected values of `every_kind_of_batch_input_is_computed` were compared with
+//! Triton's.
 
 use galatea_infer::{Code, InferenceRequest, InferenceResponse};
 use galatea_tensor::DataType;
@@ -20,13 +19,13 @@ const KINDS: [&str; 5] = [
 ];
 const ITEM_SHAPE: &str = "BATCH_ITEM_SHAPE";
 
-/// Where a model sees a kind, and where it shows it.
+/// The names of the input and the output for a kind.
 fn names(kind: &str) -> [String; 2] {
     ["IN", "OUT"].map(|side| format!("{kind}_{side}"))
 }
 
-/// Gives every batch element all elements of `RAGGED` and of each batch input;
-/// of a tensor that is only a shape, its size.
+/// Returns all elements of `RAGGED` and of each batch input with every batch element; for a
+/// tensor that is only a shape, its size.
 fn shapes_graph(element: Element) -> Graph {
     let numbers = |values: &[i64]| -> Vec<u8> {
         values.iter().flat_map(|value| value.to_le_bytes()).collect()
@@ -82,7 +81,7 @@ fn shapes_config(datatype: &str) -> String {
     config
 }
 
-/// Numbers from `first` on in this shape.
+/// Consecutive numbers from `first` on, in this shape.
 fn ragged(dims: &[i64], first: i32) -> InferenceRequest {
     let count = i32::try_from(dims.iter().product::<i64>()).unwrap();
     let values: Vec<f32> = (first..first + count).map(|value| value as f32).collect();
@@ -103,18 +102,18 @@ fn numbers(response: &InferenceResponse, name: &str) -> (Vec<i64>, Vec<i64>) {
 }
 
 #[test]
-fn every_kind() {
+fn every_kind_of_batch_input_is_computed() {
     for (datatype, element) in [("TYPE_INT32", INT32), ("TYPE_FP32", FLOAT)] {
         let mut loaded = load(shapes_graph(element), &shapes_config(datatype));
         let batch = vec![ragged(&[2, 1, 2], 0), ragged(&[1, 1, 2], 4), ragged(&[1, 2, 2], 6)];
-        let answers = loaded.execute(batch);
+        let results = loaded.execute(batch);
         let rows = [2, 1, 1];
         let items: [&[i64]; 3] = [&[1, 2, 1, 2], &[1, 2], &[2, 2]];
-        for ((answer, rows), item) in answers.iter().zip(rows).zip(items) {
-            let answer = answer.as_ref().unwrap();
+        for ((result, rows), item) in results.iter().zip(rows).zip(items) {
+            let result = result.as_ref().unwrap();
             let check = |name: &str, expected: &[i64]| {
                 let dims = vec![i64::try_from(rows).unwrap(), expected.len() as i64];
-                assert_eq!(numbers(answer, name), (dims, expected.repeat(rows)), "{name}");
+                assert_eq!(numbers(result, name), (dims, expected.repeat(rows)), "{name}");
             };
             check("FLAT", &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
             check("BATCH_ELEMENT_COUNT_OUT", &[4, 2, 4]);
@@ -123,20 +122,20 @@ fn every_kind() {
             check("BATCH_ITEM_SHAPE_FLATTEN_OUT", &[1, 2, 1, 2, 1, 2, 2, 2]);
             check("BATCH_MAX_ELEMENT_COUNT_AS_SHAPE_OUT", &[4]);
             let dims = vec![i64::try_from(rows).unwrap(), 2];
-            assert_eq!(numbers(answer, "BATCH_ITEM_SHAPE_OUT"), (dims, item.to_vec()));
+            assert_eq!(numbers(result, "BATCH_ITEM_SHAPE_OUT"), (dims, item.to_vec()));
         }
-        assert_eq!(*loaded.books.batches.lock().unwrap(), [4]);
-        // A smaller batch sees nothing of the larger one before it.
-        let answer = loaded.answer(ragged(&[1, 1, 1], 3)).unwrap();
-        assert_eq!(numbers(&answer, "FLAT"), (vec![1, 1], vec![3]));
-        let counts = numbers(&answer, "BATCH_ACCUMULATED_ELEMENT_COUNT_WITH_ZERO_OUT");
+        assert_eq!(*loaded.host.batches.lock().unwrap(), [4]);
+        // A smaller batch must not see values of the larger one before it.
+        let result = loaded.execute_one(ragged(&[1, 1, 1], 3)).unwrap();
+        assert_eq!(numbers(&result, "FLAT"), (vec![1, 1], vec![3]));
+        let counts = numbers(&result, "BATCH_ACCUMULATED_ELEMENT_COUNT_WITH_ZERO_OUT");
         assert_eq!(counts, (vec![1, 2], vec![0, 1]));
-        assert_eq!(numbers(&answer, "BATCH_ITEM_SHAPE_OUT"), (vec![1, 2], vec![1, 1]));
+        assert_eq!(numbers(&result, "BATCH_ITEM_SHAPE_OUT"), (vec![1, 2], vec![1, 1]));
     }
 }
 
 #[test]
-fn one_description_for_several_inputs() {
+fn a_batch_input_may_have_several_targets() {
     let graph = Graph::default()
         .input("RAGGED", FLOAT, &[-1])
         .input("A", INT32, &[-1])
@@ -154,8 +153,8 @@ fn one_description_for_several_inputs() {
           source_input: 'RAGGED'
         } ]";
     let mut loaded = load(graph, config);
-    let answers = loaded.execute(vec![ragged(&[1, 3], 0), ragged(&[1, 0], 0), ragged(&[1, 2], 0)]);
-    let sums = answers.iter().map(|answer| numbers(answer.as_ref().unwrap(), "SUM"));
+    let results = loaded.execute(vec![ragged(&[1, 3], 0), ragged(&[1, 0], 0), ragged(&[1, 2], 0)]);
+    let sums = results.iter().map(|result| numbers(result.as_ref().unwrap(), "SUM"));
     let expected = [6, 0, 4].map(|sum| (vec![1], vec![sum]));
     assert_eq!(sums.collect::<Vec<_>>(), expected);
 }
@@ -187,20 +186,20 @@ fn an_output_is_split_by_the_shapes_of_an_input() {
     let mut nothing = ragged(&[1, 3, 1], 4);
     nothing.outputs = vec![String::from("ANOTHER")];
     let batch = vec![ragged(&[2, 1, 2], 0), nothing, ragged(&[1, 0, 5], 0), ragged(&[1, 2, 2], 7)];
-    let answers = loaded.execute(batch);
-    let answer = |index: usize| answers[index].as_ref().unwrap();
-    assert_eq!(numbers(answer(0), "OUTPUT"), (vec![2, 1, 2], vec![0, 2, 4, 6]));
-    assert!(answer(1).outputs.is_empty());
-    assert_eq!(numbers(answer(2), "OUTPUT"), (vec![1, 0, 5], vec![]));
-    assert_eq!(numbers(answer(3), "OUTPUT"), (vec![1, 2, 2], vec![14, 16, 18, 20]));
-    // Nothing is copied: the parts are slices of one tensor.
-    let address = |index: usize| output(answer(index), "OUTPUT").1.as_ptr().addr();
+    let results = loaded.execute(batch);
+    let result = |index: usize| results[index].as_ref().unwrap();
+    assert_eq!(numbers(result(0), "OUTPUT"), (vec![2, 1, 2], vec![0, 2, 4, 6]));
+    assert!(result(1).outputs.is_empty());
+    assert_eq!(numbers(result(2), "OUTPUT"), (vec![1, 0, 5], vec![]));
+    assert_eq!(numbers(result(3), "OUTPUT"), (vec![1, 2, 2], vec![14, 16, 18, 20]));
+    // The parts are slices of one tensor.
+    let address = |index: usize| output(result(index), "OUTPUT").1.as_ptr().addr();
     assert_eq!(address(3) - address(0), 7 * 4);
 }
 
 #[test]
-fn dimensions_that_are_configured_stay() {
-    // Pairs go in, and the model makes one number of each.
+fn a_split_output_keeps_its_configured_dimensions() {
+    // The model makes one number of each pair.
     let graph = Graph::default()
         .input("RAGGED", FLOAT, &[-1])
         .output("OUTPUT", FLOAT, &[-1])
@@ -209,14 +208,14 @@ fn dimensions_that_are_configured_stay() {
         .node("Reshape", &["RAGGED", "pairs"], &["matrix"])
         .node_with("ReduceSum", &["matrix", "axes"], &["OUTPUT"], &[("keepdims", 0)]);
     let mut loaded = load(graph, &scatter_config("TYPE_FP32", "-1, 2", "-1, 1"));
-    let answers = loaded.execute(vec![ragged(&[1, 2, 2], 0), ragged(&[2, 1, 2], 10)]);
-    let answer = |index: usize| numbers(answers[index].as_ref().unwrap(), "OUTPUT");
-    assert_eq!(answer(0), (vec![1, 2, 1], vec![1, 5]));
-    assert_eq!(answer(1), (vec![2, 1, 1], vec![21, 25]));
+    let results = loaded.execute(vec![ragged(&[1, 2, 2], 0), ragged(&[2, 1, 2], 10)]);
+    let result = |index: usize| numbers(results[index].as_ref().unwrap(), "OUTPUT");
+    assert_eq!(result(0), (vec![1, 2, 1], vec![1, 5]));
+    assert_eq!(result(1), (vec![2, 1, 1], vec![21, 25]));
 }
 
 #[test]
-fn ragged_strings() {
+fn ragged_inputs_may_be_strings() {
     let graph = Graph::default().input("RAGGED", STRING, &[-1]).output("OUTPUT", STRING, &[-1]);
     let graph = graph.node("Identity", &["RAGGED"], &["OUTPUT"]);
     let mut loaded = load(graph, &scatter_config("TYPE_STRING", "-1", "-1"));
@@ -229,24 +228,24 @@ fn ragged_strings() {
         request(vec![tensor("RAGGED", DataType::Bytes, &dims, framed(texts))])
     };
     let batch: [&[&str]; 3] = [&["a", "", "cc"], &[], &["ddd"]];
-    let answers = loaded.execute(batch.iter().map(|strings| texts(strings)).collect());
-    for (answer, strings) in answers.iter().zip(batch) {
+    let results = loaded.execute(batch.iter().map(|strings| texts(strings)).collect());
+    for (result, strings) in results.iter().zip(batch) {
         let dims = [1, strings.len() as i64];
         let expected = framed(strings);
-        assert_eq!(output(answer.as_ref().unwrap(), "OUTPUT"), (&dims[..], &expected[..]));
+        assert_eq!(output(result.as_ref().unwrap(), "OUTPUT"), (&dims[..], &expected[..]));
     }
 }
 
 #[test]
-fn a_ragged_input_without_batches() {
+fn a_ragged_input_is_allowed_without_batching() {
     let config = scatter_config("TYPE_FP32", "-1, -1", "-1, -1").replace("size: 8", "size: 0");
     let mut loaded = load(doubled(&[-1]), &config);
-    let answer = loaded.answer(ragged(&[2, 2], 1)).unwrap();
-    assert_eq!(numbers(&answer, "OUTPUT"), (vec![2, 2], vec![2, 4, 6, 8]));
+    let result = loaded.execute_one(ragged(&[2, 2], 1)).unwrap();
+    assert_eq!(numbers(&result, "OUTPUT"), (vec![2, 2], vec![2, 4, 6, 8]));
 }
 
 #[test]
-fn an_output_with_too_few_elements_can_not_be_split() {
+fn an_output_with_too_few_elements_fails_the_requests_it_is_too_short_for() {
     let graph = Graph::default()
         .input("RAGGED", FLOAT, &[-1])
         .output("OUTPUT", FLOAT, &[-1])
@@ -255,11 +254,11 @@ fn an_output_with_too_few_elements_can_not_be_split() {
         .node("Slice", &["RAGGED", "from", "to"], &["OUTPUT"]);
     let mut loaded = load(graph, &scatter_config("TYPE_FP32", "-1", "-1"));
     let batch = vec![ragged(&[1, 2], 0), ragged(&[1, 2], 2), ragged(&[1, 1], 4)];
-    let mut answers = loaded.execute(batch).into_iter();
-    assert_eq!(numbers(&answers.next().unwrap().unwrap(), "OUTPUT"), (vec![1, 2], vec![0, 1]));
-    // Of what follows the first that does not fit, the place is not known.
-    for answer in answers {
-        let (code, message) = failure(answer);
+    let mut results = loaded.execute(batch).into_iter();
+    assert_eq!(numbers(&results.next().unwrap().unwrap(), "OUTPUT"), (vec![1, 2], vec![0, 1]));
+    // The positions of all later parts are unknown.
+    for result in results {
+        let (code, message) = failure(result);
         assert_eq!(code, Code::Unsupported);
         assert_eq!(
             message,
@@ -270,7 +269,7 @@ fn an_output_with_too_few_elements_can_not_be_split() {
 }
 
 #[test]
-fn a_source_that_is_left_out() {
+fn an_omitted_source_input_fails_the_batch() {
     let graph = Graph::default()
         .input("INPUT", FLOAT, &[1])
         .input("COUNT", INT32, &[-1])
@@ -290,10 +289,10 @@ fn a_source_that_is_left_out() {
         } ]";
     let mut loaded = load(graph, config);
     let one = || request(vec![tensor("INPUT", DataType::Fp32, &[1], floats(&[1.]))]);
-    let (code, message) = failure(loaded.answer(one()));
+    let (code, message) = failure(loaded.execute_one(one()));
     assert_eq!(code, Code::InvalidArgument);
     assert_eq!(message, "batch input 'COUNT' describes input 'EXTRA', which a request leaves out");
     let mut both = one();
     both.inputs.push(tensor("EXTRA", DataType::Fp32, &[2], floats(&[1., 2.])));
-    assert_eq!(numbers(&loaded.answer(both).unwrap(), "OUTPUT"), (vec![1], vec![2]));
+    assert_eq!(numbers(&loaded.execute_one(both).unwrap(), "OUTPUT"), (vec![1], vec![2]));
 }

@@ -85,7 +85,7 @@ fn dimensions_that_the_model_contradicts() {
         "unable to load model 'm', scalar tensor 'INPUT0', should only provide 1 in the model \
          configuration when the model doesn't support batching. Model configuration provided: [2].",
     );
-    // An input may promise less than the model takes, an output may not.
+    // An input may be narrower than the model's, an output may not.
     check(
         identity(FLOAT, &[-1]),
         &pair(0, INPUT, OUTPUT),
@@ -95,7 +95,7 @@ fn dimensions_that_the_model_contradicts() {
 }
 
 #[test]
-fn optional_inputs() {
+fn optional_inputs_need_a_model_without_batching() {
     check(
         identity(FLOAT, &[2]),
         &pair(0, &format!("{INPUT} optional: true"), OUTPUT),
@@ -116,7 +116,7 @@ fn optional_inputs() {
 }
 
 #[test]
-fn a_sequence_is_no_output() {
+fn an_onnx_sequence_is_no_output() {
     let graph = || {
         identity(FLOAT, &[-1, 2]).sequence_output("LIST", FLOAT).node(
             "SequenceConstruct",
@@ -130,7 +130,7 @@ fn a_sequence_is_no_output() {
         &pair(4, INPUT, list),
         "Unsupported ONNX Type 'ONNX_TYPE_SEQUENCE' for I/O 'LIST', expected 'ONNX_TYPE_TENSOR'.",
     );
-    // It is in nobody's way unless the configuration names it.
+    // The model can be loaded if the configuration doesn't name it.
     try_load(&Files::model(graph()), &pair(4, INPUT, OUTPUT)).unwrap();
 }
 
@@ -153,7 +153,7 @@ fn files_that_are_no_models() {
 }
 
 #[test]
-fn a_library_that_is_none() {
+fn files_that_are_no_onnx_runtime() {
     let files = Files::new(&[("library.so", b"not a library")]);
     let path = galatea_backend::ModelFiles::resolve(&files, "library.so").unwrap();
     let (code, message) = failure(galatea_backend_onnxruntime::Library::open(&path));

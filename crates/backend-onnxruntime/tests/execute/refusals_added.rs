@@ -1,5 +1,5 @@
-//! Models that contradict what the server adds: controls, states, tensors made
-//! of a batch's shapes.
+//! Models that contradict the inputs and outputs of the server: controls, states and batch
+//! inputs.
 
 use galatea_infer::Code;
 
@@ -12,7 +12,7 @@ fn check(graph: Graph, config: &str, expected: &str) {
     assert!(message.contains(expected), "{message}\n  lacks\n{expected}");
 }
 
-/// A model with one tensor more than `INPUT` and `OUTPUT`.
+/// A model with `INPUT`, `OUTPUT` and perhaps another input.
 fn graph(added: Option<(&str, Element, &[i64])>) -> Graph {
     let graph = Graph::default()
         .input("INPUT", INT32, &[-1, 2])
@@ -38,7 +38,7 @@ const START: &str = "sequence_batching { control_input [ {
 } ] }";
 
 #[test]
-fn controls() {
+fn controls_that_the_model_contradicts() {
     let config = config(4, START);
     load(graph(Some(("START", INT32, &[-1, 1]))), &config);
     check(
@@ -72,7 +72,7 @@ fn controls() {
 }
 
 #[test]
-fn controls_without_batches() {
+fn controls_without_batching() {
     let graph = |dims: &[i64]| {
         Graph::default()
             .input("INPUT", INT32, &[2])
@@ -86,7 +86,7 @@ fn controls_without_batches() {
 }
 
 #[test]
-fn inputs_that_nobody_fills_in() {
+fn model_inputs_that_the_configuration_leaves_out() {
     check(
         graph(Some(("START", INT32, &[-1, 1]))),
         &config(4, "sequence_batching { }"),
@@ -117,11 +117,11 @@ fn stateful(input: (Element, &[i64]), output: (Element, &[i64])) -> Graph {
 }
 
 #[test]
-fn states() {
+fn states_that_the_model_contradicts() {
     let config = config(4, STATE);
     let good = (INT32, &[-1, 2][..]);
     load(stateful(good, good), &config);
-    // What one side leaves open is found out as sequences go on.
+    // Either side may leave a size variable.
     let open = (INT32, &[-1, -1][..]);
     load(stateful(open, open), &config);
     load(
@@ -158,7 +158,7 @@ fn states() {
 }
 
 #[test]
-fn outputs_that_are_states() {
+fn state_outputs_that_the_model_contradicts() {
     let config = config(4, STATE);
     let cast = |element: Element, dims: &[i64]| {
         let number = [("to", element.0)];
@@ -211,7 +211,7 @@ fn ragged(input: &[i64], shapes: (Element, &[i64])) -> Graph {
 }
 
 #[test]
-fn ragged_inputs() {
+fn ragged_inputs_that_the_model_contradicts() {
     let config = batch_input("BATCH_ELEMENT_COUNT", "TYPE_INT32");
     load(ragged(&[-1], (INT32, &[-1])), &config);
     for (dims, shown) in [(&[-1, -1][..], "[-1,-1]"), (&[6], "[6]"), (&[], "[]")] {
@@ -236,7 +236,7 @@ fn ragged_inputs() {
 }
 
 #[test]
-fn batch_inputs() {
+fn batch_inputs_that_the_model_contradicts() {
     let config = batch_input("BATCH_ELEMENT_COUNT", "TYPE_INT32");
     check(
         ragged(&[-1], (FLOAT, &[-1])),

@@ -1,4 +1,4 @@
-//! Controls, padding, and states that go from request to request.
+//! Controls, padding and states.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,10 +8,10 @@ use galatea_infer::{CancelToken, Code, InferenceRequest, StateTensor};
 use galatea_tensor::{Buffer, DataType, Shape};
 
 use crate::support::onnx::{Data, Element, FLOAT, Graph, INT32, INT64, STRING, UINT64};
-use crate::support::sequence::{Keeper, named_state, state};
-use crate::support::{Loaded, failure, floats, int32s, load, output, request, tensor};
+use crate::support::sequence::{StateStore, named_state, state};
+use crate::support::{TestModel, failure, floats, int32s, load, output, request, tensor};
 
-/// `OUTPUT` and the state are the state before, combined with `INPUT`.
+/// Combines the state with `INPUT`; the result is the new state and `OUTPUT`.
 fn accumulator(operator: &str, element: Element, dims: &[i64]) -> Graph {
     Graph::default()
         .input("INPUT", element, dims)
@@ -50,88 +50,86 @@ fn framed(texts: &[&str]) -> Vec<u8> {
 }
 
 /// An accumulator of pairs of integers whose sequences begin at 100 and 200.
-fn pairs() -> (Loaded, Arc<Keeper>) {
+fn pairs() -> (TestModel, Arc<StateStore>) {
     let loaded = load(accumulator("Add", INT32, &[-1, 2]), &config(8, "TYPE_INT32", "2"));
     let initial = state(DataType::Int32, &[1, 2], int32s(&[100, 200]));
-    (loaded, Keeper::new(vec![initial]))
+    (loaded, StateStore::new(vec![initial]))
 }
 
 #[test]
-fn sums_of_integers() {
-    let (mut loaded, keeper) = pairs();
+fn integer_states_accumulate_in_batches() {
+    let (mut loaded, store) = pairs();
+    let rows =
+        vec![store.row(&loaded, 1, integers(&[1, 2])), store.row(&loaded, 2, integers(&[10, 20]))];
+    let results = loaded.steps(rows);
+    assert_eq!(output(&results[0], "OUTPUT"), (&[1, 2][..], &int32s(&[101, 202])[..]));
+    assert_eq!(output(&results[1], "OUTPUT").1, int32s(&[110, 220]));
+    // Other orders and sizes of the batch, and a sequence that begins.
     let rows = vec![
-        keeper.row(&loaded, 1, integers(&[1, 2])),
-        keeper.row(&loaded, 2, integers(&[10, 20])),
+        store.row(&loaded, 2, integers(&[1, 1])),
+        store.row(&loaded, 3, integers(&[5, 6])),
+        store.row(&loaded, 1, integers(&[2, 2])),
     ];
-    let answers = loaded.steps(rows);
-    assert_eq!(output(&answers[0], "OUTPUT"), (&[1, 2][..], &int32s(&[101, 202])[..]));
-    assert_eq!(output(&answers[1], "OUTPUT").1, int32s(&[110, 220]));
-    // In another order, with a sequence that begins, and one of them alone.
-    let rows = vec![
-        keeper.row(&loaded, 2, integers(&[1, 1])),
-        keeper.row(&loaded, 3, integers(&[5, 6])),
-        keeper.row(&loaded, 1, integers(&[2, 2])),
-    ];
-    let answers = loaded.steps(rows);
-    let sums: Vec<_> = answers.iter().map(|answer| output(answer, "OUTPUT").1).collect();
+    let results = loaded.steps(rows);
+    let sums: Vec<_> = results.iter().map(|result| output(result, "OUTPUT").1).collect();
     assert_eq!(sums, [int32s(&[111, 221]), int32s(&[105, 206]), int32s(&[103, 204])]);
-    let row = keeper.row(&loaded, 3, integers(&[1, 1]));
-    let answers = loaded.steps(vec![row]);
-    assert_eq!(output(&answers[0], "OUTPUT").1, int32s(&[106, 207]));
-    assert_eq!(keeper.state(3), (vec![1, 2], int32s(&[106, 207])));
-    assert_eq!(*loaded.books.batches.lock().unwrap(), [2, 3, 1]);
+    let row = store.row(&loaded, 3, integers(&[1, 1]));
+    let results = loaded.steps(vec![row]);
+    assert_eq!(output(&results[0], "OUTPUT").1, int32s(&[106, 207]));
+    assert_eq!(store.state(3), (vec![1, 2], int32s(&[106, 207])));
+    assert_eq!(*loaded.host.batches.lock().unwrap(), [2, 3, 1]);
 }
 
 #[test]
-fn sums_of_floats_without_batches() {
+fn float_states_accumulate_without_batching() {
     let mut loaded = load(accumulator("Add", FLOAT, &[2]), &config(0, "TYPE_FP32", "2"));
-    let keeper = Keeper::new(vec![state(DataType::Fp32, &[2], floats(&[0., 0.5]))]);
+    let store = StateStore::new(vec![state(DataType::Fp32, &[2], floats(&[0., 0.5]))]);
     for (value, expected) in [(1., [1., 1.5]), (2., [3., 3.5])] {
         let input = tensor("INPUT", DataType::Fp32, &[2], floats(&[value, value]));
-        let row = keeper.row(&loaded, 9, request(vec![input]));
-        let answers = loaded.steps(vec![row]);
-        assert_eq!(output(&answers[0], "OUTPUT"), (&[2][..], &floats(&expected)[..]));
+        let row = store.row(&loaded, 9, request(vec![input]));
+        let results = loaded.steps(vec![row]);
+        assert_eq!(output(&results[0], "OUTPUT"), (&[2][..], &floats(&expected)[..]));
     }
-    assert_eq!(keeper.state(9), (vec![2], floats(&[3., 3.5])));
+    assert_eq!(store.state(9), (vec![2], floats(&[3., 3.5])));
 }
 
 #[test]
-fn a_scalar_state() {
+fn a_scalar_state_has_one_element() {
     let config = config(0, "TYPE_FP32", "1");
     let mut loaded = load(accumulator("Add", FLOAT, &[]), &config);
-    let keeper = Keeper::new(vec![state(DataType::Fp32, &[1], floats(&[10.]))]);
+    let store = StateStore::new(vec![state(DataType::Fp32, &[1], floats(&[10.]))]);
     for expected in [11., 12.] {
         let input = tensor("INPUT", DataType::Fp32, &[1], floats(&[1.]));
-        let row = keeper.row(&loaded, 9, request(vec![input]));
-        let answers = loaded.steps(vec![row]);
-        assert_eq!(output(&answers[0], "OUTPUT"), (&[1][..], &floats(&[expected])[..]));
-        assert_eq!(keeper.state(9), (vec![1], floats(&[expected])));
+        let row = store.row(&loaded, 9, request(vec![input]));
+        let results = loaded.steps(vec![row]);
+        assert_eq!(output(&results[0], "OUTPUT"), (&[1][..], &floats(&[expected])[..]));
+        assert_eq!(store.state(9), (vec![1], floats(&[expected])));
     }
 }
 
 #[test]
-fn strings_grow() {
+fn string_states_accumulate() {
     let graph = accumulator("StringConcat", STRING, &[-1, 2]);
     let mut loaded = load(graph, &config(4, "TYPE_STRING", "2"));
-    let keeper = Keeper::new(vec![state(DataType::Bytes, &[1, 2], framed(&["", "\u{e4}"]))]);
+    let store = StateStore::new(vec![state(DataType::Bytes, &[1, 2], framed(&["", "\u{e4}"]))]);
     let texts =
         |texts: [&str; 2]| request(vec![tensor("INPUT", DataType::Bytes, &[1, 2], framed(&texts))]);
     for (a, b, expected) in [
         (["a", "b"], ["x", ""], [framed(&["a", "\u{e4}b"]), framed(&["x", "\u{e4}"])]),
         (["cc", ""], ["y", "z"], [framed(&["acc", "\u{e4}b"]), framed(&["xy", "\u{e4}z"])]),
     ] {
-        let rows = vec![keeper.row(&loaded, 1, texts(a)), keeper.row(&loaded, 2, texts(b))];
-        let answers = loaded.steps(rows);
-        for (answer, expected) in answers.iter().zip(expected) {
-            assert_eq!(output(answer, "OUTPUT"), (&[1, 2][..], &expected[..]));
+        let rows = vec![store.row(&loaded, 1, texts(a)), store.row(&loaded, 2, texts(b))];
+        let results = loaded.steps(rows);
+        for (result, expected) in results.iter().zip(expected) {
+            assert_eq!(output(result, "OUTPUT"), (&[1, 2][..], &expected[..]));
         }
     }
-    assert_eq!(keeper.state(1), (vec![1, 2], framed(&["acc", "\u{e4}b"])));
+    assert_eq!(store.state(1), (vec![1, 2], framed(&["acc", "\u{e4}b"])));
 }
 
-/// `A_OUT` is hidden, `B_OUT` an output as well.
+/// `A_OUT` is hidden; `B_OUT` is an output too.
 #[test]
-fn two_states_of_which_one_is_visible() {
+fn states_may_be_visible_or_hidden() {
     let graph = Graph::default()
         .input("INPUT", INT32, &[-1, 1])
         .input("A_IN", INT32, &[-1, 1])
@@ -154,36 +152,36 @@ fn two_states_of_which_one_is_visible() {
           { input_name: 'B_IN' output_name: 'B_OUT' data_type: TYPE_INT32 dims: [ 1 ] }
         ] }";
     let mut loaded = load(graph, config);
-    let keeper = Keeper::new(vec![
+    let store = StateStore::new(vec![
         named_state(("A_IN", "A_OUT"), DataType::Int32, &[1, 1], int32s(&[0])),
         named_state(("B_IN", "B_OUT"), DataType::Int32, &[1, 1], int32s(&[10])),
     ]);
     let mut product_only = integers(&[2]);
     product_only.outputs = vec![String::from("OUTPUT")];
-    let rows = vec![keeper.row(&loaded, 1, integers(&[1])), keeper.row(&loaded, 2, product_only)];
-    let answers = loaded.steps(rows);
+    let rows = vec![store.row(&loaded, 1, integers(&[1])), store.row(&loaded, 2, product_only)];
+    let results = loaded.steps(rows);
     let named = |index: usize| -> Vec<(&str, &[u8])> {
-        let outputs = answers[index].outputs.iter();
+        let outputs = results[index].outputs.iter();
         outputs.map(|output| (&*output.name, &output.data.host().unwrap()[..])).collect()
     };
     assert_eq!(named(0), [("B_OUT", &int32s(&[9])[..]), ("OUTPUT", &int32s(&[9])[..])]);
     assert_eq!(named(1), [("OUTPUT", &int32s(&[16])[..])]);
     let values = |sequence: u64| -> Vec<Vec<u8>> {
-        let states = keeper.states(sequence);
+        let states = store.states(sequence);
         states.iter().map(|state| state.data.host().unwrap().to_vec()).collect()
     };
     assert_eq!(values(1), [int32s(&[1]), int32s(&[9])]);
     assert_eq!(values(2), [int32s(&[2]), int32s(&[8])]);
-    // Nobody can ask for what the configuration hides.
+    // A request can't get a hidden output.
     let mut hidden = integers(&[1]);
     hidden.outputs = vec![String::from("A_OUT")];
-    let row = keeper.row(&loaded, 1, hidden);
+    let row = store.row(&loaded, 1, hidden);
     assert!(loaded.steps(vec![row])[0].outputs.is_empty());
     assert_eq!(values(1), [int32s(&[2]), int32s(&[8])]);
 }
 
 /// The state is the history of the inputs.
-fn history() -> (Loaded, Arc<Keeper>) {
+fn history() -> (TestModel, Arc<StateStore>) {
     let graph = Graph::default()
         .input("INPUT", INT32, &[-1, 1])
         .input("STATE_IN", INT32, &[-1, -1])
@@ -200,78 +198,78 @@ fn history() -> (Loaded, Arc<Keeper>) {
           input_name: 'STATE_IN' output_name: 'STATE_OUT' data_type: TYPE_INT32 dims: [ -1 ]
         } ] }";
     let initial = state(DataType::Int32, &[1, 1], int32s(&[0]));
-    (load(graph, config), Keeper::new(vec![initial]))
+    (load(graph, config), StateStore::new(vec![initial]))
 }
 
 #[test]
-fn states_of_different_shapes_are_executed_in_several_runs() {
-    let (mut loaded, keeper) = history();
-    let row = keeper.row(&loaded, 1, integers(&[10]));
+fn a_batch_with_states_of_different_shapes_executes_in_several_runs() {
+    let (mut loaded, store) = history();
+    let row = store.row(&loaded, 1, integers(&[10]));
     loaded.steps(vec![row]);
-    // The first sequence has two elements now, the others and padding one.
+    // The state of the first sequence has two elements now, the others have one.
     let rows = vec![
-        keeper.row(&loaded, 1, integers(&[20])),
-        keeper.padding(integers(&[0])),
-        keeper.row(&loaded, 2, integers(&[5])),
-        keeper.row(&loaded, 3, integers(&[7])),
+        store.row(&loaded, 1, integers(&[20])),
+        store.padding(integers(&[0])),
+        store.row(&loaded, 2, integers(&[5])),
+        store.row(&loaded, 3, integers(&[7])),
     ];
-    let answers = loaded.execute_rows(rows);
-    let sum = |index: usize| output(answers[index].as_ref().unwrap().as_ref().unwrap(), "SUM").1;
+    let results = loaded.execute_rows(rows);
+    let sum = |index: usize| output(results[index].as_ref().unwrap().as_ref().unwrap(), "SUM").1;
     assert_eq!([sum(0), sum(2), sum(3)], [int32s(&[30]), int32s(&[5]), int32s(&[7])]);
-    assert!(answers[1].is_none());
-    assert_eq!(keeper.state(1), (vec![1, 3], int32s(&[0, 10, 20])));
-    assert_eq!(keeper.state(2), (vec![1, 2], int32s(&[0, 5])));
-    assert_eq!(keeper.state(3), (vec![1, 2], int32s(&[0, 7])));
-    // Padding of a shape that no sequence has is not executed.
+    assert!(results[1].is_none());
+    assert_eq!(store.state(1), (vec![1, 3], int32s(&[0, 10, 20])));
+    assert_eq!(store.state(2), (vec![1, 2], int32s(&[0, 5])));
+    assert_eq!(store.state(3), (vec![1, 2], int32s(&[0, 7])));
+    // Padding with a shape of no other row is not executed.
     let rows = vec![
-        keeper.padding(integers(&[0])),
-        keeper.row(&loaded, 1, integers(&[1])),
-        keeper.row(&loaded, 2, integers(&[2])),
+        store.padding(integers(&[0])),
+        store.row(&loaded, 1, integers(&[1])),
+        store.row(&loaded, 2, integers(&[2])),
     ];
     assert!(loaded.execute_rows(rows).iter().flatten().all(Result::is_ok));
-    let (first, second) = (keeper.state(1), keeper.state(2));
+    let (first, second) = (store.state(1), store.state(2));
     assert_eq!(first, (vec![1, 4], int32s(&[0, 10, 20, 1])));
     assert_eq!(second, (vec![1, 3], int32s(&[0, 5, 2])));
-    assert_eq!(*loaded.books.batches.lock().unwrap(), [1, 1, 3, 1, 1]);
-    assert_eq!(loaded.books.succeeded.load(Ordering::Relaxed), 6);
+    assert_eq!(*loaded.host.batches.lock().unwrap(), [1, 1, 3, 1, 1]);
+    assert_eq!(loaded.host.succeeded.load(Ordering::Relaxed), 6);
 }
 
 #[test]
-fn states_of_equal_shapes_are_executed_together() {
-    let (mut loaded, keeper) = history();
+fn a_batch_with_states_of_equal_shapes_executes_in_one_run() {
+    let (mut loaded, store) = history();
     for step in 1..4 {
         let rows = (1..4).map(|sequence| {
-            keeper.row(&loaded, sequence, integers(&[i32::try_from(sequence).unwrap()]))
+            store.row(&loaded, sequence, integers(&[i32::try_from(sequence).unwrap()]))
         });
-        let answers = loaded.steps(rows.collect());
-        for (answer, sequence) in answers.iter().zip(1..) {
-            assert_eq!(output(answer, "SUM").1, int32s(&[sequence * step]));
+        let results = loaded.steps(rows.collect());
+        for (result, sequence) in results.iter().zip(1..) {
+            assert_eq!(output(result, "SUM").1, int32s(&[sequence * step]));
         }
     }
-    assert_eq!(keeper.state(2), (vec![1, 4], int32s(&[0, 2, 2, 2])));
-    assert_eq!(*loaded.books.batches.lock().unwrap(), [3, 3, 3]);
+    assert_eq!(store.state(2), (vec![1, 4], int32s(&[0, 2, 2, 2])));
+    assert_eq!(*loaded.host.batches.lock().unwrap(), [3, 3, 3]);
 }
 
 #[test]
-fn padding_keeps_rows_in_their_places() {
-    let (mut loaded, keeper) = pairs();
+fn padding_keeps_the_positions_of_rows() {
+    let (mut loaded, store) = pairs();
     let rows = vec![
-        keeper.padding(integers(&[7, 7])),
-        keeper.row(&loaded, 1, integers(&[1, 2])),
-        keeper.padding(integers(&[7, 7])),
-        keeper.row(&loaded, 2, integers(&[3, 4])),
+        store.padding(integers(&[7, 7])),
+        store.row(&loaded, 1, integers(&[1, 2])),
+        store.padding(integers(&[7, 7])),
+        store.row(&loaded, 2, integers(&[3, 4])),
     ];
-    let answers = loaded.execute_rows(rows);
-    let sum = |index: usize| output(answers[index].as_ref().unwrap().as_ref().unwrap(), "OUTPUT").1;
+    let results = loaded.execute_rows(rows);
+    let sum = |index: usize| output(results[index].as_ref().unwrap().as_ref().unwrap(), "OUTPUT").1;
     assert_eq!([sum(1), sum(3)], [int32s(&[101, 202]), int32s(&[103, 204])]);
-    assert!(answers[0].is_none() && answers[2].is_none());
-    assert_eq!(*loaded.books.batches.lock().unwrap(), [4]);
-    assert_eq!(loaded.books.succeeded.load(Ordering::Relaxed), 2);
-    assert!(loaded.books.failed.lock().unwrap().is_empty());
+    assert!(results[0].is_none() && results[2].is_none());
+    assert_eq!(*loaded.host.batches.lock().unwrap(), [4]);
+    assert_eq!(loaded.host.succeeded.load(Ordering::Relaxed), 2);
+    assert!(loaded.host.failed.lock().unwrap().is_empty());
 }
 
 #[test]
-fn an_answer_that_is_an_error_leaves_its_state_as_it_was() {
+fn a_failed_response_leaves_its_state_unchanged() {
     let times: Vec<u8> = [2_i64, 1].iter().flat_map(|times| times.to_le_bytes()).collect();
     let graph = accumulator("Add", INT32, &[-1, 2])
         .output("TWICE", INT32, &[-1, 2])
@@ -280,18 +278,18 @@ fn an_answer_that_is_an_error_leaves_its_state_as_it_was() {
     let twice = "output [ { name: 'TWICE' data_type: TYPE_INT32 dims: [ 2 ] } ]";
     let config = format!("{} {twice}", config(4, "TYPE_INT32", "2"));
     let mut loaded = load(graph, &config);
-    let keeper = Keeper::new(vec![state(DataType::Int32, &[1, 2], int32s(&[0, 0]))]);
+    let store = StateStore::new(vec![state(DataType::Int32, &[1, 2], int32s(&[0, 0]))]);
     let mut sum_only = integers(&[1, 2]);
     sum_only.outputs = vec![String::from("OUTPUT")];
-    let rows = vec![keeper.padding(integers(&[7, 7])), keeper.row(&loaded, 1, sum_only)];
-    let answers = loaded.execute_rows(rows);
-    assert_eq!(output(answers[1].as_ref().unwrap().as_ref().unwrap(), "OUTPUT").1, int32s(&[1, 2]));
-    // Whoever wants it gets an error, and the sequence stays where it was.
-    let row = keeper.row(&loaded, 1, integers(&[3, 4]));
+    let rows = vec![store.padding(integers(&[7, 7])), store.row(&loaded, 1, sum_only)];
+    let results = loaded.execute_rows(rows);
+    assert_eq!(output(results[1].as_ref().unwrap().as_ref().unwrap(), "OUTPUT").1, int32s(&[1, 2]));
+    // A request that wants it gets an error, and its sequence keeps its state.
+    let row = store.row(&loaded, 1, integers(&[3, 4]));
     let (code, message) = failure(loaded.execute_rows(vec![row]).remove(0).unwrap());
     assert_eq!(code, Code::Unsupported);
     assert!(message.contains("'TWICE'"), "{message}");
-    assert_eq!(keeper.state(1), (vec![1, 2], int32s(&[1, 2])));
+    assert_eq!(store.state(1), (vec![1, 2], int32s(&[1, 2])));
 }
 
 #[test]
@@ -325,21 +323,21 @@ fn controls_are_inputs() {
         request.inputs.push(tensor("ID", DataType::Uint64, &[1, 1], id));
         request
     };
-    let answers = loaded.execute(vec![
+    let results = loaded.execute(vec![
         with_controls(10, 1, 7),
         with_controls(20, 0, u64::MAX),
         with_controls(30, 1, 0),
     ]);
-    for (answer, (sum, id)) in answers.into_iter().zip([(11, 7), (20, u64::MAX), (31, 0)]) {
-        let answer = answer.unwrap();
-        assert_eq!(output(&answer, "SUM"), (&[1, 1][..], &int32s(&[sum])[..]));
-        assert_eq!(output(&answer, "WHO").1, id.to_le_bytes());
+    for (result, (sum, id)) in results.into_iter().zip([(11, 7), (20, u64::MAX), (31, 0)]) {
+        let result = result.unwrap();
+        assert_eq!(output(&result, "SUM"), (&[1, 1][..], &int32s(&[sum])[..]));
+        assert_eq!(output(&result, "WHO").1, id.to_le_bytes());
     }
 }
 
-/// The state picks from a table, which a wrong index makes impossible.
+/// The state is an index into a table; an index that is out of range fails the run.
 #[test]
-fn a_failed_run_leaves_all_states_as_they_were() {
+fn a_failed_run_leaves_all_states_unchanged() {
     let graph = Graph::default()
         .input("INPUT", INT32, &[-1, 1])
         .input("STATE_IN", INT32, &[-1, 1])
@@ -356,100 +354,98 @@ fn a_failed_run_leaves_all_states_as_they_were() {
           input_name: 'STATE_IN' output_name: 'STATE_OUT' data_type: TYPE_INT32 dims: [ 1 ]
         } ] }";
     let mut loaded = load(graph, config);
-    let keeper = Keeper::new(vec![state(DataType::Int32, &[1, 1], int32s(&[0]))]);
-    let step = |loaded: &mut Loaded, values: [i32; 2]| {
+    let store = StateStore::new(vec![state(DataType::Int32, &[1, 1], int32s(&[0]))]);
+    let step = |loaded: &mut TestModel, values: [i32; 2]| {
         let rows = vec![
-            keeper.row(loaded, 1, integers(&[values[0]])),
-            keeper.row(loaded, 2, integers(&[values[1]])),
+            store.row(loaded, 1, integers(&[values[0]])),
+            store.row(loaded, 2, integers(&[values[1]])),
         ];
         loaded.execute_rows(rows)
     };
-    assert!(step(&mut loaded, [1, 2]).into_iter().flatten().all(|answer| answer.is_ok()));
-    for answer in step(&mut loaded, [1, 9]) {
-        assert_eq!(failure(answer.unwrap()).0, Code::Internal);
+    assert!(step(&mut loaded, [1, 2]).into_iter().flatten().all(|result| result.is_ok()));
+    for result in step(&mut loaded, [1, 9]) {
+        assert_eq!(failure(result.unwrap()).0, Code::Internal);
     }
-    assert_eq!([keeper.state(1).1, keeper.state(2).1], [int32s(&[1]), int32s(&[2])]);
-    let answers = step(&mut loaded, [1, 0]);
-    assert_eq!(output(answers[0].as_ref().unwrap().as_ref().unwrap(), "PICK").1, floats(&[7.]));
+    assert_eq!([store.state(1).1, store.state(2).1], [int32s(&[1]), int32s(&[2])]);
+    let results = step(&mut loaded, [1, 0]);
+    assert_eq!(output(results[0].as_ref().unwrap().as_ref().unwrap(), "PICK").1, floats(&[7.]));
 }
 
 #[test]
-fn a_sequence_whose_client_is_gone_is_not_run() {
-    let (mut loaded, keeper) = pairs();
+fn a_batch_of_cancelled_requests_and_padding_is_not_run() {
+    let (mut loaded, store) = pairs();
     let cancel = CancelToken::new();
     cancel.cancel();
     let cancelled = InferenceRequest { cancel, ..integers(&[1, 2]) };
-    let rows = vec![keeper.padding(integers(&[7, 7])), keeper.row(&loaded, 1, cancelled)];
-    let answer = loaded.execute_rows(rows).remove(1).unwrap();
-    assert_eq!(failure(answer).0, Code::Cancelled);
-    assert!(loaded.books.batches.lock().unwrap().is_empty());
-    assert_eq!(keeper.state(1), (vec![1, 2], int32s(&[100, 200])));
+    let rows = vec![store.padding(integers(&[7, 7])), store.row(&loaded, 1, cancelled)];
+    let result = loaded.execute_rows(rows).remove(1).unwrap();
+    assert_eq!(failure(result).0, Code::Cancelled);
+    assert!(loaded.host.batches.lock().unwrap().is_empty());
+    assert_eq!(store.state(1), (vec![1, 2], int32s(&[100, 200])));
 }
 
-/// The states are slices of the library's own tensor, in the order of the
-/// batch; that the next batch is given them as they lie is tested beside the
-/// code that gathers.
+/// The states are slices of the library's tensor, in the order of the batch. Unit tests of
+/// `instance::inputs` check that the next batch reads them in place.
 #[test]
 fn states_are_not_copied_out_of_a_batch() {
     let graph = accumulator("Add", INT32, &[-1, 2]);
     let visible = "output [ { name: 'STATE_OUT' data_type: TYPE_INT32 dims: [ 2 ] } ]";
     let mut loaded = load(graph, &format!("{} {visible}", config(8, "TYPE_INT32", "2")));
-    let keeper = Keeper::new(vec![state(DataType::Int32, &[1, 2], int32s(&[0, 0]))]);
+    let store = StateStore::new(vec![state(DataType::Int32, &[1, 2], int32s(&[0, 0]))]);
     for sequences in [vec![4, 2, 3], vec![4, 2, 3], vec![2]] {
         let rows =
-            sequences.iter().map(|&sequence| keeper.row(&loaded, sequence, integers(&[1, 2])));
-        let answers = loaded.steps(rows.collect());
+            sequences.iter().map(|&sequence| store.row(&loaded, sequence, integers(&[1, 2])));
+        let results = loaded.steps(rows.collect());
         let row = int32s(&[1, 2]).len();
-        let start = keeper.address(sequences[0]);
-        for (place, (answer, &sequence)) in answers.iter().zip(&sequences).enumerate() {
-            assert_eq!(keeper.address(sequence), start + place * row);
-            let shown = output(answer, "STATE_OUT").1.as_ptr().addr();
-            assert_eq!(shown, keeper.address(sequence));
+        let start = store.address(sequences[0]);
+        for (place, (result, &sequence)) in results.iter().zip(&sequences).enumerate() {
+            assert_eq!(store.address(sequence), start + place * row);
+            let shown = output(result, "STATE_OUT").1.as_ptr().addr();
+            assert_eq!(shown, store.address(sequence));
         }
     }
-    assert_eq!(keeper.state(2).1, int32s(&[3, 6]));
+    assert_eq!(store.state(2).1, int32s(&[3, 6]));
 }
 
-/// Bytes that count themselves.
-struct Counted(Vec<u8>, Arc<AtomicUsize>);
+/// Bytes that count down when they are dropped.
+struct DropCounter(Vec<u8>, Arc<AtomicUsize>);
 
-impl AsRef<[u8]> for Counted {
+impl AsRef<[u8]> for DropCounter {
     fn as_ref(&self) -> &[u8] {
         &self.0
     }
 }
 
-impl Drop for Counted {
+impl Drop for DropCounter {
     fn drop(&mut self) {
         self.1.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 #[test]
-fn an_old_state_is_released_when_the_new_one_is_there() {
+fn a_new_state_replaces_and_frees_the_old_one() {
     let setting = "use_same_buffer_for_input_output: true";
     let config =
         config(4, "TYPE_INT32", "2").replace("input_name", &format!("{setting} input_name"));
     let mut loaded = load(accumulator("Add", INT32, &[-1, 2]), &config);
     let alive = Arc::new(AtomicUsize::new(1));
-    let first = Bytes::from_owner(Counted(int32s(&[1, 2]), alive.clone()));
+    let first = Bytes::from_owner(DropCounter(int32s(&[1, 2]), alive.clone()));
     let initial = StateTensor {
         data: Buffer::from_bytes(first),
         ..state(DataType::Int32, &[1, 2], Vec::new())
     };
-    let keeper = Keeper::new(Vec::new());
-    galatea_infer::SequenceOwner::released(&*keeper, 1, vec![initial]);
-    let row = keeper.row(&loaded, 1, integers(&[1, 1]));
+    let store = StateStore::new(Vec::new());
+    galatea_infer::SequenceOwner::released(&*store, 1, vec![initial]);
+    let row = store.row(&loaded, 1, integers(&[1, 1]));
     assert_eq!(alive.load(Ordering::Relaxed), 1);
     loaded.steps(vec![row]);
     assert_eq!(alive.load(Ordering::Relaxed), 0);
-    assert_eq!(keeper.state(1).1, int32s(&[2, 3]));
+    assert_eq!(store.state(1).1, int32s(&[2, 3]));
 }
 
-/// The library then returns the very memory that it was lent, here two rows
-/// that lie side by side.
+/// The library then returns the memory of its input, here of two adjacent rows.
 #[test]
-fn a_graph_may_hand_on_its_state() {
+fn a_graph_may_return_its_state_unchanged() {
     let graph = Graph::default()
         .input("INPUT", INT32, &[-1, 2])
         .input("SAME", INT32, &[-1, 2])
@@ -459,7 +455,7 @@ fn a_graph_may_hand_on_its_state() {
     let config =
         config(4, "TYPE_INT32", "2").replace("STATE_IN", "SAME").replace("STATE_OUT", "SAME");
     let mut loaded = load(graph, &config);
-    let keeper = Keeper::new(Vec::new());
+    let store = StateStore::new(Vec::new());
     let both = Bytes::from(int32s(&[1, 2, 3, 4]));
     let start = both.as_ptr().addr();
     for (sequence, range) in [(1, 0..8), (2, 8..16)] {
@@ -468,19 +464,19 @@ fn a_graph_may_hand_on_its_state() {
             data: Buffer::from_bytes(both.slice(range)),
             ..named_state(("SAME", "SAME"), DataType::Int32, &[1, 2], Vec::new())
         };
-        galatea_infer::SequenceOwner::released(&*keeper, sequence, vec![initial]);
+        galatea_infer::SequenceOwner::released(&*store, sequence, vec![initial]);
     }
     drop(both);
-    let rows = [1, 2].map(|sequence| keeper.row(&loaded, sequence, integers(&[10, 10])));
-    let answers = loaded.steps(rows.into());
-    assert_eq!(output(&answers[1], "OUTPUT").1, int32s(&[13, 14]));
-    assert_eq!([keeper.state(1).1, keeper.state(2).1], [int32s(&[1, 2]), int32s(&[3, 4])]);
-    assert_ne!(keeper.address(1), start);
-    assert_eq!(keeper.address(2), keeper.address(1) + 8);
+    let rows = [1, 2].map(|sequence| store.row(&loaded, sequence, integers(&[10, 10])));
+    let results = loaded.steps(rows.into());
+    assert_eq!(output(&results[1], "OUTPUT").1, int32s(&[13, 14]));
+    assert_eq!([store.state(1).1, store.state(2).1], [int32s(&[1, 2]), int32s(&[3, 4])]);
+    assert_ne!(store.address(1), start);
+    assert_eq!(store.address(2), store.address(1) + 8);
 }
 
 #[test]
-fn one_sequence_at_a_time_may_have_a_fixed_batch_dimension() {
+fn a_fixed_batch_dimension_is_allowed_with_a_max_batch_size_of_one() {
     let graph = Graph::default()
         .input("INPUT", INT32, &[-1, 2])
         .input("STATE_IN", INT32, &[1, 2])
@@ -489,8 +485,8 @@ fn one_sequence_at_a_time_may_have_a_fixed_batch_dimension() {
         .node("Add", &["STATE_IN", "INPUT"], &["STATE_OUT"])
         .node("Identity", &["INPUT"], &["OUTPUT"]);
     let mut loaded = load(graph, &config(1, "TYPE_INT32", "2"));
-    let keeper = Keeper::new(vec![state(DataType::Int32, &[1, 2], int32s(&[0, 0]))]);
-    let row = keeper.row(&loaded, 1, integers(&[1, 2]));
+    let store = StateStore::new(vec![state(DataType::Int32, &[1, 2], int32s(&[0, 0]))]);
+    let row = store.row(&loaded, 1, integers(&[1, 2]));
     loaded.steps(vec![row]);
-    assert_eq!(keeper.state(1), (vec![1, 2], int32s(&[1, 2])));
+    assert_eq!(store.state(1), (vec![1, 2], int32s(&[1, 2])));
 }

@@ -1,4 +1,4 @@
-//! What parameters and optimization settings do, and which are refused.
+//! Parameters and optimization settings.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use galatea_tensor::DataType;
 
 use crate::support::onnx::{FLOAT, identity};
 use crate::support::{
-    Books, Files, Loaded, backend_with, failure, floats, library, library_path, output, request,
-    spec, tensor, try_backend, try_load,
+    Files, RecordingHost, TestModel, backend_with, failure, floats, library, library_path, output,
+    request, spec, tensor, try_backend, try_load,
 };
 
 const BASE: &str = "
@@ -20,13 +20,13 @@ fn parameter(key: &str, value: &str) -> String {
     format!("parameters {{ key: '{key}' value: {{ string_value: '{value}' }} }}")
 }
 
-/// The model loads and computes.
-fn accepts(settings: &str) -> Loaded {
+/// Checks that a model with these settings loads and executes.
+fn accepts(settings: &str) -> TestModel {
     let files = Files::model(identity(FLOAT, &[-1, 2]));
     let mut loaded = try_load(&files, &format!("{BASE} {settings}")).unwrap();
     let data = floats(&[1., 2.]);
     let one = request(vec![tensor("INPUT0", DataType::Fp32, &[1, 2], data.clone())]);
-    assert_eq!(output(&loaded.answer(one).unwrap(), "OUTPUT0").1, data, "{settings}");
+    assert_eq!(output(&loaded.execute_one(one).unwrap(), "OUTPUT0").1, data, "{settings}");
     loaded
 }
 
@@ -37,7 +37,7 @@ fn refuses(settings: &str, expected: &str) {
 }
 
 #[test]
-fn parameters_that_are_understood() {
+fn known_parameters_are_accepted() {
     for (key, value) in [
         ("intra_op_thread_count", "2"),
         ("intra_op_thread_count", "0"),
@@ -67,11 +67,11 @@ fn parameters_that_are_understood() {
 }
 
 #[test]
-fn the_library_and_the_settings_tell_the_backend_from_what_it_was() {
+fn the_fingerprint_depends_on_the_library_and_the_settings() {
     let files = Files::model(identity(FLOAT, &[-1, 2]));
     let fingerprint = |config: &[(&str, &str)]| {
         let (backend, spec) = (backend_with(config), Arc::new(spec(BASE)));
-        let host: Arc<dyn Host> = Arc::new(Books::default());
+        let host: Arc<dyn Host> = Arc::new(RecordingHost::default());
         let model = backend.load(spec.clone(), &files, host.clone()).unwrap();
         let model = model.as_ref();
         backend.fingerprint(&LoadedVersion { spec: &spec, files: &files, model, host: &host })
@@ -88,7 +88,7 @@ fn the_library_and_the_settings_tell_the_backend_from_what_it_was() {
 }
 
 #[test]
-fn values_that_are_wrong() {
+fn invalid_values_are_refused() {
     let refused =
         |key: &str, value: &str, expected: &str| refuses(&parameter(key, value), expected);
     let key = "intra_op_thread_count";
@@ -108,19 +108,19 @@ fn values_that_are_wrong() {
     refused(key, "x", "'session.use_device_allocator_for_initializers' is 'x'");
 }
 
-/// The library finds out when it runs, which shows that it is told.
+/// The library checks the option at each run, so an error shows that it is passed on.
 #[test]
-fn an_arena_that_is_not_there_fails_the_run() {
+fn shrinking_an_absent_arena_fails_the_run() {
     let files = Files::model(identity(FLOAT, &[-1, 2]));
     let shrink = parameter("memory.enable_memory_arena_shrinkage", "cpu:9");
     let mut loaded = try_load(&files, &format!("{BASE} {shrink}")).unwrap();
     let one = request(vec![tensor("INPUT0", DataType::Fp32, &[1, 2], floats(&[1., 2.]))]);
-    let (_, message) = failure(loaded.answer(one));
+    let (_, message) = failure(loaded.execute_one(one));
     assert!(message.contains("arena"), "{message}");
 }
 
 #[test]
-fn accelerators() {
+fn accelerators_must_be_known_and_available() {
     let accelerator = |kind: &str, name: &str| {
         format!(
             "optimization {{ execution_accelerators {{
@@ -131,7 +131,7 @@ fn accelerators() {
     refuses(&accelerator("gpu", "warp"), "unknown Execution Accelerator 'warp' is requested");
     refuses(&accelerator("cpu", "cuda"), "unknown Execution Accelerator 'cuda' is requested");
     let library = library();
-    // A library for CPUs doesn't have it.
+    // A library for CPUs lacks it.
     if !library.providers().iter().any(|name| name == "OpenVINOExecutionProvider") {
         let expected = format!(
             "execution accelerator 'openvino' needs OpenVINOExecutionProvider, which ONNX Runtime \
@@ -142,9 +142,9 @@ fn accelerators() {
     }
 }
 
-/// On the CPU they are not used, whether or not the library has them.
+/// Also if the library lacks them.
 #[test]
-fn accelerators_of_gpus_on_the_cpu() {
+fn accelerators_of_gpus_are_ignored_on_the_cpu() {
     for name in ["tensorrt", "cuda"] {
         let settings = format!(
             "optimization {{ execution_accelerators {{
@@ -156,12 +156,12 @@ fn accelerators_of_gpus_on_the_cpu() {
             "Warning model 'm' has instances on the CPU, which don't use the execution \
              accelerator '{name}'"
         );
-        assert_eq!(loaded.books.log.lock().unwrap().as_slice(), [expected]);
+        assert_eq!(loaded.host.log.lock().unwrap().as_slice(), [expected]);
     }
 }
 
 #[test]
-fn values_from_the_command_line() {
+fn command_line_settings_are_used_and_checked() {
     let refused = |key: &str, value: &str, expected: &str| {
         let (_, message) = failure(try_backend(&[(key, value)]));
         assert!(message.contains(expected), "{message}");

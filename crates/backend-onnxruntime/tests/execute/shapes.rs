@@ -1,4 +1,4 @@
-//! Scalars, empty tensors and dimensions of any size.
+//! Scalars, empty tensors and variable dimensions.
 
 use galatea_infer::InferenceRequest;
 use galatea_tensor::DataType;
@@ -7,8 +7,8 @@ use crate::support::onnx::{Data, FLOAT, Graph, INT64, identity};
 use crate::support::{floats, load, output, request, tensor};
 
 fn check(graph: Graph, config: &str, request: InferenceRequest, dims: &[i64], values: &[f32]) {
-    let answer = load(graph, config).answer(request).unwrap();
-    assert_eq!(output(&answer, "OUTPUT0"), (dims, &floats(values)[..]));
+    let result = load(graph, config).execute_one(request).unwrap();
+    assert_eq!(output(&result, "OUTPUT0"), (dims, &floats(values)[..]));
 }
 
 fn numbers(dims: &[i64], values: &[f32]) -> InferenceRequest {
@@ -31,7 +31,7 @@ fn a_scalar_is_one_element_for_clients() {
 }
 
 #[test]
-fn the_graph_sees_a_scalar() {
+fn the_graph_gets_a_scalar() {
     let graph = Graph::default()
         .input("INPUT0", FLOAT, &[])
         .output("OUTPUT0", FLOAT, &[1])
@@ -42,7 +42,7 @@ fn the_graph_sees_a_scalar() {
 }
 
 #[test]
-fn a_graph_may_make_a_scalar() {
+fn a_graph_may_return_a_scalar() {
     let shape = Data::Here(&[]);
     let graph = Graph::default()
         .input("INPUT0", FLOAT, &[1])
@@ -54,15 +54,15 @@ fn a_graph_may_make_a_scalar() {
 }
 
 #[test]
-fn one_number_per_batch_item() {
+fn a_batch_element_may_be_one_number() {
     let config =
         config(4, "dims: [ 1 ] reshape: { shape: [ ] }", "dims: [ 1 ] reshape: { shape: [ ] }");
-    // The engine has removed the client's dimension, and adds it again.
+    // The engine removes the client's dimension before and adds it afterwards.
     check(identity(FLOAT, &[-1]), &config, numbers(&[3], &[1., 2., 3.]), &[3], &[1., 2., 3.]);
 }
 
 #[test]
-fn dimensions_of_any_size() {
+fn variable_dimensions_take_any_size() {
     let config = config(0, "dims: [ -1, 2 ]", "dims: [ -1, 2 ]");
     let graph = identity(FLOAT, &[-1, 2]);
     check(graph.clone(), &config, numbers(&[1, 2], &[1., 2.]), &[1, 2], &[1., 2.]);
@@ -73,9 +73,9 @@ fn dimensions_of_any_size() {
 fn rows_without_elements() {
     let config = config(4, "dims: [ -1 ]", "dims: [ -1 ]");
     let mut loaded = load(identity(FLOAT, &[-1, -1]), &config);
-    let answers = loaded.execute(vec![numbers(&[1, 0], &[]), numbers(&[2, 0], &[])]);
-    assert_eq!(output(answers[0].as_ref().unwrap(), "OUTPUT0"), (&[1, 0][..], &[][..]));
-    assert_eq!(output(answers[1].as_ref().unwrap(), "OUTPUT0"), (&[2, 0][..], &[][..]));
+    let results = loaded.execute(vec![numbers(&[1, 0], &[]), numbers(&[2, 0], &[])]);
+    assert_eq!(output(results[0].as_ref().unwrap(), "OUTPUT0"), (&[1, 0][..], &[][..]));
+    assert_eq!(output(results[1].as_ref().unwrap(), "OUTPUT0"), (&[2, 0][..], &[][..]));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What the tests of this backend share.
+//! Helpers of this backend's tests.
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
@@ -21,9 +21,9 @@ use galatea_infer::{
 };
 use galatea_tensor::{Buffer, DataType, Shape};
 
-/// Where ONNX Runtime's library is; without it these tests fail.
+/// The path of ONNX Runtime's library, without which these tests fail.
 pub(crate) fn library_path() -> PathBuf {
-    #[allow(clippy::disallowed_methods, reason = "a test has nobody who passes it in")]
+    #[allow(clippy::disallowed_methods, reason = "a test has no caller that could pass it in")]
     if let Some(path) = std::env::var_os("GALATEA_TEST_ONNXRUNTIME") {
         return PathBuf::from(path);
     }
@@ -49,7 +49,7 @@ fn find_library(folder: &Path) -> Option<PathBuf> {
         .or_else(|| entries.iter().filter(|path| path.is_dir()).find_map(|path| find_library(path)))
 }
 
-/// The library, opened once: opening it changes the environment, which other
+/// The library. It is opened once, because that changes the environment, which other
 /// threads read.
 pub(crate) fn library() -> Arc<Library> {
     static LIBRARY: LazyLock<Arc<Library>> =
@@ -57,15 +57,14 @@ pub(crate) fn library() -> Arc<Library> {
     LIBRARY.clone()
 }
 
-/// The lines that the library wrote to the log of any backend of this
-/// process: the first one's log serves all.
+/// The library's log lines. All backends of the process share the first one's log.
 pub(crate) static LOG: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 pub(crate) fn backend() -> OnnxRuntimeBackend {
     backend_with(&[])
 }
 
-/// A backend with values from the command line.
+/// A backend with command line settings.
 pub(crate) fn backend_with(config: &[(&str, &str)]) -> OnnxRuntimeBackend {
     try_backend(config).unwrap()
 }
@@ -80,7 +79,7 @@ pub(crate) fn try_backend(config: &[(&str, &str)]) -> Result<OnnxRuntimeBackend,
     OnnxRuntimeBackend::new(library(), options)
 }
 
-/// A version directory that vanishes with its value.
+/// A temporary version directory.
 pub(crate) struct Files {
     root: PathBuf,
     version: PathBuf,
@@ -136,16 +135,16 @@ impl ModelFiles for Files {
     }
 }
 
-/// Counts what a model reports.
+/// Records the statistics that a model reports.
 #[derive(Debug, Default)]
-pub(crate) struct Books {
+pub(crate) struct RecordingHost {
     pub(crate) batches: Mutex<Vec<u64>>,
     pub(crate) succeeded: AtomicU64,
     pub(crate) failed: Mutex<Vec<FailureReason>>,
     pub(crate) log: Mutex<Vec<String>>,
 }
 
-impl Host for Books {
+impl Host for RecordingHost {
     fn record_batch(&self, batch_size: u64, times: &ExecutionTimes) {
         assert!(times.start <= times.compute_start && times.compute_start <= times.compute_end);
         assert!(times.compute_end <= times.end);
@@ -161,7 +160,7 @@ impl Host for Books {
     }
 }
 
-impl RequestObserver for Books {
+impl RequestObserver for RecordingHost {
     fn succeeded(&self, _: u32, _: &RequestTimes, _: &ExecutionSummary) {
         self.succeeded.fetch_add(1, Ordering::Relaxed);
     }
@@ -187,34 +186,34 @@ pub(crate) fn cpu() -> Placement {
 }
 
 /// A loaded model with one instance.
-pub(crate) struct Loaded {
+pub(crate) struct TestModel {
     pub(crate) instance: Box<dyn Instance>,
     pub(crate) model: Box<dyn Model>,
-    pub(crate) books: Arc<Books>,
+    pub(crate) host: Arc<RecordingHost>,
 }
 
-pub(crate) fn try_load(files: &Files, config: &str) -> Result<Loaded, Status> {
-    let books = Arc::new(Books::default());
-    let model = backend().load(Arc::new(spec(config)), files, books.clone())?;
-    Ok(Loaded { instance: model.create_instance(&cpu())?, model, books })
+pub(crate) fn try_load(files: &Files, config: &str) -> Result<TestModel, Status> {
+    let host = Arc::new(RecordingHost::default());
+    let model = backend().load(Arc::new(spec(config)), files, host.clone())?;
+    Ok(TestModel { instance: model.create_instance(&cpu())?, model, host })
 }
 
-/// Loads a model or shows why not.
-pub(crate) fn load(graph: onnx::Graph, config: &str) -> Loaded {
+/// Loads a model; panics with the error.
+pub(crate) fn load(graph: onnx::Graph, config: &str) -> TestModel {
     try_load(&Files::model(graph), config).unwrap()
 }
 
-impl Loaded {
-    /// Executes a batch and returns the answers in its order.
+impl TestModel {
+    /// Executes a batch and returns the results in its order.
     pub(crate) fn execute(
         &mut self,
         requests: Vec<InferenceRequest>,
     ) -> Vec<Result<InferenceResponse, Status>> {
-        execute(self.instance.as_mut(), &self.books, requests)
+        execute(self.instance.as_mut(), &self.host, requests)
     }
 
     /// Executes one request.
-    pub(crate) fn answer(
+    pub(crate) fn execute_one(
         &mut self,
         request: InferenceRequest,
     ) -> Result<InferenceResponse, Status> {
@@ -224,18 +223,18 @@ impl Loaded {
 
 pub(crate) fn execute(
     instance: &mut dyn Instance,
-    books: &Arc<Books>,
+    host: &Arc<RecordingHost>,
     requests: Vec<InferenceRequest>,
 ) -> Vec<Result<InferenceResponse, Status>> {
     let (pending, replies): (Vec<_>, Vec<_>) =
-        requests.into_iter().map(|request| pending(request, books)).unzip();
+        requests.into_iter().map(|request| pending(request, host)).unzip();
     instance.execute(pending).unwrap();
     replies.iter().map(only_reply).collect()
 }
 
 pub(crate) fn pending(
     request: InferenceRequest,
-    books: &Arc<Books>,
+    host: &Arc<RecordingHost>,
 ) -> (PendingRequest, mpsc::Receiver<Reply>) {
     let (sender, replies) = mpsc::channel();
     let sender = ResponseSender::new(Box::new(move |reply: Reply| {
@@ -244,7 +243,7 @@ pub(crate) fn pending(
     let first = request.inputs.first().and_then(|input| input.shape.dims().first().copied());
     let batch_size = u32::try_from(first.unwrap_or(1)).unwrap().max(1);
     let times = RequestTimes { arrival: Instant::now(), queued: Instant::now() };
-    (PendingRequest::new(request, sender, batch_size, times, books.clone()), replies)
+    (PendingRequest::new(request, sender, batch_size, times, host.clone()), replies)
 }
 
 pub(crate) fn only_reply(replies: &mpsc::Receiver<Reply>) -> Result<InferenceResponse, Status> {

@@ -1,4 +1,4 @@
-//! Writes small ONNX models: just enough of the format's protobuf encoding.
+//! Writes small ONNX models in the format's protobuf encoding.
 
 /// An element type of ONNX.
 #[derive(Copy, Clone, Debug)]
@@ -12,7 +12,7 @@ pub(crate) const BOOL: Element = Element(9);
 pub(crate) const UINT64: Element = Element(13);
 pub(crate) const FLOAT8: Element = Element(17);
 
-/// A message that is being written.
+/// Builds a message.
 #[derive(Clone, Debug, Default)]
 struct Message(Vec<u8>);
 
@@ -47,15 +47,15 @@ impl Message {
     }
 }
 
-/// A model that is being put together.
+/// Builds a model.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Graph {
     message: Message,
-    /// The domain of operators that ONNX itself doesn't have; empty if none is used.
+    /// The domain of custom operators; empty if there are none.
     domain: &'static str,
 }
 
-/// Where an initializer's bytes are.
+/// The location of an initializer's bytes.
 #[derive(Copy, Clone, Debug)]
 pub(crate) enum Data<'a> {
     /// In the model's file.
@@ -65,7 +65,7 @@ pub(crate) enum Data<'a> {
 }
 
 impl Graph {
-    /// A dimension of -1 is of any size.
+    /// A dimension of -1 is variable.
     pub(crate) fn input(self, name: &str, element: Element, dims: &[i64]) -> Self {
         Self {
             message: self.message.message(11, &value_info(name, &tensor_type(element, dims))),
@@ -91,7 +91,7 @@ impl Graph {
         self.node_with(operator, inputs, outputs, &[])
     }
 
-    /// A node with attributes that are integers.
+    /// A node with integer attributes.
     pub(crate) fn node_with(
         self,
         operator: &str,
@@ -137,7 +137,7 @@ impl Graph {
         Self { message: self.message.message(5, &tensor), ..self }
     }
 
-    /// A node whose operator is one of `domain`.
+    /// A node with an operator of `domain`.
     pub(crate) fn node_of(
         self,
         domain: &'static str,

@@ -1,4 +1,4 @@
-//! Plays the engine for models with the sequence batcher.
+//! A stand-in for the engine, for models with the sequence batcher.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, mpsc};
@@ -9,11 +9,11 @@ use galatea_infer::{
 };
 use galatea_tensor::{Buffer, DataType, Shape};
 
-use super::{Loaded, only_reply, pending};
+use super::{TestModel, only_reply, pending};
 
-/// Keeps the states of sequences, which are known by numbers.
+/// Stores the states of sequences by their number.
 #[derive(Debug, Default)]
-pub(crate) struct Keeper {
+pub(crate) struct StateStore {
     initial: Vec<StateTensor>,
     states: Mutex<BTreeMap<u64, Vec<StateTensor>>>,
 }
@@ -24,18 +24,18 @@ pub(crate) struct Row {
     replies: Option<mpsc::Receiver<Reply>>,
 }
 
-impl SequenceOwner for Keeper {
+impl SequenceOwner for StateStore {
     fn released(&self, key: u64, states: Vec<StateTensor>) {
         self.states.lock().unwrap().insert(key, states);
     }
 
     fn rescheduled(&self, _: u64, _: PendingRequest, _: Vec<StateTensor>) {
-        panic!("nothing here is iterative");
+        panic!("these sequences are not iterative");
     }
 }
 
-impl Keeper {
-    /// Sequences begin with these states.
+impl StateStore {
+    /// Makes a store whose sequences begin with these states.
     pub(crate) fn new(initial: Vec<StateTensor>) -> Arc<Self> {
         Arc::new(Self { initial, ..Self::default() })
     }
@@ -52,7 +52,7 @@ impl Keeper {
         (state.shape.dims().to_vec(), state.data.host().unwrap().to_vec())
     }
 
-    /// Where the bytes of a sequence's only state are.
+    /// The address of a sequence's only state.
     pub(crate) fn address(&self, sequence: u64) -> usize {
         let [state] = self.states(sequence).try_into().unwrap();
         state.data.host().unwrap().as_ptr().addr()
@@ -61,14 +61,14 @@ impl Keeper {
     /// The next request of a sequence.
     pub(crate) fn row(
         self: &Arc<Self>,
-        loaded: &Loaded,
+        loaded: &TestModel,
         sequence: u64,
         mut request: InferenceRequest,
     ) -> Row {
         let states = self.states.lock().unwrap().remove(&sequence);
         let states = states.unwrap_or_else(|| self.initial.clone());
         request.inputs.extend(states.iter().map(input));
-        let (mut pending, replies) = pending(request, &loaded.books);
+        let (mut pending, replies) = pending(request, &loaded.host);
         pending.begin_step(Box::new(SequenceContext {
             correlation_id: CorrelationId::Number(sequence),
             flags: SequenceFlags::default(),
@@ -80,7 +80,7 @@ impl Keeper {
         Row { pending, replies: Some(replies) }
     }
 
-    /// A row that nobody asked for, with inputs like those of `request`.
+    /// A row of padding, with inputs like those of `request`.
     pub(crate) fn padding(&self, mut request: InferenceRequest) -> Row {
         request.inputs.extend(self.initial.iter().map(input));
         Row { pending: PendingRequest::padding(request), replies: None }
@@ -92,8 +92,8 @@ fn input(state: &StateTensor) -> InputTensor {
     InputTensor { name: input_name.to_string(), datatype, shape, data }
 }
 
-impl Loaded {
-    /// Executes a batch and returns the answers in its order; padding has none.
+impl TestModel {
+    /// Executes a batch and returns the results in its order; padding has none.
     pub(crate) fn execute_rows(
         &mut self,
         rows: Vec<Row>,
@@ -106,7 +106,7 @@ impl Loaded {
 
     /// Executes a batch without padding, of requests that all succeed.
     pub(crate) fn steps(&mut self, rows: Vec<Row>) -> Vec<InferenceResponse> {
-        self.execute_rows(rows).into_iter().map(|answer| answer.unwrap().unwrap()).collect()
+        self.execute_rows(rows).into_iter().map(|result| result.unwrap().unwrap()).collect()
     }
 }
 
