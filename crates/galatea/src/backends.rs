@@ -1,5 +1,5 @@
-//! The backends: those that are built in, made when the first model asks for one,
-//! and those in libraries.
+//! Finds the backend of each model: a built-in one, which is created when the first model
+//! asks for it, or a library.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZero;
@@ -26,10 +26,10 @@ const ENSEMBLE: &str = "ensemble";
 const IDENTITY: &str = "identity";
 const TOKEN_COUNTER: &str = "token_counter";
 
-/// Those that stand in for a library: where the directory of backends has one of the name,
-/// whoever put it there wants that. `onnxruntime` is none of them: it is what this server
-/// is for, also where the original's whole directory of backends was copied.
-const STAND_INS: [&str; 2] = [IDENTITY, TOKEN_COUNTER];
+/// Built-in backends that give way to a library of the same name in the directory of
+/// backends. `onnxruntime` does not give way: this server has it built in even if Triton's
+/// whole directory of backends was copied.
+const REPLACEABLE: [&str; 2] = [IDENTITY, TOKEN_COUNTER];
 
 /// The settings that the backend `onnxruntime` reads; no other backend that is
 /// built in has any.
@@ -46,43 +46,42 @@ pub(crate) struct Backends {
     environment: Environment,
     allocator: Option<ServerAllocator>,
     log: LogSink,
-    made: Mutex<BTreeMap<String, Made>>,
-    /// Those stand-ins of which the log said that a library is taken instead.
+    built_in: Mutex<BTreeMap<String, BuiltInBackend>>,
+    /// The replaced backends that the log has mentioned.
     replaced: Mutex<BTreeSet<String>>,
     plugins: Arc<Plugins>,
 }
 
-/// A backend that is built in.
-struct Made {
+/// A built-in backend that was created.
+struct BuiltInBackend {
     backend: Arc<dyn Backend>,
-    /// The library that it executes models with, if it needs one.
+    /// The library that executes its models, if it needs one.
     library: Option<PathBuf>,
 }
 
-/// A backend that some model asked for and got.
+/// A backend that a model uses, for the log.
 #[derive(PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct InUse {
+pub(crate) struct BackendInUse {
     pub(crate) name: String,
-    /// Its library; none if it is built in and needs none.
+    /// Its library; `None` if it is built in and needs none.
     pub(crate) library: Option<PathBuf>,
     /// Its settings as backends read them.
     pub(crate) config: String,
 }
 
-/// How a model asks for its backend.
-pub(crate) struct Wanted<'a> {
+/// A model's request for its backend.
+pub(crate) struct BackendRequest<'a> {
     /// The backend's name.
     pub(crate) backend: &'a str,
     /// The library that the configuration names, if it does.
     pub(crate) runtime: &'a str,
-    /// The model's directories, where libraries may be; none if what is there
-    /// comes from a client, who must not bring code.
+    /// The model's directories, which may hold libraries. `None` if a client sent the files,
+    /// because a client must not bring code.
     pub(crate) directories: Option<&'a [&'a Path]>,
 }
 
 impl Backends {
-    /// No backend is made yet. Those in libraries will know the server by the
-    /// reserved address.
+    /// Creates no backend yet. Libraries will know the server by the reserved address.
     pub(crate) fn new(
         settings: Arc<Settings>,
         environment: Environment,
@@ -91,37 +90,37 @@ impl Backends {
         reserved: &ReservedAddress,
     ) -> Self {
         let plugins = Plugins::new(plugin_settings(&settings, reserved));
-        let (made, replaced) = (Mutex::default(), Mutex::default());
-        Self { settings, environment, allocator, log, made, replaced, plugins }
+        let (built_in, replaced) = (Mutex::default(), Mutex::default());
+        Self { settings, environment, allocator, log, built_in, replaced, plugins }
     }
 
-    /// The backend that a model asks for: a library beside the model or one that
-    /// its configuration names, then what is built in and no stand-in, then a library in
-    /// the directory of backends, then a stand-in. One that can't be had says so when a
-    /// model is loaded with it.
-    pub(crate) fn get(&self, wanted: &Wanted<'_>) -> Arc<dyn Backend> {
-        let name = wanted.backend;
-        let (scope, beside) = match wanted.directories {
+    /// The backend that a model asks for, in this order: a library beside the model or one
+    /// that its configuration names; a built-in backend that is not replaceable; a library in
+    /// the directory of backends; a replaceable built-in backend. If there is none, loading
+    /// a model with it fails with the reason.
+    pub(crate) fn get(&self, request: &BackendRequest<'_>) -> Arc<dyn Backend> {
+        let name = request.backend;
+        let (scope, beside) = match request.directories {
             Some(directories) => (SearchScope::All, Plugins::model_has_library(name, directories)),
             None => (SearchScope::BackendDirectory, false),
         };
         let is_built_in = [ENSEMBLE, IDENTITY, ONNXRUNTIME, TOKEN_COUNTER].contains(&name);
-        // The usual library's name says no more than none.
+        // The usual name of the library means the same as no name.
         let names_another =
-            !wanted.runtime.is_empty() && wanted.runtime != format!("libtriton_{name}.so");
+            !request.runtime.is_empty() && request.runtime != format!("libtriton_{name}.so");
         if beside || names_another || !is_built_in {
             return self.plugins.backend(name, scope);
         }
         if is_replaced(name, &self.settings.backend_directory) {
-            self.tell_of_replaced(name);
+            self.log_replaced_once(name);
             return self.plugins.backend(name, scope);
         }
         let built_in = self.built_in(name);
         if name == ENSEMBLE { built_in } else { self.plugins.with_strategies(built_in, scope) }
     }
 
-    /// Says once that a backend isn't the one that is built in.
-    fn tell_of_replaced(&self, name: &str) {
+    /// Logs once that a library replaces a built-in backend.
+    fn log_replaced_once(&self, name: &str) {
         let mut replaced = self.replaced.lock().unwrap_or_else(PoisonError::into_inner);
         if replaced.insert(name.to_owned()) {
             let directory = self.settings.backend_directory.join(name);
@@ -133,43 +132,42 @@ impl Backends {
     }
 
     fn built_in(&self, name: &str) -> Arc<dyn Backend> {
-        // Held while a backend is made, so that each is made once.
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = made.get(name) {
+        // Held while a backend is created, so that each is created once.
+        let mut built_in = self.built_in.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = built_in.get(name) {
             return known.backend.clone();
         }
-        match self.make(name) {
+        match self.create(name) {
             Ok(new) => {
                 let backend = new.backend.clone();
-                made.insert(name.to_owned(), new);
+                built_in.insert(name.to_owned(), new);
                 backend
             }
-            // Whoever asks next may have better luck, and names come from
-            // clients: they are not kept.
-            Err(reason) => Arc::new(Unavailable { reason }),
+            // A failure is not kept: the next attempt may succeed, and names come from clients.
+            Err(reason) => Arc::new(UnavailableBackend { reason }),
         }
     }
 
-    /// The backends that models use, as far as there is something to say of them:
-    /// ensembles are no backend to whoever uses them.
-    pub(crate) fn in_use(&self) -> Vec<InUse> {
-        let made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        let built_in = made.iter().map(|(name, made)| (name.clone(), made.library.clone()));
+    /// The backends that models use, without that of ensembles, which users don't see as a
+    /// backend.
+    pub(crate) fn in_use(&self) -> Vec<BackendInUse> {
+        let built_in = self.built_in.lock().unwrap_or_else(PoisonError::into_inner);
+        let created = built_in.iter().map(|(name, one)| (name.clone(), one.library.clone()));
         let mut found: Vec<(String, Option<PathBuf>)> =
-            built_in.filter(|(name, _)| name != ENSEMBLE).collect();
-        drop(made);
+            created.filter(|(name, _)| name != ENSEMBLE).collect();
+        drop(built_in);
         let libraries = self.plugins.loaded_backends().into_iter();
         found.extend(libraries.map(|(name, library)| (name, Some(library))));
         let with_config = |(name, library): (String, Option<PathBuf>)| {
             let config = self.plugins.config_json(&name);
-            InUse { name, library, config }
+            BackendInUse { name, library, config }
         };
-        let mut in_use: Vec<InUse> = found.into_iter().map(with_config).collect();
+        let mut in_use: Vec<BackendInUse> = found.into_iter().map(with_config).collect();
         in_use.sort();
         in_use
     }
 
-    fn make(&self, name: &str) -> Result<Made, Status> {
+    fn create(&self, name: &str) -> Result<BuiltInBackend, Status> {
         let backend: Arc<dyn Backend> = match name {
             ENSEMBLE => Arc::new(EnsembleBackend::new()?),
             IDENTITY => Arc::new(IdentityBackend),
@@ -177,15 +175,15 @@ impl Backends {
             ONNXRUNTIME => return self.onnxruntime(),
             _ => return Err(Status::internal(format!("backend '{name}' is not built in"))),
         };
-        Ok(Made { backend, library: None })
+        Ok(BuiltInBackend { backend, library: None })
     }
 
-    fn onnxruntime(&self) -> Result<Made, Status> {
+    fn onnxruntime(&self) -> Result<BuiltInBackend, Status> {
         let flag = self.settings.onnxruntime_library.as_deref();
         let path = onnxruntime_library::find(flag, &self.environment).map_err(Status::not_found)?;
         let log = self.log.clone();
         let options = BackendOptions {
-            // Counts what the process may use: affinity and the quota of its group.
+            // The processors that the process may use: its affinity and the quota of its group.
             processors: std::thread::available_parallelism().map_or(1, NonZero::get),
             backend_config: settings_for(ONNXRUNTIME, &self.settings.backend_settings),
             log: Arc::new(move |level, message| log.write(level, message)),
@@ -194,12 +192,11 @@ impl Backends {
             allocator.prefault();
         }
         let backend = Arc::new(OnnxRuntimeBackend::new(Library::open(&path)?, options)?);
-        Ok(Made { backend, library: Some(path) })
+        Ok(BuiltInBackend { backend, library: Some(path) })
     }
 }
 
-/// What plug-ins are told: beside their settings, those that the original sets for
-/// all of them.
+/// The settings of plug-ins: their own, and those that Triton sets for all of them.
 fn plugin_settings(settings: &Arc<Settings>, reserved: &ReservedAddress) -> PluginSettings {
     let all = settings.clone();
     let server = galatea_backend_plugin::ServerAddress::default();
@@ -222,8 +219,7 @@ fn plugin_settings(settings: &Arc<Settings>, reserved: &ReservedAddress) -> Plug
     }
 }
 
-/// The settings of one backend. Those for all backends come first, so that
-/// its own win.
+/// The settings of one backend. Its own settings override those for all backends.
 fn settings_for(backend: &str, settings: &[BackendSetting]) -> BTreeMap<String, String> {
     let pairs = |wanted: &str| {
         let chosen: Vec<(String, String)> = settings
@@ -236,12 +232,12 @@ fn settings_for(backend: &str, settings: &[BackendSetting]) -> BTreeMap<String, 
     pairs("").into_iter().chain(pairs(backend)).collect()
 }
 
-/// Whether a library is taken in place of a backend that is built in.
+/// Whether a library replaces a built-in backend.
 fn is_replaced(name: &str, backend_directory: &Path) -> bool {
-    STAND_INS.contains(&name) && Plugins::is_installed(name, backend_directory)
+    REPLACEABLE.contains(&name) && Plugins::is_installed(name, backend_directory)
 }
 
-/// The settings that are for a backend that is built in and doesn't read them.
+/// The settings for built-in backends that don't read them.
 pub(crate) fn unused(settings: &Settings) -> impl Iterator<Item = &BackendSetting> {
     settings.backend_settings.iter().filter(|setting| match setting.backend.as_str() {
         ONNXRUNTIME => !ONNXRUNTIME_SETTINGS.contains(&setting.key.as_str()),
@@ -251,12 +247,12 @@ pub(crate) fn unused(settings: &Settings) -> impl Iterator<Item = &BackendSettin
     })
 }
 
-/// Stands where a backend can't be had.
-struct Unavailable {
+/// Takes the place of a backend that could not be created; every load fails with the reason.
+struct UnavailableBackend {
     reason: Status,
 }
 
-impl Backend for Unavailable {
+impl Backend for UnavailableBackend {
     fn execution_policy(&self, _: &ModelSpec) -> ExecutionPolicy {
         ExecutionPolicy::Blocking
     }

@@ -6,17 +6,17 @@ use std::path::PathBuf;
 use galatea_infer::{RepositoryEntry, ServerControl, ServerMetadata};
 use galatea_telemetry::{Logger, Table};
 
-use crate::backends::InUse;
+use crate::backends::BackendInUse;
 use crate::flags::Settings;
 
-/// Logs which repository agents and backends are in use, what became of the models that were told
-/// to load, and how the server is set up.
+/// Logs the repository agents and backends in use, the state of the models, and the options
+/// of the server.
 pub(crate) fn log_summary(
     logger: &Logger,
     control: &dyn ServerControl,
     settings: &Settings,
     agents: &BTreeSet<(String, PathBuf)>,
-    backends: &[InUse],
+    backends: &[BackendInUse],
 ) {
     if !agents.is_empty() {
         logger.table(&agents_table(agents));
@@ -34,7 +34,7 @@ fn agents_table(agents: &BTreeSet<(String, PathBuf)>) -> Table {
     table
 }
 
-fn backends_table(backends: &[InUse]) -> Table {
+fn backends_table(backends: &[BackendInUse]) -> Table {
     let mut table = Table::for_console(["Backend", "Path", "Config"]);
     for backend in backends {
         let built_in = || String::from("built in");
@@ -56,7 +56,7 @@ fn models(index: &[RepositoryEntry]) -> Table {
     table
 }
 
-/// What became of a model; nothing if nobody told it to load.
+/// The state of a model; `None` if it was not asked to load.
 fn status(entry: &RepositoryEntry) -> Option<String> {
     let state = entry.state?.name();
     Some(match (entry.version, entry.reason.as_str()) {
@@ -66,7 +66,7 @@ fn status(entry: &RepositoryEntry) -> Option<String> {
     })
 }
 
-/// The rows and their order are Triton's, as far as there is something to say.
+/// The options, in Triton's order. Options without a meaning here are left out.
 fn options(metadata: &ServerMetadata, settings: &Settings) -> Table {
     let mut table = Table::for_console(["Option", "Value"]);
     let number = |on: bool| String::from(if on { "1" } else { "0" });
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn backends_show_where_they_are_and_what_they_read() {
-        let backend = |name: &str, library: Option<&str>| InUse {
+        let backend = |name: &str, library: Option<&str>| BackendInUse {
             name: name.to_owned(),
             library: library.map(PathBuf::from),
             config: String::from("{}"),

@@ -8,7 +8,7 @@ use galatea_telemetry::{LogFormat, LogOptions, Logger, SourcePosition};
 
 use crate::environment::Environment;
 
-/// Lets C code write to this log, unless it writes to another one already.
+/// Lets C code write to this log, unless another log was installed before.
 pub(crate) fn use_for_c(logger: Logger) {
     install(Box::new(CLog(logger)));
 }
@@ -19,8 +19,7 @@ pub(crate) fn of_process() -> Option<Logger> {
     log.downcast_ref::<CLog>().map(|log| log.0.clone())
 }
 
-/// The log of a process that makes servers for C, before anything of it is set: on the
-/// console.
+/// The first log of a process that creates servers for C: on the console.
 #[must_use]
 pub fn console_log() -> Box<dyn Log> {
     let quote = Environment::read().quote_log_messages;

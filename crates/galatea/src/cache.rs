@@ -20,15 +20,15 @@ const SIZE: &str = "size";
 ///
 /// What is wrong with its configuration or its library.
 pub(crate) fn make(settings: &Settings) -> Result<Option<Arc<dyn ResponseCache>>, Status> {
-    let Some(wanted) = &settings.cache else { return Ok(None) };
+    let Some(chosen) = &settings.cache else { return Ok(None) };
     let directory = &settings.cache_directory;
-    if wanted.name == LOCAL && CacheLibrary::find(directory, LOCAL)?.is_none() {
-        let byte_size = local_byte_size(&wanted.config).map_err(|reason| {
+    if chosen.name == LOCAL && CacheLibrary::find(directory, LOCAL)?.is_none() {
+        let byte_size = local_byte_size(&chosen.config).map_err(|reason| {
             Status::invalid_argument(format!("the local response cache {reason}"))
         })?;
         return Ok(Some(Arc::new(LocalCache::new(byte_size))));
     }
-    Ok(Some(Arc::new(CacheLibrary::open(directory, &wanted.name, &wanted.config)?)))
+    Ok(Some(Arc::new(CacheLibrary::open(directory, &chosen.name, &chosen.config)?)))
 }
 
 /// The size in the local cache's configuration: a text or a number.

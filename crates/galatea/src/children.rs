@@ -6,20 +6,20 @@ use std::path::Path;
 use galatea_telemetry::Logger;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Kills the processes that were started in this one and are still there. For a server
-/// that ends before its models are unloaded: their backends will end nothing any more.
+/// Kills the processes that this one started and that still run. A server that ends before
+/// its models are unloaded needs it: the backends will not end their processes.
 pub(crate) fn kill_all(logger: &Logger) {
     for child in children(Path::new("/proc/self/task")) {
-        let outcome = match kill_process(child, Signal::KILL) {
+        let result = match kill_process(child, Signal::KILL) {
             Ok(()) => String::from("was killed"),
             Err(error) => format!("could not be killed: {error}"),
         };
         let number = child.as_raw_nonzero();
-        logger.warning(format_args!("process {number}, which a backend had started, {outcome}"));
+        logger.warning(format_args!("process {number}, which a backend had started, {result}"));
     }
 }
 
-/// The children of all threads. None if the kernel doesn't tell.
+/// The children of all threads. It is empty if the kernel doesn't report them.
 fn children(threads: &Path) -> Vec<Pid> {
     let mut found = Vec::new();
     for thread in fs::read_dir(threads).into_iter().flatten().flatten() {

@@ -18,15 +18,15 @@ use crate::workers::Workers;
 
 /// What opening endpoints needs.
 pub(crate) struct Doors<'a> {
-    /// Which to open, and where.
+    /// The doors to open, and their addresses.
     pub(crate) settings: &'a Settings,
-    /// Who serves them.
+    /// The threads that serve them.
     pub(crate) workers: &'a Workers,
-    /// Who answers.
+    /// The server that requests go to.
     pub(crate) server: &'a Arc<Server>,
-    /// What the metrics endpoint shows.
+    /// The source of the metrics.
     pub(crate) metrics: Arc<MetricsExporter>,
-    /// Where to say that they are open.
+    /// The log, which tells that they are open.
     pub(crate) logger: &'a Logger,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Doors<'a> {
 pub(crate) struct OpenDoors {
     grpc: Option<galatea_grpc::RunningDoor>,
     http: Option<galatea_http::RunningDoor>,
-    /// Open until the end: the last minutes are worth measuring too.
+    /// Open until the end, so that the stop itself can be measured.
     _metrics: Option<galatea_http::RunningDoor>,
 }
 
@@ -101,19 +101,19 @@ impl Doors<'_> {
         let failed = |error: String| format!("failed to start {name}: {error}");
         let listener = bind(address, door).map_err(failed)?;
         let running = start(listener.socket).map_err(|error| failed(error.to_string()))?;
-        self.logger.info(format_args!("Started {started} at {}", listener.shown));
+        self.logger.info(format_args!("Started {started} at {}", listener.display_address));
         Ok(Some(running))
     }
 }
 
 impl OpenDoors {
-    /// Turns new work away; what has come is still answered.
+    /// Refuses new requests; requests that have arrived get their responses.
     pub(crate) fn stop_accepting(&self) {
         self.http.iter().for_each(galatea_http::RunningDoor::stop_accepting);
         self.grpc.iter().for_each(galatea_grpc::RunningDoor::stop_accepting);
     }
 
-    /// Waits until every answer is written; whether that was in time.
+    /// Waits until every response is written. Returns whether that was in time.
     pub(crate) async fn wait_drained(&self, timeout_secs: u32) -> bool {
         let drained = async {
             if let Some(http) = &self.http {
@@ -123,14 +123,13 @@ impl OpenDoors {
                 grpc.drained().await;
             }
         };
-        // A last moment is always given: the answers exist, they only have
-        // to be written.
+        // At least a second remains: the responses exist and only have to be written.
         let timeout = Duration::from_secs(u64::from(timeout_secs.max(1)));
         tokio::time::timeout(timeout, drained).await.is_ok()
     }
 }
 
-/// Requests over HTTP leave lines where the verbose log is on.
+/// Logs requests over HTTP if the verbose log is on.
 fn request_log(logger: Logger) -> RequestLog {
     let asked = logger.clone();
     let is_on = move || asked.enabled(LogLevel::Verbose(1));

@@ -1,4 +1,4 @@
-//! The environment variables that count, read here and nowhere else.
+//! The environment variables of the server, read here and nowhere else.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,11 +9,11 @@ pub(crate) struct Environment {
     /// Whether messages in the log are quoted; `TRITON_SERVER_ESCAPE_LOG_MESSAGES=0`
     /// turns it off.
     pub(crate) quote_log_messages: bool,
-    /// `TRITONSERVER_DELAY_SCHEDULER`: schedulers wait until that many
-    /// requests are queued, so that tests get the batches they expect.
+    /// `TRITONSERVER_DELAY_SCHEDULER`: schedulers wait until this number
+    /// of requests is queued, so that tests get the batches they expect.
     pub(crate) delay_scheduler: u32,
-    /// `TRITONSERVER_BACKLOG_DELAY_SCHEDULER`: sequence batchers wait, in
-    /// addition, until that many requests are in their backlog.
+    /// `TRITONSERVER_BACKLOG_DELAY_SCHEDULER`: sequence batchers also wait until
+    /// this number of requests is in their backlog.
     pub(crate) backlog_delay_scheduler: u32,
     /// `GALATEA_ONNXRUNTIME_LIBRARY`.
     pub(crate) onnxruntime_library: Option<PathBuf>,
@@ -36,7 +36,7 @@ impl Environment {
 
     fn of(variable: impl Fn(&str) -> Option<OsString>) -> Self {
         let text = |name: &str| variable(name).and_then(|value| value.into_string().ok());
-        // A text that is no number counts as none was given, as in the original.
+        // A text that is no number counts as if the variable were unset, as in Triton.
         let count = |name: &str| text(name).and_then(|value| value.parse().ok()).unwrap_or(0);
         let path = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         Self {

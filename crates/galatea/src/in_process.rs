@@ -15,7 +15,7 @@ use crate::{c_log, make};
 ///
 /// # Errors
 ///
-/// What is wrong with an option, or why models could not be loaded.
+/// If an option is wrong or models could not be loaded.
 pub fn make_for_c(flags: &[String], reserved: &ReservedAddress) -> Result<(), Status> {
     let settings = Arc::new(read(flags)?);
     let environment = Environment::read();
@@ -25,7 +25,7 @@ pub fn make_for_c(flags: &[String], reserved: &ReservedAddress) -> Result<(), St
     };
     make::log_notes(&settings, &logger);
     let exporter = Arc::new(MetricsExporter::new(settings.metrics_options.clone()));
-    let made = make::server(make::Parts {
+    let made = make::server(make::ServerParts {
         settings: &settings,
         environment,
         allocator: None,
@@ -36,8 +36,8 @@ pub fn make_for_c(flags: &[String], reserved: &ReservedAddress) -> Result<(), St
     if made.is_err()
         && let Some(running) = reserved.running()
     {
-        // Models that did load go in order; why the server was not made is what
-        // the caller wants to know.
+        // Models that were loaded are unloaded in order. The caller gets the reason for the
+        // failure, not the result of the stop.
         let _ = (running.stop)(None);
     }
     made.map(drop)

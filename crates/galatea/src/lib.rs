@@ -1,17 +1,15 @@
-//! The server put together: reads the command line and the environment, wires
-//! the parts, and stops them in order when a signal says so.
+//! The whole server: reads the command line and the environment, wires the parts, and
+//! stops them in order after a signal.
 //!
-//! Two programs are made of it: the executable, which is [`program`] alone, and
-//! the library `libtritonserver.so`, whose functions make servers with
-//! [`make_for_c`].
+//! Two programs use it: the executable, which only calls [`program`], and the library
+//! `libtritonserver.so`, whose functions create servers with [`make_for_c`].
 //!
-//! It is the only crate that knows all the others, and the only one that
-//! reads environment variables. What the parts do is theirs: there is no
-//! protocol, no scheduling and no inference here.
+//! It is the only crate that knows all the others, and the only one that reads environment
+//! variables. It holds no protocol, no scheduling and no inference.
 //!
-//! The way through the files: `program` → `flags` → `startup` (`make`: models,
-//! then doors) → `shutdown`; `check` looks at models without serving them; from C,
-//! `in_process` → `flags` → `make`.
+//! Read the files in this order: `lib` (`program`), `flags`, `startup`, `make` (models),
+//! `doors`, `shutdown`. `check` checks models without serving them. From C the order is
+//! `in_process`, `flags`, `make`.
 
 #![forbid(unsafe_code)]
 
@@ -22,6 +20,7 @@ mod c_log;
 mod cache;
 mod check;
 mod children;
+mod console;
 mod doors;
 mod environment;
 mod flags;
@@ -35,9 +34,10 @@ mod shutdown;
 mod startup;
 mod workers;
 
-use std::io::{self, Write};
+use std::io;
 use std::process::ExitCode;
 
+use console::print_line;
 use environment::Environment;
 use flags::Request;
 use galatea_allocator::ServerAllocator;
@@ -58,10 +58,10 @@ pub fn program() -> ExitCode {
             match startup::run(*settings, Environment::read(), allocator) {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(failure) => {
-                    print(&mut io::stderr(), &failure.to_string());
-                    // Threads may still be busy with what could not be finished, so
-                    // nothing of ours is torn down any more; and under models that may
-                    // be executed nothing of their libraries either.
+                    print_line(&mut io::stderr(), &failure.to_string());
+                    // Threads may still work on unfinished requests, so the server's parts
+                    // are not destroyed. Models may still execute after a failed stop, so
+                    // their libraries are not destroyed either.
                     match failure {
                         Failure::Start(_) => end(1),
                         Failure::Stop(_) => end_process(1),
@@ -69,37 +69,32 @@ pub fn program() -> ExitCode {
                 }
             }
         }
-        Ok(Request::Check(settings, form)) => check(*settings, form),
+        Ok(Request::Check(settings, format)) => check(*settings, format),
         Ok(Request::Help) => {
-            print(&mut io::stdout(), flags::usage().trim_end());
+            print_line(&mut io::stdout(), flags::usage().trim_end());
             ExitCode::SUCCESS
         }
         Ok(Request::Version) => {
-            print(&mut io::stdout(), concat!("galatea ", env!("CARGO_PKG_VERSION")));
+            print_line(&mut io::stdout(), concat!("galatea ", env!("CARGO_PKG_VERSION")));
             ExitCode::SUCCESS
         }
         Err(error) => {
-            // The error comes last, where it is seen.
-            print(&mut io::stderr(), &format!("{}\n{error}", flags::usage()));
+            // The error comes last, so that the usage text doesn't push it off the screen.
+            print_line(&mut io::stderr(), &format!("{}\n{error}", flags::usage()));
             ExitCode::FAILURE
         }
     }
 }
 
-fn check(settings: flags::Settings, form: check::Form) -> ExitCode {
-    match check::run(settings, Environment::read(), form) {
+fn check(settings: flags::Settings, format: check::ReportFormat) -> ExitCode {
+    match check::run(settings, Environment::read(), format) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(reason) => {
-            print(&mut io::stderr(), &format!("error: {reason}"));
+            print_line(&mut io::stderr(), &format!("error: {reason}"));
             ExitCode::FAILURE
         }
     }
-}
-
-/// Prints a line; a closed stream is nobody's problem.
-fn print(stream: &mut dyn Write, line: &str) {
-    let _ = writeln!(stream, "{line}").and_then(|()| stream.flush());
 }
 
 #[allow(clippy::disallowed_methods)] // This is the whole of main.

@@ -10,24 +10,24 @@ use crate::flags::DoorSettings;
 /// How many connections may wait to be accepted.
 const BACKLOG: i32 = 1024;
 
-/// A listener with the address as it is shown.
+/// A listener with the address for the log.
 #[derive(Debug)]
 pub(crate) struct Listener {
     /// The socket, in non-blocking mode.
     pub(crate) socket: TcpListener,
     /// The address as it was written, with the port that it got.
-    pub(crate) shown: String,
+    pub(crate) display_address: String,
 }
 
 /// Binds an endpoint.
 pub(crate) fn bind(address: &str, door: &DoorSettings) -> Result<Listener, String> {
-    let shown = |port: u16| format!("{address}:{port}");
+    let display = |port: u16| format!("{address}:{port}");
     let bound = resolve(address, door.port)
         .and_then(|at| listen(at, door.reuse_port))
         .and_then(|socket| Ok((socket.local_addr()?.port(), socket)));
     match bound {
-        Ok((port, socket)) => Ok(Listener { socket, shown: shown(port) }),
-        Err(error) => Err(format!("can't listen at {}: {error}", shown(door.port))),
+        Ok((port, socket)) => Ok(Listener { socket, display_address: display(port) }),
+        Err(error) => Err(format!("can't listen at {}: {error}", display(door.port))),
     }
 }
 
@@ -63,7 +63,7 @@ mod tests {
         let listener = bind("127.0.0.1", &door(0, false)).unwrap();
         let port = listener.socket.local_addr().unwrap().port();
         assert_ne!(port, 0);
-        assert_eq!(listener.shown, format!("127.0.0.1:{port}"));
+        assert_eq!(listener.display_address, format!("127.0.0.1:{port}"));
     }
 
     #[test]

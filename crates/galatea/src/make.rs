@@ -10,7 +10,7 @@ use galatea_engine::{ControlMode, Namespaces, Server, ServerOptions};
 use galatea_infer::{Code, ServerControl, Status};
 use galatea_repository::{Overlays, Repository, RepositoryError, ScanOptions};
 use galatea_telemetry::{
-    CustomFamily, CustomHistogram, CustomKind, CustomValue, LogOptions, Logger, MetricsExporter,
+    CustomFamily, CustomHistogram, CustomValue, LogOptions, Logger, MetricKind, MetricsExporter,
 };
 
 use crate::backends::Backends;
@@ -20,20 +20,20 @@ use crate::models::{Definer, RepositoryCatalog};
 use crate::shutdown::{Expired, count_down};
 use crate::{backends, banner, c_log, cache};
 
-/// What `--load-model` takes for all models.
+/// The value of `--load-model` that means all models.
 const ALL_MODELS: &str = "*";
 
-/// What a server is made of.
-pub(crate) struct Parts<'a> {
-    /// What was asked for.
+/// The parts that a server is made of.
+pub(crate) struct ServerParts<'a> {
+    /// The settings of the command line.
     pub(crate) settings: &'a Arc<Settings>,
     /// The process's surroundings.
     pub(crate) environment: Environment,
-    /// The process's allocator; none if the process is a host program's.
+    /// The process's allocator; `None` if the process belongs to a host program.
     pub(crate) allocator: Option<ServerAllocator>,
     /// The server's log.
     pub(crate) logger: &'a Logger,
-    /// What shows its metrics.
+    /// The renderer of its metrics.
     pub(crate) exporter: &'a Arc<MetricsExporter>,
     /// The address under which C code knows the server.
     pub(crate) reserved: &'a ReservedAddress,
@@ -49,7 +49,7 @@ pub(crate) fn open_log(settings: &Settings, environment: &Environment) -> Result
     Ok(logger)
 }
 
-/// Says what there is to say of the settings.
+/// Logs remarks about the settings.
 pub(crate) fn log_notes(settings: &Settings, logger: &Logger) {
     settings.notes.iter().for_each(|note| logger.warning(note));
     for setting in backends::unused(settings) {
@@ -57,12 +57,12 @@ pub(crate) fn log_notes(settings: &Settings, logger: &Logger) {
     }
 }
 
-/// A server with its models, loaded as far as they can be.
+/// Creates a server and loads its models.
 ///
-/// It is settled at the reserved address before that, so that backends can ask it
-/// while their models are loaded.
-pub(crate) fn server(parts: Parts<'_>) -> Result<Arc<Server>, Status> {
-    let Parts { settings, environment, allocator, logger, exporter, reserved } = parts;
+/// The server is registered at the reserved address before models load, so that backends
+/// can call it while their models are loaded.
+pub(crate) fn server(parts: ServerParts<'_>) -> Result<Arc<Server>, Status> {
+    let ServerParts { settings, environment, allocator, logger, exporter, reserved } = parts;
     check_startup_models(settings)?;
     if settings.model_repositories.is_empty() {
         return Err(Status::invalid_argument("--model-repository must be specified"));
@@ -145,7 +145,7 @@ fn check_startup_models(settings: &Settings) -> Result<(), Status> {
     Ok(())
 }
 
-/// Lines of the engine and of backends go to the same log.
+/// Passes lines of the engine and of backends to the log.
 fn log_sink(logger: Logger) -> LogSink {
     let asked = logger.clone();
     LogSink::new(move |level, location, message| {
@@ -216,9 +216,9 @@ fn custom_family(family: metric::FamilySnapshot) -> CustomFamily {
         name: family.name,
         help: family.help,
         kind: match family.kind {
-            metric::MetricKind::Counter => CustomKind::Counter,
-            metric::MetricKind::Gauge => CustomKind::Gauge,
-            metric::MetricKind::Histogram => CustomKind::Histogram,
+            metric::MetricKind::Counter => MetricKind::Counter,
+            metric::MetricKind::Gauge => MetricKind::Gauge,
+            metric::MetricKind::Histogram => MetricKind::Histogram,
         },
         series: series.collect(),
     }

@@ -18,7 +18,7 @@ use galatea_repository::{
 use galatea_telemetry::Logger;
 
 use crate::agents::{AgentVisit, visit_agents};
-use crate::backends::{Backends, Wanted};
+use crate::backends::{BackendRequest, Backends};
 use crate::op_libraries;
 
 /// The name of a configuration that comes with a load, for messages.
@@ -247,7 +247,7 @@ impl Definer {
             LoadOverride::Files => true,
             LoadOverride::None | LoadOverride::Configuration => false,
         };
-        self.backends.get(&Wanted {
+        self.backends.get(&BackendRequest {
             backend: backend_name(draft),
             runtime: draft.runtime(),
             directories: (!is_from_client).then_some(&*directories),

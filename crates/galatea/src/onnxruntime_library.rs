@@ -1,7 +1,7 @@
-//! Where ONNX Runtime's shared library is.
+//! Finds ONNX Runtime's shared library.
 //!
-//! It is not part of this program. Whoever has Python's package `onnxruntime`
-//! installed has it on disk, so that is looked for without running Python.
+//! It is not part of this program. Python's package `onnxruntime` contains it, so that
+//! package is searched for, without running Python.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ const SYSTEM_FOLDERS: [&str; 2] = ["/usr/local/lib", "/usr/lib"];
 
 const LIBRARY: &str = "libonnxruntime.so";
 
-/// The library's path, or a message that says where it was sought.
+/// The library's path, or a message that lists the searched folders.
 pub(crate) fn find(flag: Option<&Path>, environment: &Environment) -> Result<PathBuf, String> {
     if let Some(path) = flag {
         return named(path, "--onnxruntime-library");

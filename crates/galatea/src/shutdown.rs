@@ -1,4 +1,4 @@
-//! The end: from the signal to the last request answered.
+//! The stop: signals, and the wait for requests in flight.
 
 use std::io;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use galatea_telemetry::Logger;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// The signals that order the server to stop.
+/// The signals that stop the server.
 #[derive(Debug)]
 pub(crate) struct StopSignals {
     terminate: Signal,
@@ -31,12 +31,12 @@ impl StopSignals {
     }
 }
 
-/// Some requests were still running when the time was over.
+/// Requests were still in flight at the timeout.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Expired;
 
-/// Waits until nothing is left, second by second, and logs what it waits for.
-/// Returns the seconds that are left.
+/// Waits until no request is in flight, second by second, and logs each second.
+/// Returns the remaining seconds.
 ///
 /// `unload` waits up to the given time and returns how many model versions
 /// still have requests.
@@ -64,15 +64,15 @@ mod tests {
     use super::*;
 
     fn check(timeout_secs: u32, busy: &[usize], expected: Result<u32, Expired>, waits: &[u64]) {
-        let mut answers = busy.iter().copied();
+        let mut counts = busy.iter().copied();
         let mut waited = Vec::new();
-        let outcome = count_down(&Logger::discarding(), timeout_secs, |wait| {
+        let result = count_down(&Logger::discarding(), timeout_secs, |wait| {
             waited.push(wait.as_secs());
-            answers.next().unwrap()
+            counts.next().unwrap()
         });
-        assert_eq!(outcome, expected);
+        assert_eq!(result, expected);
         assert_eq!(waited, waits);
-        assert_eq!(answers.next(), None);
+        assert_eq!(counts.next(), None);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use galatea_engine::{ControlMode, Server};
 use galatea_telemetry::{Logger, MetricsExporter};
 
 use crate::children;
+use crate::console::print_line;
 use crate::doors::{Doors, OpenDoors};
 use crate::environment::Environment;
 use crate::flags::Settings;
@@ -18,8 +19,7 @@ use crate::make;
 use crate::shutdown::{StopSignals, count_down};
 use crate::workers::Workers;
 
-/// Why the program ends with an error. What has been logged already is not
-/// said again.
+/// Why the program ends with an error. It is not repeated if it was logged.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The server didn't start.
@@ -55,9 +55,9 @@ pub(crate) fn run(
     make::log_notes(&settings, &logger);
     let settings = Arc::new(settings);
     let exporter = Arc::new(MetricsExporter::new(settings.metrics_options.clone()));
-    // Backends in libraries know the server by this address until the end.
+    // Libraries of backends know the server by this address until the end.
     let reserved = ReservedAddress::new();
-    let server = make::server(make::Parts {
+    let server = make::server(make::ServerParts {
         settings: &settings,
         environment,
         allocator: Some(allocator),
@@ -91,7 +91,7 @@ pub(crate) fn run(
             signal = signals.next() => signal,
             never = follow_repositories(&server, &settings) => match never {},
         };
-        crate::print(&mut std::io::stdout(), &format!("Signal ({signal}) received."));
+        print_line(&mut std::io::stdout(), &format!("Signal ({signal}) received."));
         tokio::select! {
             outcome = stop(&server, &doors, settings.exit_timeout_secs, &logger) => outcome,
             signal = signals.next() => {
@@ -100,8 +100,7 @@ pub(crate) fn run(
             }
         }
     });
-    // What still runs then is a look at repositories that answer slowly, or a
-    // load that nobody waits for any more.
+    // A scan of a slow repository may still run, or a load whose caller is gone.
     runtime.shutdown_background();
     if outcome.is_err() {
         children::kill_all(&logger);
@@ -123,8 +122,8 @@ async fn follow_repositories(server: &Arc<Server>, settings: &Settings) -> Infal
     }
 }
 
-/// New requests are refused from now on; those that came have until the
-/// timeout. Metrics can be read until the end.
+/// Refuses new requests from now on. Requests that have arrived have until the timeout.
+/// Metrics can be read until the end.
 async fn stop(
     server: &Arc<Server>,
     doors: &OpenDoors,
@@ -135,7 +134,7 @@ async fn stop(
     doors.stop_accepting();
     logger.info("Waiting for in-flight requests to complete.");
     let (models, log) = (server.clone(), logger.clone());
-    // It waits, and a second signal must be heard.
+    // This waits, and a second signal must be received meanwhile.
     let counting = tokio::task::spawn_blocking(move || {
         count_down(&log, timeout_secs, |wait| models.unload_all(wait))
     });
@@ -145,8 +144,8 @@ async fn stop(
     };
     logger.info("All models are stopped and unloaded");
     if !doors.wait_drained(remaining).await {
-        // Every request that was taken has its answer. That a client doesn't
-        // fetch it, or never finishes what it says, is no failure of ours.
+        // Every admitted request has its response. A client that doesn't read it, or never
+        // finishes its request, is no failure of the server.
         logger.warning("Exit timeout expired. Closing the connections that are left.");
     }
     Ok(())

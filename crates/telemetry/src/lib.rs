@@ -1,14 +1,14 @@
-//! What the server tells about itself while it runs: log lines, tables in the
-//! log, and metrics for Prometheus.
+//! Telemetry: log lines, tables in the log, and metrics for Prometheus.
 //!
-//! Everything here is a handle that its user receives: there is no global
-//! logger and no global registry. A [`Logger`] is cheap to clone and its
-//! levels can change while the server runs. The [`MetricsExporter`] owns no
-//! counters: it turns the statistics that the engine keeps anyway into text
-//! when somebody asks, so that requests pay nothing for it.
+//! Callers receive handles. There is no global logger and no global registry. A
+//! [`Logger`] is cheap to clone, and its levels can change while the server runs. The
+//! [`MetricsExporter`] owns no counters: it renders the statistics that the engine keeps,
+//! only when a client reads the metrics, so that requests pay nothing for it.
 //!
-//! It is not a framework for spans or subscribers, and it does not listen on
-//! a port: a door serves what [`MetricsExporter::render`] returns.
+//! This crate is not a framework for spans or subscribers, and it does not listen on a
+//! port: a door serves the text of [`MetricsExporter::render`].
+//!
+//! Open `log/mod.rs` first, then `metrics/mod.rs`.
 //!
 //! ```
 //! use galatea_telemetry::{LogOptions, Logger};
@@ -27,7 +27,7 @@ mod table;
 
 pub use log::{LogFormat, LogOptions, LogSettings, Logger, SourcePosition};
 pub use metrics::{
-    CustomFamily, CustomHistogram, CustomKind, CustomValue, MetricsExporter, MetricsOptions,
+    CustomFamily, CustomHistogram, CustomValue, MetricKind, MetricsExporter, MetricsOptions,
     SettingNote, UnsupportedSetting,
 };
 pub use table::Table;

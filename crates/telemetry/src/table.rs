@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 
 use crate::log::escape_controls;
 
-/// What a line may take where nothing is known of a terminal.
+/// The width of a line without a terminal.
 const WIDTH_WITHOUT_TERMINAL: usize = 500;
 
 /// A table with a header, drawn with `+`, `-` and `|`.
@@ -55,8 +55,8 @@ impl Table {
         text
     }
 
-    /// Gives each column what it needs, or a fair share of what the narrower
-    /// ones leave.
+    /// Gives each column the width that it needs, or a fair share of the width that the
+    /// narrower columns leave.
     fn widths(&self, rows: &[Vec<Vec<String>>]) -> Vec<usize> {
         let mut widths: Vec<usize> = (0..self.columns)
             .map(|column| {

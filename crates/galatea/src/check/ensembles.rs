@@ -10,18 +10,18 @@ use galatea_policy::{ModelName, ModelNames};
 
 /// The models of the repositories, by their ids, as ensembles may consist of them.
 pub(super) struct Ensembles {
-    /// Those of which a version passed its own checks.
-    models: BTreeMap<ModelName, Checked>,
-    /// Which models a name has, if there are namespaces: also those that would not
-    /// load, because a server knows them too.
+    /// The models with a version that passed its own checks.
+    models: BTreeMap<ModelName, CheckedModel>,
+    /// The models of each name, if there are namespaces. Models that would not load are
+    /// included, because a server knows them too.
     names: Option<ModelNames>,
 }
 
-struct Checked {
+struct CheckedModel {
     namespace: Option<Arc<str>>,
-    /// Its configuration as it was read, which knows places.
+    /// Its configuration as it was read, with the positions of its fields.
     draft: ConfigDraft,
-    /// That of its newest version.
+    /// The specification of its newest version.
     spec: Arc<ModelSpec>,
     /// The versions that passed their own checks.
     versions: BTreeSet<i64>,
@@ -50,18 +50,18 @@ impl Ensembles {
         let versions = passed.keys().copied().collect();
         if let Some((_, spec)) = passed.pop_last() {
             let ModelDefinition { namespace, draft, .. } = definition;
-            self.models.insert(id, Checked { namespace, draft, spec, versions });
+            self.models.insert(id, CheckedModel { namespace, draft, spec, versions });
         }
     }
 
-    /// Checks each ensemble against its models; one that is part of another comes
-    /// first. What is wrong with which.
+    /// Checks each ensemble against its models, inner ensembles first. Returns the errors of
+    /// each.
     pub(super) fn check(mut self) -> Vec<(ModelName, ConfigErrors)> {
         let mut found = Vec::new();
-        let is_ensemble = |model: &Checked| model.spec.ensemble().is_some();
+        let is_ensemble = |model: &CheckedModel| model.spec.ensemble().is_some();
         let ensembles = self.models.iter().filter(|(_, model)| is_ensemble(model));
         let mut waiting: Vec<ModelName> = ensembles.map(|(id, _)| id.clone()).collect();
-        while let Some(index) = waiting.iter().position(|id| !self.waits(id, &waiting)) {
+        while let Some(index) = waiting.iter().position(|id| !self.is_blocked(id, &waiting)) {
             let id = waiting.swap_remove(index);
             let Some(model) = self.models.get(&id) else { continue };
             match self.validate(&id, model) {
@@ -70,7 +70,7 @@ impl Ensembles {
                 }
                 Err(errors) => {
                     let errors = model.draft.locate(errors);
-                    // What it is part of lacks it.
+                    // The ensembles that it is part of lack it.
                     self.models.remove(&id);
                     found.push((id, errors));
                 }
@@ -86,9 +86,13 @@ impl Ensembles {
         found
     }
 
-    fn validate(&self, id: &ModelName, ensemble: &Checked) -> Result<Arc<ModelSpec>, ConfigErrors> {
+    fn validate(
+        &self,
+        id: &ModelName,
+        ensemble: &CheckedModel,
+    ) -> Result<Arc<ModelSpec>, ConfigErrors> {
         let mut spec = ModelSpec::clone(&ensemble.spec);
-        let part = |name: &str| self.models.get(&self.meant(ensemble, name));
+        let part = |name: &str| self.models.get(&self.resolve(ensemble, name));
         let compared =
             validate_ensemble(&mut spec, |name| part(name).map(|part| part.spec.clone()));
         let mut diagnostics = self.missing_versions(id, ensemble);
@@ -97,25 +101,25 @@ impl Ensembles {
     }
 
     /// The steps whose model is there, but not in the version that they name.
-    fn missing_versions(&self, id: &ModelName, ensemble: &Checked) -> Vec<Diagnostic> {
+    fn missing_versions(&self, id: &ModelName, ensemble: &CheckedModel) -> Vec<Diagnostic> {
         let steps = ensemble.spec.ensemble().map(|ensemble| ensemble.steps.iter());
         let steps = steps.into_iter().flatten().enumerate();
         steps
             .filter_map(|(index, step)| {
                 let version = step.model_version?;
-                let meant = self.meant(ensemble, &step.model_name);
-                if self.models.get(&meant)?.versions.contains(&version) {
+                let resolved = self.resolve(ensemble, &step.model_name);
+                if self.models.get(&resolved)?.versions.contains(&version) {
                     return None;
                 }
                 let path = format!("ensemble_scheduling.step[{index}].model_version");
-                let status = version_not_loaded(id, &meant, version);
+                let status = version_not_loaded(id, &resolved, version);
                 Some(Diagnostic::about(path, status.message()))
             })
             .collect()
     }
 
     /// The model that an ensemble means by a name.
-    fn meant(&self, ensemble: &Checked, name: &str) -> ModelName {
+    fn resolve(&self, ensemble: &CheckedModel, name: &str) -> ModelName {
         let namespace = ensemble.namespace.as_deref().unwrap_or_default();
         match &self.names {
             Some(names) => names.resolve(namespace, name),
@@ -124,10 +128,10 @@ impl Ensembles {
     }
 
     /// Whether a model of this ensemble has not been checked yet.
-    fn waits(&self, id: &ModelName, waiting: &[ModelName]) -> bool {
+    fn is_blocked(&self, id: &ModelName, waiting: &[ModelName]) -> bool {
         let Some(ensemble) = self.models.get(id) else { return false };
         let steps = ensemble.spec.ensemble().map(|ensemble| &ensemble.steps);
         let mut names = steps.into_iter().flatten().map(|step| &step.model_name);
-        names.any(|name| waiting.contains(&self.meant(ensemble, name)))
+        names.any(|name| waiting.contains(&self.resolve(ensemble, name)))
     }
 }

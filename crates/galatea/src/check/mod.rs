@@ -1,11 +1,10 @@
 //! `galatea check REPOSITORY…`: the checks of a server's start, without serving.
 //!
-//! Everything that would keep a model from loading is found in one go: what the
-//! repositories hold, configurations, backends, model files, and whether the
-//! models of ensembles fit together and all have the resources of the rate limiter that
-//! they need. Nothing is warmed up and no instance is made.
-//! Repository agents are asked as for a load, and then told that it failed.
-//! With namespaces, all repositories count, and models are called by their ids.
+//! One run finds everything that would keep a model from loading: problems of the
+//! repositories, configurations, backends and model files, steps of ensembles that don't fit
+//! together, and missing resources of the rate limiter. No instance is created and nothing
+//! is warmed up. Repository agents run as for a load, and then learn that the load failed.
+//! With namespaces, all repositories count, and models are named by their ids.
 
 mod ensembles;
 mod report;
@@ -27,23 +26,24 @@ use galatea_repository::{
 use galatea_telemetry::{LogOptions, Logger};
 
 use self::ensembles::Ensembles;
-pub(crate) use self::report::Form;
+pub(crate) use self::report::ReportFormat;
 use self::report::{ModelReport, Report};
 use crate::backends::Backends;
+use crate::console::print_line;
 use crate::environment::Environment;
 use crate::flags::Settings;
 use crate::models::{DefineError, Definer};
 
-/// Checks the repositories of the settings and prints what is found; whether
-/// there is nothing wrong.
+/// Checks the repositories of the settings and prints a report. Returns whether there is
+/// no error.
 ///
 /// # Errors
 ///
-/// Why a repository can't be looked at, at all.
+/// If a repository can't be read at all.
 pub(crate) fn run(
     settings: Settings,
     environment: Environment,
-    form: Form,
+    format: ReportFormat,
 ) -> Result<bool, String> {
     let namespaces = settings.namespaces;
     let repository =
@@ -54,19 +54,19 @@ pub(crate) fn run(
     };
     let options = ScanOptions { config_name: settings.model_config_name.clone() };
     let scan = repository.scan(&options);
-    // Whatever is worth saying is in the report.
+    // The report says everything.
     let silent = LogOptions { info: false, warning: false, error: false, ..LogOptions::default() };
     let logger = Logger::new(silent).map_err(|error| error.to_string())?;
     let auto_complete = settings.auto_complete_config;
     let limits = CheckedLimits::new(&settings.rate_limit());
     let log = LogSink::new(|_, _, _| {});
-    // Backends that ask for the server while they check a model get an answer.
+    // Backends may call the server while they check a model.
     let reserved = ReservedAddress::new();
     let agents = Agents::new(&settings.repoagent_directory, &environment.temporary_folder);
     let backends = Arc::new(Backends::new(Arc::new(settings), environment, None, log, &reserved));
     let definer = Definer { auto_complete, options, agents: Arc::new(agents), backends, logger };
     let report = check_models(&definer, scan, namespaces, &limits);
-    crate::print(&mut std::io::stdout(), report.show(form).trim_end());
+    print_line(&mut std::io::stdout(), report.render(format).trim_end());
     Ok(report.error_count() == 0)
 }
 
@@ -101,7 +101,7 @@ fn check_models(
     report
 }
 
-/// What is wrong with one model. What could be read of it is there for ensembles.
+/// Checks one model, and adds it to the models that ensembles may use.
 fn check_model(
     definer: &Definer,
     source: &ModelSource,
@@ -150,7 +150,7 @@ fn missing_versions(definition: &ModelDefinition, report: &mut ModelReport) {
     let available: Vec<i64> = definition.versions.iter().map(|files| files.version()).collect();
     let selection = versions_to_load(&definition.draft.version_policy(), &available);
     for version in selection.missing {
-        // As in the original, the others are served.
+        // Triton serves the other versions.
         report.add_warnings(vec![format!("version_policy: version {version} has no directory")]);
     }
 }

@@ -1,4 +1,4 @@
-//! What a check found, for people and for programs.
+//! The report of a check, for people and for programs.
 
 use galatea_config::Diagnostic;
 use galatea_repository::ModelSource;
@@ -6,22 +6,22 @@ use serde_json::{Value, json};
 
 /// How a report is printed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum ReportFormat {
     /// For people, with the lines of files.
     Text,
     /// For programs, as one document.
     Json,
 }
 
-/// What a check found.
+/// The report of a check.
 #[derive(Debug, Default)]
 pub(super) struct Report {
-    /// Errors that are no single model's.
+    /// Errors that concern no single model.
     pub(super) errors: Vec<String>,
     pub(super) models: Vec<ModelReport>,
 }
 
-/// What a check found of one model.
+/// The part of the report about one model.
 #[derive(Debug)]
 pub(super) struct ModelReport {
     /// Its id, if there are namespaces.
@@ -46,7 +46,7 @@ impl ModelReport {
         }
     }
 
-    /// A model that can't be looked at.
+    /// A model that can't be read.
     pub(super) fn refused(name: String, reason: String) -> Self {
         Self {
             name,
@@ -112,10 +112,10 @@ impl Report {
         self.errors.len() + errors.sum::<usize>()
     }
 
-    pub(super) fn show(&self, form: Form) -> String {
-        match form {
-            Form::Text => self.to_text(),
-            Form::Json => self.to_json().to_string(),
+    pub(super) fn render(&self, format: ReportFormat) -> String {
+        match format {
+            ReportFormat::Text => self.to_text(),
+            ReportFormat::Json => self.to_json().to_string(),
         }
     }
 
@@ -141,11 +141,11 @@ impl Report {
             }
         }
         let bad = self.models.iter().filter(|model| !model.errors.is_empty()).count();
-        let models = counted(self.models.len(), "model");
+        let models = count_noun(self.models.len(), "model");
         match self.error_count() {
             0 => text.push_str(&format!("{models}, nothing wrong")),
             errors => {
-                let errors = counted(errors, "error");
+                let errors = count_noun(errors, "error");
                 text.push_str(&format!("{models}, {bad} would not load: {errors}"));
             }
         }
@@ -153,7 +153,7 @@ impl Report {
     }
 }
 
-fn counted(count: usize, what: &str) -> String {
+fn count_noun(count: usize, what: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} {what}{plural}")
 }
@@ -195,20 +195,20 @@ mod tests {
         let errors = vec![example(), example(), Diagnostic::about("", "no file")];
         let mut report = Report { errors: Vec::new(), models: vec![model("a", errors)] };
         assert_eq!(
-            report.show(Form::Json),
+            report.render(ReportFormat::Json),
             "{\"ok\":false,\"errors\":[],\"models\":[{\"name\":\"a\",\"versions\":[\"1\",\"3\"],\
              \"errors\":[{\"message\":\"unknown field\",\"file\":\"r/config.pbtxt\",\
              \"field\":\"input[0].dimz\",\"suggestion\":\"dims\",\"line\":3,\"column\":5},\
              {\"message\":\"no file\",\"file\":\"r/config.pbtxt\"}],\"warnings\":[]}]}"
         );
         report.models = vec![model("a", Vec::new())];
-        assert!(report.show(Form::Json).starts_with("{\"ok\":true,"));
+        assert!(report.render(ReportFormat::Json).starts_with("{\"ok\":true,"));
     }
 
     #[test]
     fn people_get_a_line_at_the_end() {
         let last = |report: &Report| {
-            let text = report.show(Form::Text);
+            let text = report.render(ReportFormat::Text);
             String::from(text.lines().last().unwrap())
         };
         let mut report = Report { errors: Vec::new(), models: vec![model("a", Vec::new())] };
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(last(&report), "2 models, 1 would not load: 2 errors");
         report.errors.push(String::from("not unique"));
         assert_eq!(last(&report), "2 models, 1 would not load: 3 errors");
-        let text = report.show(Form::Text);
+        let text = report.render(ReportFormat::Text);
         assert!(
             text.contains("model 'b': error: unknown field\n --> r/config.pbtxt:3:5"),
             "{text}"

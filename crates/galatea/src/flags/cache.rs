@@ -24,13 +24,13 @@ const CACHE_CONFIG: Flag = Flag {
     apply: |settings, value| {
         const SHAPE: &str = "<cache name>,<setting>=<value>";
         let (cache, setting) = value::pair(value, ',', SHAPE)?;
-        let config = wanted(settings, CacheFlag::CacheConfig, cache)?;
+        let config = config_of(settings, CacheFlag::CacheConfig, cache)?;
         *config = if setting.starts_with('{') {
             check_object(setting)?;
             setting.to_owned()
         } else {
             let (key, value) = value::pair(setting, '=', SHAPE)?;
-            with(config, key, value)
+            with_setting(config, key, value)
         };
         Ok(())
     },
@@ -61,14 +61,14 @@ pub(super) const RESPONSE_CACHE_BYTE_SIZE: Flag = Flag {
             "'--response-cache-byte-size' has been deprecated: use '--cache-config=local,size={value}'"
         ));
         let _: u64 = value::number(value)?;
-        let config = wanted(settings, CacheFlag::ResponseCacheByteSize, LOCAL)?;
-        *config = with(config, "size", value);
+        let config = config_of(settings, CacheFlag::ResponseCacheByteSize, LOCAL)?;
+        *config = with_setting(config, "size", value);
         Ok(())
     },
 };
 
-/// The configuration of the cache that a flag asks for, empty at first.
-fn wanted<'a>(
+/// The configuration of the cache that a flag names; it is empty at first.
+fn config_of<'a>(
     settings: &'a mut Settings,
     flag: CacheFlag,
     name: &str,
@@ -100,9 +100,8 @@ fn check_object(json: &str) -> Result<(), Refusal> {
         .map_err(|error| Refusal(format!("the cache's configuration is not JSON: {error}")))
 }
 
-/// A configuration with one setting more; the last value of a setting counts. Values are
-/// texts, as in the original.
-fn with(config: &str, key: &str, value: &str) -> String {
+/// A configuration with a setting added or replaced. Values are texts, as in Triton.
+fn with_setting(config: &str, key: &str, value: &str) -> String {
     let mut settings: Map<String, Value> = serde_json::from_str(config).unwrap_or_default();
     settings.insert(key.to_owned(), Value::from(value));
     Value::from(settings).to_string()

@@ -1,16 +1,14 @@
-//! The command line: every flag with its name, default, help and meaning.
+//! The command line: every flag with its name, default, help and effect.
 //!
-//! A flag is one [`Flag`] value in the file of its group; parsing, the usage
-//! text and the refusal of what is not supported all come from that table.
-//! Triton's flags are all known here. One that asks for something that this
-//! server can't do is refused by name, and one that has no effect is remarked
-//! upon in the log, so that nothing is ignored silently.
+//! A flag is one [`Flag`] value in the file of its group. Parsing, the usage text and the
+//! refusal of unsupported flags follow from these values. All of Triton's flags are known.
+//! A flag that asks for an unsupported feature is refused by name, and the log mentions a
+//! flag without effect, so that no flag is ignored silently.
 
 mod backend;
 mod cache;
 mod grpc;
 mod http;
-mod later;
 mod logging;
 mod memory;
 mod metrics;
@@ -19,6 +17,7 @@ mod rate_limiter;
 mod repository;
 mod server;
 mod settings;
+mod unsupported;
 mod usage;
 mod value;
 
@@ -58,12 +57,12 @@ const GROUPS: [Group; 14] = [
     metrics::GROUP,
     backend::GROUP,
     memory::GROUP,
-    later::SHARED_MEMORY,
-    later::TRACING,
+    unsupported::SHARED_MEMORY,
+    unsupported::TRACING,
     cache::GROUP,
     rate_limiter::RATE_LIMITER,
-    later::CLOUD_ENDPOINTS,
-    later::DEPRECATED,
+    unsupported::CLOUD_ENDPOINTS,
+    unsupported::DEPRECATED,
 ];
 
 fn flags() -> impl Iterator<Item = &'static Flag> {

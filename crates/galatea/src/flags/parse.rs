@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use galatea_engine::ControlMode;
 
 use super::{Flag, Settings, flags, value::Refusal};
-use crate::check::Form;
+use crate::check::ReportFormat;
 
 /// What the command line asks for.
 #[derive(Debug)]
@@ -14,14 +14,14 @@ pub(crate) enum Request {
     /// Start a server.
     Serve(Box<Settings>),
     /// Check the settings' repositories.
-    Check(Box<Settings>, Form),
+    Check(Box<Settings>, ReportFormat),
     /// Print the usage text.
     Help,
     /// Print the version.
     Version,
 }
 
-/// Why the command line can't be followed.
+/// Why the command line is refused.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct UsageError(String);
 
@@ -39,8 +39,8 @@ const JSON: &str = "--json";
 
 /// Reads the arguments after the program's name.
 ///
-/// Options are checked in their order; an argument that is no option is
-/// reported after all of them, as `getopt_long` has it.
+/// Options are checked in their order. An argument that is no option is reported after all
+/// of them, as with `getopt_long`.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Request, UsageError> {
     let mut arguments = arguments.into_iter().peekable();
     if arguments.next_if(|first| first == CHECK).is_some() {
@@ -61,7 +61,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Reque
 fn parse_check(mut arguments: Vec<String>) -> Result<Request, UsageError> {
     let all = arguments.len();
     arguments.retain(|argument| argument != JSON);
-    let form = if arguments.len() < all { Form::Json } else { Form::Text };
+    let format = if arguments.len() < all { ReportFormat::Json } else { ReportFormat::Text };
     let mut repositories = Vec::new();
     let request = read(arguments.into_iter(), &mut repositories)?;
     let Request::Serve(mut settings) = request else { return Ok(request) };
@@ -69,11 +69,11 @@ fn parse_check(mut arguments: Vec<String>) -> Result<Request, UsageError> {
     if settings.model_repositories.is_empty() {
         return Err(UsageError(String::from("'check' needs a model repository")));
     }
-    Ok(Request::Check(settings, form))
+    Ok(Request::Check(settings, format))
 }
 
-/// Reads options; what is no option goes to `surplus`, and so does everything behind
-/// `--`.
+/// Reads options. Arguments that are no options go to `surplus`, and so does everything
+/// behind `--`.
 fn read(
     mut arguments: impl Iterator<Item = String>,
     surplus: &mut Vec<String>,
@@ -104,8 +104,7 @@ fn read(
 const HELP: &str = "help";
 const VERSION: &str = "version";
 
-/// The option that is meant by a name, or by the beginning of one, as `getopt_long` has
-/// it.
+/// The option with this name, or the only one that begins with it, as in `getopt_long`.
 fn full_name(given: &str) -> Result<&'static str, UsageError> {
     let names = || flags().map(|flag| flag.name).chain([HELP, VERSION]);
     if let Some(name) = names().find(|name| *name == given) {
@@ -150,7 +149,7 @@ fn value_for(
     }
 }
 
-/// What can only be judged when all flags are read.
+/// Checks that need all flags.
 fn check(settings: &Settings) -> Result<(), UsageError> {
     if !settings.startup_models.is_empty() && settings.control_mode != ControlMode::Explicit {
         return Err(UsageError(String::from(

@@ -152,7 +152,7 @@ const MODEL_LOAD_THREAD_COUNT: Flag = Flag {
     default: "4",
     help: "How many versions of models load at the same time.",
     apply: |settings, value| {
-        // The original ends when it gets fewer than none.
+        // Triton ends with an error below 0, and so does this server.
         let threads: u32 = value::number(value)?;
         settings.model_load_threads = usize::try_from(threads.max(1)).unwrap_or(usize::MAX);
         Ok(())

@@ -1,4 +1,4 @@
-//! What the command line decides.
+//! The settings that flags make.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -29,8 +29,8 @@ pub(crate) struct Settings {
     pub(crate) control_mode: ControlMode,
     /// Whether several models may have the same name.
     pub(crate) namespaces: Namespaces,
-    /// Seconds between two looks at the repositories, if changes in them are
-    /// followed; 0 looks only at start.
+    /// Seconds between two scans of the repositories, if changes in them are followed; 0
+    /// scans only at start.
     pub(crate) repository_poll_secs: u32,
     /// How many models load at once.
     pub(crate) model_load_threads: usize,
@@ -44,7 +44,7 @@ pub(crate) struct Settings {
     pub(crate) host_policies: HostPolicies,
     /// Whether instances share resources.
     pub(crate) rate_limiting: bool,
-    /// How much there is of them.
+    /// The amount of each resource.
     pub(crate) rate_limit_resources: Vec<ResourceLimit>,
     /// Models named with `--load-model`.
     pub(crate) startup_models: Vec<String>,
@@ -175,8 +175,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Leaves a remark for the log. A flag that is given twice is remarked
-    /// upon once.
+    /// Adds a remark for the log. A flag that is given twice gets one remark.
     pub(super) fn note(&mut self, text: impl Into<String>) {
         let text = text.into();
         if !self.notes.contains(&text) {
@@ -184,7 +183,7 @@ impl Settings {
         }
     }
 
-    /// Remarks that a flag which is taken changes nothing.
+    /// Adds a remark that an accepted flag has no effect.
     pub(super) fn no_effect(&mut self, flag: &str, because: &str) {
         self.note(format!("'--{flag}' has no effect: {because}"));
     }

@@ -1,5 +1,5 @@
-//! The command line as a whole: what is taken, what it means, what is said
-//! about what isn't.
+//! The command line as a whole: accepted flags, their effects, and the errors of refused
+//! ones.
 
 use std::collections::BTreeSet;
 
@@ -382,8 +382,8 @@ fn the_usage_names_every_flag_once_in_lines_of_a_readable_width() {
     assert!(usage.lines().all(|line| line.len() <= 80));
 }
 
-/// The flags of the original, so that none is missing here.
-const ORIGINAL: &str = "
+/// Triton's flags, none of which may be missing here.
+const TRITON_FLAGS: &str = "
     allow-client-shm allow-cpu-metrics allow-gpu-metrics allow-grpc allow-http allow-metrics
     allow-sagemaker allow-vertex-ai backend-config backend-directory buffer-manager-thread-count
     cache-config cache-directory cuda-memory-pool-byte-size cuda-virtual-address-size
@@ -407,9 +407,9 @@ const ORIGINAL: &str = "
 ";
 
 #[test]
-fn every_flag_of_the_original_is_known_and_one_is_new() {
+fn every_flag_of_triton_is_known_and_one_is_new() {
     let known: BTreeSet<&str> = flags().map(|flag| flag.name).collect();
-    let mut expected: BTreeSet<&str> = ORIGINAL.split_whitespace().collect();
+    let mut expected: BTreeSet<&str> = TRITON_FLAGS.split_whitespace().collect();
     expected.insert("onnxruntime-library");
     assert_eq!(known, expected);
     assert_eq!(flags().count(), known.len());

@@ -1,11 +1,11 @@
-//! What a flag's value may look like.
+//! Reads the values of flags.
 
 use std::fmt::Display;
 use std::str::FromStr;
 
 use galatea_codec::forward::HeaderForward;
 
-/// Why a flag's value was not taken; the flag's name is added later.
+/// Why a flag's value is refused; the caller adds the flag's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refusal(pub(super) String);
 
@@ -38,7 +38,7 @@ pub(super) fn number<T: FromStr>(value: &str) -> Result<T, Refusal> {
     })
 }
 
-/// A number of which the original takes anything below 0 for 0.
+/// A number. Triton takes a negative one as 0.
 pub(super) fn not_negative(value: &str) -> Result<u32, Refusal> {
     let number: i64 = number(value)?;
     u32::try_from(number.max(0))

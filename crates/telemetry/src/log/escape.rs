@@ -1,4 +1,4 @@
-//! Making any text harmless in a line of the log.
+//! Escapes text for a line of the log.
 
 /// The text as a JSON string, with its quotes.
 pub(super) fn quoted(text: &str) -> String {
@@ -22,8 +22,8 @@ pub(crate) fn escape_controls(text: &str) -> String {
     line
 }
 
-/// Control characters could end the line, colour it or move a terminal's
-/// cursor, so that one message could pass for another.
+/// A control character could end the line, colour it or move a terminal's cursor, and
+/// so let one message look like another.
 fn push_escaped(line: &mut String, character: char) {
     match character {
         '\u{8}' => line.push_str("\\b"),

@@ -8,7 +8,7 @@ use super::{LogFormat, SourcePosition, escape};
 
 const SECONDS_PER_DAY: u64 = 86_400;
 
-/// A line of which the head is written.
+/// A line whose head is written.
 pub(super) struct Line {
     text: String,
 }

@@ -106,10 +106,10 @@ pub struct LogSettings {
     pub format: LogFormat,
 }
 
-/// Where lines go.
+/// The streams that receive lines.
 enum Sink {
     /// Information to one stream, warnings and errors to the other.
-    Split { information: Box<dyn Write + Send>, trouble: Box<dyn Write + Send> },
+    Split { information: Box<dyn Write + Send>, problems: Box<dyn Write + Send> },
     /// Everything to one place.
     Joined(Box<dyn Write + Send>),
 }
@@ -125,10 +125,10 @@ struct Inner {
     output: Mutex<Output>,
 }
 
-/// Where lines go now.
+/// The current receiver of lines.
 struct Output {
     sink: Sink,
-    /// What receives everything in the sink's place.
+    /// A file that receives everything instead of the sink.
     file: Option<(PathBuf, File)>,
 }
 
@@ -157,8 +157,8 @@ impl Logger {
     /// If that file can't be opened for appending.
     pub fn new(options: LogOptions) -> io::Result<Self> {
         let file = options.file.clone();
-        let (information, trouble) = (Box::new(io::stdout()), Box::new(io::stderr()));
-        let logger = Self::with_sink(options, Sink::Split { information, trouble });
+        let (information, problems) = (Box::new(io::stdout()), Box::new(io::stderr()));
+        let logger = Self::with_sink(options, Sink::Split { information, problems });
         logger.set_file(file)?;
         Ok(logger)
     }
@@ -168,12 +168,12 @@ impl Logger {
     pub fn to_writers(
         options: LogOptions,
         information: Box<dyn Write + Send>,
-        trouble: Box<dyn Write + Send>,
+        problems: Box<dyn Write + Send>,
     ) -> Self {
-        Self::with_sink(options, Sink::Split { information, trouble })
+        Self::with_sink(options, Sink::Split { information, problems })
     }
 
-    /// A log that nobody reads.
+    /// A log that drops its lines.
     #[must_use]
     pub fn discarding() -> Self {
         Self::with_sink(LogOptions::default(), Sink::Joined(Box::new(io::sink())))
@@ -267,13 +267,13 @@ impl Logger {
         self.inner.verbose_level.store(level, Ordering::Relaxed);
     }
 
-    /// Begins lines in another way from now on.
+    /// Changes how lines begin from now on.
     pub fn set_format(&self, format: LogFormat) {
         self.inner.iso8601.store(format == LogFormat::Iso8601, Ordering::Relaxed);
     }
 
-    /// Appends everything to a file from now on, or, for none, to what the log was made
-    /// for.
+    /// Appends everything to a file from now on. `None` returns to the streams that the log
+    /// was created with.
     ///
     /// # Errors
     ///
@@ -316,7 +316,7 @@ impl Logger {
     }
 
     /// Writes one record at once, so that records of two threads never mix.
-    /// A log that can't be written has nowhere to complain.
+    /// A failure to write can't be reported anywhere, so it is ignored.
     fn write(&self, level: LogLevel, record: &str) {
         let mut output = self.output();
         let Output { sink, file } = &mut *output;
@@ -326,7 +326,7 @@ impl Logger {
             (None, Sink::Split { information, .. }, LogLevel::Info | LogLevel::Verbose(_)) => {
                 information
             }
-            (None, Sink::Split { trouble, .. }, LogLevel::Error | LogLevel::Warning) => trouble,
+            (None, Sink::Split { problems, .. }, LogLevel::Error | LogLevel::Warning) => problems,
         };
         let _ = writer.write_all(record.as_bytes()).and_then(|()| writer.flush());
     }

@@ -25,26 +25,26 @@ impl Captured {
 }
 
 fn logger(options: LogOptions) -> (Logger, Captured, Captured) {
-    let (information, trouble) = (Captured::default(), Captured::default());
+    let (information, problems) = (Captured::default(), Captured::default());
     let logger =
-        Logger::to_writers(options, Box::new(information.clone()), Box::new(trouble.clone()));
-    (logger, information, trouble)
+        Logger::to_writers(options, Box::new(information.clone()), Box::new(problems.clone()));
+    (logger, information, problems)
 }
 
 #[test]
-fn information_and_trouble_go_to_different_streams() {
-    let (logger, information, trouble) = logger(LogOptions::default());
+fn information_and_problems_go_to_different_streams() {
+    let (logger, information, problems) = logger(LogOptions::default());
     logger.info("a");
     logger.warning("b");
     logger.error("c");
     logger.verbose(1, "d");
     assert_eq!(information.messages(), ["\"a\""]);
-    assert_eq!(trouble.messages(), ["\"b\"", "\"c\""]);
+    assert_eq!(problems.messages(), ["\"b\"", "\"c\""]);
 }
 
 #[test]
 fn levels_switch_while_it_runs() {
-    let (logger, information, trouble) = logger(LogOptions::default());
+    let (logger, information, problems) = logger(LogOptions::default());
     let elsewhere = logger.clone();
     elsewhere.set_info(false);
     elsewhere.set_warning(false);
@@ -56,7 +56,7 @@ fn levels_switch_while_it_runs() {
     logger.verbose(2, "d");
     logger.verbose(3, "e");
     assert_eq!(information.messages(), ["\"d\""]);
-    assert_eq!(trouble.messages(), Vec::<String>::new());
+    assert_eq!(problems.messages(), Vec::<String>::new());
 }
 
 #[test]

@@ -4,7 +4,7 @@ use galatea_infer::CacheStatistics;
 
 use super::{Exposition, microseconds};
 
-/// The gauges that the original's local cache has, in its order.
+/// The gauges of Triton's local cache, in its order.
 pub(super) fn gauges(text: &mut Exposition, cache: &CacheStatistics) {
     let used = utilization(cache.bytes_used, cache.bytes_max);
     text.single("nv_cache_util", "The used share of the response cache, from 0 to 1", used);

@@ -1,6 +1,6 @@
-//! Families that others than the server keep, such as backends.
+//! Families of metrics that C code keeps, such as backends.
 
-use super::text::{Exposition, Family, Kind, Labels};
+use super::text::{Exposition, Family, Labels, MetricKind};
 
 /// A family as it is now.
 #[derive(Clone, Debug, PartialEq)]
@@ -10,20 +10,9 @@ pub struct CustomFamily {
     /// What it means.
     pub help: String,
     /// What its values are.
-    pub kind: CustomKind,
+    pub kind: MetricKind,
     /// Its series by their labels.
     pub series: Vec<(Vec<(String, String)>, CustomValue)>,
-}
-
-/// What the values of a family mean.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum CustomKind {
-    /// It only grows.
-    Counter,
-    /// It goes up and down.
-    Gauge,
-    /// Observations, counted by size.
-    Histogram,
 }
 
 /// The value of a series.
@@ -47,19 +36,14 @@ pub struct CustomHistogram {
     pub sum: f64,
 }
 
-/// Writes a family, into the server's own block if it has one of that name and kind;
-/// nothing if it has no series, or if the server's is of another kind.
+/// Writes a family. It joins the server's own family of that name, if there is one. Nothing
+/// is written if it has no series, or if the server's family is of another kind.
 pub(super) fn render(text: &mut Exposition, family: &CustomFamily) {
     if family.series.is_empty() {
         return;
     }
-    let kind = match family.kind {
-        CustomKind::Counter => Kind::Counter,
-        CustomKind::Gauge => Kind::Gauge,
-        CustomKind::Histogram => Kind::Histogram,
-    };
     let name = &family.name;
-    let Some(block) = text.begin(name, &family.help, kind) else { return };
+    let Some(block) = text.begin(name, &family.help, family.kind) else { return };
     for (labels, value) in &family.series {
         let labels = Labels::new(labels.clone());
         match value {
@@ -94,7 +78,7 @@ fn number(value: f64) -> String {
 mod tests {
     use super::*;
 
-    fn check(kind: CustomKind, value: CustomValue, labels: &[(&str, &str)], expected: &str) {
+    fn check(kind: MetricKind, value: CustomValue, labels: &[(&str, &str)], expected: &str) {
         let own = |(name, value): &(&str, &str)| (String::from(*name), String::from(*value));
         let family = CustomFamily {
             name: String::from("f"),
@@ -118,7 +102,7 @@ mod tests {
             (f64::NAN, "NaN"),
         ] {
             let expected = format!("{head}f {shown}\n");
-            check(CustomKind::Gauge, CustomValue::Number(value), &[], &expected);
+            check(MetricKind::Gauge, CustomValue::Number(value), &[], &expected);
         }
     }
 
@@ -128,14 +112,14 @@ mod tests {
         let expected = "# HELP f one\\ntwo\n# TYPE f histogram\nf_count{m=\"a\"} 6\n\
                         f_sum{m=\"a\"} 9.5\nf_bucket{m=\"a\",le=\"0.5\"} 1\n\
                         f_bucket{m=\"a\",le=\"2\"} 3\nf_bucket{m=\"a\",le=\"+Inf\"} 6\n";
-        check(CustomKind::Histogram, CustomValue::Histogram(value), &[("m", "a")], expected);
+        check(MetricKind::Histogram, CustomValue::Histogram(value), &[("m", "a")], expected);
     }
 
     #[test]
     fn a_family_without_series_is_left_out() {
         let mut text = Exposition::default();
         let (name, help) = (String::from("f"), String::new());
-        let kind = CustomKind::Counter;
+        let kind = MetricKind::Counter;
         render(&mut text, &CustomFamily { name, help, kind, series: Vec::new() });
         assert_eq!(text.into_text(), "");
     }

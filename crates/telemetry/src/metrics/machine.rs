@@ -1,4 +1,4 @@
-//! The use of the machine's processors and memory, as the kernel tells it.
+//! The use of the machine's processors and memory, as the kernel reports it.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use super::Exposition;
 
 const BYTES_PER_KIBIBYTE: u64 = 1_024;
 
-/// Where the readings come from.
+/// The source of the readings.
 pub(super) trait Readings {
     /// The text of `/proc/stat`.
     fn stat(&self) -> io::Result<String>;

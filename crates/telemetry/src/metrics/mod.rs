@@ -1,4 +1,4 @@
-//! Metrics as Prometheus reads them, made when somebody asks.
+//! Metrics as Prometheus reads them, rendered for each request.
 
 mod cache;
 mod custom;
@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 use galatea_infer::{CacheStatistics, ModelStatistics};
 use thiserror::Error;
 
-pub use custom::{CustomFamily, CustomHistogram, CustomKind, CustomValue};
+pub use custom::{CustomFamily, CustomHistogram, CustomValue};
+pub use text::MetricKind;
 
 use machine::{MachineGauges, Procfs};
-use text::{Exposition, Kind};
+use text::Exposition;
 
 /// What the exporter shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,8 +103,8 @@ impl MetricsExporter {
         Self { options, machine }
     }
 
-    /// The whole text, `custom` families last. Families without a series are left
-    /// out, and those of the cache as a whole if it has no statistics.
+    /// The whole text, with the `custom` families last. A family without a series is left
+    /// out, and so are the families of the cache if it has no statistics.
     #[must_use]
     pub fn render(
         &self,

@@ -2,7 +2,7 @@
 
 use galatea_infer::{DurationStatistic, FailureReason, ModelStatistics};
 
-use super::{Exposition, Kind, text::Labels};
+use super::{Exposition, MetricKind, text::Labels};
 
 /// The counters, in the order in which Triton shows them.
 pub(super) fn counters(
@@ -22,13 +22,13 @@ pub(super) fn gauges(text: &mut Exposition, statistics: &[ModelStatistics]) {
     text.family(
         "nv_inference_pending_request_count",
         "Requests that wait in the model's scheduler",
-        Kind::Gauge,
+        MetricKind::Gauge,
         statistics.iter().map(|model| (labels(model), model.pending)),
     );
     text.family(
         "nv_model_load_duration_secs",
         "Seconds that loading the version took",
-        Kind::Gauge,
+        MetricKind::Gauge,
         statistics.iter().map(|model| (labels(model), model.load_duration.as_secs_f64())),
     );
 }
@@ -38,25 +38,25 @@ fn requests(text: &mut Exposition, statistics: &[ModelStatistics], counting: boo
     text.family(
         "nv_inference_request_success",
         "Requests answered without an error, each counted once whatever its batch size",
-        Kind::Counter,
+        MetricKind::Counter,
         statistics.iter().map(|model| (labels(model), count(model.inference.success.count))),
     );
     text.family(
         "nv_inference_request_failure",
         "Requests that ended with an error, by reason",
-        Kind::Counter,
+        MetricKind::Counter,
         statistics.iter().flat_map(|model| failures(model, count)),
     );
     text.family(
         "nv_inference_count",
         "Batch elements inferred (cache hits are not counted)",
-        Kind::Counter,
+        MetricKind::Counter,
         statistics.iter().map(|model| (labels(model), count(model.inference_count))),
     );
     text.family(
         "nv_inference_exec_count",
         "Executions of the model, each of a whole batch (cache hits are not counted)",
-        Kind::Counter,
+        MetricKind::Counter,
         statistics.iter().map(|model| (labels(model), count(model.execution_count))),
     );
 }
@@ -103,7 +103,7 @@ fn durations(text: &mut Exposition, statistics: &[ModelStatistics]) {
     ];
     for (name, help, stage) in families {
         let series = statistics.iter().map(|model| (labels(model), microseconds(stage(model))));
-        text.family(name, help, Kind::Counter, series);
+        text.family(name, help, MetricKind::Counter, series);
     }
 }
 
@@ -131,7 +131,7 @@ fn cache(text: &mut Exposition, statistics: &[ModelStatistics]) {
     ];
     for (name, help, value) in families {
         let series = cached.iter().map(|model| (labels(model), value(model)));
-        text.family(name, help, Kind::Counter, series);
+        text.family(name, help, MetricKind::Counter, series);
     }
 }
 

@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-/// What a family's values mean.
+/// What the values of a family mean.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// It only grows.
+pub enum MetricKind {
+    /// A value that only grows.
     Counter,
-    /// It goes up and down.
+    /// A value that goes up and down.
     Gauge,
     /// Observations, counted by size.
     Histogram,
 }
 
-impl Kind {
+impl MetricKind {
     const fn name(self) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -61,20 +61,20 @@ impl Labels {
     }
 }
 
-/// The text as it grows, family by family: a name has one block, whoever adds to it.
+/// The text of all families. All series of a name stand in one block.
 #[derive(Debug, Default)]
 pub(super) struct Exposition {
     families: Vec<Family>,
     by_name: BTreeMap<String, usize>,
 }
 
-/// A family's block. Who finds it there adds to what is in it.
+/// The block of a family. Several sources may add series to it.
 #[derive(Debug)]
 pub(super) struct Family {
-    kind: Kind,
+    kind: MetricKind,
     text: String,
-    /// What was there before whoever adds now.
-    others: std::ops::Range<usize>,
+    /// The part that earlier sources wrote.
+    earlier: std::ops::Range<usize>,
 }
 
 impl Exposition {
@@ -83,7 +83,7 @@ impl Exposition {
         &mut self,
         name: &str,
         help: &str,
-        kind: Kind,
+        kind: MetricKind,
         series: impl IntoIterator<Item = (Labels, V)>,
     ) {
         let mut series = series.into_iter().peekable();
@@ -98,39 +98,44 @@ impl Exposition {
 
     /// A gauge with a single value and no labels.
     pub(super) fn single(&mut self, name: &str, help: &str, value: impl Display) {
-        if let Some(family) = self.begin(name, help, Kind::Gauge) {
+        if let Some(family) = self.begin(name, help, MetricKind::Gauge) {
             family.line(name, &Labels::new(Vec::new()), value);
         }
     }
 
-    /// All that was written.
+    /// Everything that was written.
     pub(super) fn into_text(self) -> String {
         self.families.into_iter().map(|family| family.text).collect()
     }
 
-    /// The block of a family; the help is that of whoever was first. `None` if there is
-    /// one of another kind: a name has one kind.
-    pub(super) fn begin(&mut self, name: &str, help: &str, kind: Kind) -> Option<&mut Family> {
+    /// The block of a family, with the help text of its first source. `None` if the family
+    /// is there with another kind: a name has one kind.
+    pub(super) fn begin(
+        &mut self,
+        name: &str,
+        help: &str,
+        kind: MetricKind,
+    ) -> Option<&mut Family> {
         if let Some(&known) = self.by_name.get(name) {
             let family = self.families.get_mut(known).filter(|family| family.kind == kind)?;
-            family.others.end = family.text.len();
+            family.earlier.end = family.text.len();
             return Some(family);
         }
         let help = help.replace('\\', "\\\\").replace('\n', "\\n");
         let text = format!("# HELP {name} {help}\n# TYPE {name} {}\n", kind.name());
-        let others = text.len()..text.len();
+        let earlier = text.len()..text.len();
         self.by_name.insert(name.to_owned(), self.families.len());
-        self.families.push(Family { kind, text, others });
+        self.families.push(Family { kind, text, earlier });
         self.families.last_mut()
     }
 }
 
 impl Family {
-    /// One value. A series that somebody else added stays as it is.
+    /// Adds a value. A series that an earlier source added stays as it is.
     pub(super) fn line(&mut self, name: &str, labels: &Labels, value: impl Display) {
         let series = format!("{name}{} ", labels.render());
-        let mut others = self.text.get(self.others.clone()).unwrap_or_default().lines();
-        if !others.any(|line| line.starts_with(&series)) {
+        let mut earlier = self.text.get(self.earlier.clone()).unwrap_or_default().lines();
+        if !earlier.any(|line| line.starts_with(&series)) {
             self.text.push_str(&format!("{series}{value}\n"));
         }
     }
@@ -160,7 +165,7 @@ mod tests {
     #[test]
     fn a_family_without_series_is_left_out() {
         let mut text = Exposition::default();
-        text.family("a", "nothing", Kind::Counter, Vec::<(Labels, u64)>::new());
+        text.family("a", "nothing", MetricKind::Counter, Vec::<(Labels, u64)>::new());
         text.single("b", "something", 1.5);
         assert_eq!(text.into_text(), "# HELP b something\n# TYPE b gauge\nb 1.5\n");
     }
@@ -171,11 +176,11 @@ mod tests {
         let series = |model: &str, value: u64| {
             [(Labels::new(vec![("model".to_owned(), model.to_owned())]), value)]
         };
-        text.family("a", "ours", Kind::Counter, series("x", 1));
-        text.family("b", "between", Kind::Counter, series("x", 2));
-        text.family("a", "theirs", Kind::Counter, series("y", 3));
-        text.family("a", "theirs", Kind::Counter, series("x", 4));
-        text.family("a", "theirs", Kind::Gauge, series("z", 5));
+        text.family("a", "ours", MetricKind::Counter, series("x", 1));
+        text.family("b", "between", MetricKind::Counter, series("x", 2));
+        text.family("a", "theirs", MetricKind::Counter, series("y", 3));
+        text.family("a", "theirs", MetricKind::Counter, series("x", 4));
+        text.family("a", "theirs", MetricKind::Gauge, series("z", 5));
         let expected = "# HELP a ours\n# TYPE a counter\na{model=\"x\"} 1\na{model=\"y\"} 3\n\
                         # HELP b between\n# TYPE b counter\nb{model=\"x\"} 2\n";
         assert_eq!(text.into_text(), expected);

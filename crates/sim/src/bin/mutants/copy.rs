@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use crate::list::{Mutant, find};
 use crate::verdict::{Verdict, verdict};
@@ -81,20 +82,15 @@ impl WorkspaceCopy {
         }
     }
 
-    pub(crate) fn verdict(&self, words: &[&str]) -> Result<Verdict, String> {
+    /// Runs the simulator for at most this time.
+    pub(crate) fn verdict(&self, words: &[&str], time_max: Duration) -> Result<Verdict, String> {
         let mut simulator = Command::new(self.root.join("target/debug/galatea-sim"));
-        verdict(simulator.args(words))
+        verdict(simulator.args(words), time_max)
     }
 
-    pub(crate) fn unit_tests(&self) -> Result<Verdict, String> {
-        verdict(&mut self.cargo(&[
-            "test",
-            "--quiet",
-            "--offline",
-            "--package",
-            "galatea-policy",
-            "--lib",
-        ]))
+    pub(crate) fn unit_tests(&self, time_max: Duration) -> Result<Verdict, String> {
+        let words = ["test", "--quiet", "--offline", "--package", "galatea-policy", "--lib"];
+        verdict(&mut self.cargo(&words), time_max)
     }
 }
 

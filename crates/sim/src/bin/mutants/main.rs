@@ -20,15 +20,23 @@ mod options;
 mod verdict;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use copy::WorkspaceCopy;
 use list::Mutant;
 use options::Options;
 
-/// How long the simulator tries for each bug: this number of worlds, or, for a sample,
-/// this number of seconds.
-const SEEDS: [&str; 2] = ["--seeds", "3000"];
-const SECONDS: [&str; 2] = ["--seconds", "20"];
+/// How long the simulator looks for a bug.
+struct Effort {
+    /// The simulator's arguments.
+    arguments: [&'static str; 2],
+    /// A bug may also show by never ending: the simulator ends before this without a bug.
+    time_max: Duration,
+}
+
+const WHOLE: Effort = Effort { arguments: ["--seeds", "3000"], time_max: Duration::from_secs(240) };
+
+const SAMPLE: Effort = Effort { arguments: ["--seconds", "20"], time_max: Duration::from_secs(40) };
 
 fn main() -> ExitCode {
     match Options::read(std::env::args().skip(1)).and_then(|options| examine(&options)) {
@@ -54,7 +62,7 @@ fn examine(options: &Options) -> Result<usize, String> {
         mutants = list::sample(mutants, size, options.seed);
     } else {
         copy.build()?;
-        if copy.verdict(&SEEDS)?.is_found() {
+        if copy.verdict(&WHOLE.arguments, WHOLE.time_max)?.is_found() {
             return Err("the scheduler fails without any planted bug".to_owned());
         }
     }
@@ -71,15 +79,16 @@ fn examine(options: &Options) -> Result<usize, String> {
 
 /// Whether the simulator finds a planted bug. Prints what finds it.
 fn is_found(copy: &WorkspaceCopy, mutant: &Mutant<'_>, options: &Options) -> Result<bool, String> {
-    let length = if options.sample.is_some() { SECONDS } else { SEEDS };
-    let oracle = copy.verdict(&length)?;
+    let effort = if options.sample.is_some() { SAMPLE } else { WHOLE };
+    let [option, value] = effort.arguments;
+    let oracle = copy.verdict(&effort.arguments, effort.time_max)?;
     let (mut found, mut checks, mut tests) = (oracle.is_found(), "-", "-");
     if options.sample.is_none() {
-        let verdict = copy.verdict(&[length[0], length[1], "--without-oracle"])?;
+        let verdict = copy.verdict(&[option, value, "--without-oracle"], effort.time_max)?;
         found |= verdict.is_found();
         checks = verdict.word();
         if !options.quick {
-            tests = copy.unit_tests()?.word();
+            tests = copy.unit_tests(effort.time_max)?.word();
         }
     }
     println!("{:<58} {:<8} {:<8} {:<8}", mutant.name, oracle.word(), checks, tests);

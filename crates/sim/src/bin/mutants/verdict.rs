@@ -3,9 +3,6 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A bug may also show by never ending.
-const RUN_MAX: Duration = Duration::from_secs(120);
-
 /// What a program says of a planted bug.
 #[derive(Copy, Clone)]
 pub(crate) enum Verdict {
@@ -31,15 +28,15 @@ impl Verdict {
     }
 }
 
-/// A program that fails has found the bug, and so has one that never ends.
-pub(crate) fn verdict(command: &mut Command) -> Result<Verdict, String> {
+/// Runs a program. One that fails has found the bug, and so has one that never ends.
+pub(crate) fn verdict(command: &mut Command, time_max: Duration) -> Result<Verdict, String> {
     let start = Instant::now();
     let mut child = command
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
         .map_err(|error| error.to_string())?;
-    while start.elapsed() < RUN_MAX {
+    while start.elapsed() < time_max {
         match child.try_wait() {
             Ok(Some(status)) if status.success() => return Ok(Verdict::Missed),
             Ok(Some(_)) => return Ok(Verdict::Found),

@@ -1,5 +1,5 @@
-//! Flags of parts that this server doesn't have yet. They are taken where
-//! they ask for nothing, or for what is the case anyway.
+//! Flags of features that this server doesn't have yet. A value is accepted if it leaves
+//! the feature off.
 
 use super::value::{self, Refusal};
 use super::{Flag, Group};
