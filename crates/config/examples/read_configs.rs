@@ -1,5 +1,5 @@
-//! Reads configuration files and prints, one JSON object a line, what each one
-//! says: for comparison with other readers of the format.
+//! Reads configuration files and prints each as one line of JSON, for comparison with
+//! other parsers of the format.
 
 use std::error::Error;
 use std::io::Write as _;

@@ -1,7 +1,7 @@
-//! The corpus: malformed and meaningless configurations with the diagnostics
-//! that they get, and valid ones.
+//! The corpus: malformed and invalid configurations with their diagnostics, and valid
+//! ones.
 //!
-//! After a wanted change, write the new diagnostics with
+//! After an intended change, write the new diagnostics with
 //! `cargo test -p galatea-config --test corpus -- --ignored` and read the
 //! difference.
 
@@ -57,7 +57,7 @@ fn load(text: &str) -> Result<ModelSpec, ConfigErrors> {
     draft.finish(&Support::default())
 }
 
-/// The diagnostics as people see them.
+/// The long form of the diagnostics.
 fn diagnose(case: &Case) -> String {
     match load(&case.text) {
         Ok(_) => panic!("{} is accepted", case.name),
@@ -69,7 +69,7 @@ fn diagnose(case: &Case) -> String {
 }
 
 #[test]
-fn every_case_gets_its_diagnostics() {
+fn every_case_has_its_diagnostics() {
     let mut wrong = String::new();
     for collection in COLLECTIONS {
         for case in cases(collection) {
@@ -98,7 +98,7 @@ fn write_diagnostics() {
 }
 
 #[test]
-fn valid_files_are_read() {
+fn valid_files_are_accepted() {
     let mut count = 0;
     for entry in fs::read_dir(corpus().join("valid")).unwrap() {
         let path = entry.unwrap().path();
@@ -111,13 +111,13 @@ fn valid_files_are_read() {
     assert!(count > 10, "only {count} files");
 }
 
-/// Every valid file with a character less, or another one, is read to an end
-/// without a panic, and what is refused says why.
+/// Valid files with a removed or replaced character cause no panic, and a refusal has a
+/// diagnostic.
 #[test]
 fn damaged_files_are_accepted_or_diagnosed() {
     for entry in fs::read_dir(corpus().join("valid")).unwrap() {
         let text = fs::read_to_string(entry.unwrap().path()).unwrap();
-        // Each third place: the whole takes seconds without optimisation.
+        // Every third position: all take seconds without optimization.
         for (at, character) in text.char_indices().step_by(3) {
             let rest = &text[at + character.len_utf8()..];
             let replacement = ["", "}", "\"", "0", "["][at % 5];

@@ -1,5 +1,4 @@
-//! Ensembles: what a configuration becomes, and whether the models of the steps
-//! fit together.
+//! Tests of ensembles: their specification, and the checks of their composing models.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, which the lint does not know as such")]
 
@@ -40,7 +39,7 @@ fn tensors(side: &str, text: &str) -> String {
     text.split("; ").map(tensor).collect()
 }
 
-/// A model that others may be made of: `batch | inputs | outputs | rest`.
+/// A composing model: `batch | inputs | outputs | rest`.
 fn model(name: &str, text: &str) -> Arc<ModelSpec> {
     let mut parts = text.splitn(4, " | ");
     let mut part = || parts.next().unwrap_or_default();
@@ -80,7 +79,7 @@ fn ensemble(head: &str, steps: &[&str]) -> ModelSpec {
     parse("E", &text)
 }
 
-/// Models that the tests make their ensembles of.
+/// The composing models of the tests.
 fn models() -> BTreeMap<&'static str, Arc<ModelSpec>> {
     let texts = [
         ("net", "4 | X FP32 3 | Y FP32 5"),
@@ -121,7 +120,7 @@ fn check_refused(head: &str, steps: &[&str], expected: &[&str]) {
 const CHAIN: &str = "4 | IN FP32 3 | OUT INT32 1";
 
 #[test]
-fn the_steps_are_read_and_have_no_instances() {
+fn an_ensemble_has_steps_and_no_instances() {
     let text = "platform: 'ensemble'
         input { name: 'IN' data_type: TYPE_FP32 dims: [ 1 ] }
         output { name: 'OUT' data_type: TYPE_FP32 dims: [ 1 ] }
@@ -148,7 +147,7 @@ fn the_steps_are_read_and_have_no_instances() {
 
 /// Recorded from Triton, which did not have `max_inflight_requests` yet.
 #[test]
-fn an_ensemble_is_shown_as_the_original_shows_it() {
+fn an_ensemble_is_printed_as_in_triton() {
     let mut spec = ensemble(
         "4 | IN FP32 -1 | OUT FP32 -1",
         &["id8 INPUT0=IN > OUTPUT0=mid", "id8 INPUT0=mid > OUTPUT0=OUT"],
@@ -163,15 +162,15 @@ fn an_ensemble_is_shown_as_the_original_shows_it() {
 }
 
 #[test]
-fn models_that_fit() {
+fn fitting_models_are_accepted() {
     check_fits(CHAIN, &["net X=IN > Y=mid", "head X=mid > Y=OUT"], false);
-    // The order of the steps means nothing.
+    // The order of the steps has no meaning.
     check_fits(CHAIN, &["head X=mid > Y=OUT", "net X=IN > Y=mid"], false);
-    // A batch may be one tensor to a model without batches.
+    // A batch may be one tensor of a model without batching.
     check_fits(CHAIN, &["net X=IN > Y=mid", "whole X=mid > Y=OUT"], false);
     check_fits("0 | IN FP32 3 | OUT INT32 1", &["net X=IN > Y=mid", "head X=mid > Y=OUT"], false);
     check_fits("0 | IN FP32 3 | OUT FP32 5", &["plain X=IN > Y=OUT"], false);
-    // An optional input may be left out.
+    // An optional input may be unmapped.
     check_fits("4 | IN FP32 3 | OUT FP32 5", &["choosy X=IN > Y=OUT"], false);
     check_fits("4 | IN FP32 3; W FP32 3? | OUT FP32 5", &["choosy X=IN W=W > Y=OUT"], false);
     // One tensor may feed several inputs, and be an output as well.
@@ -180,22 +179,22 @@ fn models_that_fit() {
         &["net X=IN > Y=mid", "pair A=mid B=mid > Y=OUT"],
         false,
     );
-    // The ensemble's own reshape is what its models see.
+    // Composing models see the ensemble's reshape.
     check_fits("4 | IN FP32 2, 3=>6 | OUT FP32 2, 3=>6", &["flat X=IN > Y=OUT"], false);
 }
 
 #[test]
-fn what_is_said_of_decoupling_does_not_count() {
+fn the_decoupled_setting_of_an_ensemble_is_ignored() {
     let said = "model_transaction_policy { decoupled: true }";
     let head = format!("{CHAIN} | {said}");
     check_fits(&head, &["net X=IN > Y=mid", "head X=mid > Y=OUT"], false);
     check_fits(CHAIN, &["stream X=IN > Y=mid", "head X=mid > Y=OUT"], true);
 }
 
-/// Triton refuses the first three, because there it is one wave that is
-/// paired with the first of the others only.
+/// Triton refuses the first three, because it pairs only the first of the responses with
+/// the single one.
 #[test]
-fn responses_of_a_decoupled_model_may_meet_what_comes_once() {
+fn responses_of_a_decoupled_model_may_be_combined_with_single_responses() {
     check_fits(
         "4 | IN FP32 3 | OUT FP32 5",
         &["stream X=IN > Y=a", "net X=IN > Y=b", "pair A=a B=b > Y=OUT"],
@@ -215,7 +214,7 @@ fn responses_of_a_decoupled_model_may_meet_what_comes_once() {
 }
 
 #[test]
-fn responses_of_different_decoupled_models_can_not_meet() {
+fn responses_of_different_decoupled_models_can_not_be_combined() {
     let text = "ensemble_scheduling.step[2].input_map: in ensemble E, step of model 'pair' receives \
                 inputs originated from different decoupled models";
     check_refused(
@@ -237,7 +236,7 @@ fn responses_of_different_decoupled_models_can_not_meet() {
 }
 
 #[test]
-fn a_decoupled_ensemble_has_no_cache() {
+fn a_decoupled_ensemble_must_not_use_the_cache() {
     let head = format!("{CHAIN} | response_cache {{ enable: true }}");
     check_fits(&head, &["net X=IN > Y=mid", "head X=mid > Y=OUT"], false);
     check_refused(
@@ -249,7 +248,7 @@ fn a_decoupled_ensemble_has_no_cache() {
 }
 
 #[test]
-fn models_that_are_not_there() {
+fn missing_models_are_reported() {
     check_refused(
         CHAIN,
         &["net X=IN > Y=mid", "tail X=mid > Y=OUT"],
@@ -259,7 +258,7 @@ fn models_that_are_not_there() {
 }
 
 #[test]
-fn tensors_that_are_not_there() {
+fn missing_tensors_are_reported() {
     check_refused(
         CHAIN,
         &["net Z=IN > Y=mid", "head X=mid > Z=OUT"],
@@ -275,7 +274,7 @@ fn tensors_that_are_not_there() {
 }
 
 #[test]
-fn batches_that_are_too_large() {
+fn too_large_batches_are_reported() {
     check_refused(
         "8 | IN FP32 3 | OUT INT32 1",
         &["net X=IN > Y=mid", "head X=mid > Y=OUT"],
@@ -287,7 +286,7 @@ fn batches_that_are_too_large() {
 }
 
 #[test]
-fn types_and_shapes_that_differ() {
+fn different_types_and_shapes_are_reported() {
     check_refused(
         "4 | IN FP32 7 | OUT FP32 1",
         &["net X=IN > Y=mid", "head X=mid > Y=OUT"],
@@ -307,7 +306,7 @@ fn types_and_shapes_that_differ() {
            inconsistent shape: [-1,5] is inferred from model net while [-1,3] is inferred from \
            model net"],
     );
-    // Without its batch dimension, a shape is another one.
+    // A shape without its batch dimension is different.
     check_refused(
         "0 | IN FP32 2, 3 | OUT FP32 2, 5",
         &["plain X=IN > Y=OUT"],
@@ -322,9 +321,9 @@ fn types_and_shapes_that_differ() {
     );
 }
 
-/// What is found with the models has its place in the file like everything else.
+/// Errors of composing models have a position in the file too.
 #[test]
-fn what_does_not_fit_has_its_place() {
+fn mismatches_have_a_position() {
     let text = "platform: 'ensemble'
         input { name: 'IN' data_type: TYPE_FP32 dims: [ 3 ] }
         output { name: 'OUT' data_type: TYPE_FP32 dims: [ 5 ] }
@@ -341,14 +340,14 @@ fn what_does_not_fit_has_its_place() {
 }
 
 #[test]
-fn other_models_are_left_alone() {
+fn other_models_are_not_checked() {
     let mut plain = ModelSpec::clone(&models()["stream"]);
     validate_ensemble(&mut plain, |_| panic!("it needs nobody")).unwrap();
     assert!(plain.decoupled);
 }
 
-/// What is wrong with an ensemble of one-tensor steps, as numbers of the tensors that
-/// each takes; it makes its own number.
+/// The errors of an ensemble whose step N produces tensor N and consumes tensor
+/// `takes(N)`.
 fn check_steps(count: usize, takes: impl Fn(usize) -> usize) -> Vec<String> {
     let mut text = String::from(
         "platform: 'ensemble' input { name: 'IN' data_type: TYPE_FP32 dims: 1 }
@@ -368,7 +367,7 @@ fn check_steps(count: usize, takes: impl Fn(usize) -> usize) -> Vec<String> {
     found.map(|diagnostic| diagnostic.message).collect()
 }
 
-/// Neither the stack nor the time grows faster than the ensemble.
+/// Stack and time grow linearly with the ensemble.
 #[test]
 fn many_steps_are_checked() {
     let count = 10_000;
@@ -379,7 +378,7 @@ fn many_steps_are_checked() {
          {first}"
     );
     assert_eq!(found, [String::from("output 't0' for ensemble 'E' is not written"), expected]);
-    // Each step behind the one that it waits for, which nobody makes at the end.
+    // Each step waits for the next one; the last waits for a tensor without a producer.
     let found = check_steps(count, |index| index + 1);
     assert_eq!(
         found,

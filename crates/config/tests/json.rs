@@ -1,4 +1,4 @@
-//! The JSON form: printed as Triton prints it, and read back.
+//! Tests of the JSON form: printed as in Triton, and parsed back.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, which the lint does not know as such")]
 
@@ -11,7 +11,7 @@ fn print(text: &str) -> String {
     to_json(ConfigDraft::from_pbtxt("f", text).unwrap().message())
 }
 
-/// `part` stands in the printed form of `text`.
+/// Checks that the printed form of `text` contains `part`.
 fn check(text: &str, part: &str) {
     let printed = print(text);
     assert!(printed.contains(part), "{part} is not in\n{printed}");
@@ -46,7 +46,7 @@ fn integers_of_64_bits_are_numbers_with_three_exceptions() {
 }
 
 #[test]
-fn absent_messages_and_choices_are_left_out() {
+fn absent_messages_and_oneofs_are_omitted() {
     let printed = print("name: 'm'");
     for absent in ["version_policy", "optimization", "batching", "response_cache", "runtime\":{"] {
         assert!(!printed.contains(absent), "{absent} is in {printed}");
@@ -68,7 +68,7 @@ fn strings_are_escaped() {
 }
 
 #[test]
-fn maps_are_in_order() {
+fn maps_are_sorted() {
     let entry = |key: char| format!("metric_tags {{ key: '{key}' value: '' }}");
     let text: String = ('a'..='j').rev().map(entry).collect();
     let keys: Vec<String> = ('a'..='j').map(|key| format!("\"{key}\":\"\"")).collect();
@@ -76,7 +76,7 @@ fn maps_are_in_order() {
 }
 
 #[test]
-fn numbers_with_fractions() {
+fn numbers_with_fractions_are_printed_as_in_triton() {
     check(
         "model_metrics { metric_control { histogram_options { \
          buckets: [ 0, 1, 0.1, -2.5, 1e20, 1e-9, 123456.75, inf, -inf, nan ] } } }",
@@ -89,7 +89,7 @@ fn numbers_with_fractions() {
 /// served each `printed/NAME.pbtxt` with a backend that looks at no tensor; the
 /// model `iterative` had a file of 8 bytes, `initial_state/counter`.
 #[test]
-fn configurations_are_printed_as_the_original_prints_them() {
+fn configurations_are_printed_as_in_triton() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus/printed");
     let mut count = 0;
     for entry in fs::read_dir(folder).unwrap() {
@@ -109,7 +109,7 @@ fn configurations_are_printed_as_the_original_prints_them() {
 }
 
 #[test]
-fn what_is_printed_reads_back() {
+fn printed_configurations_can_be_parsed() {
     let valid = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus/valid");
     let mut count = 0;
     for entry in fs::read_dir(valid).unwrap() {
@@ -123,7 +123,7 @@ fn what_is_printed_reads_back() {
 }
 
 #[test]
-fn enumerations_are_read_in_any_case_and_fields_by_both_names() {
+fn enumerations_match_in_any_case_and_fields_by_both_names() {
     let draft = ConfigDraft::from_json(
         "override",
         r#"{"maxBatchSize": 8, "input": [{"name": "A", "dataType": "type_fp32", "dims": ["1", 2]}],
@@ -138,7 +138,7 @@ fn enumerations_are_read_in_any_case_and_fields_by_both_names() {
 }
 
 #[test]
-fn numbers_are_read_in_all_their_forms() {
+fn numbers_are_parsed_in_all_forms() {
     let draft = ConfigDraft::from_json(
         "override",
         r#"{"maxBatchSize": "-7", "input": [{"dims": ["-1", 2.0, 9223372036854775807]}],
@@ -165,7 +165,7 @@ fn numbers_are_read_in_all_their_forms() {
 }
 
 #[test]
-fn wrong_json_is_diagnosed() {
+fn invalid_json_is_reported() {
     assert_eq!(
         errors(r#"{"max_batchsize": 8, "input": [{"data_type": "FP32", "dim": 1}]}"#),
         "override: max_batchsize: unknown field 'max_batchsize' in ModelConfig (did you mean \

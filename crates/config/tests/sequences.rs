@@ -1,5 +1,4 @@
-//! Sequences and ragged batches: what a configuration becomes, and what is
-//! filled in.
+//! Tests of sequence batching and ragged batches: specification and defaults.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, which the lint does not know as such")]
 
@@ -31,7 +30,7 @@ fn strategy(max_batch_size: i32, text: &str) -> SequenceStrategy {
 }
 
 #[test]
-fn nothing_said_is_direct_with_its_defaults() {
+fn the_default_strategy_is_direct() {
     assert_eq!(
         sequences("sequence_batching { }"),
         SequenceBatching {
@@ -51,7 +50,7 @@ fn nothing_said_is_direct_with_its_defaults() {
 }
 
 #[test]
-fn direct_takes_every_utilization_from_nothing_to_all() {
+fn direct_accepts_utilizations_from_0_to_1() {
     for utilization in [0.0_f32, 0.5, 1.0] {
         let text = format!(
             "direct {{ max_queue_delay_microseconds: 9 minimum_slot_utilization: {utilization} }}"
@@ -65,7 +64,7 @@ fn direct_takes_every_utilization_from_nothing_to_all() {
 }
 
 #[test]
-fn oldest_has_as_many_candidates_as_a_batch_unless_said() {
+fn the_default_number_of_candidates_is_the_batch_size() {
     let oldest = |candidates: u32, sizes: &[u32]| SequenceStrategy::Oldest {
         max_candidate_sequences: candidates,
         preferred_batch_sizes: sizes.to_vec(),
@@ -74,7 +73,7 @@ fn oldest_has_as_many_candidates_as_a_batch_unless_said() {
     };
     assert_eq!(strategy(8, "oldest { }"), oldest(8, &[8]));
     assert_eq!(strategy(0, "oldest { }"), oldest(1, &[]));
-    // As in Triton, which takes only positive numbers to heart.
+    // As in Triton, only positive numbers count.
     assert_eq!(strategy(8, "oldest { max_candidate_sequences: -3 }"), oldest(8, &[8]));
     assert_eq!(
         strategy(
@@ -127,7 +126,7 @@ fn controls_have_the_bytes_of_their_values() {
 }
 
 #[test]
-fn every_type_of_correlation_id() {
+fn correlation_ids_may_have_several_types() {
     for datatype in ["UINT64", "INT64", "UINT32", "INT32", "STRING"] {
         let spec = spec(&format!(
             "sequence_batching {{ control_input {{ name: 'C' control {{ \
@@ -138,7 +137,7 @@ fn every_type_of_correlation_id() {
 }
 
 #[test]
-fn states_and_what_they_begin_with() {
+fn states_have_initial_values() {
     let spec = spec(
         "max_batch_size: 2 output { name: 'B' data_type: TYPE_FP32 dims: [ 5 ] } \
          sequence_batching { state [ \
@@ -169,7 +168,7 @@ fn states_and_what_they_begin_with() {
 }
 
 #[test]
-fn without_sequences_there_are_no_controls_and_states() {
+fn other_schedulers_have_no_controls_and_states() {
     for text in ["", "max_batch_size: 2 dynamic_batching { }"] {
         let spec = spec(text);
         assert!(spec.controls().is_empty() && spec.states().is_empty());
@@ -178,7 +177,7 @@ fn without_sequences_there_are_no_controls_and_states() {
 }
 
 #[test]
-fn batch_inputs_of_every_kind() {
+fn batch_inputs_of_every_kind_are_converted() {
     let kinds = [
         ("ELEMENT_COUNT", BatchInputKind::ElementCount),
         ("ACCUMULATED_ELEMENT_COUNT", BatchInputKind::AccumulatedElementCount),
@@ -206,7 +205,7 @@ fn batch_inputs_of_every_kind() {
 }
 
 #[test]
-fn batch_outputs() {
+fn batch_outputs_are_converted() {
     let spec = spec(
         "max_batch_size: 2 input { name: 'IN' data_type: TYPE_INT8 dims: [ -1, 2 ] \
          reshape { shape: [ -1, 1, 2 ] } } \
@@ -222,7 +221,7 @@ fn batch_outputs() {
 }
 
 #[test]
-fn decoupled_models_and_ordered_responses() {
+fn decoupled_models_and_ordered_responses_are_accepted() {
     let spec = spec(
         "max_batch_size: 2 model_transaction_policy { decoupled: true } \
          dynamic_batching { preserve_ordering: true priority_levels: 1 default_priority_level: 1 \
@@ -233,9 +232,9 @@ fn decoupled_models_and_ordered_responses() {
     assert!(dynamic.preserve_ordering);
 }
 
-/// What a backend must not offer to clients when it fills in tensors.
+/// Tensors that a backend must not add for clients.
 #[test]
-fn reserved_names() {
+fn names_of_controls_states_and_batch_inputs_are_reserved() {
     let names = |names: &[&str]| names.iter().map(|&n| n.to_owned()).collect::<BTreeSet<_>>();
     let text = "batch_input { target_name: [ 'T', 'U' ] } sequence_batching { \
                 control_input { name: 'START' } control_input { name: 'END' } \

@@ -1,5 +1,4 @@
-//! From a configuration to the specification: what is accepted, what is filled
-//! in, and what the rest of the server sees.
+//! Tests of the specification: accepted configurations, defaults, conversion.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, which the lint does not know as such")]
 
@@ -19,7 +18,7 @@ fn spec_on(text: &str, support: &Support) -> ModelSpec {
     draft.finish(support).unwrap_or_else(|errors| panic!("{text}\n{errors:#}"))
 }
 
-/// An identity model that takes tensors like this.
+/// An identity model with this tensor.
 fn tensor(max_batch_size: i32, rest: &str) -> ModelSpec {
     spec(&format!(
         "backend: 'identity' max_batch_size: {max_batch_size} \
@@ -34,7 +33,7 @@ fn groups(backend: &str, text: &str, support: &Support) -> Vec<String> {
 }
 
 #[test]
-fn a_configuration_is_seen_whole() {
+fn a_complete_configuration_is_converted() {
     let spec = spec(
         "name: 'example' platform: 'onnxruntime_onnx' max_batch_size: 16 \
          input { name: 'A' data_type: TYPE_STRING dims: [ 2, -1 ] optional: true } \
@@ -62,7 +61,7 @@ fn a_configuration_is_seen_whole() {
 }
 
 #[test]
-fn version_policies() {
+fn version_policies_are_converted() {
     let policy = |text: &str| spec(&format!("backend: 'identity' {text}")).version_policy;
     assert_eq!(policy(""), VersionPolicy::Latest(1));
     assert_eq!(policy("version_policy { latest { num_versions: 3 } }"), VersionPolicy::Latest(3));
@@ -72,7 +71,7 @@ fn version_policies() {
 }
 
 #[test]
-fn reshapes_that_keep_the_elements() {
+fn reshapes_that_keep_the_elements_are_accepted() {
     for (batch, shape) in [
         (0, "dims: [ 2, 3 ] reshape { shape: [ 6 ] }"),
         (0, "dims: [ 1 ] reshape { shape: [ 1, 1 ] }"),
@@ -86,7 +85,7 @@ fn reshapes_that_keep_the_elements() {
 }
 
 #[test]
-fn instances_without_a_group() {
+fn the_default_instance_group_depends_on_the_backend() {
     let cpu = Support::default();
     assert_eq!(groups("onnxruntime", "", &cpu), ["example Cpu 2 []"]);
     assert_eq!(groups("identity", "", &cpu), ["example Cpu 1 []"]);
@@ -126,7 +125,7 @@ fn groups_on_gpus() {
     );
     for (group, expected) in [
         ("kind: KIND_GPU gpus: 7", "invalid or unsupported gpu id 7. Usable are: 0, 1"),
-        // Without the listed GPU it falls back to the CPU, which takes none.
+        // Without the listed GPU it falls back to the CPU, which allows none.
         ("gpus: 7", "has kind KIND_CPU but specifies one or more GPUs"),
         ("count: 3000", "6000 instances are too many"),
     ] {
@@ -139,14 +138,14 @@ fn groups_on_gpus() {
 }
 
 #[test]
-fn kinds() {
+fn instance_kinds_are_converted() {
     let spec = spec("backend: 'identity' instance_group { kind: KIND_MODEL }");
     assert_eq!(spec.instance_groups[0].kind, InstanceKind::Model);
     assert!(!spec.instance_groups[0].passive);
 }
 
 #[test]
-fn scheduling() {
+fn schedulers_are_converted() {
     assert_eq!(spec("backend: 'identity'").scheduling, SchedulingChoice::Default);
     let dynamic = |text: &str| {
         let spec = spec(&format!("backend: 'identity' {text}"));
@@ -181,7 +180,7 @@ fn scheduling() {
 }
 
 #[test]
-fn optimization() {
+fn optimization_is_converted() {
     let default = spec("backend: 'identity'").optimization;
     assert!(default.input_pinned_memory && default.output_pinned_memory);
     assert_eq!((default.graph_level, default.priority), (0, ModelPriority::Default));
@@ -204,7 +203,7 @@ fn optimization() {
     assert_eq!(set.gpu_execution_accelerators[0].name, "tensorrt");
 }
 
-/// What a backend does for a model that has no configuration at all.
+/// The calls of a backend for a model without a configuration.
 #[test]
 fn a_backend_completes_a_draft() {
     let mut draft = ConfigDraft::empty();
@@ -241,7 +240,7 @@ fn a_backend_completes_a_draft() {
 }
 
 #[test]
-fn completing_keeps_what_is_there() {
+fn completing_keeps_configured_values() {
     let text = "max_batch_size: 0 dynamic_batching { max_queue_delay_microseconds: 5 } \
                 input { name: 'A' dims: 3 } parameters { key: 'k' value { string_value: 'v' } }";
     let mut draft = ConfigDraft::from_pbtxt("f", text).unwrap();
@@ -252,7 +251,7 @@ fn completing_keeps_what_is_there() {
     draft.enable_dynamic_batching();
     assert_eq!(draft.message(), &before);
     draft.add_output("B", DataType::Int8, &[]);
-    // Without batches a scalar is not reshaped.
+    // Without batching a scalar is not reshaped.
     assert_eq!(
         (draft.outputs()[0].dims.as_slice(), &draft.outputs()[0].reshape),
         (&[1][..], &None)
@@ -270,7 +269,7 @@ fn the_encoded_form_is_the_normalized_message() {
 }
 
 #[test]
-fn samples_for_the_warmup_are_read() {
+fn warmup_samples_are_converted() {
     let spec = spec(
         "backend: 'identity' max_batch_size: 4
          input { name: 'A' data_type: TYPE_FP32 dims: [ -1, 2 ] }

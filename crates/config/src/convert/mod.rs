@@ -1,5 +1,4 @@
-//! From the message to the specification; numbers change type here, so what
-//! does not fit is found here.
+//! Converts the message to the specification; finds numbers that do not fit their type.
 
 mod ragged;
 mod sequence;
@@ -27,10 +26,9 @@ use crate::spec::{
 };
 use crate::warmup;
 
-/// The specification, or `None` and a diagnostic for what can not be one.
+/// Converts the message, or returns `None` and adds a diagnostic.
 ///
-/// A diagnostic is added only if nothing else was found before: the checks
-/// that come first explain better.
+/// A diagnostic is added only if there are none: earlier checks have better messages.
 pub(crate) fn model_spec(
     message: &ModelConfig,
     diagnostics: &mut Vec<Diagnostic>,
@@ -187,7 +185,7 @@ fn dynamic_batching(message: &ModelDynamicBatching) -> Result<DynamicBatching, S
     const PREFERRED: &str = "dynamic_batching.preferred_batch_size";
     let sizes = message.preferred_batch_size.iter();
     let default = message.default_queue_policy.unwrap_or_default();
-    // Without levels there is one queue, and policies of levels have no meaning.
+    // Without priority levels there is one queue, and policies of levels are ignored.
     let levels = message.priority_queue_policy.iter().filter(|_| message.priority_levels > 0);
     Ok(DynamicBatching {
         preferred_batch_sizes: sizes
@@ -251,8 +249,8 @@ fn list(messages: Vec<execution_accelerators::Accelerator>) -> Vec<Accelerator> 
     messages.into_iter().map(convert).collect()
 }
 
-/// The version policy; an empty one means every version, as in Triton,
-/// and none at all the latest.
+/// The version policy. As in Triton, an empty policy selects all versions, and a missing
+/// one the latest.
 pub(crate) fn version_policy(message: &ModelConfig) -> VersionPolicy {
     let Some(policy) = &message.version_policy else { return VersionPolicy::Latest(1) };
     match &policy.policy_choice {

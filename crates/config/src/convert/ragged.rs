@@ -1,4 +1,4 @@
-//! Tensors made from, or split by, the shapes of a batch's requests.
+//! Converts batch inputs and batch outputs.
 
 use galatea_protocol::inference::{BatchInput, BatchOutput, batch_input, batch_output};
 
@@ -35,7 +35,7 @@ pub(super) fn batch_output(message: &BatchOutput) -> Result<BatchOutputSpec, &'s
     })
 }
 
-/// Every kind of today has one source.
+/// Every kind has one source.
 fn only(sources: &[String]) -> Result<String, &'static str> {
     match sources {
         [one] => Ok(one.clone()),

@@ -1,4 +1,4 @@
-//! The sequence batcher: strategy, control inputs and states.
+//! Converts the settings of the sequence batcher.
 
 use galatea_protocol::inference::ModelSequenceBatching;
 use galatea_protocol::inference::model_sequence_batching::control::Kind;
@@ -29,7 +29,7 @@ pub(super) fn sequence_batching(
     })
 }
 
-/// The strategy; without one it is the direct one with its defaults.
+/// The strategy; the default is direct with its defaults.
 fn strategy(
     choice: Option<&StrategyChoice>,
     max_batch_size: i32,
@@ -53,7 +53,7 @@ fn oldest_strategy(
 ) -> Result<SequenceStrategy, String> {
     const CANDIDATES: &str = "sequence_batching.oldest.max_candidate_sequences";
     const PREFERRED: &str = "sequence_batching.oldest.preferred_batch_size";
-    // As in Triton, whatever is not positive stands for the batch size.
+    // As in Triton, a number that is not positive selects the maximum batch size.
     let candidates = match message.max_candidate_sequences {
         positive @ 1.. => positive,
         _ => max_batch_size.max(1),
@@ -70,7 +70,7 @@ fn oldest_strategy(
 }
 
 fn control(message: &ControlInput) -> Result<ControlSpec, &'static str> {
-    // A tensor has one element per request, so it can say one thing.
+    // A control input has one element for each request, and therefore one kind.
     let [control] = message.control.as_slice() else { return Err("control") };
     let kind = Kind::try_from(control.kind).map_err(|_| "control[0].kind")?;
     let boolean = |of: fn(FalseTrue) -> ControlKind| {
@@ -89,7 +89,7 @@ fn control(message: &ControlInput) -> Result<ControlSpec, &'static str> {
     Ok(ControlSpec { name: message.name.clone(), datatype, kind })
 }
 
-/// The two values and their type, if exactly one pair is given.
+/// The two values and their type, if there is exactly one pair.
 fn false_true(control: &Control) -> Option<(DataType, FalseTrue)> {
     let pair = |when_false: &[u8], when_true: &[u8]| FalseTrue {
         when_false: when_false.to_vec(),
@@ -123,7 +123,7 @@ fn initial_state(messages: &[InitialStateMessage]) -> Result<InitialState, &'sta
     };
     let dims = message.dims.clone();
     match &message.state_data {
-        // In Triton it is the field that counts, not its value.
+        // As in Triton, the field counts, not its value.
         Some(StateData::ZeroData(_)) => Ok(InitialState::Zero { dims }),
         Some(StateData::DataFile(file_name)) => {
             Ok(InitialState::File { dims, file_name: file_name.clone() })

@@ -1,5 +1,5 @@
-//! Messages as trees of values, whose type is a table and not code: what reading and
-//! printing field by field needs.
+//! Dynamic messages: trees of values that are typed by descriptors instead of generated
+//! code, for reading and printing field by field.
 
 mod wire;
 
@@ -7,15 +7,15 @@ use std::collections::BTreeMap;
 
 use galatea_protocol::schema::{Arity, FieldDescriptor, Kind, MessageDescriptor};
 
-/// A message: what was set in it.
+/// A message with the fields that are set.
 #[derive(Clone, Debug)]
 pub(crate) struct DynamicMessage {
     descriptor: &'static MessageDescriptor,
-    /// By the fields' numbers.
+    /// The values by field number.
     fields: BTreeMap<u32, DynamicValue>,
 }
 
-/// What a field holds.
+/// The value of a field.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum DynamicValue {
     Bool(bool),
@@ -32,7 +32,7 @@ pub(crate) enum DynamicValue {
     Map(BTreeMap<MapKey, Self>),
 }
 
-/// What an entry of a map is found by.
+/// The key of a map entry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum MapKey {
     U64(u64),
@@ -46,7 +46,7 @@ impl PartialEq for DynamicMessage {
 }
 
 impl DynamicMessage {
-    /// An empty message.
+    /// Makes an empty message.
     pub(crate) const fn new(descriptor: &'static MessageDescriptor) -> Self {
         Self { descriptor, fields: BTreeMap::new() }
     }
@@ -55,23 +55,23 @@ impl DynamicMessage {
         self.descriptor
     }
 
-    /// What was set.
+    /// The value of a field, if it is set.
     pub(crate) fn get(&self, field: &FieldDescriptor) -> Option<&DynamicValue> {
         self.fields.get(&field.number)
     }
 
-    /// Sets the value of a field that has one, or all those of another.
+    /// Sets the value of a field, or all values of a list or map.
     pub(crate) fn set(&mut self, field: &FieldDescriptor, value: DynamicValue) {
         self.fields.insert(field.number, value);
     }
 
-    /// Whether a field of this choice is set.
+    /// Whether a field of this `oneof` is set.
     pub(crate) fn has_choice(&self, choice: &str) -> bool {
         let mut fields = self.descriptor.fields.iter();
         fields.any(|field| field.choice == Some(choice) && self.get(field).is_some())
     }
 
-    /// How many elements or entries a list or map has.
+    /// The number of elements of a list or map.
     pub(crate) fn len(&self, field: &FieldDescriptor) -> usize {
         match self.get(field) {
             Some(DynamicValue::List(list)) => list.len(),
@@ -89,7 +89,7 @@ impl DynamicMessage {
         }
     }
 
-    /// Puts an entry into a map; the last one with a key counts.
+    /// Inserts an entry into a map; replaces an entry with the same key.
     pub(crate) fn insert(&mut self, field: &FieldDescriptor, key: MapKey, value: DynamicValue) {
         let map =
             self.fields.entry(field.number).or_insert_with(|| DynamicValue::Map(BTreeMap::new()));
@@ -98,7 +98,7 @@ impl DynamicMessage {
         }
     }
 
-    /// The key and the value of an entry of a map.
+    /// Converts an entry of a map to its key and value.
     pub(crate) fn into_entry(mut self) -> Option<(MapKey, DynamicValue)> {
         let (key, value) = entry_fields(self.descriptor)?;
         let mut take = |field: &FieldDescriptor| {
@@ -115,7 +115,7 @@ impl DynamicMessage {
     }
 }
 
-/// The fields of an entry of a map: the key and the value.
+/// The key field and the value field of a map entry.
 pub(crate) fn entry_fields(
     entry: &'static MessageDescriptor,
 ) -> Option<(&'static FieldDescriptor, &'static FieldDescriptor)> {
@@ -123,7 +123,7 @@ pub(crate) fn entry_fields(
 }
 
 impl DynamicValue {
-    /// The value that one of this kind has if nothing else is said.
+    /// The default value of a kind.
     pub(crate) const fn default_of(kind: Kind) -> Self {
         match kind {
             Kind::Bool => Self::Bool(false),
@@ -139,7 +139,7 @@ impl DynamicValue {
         }
     }
 
-    /// What a field holds that was not set.
+    /// The default value of a field.
     pub(crate) const fn default_of_field(field: &FieldDescriptor) -> Self {
         match field.arity {
             Arity::One => Self::default_of(field.kind),

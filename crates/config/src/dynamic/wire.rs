@@ -1,5 +1,4 @@
-//! To and from the wire format, which is how trees become generated messages and the
-//! other way round.
+//! Converts dynamic messages to generated ones and back, through the wire format.
 
 use galatea_protocol::schema::{Arity, FieldDescriptor, Kind, MessageDescriptor};
 use prost::Message;
@@ -13,12 +12,12 @@ const LENGTH: u64 = 2;
 const FIXED_32: u64 = 5;
 
 impl DynamicMessage {
-    /// As the generated message of this type.
+    /// Converts to the generated message of this type.
     pub(crate) fn to_message<M: Message + Default>(&self) -> Result<M, prost::DecodeError> {
         M::decode(self.encode().as_slice())
     }
 
-    /// A generated message as a tree; `None` if it is not of this type.
+    /// Converts a generated message; `None` if it is not of this type.
     pub(crate) fn from_message(
         descriptor: &'static MessageDescriptor,
         message: &impl Message,
@@ -99,7 +98,7 @@ fn encode_field(out: &mut Vec<u8>, number: u32, value: &DynamicValue) {
         DynamicValue::Message(message) => put_bytes(out, number, &message.encode()),
         DynamicValue::String(text) => put_bytes(out, number, text.as_bytes()),
         DynamicValue::Bool(b) => put_number(out, number, u64::from(*b)),
-        // A negative number takes the bytes of one of 64 bits.
+        // Negative numbers are encoded with 64 bits.
         DynamicValue::I32(i) | DynamicValue::EnumNumber(i) => {
             put_number(out, number, i64::from(*i).cast_unsigned());
         }
@@ -147,7 +146,7 @@ const fn is_number(kind: Kind) -> bool {
     !matches!(kind, Kind::String | Kind::Message(_))
 }
 
-/// Reads a number of this kind.
+/// Decodes a number of this kind.
 #[expect(clippy::cast_possible_truncation, reason = "a negative one is sent with 64 bits")]
 fn number(kind: Kind, bytes: &mut &[u8]) -> Option<DynamicValue> {
     Some(match kind {
@@ -191,7 +190,7 @@ mod tests {
     use crate::ConfigDraft;
 
     #[test]
-    fn every_kind_survives_the_way_there_and_back() {
+    fn every_kind_survives_a_round_trip() {
         let check = |text: &str| {
             let draft = ConfigDraft::from_pbtxt("f", text).unwrap();
             let tree = DynamicMessage::from_message(model_config(), draft.message()).unwrap();
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_end_too_early_are_no_message() {
+    fn truncated_bytes_are_refused() {
         let message = ModelConfig {
             name: String::from("name"),
             max_batch_size: 300,
@@ -230,7 +229,7 @@ mod tests {
             assert_eq!(DynamicMessage::decode(model_config(), &bytes[..end]), None, "{end}");
         }
         assert_eq!(DynamicMessage::decode(model_config(), &[0xff; 11]), None);
-        // A field that there isn't.
+        // An unknown field.
         assert_eq!(DynamicMessage::decode(model_config(), &[0xf8, 0x7f, 0]), None);
     }
 }

@@ -1,16 +1,15 @@
-//! Numbers with fractions as Triton prints them.
+//! Prints floating-point numbers in Triton's form.
 //!
-//! Its configuration becomes text twice. Protocol buffers write a number with
-//! six significant digits, or with nine if six do not read back as the same
-//! number (15 and 17 for double precision). Then a JSON library reads that text,
-//! taking what has neither point nor exponent for an integer, and writes it
-//! again with the fewest digits. Both steps leave traces. What is not followed:
-//! of nine digits with an exponent beyond 30, or below -14, that library reads a
-//! number a hair beside the one that is written.
+//! Triton prints a configuration twice. Protocol buffers first write a number with
+//! six significant digits, or with nine if six do not read back as the same number
+//! (15 and 17 for double precision). A JSON library then reads that text, treats a
+//! number without point and exponent as an integer, and writes it with the fewest
+//! digits. Both steps affect the result. One effect is not reproduced: that library
+//! reads nine digits with an exponent above 30 or below -14 slightly wrongly.
 
-/// A number of single precision.
+/// Prints a number of single precision.
 pub(super) fn single(value: f32) -> String {
-    // What is too small for all of its digits never counts as read back.
+    // A subnormal number never counts as read back.
     let same =
         |text: &str| !value.is_subnormal() && text.parse::<f32>().is_ok_and(|read| read == value);
     special(f64::from(value)).unwrap_or_else(|| {
@@ -19,7 +18,7 @@ pub(super) fn single(value: f32) -> String {
     })
 }
 
-/// A number of double precision.
+/// Prints a number of double precision.
 pub(super) fn double(value: f64) -> String {
     let same =
         |text: &str| !value.is_subnormal() && text.parse::<f64>().is_ok_and(|read| read == value);
@@ -29,7 +28,7 @@ pub(super) fn double(value: f64) -> String {
     })
 }
 
-/// What is no number stands in quotes.
+/// Prints NaN and infinities in quotes.
 fn special(value: f64) -> Option<String> {
     let name = if value.is_nan() {
         "\"NaN\""
@@ -43,13 +42,13 @@ fn special(value: f64) -> Option<String> {
     Some(name.to_owned())
 }
 
-/// A decimal number: `digits` times ten to the power of `exponent`, with the
-/// point behind the first digit.
+/// A decimal number: `digits`, with the point after the first one, times ten to the power
+/// of `exponent`.
 struct Decimal {
     negative: bool,
     digits: String,
     exponent: i32,
-    /// From this exponent on it is written with one.
+    /// Numbers with at least this exponent are written with an exponent.
     precision: i32,
 }
 
@@ -64,7 +63,7 @@ impl Decimal {
         Self { precision, ..Self::parse(&text) }
     }
 
-    /// Reads what Rust writes: a sign, digits with a point, and an exponent.
+    /// Parses Rust's format: a sign, digits with a point, and an exponent.
     fn parse(text: &str) -> Self {
         let (number, exponent) = text.split_once('e').unwrap_or((text, "0"));
         let digits: String = number.chars().filter(char::is_ascii_digit).collect();
@@ -77,8 +76,8 @@ impl Decimal {
         }
     }
 
-    /// How many digits stand before the point, were it written without an
-    /// exponent; 0 or less if it is below 1.
+    /// The number of digits before the point without an exponent; 0 or less for a number
+    /// below 1.
     fn point(&self) -> i32 {
         self.exponent.saturating_add(1)
     }
@@ -87,17 +86,17 @@ impl Decimal {
         i32::try_from(self.digits.len()).unwrap_or(i32::MAX)
     }
 
-    /// The text, if it has neither point nor exponent.
+    /// The text, if it needs neither point nor exponent.
     fn integer(&self) -> Option<String> {
         let plain = (0..self.precision).contains(&self.exponent) && self.length() <= self.point();
         plain.then(|| match self.digits.as_str() {
-            // The sign of nothing is lost with its fraction.
+            // Zero loses its sign.
             "0" => "0".to_owned(),
             digits => format!("{}{digits}{}", self.sign(), zeros(self.point() - self.length())),
         })
     }
 
-    /// The text with a point or an exponent, as the JSON library writes it.
+    /// The text with a point or an exponent, in the form of the JSON library.
     fn fraction(&self) -> String {
         /// Numbers below ten to this power are written without an exponent.
         const LONGEST: i32 = 21;
@@ -147,7 +146,7 @@ mod tests {
             (0.1, "0.1"),
             (-2.5, "-2.5"),
             (100_000.0, "100000"),
-            // Six digits need an exponent here, and then it is no integer.
+            // Six digits need an exponent, so that it is not an integer.
             (1_000_000.0, "1000000.0"),
             (1_234_567.0, "1234567"),
             (16_777_216.0, "16777216"),

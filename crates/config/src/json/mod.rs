@@ -1,4 +1,4 @@
-//! The configuration as JSON, exactly as Triton prints it.
+//! Prints the configuration as JSON, in exactly Triton's form.
 
 mod float;
 
@@ -7,21 +7,20 @@ use galatea_protocol::schema::{FieldDescriptor, Kind, MessageDescriptor, model_c
 
 use crate::dynamic::{DynamicMessage, DynamicValue, MapKey, entry_fields};
 
-/// 64-bit fields that are printed as strings, as protocol buffers print them:
-/// Triton turns every other one into a number but misses these.
+/// 64-bit fields that are printed as strings, as protocol buffers do. Triton converts all
+/// other 64-bit fields to numbers but misses these.
 const QUOTED_INTEGERS: [&str; 3] = [
     "inference.ModelOptimizationPolicy.Cuda.GraphSpec.Shape.dim",
     "inference.ModelInstanceGroup.SecondaryDevice.device_id",
     "inference.ModelSequenceBatching.InitialState.dims",
 ];
 
-/// Prints a configuration: the names of the .proto file, every scalar and list
-/// even if empty, enumerations by name, 64-bit integers as numbers, no white
-/// space.
+/// Prints a configuration without white space: field names of the .proto file, every
+/// scalar and list even if empty, enumerations by name, 64-bit integers as numbers.
 #[must_use]
 pub fn to_json(config: &ModelConfig) -> String {
     let mut out = String::new();
-    // It is one by construction: the message and its schema are one crate's.
+    // Never `None`: the message and its schema come from the same crate.
     if let Some(message) = DynamicMessage::from_message(model_config(), config) {
         write_message(&mut out, &message);
     }
@@ -48,9 +47,8 @@ fn write_message(out: &mut String, message: &DynamicMessage) {
     out.push('}');
 }
 
-/// The fields in the order in which they are printed: that of the .proto file, but
-/// scalars of which one can be chosen come last. Triton's writer prepares all
-/// other fields with their defaults.
+/// The fields in printing order: that of the .proto file, but scalars of a `oneof` come
+/// last, because Triton's writer first adds all other fields with their defaults.
 fn printed_fields(
     descriptor: &'static MessageDescriptor,
 ) -> impl Iterator<Item = &'static FieldDescriptor> {
@@ -74,7 +72,7 @@ fn write_field(out: &mut String, field: &FieldDescriptor, value: &DynamicValue) 
             out.push(']');
         }
         DynamicValue::Map(map) => {
-            // The kind of a map's value is the kind of its entry's field 2.
+            // The kind of a map's value is that of field 2 of its entry.
             let Kind::Message(entry) = field.kind else { return };
             let Some((_, of_entry)) = entry_fields(entry) else { return };
             out.push('{');
@@ -134,7 +132,7 @@ fn write_enumeration(out: &mut String, kind: Kind, number: i32) {
     }
 }
 
-/// Escapes as Triton's writer does: quotes, backslashes and control
+/// Escapes like Triton's writer: quotes, backslashes and control
 /// characters, these with upper-case digits where they have no short form.
 fn write_string(out: &mut String, text: &str) {
     out.push('"');

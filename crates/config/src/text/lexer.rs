@@ -1,16 +1,15 @@
-//! From text to tokens.
+//! Splits text into tokens.
 
 use crate::source::Span;
 
-/// What a token is; its text is found through its span.
+/// The kind of a token; the span gives its text.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum TokenKind {
-    /// A name: of a field, of an enumeration's value, or `true`, `inf`, `nan`.
+    /// A name of a field or enumeration value, or `true`, `inf`, `nan`.
     Identifier,
-    /// Something that starts like a number; whether it is one is seen when it
-    /// is read.
+    /// A token that starts like a number and may be invalid.
     Number,
-    /// A string with its quotes, whose end is known to exist.
+    /// A string with its quotes.
     String,
     /// One character of punctuation.
     Symbol(char),
@@ -18,21 +17,21 @@ pub(super) enum TokenKind {
     End,
 }
 
-/// A token and its place.
+/// A token and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Token {
     pub(super) kind: TokenKind,
     pub(super) span: Span,
 }
 
-/// What is not a token, and where.
+/// Text that is not a token, and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LexicalError {
     pub(super) message: String,
     pub(super) span: Span,
 }
 
-/// Splits `text`; the last token is always [`TokenKind::End`].
+/// Splits `text` into tokens; the last is always [`TokenKind::End`].
 pub(super) fn tokens(text: &str) -> (Vec<Token>, Vec<LexicalError>) {
     let mut lexer = Lexer { text, at: 0, tokens: Vec::new(), errors: Vec::new() };
     lexer.run();
@@ -95,8 +94,8 @@ impl Lexer<'_> {
         self.tokens.push(Token { kind, span: start..self.at });
     }
 
-    /// Takes everything that is glued to a number, so that `12abc` is one
-    /// wrong number and not a right one and a stray name.
+    /// Reads a number and all characters attached to it, so that `12abc` is one invalid
+    /// number instead of a number and a name.
     fn number(&mut self, start: usize) {
         let mut previous = ' ';
         let hexadecimal = self.text.get(start..).is_some_and(|t| t.starts_with("0x"));
@@ -131,7 +130,7 @@ impl Lexer<'_> {
             message: format!("the string has no closing {quote} on its line"),
             span,
         });
-        // The parser needs something in its place to go on.
+        // The parser needs a token to continue.
         self.push(TokenKind::String, start);
     }
 
@@ -157,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_and_comments() {
+    fn text_is_split_into_tokens_without_comments() {
         check("a: -1 # rest : {", &["a", ":", "-", "1"]);
         check("\u{feff}a{b<[,;]>}", &["a", "{", "b", "<", "[", ",", ";", "]", ">", "}"]);
         check(r##"s: "a\"#b" 'c"d'"##, &["s", ":", r##""a\"#b""##, r#"'c"d'"#]);
@@ -165,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_named_and_skipped() {
+    fn invalid_text_is_reported_and_skipped() {
         let (tokens, errors) = tokens("a: @@@ 'open\nb: \u{1}");
         let kinds: Vec<TokenKind> = tokens.iter().map(|token| token.kind).collect();
         let colon = TokenKind::Symbol(':');

@@ -1,20 +1,20 @@
-//! The values of string and number tokens.
+//! Parses string and number tokens.
 
-/// A number as it is written, before its field says what it must be.
+/// A number as written, without a type.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(super) enum Number {
-    /// Digits only; a number that does not fit is `None`.
+    /// Digits only.
     Integer {
-        /// The value without its sign.
+        /// The value without its sign; `None` if it overflows.
         magnitude: Option<u64>,
-        /// Whether it was written in hexadecimal or octal.
+        /// Whether it is hexadecimal or octal.
         based: bool,
     },
     /// With a point, an exponent or the suffix `f`.
     Float(f64),
 }
 
-/// Reads a number token; `None` if it is not a number.
+/// Parses a number token; `None` if it is not a number.
 pub(super) fn number(text: &str) -> Option<Number> {
     let based = |digits: &str, radix: u32| {
         let valid = !digits.is_empty() && digits.chars().all(|c| c.is_digit(radix));
@@ -40,11 +40,11 @@ pub(super) fn number(text: &str) -> Option<Number> {
 fn float(text: &str) -> Option<f64> {
     let digits = text.strip_suffix(['f', 'F']).unwrap_or(text);
     let allowed = |b: u8| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+' | b'-');
-    // Rust also reads "inf" and "nan", which are names here.
+    // Rust also parses "inf" and "nan", which are names here.
     if digits.bytes().all(allowed) { digits.parse().ok() } else { None }
 }
 
-/// What is wrong in a string, and how many bytes from its start.
+/// An error in a string, and its offset in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StringError {
     pub(super) message: String,
@@ -52,11 +52,11 @@ pub(super) struct StringError {
     pub(super) length: usize,
 }
 
-/// The bytes of a string token with its quotes.
+/// Parses a string token with its quotes.
 pub(super) fn string(token: &str) -> Result<Vec<u8>, StringError> {
     let quote = token.chars().next().unwrap_or('"');
     let inner = token.strip_prefix(quote).unwrap_or(token);
-    // A string that does not end was reported before; what there is counts.
+    // An unterminated string is reported already.
     let inner = inner.strip_suffix(quote).unwrap_or(inner);
     let mut bytes = Vec::with_capacity(inner.len());
     let mut rest = inner;
@@ -77,8 +77,7 @@ pub(super) fn string(token: &str) -> Result<Vec<u8>, StringError> {
 
 type EscapeError = (String, usize);
 
-/// Appends what the escape at the start of `text` stands for and returns how
-/// many bytes it takes.
+/// Appends the bytes of the escape at the start of `text` and returns its length.
 fn unescape(text: &str, bytes: &mut Vec<u8>) -> Result<usize, EscapeError> {
     let Some(kind) = text.chars().nth(1) else {
         return Err(("the string ends in the middle of an escape".to_owned(), 1));
@@ -138,7 +137,7 @@ fn unicode(text: &str, count: usize, bytes: &mut Vec<u8>) -> Result<usize, Escap
         push_character(first, length, bytes)?;
         return Ok(length);
     }
-    // Half of a pair: the other half must follow.
+    // The other half of a surrogate pair must follow.
     let lone = || ("half of a surrogate pair is not a character".to_owned(), length);
     let rest = text.get(length..).filter(|rest| rest.starts_with("\\u")).ok_or_else(lone)?;
     let second = code_point(rest, 4).map_err(|_| lone())?;
@@ -182,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes() {
+    fn escapes_are_decoded() {
         check(r#""""#, b"");
         check(r#""a\n\t\r\a\b\f\v\\\'\"\?z""#, b"a\n\t\r\x07\x08\x0c\x0b\\'\"?z");
         check(r"'\0\7\101\1234'", b"\0\x07AS4");
@@ -193,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_escapes_are_placed() {
+    fn invalid_escapes_have_a_position() {
         check_error(r"'ab\q'", 3, 2, r"no escape '\q'");
         check_error(r"'\400'", 1, 4, "more than a byte");
         check_error(r"'\x'", 1, 2, "one or two");
@@ -205,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers() {
+    fn numbers_are_parsed() {
         let integer =
             |magnitude| Some(Number::Integer { magnitude: Some(magnitude), based: false });
         let based = |magnitude| Some(Number::Integer { magnitude: Some(magnitude), based: true });

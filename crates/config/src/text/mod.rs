@@ -1,7 +1,6 @@
-//! The text format of protocol buffers, read by descriptor.
+//! Parses the text format of protocol buffers by descriptor.
 //!
-//! The parser goes on after an error, so that one run finds everything that is
-//! wrong with a file.
+//! The parser continues after an error, so that one run finds all errors in a file.
 
 mod lexer;
 mod literal;
@@ -16,18 +15,17 @@ use galatea_protocol::schema::model_config;
 use crate::diagnostic::{ConfigErrors, Diagnostic};
 use crate::source::{SourceText, Span};
 
-/// Larger files are no configurations; the bound keeps positions and
-/// diagnostics small.
+/// The maximum size of a file, far above any configuration.
 const MAX_TEXT_BYTES: usize = 16 << 20;
 
-/// A configuration and where its fields are in its file.
+/// A configuration and the positions of its fields.
 #[derive(Debug)]
 pub(crate) struct ParsedConfig {
     pub(crate) message: ModelConfig,
     pub(crate) spans: BTreeMap<String, Span>,
 }
 
-/// Reads a configuration file.
+/// Parses a configuration file.
 pub(crate) fn parse_config(source: &SourceText) -> Result<ParsedConfig, ConfigErrors> {
     if source.text().len() > MAX_TEXT_BYTES {
         let size = source.text().len();

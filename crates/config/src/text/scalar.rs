@@ -1,4 +1,4 @@
-//! From a written value to the value that its field takes.
+//! Converts scalar tokens to values of their field's type.
 
 use galatea_protocol::schema::{EnumDescriptor, Kind};
 
@@ -6,7 +6,7 @@ use super::literal::Number;
 use crate::dynamic::DynamicValue;
 use crate::suggest::{nearest, nearest_value};
 
-/// A scalar as it is written.
+/// A scalar as written.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ScalarToken<'a> {
     Number { number: Number, negative: bool, text: &'a str },
@@ -15,7 +15,7 @@ pub(super) enum ScalarToken<'a> {
 }
 
 impl ScalarToken<'_> {
-    /// How a diagnostic speaks of it.
+    /// Its description in a diagnostic.
     fn describe(&self) -> String {
         let sign = |negative: bool| if negative { "-" } else { "" };
         match self {
@@ -29,7 +29,7 @@ impl ScalarToken<'_> {
     }
 }
 
-/// Source text fit for a diagnostic: one line, and not too long.
+/// Shortens source text for a diagnostic: one line of limited length.
 pub(super) fn short(text: &str) -> String {
     const MOST: usize = 40;
     let mut shown = String::new();
@@ -42,7 +42,7 @@ pub(super) fn short(text: &str) -> String {
     shown
 }
 
-/// Why a value is not one for its field.
+/// Why a scalar does not fit its field.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ScalarError {
     pub(super) message: String,
@@ -50,7 +50,7 @@ pub(super) struct ScalarError {
     pub(super) suggestion: Option<String>,
 }
 
-/// The value, if the field's type has it.
+/// Converts a scalar to a value of the field's type.
 pub(super) fn value(kind: Kind, token: &ScalarToken<'_>) -> Result<DynamicValue, ScalarError> {
     match kind {
         Kind::Int32 => integer(kind, token, |i| i32::try_from(i).ok().map(DynamicValue::I32)),
@@ -75,7 +75,7 @@ pub(super) fn value(kind: Kind, token: &ScalarToken<'_>) -> Result<DynamicValue,
     }
 }
 
-/// What a field of this type takes.
+/// A description of the values of a type.
 pub(super) fn expectation(kind: Kind) -> String {
     match kind {
         Kind::Int32 => range(i32::MIN, i32::MAX),
@@ -98,7 +98,7 @@ fn range(least: impl std::fmt::Display, most: impl std::fmt::Display) -> String 
 
 fn wrong_type(kind: Kind, token: &ScalarToken<'_>) -> ScalarError {
     let suggestion = match (kind, token) {
-        // The commonest slips: quotes too many, and quotes too few.
+        // The most frequent errors: superfluous and missing quotes.
         (Kind::Enum(descriptor), ScalarToken::Text(bytes)) => {
             let text = String::from_utf8_lossy(bytes);
             nearest_value(&text, &values(descriptor))
@@ -144,7 +144,7 @@ fn float(kind: Kind, token: &ScalarToken<'_>) -> Result<f64, ScalarError> {
     let (magnitude, negative) = match token {
         ScalarToken::Number { number: Number::Float(f), negative, .. } => (*f, *negative),
         ScalarToken::Number { number: Number::Integer { based: false, .. }, negative, text } => {
-            // Digits only, of any length: always a number.
+            // Digits of any length are always a number.
             (text.parse().unwrap_or(f64::INFINITY), *negative)
         }
         ScalarToken::Name { name, negative } => {
@@ -160,7 +160,7 @@ fn float(kind: Kind, token: &ScalarToken<'_>) -> Result<f64, ScalarError> {
     Ok(if negative { -magnitude } else { magnitude })
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "rounding to single precision is the point")]
+#[expect(clippy::cast_possible_truncation, reason = "the value is rounded to single precision")]
 const fn narrow(number: f64) -> f32 {
     number as f32
 }

@@ -1,4 +1,4 @@
-//! The forms that the format allows.
+//! Tests of the forms of the text format.
 
 use galatea_protocol::inference::ModelConfig;
 
@@ -12,7 +12,7 @@ fn parse(text: &str) -> ModelConfig {
     }
 }
 
-/// Every text is another way to write the first one.
+/// Checks that all texts mean the same.
 fn check_same(texts: &[&str]) {
     let first = parse(texts[0]);
     assert_ne!(first, ModelConfig::default());
@@ -22,14 +22,14 @@ fn check_same(texts: &[&str]) {
 }
 
 #[test]
-fn an_empty_file_says_nothing() {
+fn an_empty_file_is_an_empty_message() {
     for text in ["", " \n\t", "# only a comment", "# one\n# two\n"] {
         assert_eq!(parse(text), ModelConfig::default());
     }
 }
 
 #[test]
-fn lists_of_messages() {
+fn lists_of_messages_have_several_forms() {
     check_same(&[
         "input [ { name: 'A' }, { name: 'B' } ]",
         "input: [ { name: 'A' }, { name: 'B' } ]",
@@ -42,7 +42,7 @@ fn lists_of_messages() {
 }
 
 #[test]
-fn lists_of_scalars() {
+fn lists_of_scalars_have_several_forms() {
     check_same(&[
         "input { dims: [ 1, -1, 3 ] }",
         "input { dims: 1 dims: -1 dims: 3 }",
@@ -52,7 +52,7 @@ fn lists_of_scalars() {
 }
 
 #[test]
-fn strings() {
+fn strings_are_parsed() {
     check_same(&[
         "name: 'simple'",
         r#"name: "simple""#,
@@ -63,7 +63,7 @@ fn strings() {
 }
 
 #[test]
-fn enumerations_and_booleans() {
+fn enumerations_and_booleans_are_parsed() {
     check_same(&["input { data_type: TYPE_FP32 }", "input { data_type: 11 }"]);
     check_same(&[
         "input { optional: true }",
@@ -79,7 +79,7 @@ fn enumerations_and_booleans() {
 }
 
 #[test]
-fn floats() {
+fn floats_are_parsed() {
     let buckets = |text: &str| {
         let text = format!(
             "model_metrics {{ metric_control {{ histogram_options {{ buckets: {text} }} }} }}"
@@ -99,7 +99,7 @@ fn floats() {
 }
 
 #[test]
-fn maps() {
+fn maps_are_parsed() {
     check_same(&[
         "parameters { key: 'a' value { string_value: 'x' } } parameters { key: 'b' value { } }",
         "parameters [ { key: 'b' }, { value: { string_value: 'x' } key: 'a' } ]",
@@ -112,13 +112,13 @@ fn maps() {
 }
 
 #[test]
-fn an_empty_choice_is_a_choice() {
+fn an_empty_message_selects_its_oneof() {
     assert!(parse("dynamic_batching { }").scheduling_choice.is_some());
     assert!(parse("version_policy { all { } }").version_policy.unwrap().policy_choice.is_some());
 }
 
 #[test]
-fn depth_does_not_grow_the_stack() {
+fn deep_nesting_does_not_exhaust_the_stack() {
     let text = format!("nested {}", "{ a ".repeat(200_000));
     let errors = parse_config(&SourceText::new("f", &text)).unwrap_err();
     assert_eq!(errors.diagnostics.len(), 2);
@@ -127,7 +127,7 @@ fn depth_does_not_grow_the_stack() {
 }
 
 #[test]
-fn errors_are_bounded() {
+fn the_number_of_errors_is_limited() {
     let text = "no_such_field: 1\n".repeat(1000);
     let errors = parse_config(&SourceText::new("f", &text)).unwrap_err();
     assert_eq!(errors.diagnostics.len(), 100);
@@ -135,7 +135,7 @@ fn errors_are_bounded() {
 }
 
 #[test]
-fn any_prefix_and_any_garbled_byte_ends_without_a_panic() {
+fn truncated_and_damaged_files_cause_no_panic() {
     let text = "name: \"m\\x41\" input [ { name: 'A' dims: [ 1, -1 ] reshape { shape: [ ] } } ]\n\
                 parameters { key: \"k\" value: { string_value: \"v\" } } # end\n";
     for end in 0..=text.len() {

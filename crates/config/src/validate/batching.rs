@@ -1,4 +1,4 @@
-//! The batch size and the batchers.
+//! Checks the batch size, the schedulers and the response cache.
 
 use galatea_protocol::inference::model_config::SchedulingChoice;
 use galatea_protocol::inference::model_queue_policy::TimeoutAction;
@@ -11,7 +11,7 @@ use super::{controls, ensemble, sequence_batching, states};
 use crate::diagnostic::Diagnostic;
 use crate::identity::is_ensemble;
 
-/// The parameter that names a library with a batching strategy.
+/// The parameter with the path of a custom batching library.
 pub(super) const BATCH_STRATEGY: &str = "TRITON_BATCH_STRATEGY_PATH";
 
 pub(super) fn check(config: &ModelConfig, diagnostics: &mut Vec<Diagnostic>) {
@@ -50,7 +50,7 @@ pub(super) fn check(config: &ModelConfig, diagnostics: &mut Vec<Diagnostic>) {
     }
 }
 
-/// How diagnostics call a list of preferred sizes.
+/// The names of a list of preferred sizes in diagnostics.
 struct PreferredSizes {
     what: &'static str,
     path: &'static str,
@@ -111,7 +111,7 @@ fn check_utilization(name: &str, utilization: f32, diagnostics: &mut Vec<Diagnos
     let text = format!(
         "sequence batching minimum slot utilization must be in range [0.0, 1.0] for {name}"
     );
-    // The commonest slip is a percentage.
+    // The most frequent error is a percentage.
     let percentage =
         (2.0..=100.0).contains(&utilization).then(|| (utilization / 100.0).to_string());
     diagnostics.push(Diagnostic {
@@ -120,7 +120,7 @@ fn check_utilization(name: &str, utilization: f32, diagnostics: &mut Vec<Diagnos
     });
 }
 
-/// A cache keeps one response to a request, whatever came before it.
+/// The response cache keeps one response to a request, independent of earlier requests.
 fn check_cache(config: &ModelConfig, diagnostics: &mut Vec<Diagnostic>) {
     if !config.response_cache.as_ref().is_some_and(|cache| cache.enable) {
         return;

@@ -1,4 +1,4 @@
-//! The inputs that tell a model about sequences: one kind, two values.
+//! Checks control inputs of the sequence batcher.
 
 use std::collections::BTreeSet;
 
@@ -9,11 +9,11 @@ use galatea_tensor::DataType;
 
 use crate::diagnostic::Diagnostic;
 
-/// The types that a correlation ID fits into.
+/// The types of a correlation ID.
 const CORRELATION_TYPES: [DataType; 5] =
     [DataType::Uint64, DataType::Int64, DataType::Uint32, DataType::Int32, DataType::Bytes];
 
-/// The fields that give a control its two values.
+/// The fields with a control's two values.
 const VALUES: &str = "'int32_false_true', 'fp32_false_true' or 'bool_false_true'";
 
 pub(super) fn check(
@@ -27,7 +27,7 @@ pub(super) fn check(
         check_input(model, input, &path, diagnostics);
         for (index, control) in input.control.iter().enumerate() {
             let path = format!("{path}.control[{index}]");
-            // The parsers let no other number through; converting reports it.
+            // The parsers accept no other number; the conversion reports it.
             let Ok(kind) = Kind::try_from(control.kind) else { continue };
             if !kinds.insert(kind) {
                 let text = format!(
@@ -47,7 +47,7 @@ pub(super) fn check(
     }
 }
 
-/// Each control input has one element per request, so it says one thing.
+/// A control input has one element for each request, and therefore one control.
 fn check_input(model: &str, input: &ControlInput, path: &str, diagnostics: &mut Vec<Diagnostic>) {
     let name = input.name.escape_debug();
     if input.name.is_empty() {
@@ -71,7 +71,7 @@ fn check_input(model: &str, input: &ControlInput, path: &str, diagnostics: &mut 
     }
 }
 
-/// One control, and how to speak of it.
+/// One control and its names in diagnostics.
 struct ControlCheck<'a> {
     model: &'a str,
     control: &'a Control,
@@ -80,8 +80,7 @@ struct ControlCheck<'a> {
 }
 
 impl ControlCheck<'_> {
-    /// The fields with values that are given, how many each has, and the type
-    /// that each implies.
+    /// The fields with values, their number of values, and the type that each implies.
     fn values(&self) -> Vec<(&'static str, usize, DataType)> {
         let Control { int32_false_true, fp32_false_true, bool_false_true, .. } = self.control;
         let all = [

@@ -1,14 +1,15 @@
-//! Circles in a graph, found in steps that grow with its size, however long
-//! they are: a configuration is written by whoever writes models.
+//! Finds cycles in a graph in linear time and without recursion, because configurations
+//! are not trusted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What each node needs; nodes are numbers from zero.
+/// The dependencies of each node; nodes are numbers from zero.
 pub(super) struct DependencyGraph(pub(super) Vec<Vec<usize>>);
 
 impl DependencyGraph {
-    /// A cycle for each node that is the first of some, in the nodes' order and at
-    /// most so many: from what needs to what is needed, without the return.
+    /// Finds at most `cycles_max` cycles: one for each node that is the first of a cycle,
+    /// in the order of the nodes. A cycle lists a node before its dependency, without the
+    /// return.
     pub(super) fn cycles(&self, cycles_max: usize) -> Vec<Vec<usize>> {
         let mut components = BTreeMap::new();
         self.add_components((0..self.0.len()).collect(), &mut components);
@@ -17,14 +18,14 @@ impl DependencyGraph {
             && let Some((first, mut component)) = components.pop_first()
         {
             cycles.push(self.cycle(first, &component));
-            // What else is in the component may go round without its first node.
+            // The rest of the component may have cycles without its first node.
             component.remove(&first);
             self.add_components(component, &mut components);
         }
         cycles
     }
 
-    /// What a node needs among others.
+    /// The dependencies of a node that are members.
     fn dependencies_within<'a>(
         &'a self,
         node: usize,
@@ -34,8 +35,8 @@ impl DependencyGraph {
         dependency.filter(move |dependency| members.contains(dependency))
     }
 
-    /// The members that need each other, as sets by their first node. These are
-    /// the strongly connected components, by Kosaraju's algorithm.
+    /// Adds the strongly connected components of the members by their first node, with
+    /// Kosaraju's algorithm.
     fn add_components(
         &self,
         members: BTreeSet<usize>,
@@ -67,8 +68,7 @@ impl DependencyGraph {
         }
     }
 
-    /// The members, each behind those from which it can't be reached but that it
-    /// can reach.
+    /// The members in reverse order of their completion in a depth-first search.
     fn finish_order(&self, members: &BTreeSet<usize>) -> Vec<usize> {
         let mut seen = BTreeSet::new();
         let mut finished = Vec::with_capacity(members.len());
@@ -93,7 +93,7 @@ impl DependencyGraph {
         finished
     }
 
-    /// The way from a node back to itself among those that need each other.
+    /// A path from a node back to itself within a component.
     fn cycle(&self, start: usize, component: &BTreeSet<usize>) -> Vec<usize> {
         let mut seen = BTreeSet::new();
         let mut path = vec![(start, self.dependencies_within(start, component))];
@@ -125,21 +125,21 @@ mod tests {
         check(&[&[], &[0], &[1]], &[]);
         check(&[&[0]], &[&[0]]);
         check(&[&[2], &[0], &[1]], &[&[0, 2, 1]]);
-        // Two that share a node, and one that others only wait for.
+        // Two cycles that share a node, and one that depends on another.
         check(&[&[1], &[0, 2], &[1], &[4], &[3, 0]], &[&[0, 1], &[1, 2], &[3, 4]]);
-        // A way that leads nowhere, and one that leads past the start.
+        // A dead end, and a cycle that does not contain the first node.
         check(&[&[1, 2], &[3], &[4], &[], &[3, 2, 0]], &[&[0, 2, 4], &[2, 4]]);
     }
 
     #[test]
-    fn a_long_cycle_is_one() {
+    fn a_long_cycle_is_found() {
         let length = 200_000;
         let graph = DependencyGraph((0..length).map(|node| vec![(node + 1) % length]).collect());
         assert_eq!(graph.cycles(2), [(0..length).collect::<Vec<_>>()]);
     }
 
     #[test]
-    fn there_is_an_end_to_what_is_told() {
+    fn the_number_of_cycles_is_limited() {
         let graph = DependencyGraph((0..9).map(|_| (0..9).collect()).collect());
         assert_eq!(graph.cycles(3), [[0], [1], [2]]);
     }

@@ -1,4 +1,4 @@
-//! Ensembles: what can be said without looking at the composing models.
+//! Checks ensembles without their composing models.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +10,11 @@ use super::cycles::DependencyGraph;
 use crate::diagnostic::Diagnostic;
 use crate::identity::is_ensemble;
 
-/// How many cycles of steps are reported; whoever has more has one mistake many times.
+/// The maximum number of reported cycles: more are usually the same mistake.
 const CYCLES_MAX: usize = 32;
 
-/// How many steps of a cycle are named between its first step and the return to it.
+/// The maximum number of steps that are named between the first step of a cycle and the
+/// return to it.
 const CYCLE_STEPS_MAX: usize = 20;
 
 pub(super) fn check(
@@ -30,7 +31,7 @@ pub(super) fn check(
     for (index, step) in ensembling.step.iter().enumerate() {
         check_step(config, step, index, diagnostics);
     }
-    // What follows would speak of tensors that are only missing by mistake.
+    // Later checks would report tensors that are missing because of these errors.
     if diagnostics.len() == before {
         let graph = TensorGraph::new(config, ensembling, diagnostics);
         graph.check_inputs(diagnostics);
@@ -40,7 +41,7 @@ pub(super) fn check(
     }
 }
 
-/// What has no meaning beside steps.
+/// Refuses settings that an ensemble must not have.
 fn check_other_settings(config: &ModelConfig, diagnostics: &mut Vec<Diagnostic>) {
     let name = &config.name;
     let mut report = |path: &str, text: String| diagnostics.push(Diagnostic::about(path, text));
@@ -88,27 +89,27 @@ fn check_step(config: &ModelConfig, step: &Step, index: usize, diagnostics: &mut
     }
 }
 
-/// Which tensor keeps another one from being made.
+/// The tensor that blocks another one.
 #[derive(Copy, Clone)]
 struct BlockingTensor<'a> {
     own: &'a str,
-    /// That of tensors that wait for it: where they come to a cycle, the last of it.
+    /// The tensor that blocks its dependents: in a cycle, the previous one.
     for_dependents: &'a str,
 }
 
-/// Which step makes each tensor of an ensemble, and which steps run.
+/// The tensors of an ensemble, the steps that produce them, and which of them can run.
 struct TensorGraph<'a> {
     config: &'a ModelConfig,
     steps: &'a [Step],
-    /// The step behind each tensor that a step makes.
+    /// The step that produces each tensor.
     producers: BTreeMap<&'a str, usize>,
     /// The ensemble's inputs.
     inputs: BTreeSet<&'a str>,
     /// The ensemble's outputs.
     outputs: BTreeSet<&'a str>,
-    /// Tensors that some step takes.
+    /// The tensors that a step consumes.
     consumed: BTreeSet<&'a str>,
-    /// Tensors that requests bring or that steps make which can run.
+    /// The tensors of requests and of steps that can run.
     ready: BTreeSet<&'a str>,
 }
 
@@ -158,10 +159,10 @@ impl<'a> TensorGraph<'a> {
         }
     }
 
-    /// Lets every step run that can.
+    /// Marks the tensors of all steps that can run as ready.
     fn run(&mut self) {
         let mut consumers: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-        // How many tensors each step waits for; one that it takes twice counts twice.
+        // The number of tensors that each step waits for; duplicates count twice.
         let mut missing = Vec::with_capacity(self.steps.len());
         for (index, step) in self.steps.iter().enumerate() {
             let tensors = step.input_map.values().map(String::as_str);
@@ -226,9 +227,8 @@ impl<'a> TensorGraph<'a> {
         }
     }
 
-    /// Follows tensors that don't come back to where they are not made, or to
-    /// where they go round in a cycle; `known` is what was found on the way to
-    /// others.
+    /// Finds the tensor that blocks `tensor`: follows missing inputs to one that no step
+    /// produces, or into a cycle. `known` has the results of earlier searches.
     fn cause(&self, tensor: &'a str, known: &mut BTreeMap<&'a str, BlockingTensor<'a>>) -> &'a str {
         let mut positions = BTreeMap::new();
         let mut path = Vec::new();
@@ -251,15 +251,14 @@ impl<'a> TensorGraph<'a> {
         known.get(tensor).map_or(tensor, |cause| cause.own)
     }
 
-    /// An input that the tensor's step waits for in vain.
+    /// An input of the tensor's step that is never ready.
     fn missing_input(&self, tensor: &str) -> Option<&'a str> {
         let step = self.steps.get(*self.producers.get(tensor)?)?;
         let inputs = step.input_map.values().map(String::as_str);
         inputs.into_iter().find(|input| !self.ready.contains(input))
     }
 
-    /// Names cycles of steps that wait for each other, each once, by its first
-    /// step.
+    /// Reports each cycle of steps that wait for each other, at its first step.
     fn check_cycles(&self, diagnostics: &mut Vec<Diagnostic>) {
         for cycle in self.dependencies().cycles(CYCLES_MAX) {
             let Some(&index) = cycle.first() else { continue };
@@ -287,8 +286,8 @@ impl<'a> TensorGraph<'a> {
         self.steps.get(step).map_or("", |step| step.model_name.as_str())
     }
 
-    /// The models of a cycle of steps, in the order in which they would run; in a
-    /// long one those in the middle are only counted.
+    /// The models of a cycle in the order of execution; the middle of a long cycle is only
+    /// counted.
     fn describe_cycle(&self, cycle: &[usize]) -> String {
         let Some((start, rest)) = cycle.split_first() else { return String::new() };
         let mut models = vec![self.model_of(*start).to_owned()];
@@ -305,7 +304,7 @@ impl<'a> TensorGraph<'a> {
         models.join(" -> ")
     }
 
-    /// Tensors that nobody makes, and tensors that nobody takes.
+    /// Reports tensors that no step produces and tensors that no step consumes.
     fn check_unused(&self, diagnostics: &mut Vec<Diagnostic>) {
         for (index, step) in self.steps.iter().enumerate() {
             let mut report = |field: &str, key: &str, tensor: &str, reason: &str| {

@@ -1,4 +1,4 @@
-//! Name, backend, platform, model file and version policy.
+//! Checks name, backend, platform, model file and version policy.
 
 use galatea_protocol::inference::ModelConfig;
 use galatea_protocol::inference::model_version_policy::PolicyChoice;
@@ -27,7 +27,7 @@ pub(super) fn check(config: &ModelConfig, diagnostics: &mut Vec<Diagnostic>) {
     check_metric_tags(config, diagnostics);
 }
 
-/// Names become parts of paths, of log lines and of the names of libraries.
+/// Names become parts of paths, of log lines and of library names.
 fn is_plain_name(name: &str) -> bool {
     name != "."
         && name != ".."
@@ -35,7 +35,7 @@ fn is_plain_name(name: &str) -> bool {
         && !name.chars().any(char::is_control)
 }
 
-/// A relative path that never leaves its directory; empty is allowed.
+/// Whether a path is relative and never leaves its directory; it may be empty.
 pub(super) fn is_path_beneath(path: &str) -> bool {
     let parts = |part: &str| part != "..";
     !path.starts_with('/') && !path.chars().any(char::is_control) && path.split('/').all(parts)
@@ -78,7 +78,7 @@ fn check_backend(config: &ModelConfig, diagnostics: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Tags become labels of metrics, and one bad label spoils the whole page.
+/// Tags become metric labels; an invalid label makes the whole metrics page invalid.
 fn check_metric_tags(config: &ModelConfig, diagnostics: &mut Vec<Diagnostic>) {
     let is_label = |key: &str| {
         !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')

@@ -1,4 +1,4 @@
-//! Instance groups: kinds, devices and numbers.
+//! Checks instance groups: kinds, devices and numbers.
 
 use galatea_protocol::inference::model_config::SchedulingChoice;
 use galatea_protocol::inference::model_instance_group::Kind;
@@ -8,13 +8,13 @@ use super::tensors::TENSORRT_PLATFORM;
 use crate::Support;
 use crate::diagnostic::Diagnostic;
 
-/// Each instance has a thread and the backend's memory: more than this is a
-/// slip of the keyboard.
-const MAX_INSTANCES: i64 = 4096;
+/// The maximum number of instances: each has a thread and the backend's memory, so that
+/// more are an error.
+const INSTANCES_MAX: i64 = 4096;
 
 pub(super) fn check(config: &ModelConfig, support: &Support, diagnostics: &mut Vec<Diagnostic>) {
     if matches!(config.scheduling_choice, Some(SchedulingChoice::EnsembleScheduling(_))) {
-        // An ensemble that has some is refused as such.
+        // Instance groups of an ensemble are refused elsewhere.
         return;
     }
     let mut instances: i64 = 0;
@@ -29,7 +29,7 @@ pub(super) fn check(config: &ModelConfig, support: &Support, diagnostics: &mut V
             );
             diagnostics.push(Diagnostic::about(format!("instance_group[{index}].profile"), text));
         }
-        let devices = i64::try_from(group.gpus.len()).unwrap_or(MAX_INSTANCES).max(1);
+        let devices = i64::try_from(group.gpus.len()).unwrap_or(INSTANCES_MAX).max(1);
         instances = instances.saturating_add(devices.saturating_mul(i64::from(group.count)));
     }
     let groups = &config.instance_group;
@@ -40,9 +40,9 @@ pub(super) fn check(config: &ModelConfig, support: &Support, diagnostics: &mut V
         );
         diagnostics.push(Diagnostic::about("instance_group", text));
     }
-    if instances > MAX_INSTANCES {
+    if instances > INSTANCES_MAX {
         let text = format!(
-            "{instances} instances are too many for {}, at most {MAX_INSTANCES} are allowed",
+            "{instances} instances are too many for {}, at most {INSTANCES_MAX} are allowed",
             config.name
         );
         diagnostics.push(Diagnostic::about("instance_group", text));

@@ -1,5 +1,5 @@
-//! What a normalized configuration must be like. Messages say what Triton's
-//! say where it checks the same.
+//! Checks a normalized configuration. Messages are those of Triton for the checks that
+//! Triton has too.
 
 mod batching;
 mod controls;
@@ -19,7 +19,7 @@ use galatea_protocol::inference::{ModelConfig, ModelSequenceBatching};
 use crate::Support;
 use crate::diagnostic::Diagnostic;
 
-/// Appends a diagnostic for everything that is wrong.
+/// Appends a diagnostic for every error.
 pub(crate) fn check(config: &ModelConfig, support: &Support, diagnostics: &mut Vec<Diagnostic>) {
     identity::check(config, diagnostics);
     tensors::check(config, diagnostics);
@@ -30,7 +30,7 @@ pub(crate) fn check(config: &ModelConfig, support: &Support, diagnostics: &mut V
     warmup::check(config, diagnostics);
 }
 
-/// The sequence batcher, if it is chosen.
+/// The sequence batcher, if it is selected.
 const fn sequence_batching(config: &ModelConfig) -> Option<&ModelSequenceBatching> {
     match &config.scheduling_choice {
         Some(SchedulingChoice::SequenceBatching(batching)) => Some(batching),

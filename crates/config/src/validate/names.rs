@@ -1,5 +1,4 @@
-//! That each tensor of a model is one thing: brought by requests, a control, a
-//! state, or made from the shapes of a batch.
+//! Checks that each tensor of a model has one role: input, control, state or batch input.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +7,7 @@ use galatea_protocol::inference::ModelConfig;
 use super::sequence_batching;
 use crate::diagnostic::Diagnostic;
 
-/// What a tensor of the model is, as diagnostics call it.
+/// The role of a tensor.
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum TensorRole {
     Input,
@@ -32,7 +31,7 @@ impl TensorRole {
     }
 }
 
-/// A use of a name, and where it stands.
+/// A use of a name and its path.
 struct NameUse<'a> {
     role: TensorRole,
     name: &'a str,
@@ -48,8 +47,7 @@ pub(super) fn check(config: &ModelConfig, diagnostics: &mut Vec<Diagnostic>) {
 fn check_unique(config: &ModelConfig, uses: &[NameUse<'_>], diagnostics: &mut Vec<Diagnostic>) {
     let mut first_roles: BTreeMap<&str, TensorRole> = BTreeMap::new();
     for one in uses {
-        // A missing name is reported where the tensor is checked, and so is an
-        // input that is there twice.
+        // Missing names and duplicate inputs are reported where tensors are checked.
         let Some(earlier) = first_roles.get(one.name).copied() else {
             first_roles.insert(one.name, one.role);
             continue;
@@ -107,7 +105,7 @@ fn inputs(config: &ModelConfig) -> Vec<NameUse<'_>> {
     uses
 }
 
-/// A state's output may be an output for clients too, so those are not here.
+/// Outputs for clients are not included, because a state's output may be one too.
 fn outputs(config: &ModelConfig) -> Vec<NameUse<'_>> {
     let mut uses = Vec::new();
     if let Some(batching) = sequence_batching(config) {

@@ -1,4 +1,4 @@
-//! Tensors made from, or split by, the shapes of a batch's requests.
+//! Checks batch inputs and batch outputs.
 
 use galatea_protocol::inference::{
     BatchInput, BatchOutput, DataType, ModelConfig, batch_input, batch_output,
@@ -23,7 +23,7 @@ fn check_input(
     path: &str,
     diagnostics: &mut Vec<Diagnostic>,
 ) {
-    // The parsers let no other number through; converting reports it.
+    // The parsers accept no other number; the conversion reports it.
     let Ok(kind) = batch_input::Kind::try_from(input.kind) else { return };
     let subject = format!("batch input kind '{}'", kind.as_str_name());
     check_sources(config, &subject, &input.source_input, path, diagnostics);
@@ -116,7 +116,7 @@ fn check_targets(
     }
 }
 
-/// A size that an output leaves open is the request's size at the same place.
+/// A variable dimension of an output has the size of the same dimension of the input.
 fn check_rank(
     config: &ModelConfig,
     target: &str,

@@ -1,5 +1,4 @@
-//! States that go from each request of a sequence to its next one, and what
-//! they begin with.
+//! Checks sequence states and their initial values.
 
 use galatea_protocol::inference::model_instance_group::Kind;
 use galatea_protocol::inference::model_sequence_batching::initial_state::StateData;
@@ -35,7 +34,7 @@ pub(super) fn check(
     }
 }
 
-/// One state, and where to report about it.
+/// One state and its path.
 struct StateCheck<'a> {
     config: &'a ModelConfig,
     state: &'a State,
@@ -87,7 +86,7 @@ impl StateCheck<'_> {
     }
 
     fn check_dims(&mut self) {
-        // With batches a state may be a scalar: one element per request.
+        // With batching a state may be a scalar: one element for each request.
         if self.state.dims.is_empty() && self.config.max_batch_size == 0 {
             self.report("dims", "must specify 'dims'");
         }
@@ -151,7 +150,7 @@ impl StateCheck<'_> {
             } else if *of_state != ANY && dim != of_state {
                 format!("has an 'initial_state' dimension {dim} that doesn't match {of_state}")
             } else if *dim < 0 {
-                // A state of any size may begin without an element.
+                // A state of variable size may initially have no element.
                 "has an 'initial_state' dimension that is not >= 0".to_owned()
             } else {
                 continue;
@@ -180,10 +179,10 @@ impl StateCheck<'_> {
     }
 }
 
-/// Whether a tensor like this can be in memory; wrong dimensions, which are
-/// reported elsewhere, count as if they could.
+/// Whether the size of a tensor does not overflow; invalid dimensions are reported
+/// elsewhere and count as 1.
 fn fits(data_type: i32, dims: &[i64]) -> bool {
-    // A string takes at least the bytes of its length.
+    // A string takes at least the four bytes of its length.
     const LENGTH: usize = 4;
     let datatype = DataType::from_config_number(data_type);
     let element = datatype.map_or(1, |datatype| datatype.byte_size().unwrap_or(LENGTH));

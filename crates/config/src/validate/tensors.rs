@@ -1,4 +1,4 @@
-//! Inputs and outputs: names, types and shapes.
+//! Checks inputs and outputs: names, types and shapes.
 
 use std::collections::BTreeSet;
 
@@ -7,13 +7,13 @@ use galatea_tensor::DataType;
 
 use crate::diagnostic::Diagnostic;
 
-/// The dimension that stands for any size.
+/// A variable dimension.
 pub(super) const ANY: i64 = -1;
 
-/// The platform whose tensors may be shapes or laid out unusually.
+/// The platform with shape tensors and non-linear formats.
 pub(crate) const TENSORRT_PLATFORM: &str = "tensorrt_plan";
 
-/// What inputs and outputs have in common.
+/// The common fields of inputs and outputs.
 struct TensorView<'a> {
     path: String,
     side: &'static str,
@@ -25,7 +25,7 @@ struct TensorView<'a> {
     is_non_linear: bool,
 }
 
-/// The model around a tensor.
+/// The model of a tensor.
 struct ModelView<'a> {
     name: &'a str,
     platform: &'a str,
@@ -90,7 +90,7 @@ fn outputs(config: &ModelConfig) -> Vec<TensorView<'_>> {
         .collect()
 }
 
-/// Reports `text` about a tensor, or about a field of it.
+/// Reports `text` about a field of a tensor.
 fn report(
     diagnostics: &mut Vec<Diagnostic>,
     model: &ModelView<'_>,
@@ -132,7 +132,7 @@ fn check_tensor(model: &ModelView<'_>, tensor: &TensorView<'_>, diagnostics: &mu
     }
 }
 
-/// Whether the shape can be reasoned about.
+/// Checks the dimensions; returns whether the shape is valid.
 fn check_dims(
     model: &ModelView<'_>,
     tensor: &TensorView<'_>,
@@ -195,8 +195,8 @@ fn check_reshape(
     }
 }
 
-/// The element counts of the runs of fixed dimensions between variable ones;
-/// `None` if a count, or their product, fits no tensor.
+/// The element counts of the runs of fixed dimensions between variable ones; `None` if a
+/// count or their product overflows.
 pub(super) fn fixed_runs(dims: &[i64]) -> Option<Vec<i64>> {
     let fixed_runs: Vec<i64> = dims
         .split(|dim| *dim == ANY)

@@ -1,4 +1,4 @@
-//! Samples for the warmup, as far as they can be judged without the files.
+//! Checks warmup samples, without their files.
 
 use std::collections::BTreeSet;
 
@@ -9,16 +9,16 @@ use galatea_protocol::inference::{DataType, ModelConfig, ModelWarmup};
 use crate::diagnostic::Diagnostic;
 use crate::suggest::nearest;
 
-/// Each request of a sample has its own memory, which is there at once.
-const MAX_REQUESTS: u32 = 1 << 16;
+/// The maximum number of requests of a sample: all have memory of their own at once.
+const REQUESTS_MAX: u32 = 1 << 16;
 
 pub(super) fn check(config: &ModelConfig, diagnostics: &mut Vec<Diagnostic>) {
-    // An ensemble has no instances, and may have no samples either.
+    // Samples of an ensemble are refused elsewhere.
     if matches!(config.scheduling_choice, Some(SchedulingChoice::EnsembleScheduling(_))) {
         return;
     }
     for (index, sample) in config.model_warmup.iter().enumerate() {
-        // As in Triton, such a sample is skipped, whatever is in it.
+        // As in Triton, a sample without requests is skipped.
         if sample.batch_size > 0 {
             check_sample(config, sample, &format!("model_warmup[{index}]"), diagnostics);
         }
@@ -39,9 +39,9 @@ fn check_sample(
             sample.name, sample.batch_size, config.name
         );
         diagnostics.push(Diagnostic::about(format!("{path}.batch_size"), text));
-    } else if sample.batch_size > MAX_REQUESTS {
+    } else if sample.batch_size > REQUESTS_MAX {
         let text = format!(
-            "warmup sample '{}' has batch size {}, at most {MAX_REQUESTS} are allowed",
+            "warmup sample '{}' has batch size {}, at most {REQUESTS_MAX} are allowed",
             sample.name, sample.batch_size
         );
         diagnostics.push(Diagnostic::about(format!("{path}.batch_size"), text));
@@ -86,8 +86,7 @@ fn check_input(
     }
 }
 
-/// What a sample may bring: what requests bring, and what the sequence batcher
-/// would fill in.
+/// The inputs of a sample: those of requests and those of the sequence batcher.
 fn input_names(config: &ModelConfig) -> BTreeSet<&str> {
     let own = config.input.iter().map(|input| input.name.as_str());
     let Some(batching) = super::sequence_batching(config) else { return own.collect() };

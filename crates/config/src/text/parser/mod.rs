@@ -1,4 +1,4 @@
-//! From tokens to a message, by its descriptor.
+//! Parses tokens into a message, by its descriptor.
 
 mod recovery;
 mod values;
@@ -14,21 +14,20 @@ use crate::dynamic::DynamicMessage;
 use crate::source::{SourceText, Span};
 use crate::suggest::nearest;
 
-/// A file with more errors than this is not a configuration.
+/// The maximum number of reported errors.
 const MAX_DIAGNOSTICS: usize = 100;
 
-/// What a file says, and what is wrong with it.
+/// The message of a file, the positions of its fields, and its errors.
 pub(super) struct ParsedMessage {
     pub(super) message: DynamicMessage,
     pub(super) spans: BTreeMap<String, Span>,
     pub(super) diagnostics: Vec<Diagnostic>,
 }
 
-/// Reads a whole file as one message.
+/// Parses a whole file as one message.
 ///
-/// Messages nest no deeper than the schema does, which is not recursive, and
-/// what the schema does not know is skipped without recursion: no input makes
-/// the stack grow.
+/// Messages nest no deeper than the schema, which is not recursive. Unknown fields are
+/// skipped without recursion. The input therefore can't exhaust the stack.
 pub(super) fn parse(source: &SourceText, descriptor: &'static MessageDescriptor) -> ParsedMessage {
     let (tokens, errors) = lexer::tokens(source.text());
     let mut parser = Parser {
@@ -53,28 +52,28 @@ struct Parser<'a> {
     at: usize,
     spans: BTreeMap<String, Span>,
     diagnostics: Vec<Diagnostic>,
-    /// The message that the whole file is.
+    /// The type of the whole file.
     root: &'static MessageDescriptor,
-    /// Where the strings begin that do not end, which are reported already.
+    /// The starts of unterminated strings, which are reported already.
     unterminated: BTreeSet<usize>,
 }
 
-/// What was read of the message that is being filled.
+/// A message that is being parsed.
 struct PartialMessage {
     message: DynamicMessage,
     path: String,
-    /// The name under which each field, and each choice, was first set.
+    /// The field that first set each field or `oneof`.
     set: BTreeMap<&'static str, &'static str>,
 }
 
-/// What a message stands in directly.
+/// What directly contains a message.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Container {
     Field,
     List,
 }
 
-/// The bracket that a message ends with, and where it was opened.
+/// The opening bracket of a message.
 #[derive(Clone)]
 struct OpenBracket {
     closer: char,
@@ -139,7 +138,7 @@ impl<'a> Parser<'a> {
         self.diagnostics.push(diagnostic);
     }
 
-    /// Says that the next token is not what is needed.
+    /// Reports that the next token is not the expected one.
     fn unexpected(&mut self, path: &str, expected: &str) {
         let token = self.token();
         let message = match token.kind {
@@ -215,7 +214,7 @@ impl<'a> Parser<'a> {
         self.advance();
     }
 
-    /// `[package.extension]` or `[type.host/name]` in place of a field's name.
+    /// Skips `[package.extension]` or `[type.host/name]` in place of a field's name.
     fn extension(&mut self, path: &str) {
         let start = self.token().span.start;
         self.skip_brackets();
@@ -263,7 +262,7 @@ impl<'a> Parser<'a> {
         let name = self.text(token);
         let suggestion = nearest(name, descriptor.names());
         let mut message = format!("unknown field '{}' in {}", short(name), owner(descriptor));
-        // At home in the file's own message: this one was probably not closed.
+        // A field of the root message: this message was probably not closed.
         if suggestion.is_none() && self.root.field(name).is_some() {
             message.push_str(", a '}' may be missing before it");
         }
@@ -277,7 +276,7 @@ impl<'a> Parser<'a> {
         span: &Span,
         path: &str,
     ) {
-        // No choice is called like a field beside it.
+        // No `oneof` has the name of a field beside it.
         let key = field.choice.unwrap_or_else(|| field.name());
         let Some(first) = partial.set.insert(key, field.name()) else { return };
         let message = if first == field.name() {
@@ -294,7 +293,7 @@ fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-/// How a diagnostic calls a message; entries of maps have no name of their own.
+/// The name of a message in a diagnostic; map entries have no name of their own.
 fn owner(descriptor: &MessageDescriptor) -> &'static str {
     if descriptor.is_map_entry { "an entry of a map" } else { descriptor.name }
 }

@@ -1,4 +1,4 @@
-//! Where to go on after an error.
+//! Recovers after an error.
 
 use super::super::lexer::TokenKind;
 use super::Parser;
@@ -31,7 +31,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Skips a bracket and everything up to the one that closes it.
+    /// Skips from an opening bracket to its closing one.
     pub(super) fn skip_brackets(&mut self) {
         let opening = self.token().span;
         let mut depth: usize = 0;
@@ -54,7 +54,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Skips to the end of a list's element.
+    /// Skips to the end of a list element.
     pub(super) fn skip_element(&mut self) {
         loop {
             match self.token().kind {
@@ -69,7 +69,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Skips to where a field, or the end of the message, may be.
+    /// Skips to a possible start of a field or end of the message.
     pub(super) fn recover(&mut self) {
         if !matches!(self.token().kind, TokenKind::Symbol('{' | '<' | '[')) {
             self.advance();
@@ -87,7 +87,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Whether a field seems to begin here: a name and what may follow it.
+    /// Whether a field seems to begin here: a name and a token that may follow it.
     pub(super) fn starts_field(&self) -> bool {
         self.token().kind == TokenKind::Identifier
             && matches!(self.peek(1).kind, TokenKind::Symbol(':' | '{' | '<' | '['))

@@ -1,4 +1,4 @@
-//! The values of fields: messages, scalars, and lists of them.
+//! Parses the values of fields: messages, scalars, and lists of them.
 
 use galatea_protocol::schema::{Arity, FieldDescriptor, Kind, MessageDescriptor};
 
@@ -28,7 +28,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Reads one message in its brackets; `false` if there is none.
+    /// Parses one message in its brackets; `false` if there is none.
     fn one_message(
         &mut self,
         partial: &mut PartialMessage,
@@ -91,7 +91,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Reads one scalar; `false` if there is none.
+    /// Parses one scalar; `false` if there is none.
     fn one_scalar(
         &mut self,
         partial: &mut PartialMessage,
@@ -107,8 +107,7 @@ impl<'a> Parser<'a> {
             Some(Err(wrong)) => {
                 let expected = Some(wrong.expected);
                 self.report(&span, &element, wrong.message, expected, wrong.suggestion);
-                // The place in the list is taken, so that the elements after
-                // it keep their numbers.
+                // The list gets a default, so that later elements keep their indexes.
                 if field.arity == Arity::List {
                     store(partial, field, DynamicValue::default_of(kind));
                 }
@@ -118,8 +117,8 @@ impl<'a> Parser<'a> {
         true
     }
 
-    /// Reads the tokens of a scalar. `None` if there are none; no value inside
-    /// if it is wrong in itself, which has been reported then.
+    /// Reads the tokens of a scalar. The outer `None` means that there are none, the inner
+    /// one that the scalar is invalid and reported.
     fn scalar_token(&mut self, kind: Kind, path: &str) -> Option<(Option<ScalarToken<'a>>, Span)> {
         let first = self.token();
         let negative = self.is('-');
@@ -135,7 +134,7 @@ impl<'a> Parser<'a> {
                     None
                 }
             },
-            // The next field, so the value is missing.
+            // The next field: the value is missing.
             TokenKind::Identifier if !negative && self.starts_field() => {
                 self.unexpected(path, &expectation(kind));
                 return None;
@@ -154,18 +153,18 @@ impl<'a> Parser<'a> {
         Some((value, span))
     }
 
-    /// Reads one string and those that directly follow it, which continue it.
+    /// Reads adjacent strings, which form one string.
     fn strings(&mut self, path: &str) -> (Option<ScalarToken<'a>>, Span) {
         let mut bytes = Vec::new();
-        let mut whole = true;
+        let mut is_valid = true;
         let mut span = self.token().span;
         while self.token().kind == TokenKind::String {
             let token = self.token();
             match literal::string(self.text(&token)) {
-                _ if self.unterminated.contains(&token.span.start) => whole = false,
+                _ if self.unterminated.contains(&token.span.start) => is_valid = false,
                 Ok(part) => bytes.extend(part),
                 Err(error) => {
-                    whole = false;
+                    is_valid = false;
                     let start = token.span.start.saturating_add(error.offset);
                     let wrong = start..start.saturating_add(error.length);
                     self.report(&wrong, path, error.message, None, None);
@@ -174,10 +173,10 @@ impl<'a> Parser<'a> {
             span.end = token.span.end;
             self.advance();
         }
-        (whole.then_some(ScalarToken::Text(bytes)), span)
+        (is_valid.then_some(ScalarToken::Text(bytes)), span)
     }
 
-    /// Reads a list in brackets, element by element.
+    /// Parses a list in brackets, element by element.
     fn list(&mut self, path: &str, mut element: impl FnMut(&mut Self) -> bool) {
         let opening = self.token().span;
         self.advance();
