@@ -14,7 +14,7 @@ use galatea_abi::{
 use galatea_backend::{Device, ExecutionGuarantee, Placement};
 use galatea_c_objects::error::{c_text, take_c};
 use galatea_c_objects::message::MessageObject;
-use galatea_c_objects::{handle, log, pointer};
+use galatea_c_objects::{handle, list, log, pointer};
 use galatea_config::{InstanceGroup, ModelSpec};
 use galatea_infer::Status;
 use galatea_stdx::Lock;
@@ -293,7 +293,7 @@ functions! {
         instance: *mut TRITONBACKEND_ModelInstance,
         count: *mut u32,
     ) {
-        let found = u32::try_from(object(instance)?.profiles.len()).unwrap_or(u32::MAX);
+        let found = list::count(&object(instance)?.profiles);
         pointer::write(count, found, "count")
     }
 
@@ -305,7 +305,7 @@ functions! {
     ) {
         pointer::write(profile_name, core::ptr::null(), "profile_name")?;
         let profiles = &object(instance)?.profiles;
-        let found = usize::try_from(index).ok().and_then(|index| profiles.get(index));
+        let found = list::get(profiles, index);
         let found = found.ok_or_else(|| out_of_bounds(index, profiles.len(), "profiles"))?;
         pointer::write(profile_name, found.as_ptr(), "profile_name")
     }
@@ -315,7 +315,7 @@ functions! {
         instance: *mut TRITONBACKEND_ModelInstance,
         count: *mut u32,
     ) {
-        let found = u32::try_from(object(instance)?.secondary_devices.len()).unwrap_or(u32::MAX);
+        let found = list::count(&object(instance)?.secondary_devices);
         pointer::write(count, found, "count")
     }
 
@@ -327,7 +327,7 @@ functions! {
         id: *mut i64,
     ) {
         let devices = &object(instance)?.secondary_devices;
-        let found = usize::try_from(index).ok().and_then(|index| devices.get(index));
+        let found = list::get(devices, index);
         let (name, number) =
             found.ok_or_else(|| out_of_bounds(index, devices.len(), "secondary devices"))?;
         pointer::write(kind, name.as_ptr(), "kind")?;

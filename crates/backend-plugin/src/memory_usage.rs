@@ -9,7 +9,7 @@ use galatea_abi::{
 use galatea_c_objects::buffer_attributes::BufferAttributesObject;
 use galatea_c_objects::{handle, pointer};
 use galatea_infer::{MemoryUsage, MemoryUsageKind, Status};
-use galatea_stdx::Lock;
+use galatea_stdx::{Lock, len64};
 
 /// Bytes by kind of memory and device number.
 type Sizes = BTreeMap<(MemoryUsageKind, i64), u64>;
@@ -48,7 +48,7 @@ impl MemoryReport {
                     )));
                 }
             };
-            let byte_size = u64::try_from(one.byte_size).unwrap_or(u64::MAX);
+            let byte_size = len64(one.byte_size);
             sizes.insert((kind, one.memory_type_id), byte_size);
         }
         *self.0.lock("replace a report") = sizes;

@@ -11,6 +11,7 @@
 //! - [`error`], [`message`], [`parameter`], [`buffer_attributes`] and [`log`] hold the
 //!   objects; [`names`] has the names of enumeration values.
 //! - [`mod@pointer`] reads and writes through C's pointers.
+//! - [`list`] reads lists by C's counts and indices.
 //! - [`clock`] converts times, [`trace`] recognizes C traces, and [`output_query`] asks
 //!   the caller of the C API where an output would go.
 //! - [`exports`] lists the exported functions.
@@ -44,6 +45,7 @@ pub mod error_functions;
 pub mod exports;
 pub mod guard;
 pub mod handle;
+pub mod list;
 pub mod log;
 pub mod log_functions;
 pub mod message;

@@ -8,8 +8,9 @@ use galatea_abi::server::*;
 use galatea_abi::*;
 use galatea_c_objects::error::c_text;
 use galatea_c_objects::names::data_type_to_c;
-use galatea_c_objects::{guard, handle, pointer};
+use galatea_c_objects::{guard, handle, list, pointer};
 use galatea_infer::{InferenceResponse, ModelClasses, Parameter, ParameterValue, Status};
+use galatea_stdx::len64;
 
 use crate::allocator::{Allocator, OutputBuffer};
 
@@ -193,9 +194,8 @@ unsafe fn read_id(response: &ResponseObject, id: *mut *const c_char) -> Result<(
 }
 
 unsafe fn read_parameter_count(response: &ResponseObject, count: *mut u32) -> Result<(), Status> {
-    let number = u32::try_from(response.parameters.len()).unwrap_or(u32::MAX);
     // SAFETY: the caller's promise is passed on.
-    unsafe { pointer::write(count, number, "count") }
+    unsafe { pointer::write(count, list::count(&response.parameters), "count") }
 }
 
 unsafe fn read_parameter(
@@ -227,9 +227,8 @@ unsafe fn read_parameter(
 }
 
 unsafe fn read_output_count(response: &ResponseObject, count: *mut u32) -> Result<(), Status> {
-    let number = u32::try_from(response.outputs.len()).unwrap_or(u32::MAX);
     // SAFETY: the caller's promise is passed on.
-    unsafe { pointer::write(count, number, "count") }
+    unsafe { pointer::write(count, list::count(&response.outputs), "count") }
 }
 
 #[expect(clippy::too_many_arguments, reason = "the header has that many")]
@@ -247,7 +246,7 @@ unsafe fn read_output(
     userp: *mut *mut c_void,
 ) -> Result<(), Status> {
     let output = at(&response.outputs, index, "output")?;
-    let dims = u64::try_from(output.shape.len()).unwrap_or(u64::MAX);
+    let dims = len64(output.shape.len());
     // SAFETY: the caller's promises are passed on.
     unsafe {
         pointer::write(name, output.name.as_ptr(), "name")?;
@@ -277,12 +276,11 @@ unsafe fn read_label(
     unsafe { pointer::write(label, address, "label") }
 }
 
-fn at<'a, T>(list: &'a [T], index: u32, what: &str) -> Result<&'a T, Status> {
-    let found = usize::try_from(index).ok().and_then(|index| list.get(index));
-    found.ok_or_else(|| {
+fn at<'a, T>(items: &'a [T], index: u32, what: &str) -> Result<&'a T, Status> {
+    list::get(items, index).ok_or_else(|| {
         Status::invalid_argument(format!(
             "out of bounds index {index}: response has {} {what}s",
-            list.len()
+            items.len()
         ))
     })
 }

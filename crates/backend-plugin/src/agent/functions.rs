@@ -7,7 +7,7 @@ use galatea_abi::{
     REPOAGENT_API_VERSION, TRITONREPOAGENT_ARTIFACT_FILESYSTEM, TRITONREPOAGENT_Agent,
     TRITONREPOAGENT_AgentModel, TRITONREPOAGENT_ArtifactType, TRITONSERVER_Message,
 };
-use galatea_c_objects::{handle, message, pointer};
+use galatea_c_objects::{handle, list, message, pointer};
 use galatea_infer::Status;
 
 use super::library::AgentObject;
@@ -90,8 +90,8 @@ functions! {
         model: *mut TRITONREPOAGENT_AgentModel,
         count: *mut u32,
     ) {
-        let parameters = object(model)?.parameters.len();
-        pointer::write(count, u32::try_from(parameters).unwrap_or(u32::MAX), "count")
+        let parameters = &object(model)?.parameters;
+        pointer::write(count, list::count(parameters), "count")
     }
 
     /// One of the parameters, which are sorted by name. The texts live as long as the
@@ -104,7 +104,7 @@ functions! {
         parameter_value: *mut *const c_char,
     ) {
         let parameters = &object(model)?.parameters;
-        let found = usize::try_from(index).ok().and_then(|index| parameters.get(index));
+        let found = list::get(parameters, index);
         let (name, value) = found.ok_or_else(|| {
             Status::invalid_argument("index out of range for model parameters")
         })?;

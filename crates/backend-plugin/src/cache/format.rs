@@ -15,6 +15,7 @@
 use bytes::Bytes;
 use galatea_backend::CacheKey;
 use galatea_infer::{InferenceResponse, OutputTensor, Parameter, ParameterValue};
+use galatea_stdx::len64;
 use galatea_tensor::{Buffer, DataType, Shape};
 
 /// Changes with the format.
@@ -86,7 +87,7 @@ const fn padding(position: usize) -> usize {
 }
 
 fn length(bytes: usize) -> [u8; 8] {
-    u64::try_from(bytes).unwrap_or(u64::MAX).to_le_bytes()
+    len64(bytes).to_le_bytes()
 }
 
 fn describe(response: &InferenceResponse) -> Vec<u8> {

@@ -10,7 +10,7 @@ use galatea_abi::{
     TRITONSERVER_REQUEST_RELEASE_RESCHEDULE,
 };
 use galatea_c_objects::names::data_type_from_c;
-use galatea_c_objects::{handle, pointer};
+use galatea_c_objects::{handle, list, pointer};
 use galatea_config::{ModelSpec, StateSpec};
 use galatea_infer::{CorrelationId, Status};
 use galatea_tensor::DataType;
@@ -42,18 +42,13 @@ fn at<'a, T>(
     index: u32,
     what: &str,
 ) -> Result<&'a T, Status> {
-    let found = usize::try_from(index).ok().and_then(|index| items.get(index));
-    found.ok_or_else(|| {
+    list::get(items, index).ok_or_else(|| {
         Status::invalid_argument(format!(
             "{}out of bounds index {index}: request has {} {what}",
             request.log_prefix(),
             items.len()
         ))
     })
-}
-
-fn count<T>(items: &[T]) -> u32 {
-    u32::try_from(items.len()).unwrap_or(u32::MAX)
 }
 
 fn input_at(request: &RequestObject, index: u32) -> Result<*mut TRITONBACKEND_Input, Status> {
@@ -154,7 +149,7 @@ functions! {
         request: *mut TRITONBACKEND_Request,
         number: *mut u32,
     ) {
-        pointer::write(number, count(object(request)?.parameters()), "count")
+        pointer::write(number, list::count(object(request)?.parameters()), "count")
     }
 
     /// A parameter of the request.
@@ -175,7 +170,7 @@ functions! {
 
     /// The number of the request's inputs, including controls and states.
     fn TRITONBACKEND_RequestInputCount(request: *mut TRITONBACKEND_Request, number: *mut u32) {
-        pointer::write(number, count(object(request)?.tensors()), "count")
+        pointer::write(number, list::count(object(request)?.tensors()), "count")
     }
 
     /// The name of an input.
@@ -223,7 +218,7 @@ functions! {
     /// The number of requested outputs.
     fn TRITONBACKEND_RequestOutputCount(request: *mut TRITONBACKEND_Request, number: *mut u32) {
         let request = object(request)?;
-        pointer::write(number, count(request.outputs(serving(request)?)), "count")
+        pointer::write(number, list::count(request.outputs(serving(request)?)), "count")
     }
 
     /// The name of a requested output.

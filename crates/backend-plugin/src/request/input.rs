@@ -11,8 +11,9 @@ use galatea_abi::{
 use galatea_c_objects::buffer_attributes::BufferAttributesObject;
 use galatea_c_objects::error::c_text;
 use galatea_c_objects::names::data_type_to_c;
-use galatea_c_objects::{handle, pointer};
+use galatea_c_objects::{handle, list, pointer};
 use galatea_infer::{InputTensor, Status};
+use galatea_stdx::len64;
 use galatea_tensor::{Buffer, MemoryKind, Shape};
 
 use crate::host_buffer::HostBuffer;
@@ -160,8 +161,8 @@ unsafe fn write_properties(
     // SAFETY: the caller's promises are passed on.
     unsafe {
         let input = object(input)?;
-        let rank = u32::try_from(input.shape.rank()).unwrap_or(u32::MAX);
-        let byte_size = u64::try_from(input.view(host_policy).byte_size).unwrap_or(u64::MAX);
+        let rank = list::count(input.shape.dims());
+        let byte_size = len64(input.view(host_policy).byte_size);
         write_if_not_null(out.name, input.name.as_ptr());
         write_if_not_null(out.datatype, input.datatype);
         write_if_not_null(out.shape, input.shape.dims().as_ptr());
@@ -204,7 +205,7 @@ unsafe fn write_buffer(
         pointer::write(out.buffer, core::ptr::null(), "buffer")?;
         pointer::write(out.byte_size, 0, "buffer_byte_size")?;
         let view = object(input)?.buffer(host_policy, index)?;
-        let byte_size = u64::try_from(view.byte_size).unwrap_or(u64::MAX);
+        let byte_size = len64(view.byte_size);
         pointer::write(out.memory_type, view.memory_type, "memory_type")?;
         pointer::write(out.memory_type_id, view.memory_type_id, "memory_type_id")?;
         pointer::write(out.byte_size, byte_size, "buffer_byte_size")?;

@@ -8,8 +8,9 @@ use galatea_abi::{
 };
 use galatea_c_objects::error::status_of;
 use galatea_c_objects::names::data_type_from_c;
-use galatea_c_objects::{handle, pointer};
+use galatea_c_objects::{handle, list, pointer};
 use galatea_infer::{Parameter, ParameterValue, Status};
+use galatea_stdx::len64;
 
 use super::factory::FactoryObject;
 use super::output::OutputObject;
@@ -60,7 +61,7 @@ unsafe fn write_properties(output: &OutputObject, out: &OutputPropertiesOut) -> 
     unsafe {
         pointer::write(out.datatype, output.datatype(), "datatype")?;
         pointer::write(out.shape, dims.as_ptr(), "shape")?;
-        pointer::write(out.dim_count, u64::try_from(dims.len()).unwrap_or(0), "dim_count")
+        pointer::write(out.dim_count, len64(dims.len()), "dim_count")
     }
 }
 
@@ -199,7 +200,7 @@ functions! {
         dim_count: *mut u64,
     ) {
         let contents = object(response)?.contents.lock("find an output");
-        let output = usize::try_from(index).ok().and_then(|index| contents.outputs.get(index));
+        let output = list::get(&contents.outputs, index);
         let output = output.and_then(Owned::get).ok_or_else(|| {
             Status::invalid_argument(format!(
                 "out of bounds index {index}: response has {} outputs",

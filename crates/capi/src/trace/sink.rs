@@ -11,7 +11,7 @@ use galatea_c_objects::handle;
 use galatea_c_objects::names::data_type_to_c;
 use galatea_c_objects::trace::TraceAddress;
 use galatea_infer::{TensorTracePoint, Trace, TracePoint, TraceSink, TraceSubject, TracedTensor};
-use galatea_stdx::run_foreign;
+use galatea_stdx::{len64, run_foreign};
 
 use super::{OwnedSubject, TraceObject, report};
 use crate::borrowed_request::BorrowedRequest;
@@ -107,7 +107,7 @@ impl TraceSink for CTraceSink {
                 bytes.as_ptr().cast(),
                 bytes.len(),
                 tensor.dims.as_ptr(),
-                u64::try_from(tensor.dims.len()).unwrap_or(0),
+                len64(tensor.dims.len()),
                 TRITONSERVER_MEMORY_CPU,
                 0,
                 object.callbacks.userp,

@@ -1,0 +1,13 @@
+//! Lists that C reads by a count and an index of 32 bits.
+
+/// The number of items.
+#[must_use]
+pub fn count<T>(items: &[T]) -> u32 {
+    u32::try_from(items.len()).unwrap_or(u32::MAX)
+}
+
+/// The item at `index`.
+#[must_use]
+pub fn get<T>(items: &[T], index: u32) -> Option<&T> {
+    items.get(usize::try_from(index).ok()?)
+}
