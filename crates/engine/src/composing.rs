@@ -9,8 +9,8 @@ use galatea_dispatch::{ComposingVersions, LoadedModel, NeededModel};
 use galatea_infer::{InferenceRequest, InferenceService, ResponseSender, Status};
 use galatea_policy::ModelName;
 
+use crate::handle::ModelHandle;
 use crate::registry::Snapshot;
-use crate::retire::ModelHandle;
 
 /// What an ensemble sends its steps to: the very versions that it was checked
 /// with, for as long as it lives. One that was replaced or taken out of service
@@ -27,7 +27,7 @@ impl PinnedModels {
     ///
     /// Says what the ensemble `id` needs and doesn't have, in the original's words.
     /// `meant` has the ids of the models that are meant by name.
-    pub(crate) fn of(
+    pub(crate) fn new(
         id: &str,
         needed: &[NeededModel],
         meant: &BTreeMap<String, ModelName>,

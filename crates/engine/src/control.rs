@@ -10,7 +10,7 @@ use galatea_infer::{
 };
 
 use crate::Server;
-use crate::retire::ModelHandle;
+use crate::handle::ModelHandle;
 
 /// The protocol extensions that are there, in the order in which the original lists
 /// them; a client looks here for what it can ask for.
@@ -122,7 +122,7 @@ impl ServerControl for Server {
                 snapshot.ready().map(|model| model.statistics()).collect();
             // The last minutes are worth measuring too.
             if self.is_exiting() {
-                all.extend(snapshot.leaving().map(|model| model.statistics()));
+                all.extend(snapshot.draining().map(|model| model.statistics()));
             }
             return Ok(all);
         };

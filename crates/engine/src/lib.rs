@@ -16,21 +16,22 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::expect_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
 
+mod agent_lease;
 mod catalog;
 mod composing;
 mod control;
 mod failure;
+mod handle;
 #[cfg(test)]
 mod loading_tests;
 mod manager;
 #[cfg(test)]
 mod manager_tests;
+mod reaper;
 mod registry;
-mod retire;
 mod server;
 #[cfg(test)]
 mod server_tests;
-mod tenure;
 #[cfg(test)]
 mod testing;
 

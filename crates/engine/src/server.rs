@@ -1,20 +1,20 @@
 //! The server: every model, and the one entrance to them.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use galatea_backend::ResponseCache;
 use galatea_dispatch::{
-    HostPolicies, Loader, LoaderOptions, LogSink, ModelDefinition, RateLimit, refuse,
+    HostPolicies, LoadedModel, Loader, LoaderOptions, LogSink, ModelDefinition, RateLimit, refuse,
 };
 use galatea_infer::{CacheStatistics, InferenceRequest, InferenceService, ResponseSender, Status};
 
 use crate::LoadFailure;
 use crate::catalog::Catalog;
-use crate::manager::{ControlMode, Manager, ManagerParts, Namespaces};
+use crate::manager::{ControlMode, Manager, ManagerOptions, Namespaces};
+use crate::reaper::Reaper;
 use crate::registry::Registry;
-use crate::retire::Retirer;
 
 /// What a server is told when it is made.
 pub struct ServerOptions {
@@ -54,7 +54,7 @@ pub struct Server {
     pub(crate) options: ServerOptions,
     pub(crate) registry: Arc<Registry>,
     pub(crate) manager: Manager,
-    retirer: Retirer,
+    reaper: Reaper,
     /// Set once, when the server begins to stop.
     exiting: AtomicBool,
 }
@@ -78,19 +78,25 @@ impl Server {
             Namespaces::None => Registry::default(),
             Namespaces::Repositories => Registry::with_namespaces(),
         });
-        let retirer = Retirer::start(&registry, options.log.clone())?;
-        let manager = Manager::new(ManagerParts {
+        let known = Arc::downgrade(&registry);
+        let on_destroyed = move |id: &str, version: i64, model: &Weak<LoadedModel>| {
+            if let Some(registry) = known.upgrade() {
+                registry.version_destroyed(id, version, model);
+            }
+        };
+        let reaper = Reaper::start(Box::new(on_destroyed), options.log.clone())?;
+        let manager = Manager::new(ManagerOptions {
             catalog: options.catalog.clone(),
             mode: options.control,
             namespaces: options.namespaces,
             registry: registry.clone(),
-            retirer: retirer.clone(),
+            reaper: reaper.clone(),
             loader,
             threads: options.load_threads,
             retries: options.load_retries,
             log: options.log.clone(),
         });
-        Ok(Self { options, registry, manager, retirer, exiting: AtomicBool::new(false) })
+        Ok(Self { options, registry, manager, reaper, exiting: AtomicBool::new(false) })
     }
 
     /// The counters of the response cache as a whole, if it tells any.
@@ -138,8 +144,8 @@ impl Server {
         self.manager.close();
         let loading = self.manager.wait_idle(left());
         // What was loaded at the last moment goes too.
-        self.registry.withdraw_all();
-        loading + self.retirer.wait_idle(left())
+        self.manager.withdraw_all();
+        loading + self.reaper.wait_idle(left())
     }
 }
 

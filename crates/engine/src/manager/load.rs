@@ -1,403 +1,384 @@
-//! Loading one model: all its versions, at the same time, or none of them.
+//! One load: an attempt to bring a desired model into service.
 //!
-//! Versions are jobs of the pool like models, those that stay and lack instances too.
-//! None of them waits for another: the one that is done last puts all of them into
-//! service.
+//! All versions of the model are loaded side by side, next to those that serve. The last
+//! one to be done decides: all of them replace what serves in one swap, or none does. A
+//! version that did not change keeps its model, its queue and its counters; only its
+//! instances may change.
+//!
+//! [`Load`] is that decision as a value: it says what is legal next, and knows neither
+//! threads nor locks nor backends. The [`Plan`](super::plan::Plan) owns the loads under
+//! way, one per model at most, and turns their transitions into effects.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
 
-use galatea_backend::{LogLevel, ModelFiles};
-use galatea_dispatch::{ComposingVersions, InstanceChange, LoadedModel};
 use galatea_infer::Status;
-use galatea_policy::{LoadOutcome, ModelName};
 
-use super::Shared;
-use super::plan::{LoadJob, LoadReport};
-use crate::LoadFailure;
-use crate::composing::PinnedModels;
-use crate::retire::ModelHandle;
-use crate::tenure::{Claimed, Tenure};
-
-/// A version with what became of it.
-type Attempt = (i64, Result<Arc<ModelHandle>, Status>);
-
-/// A version that stays, with what became of the instances that it lacks.
-type Growth = (i64, Result<ChangedModel, Status>);
-
-/// A version, and the change of its instances.
-type ChangedModel = (Arc<ModelHandle>, InstanceChange);
-
-/// What one job of a load is about.
-enum Part {
-    /// A version that is loaded.
-    Load(Arc<dyn ModelFiles>),
-    /// A version that stays and gets more instances.
-    Grow(Arc<ModelHandle>),
+/// The states of a load. Each method of [`Load`] is one transition, and panics in any other
+/// state than its own.
+///
+/// ```text
+/// Preparing ──start──► Loading ──commit──► Committing ──publish──► (serves)
+///     │                   │                    │
+///     └──────abandon──────┴──────abandon───────┘
+///                         ▼
+///                     Abandoning ──end──► (failed or cancelled)
+/// ```
+///
+/// - Preparing: waits for a thread, or finds out which versions there are to load.
+/// - Loading: versions are being loaded, each in a state of its own.
+/// - Committing: all versions are ready; repository agents are being told.
+/// - Abandoning: nothing will serve; changes of instances are undone and agents told.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum LoadState {
+    Preparing,
+    Loading,
+    Committing,
+    Abandoning,
 }
 
-/// A load whose versions are under way.
-struct Loading {
-    job: LoadJob,
-    composing: Option<Arc<PinnedModels>>,
-    tenure: Option<Arc<Tenure>>,
-    /// Versions that stay.
-    kept: Vec<i64>,
-    attempts: Mutex<Attempts>,
+/// The states of a version within a load.
+///
+/// ```text
+/// Loading{1} ──► Loading{2} ──► … ──► Loaded or Failed
+/// Adding ──► Kept or KeptFailed
+/// ```
+#[derive(Debug)]
+pub(super) enum VersionState<M, C> {
+    /// The version is being loaded, for the nth time.
+    Loading { attempt: u32 },
+    /// The version is ready.
+    Loaded(M),
+    /// The last attempt failed.
+    Failed(Status),
+    /// The version serves and stays. Instances that it lacks are being added.
+    Adding,
+    /// The version serves and stays, with this change of its instances, if any.
+    Kept(Option<C>),
+    /// The version serves and stays, but instances that it lacks could not be added.
+    KeptFailed(Status),
 }
 
-struct Attempts {
-    done: Outcomes,
-    left: usize,
+/// A load under way. `M` is a loaded version, `C` a change of a version's instances.
+#[derive(Debug)]
+pub(super) struct Load<M, C> {
+    state: LoadState,
+    versions: BTreeMap<i64, VersionState<M, C>>,
 }
 
-/// What became of the parts of a load, each list by version.
-#[derive(Default)]
-struct Outcomes {
-    loaded: Vec<Attempt>,
-    grown: Vec<Growth>,
+/// What a version does after an attempt to load it.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum AttemptResult {
+    /// It is loaded or failed for good.
+    Ended,
+    /// It is loaded again: this is the next attempt's number.
+    Retry(u32),
 }
 
-impl Loading {
-    /// Adds what became of a part; all of them with the last one.
-    fn add(&self, add: impl FnOnce(&mut Outcomes)) -> Option<Outcomes> {
-        let mut attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
-        add(&mut attempts.done);
-        attempts.left -= 1;
-        if attempts.left > 0 {
-            return None;
-        }
-        let mut done = std::mem::take(&mut attempts.done);
-        done.loaded.sort_by_key(|(version, _)| *version);
-        done.grown.sort_by_key(|(version, _)| *version);
-        Some(done)
-    }
+/// The versions with which a model serves after its load.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct PublishedVersions<M> {
+    pub(super) loaded: Vec<M>,
+    pub(super) kept: Vec<i64>,
 }
 
-impl Shared {
-    /// Loads a model on this thread and others of the pool. Whoever ends it reports
-    /// to the plan.
-    pub(super) fn load(self: &Arc<Self>, job: LoadJob) {
-        let ready = self.claim(&job).and_then(|tenure| {
-            let composing = self.check_versions(&job).and_then(|()| self.pin(&job));
-            if composing.is_err() {
-                tenure.iter().for_each(|tenure| tenure.load_failed());
-            }
-            Ok((composing?, tenure))
-        });
-        match ready {
-            Ok((composing, tenure)) => self.load_versions(job, composing, tenure),
-            Err(report) => self.report(&job, report),
-        }
+impl<M, C> Load<M, C> {
+    pub(super) const fn new() -> Self {
+        Self { state: LoadState::Preparing, versions: BTreeMap::new() }
     }
 
-    fn report(self: &Arc<Self>, job: &LoadJob, report: LoadReport) {
-        self.change(|plan, deeds| {
-            plan.loaded(job, report, deeds);
-            // It may have been given up meanwhile.
-            self.dismiss(plan, &job.id);
-        });
+    /// The versions are known: each is `Loading`, `Adding` or `Kept`.
+    pub(super) fn start(&mut self, versions: BTreeMap<i64, VersionState<M, C>>) {
+        self.transition(LoadState::Preparing, LoadState::Loading);
+        self.versions = versions;
     }
 
-    /// A model without a version to serve is no reason to take down what serves.
-    fn check_versions(&self, job: &LoadJob) -> Result<(), LoadReport> {
-        let checked = job.target.definition.check_versions();
-        checked.map_err(|status| self.failed(&job.id, LoadOutcome::Failed, status))
-    }
-
-    /// What the model needs, if it needs others.
-    fn pin(&self, job: &LoadJob) -> Result<Option<Arc<PinnedModels>>, LoadReport> {
-        let needed = job.target.definition.needed_models();
-        if needed.is_empty() {
-            return Ok(None);
-        }
-        let composing =
-            PinnedModels::of(&job.id, &needed, &job.needs, &self.parts.registry.snapshot());
-        composing
-            .map(|composing| Some(Arc::new(composing)))
-            .map_err(|status| self.unfit(&job.id, status))
-    }
-
-    /// The model's repository agents, if it has any.
-    fn claim(&self, job: &LoadJob) -> Result<Option<Arc<Tenure>>, LoadReport> {
-        match job.target.claim.take() {
-            Claimed::Nothing => Ok(None),
-            Claimed::Agents(tenure) => Ok(Some(tenure)),
-            Claimed::Spent => {
-                let text = "its repository agents agreed to a load that is over, and have to be \
-                            asked again: load it again";
-                Err(self.unfit(&job.id, Status::unavailable(text)))
-            }
-        }
-    }
-
-    fn unfit(&self, name: &ModelName, status: Status) -> LoadReport {
-        self.failed(name, LoadOutcome::Incompatible, status)
-    }
-
-    /// No version was tried.
-    fn failed(&self, name: &ModelName, outcome: LoadOutcome, status: Status) -> LoadReport {
-        self.refuse(name, status.message());
-        let error = status.message().to_owned();
-        let failures = vec![LoadFailure { name: name.to_string(), version: None, status }];
-        LoadReport { outcome, failures, error }
-    }
-
-    /// A version whose files and configuration did not change stays, at most
-    /// with other instances.
-    fn load_versions(
-        self: &Arc<Self>,
-        job: LoadJob,
-        composing: Option<Arc<PinnedModels>>,
-        tenure: Option<Arc<Tenure>>,
-    ) {
-        let versions = job.target.definition.versions.clone();
-        let (kept, fresh): (Vec<_>, Vec<_>) =
-            versions.into_iter().partition(|files| self.may_stay(&job, files.version()));
-        let kept: Vec<i64> = kept.iter().map(|files| files.version()).collect();
-        let numbers: Vec<i64> = fresh.iter().map(|files| files.version()).collect();
-        self.parts.registry.begin_load(&job.id, &numbers);
-        let growing = self.growing(&job, &kept).into_iter().map(Part::Grow);
-        let parts: Vec<Part> = fresh.into_iter().map(Part::Load).chain(growing).collect();
-        let attempts = Mutex::new(Attempts { done: Outcomes::default(), left: parts.len() });
-        let mut parts = parts.into_iter();
-        let Some(first) = parts.next() else {
-            return self.conclude(&job, Outcomes::default(), &kept, tenure.as_ref());
+    /// An attempt to load a version ended. It is repeated until there were `attempts_max`.
+    pub(super) fn end_attempt(
+        &mut self,
+        version: i64,
+        result: Result<M, Status>,
+        attempts_max: u32,
+    ) -> AttemptResult {
+        self.expect(LoadState::Loading);
+        let state = self.versions.get_mut(&version);
+        let Some(VersionState::Loading { attempt }) = state else {
+            panic!("version {version} is not being loaded")
         };
-        let loading = Arc::new(Loading { job, composing, tenure, kept, attempts });
-        for part in parts {
-            let (shared, loading) = (self.clone(), loading.clone());
-            self.pool.submit(Box::new(move || shared.load_part(&loading, part)));
+        if result.is_err() && *attempt < attempts_max {
+            *attempt += 1;
+            return AttemptResult::Retry(*attempt);
         }
-        self.load_part(&loading, first);
-    }
-
-    /// Those of the versions that stay which need time, because they lack instances.
-    fn growing(&self, job: &LoadJob, kept: &[i64]) -> Vec<Arc<ModelHandle>> {
-        let snapshot = self.parts.registry.snapshot();
-        let ready = kept.iter().filter_map(|version| snapshot.ready_version(&job.id, *version));
-        let definition = &job.target.definition;
-        ready
-            .filter(|model| self.parts.loader.lacks_instances(model, definition))
-            .cloned()
-            .collect()
-    }
-
-    fn load_part(self: &Arc<Self>, loading: &Loading, part: Part) {
-        let Loading { job, composing, tenure, kept, .. } = loading;
-        let is_closed = self.lock().closed;
-        let exiting = || Status::unavailable("Server exiting");
-        let done = match part {
-            Part::Load(files) => {
-                let load = || {
-                    let model = self.load_version(job, &files, composing.as_ref())?;
-                    Ok(self.parts.retirer.handle(model, tenure.clone()))
-                };
-                let outcome = if is_closed { Err(exiting()) } else { load() };
-                loading.add(|done| done.loaded.push((files.version(), outcome)))
-            }
-            Part::Grow(model) => {
-                let outcome =
-                    if is_closed { Err(exiting()) } else { self.change_instances(job, &model) };
-                loading.add(|done| done.grown.push((model.version(), outcome)))
-            }
+        let state = match result {
+            Ok(model) => VersionState::Loaded(model),
+            Err(status) => VersionState::Failed(status),
         };
-        if let Some(done) = done {
-            self.conclude(job, done, kept, tenure.as_ref());
-        }
+        self.versions.insert(version, state);
+        AttemptResult::Ended
     }
 
-    /// Whether a version that is ready can serve on as it is. One whose repository
-    /// agents may have changed its files can't.
-    fn may_stay(&self, job: &LoadJob, version: i64) -> bool {
-        let Some(serving) = &job.serving else { return false };
-        let (old, new) = (&serving.definition, &job.target.definition);
-        new.needed_models().is_empty()
-            && serving.claim.is_empty()
-            && job.target.claim.is_empty()
-            && serving.shares_files_with(&job.target)
-            && !job.target.modified.version_is_newer_than(version, &serving.modified)
-            && new.draft.differs_in_instances_only(&old.draft)
-            && self.parts.registry.snapshot().ready_version(&job.id, version).is_some()
-    }
-
-    fn load_version(
-        &self,
-        job: &LoadJob,
-        files: &Arc<dyn ModelFiles>,
-        composing: Option<&Arc<PinnedModels>>,
-    ) -> Result<Arc<LoadedModel>, Status> {
-        let log = &self.parts.log;
-        let version = files.version();
-        log.write(LogLevel::Info, format_args!("loading: {}:{version}", job.id));
-        let definition = &job.target.definition;
-        let mut retries = self.parts.retries;
-        loop {
-            let composing =
-                composing.cloned().map(|composing| composing as Arc<dyn ComposingVersions>);
-            let status = match self.parts.loader.load(definition, files, composing) {
-                Ok(model) => return Ok(model),
-                Err(status) => status,
-            };
-            let Some(left) = retries.checked_sub(1) else {
-                let line = format_args!("failed to load '{}' version {version}: {status}", job.id);
-                log.write(LogLevel::Error, line);
-                return Err(status);
-            };
-            retries = left;
-            log.write(
-                LogLevel::Warning,
-                format_args!(
-                    "'{}' version {version} failed to load and is tried again: {status}",
-                    job.id
-                ),
-            );
-        }
-    }
-
-    /// Puts what was loaded into service, unless something failed or nobody wants it
-    /// any more.
-    fn conclude(
-        self: &Arc<Self>,
-        job: &LoadJob,
-        done: Outcomes,
-        kept: &[i64],
-        tenure: Option<&Arc<Tenure>>,
-    ) {
-        let Outcomes { loaded: attempts, grown } = done;
-        let mut failures = [failures(job, &attempts), failures(job, &grown)].concat();
-        failures.sort_by_key(|failure| failure.version);
-        let is_wanted = self.lock().may_serve(&job.id);
-        let mut changes: Vec<ChangedModel> =
-            grown.into_iter().filter_map(|(_, outcome)| outcome.ok()).collect();
-        if is_wanted && failures.is_empty() {
-            failures = self.change_others(job, kept, &mut changes);
-        }
-        if !is_wanted || !failures.is_empty() {
-            changes.into_iter().for_each(|(model, change)| change.undo(&model));
-            tenure.iter().for_each(|tenure| tenure.load_failed());
-            return self.abandon(job, attempts, failures);
-        }
-        changes.into_iter().for_each(|(model, change)| self.parts.loader.apply(&model, change));
-        self.parts.registry.announce_unload(&job.id, tenure);
-        tenure.iter().for_each(|tenure| tenure.loaded());
-        if let Err(attempts) = self.serve(job, attempts, kept) {
-            tenure.iter().for_each(|tenure| tenure.unloading());
-            self.abandon(job, attempts, failures);
-        }
-    }
-
-    /// Puts versions into service, all at once; gives them back if nobody wants them
-    /// any more.
-    fn serve(
-        self: &Arc<Self>,
-        job: &LoadJob,
-        attempts: Vec<Attempt>,
-        kept: &[i64],
-    ) -> Result<(), Vec<Attempt>> {
-        let registry = &self.parts.registry;
-        let before = registry.snapshot().ready_versions(&job.id);
-        let is_same = attempts.is_empty() && before == kept;
-        let outcome = if is_same { LoadOutcome::ServesUnchanged } else { LoadOutcome::Serves };
-        let report = LoadReport { outcome, failures: Vec::new(), error: String::new() };
-        self.change(|plan, deeds| {
-            if !plan.may_serve(&job.id) {
-                job.target.claim.end();
-                return Err(attempts);
-            }
-            let loaded = attempts.into_iter().filter_map(|(_, outcome)| outcome.ok()).collect();
-            registry.finish_load(&job.id, loaded, kept);
-            plan.loaded(job, report, deeds);
-            Ok(())
-        })?;
-        let line = format_args!("successfully loaded '{}'", job.id);
-        self.parts.log.write(LogLevel::Info, line);
-        Ok(())
-    }
-
-    /// Gives up what was loaded: because of failures or, if there are none, because
-    /// nobody wants it any more.
-    fn abandon(
-        self: &Arc<Self>,
-        job: &LoadJob,
-        attempts: Vec<Attempt>,
-        failures: Vec<LoadFailure>,
-    ) {
-        let needs_others = !job.target.definition.needed_models().is_empty();
-        let is_given_up = failures.is_empty() && !self.lock().closed;
-        let outcome = if is_given_up {
-            LoadOutcome::Cancelled
-        } else if needs_others {
-            LoadOutcome::Incompatible
-        } else {
-            LoadOutcome::Failed
+    /// Instances were added to a version, or could not be.
+    pub(super) fn end_adding(&mut self, version: i64, result: Result<C, Status>) {
+        self.expect(LoadState::Loading);
+        let state = self.versions.get(&version);
+        assert!(matches!(state, Some(VersionState::Adding)), "version {version} gets no instances");
+        let state = match result {
+            Ok(change) => VersionState::Kept(Some(change)),
+            Err(status) => VersionState::KeptFailed(status),
         };
-        let error = failures.iter().map(|failure| self.describe(failure)).collect();
-        let reason = |status: &Status| format!("{}: {status}", status.code().label());
-        let outcomes = attempts.into_iter();
-        let outcomes = outcomes
-            .map(|(version, outcome)| (version, outcome.err().map(|status| reason(&status))))
-            .collect();
-        self.parts.registry.abort_load(&job.id, outcomes);
-        self.report(job, LoadReport { outcome, failures, error });
+        self.versions.insert(version, state);
     }
 
-    /// Adds the changes of those versions that stay and lack no instances.
-    fn change_others(
-        &self,
-        job: &LoadJob,
-        kept: &[i64],
-        changes: &mut Vec<ChangedModel>,
-    ) -> Vec<LoadFailure> {
-        let snapshot = self.parts.registry.snapshot();
-        let ready = kept.iter().filter_map(|version| snapshot.ready_version(&job.id, *version));
-        let mut failed: Vec<Growth> = Vec::new();
-        for model in ready {
-            if changes.iter().any(|(changed, _)| changed.version() == model.version()) {
-                continue;
-            }
-            match self.change_instances(job, model) {
-                Ok(change) => changes.push(change),
-                Err(status) => failed.push((model.version(), Err(status))),
-            }
-        }
-        failures(job, &failed)
+    /// A version is not worked on, for this reason, and counts as failed.
+    pub(super) fn skip(&mut self, version: i64, status: Status) {
+        self.expect(LoadState::Loading);
+        let state = match self.versions.get(&version) {
+            Some(VersionState::Loading { .. }) => VersionState::Failed(status),
+            Some(VersionState::Adding) => VersionState::KeptFailed(status),
+            state => panic!("version {version} is not in progress: {}", state.is_some()),
+        };
+        self.versions.insert(version, state);
     }
 
-    /// Makes the instances that a version lacks by the configuration, and says which
-    /// it has too many.
-    fn change_instances(
-        &self,
-        job: &LoadJob,
-        model: &Arc<ModelHandle>,
-    ) -> Result<ChangedModel, Status> {
-        let change = self.parts.loader.change_instances(model, &job.target.definition);
-        change.map(|change| (model.clone(), change)).inspect_err(|status| {
-            let line = format_args!(
-                "failed to change the instances of '{}' version {}: {status}",
-                job.id,
-                model.version()
-            );
-            self.parts.log.write(LogLevel::Error, line);
+    /// Whether no version is being worked on.
+    pub(super) fn is_complete(&self) -> bool {
+        self.expect(LoadState::Loading);
+        let is_pending = |state: &VersionState<M, C>| {
+            matches!(state, VersionState::Loading { .. } | VersionState::Adding)
+        };
+        !self.versions.values().any(is_pending)
+    }
+
+    /// The versions that failed, ascending.
+    pub(super) fn failures(&self) -> impl Iterator<Item = (i64, &Status)> {
+        self.versions.iter().filter_map(|(version, state)| match state {
+            VersionState::Failed(status) | VersionState::KeptFailed(status) => {
+                Some((*version, status))
+            }
+            VersionState::Loading { .. }
+            | VersionState::Loaded(_)
+            | VersionState::Adding
+            | VersionState::Kept(_) => None,
         })
     }
 
-    /// What clients are told, in the original's words.
-    fn describe(&self, failure: &LoadFailure) -> String {
-        let LoadFailure { name, version, status } = failure;
-        let version = version.unwrap_or_default();
-        let snapshot = self.parts.registry.snapshot();
-        let is_ready = snapshot.ready_version(name, version).is_some();
-        let state = if is_ready { "READY" } else { "UNAVAILABLE" };
-        let code = status.code().label();
-        format!("version {version} is at {state} state: {code}: {status};")
+    /// All versions are ready and shall serve. Returns the changes of instances, which the
+    /// caller applies.
+    pub(super) fn commit(&mut self) -> Vec<C> {
+        assert!(self.is_complete(), "a version is being worked on");
+        assert_eq!(self.failures().count(), 0, "a version failed");
+        self.transition(LoadState::Loading, LoadState::Committing);
+        self.take_changes()
+    }
+
+    /// Nothing shall serve. Returns the changes of instances that were not committed, which
+    /// the caller undoes.
+    pub(super) fn abandon(&mut self) -> Vec<C> {
+        assert!(self.state != LoadState::Loading || self.is_complete(), "a version is in progress");
+        assert_ne!(self.state, LoadState::Abandoning, "the load is abandoned already");
+        self.state = LoadState::Abandoning;
+        self.take_changes()
+    }
+
+    /// The versions serve.
+    pub(super) fn publish(self) -> PublishedVersions<M> {
+        self.expect(LoadState::Committing);
+        let mut published = PublishedVersions { loaded: Vec::new(), kept: Vec::new() };
+        for (version, state) in self.versions {
+            match state {
+                VersionState::Loaded(model) => published.loaded.push(model),
+                VersionState::Kept(_) => published.kept.push(version),
+                VersionState::Loading { .. }
+                | VersionState::Failed(_)
+                | VersionState::Adding
+                | VersionState::KeptFailed(_) => panic!("version {version} is not ready"),
+            }
+        }
+        published
+    }
+
+    /// The load is over without success. Returns the versions that were tried, ascending,
+    /// each with its error if it failed.
+    pub(super) fn end(self) -> Vec<(i64, Option<Status>)> {
+        self.expect(LoadState::Abandoning);
+        let tried = |(version, state)| match state {
+            VersionState::Loaded(_) => Some((version, None)),
+            VersionState::Failed(status) => Some((version, Some(status))),
+            VersionState::Kept(_) | VersionState::KeptFailed(_) => None,
+            VersionState::Loading { .. } | VersionState::Adding => {
+                panic!("version {version} is in progress")
+            }
+        };
+        self.versions.into_iter().filter_map(tried).collect()
+    }
+
+    fn take_changes(&mut self) -> Vec<C> {
+        let changes = self.versions.values_mut().filter_map(|state| match state {
+            VersionState::Kept(change) => change.take(),
+            VersionState::Loading { .. }
+            | VersionState::Loaded(_)
+            | VersionState::Failed(_)
+            | VersionState::Adding
+            | VersionState::KeptFailed(_) => None,
+        });
+        changes.collect()
+    }
+
+    fn transition(&mut self, from: LoadState, to: LoadState) {
+        self.expect(from);
+        self.state = to;
+    }
+
+    #[track_caller]
+    fn expect(&self, state: LoadState) {
+        assert_eq!(self.state, state, "the state of a load");
     }
 }
 
-/// Those of the versions that failed.
-fn failures<T>(job: &LoadJob, outcomes: &[(i64, Result<T, Status>)]) -> Vec<LoadFailure> {
-    let failure = |(version, outcome): &(i64, Result<T, Status>)| {
-        let status = outcome.as_ref().err()?.clone();
-        Some(LoadFailure { name: job.id.to_string(), version: Some(*version), status })
-    };
-    outcomes.iter().filter_map(failure).collect()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type TestLoad = Load<&'static str, &'static str>;
+
+    const LOADING: VersionState<&str, &str> = VersionState::Loading { attempt: 1 };
+
+    fn started<const N: usize>(
+        versions: [(i64, VersionState<&'static str, &'static str>); N],
+    ) -> TestLoad {
+        let mut load = TestLoad::new();
+        load.start(versions.into());
+        load
+    }
+
+    fn failure() -> Status {
+        Status::internal("it is corrupt")
+    }
+
+    #[test]
+    fn versions_are_published_together_once_all_are_ready() {
+        let mut load = started([
+            (1, LOADING),
+            (2, LOADING),
+            (3, VersionState::Adding),
+            (4, VersionState::Kept(Some("fewer"))),
+        ]);
+        assert_eq!(load.end_attempt(2, Ok("two"), 1), AttemptResult::Ended);
+        load.end_adding(3, Ok("more"));
+        assert!(!load.is_complete());
+        assert_eq!(load.end_attempt(1, Ok("one"), 1), AttemptResult::Ended);
+        assert!(load.is_complete());
+        assert_eq!(load.commit(), ["more", "fewer"]);
+        let expected = PublishedVersions { loaded: vec!["one", "two"], kept: vec![3, 4] };
+        assert_eq!(load.publish(), expected);
+    }
+
+    #[test]
+    fn a_version_is_tried_a_limited_number_of_times() {
+        let mut load = started([(1, LOADING)]);
+        assert_eq!(load.end_attempt(1, Err(failure()), 3), AttemptResult::Retry(2));
+        assert_eq!(load.end_attempt(1, Err(failure()), 3), AttemptResult::Retry(3));
+        assert!(!load.is_complete());
+        assert_eq!(load.end_attempt(1, Err(failure()), 3), AttemptResult::Ended);
+        assert_eq!(load.failures().map(|(version, _)| version).collect::<Vec<_>>(), [1]);
+        let mut load = started([(1, LOADING)]);
+        assert_eq!(load.end_attempt(1, Err(failure()), 2), AttemptResult::Retry(2));
+        assert_eq!(load.end_attempt(1, Ok("one"), 2), AttemptResult::Ended);
+        assert_eq!(load.failures().count(), 0);
+    }
+
+    #[test]
+    fn one_failure_abandons_all_versions() {
+        let mut load = started([
+            (1, LOADING),
+            (2, LOADING),
+            (3, VersionState::Adding),
+            (4, VersionState::Adding),
+        ]);
+        load.end_attempt(1, Ok("one"), 1);
+        load.end_attempt(2, Err(failure()), 1);
+        load.end_adding(3, Ok("more"));
+        load.end_adding(4, Err(failure()));
+        assert_eq!(load.failures().map(|(version, _)| version).collect::<Vec<_>>(), [2, 4]);
+        assert_eq!(load.abandon(), ["more"]);
+        assert_eq!(load.end(), [(1, None), (2, Some(failure()))]);
+    }
+
+    #[test]
+    fn a_load_may_be_abandoned_before_it_starts_and_while_it_commits() {
+        let mut load = TestLoad::new();
+        assert_eq!(load.abandon(), [""; 0]);
+        assert_eq!(load.end(), []);
+        let mut load = started([(1, VersionState::Kept(Some("fewer")))]);
+        assert_eq!(load.commit(), ["fewer"]);
+        // The change was applied.
+        assert_eq!(load.abandon(), [""; 0]);
+        assert_eq!(load.end(), []);
+    }
+
+    /// Every order in which the parts of a load may end, with each possible result.
+    #[test]
+    fn the_results_of_versions_commute() {
+        let results: [[bool; 3]; 8] =
+            std::array::from_fn(|bits| std::array::from_fn(|part| bits >> part & 1 == 1));
+        let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+        for good in results {
+            for order in orders {
+                let mut load = started([(0, LOADING), (1, LOADING), (2, VersionState::Adding)]);
+                for part in order {
+                    assert!(!load.is_complete());
+                    let version = i64::try_from(part).unwrap();
+                    match part {
+                        2 => load.end_adding(2, good[2].then_some("more").ok_or(failure())),
+                        _ => {
+                            let result = good[part].then_some("model").ok_or(failure());
+                            load.end_attempt(version, result, 1);
+                        }
+                    }
+                }
+                assert!(load.is_complete());
+                let failed = good.iter().filter(|good| !**good).count();
+                assert_eq!(load.failures().count(), failed);
+                let changes = if failed == 0 { load.commit() } else { load.abandon() };
+                assert_eq!(changes.len(), usize::from(good[2]));
+            }
+        }
+    }
+
+    #[test]
+    fn a_skipped_version_is_not_tried_again() {
+        let mut load = started([(1, LOADING), (2, VersionState::Adding)]);
+        load.skip(1, failure());
+        load.skip(2, failure());
+        assert_eq!(load.failures().count(), 2);
+        load.abandon();
+        assert_eq!(load.end(), [(1, Some(failure()))]);
+    }
+
+    fn panics(action: impl FnOnce() + std::panic::UnwindSafe) -> bool {
+        std::panic::catch_unwind(action).is_err()
+    }
+
+    #[test]
+    fn other_transitions_are_refused() {
+        assert!(panics(|| drop(TestLoad::new().commit())));
+        assert!(panics(|| drop(TestLoad::new().publish())));
+        assert!(panics(|| drop(TestLoad::new().end())));
+        assert!(panics(|| started([]).start([].into())));
+        assert!(panics(|| drop(started([(1, LOADING)]).commit())));
+        assert!(panics(|| drop(started([(1, LOADING)]).abandon())));
+        assert!(panics(|| {
+            started([(1, VersionState::Adding)]).end_attempt(1, Ok("one"), 1);
+        }));
+        assert!(panics(|| started([(1, LOADING)]).end_adding(1, Ok("more"))));
+        assert!(panics(|| {
+            let mut load = started([(1, LOADING)]);
+            load.end_attempt(1, Err(failure()), 1);
+            load.commit();
+        }));
+        assert!(panics(|| {
+            let mut load = TestLoad::new();
+            load.abandon();
+            load.abandon();
+        }));
+    }
 }

@@ -2,54 +2,55 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::left_of;
+use galatea_stdx::{Condvar, Lock};
 
-/// Something to do on a thread of the pool.
+/// Work for a thread of the pool.
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
-/// What to do when nothing is left to do.
-pub(super) type Settle = Box<dyn Fn() + Send + Sync>;
+/// Called by the last thread that ends.
+pub(super) type OnIdle = Box<dyn Fn() + Send + Sync>;
 
-/// Threads that start when they are needed, up to a number, and end when there is
-/// nothing left to do: an idle server keeps no memory for them.
+/// Threads that start when they are needed, up to a number, and end when no job is left: an
+/// idle server keeps no memory for them.
 ///
-/// The queue needs no bound: there is one load per model at a time, with as many
-/// jobs as it has versions.
+/// The queue needs no bound: a model has one load at a time, with at most one job for each
+/// of its versions.
 pub(super) struct Pool {
-    shared: Arc<Shared>,
+    shared: Arc<PoolShared>,
     threads_max: usize,
 }
 
-struct Shared {
-    state: Mutex<State>,
+struct PoolShared {
+    state: Lock<PoolState>,
     changed: Condvar,
-    /// Called by the last thread that ends.
-    settle: Settle,
+    on_idle: OnIdle,
 }
 
 #[derive(Default)]
-struct State {
+struct PoolState {
     jobs: VecDeque<Job>,
     threads: usize,
     /// Threads that execute a job.
     busy: usize,
-    stopped: bool,
+    is_stopped: bool,
 }
 
 impl Pool {
-    pub(super) fn new(threads_max: usize, settle: Settle) -> Self {
-        let shared = Shared { state: Mutex::default(), changed: Condvar::new(), settle };
+    pub(super) fn new(threads_max: usize, on_idle: OnIdle) -> Self {
+        let shared = PoolShared { state: Lock::default(), changed: Condvar::new(), on_idle };
         Self { shared: Arc::new(shared), threads_max: threads_max.max(1) }
     }
 
-    /// Does it on a thread; on this one if not even one can be started.
+    /// Executes a job on a thread, or on this one if no thread can be started. A pool that
+    /// was stopped drops it.
     pub(super) fn submit(&self, job: Job) {
-        let mut state = self.shared.lock();
-        if state.stopped {
-            // What it would tell nobody waits for any more.
+        let mut state = self.shared.state.lock("add a job");
+        if state.is_stopped {
+            drop(state);
+            drop(job);
             return;
         }
         let is_short = state.busy + state.jobs.len() >= state.threads;
@@ -68,7 +69,7 @@ impl Pool {
         if started.is_ok() {
             return;
         }
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock("note that no thread could be started");
         state.threads -= 1;
         let orphan = if state.threads == 0 { state.jobs.pop_back() } else { None };
         drop(state);
@@ -77,26 +78,26 @@ impl Pool {
         }
     }
 
-    /// Waits until there is nothing to do, up to `timeout`; returns how many
-    /// jobs are left.
+    /// Waits until no job is left, for at most `timeout`. Returns the number of jobs that
+    /// are left.
     pub(super) fn wait_idle(&self, timeout: Duration) -> usize {
         let start = Instant::now();
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock("wait until no job is left");
         while state.busy + state.jobs.len() > 0 {
-            let left = left_of(start, timeout);
+            let left = timeout.saturating_sub(start.elapsed());
             if left.is_zero() {
                 break;
             }
-            let waited = self.shared.changed.wait_timeout(state, left);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state = self.shared.changed.wait_timeout(state, left);
         }
         state.busy + state.jobs.len()
     }
 
-    /// Lets the threads end, each after its job. Nobody waits for that.
+    /// Drops the jobs that wait, and lets each thread end after its job, without waiting
+    /// for that.
     pub(super) fn stop(&self) {
-        let mut state = self.shared.lock();
-        state.stopped = true;
+        let mut state = self.shared.state.lock("stop");
+        state.is_stopped = true;
         let jobs = std::mem::take(&mut state.jobs);
         drop(state);
         drop(jobs);
@@ -104,45 +105,40 @@ impl Pool {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
+impl PoolShared {
     fn run(&self) {
         let is_last = loop {
             match self.next() {
-                Next::Job(job) => {
-                    // A job reports its own failures; this one would be a bug, which
-                    // must not take the thread along.
+                NextJob::Job(job) => {
+                    // A job reports its own failures. A panic is a bug, which must not end
+                    // the thread.
                     let _ = catch_unwind(AssertUnwindSafe(job));
-                    self.lock().busy -= 1;
+                    self.state.lock("end a job").busy -= 1;
                     self.changed.notify_all();
                 }
-                Next::End { is_last } => break is_last,
+                NextJob::None { is_last } => break is_last,
             }
         };
         if is_last {
-            (self.settle)();
+            (self.on_idle)();
         }
     }
 
-    /// The next job; without one the thread that asks ends.
-    fn next(&self) -> Next {
-        let mut state = self.lock();
+    /// The next job. Without one, the thread that calls ends.
+    fn next(&self) -> NextJob {
+        let mut state = self.state.lock("take a job");
         if let Some(job) = state.jobs.pop_front() {
             state.busy += 1;
-            return Next::Job(job);
+            return NextJob::Job(job);
         }
         state.threads -= 1;
-        Next::End { is_last: state.threads == 0 }
+        NextJob::None { is_last: state.threads == 0 }
     }
 }
 
-/// What a thread does next.
-enum Next {
+enum NextJob {
     Job(Job),
-    End { is_last: bool },
+    None { is_last: bool },
 }
 
 #[cfg(test)]
@@ -152,10 +148,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_thread_settles_when_all_jobs_are_done() {
+    fn the_last_thread_reports_idle_when_all_jobs_are_done() {
         let (sender, receiver) = mpsc::channel();
-        let (settled, release) = (sender.clone(), mpsc::channel());
-        let pool = Pool::new(1, Box::new(move || settled.send("settled").unwrap()));
+        let (idle, release) = (sender.clone(), mpsc::channel());
+        let pool = Pool::new(1, Box::new(move || idle.send("idle").unwrap()));
         let wait = release.1;
         pool.submit(Box::new(move || wait.recv().unwrap()));
         for _ in 0..2 {
@@ -165,25 +161,25 @@ mod tests {
         drop(sender);
         release.0.send(()).unwrap();
         drop(pool);
-        assert_eq!(receiver.iter().collect::<Vec<_>>(), ["job", "job", "settled"]);
+        assert_eq!(receiver.iter().collect::<Vec<_>>(), ["job", "job", "idle"]);
     }
 
     #[test]
-    fn who_ends_while_others_work_does_not_settle() {
+    fn a_thread_that_ends_beside_a_busy_one_does_not_report_idle() {
         let (sender, receiver) = mpsc::channel();
-        let settled = sender.clone();
-        let pool = Pool::new(2, Box::new(move || settled.send("settled").unwrap()));
+        let idle = sender.clone();
+        let pool = Pool::new(2, Box::new(move || idle.send("idle").unwrap()));
         let (release, wait) = mpsc::channel::<()>();
         pool.submit(Box::new(move || {
             wait.recv().unwrap();
             sender.send("long").unwrap();
         }));
         pool.submit(Box::new(|| {}));
-        while pool.shared.lock().threads > 1 {
+        while pool.shared.state.lock("count threads").threads > 1 {
             std::thread::yield_now();
         }
         release.send(()).unwrap();
         drop(pool);
-        assert_eq!(receiver.iter().collect::<Vec<_>>(), ["long", "settled"]);
+        assert_eq!(receiver.iter().collect::<Vec<_>>(), ["long", "idle"]);
     }
 }

@@ -1,0 +1,49 @@
+//! A model of the catalog that an order or a scan wants to serve.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use galatea_policy::{LoadReason, ModelName};
+
+use super::defined_model::DefinedModel;
+use crate::catalog::CatalogModel;
+
+/// A model that may become desired.
+pub(super) struct Candidate {
+    pub(super) id: ModelName,
+    /// The name by which other models refer to it.
+    pub(super) name: String,
+    pub(super) reason: LoadReason,
+    /// The names of the models that it needs.
+    pub(super) dependencies: BTreeSet<String>,
+    pub(super) content: CandidateContent,
+}
+
+/// What serves if the candidate becomes desired.
+pub(super) enum CandidateContent {
+    /// What the plan has already: the model in the catalog did not change. It is not
+    /// defined.
+    Unchanged(Box<CatalogModel>),
+    /// This model.
+    Defined(Arc<DefinedModel>),
+}
+
+impl Candidate {
+    pub(super) fn defined(
+        id: ModelName,
+        name: String,
+        reason: LoadReason,
+        model: DefinedModel,
+    ) -> Self {
+        let dependencies = model.dependency_names().collect();
+        Self { id, name, reason, dependencies, content: CandidateContent::Defined(Arc::new(model)) }
+    }
+
+    /// The model in the catalog, if it is not defined.
+    pub(super) fn into_undefined(self) -> Result<Box<CatalogModel>, Self> {
+        match self.content {
+            CandidateContent::Unchanged(found) => Ok(found),
+            CandidateContent::Defined(_) => Err(self),
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! A model whose configuration was read, so that it can be loaded.
+
+use std::path::PathBuf;
+
+use galatea_dispatch::ModelDefinition;
+use galatea_policy::ModificationTimes;
+
+use crate::agent_lease::AgentLeaseSlot;
+use crate::catalog::{CatalogModel, LoadOverride};
+use crate::reaper::Reaper;
+
+/// A definition, and where it came from.
+pub(crate) struct DefinedModel {
+    pub(crate) definition: ModelDefinition,
+    /// The directory of the model's files.
+    path: PathBuf,
+    pub(super) modified: ModificationTimes,
+    pub(super) overrides: LoadOverride,
+    /// The model's repository agents.
+    pub(super) agents: AgentLeaseSlot,
+}
+
+impl DefinedModel {
+    /// Defines a model of the catalog. This may read files and ask repository agents.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with its configuration.
+    pub(super) fn define(found: CatalogModel, reaper: &Reaper) -> Result<Self, String> {
+        let CatalogModel { path, modified, overrides, define, .. } = found;
+        let mut definition = define()?;
+        let agents = AgentLeaseSlot::new(definition.agents.take(), reaper);
+        Ok(Self { definition, path, modified, overrides, agents })
+    }
+
+    /// A model that no catalog holds. It is loaded anew with each order.
+    pub(super) fn without_catalog(mut definition: ModelDefinition, reaper: &Reaper) -> Self {
+        let agents = AgentLeaseSlot::new(definition.agents.take(), reaper);
+        let (path, modified) = (PathBuf::new(), ModificationTimes::default());
+        Self { definition, path, modified, overrides: LoadOverride::Files, agents }
+    }
+
+    /// The names of the models that it needs.
+    pub(super) fn dependency_names(&self) -> impl Iterator<Item = String> {
+        self.definition.needed_models().into_iter().map(|needed| needed.name)
+    }
+
+    /// Whether defining what the catalog holds now would result in the same model.
+    pub(super) fn is_current(&self, found: &CatalogModel) -> bool {
+        found.overrides == LoadOverride::None
+            && self.path == found.path
+            && !found.modified.is_newer_than(&self.modified)
+            && !self.agents.is_expired()
+    }
+
+    /// Whether both have their files from the same directory of a repository, where times
+    /// tell which versions changed.
+    pub(super) fn shares_files_with(&self, other: &Self) -> bool {
+        self.overrides != LoadOverride::Files
+            && other.overrides != LoadOverride::Files
+            && self.path == other.path
+    }
+}

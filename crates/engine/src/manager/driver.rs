@@ -1,0 +1,191 @@
+//! The driver of the plan: it owns the plan and its lock, and performs the effects.
+//!
+//! ```text
+//! order or event ──► step of the plan ──► registry changes   (under the lock)
+//!        ▲                          └───► effects            (behind the lock)
+//!        └──── event ◄──── worker ◄─────────┘
+//! ```
+
+use std::sync::Arc;
+
+use galatea_backend::LogLevel;
+use galatea_dispatch::LogSink;
+use galatea_infer::Status;
+use galatea_policy::ModelName;
+use galatea_stdx::{Condvar, Guard, Lock};
+
+use super::effect::{Effect, ManagerEvent, Step, VersionWork};
+use super::plan::Plan;
+use super::pool::Pool;
+use super::worker::LoadWorker;
+use crate::registry::RegistryChange;
+
+/// The plan, and everything that performs its effects.
+pub(super) struct Driver {
+    plan: Lock<Plan>,
+    /// The plan changed, and effects that follow were performed or begun.
+    changed: Condvar,
+    pub(super) worker: LoadWorker,
+    pub(super) pool: Pool,
+    pub(super) log: LogSink,
+}
+
+impl Driver {
+    pub(super) fn new(plan: Plan, worker: LoadWorker, pool: Pool) -> Self {
+        let log = worker.log.clone();
+        Self { plan: Lock::new(plan), changed: Condvar::new(), worker, pool, log }
+    }
+
+    pub(super) fn lock(&self, purpose: &'static str) -> Guard<'_, Plan> {
+        self.plan.lock(purpose)
+    }
+
+    /// Steps the plan, and does what follows.
+    pub(super) fn step<T>(
+        self: &Arc<Self>,
+        plan: Guard<'_, Plan>,
+        change: impl FnOnce(&mut Plan, &mut Step) -> T,
+    ) -> T {
+        let (result, work) = self.step_until_work(plan, change);
+        if let Some(work) = work {
+            self.work_on_versions(work);
+        }
+        result
+    }
+
+    /// Waits until `is_done`.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if the manager is closed.
+    pub(super) fn wait(&self, is_done: impl Fn(&Plan) -> bool) -> Result<Guard<'_, Plan>, Status> {
+        let mut plan = self.plan.lock("wait for the plan");
+        loop {
+            if plan.is_closed {
+                return Err(Status::unavailable("Server exiting"));
+            }
+            if is_done(&plan) {
+                return Ok(plan);
+            }
+            plan = self.changed.wait(plan);
+        }
+    }
+
+    /// Wakes the threads that wait for the plan.
+    pub(super) fn notify(&self) {
+        self.changed.notify_all();
+    }
+
+    pub(super) fn log_failure(&self, id: &str, reason: &str) {
+        self.log.write(LogLevel::Error, format_args!("failed to load '{id}': {reason}"));
+    }
+
+    /// Steps the plan, and does what follows but for the first work on a version, with
+    /// which this thread goes on.
+    fn step_until_work<T>(
+        self: &Arc<Self>,
+        mut plan: Guard<'_, Plan>,
+        change: impl FnOnce(&mut Plan, &mut Step) -> T,
+    ) -> (T, Option<VersionWork>) {
+        let mut step = Step::default();
+        let result = change(&mut plan, &mut step);
+        let Step { mut changes, effects, ended } = step;
+        changes.extend(effects.iter().filter_map(|effect| blocked_change(effect, &plan)));
+        self.worker.registry.apply(plan.desired(), changes);
+        let begun: Vec<(Effect, EffectInProgress<'_>)> = effects
+            .into_iter()
+            .map(|effect| {
+                plan.begin_effect(effect.id());
+                let guard = EffectInProgress { driver: self, id: effect.id().clone() };
+                (effect, guard)
+            })
+            .collect();
+        drop(plan);
+        drop(ended);
+        let mut next = None;
+        for (effect, guard) in begun {
+            match effect {
+                Effect::WorkOnVersion(work) if next.is_none() => next = Some(work),
+                effect => self.perform(effect),
+            }
+            drop(guard);
+        }
+        self.changed.notify_all();
+        (result, next)
+    }
+
+    fn perform(self: &Arc<Self>, effect: Effect) {
+        let worker = &self.worker;
+        match effect {
+            Effect::Log(_, level, line) => self.log.write(level, line),
+            Effect::ReportBlocked(id, reason) => self.log_failure(&id, &reason),
+            Effect::Prepare(order) => {
+                let driver = self.clone();
+                self.pool.submit(Box::new(move || {
+                    let prepared = driver.worker.prepare(&order);
+                    driver.handle(ManagerEvent::Prepared(order.id.clone(), prepared));
+                }));
+            }
+            Effect::WorkOnVersion(work) => {
+                let driver = self.clone();
+                self.pool.submit(Box::new(move || driver.work_on_versions(work)));
+            }
+            Effect::Commit { order, lease, changes } => {
+                self.handle(worker.commit(&order, lease, changes));
+            }
+            Effect::Abandon { order, lease, changes, notice } => {
+                self.handle(worker.abandon(&order, lease, changes, notice));
+            }
+            Effect::AnnounceUnload(id, reason) => {
+                worker.announce_unload(&id, None);
+                self.handle(ManagerEvent::UnloadAnnounced(id, reason));
+            }
+        }
+    }
+
+    fn handle(self: &Arc<Self>, event: ManagerEvent) {
+        let plan = self.plan.lock("take in an event");
+        self.step(plan, |plan, step| plan.handle(event, step));
+    }
+
+    /// Works on a version, and on others as long as the plan has some for this thread.
+    fn work_on_versions(self: &Arc<Self>, work: VersionWork) {
+        let mut next = Some(work);
+        while let Some(work) = next {
+            let event = self.work_on_version(work);
+            let plan = self.plan.lock("take in the result of work on a version");
+            next = self.step_until_work(plan, |plan, step| plan.handle(event, step)).1;
+        }
+    }
+
+    fn work_on_version(&self, work: VersionWork) -> ManagerEvent {
+        let is_closed = self.plan.lock("begin work on a version").is_closed;
+        if is_closed && !work.is_retry() {
+            return ManagerEvent::VersionSkipped(work.order.id.clone(), work.version());
+        }
+        self.worker.work_on_version(work)
+    }
+}
+
+/// What the registry has to know of a model that is blocked and still desired.
+fn blocked_change(effect: &Effect, plan: &Plan) -> Option<RegistryChange> {
+    match effect {
+        Effect::ReportBlocked(id, reason) if plan.is_desired(id) => {
+            Some(RegistryChange::Fail(id.clone(), reason.clone()))
+        }
+        _ => None,
+    }
+}
+
+/// An effect that is being performed. It ends when this is dropped, even by a panic.
+struct EffectInProgress<'d> {
+    driver: &'d Driver,
+    id: ModelName,
+}
+
+impl Drop for EffectInProgress<'_> {
+    fn drop(&mut self) {
+        self.driver.plan.lock("end an effect").end_effect(&self.id);
+        self.driver.changed.notify_all();
+    }
+}

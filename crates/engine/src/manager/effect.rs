@@ -1,0 +1,207 @@
+//! What the plan wants done, and what it is told when that is done.
+//!
+//! The plan is stepped under the manager's lock. What follows from a step, a [`Step`], is
+//! done behind it: the registry's changes still under the lock, so that registry and plan
+//! never disagree, and the effects after it. Each effect that takes time ends with one
+//! [`ManagerEvent`], the next step's.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use galatea_backend::{LogLevel, ModelFiles};
+use galatea_dispatch::InstanceChange;
+use galatea_infer::Status;
+use galatea_policy::{LoadOutcome, ModelName};
+
+use super::defined_model::DefinedModel;
+use crate::agent_lease::AgentLease;
+use crate::composing::PinnedModels;
+use crate::handle::ModelHandle;
+use crate::registry::RegistryChange;
+
+/// A version that serves, and a change of its instances.
+pub(super) type ChangedVersion = (Arc<ModelHandle>, InstanceChange);
+
+/// What a load is to bring into service.
+pub(super) struct LoadOrder {
+    pub(super) id: ModelName,
+    /// The ids of the models that it needs, by the names that it has for them.
+    pub(super) dependencies: BTreeMap<String, ModelName>,
+    pub(super) model: Arc<DefinedModel>,
+    /// What the last successful load brought into service.
+    pub(super) serving: Option<Arc<DefinedModel>>,
+}
+
+/// What all versions of a load share.
+#[derive(Clone, Default)]
+pub(super) struct LoadResources {
+    /// The lease of the model's repository agents, if it has any.
+    pub(super) lease: Option<Arc<AgentLease>>,
+    /// The models that it needs, if it needs any.
+    pub(super) composing: Option<Arc<PinnedModels>>,
+}
+
+/// What a load has to do.
+pub(super) struct LoadPreparation {
+    pub(super) resources: LoadResources,
+    pub(super) versions: Vec<PreparedVersion>,
+}
+
+/// What a load has to do for one version.
+pub(super) enum PreparedVersion {
+    Load(Arc<dyn ModelFiles>),
+    /// The version stays, and lacks instances.
+    AddInstances(Arc<ModelHandle>),
+    /// The version stays, with this change of its instances, if it still serves.
+    Keep(i64, Option<ChangedVersion>),
+}
+
+/// Why a load can't begin. No version was tried.
+pub(super) struct LoadRefusal {
+    pub(super) outcome: LoadOutcome,
+    pub(super) status: Status,
+    pub(super) lease: Option<Arc<AgentLease>>,
+}
+
+/// Work on one version, for a thread of the pool.
+pub(super) struct VersionWork {
+    pub(super) order: Arc<LoadOrder>,
+    pub(super) resources: LoadResources,
+    pub(super) kind: VersionWorkKind,
+}
+
+pub(super) enum VersionWorkKind {
+    Load { files: Arc<dyn ModelFiles>, attempt: u32 },
+    AddInstances(Arc<ModelHandle>),
+}
+
+/// What repository agents are told of an abandoned load.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum AbandonNotice {
+    LoadFailed,
+    /// They were told that the model is loaded.
+    Unloading,
+}
+
+/// Something that the plan wants done.
+pub(super) enum Effect {
+    /// Writes a line to the log.
+    Log(ModelName, LogLevel, String),
+    /// Logs that a model can't be loaded because of what it needs.
+    ReportBlocked(ModelName, String),
+    /// Finds out what a load has to do, on a thread of the pool:
+    /// [`ManagerEvent::Prepared`].
+    Prepare(Arc<LoadOrder>),
+    /// Works on a version, on a thread of the pool: [`ManagerEvent::VersionLoaded`] or
+    /// [`ManagerEvent::InstancesAdded`].
+    WorkOnVersion(VersionWork),
+    /// Applies changes of instances and tells repository agents that a model is loaded:
+    /// [`ManagerEvent::Committed`].
+    Commit { order: Arc<LoadOrder>, lease: Option<Arc<AgentLease>>, changes: Vec<ChangedVersion> },
+    /// Undoes changes of instances and tells repository agents that a load ended:
+    /// [`ManagerEvent::Abandoned`].
+    Abandon {
+        order: Arc<LoadOrder>,
+        lease: Option<Arc<AgentLease>>,
+        changes: Vec<ChangedVersion>,
+        notice: AbandonNotice,
+    },
+    /// Tells repository agents that a model goes out of service, and why if it should
+    /// serve: [`ManagerEvent::UnloadAnnounced`].
+    AnnounceUnload(ModelName, Option<String>),
+}
+
+/// Something that was done for the plan.
+pub(super) enum ManagerEvent {
+    Prepared(ModelName, Result<LoadPreparation, LoadRefusal>),
+    /// An attempt to load a version ended.
+    VersionLoaded(ModelName, Arc<dyn ModelFiles>, Result<Arc<ModelHandle>, Status>),
+    InstancesAdded(ModelName, i64, Result<ChangedVersion, Status>),
+    /// A version was not worked on, because the server exits.
+    VersionSkipped(ModelName, i64),
+    /// The model's ready versions are those before the load.
+    Committed {
+        id: ModelName,
+        ready: Vec<i64>,
+    },
+    /// The model's ready versions are those before the load.
+    Abandoned {
+        id: ModelName,
+        ready: Vec<i64>,
+    },
+    UnloadAnnounced(ModelName, Option<String>),
+}
+
+/// What follows from a step of the plan.
+#[derive(Default)]
+pub(super) struct Step {
+    pub(super) changes: Vec<RegistryChange>,
+    pub(super) effects: Vec<Effect>,
+    /// Loads that ended. Their definitions may own files, so they are not dropped under the
+    /// lock.
+    pub(super) ended: Vec<Arc<LoadOrder>>,
+}
+
+impl VersionWork {
+    /// The version's number.
+    pub(super) fn version(&self) -> i64 {
+        match &self.kind {
+            VersionWorkKind::Load { files, .. } => files.version(),
+            VersionWorkKind::AddInstances(model) => model.version(),
+        }
+    }
+
+    /// Whether the version was worked on before.
+    pub(super) const fn is_retry(&self) -> bool {
+        matches!(self.kind, VersionWorkKind::Load { attempt: 2.., .. })
+    }
+}
+
+impl Effect {
+    /// The model that it is for.
+    pub(super) fn id(&self) -> &ModelName {
+        match self {
+            Self::Log(id, ..) | Self::ReportBlocked(id, _) | Self::AnnounceUnload(id, _) => id,
+            Self::Prepare(order) | Self::Commit { order, .. } | Self::Abandon { order, .. } => {
+                &order.id
+            }
+            Self::WorkOnVersion(work) => &work.order.id,
+        }
+    }
+}
+
+impl Step {
+    /// Models that are taken out of service with one that they need did not fail, as in
+    /// Triton.
+    pub(super) fn unload_dependents_without_reason(&mut self) {
+        self.effects.retain_mut(|effect| match effect {
+            Effect::AnnounceUnload(_, reason) => {
+                *reason = None;
+                true
+            }
+            Effect::ReportBlocked(..) => false,
+            Effect::Log(..)
+            | Effect::Prepare(_)
+            | Effect::WorkOnVersion(_)
+            | Effect::Commit { .. }
+            | Effect::Abandon { .. } => true,
+        });
+    }
+
+    /// Keeps only the last reason why a model is blocked. With each desired model the plan
+    /// knows better.
+    pub(super) fn keep_last_block_reasons(&mut self) {
+        let mut reported = BTreeSet::new();
+        self.effects.reverse();
+        self.effects.retain(|effect| match effect {
+            Effect::ReportBlocked(id, _) => reported.insert(id.clone()),
+            Effect::Log(..)
+            | Effect::Prepare(_)
+            | Effect::WorkOnVersion(_)
+            | Effect::Commit { .. }
+            | Effect::Abandon { .. }
+            | Effect::AnnounceUnload(..) => true,
+        });
+        self.effects.reverse();
+    }
+}

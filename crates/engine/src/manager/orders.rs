@@ -1,0 +1,198 @@
+//! Orders: what clients and the program want loaded, unloaded and registered.
+
+use std::sync::Arc;
+
+use galatea_backend::LogLevel;
+use galatea_dispatch::ModelDefinition;
+use galatea_infer::{LoadParameters, NameMapping, Status};
+use galatea_policy::{LifecycleStatus, LoadReason, ModelName};
+use galatea_repository::ListedModel;
+
+use super::candidate::Candidate;
+use super::defined_model::DefinedModel;
+use super::driver::Driver;
+use super::plan::{Plan, UnusedModels};
+use super::search::{OrderedModels, SearchError};
+use super::{ControlMode, Manager};
+use crate::LoadFailure;
+use crate::registry::RegistryChange;
+
+impl Manager {
+    /// The names of all models.
+    pub(crate) fn names(&self) -> Vec<ListedModel> {
+        self.catalog.names()
+    }
+
+    /// Loads a model by order of a client. Returns when it serves or failed.
+    pub(crate) fn load(&self, name: &str, parameters: LoadParameters) -> Result<(), Status> {
+        self.check_mode()?;
+        check_name(name)?;
+        let name: ModelName = name.into();
+        let _order = OrderInProgress::begin(&self.driver, &name)?;
+        let ordered = self.searcher().load(&name, parameters).map_err(|error| {
+            let reason = match error {
+                SearchError::NotFound => String::new(),
+                SearchError::Invalid(reason) => format!(": {reason}"),
+            };
+            Status::internal(format!(
+                "failed to load '{name}', failed to poll from model repository{reason}"
+            ))
+        })?;
+        let OrderedModels { named, all } = ordered;
+        let plan =
+            self.driver.wait(|plan| all.iter().all(|id| plan.is_settled_with_related(id)))?;
+        let failure = |id: &ModelName| match plan.status(id) {
+            LifecycleStatus::Serving | LifecycleStatus::InProgress => None,
+            LifecycleStatus::Failed | LifecycleStatus::Blocked(_) | LifecycleStatus::Absent => {
+                let error = plan.error(id).unwrap_or("it was unloaded meanwhile");
+                Some(format!("load failed for model '{id}': {error}\n"))
+            }
+        };
+        let failures: String = named.iter().filter_map(failure).collect();
+        if failures.is_empty() { Ok(()) } else { Err(Status::invalid_argument(failures)) }
+    }
+
+    /// Unloads a model by order of a client. Returns when it is out of service. The models
+    /// that need it go out of service by the same order.
+    pub(crate) fn unload(&self, name: &str, unload_dependents: bool) -> Result<(), Status> {
+        self.check_mode()?;
+        let name: ModelName = name.into();
+        let _order = OrderInProgress::begin(&self.driver, &name)?;
+        // The lock is kept, so that no load begins before the models are removed.
+        let plan =
+            self.driver.wait(|plan| !plan.ids_of(&name).iter().any(|id| plan.is_loading(id)))?;
+        let mut ids = plan.ids_of(&name);
+        // With namespaces, an order that failed at start is known by the bare name.
+        if !ids.contains(&name) {
+            ids.push(name);
+        }
+        let unused = if unload_dependents { UnusedModels::Remove } else { UnusedModels::Keep };
+        let removed = self.driver.step(plan, |plan, step| {
+            let removed = plan.remove_desired(&ids, unused, step);
+            step.unload_dependents_without_reason();
+            removed
+        });
+        ids.extend(removed);
+        // Another order may have begun to take them out of service.
+        let is_done = |plan: &Plan| ids.iter().all(|id| plan.is_out_of_service(id));
+        self.driver.wait(is_done).map(drop)
+    }
+
+    fn check_mode(&self) -> Result<(), Status> {
+        if self.mode == ControlMode::Explicit {
+            return Ok(());
+        }
+        Err(Status::unavailable(format!(
+            "explicit model load / unload is not allowed if polling is enabled; this server was \
+             started with --model-control-mode={}",
+            self.mode.name()
+        )))
+    }
+
+    /// Adds a repository.
+    pub(crate) fn register(&self, path: &str, names: &[NameMapping]) -> Result<(), Status> {
+        self.check_registration("registration")?;
+        self.catalog.register(path, names)?;
+        let line = format_args!("model repository registered: {path}");
+        self.driver.log.write(LogLevel::Info, line);
+        Ok(())
+    }
+
+    /// Removes a repository, but no model that was loaded from it.
+    pub(crate) fn unregister(&self, path: &str) -> Result<(), Status> {
+        self.check_registration("unregistration")?;
+        self.catalog.unregister(path)?;
+        let line = format_args!("model repository unregistered: {path}");
+        self.driver.log.write(LogLevel::Info, line);
+        Ok(())
+    }
+
+    fn check_registration(&self, what: &str) -> Result<(), Status> {
+        if self.mode == ControlMode::Explicit {
+            return Ok(());
+        }
+        Err(Status::unsupported(format!(
+            "repository {what} is not allowed if model control mode is not EXPLICIT"
+        )))
+    }
+
+    /// Loads models by their names. Returns whether all of them serve.
+    pub(crate) fn load_named(&self, names: &[String]) -> bool {
+        let mut all_found = true;
+        for name in names {
+            if let Err(error) = self.searcher().load(name, LoadParameters::default()) {
+                all_found = false;
+                let reason = match error {
+                    SearchError::NotFound => String::from("it is in no model repository"),
+                    SearchError::Invalid(reason) => reason,
+                };
+                self.driver.log_failure(name, &reason);
+                let plan = self.driver.lock("note that a model can't be loaded");
+                self.driver.step(plan, |_, step| {
+                    step.changes.push(RegistryChange::Fail(name.as_str().into(), reason));
+                });
+            }
+        }
+        self.wait_for_all() && all_found
+    }
+
+    /// Loads models that no catalog holds. Returns what failed.
+    pub(crate) fn load_definitions(&self, definitions: Vec<ModelDefinition>) -> Vec<LoadFailure> {
+        let candidates = definitions.into_iter().map(|definition| {
+            let (id, name) = (definition.id(), definition.name.clone());
+            let model = DefinedModel::without_catalog(definition, &self.driver.worker.reaper);
+            Candidate::defined(id, name, LoadReason::Direct, model)
+        });
+        let candidates = candidates.collect();
+        let plan = self.driver.lock("load definitions");
+        // Candidates that are defined are never given back.
+        let _ = self.driver.step(plan, |plan, step| plan.set_desired(candidates, step));
+        self.wait_for_all();
+        let mut failures = self.driver.lock("read what failed").failures();
+        failures.sort_by(|a, b| (&a.name, a.version).cmp(&(&b.name, b.version)));
+        failures
+    }
+
+    /// Waits until nothing is left to do. Returns whether every desired model serves.
+    pub(super) fn wait_for_all(&self) -> bool {
+        let Ok(plan) = self.driver.wait(Plan::is_settled) else { return false };
+        plan.desired().all(|id| plan.status(id) == LifecycleStatus::Serving)
+    }
+}
+
+/// Checks a name that a client gave. The texts are Triton's.
+fn check_name(name: &str) -> Result<(), Status> {
+    let trimmed = name.trim();
+    if trimmed.is_empty() {
+        return Err(Status::invalid_argument(
+            "Model name cannot be empty. Please enter a valid name to deploy.",
+        ));
+    }
+    if trimmed == ".." || trimmed.contains('/') {
+        return Err(Status::invalid_argument(format!(
+            "invalid model name '{name}', model name must not contain path traversal characters"
+        )));
+    }
+    Ok(())
+}
+
+/// An order of a client for a name. There is one at a time.
+struct OrderInProgress {
+    driver: Arc<Driver>,
+    name: ModelName,
+}
+
+impl OrderInProgress {
+    fn begin(driver: &Arc<Driver>, name: &ModelName) -> Result<Self, Status> {
+        let mut plan = driver.wait(|plan| !plan.is_ordered(name))?;
+        plan.begin_order(name);
+        Ok(Self { driver: driver.clone(), name: name.clone() })
+    }
+}
+
+impl Drop for OrderInProgress {
+    fn drop(&mut self) {
+        self.driver.lock("end an order").end_order(&self.name);
+        self.driver.notify();
+    }
+}

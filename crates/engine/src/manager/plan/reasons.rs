@@ -1,0 +1,65 @@
+//! Texts that say why a model does not serve, in Triton's words.
+
+use std::collections::BTreeSet;
+
+use galatea_policy::{BlockReason, LifecycleStatus, ModelName};
+
+use super::Plan;
+
+impl Plan {
+    /// What failed in the last load of a desired model.
+    pub(super) fn failure_text(&self, id: &ModelName) -> Option<String> {
+        let planned = self.models.get(id).filter(|_| self.is_desired(id))?;
+        let messages = planned.failures.iter().map(|failure| failure.status.message());
+        Some(messages.collect::<Vec<_>>().join("; ")).filter(|text| !text.is_empty())
+    }
+
+    pub(super) fn block_text(&self, id: &ModelName, reason: &BlockReason) -> String {
+        let needed = match reason {
+            BlockReason::DependencyCycle => return self.cycle_text(id),
+            BlockReason::MissingDependency(needed) => needed,
+        };
+        let depends = format!("ensemble '{id}' depends on '{needed}' which");
+        let error = self.error(needed).unwrap_or_default();
+        match self.status(needed) {
+            LifecycleStatus::Failed => format!(
+                "{depends} has no loaded version. Model '{needed}' loading failed with error: \
+                 {error}"
+            ),
+            LifecycleStatus::Blocked(_) => {
+                format!("{depends} is not valid. Model '{needed}' failed with error: {error}")
+            }
+            LifecycleStatus::Absent | LifecycleStatus::InProgress | LifecycleStatus::Serving => {
+                let is_missing = |needed: &ModelName| !self.is_desired(needed);
+                let missing: Vec<String> = self
+                    .lifecycle
+                    .dependencies_of(id)
+                    .iter()
+                    .filter(|needed| is_missing(needed))
+                    .map(ToString::to_string)
+                    .collect();
+                format!(
+                    "ensemble {id} contains models that are not available or ambiguous: {}",
+                    missing.join(", ")
+                )
+            }
+        }
+    }
+
+    fn cycle_text(&self, id: &ModelName) -> String {
+        // The text names the last model of the cycle: the model needs it, and it needs the
+        // model.
+        let mut pending: Vec<ModelName> = vec![id.clone()];
+        let mut seen: BTreeSet<ModelName> = BTreeSet::new();
+        while let Some(one) = pending.pop() {
+            let needed = self.lifecycle.dependencies_of(&one);
+            if needed.contains(id) {
+                return format!(
+                    "circular dependency between ensembles: {id} -> ... -> {one} -> {id}"
+                );
+            }
+            pending.extend(needed.into_iter().filter(|one| seen.insert(one.clone())));
+        }
+        format!("circular dependency between ensembles: {id} -> ... -> {id}")
+    }
+}

@@ -1,0 +1,171 @@
+//! The search for the models of a name, and for the models that they need.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use galatea_backend::LogLevel;
+use galatea_infer::LoadParameters;
+use galatea_policy::{LoadReason, ModelName, model_id};
+use galatea_repository::{Lookup, ScanProblem};
+
+use super::candidate::{Candidate, CandidateContent};
+use super::defined_model::DefinedModel;
+use super::driver::Driver;
+use crate::catalog::{Catalog, CatalogModel};
+use crate::registry::RegistryChange;
+
+/// The models that an order made desired.
+pub(super) struct OrderedModels {
+    /// The models of the ordered name.
+    pub(super) named: Vec<ModelName>,
+    /// These, and the models that they need. With namespaces, all models of the needed
+    /// names.
+    pub(super) all: Vec<ModelName>,
+}
+
+/// Why an order finds nothing to load.
+pub(super) enum SearchError {
+    /// No repository has a model of that name.
+    NotFound,
+    /// A model can't be loaded, for this reason. The log has it.
+    Invalid(String),
+}
+
+/// A search in progress.
+struct Search {
+    name: String,
+    /// For the models of that name.
+    parameters: LoadParameters,
+    /// Names that are to be looked up.
+    pending: Vec<String>,
+    /// These names, and those that were looked up.
+    known: BTreeSet<String>,
+    candidates: Vec<Candidate>,
+}
+
+impl Search {
+    fn new(name: &str, parameters: LoadParameters) -> Self {
+        let name = name.to_owned();
+        let (pending, known) = (vec![name.clone()], BTreeSet::from([name.clone()]));
+        Self { name, parameters, pending, known, candidates: Vec::new() }
+    }
+
+    /// Adds a candidate. The models that it needs are looked up too.
+    fn add(&mut self, candidate: Candidate) {
+        let known = &mut self.known;
+        let needed = candidate.dependencies.iter().filter(|name| known.insert((*name).clone()));
+        self.pending.extend(needed.cloned());
+        self.candidates.push(candidate);
+    }
+}
+
+/// Looks up models in a catalog, for the plan of a driver.
+pub(super) struct Searcher<'d> {
+    pub(super) catalog: &'d dyn Catalog,
+    pub(super) driver: &'d Arc<Driver>,
+}
+
+impl Searcher<'_> {
+    /// Makes the models of a name desired, and the models that they need.
+    pub(super) fn load(
+        &self,
+        name: &str,
+        parameters: LoadParameters,
+    ) -> Result<OrderedModels, SearchError> {
+        let mut search = Search::new(name, parameters);
+        loop {
+            self.look_up_pending(&mut search)?;
+            let candidates = std::mem::take(&mut search.candidates);
+            let named = candidates.iter().filter(|candidate| candidate.name == name);
+            let named = named.map(|candidate| candidate.id.clone()).collect();
+            let all = candidates.iter().map(|candidate| candidate.id.clone()).collect();
+            let plan = self.driver.lock("load the models of a name");
+            let outdated = self.driver.step(plan, |plan, step| {
+                step.changes.push(RegistryChange::ForgetNameFailure(name.into()));
+                plan.set_desired(candidates, step)
+            });
+            // Each round defines models that others unloaded meanwhile, so the loop ends.
+            match outdated {
+                Ok(()) => return Ok(OrderedModels { named, all }),
+                Err(candidates) => self.define_outdated(candidates, &mut search)?,
+            }
+        }
+    }
+
+    fn look_up_pending(&self, search: &mut Search) -> Result<(), SearchError> {
+        while let Some(name) = search.pending.pop() {
+            let is_ordered = name == search.name;
+            let (reason, parameters) = if is_ordered {
+                (LoadReason::Direct, std::mem::take(&mut search.parameters))
+            } else {
+                (LoadReason::Dependency, LoadParameters::default())
+            };
+            let found = match self.catalog.find(&name, parameters) {
+                Lookup::Models(found) => found,
+                // The plan reports it for the models that need it.
+                Lookup::Missing if !is_ordered => continue,
+                Lookup::Missing => return Err(SearchError::NotFound),
+                Lookup::Problem(ScanProblem::Model { reason, .. }) => {
+                    return Err(self.invalid(&name, reason));
+                }
+                Lookup::Problem(problem) => return Err(self.invalid(&name, problem.to_string())),
+            };
+            for one in found {
+                let candidate = self.candidate(one, reason);
+                search.add(candidate.map_err(|reason| self.invalid(&name, reason))?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Defines the models of which the plan has another revision by now.
+    fn define_outdated(
+        &self,
+        candidates: Vec<Candidate>,
+        search: &mut Search,
+    ) -> Result<(), SearchError> {
+        for candidate in candidates {
+            let reason = candidate.reason;
+            let candidate = match candidate.into_undefined() {
+                Ok(found) => {
+                    let name = found.name.clone();
+                    let candidate = self.candidate(*found, reason);
+                    candidate.map_err(|reason| self.invalid(&name, reason))?
+                }
+                Err(candidate) => candidate,
+            };
+            search.add(candidate);
+        }
+        Ok(())
+    }
+
+    /// Defines a model, unless the plan has it already.
+    pub(super) fn candidate(
+        &self,
+        found: CatalogModel,
+        reason: LoadReason,
+    ) -> Result<Candidate, String> {
+        let id = model_id(found.namespace.as_deref(), &found.name);
+        let plan = self.driver.lock("compare a model with the plan");
+        let current = plan.current_dependencies(&id, &found, reason);
+        drop(plan);
+        let name = found.name.clone();
+        if let Some(dependencies) = current {
+            let content = CandidateContent::Unchanged(found.into());
+            return Ok(Candidate { id, name, reason, dependencies, content });
+        }
+        let model = DefinedModel::define(found, &self.driver.worker.reaper)?;
+        Ok(Candidate::defined(id, name, reason, model))
+    }
+
+    fn invalid(&self, name: &str, reason: String) -> SearchError {
+        self.log_invalid(name, &reason);
+        SearchError::Invalid(reason)
+    }
+
+    /// Logs why a model can't be loaded.
+    pub(super) fn log_invalid(&self, name: &str, reason: &str) {
+        let line = format_args!("failed to poll model '{name}': {reason}");
+        self.driver.log.write(LogLevel::Error, line);
+    }
+}

@@ -1,0 +1,202 @@
+//! The work of loads, outside of the manager's lock.
+//!
+//! Each function performs one effect and returns the event that ends it. Nothing here
+//! knows the plan.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use galatea_backend::LogLevel;
+use galatea_dispatch::{ComposingVersions, Loader, LogSink};
+use galatea_infer::Status;
+use galatea_policy::{LoadOutcome, ModelName};
+
+use super::effect::{
+    AbandonNotice, ChangedVersion, LoadOrder, LoadPreparation, LoadRefusal, LoadResources,
+    ManagerEvent, PreparedVersion, VersionWork, VersionWorkKind,
+};
+use crate::agent_lease::{AgentLease, ClaimedLease};
+use crate::composing::PinnedModels;
+use crate::handle::ModelHandle;
+use crate::reaper::Reaper;
+use crate::registry::{Registry, Snapshot};
+
+/// What all loads of a server use.
+pub(super) struct LoadWorker {
+    pub(super) registry: Arc<Registry>,
+    pub(super) loader: Loader,
+    pub(super) reaper: Reaper,
+    pub(super) log: LogSink,
+}
+
+impl LoadWorker {
+    /// Finds out what a load has to do. A version whose files and configuration did not
+    /// change stays, at most with other instances.
+    pub(super) fn prepare(&self, order: &LoadOrder) -> Result<LoadPreparation, LoadRefusal> {
+        let lease = claim_agents(order)?;
+        let snapshot = self.registry.snapshot();
+        let composing = match check_versions(order).and_then(|()| pin(order, &snapshot)) {
+            Ok(composing) => composing,
+            Err(refusal) => return Err(LoadRefusal { lease, ..refusal }),
+        };
+        let versions = order.model.definition.versions.clone();
+        let (kept, fresh): (Vec<_>, Vec<_>) =
+            versions.into_iter().partition(|files| may_stay(order, files.version(), &snapshot));
+        let mut versions: Vec<PreparedVersion> =
+            fresh.into_iter().map(PreparedVersion::Load).collect();
+        for files in kept {
+            let model = snapshot.ready_version(&order.id, files.version());
+            versions.push(match model {
+                Some(model) => self.prepare_kept(order, model),
+                None => PreparedVersion::Keep(files.version(), None),
+            });
+        }
+        Ok(LoadPreparation { resources: LoadResources { lease, composing }, versions })
+    }
+
+    fn prepare_kept(&self, order: &LoadOrder, model: &Arc<ModelHandle>) -> PreparedVersion {
+        let definition = &order.model.definition;
+        if !self.loader.lacks_instances(model, definition)
+            && let Ok(change) = self.loader.change_instances(model, definition)
+        {
+            return PreparedVersion::Keep(model.version(), Some((model.clone(), change)));
+        }
+        // It takes time, or fails.
+        PreparedVersion::AddInstances(model.clone())
+    }
+
+    /// Loads a version, or adds instances to one.
+    pub(super) fn work_on_version(&self, work: VersionWork) -> ManagerEvent {
+        let VersionWork { order, resources, kind } = work;
+        match kind {
+            VersionWorkKind::Load { files, attempt } => {
+                if attempt == 1 {
+                    let line = format_args!("loading: {}:{}", order.id, files.version());
+                    self.log.write(LogLevel::Info, line);
+                }
+                let LoadResources { lease, composing } = resources;
+                let composing = composing.map(|models| models as Arc<dyn ComposingVersions>);
+                let result = self.loader.load(&order.model.definition, &files, composing);
+                let result = result.map(|model| ModelHandle::new(model, lease, &self.reaper));
+                ManagerEvent::VersionLoaded(order.id.clone(), files, result)
+            }
+            VersionWorkKind::AddInstances(model) => {
+                let version = model.version();
+                let result = self.loader.change_instances(&model, &order.model.definition);
+                let result = result.map(|change| (model, change)).inspect_err(|status| {
+                    let line = format_args!(
+                        "failed to change the instances of '{}' version {version}: {status}",
+                        order.id
+                    );
+                    self.log.write(LogLevel::Error, line);
+                });
+                ManagerEvent::InstancesAdded(order.id.clone(), version, result)
+            }
+        }
+    }
+
+    /// Applies changes of instances. Tells the agents of what serves that it goes, and those
+    /// of the load that it serves.
+    pub(super) fn commit(
+        &self,
+        order: &LoadOrder,
+        lease: Option<Arc<AgentLease>>,
+        changes: Vec<ChangedVersion>,
+    ) -> ManagerEvent {
+        changes.into_iter().for_each(|(model, change)| self.loader.apply(&model, change));
+        self.announce_unload(&order.id, lease.as_ref());
+        notify(|| lease.iter().for_each(|lease| lease.report_loaded()));
+        ManagerEvent::Committed { id: order.id.clone(), ready: self.ready_versions(&order.id) }
+    }
+
+    /// Undoes changes of instances, and tells the agents of the load.
+    pub(super) fn abandon(
+        &self,
+        order: &LoadOrder,
+        lease: Option<Arc<AgentLease>>,
+        changes: Vec<ChangedVersion>,
+        notice: AbandonNotice,
+    ) -> ManagerEvent {
+        changes.into_iter().for_each(|(model, change)| change.undo(&model));
+        notify(|| {
+            lease.iter().for_each(|lease| match notice {
+                AbandonNotice::LoadFailed => lease.report_load_failed(),
+                AbandonNotice::Unloading => lease.report_unloading(),
+            });
+        });
+        ManagerEvent::Abandoned { id: order.id.clone(), ready: self.ready_versions(&order.id) }
+    }
+
+    /// Tells the repository agents of a model's ready versions that these go out of service,
+    /// unless the agents stay with the model.
+    pub(super) fn announce_unload(&self, id: &str, staying: Option<&Arc<AgentLease>>) {
+        let snapshot = self.registry.snapshot();
+        let leases = snapshot.ready_of(id).filter_map(|model| model.lease());
+        leases
+            .filter(|lease| !staying.is_some_and(|staying| Arc::ptr_eq(staying, lease)))
+            .for_each(|lease| notify(|| lease.report_unloading()));
+    }
+
+    /// Takes every model out of service.
+    pub(super) fn withdraw_all(&self) {
+        let ids: Vec<ModelName> = self.registry.snapshot().ids().cloned().collect();
+        ids.iter().for_each(|id| self.announce_unload(id, None));
+        self.registry.withdraw_all();
+    }
+
+    fn ready_versions(&self, id: &str) -> Vec<i64> {
+        self.registry.snapshot().ready_versions(id)
+    }
+}
+
+/// Calls repository agents, which are foreign code: if they panic, the model goes on.
+fn notify(call: impl FnOnce()) {
+    let _ = catch_unwind(AssertUnwindSafe(call));
+}
+
+fn refusal(outcome: LoadOutcome, status: Status) -> LoadRefusal {
+    LoadRefusal { outcome, status, lease: None }
+}
+
+fn claim_agents(order: &LoadOrder) -> Result<Option<Arc<AgentLease>>, LoadRefusal> {
+    match order.model.agents.claim() {
+        ClaimedLease::None => Ok(None),
+        ClaimedLease::Lease(lease) => Ok(Some(lease)),
+        ClaimedLease::Expired => {
+            let text = "its repository agents agreed to a load that is over, and have to be \
+                        asked again: load it again";
+            Err(refusal(LoadOutcome::Incompatible, Status::unavailable(text)))
+        }
+    }
+}
+
+/// A model without a version to serve must not replace what serves.
+fn check_versions(order: &LoadOrder) -> Result<(), LoadRefusal> {
+    let checked = order.model.definition.check_versions();
+    checked.map_err(|status| refusal(LoadOutcome::Failed, status))
+}
+
+/// The models that the model needs, if it needs any.
+fn pin(order: &LoadOrder, snapshot: &Snapshot) -> Result<Option<Arc<PinnedModels>>, LoadRefusal> {
+    let needed = order.model.definition.needed_models();
+    if needed.is_empty() {
+        return Ok(None);
+    }
+    PinnedModels::new(&order.id, &needed, &order.dependencies, snapshot)
+        .map(|models| Some(Arc::new(models)))
+        .map_err(|status| refusal(LoadOutcome::Incompatible, status))
+}
+
+/// Whether a version that is ready can stay as it is. A version whose files repository
+/// agents may have changed can't.
+fn may_stay(order: &LoadOrder, version: i64, snapshot: &Snapshot) -> bool {
+    let Some(serving) = &order.serving else { return false };
+    let (old, new) = (&serving.definition, &order.model.definition);
+    new.needed_models().is_empty()
+        && serving.agents.is_empty()
+        && order.model.agents.is_empty()
+        && serving.shares_files_with(&order.model)
+        && !order.model.modified.version_is_newer_than(version, &serving.modified)
+        && new.draft.differs_in_instances_only(&old.draft)
+        && snapshot.ready_version(&order.id, version).is_some()
+}

@@ -1,0 +1,170 @@
+//! The reaper: the thread on which retired model versions are drained and destroyed.
+//!
+//! Every holder of a [`ModelHandle`](crate::handle::ModelHandle) may send requests to a
+//! version: the registry's snapshots, which a request holds while it looks its model up,
+//! and the ensembles that the version is part of. The last handle retires the version when
+//! it is dropped. No request can arrive after that, so only then is the queue drained, and
+//! then the instances and the model are destroyed. All of that happens here, never on the
+//! thread of a request. So no request takes a lock to keep its model alive, and ensembles
+//! end before the models that they are made of.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use galatea_backend::{LogLevel, ModelAgents};
+use galatea_dispatch::{LoadedModel, LogSink};
+use galatea_infer::Status;
+use galatea_stdx::{Condvar, Inbox, Lock};
+
+/// A version that no request can be sent to any more.
+pub(crate) struct RetiredVersion {
+    pub(crate) model: Arc<LoadedModel>,
+    /// Dropped after the model: its files may belong to its repository agents.
+    pub(crate) lease: Option<Arc<dyn Send + Sync>>,
+}
+
+/// Called after a version was destroyed, with its model's id and its number.
+pub(crate) type OnDestroyed = Box<dyn Fn(&str, i64, &Weak<LoadedModel>) + Send>;
+
+/// A handle of the thread. The thread ends when the last handle is dropped and nothing is
+/// left to destroy. Dropping the handle doesn't wait for that.
+#[derive(Clone)]
+pub(crate) struct Reaper {
+    queue: Arc<ReaperQueue>,
+    _closer: Arc<QueueCloser>,
+}
+
+#[derive(Default)]
+struct ReaperQueue {
+    inbox: Arc<Inbox<ReaperMessage>>,
+    /// Versions and agents that were handed over and are not destroyed yet.
+    unfinished: Lock<usize>,
+    finished: Condvar,
+}
+
+enum ReaperMessage {
+    Retire(RetiredVersion),
+    EndAgents(Box<dyn ModelAgents>),
+    /// The queue of a version is empty.
+    Drained,
+    /// The last handle was dropped.
+    Close,
+}
+
+struct QueueCloser(Arc<ReaperQueue>);
+
+impl Drop for QueueCloser {
+    fn drop(&mut self) {
+        self.0.send(ReaperMessage::Close);
+    }
+}
+
+impl Reaper {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    ///
+    /// `Internal` if the thread can't be started.
+    pub(crate) fn start(on_destroyed: OnDestroyed, log: LogSink) -> Result<Self, Status> {
+        let queue = Arc::<ReaperQueue>::default();
+        let worker = ReaperThread { queue: queue.clone(), on_destroyed, log };
+        std::thread::Builder::new()
+            .name(String::from("galatea-retire"))
+            .spawn(move || worker.run())
+            .map_err(|error| Status::internal(format!("can't start a thread: {error}")))?;
+        let closer = Arc::new(QueueCloser(queue.clone()));
+        Ok(Self { queue, _closer: closer })
+    }
+
+    /// Drains a version and destroys it.
+    pub(crate) fn retire(&self, version: RetiredVersion) {
+        self.queue.begin();
+        self.queue.send(ReaperMessage::Retire(version));
+    }
+
+    /// Drops the repository agents of a model.
+    pub(crate) fn end_agents(&self, agents: Box<dyn ModelAgents>) {
+        self.queue.begin();
+        self.queue.send(ReaperMessage::EndAgents(agents));
+    }
+
+    /// Waits until nothing is left to destroy, for at most `timeout`. Returns the number of
+    /// versions that are left.
+    pub(crate) fn wait_idle(&self, timeout: Duration) -> usize {
+        let deadline = Instant::now() + timeout;
+        let mut unfinished = self.queue.unfinished.lock("wait until all is destroyed");
+        while *unfinished > 0 {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            unfinished = self.queue.finished.wait_timeout(unfinished, left);
+        }
+        *unfinished
+    }
+}
+
+impl ReaperQueue {
+    fn send(&self, message: ReaperMessage) {
+        // The inbox is never closed: what drains may end after the last handle.
+        let _ = self.inbox.push_now(message);
+    }
+
+    fn begin(&self) {
+        *self.unfinished.lock("count what is to be destroyed") += 1;
+    }
+
+    fn finish(&self) {
+        *self.unfinished.lock("count what was destroyed") -= 1;
+        self.finished.notify_all();
+    }
+}
+
+struct ReaperThread {
+    queue: Arc<ReaperQueue>,
+    on_destroyed: OnDestroyed,
+    log: LogSink,
+}
+
+impl ReaperThread {
+    fn run(self) {
+        let mut draining: Vec<RetiredVersion> = Vec::new();
+        let mut is_closed = false;
+        while !(is_closed && draining.is_empty()) {
+            let Some(message) = self.queue.inbox.recv() else { return };
+            match message {
+                ReaperMessage::Retire(version) => {
+                    let queue = Arc::downgrade(&self.queue);
+                    version.model.drain(move || {
+                        if let Some(queue) = queue.upgrade() {
+                            queue.send(ReaperMessage::Drained);
+                        }
+                    });
+                    draining.push(version);
+                }
+                ReaperMessage::EndAgents(agents) => {
+                    drop(agents);
+                    self.queue.finish();
+                }
+                ReaperMessage::Drained => {}
+                ReaperMessage::Close => is_closed = true,
+            }
+            for version in draining.extract_if(.., |version| version.model.is_drained()) {
+                self.destroy(version);
+                self.queue.finish();
+            }
+        }
+    }
+
+    fn destroy(&self, version: RetiredVersion) {
+        let RetiredVersion { model, lease } = version;
+        let (id, number) = (model.id().clone(), model.version());
+        let identity = Arc::downgrade(&model);
+        model.stop();
+        drop(model);
+        let line = format_args!("successfully unloaded '{id}' version {number}");
+        self.log.write(LogLevel::Info, line);
+        (self.on_destroyed)(&id, number, &identity);
+        drop(lease);
+    }
+}

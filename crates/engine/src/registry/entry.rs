@@ -1,0 +1,173 @@
+//! What the registry knows of one model and of each of its versions.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+use galatea_dispatch::LoadedModel;
+use galatea_infer::{ModelState, RepositoryEntry};
+
+use crate::handle::ModelHandle;
+
+/// The reason, in Triton's words, of a version that was taken out of service. Such a
+/// version doesn't count for the server's readiness.
+pub(super) const UNLOADED: &str = "unloaded";
+
+/// A model that was ordered to load at some time.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ModelEntry {
+    /// Every version that was ever tried, by number.
+    pub(super) versions: BTreeMap<i64, VersionEntry>,
+    /// Why no version could be tried.
+    pub(super) failure: Option<String>,
+}
+
+/// One version of a model.
+#[derive(Clone, Debug)]
+pub(super) struct VersionEntry {
+    pub(super) state: ModelState,
+    pub(super) reason: String,
+    /// `Some` while the version is ready.
+    pub(super) model: Option<Arc<ModelHandle>>,
+    /// `Some` while requests run that the version took before it went out of service.
+    pub(super) draining: Option<Weak<LoadedModel>>,
+}
+
+impl ModelEntry {
+    /// Versions are being loaded. Those that are ready stay so until they are replaced.
+    pub(super) fn begin_load(&mut self, versions: &[i64]) {
+        self.failure = None;
+        for version in versions {
+            let entry = self.versions.entry(*version).or_insert_with(VersionEntry::loading);
+            if entry.model.is_none() {
+                *entry = VersionEntry::loading();
+            }
+        }
+    }
+
+    /// The loaded versions serve now, together with those in `kept`. Others go out of
+    /// service.
+    pub(super) fn publish(&mut self, loaded: Vec<Arc<ModelHandle>>, kept: &[i64]) {
+        self.failure = None;
+        let is_new = |version: &i64| loaded.iter().any(|model| model.version() == *version);
+        for (version, entry) in &mut self.versions {
+            if !kept.contains(version) && !is_new(version) && entry.model.is_some() {
+                entry.withdraw();
+            }
+        }
+        for model in loaded {
+            self.versions.insert(model.version(), VersionEntry::ready(model));
+        }
+    }
+
+    /// No loaded version serves. `reasons` has the reasons of the versions that failed; the
+    /// others were loaded in vain.
+    pub(super) fn abort_load(&mut self, reasons: Vec<(i64, Option<String>)>) {
+        for (version, reason) in reasons {
+            let entry = self.versions.entry(version).or_insert_with(VersionEntry::loading);
+            if entry.model.is_none() {
+                let reason = reason.unwrap_or_else(|| String::from(UNLOADED));
+                *entry = VersionEntry::unavailable(reason);
+            }
+        }
+    }
+
+    /// The model is out of service. `failure` says why if it should serve.
+    pub(super) fn withdraw(&mut self, failure: Option<String>) {
+        self.failure = failure;
+        self.versions.values_mut().for_each(VersionEntry::withdraw);
+    }
+
+    /// Forgets why the model failed. Versions that serve are left alone.
+    pub(super) fn forget_failure(&mut self) {
+        self.failure = None;
+        let idle = self.versions.values_mut().filter(|version| version.model.is_none());
+        idle.for_each(VersionEntry::withdraw);
+    }
+
+    /// The last request of a version that went out of service has run.
+    pub(super) fn forget_drained(&mut self, version: i64) {
+        self.versions.insert(version, VersionEntry::unavailable(String::from(UNLOADED)));
+    }
+
+    /// Whether this version is the one that drains. The number may serve again, as another
+    /// version.
+    pub(super) fn is_draining(&self, version: i64, model: &Weak<LoadedModel>) -> bool {
+        let draining = self.versions.get(&version).and_then(|entry| entry.draining.as_ref());
+        draining.is_some_and(|draining| draining.ptr_eq(model))
+    }
+
+    /// The ready versions, ascending.
+    pub(super) fn ready(&self) -> impl Iterator<Item = &Arc<ModelHandle>> {
+        self.versions.values().filter_map(|entry| entry.model.as_ref())
+    }
+
+    /// Why no version could be tried the last time, if none serves from before.
+    pub(super) fn outage(&self) -> Option<&str> {
+        self.failure.as_deref().filter(|_| self.ready().next().is_none())
+    }
+
+    /// Whether the model counts as ready: it has versions, did not fail, and every version
+    /// is ready unless it was taken out of service.
+    pub(super) fn is_ready(&self) -> bool {
+        let is_fine = |entry: &VersionEntry| entry.model.is_some() || entry.reason == UNLOADED;
+        self.outage().is_none() && !self.versions.is_empty() && self.versions.values().all(is_fine)
+    }
+
+    /// Adds the model's lines of the repository index.
+    pub(super) fn list(&self, name: &str, only_ready: bool, lines: &mut Vec<RepositoryEntry>) {
+        let outage = self.outage().filter(|_| !only_ready);
+        lines.extend(outage.map(|reason| failure_line(name, reason)));
+        for (version, entry) in &self.versions {
+            // The reasons of such versions are of earlier loads.
+            let is_past = entry.state == ModelState::Unavailable && outage.is_some();
+            if is_past || only_ready && entry.state != ModelState::Ready {
+                continue;
+            }
+            lines.push(RepositoryEntry {
+                name: name.to_owned(),
+                version: Some(*version),
+                state: Some(entry.state),
+                reason: entry.reason.clone(),
+            });
+        }
+    }
+}
+
+impl VersionEntry {
+    const fn loading() -> Self {
+        Self::without_model(ModelState::Loading, String::new())
+    }
+
+    const fn unavailable(reason: String) -> Self {
+        Self::without_model(ModelState::Unavailable, reason)
+    }
+
+    const fn without_model(state: ModelState, reason: String) -> Self {
+        Self { state, reason, model: None, draining: None }
+    }
+
+    const fn ready(model: Arc<ModelHandle>) -> Self {
+        let state = ModelState::Ready;
+        Self { state, reason: String::new(), model: Some(model), draining: None }
+    }
+
+    /// Takes the version out of service, if it serves.
+    fn withdraw(&mut self) {
+        if let Some(model) = self.model.take() {
+            *self = Self::without_model(ModelState::Unloading, String::new());
+            self.draining = Some(model.downgrade());
+        } else if self.state != ModelState::Unloading {
+            *self = Self::unavailable(String::from(UNLOADED));
+        }
+    }
+}
+
+/// The line of the repository index for a model that failed as a whole.
+pub(super) fn failure_line(name: &str, reason: &str) -> RepositoryEntry {
+    RepositoryEntry {
+        name: name.to_owned(),
+        version: None,
+        state: Some(ModelState::Unavailable),
+        reason: reason.to_owned(),
+    }
+}

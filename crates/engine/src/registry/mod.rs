@@ -1,0 +1,159 @@
+//! The registry: the models that serve, as snapshots that requests read without a lock.
+//!
+//! A model is known here by its id, which is its name unless there are namespaces. Readers
+//! take a [`Snapshot`]. Writers replace it, one at a time: [`Registry::apply`] makes all
+//! changes of a step of the plan visible at once, so no reader sees half of a reload.
+//!
+//! With namespaces a name means the desired models that have it, and no others, so each
+//! step of the plan also tells the registry which models are desired.
+
+mod entry;
+mod names;
+mod snapshot;
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Weak};
+
+use arc_swap::ArcSwap;
+use galatea_dispatch::LoadedModel;
+use galatea_policy::ModelName;
+use galatea_stdx::Lock;
+
+use self::names::{Models, NameTable};
+pub(crate) use self::snapshot::{DUPLICATE, Snapshot};
+use crate::handle::ModelHandle;
+
+/// The models of a server.
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    snapshot: ArcSwap<Snapshot>,
+    writer: Lock<()>,
+}
+
+/// One change of what the registry knows of a model.
+#[derive(Debug)]
+pub(crate) enum RegistryChange {
+    /// These versions are being loaded. Those that are ready stay so until they are
+    /// replaced.
+    BeginLoad(ModelName, Vec<i64>),
+    /// The loaded versions serve now, together with those that were kept. Others go out of
+    /// service.
+    Publish { id: ModelName, loaded: Vec<Arc<ModelHandle>>, kept: Vec<i64> },
+    /// No loaded version serves. The reasons are those of versions that failed; the others
+    /// were loaded in vain. What serves goes on.
+    AbortLoad(ModelName, Vec<(i64, Option<String>)>),
+    /// No version of the model could be tried, and why. What serves goes on.
+    Fail(ModelName, String),
+    /// The model goes out of service. The reason is there if it should serve.
+    Withdraw(ModelName, Option<String>),
+    /// Forgets why a model failed that is not desired any more. Versions that serve are
+    /// left alone: [`RegistryChange::Withdraw`] takes them out of service.
+    ForgetFailure(ModelName),
+    /// With namespaces, forgets that an order for a name without a namespace failed.
+    ForgetNameFailure(ModelName),
+    /// Every model goes out of service.
+    WithdrawAll,
+}
+
+impl Registry {
+    /// A registry whose models may have the same name in different namespaces.
+    pub(crate) fn with_namespaces() -> Self {
+        let first = Snapshot { names: Some(NameTable::default()), ..Snapshot::default() };
+        Self { snapshot: ArcSwap::from_pointee(first), writer: Lock::default() }
+    }
+
+    pub(crate) fn snapshot(&self) -> arc_swap::Guard<Arc<Snapshot>> {
+        self.snapshot.load()
+    }
+
+    /// Makes changes, all at once. `desired` are the ids of the desired models.
+    pub(crate) fn apply<'a>(
+        &self,
+        desired: impl Iterator<Item = &'a ModelName>,
+        changes: Vec<RegistryChange>,
+    ) {
+        let snapshot = self.snapshot();
+        let desired: Option<BTreeSet<ModelName>> =
+            snapshot.names.as_ref().map(|_| desired.cloned().collect());
+        let known = snapshot.names.as_ref().map(NameTable::desired);
+        if changes.is_empty() && known == desired.as_ref() {
+            return;
+        }
+        self.replace(|next| {
+            let has_namespaces = next.names.is_some();
+            changes.into_iter().for_each(|change| change.apply(&mut next.models, has_namespaces));
+            if let (Some(names), Some(desired)) = (&mut next.names, desired) {
+                names.set_desired(desired);
+            }
+        });
+    }
+
+    /// Every model goes out of service.
+    pub(crate) fn withdraw_all(&self) {
+        self.replace(|next| RegistryChange::WithdrawAll.apply(&mut next.models, false));
+    }
+
+    /// The last request of a version that was taken out of service has run.
+    pub(crate) fn version_destroyed(&self, id: &str, version: i64, model: &Weak<LoadedModel>) {
+        self.replace(|next| {
+            if let Some(entry) = next.models.get_mut(id)
+                && entry.is_draining(version, model)
+            {
+                Arc::make_mut(entry).forget_drained(version);
+            }
+        });
+    }
+
+    fn replace(&self, change: impl FnOnce(&mut Snapshot)) {
+        let writer = self.writer.lock("replace the snapshot");
+        let mut next = Snapshot::clone(&self.snapshot.load());
+        change(&mut next);
+        let Snapshot { models, names } = &mut next;
+        names.iter_mut().for_each(|names| names.update(models));
+        let previous = self.snapshot.swap(Arc::new(next));
+        drop(writer);
+        // It may hold the last handle of a version, which retires then.
+        drop(previous);
+    }
+}
+
+impl RegistryChange {
+    fn apply(self, models: &mut Models, has_namespaces: bool) {
+        match self {
+            Self::ForgetFailure(id) => forget_failure(models, &id),
+            // No model has a bare name as its id.
+            Self::ForgetNameFailure(name) if has_namespaces => forget_failure(models, &name),
+            Self::ForgetNameFailure(_) => {}
+            Self::Withdraw(id, failure) => {
+                if let Some(entry) = models.get_mut(&id) {
+                    Arc::make_mut(entry).withdraw(failure);
+                }
+            }
+            Self::BeginLoad(id, versions) => entry(models, id).begin_load(&versions),
+            Self::Publish { id, loaded, kept } => entry(models, id).publish(loaded, &kept),
+            Self::AbortLoad(id, reasons) => entry(models, id).abort_load(reasons),
+            Self::Fail(id, reason) => entry(models, id).failure = Some(reason),
+            Self::WithdrawAll => {
+                for entry in models.values_mut() {
+                    let entry = Arc::make_mut(entry);
+                    let failure = entry.failure.take();
+                    entry.withdraw(failure);
+                }
+            }
+        }
+    }
+}
+
+fn entry(models: &mut Models, id: ModelName) -> &mut entry::ModelEntry {
+    Arc::make_mut(models.entry(id).or_default())
+}
+
+fn forget_failure(models: &mut Models, id: &ModelName) {
+    let Some(entry) = models.get_mut(id) else { return };
+    // A model that was never tried is as if it had never been ordered.
+    if entry.versions.is_empty() {
+        models.remove(id);
+        return;
+    }
+    Arc::make_mut(entry).forget_failure();
+}

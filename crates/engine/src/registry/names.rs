@@ -1,0 +1,63 @@
+//! What names mean where several models may have the same one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use galatea_policy::{ModelName, name_in_id};
+
+use super::entry::ModelEntry;
+
+/// The models by id. Copies share the entries that did not change.
+pub(super) type Models = BTreeMap<Arc<str>, Arc<ModelEntry>>;
+
+/// The meaning of each name. It is computed with each change of the registry, so that a
+/// request looks its model up once, as it does without namespaces.
+#[derive(Clone, Debug, Default)]
+pub(super) struct NameTable {
+    /// The ids of the desired models. A name means no others.
+    desired: Arc<BTreeSet<ModelName>>,
+    meanings: BTreeMap<Arc<str>, NameMeaning>,
+}
+
+/// The meaning of one name.
+#[derive(Clone, Debug)]
+pub(super) enum NameMeaning {
+    /// One model, by its id. It has no entry while it waits for other models.
+    One(Arc<str>, Option<Arc<ModelEntry>>),
+    /// The number of models with this name, none of which is meant.
+    Several(usize),
+    /// No model any more.
+    None,
+}
+
+impl NameTable {
+    pub(super) fn get(&self, name: &str) -> Option<&NameMeaning> {
+        self.meanings.get(name)
+    }
+
+    pub(super) fn desired(&self) -> &BTreeSet<ModelName> {
+        &self.desired
+    }
+
+    pub(super) fn set_desired(&mut self, ids: BTreeSet<ModelName>) {
+        self.desired = Arc::new(ids);
+    }
+
+    /// Computes the meanings anew. Models of which no version was ever tried don't count.
+    pub(super) fn update(&mut self, models: &Models) {
+        let mut meanings: BTreeMap<Arc<str>, NameMeaning> = BTreeMap::new();
+        let tried = models.iter().filter(|(_, entry)| !entry.versions.is_empty());
+        for (id, _) in tried {
+            meanings.insert(name_in_id(id).into(), NameMeaning::None);
+        }
+        for id in &*self.desired {
+            let meaning = meanings.entry(name_in_id(id).into()).or_insert(NameMeaning::None);
+            *meaning = match meaning {
+                NameMeaning::None => NameMeaning::One(id.clone(), models.get(id).cloned()),
+                NameMeaning::One(..) => NameMeaning::Several(2),
+                NameMeaning::Several(count) => NameMeaning::Several(*count + 1),
+            };
+        }
+        self.meanings = meanings;
+    }
+}

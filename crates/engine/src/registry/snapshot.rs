@@ -1,0 +1,168 @@
+//! The models at one moment, as requests read them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use galatea_dispatch::LoadedModel;
+use galatea_infer::{ModelState, RepositoryEntry, Status};
+use galatea_policy::{ModelName, model_id, name_in_id};
+use galatea_repository::ListedModel;
+
+use super::entry::{ModelEntry, VersionEntry, failure_line};
+use super::names::{Models, NameMeaning, NameTable};
+use crate::handle::ModelHandle;
+
+/// Why a model that several repositories have isn't ready.
+pub(crate) const DUPLICATE: &str = "model appears in two or more repositories";
+
+/// Every model by id.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Snapshot {
+    pub(super) models: Models,
+    /// `Some` with namespaces.
+    pub(super) names: Option<NameTable>,
+}
+
+impl Snapshot {
+    /// The requested version, or the newest that is ready.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` for an unknown name or version, or if no version is ready; `Unavailable`
+    /// for a version that isn't ready.
+    pub(crate) fn find(
+        &self,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<&Arc<ModelHandle>, Status> {
+        let unknown = |why: String| Status::not_found(format!("Request for unknown model: {why}"));
+        let (name, model) = self.entry(name)?;
+        let Some(version) = version else {
+            let newest = model.versions.values().rev().find_map(|entry| entry.model.as_ref());
+            return newest.ok_or_else(|| unknown(format!("'{name}' has no available versions")));
+        };
+        let entry = model
+            .versions
+            .get(&version)
+            .ok_or_else(|| unknown(format!("'{name}' version {version} is not found")))?;
+        entry.model.as_ref().ok_or_else(|| {
+            Status::unavailable(format!(
+                "Request for unknown model: '{name}' version {version} is not at ready state"
+            ))
+        })
+    }
+
+    /// The model that a name in a request means, and its name in messages. The texts and
+    /// codes are Triton's.
+    fn entry<'s: 't, 'n: 't, 't>(
+        &'s self,
+        name: &'n str,
+    ) -> Result<(&'t str, &'s ModelEntry), Status> {
+        let not_found = || format!("Request for unknown model: '{name}' is not found");
+        let Some(names) = &self.names else {
+            let entry = self.models.get(name).ok_or_else(|| Status::not_found(not_found()))?;
+            return Ok((name, entry));
+        };
+        match names.get(name) {
+            Some(NameMeaning::One(id, Some(entry))) => Ok((id, entry)),
+            Some(NameMeaning::One(id, None)) => {
+                Err(Status::not_found(format!("Request for unknown model: '{id}' is not found")))
+            }
+            Some(NameMeaning::Several(count)) => Err(Status::invalid_argument(format!(
+                "There are {count} identifiers of model '{name}' in global map, model namespace \
+                 must be provided to resolve ambiguity."
+            ))),
+            Some(NameMeaning::None) => Err(Status::not_found(format!(
+                "Identifier of model '{name}' is not found in global map"
+            ))),
+            None => Err(Status::invalid_argument(not_found())),
+        }
+    }
+
+    /// This version of the model with this id, if it is ready.
+    pub(crate) fn ready_version(&self, id: &str, version: i64) -> Option<&Arc<ModelHandle>> {
+        self.models.get(id)?.versions.get(&version)?.model.as_ref()
+    }
+
+    /// The ready versions, ascending, of the model that a name in a request means.
+    pub(crate) fn ready_of_named(&self, name: &str) -> impl Iterator<Item = &Arc<ModelHandle>> {
+        let entry = match &self.names {
+            None => self.models.get(name),
+            Some(names) => match names.get(name) {
+                Some(NameMeaning::One(_, entry)) => entry.as_ref(),
+                Some(NameMeaning::Several(_) | NameMeaning::None) | None => None,
+            },
+        };
+        entry.into_iter().flat_map(|entry| entry.ready())
+    }
+
+    /// The ready versions, ascending, of the model with this id.
+    pub(crate) fn ready_of(&self, id: &str) -> impl Iterator<Item = &Arc<ModelHandle>> {
+        self.models.get(id).into_iter().flat_map(|entry| entry.ready())
+    }
+
+    /// The numbers of the ready versions of the model with this id.
+    pub(crate) fn ready_versions(&self, id: &str) -> Vec<i64> {
+        self.ready_of(id).map(|model| model.version()).collect()
+    }
+
+    /// The ids of all models.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.models.keys()
+    }
+
+    /// The ids of models of which no version could be tried, and none serves.
+    pub(crate) fn failed_ids(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.models.iter().filter(|(_, model)| model.outage().is_some()).map(|(id, _)| id)
+    }
+
+    /// Every ready version of every model.
+    pub(crate) fn ready(&self) -> impl Iterator<Item = &Arc<ModelHandle>> {
+        self.versions().filter_map(|entry| entry.model.as_ref())
+    }
+
+    /// Every version that was taken out of service and still has requests.
+    pub(crate) fn draining(&self) -> impl Iterator<Item = Arc<LoadedModel>> {
+        self.versions().filter_map(|entry| entry.draining.as_ref()?.upgrade())
+    }
+
+    fn versions(&self) -> impl Iterator<Item = &VersionEntry> {
+        self.models.values().flat_map(|model| model.versions.values())
+    }
+
+    /// Whether all models are ready.
+    pub(crate) fn all_ready(&self) -> bool {
+        self.models.values().all(|model| model.is_ready())
+    }
+
+    /// The repository index: the models that the repositories list, and those that serve
+    /// without being listed.
+    pub(crate) fn index(&self, listed: &[ListedModel], only_ready: bool) -> Vec<RepositoryEntry> {
+        let shown = |id| if self.names.is_some() { name_in_id(id) } else { id };
+        let mut models: BTreeMap<ModelName, (&str, bool)> = BTreeMap::new();
+        for (id, model) in &self.models {
+            if model.versions.values().any(|entry| entry.state != ModelState::Unavailable) {
+                models.insert(id.clone(), (shown(id), false));
+            }
+        }
+        for model in listed {
+            let id = model_id(model.namespace.as_deref(), &model.name);
+            models.insert(id, (&model.name, model.is_duplicate));
+        }
+        let mut lines = Vec::new();
+        for (id, (name, is_duplicate)) in &models {
+            match (self.models.get(id), is_duplicate) {
+                (_, true) => lines.push(failure_line(name, DUPLICATE)),
+                (None, false) if only_ready => {}
+                (None, false) => lines.push(RepositoryEntry {
+                    name: (*name).to_owned(),
+                    version: None,
+                    state: None,
+                    reason: String::new(),
+                }),
+                (Some(model), false) => model.list(name, only_ready, &mut lines),
+            }
+        }
+        lines
+    }
+}
