@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Timeouts beyond this are none: timers have an end too.
+/// Longer timeouts count as none: timers have a limit too.
 const TIMEOUT_MAX: Duration = Duration::from_hours(24 * 365);
 
-/// What a timeout may say.
+/// The timeout of a call.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Timeout {
     /// The call must end within this time.
     Within(Duration),
-    /// There is so much time that nobody will wait for its end.
+    /// The timeout is too long to matter.
     Never,
 }
 
-/// Reads up to eight digits and a unit; `None` for anything else.
+/// Parses up to eight digits and a unit; `None` for anything else.
 pub(crate) fn parse_timeout(text: &[u8]) -> Option<Timeout> {
     let (&unit, digits) = text.split_last()?;
     if digits.is_empty() || digits.len() > 8 || !digits.iter().all(u8::is_ascii_digit) {
@@ -39,16 +39,16 @@ pub(crate) fn parse_timeout(text: &[u8]) -> Option<Timeout> {
 
 /// The timer for all deadlines of a connection.
 ///
-/// It is set for the earliest one and left alone when that call ends in time,
-/// as nearly all do: setting a timer costs more than one look too many.
+/// It is set for the earliest deadline and left unchanged when that call ends in time, as
+/// nearly all do: setting a timer costs more than expiring once without a reason.
 #[derive(Debug, Default)]
-pub(crate) struct Alarm {
+pub(crate) struct DeadlineTimer {
     sleep: Option<Pin<Box<Sleep>>>,
     is_set: bool,
 }
 
-impl Alarm {
-    /// Makes the alarm go off at `deadline` at the latest.
+impl DeadlineTimer {
+    /// Makes the timer expire at `deadline` at the latest.
     pub(crate) fn set(&mut self, deadline: Instant) {
         match &mut self.sleep {
             None => self.sleep = Some(Box::pin(sleep_until(deadline))),
@@ -60,14 +60,15 @@ impl Alarm {
         self.is_set = true;
     }
 
-    /// Whether it went off. It must be set again then.
+    /// Whether the timer has expired. It must be set again then.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> bool {
         if !self.is_set {
             return false;
         }
-        let rang = self.sleep.as_mut().is_some_and(|sleep| sleep.as_mut().poll(cx).is_ready());
-        self.is_set = !rang;
-        rang
+        let has_expired =
+            self.sleep.as_mut().is_some_and(|sleep| sleep.as_mut().poll(cx).is_ready());
+        self.is_set = !has_expired;
+        has_expired
     }
 }
 

@@ -1,22 +1,23 @@
 //! The gRPC door: inference and management over HTTP/2, directly on `h2`.
 //!
-//! Each connection is one task on one of the given runtimes. That task reads
-//! requests, hands them to the service, and writes the answers; answers come
-//! back through a queue of the connection's own, so that a batch of them wakes
-//! the task once and leaves in one system call. There is no task, channel or
-//! lock per request, and the bytes of tensors are not copied on the way in,
-//! if the client sends a message in one frame, or, if they are many, on the way out. Nor is there a task per stream.
+//! Each connection is one task on one of the given runtimes (`connection/`). The task reads
+//! requests, hands them to the service and writes the responses. Responses come back through
+//! the inbox of the connection, so that a batch of them wakes the task once and leaves in one
+//! system call. There is no task, channel or lock for each request, and no task for each
+//! stream. The bytes of tensors are not copied on the way in if the client sends a message in
+//! one frame, and large ones are not copied on the way out (`buffers/`).
 //!
-//! A client that doesn't read costs a bounded amount of memory: answers are
-//! counted from when they are made until they are written, and a connection
-//! with too many of them reads no further requests. Nor does one whose requests
-//! in progress are too large together.
+//! A client that doesn't read costs a bounded amount of memory: responses count from when they
+//! are made until they are written, and a connection with too many of them reads no further
+//! requests. The same holds for requests in progress that are too large together (`budget/`).
 //!
-//! What this is not: it knows no model, queue or backend, only the two
-//! traits of `galatea-infer`; and it translates nothing itself, that is the
-//! work of `galatea-codec`. Client shared memory, trace and log settings,
-//! compression and TLS are not offered; a client that asks for them is told
-//! so.
+//! What this is not: it knows no model, queue or backend, only the two traits of
+//! `galatea-infer`. It translates nothing itself; that is the work of `galatea-codec`.
+//! Accepting and stopping are the work of [`galatea_door`]. Client shared memory, trace and
+//! log settings, compression and TLS are not offered; a client that asks for them gets an
+//! error that says so.
+//!
+//! Start with `server.rs`, then `ConnectionTask::round` in `connection/mod.rs`.
 //!
 //! ```no_run
 //! # use std::sync::Arc;
@@ -26,7 +27,7 @@
 //! let listener = std::net::TcpListener::bind("0.0.0.0:8001")?;
 //! let workers = [runtime.handle().clone()];
 //! let door = galatea_grpc::start(&workers, listener, service, control, Default::default())?;
-//! // Later, on the way down:
+//! // Later, when the server stops:
 //! door.stop_accepting();
 //! runtime.block_on(door.drained());
 //! # Ok(())
@@ -42,22 +43,24 @@
     clippy::arithmetic_side_effects
 )]
 
-mod answer;
-mod body;
-mod call;
+mod budget;
+mod buffers;
+mod call_key;
+mod call_response;
+mod call_sink;
+mod calls;
 mod connection;
+mod context;
+mod control;
 mod deadline;
-mod dispatch;
-mod door;
-mod in_progress;
-mod input;
-mod memory;
-mod output;
+mod event;
+mod failure;
+mod message_reader;
+mod options;
+mod reorder;
 mod route;
-mod signal;
-mod sink;
-mod staged;
+mod server;
 mod stream;
-mod unwritten;
 
-pub use door::{GrpcOptions, RunningDoor, start};
+pub use options::GrpcOptions;
+pub use server::{RunningDoor, start};

@@ -1,4 +1,4 @@
-//! From a request's head to a method, or to the reason why there is none.
+//! Finds the method of a call by its head, or the reason to refuse it.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use http::header::{CONTENT_TYPE, HeaderMap};
 use http::request::Parts;
 use http::{Method as HttpMethod, StatusCode};
 
-use crate::answer::{Failure, Refusal};
 use crate::deadline::{Timeout, parse_timeout};
-use crate::stream::Errors;
+use crate::failure::{Failure, Refusal};
+use crate::stream::StreamErrors;
 
 /// The methods that this server offers.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -32,10 +32,9 @@ pub(crate) enum Method {
 }
 
 impl Method {
-    /// Whether every answer is a few bytes, so that it needs no room to speak
-    /// of: whether a server is well can be asked on a connection whose client
-    /// doesn't keep up with its answers.
-    pub(crate) const fn is_brief(self) -> bool {
+    /// Whether every response is a few bytes long. Such calls are read even if the client
+    /// doesn't keep up with its responses, so that it can still check the server's health.
+    pub(crate) const fn has_short_response(self) -> bool {
         matches!(self, Self::HealthCheck | Self::ModelReady | Self::ServerLive | Self::ServerReady)
     }
 }
@@ -45,11 +44,11 @@ impl Method {
 pub(crate) struct Route {
     pub(crate) method: Method,
     pub(crate) timeout: Option<Timeout>,
-    /// Of use to streams alone.
-    pub(crate) errors: Errors,
+    /// For streams only.
+    pub(crate) errors: StreamErrors,
 }
 
-/// Decides about a call by its head.
+/// The route of a call, by its head.
 pub(crate) fn route(head: &Parts) -> Result<Route, Refusal> {
     if head.method != HttpMethod::POST {
         return Err(Refusal::Http(StatusCode::METHOD_NOT_ALLOWED));
@@ -63,7 +62,7 @@ pub(crate) fn route(head: &Parts) -> Result<Route, Refusal> {
     Ok(Route { method, timeout, errors: errors(&head.headers) })
 }
 
-/// How long the call may take. One whose time is up when it comes is not begun.
+/// How long the call may take. A call without any time left is refused.
 fn timeout(headers: &HeaderMap) -> Result<Option<Timeout>, Failure> {
     let Some(text) = headers.get("grpc-timeout") else { return Ok(None) };
     match parse_timeout(text.as_bytes()) {
@@ -75,12 +74,12 @@ fn timeout(headers: &HeaderMap) -> Result<Option<Timeout>, Failure> {
     }
 }
 
-/// How the client of a stream wants to hear of failures: as the status of the
-/// stream if it says so with exactly this value.
-fn errors(headers: &HeaderMap) -> Errors {
+/// How the client of a stream wants failures to be reported: as the status of the stream if
+/// the header has exactly this value.
+fn errors(headers: &HeaderMap) -> StreamErrors {
     match headers.get("triton_grpc_error") {
-        Some(value) if value.as_bytes() == b"true" => Errors::AsStatus,
-        Some(_) | None => Errors::AsMessages,
+        Some(value) if value.as_bytes() == b"true" => StreamErrors::AsStatus,
+        Some(_) | None => StreamErrors::AsMessages,
     }
 }
 
@@ -128,7 +127,7 @@ fn method(path: &str) -> Result<Method, Failure> {
     }
 }
 
-/// Says what is missing, for methods that clients may expect.
+/// The failure of a method that is not offered.
 fn not_offered(path: &str) -> Failure {
     unimplemented(match path {
         "/inference.GRPCInferenceService/SystemSharedMemoryRegister"

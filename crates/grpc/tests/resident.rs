@@ -117,7 +117,7 @@ async fn begun_messages_take_what_came_and_as_much_again() {
 /// Answers that are small parts of their requests, as those of a batch are of its output.
 async fn answers_that_are_not_read_keep_little_beside_them() {
     let mut options = GrpcOptions::default();
-    options.unwritten_beside_bytes_max = 16 * MIB;
+    options.retained_bytes_max = 16 * MIB;
     let mut fixture = Fixture::with(options);
     let client = fixture.client_with(1000).await;
     let mut request = infer_request("held", Bytes::from(vec![7; 4 * KIB]));

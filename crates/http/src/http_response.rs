@@ -58,7 +58,7 @@ impl Body for ResponseBody {
     }
 }
 
-/// A response before it is written, by hyper or by [`plain`](crate::plain).
+/// A response before it is written, by hyper or by `plain`.
 pub(crate) struct HttpResponse {
     pub(crate) code: StatusCode,
     pub(crate) content_type: Option<&'static str>,

@@ -8,7 +8,7 @@ use http_body::Body;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
-/// The body of a request, received by hyper or by [`plain`](crate::plain).
+/// The body of a request, received by hyper or by `plain`.
 pub(crate) trait RequestBody: Send {
     /// A lower bound of its length.
     fn length_min(&self) -> u64;
@@ -23,7 +23,7 @@ pub(crate) trait RequestBody: Send {
     ) -> impl Future<Output = Result<Bytes, BodyError>> + Send;
 
     /// Reads and forgets what is left of it, within limits. See
-    /// [`BodyDrain`](crate::body_drain).
+    /// `BodyDrain`.
     fn drain(&mut self, limits: DrainLimits) -> impl Future<Output = ()> + Send;
 }
 

@@ -8,7 +8,7 @@ use hyper::http::request::Parts;
 
 use crate::http_response::HEADER_LENGTH;
 
-/// The head of a request, read by hyper or by [`plain`](crate::plain).
+/// The head of a request, read by hyper or by `plain`.
 #[derive(Debug)]
 pub(crate) struct RequestHead<'a> {
     pub(crate) method: Method,

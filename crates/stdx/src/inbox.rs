@@ -125,6 +125,14 @@ impl<T> Inbox<T> {
         wake(state);
     }
 
+    /// A waker that [notifies](Self::notify) the reader.
+    pub fn waker(self: &Arc<Self>) -> Waker
+    where
+        T: Send + 'static,
+    {
+        Waker::from(Arc::new(Notifier(self.clone())))
+    }
+
     /// Closes the inbox: it takes no further items, and [`Inbox::recv`] returns `None`
     /// when those that are there have been taken.
     pub fn close(&self) {
@@ -208,6 +216,19 @@ impl<T: Send + 'static> Wake for Inbox<T> {
         if !state.items.is_empty() {
             wake(state);
         }
+    }
+}
+
+/// The waker of [`Inbox::waker`].
+struct Notifier<T>(Arc<Inbox<T>>);
+
+impl<T: Send + 'static> Wake for Notifier<T> {
+    fn wake(self: Arc<Self>) {
+        self.0.notify();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.notify();
     }
 }
 
@@ -296,7 +317,7 @@ mod tests {
     #[test]
     fn a_task_that_runs_is_not_woken_and_does_not_rest() {
         let (inbox, woken) = resting();
-        inbox.notify();
+        inbox.waker().wake_by_ref();
         inbox.notify();
         check_woken(&woken, 1);
         inbox.begin(&Waker::from(woken.clone()));

@@ -1,6 +1,5 @@
-//! What a connection's task does for its streams.
+//! The streams of a connection.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -8,58 +7,59 @@ use galatea_codec::classification::Classification;
 use galatea_codec::forward::forward;
 use galatea_codec::grpc::stream::RequestTag;
 use galatea_codec::grpc::{InferMessage, parse_version};
+use galatea_door::catch_panic;
 use galatea_infer::{InferenceRequest, ResponseSender, Status, Throttle};
 use h2::RecvStream;
 use tokio::time::Instant;
 
-use super::{ConnectionTask, PANICKED, refuse_while_stopping};
-use crate::answer::{self, Failure, Responder};
-use crate::call::{Forwarded, Phase};
-use crate::door::Door;
-use crate::in_progress::{Arriving, InProgress, taken};
-use crate::signal::{CallKey, Use};
-use crate::stream::{
-    Errors, Messages, Next, Order, Place, Stream, StreamGone, StreamLimits, StreamSignal,
-    StreamSink,
+use super::{ConnectionTask, panicked_status};
+use crate::budget::{
+    ArrivalCharge, CallKind, Outgoing, RequestCharge, StreamLimits, request_bytes,
 };
-use crate::unwritten::Outgoing;
+use crate::call_key::CallKey;
+use crate::call_response::{self, CallResponder};
+use crate::calls::CallState;
+use crate::context::{DoorContext, ForwardedParameters};
+use crate::failure::Failure;
+use crate::reorder::{ReplyMode, ReplySlot};
+use crate::stream::{
+    MessageSplitter, Stream, StreamErrors, StreamHandle, StreamInput, StreamReset, StreamSink,
+};
 
-/// How many requests of a stream are begun before others have their turn.
-const TURN_REQUESTS_MAX: usize = 64;
+/// How many requests of a stream are begun before other streams are served.
+const REQUESTS_IN_A_ROW_MAX: usize = 64;
 
 impl ConnectionTask {
-    /// Begins a stream. Its head is sent at once: there are clients that wait
-    /// for it before they send anything.
+    /// Opens a stream.
     pub(super) fn open_stream(
         &mut self,
-        mut respond: Responder,
+        mut responder: CallResponder,
         body: RecvStream,
         deadline: Option<Instant>,
-        errors: Errors,
-        forwarded: Forwarded,
+        errors: StreamErrors,
+        forwarded: ForwardedParameters,
     ) {
-        let Some(send) = answer::send_head(&mut respond) else { return };
-        let options = &self.door.options;
+        let Some(send) = call_response::send_head(&mut responder) else { return };
+        let options = &self.context.options;
         let limits = StreamLimits {
             messages_max: options.stream_messages_max,
             bytes_max: options.stream_bytes_max,
         };
-        let key = self.calls.insert(respond, deadline, |key| {
-            let signal = Arc::new(StreamSignal::new(self.signal.clone(), key, errors, limits));
-            let arriving = Arriving::new(self.signal.clone());
-            let messages = Messages::new(options.message_bytes_max, self.door.kept.clone());
-            let stream = Stream::new(send, body, messages, signal, arriving);
-            Phase::Streaming(Box::new(stream))
+        let key = self.calls.insert(responder, deadline, forwarded, |key| {
+            let (budget, inbox) = (self.budget.clone(), self.inbox.clone());
+            let handle = Arc::new(StreamHandle::new(key, errors, limits, budget, inbox));
+            let charge = ArrivalCharge::new(self.budget.clone());
+            let pool = self.context.message_pool.clone();
+            let messages = MessageSplitter::new(options.message_bytes_max, pool);
+            CallState::Streaming(Box::new(Stream::new(send, body, messages, handle, charge)))
         });
-        self.calls.set_forwarded(key, forwarded);
-        self.streams.push(key);
+        self.ready_streams.push(key);
     }
 
-    /// Looks at every stream that can go on.
+    /// Serves every stream that can go on.
     pub(super) fn serve_streams(&mut self) {
-        let mut streams = std::mem::take(&mut self.streams);
-        self.signal.take_streams(&mut streams);
-        if !self.signal.is_full(Use::Stream) {
+        let mut streams = std::mem::take(&mut self.ready_streams);
+        if !self.budget.is_full(CallKind::Stream) {
             for key in self.paused_streams.drain(..) {
                 if let Some(stream) = self.calls.stream(key) {
                     stream.resume();
@@ -70,21 +70,20 @@ impl ConnectionTask {
         for key in streams.drain(..) {
             self.serve_stream(key);
         }
-        streams.append(&mut self.streams);
-        self.streams = streams;
+        streams.append(&mut self.ready_streams);
+        self.ready_streams = streams;
     }
 
-    /// Begins the requests of a stream that have arrived, as far as there is
-    /// room for them.
+    /// Begins the requests of a stream that have arrived, while there is room for them.
     fn serve_stream(&mut self, key: CallKey) {
         let Some(stream) = self.calls.stream(key) else { return };
-        if let Err(StreamGone) = stream.pull() {
+        if let Err(StreamReset) = stream.pull() {
             if let Some(call) = self.calls.remove(key) {
                 call.cancel();
             }
             return;
         }
-        stream.signal().clone().go_on();
+        stream.handle().clone().budget.resume_models();
         self.begin_requests(key);
         if let Some(stream) = self.calls.stream(key) {
             stream.release();
@@ -93,9 +92,9 @@ impl ConnectionTask {
     }
 
     fn begin_requests(&mut self, key: CallKey) {
-        for _ in 0..TURN_REQUESTS_MAX {
+        for _ in 0..REQUESTS_IN_A_ROW_MAX {
             let Some(stream) = self.calls.stream(key) else { return };
-            if self.signal.is_full(Use::Stream) {
+            if self.budget.is_full(CallKind::Stream) {
                 if stream.pause() {
                     self.paused_streams.push(key);
                 }
@@ -104,78 +103,70 @@ impl ConnectionTask {
             if stream.is_full() {
                 return;
             }
-            match stream.next() {
-                Next::Wait | Next::End => return,
-                Next::Request(message) => self.begin_request(key, &message),
-                Next::Broken(failure) => {
+            match stream.next_input() {
+                StreamInput::Pending | StreamInput::End => return,
+                StreamInput::Request(message) => self.begin_request(key, &message),
+                StreamInput::Malformed(failure) => {
                     self.fail(key, &failure);
                     return;
                 }
             }
         }
         if let Some(stream) = self.calls.stream(key) {
-            stream.signal().look();
+            stream.handle().wake();
         }
     }
 
-    /// Begins a request. Its failures take the way of its replies, so that
-    /// they come in turn.
+    /// Begins a request. Its failures take the way of its replies, so that they keep their
+    /// place in the order.
     fn begin_request(&mut self, key: CallKey, message: &Bytes) {
-        let mut prepared = Prepared::new(&self.door, message);
+        let mut parsed = ParsedMessage::new(&self.context, message);
         if let Some(call) = self.calls.get_mut(key) {
-            prepared.forward(&call.forwarded);
+            parsed.forward(&call.forwarded);
         }
         let Some(stream) = self.calls.stream(key) else { return };
-        let bytes = match &prepared.request {
-            Ok(request) => taken(message.len(), request),
+        let bytes = match &parsed.request {
+            Ok(request) => request_bytes(message.len(), request),
             Err(_) => message.len(),
         };
-        let (place, cancel) = stream.begin(prepared.order, bytes);
-        let signal = stream.signal().clone();
-        let throttle = match prepared.order {
-            Order::AtOnce => Throttle::default().with(signal.clone()),
-            Order::InTurn => Throttle::default(),
+        let (slot, cancel) = stream.begin(parsed.mode, bytes);
+        let handle = stream.handle().clone();
+        let throttle = match parsed.mode {
+            ReplyMode::Immediate => Throttle::default().with(handle.budget.clone()),
+            ReplyMode::Ordered => Throttle::default(),
         };
-        let Prepared { tag, order, sends_empty_end, classification, request } = prepared;
-        let in_progress = InProgress::new(self.signal.clone(), bytes, Use::Stream);
-        let sink = StreamSink::new(
-            signal,
-            place,
-            order,
-            tag,
-            sends_empty_end,
-            classification,
-            in_progress,
-        );
+        let ParsedMessage { tag, mode, sends_empty_final, classification, request } = parsed;
+        let charge = RequestCharge::new(self.budget.clone(), bytes, CallKind::Stream);
+        let sink =
+            StreamSink::new(handle, slot, mode, tag, sends_empty_final, classification, charge);
         let sender = ResponseSender::new(Box::new(sink));
         match request {
             Err(status) => sender.fail(status),
             Ok(mut request) => {
                 request.cancel = cancel;
                 request.throttle = throttle;
-                // A panic drops the sender, which then answers.
-                let _ = catch_unwind(AssertUnwindSafe(|| self.door.service.infer(request, sender)));
+                // A panic drops the sender, which then sends an error.
+                let _ = catch_panic(|| self.context.service.infer(request, sender));
             }
         }
     }
 
     /// Takes the reply to a request of a stream.
-    pub(super) fn reply(
+    pub(super) fn stream_reply(
         &mut self,
         key: CallKey,
-        place: Place,
-        answer: Option<Result<Outgoing, Failure>>,
+        slot: ReplySlot,
+        message: Option<Result<Outgoing, Failure>>,
         is_final: bool,
     ) {
         let Some(stream) = self.calls.stream(key) else { return };
-        match stream.reply(place, answer, is_final) {
+        match stream.reply(slot, message, is_final) {
             Ok(()) => self.end_if_done(key),
             Err(failure) => self.fail(key, &failure),
         }
     }
 
-    /// Ends a stream whose client takes so little of it that responses had to
-    /// be dropped.
+    /// Resets a stream whose client reads so little of it that responses had to be dropped.
     pub(super) fn reset_stream(&mut self, key: CallKey) {
         if let Some(stream) = self.calls.stream(key) {
             stream.reset();
@@ -183,57 +174,55 @@ impl ConnectionTask {
         }
     }
 
-    /// Ends a stream that has nothing to do any more: its client said so, or
-    /// the door stops.
+    /// Ends a stream that has nothing left to do, because its client ended it or the door
+    /// stops.
     fn end_if_done(&mut self, key: CallKey) {
         let Some(stream) = self.calls.stream(key) else { return };
         if stream.is_done() {
             stream.finish();
             self.calls.remove(key);
         } else if stream.is_idle()
-            && let Err(status) = refuse_while_stopping(&self.door)
+            && let Err(status) = self.context.refuse_while_stopping()
         {
             self.fail(key, &status.into());
         }
     }
 
-    /// Ends the streams that nothing is done for; the others end when they are
-    /// done.
+    /// Ends the streams that have no request in progress; the others end later.
     pub(super) fn end_idle_streams(&mut self) {
-        for key in self.calls.select(|call| matches!(call.phase, Phase::Streaming(_))) {
+        for key in self.calls.select(|call| matches!(call.state, CallState::Streaming(_))) {
             self.end_if_done(key);
         }
     }
 }
 
-/// A message, made a request or refused.
-struct Prepared {
+/// A message of a stream with its request, or the reason why it is refused.
+struct ParsedMessage {
     tag: RequestTag,
-    order: Order,
-    sends_empty_end: bool,
+    mode: ReplyMode,
+    sends_empty_final: bool,
     classification: Option<Classification>,
     request: Result<InferenceRequest, Status>,
 }
 
-impl Prepared {
-    fn new(door: &Door, message: &Bytes) -> Self {
-        let mut prepared = Self {
+impl ParsedMessage {
+    fn new(context: &DoorContext, message: &Bytes) -> Self {
+        let mut parsed = Self {
             tag: RequestTag::default(),
-            order: Order::InTurn,
-            sends_empty_end: false,
+            mode: ReplyMode::Ordered,
+            sends_empty_final: false,
             classification: None,
-            request: Err(Status::internal(PANICKED)),
+            request: Err(panicked_status()),
         };
-        // A panic leaves behind what was known by then.
-        let request = catch_unwind(AssertUnwindSafe(|| prepared.read(door, message)));
-        if let Ok(request) = request {
-            prepared.request = request;
+        // After a panic the fields have what was parsed before.
+        if let Ok(request) = catch_panic(|| parsed.parse(context, message)) {
+            parsed.request = request;
         }
-        prepared
+        parsed
     }
 
-    /// Adds what the stream's metadata says to each of its requests.
-    fn forward(&mut self, forwarded: &Forwarded) {
+    /// Adds the parameters from the metadata of the stream.
+    fn forward(&mut self, forwarded: &ForwardedParameters) {
         match (&mut self.request, forwarded) {
             (Ok(request), Ok(headers)) => forward(&mut request.parameters, headers.clone()),
             (Ok(_), Err(status)) => self.request = Err(status.clone()),
@@ -241,15 +230,19 @@ impl Prepared {
         }
     }
 
-    fn read(&mut self, door: &Door, message: &Bytes) -> Result<InferenceRequest, Status> {
+    fn parse(
+        &mut self,
+        context: &DoorContext,
+        message: &Bytes,
+    ) -> Result<InferenceRequest, Status> {
         let message = InferMessage::parse(message)?;
         self.tag = RequestTag::new(&message);
-        refuse_while_stopping(door)?;
+        context.refuse_while_stopping()?;
         let version = parse_version(message.model_version())?;
-        if door.control.is_decoupled(message.model_name(), version)? {
-            self.order = Order::AtOnce;
+        if context.control.is_decoupled(message.model_name(), version)? {
+            self.mode = ReplyMode::Immediate;
         }
-        self.sends_empty_end = message.enables_empty_final_response();
+        self.sends_empty_final = message.enables_empty_final_response();
         let (request, classification) = message.into_request(version)?;
         self.classification = classification;
         Ok(request)

@@ -1,19 +1,25 @@
 //! A call with a stream of requests and a stream of responses.
 //!
-//! Requests are begun as they arrive and answered independently. Responses of
-//! models that are not decoupled leave in the order of their requests, those
-//! of decoupled models as soon as they are made. A stream stops taking
-//! requests out of what has arrived while too much of it is unfinished or not
-//! yet written; its client then runs out of window.
+//! A stream has no task, channel or lock of its own. The task of its connection splits the
+//! body into messages and begins requests as they arrive; sinks bring the replies to the
+//! inbox of the connection. Requests are executed independently. Responses of models that
+//! are not decoupled leave in the order of their requests, and so do failures, also those
+//! of requests that no model has seen. Responses of decoupled models leave as soon as they
+//! are made.
+//!
+//! The head of the response is sent when the stream is opened, because some clients wait
+//! for it before they send anything.
+//!
+//! A stream takes no requests out of what has arrived while too much of it is in progress
+//! or unwritten; its client then runs out of window. When the door stops, requests that
+//! arrive are refused one by one, and the stream ends when none is in progress.
 
-mod in_flight;
-mod messages;
+mod handle;
+mod message_splitter;
 mod open;
-mod signal;
 mod sink;
 
-pub(crate) use in_flight::{Order, Place};
-pub(crate) use messages::Messages;
-pub(crate) use open::{Next, Stream, StreamGone, StreamLimits};
-pub(crate) use signal::{Errors, StreamSignal};
+pub(crate) use handle::{StreamErrors, StreamHandle};
+pub(crate) use message_splitter::MessageSplitter;
+pub(crate) use open::{Stream, StreamInput, StreamReset};
 pub(crate) use sink::StreamSink;

@@ -1,4 +1,4 @@
-//! An open stream, as its connection's task sees it.
+//! An open stream, as the task of its connection sees it.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -7,139 +7,123 @@ use bytes::Bytes;
 use galatea_infer::CancelToken;
 use h2::{Reason, RecvStream, SendStream};
 
-use super::in_flight::InFlight;
-use super::messages::Messages;
-use super::{Order, Place, StreamSignal};
-use crate::answer::{self, Failure};
-use crate::in_progress::Arriving;
-use crate::unwritten::Outgoing;
+use super::handle::StreamHandle;
+use super::message_splitter::MessageSplitter;
+use crate::budget::{ArrivalCharge, Outgoing};
+use crate::call_response;
+use crate::failure::Failure;
+use crate::reorder::{ReorderBuffer, ReplyMode, ReplySlot};
 
-/// How much of a stream may be unfinished before its requests have to wait.
-#[derive(Copy, Clone, Debug)]
-pub(crate) struct StreamLimits {
-    /// Requests without a last reply and responses that are not written.
-    pub(crate) messages_max: usize,
-    /// What the messages of both take.
-    pub(crate) bytes_max: usize,
-}
-
+/// An open stream.
 pub(crate) struct Stream {
     send: SendStream<Outgoing>,
     body: RecvStream,
-    messages: Messages,
-    arriving: Arriving,
-    in_flight: InFlight<Result<Outgoing, Failure>>,
-    signal: Arc<StreamSignal>,
-    /// The signal as a waker.
+    messages: MessageSplitter,
+    arrival: ArrivalCharge,
+    replies: ReorderBuffer<Result<Outgoing, Failure>>,
+    handle: Arc<StreamHandle>,
+    /// Makes the task serve the stream.
     waker: Waker,
     /// Whether the client sends no more requests.
     half_closed: bool,
-    /// Whether it waits until its connection has less to write.
-    paused: bool,
+    /// Whether the stream waits until its connection has room.
+    is_paused: bool,
 }
 
-/// The client gave the stream up.
-pub(crate) struct StreamGone;
+/// The client reset the stream.
+pub(crate) struct StreamReset;
 
-/// What there is to do with a stream next.
-pub(crate) enum Next {
-    /// Nothing until more arrives.
-    Wait,
+/// The next input of a stream.
+pub(crate) enum StreamInput {
+    /// There is none until more arrives.
+    Pending,
     /// A request.
     Request(Bytes),
     /// The client sends no more.
     End,
-    /// What it sends is no stream of messages.
-    Broken(Failure),
+    /// The body is not a sequence of messages, or too long.
+    Malformed(Failure),
 }
 
 impl Stream {
     pub(crate) fn new(
         send: SendStream<Outgoing>,
         body: RecvStream,
-        messages: Messages,
-        signal: Arc<StreamSignal>,
-        arriving: Arriving,
+        messages: MessageSplitter,
+        handle: Arc<StreamHandle>,
+        arrival: ArrivalCharge,
     ) -> Self {
         Self {
             send,
             body,
             messages,
-            arriving,
-            in_flight: InFlight::new(),
-            waker: Waker::from(signal.clone()),
-            signal,
+            arrival,
+            replies: ReorderBuffer::new(),
+            waker: handle.waker(),
+            handle,
             half_closed: false,
-            paused: false,
+            is_paused: false,
         }
     }
 
-    /// Notes that the stream waits for its connection; returns whether it
-    /// didn't before.
+    /// Makes the stream wait for room in its connection; returns whether it did not wait
+    /// before.
     pub(crate) const fn pause(&mut self) -> bool {
-        !std::mem::replace(&mut self.paused, true)
+        !std::mem::replace(&mut self.is_paused, true)
     }
 
-    /// Notes that it waits no longer.
+    /// The stream waits no longer.
     pub(crate) const fn resume(&mut self) {
-        self.paused = false;
+        self.is_paused = false;
     }
 
-    pub(crate) const fn signal(&self) -> &Arc<StreamSignal> {
-        &self.signal
+    pub(crate) const fn handle(&self) -> &Arc<StreamHandle> {
+        &self.handle
     }
 
-    /// Takes over what `h2` has of the stream, and has it tell when there is
-    /// more. The client's window stays as it is until messages are taken out.
-    pub(crate) fn pull(&mut self) -> Result<(), StreamGone> {
-        self.signal.begin();
+    /// Takes the frames that `h2` has of the stream, and registers for more. The window of
+    /// the client stays as it is until messages are taken out.
+    pub(crate) fn pull(&mut self) -> Result<(), StreamReset> {
+        self.handle.begin();
         let mut cx = Context::from_waker(&self.waker);
         if self.send.poll_reset(&mut cx).is_ready() {
-            return Err(StreamGone);
+            return Err(StreamReset);
         }
         while !self.half_closed {
             match self.body.poll_data(&mut cx) {
                 Poll::Pending => break,
                 Poll::Ready(Some(Ok(frame))) => self.messages.push(frame),
-                Poll::Ready(Some(Err(_))) => return Err(StreamGone),
+                Poll::Ready(Some(Err(_))) => return Err(StreamReset),
                 Poll::Ready(None) => self.half_closed = true,
             }
         }
         Ok(())
     }
 
-    /// Whether requests have to wait until less is unfinished. The stream is
-    /// looked at again when that may have changed.
+    /// Whether further requests have to wait. If so, the stream is served again when that
+    /// may have changed.
     pub(crate) fn is_full(&self) -> bool {
-        let (signal, in_flight) = (&self.signal, &self.in_flight);
-        let messages = in_flight.unanswered().saturating_add(signal.unwritten_messages());
-        let bytes = in_flight.bytes().saturating_add(signal.unwritten_bytes());
-        let limits = signal.limits();
-        let is_full = messages >= limits.messages_max || bytes >= limits.bytes_max;
-        if is_full {
-            self.signal.wait();
-        }
-        is_full
+        self.handle.budget.is_full(self.replies.in_progress(), self.replies.bytes())
     }
 
-    /// What comes next of what was pulled.
-    pub(crate) fn next(&mut self) -> Next {
+    /// The next input among the frames that were taken.
+    pub(crate) fn next_input(&mut self) -> StreamInput {
         let next = self.messages.next();
-        if let Err(failure) = self.arriving.set(self.messages.part_bytes()) {
-            return Next::Broken(failure);
+        if let Err(failure) = self.arrival.set(self.messages.part_bytes()) {
+            return StreamInput::Malformed(failure);
         }
         match next {
-            Ok(Some(message)) => Next::Request(message),
-            Ok(None) if !self.half_closed => Next::Wait,
+            Ok(Some(message)) => StreamInput::Request(message),
+            Ok(None) if !self.half_closed => StreamInput::Pending,
             Ok(None) => match self.messages.finish() {
-                Ok(()) => Next::End,
-                Err(failure) => Next::Broken(failure),
+                Ok(()) => StreamInput::End,
+                Err(failure) => StreamInput::Malformed(failure),
             },
-            Err(failure) => Next::Broken(failure),
+            Err(failure) => StreamInput::Malformed(failure),
         }
     }
 
-    /// Lets the client send as much again as was taken out.
+    /// Lets the client send as many bytes again as were taken out.
     pub(crate) fn release(&mut self) {
         let taken = self.messages.take_count();
         if taken > 0 {
@@ -147,70 +131,68 @@ impl Stream {
         }
     }
 
-    /// Makes room for a request.
-    pub(crate) fn begin(&mut self, order: Order, bytes: usize) -> (Place, CancelToken) {
+    /// Begins a request.
+    pub(crate) fn begin(&mut self, mode: ReplyMode, bytes: usize) -> (ReplySlot, CancelToken) {
         let cancel = CancelToken::new();
-        (self.in_flight.begin(order, cancel.clone(), bytes), cancel)
+        (self.replies.begin(mode, cancel.clone(), bytes), cancel)
     }
 
-    /// Takes a reply and sends what may leave now.
+    /// Takes a reply and sends the responses that may leave now.
     ///
     /// # Errors
     ///
-    /// The failure whose turn it was, which ends the stream.
+    /// A failure that ends the stream.
     pub(crate) fn reply(
         &mut self,
-        place: Place,
-        answer: Option<Result<Outgoing, Failure>>,
+        slot: ReplySlot,
+        message: Option<Result<Outgoing, Failure>>,
         is_final: bool,
     ) -> Result<(), Failure> {
-        let mut ready = self.in_flight.reply(place, answer, is_final);
-        while let Some(answer) = ready {
-            // What can't be sent was given up by the client, which `h2` tells
-            // as well.
-            let _ = self.send.send_data(answer?, false);
-            ready = match place {
-                Place::Turn(_) => self.in_flight.next(),
-                Place::Free(_) => None,
+        let mut ready = self.replies.reply(slot, message, is_final);
+        while let Some(message) = ready {
+            // Sending fails if the client reset the stream, which `h2` reports as well.
+            let _ = self.send.send_data(message?, false);
+            ready = match slot {
+                ReplySlot::Ordered(_) => self.replies.next(),
+                ReplySlot::Immediate(_) => None,
             };
         }
-        self.signal.relieve();
+        self.handle.budget.relieve();
         Ok(())
     }
 
-    /// Whether no request is unfinished and no more will come of what was
-    /// pulled.
+    /// Whether no request is in progress and none will follow.
     pub(crate) fn is_done(&self) -> bool {
         self.is_idle() && self.half_closed && self.messages.finish().is_ok()
     }
 
-    /// Whether no request is unfinished.
+    /// Whether no request is in progress.
     pub(crate) fn is_idle(&self) -> bool {
-        self.in_flight.is_empty()
+        self.replies.is_empty()
     }
 
-    /// Ends the stream well.
+    /// Ends the stream with success.
     pub(crate) fn finish(&mut self) {
-        self.signal.end();
-        let _ = self.send.send_trailers(answer::success_trailers());
+        self.handle.budget.end();
+        let _ = self.send.send_trailers(call_response::success_trailers());
     }
 
     /// Ends the stream with a failure, behind the responses that were sent.
     pub(crate) fn fail(&mut self, failure: &Failure) {
         self.cancel();
-        let _ = self.send.send_trailers(answer::failure_trailers(failure));
+        let _ = self.send.send_trailers(call_response::failure_trailers(failure));
     }
 
-    /// Ends the stream at once; responses that are not written are dropped.
+    /// Resets the stream; responses that are not written are dropped.
     pub(crate) fn reset(&mut self) {
         self.cancel();
-        // What clients report as an exhausted resource.
+        // Clients report this reason as an exhausted resource.
         self.send.send_reset(Reason::ENHANCE_YOUR_CALM);
     }
 
-    /// Tells whoever works on a request that nobody waits for it any more.
+    /// Cancels the requests in progress.
     pub(crate) fn cancel(&self) {
-        self.signal.end();
-        self.in_flight.cancel();
+        self.handle.budget.end();
+        self.replies.cancel();
     }
 }

@@ -1,4 +1,4 @@
-//! Where the replies to one request of a stream go.
+//! The sink of one request of a stream.
 
 use std::sync::Arc;
 
@@ -9,112 +9,112 @@ use galatea_codec::grpc::stream::{
 };
 use galatea_infer::{InferenceResponse, Reply, ResponseSink, Status};
 
-use super::{Errors, Order, Place, StreamSignal};
-use crate::answer::Failure;
-use crate::in_progress::InProgress;
-use crate::signal::News;
-use crate::sink::{OneResponse, classified};
-use crate::unwritten::{Holder, Outgoing};
+use super::handle::{StreamErrors, StreamHandle};
+use crate::budget::{Outgoing, RequestCharge, ResponseBudget};
+use crate::call_sink::{SingleResponse, classified};
+use crate::event::ConnectionEvent;
+use crate::failure::Failure;
+use crate::reorder::{ReplyMode, ReplySlot};
 
-/// Receives the replies to one request, encodes them on the thread that
-/// answers, and brings them to the connection.
+/// Receives the replies to one request, encodes them on the thread that responds, and
+/// brings them to the connection.
 pub(crate) struct StreamSink {
-    signal: Arc<StreamSignal>,
-    place: Place,
+    stream: Arc<StreamHandle>,
+    slot: ReplySlot,
     tag: RequestTag,
     classification: Option<Classification>,
-    replies: Replies,
-    _in_progress: InProgress,
+    replies: ExpectedReplies,
+    _charge: RequestCharge,
 }
 
-enum Replies {
-    /// One, to be sent in turn.
-    One(OneResponse),
-    /// Any number, to be sent at once.
-    Many(EmptyEnd),
+enum ExpectedReplies {
+    /// A single response.
+    One(SingleResponse),
+    /// Any number of responses.
+    Many(EmptyFinal),
 }
 
-/// What becomes of an end that brings no response.
+/// What happens to a final reply without a response.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-enum EmptyEnd {
+enum EmptyFinal {
     Sent,
     Dropped,
 }
 
 impl StreamSink {
     pub(crate) const fn new(
-        signal: Arc<StreamSignal>,
-        place: Place,
-        order: Order,
+        stream: Arc<StreamHandle>,
+        slot: ReplySlot,
+        mode: ReplyMode,
         tag: RequestTag,
-        sends_empty_end: bool,
+        sends_empty_final: bool,
         classification: Option<Classification>,
-        in_progress: InProgress,
+        charge: RequestCharge,
     ) -> Self {
-        let replies = match order {
-            Order::InTurn => Replies::One(OneResponse::None),
-            Order::AtOnce if sends_empty_end => Replies::Many(EmptyEnd::Sent),
-            Order::AtOnce => Replies::Many(EmptyEnd::Dropped),
+        let replies = match mode {
+            ReplyMode::Ordered => ExpectedReplies::One(SingleResponse::None),
+            ReplyMode::Immediate if sends_empty_final => ExpectedReplies::Many(EmptyFinal::Sent),
+            ReplyMode::Immediate => ExpectedReplies::Many(EmptyFinal::Dropped),
         };
-        Self { signal, place, tag, classification, replies, _in_progress: in_progress }
+        Self { stream, slot, tag, classification, replies, _charge: charge }
     }
 
     fn encode(
         &self,
-        outcome: Result<InferenceResponse, Status>,
+        result: Result<InferenceResponse, Status>,
         is_final: bool,
     ) -> Result<MessageChunks, Failure> {
-        let encoded = classified(outcome, self.classification.as_ref())
+        let encoded = classified(result, self.classification.as_ref())
             .and_then(|response| encode_stream_response(&response, is_final));
-        match (encoded, self.signal.errors()) {
+        match (encoded, self.stream.errors) {
             (Ok(message), _) => Ok(message),
-            (Err(status), Errors::AsStatus) => Err(status.into()),
-            (Err(status), Errors::AsMessages) => {
+            (Err(status), StreamErrors::AsStatus) => Err(status.into()),
+            (Err(status), StreamErrors::AsMessages) => {
                 encode_stream_failure(&self.tag, status.message(), is_final).map_err(Failure::from)
             }
         }
     }
 
-    fn post(&self, message: Option<Result<MessageChunks, Failure>>, is_final: bool) {
-        let (call, place) = (self.signal.call(), self.place);
-        let answer = match message {
+    fn send(&self, message: Option<Result<MessageChunks, Failure>>, is_final: bool) {
+        let (call, slot) = (self.stream.call, self.slot);
+        let message = match message {
             None => None,
             Some(Err(failure)) => Some(Err(failure)),
             Some(Ok(message)) => {
-                let holder = Holder::Stream(self.signal.clone());
-                let Some(outgoing) = Outgoing::new(message, holder) else {
-                    // Nothing more is taken from here on, so that a model
-                    // without end can't fill the connection's news.
-                    self.signal.end();
-                    self.signal.push(News::Overrun { call });
+                let budget = ResponseBudget::Stream(self.stream.budget.clone());
+                let Some(outgoing) = Outgoing::new(message, budget) else {
+                    // Further replies are dropped, so that a model without end can't fill
+                    // the inbox of the connection.
+                    self.stream.budget.end();
+                    self.stream.push(ConnectionEvent::StreamOverrun { call });
                     return;
                 };
                 Some(Ok(outgoing))
             }
         };
-        self.signal.push(News::Reply { call, place, answer, is_final });
+        self.stream.push(ConnectionEvent::StreamReply { call, slot, message, is_final });
     }
 }
 
 impl ResponseSink for StreamSink {
     fn deliver(&mut self, reply: Reply) {
-        if self.signal.is_over() {
+        if self.stream.budget.is_over() {
             return;
         }
         let is_final = reply.is_final();
         match (&mut self.replies, reply) {
-            (Replies::One(response), reply) => {
-                if let Some(outcome) = response.take(reply) {
-                    self.post(Some(self.encode(outcome, true)), true);
+            (ExpectedReplies::One(response), reply) => {
+                if let Some(result) = response.add(reply) {
+                    self.send(Some(self.encode(result, true)), true);
                 }
             }
-            (Replies::Many(_), Reply::Response { result, .. }) => {
-                self.post(Some(self.encode(result, is_final)), is_final);
+            (ExpectedReplies::Many(_), Reply::Response { result, .. }) => {
+                self.send(Some(self.encode(result, is_final)), is_final);
             }
-            (Replies::Many(EmptyEnd::Sent), Reply::Finished) => {
-                self.post(Some(encode_stream_end(&self.tag).map_err(Failure::from)), true);
+            (ExpectedReplies::Many(EmptyFinal::Sent), Reply::Finished) => {
+                self.send(Some(encode_stream_end(&self.tag).map_err(Failure::from)), true);
             }
-            (Replies::Many(EmptyEnd::Dropped), Reply::Finished) => self.post(None, true),
+            (ExpectedReplies::Many(EmptyFinal::Dropped), Reply::Finished) => self.send(None, true),
         }
     }
 }

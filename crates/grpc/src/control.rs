@@ -1,4 +1,4 @@
-//! Answering the calls that are no inference.
+//! Responding to calls other than inference: health, metadata, statistics, repository.
 
 use galatea_codec::grpc::{MessageChunks, control as codec, frame_message, parse_version};
 use galatea_infer::{Code, Status};
@@ -7,16 +7,15 @@ use health::health_check_response::ServingStatus;
 use prost::Message;
 use prost::bytes::Bytes;
 
-use crate::door::Door;
+use crate::context::DoorContext;
 use crate::route::Method;
 
-/// The answer to a call.
-pub(crate) type Outcome = Result<MessageChunks, Status>;
+/// The response to a call.
+pub(crate) type ControlResponse = Result<MessageChunks, Status>;
 
-/// Whether answering may wait for something, and so must not be done on a
-/// connection's task: loading takes as long as a model likes, and the index
-/// looks at the repositories.
-pub(crate) const fn may_wait(method: Method) -> bool {
+/// Whether responding may block, and so must not happen in the task of a connection: loading
+/// takes as long as the model takes, and the index reads the repositories.
+pub(crate) const fn may_block(method: Method) -> bool {
     match method {
         Method::RepositoryIndex | Method::RepositoryModelLoad | Method::RepositoryModelUnload => {
             true
@@ -36,15 +35,15 @@ pub(crate) const fn may_wait(method: Method) -> bool {
     }
 }
 
-/// Whether the call asks a backend, which may take time that other calls don't have.
-pub(crate) fn asks_backend(door: &Door, method: Method, body: &Bytes) -> bool {
+/// Whether the call asks a backend, which may block.
+pub(crate) fn asks_backend(context: &DoorContext, method: Method, body: &Bytes) -> bool {
     match method {
-        Method::HealthCheck | Method::ServerReady => door.control.readiness_may_block(None),
+        Method::HealthCheck | Method::ServerReady => context.control.readiness_may_block(None),
         Method::ModelReady => {
             let request = decode::<inference::ModelReadyRequest>(body.clone());
             let version = request.as_ref().map(|request| parse_version(&request.version));
             let (Ok(request), Ok(Ok(version))) = (&request, version) else { return false };
-            door.control.readiness_may_block(Some((&request.name, version)))
+            context.control.readiness_may_block(Some((&request.name, version)))
         }
         Method::CudaSharedMemoryStatus
         | Method::ModelConfig
@@ -61,48 +60,48 @@ pub(crate) fn asks_backend(door: &Door, method: Method, body: &Bytes) -> bool {
     }
 }
 
-/// Answers a call.
-pub(crate) fn answer(door: &Door, method: Method, body: Bytes) -> Outcome {
+/// Responds to a call.
+pub(crate) fn respond(context: &DoorContext, method: Method, body: Bytes) -> ControlResponse {
     match method {
-        Method::HealthCheck => health_check(door, body),
+        Method::HealthCheck => health_check(context, body),
         Method::ServerLive => {
             decode::<inference::ServerLiveRequest>(body)?;
-            if door.is_stopping() {
+            if context.is_stopping() {
                 return Err(Status::unavailable("Server exiting"));
             }
-            frame_message(&inference::ServerLiveResponse { live: door.control.live() })
+            frame_message(&inference::ServerLiveResponse { live: context.control.live() })
         }
         Method::ServerReady => {
             decode::<inference::ServerReadyRequest>(body)?;
-            let ready = door.control.ready()? && !door.is_stopping();
+            let ready = context.control.ready()? && !context.is_stopping();
             frame_message(&inference::ServerReadyResponse { ready })
         }
         Method::ServerMetadata => {
             decode::<inference::ServerMetadataRequest>(body)?;
-            frame_message(&codec::server_metadata(door.control.server_metadata()))
+            frame_message(&codec::server_metadata(context.control.server_metadata()))
         }
         Method::ModelReady => {
             let request: inference::ModelReadyRequest = decode(body)?;
             let version = parse_version(&request.version)?;
-            let ready = door.control.model_ready(&request.name, version)?;
+            let ready = context.control.model_ready(&request.name, version)?;
             frame_message(&inference::ModelReadyResponse { ready })
         }
         Method::ModelMetadata => {
             let request: inference::ModelMetadataRequest = decode(body)?;
             let version = parse_version(&request.version)?;
-            let metadata = door.control.model_metadata(&request.name, version)?;
+            let metadata = context.control.model_metadata(&request.name, version)?;
             frame_message(&codec::model_metadata(metadata))
         }
         Method::ModelConfig => {
             let request: inference::ModelConfigRequest = decode(body)?;
             let version = parse_version(&request.version)?;
-            let document = door.control.model_config(&request.name, version)?;
+            let document = context.control.model_config(&request.name, version)?;
             codec::encode_config_response(&document.protobuf)
         }
-        Method::ModelStatistics => statistics(door, body),
-        Method::RepositoryIndex => repository_index(door, body),
-        Method::RepositoryModelLoad => load(door, body),
-        Method::RepositoryModelUnload => unload(door, body),
+        Method::ModelStatistics => statistics(context, body),
+        Method::RepositoryIndex => repository_index(context, body),
+        Method::RepositoryModelLoad => load(context, body),
+        Method::RepositoryModelUnload => unload(context, body),
         Method::SystemSharedMemoryStatus => {
             let request: inference::SystemSharedMemoryStatusRequest = decode(body)?;
             refuse_region("system", &request.name)?;
@@ -113,7 +112,7 @@ pub(crate) fn answer(door: &Door, method: Method, body: Bytes) -> Outcome {
             refuse_region("cuda", &request.name)?;
             frame_message(&inference::CudaSharedMemoryStatusResponse::default())
         }
-        // Inferences are answered through a sender.
+        // Inference calls get their responses through a sender.
         Method::ModelInfer | Method::ModelStreamInfer => {
             Err(Status::internal("an inference was taken for a control call"))
         }
@@ -121,12 +120,11 @@ pub(crate) fn answer(door: &Door, method: Method, body: Bytes) -> Outcome {
 }
 
 fn decode<M: Message + Default>(body: Bytes) -> Result<M, Status> {
-    // The words of gRPC's own servers.
+    // The text of gRPC's own servers.
     M::decode(body).map_err(|_| Status::internal("Unable to parse request"))
 }
 
-/// No region is ever registered, so whoever names one is told that it isn't
-/// there.
+/// No region is ever registered, so a named region is not found.
 fn refuse_region(kind: &str, name: &str) -> Result<(), Status> {
     if name.is_empty() {
         return Ok(());
@@ -134,12 +132,12 @@ fn refuse_region(kind: &str, name: &str) -> Result<(), Status> {
     Err(Status::not_found(format!("Unable to find {kind} shared memory region: '{name}'")))
 }
 
-/// The standard health check, for the server as a whole whatever service the
-/// client names.
-fn health_check(door: &Door, body: Bytes) -> Outcome {
+/// The standard health check. It is about the whole server, whatever service the client
+/// names.
+fn health_check(context: &DoorContext, body: Bytes) -> ControlResponse {
     decode::<health::HealthCheckRequest>(body)?;
-    let ready = match door.control.ready() {
-        Ok(ready) => ready && !door.is_stopping(),
+    let ready = match context.control.ready() {
+        Ok(ready) => ready && !context.is_stopping(),
         Err(status) if status.code() == Code::Unavailable => false,
         Err(status) => return Err(status),
     };
@@ -147,32 +145,32 @@ fn health_check(door: &Door, body: Bytes) -> Outcome {
     frame_message(&health::HealthCheckResponse { status: i32::from(status) })
 }
 
-fn statistics(door: &Door, body: Bytes) -> Outcome {
+fn statistics(context: &DoorContext, body: Bytes) -> ControlResponse {
     let request: inference::ModelStatisticsRequest = decode(body)?;
     let version = parse_version(&request.version)?;
     let name = (!request.name.is_empty()).then_some(request.name.as_str());
-    let models = door.control.statistics(name, version)?;
+    let models = context.control.statistics(name, version)?;
     frame_message(&codec::statistics(&models))
 }
 
-fn repository_index(door: &Door, body: Bytes) -> Outcome {
+fn repository_index(context: &DoorContext, body: Bytes) -> ControlResponse {
     let request: inference::RepositoryIndexRequest = decode(body)?;
     codec::refuse_repository_name(&request.repository_name)?;
-    frame_message(&codec::repository_index(door.control.repository_index(request.ready)))
+    frame_message(&codec::repository_index(context.control.repository_index(request.ready)))
 }
 
-fn load(door: &Door, body: Bytes) -> Outcome {
+fn load(context: &DoorContext, body: Bytes) -> ControlResponse {
     let mut request: inference::RepositoryModelLoadRequest = decode(body)?;
     codec::refuse_repository_name(&request.repository_name)?;
     let name = std::mem::take(&mut request.model_name);
-    door.control.load_model(&name, codec::load_parameters(request)?)?;
+    context.control.load_model(&name, codec::load_parameters(request)?)?;
     frame_message(&inference::RepositoryModelLoadResponse {})
 }
 
-fn unload(door: &Door, body: Bytes) -> Outcome {
+fn unload(context: &DoorContext, body: Bytes) -> ControlResponse {
     let request: inference::RepositoryModelUnloadRequest = decode(body)?;
     codec::refuse_repository_name(&request.repository_name)?;
     let unload_dependents = codec::unload_dependents(&request)?;
-    door.control.unload_model(&request.model_name, unload_dependents)?;
+    context.control.unload_model(&request.model_name, unload_dependents)?;
     frame_message(&inference::RepositoryModelUnloadResponse {})
 }

@@ -1,78 +1,75 @@
-//! A connection's socket, with what is to be written gathered.
+//! Writing to the socket of a connection, with small writes gathered.
 //!
-//! `h2` flushes after nearly every frame that carries data: headers and data
-//! in one system call, trailers in the next, for each answer. Here its
-//! flushes do nothing; its task flushes once it has written all it has.
+//! `h2` flushes after nearly every frame that carries data: headers and data in one system
+//! call, trailers in the next, for each response. Here its flushes do nothing; the task of
+//! the connection flushes when it has written everything.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use galatea_stdx::Lock;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedWriteHalf;
 
-use crate::input::{Allowance, Input};
-use crate::staged::{STAGED_BYTES_MAX, Spares, Staged};
+use super::read_ahead::{ReadAhead, ReadQuota};
+use super::staging::{STAGING_BYTES, StagingBuffer, StagingPool};
 
-/// Gathered bytes beyond this are written without waiting for the flush.
-const GATHER_BYTES_MAX: usize = STAGED_BYTES_MAX;
+/// Gathered bytes beyond this are written before the flush.
+const GATHER_BYTES_MAX: usize = STAGING_BYTES;
 
-/// A single write from this size on goes to the socket from where it lies:
-/// copying it would cost more than the system call it saves. Many clients take
-/// frames of 16 KiB at most, and of those several are written at once.
+/// A write of at least this size is not gathered: copying it would cost more than the system
+/// call that it saves. Many clients accept frames of at most 16 KiB, of which several are
+/// gathered.
 const COPY_BYTES_MAX: usize = 32 * 1024;
 
-/// The side of the socket that `h2` holds.
-pub(crate) struct Gathering {
-    input: Input,
-    output: Arc<Mutex<Output>>,
+/// The part of the socket that `h2` holds.
+pub(crate) struct GatheringSocket {
+    input: ReadAhead,
+    output: Arc<Lock<Output>>,
 }
 
-/// The side that the connection's task holds.
+/// The part that the task of the connection holds.
 #[derive(Clone)]
 pub(crate) struct Flusher {
-    output: Arc<Mutex<Output>>,
-    allowance: Allowance,
+    output: Arc<Lock<Output>>,
+    quota: ReadQuota,
 }
 
 struct Output {
     write: OwnedWriteHalf,
-    gathered: Staged,
-    /// Until the task takes over, flushes are flushes.
-    gathering: bool,
+    gathered: StagingBuffer,
+    /// Whether the flushes of `h2` do nothing.
+    is_gathering: bool,
 }
 
 /// Splits a socket.
-pub(crate) fn gather(stream: TcpStream, spares: &Arc<Spares>) -> (Gathering, Flusher) {
+pub(crate) fn gather(stream: TcpStream, pool: &Arc<StagingPool>) -> (GatheringSocket, Flusher) {
     let (read, write) = stream.into_split();
-    let output = Output { write, gathered: Staged::new(spares.clone()), gathering: false };
-    let output = Arc::new(Mutex::new(output));
-    let allowance = Allowance::unlimited();
-    let input = Input::new(read, allowance.clone(), spares.clone());
-    (Gathering { input, output: output.clone() }, Flusher { output, allowance })
+    let output = Output { write, gathered: StagingBuffer::new(pool.clone()), is_gathering: false };
+    let output = Arc::new(Lock::new(output));
+    let quota = ReadQuota::unlimited();
+    let input = ReadAhead::new(read, quota.clone(), pool.clone());
+    (GatheringSocket { input, output: output.clone() }, Flusher { output, quota })
 }
 
 impl Flusher {
-    /// From now on only the task flushes.
+    /// From now on only the task flushes. Before, `h2` does.
     pub(crate) fn take_over(&self) {
-        lock(&self.output).gathering = true;
+        self.output.lock("take over flushing").is_gathering = true;
     }
 
-    /// Allows to read this much from now on.
-    pub(crate) fn allow_reading(&self, bytes: usize) {
-        self.allowance.allow(bytes);
+    /// Sets how much may be read from now on.
+    pub(crate) fn set_read_quota(&self, bytes: usize) {
+        self.quota.set(bytes);
     }
 
     /// Writes everything that was gathered.
     pub(crate) fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        lock(&self.output).poll_write_out(cx)
+        self.output.lock("flush").poll_write_out(cx)
     }
-}
-
-fn lock(output: &Mutex<Output>) -> MutexGuard<'_, Output> {
-    output.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Output {
@@ -81,7 +78,7 @@ impl Output {
             let written = ready!(Pin::new(&mut self.write).poll_write(cx, self.gathered.bytes()))?;
             self.advance(written)?;
         }
-        self.gathered.rest();
+        self.gathered.release_if_empty();
         Poll::Ready(Ok(()))
     }
 
@@ -93,12 +90,12 @@ impl Output {
         Ok(())
     }
 
-    /// Whether `length` more bytes are gathered instead of written.
+    /// Whether `length` further bytes are gathered instead of written.
     fn has_room(&self, length: usize) -> bool {
         length < COPY_BYTES_MAX && self.gathered.len().saturating_add(length) <= GATHER_BYTES_MAX
     }
 
-    fn poll_take(
+    fn poll_write_or_gather(
         &mut self,
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
@@ -117,7 +114,7 @@ impl Output {
     }
 }
 
-impl AsyncRead for Gathering {
+impl AsyncRead for GatheringSocket {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -127,13 +124,13 @@ impl AsyncRead for Gathering {
     }
 }
 
-impl AsyncWrite for Gathering {
+impl AsyncWrite for GatheringSocket {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        lock(&self.output).poll_take(cx, &[IoSlice::new(bytes)])
+        self.output.lock("write").poll_write_or_gather(cx, &[IoSlice::new(bytes)])
     }
 
     fn poll_write_vectored(
@@ -141,7 +138,7 @@ impl AsyncWrite for Gathering {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        lock(&self.output).poll_take(cx, slices)
+        self.output.lock("write").poll_write_or_gather(cx, slices)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -149,12 +146,12 @@ impl AsyncWrite for Gathering {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut output = lock(&self.output);
-        if output.gathering { Poll::Ready(Ok(())) } else { output.poll_write_out(cx) }
+        let mut output = self.output.lock("flush");
+        if output.is_gathering { Poll::Ready(Ok(())) } else { output.poll_write_out(cx) }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut output = lock(&self.output);
+        let mut output = self.output.lock("shut down");
         ready!(output.poll_write_out(cx))?;
         Pin::new(&mut output.write).poll_shutdown(cx)
     }
@@ -167,29 +164,29 @@ mod tests {
 
     use super::*;
 
-    async fn pair() -> (Gathering, Flusher, TcpStream) {
+    async fn pair() -> (GatheringSocket, Flusher, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let (gathering, flusher) = gather(listener.accept().await.unwrap().0, &Arc::default());
-        (gathering, flusher, client)
+        let (socket, flusher) = gather(listener.accept().await.unwrap().0, &Arc::default());
+        (socket, flusher, client)
     }
 
     fn gathered(flusher: &Flusher) -> usize {
-        lock(&flusher.output).gathered.len()
+        flusher.output.lock("check").gathered.len()
     }
 
     #[tokio::test]
-    async fn flushes_wait_for_the_task_and_keep_the_order() {
-        let (mut gathering, flusher, mut client) = pair().await;
-        gathering.write_all(b"early ").await.unwrap();
-        gathering.flush().await.unwrap();
+    async fn flushes_are_left_to_the_task_and_keep_the_order() {
+        let (mut socket, flusher, mut client) = pair().await;
+        socket.write_all(b"early ").await.unwrap();
+        socket.flush().await.unwrap();
         assert_eq!(gathered(&flusher), 0);
         flusher.take_over();
-        gathering.write_all(b"one ").await.unwrap();
-        gathering.flush().await.unwrap();
-        gathering.write_all(b"two ").await.unwrap();
+        socket.write_all(b"one ").await.unwrap();
+        socket.flush().await.unwrap();
+        socket.write_all(b"two ").await.unwrap();
         assert_eq!(gathered(&flusher), 8);
-        // Too large to be gathered, and behind what was.
+        // Too large to be gathered, and written behind what was.
         let large = vec![7; 3 * COPY_BYTES_MAX];
         let receive = async {
             let mut received = vec![0; 14 + large.len() + 5];
@@ -197,37 +194,37 @@ mod tests {
             received
         };
         let send = async {
-            gathering.write_all(&large).await.unwrap();
-            gathering.write_all(b"three").await.unwrap();
+            socket.write_all(&large).await.unwrap();
+            socket.write_all(b"three").await.unwrap();
             std::future::poll_fn(|cx| flusher.poll_flush(cx)).await.unwrap();
         };
         let (received, ()) = tokio::join!(receive, send);
         assert_eq!(received, [b"early one two ", large.as_slice(), b"three"].concat());
-        assert!(!lock(&flusher.output).gathered.has_memory());
+        assert!(!flusher.output.lock("check").gathered.has_memory());
     }
 
     #[tokio::test]
-    async fn short_frames_are_written_together() {
-        let (mut gathering, flusher, _client) = pair().await;
+    async fn short_frames_are_gathered() {
+        let (mut socket, flusher, _client) = pair().await;
         flusher.take_over();
         let frame = [7; 9 + 16 * 1024];
         for count in 1..=3 {
-            gathering.write_all(&frame).await.unwrap();
+            socket.write_all(&frame).await.unwrap();
             assert_eq!(gathered(&flusher), count * frame.len());
         }
-        gathering.write_all(&frame).await.unwrap();
+        socket.write_all(&frame).await.unwrap();
         assert_eq!(gathered(&flusher), frame.len());
     }
 
     #[tokio::test]
-    async fn a_client_that_does_not_read_stops_the_gathering() {
-        let (mut gathering, flusher, _client) = pair().await;
+    async fn gathering_stops_when_the_client_does_not_read() {
+        let (mut socket, flusher, _client) = pair().await;
         flusher.take_over();
         let mut cx = Context::from_waker(std::task::Waker::noop());
         let piece = [7; 1000];
-        // The socket's buffers take some megabytes; what comes then waits.
+        // The buffers of the socket take some megabytes; further writes wait.
         let writes = (0..1_000_000)
-            .take_while(|_| Pin::new(&mut gathering).poll_write(&mut cx, &piece).is_ready())
+            .take_while(|_| Pin::new(&mut socket).poll_write(&mut cx, &piece).is_ready())
             .count();
         assert!(writes < 1_000_000);
         assert!(gathered(&flusher) <= GATHER_BYTES_MAX);

@@ -1,14 +1,14 @@
-//! One length-prefixed message out of a call's body.
+//! Reads the single message of a unary call.
 
 use std::sync::Arc;
 
 use bytes::{Buf as _, Bytes};
 use galatea_codec::grpc::{GrpcCode, MESSAGE_PREFIX_BYTES};
 
-use crate::answer::Failure;
-use crate::memory::{Kept, Part};
+use crate::buffers::{MessagePool, PartialMessage};
+use crate::failure::Failure;
 
-/// The length that a prefix announces, if such a message is taken.
+/// The length in a prefix, if messages may be as long.
 pub(crate) fn message_length(
     prefix: [u8; MESSAGE_PREFIX_BYTES],
     message_bytes_max: usize,
@@ -33,40 +33,42 @@ pub(crate) fn message_length(
     Ok(length)
 }
 
-/// Collects the body of a call with one message.
+/// Reads the body of a call with one message.
 #[derive(Debug)]
 pub(crate) struct MessageReader {
     message_bytes_max: usize,
-    kept: Arc<Kept>,
-    state: State,
+    pool: Arc<MessagePool>,
+    state: ReaderState,
 }
 
 #[derive(Debug)]
-enum State {
+enum ReaderState {
     /// The first bytes, fewer than a prefix.
     Prefix(Vec<u8>),
-    /// A part of the message.
-    Part(Part),
-    /// The whole message.
-    Whole(Bytes),
+    /// A part of the message has arrived.
+    Message(PartialMessage),
+    /// The complete message.
+    Complete(Bytes),
 }
 
-impl State {
+impl ReaderState {
     const START: Self = Self::Prefix(Vec::new());
 }
 
 impl MessageReader {
-    pub(crate) const fn new(message_bytes_max: usize, kept: Arc<Kept>) -> Self {
-        Self { message_bytes_max, kept, state: State::START }
+    pub(crate) const fn new(message_bytes_max: usize, pool: Arc<MessagePool>) -> Self {
+        Self { message_bytes_max, pool, state: ReaderState::START }
     }
 
     /// Takes the next bytes of the body.
     pub(crate) fn push(&mut self, bytes: Bytes) -> Result<(), Failure> {
         match &mut self.state {
-            State::Prefix(start) if start.is_empty() && bytes.len() >= MESSAGE_PREFIX_BYTES => {
+            ReaderState::Prefix(start)
+                if start.is_empty() && bytes.len() >= MESSAGE_PREFIX_BYTES =>
+            {
                 self.begin(bytes)
             }
-            State::Prefix(start) => {
+            ReaderState::Prefix(start) => {
                 start.extend_from_slice(&bytes);
                 if start.len() < MESSAGE_PREFIX_BYTES {
                     return Ok(());
@@ -74,7 +76,7 @@ impl MessageReader {
                 let start = Bytes::from(std::mem::take(start));
                 self.begin(start)
             }
-            State::Part(part) => {
+            ReaderState::Message(part) => {
                 if bytes.len() > part.missing() {
                     return Err(one_message_only());
                 }
@@ -82,12 +84,12 @@ impl MessageReader {
                 self.end_part();
                 Ok(())
             }
-            State::Whole(_) if bytes.is_empty() => Ok(()),
-            State::Whole(_) => Err(one_message_only()),
+            ReaderState::Complete(_) if bytes.is_empty() => Ok(()),
+            ReaderState::Complete(_) => Err(one_message_only()),
         }
     }
 
-    /// Begins with bytes that hold the whole prefix.
+    /// Begins a message with bytes that contain the complete prefix.
     fn begin(&mut self, mut bytes: Bytes) -> Result<(), Failure> {
         let Some(&prefix) = bytes.first_chunk::<MESSAGE_PREFIX_BYTES>() else {
             return Err(no_message());
@@ -95,31 +97,33 @@ impl MessageReader {
         let length = message_length(prefix, self.message_bytes_max)?;
         bytes.advance(MESSAGE_PREFIX_BYTES);
         self.state = match bytes.len().cmp(&length) {
-            std::cmp::Ordering::Equal => State::Whole(bytes),
+            std::cmp::Ordering::Equal => ReaderState::Complete(bytes),
             std::cmp::Ordering::Greater => return Err(one_message_only()),
             std::cmp::Ordering::Less => {
-                let mut part = Part::new(length, &self.kept);
+                let mut part = PartialMessage::new(length, &self.pool);
                 part.push(&bytes)?;
-                State::Part(part)
+                ReaderState::Message(part)
             }
         };
         Ok(())
     }
 
-    /// Makes a part that misses nothing the whole message.
+    /// Moves on when nothing is missing.
     fn end_part(&mut self) {
-        self.state = match std::mem::replace(&mut self.state, State::START) {
-            State::Part(part) if part.missing() == 0 => State::Whole(part.finish()),
+        self.state = match std::mem::replace(&mut self.state, ReaderState::START) {
+            ReaderState::Message(part) if part.missing() == 0 => {
+                ReaderState::Complete(part.finish())
+            }
             state => state,
         };
     }
 
-    /// The message, when the body is at its end. Nothing may follow.
+    /// The message, when the body has ended.
     pub(crate) fn finish(&mut self) -> Result<Bytes, Failure> {
-        match std::mem::replace(&mut self.state, State::START) {
-            State::Whole(message) => Ok(message),
-            State::Prefix(start) if start.is_empty() => Err(no_message()),
-            State::Prefix(_) | State::Part(..) => {
+        match std::mem::replace(&mut self.state, ReaderState::START) {
+            ReaderState::Complete(message) => Ok(message),
+            ReaderState::Prefix(start) if start.is_empty() => Err(no_message()),
+            ReaderState::Prefix(_) | ReaderState::Message(_) => {
                 Err(Failure::new(GrpcCode::Internal, "the body ends inside a message"))
             }
         }
@@ -177,14 +181,14 @@ mod tests {
     }
 
     #[test]
-    fn a_message_comes_whole_however_it_is_cut() {
+    fn a_message_arrives_complete_however_it_is_split() {
         check(&body(0, 0, 0), Ok(0));
         check(&body(0, 1, 1), Ok(1));
         check(&body(0, 1000, 1000), Ok(1000));
     }
 
     #[test]
-    fn other_bodies_are_refused() {
+    fn malformed_bodies_are_refused() {
         let none = "the method takes one message, and none was sent";
         let more = "the method takes one message, and more were sent";
         check(&[], Err((GrpcCode::Unimplemented, none)));

@@ -1,13 +1,12 @@
-//! What is read from a connection's socket.
+//! Reading from the socket of a connection.
 //!
-//! `h2` reads until nothing is left, and hands out what it read after that. A
-//! client with a long message then has the server put all of it aside before it
-//! is put together, in memory that is cold by then. So the task allows a share
-//! for each of its rounds.
+//! `h2` reads until nothing is left, and only then hands out what it has read. A long
+//! message would be buffered completely before it is assembled, from memory that has left
+//! the caches by then. So the task of the connection grants a quota for each of its rounds.
 //!
-//! And `h2` reads little at a time when frames are short: two system calls for one
-//! of 16 KiB. When it does so again and again, more is read ahead, and handed on
-//! from here. A connection that waits for more has no memory for that.
+//! `h2` also reads little at a time when frames are short: two system calls for a frame of
+//! 16 KiB. When it does so repeatedly, more is read ahead, and handed on from a staging
+//! buffer. A connection that waits for more has no such buffer.
 
 use std::io;
 use std::pin::Pin;
@@ -18,53 +17,52 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::tcp::OwnedReadHalf;
 
-use crate::staged::{STAGED_BYTES_MAX, Spares, Staged};
+use super::staging::{STAGING_BYTES, StagingBuffer, StagingPool};
 
-/// How much is read ahead at once, and how large a read goes to where it is wanted
-/// without that.
-const AHEAD_BYTES: usize = STAGED_BYTES_MAX;
-/// After how many reads that took all they could more is read ahead.
+/// How much is read ahead at once. Reads of at least this size are not read ahead.
+const AHEAD_BYTES: usize = STAGING_BYTES;
+/// After this many short reads that were filled, bytes are read ahead.
 const FULL_READS: u32 = 2;
 
-/// How much may still be read in this round.
+/// How much may still be read in a round.
 #[derive(Clone, Debug)]
-pub(crate) struct Allowance(Arc<AtomicUsize>);
+pub(crate) struct ReadQuota(Arc<AtomicUsize>);
 
-impl Allowance {
-    /// Allows everything.
+impl ReadQuota {
+    /// A quota without a limit.
     pub(crate) fn unlimited() -> Self {
         Self(Arc::new(AtomicUsize::new(usize::MAX)))
     }
 
-    /// Allows this much from now on.
-    pub(crate) fn allow(&self, bytes: usize) {
+    /// Sets the quota.
+    pub(crate) fn set(&self, bytes: usize) {
         self.0.store(bytes, Ordering::Relaxed);
     }
 
-    fn is_used_up(&self) -> bool {
+    fn is_exhausted(&self) -> bool {
         self.0.load(Ordering::Relaxed) == 0
     }
 
-    /// Only the connection's task reads and allows.
-    fn take(&self, bytes: usize) {
+    /// Only the task of the connection changes the quota.
+    fn charge(&self, bytes: usize) {
         self.0.store(self.0.load(Ordering::Relaxed).saturating_sub(bytes), Ordering::Relaxed);
     }
 }
 
-/// The side of the socket that is read.
+/// The read half of a socket.
 #[derive(Debug)]
-pub(crate) struct Input<R = OwnedReadHalf> {
+pub(crate) struct ReadAhead<R = OwnedReadHalf> {
     read: R,
-    allowance: Allowance,
-    /// What was read and not asked for yet.
-    ahead: Staged,
-    /// Short reads in a row that took all they could.
+    quota: ReadQuota,
+    /// Bytes that were read ahead.
+    ahead: StagingBuffer,
+    /// Short reads in a row that were filled.
     full_reads: u32,
 }
 
-impl<R: AsyncRead + Unpin> Input<R> {
-    pub(crate) fn new(read: R, allowance: Allowance, spares: Arc<Spares>) -> Self {
-        Self { read, allowance, ahead: Staged::new(spares), full_reads: 0 }
+impl<R: AsyncRead + Unpin> ReadAhead<R> {
+    pub(crate) fn new(read: R, quota: ReadQuota, pool: Arc<StagingPool>) -> Self {
+        Self { read, quota, ahead: StagingBuffer::new(pool), full_reads: 0 }
     }
 
     pub(crate) fn poll_read(
@@ -73,14 +71,14 @@ impl<R: AsyncRead + Unpin> Input<R> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.ahead.is_empty() {
-            if self.allowance.is_used_up() {
-                // The task comes back when it has looked at what there is.
+            if self.quota.is_exhausted() {
+                // The task reads on after it has served what there is.
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
             let outcome = self.poll_more(cx, buffer);
             if outcome.is_pending() {
-                self.ahead.rest();
+                self.ahead.release_if_empty();
             }
             ready!(outcome)?;
         }
@@ -94,7 +92,7 @@ impl<R: AsyncRead + Unpin> Input<R> {
         self.ahead.advance(count);
     }
 
-    /// Reads to where it is wanted, or ahead.
+    /// Reads into `buffer`, or ahead.
     fn poll_more(
         &mut self,
         cx: &mut Context<'_>,
@@ -113,7 +111,7 @@ impl<R: AsyncRead + Unpin> Input<R> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<usize>> {
         let count = ready!(poll_count(&mut self.read, cx, buffer))?;
-        self.allowance.take(count);
+        self.quota.charge(count);
         Poll::Ready(Ok(count))
     }
 
@@ -135,7 +133,7 @@ impl<R: AsyncRead + Unpin> Input<R> {
         let mut space = ReadBuf::new(self.ahead.refill());
         let count = ready!(poll_count(&mut self.read, cx, &mut space))?;
         self.ahead.set_filled(count);
-        self.allowance.take(count);
+        self.quota.charge(count);
         if count < AHEAD_BYTES / 8 {
             self.full_reads = 0;
         }
@@ -143,7 +141,7 @@ impl<R: AsyncRead + Unpin> Input<R> {
     }
 }
 
-/// Reads once; returns how much.
+/// Reads once; returns the number of bytes.
 fn poll_count(
     read: &mut (impl AsyncRead + Unpin),
     cx: &mut Context<'_>,
@@ -158,7 +156,7 @@ fn poll_count(
 mod tests {
     use super::*;
 
-    /// Has so many bytes, gives at most so many at once, and counts how often.
+    /// Has `bytes`, returns at most `at_once` for each read, and counts the reads.
     struct Source {
         bytes: usize,
         at_once: usize,
@@ -166,9 +164,9 @@ mod tests {
         reads: usize,
     }
 
-    fn source(bytes: usize, at_once: usize) -> Input<Source> {
+    fn source(bytes: usize, at_once: usize) -> ReadAhead<Source> {
         let read = Source { bytes, at_once, given: 0, reads: 0 };
-        Input::new(read, Allowance::unlimited(), Arc::default())
+        ReadAhead::new(read, ReadQuota::unlimited(), Arc::default())
     }
 
     fn byte(place: usize) -> u8 {
@@ -196,7 +194,7 @@ mod tests {
     }
 
     /// Reads into a buffer of this size; `None` if there is nothing now.
-    fn read(input: &mut Input<Source>, size: usize) -> Option<Vec<u8>> {
+    fn read(input: &mut ReadAhead<Source>, size: usize) -> Option<Vec<u8>> {
         let mut space = vec![0; size];
         let mut buffer = ReadBuf::new(&mut space);
         let mut cx = Context::from_waker(std::task::Waker::noop());
@@ -204,14 +202,14 @@ mod tests {
         is_ready.then(|| buffer.filled().to_vec())
     }
 
-    /// Reads all there is in pieces of these sizes, again and again.
-    fn read_all(input: &mut Input<Source>, sizes: &[usize]) -> Vec<u8> {
+    /// Reads everything in pieces of these sizes, repeatedly.
+    fn read_all(input: &mut ReadAhead<Source>, sizes: &[usize]) -> Vec<u8> {
         let mut sizes = sizes.iter().cycle();
         std::iter::from_fn(|| read(input, *sizes.next().unwrap())).flatten().collect()
     }
 
     #[test]
-    fn bytes_come_in_their_order_however_they_are_read() {
+    fn bytes_arrive_in_order_however_they_are_read() {
         let all: Vec<u8> = (0..1_000_000).map(byte).collect();
         for sizes in [&[8192, 8201][..], &[1, 100_000, 70], &[300_000], &[8192, 8192, 8192, 70_000]]
         {
@@ -222,14 +220,14 @@ mod tests {
     }
 
     #[test]
-    fn short_frames_that_keep_coming_are_read_ahead() {
+    fn repeated_short_frames_are_read_ahead() {
         let mut input = source(64 * 16_393, usize::MAX);
         read_all(&mut input, &[8192, 8201]);
         assert!(input.read.reads < 20, "{}", input.read.reads);
     }
 
     #[test]
-    fn long_frames_go_where_they_are_wanted() {
+    fn long_frames_are_not_staged() {
         let mut input = source(1_000_000, usize::MAX);
         assert!(read(&mut input, 8192).is_some());
         for _ in 0..4 {
@@ -238,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_there_while_bytes_are() {
+    fn memory_is_held_only_while_bytes_are_staged() {
         let mut input = source(20_000, 1000);
         while read(&mut input, 8192).is_some() {
             assert!(!input.ahead.has_memory());
@@ -249,7 +247,7 @@ mod tests {
             assert_eq!(read(&mut input, 8192).unwrap().len(), 8192);
         }
         assert_eq!(input.ahead.len(), AHEAD_BYTES - 8192);
-        // It is left to others when nothing comes, however often somebody asks.
+        // It is released when nothing arrives, however often the connection reads.
         for _ in 0..3 {
             while read(&mut input, 8192).is_some() {}
             assert!(!input.ahead.has_memory());
@@ -258,13 +256,13 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_read_than_is_allowed() {
+    fn reading_stops_at_the_quota() {
         let mut input = source(1_000_000, 3000);
-        input.allowance.allow(10_000);
-        // The read that uses it up is not cut short.
+        input.quota.set(10_000);
+        // The read that exhausts it is not cut short.
         assert_eq!(read_all(&mut input, &[8192]).len(), 12_000);
         assert_eq!(read_all(&mut input, &[8192]).len(), 0);
-        input.allowance.allow(1);
+        input.quota.set(1);
         assert_eq!(read_all(&mut input, &[200_000]).len(), 3000);
     }
 }

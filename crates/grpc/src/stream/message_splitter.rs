@@ -1,4 +1,4 @@
-//! The messages in a stream's body.
+//! Splits the body of a stream into messages.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,36 +6,42 @@ use std::sync::Arc;
 use bytes::{Buf as _, Bytes};
 use galatea_codec::grpc::{GrpcCode, MESSAGE_PREFIX_BYTES};
 
-use crate::answer::Failure;
-use crate::body::message_length;
-use crate::memory::{Kept, Part};
+use crate::buffers::{MessagePool, PartialMessage};
+use crate::failure::Failure;
+use crate::message_reader::message_length;
 
-/// Takes a body apart, frame by frame as it arrives.
+/// Splits a body into messages, frame by frame as it arrives.
 #[derive(Debug)]
-pub(crate) struct Messages {
+pub(crate) struct MessageSplitter {
     message_bytes_max: usize,
-    kept: Arc<Kept>,
+    pool: Arc<MessagePool>,
     frames: VecDeque<Bytes>,
-    state: State,
-    /// How many bytes left the frames since they were asked for.
+    state: SplitterState,
+    /// How many bytes were taken out of the frames since [`MessageSplitter::take_count`].
     taken: usize,
 }
 
 #[derive(Debug)]
-enum State {
-    /// So much of a prefix is there.
+enum SplitterState {
+    /// The bytes of a prefix, and how many of them have arrived.
     Prefix([u8; MESSAGE_PREFIX_BYTES], usize),
-    /// A part of a message.
-    Part(Part),
+    /// A message, of which a part has arrived.
+    Message(PartialMessage),
 }
 
-impl State {
+impl SplitterState {
     const START: Self = Self::Prefix([0; MESSAGE_PREFIX_BYTES], 0);
 }
 
-impl Messages {
-    pub(crate) const fn new(message_bytes_max: usize, kept: Arc<Kept>) -> Self {
-        Self { message_bytes_max, kept, frames: VecDeque::new(), state: State::START, taken: 0 }
+impl MessageSplitter {
+    pub(crate) const fn new(message_bytes_max: usize, pool: Arc<MessagePool>) -> Self {
+        Self {
+            message_bytes_max,
+            pool,
+            frames: VecDeque::new(),
+            state: SplitterState::START,
+            taken: 0,
+        }
     }
 
     /// Adds the next frame of the body.
@@ -45,8 +51,7 @@ impl Messages {
         }
     }
 
-    /// The next message, if it is there. One that lies in a single frame isn't
-    /// copied.
+    /// The next message, if it is complete. A message within a single frame isn't copied.
     pub(crate) fn next(&mut self) -> Result<Option<Bytes>, Failure> {
         loop {
             if let Some(message) = self.take_whole() {
@@ -65,10 +70,10 @@ impl Messages {
         }
     }
 
-    /// The message that misses nothing any more.
+    /// The message that is complete.
     fn take_whole(&mut self) -> Option<Bytes> {
-        match std::mem::replace(&mut self.state, State::START) {
-            State::Part(part) if part.missing() == 0 => Some(part.finish()),
+        match std::mem::replace(&mut self.state, SplitterState::START) {
+            SplitterState::Message(part) if part.missing() == 0 => Some(part.finish()),
             state => {
                 self.state = state;
                 None
@@ -76,27 +81,27 @@ impl Messages {
         }
     }
 
-    /// Takes from `frame` what belongs to the prefix or message that is begun;
-    /// returns a message that lies in it whole.
+    /// Takes the bytes of the current prefix or message from `frame`; returns a message that
+    /// lies in it completely.
     fn advance(&mut self, frame: &mut Bytes) -> Result<Option<Bytes>, Failure> {
         match &mut self.state {
-            State::Prefix(prefix, filled) => {
+            SplitterState::Prefix(prefix, filled) => {
                 let missing = prefix.iter_mut().skip(*filled);
                 let taken = missing.zip(frame.iter()).map(|(to, from)| *to = *from).count();
                 frame.advance(taken);
                 *filled = filled.saturating_add(taken);
                 if *filled == MESSAGE_PREFIX_BYTES {
                     let length = message_length(*prefix, self.message_bytes_max)?;
-                    self.state = State::Part(Part::new(length, &self.kept));
+                    self.state = SplitterState::Message(PartialMessage::new(length, &self.pool));
                 }
                 Ok(None)
             }
-            State::Part(part) if part.len() == 0 && frame.len() >= part.missing() => {
+            SplitterState::Message(part) if part.len() == 0 && frame.len() >= part.missing() => {
                 let message = frame.split_to(part.missing());
-                self.state = State::START;
+                self.state = SplitterState::START;
                 Ok(Some(message))
             }
-            State::Part(part) => {
+            SplitterState::Message(part) => {
                 let taken = frame.split_to(part.missing().min(frame.len()));
                 part.push(&taken)?;
                 Ok(None)
@@ -104,25 +109,24 @@ impl Messages {
         }
     }
 
-    /// How many bytes were taken out since the last time: the client may send
-    /// as many again.
+    /// How many bytes were taken out since the last call: the client may send as many again.
     pub(crate) const fn take_count(&mut self) -> usize {
         std::mem::replace(&mut self.taken, 0)
     }
 
-    /// How much there is of a message that is not whole.
+    /// How much has arrived of an incomplete message.
     pub(crate) fn part_bytes(&self) -> usize {
         match &self.state {
-            State::Prefix(..) => 0,
-            State::Part(part) => part.len(),
+            SplitterState::Prefix(..) => 0,
+            SplitterState::Message(part) => part.len(),
         }
     }
 
-    /// Looks at the body's end: nothing of a message may be left.
+    /// Checks the end of the body: no part of a message may be left.
     pub(crate) fn finish(&self) -> Result<(), Failure> {
         match self.state {
-            State::Prefix(_, 0) if self.frames.is_empty() => Ok(()),
-            State::Prefix(..) | State::Part(..) => {
+            SplitterState::Prefix(_, 0) if self.frames.is_empty() => Ok(()),
+            SplitterState::Prefix(..) | SplitterState::Message(..) => {
                 Err(Failure::new(GrpcCode::Internal, "the body ends inside a message"))
             }
         }
@@ -133,8 +137,8 @@ impl Messages {
 mod tests {
     use super::*;
 
-    fn messages() -> Messages {
-        Messages::new(1000, Arc::default())
+    fn messages() -> MessageSplitter {
+        MessageSplitter::new(1000, Arc::default())
     }
 
     fn body(lengths: &[usize]) -> Vec<u8> {
@@ -147,8 +151,12 @@ mod tests {
         body
     }
 
-    /// Every message of `body`, which comes in frames of `size` bytes.
-    fn read(messages: &mut Messages, body: &[u8], size: usize) -> Result<Vec<Bytes>, Failure> {
+    /// The messages of `body`, which arrives in frames of `size` bytes.
+    fn read(
+        messages: &mut MessageSplitter,
+        body: &[u8],
+        size: usize,
+    ) -> Result<Vec<Bytes>, Failure> {
         let mut read = Vec::new();
         for frame in body.chunks(size) {
             messages.push(Bytes::copy_from_slice(frame));
@@ -161,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_come_whole_however_they_are_cut() {
+    fn messages_arrive_complete_however_they_are_split() {
         let lengths = [0, 1, 300, 0, 0, 5, 1000, 2];
         let body = body(&lengths);
         for size in [1, 2, 4, 5, 6, 7, 100, 1005, 5000] {
@@ -176,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_are_not_asked_for_stay_uncounted() {
+    fn frames_that_were_not_read_are_not_counted() {
         let mut messages = messages();
         messages.push(Bytes::from(body(&[10, 20])));
         messages.push(Bytes::from(body(&[30])));
@@ -190,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_bodies_are_refused() {
+    fn malformed_bodies_are_refused() {
         let check = |body: &[u8], code, text: &str| {
             for size in [1, 3, 100] {
                 let failure = read(&mut messages(), body, size).unwrap_err();

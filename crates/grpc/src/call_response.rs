@@ -1,105 +1,67 @@
-//! Writing the answer to a call.
+//! Writing the response to a call.
 
-use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use galatea_codec::grpc::{GrpcCode, grpc_code};
-use galatea_infer::Status;
 use h2::SendStream;
 use h2::server::SendResponse;
 use http::header::{CONTENT_TYPE, HeaderName};
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Response};
 
-use crate::unwritten::Outgoing;
+use crate::budget::Outgoing;
+use crate::failure::{Failure, Refusal};
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 const APPLICATION_GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 
-/// Longest message of a failure, encoded. Clients take eight kilobytes of
-/// trailers, and without this limit a long name in a message would turn a
-/// clear refusal into a protocol error.
+/// The longest message of a failure, encoded. Clients accept eight kilobytes of trailers, and
+/// without this limit a long name in a message would turn a clear failure into a protocol
+/// error.
 const FAILURE_BYTES_MAX: usize = 4096;
 
-/// Why a call fails, as gRPC says it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Failure {
-    code: GrpcCode,
-    message: Cow<'static, str>,
-}
+/// Sends the response to a call. Errors of sending are ignored: the client is gone, and the
+/// connection notices that.
+pub(crate) type CallResponder = SendResponse<Outgoing>;
 
-impl Failure {
-    pub(crate) fn new(code: GrpcCode, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, message: message.into() }
-    }
-
-    #[cfg(test)]
-    pub(crate) fn into_parts(self) -> (GrpcCode, String) {
-        (self.code, self.message.into_owned())
-    }
-}
-
-impl From<Status> for Failure {
-    fn from(status: Status) -> Self {
-        Self::new(grpc_code(status.code()), status.message().to_owned())
-    }
-}
-
-/// Why a call isn't even read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// It is no gRPC call.
-    Http(StatusCode),
-    /// It is one, and fails.
-    Grpc(Failure),
-    /// Its messages are compressed.
-    Compressed(Failure),
-}
-
-/// A stream that an answer goes to. Failures to send are not looked at: the
-/// client is gone, and the connection will tell.
-pub(crate) type Responder = SendResponse<Outgoing>;
-
-/// Begins an answer; `None` if the client is gone.
-pub(crate) fn send_head(respond: &mut Responder) -> Option<SendStream<Outgoing>> {
+/// Begins a response; `None` if the client is gone.
+pub(crate) fn send_head(responder: &mut CallResponder) -> Option<SendStream<Outgoing>> {
     let mut response = Response::new(());
     response.headers_mut().insert(CONTENT_TYPE, APPLICATION_GRPC);
-    respond.send_response(response, false).ok()
+    responder.send_response(response, false).ok()
 }
 
-/// Answers with a message.
-pub(crate) fn send_message(respond: &mut Responder, message: Outgoing) {
-    let Some(mut stream) = send_head(respond) else { return };
-    // What the client's window has no room for stays in pieces that exist
-    // anyway and that are counted, so nothing is gained by waiting for the
-    // window here.
+/// Responds with a message.
+pub(crate) fn send_message(responder: &mut CallResponder, message: Outgoing) {
+    let Some(mut stream) = send_head(responder) else { return };
+    // A message that doesn't fit into the window of the client stays in memory that is
+    // counted, so waiting for the window here would save nothing.
     if stream.send_data(message, false).is_ok() {
         let _ = stream.send_trailers(success_trailers());
     }
 }
 
-/// What follows the last message of a call that succeeds.
+/// The trailers of a call that succeeds.
 pub(crate) fn success_trailers() -> HeaderMap {
     let mut trailers = HeaderMap::with_capacity(1);
     trailers.insert(GRPC_STATUS, HeaderValue::from_static("0"));
     trailers
 }
 
-/// What follows the last message of a call that fails.
+/// The trailers of a call that fails.
 pub(crate) fn failure_trailers(failure: &Failure) -> HeaderMap {
     let mut trailers = HeaderMap::with_capacity(2);
     put_failure(&mut trailers, failure);
     trailers
 }
 
-/// Answers with a failure.
-pub(crate) fn send_failure(respond: &mut Responder, failure: &Failure) {
-    let _ = respond.send_response(failure_response(failure), true);
+/// Responds with a failure.
+pub(crate) fn send_failure(responder: &mut CallResponder, failure: &Failure) {
+    let _ = responder.send_response(failure_response(failure), true);
 }
 
-/// Answers a call that was not read.
-pub(crate) fn send_refusal(respond: &mut Responder, refusal: &Refusal) {
+/// Refuses a call by its head.
+pub(crate) fn send_refusal(responder: &mut CallResponder, refusal: &Refusal) {
     let response = match refusal {
         Refusal::Http(status) => {
             let mut response = Response::new(());
@@ -114,7 +76,7 @@ pub(crate) fn send_refusal(respond: &mut Responder, refusal: &Refusal) {
             response
         }
     };
-    let _ = respond.send_response(response, true);
+    let _ = responder.send_response(response, true);
 }
 
 fn failure_response(failure: &Failure) -> Response<()> {
@@ -134,8 +96,8 @@ fn put_failure(headers: &mut HeaderMap, failure: &Failure) {
     }
 }
 
-/// A message as it travels in `grpc-message`: printable ASCII, and everything
-/// else as `%` with two digits.
+/// A message as the value of `grpc-message`: printable ASCII, and other bytes as `%` with
+/// two digits.
 fn percent_encoded(message: &str) -> String {
     let mut encoded = String::with_capacity(message.len());
     for character in message.chars() {

@@ -1,0 +1,172 @@
+//! The memory budget of a connection.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Waker;
+
+/// Bytes that a connection has in flight, against their limits.
+pub(crate) struct MemoryBudget {
+    /// Unwritten responses of unary calls.
+    call_unwritten_bytes: AtomicUsize,
+    /// Unwritten responses of streams.
+    stream_unwritten_bytes: AtomicUsize,
+    /// Memory that unwritten responses keep alive beside their own.
+    retained_bytes: AtomicUsize,
+    /// Requests in progress of unary calls.
+    call_request_bytes: AtomicUsize,
+    /// Requests in progress of streams.
+    stream_request_bytes: AtomicUsize,
+    /// Messages that are not complete.
+    arriving_bytes: AtomicUsize,
+    limits: BudgetLimits,
+    /// Wakes the task of the connection when there is room for requests again.
+    waker: Waker,
+}
+
+/// The limits of a connection's memory.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct BudgetLimits {
+    /// From this many unwritten bytes of unary calls on, none is read. Streams don't count
+    /// here: a client may leave a stream unread while it waits for the response to a call.
+    pub(crate) call_unwritten_bytes_max: usize,
+    /// From this many unwritten bytes on, nothing is read.
+    pub(crate) unwritten_bytes_max: usize,
+    /// From this many unwritten bytes on, further responses are dropped.
+    pub(crate) unwritten_bytes_dropped: usize,
+    /// How much unwritten responses may keep alive beside their own bytes.
+    pub(crate) retained_bytes_max: usize,
+    /// From this many bytes of requests in progress on, no request of the same kind is
+    /// read. Unary calls and streams count apart: a request of a stream may wait until the
+    /// client reads the stream, and the client may wait for the response to a call.
+    pub(crate) request_bytes_max: usize,
+    /// From this many bytes of several incomplete messages on, the one that brings more is
+    /// refused.
+    pub(crate) arriving_bytes_max: usize,
+}
+
+/// The kind of call that memory is used for.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CallKind {
+    /// A call with one request and one response.
+    Unary,
+    /// A stream.
+    Stream,
+}
+
+impl MemoryBudget {
+    /// An unused budget. `waker` wakes the task of the connection.
+    pub(crate) const fn new(limits: BudgetLimits, waker: Waker) -> Self {
+        Self {
+            call_unwritten_bytes: AtomicUsize::new(0),
+            stream_unwritten_bytes: AtomicUsize::new(0),
+            retained_bytes: AtomicUsize::new(0),
+            call_request_bytes: AtomicUsize::new(0),
+            stream_request_bytes: AtomicUsize::new(0),
+            arriving_bytes: AtomicUsize::new(0),
+            limits,
+            waker,
+        }
+    }
+
+    /// Counts a response; returns whether there is room for it.
+    pub(super) fn charge_response(&self, bytes: usize, kind: CallKind) -> bool {
+        let has_room = self.unwritten_bytes() < self.limits.unwritten_bytes_dropped;
+        if has_room {
+            self.unwritten(kind).fetch_add(bytes, Ordering::Relaxed);
+        }
+        has_room
+    }
+
+    /// A response was written or dropped.
+    pub(super) fn release_response(&self, bytes: usize, kind: CallKind) {
+        self.unwritten(kind).fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts memory that a response keeps alive beside its own; returns whether there is
+    /// room for it.
+    pub(super) fn charge_retained(&self, bytes: usize) -> bool {
+        let before = self.retained_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let has_room = before.saturating_add(bytes) <= self.limits.retained_bytes_max;
+        if !has_room {
+            self.release_retained(bytes);
+        }
+        has_room
+    }
+
+    /// A response keeps this memory alive no longer.
+    pub(super) fn release_retained(&self, bytes: usize) {
+        self.retained_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts a request in progress.
+    pub(super) fn charge_request(&self, bytes: usize, kind: CallKind) {
+        self.requests(kind).fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// A request is in progress no longer. If that makes room, the task of the connection
+    /// reads further requests.
+    pub(super) fn release_request(&self, bytes: usize, kind: CallKind) {
+        let before = self.requests(kind).fetch_sub(bytes, Ordering::Relaxed);
+        let after = before.saturating_sub(bytes);
+        let limit = self.limits.request_bytes_max;
+        if after < limit && before >= limit {
+            self.waker.wake_by_ref();
+        }
+    }
+
+    /// An incomplete message has `after` bytes instead of `before`; returns whether there is
+    /// room for it beside the others. Only the task of the connection counts these.
+    pub(super) fn recharge_arriving(&self, before: usize, after: usize) -> bool {
+        let all = self.arriving_bytes.load(Ordering::Relaxed);
+        let others = all.saturating_sub(before);
+        let now = others.saturating_add(after);
+        self.arriving_bytes.store(now, Ordering::Relaxed);
+        others == 0 || now <= self.limits.arriving_bytes_max
+    }
+
+    /// The bytes of requests that are arriving or in progress.
+    pub(crate) fn request_bytes(&self) -> usize {
+        let counts = [&self.call_request_bytes, &self.stream_request_bytes, &self.arriving_bytes];
+        counts.into_iter().map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+
+    /// The bytes of responses that are not written.
+    pub(crate) fn unwritten_bytes(&self) -> usize {
+        let calls = self.call_unwritten_bytes.load(Ordering::Relaxed);
+        calls.saturating_add(self.stream_unwritten_bytes.load(Ordering::Relaxed))
+    }
+
+    /// Whether so much is unwritten or in progress that no further request is read.
+    pub(crate) fn is_full(&self, kind: CallKind) -> bool {
+        let is_kind_full = match kind {
+            CallKind::Unary => {
+                let unwritten = self.call_unwritten_bytes.load(Ordering::Relaxed);
+                unwritten >= self.limits.call_unwritten_bytes_max
+            }
+            CallKind::Stream => false,
+        };
+        let in_progress = self.requests(kind).load(Ordering::Relaxed);
+        is_kind_full
+            || in_progress >= self.limits.request_bytes_max
+            || self.unwritten_bytes() >= self.limits.unwritten_bytes_max
+    }
+
+    const fn unwritten(&self, kind: CallKind) -> &AtomicUsize {
+        match kind {
+            CallKind::Unary => &self.call_unwritten_bytes,
+            CallKind::Stream => &self.stream_unwritten_bytes,
+        }
+    }
+
+    const fn requests(&self, kind: CallKind) -> &AtomicUsize {
+        match kind {
+            CallKind::Unary => &self.call_request_bytes,
+            CallKind::Stream => &self.stream_request_bytes,
+        }
+    }
+}
+
+impl std::fmt::Debug for MemoryBudget {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "MemoryBudget({} bytes unwritten)", self.unwritten_bytes())
+    }
+}

@@ -1,0 +1,170 @@
+//! Responses that are made and not yet written.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use bytes::Buf;
+use galatea_codec::grpc::MessageChunks;
+
+use super::memory_budget::{CallKind, MemoryBudget};
+use super::stream_budget::StreamBudget;
+
+/// What a response takes beside its bytes: frames, lists and reference counts. A guess on
+/// the high side, so that many tiny responses count as well.
+const OVERHEAD_BYTES: usize = 512;
+
+/// The budget that a response is charged to.
+#[derive(Clone)]
+pub(crate) enum ResponseBudget {
+    /// That of a unary call.
+    Call(Arc<MemoryBudget>),
+    /// That of a stream.
+    Stream(Arc<StreamBudget>),
+}
+
+impl ResponseBudget {
+    fn connection(&self) -> &MemoryBudget {
+        match self {
+            Self::Call(budget) => budget,
+            Self::Stream(budget) => budget.connection(),
+        }
+    }
+
+    fn charge(&self, bytes: usize) -> bool {
+        match self {
+            Self::Call(budget) => budget.charge_response(bytes, CallKind::Unary),
+            Self::Stream(budget) => budget.charge_response(bytes),
+        }
+    }
+
+    fn release(&self, bytes: usize) {
+        match self {
+            Self::Call(budget) => budget.release_response(bytes, CallKind::Unary),
+            Self::Stream(budget) => budget.release_response(bytes),
+        }
+    }
+}
+
+/// A response on its way out, counted until `h2` drops it: because it was written, because
+/// its call was reset, or because the connection is gone.
+pub(crate) struct Outgoing {
+    message: MessageChunks,
+    bytes: usize,
+    budget: ResponseBudget,
+}
+
+impl Outgoing {
+    /// Counts `message`; `None` if so much is unwritten that this one is dropped. If
+    /// unwritten responses keep too much memory alive beside their own, this one is copied.
+    pub(crate) fn new(message: MessageChunks, budget: ResponseBudget) -> Option<Self> {
+        let bytes = message.remaining().saturating_add(OVERHEAD_BYTES);
+        // Only a value that was charged may be dropped as such.
+        if !budget.charge(bytes) {
+            return None;
+        }
+        let retained = message.extra_retained_bytes();
+        if retained == 0 || budget.connection().charge_retained(retained) {
+            return Some(Self { message, bytes, budget });
+        }
+        Some(Self { message: message.into_owned(), bytes, budget })
+    }
+}
+
+impl Drop for Outgoing {
+    fn drop(&mut self) {
+        let retained = self.message.extra_retained_bytes();
+        if retained > 0 {
+            self.budget.connection().release_retained(retained);
+        }
+        self.budget.release(self.bytes);
+    }
+}
+
+impl std::fmt::Debug for Outgoing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Outgoing({} bytes)", self.bytes)
+    }
+}
+
+impl Buf for Outgoing {
+    fn remaining(&self) -> usize {
+        self.message.remaining()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.message.chunk()
+    }
+
+    fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        self.message.chunks_vectored(slices)
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.message.advance(count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use bytes::Bytes;
+    use galatea_codec::grpc::encode_infer_response;
+    use galatea_infer::{InferenceResponse, OutputTensor};
+    use galatea_tensor::{Buffer, DataType, Shape};
+
+    use super::*;
+    use crate::budget::BudgetLimits;
+
+    const PART_BYTES: usize = 4000;
+
+    fn response(budget: &Arc<MemoryBudget>, whole: &Bytes) -> Outgoing {
+        let part = whole.slice(..PART_BYTES);
+        let output = OutputTensor {
+            name: "O".into(),
+            datatype: DataType::Uint8,
+            shape: Shape::new(&[i64::try_from(PART_BYTES).unwrap()]).unwrap(),
+            data: Buffer::from_bytes(part).retaining(whole.len()),
+        };
+        let response = InferenceResponse {
+            model_name: "m".into(),
+            model_version: 1,
+            id: String::new(),
+            parameters: Vec::new(),
+            outputs: vec![output],
+        };
+        let message = encode_infer_response(&response).unwrap();
+        Outgoing::new(message, ResponseBudget::Call(budget.clone())).unwrap()
+    }
+
+    #[test]
+    fn parts_of_large_buffers_are_copied_when_much_is_unwritten() {
+        let limits = BudgetLimits {
+            call_unwritten_bytes_max: 1 << 30,
+            unwritten_bytes_max: 1 << 30,
+            unwritten_bytes_dropped: 1 << 30,
+            retained_bytes_max: 200_000,
+            request_bytes_max: 1 << 30,
+            arriving_bytes_max: 1 << 30,
+        };
+        let budget = Arc::new(MemoryBudget::new(limits, Waker::noop().clone()));
+        let wholes: Vec<Bytes> = (0..4).map(|value| Bytes::from(vec![value; 100_000])).collect();
+        let mut responses: Vec<Outgoing> =
+            wholes.iter().map(|whole| response(&budget, whole)).collect();
+        let unique = |wholes: &[Bytes]| wholes.iter().map(Bytes::is_unique).collect::<Vec<_>>();
+        assert_eq!(unique(&wholes), [false, false, true, true]);
+        // A response that was written makes room.
+        responses.remove(0);
+        let last = response(&budget, &wholes[0]);
+        assert_eq!(unique(&wholes), [false, false, true, true]);
+        // Copied responses have the same bytes.
+        responses.insert(0, last);
+        for (value, mut response) in (0..).zip(responses) {
+            let message = response.copy_to_bytes(response.remaining());
+            assert!(message.ends_with(&[value; PART_BYTES]));
+            assert!(message.len() < PART_BYTES + 50);
+        }
+        assert_eq!(unique(&wholes), [true; 4]);
+        assert!(budget.charge_retained(200_000));
+    }
+}

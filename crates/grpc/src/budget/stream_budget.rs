@@ -1,0 +1,162 @@
+//! The memory budget of a stream, within that of its connection.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::task::Waker;
+
+use galatea_infer::{CongestionPoint, ResumeHook};
+use galatea_stdx::Lock;
+
+use super::memory_budget::{CallKind, MemoryBudget};
+
+/// How much of a stream may be unfinished before its requests have to wait.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct StreamLimits {
+    /// Requests without a final reply and responses that are not written.
+    pub(crate) messages_max: usize,
+    /// The bytes of both.
+    pub(crate) bytes_max: usize,
+}
+
+/// The responses of a stream that are not written, and what waits for fewer of them.
+pub(crate) struct StreamBudget {
+    connection: Arc<MemoryBudget>,
+    limits: StreamLimits,
+    unwritten_messages: AtomicUsize,
+    unwritten_bytes: AtomicUsize,
+    /// Whether the stream waits until less of it is unwritten.
+    is_waiting: AtomicBool,
+    /// Whether the stream has ended, so that replies are dropped.
+    is_over: AtomicBool,
+    /// Decoupled models that pause until the client has read more.
+    paused: Lock<Vec<ResumeHook>>,
+    /// Makes the task of the connection serve the stream.
+    waker: Waker,
+}
+
+impl StreamBudget {
+    pub(crate) const fn new(
+        connection: Arc<MemoryBudget>,
+        limits: StreamLimits,
+        waker: Waker,
+    ) -> Self {
+        Self {
+            connection,
+            limits,
+            unwritten_messages: AtomicUsize::new(0),
+            unwritten_bytes: AtomicUsize::new(0),
+            is_waiting: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
+            paused: Lock::new(Vec::new()),
+            waker,
+        }
+    }
+
+    pub(super) fn connection(&self) -> &MemoryBudget {
+        &self.connection
+    }
+
+    /// Whether there is no room for a further request of a stream that has `messages`
+    /// requests with `bytes` in progress. If so, the stream is served again when there may
+    /// be.
+    pub(crate) fn is_full(&self, messages: usize, bytes: usize) -> bool {
+        let messages = messages.saturating_add(self.unwritten_messages());
+        let bytes = bytes.saturating_add(self.unwritten_bytes());
+        let is_full = messages >= self.limits.messages_max || bytes >= self.limits.bytes_max;
+        if is_full {
+            self.wait();
+        }
+        is_full
+    }
+
+    fn unwritten_messages(&self) -> usize {
+        self.unwritten_messages.load(Ordering::Relaxed)
+    }
+
+    fn unwritten_bytes(&self) -> usize {
+        self.unwritten_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The stream is served now, so it waits for nothing.
+    pub(crate) fn begin(&self) {
+        self.is_waiting.store(false, Ordering::Release);
+    }
+
+    /// The stream is served again when less of it is unwritten or in progress.
+    fn wait(&self) {
+        self.is_waiting.store(true, Ordering::Release);
+    }
+
+    /// Less of the stream is unwritten or in progress: it is served if it waits for that.
+    pub(crate) fn relieve(&self) {
+        if self.is_waiting.swap(false, Ordering::AcqRel) {
+            self.waker.wake_by_ref();
+        }
+    }
+
+    /// Ends the stream: replies are dropped where they are made.
+    pub(crate) fn end(&self) {
+        self.is_over.store(true, Ordering::Release);
+        self.resume_models();
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    /// Resumes the models that paused, if the client has read enough. Only the task of the
+    /// connection may call this, and never from inside `h2`: a model may respond at once.
+    pub(crate) fn resume_models(&self) {
+        let hooks = {
+            let mut paused = self.paused.lock("resume models");
+            if paused.is_empty() {
+                return;
+            }
+            if self.is_congested() {
+                self.wait();
+                return;
+            }
+            std::mem::take(&mut *paused)
+        };
+        hooks.into_iter().for_each(|hook| hook());
+    }
+
+    /// Counts a response; returns whether there is room for it.
+    pub(super) fn charge_response(&self, bytes: usize) -> bool {
+        let has_room = self.connection.charge_response(bytes, CallKind::Stream);
+        if has_room {
+            self.unwritten_messages.fetch_add(1, Ordering::Relaxed);
+            self.unwritten_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+        has_room
+    }
+
+    /// A response was written or dropped.
+    pub(super) fn release_response(&self, bytes: usize) {
+        self.unwritten_messages.fetch_sub(1, Ordering::Relaxed);
+        self.unwritten_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.connection.release_response(bytes, CallKind::Stream);
+        // A waiter sets its flag first and reads the counts after a fence of its own, so
+        // one of the two threads sees the other's write.
+        fence(Ordering::SeqCst);
+        self.relieve();
+    }
+}
+
+/// Decoupled models pause when the client doesn't read, within the same limits as further
+/// requests.
+impl CongestionPoint for StreamBudget {
+    fn is_congested(&self) -> bool {
+        let is_full = self.unwritten_messages() >= self.limits.messages_max
+            || self.unwritten_bytes() >= self.limits.bytes_max;
+        is_full && !self.is_over()
+    }
+
+    fn when_free(&self, hook: ResumeHook) -> Option<ResumeHook> {
+        let mut paused = self.paused.lock("pause a model");
+        paused.push(hook);
+        self.wait();
+        fence(Ordering::SeqCst);
+        if self.is_congested() { None } else { paused.pop() }
+    }
+}

@@ -1,0 +1,459 @@
+//! The memory of messages that arrive in several pieces.
+//!
+//! A client announces the length of a message before it sends any of it, and may never send
+//! the rest. So memory follows the bytes: it is at most twice of what has arrived. Growing
+//! copies what has arrived, at most the length of the message in total, and nothing where
+//! the system moves pages.
+//!
+//! Touching fresh memory is expensive: the system provides it page by page, and takes it
+//! back when a long message is freed. So the door keeps the memory of some long messages
+//! for the next ones, and frees what was not used for a while. A message borrows such memory
+//! for its whole length as soon as a share of it has arrived ([`loan_threshold`]); it then
+//! neither grows nor touches fresh pages.
+//!
+//! The memory that the door keeps and the memory that it has lent to incomplete messages are
+//! [`POOL_BYTES_MAX`] together, whatever other clients send. A client that holds messages
+//! back can have no more than that, and twice of what it has sent.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use galatea_codec::grpc::GrpcCode;
+use galatea_stdx::Lock;
+use tokio::sync::Notify;
+
+use crate::failure::Failure;
+
+/// The memory of shorter messages is not kept: the allocator reuses it.
+const POOLED_BYTES_MIN: usize = 128 << 10;
+/// How much memory is kept unused or lent to incomplete messages.
+const POOL_BYTES_MAX: usize = 64 << 20;
+/// How long memory is kept unused, at least; at most twice as long.
+const PERIOD: Duration = Duration::from_secs(5);
+
+/// A message borrows memory when this fraction of it has arrived...
+const LOAN_DIVISOR: usize = 16;
+/// ...or this much.
+const LOAN_BYTES_MAX: usize = 2 << 20;
+
+/// How much of a message must have arrived before it borrows memory for its whole length.
+fn loan_threshold(length: usize) -> usize {
+    (length / LOAN_DIVISOR).min(LOAN_BYTES_MAX)
+}
+
+/// A message of which a part has arrived.
+#[derive(Debug)]
+pub(crate) struct PartialMessage {
+    length: usize,
+    buffer: MessageBuffer,
+}
+
+impl PartialMessage {
+    /// Begins a message of this length; takes no memory yet.
+    pub(crate) fn new(length: usize, pool: &Arc<MessagePool>) -> Self {
+        let buffer = MessageBuffer { bytes: Vec::new(), borrowed: 0, pool: pool.clone() };
+        Self { length, buffer }
+    }
+
+    /// How much has arrived.
+    pub(crate) const fn len(&self) -> usize {
+        self.buffer.bytes.len()
+    }
+
+    /// How much is missing.
+    pub(crate) const fn missing(&self) -> usize {
+        self.length.saturating_sub(self.len())
+    }
+
+    /// Appends the next bytes, at most those that are missing.
+    ///
+    /// # Errors
+    ///
+    /// `RESOURCE_EXHAUSTED` if the system has no memory.
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        let needed = self.len().saturating_add(bytes.len());
+        if needed > self.buffer.bytes.capacity() && !bytes.is_empty() {
+            self.make_room(needed)?;
+        }
+        self.buffer.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Makes room for `needed` bytes and as many again, or borrows memory for the whole
+    /// message.
+    fn make_room(&mut self, needed: usize) -> Result<(), Failure> {
+        let threshold = loan_threshold(self.length);
+        if needed >= threshold && self.buffer.borrow(self.length) {
+            return Ok(());
+        }
+        let twice = needed.saturating_mul(2);
+        // Below its threshold, a message has no more room than up to it, so that it comes
+        // here again when it has arrived.
+        let most = if needed < threshold { threshold } else { self.length };
+        if self.buffer.grow(most.min(twice)) || self.buffer.grow(needed) {
+            return Ok(());
+        }
+        Err(Failure::new(GrpcCode::ResourceExhausted, "the server has no memory for the message"))
+    }
+
+    /// The message, when nothing is missing.
+    pub(crate) fn finish(self) -> Bytes {
+        let mut buffer = self.buffer;
+        buffer.end_loan();
+        if buffer.bytes.capacity() < POOLED_BYTES_MIN {
+            return Bytes::from(std::mem::take(&mut buffer.bytes));
+        }
+        Bytes::from_owner(buffer)
+    }
+}
+
+/// The memory of a message. It returns to the pool when it is dropped.
+#[derive(Debug)]
+struct MessageBuffer {
+    bytes: Vec<u8>,
+    /// How much memory is borrowed from the pool, while the message is incomplete.
+    borrowed: usize,
+    pool: Arc<MessagePool>,
+}
+
+impl MessageBuffer {
+    /// Moves to memory of the pool, if there is some for `length` bytes.
+    fn borrow(&mut self, length: usize) -> bool {
+        let Some(mut bytes) = self.pool.lend(length) else { return false };
+        self.borrowed = bytes.capacity();
+        bytes.extend_from_slice(&self.bytes);
+        self.bytes = bytes;
+        true
+    }
+
+    fn grow(&mut self, capacity: usize) -> bool {
+        let bytes = &mut self.bytes;
+        bytes.try_reserve_exact(capacity.saturating_sub(bytes.len())).is_ok()
+    }
+
+    /// The message is complete or given up, so the pool counts its memory no longer.
+    fn end_loan(&mut self) {
+        self.pool.end_loan(std::mem::take(&mut self.borrowed));
+    }
+}
+
+impl AsRef<[u8]> for MessageBuffer {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for MessageBuffer {
+    fn drop(&mut self) {
+        self.end_loan();
+        if self.bytes.capacity() >= POOLED_BYTES_MIN {
+            self.pool.put(std::mem::take(&mut self.bytes));
+        }
+    }
+}
+
+/// Memory for long messages that a door keeps.
+#[derive(Debug, Default)]
+pub(crate) struct MessagePool {
+    state: Lock<PoolState>,
+    /// Notified when the pool is no longer empty.
+    filled: Notify,
+}
+
+#[derive(Debug, Default)]
+struct PoolState {
+    /// The oldest first.
+    buffers: VecDeque<(Vec<u8>, Period)>,
+    bytes: usize,
+    /// Memory lent to incomplete messages.
+    lent: usize,
+    period: Period,
+}
+
+/// Counts the periods after which unused memory is freed.
+type Period = u64;
+
+impl MessagePool {
+    /// Lends empty memory for a message of this length, and not much more than needed.
+    fn lend(&self, length: usize) -> Option<Vec<u8>> {
+        if length < POOLED_BYTES_MIN {
+            return None;
+        }
+        let fitting = length..=length.saturating_mul(2);
+        let mut state = self.state.lock("lend memory");
+        let index = state.buffers.iter().rposition(|(b, _)| fitting.contains(&b.capacity()))?;
+        let (mut bytes, _) = state.buffers.remove(index)?;
+        state.bytes = state.bytes.saturating_sub(bytes.capacity());
+        state.lent = state.lent.saturating_add(bytes.capacity());
+        drop(state);
+        bytes.clear();
+        Some(bytes)
+    }
+
+    fn end_loan(&self, lent: usize) {
+        if lent > 0 {
+            let mut state = self.state.lock("end a loan");
+            state.lent = state.lent.saturating_sub(lent);
+        }
+    }
+
+    /// Keeps memory. The oldest is freed if that is too much together with what is lent.
+    fn put(&self, bytes: Vec<u8>) {
+        if bytes.capacity() > POOL_BYTES_MAX {
+            return;
+        }
+        let mut state = self.state.lock("keep memory");
+        let is_first = state.buffers.is_empty();
+        let period = state.period;
+        state.bytes = state.bytes.saturating_add(bytes.capacity());
+        state.buffers.push_back((bytes, period));
+        let freed = state.pop_while(|state, _| state.total() > POOL_BYTES_MAX);
+        drop(state);
+        // The system may take its time to take memory back, so no lock is held.
+        drop(freed);
+        if is_first {
+            self.filled.notify_one();
+        }
+    }
+
+    /// Frees memory that was unused for a whole period; returns whether the pool is empty.
+    fn end_period(&self) -> bool {
+        let mut state = self.state.lock("end a period");
+        let now = state.period;
+        let freed = state.pop_while(|_, since| since < now);
+        state.period = now.wrapping_add(1);
+        let is_empty = state.buffers.is_empty();
+        drop(state);
+        drop(freed);
+        is_empty
+    }
+
+    /// Frees memory that is not used for a while.
+    pub(crate) async fn shrink_in_time(&self) -> Infallible {
+        loop {
+            self.filled.notified().await;
+            tokio::time::sleep(PERIOD).await;
+            while !self.end_period() {
+                tokio::time::sleep(PERIOD).await;
+            }
+        }
+    }
+}
+
+impl PoolState {
+    /// The memory that is kept or lent.
+    const fn total(&self) -> usize {
+        self.bytes.saturating_add(self.lent)
+    }
+
+    /// Takes the oldest memory out while `predicate` holds.
+    fn pop_while(&mut self, predicate: impl Fn(&Self, Period) -> bool) -> Vec<Vec<u8>> {
+        let mut popped = Vec::new();
+        while let Some(&(_, since)) = self.buffers.front()
+            && predicate(self, since)
+            && let Some((bytes, _)) = self.buffers.pop_front()
+        {
+            self.bytes = self.bytes.saturating_sub(bytes.capacity());
+            popped.push(bytes);
+        }
+        popped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    fn begin(pool: &Arc<MessagePool>, length: usize, there: usize) -> PartialMessage {
+        let mut part = PartialMessage::new(length, pool);
+        part.push(&vec![7; there]).unwrap();
+        part
+    }
+
+    fn capacity(part: &PartialMessage) -> usize {
+        part.buffer.bytes.capacity()
+    }
+
+    /// A complete message of this length.
+    fn message(pool: &Arc<MessagePool>, length: usize) -> Bytes {
+        begin(pool, length, length).finish()
+    }
+
+    /// The number of buffers that are kept, and their bytes.
+    fn pooled(pool: &MessagePool) -> (usize, usize) {
+        let state = pool.state.lock("check");
+        let bytes: usize = state.buffers.iter().map(|(bytes, _)| bytes.capacity()).sum();
+        assert_eq!(state.bytes, bytes);
+        assert!(state.total() <= POOL_BYTES_MAX);
+        (state.buffers.len(), bytes)
+    }
+
+    /// The attack of CVE-2025-23331, and the cost of a message that arrives.
+    #[test]
+    fn memory_follows_the_bytes() {
+        for (length, piece) in [(3 * MIB, 999), (16 * MIB, 16_384), (40 * MIB, MIB), (70, 3)] {
+            let mut part = PartialMessage::new(length, &Arc::default());
+            part.push(&[]).unwrap();
+            assert_eq!(capacity(&part), 0);
+            let sent: Vec<u8> =
+                (0..length).map(|place| u8::try_from(place % 251).unwrap()).collect();
+            let mut moves = 0;
+            for bytes in sent.chunks(piece) {
+                let before = capacity(&part);
+                part.push(bytes).unwrap();
+                assert!(capacity(&part) <= (2 * part.len()).min(length));
+                moves += usize::from(capacity(&part) != before);
+            }
+            // Once for each time that it doubles, and once at the threshold.
+            assert!(moves <= 2 + (length / piece).ilog2() as usize, "{moves}");
+            assert!(part.finish() == sent);
+        }
+    }
+
+    #[test]
+    fn a_message_borrows_memory_for_its_whole_length_at_the_threshold() {
+        let pool = Arc::default();
+        let place = {
+            let first = message(&pool, 3 * MIB);
+            first.as_ptr()
+        };
+        let mut part = begin(&pool, 3 * MIB, loan_threshold(3 * MIB) - 1);
+        assert_eq!((part.buffer.borrowed, capacity(&part)), (0, loan_threshold(3 * MIB)));
+        part.push(&[7]).unwrap();
+        assert_eq!(part.buffer.borrowed, 0);
+        part.push(&[7]).unwrap();
+        assert_eq!((part.buffer.borrowed, pool.state.lock("check").lent), (3 * MIB, 3 * MIB));
+        let there = part.len();
+        part.push(&vec![8; part.missing()]).unwrap();
+        let message = part.finish();
+        assert_eq!((message.as_ptr(), pool.state.lock("check").lent), (place, 0));
+        let (first, rest) = message.split_at(there);
+        assert!(first.iter().all(|&byte| byte == 7) && rest.iter().all(|&byte| byte == 8));
+    }
+
+    /// A message that grew by itself borrows memory later, if there is some.
+    #[test]
+    fn memory_that_other_messages_return_is_used() {
+        let pool = Arc::default();
+        let others = message(&pool, 3 * MIB);
+        let mut part = begin(&pool, 2 * MIB, MIB);
+        assert_eq!((part.buffer.borrowed, capacity(&part)), (0, 2 * MIB));
+        let mut later = begin(&pool, 2 * MIB, 500_000);
+        let place = others.as_ptr();
+        drop(others);
+        // It has room for its whole length, and needs none.
+        part.push(&[7; 100]).unwrap();
+        assert_eq!(part.buffer.borrowed, 0);
+        later.push(&vec![7; 500_001]).unwrap();
+        assert_eq!((later.buffer.bytes.as_ptr(), later.buffer.borrowed), (place, 3 * MIB));
+        assert!(later.len() == 1_000_001 && later.buffer.bytes.iter().all(|&byte| byte == 7));
+    }
+
+    #[test]
+    fn announced_lengths_take_nothing_from_the_pool() {
+        let pool = Arc::default();
+        drop(message(&pool, 60 * MIB));
+        let parts: Vec<PartialMessage> = (0..1000).map(|_| begin(&pool, 60 * MIB, 100)).collect();
+        assert_eq!(parts.iter().map(capacity).sum::<usize>(), 1000 * 200);
+        assert_eq!(pooled(&pool), (1, 60 * MIB));
+    }
+
+    /// Some clients send long messages all the time, and some hold theirs back: beside what
+    /// is lent and kept, a message takes at most twice of what has arrived.
+    #[test]
+    fn lent_and_kept_memory_is_bounded_together() {
+        let pool = Arc::default();
+        let mut held_back = Vec::new();
+        for _ in 0..20 {
+            drop((message(&pool, 20 * MIB), message(&pool, 20 * MIB)));
+            held_back.push(begin(&pool, 20 * MIB, 2 * MIB));
+            pooled(&pool);
+        }
+        let (lent, own): (Vec<PartialMessage>, _) =
+            held_back.into_iter().partition(|part| part.buffer.borrowed > 0);
+        assert_eq!((lent.len(), pool.state.lock("check").lent), (3, 60 * MIB));
+        assert!(own.iter().all(|part| capacity(part) == 4 * MIB));
+        assert_eq!(pooled(&pool), (0, 0));
+        // The loan ends with a message that is complete, and with one that is given up.
+        let mut lent = lent.into_iter();
+        let mut first = lent.next().unwrap();
+        first.push(&vec![7; first.missing()]).unwrap();
+        let first = first.finish();
+        assert_eq!(pool.state.lock("check").lent, 40 * MIB);
+        drop((first, lent));
+        assert_eq!(pool.state.lock("check").lent, 0);
+        assert_eq!(pooled(&pool), (3, 60 * MIB));
+    }
+
+    #[test]
+    fn memory_of_long_messages_is_reused() {
+        let pool = Arc::default();
+        let first = message(&pool, 2 * MIB);
+        let place = first.as_ptr();
+        assert_eq!(pooled(&pool), (0, 0));
+        drop(first);
+        assert_eq!(pooled(&pool), (1, 2 * MIB));
+        // Neither for longer messages nor for much shorter ones.
+        assert_ne!(begin(&pool, 2 * MIB + 1, 2 * MIB).buffer.bytes.as_ptr(), place);
+        drop((message(&pool, MIB - 1), message(&pool, POOLED_BYTES_MIN - 1)));
+        assert_eq!(pooled(&pool).0, 3);
+        let second = message(&pool, MIB);
+        assert_eq!((second.as_ptr(), second.len()), (place, MIB));
+        assert!(second.iter().all(|&byte| byte == 7));
+        // A slice keeps all of it.
+        let slice = second.slice(5..6);
+        drop(second);
+        assert_eq!(pooled(&pool).0, 2);
+        drop(slice);
+        assert_eq!(pooled(&pool).0, 3);
+    }
+
+    #[test]
+    fn the_newest_memory_is_kept_within_the_bound() {
+        let pool = Arc::default();
+        drop((0..10).map(|_| message(&pool, 10 * MIB)).collect::<Vec<_>>());
+        assert_eq!(pooled(&pool), (6, 60 * MIB));
+        drop(message(&pool, POOL_BYTES_MAX + 1));
+        assert_eq!(pooled(&pool), (6, 60 * MIB));
+        drop(message(&pool, POOL_BYTES_MAX));
+        assert_eq!(pooled(&pool), (1, POOL_BYTES_MAX));
+    }
+
+    #[test]
+    fn unused_memory_is_freed() {
+        let pool = Arc::default();
+        let messages = [message(&pool, MIB), message(&pool, MIB)];
+        assert!(pool.end_period());
+        drop(messages);
+        assert!(!pool.end_period());
+        // One of the two was in use again, and is kept for longer.
+        drop(message(&pool, MIB));
+        assert!(!pool.end_period());
+        assert_eq!(pooled(&pool), (1, MIB));
+        assert!(pool.end_period());
+        assert_eq!(pooled(&pool), (0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_door_keeps_nothing() {
+        let pool = Arc::default();
+        let idle = async {
+            for _ in 0..3 {
+                drop(message(&pool, MIB));
+                tokio::time::sleep(PERIOD - Duration::from_millis(1)).await;
+                assert_eq!(pooled(&pool).0, 1);
+                tokio::time::sleep(PERIOD + Duration::from_millis(2)).await;
+                assert_eq!(pooled(&pool).0, 0);
+            }
+        };
+        tokio::select! {
+            never = pool.shrink_in_time() => match never {},
+            () = idle => {}
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Memory between sockets and messages.
+//!
+//! Two things are expensive on the way of a message: touching memory that has left the
+//! caches or was never used, and small system calls. An idle connection, on the other hand,
+//! should hold no memory. So buffers are shared, and held only while there are bytes:
+//!
+//! ```text
+//! socket ── ReadAhead ──► h2 ── frames ──► MessageReader, MessageSplitter ──► PartialMessage
+//!              │ StagingBuffer                                                   │ MessagePool
+//! socket ◄── GatheringSocket ◄── h2 ◄── Outgoing
+//!              │ StagingBuffer
+//! ```
+//!
+//! - [`GatheringSocket`] is the socket as `h2` sees it. It gathers small writes until the task
+//!   of the connection flushes ([`Flusher`]), and reads ahead when frames are short. Both use
+//!   a [`StagingBuffer`](staging), one of a few that the connections of a worker share
+//!   ([`StagingPool`]).
+//! - A message in a single frame is not copied. A message in several frames is assembled in a
+//!   [`PartialMessage`], whose memory follows the bytes that have arrived. The memory of long
+//!   messages is kept for the next ones ([`MessagePool`]).
+//!
+//! The bytes of tensors are slices of their message; large outputs are written from the
+//! memory of the batch.
+
+mod gather;
+mod message_pool;
+mod read_ahead;
+mod staging;
+
+pub(crate) use gather::{Flusher, GatheringSocket, gather};
+pub(crate) use message_pool::{MessagePool, PartialMessage};
+pub(crate) use staging::StagingPool;

@@ -1,0 +1,95 @@
+//! The sink of a unary inference call.
+
+use std::sync::Arc;
+
+use galatea_codec::classification::Classification;
+use galatea_codec::grpc::encode_infer_response;
+use galatea_infer::{InferenceResponse, Reply, ResponseSink, Status};
+use galatea_stdx::Inbox;
+
+use crate::budget::{Outgoing, RequestCharge, ResponseBudget};
+use crate::call_key::CallKey;
+use crate::event::ConnectionEvent;
+use crate::failure::Failure;
+
+/// Receives the replies to a call and brings its response to the connection.
+///
+/// The message is encoded here, on the thread that responds: the response is in the caches
+/// of that core and its parts were allocated by that thread, so one buffer changes threads
+/// instead of several.
+pub(crate) struct CallSink {
+    charge: RequestCharge,
+    inbox: Arc<Inbox<ConnectionEvent>>,
+    call: CallKey,
+    classification: Option<Classification>,
+    response: SingleResponse,
+}
+
+impl CallSink {
+    pub(crate) const fn new(
+        charge: RequestCharge,
+        inbox: Arc<Inbox<ConnectionEvent>>,
+        call: CallKey,
+        classification: Option<Classification>,
+    ) -> Self {
+        Self { charge, inbox, call, classification, response: SingleResponse::None }
+    }
+}
+
+impl ResponseSink for CallSink {
+    fn deliver(&mut self, reply: Reply) {
+        let Some(result) = self.response.add(reply) else { return };
+        let budget = ResponseBudget::Call(self.charge.budget().clone());
+        let result = classified(result, self.classification.as_ref())
+            .and_then(|response| encode_infer_response(&response))
+            .map_err(Failure::from)
+            .and_then(|message| Outgoing::new(message, budget).ok_or_else(Failure::overrun));
+        // A closed inbox drops the event: the connection is gone.
+        let _ = self.inbox.push(ConnectionEvent::CallFinished { call: self.call, result });
+    }
+}
+
+/// The response with classes in the place of the outputs for which the client requested
+/// them.
+pub(crate) fn classified(
+    result: Result<InferenceResponse, Status>,
+    classification: Option<&Classification>,
+) -> Result<InferenceResponse, Status> {
+    match classification {
+        None => result,
+        Some(classification) => classification.apply(result?),
+    }
+}
+
+/// The response of a request to a model that is not decoupled. It may be delivered before
+/// the final reply.
+pub(crate) enum SingleResponse {
+    None,
+    One(Result<InferenceResponse, Status>),
+    Many(u64),
+}
+
+impl SingleResponse {
+    /// Adds a reply; returns the result with the final one.
+    pub(crate) fn add(&mut self, reply: Reply) -> Option<Result<InferenceResponse, Status>> {
+        let is_final = reply.is_final();
+        if let Reply::Response { result, .. } = reply {
+            self.count(result);
+        }
+        is_final.then(|| match std::mem::replace(self, Self::None) {
+            Self::One(result) => result,
+            Self::None => Err(Status::internal("the model ended without a response")),
+            Self::Many(count) => {
+                Err(Status::internal(format!("expected a single response, got {count}")))
+            }
+        })
+    }
+
+    fn count(&mut self, result: Result<InferenceResponse, Status>) {
+        *self = match self {
+            Self::None => Self::One(result),
+            Self::One(_) => Self::Many(2),
+            Self::Many(count) => Self::Many(count.saturating_add(1)),
+        };
+    }
+}

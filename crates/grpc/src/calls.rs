@@ -1,0 +1,130 @@
+//! The calls of a connection that are not finished.
+
+use bytes::Bytes;
+use galatea_infer::CancelToken;
+use h2::RecvStream;
+use slab::Slab;
+use tokio::time::Instant;
+
+use crate::budget::ArrivalCharge;
+use crate::call_key::CallKey;
+use crate::call_response::CallResponder;
+use crate::context::ForwardedParameters;
+use crate::message_reader::MessageReader;
+use crate::route::Method;
+use crate::stream::Stream;
+
+/// A call that is not finished.
+pub(crate) struct Call {
+    pub(crate) responder: CallResponder,
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) state: CallState,
+    /// Parameters that the metadata of the call adds to its requests.
+    pub(crate) forwarded: ForwardedParameters,
+    serial: u64,
+}
+
+/// The state of a call. A unary call goes from `Receiving` to `Executing`; a stream is
+/// `Streaming` from its beginning to its end.
+pub(crate) enum CallState {
+    /// The message is arriving.
+    Receiving(IncomingMessage),
+    /// The request is in progress.
+    Executing(CancelToken),
+    /// Requests arrive and responses leave.
+    Streaming(Box<Stream>),
+}
+
+/// The message of a unary call while it arrives.
+pub(crate) struct IncomingMessage {
+    pub(crate) method: Method,
+    pub(crate) body: RecvStream,
+    pub(crate) reader: MessageReader,
+    pub(crate) charge: ArrivalCharge,
+}
+
+/// The result of reading an incoming message.
+pub(crate) enum Received {
+    /// More is to arrive.
+    Part,
+    /// The complete message of a call of this method.
+    Message(Method, Bytes),
+}
+
+/// All calls of a connection.
+#[derive(Default)]
+pub(crate) struct Calls {
+    calls: Slab<Call>,
+    next_serial: u64,
+}
+
+impl Calls {
+    pub(crate) fn insert(
+        &mut self,
+        responder: CallResponder,
+        deadline: Option<Instant>,
+        forwarded: ForwardedParameters,
+        state: impl FnOnce(CallKey) -> CallState,
+    ) -> CallKey {
+        let serial = self.next_serial;
+        self.next_serial = serial.wrapping_add(1);
+        let entry = self.calls.vacant_entry();
+        let key = CallKey { index: entry.key(), serial };
+        entry.insert(Call { responder, deadline, state: state(key), forwarded, serial });
+        key
+    }
+
+    pub(crate) fn get_mut(&mut self, key: CallKey) -> Option<&mut Call> {
+        self.calls.get_mut(key.index).filter(|call| call.serial == key.serial)
+    }
+
+    /// The stream of a call.
+    pub(crate) fn stream(&mut self, key: CallKey) -> Option<&mut Stream> {
+        match &mut self.get_mut(key)?.state {
+            CallState::Streaming(stream) => Some(stream),
+            CallState::Receiving(_) | CallState::Executing(_) => None,
+        }
+    }
+
+    /// Removes a call; `None` if it is over already.
+    pub(crate) fn remove(&mut self, key: CallKey) -> Option<Call> {
+        self.get_mut(key)?;
+        self.calls.try_remove(key.index)
+    }
+
+    /// The calls for which `predicate` holds.
+    pub(crate) fn select(&mut self, mut predicate: impl FnMut(&mut Call) -> bool) -> Vec<CallKey> {
+        let mut selected = Vec::new();
+        for (index, call) in &mut self.calls {
+            if predicate(call) {
+                selected.push(CallKey { index, serial: call.serial });
+            }
+        }
+        selected
+    }
+
+    /// The earliest deadline.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        self.calls.iter().filter_map(|(_, call)| call.deadline).min()
+    }
+}
+
+impl Call {
+    /// Cancels the requests of the call.
+    pub(crate) fn cancel(&self) {
+        match &self.state {
+            CallState::Receiving(_) => {}
+            CallState::Executing(cancel) => cancel.cancel(),
+            CallState::Streaming(stream) => stream.cancel(),
+        }
+    }
+}
+
+/// The client is gone, so its calls are cancelled.
+impl Drop for Calls {
+    fn drop(&mut self) {
+        for (_, call) in &self.calls {
+            call.cancel();
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! The unary calls of a connection.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use galatea_codec::forward::forward;
+use galatea_codec::grpc::{InferMessage, parse_version};
+use galatea_door::{Panicked, catch_panic};
+use galatea_infer::{CancelToken, ResponseSender, Status};
+use h2::RecvStream;
+use tokio::time::Instant;
+
+use super::{ConnectionTask, panicked, panicked_status};
+use crate::budget::{
+    ArrivalCharge, CallKind, MemoryBudget, Outgoing, RequestCharge, ResponseBudget, request_bytes,
+};
+use crate::call_key::CallKey;
+use crate::call_response::{self, CallResponder};
+use crate::call_sink::CallSink;
+use crate::calls::{CallState, IncomingMessage, Received};
+use crate::context::{DoorContext, ForwardedParameters};
+use crate::control;
+use crate::event::ConnectionEvent;
+use crate::failure::Failure;
+use crate::message_reader::MessageReader;
+use crate::route::Method;
+
+impl ConnectionTask {
+    /// Opens a unary call, whose message is to arrive.
+    pub(super) fn open_call(
+        &mut self,
+        responder: CallResponder,
+        body: RecvStream,
+        deadline: Option<Instant>,
+        method: Method,
+        forwarded: ForwardedParameters,
+    ) {
+        let context = &self.context;
+        let reader =
+            MessageReader::new(context.options.message_bytes_max, context.message_pool.clone());
+        let charge = ArrivalCharge::new(self.budget.clone());
+        let message = IncomingMessage { method, body, reader, charge };
+        let key =
+            self.calls.insert(responder, deadline, forwarded, |_| CallState::Receiving(message));
+        self.receiving.push(key);
+    }
+
+    /// Reads what has arrived of every incomplete message.
+    pub(super) fn receive_messages(&mut self) {
+        let mut receiving = std::mem::take(&mut self.receiving);
+        receiving.retain(|&key| self.receive_message(key));
+        self.receiving = receiving;
+    }
+
+    /// Reads the message of a call; returns whether more of it is to arrive.
+    fn receive_message(&mut self, key: CallKey) -> bool {
+        let Some(call) = self.calls.get_mut(key) else { return false };
+        let CallState::Receiving(message) = &mut call.state else { return false };
+        if self.budget.is_full(CallKind::Unary) && !message.method.has_short_response() {
+            self.are_calls_paused = true;
+            let mut cx = Context::from_waker(Waker::noop());
+            let is_reset = call.responder.poll_reset(&mut cx).is_ready();
+            if is_reset {
+                self.calls.remove(key);
+            }
+            return !is_reset;
+        }
+        match message.receive() {
+            Some(Ok(Received::Part)) => true,
+            Some(Ok(Received::Message(method, message))) => {
+                self.start_call(key, method, message);
+                false
+            }
+            Some(Err(failure)) => {
+                self.fail(key, &failure);
+                false
+            }
+            None => {
+                self.calls.remove(key);
+                false
+            }
+        }
+    }
+
+    fn start_call(&mut self, key: CallKey, method: Method, message: Bytes) {
+        let Some(call) = self.calls.get_mut(key) else { return };
+        let cancel = CancelToken::new();
+        call.state = CallState::Executing(cancel.clone());
+        let mut cx = Context::from_waker(&self.resets_waker);
+        if call.responder.poll_reset(&mut cx).is_ready() {
+            self.calls.remove(key);
+            return;
+        }
+        if method == Method::ModelInfer {
+            let forwarded = std::mem::replace(&mut call.forwarded, Ok(Vec::new()));
+            match catch_panic(|| self.infer(key, &message, cancel, forwarded)) {
+                Ok(Ok(())) => {}
+                Ok(Err(status)) => self.fail(key, &status.into()),
+                Err(Panicked) => self.fail(key, &panicked()),
+            }
+        } else if control::may_block(method) {
+            let blocking = self.control_call(key, method, message);
+            tokio::task::spawn_blocking(blocking);
+        } else if control::asks_backend(&self.context, method, &message) {
+            self.ask_backend(key, method, message, cancel);
+        } else {
+            let result = control_response(&self.context, &self.budget, method, message);
+            self.finish_call(key, result);
+        }
+    }
+
+    /// Responds to a control call on a thread that may block, when there is a permit.
+    fn ask_backend(&self, key: CallKey, method: Method, message: Bytes, cancel: CancelToken) {
+        let permits = self.context.blocking_permits.clone();
+        let blocking = self.control_call(key, method, message);
+        tokio::spawn(async move {
+            let permit = permits.acquire().await;
+            if cancel.is_cancelled() {
+                return;
+            }
+            tokio::task::spawn_blocking(move || {
+                let _permit = permit;
+                blocking();
+            });
+        });
+    }
+
+    /// Responds to a control call on another thread.
+    fn control_call(
+        &self,
+        key: CallKey,
+        method: Method,
+        message: Bytes,
+    ) -> impl FnOnce() + Send + 'static {
+        let (context, inbox, budget) =
+            (self.context.clone(), self.inbox.clone(), self.budget.clone());
+        let charge = RequestCharge::new(budget.clone(), message.len(), CallKind::Unary);
+        move || {
+            let _charge = charge;
+            let result = control_response(&context, &budget, method, message);
+            // A closed inbox drops the event: the connection is gone.
+            let _ = inbox.push(ConnectionEvent::CallFinished { call: key, result });
+        }
+    }
+
+    fn infer(
+        &self,
+        key: CallKey,
+        message: &Bytes,
+        cancel: CancelToken,
+        forwarded: ForwardedParameters,
+    ) -> Result<(), Status> {
+        self.context.refuse_while_stopping()?;
+        let message_bytes = message.len();
+        let message = InferMessage::parse(message)?;
+        let version = parse_version(message.model_version())?;
+        if self.context.control.is_decoupled(message.model_name(), version)? {
+            return Err(Status::unsupported(
+                "ModelInfer RPC doesn't support models with decoupled transaction policy",
+            ));
+        }
+        let (mut request, classification) = message.into_request(version)?;
+        forward(&mut request.parameters, forwarded?);
+        request.cancel = cancel;
+        let bytes = request_bytes(message_bytes, &request);
+        let charge = RequestCharge::new(self.budget.clone(), bytes, CallKind::Unary);
+        let sink = CallSink::new(charge, self.inbox.clone(), key, classification);
+        self.context.service.infer(request, ResponseSender::new(Box::new(sink)));
+        Ok(())
+    }
+
+    /// Responds to a call, unless it is over.
+    pub(super) fn finish_call(&mut self, key: CallKey, result: Result<Outgoing, Failure>) {
+        match result {
+            Ok(message) => {
+                if let Some(mut call) = self.calls.remove(key) {
+                    call_response::send_message(&mut call.responder, message);
+                }
+            }
+            Err(failure) => self.fail(key, &failure),
+        }
+    }
+}
+
+fn control_response(
+    context: &DoorContext,
+    budget: &Arc<MemoryBudget>,
+    method: Method,
+    message: Bytes,
+) -> Result<Outgoing, Failure> {
+    let response = catch_panic(|| control::respond(context, method, message))
+        .unwrap_or_else(|Panicked| Err(panicked_status()))?;
+    Outgoing::new(response, ResponseBudget::Call(budget.clone())).ok_or_else(Failure::overrun)
+}
+
+impl IncomingMessage {
+    /// Reads what has arrived; `None` if the client reset the call.
+    ///
+    /// No waker is registered for more: more arrives when the task of the connection polls
+    /// `h2`, and the task comes here right after.
+    fn receive(&mut self) -> Option<Result<Received, Failure>> {
+        let mut cx = Context::from_waker(Waker::noop());
+        while !self.body.is_end_stream() {
+            match self.body.poll_data(&mut cx) {
+                Poll::Pending => return Some(Ok(Received::Part)),
+                Poll::Ready(Some(Ok(bytes))) => {
+                    // The client may send as much again: the reader limits the message, and
+                    // the charge limits all messages together.
+                    let _ = self.body.flow_control().release_capacity(bytes.len());
+                    let charged = self.charge.add(bytes.len());
+                    if let Err(failure) = charged.and_then(|()| self.reader.push(bytes)) {
+                        return Some(Err(failure));
+                    }
+                }
+                Poll::Ready(Some(Err(_))) => return None,
+                Poll::Ready(None) => break,
+            }
+        }
+        Some(self.reader.finish().map(|message| Received::Message(self.method, message)))
+    }
+}

@@ -1,0 +1,368 @@
+//! One connection: a task that reads calls, starts them and writes responses.
+//!
+//! - this file: the task and its rounds
+//! - `calls.rs`: unary calls
+//! - `streams.rs`: streams
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use galatea_codec::grpc::GrpcCode;
+use galatea_infer::Status;
+use galatea_stdx::Inbox;
+use h2::RecvStream;
+use h2::server::Connection;
+use http::Request;
+use tokio::time::Instant;
+
+use crate::budget::{BudgetLimits, CallKind, MemoryBudget, Outgoing};
+use crate::buffers::{Flusher, GatheringSocket, StagingPool, gather};
+use crate::call_key::CallKey;
+use crate::call_response::{self, CallResponder};
+use crate::calls::{CallState, Calls};
+use crate::context::{AcceptedIn, DoorContext, RegisteredConnection};
+use crate::deadline::{DeadlineTimer, Timeout};
+use crate::event::ConnectionEvent;
+use crate::failure::Failure;
+use crate::options::GrpcOptions;
+use crate::route::{Method, Route, route};
+
+mod calls;
+mod streams;
+
+/// How much a client may send of one call before the task reads it.
+const CALL_WINDOW_BYTES: u32 = 16 << 20;
+/// The same for all calls of a connection.
+const CONNECTION_WINDOW_BYTES: u32 = 64 << 20;
+/// The longest frame. A message in one frame isn't copied; longer messages are assembled
+/// from frames that are still in the caches of the processor.
+const FRAME_BYTES_MAX: u32 = 2 << 20;
+/// How much is read before the task serves what has arrived.
+const READ_BYTES_MAX: usize = 1 << 20;
+/// The limit of headers that gRPC servers usually have.
+const HEADER_BYTES_MAX: u32 = 16 << 10;
+/// How many calls a client may reset before the task has seen them; more is an attack and
+/// ends the connection.
+const UNSEEN_RESETS_MAX: usize = 256;
+/// How many rounds the task makes before other tasks run.
+const ROUNDS_MAX: u32 = 8;
+
+/// The text of a failure after a panic.
+const PANICKED: &str = "the server failed on this request";
+
+/// Serves a client until it or the door is done.
+pub(crate) async fn serve(
+    context: Arc<DoorContext>,
+    connection: galatea_door::Connection,
+    pool: Arc<StagingPool>,
+) {
+    let galatea_door::Connection { stream, mut phase, mut open, .. } = connection;
+    let accepted_in = if open.is_some() { AcceptedIn::Serving } else { AcceptedIn::Draining };
+    let (socket, flusher) = gather(stream, &pool);
+    let handshake = handshake(&context.options, socket);
+    let shaken = {
+        let handshake = tokio::time::timeout(context.options.handshake_timeout, handshake);
+        let mut handshake = std::pin::pin!(handshake);
+        tokio::select! {
+            biased;
+            shaken = handshake.as_mut() => shaken,
+            () = phase.stopping(), if open.is_some() => {
+                // A drain doesn't wait for a client that has not sent anything.
+                drop(open.take());
+                handshake.await
+            }
+        }
+    };
+    let Ok(Ok(h2)) = shaken else { return };
+    flusher.take_over();
+    let inbox = Arc::new(Inbox::new());
+    let waker = inbox.waker();
+    let budget = Arc::new(MemoryBudget::new(limits(&context.options), waker.clone()));
+    let registered = RegisteredConnection { inbox: inbox.clone(), budget: budget.clone() };
+    let _registration = context.register(registered, accepted_in);
+    ConnectionTask::new(context, inbox, budget, waker, h2, flusher).await;
+}
+
+async fn handshake(
+    options: &GrpcOptions,
+    socket: GatheringSocket,
+) -> Result<Connection<GatheringSocket, Outgoing>, h2::Error> {
+    h2::server::Builder::new()
+        .initial_window_size(CALL_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_frame_size(FRAME_BYTES_MAX)
+        .max_header_list_size(HEADER_BYTES_MAX)
+        .max_concurrent_streams(options.concurrent_calls_max)
+        .max_pending_accept_reset_streams(UNSEEN_RESETS_MAX)
+        .handshake(socket)
+        .await
+}
+
+const fn limits(options: &GrpcOptions) -> BudgetLimits {
+    BudgetLimits {
+        call_unwritten_bytes_max: options.call_unwritten_bytes_max,
+        unwritten_bytes_max: options.unwritten_bytes_max,
+        unwritten_bytes_dropped: options.unwritten_bytes_dropped,
+        retained_bytes_max: options.retained_bytes_max,
+        request_bytes_max: options.request_bytes_max,
+        arriving_bytes_max: options.arriving_bytes_max,
+    }
+}
+
+struct ConnectionTask {
+    context: Arc<DoorContext>,
+    inbox: Arc<Inbox<ConnectionEvent>>,
+    budget: Arc<MemoryBudget>,
+    /// Wakes this task through the inbox. `h2` and the socket get it instead of the task's
+    /// own waker, because `h2` wakes its task for every response that it is given, even by
+    /// that task itself.
+    waker: Waker,
+    h2: Connection<GatheringSocket, Outgoing>,
+    flusher: Flusher,
+    calls: Calls,
+    /// Unary calls whose messages are arriving.
+    receiving: Vec<CallKey>,
+    /// Streams to serve in this round.
+    ready_streams: Vec<CallKey>,
+    /// Streams that wait until the connection has room.
+    paused_streams: Vec<CallKey>,
+    /// Whether unary calls wait until the connection has room.
+    are_calls_paused: bool,
+    resets: Arc<ResetFlag>,
+    resets_waker: Waker,
+    timer: DeadlineTimer,
+    /// Empty between rounds; kept for its memory.
+    events: VecDeque<ConnectionEvent>,
+}
+
+/// Set when `h2` reports that a call may have been reset.
+///
+/// It wakes no task: `h2` reports resets while the task polls it, and the task checks the
+/// flag afterwards.
+#[derive(Default)]
+struct ResetFlag(AtomicBool);
+
+impl Wake for ResetFlag {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// The connection is over.
+struct ConnectionClosed;
+
+impl Future for ConnectionTask {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let task = self.get_mut();
+        task.inbox.begin(cx.waker());
+        for _ in 0..ROUNDS_MAX {
+            if let Err(ConnectionClosed) = task.round() {
+                return Poll::Ready(());
+            }
+            if task.inbox.rest() {
+                return Poll::Pending;
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+impl ConnectionTask {
+    fn new(
+        context: Arc<DoorContext>,
+        inbox: Arc<Inbox<ConnectionEvent>>,
+        budget: Arc<MemoryBudget>,
+        waker: Waker,
+        h2: Connection<GatheringSocket, Outgoing>,
+        flusher: Flusher,
+    ) -> Self {
+        let resets = Arc::<ResetFlag>::default();
+        Self {
+            context,
+            inbox,
+            budget,
+            waker,
+            h2,
+            flusher,
+            calls: Calls::default(),
+            receiving: Vec::new(),
+            ready_streams: Vec::new(),
+            paused_streams: Vec::new(),
+            are_calls_paused: false,
+            resets_waker: Waker::from(resets.clone()),
+            resets,
+            timer: DeadlineTimer::default(),
+            events: VecDeque::new(),
+        }
+    }
+
+    /// Does everything that there is to do, once: responses first, so that they are on
+    /// their way before new calls are started.
+    fn round(&mut self) -> Result<(), ConnectionClosed> {
+        self.handle_events()?;
+        // Responses made `h2` want to run, and it runs below. Other notifications that are
+        // forgotten here are answered below as well.
+        self.inbox.settle();
+        self.resets.0.store(false, Ordering::Release);
+        self.flusher.set_read_quota(READ_BYTES_MAX);
+        self.accept()?;
+        self.are_calls_paused = false;
+        self.receive_messages();
+        // Streams that `h2` found ready meanwhile are served in this round.
+        self.handle_events()?;
+        self.serve_streams();
+        if self.resets.0.load(Ordering::Acquire) {
+            self.drop_reset_calls();
+        }
+        self.expire_calls();
+        if self.can_resume() {
+            // Calls that ended took their responses with them.
+            self.waker.wake_by_ref();
+        }
+        match self.flusher.poll_flush(&mut Context::from_waker(&self.waker)) {
+            Poll::Ready(Err(_)) => Err(ConnectionClosed),
+            Poll::Ready(Ok(())) | Poll::Pending => Ok(()),
+        }
+    }
+
+    /// Whether calls or streams wait for room that is there.
+    fn can_resume(&self) -> bool {
+        (self.are_calls_paused && !self.budget.is_full(CallKind::Unary))
+            || (!self.paused_streams.is_empty() && !self.budget.is_full(CallKind::Stream))
+    }
+
+    fn handle_events(&mut self) -> Result<(), ConnectionClosed> {
+        let mut events = std::mem::take(&mut self.events);
+        self.inbox.take(&mut events);
+        for event in events.drain(..) {
+            match event {
+                ConnectionEvent::CallFinished { call, result } => self.finish_call(call, result),
+                ConnectionEvent::StreamReply { call, slot, message, is_final } => {
+                    self.stream_reply(call, slot, message, is_final);
+                }
+                ConnectionEvent::StreamOverrun { call } => self.reset_stream(call),
+                ConnectionEvent::StreamReady { call } => self.ready_streams.push(call),
+                ConnectionEvent::Drain => {
+                    self.h2.graceful_shutdown();
+                    self.end_idle_streams();
+                }
+                ConnectionEvent::Close => return Err(ConnectionClosed),
+            }
+        }
+        self.events = events;
+        Ok(())
+    }
+
+    fn accept(&mut self) -> Result<(), ConnectionClosed> {
+        loop {
+            match self.h2.poll_accept(&mut Context::from_waker(&self.waker)) {
+                Poll::Pending => return Ok(()),
+                Poll::Ready(Some(Ok((request, responder)))) => self.open(request, responder),
+                Poll::Ready(Some(Err(_)) | None) => return Err(ConnectionClosed),
+            }
+        }
+    }
+
+    /// Opens a call, or refuses it by its head.
+    fn open(&mut self, request: Request<RecvStream>, mut responder: CallResponder) {
+        let (head, body) = request.into_parts();
+        let route = match route(&head) {
+            Ok(route) => route,
+            Err(refusal) => {
+                call_response::send_refusal(&mut responder, &refusal);
+                return;
+            }
+        };
+        let deadline = deadline(&route);
+        if let Some(deadline) = deadline {
+            self.timer.set(deadline);
+        }
+        let forwarded = self.context.forwarded(&head.headers);
+        if route.method == Method::ModelStreamInfer {
+            self.open_stream(responder, body, deadline, route.errors, forwarded);
+        } else {
+            self.open_call(responder, body, deadline, route.method, forwarded);
+        }
+    }
+
+    /// Ends a call with a failure, unless it is over.
+    fn fail(&mut self, key: CallKey, failure: &Failure) {
+        let Some(mut call) = self.calls.remove(key) else { return };
+        match &mut call.state {
+            CallState::Streaming(stream) => stream.fail(failure),
+            CallState::Receiving(_) | CallState::Executing(_) => {
+                call_response::send_failure(&mut call.responder, failure);
+            }
+        }
+    }
+
+    fn drop_reset_calls(&mut self) {
+        let mut cx = Context::from_waker(&self.resets_waker);
+        let reset = self.calls.select(|call| match call.state {
+            // Reading a message notices a reset, and a stream has a waker of its own.
+            CallState::Receiving(_) | CallState::Streaming(_) => false,
+            CallState::Executing(_) => call.responder.poll_reset(&mut cx).is_ready(),
+        });
+        for key in reset {
+            if let Some(call) = self.calls.remove(key) {
+                call.cancel();
+            }
+        }
+    }
+
+    /// Fails the calls whose deadline has passed.
+    fn expire_calls(&mut self) {
+        if !self.timer.poll(&mut Context::from_waker(&self.waker)) {
+            return;
+        }
+        let now = Instant::now();
+        let expired =
+            self.calls.select(|call| call.deadline.is_some_and(|deadline| deadline <= now));
+        for key in expired {
+            if let Some(call) = self.calls.get_mut(key) {
+                call.cancel();
+            }
+            self.fail(key, &Failure::new(GrpcCode::DeadlineExceeded, "Deadline Exceeded"));
+        }
+        if let Some(deadline) = self.calls.next_deadline() {
+            self.timer.set(deadline);
+            // The timer is polled once more, so that it has the waker.
+            self.waker.wake_by_ref();
+        }
+    }
+}
+
+/// Events that arrive later are dropped.
+impl Drop for ConnectionTask {
+    fn drop(&mut self) {
+        self.inbox.close();
+        self.inbox.take(&mut self.events);
+        // Dropping a response releases its budget, and takes no lock of the inbox.
+        self.events.clear();
+    }
+}
+
+fn deadline(route: &Route) -> Option<Instant> {
+    match route.timeout {
+        Some(Timeout::Within(timeout)) => Instant::now().checked_add(timeout),
+        Some(Timeout::Never) | None => None,
+    }
+}
+
+fn panicked() -> Failure {
+    Failure::new(GrpcCode::Internal, PANICKED)
+}
+
+fn panicked_status() -> Status {
+    Status::internal(PANICKED)
+}

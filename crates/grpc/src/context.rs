@@ -1,0 +1,130 @@
+//! What all connections of a door share.
+
+use std::sync::Arc;
+
+use galatea_codec::forward::HeaderForward;
+use galatea_door::{BlockingPermits, Phase, PhaseWatch};
+use galatea_infer::{InferenceService, Parameter, ServerControl, Status};
+use galatea_stdx::{Inbox, Lock};
+use http::HeaderMap;
+use slab::Slab;
+
+use crate::budget::MemoryBudget;
+use crate::buffers::MessagePool;
+use crate::event::ConnectionEvent;
+use crate::options::GrpcOptions;
+
+/// What all connections of a door share.
+pub(crate) struct DoorContext {
+    pub(crate) service: Arc<dyn InferenceService>,
+    pub(crate) control: Arc<dyn ServerControl>,
+    pub(crate) options: GrpcOptions,
+    /// Memory for long messages.
+    pub(crate) message_pool: Arc<MessagePool>,
+    /// For backends that are asked whether they are ready.
+    pub(crate) blocking_permits: BlockingPermits,
+    pub(crate) phase: PhaseWatch,
+    pub(crate) connections: Lock<Slab<RegisteredConnection>>,
+}
+
+/// A connection that the door can reach.
+#[derive(Clone)]
+pub(crate) struct RegisteredConnection {
+    pub(crate) inbox: Arc<Inbox<ConnectionEvent>>,
+    pub(crate) budget: Arc<MemoryBudget>,
+}
+
+/// The phase in which a connection was accepted.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum AcceptedIn {
+    /// The connection is counted, and ends when the door drains.
+    Serving,
+    /// The connection may stay until the door is closed.
+    Draining,
+}
+
+/// Parameters made of the metadata of a call, or the reason why there are none.
+pub(crate) type ForwardedParameters = Result<Vec<Parameter>, Status>;
+
+impl DoorContext {
+    /// Whether new inferences are refused.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.phase.is_stopping()
+    }
+
+    /// An error while new inferences are refused.
+    pub(crate) fn refuse_while_stopping(&self) -> Result<(), Status> {
+        if self.is_stopping() {
+            return Err(Status::unavailable(
+                "GRPC server is shutting down and has stopped accepting new requests.",
+            ));
+        }
+        Ok(())
+    }
+
+    /// The parameters that the metadata of a call adds to its requests.
+    pub(crate) fn forwarded(&self, headers: &HeaderMap) -> ForwardedParameters {
+        let forwarding: &HeaderForward = match &self.options.header_forward {
+            Some(forwarding) => forwarding,
+            None => return Ok(Vec::new()),
+        };
+        let headers = headers.iter();
+        forwarding.parameters(headers.map(|(name, value)| (name.as_str(), value.as_bytes())))
+    }
+
+    /// Tells every connection that the door has moved on to `phase`.
+    pub(crate) fn announce(&self, phase: Phase) {
+        let connections: Vec<_> = {
+            let connections = self.connections.lock("announce a phase");
+            connections.iter().map(|(_, connection)| connection.inbox.clone()).collect()
+        };
+        for inbox in connections {
+            let event = if phase == Phase::Closed {
+                ConnectionEvent::Close
+            } else {
+                ConnectionEvent::Drain
+            };
+            let _ = inbox.push(event);
+        }
+    }
+
+    /// Registers a connection, so that draining and closing reach it.
+    pub(crate) fn register(
+        self: &Arc<Self>,
+        connection: RegisteredConnection,
+        accepted_in: AcceptedIn,
+    ) -> Registration {
+        let inbox = connection.inbox.clone();
+        let key = self.connections.lock("register a connection").insert(connection);
+        // A phase that was announced before did not reach this connection.
+        let missed = match (self.phase.phase(), accepted_in) {
+            (Phase::Closed, _) => Some(ConnectionEvent::Close),
+            (Phase::Draining, AcceptedIn::Serving) => Some(ConnectionEvent::Drain),
+            (Phase::Draining, AcceptedIn::Draining) | (Phase::Serving, _) => None,
+        };
+        if let Some(missed) = missed {
+            let _ = inbox.push(missed);
+        }
+        Registration { context: self.clone(), key }
+    }
+
+    /// The sum of `bytes` over all connections.
+    pub(crate) fn sum(&self, bytes: impl Fn(&MemoryBudget) -> usize) -> usize {
+        let connections = self.connections.lock("sum up memory");
+        let bytes = connections.iter().map(|(_, connection)| bytes(&connection.budget));
+        bytes.fold(0, usize::saturating_add)
+    }
+}
+
+/// The registration of a connection, which ends when this is dropped.
+pub(crate) struct Registration {
+    context: Arc<DoorContext>,
+    key: usize,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let removed = self.context.connections.lock("forget a connection").try_remove(self.key);
+        drop(removed);
+    }
+}

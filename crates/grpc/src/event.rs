@@ -1,0 +1,36 @@
+//! Events that reach the task of a connection.
+
+use crate::budget::Outgoing;
+use crate::call_key::CallKey;
+use crate::failure::Failure;
+use crate::reorder::ReplySlot;
+
+/// Something that happened outside the task of a connection. Events wait in the
+/// connection's [`Inbox`](galatea_stdx::Inbox).
+#[derive(Debug)]
+pub(crate) enum ConnectionEvent {
+    /// A unary call has its response.
+    CallFinished {
+        call: CallKey,
+        /// The message, or the failure of the call.
+        result: Result<Outgoing, Failure>,
+    },
+    /// A request of a stream has a reply.
+    StreamReply {
+        call: CallKey,
+        /// The request.
+        slot: ReplySlot,
+        /// The message, or the failure that ends the stream. There is none if the request
+        /// ended without a further response.
+        message: Option<Result<Outgoing, Failure>>,
+        is_final: bool,
+    },
+    /// A stream has a response that there is no room for.
+    StreamOverrun { call: CallKey },
+    /// A stream can go on: `h2` has something for it, or its client has read.
+    StreamReady { call: CallKey },
+    /// The door takes no new inferences.
+    Drain,
+    /// The door is closed.
+    Close,
+}

@@ -1,0 +1,64 @@
+//! The settings of the gRPC door.
+
+use std::time::Duration;
+
+use galatea_codec::forward::HeaderForward;
+use galatea_codec::grpc::MESSAGE_BYTES_MAX;
+
+/// The settings of the gRPC door.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct GrpcOptions {
+    /// The longest message that is taken, in bytes. A longer one is refused when its length
+    /// is read.
+    pub message_bytes_max: usize,
+    /// How many calls a connection may have in progress; clients queue more on their side.
+    pub concurrent_calls_max: u32,
+    /// How long a new connection may take for the handshake of HTTP/2.
+    pub handshake_timeout: Duration,
+    /// How many bytes of responses to unary calls a connection may have unwritten before no
+    /// further calls are read from it.
+    pub call_unwritten_bytes_max: usize,
+    /// How many bytes of responses a connection may have unwritten before nothing more is
+    /// read from it, neither calls nor requests of streams.
+    pub unwritten_bytes_max: usize,
+    /// From how many bytes of unwritten responses on a connection drops further ones, which
+    /// belong to requests that were read before. Calls fail then, and streams end.
+    pub unwritten_bytes_dropped: usize,
+    /// How many bytes the unwritten responses of a connection may keep alive beside their
+    /// own, as parts of the outputs of batches or of requests; further ones are copied.
+    pub retained_bytes_max: usize,
+    /// How many bytes the unary calls of a connection may have in progress before no further
+    /// calls are read from it; the same for the requests of all its streams together. For
+    /// each request the larger of message and decoded tensors counts, and 2 KiB more.
+    pub request_bytes_max: usize,
+    /// How many bytes of incomplete messages a connection may have. The message that brings
+    /// more fails, unless it is the only one.
+    pub arriving_bytes_max: usize,
+    /// How many requests of a stream may be without their final response, together with
+    /// the responses that are unwritten, before further ones have to wait.
+    pub stream_messages_max: usize,
+    /// The same in bytes of their messages.
+    pub stream_bytes_max: usize,
+    /// The metadata of inference calls that becomes parameters of their requests.
+    pub header_forward: Option<HeaderForward>,
+}
+
+impl Default for GrpcOptions {
+    fn default() -> Self {
+        Self {
+            message_bytes_max: MESSAGE_BYTES_MAX,
+            concurrent_calls_max: 4096,
+            handshake_timeout: Duration::from_secs(120),
+            call_unwritten_bytes_max: 64 << 20,
+            unwritten_bytes_max: 512 << 20,
+            unwritten_bytes_dropped: 2 << 30,
+            retained_bytes_max: 256 << 20,
+            request_bytes_max: 512 << 20,
+            arriving_bytes_max: 1 << 30,
+            stream_messages_max: 4096,
+            stream_bytes_max: 32 << 20,
+            header_forward: None,
+        }
+    }
+}

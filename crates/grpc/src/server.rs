@@ -1,0 +1,120 @@
+//! The gRPC door: what listens, and what serves its connections.
+
+use std::io;
+use std::net::TcpListener;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use galatea_door::{BlockingPermits, Connection, Door, Phase, Protocol};
+use galatea_infer::{InferenceService, ServerControl};
+use galatea_stdx::Lock;
+use slab::Slab;
+use tokio::runtime::Handle;
+
+use crate::budget::MemoryBudget;
+use crate::buffers::StagingPool;
+use crate::connection;
+use crate::context::DoorContext;
+use crate::options::GrpcOptions;
+
+/// A gRPC door that listens. Dropping it closes it.
+///
+/// [`stop_accepting`](galatea_door::RunningDoor::stop_accepting) makes clients reconnect
+/// elsewhere (GOAWAY) and closes each connection when its calls have their responses.
+/// Later inferences are refused, and health checks report that the server does not serve.
+pub struct RunningDoor {
+    door: galatea_door::RunningDoor,
+    context: Arc<DoorContext>,
+}
+
+impl RunningDoor {
+    /// The bytes of responses that are not yet written to their clients.
+    #[must_use]
+    pub fn unwritten_bytes(&self) -> usize {
+        self.context.sum(MemoryBudget::unwritten_bytes)
+    }
+
+    /// The bytes of requests that are arriving or in progress.
+    #[must_use]
+    pub fn request_bytes(&self) -> usize {
+        self.context.sum(MemoryBudget::request_bytes)
+    }
+}
+
+impl Deref for RunningDoor {
+    type Target = galatea_door::RunningDoor;
+
+    fn deref(&self) -> &galatea_door::RunningDoor {
+        &self.door
+    }
+}
+
+impl std::fmt::Debug for RunningDoor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.door.fmt(f)
+    }
+}
+
+/// Opens the door on `listener`.
+///
+/// `workers` are runtimes with I/O and time that threads drive; a current-thread runtime per
+/// core serves best, because a connection stays with its runtime.
+///
+/// # Errors
+///
+/// If there is no worker, or the listener can't be used.
+pub fn start(
+    workers: &[Handle],
+    listener: TcpListener,
+    service: Arc<dyn InferenceService>,
+    control: Arc<dyn ServerControl>,
+    options: GrpcOptions,
+) -> io::Result<RunningDoor> {
+    let door = Door::new();
+    let context = Arc::new(DoorContext {
+        service,
+        control,
+        options,
+        message_pool: Arc::default(),
+        blocking_permits: BlockingPermits::default(),
+        phase: door.phase(),
+        connections: Lock::new(Slab::new()),
+    });
+    let staging_pools = workers.iter().map(|_| Arc::default()).collect();
+    let grpc = Arc::new(Grpc { context: context.clone(), staging_pools });
+    let door = door.listen(workers, listener, grpc)?;
+    if let Some(first) = workers.first() {
+        first.spawn(shrink_message_pool(context.clone()));
+    }
+    Ok(RunningDoor { door, context })
+}
+
+/// gRPC in front of the server.
+struct Grpc {
+    context: Arc<DoorContext>,
+    /// The memory that the connections of a worker share, for each worker.
+    staging_pools: Vec<Arc<StagingPool>>,
+}
+
+impl Protocol for Grpc {
+    async fn serve(self: Arc<Self>, connection: Connection) {
+        let pool = self.staging_pools.get(connection.worker).cloned().unwrap_or_default();
+        let context = self.context.clone();
+        drop(self);
+        connection::serve(context, connection, pool).await;
+    }
+
+    fn phase_changed(&self, phase: Phase) {
+        self.context.announce(phase);
+    }
+}
+
+/// Frees memory for long messages that is not in use, until the door is closed.
+async fn shrink_message_pool(context: Arc<DoorContext>) {
+    let mut phase = context.phase.clone();
+    tokio::select! {
+        biased;
+        () = phase.closed() => {}
+        never = context.message_pool.shrink_in_time() => match never {},
+    }
+}

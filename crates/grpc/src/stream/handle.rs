@@ -1,0 +1,182 @@
+//! A stream as it is known outside the task of its connection.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Wake, Waker};
+
+use galatea_stdx::Inbox;
+
+use crate::budget::{MemoryBudget, StreamBudget, StreamLimits};
+use crate::call_key::CallKey;
+use crate::event::ConnectionEvent;
+
+/// The form in which a stream reports the failure of a request.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum StreamErrors {
+    /// As a message; the stream goes on.
+    AsMessages,
+    /// As the status that ends the stream.
+    AsStatus,
+}
+
+/// What the sinks of a stream's requests need.
+pub(crate) struct StreamHandle {
+    pub(crate) call: CallKey,
+    pub(crate) errors: StreamErrors,
+    pub(crate) budget: Arc<StreamBudget>,
+    waker: Arc<StreamWaker>,
+}
+
+/// Makes the task of the connection serve a stream: [`ConnectionEvent::StreamReady`].
+struct StreamWaker {
+    call: CallKey,
+    inbox: Arc<Inbox<ConnectionEvent>>,
+    /// Whether the task of the connection is about to serve the stream.
+    is_awake: AtomicBool,
+}
+
+impl StreamHandle {
+    pub(crate) fn new(
+        call: CallKey,
+        errors: StreamErrors,
+        limits: StreamLimits,
+        connection: Arc<MemoryBudget>,
+        inbox: Arc<Inbox<ConnectionEvent>>,
+    ) -> Self {
+        let waker = Arc::new(StreamWaker { call, inbox, is_awake: AtomicBool::new(false) });
+        let budget = StreamBudget::new(connection, limits, Waker::from(waker.clone()));
+        Self { call, errors, budget: Arc::new(budget), waker }
+    }
+
+    /// Sends an event to the task of the connection.
+    pub(crate) fn push(&self, event: ConnectionEvent) {
+        // A closed inbox drops the event: the connection is gone.
+        let _ = self.waker.inbox.push(event);
+    }
+
+    /// The task serves the stream now.
+    pub(crate) fn begin(&self) {
+        self.waker.is_awake.store(false, Ordering::Release);
+        self.budget.begin();
+    }
+
+    /// Makes the task serve the stream again.
+    pub(crate) fn wake(&self) {
+        self.waker.notify();
+    }
+
+    /// A waker that does the same.
+    pub(crate) fn waker(&self) -> Waker {
+        Waker::from(self.waker.clone())
+    }
+}
+
+impl StreamWaker {
+    fn notify(&self) {
+        if !self.is_awake.swap(true, Ordering::AcqRel) {
+            let _ = self.inbox.push_now(ConnectionEvent::StreamReady { call: self.call });
+        }
+    }
+}
+
+impl Wake for StreamWaker {
+    fn wake(self: Arc<Self>) {
+        self.notify();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.notify();
+    }
+}
+
+impl std::fmt::Debug for StreamHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "StreamHandle({:?})", self.call)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::sync::atomic::AtomicU32;
+
+    use super::*;
+    use crate::budget::{BudgetLimits, Outgoing, ResponseBudget};
+    use crate::failure::Failure;
+
+    const CALL: CallKey = CallKey { index: 3, serial: 4 };
+
+    const LIMITS: BudgetLimits = BudgetLimits {
+        call_unwritten_bytes_max: 2000,
+        unwritten_bytes_max: 3000,
+        unwritten_bytes_dropped: 5000,
+        retained_bytes_max: 1000,
+        request_bytes_max: 1000,
+        arriving_bytes_max: 500,
+    };
+
+    #[derive(Default)]
+    struct Count(AtomicU32);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn connection() -> (Arc<Inbox<ConnectionEvent>>, Arc<MemoryBudget>) {
+        let inbox = Arc::new(Inbox::new());
+        let budget = Arc::new(MemoryBudget::new(LIMITS, inbox.waker()));
+        (inbox, budget)
+    }
+
+    /// `h2` reports a ready stream while the task polls it; the task then serves the stream
+    /// before it rests.
+    #[test]
+    fn a_ready_stream_keeps_the_task_from_resting() {
+        let (inbox, budget) = connection();
+        let limits = StreamLimits { messages_max: 10, bytes_max: 10_000 };
+        let stream =
+            StreamHandle::new(CALL, StreamErrors::AsMessages, limits, budget, inbox.clone());
+        let woken = Arc::<Count>::default();
+        inbox.begin(&Waker::from(woken.clone()));
+        assert!(inbox.rest());
+        stream.wake();
+        stream.waker().wake_by_ref();
+        assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+        inbox.begin(&Waker::from(woken.clone()));
+        stream.begin();
+        stream.waker().wake_by_ref();
+        assert!(!inbox.rest());
+        let mut events = VecDeque::new();
+        inbox.take(&mut events);
+        let ready = |event: &ConnectionEvent| match event {
+            ConnectionEvent::StreamReady { call } => *call == CALL,
+            _ => false,
+        };
+        assert_eq!((events.len(), events.iter().all(ready)), (2, true));
+        assert!(inbox.rest());
+        assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+    }
+
+    /// Responses hold the budget, which holds the inbox, which holds responses.
+    #[test]
+    fn a_closed_inbox_holds_no_response() {
+        let (inbox, budget) = connection();
+        let event = || {
+            let message = galatea_protocol::inference::ServerLiveResponse { live: true };
+            let message = galatea_codec::grpc::frame_message(&message).unwrap();
+            let response = Outgoing::new(message, ResponseBudget::Call(budget.clone()));
+            let result = response.ok_or_else(Failure::overrun);
+            ConnectionEvent::CallFinished { call: CALL, result }
+        };
+        inbox.push(event()).unwrap();
+        inbox.close();
+        assert!(inbox.push(event()).is_err());
+        let mut events = VecDeque::new();
+        inbox.take(&mut events);
+        drop(events);
+        assert_eq!(budget.unwritten_bytes(), 0);
+        assert_eq!(Arc::strong_count(&budget), 1);
+    }
+}
