@@ -110,7 +110,7 @@ impl OpenDoors {
     /// Refuses new requests; requests that have arrived get their responses.
     pub(crate) fn stop_accepting(&self) {
         self.http.iter().for_each(galatea_http::RunningDoor::stop_accepting);
-        self.grpc.iter().for_each(galatea_grpc::RunningDoor::stop_accepting);
+        self.grpc.iter().for_each(|grpc| grpc.stop_accepting());
     }
 
     /// Waits until every response is written. Returns whether that was in time.
