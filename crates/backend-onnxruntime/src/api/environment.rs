@@ -76,8 +76,8 @@ impl Environment {
         &self.library
     }
 
-    /// Locks the creation of sessions that [need it](super::SessionOptions): some execution
-    /// providers change state of the whole process without a lock.
+    /// Locks the creation of sessions whose options need it: some execution providers change
+    /// state of the whole process without a lock.
     pub(super) fn lock_creation(&self) -> Guard<'_, ()> {
         self.creation.lock("create a session")
     }
