@@ -18,7 +18,7 @@ use galatea_infer::Status;
 use galatea_stdx::Lock;
 
 use crate::attributes::AttributesObject;
-use crate::library::EntryPoints;
+use crate::library::BackendEntryPoints;
 use crate::memory::MemoryManagerObject;
 use crate::owned::Owned;
 use crate::settings::ServerAddress;
@@ -38,7 +38,7 @@ galatea_c_objects::object!(BackendObject as TRITONBACKEND_Backend, kind 20);
 pub(crate) struct Backend {
     object: Owned<BackendObject>,
     pub(crate) name: String,
-    pub(crate) entry_points: EntryPoints,
+    pub(crate) entry_points: BackendEntryPoints,
     pub(crate) preferred: Lock<Vec<PreferredInstances>>,
     /// Whether instances of a model may be made at the same time.
     parallel: AtomicBool,
@@ -60,7 +60,7 @@ pub(crate) struct BackendInfo<'a> {
 impl Backend {
     /// Initialises a backend.
     pub(crate) fn initialize(
-        entry_points: EntryPoints,
+        entry_points: BackendEntryPoints,
         identity: BackendInfo<'_>,
     ) -> Result<Self, Status> {
         let backend = Self {
@@ -96,7 +96,7 @@ impl Backend {
 
     /// A built-in backend, for C code beside its models.
     pub(crate) fn of_built_in(identity: BackendInfo<'_>) -> Result<Self, Status> {
-        Self::initialize(EntryPoints::NONE, identity)
+        Self::initialize(BackendEntryPoints::NONE, identity)
     }
 
     pub(crate) const fn address(&self) -> *mut TRITONBACKEND_Backend {

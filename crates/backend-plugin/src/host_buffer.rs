@@ -54,7 +54,7 @@ impl HostBuffer {
 
     /// A view of shared memory, which C may write again when no reader is left.
     pub(crate) fn shared(memory: Arc<Self>) -> Buffer {
-        Buffer::from_bytes(Bytes::from_owner(Shared(memory)))
+        Buffer::from_bytes(Bytes::from_owner(SharedBytes(memory)))
     }
 
     /// The bytes, without copying them.
@@ -81,9 +81,9 @@ fn zeros(byte_size: usize) -> Option<Vec<u8>> {
 }
 
 /// Memory with several owners.
-struct Shared(Arc<HostBuffer>);
+struct SharedBytes(Arc<HostBuffer>);
 
-impl AsRef<[u8]> for Shared {
+impl AsRef<[u8]> for SharedBytes {
     fn as_ref(&self) -> &[u8] {
         let memory = &self.0;
         memory.storage.get(memory.offset..memory.offset + memory.byte_size).unwrap_or_default()

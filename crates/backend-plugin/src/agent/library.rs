@@ -44,7 +44,7 @@ galatea_c_objects::object!(AgentObject as TRITONREPOAGENT_Agent, kind 33);
 
 /// The functions of an agent.
 #[derive(Copy, Clone)]
-pub(super) struct EntryPoints {
+pub(super) struct AgentEntryPoints {
     pub(super) initialize: Option<TRITONREPOAGENT_Initialize>,
     pub(super) finalize: Option<TRITONREPOAGENT_Finalize>,
     pub(super) model_initialize: Option<TRITONREPOAGENT_ModelInitialize>,
@@ -52,7 +52,7 @@ pub(super) struct EntryPoints {
     pub(super) action: TRITONREPOAGENT_ModelAction,
 }
 
-impl EntryPoints {
+impl AgentEntryPoints {
     fn of(library: &Library, path: &Path) -> Result<Self, Status> {
         // SAFETY: by its name, each function has the type that the header gives it, and
         // is called only while the library is open.
@@ -79,7 +79,7 @@ impl EntryPoints {
 struct Agent {
     name: String,
     object: Owned<AgentObject>,
-    entry_points: EntryPoints,
+    entry_points: AgentEntryPoints,
     /// Dropped last: it contains the functions.
     _library: Option<Library>,
 }
@@ -90,7 +90,7 @@ impl Agent {
     /// As in Triton, an agent whose initialisation fails is finalised too.
     fn initialize(
         name: &str,
-        entry_points: EntryPoints,
+        entry_points: AgentEntryPoints,
         library: Option<Library>,
     ) -> Result<Self, Status> {
         let object = Owned::new(AgentObject::default());
@@ -151,7 +151,7 @@ unsafe impl Sync for AgentAddress {}
 pub(super) struct AgentRef {
     slot: Arc<AgentSlot>,
     pub(super) address: AgentAddress,
-    pub(super) entry_points: EntryPoints,
+    pub(super) entry_points: AgentEntryPoints,
 }
 
 impl AgentRef {
@@ -160,7 +160,7 @@ impl AgentRef {
         let path = slot.path.clone();
         Self::acquire_with(slot, || {
             let library = opener.library(&path)?;
-            let entry_points = EntryPoints::of(&library, &path)?;
+            let entry_points = AgentEntryPoints::of(&library, &path)?;
             Ok((entry_points, Some(library)))
         })
     }
@@ -168,7 +168,7 @@ impl AgentRef {
     /// The same, with functions that need not be in a library.
     pub(super) fn acquire_with(
         slot: Arc<AgentSlot>,
-        open: impl FnOnce() -> Result<(EntryPoints, Option<Library>), Status>,
+        open: impl FnOnce() -> Result<(AgentEntryPoints, Option<Library>), Status>,
     ) -> Result<Self, Status> {
         let mut state = slot.state.lock("add a user");
         let agent = match state.agent.take() {

@@ -14,7 +14,7 @@ use galatea_c_objects::handle;
 use galatea_infer::Code;
 use galatea_stdx::Lock;
 
-use super::library::EntryPoints;
+use super::library::AgentEntryPoints;
 use super::*;
 use crate::testing::Folder;
 
@@ -68,7 +68,7 @@ extern "C" fn act(
     record(model, names[usize::try_from(action.0).unwrap()])
 }
 
-const ENTRY_POINTS: EntryPoints = EntryPoints {
+const ENTRY_POINTS: AgentEntryPoints = AgentEntryPoints {
     initialize: None,
     finalize: None,
     model_initialize: Some(begin),
@@ -183,7 +183,7 @@ fn an_agent_lives_while_a_model_uses_it() {
         core::ptr::null_mut()
     }
     let entry_points =
-        EntryPoints { initialize: Some(initialize), finalize: Some(finalize), ..ENTRY_POINTS };
+        AgentEntryPoints { initialize: Some(initialize), finalize: Some(finalize), ..ENTRY_POINTS };
     let slot = Arc::new(AgentSlot::new("a", Path::new("a")));
     let agent = || AgentRef::acquire_with(slot.clone(), || Ok((entry_points, None))).unwrap();
     let (one, two) = (agent(), agent());

@@ -38,7 +38,7 @@ use format::EncodedResponse;
 /// A response cache in a library. Dropping it finalises it.
 pub struct CacheLibrary {
     name: String,
-    entry_points: EntryPoints,
+    entry_points: CacheEntryPoints,
     cache: *mut TRITONCACHE_Cache,
     failed_lookups: AtomicU64,
     failed_insertions: AtomicU64,
@@ -51,7 +51,7 @@ unsafe impl Send for CacheLibrary {}
 unsafe impl Sync for CacheLibrary {}
 
 /// The functions of a cache. Its library is never closed, as with backends.
-struct EntryPoints {
+struct CacheEntryPoints {
     initialize: TRITONCACHE_CacheInitialize,
     finalize: TRITONCACHE_CacheFinalize,
     lookup: TRITONCACHE_CacheLookup,
@@ -85,7 +85,8 @@ impl CacheLibrary {
             ))
         })?;
         let about = format!("response cache '{name}', '{}': ", path.display());
-        let entry_points = EntryPoints::open(&path).map_err(|status| status.prefixed(&about))?;
+        let entry_points =
+            CacheEntryPoints::open(&path).map_err(|status| status.prefixed(&about))?;
         let cache = entry_points.initialize(config).map_err(|status| status.prefixed(&about))?;
         log::write(
             log::Level::Info,
@@ -177,7 +178,7 @@ impl Drop for CacheLibrary {
     }
 }
 
-impl EntryPoints {
+impl CacheEntryPoints {
     fn open(path: &Path) -> Result<Self, Status> {
         let library = Opener::new(exports::all).library(path)?;
         let entry_points = Self::of(&library);

@@ -58,7 +58,7 @@ fn library(behaviour: FakeBehaviour) -> CacheLibrary {
     let fake = Box::into_raw(Box::new(FakeCache { behaviour, kept: Lock::default() }));
     CacheLibrary {
         name: String::from("fake"),
-        entry_points: EntryPoints { initialize, finalize, lookup, insert },
+        entry_points: CacheEntryPoints { initialize, finalize, lookup, insert },
         cache: fake.cast(),
         failed_lookups: AtomicU64::new(0),
         failed_insertions: AtomicU64::new(0),

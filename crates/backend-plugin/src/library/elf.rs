@@ -20,21 +20,21 @@ const NAME_BYTES_MAX: usize = 512;
 /// The names of the libraries that the one at `path` needs. Empty for a file that isn't a
 /// 64-bit little-endian library: the loader reports what is wrong with it.
 pub(super) fn needed(path: &Path) -> Vec<String> {
-    File::open(path).ok().and_then(|file| Image { file: &file }.needed().ok()).unwrap_or_default()
+    File::open(path).ok().and_then(|file| ElfFile { file: &file }.needed().ok()).unwrap_or_default()
 }
 
-struct Image<'a> {
+struct ElfFile<'a> {
     file: &'a File,
 }
 
-struct Segment {
+struct ElfSegment {
     kind: u32,
     offset: u64,
     address: u64,
     size: u64,
 }
 
-impl Image<'_> {
+impl ElfFile<'_> {
     fn needed(&self) -> io::Result<Vec<String>> {
         let identity: [u8; 6] = self.bytes(0)?;
         if identity != [0x7f, b'E', b'L', b'F', 2, 1] {
@@ -56,7 +56,7 @@ impl Image<'_> {
                 _ => {}
             }
         }
-        let holds = |segment: &&Segment| {
+        let holds = |segment: &&ElfSegment| {
             segment.kind == LOAD_SEGMENT
                 && strings.checked_sub(segment.address).is_some_and(|inside| inside < segment.size)
         };
@@ -65,7 +65,7 @@ impl Image<'_> {
         names.into_iter().map(|name| self.text(damaged(strings.checked_add(name))?)).collect()
     }
 
-    fn segments(&self) -> io::Result<Vec<Segment>> {
+    fn segments(&self) -> io::Result<Vec<ElfSegment>> {
         let table = self.number(32)?;
         let size = u64::from(u16::from_le_bytes(self.bytes(54)?));
         let count = u64::from(u16::from_le_bytes(self.bytes(56)?));
@@ -73,7 +73,7 @@ impl Image<'_> {
             .map(|index| {
                 let at = damaged(table.checked_add(index * size))?;
                 let field = |offset: u64| self.number(damaged(at.checked_add(offset))?);
-                Ok(Segment {
+                Ok(ElfSegment {
                     kind: u32::from_le_bytes(self.bytes(at)?),
                     offset: field(8)?,
                     address: field(16)?,

@@ -21,7 +21,7 @@ use super::{elf, soname};
 
 /// The functions of a backend. Its library is never closed: its threads and objects would
 /// not survive that. Triton doesn't close it either.
-pub(crate) struct EntryPoints {
+pub(crate) struct BackendEntryPoints {
     pub(crate) initialize: Option<TRITONBACKEND_Initialize>,
     pub(crate) finalize: Option<TRITONBACKEND_Finalize>,
     pub(crate) attributes: Option<TRITONBACKEND_GetBackendAttribute>,
@@ -53,9 +53,9 @@ impl Opener {
     }
 
     /// Opens the backend at `path`.
-    pub(crate) fn open(&self, path: &Path) -> Result<EntryPoints, Status> {
+    pub(crate) fn open(&self, path: &Path) -> Result<BackendEntryPoints, Status> {
         let library = self.library(path)?;
-        let entry_points = EntryPoints::of(&library, path);
+        let entry_points = BackendEntryPoints::of(&library, path);
         std::mem::forget(library);
         entry_points
     }
@@ -135,7 +135,7 @@ fn check_exports(own: Vec<ExportedFunction>) -> Result<(), Status> {
     Ok(())
 }
 
-impl EntryPoints {
+impl BackendEntryPoints {
     /// The functions of a backend without a library.
     pub(crate) const NONE: Self = Self {
         initialize: None,
