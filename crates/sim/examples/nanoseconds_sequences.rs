@@ -1,8 +1,8 @@
-//! Nanoseconds per step of the sequence batcher with 1 to 1,000,000 live
-//! sequences, and the bytes that each costs. Run it with `--release`; the numbers
-//! are of one machine, so compare them only with its own.
-#![allow(clippy::print_stdout, reason = "a tool speaks to whoever called it")]
-#![allow(clippy::cast_precision_loss, reason = "a rate for people")]
+//! Nanoseconds per step of the sequence batcher with 1 to 1,000,000 live sequences, and
+//! bytes per sequence. Run it with `--release`, and compare numbers of the same machine
+//! only.
+#![allow(clippy::print_stdout, reason = "a command-line tool prints its result")]
+#![allow(clippy::cast_precision_loss, reason = "the rate is printed for people")]
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -60,7 +60,7 @@ impl Driver {
         }
     }
 
-    /// A sequence has one request at a time, of its own number.
+    /// Enqueues the one request of a sequence, whose key has the sequence's number.
     fn send(&mut self, sequence: SequenceKey, start: bool, end: bool) {
         self.step(Event::Enqueue(RequestInfo {
             key: RequestKey(sequence.0),
@@ -72,7 +72,7 @@ impl Driver {
         }));
     }
 
-    /// What runs is given back, and the instance is free.
+    /// Releases all executing requests and frees the instance.
     fn finish(&mut self, release: Release) -> Vec<SequenceKey> {
         let ran = std::mem::take(&mut self.running);
         for sequence in &ran {
@@ -112,7 +112,7 @@ fn started(strategy: SequenceStrategy, iterative: bool, live: u32, end: bool) ->
     driver
 }
 
-/// All sequences have a slot and a request; who ran sends the next.
+/// All sequences have a slot and a request; one that executed sends the next.
 fn candidates(live: u32) -> f64 {
     let mut driver = started(oldest(live), false, live, false);
     driver.nanoseconds(|driver| {
@@ -122,8 +122,8 @@ fn candidates(live: u32) -> f64 {
     })
 }
 
-/// Eight slots, the others wait; each sequence has one request, and as many come
-/// as end.
+/// Eight slots, the others wait. Each sequence has one request, and a new one begins for
+/// each that ends.
 fn backlog(live: u32) -> f64 {
     let mut driver = started(direct(), false, live, true);
     driver.nanoseconds(|driver| {
@@ -133,7 +133,7 @@ fn backlog(live: u32) -> f64 {
     })
 }
 
-/// All requests run again and again.
+/// All requests are rescheduled each time.
 fn iterations(live: u32) -> f64 {
     let mut driver = started(oldest(live), true, live, false);
     driver.nanoseconds(|driver| {
@@ -141,7 +141,7 @@ fn iterations(live: u32) -> f64 {
     })
 }
 
-/// All sequences rest in their slots, except one at a time.
+/// All sequences are idle in their slots, except one at a time.
 fn resting(live: u32) -> f64 {
     let mut driver = started(oldest(live), false, live, false);
     for _ in 0..live {
@@ -158,7 +158,7 @@ fn resting(live: u32) -> f64 {
     })
 }
 
-/// Bytes of the process for each live sequence with a request.
+/// Bytes of the process per live sequence with a request.
 fn bytes(live: u32) -> Option<f64> {
     let before = resident_bytes()?;
     let driver = started(oldest(live), false, live, false);
@@ -167,7 +167,7 @@ fn bytes(live: u32) -> Option<f64> {
     Some(after.saturating_sub(before) as f64 / f64::from(live))
 }
 
-/// Where the kernel says it.
+/// Resident memory of this process, if the kernel reports it.
 fn resident_bytes() -> Option<u64> {
     const PAGE: u64 = 4096;
     let text = std::fs::read_to_string("/proc/self/statm").ok()?;

@@ -1,6 +1,6 @@
-//! How a check speaks.
+//! The result of a check.
 
-/// Nothing, or the promise that was broken.
+/// Nothing, or the rule that was broken.
 pub(crate) type Check = Result<(), String>;
 
 /// Returns the message from the function unless the condition holds.

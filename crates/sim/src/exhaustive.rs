@@ -5,46 +5,51 @@ use galatea_policy::{
     SequencePosition, Time,
 };
 
-use crate::deed::Deed;
-use crate::driver::{CorrelationId, Names, Reuse};
+use crate::decision::Decision;
 use crate::harness::{Harness, Reference};
+use crate::keys::{CorrelationId, CorrelationIds, Reuse};
 use crate::setup::Setup;
 use crate::trace::Trace;
 
-/// What may happen at each point.
+/// The events that are tried in each state.
 #[derive(Clone, Debug, Default)]
 pub struct Alphabet {
-    /// Requests that may arrive, any number of times; their keys are made up.
-    pub requests: Vec<Letter>,
-    /// Whether requests may be cancelled: the first and the last that came.
+    /// Requests that may arrive, any number of times; their keys are assigned.
+    pub requests: Vec<RequestTemplate>,
+    /// Whether the first and the last request may be cancelled.
     pub cancels: bool,
-    /// Instances that may come, go and finish.
+    /// Number of instances that may be added, removed and freed.
     pub instances: u32,
     /// Whether the model may unload.
     pub drains: bool,
-    /// Whether backends may want a request again.
+    /// Whether backends may reschedule a request.
     pub reschedules: bool,
 }
 
 /// A request that may arrive.
 #[derive(Copy, Clone, Debug)]
-pub struct Letter {
-    ticket: RequestInfo,
-    words: Words,
+pub struct RequestTemplate {
+    info: RequestInfo,
+    sequence: SequenceFields,
 }
 
-/// What a request says of its sequence.
+/// The sequence of a request.
 #[derive(Copy, Clone, Debug)]
-enum Words {
-    Nothing,
+enum SequenceFields {
+    None,
     Step { id: CorrelationId, start: bool, end: bool },
     Iterative,
 }
 
-impl Letter {
-    /// A request of so many rows that belongs to no sequence.
-    pub fn request(batch_size: u32, batch_key: u32, priority: u64, timeout_ns: u64) -> Letter {
-        let ticket = RequestInfo {
+impl RequestTemplate {
+    /// A request without a sequence.
+    pub fn request(
+        batch_size: u32,
+        batch_key: u32,
+        priority: u64,
+        timeout_ns: u64,
+    ) -> RequestTemplate {
+        let info = RequestInfo {
             key: RequestKey(0),
             batch_size,
             batch_key: BatchKey(batch_key),
@@ -52,78 +57,84 @@ impl Letter {
             timeout_ns,
             sequence: None,
         };
-        Letter { ticket, words: Words::Nothing }
+        RequestTemplate { info, sequence: SequenceFields::None }
     }
 
     /// A request of the sequence with that correlation ID. The flags are `^` for
     /// START and `$` for END.
-    pub fn step(id: u64, flags: &str) -> Letter {
+    pub fn step(id: u64, flags: &str) -> RequestTemplate {
         let (start, end) = (flags.contains('^'), flags.contains('$'));
-        let words = Words::Step { id: CorrelationId(id), start, end };
-        Letter { words, ..Letter::request(1, 0, 0, 0) }
+        let sequence = SequenceFields::Step { id: CorrelationId(id), start, end };
+        RequestTemplate { sequence, ..RequestTemplate::request(1, 0, 0, 0) }
     }
 
     /// An iterative request.
-    pub fn iterative() -> Letter {
-        Letter { words: Words::Iterative, ..Letter::request(1, 0, 0, 0) }
+    pub fn iterative() -> RequestTemplate {
+        RequestTemplate {
+            sequence: SequenceFields::Iterative,
+            ..RequestTemplate::request(1, 0, 0, 0)
+        }
     }
 
-    /// The same with a time limit of its own.
+    /// The same with a timeout of its own.
     #[must_use]
-    pub fn timeout(self, timeout_ns: u64) -> Letter {
-        Letter { ticket: RequestInfo { timeout_ns, ..self.ticket }, ..self }
+    pub fn timeout(self, timeout_ns: u64) -> RequestTemplate {
+        RequestTemplate { info: RequestInfo { timeout_ns, ..self.info }, ..self }
     }
 
     /// The same with another batch key.
     #[must_use]
-    pub fn batch_key(self, batch_key: u32) -> Letter {
-        Letter { ticket: RequestInfo { batch_key: BatchKey(batch_key), ..self.ticket }, ..self }
+    pub fn batch_key(self, batch_key: u32) -> RequestTemplate {
+        RequestTemplate {
+            info: RequestInfo { batch_key: BatchKey(batch_key), ..self.info },
+            ..self
+        }
     }
 }
 
 #[derive(Copy, Clone, Debug)]
 enum Choice {
-    Send(Letter),
-    Now(Event),
-    /// A tick just before the scheduler wants to wake.
-    AlmostWake,
-    /// A tick when the scheduler wants to wake.
-    Wake,
+    Send(RequestTemplate),
+    Step(Event),
+    /// A tick just before the scheduler's wake-up.
+    BeforeWakeup,
+    /// A tick at the scheduler's wake-up.
+    Wakeup,
 }
 
-/// Tries all sequences of `depth` events, with instance 0 there from the start.
-/// Returns how many steps that took, or a trace that fails, and why.
+/// Tries all sequences of `depth` events, with instance 0 from the start. Returns the
+/// number of steps, or a trace that fails and its message.
 pub fn explore(
     spec: &SchedulingSpec,
     alphabet: &Alphabet,
     depth: u32,
 ) -> Result<u64, Box<(Trace, String)>> {
     let setup = Setup::from(spec.clone());
-    let mut point = Point {
+    let mut state = ExploredState {
         harness: Harness::new(&setup, Reference::Oracle),
-        names: Names::default(),
+        correlation_ids: CorrelationIds::default(),
         executing: Vec::new(),
         arrived: 0,
     };
     let mut explorer = Explorer { alphabet, trace: Trace { setup, steps: Vec::new() }, steps: 0 };
-    let result = explorer.take(&mut point, Time(0), Event::AddInstance(InstanceId(0)));
-    match result.and_then(|()| explorer.go_deeper(&point, depth)) {
+    let result = explorer.step(&mut state, Time(0), Event::AddInstance(InstanceId(0)));
+    match result.and_then(|()| explorer.explore(&state, depth)) {
         Ok(()) => Ok(explorer.steps),
         Err(message) => Err(Box::new((explorer.trace, message))),
     }
 }
 
-/// Where a sequence of events has led to.
+/// The state after a sequence of events.
 #[derive(Clone, Debug)]
-struct Point {
+struct ExploredState {
     harness: Harness,
-    names: Names,
-    /// Steps of sequences that were not given back.
+    correlation_ids: CorrelationIds,
+    /// Steps of sequences that were not released.
     executing: Vec<RequestKey>,
     arrived: u64,
 }
 
-impl Point {
+impl ExploredState {
     fn choices(&self, alphabet: &Alphabet) -> Vec<Choice> {
         let mut choices: Vec<Choice> =
             alphabet.requests.iter().copied().map(Choice::Send).collect();
@@ -144,52 +155,56 @@ impl Point {
         if alphabet.drains {
             events.push(Event::Drain);
         }
-        choices.extend(events.into_iter().map(Choice::Now));
-        choices.extend([Choice::AlmostWake, Choice::Wake]);
+        choices.extend(events.into_iter().map(Choice::Step));
+        choices.extend([Choice::BeforeWakeup, Choice::Wakeup]);
         choices
     }
 
-    /// What the choice means here, and when it happens; nothing if it can't.
+    /// The event of a choice and its time; none if the choice is impossible.
     fn event(&mut self, choice: Choice) -> Option<(Time, Event)> {
         let now = self.harness.now();
         match (choice, self.harness.next_wakeup()) {
-            (Choice::Send(letter), _) => Some((now, Event::Enqueue(self.ticket(letter)))),
-            (Choice::Now(event), _) => Some((now, event)),
-            (Choice::Wake, Some(wakeup)) => Some((wakeup, Event::Tick)),
-            (Choice::AlmostWake, Some(wakeup)) if wakeup.0 > now.0 + 1 => {
+            (Choice::Send(template), _) => Some((now, Event::Enqueue(self.request_info(template)))),
+            (Choice::Step(event), _) => Some((now, event)),
+            (Choice::Wakeup, Some(wakeup)) => Some((wakeup, Event::Tick)),
+            (Choice::BeforeWakeup, Some(wakeup)) if wakeup.0 > now.0 + 1 => {
                 Some((Time(wakeup.0 - 1), Event::Tick))
             }
-            (Choice::AlmostWake | Choice::Wake, _) => None,
+            (Choice::BeforeWakeup | Choice::Wakeup, _) => None,
         }
     }
 
-    fn ticket(&mut self, letter: Letter) -> RequestInfo {
+    fn request_info(&mut self, template: RequestTemplate) -> RequestInfo {
         let reuse = Reuse::OtherGeneration;
-        let sequence = match letter.words {
-            Words::Nothing => None,
-            Words::Step { id, start, end } => {
-                Some(SequencePosition { sequence: self.names.intern(id, reuse), start, end })
-            }
-            Words::Iterative => {
-                let sequence = self.names.anonymous(reuse);
+        let sequence = match template.sequence {
+            SequenceFields::None => None,
+            SequenceFields::Step { id, start, end } => Some(SequencePosition {
+                sequence: self.correlation_ids.intern(id, reuse),
+                start,
+                end,
+            }),
+            SequenceFields::Iterative => {
+                let sequence = self.correlation_ids.anonymous(reuse);
                 Some(SequencePosition { sequence, start: true, end: false })
             }
         };
         self.arrived += 1;
-        RequestInfo { key: RequestKey(self.arrived - 1), sequence, ..letter.ticket }
+        RequestInfo { key: RequestKey(self.arrived - 1), sequence, ..template.info }
     }
 
-    fn take_note(&mut self, deed: &Deed) {
-        match deed {
-            Deed::Run { entries, .. } => self.executing.extend(entries.iter().filter_map(step)),
-            Deed::Closed(sequence) => self.names.close(*sequence),
-            Deed::Ended(sequence) => self.names.end(*sequence),
-            Deed::Fail(..) | Deed::Removed(_) | Deed::Drained => {}
+    fn apply(&mut self, decision: &Decision) {
+        match decision {
+            Decision::Execute { entries, .. } => {
+                self.executing.extend(entries.iter().filter_map(step))
+            }
+            Decision::SequenceClosed(sequence) => self.correlation_ids.close(*sequence),
+            Decision::SequenceEnded(sequence) => self.correlation_ids.end(*sequence),
+            Decision::Fail(..) | Decision::InstanceRemoved(_) | Decision::Drained => {}
         }
     }
 }
 
-/// The request, if it will be given back.
+/// The request, if it will be released.
 fn step(entry: &BatchEntry) -> Option<RequestKey> {
     match entry {
         BatchEntry::Step(step) => Some(step.key),
@@ -204,30 +219,30 @@ struct Explorer<'alphabet> {
 }
 
 impl Explorer<'_> {
-    fn go_deeper(&mut self, point: &Point, depth: u32) -> Result<(), String> {
+    fn explore(&mut self, state: &ExploredState, depth: u32) -> Result<(), String> {
         if depth == 0 {
             return Ok(());
         }
-        for choice in point.choices(self.alphabet) {
-            let mut branch = point.clone();
+        for choice in state.choices(self.alphabet) {
+            let mut branch = state.clone();
             let Some((time, event)) = branch.event(choice) else { continue };
             if !branch.harness.allows(time, &event) {
                 continue;
             }
-            self.take(&mut branch, time, event)?;
-            self.go_deeper(&branch, depth - 1)?;
+            self.step(&mut branch, time, event)?;
+            self.explore(&branch, depth - 1)?;
             self.trace.steps.pop();
         }
         Ok(())
     }
 
-    fn take(&mut self, point: &mut Point, time: Time, event: Event) -> Result<(), String> {
+    fn step(&mut self, state: &mut ExploredState, time: Time, event: Event) -> Result<(), String> {
         self.trace.steps.push((time, event));
         self.steps += 1;
         if let Event::Released { key, .. } = event {
-            point.executing.retain(|executing| *executing != key);
+            state.executing.retain(|executing| *executing != key);
         }
-        point.harness.step(time, event)?.iter().for_each(|deed| point.take_note(deed));
+        state.harness.step(time, event)?.iter().for_each(|decision| state.apply(decision));
         Ok(())
     }
 }

@@ -1,41 +1,41 @@
-//! The one way to step a scheduler here: compared with the naive one, checked,
-//! counted and hashed.
+//! The one way to step a scheduler in this crate: each step is compared with the naive
+//! scheduler, checked, counted and hashed.
 
 use std::collections::VecDeque;
 
 use galatea_policy::{Actions, Event, Time};
 
-use crate::batching::{Scheduler, has_open_batch};
 use crate::check::{Check, ensure};
-use crate::deed::Deed;
-use crate::examiner::{Examiner, Oracle};
+use crate::checker::{Checker, Oracle};
+use crate::custom_batching::{Scheduler, has_open_batch};
+use crate::decision::Decision;
 use crate::hash::TraceHash;
-use crate::permits::{PermitBook, is_about_permits};
+use crate::permit_ledger::{PermitLedger, is_permit_action};
 use crate::setup::Setup;
 
-/// What decisions are compared with.
+/// The reference of decisions.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub enum Reference {
-    /// The naive scheduler, action by action, and the checks.
+    /// The naive scheduler, decision by decision, and the checks.
     #[default]
     Oracle,
     /// The checks alone.
     ChecksOnly,
-    /// As `Oracle`, with a rate limiter that grants each permit at once: that
-    /// must make no difference.
+    /// As `Oracle`, with a rate limiter that grants each permit at once, which must make
+    /// no difference.
     OracleWithPermits,
 }
 
-/// A scheduler under examination.
+/// A scheduler under test.
 #[derive(Clone, Debug)]
 pub struct Harness {
     scheduler: Scheduler,
     oracle: Option<Oracle>,
-    examiner: Examiner,
+    checker: Checker,
     actions: Actions,
-    /// If there is a rate limiter.
-    permits: Option<PermitBook>,
-    has_own_rule: bool,
+    /// Present if there is a rate limiter.
+    permits: Option<PermitLedger>,
+    has_strategy: bool,
     hash: TraceHash,
     steps: u64,
 }
@@ -46,7 +46,7 @@ impl Harness {
         let (scheduler, permits) = match reference {
             Reference::Oracle | Reference::ChecksOnly => (setup.scheduler(), None),
             Reference::OracleWithPermits => {
-                (setup.scheduler().with_permits(), Some(PermitBook::default()))
+                (setup.scheduler().with_permits(), Some(PermitLedger::default()))
             }
         };
         Harness {
@@ -56,129 +56,135 @@ impl Harness {
                 Reference::Oracle | Reference::OracleWithPermits => Some(Oracle::new(setup)),
                 Reference::ChecksOnly => None,
             },
-            examiner: Examiner::new(setup),
+            checker: Checker::new(setup),
             actions: Actions::default(),
-            has_own_rule: setup.custom.is_some(),
+            has_strategy: setup.custom.is_some(),
             hash: TraceHash::default(),
             steps: 0,
         }
     }
 
-    /// Steps the scheduler and says what it did, or which promise it broke.
-    pub fn step(&mut self, now: Time, event: Event) -> Result<Vec<Deed>, String> {
-        let deeds = self.step_with_permits(now, event)?;
+    /// Steps the scheduler and returns its decisions, or the rule that it broke.
+    pub fn step(&mut self, now: Time, event: Event) -> Result<Vec<Decision>, String> {
+        let decisions = self.step_with_permits(now, event)?;
         self.steps += 1;
         self.hash.event(now.0, &event);
-        deeds.iter().for_each(|deed| self.hash.deed(deed));
-        self.examiner.check_step(now, &event, &deeds)?;
+        decisions.iter().for_each(|decision| self.hash.decision(decision));
+        self.checker.check_step(now, &event, &decisions)?;
         let wakeup = self.scheduler.next_wakeup();
-        self.examiner.check_wakeup(wakeup)?;
-        let (said, waiting) = (self.scheduler.queued(), self.examiner.queued());
-        ensure!(said == waiting, "{said} queued, {waiting} wait");
+        self.checker.check_wakeup(wakeup)?;
+        let (reported, waiting) = (self.scheduler.queued(), self.checker.queued());
+        ensure!(reported == waiting, "{reported} queued, {waiting} wait");
         if self.steps.is_multiple_of(4) {
-            self.examiner.check_status(&self.scheduler)?;
+            self.checker.check_status(&self.scheduler)?;
         }
-        self.compare(now, event, &deeds, wakeup)?;
-        self.check_closed(&deeds)?;
-        Ok(deeds)
+        self.compare(now, event, &decisions, wakeup)?;
+        self.check_closed(&decisions)?;
+        Ok(decisions)
     }
 
-    /// Steps, and grants what is asked for until nobody asks.
-    fn step_with_permits(&mut self, now: Time, event: Event) -> Result<Vec<Deed>, String> {
-        let mut deeds = Vec::new();
-        let mut asked = VecDeque::new();
+    /// Steps, and grants permits until none is requested.
+    fn step_with_permits(&mut self, now: Time, event: Event) -> Result<Vec<Decision>, String> {
+        let mut decisions = Vec::new();
+        let mut requested = VecDeque::new();
         let mut next = Some(event);
         while let Some(event) = next {
             self.scheduler.step(now, event, &mut self.actions);
             for action in self.actions.drain() {
                 match &mut self.permits {
-                    Some(permits) => asked.extend(permits.enter(&event, &action)?),
-                    None => ensure!(!is_about_permits(&action), "{action:?} without permits"),
+                    Some(permits) => requested.extend(permits.record(&event, &action)?),
+                    None => ensure!(!is_permit_action(&action), "{action:?} without permits"),
                 }
-                deeds.extend(Deed::of(action));
+                decisions.extend(Decision::of(action));
             }
             next = None;
             if let Some(permits) = &mut self.permits {
-                permits.check_nobody_sits_on_one()?;
-                asked.retain(|instance| permits.has_asked(*instance));
-                if let Some(instance) = asked.pop_front() {
+                permits.check_no_permit_is_held()?;
+                requested.retain(|instance| permits.has_requested(*instance));
+                if let Some(instance) = requested.pop_front() {
                     permits.grant(instance)?;
                     next = Some(Event::PermitGranted(instance));
                 }
             }
         }
-        Ok(deeds)
+        Ok(decisions)
     }
 
-    fn compare(&mut self, now: Time, event: Event, deeds: &[Deed], wakeup: Option<Time>) -> Check {
+    fn compare(
+        &mut self,
+        now: Time,
+        event: Event,
+        decisions: &[Decision],
+        wakeup: Option<Time>,
+    ) -> Check {
         let Some(oracle) = &mut self.oracle else { return Ok(()) };
         let expected = oracle.step(now, event);
-        let is_same = arranged(deeds) == arranged(&expected);
-        ensure!(is_same, "it did {deeds:?}, the naive scheduler {expected:?}");
+        let is_same = normalized(decisions) == normalized(&expected);
+        ensure!(is_same, "it decided {decisions:?}, the naive scheduler {expected:?}");
         let expected = oracle.next_wakeup();
         ensure!(wakeup == expected, "it wakes at {wakeup:?}, the naive scheduler at {expected:?}");
         Ok(())
     }
 
-    /// The model's own rule hears of the end of a batch when it goes, or when
-    /// nobody is left in it.
-    fn check_closed(&self, deeds: &[Deed]) -> Check {
-        if !self.has_own_rule || self.scheduler.queued() > 0 {
+    /// The batch strategy is told of the end of a batch when it is dispatched, or when
+    /// its last request leaves.
+    fn check_closed(&self, decisions: &[Decision]) -> Check {
+        if !self.has_strategy || self.scheduler.queued() > 0 {
             return Ok(());
         }
-        let ran = deeds.iter().any(|deed| matches!(deed, Deed::Run { .. }));
-        let is_open = (ran || self.examiner.can_run()) && has_open_batch(&self.scheduler);
-        ensure!(!is_open, "nobody waits, but the model's own rule has a batch open");
+        let has_executed =
+            decisions.iter().any(|decision| matches!(decision, Decision::Execute { .. }));
+        let is_open = (has_executed || self.checker.can_run()) && has_open_batch(&self.scheduler);
+        ensure!(!is_open, "no request waits, but the batch strategy has a batch open");
         Ok(())
     }
 
-    /// Whether a well-behaved driver can say this at that time.
+    /// Whether a correct driver can send this event at that time.
     pub fn allows(&self, now: Time, event: &Event) -> bool {
-        self.examiner.allows(now, event)
+        self.checker.allows(now, event)
     }
 
-    /// When the scheduler wants to be woken.
+    /// The scheduler's next wake-up.
     pub fn next_wakeup(&self) -> Option<Time> {
         self.scheduler.next_wakeup()
     }
 
     /// The latest time of a step.
     pub fn now(&self) -> Time {
-        self.examiner.now()
+        self.checker.now()
     }
 
-    /// Steps so far.
+    /// Number of steps so far.
     pub fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// Requests that wait.
+    /// Number of waiting requests.
     pub fn queued(&self) -> usize {
-        self.examiner.queued()
+        self.checker.queued()
     }
 
-    /// A hash of all events and deeds so far.
+    /// Hash of all events and decisions so far.
     pub fn trace_hash(&self) -> u64 {
         self.hash.0
     }
 
-    /// Whether `Drained` was said.
+    /// Whether `Drained` was reported.
     pub fn is_drained(&self) -> bool {
-        self.examiner.is_drained()
+        self.checker.is_drained()
     }
 
-    /// Whether some instance takes whatever comes.
+    /// Whether some instance stays and accepts batches.
     pub fn has_staying_lane(&self) -> bool {
-        self.examiner.has_staying_lane()
+        self.checker.has_staying_lane()
     }
 
-    /// The scheduler's state in full, for whoever looks for what it forgot to
-    /// forget.
+    /// The scheduler's whole state as text, to find leaks.
     pub fn state(&self) -> String {
         format!("{:?}", self.scheduler)
     }
 
-    /// After everything is over nothing may be left anywhere.
+    /// Checks that no state is left when no request is.
     pub fn check_empty(&self) -> Check {
         let status = self.scheduler.status();
         let no_sequences = status
@@ -190,20 +196,22 @@ impl Harness {
             && no_sequences
             && self.scheduler.next_wakeup().is_none();
         ensure!(empty, "it is quiet, but something is left: {status:?}");
-        ensure!(self.is_drained(), "it is quiet after a drain, but drained was not said");
+        ensure!(self.is_drained(), "it is quiet after a drain, but drained was not reported");
         Ok(())
     }
 }
 
-/// The deeds with what says that an instance is gone behind all others, by id:
-/// where it comes means nothing to anybody.
-fn arranged(deeds: &[Deed]) -> Vec<&Deed> {
-    let mut arranged: Vec<&Deed> = deeds.iter().collect();
-    arranged.sort_by_key(|deed| match deed {
-        Deed::Removed(instance) => Some(*instance),
-        Deed::Run { .. } | Deed::Fail(..) | Deed::Closed(_) | Deed::Ended(_) | Deed::Drained => {
-            None
-        }
+/// The decisions with removals of instances behind all others, by id: their position has
+/// no meaning.
+fn normalized(decisions: &[Decision]) -> Vec<&Decision> {
+    let mut normalized: Vec<&Decision> = decisions.iter().collect();
+    normalized.sort_by_key(|decision| match decision {
+        Decision::InstanceRemoved(instance) => Some(*instance),
+        Decision::Execute { .. }
+        | Decision::Fail(..)
+        | Decision::SequenceClosed(_)
+        | Decision::SequenceEnded(_)
+        | Decision::Drained => None,
     });
-    arranged
+    normalized
 }

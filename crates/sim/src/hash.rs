@@ -1,11 +1,11 @@
-//! One number for everything that happened.
+//! A hash of a run.
 
 use galatea_policy::{BatchEntry, Event, FailReason, Release, SequencePosition};
 
-use crate::deed::Deed;
+use crate::decision::Decision;
 use crate::random::mix;
 
-/// A hash that depends on everything fed to it, in order.
+/// A hash of all numbers added to it, in order.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct TraceHash(pub(crate) u64);
 
@@ -26,14 +26,12 @@ impl TraceHash {
     pub(crate) fn event(&mut self, now: u64, event: &Event) {
         self.number(now);
         match event {
-            Event::Enqueue(ticket) => {
-                let small = [ticket.batch_size, ticket.batch_key.0].map(u64::from);
-                for number in
-                    [1, ticket.key.0, small[0], small[1], ticket.priority, ticket.timeout_ns]
-                {
+            Event::Enqueue(info) => {
+                let small = [info.batch_size, info.batch_key.0].map(u64::from);
+                for number in [1, info.key.0, small[0], small[1], info.priority, info.timeout_ns] {
                     self.number(number);
                 }
-                if let Some(SequencePosition { sequence, start, end }) = ticket.sequence {
+                if let Some(SequencePosition { sequence, start, end }) = info.sequence {
                     self.number(sequence.0);
                     self.flags(start, end);
                 }
@@ -51,14 +49,14 @@ impl TraceHash {
         }
     }
 
-    pub(crate) fn deed(&mut self, deed: &Deed) {
-        match deed {
-            Deed::Run { instance, entries, rows } => {
+    pub(crate) fn decision(&mut self, decision: &Decision) {
+        match decision {
+            Decision::Execute { instance, entries, rows } => {
                 self.pair(11, u64::from(instance.0));
                 self.number(u64::from(*rows));
                 entries.iter().for_each(|entry| self.entry(entry));
             }
-            Deed::Fail(key, reason) => {
+            Decision::Fail(key, reason) => {
                 self.pair(12, key.0);
                 self.number(match reason {
                     FailReason::QueueFull => 1,
@@ -70,10 +68,10 @@ impl TraceHash {
                     FailReason::SequenceTimeoutExpired => 7,
                 });
             }
-            Deed::Removed(instance) => self.pair(13, u64::from(instance.0)),
-            Deed::Drained => self.number(14),
-            Deed::Closed(sequence) => self.pair(15, sequence.0),
-            Deed::Ended(sequence) => self.pair(16, sequence.0),
+            Decision::InstanceRemoved(instance) => self.pair(13, u64::from(instance.0)),
+            Decision::Drained => self.number(14),
+            Decision::SequenceClosed(sequence) => self.pair(15, sequence.0),
+            Decision::SequenceEnded(sequence) => self.pair(16, sequence.0),
         }
     }
 

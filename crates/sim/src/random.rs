@@ -1,14 +1,14 @@
 //! Random numbers that are the same everywhere: xoshiro256** (Blackman, Vigna),
 //! its state drawn from the seed by splitmix64.
 
-/// A generator. The same seed gives the same numbers for ever.
+/// A generator. The same seed gives the same numbers on all machines and versions.
 #[derive(Clone, Debug)]
 pub struct Random {
     state: [u64; 4],
 }
 
 impl Random {
-    /// A generator from a seed; neighbouring seeds have nothing in common.
+    /// A generator from a seed; the numbers of neighbouring seeds are independent.
     pub fn new(seed: u64) -> Self {
         let mut seed = seed;
         let mut draw = || {
@@ -31,7 +31,7 @@ impl Random {
         result
     }
 
-    /// A number from `least` to `most`, both included.
+    /// A number from `least` to `most`, inclusive.
     pub fn between(&mut self, least: u64, most: u64) -> u64 {
         assert!(least <= most, "a range has at least one number");
         match (most - least).checked_add(1) {
@@ -47,12 +47,12 @@ impl Random {
             .expect("it is at most `most`")
     }
 
-    /// True in so many of a hundred cases.
+    /// True with this probability in percent.
     pub fn percent(&mut self, chance: u64) -> bool {
         self.between(1, 100) <= chance
     }
 
-    /// One of several, which must not be none.
+    /// One of several choices, of which there must be one.
     pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         let last = u64::try_from(choices.len() - 1).expect("few choices");
         choices[usize::try_from(self.between(0, last)).expect("an index")]

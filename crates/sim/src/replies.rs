@@ -1,5 +1,5 @@
-//! Reply ordering at random: requests start, are answered in parts and at last,
-//! or are withdrawn, and what leaves is compared with what must.
+//! Random orders of replies: requests start, reply, and end or are withdrawn. The replies
+//! that pass are compared with the expected ones.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -9,51 +9,51 @@ use galatea_policy::{ReplyKind, ReplyNumber, ReplyOrder};
 use crate::check::{Check, ensure};
 use crate::random::Random;
 
-/// A reply: whose, and how many came before it.
+/// A reply: the number of its request, and its own number in the request.
 type Reply = (u64, u64);
 
-/// What a request has come to.
+/// The state of a request.
 #[derive(Clone, Debug, Default)]
 struct Progress {
     started: bool,
-    /// Of those that its backend gave, how many came before it was started.
-    given_before: u64,
-    /// How many replies its backend gave.
-    given: u64,
-    /// How many of these left.
-    left: u64,
+    /// Number of replies that its backend sent before it was started.
+    sent_before: u64,
+    /// Number of replies that its backend sent.
+    sent: u64,
+    /// Number of these that passed.
+    passed: u64,
     ended: bool,
 }
 
 impl Progress {
-    /// It was started, and not all of its replies have left.
-    fn holds_back_others(&self) -> bool {
-        self.started && !(self.ended && self.left == self.given)
+    /// Whether it was started and replies of it are missing.
+    fn delays_others(&self) -> bool {
+        self.started && !(self.ended && self.passed == self.sent)
     }
 }
 
 struct Replies {
     order: ReplyOrder<Reply>,
     requests: BTreeMap<u64, Progress>,
-    /// What was done, for whoever must understand a failure.
-    story: String,
+    /// The operations so far, for messages.
+    log: String,
 }
 
-/// Lives through the replies of a seed.
+/// Plays the replies of a seed.
 pub(crate) fn check_replies(seed: u64) -> Check {
     let mut random = Random::new(seed);
     let requests = (0..random.between(1, 8)).map(|number| (number, Progress::default())).collect();
-    let mut replies = Replies { order: ReplyOrder::default(), requests, story: String::new() };
+    let mut replies = Replies { order: ReplyOrder::default(), requests, log: String::new() };
     for _ in 0..30 {
-        replies.act(&mut random).map_err(|message| replies.told(&message))?;
+        replies.act(&mut random).map_err(|message| replies.describe(&message))?;
     }
     let end = if random.percent(50) { Replies::finish } else { Replies::take_all };
-    end(&mut replies).map_err(|message| replies.told(&message))
+    end(&mut replies).map_err(|message| replies.describe(&message))
 }
 
 impl Replies {
-    fn told(&self, message: &str) -> String {
-        format!("replies: {message}, after{}", self.story)
+    fn describe(&self, message: &str) -> String {
+        format!("replies: {message}, after{}", self.log)
     }
 
     fn act(&mut self, random: &mut Random) -> Check {
@@ -70,52 +70,52 @@ impl Replies {
     }
 
     fn request(&mut self, number: u64) -> &mut Progress {
-        self.requests.get_mut(&number).expect("it was made up")
+        self.requests.get_mut(&number).expect("the request is known")
     }
 
     fn start(&mut self, number: u64) -> Check {
-        let _ = write!(self.story, " start {number}");
+        let _ = write!(self.log, " start {number}");
         self.order.start(ReplyNumber(number));
         let request = self.request(number);
         request.started = true;
-        request.given_before = request.given;
-        self.look()
+        request.sent_before = request.sent;
+        self.check_passed()
     }
 
     fn withdraw(&mut self, number: u64) -> Check {
-        let _ = write!(self.story, " withdraw {number}");
+        let _ = write!(self.log, " withdraw {number}");
         self.order.withdraw(ReplyNumber(number));
         let request = self.request(number);
-        // What was answered in part keeps its turn.
-        request.started = request.given > request.given_before;
-        self.look()
+        // A request with replies keeps its position.
+        request.started = request.sent > request.sent_before;
+        self.check_passed()
     }
 
     fn reply(&mut self, number: u64, kind: ReplyKind) -> Check {
-        let _ = write!(self.story, " {kind:?} {number}");
+        let _ = write!(self.log, " {kind:?} {number}");
         let request = self.request(number);
-        let reply = (number, request.given);
-        request.given += 1;
+        let reply = (number, request.sent);
+        request.sent += 1;
         request.ended = kind == ReplyKind::Last;
         let passes = !request.started;
         let returned = self.order.reply(ReplyNumber(number), reply, kind);
         ensure!(returned.is_some() == passes, "{returned:?} came back at once");
         if passes {
-            self.request(number).left += 1;
+            self.request(number).passed += 1;
         }
-        self.look()
+        self.check_passed()
     }
 
-    /// Whatever may leave does, in order, and nothing else.
-    fn look(&mut self) -> Check {
+    /// Checks that exactly the next replies in order pass.
+    fn check_passed(&mut self) -> Check {
         while let Some(expected) = self.next() {
             let next = self.order.next_reply();
             ensure!(next == Some(expected), "{next:?} left, it was {expected:?}'s turn");
-            self.request(expected.0).left += 1;
+            self.request(expected.0).passed += 1;
         }
         let next = self.order.next_reply();
         ensure!(next.is_none(), "{next:?} left, it was nobody's turn");
-        let held = self.requests.values().filter(|request| request.holds_back_others()).count();
+        let held = self.requests.values().filter(|request| request.delays_others()).count();
         let waiting = self.order.waiting();
         ensure!(waiting == held, "{waiting} wait, not {held}");
         Ok(())
@@ -124,15 +124,15 @@ impl Replies {
     /// The next reply of the first request that still holds others back.
     fn next(&self) -> Option<Reply> {
         let mut requests = self.requests.iter();
-        let (number, first) = requests.find(|(_, request)| request.holds_back_others())?;
-        (first.left < first.given).then_some((*number, first.left))
+        let (number, first) = requests.find(|(_, request)| request.delays_others())?;
+        (first.passed < first.sent).then_some((*number, first.passed))
     }
 
     /// The model goes: whatever is held leaves, in order.
     fn take_all(&mut self) -> Check {
-        let _ = write!(self.story, " take all");
+        let _ = write!(self.log, " take all");
         let held = self.requests.iter().flat_map(|(number, request)| {
-            (request.left..request.given).map(|reply| (*number, reply))
+            (request.passed..request.sent).map(|reply| (*number, reply))
         });
         let expected: Vec<Reply> = held.collect();
         let taken = self.order.take_all();
@@ -150,7 +150,7 @@ impl Replies {
                 self.reply(number, ReplyKind::Last)?;
             }
         }
-        let stuck = self.requests.values().filter(|request| request.left < request.given).count();
+        let stuck = self.requests.values().filter(|request| request.passed < request.sent).count();
         ensure!(stuck == 0, "{stuck} requests have replies that never left");
         Ok(())
     }

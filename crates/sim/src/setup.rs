@@ -1,15 +1,15 @@
-//! What a scheduler under examination is built from.
+//! The settings of a scheduler under test.
 
 use galatea_policy::{SchedulingMode, SchedulingSpec};
 
-use crate::batching::{CustomBatching, Scheduler};
+use crate::custom_batching::{CustomBatching, Scheduler};
 
-/// A specification, and perhaps a batching rule of the model's own.
+/// A specification, and perhaps a custom batching strategy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Setup {
     /// The specification.
     pub spec: SchedulingSpec,
-    /// The model's own rule; only with the dynamic batcher.
+    /// The strategy; only with the dynamic batcher.
     pub custom: Option<CustomBatching>,
 }
 

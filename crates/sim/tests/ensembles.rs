@@ -1,9 +1,9 @@
-//! Ensembles at random: the machine keeps its promises.
+//! Random ensembles.
 
 use galatea_sim::check_ensembles;
 
 #[test]
-fn requests_go_their_way_through_ensembles() {
+fn runs_of_random_ensembles_keep_the_rules() {
     for seed in 0..20_000 {
         check_ensembles(seed).unwrap_or_else(|message| panic!("seed {seed}: {message}"));
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use galatea_policy::{DynamicSpec, QueuePolicy, SchedulingMode, SchedulingSpec, TimeoutAction};
-use galatea_sim::{Alphabet, Letter, Reference, explore};
+use galatea_sim::{Alphabet, Reference, RequestTemplate, explore};
 
 #[track_caller]
 fn check(mode: SchedulingMode, max_batch_size: u32, alphabet: &Alphabet, depth: u32) {
@@ -18,9 +18,9 @@ fn check(mode: SchedulingMode, max_batch_size: u32, alphabet: &Alphabet, depth: 
 }
 
 #[test]
-fn default_scheduler() {
+fn the_default_scheduler() {
     let alphabet = Alphabet {
-        requests: vec![Letter::request(2, 0, 0, 0)],
+        requests: vec![RequestTemplate::request(2, 0, 0, 0)],
         cancels: true,
         instances: 2,
         drains: true,
@@ -30,10 +30,10 @@ fn default_scheduler() {
 }
 
 #[test]
-fn sizes_and_keys_under_a_delay() {
+fn sizes_and_batch_keys_with_a_delay() {
     let alphabet = Alphabet {
         requests: [(1, 0), (2, 0), (3, 0), (1, 1)]
-            .map(|(rows, key)| Letter::request(rows, key, 0, 0))
+            .map(|(rows, key)| RequestTemplate::request(rows, key, 0, 0))
             .to_vec(),
         instances: 1,
         ..Alphabet::default()
@@ -46,9 +46,9 @@ fn sizes_and_keys_under_a_delay() {
 }
 
 #[test]
-fn timeouts_under_a_delay() {
+fn timeouts_with_a_delay() {
     let alphabet = Alphabet {
-        requests: vec![Letter::request(1, 0, 0, 0), Letter::request(2, 0, 0, 2)],
+        requests: vec![RequestTemplate::request(1, 0, 0, 0), RequestTemplate::request(2, 0, 0, 2)],
         cancels: true,
         instances: 1,
         drains: true,
@@ -74,7 +74,7 @@ fn timeouts_under_a_delay() {
 #[test]
 fn levels_with_different_policies() {
     let alphabet = Alphabet {
-        requests: [1, 2, 3].map(|priority| Letter::request(1, 0, priority, 0)).to_vec(),
+        requests: [1, 2, 3].map(|priority| RequestTemplate::request(1, 0, priority, 0)).to_vec(),
         cancels: true,
         instances: 1,
         drains: false,

@@ -1,7 +1,7 @@
 //! All orders of a few events with sequences.
 
 use galatea_policy::{SchedulingMode, SchedulingSpec, SequenceSpec, SequenceStrategy};
-use galatea_sim::{Alphabet, Letter, Reference, explore};
+use galatea_sim::{Alphabet, Reference, RequestTemplate, explore};
 
 fn direct(max_queue_delay_ns: u64, minimum_ready_slots: u32) -> SequenceStrategy {
     SequenceStrategy::Direct { max_queue_delay_ns, minimum_ready_slots }
@@ -32,16 +32,16 @@ fn check(spec: &SchedulingSpec, alphabet: &Alphabet, depth: u32) {
     }
 }
 
-/// Two IDs and one slot: starts, ends, restarts and requests without a start, the
-/// backlog and its time limits.
+/// Two IDs and one slot: starts, ends, restarts and requests without a START, the backlog
+/// and its timeouts.
 #[test]
-fn two_sequences_want_one_slot() {
+fn two_sequences_share_one_slot() {
     let alphabet = Alphabet {
         requests: vec![
-            Letter::step(1, "^"),
-            Letter::step(1, "$"),
-            Letter::step(2, "^$").timeout(2),
-            Letter::step(2, ""),
+            RequestTemplate::step(1, "^"),
+            RequestTemplate::step(1, "$"),
+            RequestTemplate::step(2, "^$").timeout(2),
+            RequestTemplate::step(2, ""),
         ],
         cancels: true,
         instances: 1,
@@ -52,15 +52,15 @@ fn two_sequences_want_one_slot() {
     }
 }
 
-/// Two slots, one instance, and batch keys that differ.
+/// Two slots, one instance and different batch keys.
 #[test]
 fn two_slots_wait_for_each_other() {
     let alphabet = Alphabet {
         requests: vec![
-            Letter::step(1, "^"),
-            Letter::step(2, "^"),
-            Letter::step(2, "$").batch_key(1),
-            Letter::step(3, "^$"),
+            RequestTemplate::step(1, "^"),
+            RequestTemplate::step(2, "^"),
+            RequestTemplate::step(2, "$").batch_key(1),
+            RequestTemplate::step(3, "^$"),
         ],
         instances: 1,
         ..Alphabet::default()
@@ -71,9 +71,13 @@ fn two_slots_wait_for_each_other() {
 }
 
 #[test]
-fn instances_come_and_go_and_the_model_unloads() {
+fn instances_are_added_and_removed_and_the_model_unloads() {
     let alphabet = Alphabet {
-        requests: vec![Letter::step(1, "^"), Letter::step(1, "$"), Letter::step(2, "^")],
+        requests: vec![
+            RequestTemplate::step(1, "^"),
+            RequestTemplate::step(1, "$"),
+            RequestTemplate::step(2, "^"),
+        ],
         instances: 2,
         drains: true,
         ..Alphabet::default()
@@ -86,7 +90,7 @@ fn instances_come_and_go_and_the_model_unloads() {
 #[test]
 fn iterations() {
     let alphabet = Alphabet {
-        requests: vec![Letter::iterative(), Letter::iterative().timeout(2)],
+        requests: vec![RequestTemplate::iterative(), RequestTemplate::iterative().timeout(2)],
         cancels: true,
         instances: 1,
         drains: true,
@@ -102,12 +106,12 @@ fn iterations() {
 }
 
 #[test]
-fn held_until_slots_and_backlog_have_enough() {
+fn the_test_hook_holds_for_slots_and_backlog() {
     let alphabet = Alphabet {
         requests: vec![
-            Letter::step(1, "^"),
-            Letter::step(2, "^$"),
-            Letter::step(3, "^$").timeout(2),
+            RequestTemplate::step(1, "^"),
+            RequestTemplate::step(2, "^$"),
+            RequestTemplate::step(3, "^$").timeout(2),
         ],
         cancels: true,
         instances: 2,

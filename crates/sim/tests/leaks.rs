@@ -1,14 +1,14 @@
-//! What comes and goes leaves nothing: a scheduler in which the same has happened
-//! a thousand times looks as after ten times.
+//! Requests, sequences and instances leave no state behind: after a thousand rounds of the
+//! same events a scheduler has the state that it has after ten.
 
 use galatea_policy::{
     BatchEntry, BatchKey, Event, InstanceId, Release, RequestInfo, RequestKey, SchedulingMode,
     SchedulingSpec, SequenceKey, SequencePosition, SequenceSpec, SequenceStrategy,
 };
-use galatea_sim::{Deed, Harness, Reference, Setup};
+use galatea_sim::{Decision, Harness, Reference, Setup};
 
-/// A scheduler in which the same happens again and again, with the same places
-/// for requests and sequences and a new generation of keys each time.
+/// A scheduler that gets the same events in each round, with the same indices of requests
+/// and sequences and a new generation of keys.
 struct Rounds {
     harness: Harness,
     round: u64,
@@ -20,41 +20,44 @@ struct Rounds {
 impl Rounds {
     fn step(&mut self, wait_ns: u64, event: Event) {
         let now = self.harness.now().saturating_add(wait_ns);
-        let deeds = self.harness.step(now, event).unwrap_or_else(|message| panic!("{message}"));
-        for deed in deeds {
-            match deed {
-                Deed::Run { instance, entries, .. } => {
+        let decisions = self.harness.step(now, event).unwrap_or_else(|message| panic!("{message}"));
+        for decision in decisions {
+            match decision {
+                Decision::Execute { instance, entries, .. } => {
                     self.busy.push(instance);
                     self.executing.extend(entries.iter().filter_map(BatchEntry::request));
                 }
-                Deed::Fail(..) => self.failed += 1,
-                Deed::Closed(_) | Deed::Ended(_) | Deed::Removed(_) | Deed::Drained => {}
+                Decision::Fail(..) => self.failed += 1,
+                Decision::SequenceClosed(_)
+                | Decision::SequenceEnded(_)
+                | Decision::InstanceRemoved(_)
+                | Decision::Drained => {}
             }
         }
     }
 
-    fn key(&self, place: u64) -> u64 {
-        self.round << 32 | place
+    fn key(&self, index: u64) -> u64 {
+        self.round << 32 | index
     }
 
-    fn send(&mut self, place: u64, sequence: u64, flags: &str) {
+    fn send(&mut self, index: u64, sequence: u64, flags: &str) {
         let mark = SequencePosition {
             sequence: SequenceKey(self.key(sequence)),
             start: flags.contains('^'),
             end: flags.contains('$'),
         };
-        let ticket = RequestInfo {
-            key: RequestKey(self.key(place)),
+        let info = RequestInfo {
+            key: RequestKey(self.key(index)),
             batch_size: 1,
             batch_key: BatchKey(0),
             priority: 0,
             timeout_ns: 7,
             sequence: Some(mark),
         };
-        self.step(0, Event::Enqueue(ticket));
+        self.step(0, Event::Enqueue(info));
     }
 
-    /// Whatever runs is given back, and its instances are free.
+    /// Releases all executing requests and frees their instances.
     fn finish(&mut self, release: Release) {
         for key in std::mem::take(&mut self.executing) {
             self.step(1, Event::Released { key, release });
@@ -65,8 +68,8 @@ impl Rounds {
     }
 }
 
-/// The scheduler's state after so many rounds, without numbers: times and keys
-/// may grow, what is kept may not.
+/// The scheduler's state after `rounds` rounds, without digits: times and keys may grow, the
+/// amount of state must not.
 fn state_after(spec: &SchedulingSpec, rounds: u64, play: fn(&mut Rounds)) -> String {
     let harness = Harness::new(&Setup::from(spec.clone()), Reference::ChecksOnly);
     let mut all = Rounds { harness, round: 0, executing: Vec::new(), busy: Vec::new(), failed: 0 };
@@ -102,10 +105,10 @@ fn check(iterative: bool, play: fn(&mut Rounds)) {
     }
 }
 
-/// One sequence ends by itself, one is cancelled, one idles out, one fails in the
-/// backlog, and one has no start.
+/// One sequence ends with END, one is cancelled, one is idle too long, one fails in the
+/// backlog, and one has no START.
 #[test]
-fn sequences() {
+fn sequences_leave_no_state() {
     check(false, |rounds| {
         let failed = rounds.failed;
         rounds.send(0, 0, "^");
@@ -121,12 +124,12 @@ fn sequences() {
         rounds.step(3, Event::Tick);
         rounds.finish(Release::Done);
         rounds.step(100, Event::Tick);
-        assert_eq!(rounds.failed - failed, 3, "no start, cancelled, and too long in the backlog");
+        assert_eq!(rounds.failed - failed, 3, "no START, cancelled, and too long in the backlog");
     });
 }
 
 #[test]
-fn iterations() {
+fn iterations_leave_no_state() {
     check(true, |rounds| {
         rounds.send(0, 0, "^");
         rounds.send(1, 1, "^");
@@ -136,9 +139,9 @@ fn iterations() {
     });
 }
 
-/// An instance comes, gets a sequence, and goes when that has been idle.
+/// An instance is added, gets a sequence, and is removed when that ends as idle.
 #[test]
-fn instances() {
+fn instances_leave_no_state() {
     check(false, |rounds| {
         rounds.step(0, Event::AddInstance(InstanceId(1)));
         rounds.send(0, 0, "^");
@@ -148,6 +151,6 @@ fn instances() {
         rounds.finish(Release::Done);
         rounds.step(100, Event::Tick);
         let again = Event::RemoveInstance(InstanceId(1));
-        assert!(!rounds.harness.allows(rounds.harness.now(), &again), "it is gone");
+        assert!(!rounds.harness.allows(rounds.harness.now(), &again), "it was removed");
     });
 }

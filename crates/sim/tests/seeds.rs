@@ -1,84 +1,86 @@
-//! Some thousand lives, each different; the same again for the same seed.
+//! Some thousand seeds, each a different world, and the same one for the same seed.
 
 use galatea_policy::FailReason;
 use galatea_sim::{
-    Config, Harness, Mode, Reference, Shares, Sight, Tally, Trace, check_sharing, run,
+    Config, Harness, Mode, Occurrence, OccurrenceCounts, Reference, Shares, Trace, check_sharing,
+    run,
 };
 
-fn live(mode: Mode, seeds: u64, requests: u64) -> (u64, u64, Tally) {
+fn run_seeds(mode: Mode, seeds: u64, requests: u64) -> (u64, u64, OccurrenceCounts) {
     let config = Config { requests, mode: Some(mode), ..Config::default() };
-    let (mut events, mut completed, mut tally) = (0, 0, Tally::default());
+    let (mut events, mut completed, mut counts) = (0, 0, OccurrenceCounts::default());
     for seed in 0..seeds {
         match run(seed, &config) {
             Ok(outcome) => {
                 events += outcome.events;
                 completed += outcome.completed;
-                tally.add(&outcome.tally);
+                counts.add(&outcome.occurrences);
             }
             Err(violation) => panic!("{violation}\n{}", violation.trace.shrink(config.reference)),
         }
     }
-    (events, completed, tally)
+    (events, completed, counts)
 }
 
-/// Worlds in which nothing runs, or nothing fails, would prove little.
+/// Worlds in which no request executes, or none fails, would prove little.
 #[track_caller]
-fn check(mode: Mode, seeds: u64, sights: &[Sight]) {
-    let (events, completed, tally) = live(mode, seeds, 80);
+fn check(mode: Mode, seeds: u64, occurrences: &[Occurrence]) {
+    let (events, completed, counts) = run_seeds(mode, seeds, 80);
     assert!(events > seeds * 80, "{events} events");
     assert!(completed > seeds * 20, "{completed} requests ran");
-    for sight in sights {
-        assert!(tally.of(*sight) > seeds / 4, "{sight:?} too seldom: {tally}");
+    for occurrence in occurrences {
+        assert!(counts.of(*occurrence) > seeds / 4, "{occurrence:?} is too rare: {counts}");
     }
 }
 
-const FAILURES: [Sight; 2] =
-    [Sight::Failure(FailReason::Cancelled), Sight::Failure(FailReason::Draining)];
+const FAILURES: [Occurrence; 2] =
+    [Occurrence::Failure(FailReason::Cancelled), Occurrence::Failure(FailReason::Draining)];
 
-const SEQUENCES: [Sight; 8] = [
-    Sight::LoneBatch,
-    Sight::SharedBatch,
-    Sight::Start,
-    Sight::Middle,
-    Sight::End,
-    Sight::SequenceEnded,
-    Sight::Failure(FailReason::MissingStart),
-    Sight::Failure(FailReason::SequenceTimeoutExpired),
+const SEQUENCES: [Occurrence; 8] = [
+    Occurrence::LoneBatch,
+    Occurrence::SharedBatch,
+    Occurrence::Start,
+    Occurrence::Middle,
+    Occurrence::End,
+    Occurrence::SequenceEnded,
+    Occurrence::Failure(FailReason::MissingStart),
+    Occurrence::Failure(FailReason::SequenceTimeoutExpired),
 ];
 
 #[test]
-fn the_default_scheduler_keeps_its_promises() {
+fn the_default_scheduler_keeps_the_rules() {
     check(Mode::Default, 300, &FAILURES);
 }
 
 #[test]
-fn the_dynamic_batcher_keeps_its_promises() {
+fn the_dynamic_batcher_keeps_the_rules() {
     check(Mode::Dynamic, 3000, &FAILURES);
-    let timeouts = [FailReason::QueueFull, FailReason::TimeoutExpired].map(Sight::Failure);
+    let timeouts = [FailReason::QueueFull, FailReason::TimeoutExpired].map(Occurrence::Failure);
     check(Mode::Dynamic, 1000, &timeouts);
 }
 
 #[test]
-fn direct_sequences_keep_their_promises() {
+fn direct_sequences_keep_the_rules() {
     check(Mode::Direct, 2000, &SEQUENCES);
-    check(Mode::Direct, 500, &[Sight::Padding, Sight::Failure(FailReason::NoSequence)]);
+    check(Mode::Direct, 500, &[Occurrence::Padding, Occurrence::Failure(FailReason::NoSequence)]);
 }
 
 #[test]
-fn oldest_sequences_keep_their_promises() {
+fn oldest_sequences_keep_the_rules() {
     check(Mode::Oldest, 2000, &SEQUENCES);
 }
 
 #[test]
-fn iterative_sequences_keep_their_promises() {
-    let sights = [Sight::Start, Sight::Middle, Sight::SharedBatch, Sight::SequenceEnded];
-    check(Mode::Iterative, 1000, &sights);
+fn iterative_sequences_keep_the_rules() {
+    let occurrences =
+        [Occurrence::Start, Occurrence::Middle, Occurrence::SharedBatch, Occurrence::SequenceEnded];
+    check(Mode::Iterative, 1000, &occurrences);
     check(Mode::Iterative, 500, &FAILURES);
 }
 
 /// A rate limiter that grants at once makes no difference.
 #[test]
-fn permits_that_come_at_once_change_nothing() {
+fn permits_granted_at_once_change_no_decision() {
     for mode in [Mode::Default, Mode::Dynamic, Mode::Direct, Mode::Oldest, Mode::Iterative] {
         let reference = Reference::OracleWithPermits;
         let config = Config { requests: 80, mode: Some(mode), reference };
@@ -91,7 +93,7 @@ fn permits_that_come_at_once_change_nothing() {
 }
 
 #[test]
-fn schedulers_that_share_resources_keep_their_promises() {
+fn schedulers_that_share_resources_keep_the_rules() {
     for seed in 0..5000 {
         check_sharing(seed).unwrap_or_else(|message| panic!("seed {seed}: {message}"));
     }
@@ -101,21 +103,21 @@ fn schedulers_that_share_resources_keep_their_promises() {
 fn a_model_of_priority_two_executes_half_as_many() {
     assert_eq!(Shares::of([1, 1]), Ok(Shares(600, 599)));
     for (priorities, parts) in [([1, 2], 2), ([1, 5], 5)] {
-        let Shares(first, second) = Shares::of(priorities).expect("promises are kept");
+        let Shares(first, second) = Shares::of(priorities).expect("the rules hold");
         assert!(first.abs_diff(second * parts) <= parts, "{first} and {second}");
     }
 }
 
-/// Long lives, where queues grow and much is forgotten.
+/// Long runs, in which queues grow and much state is deleted.
 #[test]
-fn long_lives_end_as_empty_as_they_began() {
+fn long_runs_end_without_state() {
     for mode in [Mode::Dynamic, Mode::Direct, Mode::Oldest, Mode::Iterative] {
-        live(mode, 8, 3000);
+        run_seeds(mode, 8, 3000);
     }
 }
 
 #[test]
-fn the_same_seed_lives_the_same_life() {
+fn the_same_seed_repeats_the_run() {
     let config = Config::default();
     for seed in 0..200 {
         let hash = |seed| match run(seed, &config) {
@@ -127,8 +129,8 @@ fn the_same_seed_lives_the_same_life() {
     }
 }
 
-/// Traces that once showed a bug, in the scheduler or in what checks it, and
-/// corners where the rules could be read in two ways.
+/// Traces that once showed a bug in the scheduler or in its checks, and cases where the
+/// rules could be read in two ways.
 #[test]
 fn recorded_traces_hold() {
     let traces = [
@@ -143,9 +145,13 @@ fn recorded_traces_hold() {
         let trace: Trace = text.parse().expect("a trace");
         let mut harness = Harness::new(&trace.setup, Reference::Oracle);
         for (now, event) in &trace.steps {
-            assert!(harness.allows(*now, event), "{event:?} makes no sense at {now:?} in\n{text}");
+            assert!(harness.allows(*now, event), "{event:?} is impossible at {now:?} in\n{text}");
             harness.step(*now, *event).unwrap_or_else(|message| panic!("{message}, in\n{text}"));
         }
-        assert_eq!(trace.to_string().parse::<Trace>().as_ref(), Ok(&trace), "a trace is its text");
+        assert_eq!(
+            trace.to_string().parse::<Trace>().as_ref(),
+            Ok(&trace),
+            "a trace equals its text"
+        );
     }
 }

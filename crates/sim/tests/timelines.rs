@@ -1,6 +1,6 @@
-//! The worked examples of the original's documentation, event by event, with the
-//! batches that follow. Each step is also compared with the naive scheduler and
-//! checked as in a simulated life.
+//! The worked examples of Triton's documentation, event by event, with the batches that
+//! follow. Each step is also compared with the naive scheduler and checked as in a
+//! simulated run.
 
 mod player;
 
@@ -32,14 +32,14 @@ fn oldest(max_candidate_sequences: u32, max_queue_delay_ns: u64) -> SchedulingSp
     spec(2, strategy)
 }
 
-/// Two instances of two slots, six sequences, the first requests in order. The
-/// test hook lets everything arrive before anything runs, so that the timeline is
-/// that of the picture.
+/// Two instances of two slots, six sequences, the first requests in order. The test hook
+/// holds all requests until the last has arrived, so that the timeline is that of the
+/// picture.
 ///
-/// The picture shows sequence 1 in the second slot of the first instance. The
-/// original's scheduler, and ours, take the lowest slot of all instances first:
-/// so sequences 1 and 2 have changed places. Which slot is free when, and who
-/// takes it, is the same.
+/// The picture shows sequence 1 in the second slot of the first instance. Triton's
+/// scheduler, and this one, assign the lowest slot of all instances first, so sequences 1
+/// and 2 are swapped. The times at which slots become free, and their next sequences, are
+/// the same.
 #[test]
 fn six_sequences_on_two_instances_of_two_slots() {
     let held = SchedulingSpec { hold_until_queued: 25, hold_until_backlogged: 8, ..direct(0, 0) };
@@ -78,9 +78,9 @@ fn six_sequences_on_two_instances_of_two_slots() {
     );
 }
 
-/// One instance of two slots. The page lets two requests arrive so close together
-/// that both are seen at once; here a delay does that. The page's tensors have
-/// both slots; a batch ends with the highest ready slot, so the first one is a row
+/// One instance of two slots. In the documentation two requests arrive so close together
+/// that one batch has both; here a delay does that. The documented tensors always have
+/// both slots; here a batch ends with the highest ready slot, so the first one is a row
 /// shorter.
 #[test]
 fn start_and_ready_of_two_slots() {
@@ -100,8 +100,8 @@ fn start_and_ready_of_two_slots() {
     );
 }
 
-/// One instance, four candidates, batches of two. Requests of all sequences come
-/// at the same rate, A's just before B's and so on.
+/// One instance, four candidates, batches of two. Requests of all sequences arrive at the
+/// same rate, A's just before B's and so on.
 #[test]
 fn the_oldest_requests_of_four_candidates() {
     let mut player = Player::new(oldest(4, 5));
@@ -127,8 +127,8 @@ fn the_oldest_requests_of_four_candidates() {
     );
 }
 
-/// A sequence that finds no room among the candidates waits, with its later
-/// requests, until one ends; then it has a place at once.
+/// A sequence without a free candidate slot waits, with its later requests, until a
+/// candidate ends; then it gets the slot at once.
 #[test]
 fn a_fifth_sequence_waits_for_a_candidate_to_end() {
     let mut player = Player::new(oldest(4, 0));
@@ -146,10 +146,10 @@ fn a_fifth_sequence_waits_for_a_candidate_to_end() {
     );
 }
 
-/// A client that forgets to end its sequence loses the slot to the backlog when
-/// the idle time is over, and its next request needs a new start.
+/// A sequence without END loses its slot to the backlog when the idle time is over, and its
+/// next request needs a new START.
 #[test]
-fn an_idle_sequence_makes_room() {
+fn an_idle_sequence_frees_its_slot() {
     let mut player = Player::new(direct(0, 0));
     player.play(
         "0 add 0 ->
@@ -165,8 +165,8 @@ fn an_idle_sequence_makes_room() {
     );
 }
 
-/// Iterations of one request share batches with whoever has come meanwhile, and
-/// who is done makes room at once.
+/// Iterations of a request share batches with requests that arrived meanwhile, and a
+/// finished request frees its slot at once.
 #[test]
 fn iterations_are_batched_continuously() {
     let mut iterative = oldest(2, 0);

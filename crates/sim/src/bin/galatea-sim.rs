@@ -1,10 +1,14 @@
-//! Lives through seeds until time is up, or repeats what failed.
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a tool speaks to whoever called it")]
+//! Runs seeds until time is up, or repeats a trace.
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a command-line tool prints its result"
+)]
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use galatea_sim::{Config, Reference, Tally, Trace, run};
+use galatea_sim::{Config, OccurrenceCounts, Reference, Trace, run};
 
 const USAGE: &str = "\
 galatea-sim [--seed S | --seconds N] [--seeds N] [--first S] [--requests N] [--mode M]
@@ -34,8 +38,8 @@ fn main() -> ExitCode {
     let result = parse(std::env::args().skip(1)).and_then(|arguments| {
         match (&arguments.replay, arguments.seed) {
             (Some(path), _) => replay(path, arguments.config.reference),
-            (None, Some(seed)) => one(seed, &arguments.config),
-            (None, None) => many(&arguments),
+            (None, Some(seed)) => run_one(seed, &arguments.config),
+            (None, None) => run_many(&arguments),
         }
     });
     match result {
@@ -86,36 +90,36 @@ fn replay(path: &str, reference: Reference) -> Result<(), String> {
     Ok(())
 }
 
-fn one(seed: u64, config: &Config) -> Result<(), String> {
+fn run_one(seed: u64, config: &Config) -> Result<(), String> {
     let outcome = run(seed, config).map_err(|violation| {
-        // Shorter traces may panic as the whole one did; once is enough to see.
+        // Shorter traces may panic like the whole one; one message is enough.
         std::panic::set_hook(Box::new(|_| {}));
         format!("{violation}\n\n{}", violation.trace.shrink(config.reference))
     })?;
-    println!("seed {seed} holds: {} events, {}", outcome.events, outcome.tally);
+    println!("seed {seed} holds: {} events, {}", outcome.events, outcome.occurrences);
     Ok(())
 }
 
-fn many(arguments: &Arguments) -> Result<(), String> {
+fn run_many(arguments: &Arguments) -> Result<(), String> {
     let start = Instant::now();
     let (mut seed, mut events, mut hash) = (arguments.first, 0_u64, 0_u64);
-    let mut tally = Tally::default();
-    let enough = |seed: u64| match arguments.time {
+    let mut counts = OccurrenceCounts::default();
+    let is_done = |seed: u64| match arguments.time {
         Some(time) => start.elapsed() >= time,
         None => seed - arguments.first >= arguments.seeds,
     };
-    while !enough(seed) {
+    while !is_done(seed) {
         let outcome = run(seed, &arguments.config).map_err(|violation| violation.to_string())?;
         events += outcome.events;
-        tally.add(&outcome.tally);
+        counts.add(&outcome.occurrences);
         hash = hash.rotate_left(1) ^ outcome.trace_hash;
         seed += 1;
     }
     let seconds = start.elapsed().as_secs_f64();
     let count = seed - arguments.first;
     println!("{count} seeds, {events} events, {seconds:.1} s, hash {hash:016x}");
-    #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+    #[expect(clippy::cast_precision_loss, reason = "the rate is printed for people")]
     let rate = events as f64 / seconds;
-    println!("{rate:.0} events per second: {tally}");
+    println!("{rate:.0} events per second: {counts}");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Ensembles drawn at random, and which of them can't be.
+//! Random ensembles, valid and invalid ones.
 
 use std::collections::BTreeSet;
 
@@ -8,39 +8,39 @@ use super::naive::{Flow, index};
 use crate::check::{Check, ensure};
 use crate::random::Random;
 
-/// An ensemble that makes sense.
+/// Draws a valid ensemble.
 pub(super) fn draw(random: &mut Random) -> EnsembleSpec {
     loop {
-        let spec = sensible(random);
-        if meets_itself(&spec).is_none() {
+        let spec = acyclic(random);
+        if mixed_waves(&spec).is_none() {
             return spec;
         }
     }
 }
 
-/// Steps that take what is there before them, and everything that nobody takes is
-/// an output. Only waves may meet that must not.
-fn sensible(random: &mut Random) -> EnsembleSpec {
+/// Draws steps that use the tensors before them. All unused tensors are outputs. The only
+/// possible fault is that waves of different steps meet.
+fn acyclic(random: &mut Random) -> EnsembleSpec {
     let inputs: Vec<TensorIndex> = (0..random.between_u32(1, 3)).map(TensorIndex).collect();
     let mut spec = EnsembleSpec { tensors: count(&inputs), inputs, ..EnsembleSpec::default() };
     for _ in 0..random.between(1, 6) {
-        let taken = (0..random.between(1, 3)).map(|_| TensorIndex(below(random, spec.tensors)));
-        let inputs: Vec<TensorIndex> = taken.collect();
-        let made = random.between_u32(1, 2);
-        let outputs = (spec.tensors..spec.tensors + made).map(TensorIndex).collect();
-        spec.tensors += made;
+        let drawn = (0..random.between(1, 3)).map(|_| TensorIndex(below(random, spec.tensors)));
+        let inputs: Vec<TensorIndex> = drawn.collect();
+        let produced = random.between_u32(1, 2);
+        let outputs = (spec.tensors..spec.tensors + produced).map(TensorIndex).collect();
+        spec.tensors += produced;
         spec.steps.push(StepSpec { inputs, outputs, decoupled: random.percent(25) });
     }
-    let taken: BTreeSet<TensorIndex> =
+    let used: BTreeSet<TensorIndex> =
         spec.steps.iter().flat_map(|step| step.inputs.clone()).collect();
     for number in 0..spec.tensors {
         let tensor = TensorIndex(number);
         let is_input = spec.inputs.contains(&tensor);
-        if (!is_input && !taken.contains(&tensor)) || random.percent(15) {
+        if (!is_input && !used.contains(&tensor)) || random.percent(15) {
             spec.outputs.push(tensor);
         }
     }
-    // Their order means nothing.
+    // The order of steps has no effect.
     for last in (1..spec.steps.len()).rev() {
         let other = usize::try_from(random.between(0, last as u64)).expect("few steps");
         spec.steps.swap(last, other);
@@ -56,19 +56,19 @@ fn below(random: &mut Random, bound: u32) -> u32 {
     random.between_u32(0, bound - 1)
 }
 
-/// Compares who refuses ensembles that may not make sense.
+/// Compares which possibly invalid ensembles are refused.
 pub(super) fn check_refusals(random: &mut Random) -> Check {
-    for spec in [anyhow(random), sensible(random)] {
+    for spec in [arbitrary(random), acyclic(random)] {
         let refused = EnsembleGraph::new(&spec).err();
-        let expected = wrong(&spec);
+        let expected = fault_of(&spec);
         let agree = refused.is_some() == expected.is_some();
         ensure!(agree, "ensembles: {spec:?} is refused with {refused:?}, but {expected:?}");
     }
     Ok(())
 }
 
-/// Tensors wired anyhow.
-fn anyhow(random: &mut Random) -> EnsembleSpec {
+/// Draws steps with arbitrary tensors.
+fn arbitrary(random: &mut Random) -> EnsembleSpec {
     let tensors = random.between_u32(2, 7);
     let mut some = |least| -> Vec<TensorIndex> {
         let many = random.between(least, 2);
@@ -85,39 +85,39 @@ fn anyhow(random: &mut Random) -> EnsembleSpec {
     EnsembleSpec { tensors, inputs, outputs, steps }
 }
 
-/// What is wrong with it, found without cleverness.
-fn wrong(spec: &EnsembleSpec) -> Option<&'static str> {
-    let made: Vec<TensorIndex> =
+/// The fault of an ensemble, found by simple rules.
+fn fault_of(spec: &EnsembleSpec) -> Option<&'static str> {
+    let produced: Vec<TensorIndex> =
         spec.steps.iter().flat_map(|step| step.outputs.iter().copied()).collect();
     let is_twice = |tensor: &TensorIndex| {
-        made.iter().filter(|one| *one == tensor).count() > 1 || spec.inputs.contains(tensor)
+        produced.iter().filter(|one| *one == tensor).count() > 1 || spec.inputs.contains(tensor)
     };
     if spec.steps.iter().any(|step| step.inputs.is_empty()) {
-        return Some("a step takes nothing");
+        return Some("a step has no inputs");
     }
-    if made.iter().any(is_twice) {
-        return Some("a tensor is made twice");
+    if produced.iter().any(is_twice) {
+        return Some("a tensor is produced twice");
     }
-    let mut wanted = spec.steps.iter().flat_map(|step| &step.inputs).chain(&spec.outputs);
-    if wanted.any(|tensor| !made.contains(tensor) && !spec.inputs.contains(tensor)) {
-        return Some("a tensor is made by nobody");
+    let mut needed = spec.steps.iter().flat_map(|step| &step.inputs).chain(&spec.outputs);
+    if needed.any(|tensor| !produced.contains(tensor) && !spec.inputs.contains(tensor)) {
+        return Some("a tensor has no producer");
     }
-    let mut there: BTreeSet<TensorIndex> = spec.inputs.iter().copied().collect();
+    let mut available: BTreeSet<TensorIndex> = spec.inputs.iter().copied().collect();
     for _ in &spec.steps {
         for step in &spec.steps {
-            if step.inputs.iter().all(|input| there.contains(input)) {
-                there.extend(&step.outputs);
+            if step.inputs.iter().all(|input| available.contains(input)) {
+                available.extend(&step.outputs);
             }
         }
     }
-    if made.iter().any(|tensor| !there.contains(tensor)) {
-        return Some("a step waits for itself");
+    if produced.iter().any(|tensor| !available.contains(tensor)) {
+        return Some("a step depends on itself");
     }
-    meets_itself(spec)
+    mixed_waves(spec)
 }
 
 /// Whether waves of different steps meet.
-fn meets_itself(spec: &EnsembleSpec) -> Option<&'static str> {
+fn mixed_waves(spec: &EnsembleSpec) -> Option<&'static str> {
     let flow = Flow::of(spec);
     let meets = |tensors: &[TensorIndex]| {
         let sources: BTreeSet<usize> =

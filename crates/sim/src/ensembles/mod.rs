@@ -1,5 +1,5 @@
-//! Ensembles at random: graphs, requests on their way through them and gates
-//! before their steps, compared with what is obviously right.
+//! Random ensembles: graphs, requests to them and gates before their steps, compared with a
+//! naive implementation.
 
 mod graphs;
 mod naive;
@@ -8,15 +8,14 @@ mod world;
 use crate::check::Check;
 use crate::random::Random;
 
-/// Lives through the ensembles of a seed: which graphs are refused, and requests
-/// to one that isn't.
+/// Runs the ensembles of a seed: invalid graphs, and requests to a valid one.
 ///
 /// # Errors
 ///
-/// The promise that was broken, with what led there.
+/// The rule that was broken, with the events before.
 pub fn check_ensembles(seed: u64) -> Check {
     let mut random = Random::new(seed);
     graphs::check_refusals(&mut random)?;
     let spec = graphs::draw(&mut random);
-    world::live(&spec, &mut random)
+    world::run(&spec, &mut random)
 }

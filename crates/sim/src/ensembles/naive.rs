@@ -1,30 +1,29 @@
-//! One request through an ensemble, as anybody would write it down: everything
-//! that ever was is kept, and everything is looked at each time.
+//! A naive run of an ensemble: it keeps every tensor and searches all of them in each step.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use galatea_policy::{EnsembleSpec, StepIndex, TensorIndex};
 
-/// A tensor's contents: whoever holds a count of it has not let it go.
+/// A tensor's contents: the reference count shows who still holds it.
 pub(super) type Value = Rc<u64>;
 
 pub(super) fn index(number: u32) -> usize {
     usize::try_from(number).expect("numbers of an ensemble are small")
 }
 
-/// What follows from an ensemble alone.
+/// The facts that follow from an ensemble's specification.
 #[derive(Clone, Debug)]
 pub(super) struct Flow {
     spec: EnsembleSpec,
-    /// The step whose waves each tensor comes in, if it comes in waves.
+    /// For each tensor, the decoupled step that numbers its waves.
     pub(super) sources: Vec<Option<usize>>,
 }
 
 impl Flow {
     pub(super) fn of(spec: &EnsembleSpec) -> Self {
         let mut sources = vec![None; index(spec.tensors)];
-        // Often enough for the longest way, in whatever order the steps are.
+        // Enough iterations for the longest path in any order of steps.
         for _ in &spec.steps {
             for (number, step) in spec.steps.iter().enumerate() {
                 let source = step.inputs.iter().find_map(|input| sources[index(input.0)]);
@@ -40,15 +39,15 @@ impl Flow {
     }
 }
 
-/// A request, and what should have happened to it.
+/// A request with its expected starts and responses.
 #[derive(Clone, Debug)]
 pub(super) struct Expected {
     flow: Rc<Flow>,
-    wanted: Vec<TensorIndex>,
+    requested: Vec<TensorIndex>,
     needed: BTreeSet<usize>,
-    /// Everything that ever came, by wave; what comes once is in wave 0.
-    came: BTreeMap<(TensorIndex, u64), Option<Value>>,
-    /// How many waves each decoupled step has sent.
+    /// All tensors so far by wave; a tensor without waves is in wave 0.
+    arrived: BTreeMap<(TensorIndex, u64), Option<Value>>,
+    /// The number of waves of each decoupled step.
     pub(super) waves: BTreeMap<usize, u64>,
     started: BTreeSet<(usize, u64)>,
     responded: BTreeSet<u64>,
@@ -58,9 +57,9 @@ pub(super) struct Expected {
 pub(super) type Values = Vec<Option<u64>>;
 
 impl Expected {
-    pub(super) fn new(flow: Rc<Flow>, wanted: &[TensorIndex]) -> Self {
+    pub(super) fn new(flow: Rc<Flow>, requested: &[TensorIndex]) -> Self {
         let mut needed = BTreeSet::new();
-        let mut tensors: BTreeSet<TensorIndex> = wanted.iter().copied().collect();
+        let mut tensors: BTreeSet<TensorIndex> = requested.iter().copied().collect();
         for _ in &flow.spec.steps {
             for (number, step) in flow.spec.steps.iter().enumerate() {
                 if step.outputs.iter().any(|output| tensors.contains(output)) {
@@ -71,19 +70,19 @@ impl Expected {
         }
         Expected {
             flow,
-            wanted: wanted.to_vec(),
+            requested: requested.to_vec(),
             needed,
-            came: BTreeMap::new(),
+            arrived: BTreeMap::new(),
             waves: BTreeMap::new(),
             started: BTreeSet::new(),
             responded: BTreeSet::new(),
         }
     }
 
-    /// A tensor came; `wave` counts only if it comes in waves.
-    pub(super) fn came(&mut self, tensor: TensorIndex, wave: u64, value: Option<Value>) {
+    /// Adds a tensor; `wave` is ignored for a tensor without waves.
+    pub(super) fn arrived(&mut self, tensor: TensorIndex, wave: u64, value: Option<Value>) {
         let wave = if self.flow.sources[index(tensor.0)].is_some() { wave } else { 0 };
-        self.came.insert((tensor, wave), value);
+        self.arrived.insert((tensor, wave), value);
     }
 
     /// The steps that should start now, each with its wave and inputs.
@@ -104,10 +103,10 @@ impl Expected {
 
     /// The responses that should be sent now, by wave.
     pub(super) fn responses(&mut self) -> BTreeMap<u64, Values> {
-        let wanted = self.wanted.clone();
+        let requested = self.requested.clone();
         let mut responses = BTreeMap::new();
-        for wave in self.waves_of(&wanted) {
-            if let Some(values) = self.all(&wanted, wave)
+        for wave in self.waves_of(&requested) {
+            if let Some(values) = self.all(&requested, wave)
                 && self.responded.insert(wave)
             {
                 responses.insert(wave, values);
@@ -117,8 +116,8 @@ impl Expected {
     }
 
     /// Whether it may end without a response.
-    pub(super) fn may_stay_silent(&self) -> bool {
-        self.flow.source_of(&self.wanted).is_some()
+    pub(super) fn may_have_no_response(&self) -> bool {
+        self.flow.source_of(&self.requested).is_some()
     }
 
     pub(super) fn has_responded(&self) -> bool {
@@ -138,21 +137,21 @@ impl Expected {
 
     fn all(&self, tensors: &[TensorIndex], wave: u64) -> Option<Values> {
         let value = |tensor: &TensorIndex| {
-            let contents = self.came.get(&self.key(*tensor, wave))?;
+            let contents = self.arrived.get(&self.key(*tensor, wave))?;
             Some(contents.as_ref().map(|value| **value))
         };
         tensors.iter().map(value).collect()
     }
 
-    /// Each value that came, and whether anybody still needs it.
+    /// Each value so far, and whether a step or the response still needs it.
     pub(super) fn values(&self) -> impl Iterator<Item = (&Value, bool)> {
-        let values = self.came.iter().filter_map(|(key, value)| Some((key, value.as_ref()?)));
+        let values = self.arrived.iter().filter_map(|(key, value)| Some((key, value.as_ref()?)));
         values.map(|((tensor, wave), value)| (value, self.is_needed(*tensor, *wave)))
     }
 
     fn is_needed(&self, tensor: TensorIndex, wave: u64) -> bool {
         let in_waves = self.flow.sources[index(tensor.0)].is_some();
-        // What comes once and meets waves may always be asked for again.
+        // A tensor without waves that meets waves may be needed again.
         let is_done = |group: &[TensorIndex], done: bool| {
             if in_waves || self.flow.source_of(group).is_none() { done } else { false }
         };
@@ -160,15 +159,15 @@ impl Expected {
             let inputs = &self.flow.spec.steps[*number].inputs;
             inputs.contains(&tensor) && !is_done(inputs, self.started.contains(&(*number, wave)))
         });
-        let by_client =
-            self.wanted.contains(&tensor) && !is_done(&self.wanted, self.responded.contains(&wave));
+        let by_client = self.requested.contains(&tensor)
+            && !is_done(&self.requested, self.responded.contains(&wave));
         by_step || by_client
     }
 
-    /// Waves of which something waits for what has not come.
+    /// Number of waves with tensors that wait for others.
     pub(super) fn pending_waves(&self) -> usize {
         let held: BTreeSet<(usize, u64)> = self
-            .came
+            .arrived
             .keys()
             .filter(|(tensor, wave)| self.is_needed(*tensor, *wave))
             .filter_map(|(tensor, wave)| Some((self.flow.sources[index(tensor.0)]?, *wave)))

@@ -1,5 +1,4 @@
-//! Several requests to one ensemble, models that answer when and how they like,
-//! and clients that give up.
+//! Several requests to one ensemble, models with random responses, and clients that cancel.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write;
@@ -14,11 +13,11 @@ use super::naive::{Expected, Flow, Value, Values, index};
 use crate::check::{Check, ensure};
 use crate::random::Random;
 
-/// After so many events no model answers more than it must.
+/// Number of events after which models send only the responses that they must.
 const EVENTS_MAX: usize = 120;
 
-/// Which call of which request.
-type Waiting = (usize, StepCallKey);
+/// A call: the index of its run and its key.
+type RunCall = (usize, StepCallKey);
 
 struct World<'a> {
     spec: &'a EnsembleSpec,
@@ -28,51 +27,51 @@ struct World<'a> {
     runs: Vec<Run>,
     values: u64,
     events: usize,
-    /// What was done, for whoever must understand a failure.
-    story: String,
+    /// The events so far, for messages.
+    log: String,
 }
 
 struct Gates {
     limit: usize,
-    real: StepGates<Waiting>,
-    /// Who waits before each step, in order.
-    waiting: Vec<VecDeque<Waiting>>,
-    inside: Vec<usize>,
+    real: StepGates<RunCall>,
+    /// The calls that wait for each step, in order.
+    waiting: Vec<VecDeque<RunCall>>,
+    started: Vec<usize>,
 }
 
 struct Run {
     machine: EnsembleRun<Value>,
     expected: Expected,
     calls: BTreeMap<StepCallKey, Call>,
-    life: Life,
-    /// Failed, and nothing but ends may follow.
+    state: RunState,
+    /// Whether it has failed, so that only ends of calls may follow.
     failed: bool,
 }
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum Life {
-    GoesOn,
-    Over,
+enum RunState {
+    Running,
+    Finished,
 }
 
 #[derive(Clone, Debug)]
 struct Call {
     step: StepIndex,
     wave: u64,
-    phase: Phase,
+    state: CallState,
     responses: u64,
     cancelled: bool,
-    faulted: bool,
+    has_error: bool,
 }
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum Phase {
-    Waits,
-    Runs,
+enum CallState {
+    Waiting,
+    Running,
 }
 
-/// Lives until every request is over.
-pub(super) fn live(spec: &EnsembleSpec, random: &mut Random) -> Check {
+/// Runs until every request is finished.
+pub(super) fn run(spec: &EnsembleSpec, random: &mut Random) -> Check {
     let graph = EnsembleGraph::new(spec)
         .map_err(|error| format!("ensembles: {spec:?} is refused with {error:?}"))?;
     let limit = random.between_u32(0, 3);
@@ -80,7 +79,7 @@ pub(super) fn live(spec: &EnsembleSpec, random: &mut Random) -> Check {
         limit: index(limit),
         real: StepGates::new(&graph, limit),
         waiting: vec![VecDeque::new(); spec.steps.len()],
-        inside: vec![0; spec.steps.len()],
+        started: vec![0; spec.steps.len()],
     });
     let mut world = World {
         spec,
@@ -90,12 +89,13 @@ pub(super) fn live(spec: &EnsembleSpec, random: &mut Random) -> Check {
         runs: Vec::new(),
         values: 0,
         events: 0,
-        story: format!("\n  limit {limit}, {spec:?}"),
+        log: format!("\n  limit {limit}, {spec:?}"),
     };
-    let told =
-        |world: &World<'_>, message: String| format!("ensembles: {message}, after{}", world.story);
+    let describe =
+        |world: &World<'_>, message: String| format!("ensembles: {message}, after{}", world.log);
     let requests = usize::try_from(random.between(1, 4)).expect("few requests");
-    while world.runs.len() < requests || world.runs.iter().any(|run| run.life == Life::GoesOn) {
+    while world.runs.len() < requests || world.runs.iter().any(|run| run.state == RunState::Running)
+    {
         world.events += 1;
         let acted = if world.runs.len() < requests && random.percent(20) {
             world.begin(random)
@@ -103,18 +103,18 @@ pub(super) fn live(spec: &EnsembleSpec, random: &mut Random) -> Check {
             world.act(random)
         };
         if let Err(message) = acted.and_then(|()| world.check_gates()) {
-            return Err(told(&world, message));
+            return Err(describe(&world, message));
         }
         if world.events > 40 * EVENTS_MAX {
-            return Err(told(&world, "it never ends".to_owned()));
+            return Err(describe(&world, "it does not end".to_owned()));
         }
     }
-    world.check_empty().map_err(|message| told(&world, message))
+    world.check_empty().map_err(|message| describe(&world, message))
 }
 
 impl World<'_> {
-    fn tell(&mut self, what: std::fmt::Arguments<'_>) {
-        write!(self.story, "\n  {what}").expect("a string takes everything");
+    fn record(&mut self, what: std::fmt::Arguments<'_>) {
+        write!(self.log, "\n  {what}").expect("a string takes everything");
     }
 
     fn value(&mut self) -> Value {
@@ -133,40 +133,40 @@ impl World<'_> {
         let mut inputs = Vec::new();
         for tensor in &self.spec.inputs {
             let value = (!random.percent(20)).then(|| self.value());
-            expected.came(*tensor, 0, value.clone());
+            expected.arrived(*tensor, 0, value.clone());
             inputs.push((*tensor, value));
         }
-        self.tell(format_args!("request {number} wants {wanted:?} with {inputs:?}"));
+        self.record(format_args!("request {number} wants {wanted:?} with {inputs:?}"));
         let mut out = Vec::new();
         let machine = EnsembleRun::begin(&self.graph, inputs, wanted, &mut out);
-        let (calls, life) = (BTreeMap::new(), Life::GoesOn);
-        self.runs.push(Run { machine, expected, calls, life, failed: false });
+        let (calls, state) = (BTreeMap::new(), RunState::Running);
+        self.runs.push(Run { machine, expected, calls, state, failed: false });
         self.follow(number, out, None)
     }
 
-    /// Lets something happen to a call, or to a request.
+    /// Performs a random event of a call or a request.
     fn act(&mut self, random: &mut Random) -> Check {
-        let running: Vec<Waiting> = self
+        let running: Vec<RunCall> = self
             .runs
             .iter()
             .enumerate()
-            .flat_map(|(run, one)| one.calls.iter().map(move |(key, call)| (run, *key, call.phase)))
-            .filter(|(_, _, phase)| *phase == Phase::Runs)
+            .flat_map(|(run, one)| one.calls.iter().map(move |(key, call)| (run, *key, call.state)))
+            .filter(|(_, _, state)| *state == CallState::Running)
             .map(|(run, key, _)| (run, key))
             .collect();
         let alive: Vec<usize> =
-            (0..self.runs.len()).filter(|run| self.runs[*run].life == Life::GoesOn).collect();
+            (0..self.runs.len()).filter(|run| self.runs[*run].state == RunState::Running).collect();
         if alive.is_empty() {
             return Ok(());
         }
-        let works = |(run, key): &Waiting| {
+        let works = |(run, key): &RunCall| {
             let call = &self.runs[*run].calls[key];
             let pauses = self.spec.steps[index(call.step.0)].decoupled && !call.cancelled;
             !pauses || self.has_room(*run, call.step)
         };
-        ensure!(running.iter().any(works), "requests {alive:?} wait, and no model goes on");
+        ensure!(running.iter().any(works), "requests {alive:?} wait, and no model continues");
         if random.percent(2) {
-            // Also one that is over: the client may not know yet.
+            // Also one that is finished: the client may not know yet.
             let last = u64::try_from(self.runs.len() - 1).expect("few requests");
             return self.cancel(usize::try_from(random.between(0, last)).expect("an index"));
         }
@@ -174,10 +174,10 @@ impl World<'_> {
         let call = self.runs[run].calls[&key].clone();
         let is_decoupled = self.spec.steps[index(call.step.0)].decoupled;
         match random.between(1, 100) {
-            1..=2 if !call.faulted => self.fault(run, key),
+            1..=2 if !call.has_error => self.fault(run, key),
             3..=5 => self.fail(run, key),
-            // Not every model notices that nobody waits for it any more.
-            _ if (call.cancelled || call.faulted) && random.percent(60) => self.finish(run, key),
+            // Not every model notices the cancellation.
+            _ if (call.cancelled || call.has_error) && random.percent(60) => self.finish(run, key),
             _ if !is_decoupled => match call.responses {
                 0 => self.respond(run, key, random),
                 _ => self.finish(run, key),
@@ -193,7 +193,7 @@ impl World<'_> {
         }
     }
 
-    /// Whether a model that answers many times would go on.
+    /// Whether a decoupled model would continue.
     fn has_room(&self, run: usize, step: StepIndex) -> bool {
         let Some(gates) = &self.gates else { return true };
         let held = self.runs[run].machine.pending_waves();
@@ -214,11 +214,11 @@ impl World<'_> {
         for tensor in described.outputs.iter().rev() {
             let value = (!random.percent(10)).then(|| self.value());
             if !self.runs[run].failed {
-                self.runs[run].expected.came(*tensor, wave, value.clone());
+                self.runs[run].expected.arrived(*tensor, wave, value.clone());
             }
             outputs.extend(value.map(|value| (*tensor, value)));
         }
-        self.tell(format_args!("{run}: {key:?} of {step:?} answers {outputs:?}, wave {wave}"));
+        self.record(format_args!("{run}: {key:?} of {step:?} answers {outputs:?}, wave {wave}"));
         let mut out = Vec::new();
         let one = &mut self.runs[run];
         one.calls.get_mut(&key).expect("it runs").responses += 1;
@@ -227,7 +227,7 @@ impl World<'_> {
     }
 
     fn finish(&mut self, run: usize, key: StepCallKey) -> Check {
-        self.tell(format_args!("{run}: {key:?} is finished"));
+        self.record(format_args!("{run}: {key:?} is finished"));
         let mut out = Vec::new();
         let call = self.runs[run].calls.remove(&key).expect("it runs");
         self.runs[run].machine.finished(&self.graph, key, &mut out);
@@ -236,7 +236,7 @@ impl World<'_> {
     }
 
     fn fail(&mut self, run: usize, key: StepCallKey) -> Check {
-        self.tell(format_args!("{run}: {key:?} fails"));
+        self.record(format_args!("{run}: {key:?} fails"));
         let mut out = Vec::new();
         let call = self.runs[run].calls.remove(&key).expect("it runs");
         self.runs[run].machine.failed(&self.graph, key, &mut out);
@@ -245,22 +245,22 @@ impl World<'_> {
     }
 
     fn fault(&mut self, run: usize, key: StepCallKey) -> Check {
-        self.tell(format_args!("{run}: {key:?} answers with an error"));
+        self.record(format_args!("{run}: {key:?} answers with an error"));
         let mut out = Vec::new();
         let one = &mut self.runs[run];
-        one.calls.get_mut(&key).expect("it runs").faulted = true;
+        one.calls.get_mut(&key).expect("it runs").has_error = true;
         one.machine.error_before_end(&self.graph, key, &mut out);
         self.follow(run, out, Some(RunFailure::Step(key)))
     }
 
     fn cancel(&mut self, run: usize) -> Check {
-        self.tell(format_args!("{run}: its client gives up"));
+        self.record(format_args!("{run}: its client cancels"));
         let mut out = Vec::new();
         self.runs[run].machine.cancel(&self.graph, &mut out);
         self.follow(run, out, Some(RunFailure::Cancelled))
     }
 
-    /// Does what the machine decided, and compares it with what it should have.
+    /// Performs the run's actions and compares them with the expected ones.
     fn follow(
         &mut self,
         run: usize,
@@ -268,10 +268,10 @@ impl World<'_> {
         failure: Option<RunFailure>,
     ) -> Check {
         let mut queue: VecDeque<_> = out.into();
-        let mut due = Due::of(&mut self.runs[run], failure);
+        let mut due = ExpectedActions::of(&mut self.runs[run], failure);
         while let Some(action) = queue.pop_front() {
-            self.tell(format_args!("    {run}: {action:?}"));
-            ensure!(self.runs[run].life == Life::GoesOn, "{run}: something comes after the end");
+            self.record(format_args!("    {run}: {action:?}"));
+            ensure!(self.runs[run].state == RunState::Running, "{run}: an action follows the end");
             match action {
                 EnsembleAction::Start { call, step, inputs } => {
                     let wave = due.start(step, &plain(&inputs))?;
@@ -297,19 +297,19 @@ impl World<'_> {
                 }
                 EnsembleAction::Finished => {
                     ensure!(self.runs[run].calls.is_empty(), "{run}: over, and calls are left");
-                    self.runs[run].life = Life::Over;
+                    self.runs[run].state = RunState::Finished;
                 }
             }
         }
         due.check_done(run)?;
         let one = &self.runs[run];
-        let is_over = one.life == Life::Over;
-        ensure!(is_over == one.calls.is_empty(), "{run}: nothing is left, and it is not over");
+        let is_finished = one.state == RunState::Finished;
+        ensure!(is_finished == one.calls.is_empty(), "{run}: nothing is left, and it is not over");
         let is_silent = !one.failed && !one.expected.has_responded();
-        let may_be = !is_over || one.expected.may_stay_silent();
-        ensure!(!is_silent || may_be, "{run}: it ends without an answer");
+        let may_be = !is_finished || one.expected.may_have_no_response();
+        ensure!(!is_silent || may_be, "{run}: it ends without a response");
         one.check_values(run)?;
-        if !one.failed && !is_over {
+        if !one.failed && !is_finished {
             let held = (one.machine.pending_waves(), one.expected.pending_waves());
             ensure!(held.0 == held.1, "{run}: {} waves are held, not {}", held.0, held.1);
         }
@@ -319,8 +319,8 @@ impl World<'_> {
     }
 
     fn start(&mut self, run: usize, key: StepCallKey, step: StepIndex, wave: u64) -> Check {
-        let phase = if self.gates.is_some() { Phase::Waits } else { Phase::Runs };
-        let call = Call { step, wave, phase, responses: 0, cancelled: false, faulted: false };
+        let state = if self.gates.is_some() { CallState::Waiting } else { CallState::Running };
+        let call = Call { step, wave, state, responses: 0, cancelled: false, has_error: false };
         let previous = self.runs[run].calls.insert(key, call);
         ensure!(previous.is_none(), "{run}: {key:?} is the name of two calls");
         ensure!(self.runs[run].machine.step_of(key) == step, "{run}: {key:?} is of another step");
@@ -335,7 +335,7 @@ impl World<'_> {
     fn leave(&mut self, step: StepIndex) -> Check {
         let mut started = Vec::new();
         if let Some(gates) = &mut self.gates {
-            gates.inside[index(step.0)] -= 1;
+            gates.started[index(step.0)] -= 1;
             gates.real.leave(step, &mut started);
         }
         self.admit(started)
@@ -349,7 +349,7 @@ impl World<'_> {
     ) -> Check {
         let call = self.runs[run].calls.get_mut(&key).ok_or("a call that is over is cancelled")?;
         call.cancelled = true;
-        if call.phase == Phase::Runs {
+        if call.state == CallState::Running {
             return Ok(());
         }
         let step = call.step;
@@ -357,7 +357,7 @@ impl World<'_> {
         let (mut withdrawn, mut started) = (Vec::new(), Vec::new());
         if let Some(gates) = &mut self.gates {
             gates.waiting[index(step.0)].retain(|one| *one != (run, key));
-            let unwanted = |one: &Waiting| *one == (run, key);
+            let unwanted = |one: &RunCall| *one == (run, key);
             gates.real.withdraw(step, unwanted, &mut withdrawn, &mut started);
         }
         ensure!(withdrawn == [(run, key)], "{run}: {key:?} is withdrawn, {withdrawn:?} went");
@@ -365,40 +365,43 @@ impl World<'_> {
         self.admit(started)
     }
 
-    fn admit(&mut self, started: Vec<Waiting>) -> Check {
+    fn admit(&mut self, started: Vec<RunCall>) -> Check {
         for (run, key) in started {
-            self.tell(format_args!("    {run}: {key:?} may start"));
+            self.record(format_args!("    {run}: {key:?} may start"));
             let step = self.runs[run].machine.step_of(key);
             let gates = self.gates.as_ref().ok_or("there are no gates")?;
             let must_wait = self.is_congested(gates, index(step.0));
-            ensure!(!must_wait, "{run}: {key:?} starts, and what is behind {step:?} piles up");
+            ensure!(!must_wait, "{run}: {key:?} starts, and calls behind {step:?} pile up");
             let gates = self.gates.as_mut().ok_or("there are no gates")?;
             let first = gates.waiting[index(step.0)].pop_front();
             ensure!(first == Some((run, key)), "{run}: {key:?} starts before {first:?}");
-            gates.inside[index(step.0)] += 1;
-            let call = self.runs[run].calls.get_mut(&key).ok_or("who starts is not wanted")?;
-            call.phase = Phase::Runs;
+            gates.started[index(step.0)] += 1;
+            let call = self.runs[run].calls.get_mut(&key).ok_or("a cancelled call starts")?;
+            call.state = CallState::Running;
         }
         Ok(())
     }
 
-    /// Nobody waits who may start.
+    /// Checks that every call that may start has started.
     fn check_gates(&self) -> Check {
         let Some(gates) = &self.gates else { return Ok(()) };
         for (number, waiting) in gates.waiting.iter().enumerate() {
             let step = StepIndex(u32::try_from(number).expect("few steps"));
             let counted = (gates.real.waiting(step), gates.real.started(step));
-            let known = (waiting.len(), gates.inside[number]);
-            ensure!(counted == known, "{step:?} has {counted:?} waiting and inside, not {known:?}");
+            let known = (waiting.len(), gates.started[number]);
+            ensure!(
+                counted == known,
+                "{step:?} has {counted:?} waiting and started, not {known:?}"
+            );
             let congested = self.is_congested(gates, number);
             ensure!(gates.real.is_congested(step) == congested, "{step:?} is congested: wrong");
-            ensure!(known.1 <= gates.limit, "{step:?} has {} calls inside", known.1);
+            ensure!(known.1 <= gates.limit, "{step:?} has {} calls started", known.1);
             let may_start = known.0 > 0 && known.1 < gates.limit && !congested;
             ensure!(!may_start, "a call waits before {step:?}, which has room");
             let most = gates.limit
                 + self.runs.len() * (2 * gates.limit + 1)
                 + self.spec.steps.len() * gates.limit;
-            // What clients bring waits before the first steps, and has no bound here.
+            // The calls of the first steps have no bound here: clients send any number.
             let is_first =
                 self.spec.steps[number].inputs.iter().all(|input| self.spec.inputs.contains(input));
             ensure!(is_first || known.0 <= most, "{} wait before {step:?}", known.0);
@@ -416,8 +419,8 @@ impl World<'_> {
 
     fn check_empty(&self) -> Check {
         let Some(gates) = &self.gates else { return Ok(()) };
-        let left: usize = gates.inside.iter().sum();
-        ensure!(left == 0, "it is quiet, and {left} calls are inside");
+        let left: usize = gates.started.iter().sum();
+        ensure!(left == 0, "it is quiet, and {left} calls are started");
         Ok(())
     }
 }
@@ -426,19 +429,19 @@ fn plain(values: &[Option<Value>]) -> Values {
     values.iter().map(|value| value.as_ref().map(|value| **value)).collect()
 }
 
-/// The end of a request that has had no answer and can't get one.
+/// The failure of a request that has no response and can't get one.
 fn deadlock(run: &Run) -> Option<RunFailure> {
     let is_stuck = !run.failed
         && run.calls.is_empty()
         && !run.expected.has_responded()
-        && !run.expected.may_stay_silent();
+        && !run.expected.may_have_no_response();
     is_stuck.then_some(RunFailure::Deadlock)
 }
 
 impl Run {
-    /// The machine keeps what somebody needs, and nothing else.
+    /// Checks that the run holds exactly the values that are still needed.
     fn check_values(&self, run: usize) -> Check {
-        let ended = self.failed || self.life == Life::Over;
+        let ended = self.failed || self.state == RunState::Finished;
         for (value, is_needed) in self.expected.values() {
             let holders = Rc::strong_count(value) - 1;
             let expected = usize::from(is_needed && !ended);
@@ -451,23 +454,23 @@ impl Run {
     }
 }
 
-/// What should happen in one step of the machine.
-struct Due {
+/// The actions that are expected of one step.
+struct ExpectedActions {
     starts: BTreeMap<(StepIndex, u64), Values>,
     responses: BTreeMap<u64, Values>,
     failure: Option<RunFailure>,
     cancels: BTreeSet<StepCallKey>,
 }
 
-impl Due {
+impl ExpectedActions {
     fn of(run: &mut Run, failure: Option<RunFailure>) -> Self {
-        let mut due = Due {
+        let mut due = ExpectedActions {
             starts: BTreeMap::new(),
             responses: BTreeMap::new(),
             failure: None,
             cancels: BTreeSet::new(),
         };
-        if run.failed || run.life == Life::Over {
+        if run.failed || run.state == RunState::Finished {
             return due;
         }
         if failure.is_some() {
@@ -497,7 +500,7 @@ impl Due {
     }
 
     fn check_done(&self, run: usize) -> Check {
-        let Due { starts, responses, failure, cancels, .. } = self;
+        let ExpectedActions { starts, responses, failure, cancels, .. } = self;
         ensure!(starts.is_empty(), "{run}: {starts:?} should start");
         ensure!(responses.is_empty(), "{run}: {responses:?} should be answered");
         ensure!(failure.is_none(), "{run}: it should fail with {failure:?}");

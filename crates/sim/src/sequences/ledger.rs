@@ -1,10 +1,10 @@
-//! What is known of sequences from outside, from events and deeds alone: which
-//! there are, who sits where, who waits in the backlog, what is in execution.
+//! The state of sequences that is visible from outside, derived from events and decisions
+//! alone: live sequences, their slots, the backlog, and requests in execution.
 //!
-//! A seat is free where the scheduler says `Ended`. Free seats go to the backlog
-//! when everything that ends together has ended: after time has ended something,
-//! after the event, after each batch. So the order in which a step ends several
-//! sequences is the scheduler's to choose, and nothing else is.
+//! A slot becomes free when the scheduler reports `SequenceEnded`. Free slots are assigned
+//! to the backlog after all sequences that end together have ended: after the deadlines of
+//! a step, after its event, and after each batch. So the scheduler may choose the order in
+//! which a step ends several sequences, and no other order.
 
 use std::collections::VecDeque;
 
@@ -13,63 +13,63 @@ use galatea_policy::{
     SequencePosition, Time,
 };
 
-use super::roll::Roll;
 use super::rules::{Rules, later};
+use super::sorted_map::SortedMap;
 use crate::setup::Setup;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Ledger {
     pub(crate) rules: Rules,
-    /// From the first request until the sequence has ended.
-    pub(crate) sequences: Roll<SequenceKey, Sequence>,
+    /// Sequences from the first request to the end.
+    pub(crate) sequences: SortedMap<SequenceKey, Sequence>,
     /// In order.
     pub(crate) backlog: VecDeque<SequenceKey>,
-    pub(crate) lanes: Roll<InstanceId, Lane>,
-    /// From dispatch to release, which may be after all else is forgotten.
-    pub(crate) executing: Roll<RequestKey, Execution>,
-    /// A request that must be refused on arrival, and its sequence, if it has one.
+    pub(crate) lanes: SortedMap<InstanceId, Lane>,
+    /// Requests from dispatch to release, which may follow the end of their sequence.
+    pub(crate) executing: SortedMap<RequestKey, Execution>,
+    /// The request that must be refused on arrival, and the reason.
     pub(crate) refused: Option<(RequestKey, FailReason)>,
     pub(crate) held: bool,
     pub(crate) draining: bool,
     pub(crate) drained: bool,
     pub(crate) now: Time,
-    /// Counts whatever needs an order: arrivals, turns, incarnations.
+    /// Counts everything that needs an order: arrivals, eligibilities, incarnations.
     pub(crate) count: u64,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Sequence {
-    /// Tells apart the sequences that had the same key one after the other.
+    /// Distinguishes successive sequences with the same key.
     pub(crate) incarnation: u64,
-    pub(crate) place: Place,
-    /// Requests that wait, in order.
-    pub(crate) queue: VecDeque<Fact>,
+    pub(crate) placement: Placement,
+    /// Waiting requests, in order.
+    pub(crate) queue: VecDeque<WaitingRequest>,
     pub(crate) executing: Option<RequestKey>,
-    /// Since when and in which order its next request could run.
-    pub(crate) turn: Option<Turn>,
+    /// When its next request became eligible, and its order.
+    pub(crate) eligible: Option<Eligibility>,
     /// The last arrival or release.
     pub(crate) quiet_since: Time,
-    pub(crate) closing: Closing,
-    /// Cancelled while in execution; answered when it would run again.
+    pub(crate) closing: ClosingState,
+    /// Its request was cancelled in execution; it fails when it is rescheduled.
     pub(crate) cancelled_in_execution: bool,
 }
 
-/// Where a sequence is.
+/// Refused, or Backlog → Slot.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
+pub(crate) enum Placement {
     /// It was refused with its first request.
-    Nowhere,
+    Refused,
     Backlog,
-    Seat {
+    Slot {
         instance: InstanceId,
         slot: usize,
     },
 }
 
-/// Open → due → closed.
+/// Open → Due → Closed.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Closing {
-    /// It takes further requests.
+pub(crate) enum ClosingState {
+    /// It accepts further requests.
     Open,
     /// It must be closed in this step.
     Due,
@@ -77,68 +77,68 @@ pub(crate) enum Closing {
 }
 
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Turn {
+pub(crate) struct Eligibility {
     pub(crate) order: u64,
     pub(crate) since: Time,
 }
 
-/// A request that waits.
+/// A waiting request.
 #[derive(Clone, Debug)]
-pub(crate) struct Fact {
+pub(crate) struct WaitingRequest {
     pub(crate) key: RequestKey,
     pub(crate) batch_key: BatchKey,
     /// When it arrived, or was rescheduled.
     pub(crate) waits_since: Time,
     pub(crate) start: bool,
     pub(crate) end: bool,
-    /// When its sequence fails if it is still in the backlog.
+    /// When its sequence fails if it is in the backlog.
     pub(crate) expires: Option<Time>,
-    /// It must fail in this step.
-    pub(crate) doom: Option<FailReason>,
+    /// Present if it must fail in this step.
+    pub(crate) due_failure: Option<FailReason>,
 }
 
 /// A request in execution.
 #[derive(Clone, Debug)]
 pub(crate) struct Execution {
-    /// Of its sequence.
+    /// The incarnation of its sequence.
     pub(crate) incarnation: u64,
-    /// What it was when it waited, as it may run again.
-    pub(crate) fact: Fact,
+    /// The request as it waited, because it may be rescheduled.
+    pub(crate) request: WaitingRequest,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Lane {
     pub(crate) busy: bool,
-    /// Since when it is busy, or not.
+    /// When it became busy or free.
     pub(crate) since: Time,
-    pub(crate) leaving: bool,
-    pub(crate) seats: Vec<Option<SequenceKey>>,
+    pub(crate) removing: bool,
+    pub(crate) slots: Vec<Option<SequenceKey>>,
 }
 
 impl Lane {
     pub(crate) fn is_vacant(&self) -> bool {
-        !self.busy && self.seats.iter().all(Option::is_none)
+        !self.busy && self.slots.iter().all(Option::is_none)
     }
 }
 
 impl Sequence {
-    fn new(incarnation: u64, place: Place, now: Time) -> Self {
+    fn new(incarnation: u64, placement: Placement, now: Time) -> Self {
         Sequence {
             incarnation,
-            place,
+            placement,
             queue: VecDeque::new(),
             executing: None,
-            turn: None,
+            eligible: None,
             quiet_since: now,
-            closing: Closing::Open,
+            closing: ClosingState::Open,
             cancelled_in_execution: false,
         }
     }
 
-    /// No further request joins it; that must be said in this step.
+    /// Requires that the sequence is closed in this step.
     pub(crate) fn must_close(&mut self) {
-        if self.closing == Closing::Open {
-            self.closing = Closing::Due;
+        if self.closing == ClosingState::Open {
+            self.closing = ClosingState::Due;
         }
     }
 
@@ -151,12 +151,12 @@ impl Ledger {
     pub(crate) fn new(setup: &Setup) -> Self {
         let rules = Rules::new(setup);
         Ledger {
-            held: rules.hold_seated > 0 || rules.hold_backlogged > 0,
+            held: rules.hold_in_slots > 0 || rules.hold_in_backlog > 0,
             rules,
-            sequences: Roll::default(),
+            sequences: SortedMap::default(),
             backlog: VecDeque::new(),
-            lanes: Roll::default(),
-            executing: Roll::default(),
+            lanes: SortedMap::default(),
+            executing: SortedMap::default(),
             refused: None,
             draining: false,
             drained: false,
@@ -171,12 +171,12 @@ impl Ledger {
     }
 
     /// A request arrives: it joins its sequence, begins one, or is refused.
-    pub(crate) fn arrive(&mut self, ticket: &RequestInfo) {
-        let Some(mark) = ticket.sequence else {
-            self.refused = Some((ticket.key, FailReason::NoSequence));
+    pub(crate) fn arrive(&mut self, info: &RequestInfo) {
+        let Some(mark) = info.sequence else {
+            self.refused = Some((info.key, FailReason::NoSequence));
             return;
         };
-        self.refused = self.refusal(mark).map(|reason| (ticket.key, reason));
+        self.refused = self.refusal(mark).map(|reason| (info.key, reason));
         if !self.sequences.contains_key(&mark.sequence) {
             self.begin(mark);
         }
@@ -185,24 +185,24 @@ impl Ledger {
         }
         let (now, iterative) = (self.now, self.rules.iterative);
         let sequence = self.sequences.get_mut(&mark.sequence).expect("it has begun");
-        assert_eq!(sequence.closing, Closing::Open, "the driver forgets what is closed");
-        sequence.queue.push_back(Fact {
-            key: ticket.key,
-            batch_key: ticket.batch_key,
+        assert_eq!(sequence.closing, ClosingState::Open, "the driver forgets closed sequences");
+        sequence.queue.push_back(WaitingRequest {
+            key: info.key,
+            batch_key: info.batch_key,
             waits_since: now,
             start: mark.start,
             end: mark.end,
-            expires: later(now, ticket.timeout_ns),
-            doom: None,
+            expires: later(now, info.timeout_ns),
+            due_failure: None,
         });
         sequence.quiet_since = now;
         if mark.end || iterative {
             sequence.must_close();
         }
-        self.take_turn(mark.sequence);
+        self.update_eligibility(mark.sequence);
     }
 
-    /// Why a request can't be taken, if it can't. An unloading model takes nothing.
+    /// Why a request is refused, if it is. An unloading model refuses all.
     fn refusal(&self, mark: SequencePosition) -> Option<FailReason> {
         let is_known = self.sequences.contains_key(&mark.sequence);
         if self.draining {
@@ -214,74 +214,73 @@ impl Ledger {
         }
     }
 
-    /// A sequence begins; refused, it also ends at once.
+    /// A sequence begins. A refused one also ends at once.
     fn begin(&mut self, mark: SequencePosition) {
         let (incarnation, now) = (self.next_count(), self.now);
-        let mut sequence = Sequence::new(incarnation, Place::Backlog, now);
+        let mut sequence = Sequence::new(incarnation, Placement::Backlog, now);
         if self.refused.is_some() {
-            sequence.place = Place::Nowhere;
+            sequence.placement = Placement::Refused;
             sequence.must_close();
         } else {
             self.backlog.push_back(mark.sequence);
         }
         self.sequences.insert(mark.sequence, sequence);
-        self.fill_seats();
+        self.fill_slots();
     }
 
-    /// Gives free seats to the backlog: the lowest slot first, and among these
-    /// the lowest instance.
-    pub(crate) fn fill_seats(&mut self) {
+    /// Assigns free slots to the backlog: the lowest slot first, and among these that of the
+    /// lowest instance.
+    pub(crate) fn fill_slots(&mut self) {
         while !self.backlog.is_empty() {
-            let Some((slot, instance)) = self.best_free_seat() else { return };
+            let Some((slot, instance)) = self.best_free_slot() else { return };
             let sequence = self.backlog.pop_front().expect("it is not empty");
-            self.lanes.get_mut(&instance).expect("it has the seat").seats[slot] = Some(sequence);
-            let seated = self.sequences.get_mut(&sequence).expect("it waited");
-            seated.place = Place::Seat { instance, slot };
-            self.take_turn(sequence);
+            self.lanes.get_mut(&instance).expect("it has the slot").slots[slot] = Some(sequence);
+            let assigned = self.sequences.get_mut(&sequence).expect("it waited");
+            assigned.placement = Placement::Slot { instance, slot };
+            self.update_eligibility(sequence);
         }
     }
 
-    fn best_free_seat(&self) -> Option<(usize, InstanceId)> {
-        let staying = self.lanes.iter().filter(|(_, lane)| !lane.leaving);
+    fn best_free_slot(&self) -> Option<(usize, InstanceId)> {
+        let staying = self.lanes.iter().filter(|(_, lane)| !lane.removing);
         let first_free = |(id, lane): (&InstanceId, &Lane)| {
-            Some((lane.seats.iter().position(Option::is_none)?, *id))
+            Some((lane.slots.iter().position(Option::is_none)?, *id))
         };
         staying.filter_map(first_free).min()
     }
 
-    /// If its next request can run from now on, it has its turn after everyone
-    /// who could before.
-    pub(crate) fn take_turn(&mut self, key: SequenceKey) {
+    /// Updates whether the next request is eligible. A new one is behind all others.
+    pub(crate) fn update_eligibility(&mut self, key: SequenceKey) {
         let order = self.next_count();
-        let turn = Turn { order, since: self.now };
+        let eligible = Eligibility { order, since: self.now };
         let sequence = self.sequences.get_mut(&key).expect("it exists");
-        let is_seated = matches!(sequence.place, Place::Seat { .. });
-        if !is_seated || sequence.queue.is_empty() || sequence.executing.is_some() {
-            sequence.turn = None;
-        } else if sequence.turn.is_none() {
-            sequence.turn = Some(turn);
+        let has_slot = matches!(sequence.placement, Placement::Slot { .. });
+        if !has_slot || sequence.queue.is_empty() || sequence.executing.is_some() {
+            sequence.eligible = None;
+        } else if sequence.eligible.is_none() {
+            sequence.eligible = Some(eligible);
         }
     }
 
-    /// The client gives up a request. It takes the later ones with it.
+    /// A request is cancelled, with the later ones of its sequence.
     pub(crate) fn cancel(&mut self, request: RequestKey) {
         let iterative = self.rules.iterative;
         for sequence in self.sequences.values_mut() {
             if iterative && sequence.executing == Some(request) {
                 sequence.cancelled_in_execution = true;
             }
-            let position = sequence.queue.iter().position(|fact| fact.key == request);
+            let position = sequence.queue.iter().position(|waiting| waiting.key == request);
             let Some(position) = position else { continue };
-            for fact in sequence.queue.range_mut(position..) {
-                fact.doom = Some(FailReason::Cancelled);
+            for request in sequence.queue.range_mut(position..) {
+                request.due_failure = Some(FailReason::Cancelled);
             }
             sequence.must_close();
         }
     }
 
-    /// The backend gives a request back.
+    /// The backend releases a request.
     pub(crate) fn release(&mut self, request: RequestKey, release: Release) {
-        let Execution { incarnation, fact } =
+        let Execution { incarnation, request } =
             self.executing.remove(&request).expect("it is in execution");
         let is_its_own =
             |(_, sequence): &(&SequenceKey, &mut Sequence)| sequence.incarnation == incarnation;
@@ -292,22 +291,23 @@ impl Ledger {
         match release {
             Release::Done => {}
             Release::Reschedule => {
-                let doom = sequence.cancelled_in_execution.then_some(FailReason::Cancelled);
-                let again = Fact { start: false, doom, waits_since: self.now, ..fact };
+                let due_failure = sequence.cancelled_in_execution.then_some(FailReason::Cancelled);
+                let again =
+                    WaitingRequest { start: false, due_failure, waits_since: self.now, ..request };
                 sequence.queue.push_front(again);
             }
         }
-        self.take_turn(key);
+        self.update_eligibility(key);
     }
 
-    /// A sequence has ended: its seat is free.
+    /// A sequence has ended: its slot is free.
     pub(crate) fn end(&mut self, key: SequenceKey) {
         let Some(sequence) = self.sequences.remove(&key) else { return };
-        match sequence.place {
-            Place::Nowhere => {}
-            Place::Backlog => self.backlog.retain(|waiting| *waiting != key),
-            Place::Seat { instance, slot } => {
-                self.lanes.get_mut(&instance).expect("it had the seat").seats[slot] = None;
+        match sequence.placement {
+            Placement::Refused => {}
+            Placement::Backlog => self.backlog.retain(|waiting| *waiting != key),
+            Placement::Slot { instance, slot } => {
+                self.lanes.get_mut(&instance).expect("it had the slot").slots[slot] = None;
             }
         }
     }

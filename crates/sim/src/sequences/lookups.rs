@@ -1,23 +1,22 @@
-//! Questions to the ledger. Each looks at everything anew: it is to be believed,
-//! not fast.
+//! Queries of the ledger. Each searches the whole ledger: simple, not fast.
 
 use galatea_policy::{
     BatchKey, Event, InstanceId, Release, RequestKey, SequenceKey, SequencePosition, Time,
 };
 
-use super::ledger::{Closing, Fact, Lane, Ledger, Place, Sequence, Turn};
-use crate::forming::{Moment, Waiting};
+use super::ledger::{ClosingState, Eligibility, Lane, Ledger, Placement, Sequence, WaitingRequest};
+use crate::dynamic_rules::{BatchContext, QueuedRequest};
 
-/// A sequence whose next request could run now.
-pub(crate) struct Ready<'ledger> {
+/// A sequence whose next request could execute now.
+pub(crate) struct ReadySequence<'ledger> {
     pub(crate) slot: usize,
     pub(crate) sequence: &'ledger Sequence,
-    pub(crate) fact: &'ledger Fact,
+    pub(crate) request: &'ledger WaitingRequest,
 }
 
-impl Waiting for Ready<'_> {
+impl QueuedRequest for ReadySequence<'_> {
     fn key(&self) -> RequestKey {
-        self.fact.key
+        self.request.key
     }
 
     fn rows(&self) -> u64 {
@@ -25,29 +24,29 @@ impl Waiting for Ready<'_> {
     }
 
     fn batch_key(&self) -> BatchKey {
-        self.fact.batch_key
+        self.request.batch_key
     }
 
-    /// Since when it could run, under `oldest`.
+    /// When it became eligible, for the strategy oldest.
     fn since(&self) -> Time {
-        self.turn().since
+        self.eligibility().since
     }
 }
 
-impl Ready<'_> {
-    /// Since when it could run, and after whom.
-    pub(crate) fn turn(&self) -> Turn {
-        self.sequence.turn.expect("who is ready has a turn")
+impl ReadySequence<'_> {
+    /// When it became eligible, and its order.
+    pub(crate) fn eligibility(&self) -> Eligibility {
+        self.sequence.eligible.expect("a ready sequence is eligible")
     }
 }
 
 impl Ledger {
-    /// Whether a well-behaved driver can say this at that time.
+    /// Whether a correct driver can send this event at that time.
     pub(crate) fn allows(&self, now: Time, event: &Event) -> bool {
         match event {
-            Event::Enqueue(ticket) => {
-                self.is_new(ticket.key)
-                    && ticket.sequence.is_none_or(|mark| self.may_go_on(now.max(self.now), mark))
+            Event::Enqueue(info) => {
+                self.is_new(info.key)
+                    && info.sequence.is_none_or(|mark| self.accepts(now.max(self.now), mark))
             }
             Event::Released { key, release: Release::Done } => self.executing.contains_key(key),
             Event::Released { key, release: Release::Reschedule } => {
@@ -56,42 +55,44 @@ impl Ledger {
             Event::LaneFree(id) => self.lanes.get(id).is_some_and(|lane| lane.busy),
             Event::AddInstance(id) => !self.lanes.contains_key(id),
             Event::RemoveInstance(id) => self.lanes.contains_key(id),
-            // The harness says it, where it is said.
+            // Only the harness sends it.
             Event::PermitGranted(_) | Event::PermitDelayed(_) => false,
             Event::Cancel(_) | Event::Drain | Event::Tick => true,
         }
     }
 
-    /// No request that waits or runs has the same place in the driver's slab.
+    /// Whether no waiting or executing request has the same index in the driver's slab.
     fn is_new(&self, request: RequestKey) -> bool {
         let queues = self.sequences.values().flat_map(|sequence| &sequence.queue);
-        let mut used = queues.map(|fact| fact.key).chain(self.executing.keys().copied());
-        used.all(|other| low_half(other.0) != low_half(request.0))
+        let mut used = queues.map(|request| request.key).chain(self.executing.keys().copied());
+        used.all(|other| slab_index(other.0) != slab_index(request.0))
     }
 
-    /// The sequence takes requests, or is new and has a place of its own in the
+    /// Whether the sequence accepts requests, or is new and has an unused index in the
     /// driver's slab.
-    fn may_go_on(&self, now: Time, mark: SequencePosition) -> bool {
+    fn accepts(&self, now: Time, mark: SequencePosition) -> bool {
         match self.sequences.get(&mark.sequence) {
             Some(sequence) => {
-                sequence.closing == Closing::Open
+                sequence.closing == ClosingState::Open
                     && !self.rules.iterative
                     && self.ends_at(sequence).is_none_or(|end| end > now)
             }
             None => {
-                let place = low_half(mark.sequence.0);
-                self.sequences.keys().all(|other| low_half(other.0) != place)
+                let index = slab_index(mark.sequence.0);
+                self.sequences.keys().all(|other| slab_index(other.0) != index)
             }
         }
     }
 
-    /// When the sequence ends unless something happens before.
+    /// When the sequence ends if no event arrives before.
     pub(crate) fn ends_at(&self, sequence: &Sequence) -> Option<Time> {
-        match sequence.place {
-            Place::Nowhere => None,
-            Place::Backlog => sequence.queue.iter().filter_map(|fact| fact.expires).min(),
-            Place::Seat { .. } if sequence.is_quiet() => self.rules.idle_at(sequence.quiet_since),
-            Place::Seat { .. } => None,
+        match sequence.placement {
+            Placement::Refused => None,
+            Placement::Backlog => sequence.queue.iter().filter_map(|request| request.expires).min(),
+            Placement::Slot { .. } if sequence.is_quiet() => {
+                self.rules.idle_at(sequence.quiet_since)
+            }
+            Placement::Slot { .. } => None,
         }
     }
 
@@ -99,13 +100,13 @@ impl Ledger {
         self.ends_at(sequence).is_some_and(|end| end <= self.now)
     }
 
-    /// Nothing more will run of it, so that it must end at once.
-    pub(crate) fn is_over(&self, sequence: &Sequence) -> bool {
+    /// Whether no request of it will execute any more, so that it must end.
+    pub(crate) fn is_finished(&self, sequence: &Sequence) -> bool {
         let may_run_again = self.rules.iterative && sequence.executing.is_some();
-        sequence.closing == Closing::Closed && sequence.queue.is_empty() && !may_run_again
+        sequence.closing == ClosingState::Closed && sequence.queue.is_empty() && !may_run_again
     }
 
-    /// Nothing is queued, nothing is in execution, and no lane has a batch.
+    /// Whether no request is queued or in execution, and no lane has a batch.
     pub(crate) fn is_quiet(&self) -> bool {
         self.queued() == 0
             && self.executing.is_empty()
@@ -120,47 +121,48 @@ impl Ledger {
         self.backlog.iter().map(|key| self.sequences[key].queue.len()).sum()
     }
 
-    /// Lets go of the test hook if what it waits for is there.
-    pub(crate) fn loosen_hold(&mut self) {
+    /// Releases the test hook if enough requests wait.
+    pub(crate) fn release_hold(&mut self) {
         if !self.held {
             return;
         }
         let backlogged = self.queued_in_backlog();
-        let seated = self.queued() - backlogged;
-        if seated >= self.rules.hold_seated && backlogged >= self.rules.hold_backlogged {
+        let in_slots = self.queued() - backlogged;
+        if in_slots >= self.rules.hold_in_slots && backlogged >= self.rules.hold_in_backlog {
             self.held = false;
         }
     }
 
-    /// Sequences of an instance whose next request could run, by slot.
-    pub(crate) fn ready(&self, lane: &Lane) -> Vec<Ready<'_>> {
+    /// The ready sequences of an instance, by slot.
+    pub(crate) fn ready(&self, lane: &Lane) -> Vec<ReadySequence<'_>> {
         let look = |(slot, seat): (usize, &Option<SequenceKey>)| {
             let sequence = &self.sequences[seat.as_ref()?];
             let is_free = sequence.executing.is_none();
-            let fact = sequence.queue.front().filter(|_| is_free)?;
-            Some(Ready { slot, sequence, fact })
+            let request = sequence.queue.front().filter(|_| is_free)?;
+            Some(ReadySequence { slot, sequence, request })
         };
-        lane.seats.iter().enumerate().filter_map(look).collect()
+        lane.slots.iter().enumerate().filter_map(look).collect()
     }
 
     pub(crate) fn sequence_of(&self, request: RequestKey) -> Option<SequenceKey> {
-        let holds = |sequence: &Sequence| sequence.queue.iter().any(|fact| fact.key == request);
+        let holds =
+            |sequence: &Sequence| sequence.queue.iter().any(|waiting| waiting.key == request);
         let (key, _) = self.sequences.iter().find(|(_, sequence)| holds(sequence))?;
         Some(*key)
     }
 
-    pub(crate) fn moment(&self) -> Moment {
-        Moment { now: self.now, draining: self.draining }
+    pub(crate) fn context(&self) -> BatchContext {
+        BatchContext { now: self.now, draining: self.draining }
     }
 
-    /// Instances that could run something now.
+    /// Instances that could execute a batch now.
     pub(crate) fn free_lanes(&self) -> impl Iterator<Item = (InstanceId, &Lane)> {
         let lanes = self.lanes.iter().filter(|(_, lane)| !lane.busy && !self.held);
         lanes.map(|(id, lane)| (*id, lane))
     }
 }
 
-/// The place in the driver's slab.
-fn low_half(key: u64) -> u64 {
+/// The index in the driver's slab.
+fn slab_index(key: u64) -> u64 {
     key & u64::from(u32::MAX)
 }

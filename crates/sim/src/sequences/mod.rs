@@ -1,8 +1,8 @@
-//! The sequence batcher, seen from outside.
+//! The sequence batcher, as visible from outside.
 
 pub(crate) mod checks;
 pub(crate) mod ledger;
 pub(crate) mod lookups;
 pub(crate) mod oracle;
-mod roll;
 pub(crate) mod rules;
+mod sorted_map;

@@ -1,27 +1,27 @@
-//! A sequence batcher's specification, made explicit.
+//! A sequence batcher's settings with defaults resolved.
 
 use galatea_policy::{SchedulingMode, SequenceSpec, SequenceStrategy, Time};
 
-use crate::forming::Forming;
+use crate::dynamic_rules::DynamicRules;
 use crate::setup::Setup;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
-    /// Sequences that an instance can hold.
-    pub(crate) seats: usize,
+    /// Slots per instance.
+    pub(crate) slots: usize,
     pub(crate) strategy: Strategy,
     pub(crate) iterative: bool,
-    /// Requests in seats that the test hook waits for.
-    pub(crate) hold_seated: usize,
-    /// Requests in the backlog that it waits for.
-    pub(crate) hold_backlogged: usize,
+    /// Number of requests in slots that the test hook waits for.
+    pub(crate) hold_in_slots: usize,
+    /// Number of requests in the backlog that it waits for.
+    pub(crate) hold_in_backlog: usize,
     idle_ns: u64,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) enum Strategy {
     Direct { delay_ns: u64, minimum_ready: usize },
-    Oldest(Forming),
+    Oldest(DynamicRules),
 }
 
 impl Rules {
@@ -32,7 +32,7 @@ impl Rules {
             unreachable!("the stateless schedulers have a ledger of their own")
         };
         let rows = count(setup.spec.max_batch_size.max(1));
-        let (seats, strategy) = match strategy {
+        let (slots, strategy) = match strategy {
             SequenceStrategy::Direct { max_queue_delay_ns, minimum_ready_slots } => {
                 let minimum_ready = count(*minimum_ready_slots);
                 (rows, Strategy::Direct { delay_ns: *max_queue_delay_ns, minimum_ready })
@@ -42,32 +42,32 @@ impl Rules {
                 preferred_batch_sizes,
                 max_queue_delay_ns,
             } => {
-                let forming = Forming::new(
+                let dynamic_rules = DynamicRules::new(
                     setup.spec.max_batch_size,
                     preferred_batch_sizes,
                     *max_queue_delay_ns,
                 );
                 let candidates = count(*max_candidate_sequences);
-                (if candidates == 0 { rows } else { candidates }, Strategy::Oldest(forming))
+                (if candidates == 0 { rows } else { candidates }, Strategy::Oldest(dynamic_rules))
             }
         };
         Rules {
-            seats,
+            slots,
             strategy,
             iterative: *iterative,
-            hold_seated: count(setup.spec.hold_until_queued),
-            hold_backlogged: count(setup.spec.hold_until_backlogged),
+            hold_in_slots: count(setup.spec.hold_until_queued),
+            hold_in_backlog: count(setup.spec.hold_until_backlogged),
             idle_ns: *max_sequence_idle_ns,
         }
     }
 
-    /// When a sequence that has been quiet since then counts as idle.
+    /// When a sequence without requests since then ends as idle.
     pub(crate) fn idle_at(&self, quiet_since: Time) -> Option<Time> {
         later(quiet_since, self.idle_ns)
     }
 }
 
-/// So many nanoseconds later; 0 is for ever, and so is the end of time.
+/// The time plus `nanoseconds`; none if these are 0 or reach the end of time.
 pub(crate) fn later(time: Time, nanoseconds: u64) -> Option<Time> {
     if nanoseconds == 0 {
         return None;

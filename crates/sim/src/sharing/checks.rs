@@ -1,16 +1,16 @@
-//! Who must ask for a permit, and who must not.
+//! Which instances must request a permit, and which must not.
 
 use galatea_policy::{
     InstanceId, LaneStatus, QueueStatus, QueueWaitReason, SchedulerStatus, SequencesStatus,
     SlotWaitReason,
 };
 
-use crate::batching::Scheduler;
 use crate::check::{Check, ensure};
-use crate::permits::PermitBook;
+use crate::custom_batching::Scheduler;
+use crate::permit_ledger::PermitLedger;
 
-/// After a step, and after whoever must wait was told so.
-pub(super) fn check_asking(scheduler: &Scheduler, book: &PermitBook) -> Check {
+/// Checks the requests after a step and its delays.
+pub(super) fn check_permit_requests(scheduler: &Scheduler, book: &PermitLedger) -> Check {
     let status = scheduler.status();
     match &status.sequences {
         None => check_shared(&status, scheduler.queued(), book),
@@ -18,36 +18,36 @@ pub(super) fn check_asking(scheduler: &Scheduler, book: &PermitBook) -> Check {
     }
 }
 
-/// Requests that wait for a permit are worth one instance each that was not told
-/// to wait, or all that are free.
-fn check_shared(status: &SchedulerStatus, queued: usize, book: &PermitBook) -> Check {
+/// For each inference request that waits for a permit, an instance has an undelayed request,
+/// or all free instances have requested.
+fn check_shared(status: &SchedulerStatus, queued: usize, book: &PermitLedger) -> Check {
     let waits_for_permit = |queue: &QueueStatus| queue.waits_for == QueueWaitReason::Permit;
     if !status.queues.iter().any(waits_for_permit) {
-        let asked: Vec<InstanceId> = book.asked().collect();
-        ensure!(asked.is_empty(), "{asked:?} asked, and no batch could close");
+        let requested: Vec<InstanceId> = book.requested().collect();
+        ensure!(requested.is_empty(), "{requested:?} requested, and no batch could close");
         return Ok(());
     }
-    let silent = free(status).find(|instance| !book.has_asked(*instance));
-    let all_is_tried = book.hopeful() >= queued || silent.is_none();
-    ensure!(all_is_tried, "{queued} wait, and {silent:?} is free and does not ask");
+    let without_request = free(status).find(|instance| !book.has_requested(*instance));
+    let is_complete = book.undelayed_requests() >= queued || without_request.is_none();
+    ensure!(is_complete, "{queued} wait, and {without_request:?} is free and has no request");
     Ok(())
 }
 
-/// An instance asks for itself, if one of its own slots waits for that.
+/// An instance requests a permit if and only if one of its slots waits for it.
 fn check_sequences(
     status: &SchedulerStatus,
     sequences: &SequencesStatus,
-    book: &PermitBook,
+    book: &PermitLedger,
 ) -> Check {
-    for instance in book.asked() {
+    for instance in book.requested() {
         let mut own = sequences.slots.iter().filter(|slot| slot.instance == instance);
         let has_reason = own.any(|slot| slot.waits_for == SlotWaitReason::Permit);
-        ensure!(has_reason, "{instance:?} asked, and has no batch that could close");
+        ensure!(has_reason, "{instance:?} requested, and has no batch that could close");
     }
     for instance in free(status) {
         let mut own = sequences.slots.iter().filter(|slot| slot.instance == instance);
         let waits = own.any(|slot| slot.waits_for == SlotWaitReason::Lane);
-        ensure!(!waits, "{instance:?} is free, has a batch and does not ask");
+        ensure!(!waits, "{instance:?} is free, has a batch and no request");
     }
     Ok(())
 }

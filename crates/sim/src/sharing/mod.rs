@@ -1,5 +1,5 @@
-//! Several schedulers and the rate limiter that they share: who gets a permit is
-//! compared with a naive limiter, and nobody may get what is not there.
+//! Several schedulers with one rate limiter. The granted permits are compared with those of a
+//! naive limiter, and must not exceed the resources.
 
 mod checks;
 mod naive;

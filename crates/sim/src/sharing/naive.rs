@@ -1,4 +1,4 @@
-//! A naive rate limiter: every decision is calculated anew from what happened.
+//! A naive rate limiter: it recalculates every decision from the holders.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,8 +10,8 @@ use crate::check::{Check, ensure};
 pub(super) struct NaiveLimiter {
     pub(super) capacities: BTreeMap<ResourceId, u64>,
     holders: BTreeMap<PermitHolder, Known>,
-    /// The largest share that was let in, for each resource.
-    reached: BTreeMap<ResourceId, u64>,
+    /// The largest share of the holders that got a permit, for each resource.
+    share_max: BTreeMap<ResourceId, u64>,
     requests: u64,
 }
 
@@ -21,9 +21,9 @@ struct Known {
     priority: u64,
     share: u64,
     /// The number of its request, if it waits.
-    waits: Option<u64>,
-    runs: bool,
-    leaves: bool,
+    request: Option<u64>,
+    is_running: bool,
+    is_unregistered: bool,
 }
 
 impl NaiveLimiter {
@@ -37,81 +37,81 @@ impl NaiveLimiter {
             needs: needs.iter().copied().filter(|(_, count)| *count > 0).collect(),
             priority: u64::from(priority.max(1)),
             share: 0,
-            waits: None,
-            runs: false,
-            leaves: false,
+            request: None,
+            is_running: false,
+            is_unregistered: false,
         };
         self.holders.insert(holder, known);
     }
 
     pub(super) fn request(&mut self, holder: PermitHolder) {
-        // It withdrew while its permit was on its way: that one is meant.
-        if self.holders[&holder].runs {
+        // It withdrew after its permit was granted, and keeps that one.
+        if self.holders[&holder].is_running {
             return;
         }
         self.requests += 1;
         let requests = self.requests;
-        let reached = &self.reached;
+        let share_max = &self.share_max;
         let known = self.holders.get_mut(&holder).expect("it is known");
-        let at = |resource| reached.get(resource).copied().unwrap_or(0);
+        let at = |resource| share_max.get(resource).copied().unwrap_or(0);
         let others = known.needs.keys().map(at).min().unwrap_or(0);
         known.share = known.share.max(others);
-        known.waits = Some(requests);
+        known.request = Some(requests);
     }
 
     pub(super) fn withdraw(&mut self, holder: PermitHolder) {
-        self.holders.get_mut(&holder).expect("it is known").waits = None;
+        self.holders.get_mut(&holder).expect("it is known").request = None;
     }
 
-    pub(super) fn give_back(&mut self, holder: PermitHolder, used_for: PermitUse) {
+    pub(super) fn return_permit(&mut self, holder: PermitHolder, used_for: PermitUse) {
         let known = self.holders.get_mut(&holder).expect("it is known");
-        known.runs = false;
+        known.is_running = false;
         if used_for == PermitUse::Executed {
             known.share += known.priority;
         }
-        if known.leaves {
+        if known.is_unregistered {
             self.holders.remove(&holder);
         }
     }
 
     pub(super) fn unregister(&mut self, holder: PermitHolder) {
         let known = self.holders.get_mut(&holder).expect("it is known");
-        known.waits = None;
-        known.leaves = true;
-        if !known.runs {
+        known.request = None;
+        known.is_unregistered = true;
+        if !known.is_running {
             self.holders.remove(&holder);
         }
     }
 
     fn used(&self, resource: ResourceId) -> u64 {
-        let running = self.holders.values().filter(|known| known.runs);
+        let running = self.holders.values().filter(|known| known.is_running);
         running.filter_map(|known| known.needs.get(&resource)).sum()
     }
 
-    /// Who must be granted a permit now, in this order.
+    /// The holders that must get a permit now, in this order.
     pub(super) fn expected(&mut self) -> Vec<PermitHolder> {
         let mut order: Vec<(u64, u64, PermitHolder)> = Vec::new();
         for (name, known) in &self.holders {
-            order.extend(known.waits.map(|request| (known.share, request, *name)));
+            order.extend(known.request.map(|request| (known.share, request, *name)));
         }
         order.sort_unstable();
-        let (mut granted, mut kept_off) = (Vec::new(), BTreeSet::new());
+        let (mut granted, mut reserved) = (Vec::new(), BTreeSet::new());
         for (share, _, name) in order {
             let needs = self.holders[&name].needs.clone();
             let fits = needs.iter().all(|(resource, count)| {
-                !kept_off.contains(resource)
+                !reserved.contains(resource)
                     && self.used(*resource) + count <= self.capacities[resource]
             });
             if !fits {
-                kept_off.extend(needs.into_keys());
+                reserved.extend(needs.into_keys());
                 continue;
             }
             for resource in needs.keys() {
-                let reached = self.reached.entry(*resource).or_default();
-                *reached = share.max(*reached);
+                let share_max = self.share_max.entry(*resource).or_default();
+                *share_max = share.max(*share_max);
             }
             let known = self.holders.get_mut(&name).expect("it waits");
-            (known.waits, known.runs) = (None, true);
+            (known.request, known.is_running) = (None, true);
             granted.push(name);
         }
         granted
@@ -119,10 +119,10 @@ impl NaiveLimiter {
 
     /// Whether the instance waits for its permit.
     pub(super) fn waits(&self, holder: PermitHolder) -> bool {
-        self.holders.get(&holder).is_some_and(|known| known.waits.is_some())
+        self.holders.get(&holder).is_some_and(|known| known.request.is_some())
     }
 
-    /// What was granted fits into what there is.
+    /// Checks that the granted permits don't exceed the capacities.
     pub(super) fn check_capacities(&self) -> Check {
         for (resource, capacity) in &self.capacities {
             let used = self.used(*resource);

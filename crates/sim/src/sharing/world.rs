@@ -1,4 +1,4 @@
-//! Models that contend, in virtual time.
+//! Models that contend for resources, in virtual time.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -8,37 +8,37 @@ use galatea_policy::{
     RateLimiter, Release, RequestInfo, RequestKey, ResourceId, SequenceKey, SequencePosition, Time,
 };
 
-use super::checks::check_asking;
+use super::checks::check_permit_requests;
 use super::naive::NaiveLimiter;
-use crate::batching::Scheduler;
 use crate::check::{Check, ensure};
-use crate::permits::PermitBook;
+use crate::custom_batching::Scheduler;
+use crate::permit_ledger::PermitLedger;
 use crate::random::Random;
+use crate::random_setup::random_setup;
 use crate::setup::Setup;
-use crate::specs::random_setup;
 
-/// Something that happens to a model.
+/// A planned event of a model.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Happening {
+enum PlannedEvent {
     Send,
     Cancel(u64),
     Finish(u32),
     Release(u64),
-    /// A permit is delivered: a while after it was granted.
+    /// A granted permit is delivered.
     Granted(u32),
-    Join,
-    Leave,
+    AddInstance,
+    RemoveInstance,
     Tick,
 }
 
-/// A model, its scheduler and what it has to do.
-struct Contender {
+/// A model with its scheduler and its work.
+struct SharingModel {
     setup: Setup,
     scheduler: Scheduler,
-    book: PermitBook,
-    /// Instances that nobody has told to go.
+    book: PermitLedger,
+    /// Instances without a `RemoveInstance`.
     present: Vec<u32>,
-    /// Requests without an outcome.
+    /// Requests that have neither failed nor finished.
     open: BTreeSet<u64>,
     to_send: u64,
     executed: u64,
@@ -47,69 +47,70 @@ struct Contender {
     /// The longest execution.
     duration_max: u64,
     priority: u32,
-    /// What its instances need, in turns: as if they were on several devices.
+    /// The resources that its instances need, in rotation, as on several devices.
     needs: Vec<Vec<(ResourceId, u64)>>,
     is_drained: bool,
 }
 
-struct Sharing {
+struct SharingWorld {
     random: Random,
-    models: Vec<Contender>,
+    models: Vec<SharingModel>,
     limiter: RateLimiter,
     naive: NaiveLimiter,
-    agenda: BinaryHeap<Reverse<(Time, u64, usize, Happening)>>,
+    schedule: BinaryHeap<Reverse<(Time, u64, usize, PlannedEvent)>>,
     planned: u64,
     now: Time,
     /// How late a permit may be delivered.
     lateness_max: u64,
 }
 
-/// How many batches two busy models execute while they contend.
+/// The numbers of batches that two busy models execute while they contend.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Shares(pub u64, pub u64);
 
 impl Shares {
-    /// Lets two models of these priorities contend for one resource until one of
-    /// them has nothing left.
+    /// Lets two models of these priorities contend for one resource until one of them has no
+    /// request left.
     pub fn of(priorities: [u32; 2]) -> Result<Self, String> {
         let mut random = Random::new(0);
         let lateness_max = 0;
-        let models = priorities.map(|priority| Contender {
+        let models = priorities.map(|priority| SharingModel {
             setup: random_setup(&mut random, Some(crate::Mode::Default)),
             priority,
             to_send: 0,
             duration_max: 1,
             needs: vec![vec![(ResourceId(0), 1)]],
-            ..Contender::new(&mut random, Some(crate::Mode::Default), &[1])
+            ..SharingModel::new(&mut random, Some(crate::Mode::Default), &[1])
         });
-        let mut sharing = Sharing::new(random, Vec::from(models), &[1], lateness_max);
+        let mut sharing = SharingWorld::new(random, Vec::from(models), &[1], lateness_max);
         for model in 0..2 {
-            sharing.join(model)?;
+            sharing.add_instance(model)?;
         }
         for _ in 0..600 {
             sharing.send(0)?;
             sharing.send(1)?;
         }
         while sharing.models.iter().all(|model| !model.open.is_empty()) {
-            sharing.go_on()?;
+            sharing.run_next()?;
         }
         Ok(Shares(sharing.models[0].executed, sharing.models[1].executed))
     }
 }
 
-/// Lives through the sharing of a seed.
+/// Runs the models of a seed with one rate limiter.
 pub fn check_sharing(seed: u64) -> Check {
     let mut random = Random::new(seed);
     let resources = random.between(1, 3);
     let capacities: Vec<u64> = (0..resources).map(|_| random.between(1, 4)).collect();
-    let models = (0..random.between(2, 4)).map(|_| Contender::new(&mut random, None, &capacities));
-    let models: Vec<Contender> = models.collect();
+    let models =
+        (0..random.between(2, 4)).map(|_| SharingModel::new(&mut random, None, &capacities));
+    let models: Vec<SharingModel> = models.collect();
     let lateness_max = random.pick(&[0, 0, 2, 10]);
-    let mut sharing = Sharing::new(random, models, &capacities, lateness_max);
-    sharing.live().map_err(|message| format!("sharing: {message}, at {:?}", sharing.now))
+    let mut sharing = SharingWorld::new(random, models, &capacities, lateness_max);
+    sharing.run().map_err(|message| format!("sharing: {message}, at {:?}", sharing.now))
 }
 
-impl Contender {
+impl SharingModel {
     fn new(random: &mut Random, mode: Option<crate::Mode>, capacities: &[u64]) -> Self {
         let mut setup = random_setup(random, mode);
         setup.spec.hold_until_queued = 0;
@@ -120,10 +121,10 @@ impl Contender {
             numbered.map(|(resource, most)| (resource, random.between(0, *most))).collect()
         });
         let needs = needs.collect();
-        Contender {
+        SharingModel {
             scheduler: setup.scheduler().with_permits(),
             setup,
-            book: PermitBook::default(),
+            book: PermitLedger::default(),
             present: Vec::new(),
             open: BTreeSet::new(),
             to_send: random.between(1, 20),
@@ -147,148 +148,155 @@ fn model_of(holder: PermitHolder) -> (usize, u32) {
     (usize::try_from(holder.0 >> 32).expect("few models"), instance)
 }
 
-impl Sharing {
-    fn new(random: Random, models: Vec<Contender>, capacities: &[u64], lateness_max: u64) -> Self {
+impl SharingWorld {
+    fn new(
+        random: Random,
+        models: Vec<SharingModel>,
+        capacities: &[u64],
+        lateness_max: u64,
+    ) -> Self {
         let mut limiter = RateLimiter::default();
         let mut naive = NaiveLimiter::default();
         for (resource, capacity) in (0..).map(ResourceId).zip(capacities) {
             limiter.set_capacity(resource, *capacity);
             naive.capacities.insert(resource, *capacity);
         }
-        Sharing {
+        SharingWorld {
             random,
             models,
             limiter,
             naive,
-            agenda: BinaryHeap::new(),
+            schedule: BinaryHeap::new(),
             planned: 0,
             now: Time(0),
             lateness_max,
         }
     }
 
-    fn live(&mut self) -> Check {
+    fn run(&mut self) -> Check {
         for model in 0..self.models.len() {
             for _ in 0..self.random.between(1, 3) {
-                self.plan(model, 10, Happening::Join);
+                self.plan(model, 10, PlannedEvent::AddInstance);
             }
-            self.plan(model, 10, Happening::Send);
+            self.plan(model, 10, PlannedEvent::Send);
             if self.random.percent(30) {
-                self.plan(model, 100, Happening::Leave);
-                self.plan(model, 100, Happening::Join);
+                self.plan(model, 100, PlannedEvent::RemoveInstance);
+                self.plan(model, 100, PlannedEvent::AddInstance);
             }
         }
-        while self.go_on()? {}
+        while self.run_next()? {}
         for model in 0..self.models.len() {
-            self.join(model)?;
+            self.add_instance(model)?;
             self.step(model, Event::Drain)?;
         }
-        while self.go_on()? {}
+        while self.run_next()? {}
         self.check_end()
     }
 
     fn check_end(&mut self) -> Check {
         for model in 0..self.models.len() {
             let open = &self.models[model].open;
-            ensure!(open.is_empty(), "{open:?} of model {model} have no outcome");
+            ensure!(open.is_empty(), "{open:?} of model {model} neither failed nor finished");
             ensure!(self.models[model].is_drained, "model {model} is not drained");
             for instance in std::mem::take(&mut self.models[model].present) {
                 self.step(model, Event::RemoveInstance(InstanceId(instance)))?;
             }
         }
-        while self.go_on()? {}
+        while self.run_next()? {}
         let open: usize = self.models.iter().map(|model| model.book.open()).sum();
         ensure!(open == 0, "{open} permits were neither returned nor withdrawn");
-        ensure!(self.limiter.waiting().next().is_none(), "all is over, but somebody waits");
-        for (model, contender) in self.models.iter().enumerate() {
-            let known = (0..contender.instances).map(|instance| holder(model, instance));
+        ensure!(self.limiter.waiting().next().is_none(), "no request is left, but a holder waits");
+        for (model, sharing_model) in self.models.iter().enumerate() {
+            let known = (0..sharing_model.instances).map(|instance| holder(model, instance));
             let mut known = known.filter(|holder| self.limiter.knows(*holder));
-            ensure!(known.next().is_none(), "an instance of model {model} is gone and known");
+            ensure!(known.next().is_none(), "a removed instance of model {model} is known");
         }
-        ensure!(self.naive.is_idle(), "all are gone, but somebody is known");
+        ensure!(self.naive.is_idle(), "all instances are removed, but a holder is known");
         Ok(())
     }
 
-    fn plan(&mut self, model: usize, within: u64, happening: Happening) {
+    fn plan(&mut self, model: usize, within: u64, planned: PlannedEvent) {
         let time = self.now.saturating_add(self.random.between(0, within));
         self.planned += 1;
-        self.agenda.push(Reverse((time, self.planned, model, happening)));
+        self.schedule.push(Reverse((time, self.planned, model, planned)));
     }
 
-    /// One thing happens; false if nothing ever will.
-    fn go_on(&mut self) -> Result<bool, String> {
+    /// Performs the next event; false if there is none.
+    fn run_next(&mut self) -> Result<bool, String> {
         let wakeups = self.models.iter().enumerate();
         let wakeups =
             wakeups.filter_map(|(model, one)| Some((one.scheduler.next_wakeup()?, model)));
         let wakeup = wakeups.min().filter(|(time, _)| time.0 < u64::MAX / 2);
-        let next = self.agenda.peek().map(|Reverse((time, ..))| *time);
+        let next = self.schedule.peek().map(|Reverse((time, ..))| *time);
         match (wakeup, next) {
             (None, None) => return Ok(false),
             (Some((time, model)), next) if next.is_none_or(|next| time < next) => {
                 self.now = time;
-                self.happen(model, Happening::Tick)?;
+                self.perform_planned(model, PlannedEvent::Tick)?;
             }
             _ => {
-                if let Some(Reverse((time, _, model, happening))) = self.agenda.pop() {
+                if let Some(Reverse((time, _, model, planned))) = self.schedule.pop() {
                     self.now = self.now.max(time);
-                    self.happen(model, happening)?;
+                    self.perform_planned(model, planned)?;
                 }
             }
         }
         Ok(true)
     }
 
-    fn happen(&mut self, model: usize, happening: Happening) -> Check {
-        match happening {
-            Happening::Send => {
+    fn perform_planned(&mut self, model: usize, planned: PlannedEvent) -> Check {
+        match planned {
+            PlannedEvent::Send => {
                 if self.models[model].to_send > 0 {
                     self.models[model].to_send -= 1;
-                    self.plan(model, 10, Happening::Send);
+                    self.plan(model, 10, PlannedEvent::Send);
                     self.send(model)?;
                 }
                 Ok(())
             }
-            Happening::Cancel(key) => self.step(model, Event::Cancel(RequestKey(key))),
-            Happening::Finish(instance) => self.step(model, Event::LaneFree(InstanceId(instance))),
-            Happening::Release(key) => {
+            PlannedEvent::Cancel(key) => self.step(model, Event::Cancel(RequestKey(key))),
+            PlannedEvent::Finish(instance) => {
+                self.step(model, Event::LaneFree(InstanceId(instance)))
+            }
+            PlannedEvent::Release(key) => {
                 self.settle(model, key);
                 let release = Release::Done;
                 self.step(model, Event::Released { key: RequestKey(key), release })
             }
-            Happening::Granted(instance) => {
+            PlannedEvent::Granted(instance) => {
                 let instance = InstanceId(instance);
                 self.models[model].book.grant(instance)?;
                 self.step(model, Event::PermitGranted(instance))
             }
-            Happening::Join => self.join(model),
-            Happening::Leave => match self.models[model].present.pop() {
+            PlannedEvent::AddInstance => self.add_instance(model),
+            PlannedEvent::RemoveInstance => match self.models[model].present.pop() {
                 Some(instance) => self.step(model, Event::RemoveInstance(InstanceId(instance))),
                 None => Ok(()),
             },
-            Happening::Tick => self.step(model, Event::Tick),
+            PlannedEvent::Tick => self.step(model, Event::Tick),
         }
     }
 
-    fn join(&mut self, model: usize) -> Check {
-        let contender = &mut self.models[model];
-        let instance = contender.instances;
-        contender.instances += 1;
-        contender.present.push(instance);
-        let turn = usize::try_from(instance).expect("few instances") % contender.needs.len();
-        let (needs, priority) = (contender.needs[turn].clone(), contender.priority);
+    fn add_instance(&mut self, model: usize) -> Check {
+        let sharing_model = &mut self.models[model];
+        let instance = sharing_model.instances;
+        sharing_model.instances += 1;
+        sharing_model.present.push(instance);
+        let device = usize::try_from(instance).expect("few instances") % sharing_model.needs.len();
+        let (needs, priority) = (sharing_model.needs[device].clone(), sharing_model.priority);
         self.limiter.register(holder(model, instance), &needs, priority);
         self.naive.register(holder(model, instance), &needs, priority);
         self.step(model, Event::AddInstance(InstanceId(instance)))
     }
 
     fn send(&mut self, model: usize) -> Check {
-        let contender = &mut self.models[model];
-        let key = contender.keys;
-        contender.keys += 1;
-        contender.open.insert(key);
-        let is_sequential = contender.setup.is_sequential();
+        let sharing_model = &mut self.models[model];
+        let key = sharing_model.keys;
+        sharing_model.keys += 1;
+        sharing_model.open.insert(key);
+        let is_sequential = sharing_model.setup.is_sequential();
         let sequence = SequencePosition { sequence: SequenceKey(key), start: true, end: true };
-        let ticket = RequestInfo {
+        let info = RequestInfo {
             key: RequestKey(key),
             batch_size: 1,
             batch_key: BatchKey(self.random.between_u32(0, 1)),
@@ -297,46 +305,49 @@ impl Sharing {
             sequence: is_sequential.then_some(sequence),
         };
         if self.models[model].to_send > 0 && self.random.percent(10) {
-            self.plan(model, 20, Happening::Cancel(key));
+            self.plan(model, 20, PlannedEvent::Cancel(key));
         }
-        self.step(model, Event::Enqueue(ticket))
+        self.step(model, Event::Enqueue(info))
     }
 
-    /// An instance that must wait for its permit is told so at once.
+    /// Steps a scheduler, and delays instances without a permit at once.
     fn step(&mut self, model: usize, event: Event) -> Check {
         let mut delayed = self.step_once(model, event)?;
         while let Some(instance) = delayed.pop() {
             self.models[model].book.delay(instance)?;
             delayed.extend(self.step_once(model, Event::PermitDelayed(instance))?);
         }
-        let Contender { scheduler, book, .. } = &self.models[model];
-        check_asking(scheduler, book)
+        let SharingModel { scheduler, book, .. } = &self.models[model];
+        check_permit_requests(scheduler, book)
     }
 
-    /// Returns which instances of the model must wait.
+    /// Returns the model's instances whose permits are delayed.
     fn step_once(&mut self, model: usize, event: Event) -> Result<Vec<InstanceId>, String> {
         let mut actions = Actions::default();
-        let contender = &mut self.models[model];
-        contender.scheduler.step(self.now, event, &mut actions);
+        let sharing_model = &mut self.models[model];
+        sharing_model.scheduler.step(self.now, event, &mut actions);
         let mut permits = Vec::new();
-        let mut gone = Vec::new();
+        let mut removed = Vec::new();
         for action in actions.drain() {
-            let asks = self.models[model].book.enter(&event, &action)?;
-            let Contender { setup, scheduler, book, .. } = &self.models[model];
-            // Instances of sequences ask for themselves.
-            if asks.is_some() && !setup.is_sequential() {
-                let (asked, queued) = (book.hopeful(), scheduler.queued());
-                ensure!(asked <= queued, "{asked} permits are asked for, {queued} requests wait");
+            let requesting = self.models[model].book.record(&event, &action)?;
+            let SharingModel { setup, scheduler, book, .. } = &self.models[model];
+            // Each instance of sequences requests its own permit.
+            if requesting.is_some() && !setup.is_sequential() {
+                let (requested, queued) = (book.undelayed_requests(), scheduler.queued());
+                ensure!(
+                    requested <= queued,
+                    "{requested} permits are requested, {queued} requests wait"
+                );
             }
-            self.perform(model, action, &mut permits, &mut gone);
+            self.perform(model, action, &mut permits, &mut removed);
         }
-        self.models[model].book.check_nobody_sits_on_one()?;
-        self.limit(&permits, &gone)?;
-        let asked = permits.iter().filter_map(|event| match event {
+        self.models[model].book.check_no_permit_is_held()?;
+        self.limit(&permits, &removed)?;
+        let requested = permits.iter().filter_map(|event| match event {
             PermitEvent::Request(holder) => Some(*holder),
             PermitEvent::Withdraw(_) | PermitEvent::Return { .. } => None,
         });
-        let waiting = asked.filter(|holder| self.naive.waits(*holder));
+        let waiting = requested.filter(|holder| self.naive.waits(*holder));
         Ok(waiting.map(|holder| InstanceId(model_of(holder).1)).collect())
     }
 
@@ -345,7 +356,7 @@ impl Sharing {
         model: usize,
         action: Action,
         permits: &mut Vec<PermitEvent>,
-        gone: &mut Vec<PermitHolder>,
+        removed: &mut Vec<PermitHolder>,
     ) {
         match action {
             Action::Dispatch { instance, batch } => {
@@ -362,7 +373,7 @@ impl Sharing {
             Action::WithdrawPermit(instance) => {
                 permits.push(PermitEvent::Withdraw(holder(model, instance.0)));
             }
-            Action::InstanceRemoved(instance) => gone.push(holder(model, instance.0)),
+            Action::InstanceRemoved(instance) => removed.push(holder(model, instance.0)),
             Action::Drained => self.models[model].is_drained = true,
             Action::SequenceClosed(_) | Action::SequenceEnded(_) => {}
         }
@@ -371,11 +382,11 @@ impl Sharing {
     fn execute(&mut self, model: usize, instance: u32, entries: &[BatchEntry]) {
         let duration = self.models[model].duration_max;
         self.models[model].executed += 1;
-        self.plan(model, duration, Happening::Finish(instance));
+        self.plan(model, duration, PlannedEvent::Finish(instance));
         for entry in entries {
             match entry {
                 BatchEntry::Step(step) => {
-                    self.plan(model, duration, Happening::Release(step.key.0))
+                    self.plan(model, duration, PlannedEvent::Release(step.key.0))
                 }
                 BatchEntry::Request(key) => self.settle(model, key.0),
                 BatchEntry::Padding => {}
@@ -383,24 +394,26 @@ impl Sharing {
         }
     }
 
-    /// A request has its outcome.
+    /// A request has failed or finished.
     fn settle(&mut self, model: usize, key: u64) {
         self.models[model].open.remove(&key);
     }
 
-    /// Tells the limiters, and delivers what they grant a while later.
-    fn limit(&mut self, events: &[PermitEvent], gone: &[PermitHolder]) -> Check {
+    /// Steps both limiters and plans the delivery of the permits.
+    fn limit(&mut self, events: &[PermitEvent], removed: &[PermitHolder]) -> Check {
         let mut granted = Vec::new();
         self.limiter.step_all(events, &mut granted);
         for event in events {
             match *event {
                 PermitEvent::Request(holder) => self.naive.request(holder),
-                PermitEvent::Return { holder, used_for } => self.naive.give_back(holder, used_for),
+                PermitEvent::Return { holder, used_for } => {
+                    self.naive.return_permit(holder, used_for)
+                }
                 PermitEvent::Withdraw(holder) => self.naive.withdraw(holder),
             }
         }
         self.compare(&granted)?;
-        for holder in gone {
+        for holder in removed {
             let mut more = Vec::new();
             self.limiter.unregister(*holder, &mut more);
             self.naive.unregister(*holder);
@@ -409,7 +422,7 @@ impl Sharing {
         }
         for holder in granted {
             let (model, instance) = model_of(holder);
-            self.plan(model, self.lateness_max, Happening::Granted(instance));
+            self.plan(model, self.lateness_max, PlannedEvent::Granted(instance));
         }
         Ok(())
     }

@@ -1,84 +1,94 @@
-//! What must hold, whatever the scheduler decided. Each check names the promise
-//! that was broken.
+//! The rules that hold for every decision. The message of a check names the broken rule.
 
 use galatea_policy::{BatchEntry, Event, FailReason, InstanceId, RequestKey, Time};
 
 use super::ledger::{LaneState, Ledger};
 use crate::check::{Check, ensure};
-use crate::deed::Deed;
-use crate::forming::rows_of;
+use crate::decision::Decision;
+use crate::dynamic_rules::rows_of;
 
-/// Enters the event, then the deeds one by one, then looks at what is left.
-pub(crate) fn check_step(ledger: &mut Ledger, now: Time, event: &Event, deeds: &[Deed]) -> Check {
+/// Records the event and each decision, then checks the remaining state.
+pub(crate) fn check_step(
+    ledger: &mut Ledger,
+    now: Time,
+    event: &Event,
+    decisions: &[Decision],
+) -> Check {
     ledger.now = ledger.now.max(now);
     let before = ledger.waiting.len();
-    let owed = enter_event(ledger, event);
-    for deed in deeds {
-        enter_deed(ledger, event, deed)?;
+    let required = record_event(ledger, event);
+    for decision in decisions {
+        record_decision(ledger, event, decision)?;
     }
-    if let Some(owed) = owed {
-        ensure!(deeds.contains(&owed), "{owed:?} was due and did not come");
+    if let Some(required) = required {
+        ensure!(decisions.contains(&required), "{required:?} was due and is missing");
     }
-    // Each deed ends the waiting of a request, or of an instance, or the drain.
+    // Each decision ends the waiting of a request, an instance, or the drain.
     let bound = before + 3;
-    ensure!(deeds.len() <= bound, "{} deeds in one step, {bound} is the most", deeds.len());
+    ensure!(
+        decisions.len() <= bound,
+        "{} decisions in one step, {bound} is the most",
+        decisions.len()
+    );
     check_nothing_is_late(ledger)?;
     check_waiting_has_a_reason(ledger)
 }
 
-/// Enters the event and returns the deed that must follow from it alone.
-fn enter_event(ledger: &mut Ledger, event: &Event) -> Option<Deed> {
+/// Records the event and returns the decision that it requires.
+fn record_event(ledger: &mut Ledger, event: &Event) -> Option<Decision> {
     match event {
-        Event::Enqueue(ticket) if ledger.draining => {
-            return Some(Deed::Fail(ticket.key, FailReason::Draining));
+        Event::Enqueue(info) if ledger.draining => {
+            return Some(Decision::Fail(info.key, FailReason::Draining));
         }
-        Event::Enqueue(ticket) if ledger.is_full_for(ticket) => {
-            return Some(Deed::Fail(ticket.key, FailReason::QueueFull));
+        Event::Enqueue(info) if ledger.is_full_for(info) => {
+            return Some(Decision::Fail(info.key, FailReason::QueueFull));
         }
-        Event::Enqueue(ticket) => ledger.arrive(ticket),
+        Event::Enqueue(info) => ledger.arrive(info),
         Event::Cancel(key) => {
-            let fact = &ledger.waiting[ledger.find(*key)?];
-            let reason = if fact.is_rejected_by(ledger.now) {
+            let request = &ledger.waiting[ledger.find(*key)?];
+            let reason = if request.is_rejected_by(ledger.now) {
                 FailReason::TimeoutExpired
             } else {
                 FailReason::Cancelled
             };
-            return Some(Deed::Fail(*key, reason));
+            return Some(Decision::Fail(*key, reason));
         }
         Event::LaneFree(id) => match ledger.state(*id) {
             Some(LaneState::Busy) => ledger.set_state(*id, LaneState::Free),
-            Some(LaneState::Leaving | LaneState::Free) | None => return Some(Deed::Removed(*id)),
+            Some(LaneState::Removing | LaneState::Free) | None => {
+                return Some(Decision::InstanceRemoved(*id));
+            }
         },
         Event::AddInstance(id) => ledger.set_state(*id, LaneState::Free),
         Event::RemoveInstance(id) => match ledger.state(*id) {
-            Some(LaneState::Free) => return Some(Deed::Removed(*id)),
+            Some(LaneState::Free) => return Some(Decision::InstanceRemoved(*id)),
             Some(LaneState::Busy) => {
-                // It goes on with what it does.
-                ledger.lanes.get_mut(id).expect("it is busy").state = LaneState::Leaving;
+                // It continues its batch.
+                ledger.lanes.get_mut(id).expect("it is busy").state = LaneState::Removing;
             }
-            Some(LaneState::Leaving) | None => {}
+            Some(LaneState::Removing) | None => {}
         },
         Event::Drain => {
             ledger.draining = true;
             ledger.held = 0;
         }
-        // Nobody says it of a request without a sequence.
+        // It is only sent for requests of sequences.
         Event::Released { .. } => {}
-        // With permits it is a step of the harness, which no ledger sees.
+        // With permits it is a step of the harness, which no ledger records.
         Event::PermitGranted(_) | Event::PermitDelayed(_) | Event::Tick => {}
     }
     None
 }
 
-fn enter_deed(ledger: &mut Ledger, event: &Event, deed: &Deed) -> Check {
-    match deed {
-        Deed::Run { instance, entries, rows } => {
-            enter_run(ledger, *instance, &requests(entries)?, u64::from(*rows))
+fn record_decision(ledger: &mut Ledger, event: &Event, decision: &Decision) -> Check {
+    match decision {
+        Decision::Execute { instance, entries, rows } => {
+            record_batch(ledger, *instance, &requests(entries)?, u64::from(*rows))
         }
-        Deed::Fail(key, reason) => enter_failure(ledger, event, *key, *reason),
-        Deed::Removed(id) => {
+        Decision::Fail(key, reason) => record_failure(ledger, event, *key, *reason),
+        Decision::InstanceRemoved(id) => {
             let caused = match (event, ledger.state(*id)) {
-                (Event::LaneFree(freed), Some(LaneState::Leaving)) => freed == id,
+                (Event::LaneFree(freed), Some(LaneState::Removing)) => freed == id,
                 (Event::RemoveInstance(removed), Some(LaneState::Free)) => removed == id,
                 _ => false,
             };
@@ -86,10 +96,10 @@ fn enter_deed(ledger: &mut Ledger, event: &Event, deed: &Deed) -> Check {
             ledger.lanes.remove(id);
             Ok(())
         }
-        Deed::Closed(sequence) | Deed::Ended(sequence) => {
+        Decision::SequenceClosed(sequence) | Decision::SequenceEnded(sequence) => {
             Err(format!("{sequence:?} without a sequence batcher"))
         }
-        Deed::Drained => {
+        Decision::Drained => {
             ensure!(ledger.draining && !ledger.drained, "drained without a drain, or twice");
             ensure!(ledger.is_quiet(), "drained while requests wait or run");
             ledger.drained = true;
@@ -98,10 +108,18 @@ fn enter_deed(ledger: &mut Ledger, event: &Event, deed: &Deed) -> Check {
     }
 }
 
-fn enter_failure(ledger: &mut Ledger, event: &Event, key: RequestKey, reason: FailReason) -> Check {
-    let arriving = matches!(event, Event::Enqueue(ticket) if ticket.key == key);
+fn record_failure(
+    ledger: &mut Ledger,
+    event: &Event,
+    key: RequestKey,
+    reason: FailReason,
+) -> Check {
+    let arriving = matches!(event, Event::Enqueue(info) if info.key == key);
     let Some(index) = ledger.find(key) else {
-        ensure!(arriving, "{key:?} fails with {reason:?}, but it does not wait: a second outcome");
+        ensure!(
+            arriving,
+            "{key:?} fails with {reason:?}, but it does not wait: it failed or finished before"
+        );
         let refused = matches!(reason, FailReason::QueueFull | FailReason::Draining);
         ensure!(refused, "{key:?} fails with {reason:?} on arrival");
         return Ok(());
@@ -120,7 +138,12 @@ fn enter_failure(ledger: &mut Ledger, event: &Event, key: RequestKey, reason: Fa
     Ok(())
 }
 
-fn enter_run(ledger: &mut Ledger, instance: InstanceId, keys: &[RequestKey], rows: u64) -> Check {
+fn record_batch(
+    ledger: &mut Ledger,
+    instance: InstanceId,
+    keys: &[RequestKey],
+    rows: u64,
+) -> Check {
     ensure!(ledger.held == 0, "a batch ran although the test hook holds for {} more", ledger.held);
     ensure!(
         ledger.state(instance) == Some(LaneState::Free),
@@ -129,7 +152,7 @@ fn enter_run(ledger: &mut Ledger, instance: InstanceId, keys: &[RequestKey], row
     let order = ledger.in_order_of_service();
     let count = keys.len();
     ensure!(count > 0 && count <= order.len(), "a batch of {count} while {} wait", order.len());
-    let first: Vec<RequestKey> = order[..count].iter().map(|fact| fact.key).collect();
+    let first: Vec<RequestKey> = order[..count].iter().map(|request| request.key).collect();
     ensure!(first == keys, "{keys:?} ran, but the first in order of service are {first:?}");
     let batch = &order[..count];
     ensure!(
@@ -137,16 +160,16 @@ fn enter_run(ledger: &mut Ledger, instance: InstanceId, keys: &[RequestKey], row
         "the batch says {rows} rows, its requests have {}",
         rows_of(batch)
     );
-    for fact in batch {
-        ensure!(!fact.is_rejected_by(ledger.now), "{:?} ran past its deadline", fact.key);
+    for request in batch {
+        ensure!(!request.is_rejected_by(ledger.now), "{:?} ran past its deadline", request.key);
     }
-    ledger.rules.forming.check_batch(ledger.moment(), &order, count)?;
+    ledger.rules.dynamic_rules.check_batch(ledger.context(), &order, count)?;
     ledger.set_state(instance, LaneState::Busy);
-    ledger.waiting.retain(|fact| !keys.contains(&fact.key));
+    ledger.waiting.retain(|request| !keys.contains(&request.key));
     Ok(())
 }
 
-/// A batch is made of whole requests here.
+/// The requests of a batch, which has no other entries here.
 fn requests(entries: &[BatchEntry]) -> Result<Vec<RequestKey>, String> {
     let request = |entry: &BatchEntry| match entry {
         BatchEntry::Request(key) => Ok(*key),
@@ -156,11 +179,15 @@ fn requests(entries: &[BatchEntry]) -> Result<Vec<RequestKey>, String> {
 }
 
 fn check_nothing_is_late(ledger: &Ledger) -> Check {
-    for fact in &ledger.waiting {
-        ensure!(!fact.is_rejected_by(ledger.now), "{:?} still waits after its deadline", fact.key);
+    for request in &ledger.waiting {
+        ensure!(
+            !request.is_rejected_by(ledger.now),
+            "{:?} still waits after its deadline",
+            request.key
+        );
     }
     let quiet = ledger.draining && ledger.is_quiet();
-    ensure!(!quiet || ledger.drained, "everything is over, but drained was not said");
+    ensure!(!quiet || ledger.drained, "no request is left, but drained was not reported");
     Ok(())
 }
 
@@ -168,12 +195,12 @@ fn check_waiting_has_a_reason(ledger: &Ledger) -> Check {
     if !ledger.can_run() || ledger.waiting.is_empty() {
         return Ok(());
     }
-    ledger.rules.forming.check_waiting(ledger.moment(), &ledger.in_order_of_service())
+    ledger.rules.dynamic_rules.check_waiting(ledger.context(), &ledger.in_order_of_service())
 }
 
-/// The wake-up comes neither late nor for nothing.
+/// Checks that the wake-up is neither late nor without effect.
 pub(crate) fn check_wakeup(ledger: &Ledger, wakeup: Option<Time>) -> Check {
-    let rejection = ledger.waiting.iter().filter_map(|fact| fact.reject_at).min();
+    let rejection = ledger.waiting.iter().filter_map(|request| request.reject_at).min();
     if !ledger.can_run() || ledger.waiting.is_empty() {
         ensure!(
             wakeup == rejection,
@@ -181,11 +208,12 @@ pub(crate) fn check_wakeup(ledger: &Ledger, wakeup: Option<Time>) -> Check {
         );
         return Ok(());
     }
-    let oldest = ledger.waiting.iter().map(|fact| fact.enqueued).min().unwrap_or_default();
-    let go = ledger.rules.forming.goes_at(oldest);
+    let oldest = ledger.waiting.iter().map(|request| request.enqueued).min().unwrap_or_default();
+    let dispatch = ledger.rules.dynamic_rules.dispatch_time(oldest);
     let is_ahead = |time: &Time| *time > ledger.now;
-    let moves = ledger.waiting.iter().filter_map(|fact| fact.move_back_at).filter(is_ahead).min();
-    let next = [rejection, go, moves].into_iter().flatten().min();
+    let moves =
+        ledger.waiting.iter().filter_map(|request| request.move_back_at).filter(is_ahead).min();
+    let next = [rejection, dispatch, moves].into_iter().flatten().min();
     ensure!(wakeup == next, "wakes at {wakeup:?}, but something can happen at {next:?}");
     ensure!(
         wakeup.is_none_or(|wakeup| wakeup > ledger.now),

@@ -1,5 +1,5 @@
-//! What is known from outside: who waits, who runs, which lanes there are. Built
-//! from events and deeds alone.
+//! The state that is visible from outside: waiting requests and lanes. It is derived from
+//! events and decisions alone.
 
 use std::collections::BTreeMap;
 
@@ -8,16 +8,16 @@ use galatea_policy::{
     Time, TimeoutAction,
 };
 
-use crate::forming::{Forming, Moment, Waiting};
+use crate::dynamic_rules::{BatchContext, DynamicRules, QueuedRequest};
 use crate::setup::Setup;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Ledger {
     pub(crate) rules: Rules,
     /// In order of arrival.
-    pub(crate) waiting: Vec<Fact>,
+    pub(crate) waiting: Vec<WaitingRequest>,
     pub(crate) lanes: BTreeMap<InstanceId, Lane>,
-    /// Arrivals that the test hook still wants to see.
+    /// Number of arrivals that the test hook still waits for.
     pub(crate) held: u32,
     pub(crate) draining: bool,
     pub(crate) drained: bool,
@@ -25,16 +25,16 @@ pub(crate) struct Ledger {
     arrivals: u64,
 }
 
-/// The specification, made explicit.
+/// The settings with defaults resolved.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
-    pub(crate) forming: Forming,
+    pub(crate) dynamic_rules: DynamicRules,
     settings: DynamicSpec,
 }
 
 /// A request that waits.
 #[derive(Clone, Debug)]
-pub(crate) struct Fact {
+pub(crate) struct WaitingRequest {
     pub(crate) key: RequestKey,
     pub(crate) rows: u64,
     pub(crate) batch_key: BatchKey,
@@ -48,7 +48,7 @@ pub(crate) struct Fact {
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Lane {
     pub(crate) state: LaneState,
-    /// Since when it is free, or busy.
+    /// When it became free or busy.
     pub(crate) since: Time,
 }
 
@@ -56,10 +56,10 @@ pub(crate) struct Lane {
 pub(crate) enum LaneState {
     Free,
     Busy,
-    Leaving,
+    Removing,
 }
 
-impl Waiting for Fact {
+impl QueuedRequest for WaitingRequest {
     fn key(&self) -> RequestKey {
         self.key
     }
@@ -85,9 +85,9 @@ impl Rules {
             SchedulingMode::Sequence(_) => unreachable!("sequences have a ledger of their own"),
         };
         let preferred = &settings.preferred_batch_sizes;
-        let mut forming = Forming::new(max, preferred, settings.max_queue_delay_ns);
-        forming.custom = setup.custom;
-        Rules { forming, settings }
+        let mut dynamic_rules = DynamicRules::new(max, preferred, settings.max_queue_delay_ns);
+        dynamic_rules.custom = setup.custom;
+        Rules { dynamic_rules, settings }
     }
 
     fn level(&self, priority: u64) -> u64 {
@@ -104,12 +104,12 @@ impl Rules {
     }
 }
 
-impl Fact {
-    fn new(ticket: &RequestInfo, rules: &Rules, arrival: u64, now: Time) -> Self {
-        let level = rules.level(ticket.priority);
+impl WaitingRequest {
+    fn new(info: &RequestInfo, rules: &Rules, arrival: u64, now: Time) -> Self {
+        let level = rules.level(info.priority);
         let policy = rules.policy(level);
-        let own = if policy.allow_timeout_override && ticket.timeout_ns != 0 {
-            ticket.timeout_ns
+        let own = if policy.allow_timeout_override && info.timeout_ns != 0 {
+            info.timeout_ns
         } else {
             u64::MAX
         };
@@ -120,17 +120,26 @@ impl Fact {
             TimeoutAction::Reject => (deadline, None),
             TimeoutAction::Delay => (None, deadline),
         };
-        let rows = u64::from(ticket.batch_size.max(1));
-        let (key, batch_key) = (ticket.key, ticket.batch_key);
-        Fact { key, rows, batch_key, level, arrival, enqueued: now, reject_at, move_back_at }
+        let rows = u64::from(info.batch_size.max(1));
+        let (key, batch_key) = (info.key, info.batch_key);
+        WaitingRequest {
+            key,
+            rows,
+            batch_key,
+            level,
+            arrival,
+            enqueued: now,
+            reject_at,
+            move_back_at,
+        }
     }
 
     pub(crate) fn is_rejected_by(&self, now: Time) -> bool {
         self.reject_at.is_some_and(|deadline| deadline <= now)
     }
 
-    /// Sorting by this gives the order of service.
-    fn turn(&self, now: Time) -> (u64, Option<Time>, u64) {
+    /// The sort key of the order of service.
+    fn service_order(&self, now: Time) -> (u64, Option<Time>, u64) {
         (self.level, self.move_back_at.filter(|deadline| *deadline <= now), self.arrival)
     }
 }
@@ -149,23 +158,23 @@ impl Ledger {
         }
     }
 
-    /// Whether a well-behaved driver can say this now.
+    /// Whether a correct driver can send this event now.
     pub(crate) fn allows(&self, event: &Event) -> bool {
         match event {
-            Event::Enqueue(ticket) => self.find(ticket.key).is_none(),
+            Event::Enqueue(info) => self.find(info.key).is_none(),
             Event::LaneFree(id) => {
-                matches!(self.state(*id), Some(LaneState::Busy | LaneState::Leaving))
+                matches!(self.state(*id), Some(LaneState::Busy | LaneState::Removing))
             }
             Event::AddInstance(id) => !self.lanes.contains_key(id),
             Event::RemoveInstance(id) => self.lanes.contains_key(id),
             Event::Released { .. } => false,
-            // The harness says it, where it is said.
+            // Only the harness sends it.
             Event::PermitGranted(_) | Event::PermitDelayed(_) => false,
             Event::Cancel(_) | Event::Drain | Event::Tick => true,
         }
     }
 
-    /// What an instance does, if there is such an instance.
+    /// The state of an instance, if it exists.
     pub(crate) fn state(&self, id: InstanceId) -> Option<LaneState> {
         self.lanes.get(&id).map(|lane| lane.state)
     }
@@ -175,30 +184,30 @@ impl Ledger {
     }
 
     pub(crate) fn find(&self, key: RequestKey) -> Option<usize> {
-        self.waiting.iter().position(|fact| fact.key == key)
+        self.waiting.iter().position(|request| request.key == key)
     }
 
-    /// Whether a request can't wait at its level, which is full of others.
-    pub(crate) fn is_full_for(&self, ticket: &RequestInfo) -> bool {
-        let level = self.rules.level(ticket.priority);
+    /// Whether the level of a request is full.
+    pub(crate) fn is_full_for(&self, info: &RequestInfo) -> bool {
+        let level = self.rules.level(info.priority);
         let limit = u64::from(self.rules.policy(level).max_queue_size);
-        let there = self
+        let waiting = self
             .waiting
             .iter()
-            .filter(|fact| fact.level == level && !fact.is_rejected_by(self.now));
-        limit != 0 && u64::try_from(there.count()).is_ok_and(|there| there >= limit)
+            .filter(|request| request.level == level && !request.is_rejected_by(self.now));
+        limit != 0 && u64::try_from(waiting.count()).is_ok_and(|waiting| waiting >= limit)
     }
 
-    pub(crate) fn arrive(&mut self, ticket: &RequestInfo) {
-        let fact = Fact::new(ticket, &self.rules, self.arrivals, self.now);
+    pub(crate) fn arrive(&mut self, info: &RequestInfo) {
+        let request = WaitingRequest::new(info, &self.rules, self.arrivals, self.now);
         self.arrivals += 1;
         self.held = self.held.saturating_sub(1);
-        self.waiting.push(fact);
+        self.waiting.push(request);
     }
 
-    pub(crate) fn in_order_of_service(&self) -> Vec<&Fact> {
-        let mut order: Vec<&Fact> = self.waiting.iter().collect();
-        order.sort_by_key(|fact| fact.turn(self.now));
+    pub(crate) fn in_order_of_service(&self) -> Vec<&WaitingRequest> {
+        let mut order: Vec<&WaitingRequest> = self.waiting.iter().collect();
+        order.sort_by_key(|request| request.service_order(self.now));
         order
     }
 
@@ -210,7 +219,7 @@ impl Ledger {
         self.waiting.is_empty() && self.lanes.values().all(|lane| lane.state == LaneState::Free)
     }
 
-    pub(crate) fn moment(&self) -> Moment {
-        Moment { now: self.now, draining: self.draining }
+    pub(crate) fn context(&self) -> BatchContext {
+        BatchContext { now: self.now, draining: self.draining }
     }
 }

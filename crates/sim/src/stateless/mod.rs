@@ -1,4 +1,4 @@
-//! The default scheduler and the dynamic batcher, seen from outside.
+//! The default scheduler and the dynamic batcher, as visible from outside.
 
 pub(crate) mod checks;
 pub(crate) mod ledger;

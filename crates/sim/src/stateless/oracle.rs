@@ -1,26 +1,25 @@
-//! A naive scheduler: one list, sorted and walked anew in each step. It shares no
-//! code with the real one and keeps nothing between steps that it could
-//! calculate, which is why it can be believed.
+//! A naive scheduler: one list, sorted in each step. It can be believed because it shares
+//! no code with the real scheduler and recalculates everything in each step.
 
 use galatea_policy::{
     BatchEntry, BatchKey, DynamicSpec, Event, FailReason, InstanceId, QueuePolicy, RequestInfo,
     RequestKey, SchedulingMode, Time, TimeoutAction,
 };
 
-use crate::deed::Deed;
-use crate::forming::Waiting;
-use crate::naive::{NaiveFormer, sum};
+use crate::decision::Decision;
+use crate::dynamic_rules::QueuedRequest;
+use crate::naive_batcher::{NaiveBatcher, sum};
 use crate::setup::Setup;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Oracle {
-    former: NaiveFormer,
+    batcher: NaiveBatcher,
     settings: DynamicSpec,
     pending: Vec<Pending>,
     /// In the order in which they became free.
     free: Vec<InstanceId>,
     busy: Vec<InstanceId>,
-    leaving: Vec<InstanceId>,
+    removing: Vec<InstanceId>,
     hold: u32,
     draining: bool,
     drained: bool,
@@ -40,7 +39,7 @@ struct Pending {
     action: TimeoutAction,
 }
 
-impl Waiting for Pending {
+impl QueuedRequest for Pending {
     fn key(&self) -> RequestKey {
         self.key
     }
@@ -69,12 +68,12 @@ impl Oracle {
         let preferred = &settings.preferred_batch_sizes;
         let delay_ns = settings.max_queue_delay_ns;
         Oracle {
-            former: NaiveFormer::new(max, preferred, delay_ns, setup.custom),
+            batcher: NaiveBatcher::new(max, preferred, delay_ns, setup.custom),
             settings,
             pending: Vec::new(),
             free: Vec::new(),
             busy: Vec::new(),
-            leaving: Vec::new(),
+            removing: Vec::new(),
             hold: spec.hold_until_queued,
             draining: false,
             drained: false,
@@ -83,22 +82,22 @@ impl Oracle {
         }
     }
 
-    pub(crate) fn step(&mut self, now: Time, event: Event) -> Vec<Deed> {
+    pub(crate) fn step(&mut self, now: Time, event: Event) -> Vec<Decision> {
         self.now = self.now.max(now);
-        let mut deeds = self.reject();
+        let mut decisions = self.reject();
         match event {
-            Event::Enqueue(ticket) => deeds.extend(self.enqueue(ticket)),
+            Event::Enqueue(info) => decisions.extend(self.enqueue(info)),
             Event::Cancel(key) => {
                 if let Some(index) = self.pending.iter().position(|pending| pending.key == key) {
                     self.pending.remove(index);
-                    deeds.push(Deed::Fail(key, FailReason::Cancelled));
+                    decisions.push(Decision::Fail(key, FailReason::Cancelled));
                 }
             }
             Event::LaneFree(instance) => {
                 self.busy.retain(|busy| *busy != instance);
-                if self.leaving.contains(&instance) {
-                    self.leaving.retain(|leaving| *leaving != instance);
-                    deeds.push(Deed::Removed(instance));
+                if self.removing.contains(&instance) {
+                    self.removing.retain(|removing| *removing != instance);
+                    decisions.push(Decision::InstanceRemoved(instance));
                 } else {
                     self.free.push(instance);
                 }
@@ -106,9 +105,9 @@ impl Oracle {
             Event::AddInstance(instance) => self.free.push(instance),
             Event::RemoveInstance(instance) if self.free.contains(&instance) => {
                 self.free.retain(|free| *free != instance);
-                deeds.push(Deed::Removed(instance));
+                decisions.push(Decision::InstanceRemoved(instance));
             }
-            Event::RemoveInstance(instance) => self.leaving.push(instance),
+            Event::RemoveInstance(instance) => self.removing.push(instance),
             Event::Drain => {
                 self.draining = true;
                 self.hold = 0;
@@ -118,47 +117,50 @@ impl Oracle {
             | Event::PermitDelayed(_)
             | Event::Tick => {}
         }
-        self.run(&mut deeds);
+        self.run(&mut decisions);
         if self.draining && !self.drained && self.pending.is_empty() && self.busy.is_empty() {
             self.drained = true;
-            deeds.push(Deed::Drained);
+            decisions.push(Decision::Drained);
         }
-        deeds
+        decisions
     }
 
-    fn reject(&mut self) -> Vec<Deed> {
+    fn reject(&mut self) -> Vec<Decision> {
         let now = self.now;
-        let is_late = |pending: &Pending| {
+        let is_expired = |pending: &Pending| {
             pending.action == TimeoutAction::Reject
                 && pending.deadline.is_some_and(|deadline| deadline <= now)
         };
-        let mut late: Vec<Pending> =
-            self.pending.iter().filter(|pending| is_late(pending)).cloned().collect();
-        self.pending.retain(|pending| !is_late(pending));
-        late.sort_by_key(|pending| (pending.deadline, pending.arrival));
-        late.iter().map(|pending| Deed::Fail(pending.key, FailReason::TimeoutExpired)).collect()
+        let mut expired: Vec<Pending> =
+            self.pending.iter().filter(|pending| is_expired(pending)).cloned().collect();
+        self.pending.retain(|pending| !is_expired(pending));
+        expired.sort_by_key(|pending| (pending.deadline, pending.arrival));
+        expired
+            .iter()
+            .map(|pending| Decision::Fail(pending.key, FailReason::TimeoutExpired))
+            .collect()
     }
 
-    fn enqueue(&mut self, ticket: RequestInfo) -> Option<Deed> {
+    fn enqueue(&mut self, info: RequestInfo) -> Option<Decision> {
         if self.draining {
-            return Some(Deed::Fail(ticket.key, FailReason::Draining));
+            return Some(Decision::Fail(info.key, FailReason::Draining));
         }
-        let (level, policy) = self.level(ticket.priority);
+        let (level, policy) = self.level(info.priority);
         let there = self.pending.iter().filter(|pending| pending.level == level).count();
         if policy.max_queue_size != 0
             && there >= usize::try_from(policy.max_queue_size).expect("64 bits")
         {
-            return Some(Deed::Fail(ticket.key, FailReason::QueueFull));
+            return Some(Decision::Fail(info.key, FailReason::QueueFull));
         }
         let mut timeout = policy.default_timeout_ns;
-        if policy.allow_timeout_override && ticket.timeout_ns != 0 && ticket.timeout_ns < timeout {
-            timeout = ticket.timeout_ns;
+        if policy.allow_timeout_override && info.timeout_ns != 0 && info.timeout_ns < timeout {
+            timeout = info.timeout_ns;
         }
         let deadline = if timeout == 0 { None } else { sum(self.now, timeout) };
         self.pending.push(Pending {
-            key: ticket.key,
-            rows: u64::from(ticket.batch_size).max(1),
-            batch_key: ticket.batch_key,
+            key: info.key,
+            rows: u64::from(info.batch_size).max(1),
+            batch_key: info.batch_key,
             level,
             arrival: self.arrivals,
             enqueued: self.now,
@@ -187,7 +189,7 @@ impl Oracle {
         )
     }
 
-    /// Puts pending requests into the order of service as of now.
+    /// Sorts pending requests into the present order of service.
     fn sort(&mut self) {
         let now = self.now;
         self.pending.sort_by_key(|pending| {
@@ -196,10 +198,10 @@ impl Oracle {
         });
     }
 
-    fn run(&mut self, deeds: &mut Vec<Deed>) {
+    fn run(&mut self, decisions: &mut Vec<Decision>) {
         self.sort();
         while self.hold == 0 && !self.free.is_empty() {
-            let batch = self.former.batch(&self.pending, self.now, self.draining);
+            let batch = self.batcher.batch(&self.pending, self.now, self.draining);
             let Some(count) = batch else { return };
             let instance = self.free.pop().expect("checked above");
             self.busy.push(instance);
@@ -207,11 +209,11 @@ impl Oracle {
             let rows: u64 = batch.iter().map(|pending| pending.rows).sum();
             let entries = batch.iter().map(|pending| BatchEntry::Request(pending.key)).collect();
             let rows = u32::try_from(rows).expect("a batch is small");
-            deeds.push(Deed::Run { instance, entries, rows });
+            decisions.push(Decision::Execute { instance, entries, rows });
         }
     }
 
-    /// When something can happen by itself.
+    /// When the next decision is due without an event.
     pub(crate) fn next_wakeup(&self) -> Option<Time> {
         let can_run = self.hold == 0 && !self.free.is_empty();
         let mut times = Vec::new();
@@ -224,7 +226,7 @@ impl Oracle {
                 TimeoutAction::Delay => {}
             }
             if can_run {
-                times.extend(self.former.goes_at(pending.enqueued));
+                times.extend(self.batcher.dispatch_time(pending.enqueued));
             }
         }
         times.into_iter().min()

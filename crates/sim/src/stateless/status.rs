@@ -1,11 +1,11 @@
-//! The status page tells the truth.
+//! Checks the scheduler's status.
 
 use galatea_policy::{InstanceId, LaneStatus, QueueStatus, QueueWaitReason, Time};
 
 use super::ledger::{Lane, LaneState, Ledger};
-use crate::batching::Scheduler;
 use crate::check::{Check, ensure};
-use crate::forming::{Waiting, rows_of};
+use crate::custom_batching::Scheduler;
+use crate::dynamic_rules::{QueuedRequest, rows_of};
 
 pub(crate) fn check_status(ledger: &Ledger, scheduler: &Scheduler) -> Check {
     let status = scheduler.status();
@@ -14,31 +14,34 @@ pub(crate) fn check_status(ledger: &Ledger, scheduler: &Scheduler) -> Check {
     let waits_for = expected_reason(ledger);
     for queue in &status.queues {
         check_level(ledger, queue)?;
-        let said = queue.waits_for;
-        ensure!(said == waits_for, "it waits for {waits_for:?}, and the status says {said:?}");
+        let reported = queue.waits_for;
+        ensure!(
+            reported == waits_for,
+            "it waits for {waits_for:?}, and the status says {reported:?}"
+        );
     }
-    let lanes: Vec<(InstanceId, Lane)> = status.lanes.iter().map(lane_fact).collect();
+    let lanes: Vec<(InstanceId, Lane)> = status.lanes.iter().map(lane_of).collect();
     let known: Vec<(InstanceId, Lane)> =
         ledger.lanes.iter().map(|(id, lane)| (*id, *lane)).collect();
     ensure!(lanes == known, "the status says {lanes:?} of lanes {known:?}");
     ensure!(status.draining == ledger.draining, "the status is wrong about draining");
-    ensure!(status.sequences.is_none(), "the status speaks of sequences");
+    ensure!(status.sequences.is_none(), "the status has sequences");
     Ok(())
 }
 
 fn check_level(ledger: &Ledger, queue: &QueueStatus) -> Check {
     let level = queue.priority;
-    let here = || ledger.waiting.iter().filter(|fact| fact.level == level);
+    let here = || ledger.waiting.iter().filter(|request| request.level == level);
     ensure!(queue.waiting == here().count(), "the status is wrong about level {level}");
-    let oldest = here().map(|fact| fact.enqueued).min();
+    let oldest = here().map(|request| request.enqueued).min();
     ensure!(oldest == Some(queue.oldest), "the oldest of level {level} is of {oldest:?}");
     let is_delayed = |time: Time| time <= ledger.now;
-    let delayed = here().filter(|fact| fact.move_back_at.is_some_and(is_delayed)).count();
+    let delayed = here().filter(|request| request.move_back_at.is_some_and(is_delayed)).count();
     ensure!(queue.delayed == delayed, "{delayed} were moved back at level {level}");
     Ok(())
 }
 
-/// What everyone waits for; with a free lane all wait for one batch.
+/// What all requests wait for; with a free lane it is one batch.
 fn expected_reason(ledger: &Ledger) -> QueueWaitReason {
     if ledger.held > 0 {
         return QueueWaitReason::Hold { missing: ledger.held };
@@ -46,22 +49,29 @@ fn expected_reason(ledger: &Ledger) -> QueueWaitReason {
     if !ledger.can_run() {
         return QueueWaitReason::Lane;
     }
-    let forming = &ledger.rules.forming;
+    let dynamic_rules = &ledger.rules.dynamic_rules;
     let pending = rows_of(&ledger.waiting.iter().collect::<Vec<_>>());
-    let larger = forming.preferred.iter().filter(|size| **size > pending);
+    let larger = dynamic_rules.preferred.iter().filter(|size| **size > pending);
     let small = |rows: u64| u32::try_from(rows).expect("batches are small");
     QueueWaitReason::BatchDelay {
         pending_batch_size: small(pending),
         next_preferred_batch_size: larger.min().copied().map_or(0, small),
-        until: ledger.waiting.iter().map(Waiting::since).min().and_then(|at| forming.goes_at(at)),
+        until: ledger
+            .waiting
+            .iter()
+            .map(QueuedRequest::since)
+            .min()
+            .and_then(|at| dynamic_rules.dispatch_time(at)),
     }
 }
 
-fn lane_fact(status: &LaneStatus) -> (InstanceId, Lane) {
+fn lane_of(status: &LaneStatus) -> (InstanceId, Lane) {
     let (instance, state, since) = match *status {
         LaneStatus::Free { instance, since } => (instance, LaneState::Free, since),
         LaneStatus::Busy { instance, since } => (instance, LaneState::Busy, since),
-        LaneStatus::Removing { instance, busy_since } => (instance, LaneState::Leaving, busy_since),
+        LaneStatus::Removing { instance, busy_since } => {
+            (instance, LaneState::Removing, busy_since)
+        }
     };
     (instance, Lane { state, since })
 }

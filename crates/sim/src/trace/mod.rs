@@ -1,4 +1,4 @@
-//! A recorded trace: what happened when, as text and back, repeated and cut down.
+//! A recorded trace: its text form, its replay and its reduction.
 
 mod read;
 mod write;
@@ -13,10 +13,9 @@ use crate::setup::Setup;
 
 /// A specification and the events that followed.
 ///
-/// As text it begins with `spec`, the kind of scheduler and its settings; then
-/// comes a line for each event: the time, a word, and what it is about. Keys are
-/// their place in the driver's slab, and behind a point, how often that place had
-/// been used before. Empty lines and lines with # say nothing.
+/// The text begins with `spec`, the kind of scheduler and its settings. Each further line
+/// is an event: the time, a word and its arguments. A key is its index in the driver's
+/// slab and, after a point, its generation. Empty lines and lines with # are ignored.
 ///
 /// ```
 /// let trace: galatea_sim::Trace = "
@@ -31,16 +30,16 @@ use crate::setup::Setup;
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Trace {
-    /// What the scheduler was built from.
+    /// The settings of the scheduler.
     pub setup: Setup,
     /// Events in the order of steps.
     pub steps: Vec<(Time, Event)>,
 }
 
 impl Trace {
-    /// Repeats the trace. Events that no longer make sense, because others were
-    /// cut out, are passed over. Returns the trace's hash, or the number of
-    /// steps until a promise was broken, and which.
+    /// Repeats the trace. Events that became impossible, because others were removed, are
+    /// skipped. Returns the trace's hash, or the number of steps until a rule was broken
+    /// and the message.
     pub fn replay(&self, reference: Reference) -> Result<u64, (usize, String)> {
         let mut harness = Harness::new(&self.setup, reference);
         for (index, (now, event)) in self.steps.iter().enumerate() {
@@ -57,8 +56,8 @@ impl Trace {
         Ok(harness.trace_hash())
     }
 
-    /// A shorter trace that fails too, whatever the promise; `self` if none is
-    /// found or it does not fail.
+    /// A shorter trace that fails too, if with another message; `self` if none is found or
+    /// it does not fail.
     pub fn shrink(&self, reference: Reference) -> Trace {
         let mut best = self.clone();
         let mut chunk = best.steps.len();

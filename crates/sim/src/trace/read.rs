@@ -1,4 +1,4 @@
-//! A trace from its text.
+//! Parses a trace.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -11,13 +11,13 @@ use galatea_policy::{
 
 use super::Trace;
 use super::write::Key;
-use crate::batching::CustomBatching;
+use crate::custom_batching::CustomBatching;
 use crate::setup::Setup;
 
 impl FromStr for Trace {
     type Err = String;
 
-    /// Reads what `Display` wrote. Empty lines and lines with # say nothing.
+    /// Parses the text of `Display`. Empty lines and lines with # are ignored.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut lines = text
             .lines()

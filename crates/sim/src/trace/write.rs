@@ -1,4 +1,4 @@
-//! A trace as text.
+//! Renders a trace.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -97,7 +97,7 @@ fn write_policy(formatter: &mut Formatter<'_>, level: u64, policy: &QueuePolicy)
 fn write_step(formatter: &mut Formatter<'_>, now: Time, event: &Event) -> fmt::Result {
     write!(formatter, "{} ", now.0)?;
     match event {
-        Event::Enqueue(ticket) => write_request(formatter, ticket),
+        Event::Enqueue(info) => write_request(formatter, info),
         Event::Cancel(key) => writeln!(formatter, "cancel id={}", Key(key.0)),
         Event::Released { key, release } => {
             let again = u8::from(*release == Release::Reschedule);
@@ -113,8 +113,8 @@ fn write_step(formatter: &mut Formatter<'_>, now: Time, event: &Event) -> fmt::R
     }
 }
 
-fn write_request(formatter: &mut Formatter<'_>, ticket: &RequestInfo) -> fmt::Result {
-    let RequestInfo { key, batch_size, batch_key, priority, timeout_ns, sequence } = ticket;
+fn write_request(formatter: &mut Formatter<'_>, info: &RequestInfo) -> fmt::Result {
+    let RequestInfo { key, batch_size, batch_key, priority, timeout_ns, sequence } = info;
     write!(
         formatter,
         "request id={} rows={batch_size} key={} priority={priority} timeout={timeout_ns}",
@@ -128,15 +128,15 @@ fn write_request(formatter: &mut Formatter<'_>, ticket: &RequestInfo) -> fmt::Re
     writeln!(formatter)
 }
 
-/// A key as its place, and how often the place was used before.
+/// A key as its index and generation.
 pub(super) struct Key(pub(super) u64);
 
 impl Display for Key {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
-        let (place, generation) = (self.0 & u64::from(u32::MAX), self.0 >> 32);
+        let (index, generation) = (self.0 & u64::from(u32::MAX), self.0 >> 32);
         match generation {
-            0 => write!(formatter, "{place}"),
-            _ => write!(formatter, "{place}.{generation}"),
+            0 => write!(formatter, "{index}"),
+            _ => write!(formatter, "{index}.{generation}"),
         }
     }
 }

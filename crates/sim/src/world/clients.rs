@@ -1,4 +1,4 @@
-//! Clients that send, cancel and vanish.
+//! Clients that send and cancel requests and disconnect.
 
 use std::collections::BTreeSet;
 
@@ -6,16 +6,17 @@ use galatea_policy::{
     BatchKey, Event, FailReason, RequestInfo, RequestKey, SchedulingSpec, SequencePosition, Time,
 };
 
-use super::talks::{Talks, random_talks};
-use super::{Happening, Open, World};
-use crate::driver::CorrelationId;
+use super::behavior::ClientBehavior;
+use super::client_sequences::{ClientSequences, random_client_sequences};
+use super::{Open, PlannedEvent, World};
+use crate::keys::CorrelationId;
 use crate::random::Random;
 
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) open: BTreeSet<RequestKey>,
-    pub(super) talks: Talks,
-    pub(super) manners: Manners,
+    pub(super) sequences: ClientSequences,
+    pub(super) behavior: ClientBehavior,
     open_max: usize,
     pause_max: u64,
     rows_max: u32,
@@ -23,36 +24,29 @@ pub(super) struct Client {
     priority_max: u64,
     timeout_chance: u64,
     cancel_chance: u64,
-    gone: bool,
-}
-
-/// What may be expected of a client, and so by it.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) enum Manners {
-    /// Whatever comes to mind.
-    Any,
-    /// Starts and ends its sequences, has IDs of its own, and neither gives up nor
-    /// sets time limits. It must be served.
-    Good,
+    disconnected: bool,
 }
 
 impl World {
-    pub(super) fn turn(&mut self, now: Time, index: usize) -> Result<(), String> {
-        if self.clients[index].gone || self.is_evening() {
+    pub(super) fn act(&mut self, now: Time, index: usize) -> Result<(), String> {
+        if self.clients[index].disconnected || self.is_finishing() {
             return Ok(());
         }
         let is_full = self.clients[index].open.len() >= self.clients[index].open_max;
         if !is_full {
             self.send(now, index)?;
         }
-        // Time must pass for those who wait, so the pause is not always 0.
-        let patience = if is_full { 10 } else { u64::from(self.random.percent(10)) };
-        self.plan_within(self.clients[index].pause_max + patience, Happening::Turn(index));
+        // Time must pass for waiting requests, so the pause is not always 0.
+        let extra_pause = if is_full { 10 } else { u64::from(self.random.percent(10)) };
+        self.plan_within(
+            self.clients[index].pause_max + extra_pause,
+            PlannedEvent::ClientActs(index),
+        );
         Ok(())
     }
 
-    pub(super) fn vanish(&mut self, now: Time, index: usize) -> Result<(), String> {
-        self.clients[index].gone = true;
+    pub(super) fn disconnect(&mut self, now: Time, index: usize) -> Result<(), String> {
+        self.clients[index].disconnected = true;
         for key in self.clients[index].open.clone() {
             self.step_at(now, Event::Cancel(key))?;
         }
@@ -62,13 +56,13 @@ impl World {
     fn send(&mut self, now: Time, index: usize) -> Result<(), String> {
         self.sent += 1;
         let reuse = self.reuse();
-        let key = RequestKey(self.keys.take(reuse));
-        let words = self.next_words(index);
+        let key = RequestKey(self.keys.allocate(reuse));
+        let step = self.next_step(index);
         let client = &self.clients[index];
         let random = &mut self.random;
         let is_sequential = self.trace.setup.is_sequential();
         let least_rows = u32::from(self.trace.setup.spec.max_batch_size != 0);
-        let mut ticket = RequestInfo {
+        let mut info = RequestInfo {
             key,
             batch_size: if is_sequential {
                 1
@@ -86,51 +80,52 @@ impl World {
         };
         let cancels = random.percent(client.cancel_chance);
         let iterations_left = if self.is_iterative() {
-            self.random.between(0, self.weather.iterations_max)
+            self.random.between(0, self.timing.iterations_max)
         } else {
             0
         };
-        let talk = words.and_then(|words| words.talk);
-        let last_word = words.map_or(Time(0), |words| words.last_word);
-        let open = Open { client: index, number: self.sent, talk, last_word, iterations_left };
+        let sequence = step.and_then(|step| step.sequence);
+        let last_activity = step.map_or(Time(0), |step| step.last_activity);
+        let open =
+            Open { client: index, number: self.sent, sequence, last_activity, iterations_left };
         self.open.insert(key, open);
         self.clients[index].open.insert(key);
         if self.is_iterative() {
             let reuse = self.reuse();
-            let sequence = self.names.anonymous(reuse);
-            ticket.sequence = Some(SequencePosition { sequence, start: true, end: false });
-        } else if let Some(words) = words {
-            self.enter(now, &mut ticket, words)?;
+            let sequence = self.correlation_ids.anonymous(reuse);
+            info.sequence = Some(SequencePosition { sequence, start: true, end: false });
+        } else if let Some(step) = step {
+            self.assign_sequence(now, &mut info, step)?;
         }
-        self.step_at(now, Event::Enqueue(ticket))?;
-        self.note_word(index, talk);
+        self.step_at(now, Event::Enqueue(info))?;
+        self.record_activity(index, sequence);
         if cancels {
-            self.plan_within(30, Happening::Cancel(key, self.sent));
+            self.plan_within(30, PlannedEvent::Cancel(key, self.sent));
         }
         Ok(())
     }
 
-    /// A well-behaved client is never refused, except by an unloading model, or
-    /// after its own long silence.
+    /// Checks that a request of a well-behaved client is refused only by an unloading model
+    /// or after an idle time of its sequence.
     pub(super) fn check_refusal(&self, key: RequestKey, reason: FailReason) -> Result<(), String> {
         let Some(open) = self.open.get(&key) else {
-            return Err(format!("{key:?} fails with {reason:?} after its outcome"));
+            return Err(format!("{key:?} fails with {reason:?} after its reply"));
         };
         let client = &self.clients[open.client];
         let sequential = self.trace.setup.is_sequential();
-        if client.manners != Manners::Good || !sequential || self.is_iterative() {
+        if client.behavior != ClientBehavior::WellBehaved || !sequential || self.is_iterative() {
             return Ok(());
         }
-        let is_fair = match reason {
+        let is_allowed = match reason {
             FailReason::Draining => self.draining,
-            FailReason::MissingStart => self.was_silent(open),
+            FailReason::MissingStart => self.was_idle(open),
             FailReason::Cancelled
             | FailReason::QueueFull
             | FailReason::TimeoutExpired
             | FailReason::NoSequence
             | FailReason::SequenceTimeoutExpired => false,
         };
-        if is_fair {
+        if is_allowed {
             return Ok(());
         }
         Err(format!("{key:?} of a well-behaved client fails with {reason:?}"))
@@ -141,22 +136,28 @@ pub(super) fn random_client(random: &mut Random, spec: &SchedulingSpec, number: 
     let rows_limit = if spec.max_batch_size == 0 { 3 } else { spec.max_batch_size };
     let rows_max = if random.percent(50) { 1 } else { random.between_u32(1, rows_limit) };
     let chances = [0, 0, 20, 80];
-    let manners = if random.percent(30) { Manners::Good } else { Manners::Any };
-    let ask_chance = |random: &mut Random| match manners {
-        Manners::Any => random.pick(&chances),
-        Manners::Good => 0,
+    let behavior =
+        if random.percent(30) { ClientBehavior::WellBehaved } else { ClientBehavior::Arbitrary };
+    let chance = |random: &mut Random| match behavior {
+        ClientBehavior::Arbitrary => random.pick(&chances),
+        ClientBehavior::WellBehaved => 0,
     };
     Client {
         open: BTreeSet::new(),
-        talks: random_talks(random, spec, manners, CorrelationId(100 * (number + 1))),
-        manners,
+        sequences: random_client_sequences(
+            random,
+            spec,
+            behavior,
+            CorrelationId(100 * (number + 1)),
+        ),
+        behavior,
         open_max: random.pick(&[1, 4, 12, 30]),
         pause_max: random.pick(&[0, 1, 5, 20, 60]),
         rows_max,
         batch_keys: random.pick(&[0, 0, 1, 2]),
         priority_max: random.pick(&[0, 2, 4]),
-        timeout_chance: ask_chance(random),
-        cancel_chance: ask_chance(random),
-        gone: false,
+        timeout_chance: chance(random),
+        cancel_chance: chance(random),
+        disconnected: false,
     }
 }

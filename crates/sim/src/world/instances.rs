@@ -1,18 +1,18 @@
-//! Instances that come, take their time, give requests back early or late, go
-//! and die.
+//! Instances that are added, execute batches, release requests early or late, and are
+//! removed or fail.
 
 use std::collections::BTreeMap;
 
 use galatea_policy::{BatchEntry, Event, InstanceId, Release, RequestKey, Time};
 
-use super::{Happening, World};
+use super::{PlannedEvent, World};
 
 #[derive(Debug, Default)]
 pub(super) struct Instances {
-    /// Those that nobody has told to go.
+    /// Instances without a `RemoveInstance`.
     present: Vec<InstanceId>,
     running: BTreeMap<InstanceId, Running>,
-    /// Steps of sequences that were not given back, and their execution's number.
+    /// Steps of sequences that were not released, with the numbers of their executions.
     unreleased: BTreeMap<RequestKey, u64>,
 }
 
@@ -29,20 +29,20 @@ impl World {
         self.executions += 1;
         let number = self.executions;
         let finishes_first = self.random.percent(50);
-        let duration = self.weather.duration_max;
+        let duration = self.timing.duration_max;
         if finishes_first {
-            self.plan_within(duration, Happening::Finish(instance, number));
+            self.plan_within(duration, PlannedEvent::Finish(instance, number));
         }
         for entry in entries {
             if let BatchEntry::Step(step) = entry {
                 self.executions += 1;
                 self.instances.unreleased.insert(step.key, self.executions);
-                let most = duration + self.weather.release_lateness_max;
-                self.plan_within(most, Happening::Release(step.key, self.executions));
+                let most = duration + self.timing.release_lateness_max;
+                self.plan_within(most, PlannedEvent::Release(step.key, self.executions));
             }
         }
         if !finishes_first {
-            self.plan_within(duration, Happening::Finish(instance, number));
+            self.plan_within(duration, PlannedEvent::Finish(instance, number));
         }
         self.instances.running.insert(instance, Running { number, requests });
     }
@@ -56,7 +56,7 @@ impl World {
         if self.instances.running.get(&instance).is_none_or(|running| running.number != number) {
             return Ok(());
         }
-        let running = self.instances.running.remove(&instance).expect("it was looked at");
+        let running = self.instances.running.remove(&instance).expect("its number was checked");
         if !self.trace.setup.is_sequential() {
             for key in running.requests {
                 self.completed += 1;
@@ -66,7 +66,7 @@ impl World {
         self.step_at(now, Event::LaneFree(instance))
     }
 
-    /// The backend gives a request of a sequence back.
+    /// The backend releases a request of a sequence.
     pub(super) fn release(
         &mut self,
         now: Time,
@@ -82,15 +82,15 @@ impl World {
             open.iterations_left -= 1;
             return self.step_at(now, Event::Released { key, release: Release::Reschedule });
         }
-        let (client, talk) = (open.client, open.talk);
+        let (client, sequence) = (open.client, open.sequence);
         self.completed += 1;
         self.settle(key);
         self.step_at(now, Event::Released { key, release: Release::Done })?;
-        self.note_word(client, talk);
+        self.record_activity(client, sequence);
         Ok(())
     }
 
-    pub(super) fn join(&mut self) -> Result<(), String> {
+    pub(super) fn add_instance(&mut self) -> Result<(), String> {
         let now = self.harness.now();
         let is_new = |id: &InstanceId| self.harness.allows(now, &Event::AddInstance(*id));
         let id = (0..).map(InstanceId).find(is_new).expect("ids don't run out");
@@ -98,11 +98,11 @@ impl World {
         self.step(Event::AddInstance(id))
     }
 
-    /// An instance is removed; perhaps another comes later.
-    pub(super) fn leave(&mut self, now: Time) -> Result<(), String> {
-        if !self.is_evening() && !self.draining {
-            self.plan_within(300, Happening::Leave);
-            self.plan_within(300, Happening::Join);
+    /// Removes an instance and perhaps adds another later.
+    pub(super) fn remove_instance(&mut self, now: Time) -> Result<(), String> {
+        if !self.is_finishing() && !self.draining {
+            self.plan_within(300, PlannedEvent::RemoveInstance);
+            self.plan_within(300, PlannedEvent::AddInstance);
         }
         match self.pick_present() {
             Some(instance) => self.step_at(now, Event::RemoveInstance(instance)),
@@ -110,9 +110,9 @@ impl World {
         }
     }
 
-    /// An instance is removed because it broke: what it had comes back at once.
-    pub(super) fn die(&mut self, now: Time) -> Result<(), String> {
-        self.plan_within(100, Happening::Join);
+    /// Removes a broken instance: its requests are released at once.
+    pub(super) fn break_instance(&mut self, now: Time) -> Result<(), String> {
+        self.plan_within(100, PlannedEvent::AddInstance);
         let Some(instance) = self.pick_present() else { return Ok(()) };
         self.step_at(now, Event::RemoveInstance(instance))?;
         let Some(running) = self.instances.running.get(&instance) else { return Ok(()) };

@@ -1,10 +1,11 @@
-//! A made-up world: clients and instances that act in virtual time.
+//! A simulated world: clients and instances that act in virtual time.
 
+mod behavior;
+mod client_sequences;
 mod clients;
 mod instances;
+mod occurrences;
 mod report;
-mod talks;
-mod tally;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -12,22 +13,23 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use galatea_policy::{Event, FailReason, InstanceId, RequestKey, Time};
 
-use self::clients::{Client, Manners, random_client};
+use self::behavior::ClientBehavior;
+use self::clients::{Client, random_client};
 use self::instances::Instances;
+pub use self::occurrences::{Occurrence, OccurrenceCounts};
 pub use self::report::{Config, Outcome, Violation};
-pub use self::tally::{Sight, Tally};
-use crate::deed::Deed;
-use crate::driver::{Keys, Names, Reuse};
+use crate::decision::Decision;
 use crate::ensembles::check_ensembles;
 use crate::harness::Harness;
+use crate::keys::{CorrelationIds, Keys, Reuse};
 use crate::random::Random;
+use crate::random_setup::random_setup;
 use crate::replies::check_replies;
 use crate::sharing::check_sharing;
-use crate::specs::random_setup;
 use crate::trace::Trace;
 
-/// Lives through the world of a seed, and through the replies and the sharing of
-/// one.
+/// Runs the world of a seed, after the replies, the shared resources and the ensembles of
+/// the seed.
 pub fn run(seed: u64, config: &Config) -> Result<Outcome, Box<Violation>> {
     let mut world = World::new(seed, *config);
     let result = catch_unwind(AssertUnwindSafe(|| {
@@ -44,53 +46,54 @@ pub fn run(seed: u64, config: &Config) -> Result<Outcome, Box<Violation>> {
     Err(Box::new(Violation { seed, config: *config, message, trace: world.trace }))
 }
 
+/// Something that the schedule contains.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Happening {
+enum PlannedEvent {
     /// A client may send.
-    Turn(usize),
-    /// A client goes without a word, and its connections break.
-    Vanish(usize),
-    /// A client gives up the request that had this number.
+    ClientActs(usize),
+    /// A client disconnects, which cancels its requests.
+    Disconnect(usize),
+    /// A client cancels the request with this number.
     Cancel(RequestKey, u64),
-    /// An instance finishes the batch that had this number.
+    /// An instance finishes the execution with this number.
     Finish(InstanceId, u64),
-    /// A backend gives back the request whose execution had this number.
+    /// A backend releases the request of the execution with this number.
     Release(RequestKey, u64),
-    Join,
-    Leave,
-    /// An instance fails for good.
-    Die,
+    AddInstance,
+    RemoveInstance,
+    /// An instance fails permanently.
+    BreakInstance,
     Drain,
-    /// A timer that fires for no reason.
+    /// A timer fires without need.
     Tick,
 }
 
-/// How the world treats a scheduler.
+/// The limits of the world's random times.
 #[derive(Debug)]
-struct Weather {
+struct Timing {
     duration_max: u64,
-    /// How much later than its batch a request may be given back.
+    /// How long after its batch a request may be released.
     release_lateness_max: u64,
-    /// How often an iterative request runs again.
+    /// How often an iterative request is rescheduled.
     iterations_max: u64,
-    /// How late timers fire.
+    /// How late a timer may fire.
     lateness_max: u64,
-    /// Chance that a step's clock was read before the step before it.
+    /// Chance that a step's time was read before that of the previous step.
     clock_back_chance: u64,
     key_reuse_chance: u64,
     lanes_max: u32,
 }
 
-/// A request without an outcome.
+/// A request that has not failed or finished.
 #[derive(Debug)]
 struct Open {
     client: usize,
-    /// No two requests have the same, however often keys are used.
+    /// Unique, also where keys are reused.
     number: u64,
-    /// Of its client; none if it belongs to none that the client began.
-    talk: Option<u64>,
-    /// Of the talk, before this request.
-    last_word: Time,
+    /// The number of its client's sequence; none if the client did not begin it.
+    sequence: Option<u64>,
+    /// The last activity of the sequence before this request.
+    last_activity: Time,
     iterations_left: u64,
 }
 
@@ -99,19 +102,19 @@ struct World {
     random: Random,
     harness: Harness,
     trace: Trace,
-    weather: Weather,
+    timing: Timing,
     clients: Vec<Client>,
     open: BTreeMap<RequestKey, Open>,
     instances: Instances,
     keys: Keys,
-    names: Names,
-    agenda: BinaryHeap<Reverse<(Time, u64, Happening)>>,
+    correlation_ids: CorrelationIds,
+    schedule: BinaryHeap<Reverse<(Time, u64, PlannedEvent)>>,
     planned: u64,
     sent: u64,
     wakeups: u64,
     executions: u64,
     completed: u64,
-    tally: Tally,
+    occurrences: OccurrenceCounts,
     draining: bool,
 }
 
@@ -120,7 +123,7 @@ impl World {
         let mut random = Random::new(seed);
         let setup = random_setup(&mut random, config.mode);
         let duration_max = random.pick(&[0, 3, 10, 40]);
-        let weather = Weather {
+        let timing = Timing {
             duration_max,
             release_lateness_max: random.pick(&[0, 0, duration_max, 30]),
             iterations_max: random.pick(&[0, 1, 3, 8]),
@@ -138,70 +141,71 @@ impl World {
             random,
             harness,
             trace: Trace { setup, steps: Vec::new() },
-            weather,
+            timing,
             clients,
             open: BTreeMap::new(),
             instances: Instances::default(),
             keys: Keys::default(),
-            names: Names::default(),
-            agenda: BinaryHeap::new(),
+            correlation_ids: CorrelationIds::default(),
+            schedule: BinaryHeap::new(),
             planned: 0,
             sent: 0,
             wakeups: 0,
             executions: 0,
             completed: 0,
-            tally: Tally::default(),
+            occurrences: OccurrenceCounts::default(),
             draining: false,
         };
-        world.plan_beginnings();
+        world.plan_start();
         world
     }
 
-    fn plan_beginnings(&mut self) {
+    fn plan_start(&mut self) {
         for client in 0..self.clients.len() {
-            self.plan_within(20, Happening::Turn(client));
-            if self.clients[client].manners == Manners::Any && self.random.percent(20) {
-                self.plan_within(1000, Happening::Vanish(client));
+            self.plan_within(20, PlannedEvent::ClientActs(client));
+            if self.clients[client].behavior == ClientBehavior::Arbitrary && self.random.percent(20)
+            {
+                self.plan_within(1000, PlannedEvent::Disconnect(client));
             }
         }
-        for _ in 0..self.weather.lanes_max {
-            let patience = self.random.pick(&[0, 0, 30]);
-            self.plan_within(patience, Happening::Join);
+        for _ in 0..self.timing.lanes_max {
+            let delay = self.random.pick(&[0, 0, 30]);
+            self.plan_within(delay, PlannedEvent::AddInstance);
         }
-        for (chance, happening) in [
-            (30, Happening::Leave),
-            (10, Happening::Die),
-            (10, Happening::Drain),
-            (30, Happening::Tick),
+        for (chance, planned) in [
+            (30, PlannedEvent::RemoveInstance),
+            (10, PlannedEvent::BreakInstance),
+            (10, PlannedEvent::Drain),
+            (30, PlannedEvent::Tick),
         ] {
             if self.random.percent(chance) {
-                self.plan_within(1000, happening);
+                self.plan_within(1000, planned);
             }
         }
     }
 
-    fn plan_within(&mut self, most: u64, happening: Happening) {
+    fn plan_within(&mut self, most: u64, planned: PlannedEvent) {
         let time = self.harness.now().saturating_add(self.random.between(0, most));
         self.planned += 1;
-        self.agenda.push(Reverse((time, self.planned, happening)));
+        self.schedule.push(Reverse((time, self.planned, planned)));
     }
 
     fn live(&mut self) -> Result<(), String> {
-        while self.go_on()? {}
-        // Whoever is left waits for something that never comes: a lane, the
-        // test hook, an endless delay. Unloading the model ends all of it.
+        while self.run_next()? {}
+        // The remaining requests wait without end: for a lane, for the test hook or for an
+        // unlimited delay. Unloading the model ends all of these.
         if !self.harness.has_staying_lane() {
-            self.join()?;
+            self.add_instance()?;
         }
         self.draining = true;
         self.step(Event::Drain)?;
-        while self.go_on()? {}
+        while self.run_next()? {}
         self.harness.check_empty()?;
         if let Some((key, _)) = self.open.first_key_value() {
-            return Err(format!("{key:?} has no outcome"));
+            return Err(format!("{key:?} has neither failed nor finished"));
         }
-        // A rejection, a move back, the end of a delay for each time it runs, and
-        // the end of its sequence: no more can wake.
+        // Causes of wake-ups: a rejection, a move back, the end of a delay for each
+        // execution, and the end of its sequence.
         let bound = 3 * self.sent + self.executions;
         if self.wakeups > bound {
             return Err(format!("{} wake-ups for {} requests", self.wakeups, self.sent));
@@ -209,12 +213,12 @@ impl World {
         Ok(())
     }
 
-    /// One thing happens; false if nothing ever will.
-    fn go_on(&mut self) -> Result<bool, String> {
+    /// Performs the next event; false if there is none.
+    fn run_next(&mut self) -> Result<bool, String> {
         let wakeup = self.harness.next_wakeup().filter(|time| time.0 < Self::END);
         let wakeup = wakeup
-            .map(|time| time.saturating_add(self.random.between(0, self.weather.lateness_max)));
-        let next = self.agenda.peek().map(|Reverse((time, ..))| *time);
+            .map(|time| time.saturating_add(self.random.between(0, self.timing.lateness_max)));
+        let next = self.schedule.peek().map(|Reverse((time, ..))| *time);
         let timer_first = match (wakeup, next) {
             (None, None) => return Ok(false),
             (Some(_), None) => true,
@@ -226,13 +230,13 @@ impl World {
             self.wakeups += 1;
             let now = wakeup.unwrap_or_default();
             self.step_at(now, Event::Tick)?;
-        } else if let Some(Reverse((now, _, happening))) = self.agenda.pop() {
-            self.happen(now, happening)?;
+        } else if let Some(Reverse((now, _, planned))) = self.schedule.pop() {
+            self.perform(now, planned)?;
         }
         Ok(true)
     }
 
-    /// Timers beyond this never fire in anyone's lifetime.
+    /// Timers beyond this are never reached.
     const END: u64 = u64::MAX / 2;
 
     fn step(&mut self, event: Event) -> Result<(), String> {
@@ -240,38 +244,38 @@ impl World {
     }
 
     fn step_at(&mut self, now: Time, event: Event) -> Result<(), String> {
-        let back = if self.random.percent(self.weather.clock_back_chance) { 3 } else { 0 };
+        let back = if self.random.percent(self.timing.clock_back_chance) { 3 } else { 0 };
         let now = match event {
-            // A wake-up that read the clock too early would be no wake-up.
+            // A wake-up with an early time would have no effect.
             Event::Tick => now,
             _ => Time(now.0.saturating_sub(back)),
         };
         self.trace.steps.push((now, event));
-        for deed in self.harness.step(now, event)? {
-            self.take_note(deed)?;
+        for decision in self.harness.step(now, event)? {
+            self.apply(decision)?;
         }
         Ok(())
     }
 
-    fn take_note(&mut self, deed: Deed) -> Result<(), String> {
-        self.tally.count(&deed);
-        match deed {
-            Deed::Run { instance, entries, .. } => self.execute(instance, &entries),
-            Deed::Fail(key, reason) => {
+    fn apply(&mut self, decision: Decision) -> Result<(), String> {
+        self.occurrences.count(&decision);
+        match decision {
+            Decision::Execute { instance, entries, .. } => self.execute(instance, &entries),
+            Decision::Fail(key, reason) => {
                 self.check_refusal(key, reason)?;
                 if matches!(reason, FailReason::MissingStart | FailReason::Draining) {
-                    self.drop_talk(key);
+                    self.drop_sequence(key);
                 }
                 self.settle(key);
             }
-            Deed::Closed(sequence) => self.names.close(sequence),
-            Deed::Ended(sequence) => self.names.end(sequence),
-            Deed::Removed(_) | Deed::Drained => {}
+            Decision::SequenceClosed(sequence) => self.correlation_ids.close(sequence),
+            Decision::SequenceEnded(sequence) => self.correlation_ids.end(sequence),
+            Decision::InstanceRemoved(_) | Decision::Drained => {}
         }
         Ok(())
     }
 
-    /// A request has its outcome.
+    /// A request has failed or finished.
     fn settle(&mut self, key: RequestKey) {
         if let Some(open) = self.open.remove(&key) {
             self.clients[open.client].open.remove(&key);
@@ -279,50 +283,50 @@ impl World {
         self.keys.free(key.0);
     }
 
-    fn happen(&mut self, now: Time, happening: Happening) -> Result<(), String> {
-        match happening {
-            Happening::Turn(client) => self.turn(now, client),
-            Happening::Vanish(client) => self.vanish(now, client),
-            Happening::Cancel(key, number) => {
-                // Another request may have the very same key by now.
+    fn perform(&mut self, now: Time, planned: PlannedEvent) -> Result<(), String> {
+        match planned {
+            PlannedEvent::ClientActs(client) => self.act(now, client),
+            PlannedEvent::Disconnect(client) => self.disconnect(now, client),
+            PlannedEvent::Cancel(key, number) => {
+                // Another request may have the same key by now.
                 let is_other = self.open.get(&key).is_some_and(|open| open.number != number);
                 if is_other { Ok(()) } else { self.step_at(now, Event::Cancel(key)) }
             }
-            Happening::Finish(instance, number) => self.finish(now, instance, number),
-            Happening::Release(key, number) => self.release(now, key, number),
-            Happening::Join => {
+            PlannedEvent::Finish(instance, number) => self.finish(now, instance, number),
+            PlannedEvent::Release(key, number) => self.release(now, key, number),
+            PlannedEvent::AddInstance => {
                 self.advance(now)?;
-                self.join()
+                self.add_instance()
             }
-            Happening::Leave => self.leave(now),
-            Happening::Die => self.die(now),
-            Happening::Drain => {
+            PlannedEvent::RemoveInstance => self.remove_instance(now),
+            PlannedEvent::BreakInstance => self.break_instance(now),
+            PlannedEvent::Drain => {
                 self.draining = true;
                 self.step_at(now, Event::Drain)
             }
-            Happening::Tick => {
-                self.plan_within(200, Happening::Tick);
-                if self.is_evening() || self.draining {
-                    self.agenda.retain(|Reverse((.., happening))| *happening != Happening::Tick);
+            PlannedEvent::Tick => {
+                self.plan_within(200, PlannedEvent::Tick);
+                if self.is_finishing() || self.draining {
+                    self.schedule.retain(|Reverse((.., planned))| *planned != PlannedEvent::Tick);
                 }
                 self.step_at(now, Event::Tick)
             }
         }
     }
 
-    /// Nothing new begins: enough was sent, or enough was planned in vain by
-    /// clients that wait for answers.
-    fn is_evening(&self) -> bool {
+    /// Whether clients and instances begin nothing new: the maximum of requests was sent,
+    /// or clients that wait for replies planned too many events.
+    fn is_finishing(&self) -> bool {
         self.sent >= self.config.requests || self.planned >= 20 * self.config.requests
     }
 
-    /// Lets time pass up to now.
+    /// Advances the scheduler's time to now.
     fn advance(&mut self, now: Time) -> Result<(), String> {
         if now > self.harness.now() { self.step_at(now, Event::Tick) } else { Ok(()) }
     }
 
     fn reuse(&mut self) -> Reuse {
-        if self.random.percent(self.weather.key_reuse_chance) {
+        if self.random.percent(self.timing.key_reuse_chance) {
             Reuse::SameKey
         } else {
             Reuse::OtherGeneration
@@ -334,7 +338,7 @@ impl World {
             trace_hash: self.harness.trace_hash(),
             events: self.harness.steps(),
             completed: self.completed,
-            tally: self.tally,
+            occurrences: self.occurrences,
         }
     }
 }

@@ -1,18 +1,18 @@
-//! How a life went.
+//! The result of a run.
 
-use super::tally::Tally;
+use super::occurrences::OccurrenceCounts;
 use crate::harness::Reference;
-use crate::specs::Mode;
+use crate::random_setup::Mode;
 use crate::trace::Trace;
 
-/// How long a run is, and what it is compared with.
+/// The length of a run, and the reference of its decisions.
 #[derive(Copy, Clone, Debug)]
 pub struct Config {
-    /// Requests after which clients fall silent.
+    /// Maximum of requests, after which clients send no more.
     pub requests: u64,
-    /// What decisions are compared with.
+    /// The reference of decisions.
     pub reference: Reference,
-    /// The kind of scheduler; any, if there is none.
+    /// The kind of scheduler; none is any.
     pub mode: Option<Mode>,
 }
 
@@ -22,29 +22,29 @@ impl Default for Config {
     }
 }
 
-/// A run in which everything held.
+/// The result of a run without a violation.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Outcome {
-    /// A hash of all events and deeds.
+    /// A hash of all events and decisions.
     pub trace_hash: u64,
-    /// Steps of the scheduler.
+    /// Number of steps of the scheduler.
     pub events: u64,
-    /// Requests that ran.
+    /// Number of requests that were executed.
     pub completed: u64,
-    /// What was seen how often.
-    pub tally: Tally,
+    /// What occurred how often.
+    pub occurrences: OccurrenceCounts,
 }
 
-/// A promise that was broken.
+/// A rule that was broken.
 #[derive(Clone, Debug)]
 pub struct Violation {
-    /// The seed that shows it again.
+    /// The seed that reproduces it.
     pub seed: u64,
-    /// The settings of the run, which must be the same again.
+    /// The settings that reproduce it.
     pub config: Config,
-    /// Which promise.
+    /// The rule.
     pub message: String,
-    /// Everything that happened until then.
+    /// The events until then.
     pub trace: Trace,
 }
 

@@ -1,16 +1,16 @@
-//! Plays a timeline: lines of `TIME EVENT -> WHAT FOLLOWS`.
+//! Plays a timeline: lines of `TIME EVENT -> DECISIONS`.
 //!
-//! | event | means |
+//! | event | meaning |
 //! |---|---|
-//! | `add 0` | an instance comes |
+//! | `add 0` | an instance is added |
 //! | `send A.1^ B.2$` | requests arrive: their sequence, a number, `^` for START, `$` for END |
-//! | `done A.1`, `again A.1` | the backend gives a request back, or wants it again |
+//! | `done A.1`, `again A.1` | the backend releases a request, or reschedules it |
 //! | `free 0` | the instance is free |
 //! | `finish 0` | all of the instance's requests are done, then it is free |
 //! | `tick` | time passes |
 //!
-//! What follows is batches, `0: A.1^ - B.2$` with `-` for padding, and `closed A`,
-//! `ended A` and `fail A.1 Reason`.
+//! Decisions are batches, `0: A.1^ - B.2$` with `-` for padding, and `closed A`, `ended A`
+//! and `fail A.1 Reason`.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use galatea_policy::{
     BatchEntry, BatchKey, Event, InstanceId, Release, RequestInfo, RequestKey, SchedulingMode,
     SchedulingSpec, SequenceKey, SequencePosition, Time,
 };
-use galatea_sim::{Deed, Harness, Reference, Setup};
+use galatea_sim::{Decision, Harness, Reference, Setup};
 
 pub(crate) struct Player {
     harness: Harness,
@@ -28,7 +28,7 @@ pub(crate) struct Player {
     /// Sequences by key.
     sequences: Vec<String>,
     open: BTreeMap<String, SequenceKey>,
-    /// What an instance runs.
+    /// The requests that each instance executes.
     running: BTreeMap<u32, Vec<RequestKey>>,
 }
 
@@ -45,36 +45,36 @@ impl Player {
         }
     }
 
-    /// Plays the lines and compares what follows with what they say.
+    /// Plays the lines and compares the decisions.
     #[track_caller]
     pub(crate) fn play(&mut self, timeline: &str) {
-        self.compare(timeline, |player, deed| Some(player.describe(deed)));
+        self.compare(timeline, |player, decision| Some(player.describe(decision)));
     }
 
-    /// The same, but of batches it shows the control tensors of two slots, and
-    /// nothing else.
+    /// The same, but compares only the control tensors of the batches' two slots.
     #[track_caller]
     pub(crate) fn tensors(&mut self, timeline: &str) {
-        self.compare(timeline, |_, deed| match deed {
-            Deed::Run { entries, .. } => Some(controls(entries)),
+        self.compare(timeline, |_, decision| match decision {
+            Decision::Execute { entries, .. } => Some(controls(entries)),
             _ => None,
         });
     }
 
     #[track_caller]
-    fn compare(&mut self, timeline: &str, describe: impl Fn(&Self, &Deed) -> Option<String>) {
+    fn compare(&mut self, timeline: &str, describe: impl Fn(&Self, &Decision) -> Option<String>) {
         for line in timeline.lines().map(str::trim) {
-            let (input, expected) = line.split_once("->").expect("event -> what follows");
+            let (input, expected) = line.split_once("->").expect("event -> decisions");
             let words: Vec<&str> = input.split_whitespace().collect();
             let now = Time(words[0].parse().expect("a time"));
-            let deeds = self.happen(now, words[1], &words[2..]);
-            let said: Vec<String> = deeds.iter().filter_map(|deed| describe(self, deed)).collect();
-            assert_eq!(said.join(", "), expected.trim(), "in line {line:?}");
+            let decisions = self.play_event(now, words[1], &words[2..]);
+            let rendered: Vec<String> =
+                decisions.iter().filter_map(|decision| describe(self, decision)).collect();
+            assert_eq!(rendered.join(", "), expected.trim(), "in line {line:?}");
         }
     }
 
     #[track_caller]
-    fn happen(&mut self, now: Time, word: &str, names: &[&str]) -> Vec<Deed> {
+    fn play_event(&mut self, now: Time, word: &str, names: &[&str]) -> Vec<Decision> {
         let id = || names[0].parse().expect("an instance");
         match word {
             "add" => self.step(now, Event::AddInstance(InstanceId(id()))),
@@ -89,23 +89,26 @@ impl Player {
     }
 
     #[track_caller]
-    fn step(&mut self, now: Time, event: Event) -> Vec<Deed> {
-        let deeds = self.harness.step(now, event).unwrap_or_else(|message| panic!("{message}"));
-        for deed in &deeds {
-            match deed {
-                Deed::Run { instance, entries, .. } => {
+    fn step(&mut self, now: Time, event: Event) -> Vec<Decision> {
+        let decisions = self.harness.step(now, event).unwrap_or_else(|message| panic!("{message}"));
+        for decision in &decisions {
+            match decision {
+                Decision::Execute { instance, entries, .. } => {
                     let requests = entries.iter().filter_map(BatchEntry::request).collect();
                     self.running.insert(instance.0, requests);
                 }
-                Deed::Closed(sequence) => self.open.retain(|_, open| open != sequence),
-                Deed::Ended(_) | Deed::Fail(..) | Deed::Removed(_) | Deed::Drained => {}
+                Decision::SequenceClosed(sequence) => self.open.retain(|_, open| open != sequence),
+                Decision::SequenceEnded(_)
+                | Decision::Fail(..)
+                | Decision::InstanceRemoved(_)
+                | Decision::Drained => {}
             }
         }
-        deeds
+        decisions
     }
 
     #[track_caller]
-    fn send(&mut self, now: Time, name: &str) -> Vec<Deed> {
+    fn send(&mut self, now: Time, name: &str) -> Vec<Decision> {
         let label = name.trim_end_matches(['^', '$']);
         let sequence = label.split('.').next().expect("a sequence").to_owned();
         let number = |count: usize| u64::try_from(count).expect("few");
@@ -117,46 +120,46 @@ impl Player {
             self.sequences.push(sequence);
         }
         let end = name.contains('$') && !self.is_iterative;
-        let mark = SequencePosition { sequence: known, start: name.contains('^'), end };
-        let ticket = RequestInfo {
+        let position = SequencePosition { sequence: known, start: name.contains('^'), end };
+        let info = RequestInfo {
             key,
             batch_size: 1,
             batch_key: BatchKey(0),
             priority: 0,
             timeout_ns: 0,
-            sequence: Some(mark),
+            sequence: Some(position),
         };
-        self.step(now, Event::Enqueue(ticket))
+        self.step(now, Event::Enqueue(info))
     }
 
     #[track_caller]
-    fn release(&mut self, now: Time, label: &str, release: Release) -> Vec<Deed> {
+    fn release(&mut self, now: Time, label: &str, release: Release) -> Vec<Decision> {
         let index = self.labels.iter().position(|known| known == label).expect("it was sent");
         let key = RequestKey(u64::try_from(index).expect("few"));
         self.step(now, Event::Released { key, release })
     }
 
     #[track_caller]
-    fn finish(&mut self, now: Time, instance: u32) -> Vec<Deed> {
-        let mut deeds = Vec::new();
+    fn finish(&mut self, now: Time, instance: u32) -> Vec<Decision> {
+        let mut decisions = Vec::new();
         for key in self.running.remove(&instance).expect("it runs something") {
-            deeds.extend(self.step(now, Event::Released { key, release: Release::Done }));
+            decisions.extend(self.step(now, Event::Released { key, release: Release::Done }));
         }
-        deeds.extend(self.step(now, Event::LaneFree(InstanceId(instance))));
-        deeds
+        decisions.extend(self.step(now, Event::LaneFree(InstanceId(instance))));
+        decisions
     }
 
-    fn describe(&self, deed: &Deed) -> String {
-        match deed {
-            Deed::Run { instance, entries, .. } => {
+    fn describe(&self, decision: &Decision) -> String {
+        match decision {
+            Decision::Execute { instance, entries, .. } => {
                 let rows: Vec<String> = entries.iter().map(|entry| self.row(entry)).collect();
                 format!("{}: {}", instance.0, rows.join(" "))
             }
-            Deed::Fail(key, reason) => format!("fail {} {reason:?}", self.label(*key)),
-            Deed::Closed(sequence) => format!("closed {}", self.name(*sequence)),
-            Deed::Ended(sequence) => format!("ended {}", self.name(*sequence)),
-            Deed::Removed(instance) => format!("removed {}", instance.0),
-            Deed::Drained => "drained".to_owned(),
+            Decision::Fail(key, reason) => format!("fail {} {reason:?}", self.label(*key)),
+            Decision::SequenceClosed(sequence) => format!("closed {}", self.name(*sequence)),
+            Decision::SequenceEnded(sequence) => format!("ended {}", self.name(*sequence)),
+            Decision::InstanceRemoved(instance) => format!("removed {}", instance.0),
+            Decision::Drained => "drained".to_owned(),
         }
     }
 
@@ -181,14 +184,14 @@ impl Player {
     }
 }
 
-/// What models of two slots are told.
+/// The control tensors of models with two slots.
 fn controls(entries: &[BatchEntry]) -> String {
-    let slot = |row: usize, tells: fn(&BatchEntry) -> bool| match entries.get(row) {
-        Some(entry) if tells(entry) => "1",
+    let slot = |row: usize, is_set: fn(&BatchEntry) -> bool| match entries.get(row) {
+        Some(entry) if is_set(entry) => "1",
         Some(_) | None => "0",
     };
     let starts = |entry: &BatchEntry| matches!(entry, BatchEntry::Step(step) if step.start);
     let is_ready = |entry: &BatchEntry| matches!(entry, BatchEntry::Step(_));
-    let both = |tells| format!("{} {}", slot(0, tells), slot(1, tells));
+    let both = |is_set| format!("{} {}", slot(0, is_set), slot(1, is_set));
     format!("START {}, READY {}", both(starts), both(is_ready))
 }

@@ -1,21 +1,21 @@
-//! What every batch of sequences owes: a free lane, requests in order, one of a
-//! sequence at a time, on its own instance, with its own flags.
+//! The rules of every batch of sequences: a free lane, requests in order, one of each
+//! sequence at a time, on the sequence's instance, with its flags.
 
 use galatea_policy::{BatchEntry, InstanceId, SequenceStep};
 
-use super::super::ledger::{Execution, Ledger, Place};
+use super::super::ledger::{Execution, Ledger, Placement};
 use super::super::rules::Strategy;
 use super::{direct, oldest};
 use crate::check::{Check, ensure};
 
-pub(super) fn enter_run(
+pub(super) fn record_batch(
     ledger: &mut Ledger,
     instance: InstanceId,
     entries: &[BatchEntry],
     rows: u32,
 ) -> Check {
-    ledger.fill_seats();
-    ledger.loosen_hold();
+    ledger.fill_slots();
+    ledger.release_hold();
     ensure!(!ledger.held, "a batch ran although the test hook holds");
     let lane = ledger.lanes.get(&instance);
     ensure!(lane.is_some_and(|lane| !lane.busy), "{instance:?} got a batch, but is not free");
@@ -32,7 +32,9 @@ pub(super) fn enter_run(
     }
     match &ledger.rules.strategy {
         Strategy::Direct { .. } => direct::check_batch(ledger, instance, entries)?,
-        Strategy::Oldest(forming) => oldest::check_batch(ledger, forming, instance, entries)?,
+        Strategy::Oldest(dynamic_rules) => {
+            oldest::check_batch(ledger, dynamic_rules, instance, entries)?
+        }
     }
     execute(ledger, instance, entries);
     Ok(())
@@ -41,7 +43,7 @@ pub(super) fn enter_run(
 fn check_step(ledger: &Ledger, instance: InstanceId, row: usize, step: &SequenceStep) -> Check {
     let SequenceStep { key, sequence: name, start, end } = step;
     let Some(sequence) = ledger.sequences.get(name) else {
-        return Err(format!("{key:?} ran for {name:?}, which there is not"));
+        return Err(format!("{key:?} ran for {name:?}, which does not exist"));
     };
     let running = sequence.executing;
     ensure!(running.is_none(), "{key:?} ran while {running:?} of its sequence is in execution");
@@ -49,17 +51,17 @@ fn check_step(ledger: &Ledger, instance: InstanceId, row: usize, step: &Sequence
         return Err(format!("{key:?} ran, but nothing of {name:?} waits"));
     };
     ensure!(front.key == *key, "{key:?} ran out of order: {:?} comes first", front.key);
-    match sequence.place {
-        Place::Seat { instance: its_own, slot } => {
+    match sequence.placement {
+        Placement::Slot { instance: its_own, slot } => {
             ensure!(
                 its_own == instance,
-                "{name:?} ran on {instance:?}, its seat is on {its_own:?}"
+                "{name:?} ran on {instance:?}, its slot is on {its_own:?}"
             );
             let is_direct = matches!(ledger.rules.strategy, Strategy::Direct { .. });
             ensure!(!is_direct || slot == row, "{name:?} ran in row {row}, its slot is {slot}");
         }
-        Place::Backlog | Place::Nowhere => {
-            return Err(format!("{name:?} ran before its turn in the backlog"));
+        Placement::Backlog | Placement::Refused => {
+            return Err(format!("{name:?} ran while it was in the backlog"));
         }
     }
     ensure!(front.start == *start, "{key:?} ran with START {start}");
@@ -73,10 +75,10 @@ fn execute(ledger: &mut Ledger, instance: InstanceId, entries: &[BatchEntry]) {
     for entry in entries {
         let BatchEntry::Step(step) = entry else { continue };
         let sequence = ledger.sequences.get_mut(&step.sequence).expect("it was checked");
-        let fact = sequence.queue.pop_front().expect("it was checked");
+        let request = sequence.queue.pop_front().expect("it was checked");
         sequence.executing = Some(step.key);
-        sequence.turn = None;
-        let execution = Execution { incarnation: sequence.incarnation, fact };
+        sequence.eligible = None;
+        let execution = Execution { incarnation: sequence.incarnation, request };
         ledger.executing.insert(step.key, execution);
     }
 }

@@ -1,13 +1,13 @@
-//! Batches by slot: rows up to the highest ready slot, padding exactly where a
-//! slot has nothing to run or something that does not fit.
+//! Batches by slot: rows up to the highest ready slot, with padding exactly where a slot has
+//! no request or one with another batch key.
 
 use galatea_policy::{BatchEntry, BatchKey, InstanceId, Time};
 
 use super::super::ledger::Ledger;
-use super::super::lookups::Ready;
+use super::super::lookups::ReadySequence;
 use super::super::rules::{Strategy, later};
 use crate::check::{Check, ensure};
-use crate::forming::Waiting;
+use crate::dynamic_rules::QueuedRequest;
 
 pub(super) fn check_batch(ledger: &Ledger, instance: InstanceId, entries: &[BatchEntry]) -> Check {
     let ready = ledger.ready(&ledger.lanes[&instance]);
@@ -33,27 +33,28 @@ pub(super) fn check_batch(ledger: &Ledger, instance: InstanceId, entries: &[Batc
     Ok(())
 }
 
-fn fits_in_row(ready: &[Ready<'_>], row: usize, batch_key: BatchKey) -> bool {
+fn fits_in_row(ready: &[ReadySequence<'_>], row: usize, batch_key: BatchKey) -> bool {
     ready.iter().any(|ready| ready.slot == row && ready.batch_key() == batch_key)
 }
 
 fn longest_waiting<'ready, 'ledger>(
-    ready: &'ready [Ready<'ledger>],
-) -> Option<&'ready Ready<'ledger>> {
-    ready.iter().min_by_key(|ready| (ready.fact.waits_since, ready.slot))
+    ready: &'ready [ReadySequence<'ledger>],
+) -> Option<&'ready ReadySequence<'ledger>> {
+    ready.iter().min_by_key(|ready| (ready.request.waits_since, ready.slot))
 }
 
-/// Whether these slots should wait for more to get ready.
-pub(super) fn waits(ledger: &Ledger, ready: &[Ready<'_>]) -> bool {
+/// Whether these slots should wait for further ready slots.
+pub(super) fn waits(ledger: &Ledger, ready: &[ReadySequence<'_>]) -> bool {
     let Strategy::Direct { delay_ns, minimum_ready } = ledger.rules.strategy else { return false };
     let may_wait = delay_ns != 0 && minimum_ready != 0 && !ledger.draining;
-    let is_over = longest_waiting(ready)
-        .is_some_and(|longest| ledger.now.saturating_since(longest.fact.waits_since) >= delay_ns);
-    may_wait && ready.len() < minimum_ready && !is_over
+    let is_finished = longest_waiting(ready).is_some_and(|longest| {
+        ledger.now.saturating_since(longest.request.waits_since) >= delay_ns
+    });
+    may_wait && ready.len() < minimum_ready && !is_finished
 }
 
-/// When slots that wait go as they are.
-pub(super) fn goes_at(ledger: &Ledger, ready: &[Ready<'_>]) -> Option<Time> {
+/// When waiting slots are dispatched as they are.
+pub(super) fn dispatch_time(ledger: &Ledger, ready: &[ReadySequence<'_>]) -> Option<Time> {
     let Strategy::Direct { delay_ns, .. } = ledger.rules.strategy else { return None };
-    later(longest_waiting(ready)?.fact.waits_since, delay_ns)
+    later(longest_waiting(ready)?.request.waits_since, delay_ns)
 }

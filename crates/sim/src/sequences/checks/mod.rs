@@ -1,8 +1,7 @@
-//! What must hold of sequences, whatever the scheduler decided: a file for each
-//! kind of promise.
+//! The rules of sequences that hold for every decision, one file for each kind of rule.
 //!
-//! A step has three parts, in this order: what time has ended by itself, the
-//! event, and what follows from it.
+//! A step has three parts in this order: the ends by deadlines, the event, and the
+//! decisions that follow from it.
 
 mod batches;
 mod direct;
@@ -17,42 +16,52 @@ use galatea_policy::{Event, Time};
 
 use super::ledger::{Lane, Ledger, Sequence};
 use crate::check::{Check, ensure};
-use crate::deed::Deed;
+use crate::decision::Decision;
 
 pub(crate) use self::status::check_status;
 pub(crate) use self::wakeups::check_wakeup;
 
-/// Enters the step's parts one by one, then looks at what is left.
-pub(crate) fn check_step(ledger: &mut Ledger, now: Time, event: &Event, deeds: &[Deed]) -> Check {
+/// Records the step's parts, then checks the remaining state.
+pub(crate) fn check_step(
+    ledger: &mut Ledger,
+    now: Time,
+    event: &Event,
+    decisions: &[Decision],
+) -> Check {
     ledger.now = ledger.now.max(now);
-    check_count(ledger, deeds)?;
-    let mut deeds = deeds.iter();
+    check_count(ledger, decisions)?;
+    let mut decisions = decisions.iter();
     while lifecycle::something_expires(ledger) {
-        let deed = deeds.next().ok_or("time has ended a sequence, and nothing says so")?;
-        enter_deed(ledger, deed)?;
+        let decision =
+            decisions.next().ok_or("the time of a sequence is over, and no decision reports it")?;
+        record_decision(ledger, decision)?;
     }
-    ledger.fill_seats();
-    enter_event(ledger, event);
-    deeds.try_for_each(|deed| enter_deed(ledger, deed))?;
-    failures::check_all_said(ledger)?;
-    lifecycle::check_all_said(ledger)?;
+    ledger.fill_slots();
+    record_event(ledger, event);
+    decisions.try_for_each(|decision| record_decision(ledger, decision))?;
+    failures::check_complete(ledger)?;
+    lifecycle::check_complete(ledger)?;
     promptness::check_waiting(ledger)
 }
 
-/// Each deed ends something: a request's waiting, a sequence's time to take
-/// requests or its existence, an instance, the drain. So few can follow a step.
-fn check_count(ledger: &Ledger, deeds: &[Deed]) -> Check {
+/// Each decision ends the waiting of a request, closes or ends a sequence, or ends an
+/// instance or the drain. So the number of decisions in a step is bounded.
+fn check_count(ledger: &Ledger, decisions: &[Decision]) -> Check {
     let arriving = 1;
     let requests = ledger.queued() + ledger.executing.len() + arriving;
     let sequences = ledger.sequences.len() + arriving;
     let bound = requests + 2 * sequences + ledger.lanes.len() + 1;
-    ensure!(deeds.len() <= bound, "{} deeds in one step, {bound} is the most", deeds.len());
+    ensure!(
+        decisions.len() <= bound,
+        "{} decisions in one step, {bound} is the most",
+        decisions.len()
+    );
     Ok(())
 }
 
-fn enter_event(ledger: &mut Ledger, event: &Event) {
+fn record_event(ledger: &mut Ledger, event: &Event) {
     match event {
-        Event::Enqueue(ticket) => ledger.arrive(ticket),
+        Event::Enqueue(info) => ledger.arrive(info),
         Event::Cancel(key) => ledger.cancel(*key),
         Event::Released { key, release } => ledger.release(*key, *release),
         Event::LaneFree(id) => {
@@ -60,34 +69,34 @@ fn enter_event(ledger: &mut Ledger, event: &Event) {
             (lane.busy, lane.since) = (false, ledger.now);
         }
         Event::AddInstance(id) => {
-            let seats = vec![None; ledger.rules.seats];
+            let slots = vec![None; ledger.rules.slots];
             ledger
                 .lanes
-                .insert(*id, Lane { busy: false, since: ledger.now, leaving: false, seats });
-            ledger.fill_seats();
+                .insert(*id, Lane { busy: false, since: ledger.now, removing: false, slots });
+            ledger.fill_slots();
         }
         Event::RemoveInstance(id) => {
-            ledger.lanes.get_mut(id).expect("it is there").leaving = true;
+            ledger.lanes.get_mut(id).expect("it is there").removing = true;
         }
         Event::Drain => {
             ledger.draining = true;
             ledger.held = false;
             ledger.sequences.values_mut().for_each(Sequence::must_close);
         }
-        // With permits it is a step of the harness, which no ledger sees.
+        // With permits it is a step of the harness, which no ledger records.
         Event::PermitGranted(_) | Event::PermitDelayed(_) | Event::Tick => {}
     }
 }
 
-fn enter_deed(ledger: &mut Ledger, deed: &Deed) -> Check {
-    match deed {
-        Deed::Run { instance, entries, rows } => {
-            batches::enter_run(ledger, *instance, entries, *rows)
+fn record_decision(ledger: &mut Ledger, decision: &Decision) -> Check {
+    match decision {
+        Decision::Execute { instance, entries, rows } => {
+            batches::record_batch(ledger, *instance, entries, *rows)
         }
-        Deed::Fail(key, reason) => failures::enter(ledger, *key, *reason),
-        Deed::Closed(sequence) => lifecycle::enter_closed(ledger, *sequence),
-        Deed::Ended(sequence) => lifecycle::enter_ended(ledger, *sequence),
-        Deed::Removed(instance) => lifecycle::enter_removed(ledger, *instance),
-        Deed::Drained => lifecycle::enter_drained(ledger),
+        Decision::Fail(key, reason) => failures::record(ledger, *key, *reason),
+        Decision::SequenceClosed(sequence) => lifecycle::record_closed(ledger, *sequence),
+        Decision::SequenceEnded(sequence) => lifecycle::record_ended(ledger, *sequence),
+        Decision::InstanceRemoved(instance) => lifecycle::record_removed(ledger, *instance),
+        Decision::Drained => lifecycle::record_drained(ledger),
     }
 }

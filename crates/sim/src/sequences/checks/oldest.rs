@@ -1,16 +1,16 @@
-//! Batches of the next requests of an instance's sequences, by the dynamic rules:
-//! who could run first goes first.
+//! Batches of the eligible requests of an instance's sequences, by the rules of dynamic
+//! batching, in the order in which they became eligible.
 
 use galatea_policy::{BatchEntry, InstanceId, RequestKey};
 
 use super::super::ledger::Ledger;
-use super::super::lookups::Ready;
+use super::super::lookups::ReadySequence;
 use crate::check::{Check, ensure};
-use crate::forming::Forming;
+use crate::dynamic_rules::DynamicRules;
 
 pub(super) fn check_batch(
     ledger: &Ledger,
-    forming: &Forming,
+    dynamic_rules: &DynamicRules,
     instance: InstanceId,
     entries: &[BatchEntry],
 ) -> Check {
@@ -19,15 +19,15 @@ pub(super) fn check_batch(
     let count = entries.len();
     ensure!(count > 0 && count <= order.len(), "{count} in a batch, {} are ready", order.len());
     let first: Vec<Option<RequestKey>> =
-        order[..count].iter().map(|ready| Some(ready.fact.key)).collect();
+        order[..count].iter().map(|ready| Some(ready.request.key)).collect();
     let ran: Vec<Option<RequestKey>> = entries.iter().map(BatchEntry::request).collect();
     ensure!(first == ran, "{ran:?} ran, but the first in order of service are {first:?}");
-    forming.check_batch(ledger.moment(), &order, count)
+    dynamic_rules.check_batch(ledger.context(), &order, count)
 }
 
 pub(super) fn in_order_of_service<'ready, 'ledger>(
-    ready: &'ready mut Vec<Ready<'ledger>>,
-) -> Vec<&'ready Ready<'ledger>> {
-    ready.sort_by_key(|ready| ready.turn().order);
+    ready: &'ready mut Vec<ReadySequence<'ledger>>,
+) -> Vec<&'ready ReadySequence<'ledger>> {
+    ready.sort_by_key(|ready| ready.eligibility().order);
     ready.iter().collect()
 }

@@ -1,29 +1,29 @@
-//! The status page tells the truth.
+//! Checks the scheduler's status.
 
 use galatea_policy::{BacklogStatus, InstanceId, LaneStatus, SlotStatus, SlotWaitReason};
 
 use super::super::ledger::{Lane, Ledger, Sequence};
 use super::wakeups;
-use crate::batching::Scheduler;
 use crate::check::{Check, ensure};
+use crate::custom_batching::Scheduler;
 
 pub(crate) fn check_status(ledger: &Ledger, scheduler: &Scheduler) -> Check {
     let status = scheduler.status();
     let Some(sequences) = status.sequences else {
-        return Err("the status says nothing of sequences".to_owned());
+        return Err("the status has no sequences".to_owned());
     };
     let slots = expected_slots(ledger);
     ensure!(sequences.slots == slots, "slots are {slots:?}, not {:?}", sequences.slots);
     let backlog = expected_backlog(ledger);
-    let said = &sequences.backlog;
-    ensure!(*said == backlog, "the backlog is {backlog:?}, not {said:?}");
-    let staying = ledger.lanes.values().filter(|lane| !lane.leaving);
-    let free = staying.flat_map(|lane| &lane.seats).filter(|seat| seat.is_none()).count();
+    let reported = &sequences.backlog;
+    ensure!(*reported == backlog, "the backlog is {backlog:?}, not {reported:?}");
+    let staying = ledger.lanes.values().filter(|lane| !lane.removing);
+    let free = staying.flat_map(|lane| &lane.slots).filter(|occupant| occupant.is_none()).count();
     let counts = (sequences.taken_slots, sequences.backlogged);
     let is_counted = u64::try_from(slots.len()) == Ok(counts.0) && backlog.len() == counts.1;
-    ensure!(is_counted, "{counts:?} slots and sequences are said to be there");
-    let said = sequences.free_slots;
-    ensure!(u64::try_from(free) == Ok(said), "{free} slots are free, not {said}");
+    ensure!(is_counted, "the status counts {counts:?} slots and sequences");
+    let reported = sequences.free_slots;
+    ensure!(u64::try_from(free) == Ok(reported), "{free} slots are free, not {reported}");
     check_lanes(ledger, &status.lanes)?;
     ensure!(status.draining == ledger.draining, "the status is wrong about draining");
     Ok(())
@@ -32,8 +32,8 @@ pub(crate) fn check_status(ledger: &Ledger, scheduler: &Scheduler) -> Check {
 fn expected_slots(ledger: &Ledger) -> Vec<SlotStatus> {
     let mut slots = Vec::new();
     for (id, lane) in ledger.lanes.iter() {
-        for (slot, seat) in lane.seats.iter().enumerate() {
-            let Some(key) = seat else { continue };
+        for (slot, occupant) in lane.slots.iter().enumerate() {
+            let Some(key) = occupant else { continue };
             let sequence = &ledger.sequences[key];
             slots.push(SlotStatus {
                 instance: *id,
@@ -57,7 +57,7 @@ fn expected_wait(ledger: &Ledger, lane: &Lane, sequence: &Sequence) -> SlotWaitR
     } else if lane.busy {
         SlotWaitReason::Lane
     } else {
-        SlotWaitReason::BatchDelay { until: wakeups::goes_at(ledger, &ledger.ready(lane)) }
+        SlotWaitReason::BatchDelay { until: wakeups::dispatch_time(ledger, &ledger.ready(lane)) }
     }
 }
 
@@ -70,18 +70,18 @@ fn expected_backlog(ledger: &Ledger) -> Vec<BacklogStatus> {
     ledger.backlog.iter().map(describe).collect()
 }
 
-fn check_lanes(ledger: &Ledger, said: &[LaneStatus]) -> Check {
+fn check_lanes(ledger: &Ledger, reported: &[LaneStatus]) -> Check {
     let describe = |(id, lane): (&InstanceId, &Lane)| {
         let (instance, since) = (*id, lane.since);
-        // While it holds sequences, an instance that shall go is as any other.
-        let has_left = lane.leaving && lane.seats.iter().all(Option::is_none);
-        match (lane.busy, has_left) {
+        // An instance that is being removed is like any other while it holds sequences.
+        let is_removing = lane.removing && lane.slots.iter().all(Option::is_none);
+        match (lane.busy, is_removing) {
             (false, _) => LaneStatus::Free { instance, since },
             (true, false) => LaneStatus::Busy { instance, since },
             (true, true) => LaneStatus::Removing { instance, busy_since: since },
         }
     };
     let known: Vec<LaneStatus> = ledger.lanes.iter().map(describe).collect();
-    ensure!(said == known, "the status says {said:?} of lanes {known:?}");
+    ensure!(reported == known, "the status says {reported:?} of lanes {known:?}");
     Ok(())
 }

@@ -1,25 +1,25 @@
-//! Who runs together, naively.
+//! The batches of the naive sequence batcher.
 
 use galatea_policy::{BatchEntry, BatchKey, InstanceId, RequestKey, SequenceStep, Time};
 
-use super::{Member, Oracle, Strategy};
-use crate::deed::Deed;
-use crate::forming::Waiting;
-use crate::naive::sum;
+use super::{LiveSequence, Oracle, Strategy};
+use crate::decision::Decision;
+use crate::dynamic_rules::QueuedRequest;
+use crate::naive_batcher::sum;
 
-/// A member whose first request may run.
+/// A sequence whose first request is eligible.
 struct Candidate {
-    member: usize,
+    sequence: usize,
     slot: usize,
     key: RequestKey,
     batch_key: BatchKey,
-    /// Since when it may run, and after whom.
+    /// Its order, and when it became eligible.
     ready: (u64, Time),
-    /// Since when its request waits.
+    /// When its request arrived or was rescheduled.
     waits_since: Time,
 }
 
-impl Waiting for Candidate {
+impl QueuedRequest for Candidate {
     fn key(&self) -> RequestKey {
         self.key
     }
@@ -38,23 +38,23 @@ impl Waiting for Candidate {
 }
 
 impl Oracle {
-    pub(super) fn run(&mut self, deeds: &mut Vec<Deed>) {
+    pub(super) fn run(&mut self, decisions: &mut Vec<Decision>) {
         if self.is_held() {
             return;
         }
         let free = self.lanes.iter().filter(|lane| !lane.busy).map(|lane| lane.id);
         for instance in free.collect::<Vec<_>>() {
             if let Some(rows) = self.batch(&self.candidates(instance)) {
-                self.dispatch(instance, &rows, deeds);
-                self.seat();
+                self.dispatch(instance, &rows, decisions);
+                self.assign_slots();
             }
         }
     }
 
     fn is_held(&mut self) -> bool {
         let count = |seated: bool| {
-            let members = self.members.iter().filter(|one| one.seat.is_some() == seated);
-            members.map(|member| member.waiting.len()).sum::<usize>()
+            let sequences = self.sequences.iter().filter(|one| one.slot.is_some() == seated);
+            sequences.map(|sequence| sequence.waiting.len()).sum::<usize>()
         };
         if let Some((in_seats, in_backlog)) = self.hold
             && count(true) >= in_seats
@@ -66,22 +66,22 @@ impl Oracle {
     }
 
     fn candidates(&self, instance: InstanceId) -> Vec<Candidate> {
-        let look = |(index, member): (usize, &Member)| {
-            let (slot, at) = member.seat?;
-            let first = member.waiting.first()?;
+        let look = |(index, sequence): (usize, &LiveSequence)| {
+            let (slot, at) = sequence.slot?;
+            let first = sequence.waiting.first()?;
             Some(Candidate {
-                member: index,
+                sequence: index,
                 slot: usize::try_from(slot).expect("few slots"),
                 key: first.key,
                 batch_key: first.batch_key,
-                ready: member.ready.filter(|_| at == instance)?,
+                ready: sequence.ready.filter(|_| at == instance)?,
                 waits_since: first.since,
             })
         };
-        self.members.iter().enumerate().filter_map(look).collect()
+        self.sequences.iter().enumerate().filter_map(look).collect()
     }
 
-    /// The members that run now, row by row, if any do.
+    /// The sequences of the next batch, row by row, if there is one.
     fn batch(&self, candidates: &[Candidate]) -> Option<Vec<Option<usize>>> {
         match &self.strategy {
             Strategy::Direct { delay_ns, minimum_ready } => {
@@ -95,49 +95,55 @@ impl Oracle {
                 let runs = |row: usize, one: &&Candidate| {
                     one.slot == row && one.batch_key == longest.batch_key
                 };
-                let in_row =
-                    |row: usize| candidates.iter().find(|one| runs(row, one)).map(|one| one.member);
+                let in_row = |row: usize| {
+                    candidates.iter().find(|one| runs(row, one)).map(|one| one.sequence)
+                };
                 Some((0..=highest).map(in_row).collect())
             }
-            Strategy::Oldest(former) => {
+            Strategy::Oldest(batcher) => {
                 let mut order: Vec<&Candidate> = candidates.iter().collect();
                 order.sort_by_key(|one| one.ready);
-                let count = former.batch(&order, self.now, self.draining)?;
-                Some(order[..count].iter().map(|one| Some(one.member)).collect())
+                let count = batcher.batch(&order, self.now, self.draining)?;
+                Some(order[..count].iter().map(|one| Some(one.sequence)).collect())
             }
         }
     }
 
-    fn dispatch(&mut self, instance: InstanceId, rows: &[Option<usize>], deeds: &mut Vec<Deed>) {
+    fn dispatch(
+        &mut self,
+        instance: InstanceId,
+        rows: &[Option<usize>],
+        decisions: &mut Vec<Decision>,
+    ) {
         let mut entries = Vec::new();
-        let mut ran = Vec::new();
+        let mut executed = Vec::new();
         for row in rows {
             let Some(index) = row else {
                 entries.push(BatchEntry::Padding);
                 continue;
             };
-            let member = &mut self.members[*index];
-            let request = member.waiting.remove(0);
-            let (key, sequence) = (request.key, member.key);
+            let sequence = &mut self.sequences[*index];
+            let request = sequence.waiting.remove(0);
+            let (key, sequence_key) = (request.key, sequence.key);
             let end = request.end && !self.iterative;
             entries.push(BatchEntry::Step(SequenceStep {
                 key,
-                sequence,
+                sequence: sequence_key,
                 start: request.start,
                 end,
             }));
-            member.running = Some(request);
-            self.executing.push((key, Some(sequence)));
-            ran.push(sequence);
+            sequence.running = Some(request);
+            self.executing.push((key, Some(sequence_key)));
+            executed.push(sequence_key);
         }
         self.lane(instance).busy = true;
         let rows = u32::try_from(entries.len()).expect("a batch is small");
-        deeds.push(Deed::Run { instance, entries, rows });
-        ran.into_iter().for_each(|sequence| self.end_if_over(sequence, deeds));
+        decisions.push(Decision::Execute { instance, entries, rows });
+        executed.into_iter().for_each(|sequence| self.end_if_finished(sequence, decisions));
     }
 
-    /// When batches that wait to grow go as they are.
-    pub(super) fn batches_go_at(&self) -> impl Iterator<Item = Time> {
+    /// When batches that wait to grow are dispatched as they are.
+    pub(super) fn batch_dispatch_times(&self) -> impl Iterator<Item = Time> {
         let held = self.hold.is_some();
         let lanes = self.lanes.iter().filter(move |lane| !lane.busy && !held);
         lanes.filter_map(|lane| {
@@ -146,8 +152,8 @@ impl Oracle {
                 Strategy::Direct { delay_ns, .. } => {
                     sum(candidates.iter().map(|one| one.waits_since).min()?, *delay_ns)
                 }
-                Strategy::Oldest(former) => {
-                    former.goes_at(candidates.iter().map(Waiting::since).min()?)
+                Strategy::Oldest(batcher) => {
+                    batcher.dispatch_time(candidates.iter().map(QueuedRequest::since).min()?)
                 }
             }
         })

@@ -1,8 +1,8 @@
-//! A naive sequence batcher: one list of sequences in order of their beginnings,
-//! asked and walked anew at each question. It shares no code with the real one.
+//! A naive sequence batcher: one list of sequences in the order of their beginnings, searched
+//! for each query. It shares no code with the real one.
 //!
-//! Where several things happen at once it has an order of its own, which is the
-//! real one's too: timeouts before idle ends, each by deadline; instances by id.
+//! It orders simultaneous decisions as the real one does: timeouts before idle ends, each by
+//! deadline; instances by id.
 
 mod batches;
 
@@ -11,21 +11,21 @@ use galatea_policy::{
     SequenceKey, SequenceSpec, SequenceStrategy, Time,
 };
 
-use crate::deed::Deed;
-use crate::naive::{NaiveFormer, sum};
+use crate::decision::Decision;
+use crate::naive_batcher::{NaiveBatcher, sum};
 use crate::setup::Setup;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Oracle {
-    seats: u32,
+    slots: u32,
     strategy: Strategy,
     idle_ns: u64,
     iterative: bool,
-    /// Requests in seats and in the backlog that the test hook waits for.
+    /// Numbers of requests in slots and in the backlog that the test hook waits for.
     hold: Option<(usize, usize)>,
-    members: Vec<Member>,
+    sequences: Vec<LiveSequence>,
     lanes: Vec<Lane>,
-    /// In execution, and their sequences, which may be gone.
+    /// Requests in execution and their sequences, none if that has ended.
     executing: Vec<(RequestKey, Option<SequenceKey>)>,
     draining: bool,
     drained: bool,
@@ -36,23 +36,23 @@ pub(crate) struct Oracle {
 #[derive(Clone, Debug)]
 enum Strategy {
     Direct { delay_ns: u64, minimum_ready: usize },
-    Oldest(NaiveFormer),
+    Oldest(NaiveBatcher),
 }
 
 /// A live sequence.
 #[derive(Clone, Debug)]
-struct Member {
+struct LiveSequence {
     key: SequenceKey,
     /// Slot and instance; none in the backlog.
-    seat: Option<(u32, InstanceId)>,
+    slot: Option<(u32, InstanceId)>,
     waiting: Vec<Pending>,
     running: Option<Pending>,
     open: bool,
     cancelled: bool,
-    /// Since when it has something to run and may, and after whom.
+    /// Its order and time of becoming eligible.
     ready: Option<(u64, Time)>,
-    /// Since when it has nothing to do, and after whom.
-    resting: Option<(u64, Time)>,
+    /// Its order and time of becoming idle.
+    idle: Option<(u64, Time)>,
 }
 
 #[derive(Clone, Debug)]
@@ -69,7 +69,7 @@ struct Pending {
 struct Lane {
     id: InstanceId,
     busy: bool,
-    leaving: bool,
+    removing: bool,
 }
 
 impl Oracle {
@@ -81,7 +81,7 @@ impl Oracle {
             unreachable!("the stateless schedulers have an oracle of their own")
         };
         let rows = spec.max_batch_size.max(1);
-        let (seats, strategy) = match strategy {
+        let (slots, strategy) = match strategy {
             SequenceStrategy::Direct { max_queue_delay_ns, minimum_ready_slots } => {
                 let delay_ns = *max_queue_delay_ns;
                 let minimum_ready = whole(*minimum_ready_slots);
@@ -92,20 +92,20 @@ impl Oracle {
                 preferred_batch_sizes,
                 max_queue_delay_ns,
             } => {
-                let seats =
+                let slots =
                     if *max_candidate_sequences > 0 { *max_candidate_sequences } else { rows };
-                let former =
-                    NaiveFormer::new(rows, preferred_batch_sizes, *max_queue_delay_ns, None);
-                (seats, Strategy::Oldest(former))
+                let batcher =
+                    NaiveBatcher::new(rows, preferred_batch_sizes, *max_queue_delay_ns, None);
+                (slots, Strategy::Oldest(batcher))
             }
         };
         Oracle {
-            seats,
+            slots,
             strategy,
             idle_ns: *max_sequence_idle_ns,
             iterative: *iterative,
             hold: Some((whole(spec.hold_until_queued), whole(spec.hold_until_backlogged))),
-            members: Vec::new(),
+            sequences: Vec::new(),
             lanes: Vec::new(),
             executing: Vec::new(),
             draining: false,
@@ -115,184 +115,199 @@ impl Oracle {
         }
     }
 
-    pub(crate) fn step(&mut self, now: Time, event: Event) -> Vec<Deed> {
+    pub(crate) fn step(&mut self, now: Time, event: Event) -> Vec<Decision> {
         self.now = self.now.max(now);
-        let mut deeds = Vec::new();
-        self.time_out(&mut deeds);
-        self.seat();
+        let mut decisions = Vec::new();
+        self.time_out(&mut decisions);
+        self.assign_slots();
         match event {
-            Event::Enqueue(ticket) => self.enqueue(ticket, &mut deeds),
-            Event::Cancel(key) => self.cancel(key, &mut deeds),
-            Event::Released { key, release } => self.release(key, release, &mut deeds),
+            Event::Enqueue(info) => self.enqueue(info, &mut decisions),
+            Event::Cancel(key) => self.cancel(key, &mut decisions),
+            Event::Released { key, release } => self.release(key, release, &mut decisions),
             Event::LaneFree(id) => self.lane(id).busy = false,
             Event::AddInstance(id) => {
-                self.lanes.push(Lane { id, busy: false, leaving: false });
+                self.lanes.push(Lane { id, busy: false, removing: false });
                 self.lanes.sort_by_key(|lane| lane.id);
             }
-            Event::RemoveInstance(id) => self.lane(id).leaving = true,
-            Event::Drain => self.drain(&mut deeds),
+            Event::RemoveInstance(id) => self.lane(id).removing = true,
+            Event::Drain => self.drain(&mut decisions),
             Event::PermitGranted(_) | Event::PermitDelayed(_) | Event::Tick => {}
         }
-        self.seat();
-        self.run(&mut deeds);
-        self.finish_drain(&mut deeds);
-        self.remove_instances(&mut deeds);
-        deeds
+        self.assign_slots();
+        self.run(&mut decisions);
+        self.finish_drain(&mut decisions);
+        self.remove_instances(&mut decisions);
+        decisions
     }
 
     fn lane(&mut self, id: InstanceId) -> &mut Lane {
         self.lanes.iter_mut().find(|lane| lane.id == id).expect("it was added")
     }
 
-    fn member(&self, key: SequenceKey) -> Option<usize> {
-        self.members.iter().position(|member| member.key == key)
+    fn sequence(&self, key: SequenceKey) -> Option<usize> {
+        self.sequences.iter().position(|sequence| sequence.key == key)
     }
 
-    fn time_out(&mut self, deeds: &mut Vec<Deed>) {
-        let expires = |member: &Member| member.waiting.iter().filter_map(|one| one.fails_at).min();
-        let backlog = self.members.iter().filter(|member| member.seat.is_none());
+    fn time_out(&mut self, decisions: &mut Vec<Decision>) {
+        let expires =
+            |sequence: &LiveSequence| sequence.waiting.iter().filter_map(|one| one.fails_at).min();
+        let backlog = self.sequences.iter().filter(|sequence| sequence.slot.is_none());
         let mut failing: Vec<(Time, u64, SequenceKey)> = backlog
-            .filter_map(|member| Some((expires(member)?, member.key.0 & 0xffff_ffff, member.key)))
+            .filter_map(|sequence| {
+                Some((expires(sequence)?, sequence.key.0 & 0xffff_ffff, sequence.key))
+            })
             .filter(|(expiry, ..)| *expiry <= self.now)
             .collect();
         failing.sort();
         for (.., key) in failing {
-            let index = self.member(key).expect("it waits");
-            self.fail_from(index, 0, FailReason::SequenceTimeoutExpired, deeds);
+            let index = self.sequence(key).expect("it waits");
+            self.fail_from(index, 0, FailReason::SequenceTimeoutExpired, decisions);
         }
-        let ends = |member: &Member| Some((self.idle_at(member)?, member.resting?.0, member.key));
-        let ends = self.members.iter().filter_map(ends);
+        let ends = |sequence: &LiveSequence| {
+            Some((self.idle_at(sequence)?, sequence.idle?.0, sequence.key))
+        };
+        let ends = self.sequences.iter().filter_map(ends);
         let mut idle: Vec<_> = ends.filter(|(at, ..)| *at <= self.now).collect();
         idle.sort();
         for (.., key) in idle {
-            let index = self.member(key).expect("it rests");
-            self.close(index, deeds);
-            self.end_if_over(key, deeds);
+            let index = self.sequence(key).expect("it is idle");
+            self.close(index, decisions);
+            self.end_if_finished(key, decisions);
         }
     }
 
-    /// When the member counts as idle, if it rests.
-    fn idle_at(&self, member: &Member) -> Option<Time> {
-        let (_, since) = member.resting?;
+    /// When the sequence ends as idle, if it is idle.
+    fn idle_at(&self, sequence: &LiveSequence) -> Option<Time> {
+        let (_, since) = sequence.idle?;
         if self.idle_ns == 0 { None } else { sum(since, self.idle_ns) }
     }
 
-    fn enqueue(&mut self, ticket: RequestInfo, deeds: &mut Vec<Deed>) {
-        let Some(mark) = ticket.sequence else {
-            deeds.push(Deed::Fail(ticket.key, FailReason::NoSequence));
+    fn enqueue(&mut self, info: RequestInfo, decisions: &mut Vec<Decision>) {
+        let Some(mark) = info.sequence else {
+            decisions.push(Decision::Fail(info.key, FailReason::NoSequence));
             return;
         };
-        let known = self.member(mark.sequence);
+        let known = self.sequence(mark.sequence);
         let refusal = if self.draining {
             Some(FailReason::Draining)
         } else {
             (known.is_none() && !mark.start).then_some(FailReason::MissingStart)
         };
         if let Some(reason) = refusal {
-            deeds.push(Deed::Fail(ticket.key, reason));
+            decisions.push(Decision::Fail(info.key, reason));
             if known.is_none() {
-                deeds.extend([Deed::Closed(mark.sequence), Deed::Ended(mark.sequence)]);
+                decisions.extend([
+                    Decision::SequenceClosed(mark.sequence),
+                    Decision::SequenceEnded(mark.sequence),
+                ]);
             }
             return;
         }
         let index = known.unwrap_or_else(|| self.begin(mark.sequence));
-        let fails_at = if ticket.timeout_ns == 0 { None } else { sum(self.now, ticket.timeout_ns) };
-        self.members[index].waiting.push(Pending {
-            key: ticket.key,
-            batch_key: ticket.batch_key,
+        let fails_at = if info.timeout_ns == 0 { None } else { sum(self.now, info.timeout_ns) };
+        self.sequences[index].waiting.push(Pending {
+            key: info.key,
+            batch_key: info.batch_key,
             since: self.now,
             fails_at,
             start: mark.start,
             end: mark.end,
         });
         if mark.end || self.iterative {
-            self.close(index, deeds);
+            self.close(index, decisions);
         }
     }
 
     fn begin(&mut self, key: SequenceKey) -> usize {
-        self.members.push(Member {
+        self.sequences.push(LiveSequence {
             key,
-            seat: None,
+            slot: None,
             waiting: Vec::new(),
             running: None,
             open: true,
             cancelled: false,
             ready: None,
-            resting: None,
+            idle: None,
         });
-        self.members.len() - 1
+        self.sequences.len() - 1
     }
 
-    fn cancel(&mut self, key: RequestKey, deeds: &mut Vec<Deed>) {
-        for index in 0..self.members.len() {
-            let member = &mut self.members[index];
-            if self.iterative && member.running.as_ref().is_some_and(|running| running.key == key) {
-                member.cancelled = true;
+    fn cancel(&mut self, key: RequestKey, decisions: &mut Vec<Decision>) {
+        for index in 0..self.sequences.len() {
+            let sequence = &mut self.sequences[index];
+            if self.iterative && sequence.running.as_ref().is_some_and(|running| running.key == key)
+            {
+                sequence.cancelled = true;
             }
-            if let Some(first) = member.waiting.iter().position(|waiting| waiting.key == key) {
-                self.fail_from(index, first, FailReason::Cancelled, deeds);
+            if let Some(first) = sequence.waiting.iter().position(|waiting| waiting.key == key) {
+                self.fail_from(index, first, FailReason::Cancelled, decisions);
                 return;
             }
         }
     }
 
-    /// The requests from there on fail, and none joins those that are left.
-    fn fail_from(&mut self, index: usize, first: usize, reason: FailReason, deeds: &mut Vec<Deed>) {
-        let key = self.members[index].key;
-        let failing = self.members[index].waiting.split_off(first);
-        deeds.extend(failing.iter().map(|pending| Deed::Fail(pending.key, reason)));
-        self.close(index, deeds);
-        self.end_if_over(key, deeds);
+    /// Fails the requests from `first` on and closes the sequence.
+    fn fail_from(
+        &mut self,
+        index: usize,
+        first: usize,
+        reason: FailReason,
+        decisions: &mut Vec<Decision>,
+    ) {
+        let key = self.sequences[index].key;
+        let failing = self.sequences[index].waiting.split_off(first);
+        decisions.extend(failing.iter().map(|pending| Decision::Fail(pending.key, reason)));
+        self.close(index, decisions);
+        self.end_if_finished(key, decisions);
     }
 
-    fn release(&mut self, key: RequestKey, release: Release, deeds: &mut Vec<Deed>) {
+    fn release(&mut self, key: RequestKey, release: Release, decisions: &mut Vec<Decision>) {
         let place = self.executing.iter().position(|(running, _)| *running == key);
         let (_, sequence) = self.executing.swap_remove(place.expect("it is in execution"));
-        let Some(index) = sequence.and_then(|sequence| self.member(sequence)) else { return };
-        let member = &mut self.members[index];
-        let ran = member.running.take().expect("it is in execution");
-        if release == Release::Reschedule && member.cancelled {
-            deeds.push(Deed::Fail(key, FailReason::Cancelled));
+        let Some(index) = sequence.and_then(|sequence| self.sequence(sequence)) else { return };
+        let sequence = &mut self.sequences[index];
+        let ran = sequence.running.take().expect("it is in execution");
+        if release == Release::Reschedule && sequence.cancelled {
+            decisions.push(Decision::Fail(key, FailReason::Cancelled));
         } else if release == Release::Reschedule {
-            member.waiting.insert(0, Pending { since: self.now, start: false, ..ran });
+            sequence.waiting.insert(0, Pending { since: self.now, start: false, ..ran });
         }
-        let sequence = member.key;
-        self.end_if_over(sequence, deeds);
+        let sequence = sequence.key;
+        self.end_if_finished(sequence, decisions);
     }
 
-    fn close(&mut self, index: usize, deeds: &mut Vec<Deed>) {
-        let member = &mut self.members[index];
-        if member.open {
-            member.open = false;
-            deeds.push(Deed::Closed(member.key));
+    fn close(&mut self, index: usize, decisions: &mut Vec<Decision>) {
+        let sequence = &mut self.sequences[index];
+        if sequence.open {
+            sequence.open = false;
+            decisions.push(Decision::SequenceClosed(sequence.key));
         }
     }
 
-    fn end_if_over(&mut self, key: SequenceKey, deeds: &mut Vec<Deed>) {
-        let index = self.member(key).expect("it is live");
-        let member = &self.members[index];
-        let comes_back = self.iterative && member.running.is_some();
-        if member.open || !member.waiting.is_empty() || comes_back {
+    fn end_if_finished(&mut self, key: SequenceKey, decisions: &mut Vec<Decision>) {
+        let index = self.sequence(key).expect("it is live");
+        let sequence = &self.sequences[index];
+        let comes_back = self.iterative && sequence.running.is_some();
+        if sequence.open || !sequence.waiting.is_empty() || comes_back {
             return;
         }
-        self.members.remove(index);
+        self.sequences.remove(index);
         for (_, sequence) in &mut self.executing {
             // A later sequence may get the same key.
             sequence.take_if(|sequence| *sequence == key);
         }
-        deeds.push(Deed::Ended(key));
+        decisions.push(Decision::SequenceEnded(key));
     }
 
-    /// Gives free seats to the backlog, and notes who is ready and who rests.
-    fn seat(&mut self) {
-        while let Some(index) = self.members.iter().position(|member| member.seat.is_none())
-            && let Some(seat) = self.best_seat()
+    /// Assigns free slots to the backlog, and updates which sequences are eligible or idle.
+    fn assign_slots(&mut self) {
+        while let Some(index) = self.sequences.iter().position(|sequence| sequence.slot.is_none())
+            && let Some(slot) = self.best_slot()
         {
-            self.members[index].seat = Some(seat);
+            self.sequences[index].slot = Some(slot);
         }
-        for member in &mut self.members {
-            let idle = member.seat.is_some() && member.running.is_none();
+        for sequence in &mut self.sequences {
+            let idle = sequence.slot.is_some() && sequence.running.is_none();
             let mut note = |holds: bool, place: &mut Option<(u64, Time)>| {
                 if !holds {
                     *place = None;
@@ -301,62 +316,71 @@ impl Oracle {
                     *place = Some((self.ticks, self.now));
                 }
             };
-            note(idle && !member.waiting.is_empty(), &mut member.ready);
-            note(idle && member.waiting.is_empty(), &mut member.resting);
+            note(idle && !sequence.waiting.is_empty(), &mut sequence.ready);
+            note(idle && sequence.waiting.is_empty(), &mut sequence.idle);
         }
     }
 
-    fn best_seat(&self) -> Option<(u32, InstanceId)> {
+    fn best_slot(&self) -> Option<(u32, InstanceId)> {
         let is_free =
-            |seat: &(u32, InstanceId)| self.members.iter().all(|one| one.seat != Some(*seat));
-        let staying = self.lanes.iter().filter(|lane| !lane.leaving);
-        let slots = staying.flat_map(|lane| (0..self.seats).map(|slot| (slot, lane.id)));
+            |slot: &(u32, InstanceId)| self.sequences.iter().all(|one| one.slot != Some(*slot));
+        let staying = self.lanes.iter().filter(|lane| !lane.removing);
+        let slots = staying.flat_map(|lane| (0..self.slots).map(|slot| (slot, lane.id)));
         slots.filter(is_free).min()
     }
 
     fn is_quiet(&self) -> bool {
-        self.members.iter().all(|member| member.waiting.is_empty())
+        self.sequences.iter().all(|sequence| sequence.waiting.is_empty())
             && self.executing.is_empty()
             && self.lanes.iter().all(|lane| !lane.busy)
     }
 
-    fn finish_drain(&mut self, deeds: &mut Vec<Deed>) {
+    fn finish_drain(&mut self, decisions: &mut Vec<Decision>) {
         if !self.draining || self.drained || !self.is_quiet() {
             return;
         }
         self.drained = true;
-        deeds.push(Deed::Drained);
+        decisions.push(Decision::Drained);
     }
 
-    /// Nobody goes on.
-    fn drain(&mut self, deeds: &mut Vec<Deed>) {
+    /// Closes all sequences.
+    fn drain(&mut self, decisions: &mut Vec<Decision>) {
         self.draining = true;
         self.hold = None;
-        let mut open: Vec<SequenceKey> =
-            self.members.iter().filter(|member| member.open).map(|member| member.key).collect();
+        let mut open: Vec<SequenceKey> = self
+            .sequences
+            .iter()
+            .filter(|sequence| sequence.open)
+            .map(|sequence| sequence.key)
+            .collect();
         open.sort_by_key(|key| key.0 & 0xffff_ffff);
         for key in open {
-            let index = self.member(key).expect("it is live");
-            self.close(index, deeds);
-            self.end_if_over(key, deeds);
+            let index = self.sequence(key).expect("it is live");
+            self.close(index, decisions);
+            self.end_if_finished(key, decisions);
         }
     }
 
-    fn remove_instances(&mut self, deeds: &mut Vec<Deed>) {
+    fn remove_instances(&mut self, decisions: &mut Vec<Decision>) {
         let taken: Vec<InstanceId> =
-            self.members.iter().filter_map(|member| Some(member.seat?.1)).collect();
-        let goes = |lane: &Lane| lane.leaving && !lane.busy && !taken.contains(&lane.id);
-        deeds
-            .extend(self.lanes.iter().filter(|lane| goes(lane)).map(|lane| Deed::Removed(lane.id)));
+            self.sequences.iter().filter_map(|sequence| Some(sequence.slot?.1)).collect();
+        let goes = |lane: &Lane| lane.removing && !lane.busy && !taken.contains(&lane.id);
+        decisions.extend(
+            self.lanes
+                .iter()
+                .filter(|lane| goes(lane))
+                .map(|lane| Decision::InstanceRemoved(lane.id)),
+        );
         self.lanes.retain(|lane| !goes(lane));
     }
 
-    /// When something can happen by itself.
+    /// When the next decision is due without an event.
     pub(crate) fn next_wakeup(&self) -> Option<Time> {
-        let backlog = self.members.iter().filter(|member| member.seat.is_none());
-        let failures = backlog.flat_map(|member| &member.waiting).filter_map(|one| one.fails_at);
-        let idle = self.members.iter().filter_map(|member| self.idle_at(member));
-        failures.chain(idle).chain(self.batches_go_at()).min()
+        let backlog = self.sequences.iter().filter(|sequence| sequence.slot.is_none());
+        let failures =
+            backlog.flat_map(|sequence| &sequence.waiting).filter_map(|one| one.fails_at);
+        let idle = self.sequences.iter().filter_map(|sequence| self.idle_at(sequence));
+        failures.chain(idle).chain(self.batch_dispatch_times()).min()
     }
 }
 

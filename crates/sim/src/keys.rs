@@ -1,20 +1,20 @@
-//! What the server does between its clients and a scheduler: it names requests
-//! and sequences. Names are places in a slab, used again as soon as they may be.
+//! The server's part between clients and a scheduler: it assigns keys to requests and
+//! sequences. A key is an index of a slab, reused as soon as the rules allow it.
 
 use std::collections::BTreeMap;
 
 use galatea_policy::SequenceKey;
 
-/// Gives out keys: a place in the low half, how often it was used in the high
+/// Assigns keys: the index is in the low half, the number of earlier uses in the high
 /// half.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Keys {
-    /// For each place, the key that it has, or had last.
+    /// For each index, its present or last key.
     last: Vec<u64>,
     vacant: Vec<usize>,
 }
 
-/// Whether a key may be the very one that was used before.
+/// Whether an index is reused with a new generation, or with the same key as before.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Reuse {
     OtherGeneration,
@@ -22,45 +22,45 @@ pub(crate) enum Reuse {
 }
 
 impl Keys {
-    pub(crate) fn take(&mut self, reuse: Reuse) -> u64 {
-        let Some(place) = self.vacant.pop() else {
+    pub(crate) fn allocate(&mut self, reuse: Reuse) -> u64 {
+        let Some(index) = self.vacant.pop() else {
             let key = u64::try_from(self.last.len()).expect("few keys");
             self.last.push(key);
             return key;
         };
         if reuse == Reuse::OtherGeneration {
-            self.last[place] += 1 << 32;
+            self.last[index] += 1 << 32;
         }
-        self.last[place]
+        self.last[index]
     }
 
     pub(crate) fn free(&mut self, key: u64) {
-        let place = usize::try_from(key & u64::from(u32::MAX)).expect("few keys");
-        assert_eq!(self.last[place], key, "a key is freed once");
-        self.vacant.push(place);
+        let index = usize::try_from(key & u64::from(u32::MAX)).expect("few keys");
+        assert_eq!(self.last[index], key, "a key is freed once");
+        self.vacant.push(index);
     }
 }
 
-/// What clients call a sequence.
+/// A client's name of a sequence.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct CorrelationId(pub(crate) u64);
 
-/// Which key a correlation ID means now.
+/// The sequence keys of correlation IDs.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Names {
+pub(crate) struct CorrelationIds {
     keys: Keys,
     open: BTreeMap<CorrelationId, SequenceKey>,
 }
 
-impl Names {
-    /// The ID's sequence; a new one, if the ID is not known.
+impl CorrelationIds {
+    /// The ID's sequence; a new one if the ID is unknown.
     pub(crate) fn intern(&mut self, id: CorrelationId, reuse: Reuse) -> SequenceKey {
-        *self.open.entry(id).or_insert_with(|| SequenceKey(self.keys.take(reuse)))
+        *self.open.entry(id).or_insert_with(|| SequenceKey(self.keys.allocate(reuse)))
     }
 
-    /// A sequence that no ID leads to: an iterative request.
+    /// A sequence without an ID: an iterative request.
     pub(crate) fn anonymous(&mut self, reuse: Reuse) -> SequenceKey {
-        SequenceKey(self.keys.take(reuse))
+        SequenceKey(self.keys.allocate(reuse))
     }
 
     /// The scheduler closed the sequence: its ID is free.

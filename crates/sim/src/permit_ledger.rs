@@ -1,4 +1,4 @@
-//! Where the permits of one scheduler are, as seen from outside.
+//! The permits of one scheduler's instances, as visible from outside.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,22 +8,22 @@ use crate::check::{Check, ensure};
 
 /// The permits of a scheduler's instances.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct PermitBook {
+pub(crate) struct PermitLedger {
     permits: BTreeMap<InstanceId, Permit>,
-    /// Instances that withdrew, and whose permits may come nevertheless.
+    /// Instances that withdrew, whose permits may still be granted.
     withdrawn: BTreeSet<InstanceId>,
 }
 
-/// Asked → Granted → Running, and gone; Asked → Delayed → Granted.
+/// Requested → Granted → Running → deleted. Requested → Delayed → Granted.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Permit {
-    Asked,
+    Requested,
     Delayed,
     Granted,
     Running,
 }
 
-pub(crate) fn is_about_permits(action: &Action) -> bool {
+pub(crate) fn is_permit_action(action: &Action) -> bool {
     match action {
         Action::RequestPermit(_) | Action::ReturnPermit { .. } | Action::WithdrawPermit(_) => true,
         Action::Dispatch { .. }
@@ -35,56 +35,60 @@ pub(crate) fn is_about_permits(action: &Action) -> bool {
     }
 }
 
-impl PermitBook {
+impl PermitLedger {
     /// The rate limiter grants a permit.
     pub(crate) fn grant(&mut self, instance: InstanceId) -> Check {
         let before = self.permits.insert(instance, Permit::Granted);
-        let is_due = matches!(before, Some(Permit::Asked | Permit::Delayed));
+        let is_due = matches!(before, Some(Permit::Requested | Permit::Delayed));
         let may_come = is_due || self.withdrawn.remove(&instance);
-        ensure!(may_come, "{instance:?} is granted what it did not ask for");
+        ensure!(may_come, "{instance:?} is granted a permit that it did not request");
         Ok(())
     }
 
-    /// The rate limiter lets the instance wait.
+    /// The rate limiter delays the instance's permit.
     pub(crate) fn delay(&mut self, instance: InstanceId) -> Check {
         let before = self.permits.insert(instance, Permit::Delayed);
-        ensure!(before == Some(Permit::Asked), "{instance:?} waits while it is {before:?}");
+        ensure!(
+            before == Some(Permit::Requested),
+            "{instance:?} is delayed while it is {before:?}"
+        );
         Ok(())
     }
 
-    /// Whether the instance asked and has no permit.
-    pub(crate) fn has_asked(&self, instance: InstanceId) -> bool {
-        matches!(self.permits.get(&instance), Some(Permit::Asked | Permit::Delayed))
+    /// Whether the instance requested a permit and does not have it.
+    pub(crate) fn has_requested(&self, instance: InstanceId) -> bool {
+        matches!(self.permits.get(&instance), Some(Permit::Requested | Permit::Delayed))
     }
 
-    /// Instances that asked and have no permit.
-    pub(crate) fn asked(&self) -> impl Iterator<Item = InstanceId> {
-        self.permits.keys().copied().filter(|instance| self.has_asked(*instance))
+    /// Instances that requested a permit and don't have it.
+    pub(crate) fn requested(&self) -> impl Iterator<Item = InstanceId> {
+        self.permits.keys().copied().filter(|instance| self.has_requested(*instance))
     }
 
-    /// How many asked and were not told to wait.
-    pub(crate) fn hopeful(&self) -> usize {
-        self.permits.values().filter(|permit| **permit == Permit::Asked).count()
+    /// Number of requests that are not delayed.
+    pub(crate) fn undelayed_requests(&self) -> usize {
+        self.permits.values().filter(|permit| **permit == Permit::Requested).count()
     }
 
-    /// Enters an action that follows from the event; says who asks for a permit.
-    pub(crate) fn enter(
+    /// Records an action that follows from the event; returns the instance that requests
+    /// a permit by it.
+    pub(crate) fn record(
         &mut self,
         event: &Event,
         action: &Action,
     ) -> Result<Option<InstanceId>, String> {
         match *action {
             Action::RequestPermit(instance) => {
-                let before = self.permits.insert(instance, Permit::Asked);
-                ensure!(before.is_none(), "{instance:?} asks while it is {before:?}");
+                let before = self.permits.insert(instance, Permit::Requested);
+                ensure!(before.is_none(), "{instance:?} requests while it is {before:?}");
                 self.withdrawn.remove(&instance);
                 return Ok(Some(instance));
             }
-            Action::ReturnPermit { instance, used } => self.enter_return(event, instance, used)?,
+            Action::ReturnPermit { instance, used } => self.record_return(event, instance, used)?,
             Action::WithdrawPermit(instance) => {
                 let before = self.permits.remove(&instance);
-                let has_asked = matches!(before, Some(Permit::Asked | Permit::Delayed));
-                ensure!(has_asked, "{instance:?} withdraws while it is {before:?}");
+                let has_requested = matches!(before, Some(Permit::Requested | Permit::Delayed));
+                ensure!(has_requested, "{instance:?} withdraws while it is {before:?}");
                 self.withdrawn.insert(instance);
             }
             Action::Dispatch { instance, .. } => {
@@ -94,7 +98,7 @@ impl PermitBook {
             }
             Action::InstanceRemoved(instance) => {
                 let left = self.permits.get(&instance);
-                ensure!(left.is_none(), "{instance:?} goes while its permit is {left:?}");
+                ensure!(left.is_none(), "{instance:?} is removed while its permit is {left:?}");
             }
             Action::Fail { .. }
             | Action::SequenceClosed(_)
@@ -104,7 +108,7 @@ impl PermitBook {
         Ok(None)
     }
 
-    fn enter_return(&mut self, event: &Event, instance: InstanceId, used: bool) -> Check {
+    fn record_return(&mut self, event: &Event, instance: InstanceId, used: bool) -> Check {
         let before = self.permits.remove(&instance);
         let (due, cause) = if used {
             (Permit::Running, Event::LaneFree(instance))
@@ -116,14 +120,14 @@ impl PermitBook {
         Ok(())
     }
 
-    /// After each step: whoever has a permit runs, and whoever is done has none.
-    pub(crate) fn check_nobody_sits_on_one(&self) -> Check {
+    /// Checks after each step that no instance has a permit without a batch.
+    pub(crate) fn check_no_permit_is_held(&self) -> Check {
         let idle = self.permits.iter().find(|(_, permit)| **permit == Permit::Granted);
-        ensure!(idle.is_none(), "{idle:?} has a permit and does nothing");
+        ensure!(idle.is_none(), "{idle:?} has a permit and no batch");
         Ok(())
     }
 
-    /// Permits that were neither returned nor withdrawn.
+    /// Number of permits that were neither returned nor withdrawn.
     pub(crate) fn open(&self) -> usize {
         self.permits.len()
     }

@@ -1,14 +1,14 @@
-//! What the dynamic rules ask of a batch, and of waiting for one. They hold for
-//! stateless models and, instance by instance, for sequences under `oldest`.
+//! The rules of dynamic batching, as checks of a batch and of waiting requests. They hold
+//! for stateless models and, per instance, for sequences with the strategy oldest.
 
 use galatea_policy::{BatchKey, RequestKey, Time};
 
-use crate::batching::CustomBatching;
 use crate::check::{Check, ensure};
+use crate::custom_batching::CustomBatching;
 
-/// A specification of dynamic batching, made explicit.
+/// The settings of dynamic batching with defaults resolved.
 #[derive(Clone, Debug)]
-pub(crate) struct Forming {
+pub(crate) struct DynamicRules {
     pub(crate) max_rows: u64,
     /// Never empty.
     pub(crate) preferred: Vec<u64>,
@@ -17,15 +17,15 @@ pub(crate) struct Forming {
 }
 
 /// A request in the order of service.
-pub(crate) trait Waiting {
+pub(crate) trait QueuedRequest {
     fn key(&self) -> RequestKey;
     fn rows(&self) -> u64;
     fn batch_key(&self) -> BatchKey;
-    /// Since when its delay counts.
+    /// The begin of its delay.
     fn since(&self) -> Time;
 }
 
-impl<W: Waiting> Waiting for &W {
+impl<W: QueuedRequest> QueuedRequest for &W {
     fn key(&self) -> RequestKey {
         (*self).key()
     }
@@ -43,15 +43,15 @@ impl<W: Waiting> Waiting for &W {
     }
 }
 
-/// The time of a look at the requests, and the delay that counts then.
+/// The time of a decision, and whether the model unloads.
 #[derive(Copy, Clone, Debug)]
-pub(crate) struct Moment {
+pub(crate) struct BatchContext {
     pub(crate) now: Time,
-    /// An unloading model does not wait.
+    /// Without delay, because the model unloads.
     pub(crate) draining: bool,
 }
 
-impl Forming {
+impl DynamicRules {
     pub(crate) fn new(max_batch_size: u32, preferred_batch_sizes: &[u32], delay_ns: u64) -> Self {
         let max = max_batch_size.max(1);
         let usable = preferred_batch_sizes.iter().filter(|size| (1..=max).contains(size));
@@ -59,23 +59,23 @@ impl Forming {
         if preferred.is_empty() {
             preferred.push(u64::from(max));
         }
-        Forming { max_rows: u64::from(max), preferred, delay_ns, custom: None }
+        DynamicRules { max_rows: u64::from(max), preferred, delay_ns, custom: None }
     }
 
     fn largest_preferred(&self) -> u64 {
         self.preferred.iter().copied().fold(0, u64::max)
     }
 
-    fn delay_ns(&self, moment: Moment) -> u64 {
-        if moment.draining { 0 } else { self.delay_ns }
+    fn delay_ns(&self, context: BatchContext) -> u64 {
+        if context.draining { 0 } else { self.delay_ns }
     }
 
-    fn is_preferred<W: Waiting>(&self, batch: &[&W]) -> bool {
+    fn is_preferred<W: QueuedRequest>(&self, batch: &[&W]) -> bool {
         self.preferred.contains(&rows_of(batch))
     }
 
-    /// How many requests from the front could be one batch.
-    fn run_length<W: Waiting>(&self, order: &[&W]) -> usize {
+    /// The number of requests from the front that could be one batch.
+    fn batch_len_max<W: QueuedRequest>(&self, order: &[&W]) -> usize {
         let mut rows = 0;
         let mut length = 0;
         for waiting in order {
@@ -87,22 +87,25 @@ impl Forming {
             length += 1;
         }
         match self.custom {
-            Some(custom) => custom.most(order[..length].iter().map(|waiting| waiting.key())),
+            Some(custom) => {
+                custom.batch_len_max(order[..length].iter().map(|waiting| waiting.key()))
+            }
             None => length,
         }
     }
 
-    fn is_delay_over<W: Waiting>(&self, moment: Moment, run: &[&W]) -> bool {
-        let waited = run.iter().map(|waiting| moment.now.saturating_since(waiting.since())).max();
-        let delay_ns = self.delay_ns(moment);
+    fn is_delay_over<W: QueuedRequest>(&self, context: BatchContext, candidate: &[&W]) -> bool {
+        let waited =
+            candidate.iter().map(|waiting| context.now.saturating_since(waiting.since())).max();
+        let delay_ns = self.delay_ns(context);
         delay_ns != 0 && waited.unwrap_or(0) >= delay_ns
     }
 
-    /// The first `count` in the order of service make a legal batch, of the size
-    /// that the rules ask for.
-    pub(crate) fn check_batch<W: Waiting>(
+    /// Checks that the first `count` in the order of service are a legal batch of the
+    /// right size.
+    pub(crate) fn check_batch<W: QueuedRequest>(
         &self,
-        moment: Moment,
+        context: BatchContext,
         order: &[&W],
         count: usize,
     ) -> Check {
@@ -112,65 +115,69 @@ impl Forming {
         ensure!(count == 1 || rows <= most, "{rows} rows in a batch, {most} is the maximum");
         let same_key = batch.iter().all(|waiting| waiting.batch_key() == batch[0].batch_key());
         ensure!(same_key, "two batch keys in a batch");
-        let run = self.run_length(order);
+        let candidate = self.batch_len_max(order);
         ensure!(
-            count <= run,
-            "{count} requests in a batch, but custom batching closed it at {run}"
+            count <= candidate,
+            "{count} requests in a batch, but custom batching closed it at {candidate}"
         );
-        if self.is_delay_over(moment, &order[..run]) {
+        if self.is_delay_over(context, &order[..candidate]) {
             ensure!(
-                count == run,
+                count == candidate,
                 "the delay is over, but {:?} was left behind",
                 order[count].key()
             );
             return Ok(());
         }
-        self.check_size(moment, order, count, run)
+        self.check_size(context, order, count, candidate)
     }
 
-    /// Inside the delay a batch goes because its size is preferred, or because
-    /// waiting is in vain.
-    fn check_size<W: Waiting>(
+    /// Checks the size of a batch within the delay: it is preferred, or the batch can't
+    /// grow.
+    fn check_size<W: QueuedRequest>(
         &self,
-        moment: Moment,
+        context: BatchContext,
         order: &[&W],
         count: usize,
-        run: usize,
+        candidate: usize,
     ) -> Check {
         let rows = rows_of(&order[..count]);
         let largest = self.largest_preferred();
         ensure!(
             count == 1 || rows <= largest,
-            "{rows} rows lead past {largest}, the largest preferred size"
+            "{rows} rows exceed {largest}, the largest preferred size"
         );
-        let better = (count + 1..=run).find(|longer| self.is_preferred(&order[..*longer]));
+        let better = (count + 1..=candidate).find(|longer| self.is_preferred(&order[..*longer]));
         ensure!(
             better.is_none(),
             "{count} requests ran, but {better:?} reach a larger preferred size"
         );
         let next = order.get(count);
-        let leads_past = next.is_some_and(|next| rows + next.rows() > largest);
-        if self.is_preferred(&order[..count]) || leads_past {
+        let would_exceed = next.is_some_and(|next| rows + next.rows() > largest);
+        if self.is_preferred(&order[..count]) || would_exceed {
             return Ok(());
         }
         ensure!(
-            count == run,
+            count == candidate,
             "{rows} rows are not preferred, and {:?} was left behind",
             order[count].key()
         );
-        let forced = next.is_some() || rows >= largest || self.delay_ns(moment) == 0;
-        ensure!(forced, "{rows} rows are not preferred, may grow, and the delay is not over");
+        let can_not_wait = next.is_some() || rows >= largest || self.delay_ns(context) == 0;
+        ensure!(can_not_wait, "{rows} rows are not preferred, may grow, and the delay is not over");
         Ok(())
     }
 
-    /// With a free lane requests may wait only for their batch to grow, which it
-    /// must be able to do, and only inside the delay.
-    pub(crate) fn check_waiting<W: Waiting>(&self, moment: Moment, order: &[&W]) -> Check {
-        let can_grow = self.run_length(order) == order.len();
+    /// Checks requests that wait although a lane is free: their batch can grow, and the
+    /// delay is not over.
+    pub(crate) fn check_waiting<W: QueuedRequest>(
+        &self,
+        context: BatchContext,
+        order: &[&W],
+    ) -> Check {
+        let can_grow = self.batch_len_max(order) == order.len();
         ensure!(can_grow, "a lane is free and a batch can't grow, but it waits");
-        let delays = self.delay_ns(moment) != 0;
+        let delays = self.delay_ns(context) != 0;
         ensure!(delays, "a lane is free and there is no delay, but requests wait");
-        let is_over = self.is_delay_over(moment, order);
+        let is_over = self.is_delay_over(context, order);
         ensure!(!is_over, "a lane is free and the delay is over, but requests wait");
         let is_full = rows_of(order) >= self.largest_preferred();
         ensure!(!is_full, "a lane is free and a full batch waits");
@@ -182,12 +189,12 @@ impl Forming {
         Ok(())
     }
 
-    /// When requests that wait for their batch to grow go as they are.
-    pub(crate) fn goes_at(&self, oldest: Time) -> Option<Time> {
+    /// When requests that wait for their batch to grow are dispatched as they are.
+    pub(crate) fn dispatch_time(&self, oldest: Time) -> Option<Time> {
         Some(oldest.saturating_add(self.delay_ns)).filter(|time| *time != Time::MAX)
     }
 }
 
-pub(crate) fn rows_of<W: Waiting>(batch: &[&W]) -> u64 {
+pub(crate) fn rows_of<W: QueuedRequest>(batch: &[&W]) -> u64 {
     batch.iter().map(|waiting| waiting.rows()).sum()
 }

@@ -1,18 +1,17 @@
-//! A map of a few things: a sorted list, which is quick to walk. Walking is what
-//! the checks do most.
+//! A map as a sorted list, which is fast to iterate. The checks mostly iterate.
 
 use std::ops::Index;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Roll<K, V>(Vec<(K, V)>);
+pub(crate) struct SortedMap<K, V>(Vec<(K, V)>);
 
-impl<K, V> Default for Roll<K, V> {
+impl<K, V> Default for SortedMap<K, V> {
     fn default() -> Self {
-        Roll(Vec::new())
+        SortedMap(Vec::new())
     }
 }
 
-impl<K: Ord + Copy, V> Roll<K, V> {
+impl<K: Ord + Copy, V> SortedMap<K, V> {
     fn find(&self, key: &K) -> Result<usize, usize> {
         self.0.binary_search_by_key(key, |entry| entry.0)
     }
@@ -69,10 +68,10 @@ impl<K: Ord + Copy, V> Roll<K, V> {
     }
 }
 
-impl<K: Ord + Copy, V> Index<&K> for Roll<K, V> {
+impl<K: Ord + Copy, V> Index<&K> for SortedMap<K, V> {
     type Output = V;
 
     fn index(&self, key: &K) -> &V {
-        self.get(key).expect("whoever is asked for is there")
+        self.get(key).expect("the key is present")
     }
 }

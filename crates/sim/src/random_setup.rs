@@ -1,5 +1,5 @@
-//! Specifications at random: small numbers, so that times and sizes coincide,
-//! and now and then the largest there are.
+//! Random specifications: small numbers, so that times and sizes coincide, and sometimes
+//! the largest possible ones.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -9,14 +9,14 @@ use galatea_policy::{
     TimeoutAction,
 };
 
-use crate::batching::CustomBatching;
+use crate::custom_batching::CustomBatching;
 use crate::random::Random;
 use crate::setup::Setup;
 
 /// A kind of scheduler.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Mode {
-    /// Each request a batch of its own.
+    /// Each request is a batch of its own.
     Default,
     /// The dynamic batcher.
     Dynamic,
@@ -24,7 +24,7 @@ pub enum Mode {
     Direct,
     /// The sequence batcher by age.
     Oldest,
-    /// The sequence batcher with requests that run again and again.
+    /// The sequence batcher with iterative requests.
     Iterative,
 }
 
