@@ -23,7 +23,7 @@ use crate::times::{StepTimes, batch_times};
 type Action = EnsembleAction<Arc<StepTensor>>;
 
 /// The state of a run. One thread at a time has it.
-pub(crate) struct Driver {
+pub(crate) struct RunDriver {
     ensemble: Arc<Ensemble>,
     machine: EnsembleRun<Arc<StepTensor>>,
     /// Actions of the machine that are not performed yet.
@@ -73,7 +73,7 @@ struct SentCall {
     has_responded: bool,
 }
 
-impl Driver {
+impl RunDriver {
     /// The driver of a new request; `None` if the request is cancelled already.
     pub(crate) fn new(ensemble: &Arc<Ensemble>, mut pending: PendingRequest) -> Option<Self> {
         let start = Instant::now();
@@ -403,7 +403,7 @@ impl Driver {
     }
 }
 
-impl Drop for Driver {
+impl Drop for RunDriver {
     /// After a panic calls are left; their places in the gates go to other runs.
     fn drop(&mut self) {
         self.leave_gate();

@@ -6,11 +6,11 @@ use galatea_backend::{ComposingModels, Host};
 
 use crate::executor::Executor;
 use crate::gates::Gates;
-use crate::plan::Plan;
+use crate::plan::EnsemblePlan;
 
 /// What all requests to an ensemble share.
 pub(crate) struct Ensemble {
-    pub(crate) plan: Plan,
+    pub(crate) plan: EnsemblePlan,
     pub(crate) models: Arc<dyn ComposingModels>,
     /// `None` if the number of requests of a step is not limited.
     pub(crate) gates: Option<Arc<Gates>>,

@@ -10,10 +10,10 @@ use crate::event::{RunEvent, RunInbox};
 
 /// The gates before the steps of one ensemble, shared by all of its requests.
 pub(crate) struct Gates {
-    state: Lock<GatesState>,
+    state: Lock<StepGatesState>,
 }
 
-struct GatesState {
+struct StepGatesState {
     gates: StepGates<WaitingCall>,
     /// Run when the congestion behind their step ends.
     hooks: Vec<(StepIndex, ResumeHook)>,
@@ -44,7 +44,7 @@ impl Gates {
     /// `None` if the number of requests of a step is not limited.
     pub(crate) fn new(graph: &EnsembleGraph, limit: u32) -> Option<Self> {
         let gates = (limit > 0).then(|| StepGates::new(graph, limit))?;
-        Some(Self { state: Lock::new(GatesState { gates, hooks: Vec::new() }) })
+        Some(Self { state: Lock::new(StepGatesState { gates, hooks: Vec::new() }) })
     }
 
     /// Queues a call; the run gets [`RunEvent::Admitted`] when it may start.
@@ -91,7 +91,7 @@ impl Gates {
     }
 }
 
-impl GatesState {
+impl StepGatesState {
     /// Removes the hooks of steps that are not congested any more.
     fn take_hooks(&mut self) -> Vec<ResumeHook> {
         if self.hooks.is_empty() {

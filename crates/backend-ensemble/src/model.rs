@@ -6,11 +6,11 @@ use galatea_backend::{Host, Instance, Model, Placement, RefusedBatch};
 use galatea_config::ModelSpec;
 use galatea_infer::{PendingRequest, Status};
 
-use crate::driver::Driver;
+use crate::driver::RunDriver;
 use crate::ensemble::Ensemble;
 use crate::executor::Executor;
 use crate::gates::Gates;
-use crate::plan::Plan;
+use crate::plan::EnsemblePlan;
 use crate::run::Run;
 
 pub(crate) struct EnsembleModel {
@@ -26,7 +26,7 @@ impl EnsembleModel {
         let models = host.composing_models().ok_or_else(|| {
             Status::internal(format!("ensemble '{}' was loaded without its models", spec.name))
         })?;
-        let plan = Plan::new(spec, models.as_ref(), host.model_version())?;
+        let plan = EnsemblePlan::new(spec, models.as_ref(), host.model_version())?;
         let gates = Gates::new(&plan.graph, plan.max_inflight_requests).map(Arc::new);
         Ok(Self { ensemble: Arc::new(Ensemble { plan, models, gates, host, executor }) })
     }
@@ -47,7 +47,7 @@ impl Instance for EnsembleInstance {
     fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), RefusedBatch> {
         for request in requests {
             let cancel = request.request().cancel.clone();
-            if let Some(driver) = Driver::new(&self.ensemble, request) {
+            if let Some(driver) = RunDriver::new(&self.ensemble, request) {
                 Run::start(&self.ensemble, driver, &cancel);
             }
         }

@@ -9,11 +9,11 @@ use galatea_config::{EnsembleStep, ModelSpec};
 use galatea_infer::Status;
 use galatea_policy::{EnsembleGraph, EnsembleSpec, StepIndex, StepSpec, TensorIndex};
 
-/// The [`Plan::load_max`] of an ensemble that sets no limit.
+/// The [`EnsemblePlan::load_max`] of an ensemble that sets no limit.
 pub(crate) const LOAD_MAX_WITHOUT_LIMIT: usize = 256;
 
 /// The steps of an ensemble and their dataflow.
-pub(crate) struct Plan {
+pub(crate) struct EnsemblePlan {
     pub(crate) name: Arc<str>,
     pub(crate) version: i64,
     /// Whether the ensemble's tensors have a batch dimension.
@@ -78,7 +78,7 @@ impl<'a> TensorNumbering<'a> {
     }
 }
 
-impl Plan {
+impl EnsemblePlan {
     pub(crate) fn new(
         spec: &ModelSpec,
         models: &dyn ComposingModels,

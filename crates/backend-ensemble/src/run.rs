@@ -1,6 +1,6 @@
 //! One request on its way through an ensemble.
 //!
-//! A run is an inbox and a [`Driver`]. A thread that posts an event puts it into the inbox;
+//! A run is an inbox and a [`RunDriver`]. A thread that posts an event puts it into the inbox;
 //! if the driver is in its slot, the thread takes the driver out and handles events until
 //! none is left. So one thread at a time drives a run, no lock is held meanwhile, and
 //! events are handled in the order in which they were posted.
@@ -13,7 +13,7 @@ use galatea_backend::LogLevel;
 use galatea_infer::{CancelToken, CongestionPoint, ResumeHook};
 use galatea_stdx::{DriverSlot, Lock};
 
-use crate::driver::{Driver, RunProgress};
+use crate::driver::{RunDriver, RunProgress};
 use crate::ensemble::Ensemble;
 use crate::event::{RunEvent, RunInbox};
 use crate::executor::Task;
@@ -27,8 +27,8 @@ pub(crate) struct Run {
 
 struct RunState {
     events: VecDeque<RunEvent>,
-    slot: DriverSlot<Box<Driver>>,
-    /// The [load](Driver::load) of the driver.
+    slot: DriverSlot<Box<RunDriver>>,
+    /// The [load](RunDriver::load) of the driver.
     load: usize,
     /// The run is congested when load and events reach this; never if it is `None`.
     load_max: Option<usize>,
@@ -52,7 +52,7 @@ enum DriveEnd {
 
 impl Run {
     /// Starts a run. It continues when composing models reply, after this call.
-    pub(crate) fn start(ensemble: &Arc<Ensemble>, driver: Driver, cancel: &CancelToken) {
+    pub(crate) fn start(ensemble: &Arc<Ensemble>, driver: RunDriver, cancel: &CancelToken) {
         let state = RunState {
             events: VecDeque::from([RunEvent::Begin]),
             slot: DriverSlot::Idle(Box::new(driver)),
@@ -110,9 +110,9 @@ impl Run {
     /// The next event. Without one, or without budget, the driver goes back into its slot.
     fn next_event(
         &self,
-        driver: Box<Driver>,
+        driver: Box<RunDriver>,
         budget: usize,
-    ) -> Result<(Box<Driver>, RunEvent), DriveEnd> {
+    ) -> Result<(Box<RunDriver>, RunEvent), DriveEnd> {
         let mut state = self.state.lock("take the next event");
         let event = if budget > 0 { state.events.pop_front() } else { None };
         state.slot.proceed(driver, event).ok_or(match state.events.is_empty() {

@@ -11,7 +11,8 @@ use galatea_config::{ConfigDraft, DEFAULT_MAX_BATCH_SIZE, ModelSpec};
 use galatea_infer::Status;
 
 use crate::api::{
-    Environment, GlobalThreads, GraphLevel, Library, LogFunction, Session, SessionOptions, Switch,
+    GlobalThreads, GraphLevel, Library, LogFunction, OrtEnvironment, Session, SessionOptions,
+    Switch,
 };
 use crate::auto_complete;
 use crate::model::OnnxModel;
@@ -34,7 +35,7 @@ pub struct BackendOptions {
 
 /// The backend `onnxruntime`.
 pub struct OnnxRuntimeBackend {
-    environment: Arc<Environment>,
+    environment: Arc<OrtEnvironment>,
     threads: ThreadSource,
     default_max_batch_size: i32,
     fingerprint: Option<BackendFingerprint>,
@@ -56,7 +57,7 @@ impl OnnxRuntimeBackend {
         let (threads, pools) = thread_pools(&backend_config, processors)?;
         let default_max_batch_size = default_max_batch_size(&backend_config)?;
         let fingerprint = fingerprint(&library, backend_config);
-        let environment = Environment::new(library, log, pools)?;
+        let environment = OrtEnvironment::new(library, log, pools)?;
         let op_libraries = OpLibraries::default();
         Ok(Self { environment, threads, default_max_batch_size, fingerprint, op_libraries })
     }

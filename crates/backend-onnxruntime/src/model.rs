@@ -14,17 +14,17 @@ use galatea_infer::Status;
 use galatea_stdx::Lock;
 
 use crate::accelerators::{self, Processor};
-use crate::api::{Environment, Session};
+use crate::api::{OrtEnvironment, Session};
 use crate::graph::is_model_predictable;
 use crate::instance::OnnxInstance;
 use crate::op_libraries::ModelLibraries;
 use crate::settings::ModelSettings;
-use crate::signature::Signature;
+use crate::signature::ModelSignature;
 use crate::threads::ThreadSource;
 
 /// A model, with a session for each processor that has instances of it.
 pub(crate) struct OnnxModel {
-    environment: Arc<Environment>,
+    environment: Arc<OrtEnvironment>,
     threads: ThreadSource,
     path: PathBuf,
     op_libraries: Arc<ModelLibraries>,
@@ -40,7 +40,7 @@ pub(crate) struct OnnxModel {
 #[derive(Clone)]
 struct LoadedSession {
     session: Arc<Session>,
-    signature: Arc<Signature>,
+    signature: Arc<ModelSignature>,
     guarantee: ExecutionGuarantee,
 }
 
@@ -48,7 +48,7 @@ impl OnnxModel {
     /// Loads the model for the processor of its first instance group, and
     /// compares it with its configuration.
     pub(crate) fn load(
-        environment: Arc<Environment>,
+        environment: Arc<OrtEnvironment>,
         threads: ThreadSource,
         path: PathBuf,
         op_libraries: Arc<ModelLibraries>,
@@ -132,7 +132,7 @@ impl OnnxModel {
             Session::open(environment.clone(), &self.path, &options).map_err(|status| {
                 status.prefixed(format!("failed to load '{}': ", self.path.display()))
             })?;
-        let signature = Signature::new(&self.spec, &session)?;
+        let signature = ModelSignature::new(&self.spec, &session)?;
         let guarantee = self.guarantee(processor);
         Ok(LoadedSession { session: Arc::new(session), signature: Arc::new(signature), guarantee })
     }

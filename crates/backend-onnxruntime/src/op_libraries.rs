@@ -15,7 +15,7 @@ use galatea_backend::{FileFingerprint, ModelFiles, is_library_truncated};
 use galatea_infer::{Code, Status};
 use galatea_stdx::Lock;
 
-use crate::api::{EntryPoint, Environment, SessionOptions, open_op_library};
+use crate::api::{EntryPoint, OrtEnvironment, SessionOptions, open_op_library};
 
 /// The field with the names.
 const FIELD: &str = "model_operations.op_library_filename";
@@ -131,7 +131,7 @@ impl ModelLibraries {
     pub(crate) fn register(
         &self,
         options: &mut SessionOptions,
-        environment: &Environment,
+        environment: &OrtEnvironment,
     ) -> Result<(), Status> {
         for library in &self.0 {
             let registered = options.register_op_library(environment, &library.path);

@@ -10,7 +10,7 @@ use galatea_config::{InstanceKind, ModelSpec};
 use galatea_infer::Status;
 
 use crate::api::{
-    Environment, ExecutionMode, GraphLevel, RunOptions, SessionOptions, Switch, c_string,
+    ExecutionMode, GraphLevel, OrtEnvironment, RunOptions, SessionOptions, Switch, c_string,
 };
 use crate::parameters::{integer, invalid_value, switch};
 use crate::threads::{ThreadDemand, ThreadPool};
@@ -70,7 +70,7 @@ impl ModelSettings {
     /// The options of a session that `instances` instances share.
     pub(crate) fn session_options(
         &self,
-        environment: &Environment,
+        environment: &OrtEnvironment,
         instances: u32,
         pool: ThreadPool,
     ) -> Result<SessionOptions, Status> {

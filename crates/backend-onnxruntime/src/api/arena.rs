@@ -6,13 +6,13 @@ const BLOCK_BYTES: usize = 64;
 
 #[derive(Copy, Clone)]
 #[repr(C, align(64))]
-struct Block([u8; BLOCK_BYTES]);
+struct AlignedBlock([u8; BLOCK_BYTES]);
 
 /// Aligned memory that is reused from batch to batch. It grows to the largest batch so far,
 /// which the model's largest batch bounds, and does not shrink.
 #[derive(Default)]
 pub(crate) struct Arena {
-    blocks: Vec<Block>,
+    blocks: Vec<AlignedBlock>,
 }
 
 impl Arena {
@@ -20,7 +20,7 @@ impl Arena {
     pub(crate) fn bytes(&mut self, byte_size: usize) -> &mut [u8] {
         let blocks = byte_size.div_ceil(BLOCK_BYTES);
         if self.blocks.len() < blocks {
-            self.blocks.resize(blocks, Block([0; BLOCK_BYTES]));
+            self.blocks.resize(blocks, AlignedBlock([0; BLOCK_BYTES]));
         }
         let start = self.blocks.as_mut_ptr().cast::<u8>();
         // SAFETY: the vector holds at least `byte_size` initialised bytes without gaps (a

@@ -5,7 +5,7 @@ use ort_sys::{ONNXTensorElementDataType, ONNXType, OrtTensorTypeAndShapeInfo};
 use smallvec::SmallVec;
 
 use super::error::OrtError;
-use super::table::Api;
+use super::table::ApiTable;
 
 /// ONNX' number of an element type.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub(super) fn onnx_type(datatype: DataType) -> ONNXTensorElementDataType {
 ///
 /// `tensor` is alive.
 pub(super) unsafe fn element_and_dims(
-    api: Api,
+    api: ApiTable,
     tensor: *const OrtTensorTypeAndShapeInfo,
 ) -> Result<(ElementType, SmallVec<[i64; 6]>), OrtError> {
     let table = api.table();

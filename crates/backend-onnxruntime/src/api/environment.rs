@@ -14,7 +14,7 @@ use super::error::{OrtError, text};
 use super::handle::OrtHandle;
 use super::library::Library;
 use super::switch::Switch;
-use super::table::Api;
+use super::table::ApiTable;
 
 /// Receives the library's lines for the server's log.
 pub type LogFunction = Arc<dyn Fn(LogLevel, &str) + Send + Sync>;
@@ -35,7 +35,7 @@ pub(crate) struct GlobalThreads {
 ///
 /// It is never released. The library counts its users and destroys it with the last release,
 /// but can't make another one at the same time: two threads that did so were seen to fail.
-pub(crate) struct Environment {
+pub(crate) struct OrtEnvironment {
     memory: OrtHandle<OrtMemoryInfo>,
     raw: NonNull<OrtEnv>,
     library: Arc<Library>,
@@ -44,11 +44,11 @@ pub(crate) struct Environment {
 
 // SAFETY: the library documents that any thread may use its environment and its memory
 // descriptions; nothing here changes after construction.
-unsafe impl Send for Environment {}
+unsafe impl Send for OrtEnvironment {}
 // SAFETY: as above.
-unsafe impl Sync for Environment {}
+unsafe impl Sync for OrtEnvironment {}
 
-impl Environment {
+impl OrtEnvironment {
     /// An environment that logs warnings and errors to `log`.
     pub(crate) fn new(
         library: Arc<Library>,
@@ -82,7 +82,7 @@ impl Environment {
         self.creation.lock("create a session")
     }
 
-    pub(super) fn api(&self) -> Api {
+    pub(super) fn api(&self) -> ApiTable {
         self.library.api()
     }
 
@@ -97,7 +97,7 @@ impl Environment {
 }
 
 fn create(
-    api: Api,
+    api: ApiTable,
     log: LogFunction,
     threads: Option<GlobalThreads>,
 ) -> Result<NonNull<OrtEnv>, OrtError> {
@@ -134,7 +134,7 @@ fn create(
 }
 
 fn threading_options(
-    api: Api,
+    api: ApiTable,
     threads: GlobalThreads,
 ) -> Result<OrtHandle<OrtThreadingOptions>, OrtError> {
     let table = api.table();

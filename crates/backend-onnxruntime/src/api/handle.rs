@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 
 use super::error::OrtError;
-use super::table::Api;
+use super::table::ApiTable;
 
 /// An object of the library, released when the handle is dropped.
 pub(super) struct OrtHandle<T> {
@@ -32,7 +32,7 @@ impl<T> OrtHandle<T> {
     ///
     /// `create` stores null or an object that `release` releases.
     pub(super) unsafe fn create(
-        api: Api,
+        api: ApiTable,
         release: unsafe extern "system" fn(*mut T),
         what: &str,
         create: impl FnOnce(*mut *mut T) -> ort_sys::OrtStatusPtr,

@@ -9,13 +9,13 @@ use galatea_infer::Status;
 use ort_sys::{ORT_API_VERSION, OrtApiBase};
 
 use super::error::{OrtError, text};
-use super::table::Api;
+use super::table::ApiTable;
 
 /// ONNX Runtime's shared library, open for the rest of the process's life.
 ///
 /// It is never unloaded, because its threads and static objects do not survive that.
 pub struct Library {
-    api: Api,
+    api: ApiTable,
     version: String,
     path: PathBuf,
     fingerprint: Option<FileFingerprint>,
@@ -66,7 +66,7 @@ impl Library {
         // `table` refers to the library, which must stay open.
         std::mem::forget(library);
         disable_telemetry();
-        let api = Api::new(table);
+        let api = ApiTable::new(table);
         let providers = providers(api)?;
         Ok(Arc::new(Self { api, version, path: path.to_path_buf(), fingerprint, providers }))
     }
@@ -95,7 +95,7 @@ impl Library {
         &self.providers
     }
 
-    pub(super) const fn api(&self) -> Api {
+    pub(super) const fn api(&self) -> ApiTable {
         self.api
     }
 }
@@ -128,7 +128,7 @@ pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
     text
 }
 
-fn providers(api: Api) -> Result<Vec<String>, OrtError> {
+fn providers(api: ApiTable) -> Result<Vec<String>, OrtError> {
     let mut names: *mut *mut c_char = std::ptr::null_mut();
     let mut count: c_int = 0;
     // SAFETY: both out pointers are valid.

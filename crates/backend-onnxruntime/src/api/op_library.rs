@@ -6,7 +6,7 @@ use std::path::Path;
 use galatea_infer::Status;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
-use super::environment::Environment;
+use super::environment::OrtEnvironment;
 use super::library::with_causes;
 use super::options::{SessionOptions, path_string};
 
@@ -40,7 +40,7 @@ impl SessionOptions {
     /// Registers the operators of the library at `path`, which is open.
     pub(crate) fn register_op_library(
         &mut self,
-        environment: &Environment,
+        environment: &OrtEnvironment,
         path: &Path,
     ) -> Result<(), Status> {
         let api = environment.api();

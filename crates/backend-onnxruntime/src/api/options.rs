@@ -6,11 +6,11 @@ use std::path::Path;
 use galatea_infer::Status;
 use ort_sys::{GraphOptimizationLevel, OrtRunOptions, OrtSessionOptions, OrtStatusPtr};
 
-use super::environment::Environment;
+use super::environment::OrtEnvironment;
 use super::error::{OrtError, c_string};
 use super::handle::OrtHandle;
 use super::switch::Switch;
-use super::table::Api;
+use super::table::ApiTable;
 
 /// The graph optimizations that the library may apply.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -40,13 +40,13 @@ pub(crate) type ProviderOptions = Vec<(String, String)>;
 /// The options of a session.
 pub(crate) struct SessionOptions {
     raw: OrtHandle<OrtSessionOptions>,
-    api: Api,
+    api: ApiTable,
     needs_exclusive_creation: bool,
 }
 
 impl SessionOptions {
     /// The library's defaults.
-    pub(crate) fn new(environment: &Environment) -> Result<Self, OrtError> {
+    pub(crate) fn new(environment: &OrtEnvironment) -> Result<Self, OrtError> {
         let api = environment.api();
         let table = api.table();
         // SAFETY: the constructor stores options, which the named function releases.
@@ -218,12 +218,12 @@ impl SessionOptions {
         self.raw.as_ptr()
     }
 
-    /// The session must be created under [`Environment::lock_creation`].
+    /// The session must be created under [`OrtEnvironment::lock_creation`].
     pub(super) const fn require_exclusive_creation(&mut self) {
         self.needs_exclusive_creation = true;
     }
 
-    /// Whether the session must be created under [`Environment::lock_creation`]: with
+    /// Whether the session must be created under [`OrtEnvironment::lock_creation`]: with
     /// providers other than the CPU's, and with libraries of operators.
     pub(super) const fn needs_exclusive_creation(&self) -> bool {
         self.needs_exclusive_creation
@@ -259,7 +259,7 @@ impl KeyValueArrays {
 /// The options of a run. An instance reuses them for all its runs.
 pub(crate) struct RunOptions {
     raw: OrtHandle<OrtRunOptions>,
-    api: Api,
+    api: ApiTable,
 }
 
 // SAFETY: the options are not bound to a thread, and runs only read them.
@@ -267,7 +267,7 @@ unsafe impl Send for RunOptions {}
 
 impl RunOptions {
     /// The library's defaults.
-    pub(crate) fn new(environment: &Environment) -> Result<Self, OrtError> {
+    pub(crate) fn new(environment: &OrtEnvironment) -> Result<Self, OrtError> {
         let api = environment.api();
         // SAFETY: the constructor stores options, which the named function releases.
         let raw = unsafe {

@@ -7,19 +7,19 @@ use std::ptr;
 /// Contiguous bytes that the library may read for as long as `'data`: of one part, or of
 /// several adjacent ones.
 #[derive(Copy, Clone, Debug)]
-pub(crate) struct Region<'data> {
+pub(crate) struct ByteRegion<'data> {
     start: *const u8,
     byte_size: usize,
     data: PhantomData<&'data [u8]>,
 }
 
-impl<'data> From<&'data [u8]> for Region<'data> {
+impl<'data> From<&'data [u8]> for ByteRegion<'data> {
     fn from(data: &'data [u8]) -> Self {
         Self { start: data.as_ptr(), byte_size: data.len(), data: PhantomData }
     }
 }
 
-impl<'data> Region<'data> {
+impl<'data> ByteRegion<'data> {
     /// The bytes of all parts, if each part begins at the end of the one before.
     ///
     /// The parts may be of several allocations. All of them are borrowed, so every byte is
@@ -70,7 +70,7 @@ mod tests {
         let bytes = [1_u8, 2, 3, 4, 5, 6];
         let of = |ranges: &[Range<usize>]| {
             let parts: Vec<&[u8]> = ranges.iter().map(|range| &bytes[range.clone()]).collect();
-            let region = Region::adjacent(&parts)?;
+            let region = ByteRegion::adjacent(&parts)?;
             Some((region.start().addr() - bytes.as_ptr().addr(), region.byte_size()))
         };
         assert_eq!(of(&[0..2, 2..3, 3..6]), Some((0, 6)));
@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn no_bytes_are_a_region_too() {
         for parts in [&[][..], &[&[][..], &[][..]]] {
-            let region = Region::adjacent(parts).unwrap();
+            let region = ByteRegion::adjacent(parts).unwrap();
             assert_eq!(region.byte_size(), 0);
             assert!(region.is_aligned(8));
             assert!(region.addresses().is_empty());
@@ -95,9 +95,9 @@ mod tests {
     fn alignment_is_that_of_the_first_byte() {
         let bytes = [0_u64; 2].map(u64::to_ne_bytes).concat();
         let start = bytes.as_ptr().align_offset(8);
-        let region = Region::from(&bytes[start..]);
+        let region = ByteRegion::from(&bytes[start..]);
         assert!(region.is_aligned(8));
-        assert!(!Region::from(&bytes[start + 4..]).is_aligned(8));
-        assert!(Region::from(&bytes[start + 4..]).is_aligned(4));
+        assert!(!ByteRegion::from(&bytes[start + 4..]).is_aligned(8));
+        assert!(ByteRegion::from(&bytes[start + 4..]).is_aligned(4));
     }
 }

@@ -13,17 +13,17 @@ use ort_sys::{
 use smallvec::SmallVec;
 
 use super::element::{ValueType, element_and_dims};
-use super::environment::Environment;
+use super::environment::OrtEnvironment;
 use super::error::OrtError;
 use super::handle::OrtHandle;
 use super::options::{RunOptions, SessionOptions, path_string};
-use super::table::Api;
-use super::value::{RunOutputs, Value};
+use super::table::ApiTable;
+use super::value::{OrtTensor, RunOutputs};
 
 /// A loaded model. Any number of threads may run it at the same time.
 pub(crate) struct Session {
     raw: OrtHandle<OrtSession>,
-    environment: Arc<Environment>,
+    environment: Arc<OrtEnvironment>,
     /// The required inputs, then those with a default.
     inputs: Vec<TensorInfo>,
     required_inputs: usize,
@@ -51,7 +51,7 @@ pub(crate) struct TensorInfo {
 impl Session {
     /// Loads the model at `path`.
     pub(crate) fn open(
-        environment: Arc<Environment>,
+        environment: Arc<OrtEnvironment>,
         path: &Path,
         options: &SessionOptions,
     ) -> Result<Self, Status> {
@@ -92,7 +92,7 @@ impl Session {
     }
 
     /// The environment of the session.
-    pub(crate) const fn environment(&self) -> &Arc<Environment> {
+    pub(crate) const fn environment(&self) -> &Arc<OrtEnvironment> {
         &self.environment
     }
 
@@ -100,7 +100,7 @@ impl Session {
     pub(crate) fn run<'data>(
         &self,
         options: &RunOptions,
-        inputs: &[(usize, Value<'data>)],
+        inputs: &[(usize, OrtTensor<'data>)],
         outputs: &[usize],
     ) -> Result<RunOutputs<'data>, OrtError> {
         let api = self.environment.api();
@@ -136,8 +136,8 @@ impl Session {
         };
         // SAFETY: the run stored null or values that are ours now, also if it failed; each
         // may refer to memory of the inputs, which live as long as `'data`.
-        let values = raw.into_iter().map(|value| unsafe { Value::output(value, api) });
-        let values: SmallVec<[Option<Value<'data>>; 4]> = values.collect();
+        let values = raw.into_iter().map(|value| unsafe { OrtTensor::output(value, api) });
+        let values: SmallVec<[Option<OrtTensor<'data>>; 4]> = values.collect();
         // SAFETY: the status is the run's.
         unsafe { api.check(status)? };
         let input_regions = inputs.iter().map(|(_, value)| value.region()).collect();
@@ -147,9 +147,9 @@ impl Session {
 
 /// The functions that list one kind of a session's tensors.
 struct TensorListFunctions {
-    count: fn(Api) -> unsafe extern "system" fn(*const OrtSession, *mut usize) -> OrtStatusPtr,
-    name: fn(Api) -> GetName,
-    type_info: fn(Api) -> GetTypeInfo,
+    count: fn(ApiTable) -> unsafe extern "system" fn(*const OrtSession, *mut usize) -> OrtStatusPtr,
+    name: fn(ApiTable) -> GetName,
+    type_info: fn(ApiTable) -> GetTypeInfo,
 }
 
 type GetName = unsafe extern "system" fn(
@@ -182,7 +182,7 @@ const OUTPUTS: TensorListFunctions = TensorListFunctions {
 
 /// Reads a session's inputs and outputs. The session outlives it.
 struct SessionReader {
-    api: Api,
+    api: ApiTable,
     session: *const OrtSession,
     allocator: *mut OrtAllocator,
 }

@@ -6,9 +6,9 @@ use super::error::{OrtError, text};
 
 /// The table of the library's functions.
 #[derive(Copy, Clone)]
-pub(super) struct Api(&'static OrtApi);
+pub(super) struct ApiTable(&'static OrtApi);
 
-impl Api {
+impl ApiTable {
     pub(super) const fn new(table: &'static OrtApi) -> Self {
         Self(table)
     }

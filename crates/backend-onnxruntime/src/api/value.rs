@@ -12,29 +12,29 @@ use ort_sys::{ONNXTensorElementDataType, OrtValue};
 use smallvec::SmallVec;
 
 use super::element::{ElementType, element_and_dims, onnx_type};
-use super::environment::Environment;
+use super::environment::OrtEnvironment;
 use super::error::OrtError;
 use super::handle::OrtHandle;
-use super::region::Region;
-use super::table::Api;
+use super::region::ByteRegion;
+use super::table::ApiTable;
 
 /// A tensor of the library. An input refers to memory of the caller, which lives at least as
 /// long as `'data`; an output may refer to the inputs of its run.
-pub(crate) struct Value<'data> {
+pub(crate) struct OrtTensor<'data> {
     raw: OrtHandle<OrtValue>,
-    api: Api,
+    api: ApiTable,
     /// The addresses of memory that the value refers to and doesn't own.
     region: Range<usize>,
     data: PhantomData<&'data [u8]>,
 }
 
-impl<'data> Value<'data> {
+impl<'data> OrtTensor<'data> {
     /// A tensor whose elements are `data`. They are not copied.
     pub(crate) fn borrowed(
-        environment: &Environment,
+        environment: &OrtEnvironment,
         datatype: DataType,
         shape: &Shape,
-        data: Region<'data>,
+        data: ByteRegion<'data>,
     ) -> Result<Self, OrtError> {
         let expected = shape.byte_size(datatype).and_then(|size| usize::try_from(size).ok());
         let aligned = datatype.byte_size().is_some_and(|size| data.is_aligned(size));
@@ -73,7 +73,7 @@ impl<'data> Value<'data> {
 
     /// A tensor of strings, with copies of the elements of all `parts`.
     pub(crate) fn strings(
-        environment: &Environment,
+        environment: &OrtEnvironment,
         shape: &Shape,
         parts: &[&[u8]],
     ) -> Result<Self, OrtError> {
@@ -139,7 +139,7 @@ impl<'data> Value<'data> {
     ///
     /// `raw` is null or the caller owns it, and the memory that it refers to lives as long
     /// as `'data`.
-    pub(super) unsafe fn output(raw: *mut OrtValue, api: Api) -> Option<Self> {
+    pub(super) unsafe fn output(raw: *mut OrtValue, api: ApiTable) -> Option<Self> {
         let release = api.table().ReleaseValue;
         // SAFETY: as this function's own contract.
         let raw = unsafe { OrtHandle::new(raw, release, "output") }.ok()?;
@@ -157,21 +157,21 @@ impl<'data> Value<'data> {
 
 /// The outputs of a run, which may refer to its inputs.
 pub(crate) struct RunOutputs<'data> {
-    values: SmallVec<[Option<Value<'data>>; 4]>,
+    values: SmallVec<[Option<OrtTensor<'data>>; 4]>,
     /// The memory of the run's inputs.
     input_regions: SmallVec<[Range<usize>; 8]>,
 }
 
 impl<'data> RunOutputs<'data> {
     pub(super) const fn new(
-        values: SmallVec<[Option<Value<'data>>; 4]>,
+        values: SmallVec<[Option<OrtTensor<'data>>; 4]>,
         input_regions: SmallVec<[Range<usize>; 8]>,
     ) -> Self {
         Self { values, input_regions }
     }
 
     /// The outputs in the requested order; `None` for one that the model did not make.
-    pub(crate) fn into_outputs(self) -> Result<Vec<Option<Output>>, OrtError> {
+    pub(crate) fn into_outputs(self) -> Result<Vec<Option<RunOutput>>, OrtError> {
         let Self { values, input_regions } = self;
         values
             .into_iter()
@@ -181,7 +181,7 @@ impl<'data> RunOutputs<'data> {
 }
 
 /// An output that is independent of the run's inputs.
-pub(crate) struct Output {
+pub(crate) struct RunOutput {
     /// The type of its elements.
     pub(crate) datatype: DataType,
     /// Its shape.
@@ -226,7 +226,7 @@ impl Strings {
     }
 }
 
-fn read(value: Value<'_>, input_regions: &[Range<usize>]) -> Result<Output, OrtError> {
+fn read(value: OrtTensor<'_>, input_regions: &[Range<usize>]) -> Result<RunOutput, OrtError> {
     let (element, shape) = element_and_shape(&value)?;
     let datatype = element.datatype().ok_or_else(|| {
         OrtError::invalid(format!("the type is unsupported: {}", element.config_name()))
@@ -239,10 +239,10 @@ fn read(value: Value<'_>, input_regions: &[Range<usize>]) -> Result<Output, OrtE
             OutputData::Fixed(fixed(value, byte_size, input_regions)?)
         }
     };
-    Ok(Output { datatype, shape, data })
+    Ok(RunOutput { datatype, shape, data })
 }
 
-fn element_and_shape(value: &Value<'_>) -> Result<(ElementType, Shape), OrtError> {
+fn element_and_shape(value: &OrtTensor<'_>) -> Result<(ElementType, Shape), OrtError> {
     let api = value.api;
     let table = api.table();
     // SAFETY: the value is alive; the function stores a description, which the named
@@ -260,7 +260,7 @@ fn element_and_shape(value: &Value<'_>) -> Result<(ElementType, Shape), OrtError
 
 /// The bytes of a tensor whose elements have a fixed size.
 fn fixed(
-    value: Value<'_>,
+    value: OrtTensor<'_>,
     byte_size: usize,
     input_regions: &[Range<usize>],
 ) -> Result<Bytes, OrtError> {
@@ -309,7 +309,7 @@ impl AsRef<[u8]> for TensorMemory {
     }
 }
 
-fn strings(value: &Value<'_>, shape: &Shape) -> Result<Strings, OrtError> {
+fn strings(value: &OrtTensor<'_>, shape: &Shape) -> Result<Strings, OrtError> {
     let api = value.api;
     let count = usize::try_from(shape.element_count())
         .map_err(|_| OrtError::invalid(format!("shape {shape} is too large")))?;

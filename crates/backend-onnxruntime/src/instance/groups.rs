@@ -9,21 +9,24 @@ use galatea_infer::PendingRequest;
 use galatea_tensor::Shape;
 use smallvec::{SmallVec, smallvec};
 
-use crate::signature::Signature;
+use crate::signature::ModelSignature;
 
 /// Requests that one run can execute together.
-type Group = Vec<PendingRequest>;
+type RunGroup = Vec<PendingRequest>;
 
 /// Splits a batch into as few groups as possible. Requests of a group keep their order. Most
 /// batches are one group.
-pub(super) fn split(signature: &Signature, requests: Vec<PendingRequest>) -> SmallVec<[Group; 1]> {
+pub(super) fn split(
+    signature: &ModelSignature,
+    requests: Vec<PendingRequest>,
+) -> SmallVec<[RunGroup; 1]> {
     let rest = requests.split_first();
     if rest.is_none_or(|(first, rest)| rest.iter().all(|one| same_shapes(signature, first, one))) {
         return smallvec![requests];
     }
-    let mut groups: SmallVec<[Group; 1]> = SmallVec::new();
+    let mut groups: SmallVec<[RunGroup; 1]> = SmallVec::new();
     for pending in requests {
-        let fits = |group: &&mut Group| {
+        let fits = |group: &&mut RunGroup| {
             group.first().is_some_and(|first| same_shapes(signature, first, &pending))
         };
         match groups.iter_mut().find(fits) {
@@ -36,7 +39,7 @@ pub(super) fn split(signature: &Signature, requests: Vec<PendingRequest>) -> Sma
     groups
 }
 
-fn same_shapes(signature: &Signature, one: &PendingRequest, other: &PendingRequest) -> bool {
+fn same_shapes(signature: &ModelSignature, one: &PendingRequest, other: &PendingRequest) -> bool {
     let mut states = signature.inputs.iter().filter(|plan| plan.is_state);
     states.all(|plan| shape(one, &plan.name) == shape(other, &plan.name))
 }

@@ -8,9 +8,9 @@ use galatea_infer::{InputTensor, PendingRequest, Status};
 use galatea_tensor::{Buffer, Shape};
 use smallvec::SmallVec;
 
-use crate::api::{Arena, Region, Session, Value};
+use crate::api::{Arena, ByteRegion, OrtTensor, Session};
 use crate::batch_input::{BatchInputError, tensor_shape, write_elements};
-use crate::signature::{BatchInputPlan, InputLayout, InputPlan, Signature};
+use crate::signature::{BatchInputPlan, InputLayout, InputPlan, ModelSignature};
 
 /// One input of every request of a batch.
 type InputParts<'a> = SmallVec<[InputPart<'a>; 8]>;
@@ -28,7 +28,7 @@ impl<'a> InputPart<'a> {
 }
 
 /// The inputs of a run, each with the session's index of it.
-type RunInputs<'data> = SmallVec<[(usize, Value<'data>); 8]>;
+type RunInputs<'data> = SmallVec<[(usize, OrtTensor<'data>); 8]>;
 
 /// The memory into which an instance gathers inputs that are not contiguous.
 pub(super) struct InputArenas {
@@ -39,7 +39,7 @@ pub(super) struct InputArenas {
 }
 
 impl InputArenas {
-    pub(super) fn new(signature: &Signature) -> Self {
+    pub(super) fn new(signature: &ModelSignature) -> Self {
         Self {
             inputs: signature.inputs.iter().map(|_| Arena::default()).collect(),
             batch_inputs: signature.batch_inputs.iter().map(|_| Arena::default()).collect(),
@@ -49,7 +49,7 @@ impl InputArenas {
 
 /// The size of the batch; 1 for a model without batching.
 pub(super) fn total_batch_size(
-    signature: &Signature,
+    signature: &ModelSignature,
     requests: &[PendingRequest],
 ) -> Result<u64, Status> {
     let total = requests.iter().map(|pending| u64::from(pending.batch_size())).sum();
@@ -66,7 +66,7 @@ pub(super) fn total_batch_size(
 /// Makes the inputs of the run.
 pub(super) fn gather<'data>(
     session: &Session,
-    signature: &Signature,
+    signature: &ModelSignature,
     requests: &'data [PendingRequest],
     total: u64,
     host_policy: &str,
@@ -78,10 +78,10 @@ pub(super) fn gather<'data>(
         let Some(parts) = parts(plan, requests, host_policy)? else { continue };
         let shape = joint_shape(plan, &parts, requests, signature.batched.then_some(total))?;
         let value = match plan.datatype.byte_size() {
-            None => Value::strings(environment, &shape, &host_parts(plan, &parts)?)?,
+            None => OrtTensor::strings(environment, &shape, &host_parts(plan, &parts)?)?,
             Some(size) => {
                 let data = contiguous(plan, &parts, &shape, size, arena)?;
-                Value::borrowed(environment, plan.datatype, &shape, data)?
+                OrtTensor::borrowed(environment, plan.datatype, &shape, data)?
             }
         };
         values.push((plan.index, value));
@@ -89,8 +89,8 @@ pub(super) fn gather<'data>(
     for (plan, arena) in signature.batch_inputs.iter().zip(&mut arenas.batch_inputs) {
         let (shape, elements) = batch_input(plan, requests, arena)?;
         for &index in &plan.indices {
-            let elements = Region::from(elements);
-            let value = Value::borrowed(environment, plan.datatype, &shape, elements)?;
+            let elements = ByteRegion::from(elements);
+            let value = OrtTensor::borrowed(environment, plan.datatype, &shape, elements)?;
             values.push((index, value));
         }
     }
@@ -178,7 +178,7 @@ fn contiguous<'data>(
     shape: &Shape,
     element_size: usize,
     arena: &'data mut Arena,
-) -> Result<Region<'data>, Status> {
+) -> Result<ByteRegion<'data>, Status> {
     let host = host_parts(plan, parts)?;
     let wrong_size = || mismatch(plan, "has another size than its shape says");
     if host.len() > 1 {
@@ -188,7 +188,7 @@ fn contiguous<'data>(
             }
         }
     }
-    if let Some(region) = Region::adjacent(&host)
+    if let Some(region) = ByteRegion::adjacent(&host)
         && region.is_aligned(element_size)
     {
         return Ok(region);
@@ -207,7 +207,7 @@ fn contiguous<'data>(
     if !rest.is_empty() {
         return Err(wrong_size());
     }
-    Ok(Region::from(&*arena.bytes(byte_size)))
+    Ok(ByteRegion::from(&*arena.bytes(byte_size)))
 }
 
 /// The bytes of each part, which must be in CPU memory.

@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 
 use crate::api::{RunOptions, Session};
 use crate::settings::ModelSettings;
-use crate::signature::{OutputPlan, Signature};
+use crate::signature::{ModelSignature, OutputPlan};
 use inputs::InputArenas;
 use outputs::{BatchOutput, NewState};
 use state_memory::StateMemory;
@@ -23,7 +23,7 @@ use state_memory::StateMemory;
 /// Executes batches with a session that other instances share.
 pub(crate) struct OnnxInstance {
     session: Arc<Session>,
-    signature: Arc<Signature>,
+    signature: Arc<ModelSignature>,
     guarantee: ExecutionGuarantee,
     run_options: RunOptions,
     /// Requests may have separate inputs for a host policy.
@@ -44,7 +44,7 @@ struct RequestResult {
 impl OnnxInstance {
     pub(crate) fn new(
         session: Arc<Session>,
-        signature: Arc<Signature>,
+        signature: Arc<ModelSignature>,
         guarantee: ExecutionGuarantee,
         settings: &ModelSettings,
         host_policy: String,

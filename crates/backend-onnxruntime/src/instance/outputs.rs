@@ -8,7 +8,7 @@ use galatea_tensor::{Buffer, DataType, Shape};
 use smallvec::SmallVec;
 
 use super::state_memory::{StateMemory, StateRows};
-use crate::api::{Output, OutputData};
+use crate::api::{OutputData, RunOutput};
 use crate::signature::{OutputPlan, ScatterPlan};
 
 /// An output of a whole batch. Requests take their parts in order. Elements of a fixed size
@@ -63,7 +63,7 @@ impl<'plan> BatchOutput<'plan> {
     /// `batch` is the size of the whole batch if the model has batches.
     pub(super) fn new(
         plan: &'plan OutputPlan,
-        output: Option<Output>,
+        output: Option<RunOutput>,
         batch: Option<u64>,
         requests: &[PendingRequest],
         memory: &StateMemory,
@@ -143,11 +143,11 @@ fn used_bytes(length: usize, batch: Option<u64>, requests: &[PendingRequest]) ->
 impl<'plan> OutputContent<'plan> {
     fn new(
         plan: &'plan OutputPlan,
-        output: Option<Output>,
+        output: Option<RunOutput>,
         batch: Option<u64>,
     ) -> Result<Self, Status> {
         let name = &plan.name;
-        let Some(Output { datatype, mut shape, data }) = output else {
+        let Some(RunOutput { datatype, mut shape, data }) = output else {
             return Err(Status::internal(format!("output tensor '{name}' is not found")));
         };
         if datatype != plan.datatype {

@@ -16,10 +16,10 @@ use crate::api::Session;
 
 pub(crate) use self::check::not_a_tensor;
 pub(crate) use self::plans::{
-    BatchInputPlan, InputLayout, InputPlan, OutputPlan, ScatterPlan, Signature,
+    BatchInputPlan, InputLayout, InputPlan, ModelSignature, OutputPlan, ScatterPlan,
 };
 
-impl Signature {
+impl ModelSignature {
     /// Compares a configuration with a loaded model.
     pub(crate) fn new(spec: &ModelSpec, session: &Session) -> Result<Self, Status> {
         let check = SignatureCheck { spec, session };

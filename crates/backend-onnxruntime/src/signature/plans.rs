@@ -8,7 +8,7 @@ use galatea_tensor::{DataType, Shape};
 
 /// A model's inputs and outputs.
 #[derive(Debug)]
-pub(crate) struct Signature {
+pub(crate) struct ModelSignature {
     pub(crate) model_name: Arc<str>,
     /// Whether the first dimension is a batch.
     pub(crate) batched: bool,
