@@ -24,7 +24,7 @@ pub(crate) struct CallTemplate {
     pub(crate) request: InferenceRequest,
     pub(crate) sequence: Arc<SequencePosition>,
     pub(crate) times: Arc<StepTimes>,
-    /// The trace of the ensemble's request; dropped behind the last call.
+    /// The trace of the ensemble's request; dropped after the last call.
     pub(crate) trace: Option<Arc<Trace>>,
 }
 
@@ -80,7 +80,7 @@ impl CallTemplate {
         })
     }
 
-    /// A decoupled step pauses for the caller, for its run, and for the steps behind it.
+    /// A decoupled step pauses for the caller, for its run, and for later steps.
     fn throttle(&self, ensemble: &Ensemble, run: &Arc<dyn RunInbox>, step: StepIndex) -> Throttle {
         if !ensemble.plan.step(step).decoupled {
             return Throttle::default();

@@ -60,7 +60,7 @@ struct StepCall {
 enum CallPhase {
     /// The call waits to be admitted.
     AtGate(CallInputs),
-    /// The call is cancelled, but its gate has admitted it: the event comes next.
+    /// The call is cancelled after its gate admitted it. The event is on its way.
     Cancelled,
     /// The request is sent.
     Sent(SentCall),
@@ -139,8 +139,8 @@ impl RunDriver {
             }
         }
         self.send_held_response();
-        // After the calls that follow from it have entered their gates: they count for the
-        // calls that this one makes room for.
+        // This comes last: the calls that follow have entered their gates by now, so that
+        // the admission of other calls takes them into account.
         self.leave_gate();
         self.progress
     }
@@ -404,7 +404,7 @@ impl RunDriver {
 }
 
 impl Drop for RunDriver {
-    /// After a panic calls are left; their places in the gates go to other runs.
+    /// A panic leaves calls behind; their places in the gates go to other runs.
     fn drop(&mut self) {
         self.leave_gate();
         let Some(gates) = &self.ensemble.gates else { return };

@@ -105,7 +105,7 @@ impl StepGatesState {
     }
 }
 
-/// The congestion behind a step: calls that wait at the gates of the next steps.
+/// The congestion after a step: calls that wait at the gates of the next steps.
 pub(crate) struct DownstreamCongestion {
     pub(crate) gates: Arc<Gates>,
     pub(crate) step: StepIndex,

@@ -63,7 +63,7 @@ pub(crate) struct StepOutput {
     pub(crate) tensor: TensorIndex,
 }
 
-/// TensorNumbering the tensors in the order in which their names come up.
+/// Numbers the tensors in the order of their first use.
 #[derive(Default)]
 struct TensorNumbering<'a>(BTreeMap<&'a str, TensorIndex>);
 

@@ -1,4 +1,4 @@
-//! What both backends check of a configuration.
+//! Checks that both backends make.
 
 use galatea_backend::{Device, Placement};
 use galatea_config::ModelSpec;

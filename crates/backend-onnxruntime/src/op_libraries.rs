@@ -79,7 +79,7 @@ impl OpLibraries {
         runtime_directory: Option<&Path>,
     ) -> Result<OpLibrary, Status> {
         let path = find(name, files, runtime_directory)?;
-        // The loader would not find a relative path where this function does.
+        // The loader searches for a name without a path, and not in the working directory.
         let fingerprint = if path.is_absolute() { FileFingerprint::of(&path) } else { None };
         let library = match self.find_open(&path) {
             Some(library) => library,

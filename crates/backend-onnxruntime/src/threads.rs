@@ -8,7 +8,7 @@
 //! give, if it is bound to some processors, or if its instances alone keep all processors
 //! busy. Which sessions do is decided here, without the library.
 
-/// Who provides the threads of sessions.
+/// The source of the threads of sessions.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ThreadSource {
     /// The environment has a pool, for sessions whose configuration allows that.
@@ -166,7 +166,7 @@ mod tests {
         check(demand(2, 3), MACHINE, own(5));
         check(demand(1, 1), MACHINE, own(1));
         check(ThreadDemand { needs_own_pool: true, ..demand(2, 0) }, MACHINE, own(7));
-        // Bound to three processors, its threads must be its own.
+        // A session that is bound to three processors needs threads of its own.
         check(demand(1, 0), 3, own(3));
         check(demand(2, 0), 3, own(2));
         check(demand(5, 0), 3, own(1));

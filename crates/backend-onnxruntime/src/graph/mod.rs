@@ -2,7 +2,7 @@
 //!
 //! Inline execution needs models whose duration can be predicted from earlier requests with
 //! the same shapes. The work of most operators does not depend on values. Exceptions are
-//! `Loop`, which runs as often as an input says, and `Range` and `Expand`, which make tensors
+//! `Loop`, which runs as often as an input determines, and `Range` and `Expand`, which make tensors
 //! of any size out of small ones.
 //!
 //! Some operators have an input whose values determine a shape or axes: `Reshape` makes a row

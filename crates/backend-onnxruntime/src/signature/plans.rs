@@ -1,4 +1,4 @@
-//! What an instance knows of its model's tensors.
+//! A model's tensors, as its instances use them.
 
 use std::sync::Arc;
 
