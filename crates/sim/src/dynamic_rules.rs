@@ -21,7 +21,7 @@ pub(crate) trait QueuedRequest {
     fn key(&self) -> RequestKey;
     fn rows(&self) -> u64;
     fn batch_key(&self) -> BatchKey;
-    /// The begin of its delay.
+    /// When its delay begins.
     fn since(&self) -> Time;
 }
 
@@ -47,7 +47,7 @@ impl<W: QueuedRequest> QueuedRequest for &W {
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct BatchContext {
     pub(crate) now: Time,
-    /// Without delay, because the model unloads.
+    /// Whether the model unloads: there is no delay then.
     pub(crate) draining: bool,
 }
 

@@ -126,8 +126,8 @@ impl Harness {
         Ok(())
     }
 
-    /// The batch strategy is told of the end of a batch when it is dispatched, or when
-    /// its last request leaves.
+    /// Checks that the batch strategy's batch is closed when it is dispatched, or when its
+    /// last request leaves.
     fn check_closed(&self, decisions: &[Decision]) -> Check {
         if !self.has_strategy || self.scheduler.queued() > 0 {
             return Ok(());

@@ -99,7 +99,7 @@ impl Replies {
         request.ended = kind == ReplyKind::Last;
         let passes = !request.started;
         let returned = self.order.reply(ReplyNumber(number), reply, kind);
-        ensure!(returned.is_some() == passes, "{returned:?} came back at once");
+        ensure!(returned.is_some() == passes, "{returned:?} was returned at once");
         if passes {
             self.request(number).passed += 1;
         }
@@ -110,25 +110,25 @@ impl Replies {
     fn check_passed(&mut self) -> Check {
         while let Some(expected) = self.next() {
             let next = self.order.next_reply();
-            ensure!(next == Some(expected), "{next:?} left, it was {expected:?}'s turn");
+            ensure!(next == Some(expected), "{next:?} passed in place of {expected:?}");
             self.request(expected.0).passed += 1;
         }
         let next = self.order.next_reply();
-        ensure!(next.is_none(), "{next:?} left, it was nobody's turn");
+        ensure!(next.is_none(), "{next:?} passed too early");
         let held = self.requests.values().filter(|request| request.delays_others()).count();
         let waiting = self.order.waiting();
         ensure!(waiting == held, "{waiting} wait, not {held}");
         Ok(())
     }
 
-    /// The next reply of the first request that still holds others back.
+    /// The next reply of the first request that delays others.
     fn next(&self) -> Option<Reply> {
         let mut requests = self.requests.iter();
         let (number, first) = requests.find(|(_, request)| request.delays_others())?;
         (first.passed < first.sent).then_some((*number, first.passed))
     }
 
-    /// The model goes: whatever is held leaves, in order.
+    /// Takes all held replies and compares them, as at the end of a model.
     fn take_all(&mut self) -> Check {
         let _ = write!(self.log, " take all");
         let held = self.requests.iter().flat_map(|(number, request)| {
@@ -136,13 +136,13 @@ impl Replies {
         });
         let expected: Vec<Reply> = held.collect();
         let taken = self.order.take_all();
-        ensure!(taken == expected, "{taken:?} left at the end, not {expected:?}");
+        ensure!(taken == expected, "{taken:?} were held at the end, not {expected:?}");
         let waiting = self.order.waiting();
         ensure!(waiting == 0, "{waiting} wait after the end");
         Ok(())
     }
 
-    /// Everybody gets an end; then nothing is left.
+    /// Ends all requests; then no reply may be left.
     fn finish(&mut self) -> Check {
         let numbers: Vec<u64> = self.requests.keys().copied().collect();
         for number in numbers.into_iter().rev() {
@@ -151,7 +151,7 @@ impl Replies {
             }
         }
         let stuck = self.requests.values().filter(|request| request.passed < request.sent).count();
-        ensure!(stuck == 0, "{stuck} requests have replies that never left");
+        ensure!(stuck == 0, "{stuck} requests have replies that never passed");
         Ok(())
     }
 }

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::batcher::{BatchDecision, Intake};
+use crate::batcher::decision::{BatchDecision, Intake};
 use crate::ids::BatchKey;
 use crate::time::Time;
 

@@ -23,7 +23,7 @@
 //! alone.
 
 use crate::batch_strategy::{BatchStrategy, Inclusion, NoStrategy};
-use crate::batcher::{BatchDecision, Intake};
+use crate::batcher::decision::{BatchDecision, Intake};
 use crate::ids::{BatchKey, RequestKey};
 use crate::queue::{PolicyQueue, SlabIndex};
 use crate::spec::DynamicSpec;

@@ -8,7 +8,7 @@ use crate::ensemble::graph::{EnsembleGraph, StepIndex, TensorIndex, to_usize};
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct StepCallKey(pub u64);
 
-/// Something that the driver shall do.
+/// An output of an ensemble's run, which the driver performs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum EnsembleAction<T> {
     /// Send a request to the step's model.

@@ -127,6 +127,9 @@ pub enum BlockReason {
 }
 
 /// The status of a model in the plan.
+///
+/// Absent → InProgress → Serving, Failed or Blocked, and each of these → InProgress by an
+/// event. InProgress → Absent by the end of an unload.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LifecycleStatus {
     /// It is not desired, and it is unloaded.
@@ -162,7 +165,8 @@ struct Model {
     blocked: Option<BlockReason>,
 }
 
-/// Idle → Loading or Unloading → Idle.
+/// Idle → Loading (by `Load`) → Idle (by `Loaded`), and Idle → Unloading (by `Unload`) →
+/// Idle (by `Unloaded`). Deleted from Idle when it is neither desired nor serving.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 enum LoadState {
     #[default]

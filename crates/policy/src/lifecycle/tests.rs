@@ -219,8 +219,8 @@ fn unused_dependencies_are_unloaded_with_their_ensemble() {
          drop f -> unload f
          gone f ->",
     );
-    let wanted: Vec<&str> = lifecycle.desired().map(|name| &**name).collect();
-    assert_eq!(wanted, ["b", "c"], "without pruning, what it needed stays");
+    let desired: Vec<&str> = lifecycle.desired().map(|name| &**name).collect();
+    assert_eq!(desired, ["b", "c"], "without pruning, dependencies stay");
 }
 
 #[test]

@@ -229,13 +229,13 @@ impl PolicyQueue {
         waiting
     }
 
-    /// Takes out a request whose time is up under REJECT, the earliest first.
+    /// Removes the next request whose timeout expired under REJECT.
     pub(crate) fn take_rejected(&mut self, now: Time) -> Option<QueuedRequest> {
         let index = self.rejections.pop_due(now)?;
         Some(self.take(index))
     }
 
-    /// Moves requests whose time is up under DELAY behind their level's others.
+    /// Moves requests whose timeout expired under DELAY behind the others of their level.
     pub(crate) fn move_delayed(&mut self, now: Time) {
         while let Some(index) = self.delays.pop_due(now) {
             self.unlink(index);
@@ -251,10 +251,10 @@ impl PolicyQueue {
     fn unlink(&mut self, index: SlabIndex) {
         self.revision += 1;
         let waiting = self.slab.get(index);
-        let (level, lane) = (waiting.level, waiting.list);
+        let (level, list) = (waiting.level, waiting.list);
         let since = (waiting.enqueued, waiting.key);
         let level = self.levels.get_mut(&level).expect("its level exists");
-        match lane {
+        match list {
             LevelList::InTime => level.in_time.unlink(&mut self.slab, index),
             LevelList::Delayed => {
                 level.delayed_since.remove(&since);

@@ -22,7 +22,7 @@ impl SlabIndex {
     }
 }
 
-/// A request that waits.
+/// A waiting request.
 #[derive(Clone, Debug)]
 pub(crate) struct QueuedRequest {
     pub(crate) key: RequestKey,

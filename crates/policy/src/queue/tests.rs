@@ -49,7 +49,7 @@ fn rejected(queue: &mut PolicyQueue, now: u64) -> Vec<u64> {
 #[test]
 fn levels_are_served_strictly_and_each_in_order_of_arrival() {
     let mut queue = levels(3, QueuePolicy::default());
-    // 0 and what is out of range wait at the default level, which is 2.
+    // Requests of level 0, and of levels out of range, wait at the default level, 2.
     for (key, priority) in [(1, 3), (2, 2), (3, 1), (4, 0), (5, 4), (6, 1), (7, u64::MAX)] {
         queue.enqueue(request(key, priority, 0), Time(key)).unwrap();
     }
@@ -96,7 +96,7 @@ fn the_size_of_a_level_is_limited_by_its_policy() {
     queue.enqueue(request(2, 0, 0), Time(0)).unwrap();
     queue.enqueue(request(3, 2, 0), Time(0)).unwrap();
     assert_eq!(queue.enqueue(request(4, 2, 0), Time(0)), Err(QueueFull));
-    // A request that was moved back still waits, so it still counts.
+    // A delayed request still waits, so it counts.
     queue.move_delayed(Time(5));
     assert_eq!(queue.enqueue(request(5, 1, 0), Time(5)), Err(QueueFull));
     assert_eq!(order(&queue), [1, 2, 3]);

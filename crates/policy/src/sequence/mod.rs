@@ -19,8 +19,8 @@
 //!
 //! Sequences in slots are bounded by the configuration. The backlog and the waiting
 //! requests of a sequence are not, as in Triton: the doors' limits on open requests
-//! are the bound. Every step costs O(log n) in live
-//! sequences, and forming a batch O(slots of the instance).
+//! are the bound. Every step costs O(log n) in live sequences, and forming a batch
+//! O(slots of the instance).
 
 mod backlog;
 mod index;
@@ -189,31 +189,31 @@ impl SequenceBatcher {
         state: SchedulerState,
         out: &mut Actions,
     ) {
-        let Some(mark) = request.sequence else {
+        let Some(position) = request.sequence else {
             out.push(Action::Fail { key: request.key, reason: FailReason::NoSequence });
             return;
         };
-        let index = SequenceIndex(slab_index(mark.sequence.0));
-        let is_known = self.find(index).is_some_and(|known| known.key == mark.sequence);
-        if let Some(reason) = refusal(mark, is_known, state) {
+        let index = SequenceIndex(slab_index(position.sequence.0));
+        let is_known = self.find(index).is_some_and(|known| known.key == position.sequence);
+        if let Some(reason) = refusal(position, is_known, state) {
             out.push(Action::Fail { key: request.key, reason });
             if !is_known {
-                out.push(Action::SequenceClosed(mark.sequence));
-                out.push(Action::SequenceEnded(mark.sequence));
+                out.push(Action::SequenceClosed(position.sequence));
+                out.push(Action::SequenceEnded(position.sequence));
             }
             return;
         }
         if !is_known {
-            self.begin(index, mark.sequence, now);
+            self.begin(index, position.sequence, now);
         }
         assert_eq!(
             self.get(index).state,
             SequenceState::Open,
             "{:?} is closed: a new sequence needs a new key",
-            mark.sequence
+            position.sequence
         );
-        self.append(index, &request, mark, now);
-        if mark.end || self.iterative {
+        self.append(index, &request, position, now);
+        if position.end || self.iterative {
             self.close(index, out);
         }
     }
@@ -395,10 +395,14 @@ impl SequenceBatcher {
 }
 
 /// Why a request is refused, if it is.
-fn refusal(mark: SequencePosition, is_known: bool, state: SchedulerState) -> Option<FailReason> {
+fn refusal(
+    position: SequencePosition,
+    is_known: bool,
+    state: SchedulerState,
+) -> Option<FailReason> {
     match state {
         SchedulerState::Draining | SchedulerState::Drained => Some(FailReason::Draining),
-        SchedulerState::Open if !mark.start && !is_known => Some(FailReason::MissingStart),
+        SchedulerState::Open if !position.start && !is_known => Some(FailReason::MissingStart),
         SchedulerState::Open => None,
     }
 }

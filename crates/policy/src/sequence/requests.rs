@@ -30,7 +30,7 @@ pub(super) struct Request {
     pub(super) next: Option<RequestIndex>,
 }
 
-/// Queued → Executing → Queued when rescheduled. Executing → Cancelled.
+/// Queued → Executing → Queued when rescheduled. Executing → Cancelled. Deleted from any.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum RequestState {
     Queued,

@@ -369,15 +369,15 @@ fn each_instance_requests_permits_for_its_own_sequences() {
 fn the_status_lists_rows_up_to_the_maximum_and_counts_the_others() {
     let mut scheduler = check(direct(1200), "0 add 0 ->");
     let mut out = Actions::default();
-    for place in 0..2500 {
-        let mark = SequencePosition { sequence: SequenceKey(place), start: true, end: false };
+    for index in 0..2500 {
+        let position = SequencePosition { sequence: SequenceKey(index), start: true, end: false };
         let request = RequestInfo {
-            key: RequestKey(place),
+            key: RequestKey(index),
             batch_size: 1,
             batch_key: BatchKey(0),
             priority: 0,
             timeout_ns: 0,
-            sequence: Some(mark),
+            sequence: Some(position),
         };
         scheduler.step(Time(1), Event::Enqueue(request), &mut out);
     }

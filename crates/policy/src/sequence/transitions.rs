@@ -30,7 +30,7 @@ impl SequenceBatcher {
         &mut self,
         index: SequenceIndex,
         info: &RequestInfo,
-        mark: SequencePosition,
+        position: SequencePosition,
         now: Time,
     ) {
         let timeout_ns = Some(info.timeout_ns).filter(|timeout_ns| *timeout_ns != 0);
@@ -39,8 +39,8 @@ impl SequenceBatcher {
             batch_key: info.batch_key,
             waits_since: now,
             fails_at: timeout_ns.and_then(|timeout_ns| now.deadline_after(timeout_ns)),
-            start: mark.start,
-            end: mark.end && !self.iterative,
+            start: position.start,
+            end: position.end && !self.iterative,
             sequence: Some(index),
             state: RequestState::Queued,
             previous: None,

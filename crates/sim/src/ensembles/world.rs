@@ -48,6 +48,7 @@ struct Run {
     failed: bool,
 }
 
+/// Running → Finished.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum RunState {
     Running,
@@ -64,6 +65,7 @@ struct Call {
     has_error: bool,
 }
 
+/// Waiting → Running: whether a gate started the call.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum CallState {
     Waiting,

@@ -32,7 +32,7 @@ pub(crate) struct Rules {
     settings: DynamicSpec,
 }
 
-/// A request that waits.
+/// A waiting request.
 #[derive(Clone, Debug)]
 pub(crate) struct WaitingRequest {
     pub(crate) key: RequestKey,
@@ -52,6 +52,7 @@ pub(crate) struct Lane {
     pub(crate) since: Time,
 }
 
+/// Free ⇄ Busy → Removing.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum LaneState {
     Free,
