@@ -78,4 +78,4 @@ pub use random_setup::Mode;
 pub use setup::Setup;
 pub use sharing::{Shares, check_sharing};
 pub use trace::Trace;
-pub use world::{Config, Occurrence, OccurrenceCounts, Outcome, Violation, run};
+pub use world::{Config, Occurrence, OccurrenceCounts, RunResult, Violation, run};

@@ -135,13 +135,13 @@ impl Ledger {
 
     /// The ready sequences of an instance, by slot.
     pub(crate) fn ready(&self, lane: &Lane) -> Vec<ReadySequence<'_>> {
-        let look = |(slot, seat): (usize, &Option<SequenceKey>)| {
-            let sequence = &self.sequences[seat.as_ref()?];
+        let ready = |(slot, occupant): (usize, &Option<SequenceKey>)| {
+            let sequence = &self.sequences[occupant.as_ref()?];
             let is_free = sequence.executing.is_none();
             let request = sequence.queue.front().filter(|_| is_free)?;
             Some(ReadySequence { slot, sequence, request })
         };
-        lane.slots.iter().enumerate().filter_map(look).collect()
+        lane.slots.iter().enumerate().filter_map(ready).collect()
     }
 
     pub(crate) fn sequence_of(&self, request: RequestKey) -> Option<SequenceKey> {

@@ -17,7 +17,7 @@ use self::behavior::ClientBehavior;
 use self::clients::{Client, random_client};
 use self::instances::Instances;
 pub use self::occurrences::{Occurrence, OccurrenceCounts};
-pub use self::report::{Config, Outcome, Violation};
+pub use self::report::{Config, RunResult, Violation};
 use crate::decision::Decision;
 use crate::ensembles::check_ensembles;
 use crate::harness::Harness;
@@ -30,7 +30,7 @@ use crate::trace::Trace;
 
 /// Runs the world of a seed, after the replies, the shared resources and the ensembles of
 /// the seed.
-pub fn run(seed: u64, config: &Config) -> Result<Outcome, Box<Violation>> {
+pub fn run(seed: u64, config: &Config) -> Result<RunResult, Box<Violation>> {
     let mut world = World::new(seed, *config);
     let result = catch_unwind(AssertUnwindSafe(|| {
         check_replies(seed)?;
@@ -333,8 +333,8 @@ impl World {
         }
     }
 
-    fn outcome(&self) -> Outcome {
-        Outcome {
+    fn outcome(&self) -> RunResult {
+        RunResult {
             trace_hash: self.harness.trace_hash(),
             events: self.harness.steps(),
             completed: self.completed,

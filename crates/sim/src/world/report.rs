@@ -24,7 +24,7 @@ impl Default for Config {
 
 /// The result of a run without a violation.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct Outcome {
+pub struct RunResult {
     /// A hash of all events and decisions.
     pub trace_hash: u64,
     /// Number of steps of the scheduler.

@@ -52,13 +52,13 @@ impl Oracle {
     }
 
     fn is_held(&mut self) -> bool {
-        let count = |seated: bool| {
-            let sequences = self.sequences.iter().filter(|one| one.slot.is_some() == seated);
+        let count = |in_slots: bool| {
+            let sequences = self.sequences.iter().filter(|one| one.slot.is_some() == in_slots);
             sequences.map(|sequence| sequence.waiting.len()).sum::<usize>()
         };
-        if let Some((in_seats, in_backlog)) = self.hold
-            && count(true) >= in_seats
-            && count(false) >= in_backlog
+        if let Some((in_slots_min, in_backlog_min)) = self.hold
+            && count(true) >= in_slots_min
+            && count(false) >= in_backlog_min
         {
             self.hold = None;
         }
