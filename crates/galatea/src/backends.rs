@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use galatea_allocator::ServerAllocator;
 use galatea_backend::{Backend, ExecutionPolicy, Host, LogLevel, Model, ModelFiles};
@@ -16,6 +16,7 @@ use galatea_capi::ReservedAddress;
 use galatea_config::{ConfigDraft, ModelSpec, Support};
 use galatea_dispatch::LogSink;
 use galatea_infer::Status;
+use galatea_stdx::Lock;
 
 use crate::environment::Environment;
 use crate::flags::{BackendSetting, Settings};
@@ -46,9 +47,9 @@ pub(crate) struct Backends {
     environment: Environment,
     allocator: Option<ServerAllocator>,
     log: LogSink,
-    built_in: Mutex<BTreeMap<String, BuiltInBackend>>,
+    built_in: Lock<BTreeMap<String, BuiltInBackend>>,
     /// The replaced backends that the log has mentioned.
-    replaced: Mutex<BTreeSet<String>>,
+    replaced: Lock<BTreeSet<String>>,
     plugins: Arc<Plugins>,
 }
 
@@ -90,7 +91,7 @@ impl Backends {
         reserved: &ReservedAddress,
     ) -> Self {
         let plugins = Plugins::new(plugin_settings(&settings, reserved));
-        let (built_in, replaced) = (Mutex::default(), Mutex::default());
+        let (built_in, replaced) = (Lock::default(), Lock::default());
         Self { settings, environment, allocator, log, built_in, replaced, plugins }
     }
 
@@ -121,7 +122,7 @@ impl Backends {
 
     /// Logs once that a library replaces a built-in backend.
     fn log_replaced_once(&self, name: &str) {
-        let mut replaced = self.replaced.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut replaced = self.replaced.lock("log a replaced backend once");
         if replaced.insert(name.to_owned()) {
             let directory = self.settings.backend_directory.join(name);
             let directory = directory.display();
@@ -133,7 +134,7 @@ impl Backends {
 
     fn built_in(&self, name: &str) -> Arc<dyn Backend> {
         // Held while a backend is created, so that each is created once.
-        let mut built_in = self.built_in.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut built_in = self.built_in.lock("find or create a backend");
         if let Some(known) = built_in.get(name) {
             return known.backend.clone();
         }
@@ -151,7 +152,7 @@ impl Backends {
     /// The backends that models use, without that of ensembles, which users don't see as a
     /// backend.
     pub(crate) fn in_use(&self) -> Vec<BackendInUse> {
-        let built_in = self.built_in.lock().unwrap_or_else(PoisonError::into_inner);
+        let built_in = self.built_in.lock("list the backends");
         let created = built_in.iter().map(|(name, one)| (name.clone(), one.library.clone()));
         let mut found: Vec<(String, Option<PathBuf>)> =
             created.filter(|(name, _)| name != ENSEMBLE).collect();

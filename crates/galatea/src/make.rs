@@ -1,6 +1,6 @@
 //! From settings to a server with its models, for the program and for C alike.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use galatea_allocator::ServerAllocator;
 use galatea_backend_plugin::Agents;
@@ -9,6 +9,7 @@ use galatea_dispatch::LogSink;
 use galatea_engine::{ControlMode, Namespaces, Server, ServerOptions};
 use galatea_infer::{Code, ServerControl, Status};
 use galatea_repository::{Overlays, Repository, RepositoryError, ScanOptions};
+use galatea_stdx::Lock;
 use galatea_telemetry::{
     CustomFamily, CustomHistogram, CustomValue, LogOptions, Logger, MetricKind, MetricsExporter,
 };
@@ -165,7 +166,7 @@ fn running(
     let (polled, polls) = (server.clone(), settings.control_mode == ControlMode::Poll);
     let (stopped, logger) = (server.clone(), logger.clone());
     let exit_timeout_secs = settings.exit_timeout_secs;
-    let is_stopped = Mutex::new(false);
+    let is_stopped = Lock::new(false);
     RunningServer {
         service: server.clone(),
         control: server.clone(),
@@ -178,7 +179,7 @@ fn running(
             Ok(())
         }),
         stop: Box::new(move |timeout| {
-            let mut is_stopped = is_stopped.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut is_stopped = is_stopped.lock("stop the server once");
             if *is_stopped {
                 return Ok(());
             }

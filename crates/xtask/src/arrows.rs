@@ -1,7 +1,7 @@
 //! Which crate may use what: the rules that keep the floors apart.
 //!
-//! They are checked over what cargo says about the workspace and over the
-//! sources, here and as a test of this crate.
+//! They are checked against the workspace as cargo resolves it and against the sources,
+//! by the task and by a test of this crate.
 
 mod graph;
 mod rules;
@@ -72,8 +72,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// The crates that decide: no thread, socket, clock, file or chance reaches
-/// them, neither directly nor through a library.
+/// The crates that decide. They use no thread, socket, clock, file or randomness, neither
+/// directly nor through a library.
 const PURE: [&str; 2] = ["policy", "codec"];
 
 const IMPURE_LIBRARIES: [&str; 16] = [
@@ -115,7 +115,7 @@ const STATICS_ALLOWED: [&str; 3] = ["c-objects", "capi", "stdx"];
 /// Only these read the environment; all others get what they need passed in.
 const ENVIRONMENT_ALLOWED: [&str; 2] = ["galatea", "xtask"];
 
-/// What the deciding crates never name.
+/// The words that the deciding crates never contain.
 const IMPURE_WORDS: [&str; 10] = [
     "std::fs",
     "std::net",

@@ -18,9 +18,9 @@ impl Count {
         }
     }
 
-    /// Adds up the summaries of `cargo test`, `cargo nextest` and pytest in
-    /// a text. nextest shows what failed tests printed, summaries included, so
-    /// its own is the only one that counts.
+    /// Adds up the summaries of `cargo test`, `cargo nextest` and pytest in a text. nextest
+    /// shows the output of failed tests, which may contain summaries, so only its own last
+    /// summary counts.
     pub(crate) fn in_text(text: &str) -> Self {
         let nextest = text.lines().rfind(|line| line.trim().starts_with("Summary ["));
         if let Some(summary) = nextest {

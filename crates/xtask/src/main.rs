@@ -1,4 +1,4 @@
-//! The workshop: tasks around the code, run as `cargo xtask TASK`.
+//! Tasks around the code, run as `cargo xtask TASK`.
 //!
 //! | task | what it does |
 //! |---|---|
@@ -16,7 +16,7 @@
 //! module of that name.
 
 #![forbid(unsafe_code)]
-#![allow(clippy::print_stdout, clippy::print_stderr)] // A tool for a terminal speaks to it.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a tool speaks to its terminal")]
 
 mod arrows;
 mod count;
@@ -40,7 +40,7 @@ const USAGE: &str = "\
 usage: cargo xtask TASK
 
   test                 format, lints, arrows, tests in Rust and Python, simulation
-    --only STEP        one step alone: fmt, clippy, arrows, headers, rust, doc, python,
+    --only STEP        one step alone: fmt, clippy, arrows, headers, tidy, rust, doc, python,
                        readme, descriptors, simulation or mutants
   soak                 reloads and slow answers by the hundreds: minutes, not seconds
   serve                make example models and serve them on ports 8000 to 8002

@@ -1,8 +1,8 @@
 //! A pinned ONNX Runtime for tests and examples.
 //!
-//! The library is taken out of the wheel that PyPI has. pip checks the
-//! wheel's hash, and any Python may run it: the wheel is asked for by its
-//! tags, not by those of the interpreter at hand.
+//! The library comes out of a wheel on PyPI. pip checks the hash of the wheel. Any Python can
+//! download it, because the wheel is requested by its own tags, not by those of the
+//! interpreter.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ const WHEELS: [Wheel; 2] = [
     },
 ];
 
-/// The path of the library, which is downloaded unless it is there.
+/// The path of the library. It is downloaded if it is missing.
 pub(crate) fn fetch() -> Result<PathBuf, String> {
     let folder = workspace::cache().join("onnxruntime").join(VERSION);
     let library = folder.join(format!("onnxruntime/capi/libonnxruntime.so.{VERSION}"));
@@ -79,7 +79,7 @@ fn download(folder: &Path) -> Result<(), String> {
     fs::remove_dir_all(&download).map_err(broken)
 }
 
-/// The library under whatever version its name ends with.
+/// The library, whatever version its name ends with.
 fn find_library(folder: &Path) -> Result<PathBuf, String> {
     let capi = folder.join("onnxruntime/capi");
     let entries =

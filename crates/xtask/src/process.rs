@@ -49,7 +49,7 @@ pub(crate) fn output(command: &mut Command) -> Result<String, String> {
     String::from_utf8(output.stdout).map_err(|_| format!("`{words}` did not print UTF-8"))
 }
 
-/// What a command that was shown and recorded ended with.
+/// The output of a command that ended.
 pub(crate) struct Recorded {
     /// Whether it succeeded.
     pub(crate) success: bool,
@@ -57,7 +57,7 @@ pub(crate) struct Recorded {
     pub(crate) text: String,
 }
 
-/// Runs a command, shows what it prints and records it.
+/// Runs a command, and shows and records its output.
 pub(crate) fn record(command: &mut Command) -> Result<Recorded, String> {
     let words = words(command);
     println!("\n$ {words}");

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use crate::process::{command, run};
 use crate::workspace;
 
-/// An environment with the packages of a requirements file and some more,
-/// made or completed if needed. Returns its interpreter.
+/// Creates or completes an environment with the packages of a requirements file and some
+/// more. Returns its interpreter.
 pub(crate) fn environment(
     name: &str,
     requirements: &Path,

@@ -1,7 +1,7 @@
 //! The commands of README.md, run against a real server.
 //!
-//! A block of the language `sh` whose first line is `# test: NAME` must end
-//! well. The usual ports in it stand for those of the server under test.
+//! A block of the language `sh` whose first line is `# test: NAME` must
+//! succeed. Its ports are replaced by those of the server under test.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -62,10 +62,10 @@ fn blocks(document: &str) -> Vec<Block> {
     blocks
 }
 
-/// A server on ports that the system chose; it ends with its value.
+/// A server on ports that the system chose. It is killed when this is dropped.
 struct Server {
     child: Child,
-    /// The usual address and the one that stands for it.
+    /// Each address of the document with the address of this server.
     addresses: Vec<(&'static str, String)>,
 }
 
@@ -107,7 +107,7 @@ impl Server {
                 }
             }
         }
-        // A server must never wait for somebody to read its log.
+        // The log is read to its end, so that the server never waits for a reader.
         std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
         Ok(())
     }

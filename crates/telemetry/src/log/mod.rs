@@ -8,11 +8,12 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::panic::Location;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use galatea_infer::LogLevel;
+use galatea_stdx::Lock;
 
 use crate::Table;
 
@@ -122,7 +123,7 @@ struct Inner {
     iso8601: AtomicBool,
     quote: bool,
     process: u32,
-    output: Mutex<Output>,
+    output: Lock<Output>,
 }
 
 /// The current receiver of lines.
@@ -189,7 +190,7 @@ impl Logger {
                 iso8601: AtomicBool::new(options.format == LogFormat::Iso8601),
                 quote: options.quote,
                 process: std::process::id(),
-                output: Mutex::new(Output { sink, file: None }),
+                output: Lock::new(Output { sink, file: None }),
             }),
         }
     }
@@ -280,7 +281,7 @@ impl Logger {
     /// If the file can't be opened for appending; then nothing changes.
     pub fn set_file(&self, path: Option<PathBuf>) -> io::Result<()> {
         let file = path.map(open).transpose()?;
-        self.output().file = file;
+        self.inner.output.lock("change the file").file = file;
         Ok(())
     }
 
@@ -292,15 +293,12 @@ impl Logger {
         }
     }
 
-    fn output(&self) -> MutexGuard<'_, Output> {
-        self.inner.output.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// What the log is set to at the moment.
     #[must_use]
     pub fn settings(&self) -> LogSettings {
         let inner = &self.inner;
-        let file = self.output().file.as_ref().map(|(path, _)| path.display().to_string());
+        let output = self.inner.output.lock("read the settings");
+        let file = output.file.as_ref().map(|(path, _)| path.display().to_string());
         LogSettings {
             file: file.unwrap_or_default(),
             info: inner.info.load(Ordering::Relaxed),
@@ -318,7 +316,7 @@ impl Logger {
     /// Writes one record at once, so that records of two threads never mix.
     /// A failure to write can't be reported anywhere, so it is ignored.
     fn write(&self, level: LogLevel, record: &str) {
-        let mut output = self.output();
+        let mut output = self.inner.output.lock("write a record");
         let Output { sink, file } = &mut *output;
         let writer: &mut dyn Write = match (file, sink, level) {
             (Some((_, file)), ..) => file,

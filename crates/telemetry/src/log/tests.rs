@@ -1,5 +1,7 @@
 //! The log from outside: which line goes where.
 
+use std::sync::Mutex;
+
 use super::*;
 
 #[derive(Clone, Default)]

@@ -6,10 +6,10 @@ mod machine;
 mod models;
 mod text;
 
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use galatea_infer::{CacheStatistics, ModelStatistics};
+use galatea_stdx::Lock;
 use thiserror::Error;
 
 pub use custom::{CustomFamily, CustomHistogram, CustomValue};
@@ -92,14 +92,14 @@ impl MetricsOptions {
 #[derive(Debug)]
 pub struct MetricsExporter {
     options: MetricsOptions,
-    machine: Mutex<MachineGauges>,
+    machine: Lock<MachineGauges>,
 }
 
 impl MetricsExporter {
     /// An exporter; it takes its first reading of the machine now.
     #[must_use]
     pub fn new(options: MetricsOptions) -> Self {
-        let machine = Mutex::new(MachineGauges::new(&Procfs, Instant::now()));
+        let machine = Lock::new(MachineGauges::new(&Procfs, Instant::now()));
         Self { options, machine }
     }
 
@@ -117,7 +117,7 @@ impl MetricsExporter {
         models::gauges(&mut text, statistics);
         pinned_memory(&mut text);
         if self.options.cpu {
-            let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut machine = self.machine.lock("render the machine's gauges");
             machine.refresh(&Procfs, Instant::now(), self.options.interval);
             machine.render(&mut text);
         }

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use crate::process::{cargo, output};
 
-/// A package with the packages that its build uses directly. What only its
-/// tests use is left out.
+/// A package with the packages that its build uses directly. Packages that only its tests
+/// use are left out.
 #[derive(Clone, Debug)]
 pub(crate) struct Package {
     /// The name, such as `galatea-tensor`.
@@ -108,8 +108,8 @@ fn used_packages(node: &Value, names: &BTreeMap<&str, &str>) -> Option<BTreeSet<
     in_builds.map(|dependency| Some((*names.get(text(dependency, "pkg")?)?).to_owned())).collect()
 }
 
-/// Cargo gives the kind `null` to ordinary dependencies. What runs at build
-/// time alone is not part of the program, nor is what tests use.
+/// Cargo gives the kind `null` to ordinary dependencies. Dependencies of build scripts and
+/// of tests are not part of the program.
 fn is_in_builds(dependency: &Value) -> bool {
     let kinds = dependency.get("dep_kinds").and_then(Value::as_array);
     kinds.is_some_and(|kinds| kinds.iter().any(|kind| kind.get("kind").is_none_or(Value::is_null)))

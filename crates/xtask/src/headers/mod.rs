@@ -1,8 +1,8 @@
-//! The C headers: written from the declarations of the crate `abi`, so that there is
-//! one place where a signature or a number stands.
+//! Writes the C headers from the declarations of the crate `abi`, so that each signature
+//! and number is defined once.
 //!
-//! The declarations are lists inside macros, which tools that read Rust don't look
-//! into; they are regular enough to be read line by line.
+//! The declarations are lists inside macros, which tools for Rust don't parse. They are
+//! regular, so they are read line by line.
 
 mod declarations;
 mod text;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use crate::workspace;
 use declarations::Declarations;
 
-/// The headers, by the file of `abi` that declares their functions.
+/// The headers, each with the file of `abi` that declares its functions.
 pub(crate) const HEADERS: [Header; 4] = [
     Header { name: "tritonserver", source: "server", about: "The server as a library." },
     Header {
@@ -58,7 +58,7 @@ pub(crate) fn run() -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that the headers in the repository are those that would be written.
+/// Checks that the headers in the repository are current.
 pub(crate) fn check() -> Result<(), String> {
     for (path, text) in all()? {
         let found = std::fs::read_to_string(&path).map_err(|error| failed(&path, &error))?;

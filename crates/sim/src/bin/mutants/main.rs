@@ -69,10 +69,15 @@ fn examine(options: &Options) -> Result<usize, String> {
     let mut missed = 0;
     for mutant in &mutants {
         let intact = copy.plant(mutant)?;
-        let found = copy.build().and_then(|()| is_found(&copy, mutant, options));
+        let found = match copy.build() {
+            Ok(()) => is_found(&copy, mutant, options),
+            Err(message) => {
+                println!("{:<58} does not compile\n{message}", mutant.name);
+                Ok(false)
+            }
+        };
         copy.write(mutant.file, &intact)?;
-        let found = found.map_err(|message| format!("{}: {message}", mutant.name))?;
-        missed += usize::from(!found);
+        missed += usize::from(!found?);
     }
     Ok(missed)
 }

@@ -32,11 +32,21 @@ impl Graph {
                 let mut text = circle.join(" → ");
                 if all.len() >= circle.len() {
                     text = format!("{text} (of {} modules: {})", all.len(), all.join(", "));
+                    text.extend(self.arrows_among(&all));
                 }
                 found.push(text);
             }
         }
         found
+    }
+
+    /// A line for each name, with the others of the set that it leads to.
+    fn arrows_among(&self, set: &[&str]) -> Vec<String> {
+        let line = |from: &&str| {
+            let to: Vec<&str> = self.next(from).filter(|to| set.contains(to)).collect();
+            format!("\n    {from} → {}", to.join(", "))
+        };
+        set.iter().map(line).collect()
     }
 
     fn next<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {

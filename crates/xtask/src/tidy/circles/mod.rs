@@ -77,7 +77,7 @@ mod tests {
                 ("c.rs", "pub struct C(super::d::D);"),
                 ("d.rs", "use super::{b::B, c};\npub struct D;"),
             ],
-            &["a: c → d → c (of 3 modules: b, c, d)"],
+            &["a: c → d → c (of 3 modules: b, c, d)\n    b → c\n    c → d\n    d → b, c"],
         );
     }
 
