@@ -13,7 +13,7 @@ macro_rules! enumerations {
 
             $(pub const $value: $name = $name($number);)*
         )*
-        /// Every enumeration with its values, for whoever compares or prints them.
+        /// Every enumeration with its values, to compare or print them.
         pub const ENUMERATIONS: &[(&str, &[(&str, u32)])] =
             &[$((stringify!($name), &[$((stringify!($value), $number)),*])),*];
     };
@@ -113,7 +113,7 @@ enumerations! {
         TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1,
         TRITONSERVER_REQUEST_FLAG_SEQUENCE_END = 2,
     }
-    /// What becomes of a released request; bits.
+    /// What the server does with a released request; bits.
     TRITONSERVER_RequestReleaseFlag {
         TRITONSERVER_REQUEST_RELEASE_ALL = 1,
         TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2,

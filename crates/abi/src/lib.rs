@@ -2,10 +2,9 @@
 //! enumerations, callbacks and functions of its four public headers, in the
 //! versions given by the constants here.
 //!
-//! There is no logic in this crate. Each function is a *type* of that name, so
-//! that whoever implements or calls one can be held to its signature by the
-//! compiler, and the lists of names are what export lists and checks are made
-//! of.
+//! There is no logic in this crate. Each function is a *type* of that name, so that the
+//! compiler holds implementations and callers to its signature. Export lists and checks
+//! are made from the lists of names.
 //!
 //! | module | header | what it is for |
 //! |---|---|---|

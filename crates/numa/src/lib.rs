@@ -36,7 +36,7 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// Which nodes there are, if that isn't one, or why nobody knows.
+    /// Lists the nodes if there is no such node, or says why they can't be read.
     pub fn find(number: u32) -> Result<Self, String> {
         Self::find_in(Path::new(NODES), number)
     }
@@ -106,9 +106,9 @@ fn mask_of<'a>(
 /// What the system says: among others that this process may not do so.
 pub fn bind_memory_of_this_thread<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> io::Result<()> {
     let (mask, bits) = mask_of(nodes)?;
-    // SAFETY: the call reads so many bits of the mask, whose last word is there as a
-    // whole, and keeps no pointer. What it changes is where memory that this thread
-    // asks for later comes from, not memory that exists.
+    // SAFETY: the call reads `bits` bits of the mask, whose last word is complete, and keeps
+    // no pointer. It changes where later allocations of this thread come from, not memory
+    // that exists.
     #[expect(unsafe_code, reason = "no library at hand has this call as a safe function")]
     let outcome =
         unsafe { libc::syscall(libc::SYS_set_mempolicy, libc::MPOL_BIND, mask.as_ptr(), bits) };

@@ -157,7 +157,7 @@ typedef enum TRITONSERVER_RequestFlag {
   TRITONSERVER_REQUEST_FLAG_SEQUENCE_END = 2
 } TRITONSERVER_RequestFlag;
 
-/* What becomes of a released request; bits. */
+/* What the server does with a released request; bits. */
 typedef enum TRITONSERVER_RequestReleaseFlag {
   TRITONSERVER_REQUEST_RELEASE_ALL = 1,
   TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2

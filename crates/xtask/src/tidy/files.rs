@@ -64,7 +64,7 @@ fn language(path: &str) -> Language {
         "rs" => Language::Rust,
         "c" | "h" => Language::C,
         "py" => Language::Python,
-        "toml" => Language::Hash,
+        "toml" | "mutants" => Language::Hash,
         _ => Language::Text,
     }
 }
