@@ -1,8 +1,8 @@
-//! The check of a request against its model's configuration.
+//! Checks a request against its model's configuration, and normalizes it.
 //!
-//! What passes here may be trusted by everything behind: inputs are known,
-//! in the configuration's order, of the right type and shape, and hold
-//! exactly the bytes that their shape needs.
+//! Code behind admission relies on this: the inputs are those of the configuration, in its
+//! order, with the right types and shapes, and each holds exactly the bytes that its shape
+//! needs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,9 +11,10 @@ use galatea_infer::{CorrelationId, InferenceRequest, InputTensor, Status};
 use galatea_tensor::elements::{BytesElements, FramingError};
 use galatea_tensor::{Buffer, DataType, Shape};
 
-use crate::batch_key::ShapeClass;
+use crate::batch::ShapeClass;
+use crate::reshape::fill_variable_dims;
 
-/// Checks requests for one model; made once when the model is loaded.
+/// Checks the requests for one model version.
 #[derive(Debug)]
 pub(crate) struct Admission {
     model_name: String,
@@ -21,19 +22,17 @@ pub(crate) struct Admission {
     inputs: Vec<InputRule>,
     output_names: Vec<String>,
     required_inputs: usize,
-    /// Whether requests to this model can differ in what keeps them from
-    /// sharing a batch.
+    /// Whether two requests of this model can have different shape classes.
     has_shape_classes: bool,
     sequences: Option<SequenceRule>,
 }
 
-/// What requests to a model with a sequence batcher must look like.
+/// What a sequence batcher expects of requests.
 #[derive(Debug)]
 struct SequenceRule {
-    /// The input that takes the correlation ID, and its type.
+    /// The control input that gets the correlation ID, and its type.
     correlation_id: Option<(String, DataType)>,
-    /// For iterative sequences: the correlation ID of the next request that
-    /// brings none.
+    /// For iterative sequences: the correlation ID of the next request without one.
     next_id: Option<AtomicU64>,
 }
 
@@ -47,8 +46,7 @@ impl SequenceRule {
         })
     }
 
-    /// A model gets its sequences' identities in the one type that its control
-    /// has.
+    /// The correlation ID must have the type of the control that passes it to the model.
     fn check_correlation_id(&self, id: &CorrelationId, model_name: &str) -> Result<(), String> {
         let Some((control, expected)) = &self.correlation_id else { return Ok(()) };
         let got = match id {
@@ -64,36 +62,33 @@ impl SequenceRule {
         ))
     }
 
-    fn name_sequence(&self, id: &mut CorrelationId) {
+    fn assign_correlation_id(&self, id: &mut CorrelationId) {
         if let (Some(next), CorrelationId::None) = (&self.next_id, &*id) {
             *id = CorrelationId::Number(next.fetch_add(1, Ordering::Relaxed));
         }
     }
 }
 
-/// What one input must look like.
+/// What the configuration says of one input.
 #[derive(Debug)]
 struct InputRule {
     spec: InputSpec,
-    /// Whether its shape, beside the batch dimension, may differ between
-    /// requests.
-    variable: bool,
+    /// Whether its shape, without the batch dimension, is a part of the shape class.
+    is_variable: bool,
 }
 
-/// A request that passed, with what the scheduler needs to know of it.
+/// A request that passed the checks.
 #[derive(Debug)]
-pub(crate) struct Admitted {
-    /// The request, normalised.
+pub(crate) struct NormalizedRequest {
     pub(crate) request: InferenceRequest,
-    /// Its batch elements; 1 for a model without batching.
+    /// The number of its batch elements; 1 for a model without batching.
     pub(crate) batch_size: u32,
-    /// What must be equal for two requests to share a batch; `None` if any
-    /// two requests of the model may.
+    /// `None` if any two requests of the model may share a batch.
     pub(crate) shape_class: Option<ShapeClass>,
 }
 
 impl Admission {
-    /// The check for a model with this configuration.
+    /// The checks for a model with this configuration.
     #[must_use]
     pub(crate) fn new(spec: &ModelSpec) -> Self {
         let inputs: Vec<InputRule> = spec
@@ -101,7 +96,7 @@ impl Admission {
             .iter()
             .map(|input| InputRule {
                 spec: input.clone(),
-                variable: input.dims.contains(&-1) && !input.allow_ragged_batch,
+                is_variable: input.dims.contains(&-1) && !input.allow_ragged_batch,
             })
             .collect();
         Self {
@@ -110,27 +105,26 @@ impl Admission {
             output_names: spec.outputs.iter().map(|output| output.name.clone()).collect(),
             required_inputs: inputs.iter().filter(|rule| !rule.spec.optional).count(),
             has_shape_classes: spec.max_batch_size > 1
-                && inputs
-                    .iter()
-                    .any(|rule| rule.variable || rule.spec.optional || rule.spec.is_shape_tensor),
+                && inputs.iter().any(|rule| {
+                    rule.is_variable || rule.spec.optional || rule.spec.is_shape_tensor
+                }),
             inputs,
             sequences: SequenceRule::new(spec),
         }
     }
 
-    /// Checks and normalises a request.
+    /// Checks and normalizes a request.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` with a message that, but for batches of sequences,
-    /// begins with the request's identifier and names the input and what was
-    /// expected.
-    pub(crate) fn admit(&self, mut request: InferenceRequest) -> Result<Admitted, Status> {
+    /// `InvalidArgument`. The message begins with the request's identifier, except for a
+    /// batch that is sent to a sequence batcher.
+    pub(crate) fn admit(&self, mut request: InferenceRequest) -> Result<NormalizedRequest, Status> {
         let batch_size = self
             .check(&mut request)
             .map_err(|message| Status::invalid_argument(message).prefixed(request.log_prefix()))?;
         if let Some(rule) = &self.sequences {
-            // As in the original, without the identifier.
+            // As in Triton, without the identifier.
             if batch_size > 1 {
                 return Err(Status::invalid_argument(format!(
                     "inference request to model '{}' must specify batch-size 1 due to requirements \
@@ -138,10 +132,10 @@ impl Admission {
                     self.model_name
                 )));
             }
-            rule.name_sequence(&mut request.correlation_id);
+            rule.assign_correlation_id(&mut request.correlation_id);
         }
         let shape_class = self.has_shape_classes.then(|| self.shape_class(&request));
-        Ok(Admitted { request, batch_size, shape_class })
+        Ok(NormalizedRequest { request, batch_size, shape_class })
     }
 
     fn check(&self, request: &mut InferenceRequest) -> Result<u32, String> {
@@ -174,8 +168,8 @@ impl Admission {
         Ok(())
     }
 
-    /// Brings the inputs into the configuration's order and refuses
-    /// duplicates, unknown names and missing inputs.
+    /// Sorts the inputs into the configuration's order. Refuses duplicates, unknown names
+    /// and missing inputs.
     fn order_inputs(&self, inputs: &mut [InputTensor]) -> Result<(), String> {
         let in_order = inputs.len() == self.inputs.len()
             && inputs.iter().zip(&self.inputs).all(|(input, rule)| input.name == rule.spec.name);
@@ -319,7 +313,7 @@ impl Admission {
         )
     }
 
-    /// What is there for host policies has the same shape, so it is held to the same.
+    /// Data for host policies has the same shape, so the same checks apply to it.
     fn check_bytes(&self, input: &InputTensor) -> Result<(), String> {
         self.check_data(input, &input.data)?;
         for (policy, data) in input.data.host_policies() {
@@ -350,16 +344,15 @@ impl Admission {
         self.check_booleans(input, data)
     }
 
-    /// Backends read a boolean's byte as C++ does, where any other than 0 and
-    /// 1 is undefined: a count of true elements has been seen to add the bytes
-    /// up, and to hand out memory that was never written.
+    /// Backends read a boolean as C++ does, where values other than 0 and 1 are undefined
+    /// behaviour. A backend that counts true elements may add up the bytes, and return
+    /// memory that was never written.
     fn check_booleans(&self, input: &InputTensor, data: &Buffer) -> Result<(), String> {
         if input.datatype != DataType::Bool {
             return Ok(());
         }
         let bytes = data.host().map_or(&[][..], |bytes| &bytes[..]);
-        // All bytes together, without a branch for each, is what compilers
-        // turn into vector instructions.
+        // Without a branch for each byte, compilers generate vector instructions.
         if bytes.iter().fold(0, |all, byte| all | byte) <= 1 {
             return Ok(());
         }
@@ -392,7 +385,7 @@ impl Admission {
         Ok(())
     }
 
-    /// Which inputs are there and what shape the variable ones have.
+    /// The presence of inputs, and the shapes and contents that matter.
     fn shape_class(&self, request: &InferenceRequest) -> ShapeClass {
         let mut class = ShapeClass::default();
         for rule in &self.inputs {
@@ -403,7 +396,7 @@ impl Admission {
             let (_, dims) = self.split_batch(input.shape.dims());
             if rule.spec.is_shape_tensor {
                 class.push_contents(input.data.host().map_or(&[][..], |bytes| &bytes[..]));
-            } else if rule.variable {
+            } else if rule.is_variable {
                 class.push_dims(dims);
             } else {
                 class.push_dims(&[]);
@@ -422,13 +415,6 @@ fn framing_message(error: &FramingError, place: &str) -> String {
             format!("{error} for {place}")
         }
     }
-}
-
-/// Puts the sizes that `dims` has where `pattern` is variable, in order, where
-/// `target` is variable.
-pub(crate) fn fill_variable_dims(target: &[i64], pattern: &[i64], dims: &[i64]) -> Vec<i64> {
-    let mut sizes = pattern.iter().zip(dims).filter(|(want, _)| **want == -1).map(|(_, got)| *got);
-    target.iter().map(|&dim| if dim == -1 { sizes.next().unwrap_or(1) } else { dim }).collect()
 }
 
 fn quoted<'a>(names: impl Iterator<Item = &'a String>) -> String {

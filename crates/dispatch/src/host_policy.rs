@@ -1,4 +1,8 @@
-//! On which processors a model's threads run, and where their memory is.
+//! Host policies: on which processors the threads of a model's instances run, and where their
+//! memory is.
+//!
+//! Threads that a bound thread starts inherit its binding. So lanes, and a backend's own
+//! threads, are bound by being started through [`run_bound`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -8,7 +12,7 @@ use galatea_infer::Status;
 use galatea_numa::{Node, bind_memory_of_this_thread};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-/// Processors, by number.
+/// Processors by number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CpuCores(Vec<usize>);
 
@@ -17,7 +21,7 @@ impl CpuCores {
     ///
     /// # Errors
     ///
-    /// What the text should look like.
+    /// How the text should look.
     fn parse(text: &str) -> Result<Self, String> {
         let refuse = |range: &str| {
             format!(
@@ -40,7 +44,7 @@ impl CpuCores {
         Ok(Self(cores))
     }
 
-    /// Those of nodes; `None` if they have none, as nodes of memory alone.
+    /// The processors of nodes; `None` for nodes that have only memory.
     fn of_nodes(nodes: &BTreeSet<Node>) -> Option<Self> {
         let known = |core: &usize| *core < CpuSet::MAX_CPU;
         let cores = nodes.iter().flat_map(Node::processors).copied().filter(known);
@@ -64,29 +68,29 @@ impl fmt::Display for CpuCores {
     }
 }
 
-/// What threads are bound to.
+/// The processors and memory that a thread is bound to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Binding {
-    /// The processors that they may use; `None` for those of the nodes.
+pub(crate) struct ThreadBinding {
+    /// `None` for the processors of the nodes.
     cores: Option<CpuCores>,
-    /// The nodes that their memory comes from; none for any.
+    /// The nodes of its memory; empty for any.
     nodes: BTreeSet<Node>,
 }
 
-impl Binding {
+impl ThreadBinding {
     fn cores(&self) -> Option<CpuCores> {
         self.cores.clone().or_else(|| CpuCores::of_nodes(&self.nodes))
     }
 
-    /// What fits both: any processor, or any memory, if one of them may use any.
-    fn join(self, other: &Self) -> Self {
+    /// The union: any processor, or any memory, if one of them may use any.
+    fn union(self, other: &Self) -> Self {
         let cores = self.cores().zip(other.cores()).map(|(own, others)| {
             let all: BTreeSet<usize> = own.0.into_iter().chain(others.0).collect();
             CpuCores(all.into_iter().collect())
         });
-        let one_is_free = self.nodes.is_empty() || other.nodes.is_empty();
+        let one_is_unbound = self.nodes.is_empty() || other.nodes.is_empty();
         let nodes = self.nodes.into_iter().chain(other.nodes.iter().cloned());
-        Self { cores, nodes: nodes.filter(|_| !one_is_free).collect() }
+        Self { cores, nodes: nodes.filter(|_| !one_is_unbound).collect() }
     }
 
     fn bind_this_thread(&self) -> Result<(), Status> {
@@ -107,42 +111,42 @@ impl Binding {
     }
 }
 
-/// The policies that the server was given, by name.
+/// The host policies of the server, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostPolicies(BTreeMap<String, HostPolicy>);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct HostPolicy {
-    binding: Binding,
-    /// As they were given, for backends.
+    binding: ThreadBinding,
+    /// The settings as written, for backends.
     settings: BTreeMap<String, String>,
 }
 
 impl HostPolicies {
-    /// Says which processors the threads of a policy use, in ranges such as `0-3,8-11`.
+    /// Sets the processors of a policy, in ranges such as `0-3,8-11`.
     ///
     /// # Errors
     ///
-    /// What the text should look like.
+    /// How the text should look.
     pub fn set_cores(&mut self, name: &str, cores: &str) -> Result<(), String> {
         let parsed = CpuCores::parse(cores)?;
         self.policy(name, "cpu-cores", cores).cores = Some(parsed);
         Ok(())
     }
 
-    /// Says which node the memory of a policy's threads comes from. If nothing is
-    /// said about processors, they use that node's.
+    /// Sets the NUMA node of a policy's memory. A policy without processors uses those of the
+    /// node.
     ///
     /// # Errors
     ///
-    /// Which nodes there are, if that isn't one.
+    /// If there is no such node: the nodes that there are.
     pub fn set_numa_node(&mut self, name: &str, node: u32) -> Result<(), String> {
         let found = Node::find(node)?;
         self.policy(name, "numa-node", &node.to_string()).nodes = BTreeSet::from([found]);
         Ok(())
     }
 
-    fn policy(&mut self, name: &str, setting: &str, value: &str) -> &mut Binding {
+    fn policy(&mut self, name: &str, setting: &str, value: &str) -> &mut ThreadBinding {
         let policy = self.0.entry(String::from(name)).or_default();
         policy.settings.insert(String::from(setting), String::from(value));
         &mut policy.binding
@@ -153,25 +157,29 @@ impl HostPolicies {
         self.0.contains_key(name)
     }
 
-    /// What binds a group's instances on a device, if anything does.
-    pub(crate) fn binding(&self, group: &InstanceGroup, gpu: Option<u32>) -> Option<&Binding> {
-        self.of_group(group, gpu).map(|policy| &policy.binding)
+    /// The binding of a group's instances on a device.
+    pub(crate) fn binding(
+        &self,
+        group: &InstanceGroup,
+        gpu: Option<u32>,
+    ) -> Option<&ThreadBinding> {
+        self.policy_of_group(group, gpu).map(|policy| &policy.binding)
     }
 
-    /// What was said about the policy of a group's instances on a device.
+    /// The settings of the policy for a group's instances on a device.
     pub(crate) fn settings(
         &self,
         group: &InstanceGroup,
         gpu: Option<u32>,
     ) -> BTreeMap<String, String> {
-        self.of_group(group, gpu).map(|policy| policy.settings.clone()).unwrap_or_default()
+        self.policy_of_group(group, gpu).map(|policy| policy.settings.clone()).unwrap_or_default()
     }
 
-    fn of_group(&self, group: &InstanceGroup, gpu: Option<u32>) -> Option<&HostPolicy> {
+    fn policy_of_group(&self, group: &InstanceGroup, gpu: Option<u32>) -> Option<&HostPolicy> {
         if !group.host_policy.is_empty() {
             return self.0.get(&group.host_policy);
         }
-        // The names that the original gives.
+        // The default names are those of Triton.
         match (group.kind, gpu) {
             (InstanceKind::Gpu, Some(gpu)) => self.0.get(&format!("gpu_{gpu}")),
             (InstanceKind::Gpu, None) => None,
@@ -180,10 +188,10 @@ impl HostPolicies {
         }
     }
 
-    /// What binds what all of a model's instances share; `None` if there is an
-    /// instance that may run anywhere.
-    pub(crate) fn shared_binding(&self, spec: &ModelSpec) -> Option<Binding> {
-        let mut all: Option<Binding> = None;
+    /// The binding of what all instances of a model share; `None` if an instance may run
+    /// anywhere.
+    pub(crate) fn shared_binding(&self, spec: &ModelSpec) -> Option<ThreadBinding> {
+        let mut all: Option<ThreadBinding> = None;
         for group in spec.instance_groups.iter().filter(|group| !group.passive) {
             let gpus = group.gpus.iter().map(|&gpu| u32::try_from(gpu).ok());
             let devices: Vec<Option<u32>> =
@@ -192,7 +200,7 @@ impl HostPolicies {
                 let binding = self.binding(group, gpu)?;
                 all = Some(match all {
                     None => binding.clone(),
-                    Some(all) => all.join(binding),
+                    Some(all) => all.union(binding),
                 });
             }
         }
@@ -200,15 +208,13 @@ impl HostPolicies {
     }
 }
 
-/// Does something on a thread that is bound like that; threads that it starts are
-/// bound too.
+/// Calls `act` on a thread with this binding; without a binding, on this thread.
 ///
 /// # Errors
 ///
-/// `Internal` if there is no such processor, the system refuses, or there is no
-/// thread to be had.
-pub(crate) fn bound<T: Send>(
-    binding: Option<&Binding>,
+/// `Internal` if a processor doesn't exist, or the system refuses the binding or a thread.
+pub(crate) fn run_bound<T: Send>(
+    binding: Option<&ThreadBinding>,
     act: impl FnOnce() -> T + Send,
 ) -> Result<T, Status> {
     let Some(binding) = binding else { return Ok(act()) };
@@ -233,8 +239,8 @@ mod tests {
         (0..CpuSet::MAX_CPU).all(|core| now.is_set(core) == cores.0.contains(&core))
     }
 
-    fn on(cores: &CpuCores) -> Binding {
-        Binding { cores: Some(cores.clone()), nodes: BTreeSet::new() }
+    fn on(cores: &CpuCores) -> ThreadBinding {
+        ThreadBinding { cores: Some(cores.clone()), nodes: BTreeSet::new() }
     }
 
     /// The first processor that this process may use.
@@ -286,18 +292,18 @@ mod tests {
     #[test]
     fn threads_are_bound_and_so_are_those_that_they_start() {
         let cores = first_core();
-        let inside = bound(Some(&on(&cores)), || {
+        let inside = run_bound(Some(&on(&cores)), || {
             bound_to(&cores) && std::thread::scope(|s| s.spawn(|| bound_to(&cores)).join().unwrap())
         });
         assert_eq!(inside, Ok(true));
         let before = sched_getaffinity(None).unwrap();
-        let outside = bound(None, || sched_getaffinity(None).unwrap()).unwrap();
+        let outside = run_bound(None, || sched_getaffinity(None).unwrap()).unwrap();
         assert!((0..CpuSet::MAX_CPU).all(|core| before.is_set(core) == outside.is_set(core)));
     }
 
     #[test]
     fn a_processor_that_is_not_there_is_an_error() {
-        let error = bound(Some(&on(&CpuCores(vec![CpuSet::MAX_CPU - 1]))), || ()).unwrap_err();
+        let error = run_bound(Some(&on(&CpuCores(vec![CpuSet::MAX_CPU - 1]))), || ()).unwrap_err();
         assert!(error.message().contains("CPU cores 1023"), "{error}");
     }
 
@@ -326,12 +332,12 @@ mod tests {
     #[test]
     fn what_is_shared_is_bound_as_far_as_all_are() {
         let Ok(node) = Node::find(0) else { return };
-        let near = Binding { cores: Some(CpuCores(vec![1])), nodes: BTreeSet::from([node]) };
-        let both = near.clone().join(&on(&CpuCores(vec![0])));
+        let near = ThreadBinding { cores: Some(CpuCores(vec![1])), nodes: BTreeSet::from([node]) };
+        let both = near.clone().union(&on(&CpuCores(vec![0])));
         assert_eq!(both, on(&CpuCores(vec![0, 1])));
-        assert_eq!(near.clone().join(&near), near);
-        let without_processors = Binding { cores: None, ..near.clone() };
-        assert_eq!(near.clone().join(&without_processors).nodes, near.nodes);
+        assert_eq!(near.clone().union(&near), near);
+        let without_processors = ThreadBinding { cores: None, ..near.clone() };
+        assert_eq!(near.clone().union(&without_processors).nodes, near.nodes);
     }
 
     #[test]
@@ -343,7 +349,7 @@ mod tests {
         let first = first_core();
         policies.set_cores("near", &format!("{first}-{first}")).unwrap();
         let maps = || std::fs::read_to_string("/proc/thread-self/numa_maps").unwrap_or_default();
-        match bound(Some(&policies.0["near"].binding), || (bound_to(&first_core()), maps())) {
+        match run_bound(Some(&policies.0["near"].binding), || (bound_to(&first_core()), maps())) {
             Ok((is_bound, maps)) => {
                 assert!(is_bound);
                 assert!(maps.is_empty() || maps.contains(" bind:0 "), "{maps}");

@@ -1,77 +1,61 @@
-//! The dispatch crate: one loaded version of a model, its queue and the threads that
-//! execute its batches.
+//! One loaded version of a model: its queue, its batches and its instances.
 //!
-//! Every decision about queues and batches is made by the pure scheduler of
-//! `galatea-policy`; this crate is its driver. It owns the clock, the locks
-//! and the threads, and holds no rule about when a batch is due.
+//! A [`Loader`] turns a [`ModelDefinition`] and the files of a version into a
+//! [`LoadedModel`], which takes requests until it is drained. Every decision about queues and
+//! batches is made by the pure scheduler of `galatea-policy`; this crate is its driver. It
+//! owns the clock, the locks and the threads, and has no rule about when a batch is due.
 //!
-//! It never sees bytes of a protocol, reads no file by itself, knows no backend by
-//! name, and doesn't know which other models there are: [`Loader`] turns a
-//! [`ModelDefinition`] and the files of a version into a [`LoadedModel`].
+//! The way of a request, in the order of the files:
+//!
+//! | step | module |
+//! |---|---|
+//! | a request and its sender arrive; each layer wraps the sender | `version` |
+//! | the request is checked and normalized; its shape class is determined | `admission`, `batch` |
+//! | the response cache may have the response | `cache` |
+//! | the request enters the queue, and the scheduler is stepped under one lock | `dispatcher` |
+//! | a batch needs permits where resources are limited | `rate_limiter` |
+//! | the batch goes to a lane's thread, or is executed on this one | `dispatcher/execution.rs`, `lane` |
+//! | rows of sequences get controls and states as inputs | `batch` |
+//! | the backend executes; replies pass the layers of the sender, in order if promised | `dispatcher/ordered_replies.rs` |
+//! | the request is counted, and its sequence gets its states back | `statistics`, `dispatcher/sequences.rs` |
+//!
+//! The way of a load: `loader`, `instances` with `host_policy`, `warmup`, `dispatcher`.
+//!
+//! What this crate never does: it sees no bytes of a protocol, reads no file by itself, knows
+//! no backend by name, and doesn't know which other models there are. A version that executes
+//! others as its steps gets them as [`ComposingVersions`].
 
 #![forbid(unsafe_code)]
 #![deny(clippy::expect_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
 
 mod admission;
-mod assembly;
-mod batch_key;
+mod batch;
 mod cache;
-mod check;
 mod classes;
-#[cfg(test)]
-mod classes_tests;
-mod composing;
-mod contents;
 mod dispatcher;
-#[cfg(test)]
-mod driving_tests;
-#[cfg(test)]
-mod errand_tests;
-mod forecast;
 mod host_policy;
-mod initial_state;
 mod instances;
-#[cfg(test)]
-mod instances_tests;
 mod lane;
 mod loader;
-#[cfg(test)]
-mod loading_tests;
 mod log;
-mod model;
-#[cfg(test)]
-mod model_tests;
-#[cfg(test)]
-mod ordering_tests;
-mod output_shape;
-mod pace;
-mod permits;
-#[cfg(test)]
-mod permits_tests;
-mod request_log;
-#[cfg(test)]
-mod request_log_tests;
+mod rate_limiter;
+mod reshape;
 mod scheduling;
-#[cfg(test)]
-mod sequence_tests;
 mod statistics;
-mod status;
+mod tensor_contents;
 #[cfg(any(test, feature = "testing"))]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 pub mod testing;
 mod timer;
-#[cfg(test)]
-mod trace_tests;
+mod version;
 mod warmup;
 
 pub use cache::LocalCache;
-pub use check::{CheckedLimits, CheckedVersion, VersionProblem};
-pub use composing::ComposingVersions;
 pub use host_policy::HostPolicies;
-pub use loader::{InstanceChange, Loader, LoaderOptions, ModelDefinition, NeededModel};
+pub use loader::{
+    InstanceChange, Loader, LoaderOptions, ModelDefinition, NeededModel, ResourceLimitCheck,
+    VersionCheck, VersionProblem,
+};
 pub use log::{LogSink, refuse};
-pub use model::LoadedModel;
-pub use permits::{RateLimit, ResourceLimit};
-
-pub(crate) use admission::Admission;
-pub(crate) use dispatcher::Dispatcher;
+pub use rate_limiter::{RateLimit, ResourceLimit};
+pub use version::{ComposingVersions, LoadedModel};

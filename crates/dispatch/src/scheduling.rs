@@ -1,4 +1,4 @@
-//! From a model's configuration to what its scheduler needs to know.
+//! The scheduler's settings of a model configuration.
 
 use galatea_config::{
     DynamicBatching, ModelSpec, QueuePolicy as ConfigPolicy, SchedulingChoice, SequenceBatching,
@@ -12,15 +12,15 @@ use crate::dispatcher::ReplyOrdering;
 
 const NS_PER_US: u64 = 1_000;
 
-/// For tests: until how many requests wait nothing is dispatched; 0 is off.
+/// For tests: nothing is dispatched until this many requests wait; 0 is off.
 #[derive(Copy, Clone, Debug, Default)]
-pub(crate) struct Holds {
+pub(crate) struct HoldThresholds {
     pub(crate) until_queued: u32,
     pub(crate) until_backlogged: u32,
 }
 
 /// The scheduler's settings for this model.
-pub(crate) fn scheduling_spec(spec: &ModelSpec, holds: Holds) -> SchedulingSpec {
+pub(crate) fn scheduling_spec(spec: &ModelSpec, holds: HoldThresholds) -> SchedulingSpec {
     let mode = match &spec.scheduling {
         SchedulingChoice::Default | SchedulingChoice::Ensemble(_) => SchedulingMode::Default,
         SchedulingChoice::Dynamic(dynamic) => SchedulingMode::Dynamic(dynamic_spec(dynamic)),
@@ -28,7 +28,7 @@ pub(crate) fn scheduling_spec(spec: &ModelSpec, holds: Holds) -> SchedulingSpec 
             SchedulingMode::Sequence(sequence_spec(batching, spec.max_batch_size))
         }
     };
-    // An ensemble only passes requests on: what is held back waits before its models.
+    // An ensemble only passes requests on. They are held back by its composing models.
     let until_queued = if spec.ensemble().is_some() { 0 } else { holds.until_queued };
     SchedulingSpec {
         max_batch_size: spec.max_batch_size,
@@ -38,7 +38,7 @@ pub(crate) fn scheduling_spec(spec: &ModelSpec, holds: Holds) -> SchedulingSpec 
     }
 }
 
-/// In which order the model promises its replies.
+/// The order of replies that the configuration promises.
 pub(crate) fn reply_ordering(spec: &ModelSpec) -> ReplyOrdering {
     let preserved = match &spec.scheduling {
         SchedulingChoice::Default | SchedulingChoice::Ensemble(_) => false,
@@ -92,18 +92,17 @@ fn sequence_spec(batching: &SequenceBatching, max_batch_size: u32) -> SequenceSp
     }
 }
 
-/// The smallest number of ready slots that makes up the utilization; 0 if there
-/// is nothing to reach.
+/// The smallest number of ready slots that reaches the utilization; 0 for no utilization.
 ///
-/// As in the original it is the quotient that is compared, in single precision:
-/// 0.3 of 10 slots are 3, although 10 times 0.3 is a little more.
+/// As in Triton, the quotient is compared in single precision: 0.3 of 10 slots are 3, although
+/// 10 times 0.3 is a little more.
 fn ready_slots(minimum_utilization: f32, max_batch_size: u32) -> u32 {
     if minimum_utilization <= 0.0 {
         return 0;
     }
     let slots = max_batch_size.max(1);
     let reaches = |ready: u32| ready as f32 / slots as f32 >= minimum_utilization;
-    // A binary search: the batch size may be huge.
+    // A binary search, because the batch size may be huge.
     let (mut too_few, mut enough) = (0, slots);
     while enough - too_few > 1 {
         let middle = too_few + (enough - too_few) / 2;

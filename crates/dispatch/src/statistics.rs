@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use galatea_backend::{ResponseOutcome, ResponseRecord};
@@ -10,41 +9,42 @@ use galatea_infer::{
     BatchStatistics, DurationStatistic, ExecutionSummary, ExecutionTimes, FailureReason,
     InferenceStatistics, RequestTimes, ResponseStatistics,
 };
+use galatea_stdx::Lock;
 
-/// Counters that requests and executions raise, and that readers copy.
+/// The counters of requests and executions.
 ///
-/// Each is exact; a reader that comes between two of them may see a request
-/// in one and not yet in the other.
+/// Each counter is exact. A reader between two updates may see a request in one counter and
+/// not yet in another.
 #[derive(Debug, Default)]
 pub(crate) struct Statistics {
     last_inference_ms: AtomicU64,
     inference_count: AtomicU64,
     execution_count: AtomicU64,
-    success: Stage,
-    fail: Stage,
-    queue: Stage,
-    compute_input: Stage,
-    compute_infer: Stage,
-    compute_output: Stage,
-    cache_hit: Stage,
-    cache_miss: Stage,
+    success: DurationCounter,
+    fail: DurationCounter,
+    queue: DurationCounter,
+    compute_input: DurationCounter,
+    compute_infer: DurationCounter,
+    compute_output: DurationCounter,
+    cache_hit: DurationCounter,
+    cache_miss: DurationCounter,
     failures: [AtomicU64; 4],
-    batches: Mutex<BTreeMap<u64, BatchStatistics>>,
-    responses: Mutex<Vec<ResponseStatistics>>,
+    batches: Lock<BTreeMap<u64, BatchStatistics>>,
+    responses: Lock<Vec<ResponseStatistics>>,
 }
 
-/// Responses are told apart by their place among those of their request up to this
-/// one; a model may send any number.
-const PLACES_MAX: usize = 10_000;
+/// Responses are counted by their position among those of their request. Later ones than
+/// this, of which a model may send any number, are counted as the last.
+const RESPONSE_POSITIONS_MAX: usize = 10_000;
 
 /// A count and a sum of durations.
 #[derive(Debug, Default)]
-struct Stage {
+struct DurationCounter {
     count: AtomicU64,
     ns: AtomicU64,
 }
 
-impl Stage {
+impl DurationCounter {
     fn add(&self, duration: Duration) {
         self.count.fetch_add(1, Ordering::Relaxed);
         self.ns.fetch_add(nanoseconds(duration), Ordering::Relaxed);
@@ -59,7 +59,7 @@ impl Stage {
 }
 
 impl Statistics {
-    /// A request was answered without an error.
+    /// A request was executed without an error.
     pub(crate) fn succeeded(&self, batch: u32, times: &RequestTimes, execution: &ExecutionSummary) {
         self.inference_count.fetch_add(u64::from(batch), Ordering::Relaxed);
         self.success.add(execution.end.saturating_duration_since(times.arrival));
@@ -69,8 +69,7 @@ impl Statistics {
         self.compute_output.add(execution.output);
     }
 
-    /// A request was answered from the response cache: a success without an
-    /// inference.
+    /// A request got its response from the cache: a success without an inference.
     pub(crate) fn cache_hit(&self, arrival: Instant, start: Instant, lookup: Duration) {
         let end = start + lookup;
         self.success.add(end.saturating_duration_since(arrival));
@@ -78,8 +77,8 @@ impl Statistics {
         self.cache_hit.add(lookup);
     }
 
-    /// A request was looked up in the response cache in vain; `spent` is the
-    /// time for that and for keeping its response.
+    /// A request was not found in the cache. `spent` is the time of the lookup and of
+    /// storing the response.
     pub(crate) fn cache_miss(&self, spent: Duration) {
         self.cache_miss.add(spent);
     }
@@ -99,7 +98,7 @@ impl Statistics {
         let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         self.last_inference_ms.fetch_max(now_ms, Ordering::Relaxed);
         self.execution_count.fetch_add(1, Ordering::Relaxed);
-        let mut batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut batches = self.batches.lock("count a batch");
         let batch = batches.entry(batch_size).or_default();
         batch.batch_size = batch_size;
         add(&mut batch.compute_input, times.input());
@@ -123,7 +122,7 @@ impl Statistics {
         self.failures.each_ref().map(|counter| counter.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn stages(&self) -> InferenceStatistics {
+    pub(crate) fn durations(&self) -> InferenceStatistics {
         InferenceStatistics {
             success: self.success.read(),
             fail: self.fail.read(),
@@ -136,14 +135,14 @@ impl Statistics {
         }
     }
 
-    /// A backend reports of a single response.
+    /// Counts a response that the backend reported.
     pub(crate) fn record_response(&self, response: &ResponseRecord) {
-        let place = response.index.min(PLACES_MAX - 1);
-        let mut responses = self.responses.lock().unwrap_or_else(PoisonError::into_inner);
-        if responses.len() <= place {
-            responses.resize(place + 1, ResponseStatistics::default());
+        let position = response.index.min(RESPONSE_POSITIONS_MAX - 1);
+        let mut responses = self.responses.lock("count a response");
+        if responses.len() <= position {
+            responses.resize(position + 1, ResponseStatistics::default());
         }
-        let Some(all) = responses.get_mut(place) else { return };
+        let Some(all) = responses.get_mut(position) else { return };
         let whole = match response.outcome {
             ResponseOutcome::Success => &mut all.success,
             ResponseOutcome::Empty => &mut all.empty_response,
@@ -151,7 +150,7 @@ impl Statistics {
             ResponseOutcome::Cancelled => &mut all.cancel,
         };
         add(whole, response.infer + response.output.unwrap_or_default());
-        // As in the original, what was given up is not counted as computing.
+        // As in Triton, a cancelled response is not counted as computing.
         if response.outcome != ResponseOutcome::Cancelled {
             add(&mut all.compute_infer, response.infer);
         }
@@ -161,11 +160,11 @@ impl Statistics {
     }
 
     pub(crate) fn responses(&self) -> Vec<ResponseStatistics> {
-        self.responses.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.responses.lock("read the responses").clone()
     }
 
     pub(crate) fn batches(&self) -> Vec<BatchStatistics> {
-        self.batches.lock().unwrap_or_else(PoisonError::into_inner).values().copied().collect()
+        self.batches.lock("read the batches").values().copied().collect()
     }
 }
 

@@ -1,49 +1,64 @@
-//! The one thread that waits for deadlines of all models.
+//! The one thread that waits for the deadlines of all models.
+//!
+//! A scheduler never reads a clock: its next deadline follows from its state. Its dispatcher
+//! asks the timer for one alarm at that time, and steps the scheduler when the alarm fires.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use crate::Dispatcher;
+use galatea_stdx::{Condvar, Lock};
+
+/// What an alarm is for: a dispatcher.
+pub(crate) trait AlarmHandler: Send + Sync {
+    /// The alarm fired.
+    fn alarm_fired(&self);
+}
 
 /// A handle to the timer's thread, which ends with the last handle.
 #[derive(Clone, Debug)]
 pub(crate) struct Timer {
-    shared: Arc<Shared>,
+    shared: Arc<TimerShared>,
     /// Only ever dropped: its last drop stops the thread.
     _thread: Arc<TimerThread>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
+struct TimerShared {
+    state: Lock<TimerState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct TimerState {
     alarms: BinaryHeap<Reverse<Alarm>>,
-    stopping: bool,
+    is_stopping: bool,
 }
 
-#[derive(Debug)]
 struct Alarm {
     at: Instant,
-    dispatcher: Weak<Dispatcher>,
+    handler: Weak<dyn AlarmHandler>,
+}
+
+impl std::fmt::Debug for Alarm {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Alarm").field("at", &self.at).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug)]
 struct TimerThread {
-    shared: Arc<Shared>,
+    shared: Arc<TimerShared>,
     handle: Option<JoinHandle<()>>,
 }
 
 impl Timer {
+    /// Starts the thread.
     pub(crate) fn start() -> std::io::Result<Self> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(TimerShared::default());
         let worker = shared.clone();
         let handle = std::thread::Builder::new()
             .name(String::from("galatea-timer"))
@@ -52,27 +67,25 @@ impl Timer {
         Ok(Self { shared, _thread: Arc::new(thread) })
     }
 
-    /// A timer whose alarms never go off: what they would bring is left to
-    /// other events.
+    /// A timer whose alarms never fire.
     #[cfg(test)]
     pub(crate) fn stopped() -> Self {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(TimerShared::default());
         let thread = TimerThread { shared: shared.clone(), handle: None };
         Self { shared, _thread: Arc::new(thread) }
     }
 
-    /// Calls the dispatcher's [`Dispatcher::tick`] at `at`, unless it is gone
-    /// by then or sets another alarm before.
+    /// Calls the handler at `at`, unless it has been dropped by then or sets another alarm
+    /// before.
     ///
-    /// A dispatcher's earlier alarm is taken back: it would tick, find nothing
-    /// to do and set the next one a second time, so that alarms became more
-    /// and more as long as requests wait. There are as many alarms as loaded
-    /// models at most, so looking at all of them is cheap.
-    pub(crate) fn set(&self, at: Instant, dispatcher: Weak<Dispatcher>) {
-        let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.alarms.retain(|Reverse(alarm)| !alarm.dispatcher.ptr_eq(&dispatcher));
+    /// A handler's earlier alarm is removed: it would fire, find nothing to do, and be set
+    /// again, so that the number of alarms would grow while requests wait. There is at most
+    /// one alarm per loaded model, so that a scan of all of them is cheap.
+    pub(crate) fn set(&self, at: Instant, handler: Weak<dyn AlarmHandler>) {
+        let mut state = self.shared.state.lock("set an alarm");
+        state.alarms.retain(|Reverse(alarm)| !alarm.handler.ptr_eq(&handler));
         let is_earliest = state.alarms.peek().is_none_or(|Reverse(first)| at < first.at);
-        state.alarms.push(Reverse(Alarm { at, dispatcher }));
+        state.alarms.push(Reverse(Alarm { at, handler }));
         drop(state);
         if is_earliest {
             self.shared.changed.notify_one();
@@ -80,38 +93,34 @@ impl Timer {
     }
 }
 
-impl Shared {
+impl TimerShared {
     fn run(&self) {
-        while let Some(dispatcher) = self.next_due() {
-            if let Some(dispatcher) = dispatcher.upgrade() {
-                // A model whose scheduler fails must not take the clock of
-                // all others with it.
-                let _ = catch_unwind(AssertUnwindSafe(|| dispatcher.tick()));
+        while let Some(handler) = self.next_due() {
+            if let Some(handler) = handler.upgrade() {
+                // A model whose scheduler fails must not stop the clock of all others.
+                let _ = catch_unwind(AssertUnwindSafe(|| handler.alarm_fired()));
             }
         }
     }
 
     /// Waits for the next alarm; `None` when the timer stops.
-    fn next_due(&self) -> Option<Weak<Dispatcher>> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+    fn next_due(&self) -> Option<Weak<dyn AlarmHandler>> {
+        let mut state = self.state.lock("wait for the next alarm");
         loop {
-            if state.stopping {
+            if state.is_stopping {
                 return None;
             }
             let now = Instant::now();
             let wait = match state.alarms.peek() {
                 Some(Reverse(alarm)) if alarm.at <= now => {
-                    return state.alarms.pop().map(|Reverse(alarm)| alarm.dispatcher);
+                    return state.alarms.pop().map(|Reverse(alarm)| alarm.handler);
                 }
                 Some(Reverse(alarm)) => Some(alarm.at.saturating_duration_since(now)),
                 None => None,
             };
             state = match wait {
-                Some(wait) => {
-                    let waited = self.changed.wait_timeout(state, wait);
-                    waited.unwrap_or_else(PoisonError::into_inner).0
-                }
-                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(wait) => self.changed.wait_timeout(state, wait),
+                None => self.changed.wait(state),
             };
         }
     }
@@ -119,10 +128,10 @@ impl Shared {
 
 impl Drop for TimerThread {
     fn drop(&mut self) {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).stopping = true;
+        self.shared.state.lock("stop the timer").is_stopping = true;
         self.shared.changed.notify_one();
-        // The timer's own thread may hold the last dispatcher and so the last
-        // handle; a thread can't wait for itself.
+        // The timer's own thread may drop the last dispatcher and with it the last handle. A
+        // thread can't wait for itself.
         if let Some(handle) = self.handle.take()
             && handle.thread().id() != std::thread::current().id()
         {
@@ -157,16 +166,22 @@ mod tests {
 
     use super::*;
 
+    struct Unused;
+
+    impl AlarmHandler for Unused {
+        fn alarm_fired(&self) {}
+    }
+
     #[test]
-    fn a_dispatcher_has_one_alarm_and_the_latest_set_counts() {
+    fn a_handler_has_one_alarm_which_was_set_last() {
         let timer = Timer::start().unwrap();
         let far = Instant::now() + Duration::from_hours(1);
-        // Stands for one dispatcher that is gone, so that nothing is called.
-        let dispatcher = Weak::new();
+        // Stands for a handler that was dropped.
+        let handler = Weak::<Unused>::new();
         for seconds in [30, 10, 20] {
-            timer.set(far + Duration::from_secs(seconds), dispatcher.clone());
+            timer.set(far + Duration::from_secs(seconds), handler.clone());
         }
-        let state = timer.shared.state.lock().unwrap();
+        let state = timer.shared.state.lock("look at the alarms");
         let alarms: Vec<Instant> = state.alarms.iter().map(|Reverse(alarm)| alarm.at).collect();
         assert_eq!(alarms, [far + Duration::from_secs(20)]);
     }

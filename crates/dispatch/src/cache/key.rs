@@ -1,85 +1,88 @@
-//! What makes two requests equal.
+//! The cache key of a request.
 
 use blake3::Hasher;
 use galatea_backend::CacheKey;
 use galatea_infer::{InferenceRequest, InputTensor, Parameter, ParameterValue};
 
-use super::Origin;
+use galatea_stdx::len64;
 
-/// The key of a request; `None` if an input isn't in the CPU's memory.
+use super::VersionFingerprint;
+
+/// The key of a request; `None` if an input isn't in CPU memory.
 ///
-/// `request` is admitted: its inputs are in the configuration's order, and its outputs
-/// are different ones of the `output_count` of the model. Who names all of those asks
-/// for the same as who names none.
+/// The request is admitted: its inputs are in the configuration's order, and its outputs
+/// are distinct outputs of the model, which has `output_count`. Requesting all of them is
+/// the same as requesting none by name.
 pub(crate) fn key_of(
     request: &InferenceRequest,
     output_count: usize,
-    origin: &Origin,
+    fingerprint: &VersionFingerprint,
 ) -> Option<CacheKey> {
     let mut hasher = Hasher::new();
-    hasher.update(&origin.0);
-    count(&mut hasher, request.inputs.len());
+    hasher.update(&fingerprint.0);
+    add_count(&mut hasher, request.inputs.len());
     for input in &request.inputs {
-        tensor(&mut hasher, input)?;
+        add_tensor(&mut hasher, input)?;
     }
-    let mut wanted: Vec<&String> = request.outputs.iter().collect();
-    wanted.sort_unstable();
-    if wanted.len() == output_count {
-        wanted.clear();
+    let mut outputs: Vec<&String> = request.outputs.iter().collect();
+    outputs.sort_unstable();
+    if outputs.len() == output_count {
+        outputs.clear();
     }
-    count(&mut hasher, wanted.len());
-    for name in wanted {
-        text(&mut hasher, name);
+    add_count(&mut hasher, outputs.len());
+    for name in outputs {
+        add_text(&mut hasher, name);
     }
     let mut parameters: Vec<&Parameter> = request.parameters.iter().collect();
     parameters.sort_by(|a, b| a.name.cmp(&b.name));
-    count(&mut hasher, parameters.len());
-    for one in parameters {
-        parameter(&mut hasher, one);
+    add_count(&mut hasher, parameters.len());
+    for parameter in parameters {
+        add_parameter(&mut hasher, parameter);
     }
     Some(CacheKey(*hasher.finalize().as_bytes()))
 }
 
-/// Every part begins with its length, so that no two lists of parts look alike.
-pub(super) fn bytes(hasher: &mut Hasher, bytes: &[u8]) {
-    count(hasher, bytes.len());
+/// Every part begins with its length, so that different lists of parts have different
+/// bytes.
+pub(super) fn add_bytes(hasher: &mut Hasher, bytes: &[u8]) {
+    add_count(hasher, bytes.len());
     hasher.update(bytes);
 }
 
-pub(super) fn text(hasher: &mut Hasher, text: &str) {
-    bytes(hasher, text.as_bytes());
+pub(super) fn add_text(hasher: &mut Hasher, text: &str) {
+    add_bytes(hasher, text.as_bytes());
 }
 
-pub(super) fn count(hasher: &mut Hasher, count: usize) {
-    hasher.update(&u64::try_from(count).unwrap_or(u64::MAX).to_le_bytes());
+pub(super) fn add_count(hasher: &mut Hasher, count: usize) {
+    hasher.update(&len64(count).to_le_bytes());
 }
 
-fn tensor(hasher: &mut Hasher, input: &InputTensor) -> Option<()> {
-    text(hasher, &input.name);
-    text(hasher, input.datatype.config_name());
-    count(hasher, input.shape.rank());
+fn add_tensor(hasher: &mut Hasher, input: &InputTensor) -> Option<()> {
+    add_text(hasher, &input.name);
+    add_text(hasher, input.datatype.config_name());
+    add_count(hasher, input.shape.rank());
     for dim in input.shape.dims() {
         hasher.update(&dim.to_le_bytes());
     }
-    bytes(hasher, input.data.host()?);
+    add_bytes(hasher, input.data.host()?);
     Some(())
 }
 
-fn parameter(hasher: &mut Hasher, parameter: &Parameter) {
-    text(hasher, &parameter.name);
+fn add_parameter(hasher: &mut Hasher, parameter: &Parameter) {
+    add_text(hasher, &parameter.name);
     match &parameter.value {
-        ParameterValue::Bool(value) => bytes(hasher, &[0, u8::from(*value)]),
+        ParameterValue::Bool(value) => add_bytes(hasher, &[0, u8::from(*value)]),
         ParameterValue::Int64(value) => {
             hasher.update(&[1]);
-            bytes(hasher, &value.to_le_bytes());
+            add_bytes(hasher, &value.to_le_bytes());
         }
         ParameterValue::Double(value) => {
             hasher.update(&[2]);
-            bytes(hasher, &value.to_bits().to_le_bytes());
+            add_bytes(hasher, &value.to_bits().to_le_bytes());
         }
         ParameterValue::String(value) => {
             hasher.update(&[3]);
-            text(hasher, value);
+            add_text(hasher, value);
         }
     }
 }
@@ -116,11 +119,11 @@ mod tests {
     fn key(change: impl FnOnce(&mut InferenceRequest)) -> CacheKey {
         let mut request = request();
         change(&mut request);
-        key_of(&request, 3, &Origin([0; 32])).unwrap()
+        key_of(&request, 3, &VersionFingerprint([0; 32])).unwrap()
     }
 
     #[test]
-    fn what_an_answer_can_depend_on_changes_the_key() {
+    fn the_key_changes_with_everything_that_a_response_depends_on() {
         let same = key(|_| {});
         let changes: [fn(&mut InferenceRequest); 9] = [
             |request| request.inputs[0].shape = Shape::new(&[4, 1]).unwrap(),
@@ -139,11 +142,11 @@ mod tests {
             assert!(!keys.contains(&changed), "two of the requests have one key");
             keys.push(changed);
         }
-        assert_ne!(Some(same), key_of(&request(), 3, &Origin([1; 32])));
+        assert_ne!(Some(same), key_of(&request(), 3, &VersionFingerprint([1; 32])));
     }
 
     #[test]
-    fn all_outputs_are_wanted_with_and_without_names() {
+    fn requesting_all_outputs_by_name_equals_requesting_none_by_name() {
         let none = key(|request| request.outputs.clear());
         let all = |request: &mut InferenceRequest| request.outputs.insert(0, String::from("Z"));
         assert_eq!(none, key(all));
@@ -151,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_answer_depends_on_does_not_change_the_key() {
+    fn the_key_ignores_what_no_response_depends_on() {
         let same = key(|_| {});
         assert_eq!(same, key(|request| request.id.push('2')));
         assert_eq!(same, key(|request| request.outputs.reverse()));

@@ -1,23 +1,23 @@
-//! A cache in this process's memory.
+//! The built-in response cache, in this process's memory.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use galatea_backend::{CacheKey, ResponseCache};
 use galatea_infer::{CacheStatistics, InferenceResponse, OutputTensor, Parameter, ParameterValue};
+use galatea_stdx::{Lock, len64};
 use galatea_tensor::Buffer;
 use lru::LruCache;
 
-/// What an entry costs beside its response: key, list links, table slot.
-const ENTRY_BYTES: usize = 128;
+/// The size of an entry beside its response: key, list links, table slot.
+const ENTRY_OVERHEAD_BYTES: usize = 128;
 
-/// Keeps the responses used last, up to a number of bytes.
+/// Keeps the most recently used responses, up to a number of bytes.
 pub struct LocalCache {
     byte_size_max: usize,
-    state: Mutex<State>,
+    state: Lock<CacheState>,
 }
 
-struct State {
+struct CacheState {
     entries: LruCache<CacheKey, Entry>,
     byte_size: usize,
     hits: u64,
@@ -28,18 +28,17 @@ struct State {
 }
 
 struct Entry {
-    /// With an empty identifier. Its tensors share no memory with others that would
-    /// be kept alive by it.
+    /// Without a request identifier. It has memory of its own, so that it keeps no batch's
+    /// tensor alive.
     response: InferenceResponse,
-    /// What it costs, in bytes.
-    cost: usize,
+    byte_size: usize,
 }
 
 impl LocalCache {
-    /// A cache for so many bytes.
+    /// A cache of at most this many bytes.
     #[must_use]
     pub fn new(byte_size_max: usize) -> Self {
-        let state = State {
+        let state = CacheState {
             entries: LruCache::unbounded(),
             byte_size: 0,
             hits: 0,
@@ -48,25 +47,21 @@ impl LocalCache {
             lookup: Duration::ZERO,
             insertion: Duration::ZERO,
         };
-        Self { byte_size_max, state: Mutex::new(state) }
+        Self { byte_size_max, state: Lock::new(state) }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Puts an entry in, and takes out what has no room beside it.
-    fn put(&self, state: &mut State, key: CacheKey, entry: Entry) -> Vec<Entry> {
+    /// Inserts an entry, and returns the entries that it displaces.
+    fn put(&self, state: &mut CacheState, key: CacheKey, entry: Entry) -> Vec<Entry> {
         let mut displaced = Vec::new();
-        state.byte_size += entry.cost;
+        state.byte_size += entry.byte_size;
         if let Some(previous) = state.entries.put(key, entry) {
-            state.byte_size -= previous.cost;
+            state.byte_size -= previous.byte_size;
             displaced.push(previous);
         }
         while state.byte_size > self.byte_size_max
             && let Some((_, oldest)) = state.entries.pop_lru()
         {
-            state.byte_size -= oldest.cost;
+            state.byte_size -= oldest.byte_size;
             state.evictions += 1;
             displaced.push(oldest);
         }
@@ -77,7 +72,7 @@ impl LocalCache {
 impl ResponseCache for LocalCache {
     fn lookup(&self, key: &CacheKey) -> Option<InferenceResponse> {
         let start = Instant::now();
-        let mut state = self.state();
+        let mut state = self.state.lock("look up a response");
         let found = state.entries.get(key).map(|entry| entry.response.clone());
         let counter = if found.is_some() { &mut state.hits } else { &mut state.misses };
         *counter += 1;
@@ -87,24 +82,24 @@ impl ResponseCache for LocalCache {
 
     fn insert(&self, key: &CacheKey, response: &InferenceResponse) {
         let start = Instant::now();
-        let cost = cost(response);
-        let entry = (cost <= self.byte_size_max).then(|| copied(response)).flatten();
-        let mut state = self.state();
-        let displaced = entry.map(|response| self.put(&mut state, *key, Entry { response, cost }));
+        let byte_size = byte_size(response);
+        let entry = (byte_size <= self.byte_size_max).then(|| copy(response)).flatten();
+        let mut state = self.state.lock("insert a response");
+        let displaced =
+            entry.map(|response| self.put(&mut state, *key, Entry { response, byte_size }));
         state.insertion += start.elapsed();
-        // Dropped after the lock: freeing large responses takes a while.
+        // Dropped without the lock: freeing large responses takes time.
         drop(state);
         drop(displaced);
     }
 
     fn statistics(&self) -> Option<CacheStatistics> {
-        let state = self.state();
-        let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+        let state = self.state.lock("read the statistics");
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         Some(CacheStatistics {
-            bytes_used: count(state.byte_size),
-            bytes_max: count(self.byte_size_max),
-            entries: count(state.entries.len()),
+            bytes_used: len64(state.byte_size),
+            bytes_max: len64(self.byte_size_max),
+            entries: len64(state.entries.len()),
             hits: state.hits,
             misses: state.misses,
             evictions: state.evictions,
@@ -114,8 +109,8 @@ impl ResponseCache for LocalCache {
     }
 }
 
-/// The bytes that a response takes up as an entry.
-fn cost(response: &InferenceResponse) -> usize {
+/// The size of a response as an entry.
+fn byte_size(response: &InferenceResponse) -> usize {
     let tensor = |output: &OutputTensor| {
         let dims = output.shape.rank() * size_of::<i64>();
         output.name.len() + output.data.len() + dims + size_of::<OutputTensor>()
@@ -129,14 +124,13 @@ fn cost(response: &InferenceResponse) -> usize {
     };
     let tensors = response.outputs.iter().map(tensor);
     let all = tensors.chain(response.parameters.iter().map(parameter));
-    all.fold(size_of::<Entry>() + ENTRY_BYTES, usize::saturating_add)
+    all.fold(size_of::<Entry>() + ENTRY_OVERHEAD_BYTES, usize::saturating_add)
 }
 
-/// A copy to keep; `None` if the response isn't in the CPU's memory.
-fn copied(response: &InferenceResponse) -> Option<InferenceResponse> {
-    // The data may be a slice of a whole batch's tensor, which must not live on with
-    // it.
-    let copied = |output: &OutputTensor| {
+/// A copy with memory of its own; `None` if the response isn't in CPU memory.
+fn copy(response: &InferenceResponse) -> Option<InferenceResponse> {
+    // The data may be a slice of a whole batch's tensor, which must not be kept alive.
+    let copy_output = |output: &OutputTensor| {
         let data = Buffer::from_vec(output.data.host()?.to_vec());
         Some(OutputTensor { data, ..output.clone() })
     };
@@ -145,7 +139,7 @@ fn copied(response: &InferenceResponse) -> Option<InferenceResponse> {
         model_version: response.model_version,
         id: String::new(),
         parameters: response.parameters.clone(),
-        outputs: response.outputs.iter().map(copied).collect::<Option<_>>()?,
+        outputs: response.outputs.iter().map(copy_output).collect::<Option<_>>()?,
     })
 }
 
@@ -178,16 +172,16 @@ mod tests {
 
     fn kept(cache: &LocalCache) -> Vec<u8> {
         let is_kept = |number: &u8| {
-            let state = cache.state.lock().unwrap();
+            let state = cache.state.lock("look at the entries");
             state.entries.contains(&key(*number))
         };
         (0..10).filter(is_kept).collect()
     }
 
     #[test]
-    fn the_responses_used_last_are_kept() {
-        let cost = cost(&response(1000));
-        let cache = LocalCache::new(3 * cost);
+    fn the_most_recently_used_responses_are_kept() {
+        let size = byte_size(&response(1000));
+        let cache = LocalCache::new(3 * size);
         for number in 0..3 {
             cache.insert(&key(number), &response(1000));
         }
@@ -201,49 +195,50 @@ mod tests {
 
     #[test]
     fn a_response_larger_than_the_cache_displaces_nothing() {
-        let cost = cost(&response(1000));
-        let cache = LocalCache::new(cost);
+        let size = byte_size(&response(1000));
+        let cache = LocalCache::new(size);
         cache.insert(&key(1), &response(1000));
         cache.insert(&key(2), &response(1001));
         assert_eq!(kept(&cache), [1]);
     }
 
     #[test]
-    fn parameters_need_room_too() {
+    fn parameters_count_as_well() {
         let parameter = |name: &str, value| Parameter { name: name.repeat(300), value };
         let with = |parameters| InferenceResponse { parameters, ..response(1000) };
         let long = with(vec![parameter("n", ParameterValue::String("v".repeat(500)))]);
-        assert!(cost(&long) >= cost(&response(1000)) + 800);
+        assert!(byte_size(&long) >= byte_size(&response(1000)) + 800);
         let number = with(vec![parameter("n", ParameterValue::Int64(1))]);
-        assert_eq!(cost(&long), cost(&number) + 500);
-        let cache = LocalCache::new(cost(&long) - 1);
+        assert_eq!(byte_size(&long), byte_size(&number) + 500);
+        let cache = LocalCache::new(byte_size(&long) - 1);
         cache.insert(&key(1), &long);
         cache.insert(&key(2), &number);
         assert_eq!(kept(&cache), [2]);
     }
 
     #[test]
-    fn a_response_that_replaces_another_is_counted_once() {
-        let cost = cost(&response(1000));
-        let cache = LocalCache::new(2 * cost);
+    fn a_replaced_response_is_counted_once() {
+        let size = byte_size(&response(1000));
+        let cache = LocalCache::new(2 * size);
         for _ in 0..5 {
             cache.insert(&key(1), &response(1000));
         }
         cache.insert(&key(2), &response(1000));
         assert_eq!(kept(&cache), [1, 2]);
-        assert_eq!(cache.state.lock().unwrap().byte_size, 2 * cost);
+        assert_eq!(cache.state.lock("look at the entries").byte_size, 2 * size);
     }
+
     #[test]
-    fn everything_is_counted() {
-        let cost = cost(&response(1000));
-        let cache = LocalCache::new(2 * cost);
+    fn lookups_insertions_and_sizes_are_counted() {
+        let size = byte_size(&response(1000));
+        let cache = LocalCache::new(2 * size);
         for number in [1, 2, 2, 3] {
             assert!(cache.lookup(&key(number)).is_none() || number == 2);
             cache.insert(&key(number), &response(1000));
         }
         let found = cache.statistics().unwrap();
         assert_eq!((found.hits, found.misses, found.entries, found.evictions), (1, 3, 2, 1));
-        let bytes = u64::try_from(2 * cost).unwrap();
+        let bytes = u64::try_from(2 * size).unwrap();
         assert_eq!((found.bytes_used, found.bytes_max), (bytes, bytes));
         assert!(found.lookup_ns > 0 && found.insertion_ns > 0);
     }

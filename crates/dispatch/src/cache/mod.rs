@@ -1,15 +1,22 @@
-//! The response cache: equal requests are answered without running the model.
+//! The response cache: a request that is equal to an earlier one gets its response
+//! without an execution.
 //!
-//! A cache is a layer before a model's scheduler, for models that ask for it in
-//! their configuration. Its key covers what the answer can depend on: the model as
-//! it was loaded ([`Origin`] says what of it, and what can't be told), each input's
-//! name, datatype, shape and contents, the outputs wanted, and the request's
-//! parameters. The key is a cryptographic hash, so that nobody can make a request
-//! that gets another's answer.
+//! The cache is a layer before a model's scheduler, for models whose configuration asks for
+//! it. A request that the cache can answer never reaches the scheduler. Any other request
+//! gets a sender that stores the response when it passes.
+//!
+//! The key is a cryptographic hash of everything that the server knows a response to depend
+//! on: the version as it was loaded ([`VersionFingerprint`]), each input's name, datatype,
+//! shape and contents, the requested outputs, and the request's parameters. No client can
+//! construct a request that gets the response of a different one.
+//!
+//! What stores responses is a [`ResponseCache`]: the built-in [`LocalCache`], or a plug-in.
 
+mod fingerprint;
 mod key;
 mod local;
-mod origin;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,94 +26,96 @@ use galatea_infer::{
     Finality, InferenceRequest, InferenceResponse, Reply, ResponseSender, ResponseSink,
 };
 
-use key::key_of;
-pub use local::LocalCache;
-pub(crate) use origin::{Ingredients, Marks, Origin, Origins};
+pub(crate) use self::fingerprint::{
+    FilesFingerprint, FingerprintInputs, VersionFingerprint, VersionFingerprints,
+};
+use self::key::key_of;
+pub use self::local::LocalCache;
+use crate::statistics::Statistics;
 
-use crate::model::Books;
-
-/// A model's use of the cache.
+/// A model version's use of the cache.
 pub(crate) struct CacheLayer {
     cache: Arc<dyn ResponseCache>,
-    books: Arc<Books>,
-    origin: Origin,
+    statistics: Arc<Statistics>,
+    fingerprint: VersionFingerprint,
 }
 
-/// What a look into the cache found.
-pub(crate) enum Lookup {
+/// The result of a lookup.
+pub(crate) enum CacheLookup {
     Hit(InferenceResponse),
-    /// What is needed to keep the response when it comes; none if the request
-    /// can't be cached.
-    Miss(Option<Missed>),
+    /// `None` if the request can't be cached.
+    Miss(Option<CacheMiss>),
 }
 
-/// A request that was looked up in vain.
-pub(crate) struct Missed {
+/// What is needed to store the response of a request that was not found.
+pub(crate) struct CacheMiss {
     key: CacheKey,
     lookup: Duration,
 }
 
 impl CacheLayer {
-    pub(crate) fn new(cache: Arc<dyn ResponseCache>, books: Arc<Books>, origin: Origin) -> Self {
-        Self { cache, books, origin }
+    pub(crate) fn new(
+        cache: Arc<dyn ResponseCache>,
+        statistics: Arc<Statistics>,
+        fingerprint: VersionFingerprint,
+    ) -> Self {
+        Self { cache, statistics, fingerprint }
     }
 
-    /// Looks for the answer to a request that was admitted to a model with so many
-    /// outputs, and counts a hit.
+    /// Looks for the response to an admitted request, and counts a hit. The model has
+    /// `output_count` outputs.
     pub(crate) fn look_up(
         &self,
         request: &InferenceRequest,
         output_count: usize,
         arrival: Instant,
-    ) -> Lookup {
+    ) -> CacheLookup {
         let start = Instant::now();
-        let Some(key) = key_of(request, output_count, &self.origin) else {
-            return Lookup::Miss(None);
+        let Some(key) = key_of(request, output_count, &self.fingerprint) else {
+            return CacheLookup::Miss(None);
         };
         let found = self.cache.lookup(&key);
         let lookup = start.elapsed();
         match found {
             Some(cached) => {
-                self.books.statistics.cache_hit(arrival, start, lookup);
-                Lookup::Hit(InferenceResponse { id: request.id.clone(), ..cached })
+                self.statistics.cache_hit(arrival, start, lookup);
+                CacheLookup::Hit(InferenceResponse { id: request.id.clone(), ..cached })
             }
-            None => Lookup::Miss(Some(Missed { key, lookup })),
+            None => CacheLookup::Miss(Some(CacheMiss { key, lookup })),
         }
     }
 
-    /// A sender that keeps the response that passes through it.
-    pub(crate) fn keep(&self, missed: Missed, sender: ResponseSender) -> ResponseSender {
-        let (cache, books) = (self.cache.clone(), self.books.clone());
-        let missed = Some(missed);
-        sender.wrap(move |inner| Box::new(Keeping { cache, books, missed, inner }))
+    /// A sender that stores the response that passes through it.
+    pub(crate) fn store_response(&self, miss: CacheMiss, sender: ResponseSender) -> ResponseSender {
+        let (cache, statistics) = (self.cache.clone(), self.statistics.clone());
+        let miss = Some(miss);
+        sender.wrap(move |inner| Box::new(CachingSink { cache, statistics, miss, inner }))
     }
 }
 
-struct Keeping {
+struct CachingSink {
     cache: Arc<dyn ResponseCache>,
-    books: Arc<Books>,
-    missed: Option<Missed>,
+    statistics: Arc<Statistics>,
+    miss: Option<CacheMiss>,
     inner: Box<dyn ResponseSink>,
 }
 
-impl Keeping {
-    fn keep(&mut self, response: &InferenceResponse) {
-        let Some(missed) = self.missed.take() else { return };
+impl CachingSink {
+    fn store(&mut self, response: &InferenceResponse) {
+        let Some(miss) = self.miss.take() else { return };
         let start = Instant::now();
-        self.cache.insert(&missed.key, response);
-        self.books.statistics.cache_miss(missed.lookup + start.elapsed());
+        self.cache.insert(&miss.key, response);
+        self.statistics.cache_miss(miss.lookup + start.elapsed());
     }
 }
 
-impl ResponseSink for Keeping {
+impl ResponseSink for CachingSink {
     fn deliver(&mut self, reply: Reply) {
-        // Kept first: whoever has the response and asks again gets a hit.
+        // Stored before it is delivered, so that a client that repeats its request gets a
+        // hit.
         if let Reply::Response { result: Ok(response), finality: Finality::Final } = &reply {
-            self.keep(response);
+            self.store(response);
         }
         self.inner.deliver(reply);
     }
 }
-
-#[cfg(test)]
-mod tests;

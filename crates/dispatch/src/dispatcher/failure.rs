@@ -1,4 +1,4 @@
-//! What clients are told of requests that the scheduler refuses or drops.
+//! The errors of requests that the scheduler refuses or drops.
 
 use galatea_backend::LogLevel;
 use galatea_infer::{CorrelationId, FailureReason, PendingRequest, Status};
@@ -7,7 +7,7 @@ use galatea_policy::FailReason;
 use crate::LogSink;
 use crate::log::refusal_of;
 
-/// Answers a request that did not run, counts it and says so.
+/// Replies to a request that was not executed, counts it, and logs it.
 pub(super) fn fail(request: PendingRequest, reason: FailReason, log: &LogSink) {
     let (status, counted_as) = describe(&request, reason);
     log.write(LogLevel::Verbose(1), refusal_of(request.request(), &status));
@@ -16,27 +16,26 @@ pub(super) fn fail(request: PendingRequest, reason: FailReason, log: &LogSink) {
 
 fn describe(request: &PendingRequest, reason: FailReason) -> (Status, FailureReason) {
     let content = request.request();
-    // As in the original, what the sequence batcher says has no prefix, nor that a
-    // request waited for too long.
-    let named = |status: Status| status.prefixed(content.log_prefix());
+    // As in Triton, errors of the sequence batcher and timeouts have no prefix.
+    let prefixed = |status: Status| status.prefixed(content.log_prefix());
     let model = &content.model_name;
     match reason {
         FailReason::QueueFull => {
             let status = Status::unavailable("Exceeds maximum queue size");
-            (named(status), FailureReason::Rejected)
+            (prefixed(status), FailureReason::Rejected)
         }
         FailReason::TimeoutExpired => {
             (Status::unavailable("Request timeout expired"), FailureReason::Rejected)
         }
         FailReason::Cancelled => {
-            (named(Status::cancelled("Request cancelled")), FailureReason::Canceled)
+            (prefixed(Status::cancelled("Request cancelled")), FailureReason::Canceled)
         }
         FailReason::Draining => {
             let status = Status::unavailable(
                 "Server is stopping, scheduler for model has stopped accepting new inference \
                  requests",
             );
-            (named(status), FailureReason::Rejected)
+            (prefixed(status), FailureReason::Rejected)
         }
         FailReason::NoSequence => {
             let status = Status::invalid_argument(format!(
@@ -49,7 +48,7 @@ fn describe(request: &PendingRequest, reason: FailReason) -> (Status, FailureRea
             let status = Status::invalid_argument(format!(
                 "inference request for sequence {} to model '{model}' must specify the START flag \
                  on the first request of the sequence",
-                plain(&content.correlation_id)
+                id_text(&content.correlation_id)
             ));
             (status, FailureReason::Other)
         }
@@ -60,7 +59,7 @@ fn describe(request: &PendingRequest, reason: FailReason) -> (Status, FailureRea
     }
 }
 
-fn plain(id: &CorrelationId) -> String {
+fn id_text(id: &CorrelationId) -> String {
     match id {
         CorrelationId::None => String::from("0"),
         CorrelationId::Number(number) => number.to_string(),
@@ -68,13 +67,13 @@ fn plain(id: &CorrelationId) -> String {
     }
 }
 
-/// What the log says of a request that starts a sequence which goes on.
+/// The warning about a request that starts a sequence which has not ended.
 pub(super) fn restart_warning(request: &PendingRequest) -> String {
     let content = request.request();
     format!(
         "sequence {} of model '{}' starts anew although it has not ended; what it was before ends \
          here",
-        plain(&content.correlation_id).escape_debug(),
+        id_text(&content.correlation_id).escape_debug(),
         content.model_name.escape_debug()
     )
 }

@@ -1,24 +1,25 @@
-//! A dispatcher's lanes, which may come and go while it works.
+//! A dispatcher's lanes, which may be added and removed while it works.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use galatea_infer::Status;
 use galatea_policy::{Event, InstanceId};
+use galatea_stdx::Lock;
 
 use super::Dispatcher;
 use crate::lane::Lane;
 
-/// The lanes by instance; numbers are never used again.
+/// The lanes by instance. Numbers are never reused.
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
     current: ArcSwap<BTreeMap<InstanceId, Arc<Lane>>>,
-    /// Lanes that were told to stop. Whoever told them may be one of their own
-    /// threads, so somebody else joins them.
-    departed: Mutex<Vec<Arc<Lane>>>,
-    next: AtomicU32,
+    /// Lanes that were stopped and have to be joined. The thread that stops a lane may be the
+    /// lane's own, so another one joins it.
+    stopped: Lock<Vec<Arc<Lane>>>,
+    next_id: AtomicU32,
 }
 
 impl Lanes {
@@ -44,7 +45,7 @@ impl Lanes {
     }
 
     /// Lets a lane end after its last batch.
-    pub(super) fn stop(&self, instance: InstanceId) {
+    fn stop(&self, instance: InstanceId) {
         let Some(lane) = self.get(instance) else { return };
         self.current.rcu(|lanes| {
             let mut lanes = BTreeMap::clone(lanes);
@@ -52,30 +53,28 @@ impl Lanes {
             lanes
         });
         lane.stop();
-        self.departed.lock().unwrap_or_else(PoisonError::into_inner).push(lane);
+        self.stopped.lock("add a stopped lane").push(lane);
     }
 
-    /// Waits for the ends of lanes that were told to stop.
+    /// Waits for the ends of stopped lanes.
     pub(super) fn join(&self) {
-        let mut departed = self.departed.lock().unwrap_or_else(PoisonError::into_inner);
-        let lanes = std::mem::take(&mut *departed);
-        drop(departed);
+        let lanes = std::mem::take(&mut *self.stopped.lock("take the stopped lanes"));
         lanes.iter().for_each(|lane| lane.join());
     }
 }
 
 impl Dispatcher {
-    /// Starts lanes and lets them take batches: all of them, or none.
+    /// Starts lanes, and gives them batches from then on: all of them, or none.
     ///
     /// # Errors
     ///
-    /// `Internal` if a thread can't be started, `InvalidArgument` if the rate
-    /// limiter refuses one.
+    /// `Internal` if a thread can't be started, `InvalidArgument` if the rate limiter refuses
+    /// an instance.
     pub(crate) fn add_lanes(&self, lanes: Vec<Lane>) -> Result<Vec<InstanceId>, Status> {
         let Some(this) = self.this.upgrade() else { return Ok(Vec::new()) };
-        let number = || InstanceId(self.lanes.next.fetch_add(1, Ordering::Relaxed));
+        let next_id = || InstanceId(self.lanes.next_id.fetch_add(1, Ordering::Relaxed));
         let lanes: Vec<(InstanceId, Arc<Lane>)> =
-            lanes.into_iter().map(|lane| (number(), Arc::new(lane))).collect();
+            lanes.into_iter().map(|lane| (next_id(), Arc::new(lane))).collect();
         self.register(&lanes)?;
         for (instance, lane) in &lanes {
             if let Err(status) = lane.start(*instance, &this) {
@@ -87,17 +86,41 @@ impl Dispatcher {
         }
         self.lanes.insert(&lanes);
         let instances: Vec<InstanceId> = lanes.into_iter().map(|(instance, _)| instance).collect();
-        instances.iter().for_each(|instance| self.event(Event::AddInstance(*instance)));
+        for instance in &instances {
+            self.step_and_perform(Event::AddInstance(*instance));
+        }
         Ok(instances)
     }
 
-    /// Takes lanes away, each after what it does and, with sequences, after
-    /// those that it serves. Returns at once.
+    /// Removes lanes, each after its batch and, with sequences, after those that it serves.
+    /// Returns at once.
     pub(crate) fn remove_lanes(&self, instances: &[InstanceId]) {
         for instance in instances {
-            self.event(Event::RemoveInstance(*instance));
+            self.step_and_perform(Event::RemoveInstance(*instance));
         }
-        // Those that had nothing to do, and any that went before.
+        // Joins the idle ones of these, and lanes that were stopped earlier.
         self.lanes.join();
+    }
+
+    pub(super) fn stop_lane(&self, instance: InstanceId) {
+        self.lanes.stop(instance);
+        self.unregister(instance);
+    }
+
+    /// Stops all lanes behind the last request.
+    pub(super) fn finish_drain(&self) {
+        for instance in self.lanes.instances() {
+            if !self.lock("look whether it is broken").is_broken {
+                self.step_and_perform(Event::RemoveInstance(instance));
+            }
+            // This event itself may have broken it.
+            if self.lock("look whether it is broken").is_broken {
+                self.stop_lane(instance);
+            }
+        }
+        self.lock("finish the drain").is_drained = true;
+        if let Some(on_drained) = self.on_drained.get() {
+            on_drained();
+        }
     }
 }

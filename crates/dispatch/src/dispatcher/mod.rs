@@ -1,87 +1,109 @@
-//! The driver of one model's scheduler: owns it, its lock and its clock, and
-//! performs what it decides.
+//! The driver of one model version's scheduler: it owns the scheduler, its lock and its
+//! clock, and performs what the scheduler decides.
+//!
+//! **One lock.** The lock is held for one step of the scheduler. Actions become [`Effect`]s
+//! under the lock, and effects are performed without it. Under the lock only two things are
+//! called: a model's custom batching rule, if it has one, and the rate limiter, whose lock is
+//! below this one. That includes dropping: a request that is dropped replies to its client
+//! and tells this dispatcher of its release.
+//!
+//! **Broken schedulers.** The scheduler asserts its rules in release builds as well. If an
+//! assertion fails, this dispatcher fails every queued and every later request with an
+//! internal error. Other models are not affected.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `state.rs` | what the lock guards: scheduler, requests, sequences |
+//! | `effect.rs` | what is done after the lock is released |
+//! | `execution.rs` | performs effects; executes or hands over batches |
+//! | `lanes.rs` | adds and removes lanes |
+//! | `rate_limiting.rs` | requests, receives and returns permits |
+//! | `sequences.rs` | correlation IDs, keys and states of sequences |
+//! | `ordered_replies.rs` | delivers replies in the order of their requests |
+//! | `custom_batching.rs` | a model's own rule for batches |
+//! | `failure.rs`, `status.rs` | what clients and operators read |
 
+mod custom_batching;
+mod effect;
+mod execution;
 mod failure;
-mod inline;
+mod keys;
 mod lanes;
-mod permits;
-mod replies;
-mod rule;
+mod ordered_replies;
+mod rate_limiting;
 mod sequences;
 mod state;
+mod status;
+#[cfg(test)]
+mod tests;
 
-use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use galatea_backend::LogLevel;
-use galatea_infer::{
-    CorrelationId, PendingRequest, ResponseSender, SequenceOwner, StateTensor, Status,
-};
+use galatea_infer::{PendingRequest, ResponseSender, SequenceOwner, StateTensor, Status};
 use galatea_policy::{
-    Event, InstanceId, Release, ReplyNumber, RequestKey, SchedulingMode, SchedulingSpec,
-    SequenceKey, Time,
+    Event, InstanceId, Release, ReplyNumber, RequestKey, SchedulingMode, SchedulingSpec, Time,
 };
+use galatea_stdx::{Guard, Lock};
 
-use self::inline::Inline;
+pub(crate) use self::custom_batching::CustomBatching;
+use self::effect::{Effect, Effects};
 #[cfg(test)]
-pub(crate) use self::inline::ROUNDS_MAX;
+pub(crate) use self::execution::INLINE_BATCHES_MAX;
+use self::execution::ThreadlessExecution;
 use self::lanes::Lanes;
-use self::permits::Limited;
-use self::replies::Replies;
-pub(crate) use self::rule::AskedRule;
-use self::state::{Effect, Effects, State};
+use self::ordered_replies::{OrderedReplies, ReplyNumbers};
+use self::rate_limiting::RateLimiterClient;
+pub(crate) use self::state::AdmittedRequest;
+use self::state::DispatcherState;
+use self::status::DispatcherReport;
 use crate::LogSink;
-use crate::assembly::{Assembly, Work};
-use crate::batch_key::ShapeClass;
-use crate::lane::Lane;
-use crate::permits::Permits;
-use crate::request_log;
-use crate::timer::Timer;
+use crate::batch::{ClosedBatch, SequenceAssembler};
+use crate::lane::{Lane, LaneOwner};
+use crate::log::request_log;
+use crate::rate_limiter::RateLimiterDriver;
+use crate::timer::{AlarmHandler, Timer};
 
 /// Queues the requests of one model version and hands batches to its lanes.
-///
-/// Its one lock is a leaf: it is held for one step of the scheduler, and
-/// nothing is called under it but the model's own rule for batches, if it has one,
-/// and the rate limiter, whose lock is below it. That includes dropping: a request that is dropped answers, and tells this
-/// dispatcher of its release.
 pub(crate) struct Dispatcher {
     /// Where the scheduler's time starts.
     epoch: Instant,
-    state: Mutex<State>,
+    state: Lock<DispatcherState>,
     lanes: Lanes,
-    /// There if the lanes have no threads of their own.
-    inline: Option<Inline>,
-    /// Whether threads that bring requests may execute them. Not where requests wait for
-    /// others to share a batch, and not where they need permits, which come on any thread.
-    runs_errands: bool,
-    /// There if the model has a sequence batcher.
-    assembly: Option<Assembly>,
-    /// There if replies leave in the order of their requests.
-    numbers: Option<replies::Numbers>,
-    /// There if instances need permits of the rate limiter.
-    limited: Option<Limited>,
+    /// `None` if the lanes have threads of their own.
+    threadless: Option<ThreadlessExecution>,
+    /// Whether I/O threads may execute the requests that they bring. Not with a batcher, where
+    /// requests wait for others to share a batch, and not with permits, which arrive on any
+    /// thread.
+    allows_inline_execution: bool,
+    /// `None` without a sequence batcher.
+    sequence_assembler: Option<SequenceAssembler>,
+    /// `None` if replies leave in any order.
+    reply_numbers: Option<ReplyNumbers>,
+    /// `None` if no instance needs permits.
+    rate_limiter: Option<RateLimiterClient>,
     /// The model's name, for the log.
     model: String,
     log: LogSink,
     timer: Timer,
-    /// Called when nothing is left to run.
-    tell_drained: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// Called when nothing is left to execute.
+    on_drained: OnceLock<Box<dyn Fn() + Send + Sync>>,
     this: Weak<Self>,
 }
 
 /// What a dispatcher is made of.
-pub(crate) struct Parts {
+pub(crate) struct DispatcherOptions {
     pub(crate) scheduling: SchedulingSpec,
     pub(crate) lanes: Vec<Lane>,
-    /// For a model with an instance that needs resources.
-    pub(crate) permits: Option<Arc<Permits>>,
-    /// For a model with a sequence batcher.
-    pub(crate) assembly: Option<Assembly>,
+    /// `None` if no instance requires resources.
+    pub(crate) rate_limiter: Option<Arc<RateLimiterDriver>>,
+    /// `None` without a sequence batcher.
+    pub(crate) sequence_assembler: Option<SequenceAssembler>,
     pub(crate) reply_order: ReplyOrdering,
-    /// The model's own say in what shares a batch; only with the dynamic batcher.
-    pub(crate) batch_rule: Option<AskedRule>,
+    /// The model's custom batching rule. Only with the dynamic batcher.
+    pub(crate) custom_batching: Option<CustomBatching>,
     /// The model's name, for the log.
     pub(crate) model: String,
     pub(crate) log: LogSink,
@@ -97,100 +119,87 @@ pub(crate) enum ReplyOrdering {
     Preserved,
 }
 
-/// An admitted request that comes to be queued.
-#[derive(Debug)]
-pub(crate) struct Arrival {
-    pub(crate) request: PendingRequest,
-    pub(crate) shape_class: Option<ShapeClass>,
-    /// As [`Dispatcher::order_replies`] gave it.
-    pub(crate) number: ReplyNumber,
-}
-
-/// What everything waits for, and how the names in it are read.
-pub(crate) struct Report {
-    pub(crate) now: Time,
-    pub(crate) status: galatea_policy::SchedulerStatus,
-    /// What clients call the sequences of the status.
-    pub(crate) sequences: BTreeMap<SequenceKey, CorrelationId>,
-    /// The instances' names.
-    pub(crate) instances: BTreeMap<InstanceId, String>,
-}
-
 impl Dispatcher {
     /// A dispatcher over these lanes, which it starts.
     ///
     /// # Errors
     ///
-    /// `Internal` if a lane's thread can't be started; then none is left.
-    pub(crate) fn start(parts: Parts) -> Result<Arc<Self>, Status> {
-        let (numbers, replies) = match parts.reply_order {
+    /// `Internal` if a lane's thread can't be started. No thread is left then.
+    pub(crate) fn start(options: DispatcherOptions) -> Result<Arc<Self>, Status> {
+        let (reply_numbers, replies) = match options.reply_order {
             ReplyOrdering::Free => (None, None),
             ReplyOrdering::Preserved => {
-                (Some(replies::Numbers::default()), Some(Replies::default()))
+                (Some(ReplyNumbers::default()), Some(OrderedReplies::default()))
             }
         };
-        let lanes = parts.lanes;
-        let needs_permits = parts.permits.is_some();
-        let runs_errands =
-            matches!(parts.scheduling.mode, SchedulingMode::Default) && !needs_permits;
-        let dispatcher = Arc::new_cyclic(|this| Self {
+        let lanes = options.lanes;
+        let needs_permits = options.rate_limiter.is_some();
+        let allows_inline_execution =
+            matches!(options.scheduling.mode, SchedulingMode::Default) && !needs_permits;
+        let state = DispatcherState::new(options.scheduling, replies, options.custom_batching);
+        let dispatcher = Arc::new_cyclic(|this: &Weak<Self>| Self {
             epoch: Instant::now(),
-            limited: parts.permits.map(|permits| Limited::new(permits, this.clone())),
-            state: Mutex::new(State::new(parts.scheduling, replies, parts.batch_rule)),
-            inline: lanes.iter().any(Lane::is_inline).then(Inline::default),
-            runs_errands,
+            rate_limiter: options
+                .rate_limiter
+                .map(|driver| RateLimiterClient::new(driver, this.clone())),
+            state: Lock::new(state),
+            threadless: lanes.iter().any(Lane::is_threadless).then(ThreadlessExecution::default),
+            allows_inline_execution,
             lanes: Lanes::default(),
-            assembly: parts.assembly,
-            numbers,
-            model: parts.model,
-            log: parts.log,
-            timer: parts.timer,
-            tell_drained: OnceLock::new(),
+            sequence_assembler: options.sequence_assembler,
+            reply_numbers,
+            model: options.model,
+            log: options.log,
+            timer: options.timer,
+            on_drained: OnceLock::new(),
             this: this.clone(),
         });
         if needs_permits {
-            dispatcher.lock().require_permits();
+            dispatcher.lock("require permits").require_permits();
         }
         dispatcher.add_lanes(lanes)?;
         Ok(dispatcher)
     }
 
-    /// There if the model has a sequence batcher.
-    pub(crate) const fn assembly(&self) -> Option<&Assembly> {
-        self.assembly.as_ref()
+    /// `None` without a sequence batcher.
+    pub(crate) const fn sequence_assembler(&self) -> Option<&SequenceAssembler> {
+        self.sequence_assembler.as_ref()
     }
 
-    /// Makes the replies of a request that is about to be queued leave in order,
-    /// if the model promises that.
+    /// Prepares a request that is about to be queued: its replies leave in order, if the
+    /// model promises that.
     pub(crate) fn order_replies(&self, sender: ResponseSender) -> (ResponseSender, ReplyNumber) {
-        match &self.numbers {
+        match &self.reply_numbers {
             None => (sender, ReplyNumber::default()),
-            Some(numbers) => replies::order(sender, numbers.next_number(), self.this.clone()),
+            Some(numbers) => {
+                let number = numbers.next_number();
+                (ordered_replies::order(sender, number, self.this.clone()), number)
+            }
         }
     }
 
-    /// The request is answered without being queued: its reply takes its place
-    /// in line.
+    /// A request gets its reply without being queued. The reply takes its place in the order.
     pub(crate) fn start_reply(&self, number: ReplyNumber) {
-        if let Some(replies) = &mut self.lock().replies {
+        if let Some(replies) = &mut self.lock("start a reply").replies {
             replies.order.start(number);
         }
     }
 
     /// Queues an admitted request.
-    pub(crate) fn enqueue(&self, arrival: Arrival) {
-        let cancel = arrival.request.request().cancel.clone();
+    pub(crate) fn enqueue(&self, admitted: AdmittedRequest) {
+        let cancel = admitted.request.request().cancel.clone();
         let now = self.now();
-        let mut state = self.lock();
+        let mut state = self.lock("enqueue a request");
         let mut effects = Effects::new();
-        self.settle_sequences(&mut state, now, &mut effects);
-        let admitted = state.admit(arrival);
-        let key = admitted.ticket.key;
-        let warning = admitted.restarts.then(|| state.restart_warning(key)).flatten();
-        if state.sequences.is_some() && request_log::is_on(&self.log) {
-            effects.extend(state.begin_note(&self.model, &admitted.ticket).map(Effect::Note));
+        self.end_expired_sequences(&mut state, now, &mut effects);
+        let inserted = state.insert(admitted);
+        let key = inserted.info.key;
+        let warning = inserted.restarts_sequence.then(|| state.restart_warning(key)).flatten();
+        if state.sequences.is_some() && request_log::is_enabled(&self.log) {
+            let line = state.sequence_begin_line(&self.model, &inserted.info);
+            effects.extend(line.map(Effect::Log));
         }
-        self.step_at(&mut state, now, Event::Enqueue(admitted.ticket), &mut effects);
+        self.step_at(&mut state, now, Event::Enqueue(inserted.info), &mut effects);
         state.unpark(&mut effects);
         let may_cancel = state.may_cancel(key);
         drop(state);
@@ -208,10 +217,10 @@ impl Dispatcher {
         }
     }
 
-    /// Takes a request out of the queue; one that has left it goes on, unless it
-    /// would come back.
+    /// Takes a request out of the queue. A request that has left the queue continues, except
+    /// for further iterations.
     fn cancel(&self, key: RequestKey) {
-        let mut state = self.lock();
+        let mut state = self.lock("cancel a request");
         if state.knows(key) {
             let effects = self.step(&mut state, Event::Cancel(key));
             drop(state);
@@ -219,52 +228,24 @@ impl Dispatcher {
         }
     }
 
-    /// An alarm went off.
-    pub(crate) fn tick(&self) {
-        let mut state = self.lock();
-        state.armed = None;
-        let mut effects = self.step(&mut state, Event::Tick);
-        state.unpark(&mut effects);
-        drop(state);
-        self.perform(effects);
-    }
-
-    /// A lane's thread finished a batch. The next one for the same lane, if
-    /// there is one, is returned instead of sent.
-    pub(crate) fn lane_free(&self, instance: InstanceId) -> Option<Work> {
-        let mut effects = {
-            let mut state = self.lock();
-            self.step(&mut state, Event::LaneFree(instance))
-        };
-        let own = effects.iter().position(
-            |effect| matches!(effect, Effect::Execute { instance: i, .. } if *i == instance),
-        );
-        let work = own.map(|index| effects.remove(index)).and_then(|effect| match effect {
-            Effect::Execute { work, .. } => Some(work),
-            Effect::Fail { .. }
-            | Effect::Abandon(_)
-            | Effect::Forget(_)
-            | Effect::StopLane(_)
-            | Effect::Deliver(_)
-            | Effect::Note(_)
-            | Effect::NotifyDrained => None,
-        });
-        self.perform(effects);
-        work
-    }
-
-    /// The backend gave a request of a sequence back.
-    fn release(&self, key: RequestKey, again: Option<PendingRequest>, states: Vec<StateTensor>) {
-        let mut state = self.lock();
+    /// The backend has released a request of a sequence; with the request, to be executed
+    /// again.
+    fn release(
+        &self,
+        key: RequestKey,
+        rescheduled: Option<PendingRequest>,
+        states: Vec<StateTensor>,
+    ) {
+        let mut state = self.lock("release a request");
         if !state.knows(key) {
-            // Its scheduler broke meanwhile. What is dropped may answer, so
-            // not under the lock.
+            // The scheduler broke meanwhile. A dropped request replies, so it is not dropped
+            // under the lock.
             drop(state);
-            drop((again, states));
+            drop((rescheduled, states));
             return;
         }
-        let release = if again.is_some() { Release::Reschedule } else { Release::Done };
-        let superseded = state.take_back(key, again, states);
+        let release = if rescheduled.is_some() { Release::Reschedule } else { Release::Done };
+        let superseded = state.take_back(key, rescheduled, states);
         let mut effects = self.step(&mut state, Event::Released { key, release });
         self.park_released(&mut state, &mut effects);
         drop(state);
@@ -272,180 +253,106 @@ impl Dispatcher {
         self.perform(effects);
     }
 
-    /// Refuses new requests, lets the queued ones run and stops the lanes
-    /// behind them. Returns at once; calls `tell` when that is done, on any
-    /// thread.
-    pub(crate) fn drain_and_tell(&self, tell: impl Fn() + Send + Sync + 'static) {
-        // There is one who drains, once.
-        let _ = self.tell_drained.set(Box::new(tell));
-        self.event(Event::Drain);
+    /// Refuses new requests, executes the queued ones, and stops the lanes after that.
+    /// Returns at once; calls `on_drained` at the end, on any thread.
+    pub(crate) fn drain_and_notify(&self, on_drained: impl Fn() + Send + Sync + 'static) {
+        // A dispatcher is drained once.
+        let _ = self.on_drained.set(Box::new(on_drained));
+        self.step_and_perform(Event::Drain);
     }
 
-    /// Whether every request has run and every lane was told to stop.
+    /// Whether every request has been executed and every lane is being stopped.
     pub(crate) fn is_drained(&self) -> bool {
-        self.lock().drained
+        self.lock("look whether it is drained").is_drained
     }
 
-    /// Waits for the ends of lanes that were told to stop.
+    /// Waits for the ends of lanes that are being stopped.
     pub(crate) fn join_lanes(&self) {
         self.lanes.join();
     }
 
-    /// Ends the model's own rule for batches on this thread. The last to let go of a
-    /// drained dispatcher may be any: the timer's, or a client's.
-    pub(crate) fn end_batch_rule(&self) {
-        let rule = self.lock().take_rule();
+    /// Destroys the custom batching rule on this thread. Otherwise the last reference to a
+    /// drained dispatcher would destroy it, which may be the timer's or a client's.
+    pub(crate) fn destroy_custom_batching(&self) {
+        let rule = self.lock("take the batching rule").take_rule();
         drop(rule);
-    }
-
-    /// Drains, and tells nobody when that is done.
-    #[cfg(test)]
-    pub(crate) fn drain(&self) {
-        self.event(Event::Drain);
-    }
-
-    /// Drains and waits for the end of that; `false` if it takes longer than
-    /// `timeout`.
-    #[cfg(test)]
-    pub(crate) fn wait_drained(&self, timeout: Duration) -> bool {
-        let (ended, end) = std::sync::mpsc::channel();
-        let tell = Mutex::new(ended);
-        self.drain_and_tell(move || {
-            let _ = tell.lock().unwrap().send(());
-        });
-        let is_drained = self.is_drained() || end.recv_timeout(timeout).is_ok();
-        if is_drained {
-            self.join_lanes();
-        }
-        is_drained
-    }
-
-    /// Lets the scheduler fail as it would on a rule that the driver broke.
-    #[cfg(test)]
-    pub(crate) fn break_scheduler(&self) {
-        self.event(Event::LaneFree(InstanceId(u32::MAX)));
-    }
-
-    /// Takes the instances from the scheduler and keeps their lanes: whoever removes
-    /// one breaks it.
-    #[cfg(test)]
-    pub(crate) fn lose_instances(&self) {
-        let mut state = self.lock();
-        let mut actions = galatea_policy::Actions::default();
-        for instance in self.lanes.instances() {
-            state.scheduler.step(self.now(), Event::RemoveInstance(instance), &mut actions);
-        }
-    }
-
-    /// How many lanes there are that nobody stopped.
-    #[cfg(test)]
-    pub(crate) fn lanes_left(&self) -> usize {
-        self.lanes.instances().len()
-    }
-
-    /// How many requests, open sequences and sequences are known.
-    #[cfg(test)]
-    pub(crate) fn kept(&self) -> (usize, usize, usize) {
-        self.lock().kept()
-    }
-
-    /// How many requests' replies have not left, of those that run.
-    #[cfg(test)]
-    pub(crate) fn replies_waiting(&self) -> usize {
-        self.lock().replies.as_ref().map_or(0, |replies| replies.order.waiting())
-    }
-
-    /// What everything waits for.
-    pub(crate) fn report(&self) -> Report {
-        let state = self.lock();
-        let status = state.scheduler.status();
-        let slots = status.sequences.iter().flat_map(|known| &known.slots);
-        let backlog = status.sequences.iter().flat_map(|known| &known.backlog);
-        let keys = slots.map(|slot| slot.sequence).chain(backlog.map(|one| one.sequence));
-        let name = |key| (key, state.correlation_id(key));
-        let sequences = keys.map(name).collect();
-        Report { now: self.now(), sequences, status, instances: self.lanes.names() }
     }
 
     /// The number of requests in the queue.
     pub(crate) fn queued(&self) -> usize {
-        self.lock().scheduler.queued()
+        self.lock("count the queue").scheduler.queued()
     }
 
-    /// The requests of a batch, ready to be executed.
-    pub(crate) fn assemble(&self, work: Work) -> Vec<PendingRequest> {
-        let rows = match work {
-            Work::Requests(requests) => return requests,
-            Work::Rows(rows) => rows,
-        };
-        let (Some(assembly), Some(this)) = (&self.assembly, self.this.upgrade()) else {
-            unreachable!("only a sequence batcher makes rows, and a dispatcher lives while it runs")
-        };
-        let owner: Arc<dyn SequenceOwner> = this;
-        assembly.assemble(rows, &owner)
+    /// What queues and instances wait for.
+    pub(crate) fn report(&self) -> DispatcherReport {
+        let state = self.lock("report the status");
+        let status = state.scheduler.status();
+        let slots = status.sequences.iter().flat_map(|known| &known.slots);
+        let backlog = status.sequences.iter().flat_map(|known| &known.backlog);
+        let keys = slots.map(|slot| slot.sequence).chain(backlog.map(|one| one.sequence));
+        let sequences = keys.map(|key| (key, state.correlation_id(key))).collect();
+        DispatcherReport { now: self.now(), sequences, status, instances: self.lanes.names() }
     }
 
-    fn event(&self, event: Event) {
-        let effects = {
-            let mut state = self.lock();
-            self.step(&mut state, event)
-        };
-        self.perform(effects);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Panics of the scheduler are caught in `step`, so a poisoned lock
-        // tells nothing that `State::broken` doesn't.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self, purpose: &'static str) -> Guard<'_, DispatcherState> {
+        self.state.lock(purpose)
     }
 
     fn now(&self) -> Time {
         Time(u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// Ends the sequences whose time is up. Whose request this is has to be
-    /// looked up after that and in the same moment: in the scheduler's own step
-    /// their ends would come between the look and the request.
-    fn settle_sequences(&self, state: &mut State, now: Time, effects: &mut Effects) {
+    fn step_and_perform(&self, event: Event) {
+        let effects = {
+            let mut state = self.lock("step the scheduler");
+            self.step(&mut state, event)
+        };
+        self.perform(effects);
+    }
+
+    /// Ends the sequences whose time is up. Only after that, and in the same moment, a
+    /// request's sequence can be looked up: the scheduler's next step would end them between
+    /// the lookup and the request.
+    fn end_expired_sequences(&self, state: &mut DispatcherState, now: Time, effects: &mut Effects) {
         let is_due = state.sequences.is_some()
-            && !state.broken
+            && !state.is_broken
             && state.scheduler.next_wakeup().is_some_and(|wakeup| wakeup <= now);
         if is_due {
             self.step_at(state, now, Event::Tick, effects);
         }
     }
 
-    /// One step of the scheduler, with its actions turned into effects.
-    fn step(&self, state: &mut State, event: Event) -> Effects {
+    /// Steps the scheduler, and turns its actions into effects.
+    fn step(&self, state: &mut DispatcherState, event: Event) -> Effects {
         let mut effects = Effects::new();
         self.step_at(state, self.now(), event, &mut effects);
         effects
     }
 
-    /// The same, behind effects of an earlier step. An instance that must wait for
-    /// its permit is one more event: the scheduler may want to try another.
-    fn step_at(&self, state: &mut State, now: Time, event: Event, effects: &mut Effects) {
+    /// Like [`Self::step`], behind the effects of an earlier step. An instance whose permit is
+    /// delayed is a further event: the scheduler may want to try another instance.
+    fn step_at(&self, state: &mut DispatcherState, now: Time, event: Event, effects: &mut Effects) {
         state.is_draining |= matches!(event, Event::Drain);
         let mut delayed = Vec::new();
         let mut next = Some(event);
         while let Some(event) = next {
-            if !state.broken {
+            if !state.is_broken {
                 delayed.extend(self.step_once(state, now, event, effects));
             }
-            if state.broken {
-                state.give_up(effects);
-                self.take_permit_back(event, effects);
+            if state.is_broken {
+                state.fail_all(effects);
+                self.reclaim_permit(event, effects);
                 return;
             }
             next = delayed.pop().map(Event::PermitDelayed);
         }
-        self.arm(state);
+        self.set_next_alarm(state);
     }
 
-    /// Returns which instances must wait for permits.
+    /// Returns the instances whose permits are delayed.
     fn step_once(
         &self,
-        state: &mut State,
+        state: &mut DispatcherState,
         now: Time,
         event: Event,
         effects: &mut Effects,
@@ -454,76 +361,34 @@ impl Dispatcher {
         let scheduler = &mut state.scheduler;
         let step = AssertUnwindSafe(|| scheduler.step(now, event, &mut actions));
         if catch_unwind(step).is_err() {
-            state.broken = true;
+            state.is_broken = true;
             return Vec::new();
         }
-        let tells = state.sequences.is_some() && request_log::is_on(&self.log);
+        let logs_sequences = state.sequences.is_some() && request_log::is_enabled(&self.log);
         for action in actions.drain() {
-            if tells {
-                let note = state.sequence_note(&self.model, &event, &action);
-                effects.extend(note.map(Effect::Note));
+            if logs_sequences {
+                let line = state.sequence_line(&self.model, &event, &action);
+                effects.extend(line.map(Effect::Log));
             }
-            state.effect(action, effects);
+            state.apply(action, effects);
         }
         state.actions = actions;
-        self.tell_rate_limiter(state, effects)
+        self.apply_permit_operations(state, effects)
     }
 
-    /// Asks the timer for the scheduler's next wake-up, unless an earlier
-    /// alarm is set already: that one will look again.
-    fn arm(&self, state: &mut State) {
+    /// Sets an alarm for the scheduler's next wake-up.
+    fn set_next_alarm(&self, state: &mut DispatcherState) {
         if let Some(wakeup) = state.scheduler.next_wakeup() {
-            self.arm_at(state, wakeup);
+            self.set_alarm(state, wakeup);
         }
     }
 
-    fn arm_at(&self, state: &mut State, wakeup: Time) {
-        if state.armed.is_none_or(|armed| wakeup < armed) {
-            state.armed = Some(wakeup);
-            self.timer.set(self.epoch + Duration::from_nanos(wakeup.0), self.this.clone());
+    /// Sets an alarm, unless an earlier one is set: that one will set the next.
+    fn set_alarm(&self, state: &mut DispatcherState, at: Time) {
+        if state.alarm_at.is_none_or(|earlier| at < earlier) {
+            state.alarm_at = Some(at);
+            self.timer.set(self.epoch + Duration::from_nanos(at.0), self.this.clone());
         }
-    }
-
-    /// Performs one effect; what it leads to is added to `follow_up`.
-    fn perform_one(&self, effect: Effect, rounds: &mut usize, follow_up: &mut Effects) {
-        match effect {
-            Effect::Execute { instance, work } => {
-                self.hand_over(instance, work, rounds, follow_up);
-            }
-            Effect::Fail { request, reason } => {
-                failure::fail(*request, reason, &self.log);
-                self.send_ordered();
-            }
-            Effect::Abandon(requests) => {
-                drop(requests);
-                self.send_ordered();
-            }
-            Effect::Forget(states) => drop(states),
-            Effect::StopLane(instance) => self.stop_lane(instance),
-            Effect::Deliver(granted) => self.deliver(granted),
-            Effect::NotifyDrained => self.stop_lanes(),
-            Effect::Note(line) => request_log::note(&self.log, line),
-        }
-    }
-
-    fn stop_lanes(&self) {
-        for instance in self.lanes.instances() {
-            if !self.lock().broken {
-                self.event(Event::RemoveInstance(instance));
-            }
-            // It may have broken with this very one.
-            if self.lock().broken {
-                self.stop_lane(instance);
-            }
-        }
-        self.lock().drained = true;
-        if let Some(tell) = self.tell_drained.get() {
-            tell();
-        }
-    }
-
-    fn lane(&self, instance: InstanceId) -> Option<Arc<Lane>> {
-        self.lanes.get(instance)
     }
 }
 
@@ -533,28 +398,116 @@ impl std::fmt::Debug for Dispatcher {
     }
 }
 
+impl AlarmHandler for Dispatcher {
+    fn alarm_fired(&self) {
+        let mut state = self.lock("handle an alarm");
+        state.alarm_at = None;
+        let mut effects = self.step(&mut state, Event::Tick);
+        state.unpark(&mut effects);
+        drop(state);
+        self.perform(effects);
+    }
+}
+
+impl LaneOwner for Dispatcher {
+    fn assemble(&self, batch: ClosedBatch) -> Vec<PendingRequest> {
+        let rows = match batch {
+            ClosedBatch::Requests(requests) => return requests,
+            ClosedBatch::Rows(rows) => rows,
+        };
+        let (Some(assembler), Some(this)) = (&self.sequence_assembler, self.this.upgrade()) else {
+            unreachable!("only a sequence batcher makes rows, and a dispatcher lives while it runs")
+        };
+        let owner: Arc<dyn SequenceOwner> = this;
+        assembler.assemble(rows, &owner)
+    }
+
+    fn lane_free(&self, instance: InstanceId) -> Option<ClosedBatch> {
+        let mut effects = {
+            let mut state = self.lock("step the scheduler");
+            self.step(&mut state, Event::LaneFree(instance))
+        };
+        let own = effects.iter().position(
+            |effect| matches!(effect, Effect::Execute { instance: i, .. } if *i == instance),
+        );
+        let batch = own.map(|index| effects.remove(index)).and_then(|effect| match effect {
+            Effect::Execute { batch, .. } => Some(batch),
+            Effect::Fail { .. }
+            | Effect::DropRequests(_)
+            | Effect::DropStates(_)
+            | Effect::StopLane(_)
+            | Effect::DeliverPermits(_)
+            | Effect::Log(_)
+            | Effect::NotifyDrained => None,
+        });
+        self.perform(effects);
+        batch
+    }
+}
+
 impl SequenceOwner for Dispatcher {
     fn released(&self, key: u64, states: Vec<StateTensor>) {
         self.release(RequestKey(key), None, states);
     }
 
     fn rescheduled(&self, key: u64, mut request: PendingRequest, states: Vec<StateTensor>) {
-        let added = self.assembly.as_ref().map_or(0, Assembly::added_inputs);
+        let assembler = self.sequence_assembler.as_ref();
+        let added = assembler.map_or(0, SequenceAssembler::added_input_count);
         let inputs = request.inputs_mut();
         inputs.truncate(inputs.len().saturating_sub(added));
         self.release(RequestKey(key), Some(request), states);
     }
 }
 
-/// The part of a key that is a place in a slab; the rest is its generation.
-const PLACE_MASK: u64 = 0xffff_ffff;
+/// What tests look at, and how they break things.
+#[cfg(test)]
+impl Dispatcher {
+    /// Drains without a notification.
+    pub(crate) fn drain(&self) {
+        self.step_and_perform(Event::Drain);
+    }
 
-fn key_of(place: usize, generation: u32) -> u64 {
-    let place = u64::try_from(place).unwrap_or(u64::MAX);
-    assert!(place <= PLACE_MASK, "there are more requests or sequences than keys can name");
-    u64::from(generation) << 32 | place
-}
+    /// Drains, and waits for the end of that; `false` if it takes longer than `timeout`.
+    pub(crate) fn wait_drained(&self, timeout: Duration) -> bool {
+        let (ended, end) = std::sync::mpsc::channel();
+        let ended = Lock::new(ended);
+        self.drain_and_notify(move || {
+            let _ = ended.lock("notify").send(());
+        });
+        let is_drained = self.is_drained() || end.recv_timeout(timeout).is_ok();
+        if is_drained {
+            self.join_lanes();
+        }
+        is_drained
+    }
 
-fn place_of(key: u64) -> usize {
-    usize::try_from(key & PLACE_MASK).unwrap_or(usize::MAX)
+    /// Breaks the scheduler with an event that no driver sends.
+    pub(crate) fn break_scheduler(&self) {
+        self.step_and_perform(Event::LaneFree(InstanceId(u32::MAX)));
+    }
+
+    /// Removes the instances from the scheduler and keeps their lanes, so that removing one
+    /// breaks the scheduler.
+    pub(crate) fn remove_scheduled_instances(&self) {
+        let mut state = self.lock("remove instances");
+        let mut actions = galatea_policy::Actions::default();
+        for instance in self.lanes.instances() {
+            state.scheduler.step(self.now(), Event::RemoveInstance(instance), &mut actions);
+        }
+    }
+
+    /// The number of lanes that were not stopped.
+    pub(crate) fn lane_count(&self) -> usize {
+        self.lanes.instances().len()
+    }
+
+    /// The numbers of requests, of open sequences and of all sequences.
+    pub(crate) fn counts(&self) -> (usize, usize, usize) {
+        self.lock("count").counts()
+    }
+
+    /// The number of executing requests whose replies have not left.
+    pub(crate) fn replies_waiting(&self) -> usize {
+        self.lock("count").replies.as_ref().map_or(0, |replies| replies.order.waiting())
+    }
 }

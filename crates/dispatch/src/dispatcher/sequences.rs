@@ -1,9 +1,13 @@
-//! The sequences of one model: from what clients call them to the keys that the
-//! scheduler knows, and the states that they carry.
+//! The sequences of one model version: their correlation IDs, their keys, and their states.
 //!
-//! A key names a sequence from its first request to its end. What a client calls
-//! it may name the next sequence long before that, so a correlation ID is looked
-//! up only while the scheduler has not closed its sequence.
+//! A sequence is not its correlation ID. A client may use an ID again while the previous
+//! sequence still drains. So an ID is looked up only while the scheduler has not closed its
+//! sequence, and a key names the sequence until its last request has been dispatched. States
+//! are kept under the key; the states that a late request leaves are dropped.
+//!
+//! A request of a sequence stays known while it is executed. The backend releases it on any
+//! thread, before or after the end of its batch, as done or to be executed again. Only that
+//! makes the sequence's next request eligible.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -11,22 +15,22 @@ use galatea_infer::{CorrelationId, SequenceFlags, StateTensor};
 use galatea_policy::{ReplyNumber, SequenceKey, SequencePosition};
 use slab::Slab;
 
-use super::{key_of, place_of};
+use super::keys::{index_of, key_of};
 
-/// What became of a new request's correlation ID.
+/// The sequence of a new request.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) struct Marked {
-    pub(super) mark: SequencePosition,
-    /// Its sequence goes on although the request starts one.
+pub(super) struct SequenceAssignment {
+    pub(super) position: SequencePosition,
+    /// The request has the START flag although its sequence has not ended.
     pub(super) restarts: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct Sequences {
     /// Each request is a sequence of its own.
-    iterative: bool,
-    /// Sequences that take further requests. The correlation IDs are clients', so
-    /// the hasher is one that they can't know.
+    is_iterative: bool,
+    /// Sequences that take further requests. Clients choose the IDs, so the hasher has
+    /// random keys.
     open: HashMap<CorrelationId, SequenceKey>,
     known: Slab<Sequence>,
     generation: u32,
@@ -37,39 +41,43 @@ struct Sequence {
     key: SequenceKey,
     correlation_id: CorrelationId,
     /// A request of it had the START flag.
-    begun: bool,
-    /// What its last request left; empty before and while a request of its is
-    /// executed.
+    is_started: bool,
+    /// The states that its last request left. Empty before the first request, and while a
+    /// request is executed.
     states: Vec<StateTensor>,
-    replies: Replies,
+    replies: ReplyGuarantee,
 }
 
-/// Which of a sequence's queued requests keep later replies waiting.
+/// Whether later replies wait for those of a sequence's queued requests.
 #[derive(Debug)]
-enum Replies {
-    /// It may wait for a slot, and so for what clients do: none of these.
-    Unsure(BTreeSet<ReplyNumber>),
-    /// It has a slot, so that each of its requests will run.
-    Sure,
+enum ReplyGuarantee {
+    /// They don't: the sequence may wait for a slot, and so for what clients do.
+    None(BTreeSet<ReplyNumber>),
+    /// They do: the sequence has a slot, so that each of its requests will execute.
+    Executes,
 }
 
 impl Sequences {
-    pub(super) fn new(iterative: bool) -> Self {
-        Self { iterative, open: HashMap::new(), known: Slab::new(), generation: 0 }
+    pub(super) fn new(is_iterative: bool) -> Self {
+        Self { is_iterative, open: HashMap::new(), known: Slab::new(), generation: 0 }
     }
 
     /// Whether each request is a sequence of its own.
     pub(super) const fn is_iterative(&self) -> bool {
-        self.iterative
+        self.is_iterative
     }
 
-    /// Whose request this is; `None` if it belongs to no sequence, although it
-    /// has to.
-    pub(super) fn mark(&mut self, id: &CorrelationId, flags: SequenceFlags) -> Option<Marked> {
-        if self.iterative {
+    /// Assigns a request to its sequence. `None` if it has no correlation ID, although it must
+    /// have one.
+    pub(super) fn assign(
+        &mut self,
+        id: &CorrelationId,
+        flags: SequenceFlags,
+    ) -> Option<SequenceAssignment> {
+        if self.is_iterative {
             let sequence = self.insert(id.clone());
-            let mark = SequencePosition { sequence, start: true, end: false };
-            return Some(Marked { mark, restarts: false });
+            let position = SequencePosition { sequence, start: true, end: false };
+            return Some(SequenceAssignment { position, restarts: false });
         }
         if *id == CorrelationId::None {
             return None;
@@ -82,55 +90,61 @@ impl Sequences {
         });
         let SequenceFlags { start, end } = flags;
         if let Some(known) = self.get(sequence) {
-            known.begun |= start;
+            known.is_started |= start;
         }
-        let mark = SequencePosition { sequence, start, end };
-        Some(Marked { mark, restarts: start && open.is_some() })
+        let position = SequencePosition { sequence, start, end };
+        Some(SequenceAssignment { position, restarts: start && open.is_some() })
     }
 
     fn insert(&mut self, correlation_id: CorrelationId) -> SequenceKey {
         self.generation = self.generation.wrapping_add(1);
         let entry = self.known.vacant_entry();
         let key = SequenceKey(key_of(entry.key(), self.generation));
-        let replies = Replies::Unsure(BTreeSet::new());
-        entry.insert(Sequence { key, correlation_id, begun: false, states: Vec::new(), replies });
+        let replies = ReplyGuarantee::None(BTreeSet::new());
+        entry.insert(Sequence {
+            key,
+            correlation_id,
+            is_started: false,
+            states: Vec::new(),
+            replies,
+        });
         key
     }
 
     fn get(&mut self, key: SequenceKey) -> Option<&mut Sequence> {
-        self.known.get_mut(place_of(key.0)).filter(|sequence| sequence.key == key)
+        self.known.get_mut(index_of(key.0)).filter(|sequence| sequence.key == key)
     }
 
-    /// No further request belongs to the sequence.
+    /// Forgets the correlation ID of a sequence that takes no further requests.
     pub(super) fn close(&mut self, key: SequenceKey) {
-        let known = self.known.get(place_of(key.0)).filter(|sequence| sequence.key == key);
+        let known = self.known.get(index_of(key.0)).filter(|sequence| sequence.key == key);
         if let Some(sequence) = known {
             self.open.remove(&sequence.correlation_id);
         }
     }
 
-    /// Nothing of the sequence is queued any more. Its states come back, to be
-    /// dropped where no lock is held.
+    /// Ends a sequence of which nothing is queued. Returns its states, which must be dropped
+    /// without a lock.
     pub(super) fn end(&mut self, key: SequenceKey) -> Vec<StateTensor> {
         if self.get(key).is_none() {
             return Vec::new();
         }
-        self.known.remove(place_of(key.0)).states
+        self.known.remove(index_of(key.0)).states
     }
 
-    /// Forgets all of them.
+    /// Forgets all sequences. Returns their states.
     pub(super) fn clear(&mut self) -> Vec<StateTensor> {
         self.open.clear();
         self.known.drain().flat_map(|sequence| sequence.states).collect()
     }
 
-    /// What the sequence's last request left.
+    /// The states that the sequence's last request left.
     pub(super) fn take_states(&mut self, key: SequenceKey) -> Vec<StateTensor> {
         self.get(key).map(|sequence| std::mem::take(&mut sequence.states)).unwrap_or_default()
     }
 
-    /// Keeps the states for the sequence's next request. They come back if there
-    /// will be none.
+    /// Keeps the states for the sequence's next request. Returns the states that have no next
+    /// request.
     pub(super) fn put_states(
         &mut self,
         key: SequenceKey,
@@ -142,45 +156,45 @@ impl Sequences {
         }
     }
 
-    /// A request of the sequence is queued: whether it is sure to run.
+    /// A request of the sequence is queued. Returns whether it is certain to execute.
     pub(super) fn expect_reply(&mut self, key: SequenceKey, number: ReplyNumber) -> bool {
         match self.get(key).map(|sequence| &mut sequence.replies) {
-            Some(Replies::Unsure(numbers)) => {
+            Some(ReplyGuarantee::None(numbers)) => {
                 numbers.insert(number);
                 false
             }
-            Some(Replies::Sure) => true,
+            Some(ReplyGuarantee::Executes) => true,
             None => false,
         }
     }
 
-    /// A request of the sequence runs, so all of them will: those of which that
-    /// was not known.
-    pub(super) fn assure_replies(&mut self, key: SequenceKey) -> BTreeSet<ReplyNumber> {
+    /// A request of the sequence executes, so that all of them will. Returns those of which
+    /// that was not known before.
+    pub(super) fn guarantee_replies(&mut self, key: SequenceKey) -> BTreeSet<ReplyNumber> {
         let Some(sequence) = self.get(key) else { return BTreeSet::new() };
-        match std::mem::replace(&mut sequence.replies, Replies::Sure) {
-            Replies::Unsure(numbers) => numbers,
-            Replies::Sure => BTreeSet::new(),
+        match std::mem::replace(&mut sequence.replies, ReplyGuarantee::Executes) {
+            ReplyGuarantee::None(numbers) => numbers,
+            ReplyGuarantee::Executes => BTreeSet::new(),
         }
     }
 
-    /// A queued request of the sequence does not run after all.
+    /// A queued request of the sequence failed without being executed.
     pub(super) fn forget_reply(&mut self, key: SequenceKey, number: ReplyNumber) {
-        if let Some(Replies::Unsure(numbers)) = self.get(key).map(|known| &mut known.replies) {
+        if let Some(ReplyGuarantee::None(numbers)) = self.get(key).map(|known| &mut known.replies) {
             numbers.remove(&number);
         }
     }
 
-    /// What clients call the sequence.
+    /// The correlation ID of a sequence.
     pub(super) fn correlation_id(&self, key: SequenceKey) -> CorrelationId {
-        let known = self.known.get(place_of(key.0)).filter(|sequence| sequence.key == key);
+        let known = self.known.get(index_of(key.0)).filter(|sequence| sequence.key == key);
         known.map(|sequence| sequence.correlation_id.clone()).unwrap_or_default()
     }
 
-    /// What clients call the sequence, if it is one that a client began.
-    pub(super) fn begun(&self, key: SequenceKey) -> Option<&CorrelationId> {
-        let known = self.known.get(place_of(key.0)).filter(|sequence| sequence.key == key);
-        known.filter(|sequence| sequence.begun).map(|sequence| &sequence.correlation_id)
+    /// The correlation ID of a sequence that a client has started.
+    pub(super) fn started_id(&self, key: SequenceKey) -> Option<&CorrelationId> {
+        let known = self.known.get(index_of(key.0)).filter(|sequence| sequence.key == key);
+        known.filter(|sequence| sequence.is_started).map(|sequence| &sequence.correlation_id)
     }
 
     #[cfg(test)]

@@ -4,112 +4,96 @@
 use galatea_backend::BatchRule;
 use galatea_infer::{CorrelationId, PendingRequest, SequenceFlags, StateTensor};
 use galatea_policy::{
-    Action, Actions, Batch, BatchEntry, BatchKey, Event, FailReason, InstanceId, ReplyNumber,
-    RequestInfo, RequestKey, Scheduler, SchedulingMode, SchedulingSpec, SequenceKey, Time,
+    Action, Actions, Batch, BatchEntry, BatchKey, Event, InstanceId, ReplyNumber, RequestInfo,
+    RequestKey, Scheduler, SchedulingMode, SchedulingSpec, SequenceKey, Time,
 };
 use slab::Slab;
-use smallvec::SmallVec;
 
-use super::replies::Replies;
-use super::rule::{AskedRule, Held, Shown};
+use super::custom_batching::{CustomBatching, QueueMirror, SharedRule};
+use super::effect::{Effect, Effects};
+use super::failure;
+use super::keys::{index_of, key_of};
+use super::ordered_replies::OrderedReplies;
 use super::sequences::Sequences;
-use super::{Arrival, failure, key_of, place_of};
-use crate::assembly::{Row, Work};
-use crate::batch_key::BatchKeys;
-use crate::permits::{Granted, Order};
-use crate::request_log;
+use crate::batch::{BatchKeys, ClosedBatch, SequenceRow, ShapeClass};
+use crate::log::request_log;
+use crate::rate_limiter::PermitOperation;
 
+/// An admitted request on its way into the queue.
 #[derive(Debug)]
-pub(super) struct State {
-    pub(super) scheduler: Scheduler<AskedRule>,
-    requests: Slab<Entry>,
+pub(crate) struct AdmittedRequest {
+    pub(crate) request: PendingRequest,
+    pub(crate) shape_class: Option<ShapeClass>,
+    /// As returned by [`Dispatcher::order_replies`](super::Dispatcher::order_replies).
+    pub(crate) reply_number: ReplyNumber,
+}
+
+/// The state of a dispatcher.
+#[derive(Debug)]
+pub(super) struct DispatcherState {
+    pub(super) scheduler: Scheduler<CustomBatching>,
+    requests: Slab<RequestEntry>,
     batch_keys: BatchKeys,
-    /// With a sequence batcher.
+    /// `None` without a sequence batcher.
     pub(super) sequences: Option<Sequences>,
-    /// If replies leave in the order of their requests.
-    pub(super) replies: Option<Replies>,
-    /// If the model has its own say in what shares a batch: what is queued.
-    shown: Option<Shown>,
-    /// The same rule, to be ended before this is.
-    rule: Option<Held>,
-    /// Counts enqueued requests, so that a late cancellation can't reach
-    /// another request in the same place of the slab.
+    /// `None` if replies leave in any order.
+    pub(super) replies: Option<OrderedReplies>,
+    /// The queued requests, for a custom batching rule.
+    mirror: Option<QueueMirror>,
+    /// The custom batching rule, which is destroyed before the dispatcher is.
+    rule: Option<SharedRule>,
+    /// The number of requests that were enqueued. It makes keys unique, so that a late
+    /// cancellation can't reach a later request at the same index of the slab.
     generation: u32,
-    /// The earliest alarm that the timer was asked for.
-    pub(super) armed: Option<Time>,
-    /// Set once: what is queued is the last.
+    /// The time of the alarm that is set.
+    pub(super) alarm_at: Option<Time>,
+    /// Set once: no further request is queued.
     pub(super) is_draining: bool,
-    /// Set once: the end of that was among the effects.
-    is_drain_told: bool,
+    /// Set once: [`Effect::NotifyDrained`] was among the effects.
+    has_drained_effect: bool,
     /// Set once: that effect was performed.
-    pub(super) drained: bool,
-    /// The scheduler broke one of its own rules. What it says can't be
-    /// trusted any more: the model answers every request with an error.
-    pub(super) broken: bool,
+    pub(super) is_drained: bool,
+    /// Set once: the scheduler broke one of its own rules. It is not trusted any more: every
+    /// request fails.
+    pub(super) is_broken: bool,
     /// Reused from step to step.
     pub(super) actions: Actions,
     /// What the scheduler wants of the rate limiter in this step.
-    pub(super) orders: Vec<Order>,
-    /// Batches for inline instances that wait for a thread.
-    pub(super) parked: Vec<(InstanceId, Work)>,
+    pub(super) permit_operations: Vec<PermitOperation>,
+    /// Batches for instances without threads that wait for a thread.
+    pub(super) parked: Vec<(InstanceId, ClosedBatch)>,
 }
 
 /// A request that the scheduler knows.
 #[derive(Debug)]
-struct Entry {
+struct RequestEntry {
     key: RequestKey,
-    /// None while it is executed. Only requests of sequences stay known then.
+    /// `None` while it is executed. Only requests of sequences keep their entry then.
     request: Option<PendingRequest>,
     batch_key: BatchKey,
     sequence: Option<SequenceKey>,
-    number: ReplyNumber,
+    reply_number: ReplyNumber,
 }
 
-/// What is left to do when the lock is released.
-#[derive(Debug)]
-pub(super) enum Effect {
-    Execute {
-        instance: InstanceId,
-        work: Work,
-    },
-    Fail {
-        request: Box<PendingRequest>,
-        reason: FailReason,
-    },
-    /// Requests that nobody will schedule; dropping them answers them.
-    Abandon(Vec<PendingRequest>),
-    /// States that have no successor.
-    Forget(Vec<StateTensor>),
-    StopLane(InstanceId),
-    /// Permits of the rate limiter, for any model's instances.
-    Deliver(Granted),
-    NotifyDrained,
-    /// A line of the log about a sequence.
-    Note(String),
+/// A request that was inserted into the slab.
+pub(super) struct InsertedRequest {
+    pub(super) info: RequestInfo,
+    /// It starts a sequence that has not ended, which is logged as a warning.
+    pub(super) restarts_sequence: bool,
 }
 
-/// Nearly every step has one effect or none.
-pub(super) type Effects = SmallVec<[Effect; 1]>;
-
-/// A request that was put into the slab.
-pub(super) struct Admitted {
-    pub(super) ticket: RequestInfo,
-    /// It starts a sequence that goes on: worth a warning.
-    pub(super) restarts: bool,
-}
-
-impl State {
+impl DispatcherState {
     pub(super) fn new(
         spec: SchedulingSpec,
-        replies: Option<Replies>,
-        rule: Option<AskedRule>,
+        replies: Option<OrderedReplies>,
+        rule: Option<CustomBatching>,
     ) -> Self {
         let sequences = match &spec.mode {
             SchedulingMode::Default | SchedulingMode::Dynamic(_) => None,
             SchedulingMode::Sequence(sequence) => Some(Sequences::new(sequence.iterative)),
         };
-        let shown = rule.as_ref().map(AskedRule::shown);
-        let held = rule.as_ref().map(AskedRule::held);
+        let mirror = rule.as_ref().map(CustomBatching::mirror);
+        let shared_rule = rule.as_ref().map(CustomBatching::rule);
         let scheduler = Scheduler::with_batch_strategy(spec, rule);
         Self {
             scheduler,
@@ -117,62 +101,63 @@ impl State {
             batch_keys: BatchKeys::default(),
             sequences,
             replies,
-            shown,
-            rule: held,
+            mirror,
+            rule: shared_rule,
             generation: 0,
-            armed: None,
+            alarm_at: None,
             is_draining: false,
-            is_drain_told: false,
-            drained: false,
-            broken: false,
+            has_drained_effect: false,
+            is_drained: false,
+            is_broken: false,
             actions: Actions::default(),
-            orders: Vec::new(),
+            permit_operations: Vec::new(),
             parked: Vec::new(),
         }
     }
 
-    /// The model's own rule for batches, if it has one that nobody took before.
+    /// Takes the custom batching rule away, if there is one.
     pub(super) fn take_rule(&self) -> Option<Box<dyn BatchRule>> {
-        self.rule.as_ref().and_then(Held::take)
+        self.rule.as_ref().and_then(SharedRule::take)
     }
 
-    /// Before anything happens: instances run with permits only.
+    /// From now on instances execute only with permits. Called before the first event.
     pub(super) fn require_permits(&mut self) {
         self.scheduler.require_permits();
     }
 
-    /// Puts a request into the slab and makes its ticket.
-    pub(super) fn admit(&mut self, mut arrival: Arrival) -> Admitted {
+    /// Inserts a request into the slab, and describes it for the scheduler.
+    pub(super) fn insert(&mut self, mut admitted: AdmittedRequest) -> InsertedRequest {
         self.generation = self.generation.wrapping_add(1);
-        let batch_key = self.batch_keys.acquire(arrival.shape_class.take());
-        let content = arrival.request.request();
-        let marked = self
+        let batch_key = self.batch_keys.acquire(admitted.shape_class.take());
+        let content = admitted.request.request();
+        let assignment = self
             .sequences
             .as_mut()
-            .and_then(|known| known.mark(&content.correlation_id, content.sequence_flags));
-        let place = self.requests.vacant_entry();
-        let key = RequestKey(key_of(place.key(), self.generation));
-        let ticket = RequestInfo {
+            .and_then(|known| known.assign(&content.correlation_id, content.sequence_flags));
+        let vacant = self.requests.vacant_entry();
+        let key = RequestKey(key_of(vacant.key(), self.generation));
+        let info = RequestInfo {
             key,
-            batch_size: arrival.request.batch_size(),
+            batch_size: admitted.request.batch_size(),
             batch_key,
             priority: content.priority,
             timeout_ns: content.timeout_microseconds.saturating_mul(1_000),
-            sequence: marked.map(|marked| marked.mark),
+            sequence: assignment.map(|assignment| assignment.position),
         };
-        let sequence = marked.map(|marked| marked.mark.sequence);
-        let number = arrival.number;
-        if let Some(shown) = &self.shown {
-            shown.add(key, &arrival.request);
+        let sequence = info.sequence.map(|position| position.sequence);
+        let reply_number = admitted.reply_number;
+        if let Some(mirror) = &self.mirror {
+            mirror.add(key, &admitted.request);
         }
-        // The request is large: it goes from where it is into its entry.
-        let request = Some(arrival.request);
-        place.insert(Entry { key, request, batch_key, sequence, number });
-        self.expect_reply(sequence, number);
-        Admitted { ticket, restarts: marked.is_some_and(|marked| marked.restarts) }
+        // The request is large, so it is moved only once.
+        let request = Some(admitted.request);
+        vacant.insert(RequestEntry { key, request, batch_key, sequence, reply_number });
+        self.expect_reply(sequence, reply_number);
+        let restarts_sequence = assignment.is_some_and(|assignment| assignment.restarts);
+        InsertedRequest { info, restarts_sequence }
     }
 
-    /// A queued request of a sequence that runs already is sure to run.
+    /// Later replies wait for the reply of a queued request if it is certain to execute.
     fn expect_reply(&mut self, sequence: Option<SequenceKey>, number: ReplyNumber) {
         if let (Some(replies), Some(sequences), Some(sequence)) =
             (&mut self.replies, &mut self.sequences, sequence)
@@ -182,13 +167,13 @@ impl State {
         }
     }
 
-    /// What the log says of a request that starts a sequence which goes on.
+    /// The warning about a request that starts a sequence which has not ended.
     pub(super) fn restart_warning(&self, key: RequestKey) -> Option<String> {
         self.entry(key)?.request.as_ref().map(failure::restart_warning)
     }
 
-    /// What the log tells of what is about to happen to a sequence.
-    pub(super) fn sequence_note(
+    /// The log line about an action that closes or ends a sequence.
+    pub(super) fn sequence_line(
         &self,
         model: &str,
         event: &Event,
@@ -197,34 +182,35 @@ impl State {
         let (Action::SequenceClosed(key) | Action::SequenceEnded(key)) = action else {
             return None;
         };
-        let id = self.sequences.as_ref()?.begun(*key)?;
-        let sequence = request_log::sequence_of(id, model);
+        let id = self.sequences.as_ref()?.started_id(*key)?;
+        let sequence = request_log::sequence_name(id, model);
         if matches!(action, Action::SequenceEnded(_)) {
             return Some(format!("{sequence} has ended; its slot is free"));
         }
-        let why = request_log::why_closed(event);
+        let why = request_log::close_reason(event);
         Some(format!("{sequence} takes no further requests: {why}"))
     }
 
-    /// What the log tells of a request that begins a sequence.
-    pub(super) fn begin_note(&self, model: &str, ticket: &RequestInfo) -> Option<String> {
-        let mark = ticket.sequence.filter(|mark| mark.start)?;
-        let id = self.sequences.as_ref()?.begun(mark.sequence)?;
-        Some(format!("{} begins", request_log::sequence_of(id, model)))
+    /// The log line about a request that begins a sequence.
+    pub(super) fn sequence_begin_line(&self, model: &str, info: &RequestInfo) -> Option<String> {
+        let position = info.sequence.filter(|position| position.start)?;
+        let id = self.sequences.as_ref()?.started_id(position.sequence)?;
+        Some(format!("{} begins", request_log::sequence_name(id, model)))
     }
 
-    /// What clients call a sequence.
+    /// The correlation ID of a sequence.
     pub(super) fn correlation_id(&self, key: SequenceKey) -> CorrelationId {
         self.sequences.as_ref().map(|known| known.correlation_id(key)).unwrap_or_default()
     }
 
+    /// The numbers of requests, of open sequences and of all sequences.
     #[cfg(test)]
-    pub(super) fn kept(&self) -> (usize, usize, usize) {
+    pub(super) fn counts(&self) -> (usize, usize, usize) {
         let (open, known) = self.sequences.as_ref().map_or((0, 0), Sequences::counts);
         (self.requests.len(), open, known)
     }
 
-    /// Whether this very request is queued or, as one of a sequence, executed.
+    /// Whether exactly this request is queued or, in a sequence, executed.
     pub(super) fn knows(&self, key: RequestKey) -> bool {
         self.entry(key).is_some()
     }
@@ -235,51 +221,52 @@ impl State {
         self.entry(key).is_some_and(|entry| entry.request.is_some() || runs_again)
     }
 
-    fn entry(&self, key: RequestKey) -> Option<&Entry> {
-        self.requests.get(place_of(key.0)).filter(|entry| entry.key == key)
+    fn entry(&self, key: RequestKey) -> Option<&RequestEntry> {
+        self.requests.get(index_of(key.0)).filter(|entry| entry.key == key)
     }
 
-    fn entry_mut(&mut self, key: RequestKey) -> Option<&mut Entry> {
-        self.requests.get_mut(place_of(key.0)).filter(|entry| entry.key == key)
+    fn entry_mut(&mut self, key: RequestKey) -> Option<&mut RequestEntry> {
+        self.requests.get_mut(index_of(key.0)).filter(|entry| entry.key == key)
     }
 
-    /// What a broken scheduler comes to: nothing waits any more, and draining
-    /// is over at once, whenever it began.
-    pub(super) fn give_up(&mut self, effects: &mut Effects) {
+    /// Drops everything that waits, because the scheduler is broken. If the dispatcher is
+    /// draining, it has drained.
+    pub(super) fn fail_all(&mut self, effects: &mut Effects) {
         self.batch_keys = BatchKeys::default();
-        if let Some(shown) = &self.shown {
-            shown.clear();
+        if let Some(mirror) = &self.mirror {
+            mirror.clear();
         }
-        let mut abandoned = Vec::new();
+        let mut dropped = Vec::new();
         for entry in self.requests.drain() {
             if let (Some(replies), Some(_)) = (&mut self.replies, &entry.request) {
-                replies.order.withdraw(entry.number);
+                replies.order.withdraw(entry.reply_number);
             }
-            abandoned.extend(entry.request);
+            dropped.extend(entry.request);
         }
-        effects.push(Effect::Abandon(abandoned));
+        effects.push(Effect::DropRequests(dropped));
         if let Some(sequences) = &mut self.sequences {
-            effects.push(Effect::Forget(sequences.clear()));
+            effects.push(Effect::DropStates(sequences.clear()));
         }
         if self.is_draining {
-            self.tell_drained(effects);
+            self.add_drained_effect(effects);
         }
     }
 
-    fn tell_drained(&mut self, effects: &mut Effects) {
-        if !std::mem::replace(&mut self.is_drain_told, true) {
+    fn add_drained_effect(&mut self, effects: &mut Effects) {
+        if !std::mem::replace(&mut self.has_drained_effect, true) {
             effects.push(Effect::NotifyDrained);
         }
     }
 
-    pub(super) fn effect(&mut self, action: Action, effects: &mut Effects) {
+    /// Applies an action to the requests and sequences, and adds the effects that are left.
+    pub(super) fn apply(&mut self, action: Action, effects: &mut Effects) {
         match action {
             Action::Dispatch { instance, batch } => {
-                let work = match &self.sequences {
-                    None => Work::Requests(self.requests_of(batch)),
-                    Some(_) => Work::Rows(self.rows_of(batch)),
+                let batch = match &self.sequences {
+                    None => ClosedBatch::Requests(self.take_requests(batch)),
+                    Some(_) => ClosedBatch::Rows(self.take_rows(batch)),
                 };
-                effects.push(Effect::Execute { instance, work });
+                effects.push(Effect::Execute { instance, batch });
             }
             Action::Fail { key, reason } => {
                 if let Some(request) = self.take_failed(key).map(Box::new) {
@@ -294,66 +281,70 @@ impl State {
             Action::SequenceEnded(key) => {
                 let ended = self.sequences.as_mut().map(|known| known.end(key));
                 if let Some(states) = ended.filter(|states| !states.is_empty()) {
-                    effects.push(Effect::Forget(states));
+                    effects.push(Effect::DropStates(states));
                 }
             }
-            Action::RequestPermit(instance) => self.orders.push(Order::Request(instance)),
-            Action::ReturnPermit { instance, used } => {
-                self.orders.push(Order::Return { instance, used });
+            Action::RequestPermit(instance) => {
+                self.permit_operations.push(PermitOperation::Request(instance));
             }
-            Action::WithdrawPermit(instance) => self.orders.push(Order::Withdraw(instance)),
+            Action::ReturnPermit { instance, used } => {
+                self.permit_operations.push(PermitOperation::Return { instance, used });
+            }
+            Action::WithdrawPermit(instance) => {
+                self.permit_operations.push(PermitOperation::Withdraw(instance));
+            }
             Action::InstanceRemoved(instance) => effects.push(Effect::StopLane(instance)),
-            Action::Drained => self.tell_drained(effects),
+            Action::Drained => self.add_drained_effect(effects),
         }
     }
 
-    fn requests_of(&mut self, batch: Batch) -> Vec<PendingRequest> {
+    fn take_requests(&mut self, batch: Batch) -> Vec<PendingRequest> {
         let entries = batch.into_entries();
         let mut requests = Vec::with_capacity(entries.len());
         for key in entries.iter().filter_map(BatchEntry::request) {
             if !self.knows(key) {
-                // Whoever dispatches what is not queued breaks its own rules.
-                self.broken = true;
+                // A scheduler must not dispatch what is not queued.
+                self.is_broken = true;
                 continue;
             }
             let entry = self.remove(key);
             if let Some(replies) = &mut self.replies {
-                replies.order.start(entry.number);
+                replies.order.start(entry.reply_number);
             }
             requests.extend(entry.request);
         }
         requests
     }
 
-    fn take(&mut self, key: RequestKey) -> Option<Entry> {
+    fn take(&mut self, key: RequestKey) -> Option<RequestEntry> {
         self.entry(key)?;
         Some(self.remove(key))
     }
 
     /// Only for a key that is known.
-    fn remove(&mut self, key: RequestKey) -> Entry {
-        if let Some(shown) = &self.shown {
-            shown.remove(key);
+    fn remove(&mut self, key: RequestKey) -> RequestEntry {
+        if let Some(mirror) = &self.mirror {
+            mirror.remove(key);
         }
-        let entry = self.requests.remove(place_of(key.0));
+        let entry = self.requests.remove(index_of(key.0));
         self.batch_keys.release(entry.batch_key);
         entry
     }
 
     fn take_failed(&mut self, key: RequestKey) -> Option<PendingRequest> {
         let entry = self.take(key);
-        self.broken |= entry.is_none();
+        self.is_broken |= entry.is_none();
         let entry = entry?;
         if let Some(replies) = &mut self.replies {
-            replies.order.withdraw(entry.number);
+            replies.order.withdraw(entry.reply_number);
             if let (Some(sequences), Some(sequence)) = (&mut self.sequences, entry.sequence) {
-                sequences.forget_reply(sequence, entry.number);
+                sequences.forget_reply(sequence, entry.reply_number);
             }
         }
         entry.request
     }
 
-    fn rows_of(&mut self, batch: Batch) -> Vec<Option<Row>> {
+    fn take_rows(&mut self, batch: Batch) -> Vec<Option<SequenceRow>> {
         let entries = batch.into_entries();
         let mut rows = Vec::with_capacity(entries.len());
         for entry in entries {
@@ -361,40 +352,45 @@ impl State {
                 BatchEntry::Padding => rows.push(None),
                 BatchEntry::Step(step) => {
                     let flags = SequenceFlags { start: step.start, end: step.end };
-                    let row = self.row(step.key, step.sequence, flags);
-                    self.broken |= row.is_none();
+                    let row = self.take_row(step.key, step.sequence, flags);
+                    self.is_broken |= row.is_none();
                     rows.push(row);
                 }
-                BatchEntry::Request(_) => self.broken = true,
+                BatchEntry::Request(_) => self.is_broken = true,
             }
         }
         rows
     }
 
-    /// The request leaves its entry, which stays until it is released.
-    fn row(&mut self, key: RequestKey, sequence: SequenceKey, flags: SequenceFlags) -> Option<Row> {
+    /// Takes the request out of its entry, which stays until the request is released.
+    fn take_row(
+        &mut self,
+        key: RequestKey,
+        sequence: SequenceKey,
+        flags: SequenceFlags,
+    ) -> Option<SequenceRow> {
         let request = self.entry_mut(key)?.request.take()?;
         let sequences = self.sequences.as_mut()?;
         let states = sequences.take_states(sequence);
         if let Some(replies) = &mut self.replies {
-            for number in sequences.assure_replies(sequence) {
+            for number in sequences.guarantee_replies(sequence) {
                 replies.order.start(number);
             }
         }
-        Some(Row { request, key, flags, states })
+        Some(SequenceRow { request, key, flags, states })
     }
 
-    /// The backend gives a known request of a sequence back, to be executed
-    /// again if it comes along. States that have no successor come back, to be
-    /// dropped where no lock is held.
+    /// The backend has released a known request of a sequence, with the request if it is to
+    /// be executed again. Returns the states that have no successor, which must be dropped
+    /// without a lock.
     pub(super) fn take_back(
         &mut self,
         key: RequestKey,
-        again: Option<PendingRequest>,
+        rescheduled: Option<PendingRequest>,
         states: Vec<StateTensor>,
     ) -> Vec<StateTensor> {
         let sequence = self.entry(key).and_then(|entry| entry.sequence);
-        match again {
+        match rescheduled {
             None => drop(self.take(key)),
             Some(request) => {
                 if let Some(entry) = self.entry_mut(key) {

@@ -270,7 +270,7 @@ pub(crate) fn verbose_log(shown: u32) -> (LogSink, Arc<Mutex<Vec<String>>>) {
 /// Waits until the server keeps nothing of any request or sequence.
 #[track_caller]
 pub(crate) fn wait_until_empty(server: &TestServer) {
-    wait_until(server, "nothing is kept", |dispatcher| dispatcher.kept() == (0, 0, 0));
+    wait_until(server, "nothing is kept", |dispatcher| dispatcher.counts() == (0, 0, 0));
 }
 
 /// Waits for a state that comes without further events.
@@ -278,7 +278,7 @@ pub(crate) fn wait_until_empty(server: &TestServer) {
 pub(crate) fn wait_until(
     server: &TestServer,
     what: &str,
-    is_so: impl Fn(&crate::Dispatcher) -> bool,
+    is_so: impl Fn(&crate::dispatcher::Dispatcher) -> bool,
 ) {
     let model = server.model("seq");
     let deadline = Instant::now() + LONG;

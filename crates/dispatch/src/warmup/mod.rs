@@ -1,10 +1,9 @@
-//! Requests that each instance executes before its model serves, so that no
-//! client waits for what a backend does only once.
+//! Warmup: each instance executes the configuration's sample requests before its model serves,
+//! so that no client waits for what a backend does only once.
 //!
-//! They go to the instance directly: there is no queue, no cache and no other
-//! batch. But for that they are what clients' requests are: admitted by the same
-//! rules, completed with a sequence's controls and states, and counted in the
-//! model's statistics, as in the original.
+//! Samples go to the instance directly, without queue, cache and scheduler. Otherwise they are
+//! like clients' requests: admitted by the same rules, completed with a sequence's controls
+//! and states, and counted in the model's statistics, as in Triton.
 
 mod run;
 #[cfg(test)]
@@ -15,40 +14,40 @@ use galatea_config::{ModelSpec, SchedulingChoice, WarmupContent, WarmupInput, Wa
 use galatea_infer::{InferenceRequest, InputTensor, Status};
 use galatea_tensor::{Buffer, DataType, Shape};
 
-use crate::contents::{check_strings, zeros};
-use crate::{Admission, LogSink};
+pub(crate) use self::run::InstanceWarmup;
+use crate::LogSink;
+use crate::admission::Admission;
+use crate::tensor_contents::{check_strings, zeros};
 
-pub(crate) use self::run::Warming;
-
-/// A file holds a tensor, and nobody means one of this size.
+/// The largest file of a sample's tensor.
 const FILE_BYTES_MAX: u64 = 1 << 32;
 
 /// The samples of a model, ready to be executed on each of its instances.
 #[derive(Debug)]
 pub(crate) struct Warmup {
     samples: Vec<Sample>,
-    /// Whether a backend may want a request again.
-    iterative: bool,
+    /// Whether a backend may reschedule a request.
+    is_iterative: bool,
 }
 
-/// Equal requests that are executed at once.
+/// Equal requests that are executed as one batch.
 #[derive(Debug)]
 struct Sample {
     name: String,
     batch_size: u32,
     count: u32,
     request: InferenceRequest,
-    /// What takes the place of controls and states.
+    /// Inputs that replace controls and states.
     replacements: Vec<InputTensor>,
 }
 
 impl Warmup {
-    /// Reads and makes the tensors of a model's samples.
+    /// Reads or generates the tensors of a model's samples.
     ///
     /// # Errors
     ///
-    /// With a message that names the sample: if a file can't be used, or a
-    /// request like this would be refused.
+    /// If a file can't be used, or such a request would be refused. The message names the
+    /// sample.
     pub(crate) fn new(
         spec: &ModelSpec,
         files: &dyn ModelFiles,
@@ -58,25 +57,26 @@ impl Warmup {
             let line = format_args!("skipping batch 0 warmup sample '{}'", skipped.name);
             log.write(LogLevel::Verbose(1), line);
         }
-        // Not the model's own: it gives out correlation IDs.
+        // Not the admission of the version itself, which assigns correlation IDs.
         let admission = Admission::new(spec);
         let samples = spec.warmup.iter().filter(|sample| sample.batch_size > 0);
-        let make = |sample: &WarmupSample| {
-            Sample::new(spec, sample, files, &admission)
-                .map_err(|status| status.prefixed(format_args!("{}: ", failed(&sample.name))))
+        let new_sample = |sample: &WarmupSample| {
+            Sample::new(spec, sample, files, &admission).map_err(|status| {
+                status.prefixed(format_args!("{}: ", failure_prefix(&sample.name)))
+            })
         };
-        let iterative = match &spec.scheduling {
+        let is_iterative = match &spec.scheduling {
             SchedulingChoice::Sequence(batching) => batching.iterative,
             SchedulingChoice::Default
             | SchedulingChoice::Dynamic(_)
             | SchedulingChoice::Ensemble(_) => false,
         };
-        Ok(Self { samples: samples.map(make).collect::<Result<_, _>>()?, iterative })
+        Ok(Self { samples: samples.map(new_sample).collect::<Result<_, _>>()?, is_iterative })
     }
 }
 
-/// How a message about a sample begins.
-fn failed(sample: &str) -> String {
+/// The beginning of a message about a sample.
+fn failure_prefix(sample: &str) -> String {
     format!("failed to run warmup sample '{sample}'")
 }
 
@@ -92,15 +92,15 @@ impl Sample {
             seed += 1;
             tensor(spec, input, files, seed)
         };
-        let (added, own): (Vec<_>, Vec<_>) =
-            sample.inputs.iter().partition(|input| is_added(spec, &input.name));
+        let (sequence_inputs, own): (Vec<_>, Vec<_>) =
+            sample.inputs.iter().partition(|input| is_sequence_input(spec, &input.name));
         let request = InferenceRequest {
             model_name: spec.name.clone(),
             inputs: own.into_iter().map(&mut tensor).collect::<Result<_, _>>()?,
             ..InferenceRequest::default()
         };
         let replacements: Vec<InputTensor> =
-            added.into_iter().map(tensor).collect::<Result<_, _>>()?;
+            sequence_inputs.into_iter().map(tensor).collect::<Result<_, _>>()?;
         replacements.iter().try_for_each(|one| check_replacement(spec, one))?;
         Ok(Self {
             name: sample.name.clone(),
@@ -113,13 +113,13 @@ impl Sample {
 }
 
 /// Whether the sequence batcher fills this input in.
-fn is_added(spec: &ModelSpec, name: &str) -> bool {
-    added(spec, name).is_some()
+fn is_sequence_input(spec: &ModelSpec, name: &str) -> bool {
+    sequence_input(spec, name).is_some()
 }
 
-/// The type and shape, without the batch dimension, of an input that the sequence
+/// The type and the dimensions, without the batch dimension, of an input that the sequence
 /// batcher fills in.
-fn added<'a>(spec: &'a ModelSpec, name: &str) -> Option<(DataType, &'a [i64])> {
+fn sequence_input<'a>(spec: &'a ModelSpec, name: &str) -> Option<(DataType, &'a [i64])> {
     const ONE: &[i64] = &[1];
     let control = spec.controls().iter().find(|control| control.name == name);
     let state = || spec.states().iter().find(|state| state.input_name == name);
@@ -128,10 +128,10 @@ fn added<'a>(spec: &'a ModelSpec, name: &str) -> Option<(DataType, &'a [i64])> {
         .or_else(|| state().map(|state| (state.datatype, state.dims.as_slice())))
 }
 
-/// What is put in the place of a control or a state must be one, because backends
-/// trust it.
+/// Checks that an input has the type and shape of the control or state that it replaces,
+/// because backends rely on them.
 fn check_replacement(spec: &ModelSpec, input: &InputTensor) -> Result<(), Status> {
-    let Some((datatype, expected)) = added(spec, &input.name) else { return Ok(()) };
+    let Some((datatype, expected)) = sequence_input(spec, &input.name) else { return Ok(()) };
     let dims = input.shape.dims().get(usize::from(spec.max_batch_size > 0)..).unwrap_or_default();
     let fits = dims.len() == expected.len()
         && dims.iter().zip(expected).all(|(dim, expected)| dim == expected || *expected == -1);
@@ -173,15 +173,15 @@ fn tensor(
     })
 }
 
-/// Any bytes, the same with each load. Strings stay empty, as in the original,
-/// and booleans booleans: others are undefined to backends.
+/// Fills in pseudo-random bytes, the same ones with each load. As in Triton, strings stay
+/// empty. Booleans are 0 or 1, because backends don't define others.
 fn randomize(bytes: &mut [u8], datatype: DataType, seed: u64) {
     let mask = match datatype {
         DataType::Bytes => return,
         DataType::Bool => 1,
         _ => 0xff,
     };
-    // SplitMix64: small, and good enough for numbers that mean nothing.
+    // SplitMix64 is small and good enough for sample data.
     let mut state = seed;
     for chunk in bytes.chunks_mut(8) {
         state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -194,7 +194,7 @@ fn randomize(bytes: &mut [u8], datatype: DataType, seed: u64) {
     }
 }
 
-/// The tensor in a file, which may be longer.
+/// The tensor at the beginning of a file.
 fn read(
     shape: &Shape,
     input: &WarmupInput,

@@ -1,4 +1,4 @@
-//! Samples on their way through one instance.
+//! The execution of a model's samples on one instance.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -12,66 +12,68 @@ use galatea_infer::{
 };
 use galatea_policy::RequestKey;
 
-use super::{Sample, Warmup, failed};
+use super::{Sample, Warmup, failure_prefix};
 use crate::LogSink;
-use crate::assembly::{Assembly, Row};
+use crate::batch::{SequenceAssembler, SequenceRow};
 
-/// How often a request may be given back to be executed again: a backend that
-/// wants more never ends.
+/// How often a request may be rescheduled. A backend that exceeds this would never end.
 const EXECUTIONS_MAX: u32 = 1 << 20;
 
-/// What warming an instance up needs.
-pub(crate) struct Warming<'a> {
+/// What warming up an instance needs.
+pub(crate) struct InstanceWarmup<'a> {
     pub(crate) warmup: &'a Warmup,
-    pub(crate) assembly: Option<&'a Assembly>,
-    /// Who counts the requests.
+    pub(crate) assembler: Option<&'a SequenceAssembler>,
+    /// Counts the requests.
     pub(crate) observer: &'a Arc<dyn RequestObserver>,
     pub(crate) log: &'a LogSink,
 }
 
-/// What becomes of a request that an instance got.
-enum Event {
-    /// A reply came.
+/// What happened to a sample's request.
+enum WarmupEvent {
+    /// A reply was delivered.
     Replied { error: Option<Status>, is_final: bool },
-    /// The backend gave it up.
+    /// The backend released the request.
     Released,
-    /// The backend wants to execute it again.
-    Again(Box<Returned>),
+    /// The backend wants to execute the request again.
+    Rescheduled(Box<RescheduledRequest>),
 }
 
-struct Returned {
+struct RescheduledRequest {
     key: u64,
     request: PendingRequest,
     states: Vec<StateTensor>,
 }
 
-/// Takes the requests of sequences back.
+/// Receives the requests of sequences that the backend releases.
 #[derive(Debug)]
-struct Owner {
-    events: Sender<Event>,
-    /// Inputs that were added to each request.
-    added_inputs: usize,
+struct WarmupSequenceOwner {
+    events: Sender<WarmupEvent>,
+    /// The number of inputs that were added to each request.
+    added_input_count: usize,
 }
 
-impl SequenceOwner for Owner {
+impl SequenceOwner for WarmupSequenceOwner {
     fn released(&self, _key: u64, _states: Vec<StateTensor>) {
-        let _ = self.events.send(Event::Released);
+        let _ = self.events.send(WarmupEvent::Released);
     }
 
     fn rescheduled(&self, key: u64, mut request: PendingRequest, states: Vec<StateTensor>) {
         let inputs = request.inputs_mut();
-        inputs.truncate(inputs.len().saturating_sub(self.added_inputs));
-        let _ = self.events.send(Event::Again(Box::new(Returned { key, request, states })));
+        inputs.truncate(inputs.len().saturating_sub(self.added_input_count));
+        let _ = self.events.send(WarmupEvent::Rescheduled(Box::new(RescheduledRequest {
+            key,
+            request,
+            states,
+        })));
     }
 }
 
-impl Warming<'_> {
-    /// Executes every sample as often as it says.
+impl InstanceWarmup<'_> {
+    /// Executes every sample as often as the configuration says.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` with what the backend answered; the first sample that
-    /// fails is the last.
+    /// `InvalidArgument` with the errors of the first sample that fails.
     pub(crate) fn run(&self, instance: &mut dyn Instance, name: &str) -> Result<(), Status> {
         for sample in &self.warmup.samples {
             for iteration in 1..=sample.count {
@@ -91,37 +93,42 @@ impl Warming<'_> {
         let (events, inbox) = channel();
         let requests = (0..sample.batch_size).map(|_| self.request(&sample.request, &events));
         let mut errors: Vec<String> = Vec::new();
-        let mut unanswered = sample.batch_size;
-        let mut note = |event: Event| match event {
-            Event::Replied { error, is_final } => {
+        let mut missing_replies = sample.batch_size;
+        let mut record = |event: WarmupEvent| match event {
+            WarmupEvent::Replied { error, is_final } => {
                 errors.extend(error.map(|status| String::from(status.message())));
-                unanswered = unanswered.saturating_sub(u32::from(is_final));
+                missing_replies = missing_replies.saturating_sub(u32::from(is_final));
             }
-            Event::Released | Event::Again(_) => {}
+            WarmupEvent::Released | WarmupEvent::Rescheduled(_) => {}
         };
-        match self.assembly {
+        match self.assembler {
             None => run(instance, requests.collect())?,
-            Some(assembly) => {
-                let iterative = self.warmup.iterative;
-                let sequences =
-                    Sequences { sample, assembly, iterative, events: &events, inbox: &inbox };
-                sequences.execute(requests, instance, &mut note)?;
+            Some(assembler) => {
+                let is_iterative = self.warmup.is_iterative;
+                let sequences = SequenceWarmup {
+                    sample,
+                    assembler,
+                    is_iterative,
+                    events: &events,
+                    inbox: &inbox,
+                };
+                sequences.execute(requests, instance, &mut record)?;
             }
         }
-        // Dropped requests answer, so all answers come.
+        // Dropped requests reply, so that no reply is missing after this.
         drop(events);
-        inbox.iter().for_each(note);
-        if unanswered > 0 {
+        inbox.iter().for_each(record);
+        if missing_replies > 0 {
             errors.push(String::from("the backend did not answer"));
         }
         if errors.is_empty() {
             return Ok(());
         }
-        let text = format!("{}: {}", failed(&sample.name), errors.join("; "));
+        let text = format!("{}: {}", failure_prefix(&sample.name), errors.join("; "));
         Err(Status::invalid_argument(text))
     }
 
-    fn request(&self, request: &InferenceRequest, events: &Sender<Event>) -> PendingRequest {
+    fn request(&self, request: &InferenceRequest, events: &Sender<WarmupEvent>) -> PendingRequest {
         let events = events.clone();
         let sender = ResponseSender::new(Box::new(move |reply: Reply| {
             let is_final = reply.is_final();
@@ -129,7 +136,7 @@ impl Warming<'_> {
                 Reply::Response { result, .. } => result.err(),
                 Reply::Finished => None,
             };
-            let _ = events.send(Event::Replied { error, is_final });
+            let _ = events.send(WarmupEvent::Replied { error, is_final });
         }));
         let now = Instant::now();
         let times = RequestTimes { arrival: now, queued: now };
@@ -137,26 +144,26 @@ impl Warming<'_> {
     }
 }
 
-/// A sample of a model with a sequence batcher: each request is a sequence.
-struct Sequences<'a> {
+/// A sample of a model with a sequence batcher. Each of its requests is a sequence.
+struct SequenceWarmup<'a> {
     sample: &'a Sample,
-    assembly: &'a Assembly,
-    iterative: bool,
-    events: &'a Sender<Event>,
-    inbox: &'a Receiver<Event>,
+    assembler: &'a SequenceAssembler,
+    is_iterative: bool,
+    events: &'a Sender<WarmupEvent>,
+    inbox: &'a Receiver<WarmupEvent>,
 }
 
-impl Sequences<'_> {
+impl SequenceWarmup<'_> {
     fn execute(
         &self,
         requests: impl Iterator<Item = PendingRequest>,
         instance: &mut dyn Instance,
-        note: &mut impl FnMut(Event),
+        record: &mut impl FnMut(WarmupEvent),
     ) -> Result<(), Status> {
-        let first = SequenceFlags { start: true, end: !self.iterative };
+        let first = SequenceFlags { start: true, end: !self.is_iterative };
         let rows = (0..).zip(requests);
-        let mut rows: Vec<Row> = rows
-            .map(|(key, request)| Row {
+        let mut rows: Vec<SequenceRow> = rows
+            .map(|(key, request)| SequenceRow {
                 request,
                 key: RequestKey(key),
                 flags: first,
@@ -167,25 +174,27 @@ impl Sequences<'_> {
             let batch = self.assemble(rows);
             let executed = batch.len();
             run(instance, batch)?;
-            rows = self.returned(executed, note);
+            rows = self.wait_released(executed, record);
             if rows.is_empty() {
                 return Ok(());
             }
         }
-        let text =
-            format!("{}: its requests are given back again and again", failed(&self.sample.name));
+        let text = format!(
+            "{}: its requests are given back again and again",
+            failure_prefix(&self.sample.name)
+        );
         for row in rows {
             row.request.fail(Status::invalid_argument(text.clone()), FailureReason::Backend);
         }
         Err(Status::invalid_argument(text))
     }
 
-    fn assemble(&self, rows: Vec<Row>) -> Vec<PendingRequest> {
-        let owner: Arc<dyn SequenceOwner> = Arc::new(Owner {
+    fn assemble(&self, rows: Vec<SequenceRow>) -> Vec<PendingRequest> {
+        let owner: Arc<dyn SequenceOwner> = Arc::new(WarmupSequenceOwner {
             events: self.events.clone(),
-            added_inputs: self.assembly.added_inputs(),
+            added_input_count: self.assembler.added_input_count(),
         });
-        let mut batch = self.assembly.assemble(rows.into_iter().map(Some).collect(), &owner);
+        let mut batch = self.assembler.assemble(rows.into_iter().map(Some).collect(), &owner);
         for request in &mut batch {
             for input in request.inputs_mut() {
                 let mut replacements = self.sample.replacements.iter();
@@ -197,29 +206,33 @@ impl Sequences<'_> {
         batch
     }
 
-    /// Waits until so many requests are given back, and returns those that are to
-    /// be executed again.
-    fn returned(&self, mut executed: usize, note: &mut impl FnMut(Event)) -> Vec<Row> {
-        let mut again = Vec::new();
+    /// Waits until all executed requests are released. Returns those that are to be executed
+    /// again.
+    fn wait_released(
+        &self,
+        mut executed: usize,
+        record: &mut impl FnMut(WarmupEvent),
+    ) -> Vec<SequenceRow> {
+        let mut rescheduled = Vec::new();
         while executed > 0 {
             let Ok(event) = self.inbox.recv() else { break };
             match event {
-                Event::Again(returned) => {
-                    let Returned { key, request, states } = *returned;
+                WarmupEvent::Rescheduled(request) => {
+                    let RescheduledRequest { key, request, states } = *request;
                     let flags = SequenceFlags::default();
-                    again.push(Row { request, key: RequestKey(key), flags, states });
+                    rescheduled.push(SequenceRow { request, key: RequestKey(key), flags, states });
                     executed -= 1;
                 }
-                Event::Released => executed -= 1,
-                Event::Replied { .. } => note(event),
+                WarmupEvent::Released => executed -= 1,
+                WarmupEvent::Replied { .. } => record(event),
             }
         }
-        again
+        rescheduled
     }
 }
 
-/// Lets the instance execute a batch. What it refuses is answered with its
-/// reason; what it drops in a panic is answered already.
+/// Executes a batch. Requests that the instance refuses get its error as their reply.
+/// Requests that it drops in a panic have got a reply already.
 fn run(instance: &mut dyn Instance, batch: Vec<PendingRequest>) -> Result<(), Status> {
     match catch_unwind(AssertUnwindSafe(|| instance.execute(batch))) {
         Ok(Ok(())) => Ok(()),

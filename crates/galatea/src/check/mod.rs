@@ -16,7 +16,7 @@ use galatea_backend::ModelFiles;
 use galatea_backend_plugin::Agents;
 use galatea_capi::ReservedAddress;
 use galatea_config::{ConfigErrors, Diagnostic};
-use galatea_dispatch::{CheckedLimits, LogSink, ModelDefinition, VersionProblem};
+use galatea_dispatch::{LogSink, ModelDefinition, ResourceLimitCheck, VersionProblem};
 use galatea_engine::{LoadOverride, Namespaces};
 use galatea_infer::Status;
 use galatea_policy::model_id;
@@ -58,7 +58,7 @@ pub(crate) fn run(
     let silent = LogOptions { info: false, warning: false, error: false, ..LogOptions::default() };
     let logger = Logger::new(silent).map_err(|error| error.to_string())?;
     let auto_complete = settings.auto_complete_config;
-    let limits = CheckedLimits::new(&settings.rate_limit());
+    let limits = ResourceLimitCheck::new(&settings.rate_limit());
     let log = LogSink::new(|_, _, _| {});
     // Backends may call the server while they check a model.
     let reserved = ReservedAddress::new();
@@ -74,7 +74,7 @@ fn check_models(
     definer: &Definer,
     scan: Scan,
     namespaces: Namespaces,
-    limits: &CheckedLimits,
+    limits: &ResourceLimitCheck,
 ) -> Report {
     let mut report = Report::default();
     for problem in scan.problems {
@@ -105,7 +105,7 @@ fn check_models(
 fn check_model(
     definer: &Definer,
     source: &ModelSource,
-    limits: &CheckedLimits,
+    limits: &ResourceLimitCheck,
     ensembles: &mut Ensembles,
 ) -> ModelReport {
     let id = model_id(source.namespace.as_deref(), &source.name);

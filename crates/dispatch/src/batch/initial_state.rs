@@ -1,0 +1,100 @@
+//! The states that the first request of a sequence gets.
+
+use std::sync::Arc;
+
+use galatea_backend::{ExpectedFileSize, ModelFiles};
+use galatea_config::{InitialState, ModelSpec, StateSpec};
+use galatea_infer::{StateTensor, Status};
+use galatea_tensor::{Buffer, DataType, Shape};
+
+use crate::tensor_contents::{check_strings, zeros};
+
+/// The largest file of an initial state of strings, whose size the shape doesn't tell.
+const STRING_FILE_BYTES_MAX: u64 = 1 << 32;
+
+/// The initial states of a sequence, in the configuration's order. All sequences share
+/// their buffers.
+///
+/// # Errors
+///
+/// `InvalidArgument` or `NotFound` with a message that names the state, and the
+/// file if it comes from one.
+pub(crate) fn initial_states(
+    spec: &ModelSpec,
+    files: &dyn ModelFiles,
+) -> Result<Vec<StateTensor>, Status> {
+    spec.states().iter().map(|state| initial_state(spec, state, files)).collect()
+}
+
+fn initial_state(
+    spec: &ModelSpec,
+    state: &StateSpec,
+    files: &dyn ModelFiles,
+) -> Result<StateTensor, Status> {
+    let refuse = |reason: &dyn std::fmt::Display| {
+        Status::invalid_argument(format!(
+            "state '{}' of '{}': {reason}",
+            state.input_name, spec.name
+        ))
+    };
+    let dims = match &state.initial {
+        // As in Triton, a variable size is 1.
+        InitialState::Unspecified => {
+            state.dims.iter().map(|&dim| if dim == -1 { 1 } else { dim }).collect()
+        }
+        InitialState::Zero { dims } | InitialState::File { dims, .. } => dims.clone(),
+    };
+    let batch = (spec.max_batch_size > 0).then_some(1);
+    let dims: Vec<i64> = batch.into_iter().chain(dims).collect();
+    let shape = Shape::new(&dims).map_err(|error| refuse(&error))?;
+    let data = match &state.initial {
+        // Unspecified contents are zeros as well: uninitialized memory would show what
+        // was in it before.
+        InitialState::Unspecified | InitialState::Zero { .. } => {
+            zeros(&shape, state.datatype).map_err(|reason| refuse(&reason))?
+        }
+        InitialState::File { file_name, .. } => {
+            let contents = read(&shape, state.datatype, file_name, files);
+            contents.map_err(|status| {
+                status.prefixed(format_args!("state '{}' of '{}': ", state.input_name, spec.name))
+            })?
+        }
+    };
+    Ok(StateTensor {
+        input_name: Arc::from(state.input_name.as_str()),
+        output_name: Arc::from(state.output_name.as_str()),
+        datatype: state.datatype,
+        shape,
+        data: Buffer::from_vec(data),
+    })
+}
+
+fn read(
+    shape: &Shape,
+    datatype: DataType,
+    file_name: &str,
+    files: &dyn ModelFiles,
+) -> Result<Vec<u8>, Status> {
+    let size = match datatype {
+        DataType::Bytes => ExpectedFileSize::AtMost(STRING_FILE_BYTES_MAX),
+        _ => ExpectedFileSize::Exactly(shape.byte_size(datatype).ok_or_else(|| {
+            Status::invalid_argument(format!("shape {shape} is larger than any file"))
+        })?),
+    };
+    let bytes = files.read_initial_state(file_name, size)?;
+    check_contents(&bytes, shape, datatype).map_err(|reason| {
+        Status::invalid_argument(format!("initial_state file '{file_name}' {reason}"))
+    })?;
+    Ok(bytes)
+}
+
+fn check_contents(bytes: &[u8], shape: &Shape, datatype: DataType) -> Result<(), String> {
+    match datatype {
+        DataType::Bytes => check_strings(bytes, shape),
+        // Backends read booleans as C++ does, where other values are undefined.
+        DataType::Bool if bytes.iter().any(|&byte| byte > 1) => {
+            Err(String::from("has booleans other than 0 and 1"))
+        }
+        _ => Ok(()),
+    }
+}

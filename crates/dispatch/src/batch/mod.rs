@@ -1,0 +1,55 @@
+//! A batch between the scheduler, which knows requests by their keys, and a backend,
+//! which gets requests.
+//!
+//! **Shape classes.** Requests share a batch only if their shape classes are equal.
+//! [`ShapeClass`] describes what must be equal; [`BatchKeys`] turns it into the small
+//! integers that the scheduler compares.
+//!
+//! **Sequences.** The scheduler closes a batch of a sequence model as rows. To a backend,
+//! controls and states are inputs like any other, so the [`SequenceAssembler`] adds them to
+//! each row's request on the thread that executes the batch. The backend reports new
+//! states on the request. A row without a request is padding: nothing waits for it.
+
+mod initial_state;
+mod sequence_assembler;
+mod shape_class;
+
+use galatea_infer::{PendingRequest, SequenceFlags, StateTensor};
+use galatea_policy::RequestKey;
+
+pub(crate) use self::sequence_assembler::SequenceAssembler;
+pub(crate) use self::shape_class::{BatchKeys, ShapeClass};
+
+/// A batch as the scheduler closed it, on its way to an instance.
+#[derive(Debug)]
+pub(crate) enum ClosedBatch {
+    /// Requests that are ready to be executed.
+    Requests(Vec<PendingRequest>),
+    /// The rows of a sequence batch; `None` is padding.
+    Rows(Vec<Option<SequenceRow>>),
+}
+
+impl ClosedBatch {
+    /// The size of its inputs, without those that the sequence assembler adds.
+    pub(crate) fn input_byte_size(&self) -> usize {
+        let size = |request: &PendingRequest| -> usize {
+            request.request().inputs.iter().map(|input| input.data.len()).sum()
+        };
+        match self {
+            Self::Requests(requests) => requests.iter().map(size).sum(),
+            Self::Rows(rows) => rows.iter().flatten().map(|row| size(&row.request)).sum(),
+        }
+    }
+}
+
+/// The next request of a sequence.
+#[derive(Debug)]
+pub(crate) struct SequenceRow {
+    pub(crate) request: PendingRequest,
+    pub(crate) key: RequestKey,
+    /// Whether the sequence begins or ends with this request.
+    pub(crate) flags: SequenceFlags,
+    /// The states that the sequence's previous request left. Not used if the sequence
+    /// begins with this request.
+    pub(crate) states: Vec<StateTensor>,
+}

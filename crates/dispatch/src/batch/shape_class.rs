@@ -1,0 +1,113 @@
+//! What decides which requests may share a batch.
+
+use std::collections::HashMap;
+
+use galatea_policy::BatchKey;
+use slab::Slab;
+
+/// What must be equal for two requests of a model to share a batch: which inputs are
+/// present, the shapes of inputs with variable dimensions, and the contents of shape
+/// tensors. They are encoded as one list of numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct ShapeClass {
+    words: Vec<i64>,
+}
+
+impl ShapeClass {
+    /// The next input is absent.
+    pub(crate) fn push_absent(&mut self) {
+        self.words.push(-1);
+    }
+
+    /// The next input has these dimensions.
+    pub(crate) fn push_dims(&mut self, dims: &[i64]) {
+        self.words.push(i64::try_from(dims.len()).unwrap_or(i64::MAX));
+        self.words.extend_from_slice(dims);
+    }
+
+    /// The next input has these contents.
+    pub(crate) fn push_contents(&mut self, contents: &[u8]) {
+        self.words.push(i64::try_from(contents.len()).unwrap_or(i64::MAX));
+        self.words.extend(contents.iter().map(|&byte| i64::from(byte)));
+    }
+}
+
+/// Gives equal shape classes equal keys. It keeps a class only while a queued request
+/// has it, so that clients with ever new shapes can't make it grow.
+#[derive(Debug, Default)]
+pub(crate) struct BatchKeys {
+    by_class: HashMap<ShapeClass, usize>,
+    used: Slab<UsedClass>,
+}
+
+#[derive(Debug)]
+struct UsedClass {
+    class: ShapeClass,
+    use_count: usize,
+}
+
+#[expect(clippy::indexing_slicing, reason = "a class that is in use is in the slab")]
+impl BatchKeys {
+    /// The key of `class`, with one more use. Requests without a class have key 0.
+    pub(crate) fn acquire(&mut self, class: Option<ShapeClass>) -> BatchKey {
+        let Some(class) = class else { return BatchKey(0) };
+        let index = match self.by_class.get(&class) {
+            Some(&index) => {
+                self.used[index].use_count += 1;
+                index
+            }
+            None => {
+                let index = self.used.insert(UsedClass { class: class.clone(), use_count: 1 });
+                self.by_class.insert(class, index);
+                index
+            }
+        };
+        BatchKey(u32::try_from(index + 1).unwrap_or(u32::MAX))
+    }
+
+    /// Ends one use of `key`.
+    pub(crate) fn release(&mut self, key: BatchKey) {
+        let Some(index) = usize::try_from(key.0).ok().and_then(|key| key.checked_sub(1)) else {
+            return;
+        };
+        let used = &mut self.used[index];
+        used.use_count -= 1;
+        if used.use_count == 0 {
+            let used = self.used.remove(index);
+            self.by_class.remove(&used.class);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn class(dims: &[i64]) -> Option<ShapeClass> {
+        let mut class = ShapeClass::default();
+        class.push_dims(dims);
+        Some(class)
+    }
+
+    #[test]
+    fn equal_classes_share_a_key_and_unused_ones_are_forgotten() {
+        let mut keys = BatchKeys::default();
+        let first = keys.acquire(class(&[3]));
+        assert_eq!(keys.acquire(class(&[3])), first);
+        assert_ne!(keys.acquire(class(&[4])), first);
+        assert_eq!(keys.acquire(None), BatchKey(0));
+        keys.release(BatchKey(0));
+        keys.release(first);
+        assert_eq!(keys.acquire(class(&[3])), first);
+        keys.release(first);
+        keys.release(first);
+        assert_eq!((keys.by_class.len(), keys.used.len()), (1, 1));
+    }
+
+    #[test]
+    fn an_absent_input_differs_from_a_scalar() {
+        let mut absent = ShapeClass::default();
+        absent.push_absent();
+        assert_ne!(Some(absent), class(&[]));
+    }
+}

@@ -1,0 +1,239 @@
+//! Custom batching: a model's own rule for which requests share a batch.
+//!
+//! The scheduler knows requests only by their keys, and the rule wants to see them. So the
+//! queued requests are mirrored here, and the scheduler's [`BatchStrategy`] passes them to the
+//! rule. It is called under the dispatcher's lock.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use galatea_backend::{BatchRule, LogLevel};
+use galatea_infer::{InferenceRequest, PendingRequest, Status};
+use galatea_policy::{BatchStrategy, Inclusion, RequestKey};
+use galatea_stdx::Lock;
+
+use crate::LogSink;
+
+/// The queued requests, for the rule. Its lock is taken only under the dispatcher's, so that
+/// it is always free.
+#[derive(Clone, Debug, Default)]
+pub(super) struct QueueMirror(Arc<Lock<BTreeMap<RequestKey, MirroredRequest>>>);
+
+/// A copy of a queued request, and its batch size. The tensors' memory is shared.
+type MirroredRequest = (InferenceRequest, u32);
+
+impl QueueMirror {
+    /// A request is queued.
+    pub(super) fn add(&self, key: RequestKey, request: &PendingRequest) {
+        let copy = (request.request().clone(), request.batch_size());
+        self.0.lock("add a request").insert(key, copy);
+    }
+
+    /// A request leaves the queue. The caller still has it, so that nothing that it holds is
+    /// dropped with the copy.
+    pub(super) fn remove(&self, key: RequestKey) {
+        self.0.lock("remove a request").remove(&key);
+    }
+
+    /// All requests leave the queue.
+    pub(super) fn clear(&self) {
+        self.0.lock("remove all requests").clear();
+    }
+}
+
+/// The rule, which can be taken away while the dispatcher is still referenced. Its lock is
+/// taken only under the dispatcher's.
+#[derive(Clone)]
+pub(super) struct SharedRule(Arc<Lock<Option<Box<dyn BatchRule>>>>);
+
+impl SharedRule {
+    /// Takes the rule away. Dropping it may take long.
+    pub(super) fn take(&self) -> Option<Box<dyn BatchRule>> {
+        self.0.lock("take the rule").take()
+    }
+
+    /// Calls the rule; `None` if it was taken away.
+    fn call<T>(&self, call: impl FnOnce(&mut (dyn BatchRule + 'static)) -> T) -> Option<T> {
+        let mut rule = self.0.lock("call the rule");
+        rule.as_mut().map(|rule| call(rule.as_mut()))
+    }
+}
+
+impl std::fmt::Debug for SharedRule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SharedRule")
+    }
+}
+
+/// The scheduler's view of the rule. A failure of the rule is logged, and the batch continues
+/// without it.
+pub(crate) struct CustomBatching {
+    rule: SharedRule,
+    mirror: QueueMirror,
+    /// Whether the rule has opened a batch.
+    is_open: bool,
+    log: LogSink,
+    model: String,
+}
+
+impl CustomBatching {
+    pub(crate) fn new(rule: Box<dyn BatchRule>, log: LogSink, model: String) -> Self {
+        let rule = SharedRule(Arc::new(Lock::new(Some(rule))));
+        Self { rule, mirror: QueueMirror::default(), is_open: false, log, model }
+    }
+
+    /// The rule, to take it away.
+    pub(super) fn rule(&self) -> SharedRule {
+        self.rule.clone()
+    }
+
+    /// Where queued requests must be added.
+    pub(super) fn mirror(&self) -> QueueMirror {
+        self.mirror.clone()
+    }
+
+    fn log_failure(&self, step: &str, status: &Status) {
+        let line = format_args!("custom batching of '{}' failed to {step}: {status}", self.model);
+        self.log.write(LogLevel::Error, line);
+    }
+}
+
+impl std::fmt::Debug for CustomBatching {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "CustomBatching({})", self.model)
+    }
+}
+
+impl BatchStrategy for CustomBatching {
+    fn open(&mut self) {
+        let opened = self.rule.call(BatchRule::open);
+        self.is_open = matches!(opened, Some(Ok(())));
+        if let Some(Err(status)) = opened {
+            self.log_failure("begin a batch", &status);
+        }
+    }
+
+    fn include(&mut self, key: RequestKey) -> Inclusion {
+        if !self.is_open {
+            return Inclusion::Include;
+        }
+        let included = match self.mirror.0.lock("show a request").get(&key) {
+            Some((request, batch_size)) => {
+                let included = self.rule.call(|rule| rule.include(request, *batch_size));
+                included.unwrap_or(Ok(true))
+            }
+            None => Err(Status::internal("a request that is not queued was to be included")),
+        };
+        match included {
+            Ok(true) => Inclusion::Include,
+            Ok(false) => Inclusion::CloseBefore,
+            Err(status) => {
+                self.log_failure("look at a request", &status);
+                Inclusion::Include
+            }
+        }
+    }
+
+    fn close(&mut self) {
+        if std::mem::take(&mut self.is_open)
+            && let Some(Err(status)) = self.rule.call(BatchRule::close)
+        {
+            self.log_failure("end a batch", &status);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// Records its calls, and fails at one of them.
+    struct RecordingRule {
+        calls: Arc<Mutex<Vec<String>>>,
+        failing: &'static str,
+    }
+
+    impl RecordingRule {
+        fn record(&self, call: &str) -> Result<(), Status> {
+            self.calls.lock().unwrap().push(String::from(call));
+            if call == self.failing { Err(Status::internal("told to")) } else { Ok(()) }
+        }
+    }
+
+    impl BatchRule for RecordingRule {
+        fn open(&mut self) -> Result<(), Status> {
+            self.record("open")
+        }
+
+        fn include(&mut self, request: &InferenceRequest, size: u32) -> Result<bool, Status> {
+            self.record(&request.id)?;
+            Ok(size < 2)
+        }
+
+        fn close(&mut self) -> Result<(), Status> {
+            self.record("close")
+        }
+    }
+
+    /// The result of a batch of two requests: calls, inclusions and log lines.
+    fn batch(failing: &'static str) -> (Vec<String>, [Inclusion; 2], usize) {
+        let calls = Arc::default();
+        let lines = Arc::new(Mutex::new(0));
+        let counted = lines.clone();
+        let log = LogSink::new(move |_, _, _| *counted.lock().unwrap() += 1);
+        let rule = Box::new(RecordingRule { calls: Arc::clone(&calls), failing });
+        let mut batching = CustomBatching::new(rule, log, String::from("m"));
+        let mirror = batching.mirror();
+        for (key, size) in [(1, 1), (2, 2)] {
+            let request = InferenceRequest { id: key.to_string(), ..InferenceRequest::default() };
+            mirror.add(RequestKey(key), &PendingRequest::for_inspection(request, size));
+        }
+        batching.open();
+        let included = [1, 2].map(|key| batching.include(RequestKey(key)));
+        batching.close();
+        // There is nothing to close any more.
+        batching.close();
+        mirror.clear();
+        let calls = calls.lock().unwrap().clone();
+        let lines = *lines.lock().unwrap();
+        (calls, included, lines)
+    }
+
+    #[test]
+    fn the_rule_decides_which_requests_share_a_batch() {
+        let (calls, included, lines) = batch("");
+        assert_eq!(calls, ["open", "1", "2", "close"]);
+        assert_eq!(included, [Inclusion::Include, Inclusion::CloseBefore]);
+        assert_eq!(lines, 0);
+    }
+
+    #[test]
+    fn a_failing_rule_is_ignored() {
+        let (calls, included, lines) = batch("open");
+        assert_eq!(
+            (calls, included, lines),
+            (vec![String::from("open")], [Inclusion::Include; 2], 1)
+        );
+        let (_, included, lines) = batch("2");
+        assert_eq!((included, lines), ([Inclusion::Include; 2], 1));
+        let (_, included, lines) = batch("close");
+        assert_eq!((included, lines), ([Inclusion::Include, Inclusion::CloseBefore], 1));
+    }
+
+    #[test]
+    fn a_request_that_left_the_queue_is_not_passed_to_the_rule() {
+        let calls = Arc::default();
+        let rule = Box::new(RecordingRule { calls: Arc::clone(&calls), failing: "" });
+        let log = LogSink::new(|_, _, _| {});
+        let mut batching = CustomBatching::new(rule, log, String::from("m"));
+        let mirror = batching.mirror();
+        let request = PendingRequest::for_inspection(InferenceRequest::default(), 1);
+        mirror.add(RequestKey(1), &request);
+        mirror.remove(RequestKey(1));
+        batching.open();
+        assert_eq!(batching.include(RequestKey(1)), Inclusion::Include);
+        assert_eq!(*calls.lock().unwrap(), ["open"]);
+    }
+}

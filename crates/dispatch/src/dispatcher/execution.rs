@@ -1,0 +1,166 @@
+//! Performs effects, and decides where a batch is executed.
+//!
+//! - A lane with a thread gets the batch, unless this thread may execute it inline (see
+//!   [`lane`](crate::lane)).
+//! - A batch for a lane without a thread is executed by the thread that formed it. The end of
+//!   a batch makes the next one possible. A thread that continued until nothing is left might
+//!   never return while other threads keep filling the queue, and it may be an I/O thread
+//!   with connections to serve. So it executes a limited number of batches and *parks* the
+//!   next. The thread that queues the next request takes over; if there is none, the timer's
+//!   thread does.
+//! - A release may make a batch possible while another batch is executed. That batch is
+//!   always parked: the releasing thread may be in the middle of the instance's work, or be
+//!   the backend's own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use galatea_policy::{Event, InstanceId};
+
+use super::effect::{Effect, Effects};
+use super::state::DispatcherState;
+use super::{Dispatcher, failure};
+use crate::batch::ClosedBatch;
+use crate::lane::Lane;
+use crate::log::request_log;
+
+/// The number of batches that a thread executes before it parks the next.
+pub(crate) const INLINE_BATCHES_MAX: usize = 64;
+
+/// What a dispatcher of lanes without threads knows beside its state.
+#[derive(Debug, Default)]
+pub(super) struct ThreadlessExecution {
+    /// The number of threads that execute a batch. Each of them looks for parked batches
+    /// behind it. Decremented under the lock.
+    executing: AtomicUsize,
+}
+
+impl Dispatcher {
+    /// Performs effects until none is left. A batch that was executed on this thread frees its
+    /// lane, which may lead to the next batch.
+    pub(super) fn perform(&self, mut effects: Effects) {
+        let mut executed = 0;
+        while !effects.is_empty() {
+            let mut follow_up = Effects::new();
+            for effect in effects {
+                self.perform_one(effect, &mut executed, &mut follow_up);
+            }
+            effects = follow_up;
+        }
+    }
+
+    /// Performs one effect. The effects that it leads to are added to `follow_up`.
+    fn perform_one(&self, effect: Effect, executed: &mut usize, follow_up: &mut Effects) {
+        match effect {
+            Effect::Execute { instance, batch } => {
+                self.execute_or_send(instance, batch, executed, follow_up);
+            }
+            Effect::Fail { request, reason } => {
+                failure::fail(*request, reason, &self.log);
+                self.deliver_ordered_replies();
+            }
+            Effect::DropRequests(requests) => {
+                drop(requests);
+                self.deliver_ordered_replies();
+            }
+            Effect::DropStates(states) => drop(states),
+            Effect::StopLane(instance) => self.stop_lane(instance),
+            Effect::DeliverPermits(granted) => self.deliver_permits(granted),
+            Effect::NotifyDrained => self.finish_drain(),
+            Effect::Log(line) => request_log::write(&self.log, line),
+        }
+    }
+
+    fn execute_or_send(
+        &self,
+        instance: InstanceId,
+        batch: ClosedBatch,
+        executed: &mut usize,
+        effects: &mut Effects,
+    ) {
+        let Some(threadless) = &self.threadless else {
+            return self.execute_inline_or_send(instance, batch, effects);
+        };
+        *executed += 1;
+        if *executed <= INLINE_BATCHES_MAX {
+            self.execute_threadless(threadless, instance, batch, effects);
+        } else {
+            self.park(instance, batch);
+        }
+    }
+
+    /// Executes a batch inline, or sends it to the lane's thread. The inline budget of the
+    /// thread is bounded, and with it the time that this can take.
+    fn execute_inline_or_send(
+        &self,
+        instance: InstanceId,
+        batch: ClosedBatch,
+        effects: &mut Effects,
+    ) {
+        let Some(lane) = self.lane(instance) else { return };
+        let result = if self.allows_inline_execution {
+            lane.try_execute_inline(batch, self)
+        } else {
+            Err(batch)
+        };
+        match result {
+            Ok(()) => {
+                let free = Event::LaneFree(instance);
+                self.step_at(&mut self.lock("step the scheduler"), self.now(), free, effects);
+            }
+            Err(batch) => lane.send(batch),
+        }
+    }
+
+    fn execute_threadless(
+        &self,
+        threadless: &ThreadlessExecution,
+        instance: InstanceId,
+        batch: ClosedBatch,
+        effects: &mut Effects,
+    ) {
+        threadless.executing.fetch_add(1, Ordering::Relaxed);
+        if let Some(lane) = self.lane(instance) {
+            lane.execute_threadless(batch, self);
+        }
+        let mut state = self.lock("step the scheduler");
+        threadless.executing.fetch_sub(1, Ordering::Relaxed);
+        self.step_at(&mut state, self.now(), Event::LaneFree(instance), effects);
+        state.unpark(effects);
+    }
+
+    fn park(&self, instance: InstanceId, batch: ClosedBatch) {
+        let mut state = self.lock("park a batch");
+        state.parked.push((instance, batch));
+        self.set_alarm(&mut state, self.now());
+    }
+
+    /// Parks the batches among the effects of a release.
+    pub(super) fn park_released(&self, state: &mut DispatcherState, effects: &mut Effects) {
+        let Some(threadless) = &self.threadless else { return };
+        let mut others = Effects::new();
+        for effect in effects.drain(..) {
+            match effect {
+                Effect::Execute { instance, batch } => state.parked.push((instance, batch)),
+                effect => others.push(effect),
+            }
+        }
+        *effects = others;
+        if !state.parked.is_empty() && threadless.executing.load(Ordering::Relaxed) == 0 {
+            self.set_alarm(state, self.now());
+        }
+    }
+
+    fn lane(&self, instance: InstanceId) -> Option<Arc<Lane>> {
+        self.lanes.get(instance)
+    }
+}
+
+impl DispatcherState {
+    /// Turns the parked batches into effects.
+    pub(super) fn unpark(&mut self, effects: &mut Effects) {
+        for (instance, batch) in self.parked.drain(..) {
+            effects.push(Effect::Execute { instance, batch });
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! A dispatcher's status as a JSON document: what queues, slots and instances wait for.
+//!
+//! Names of fields are for programs and don't change; `words` are for people.
+
+use std::collections::BTreeMap;
+
+use galatea_infer::CorrelationId;
+use galatea_policy::{
+    BacklogStatus, InstanceId, LaneStatus, QueueStatus, QueueWaitReason, SequenceKey,
+    SequencesStatus, SlotStatus, SlotWaitReason, Time,
+};
+use serde_json::{Value, json};
+
+/// The scheduler's status, and the names that belong to its keys.
+pub(crate) struct DispatcherReport {
+    pub(super) now: Time,
+    pub(crate) status: galatea_policy::SchedulerStatus,
+    pub(super) sequences: BTreeMap<SequenceKey, CorrelationId>,
+    /// The names of instances.
+    pub(super) instances: BTreeMap<InstanceId, String>,
+}
+
+impl DispatcherReport {
+    /// The document about a version of a model.
+    pub(crate) fn to_json(&self, name: &str, version: i64) -> String {
+        let status = &self.status;
+        let document = json!({
+            "name": name,
+            "version": version.to_string(),
+            "draining": status.draining,
+            "instances": status.lanes.iter().map(|lane| self.lane(lane)).collect::<Vec<_>>(),
+            "queues": status.queues.iter().map(|queue| self.queue(queue)).collect::<Vec<_>>(),
+            "sequences": status.sequences.as_ref().map(|sequences| self.sequences(sequences)),
+        });
+        document.to_string()
+    }
+
+    fn queue(&self, queue: &QueueStatus) -> Value {
+        json!({
+            "priority": queue.priority,
+            "waiting": queue.waiting,
+            "delayed": queue.delayed,
+            "oldest_age_us": self.since_us(queue.oldest),
+            "waits_for": self.queue_wait(queue.waits_for),
+        })
+    }
+
+    fn queue_wait(&self, reason: QueueWaitReason) -> Value {
+        match reason {
+            QueueWaitReason::Lane => json!({
+                "reason": "instance",
+                "words": "an instance that is free",
+            }),
+            QueueWaitReason::BatchDelay {
+                pending_batch_size,
+                next_preferred_batch_size,
+                until,
+            } => {
+                json!({
+                    "reason": "batch_delay",
+                    "words": "more requests for the batch, or the end of its delay",
+                    "pending_batch_size": pending_batch_size,
+                    "next_preferred_batch_size": next_preferred_batch_size,
+                    "remaining_us": self.until_us(until),
+                })
+            }
+            QueueWaitReason::Permit => json!({
+                "reason": "rate_limiter",
+                "words": "the rate limiter: resources that others use",
+            }),
+            QueueWaitReason::Hold { missing } => json!({
+                "reason": "hold",
+                "words": "further requests, because TRITONSERVER_DELAY_SCHEDULER is set",
+                "missing_requests": missing,
+            }),
+        }
+    }
+
+    fn lane(&self, lane: &LaneStatus) -> Value {
+        let (instance, state, since) = match *lane {
+            LaneStatus::Free { instance, since } => (instance, "free", since),
+            LaneStatus::Busy { instance, since } => (instance, "busy", since),
+            LaneStatus::Removing { instance, busy_since } => (instance, "leaving", busy_since),
+        };
+        json!({
+            "name": self.instance(instance),
+            "state": state,
+            "state_age_us": self.since_us(since),
+        })
+    }
+
+    fn sequences(&self, sequences: &SequencesStatus) -> Value {
+        json!({
+            "taken_slots": sequences.taken_slots,
+            "free_slots": sequences.free_slots,
+            "backlog_length": sequences.backlogged,
+            "slots": sequences.slots.iter().map(|slot| self.slot(slot)).collect::<Vec<_>>(),
+            "backlog":
+                sequences.backlog.iter().map(|waiting| self.backlog(waiting)).collect::<Vec<_>>(),
+        })
+    }
+
+    fn slot(&self, slot: &SlotStatus) -> Value {
+        json!({
+            "instance": self.instance(slot.instance),
+            "slot": slot.slot,
+            "correlation_id": self.correlation_id(slot.sequence),
+            "waiting": slot.waiting,
+            "waits_for": self.slot_wait(slot.waits_for),
+        })
+    }
+
+    fn slot_wait(&self, wait: SlotWaitReason) -> Value {
+        match wait {
+            SlotWaitReason::Request { idle_at } => json!({
+                "reason": "request",
+                "words": "its next request, or the end of the time that it may be idle",
+                "remaining_us": self.until_us(idle_at),
+            }),
+            SlotWaitReason::Execution => json!({
+                "reason": "execution",
+                "words": "the end of its request's execution",
+            }),
+            SlotWaitReason::Lane => json!({
+                "reason": "instance",
+                "words": "its instance to be free",
+            }),
+            SlotWaitReason::BatchDelay { until } => json!({
+                "reason": "batch_delay",
+                "words": "more requests for the batch, or the end of its delay",
+                "remaining_us": self.until_us(until),
+            }),
+            SlotWaitReason::Permit => json!({
+                "reason": "rate_limiter",
+                "words": "the rate limiter: resources that others use",
+            }),
+            SlotWaitReason::Hold => json!({
+                "reason": "hold",
+                "words": "further requests, because TRITONSERVER_DELAY_SCHEDULER or \
+                          TRITONSERVER_BACKLOG_DELAY_SCHEDULER is set",
+            }),
+        }
+    }
+
+    fn backlog(&self, waiting: &BacklogStatus) -> Value {
+        json!({
+            "correlation_id": self.correlation_id(waiting.sequence),
+            "waiting": waiting.waiting,
+            "waits_for": {
+                "reason": "slot",
+                "words": "a slot, which is free when another sequence ends",
+                "remaining_us": self.until_us(waiting.fails_at),
+            },
+        })
+    }
+
+    fn instance(&self, instance: InstanceId) -> &str {
+        self.instances.get(&instance).map_or("", String::as_str)
+    }
+
+    fn correlation_id(&self, key: SequenceKey) -> Value {
+        match self.sequences.get(&key) {
+            None | Some(CorrelationId::None) => Value::Null,
+            Some(CorrelationId::Number(number)) => json!(number),
+            Some(CorrelationId::Text(text)) => json!(text),
+        }
+    }
+
+    fn since_us(&self, time: Time) -> u64 {
+        self.now.saturating_since(time) / 1_000
+    }
+
+    fn until_us(&self, time: Option<Time>) -> Option<u64> {
+        time.map(|time| time.saturating_since(self.now) / 1_000)
+    }
+}

@@ -1,0 +1,242 @@
+//! How the dispatcher drives its lanes: the threads it starts, and the threads
+//! that it borrows.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak, mpsc};
+use std::thread::ThreadId;
+
+use galatea_backend::{ExecutionPolicy, Instance, RefusedBatch};
+use galatea_infer::{InferenceService, PendingRequest, Reply, ResponseSender};
+use galatea_policy::{LaneStatus, SchedulingMode, SchedulingSpec};
+
+use crate::LogSink;
+use crate::dispatcher::{Dispatcher, DispatcherOptions, INLINE_BATCHES_MAX, ReplyOrdering};
+use crate::lane::Lane;
+use crate::testing::TestServer;
+use crate::testing::sequences::{
+    DIRECT, Scripted, TWO_INSTANCES, answer, config, int, step, value, wait_until, wait_until_empty,
+};
+use crate::testing::{LONG, Setup, send};
+use crate::timer::Timer;
+
+/// An instance that counts how many there are.
+struct Counted(Arc<AtomicUsize>);
+
+impl Instance for Counted {
+    fn execute(&mut self, _: Vec<PendingRequest>) -> Result<(), RefusedBatch> {
+        Ok(())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn if_a_thread_can_not_be_started_none_is_left() {
+    let count = Arc::new(AtomicUsize::new(0));
+    let mut parts = options(&count, ExecutionPolicy::Blocking);
+    parts.lanes[1].request_huge_stack();
+    let status = Dispatcher::start(parts).unwrap_err();
+    assert!(status.message().contains("can't start a thread for b"), "{status}");
+    // The first one's thread was joined, so its instance is gone already.
+    assert_eq!(count.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn instances_are_gone_when_their_model_is() {
+    for policy in [ExecutionPolicy::Inline, ExecutionPolicy::Blocking] {
+        let count = Arc::new(AtomicUsize::new(0));
+        let dispatcher = Dispatcher::start(options(&count, policy)).unwrap();
+        assert_eq!(count.load(Ordering::Relaxed), 3);
+        assert!(dispatcher.wait_drained(LONG));
+        assert_eq!(count.load(Ordering::Relaxed), 0);
+    }
+}
+
+/// A dispatcher of three counted instances, called a, b and c.
+fn options(count: &Arc<AtomicUsize>, policy: ExecutionPolicy) -> DispatcherOptions {
+    let log = LogSink::new(|_, _, _| {});
+    let lane = |name: &str| {
+        count.fetch_add(1, Ordering::Relaxed);
+        Lane::new(String::from(name), Box::new(Counted(count.clone())), policy, log.clone())
+    };
+    DispatcherOptions {
+        scheduling: SchedulingSpec {
+            max_batch_size: 0,
+            mode: SchedulingMode::Default,
+            hold_until_queued: 0,
+            hold_until_backlogged: 0,
+        },
+        lanes: ["a", "b", "c"].map(lane).into_iter().collect(),
+        rate_limiter: None,
+        sequence_assembler: None,
+        reply_order: ReplyOrdering::Free,
+        custom_batching: None,
+        model: String::from("m"),
+        log: log.clone(),
+        timer: Timer::start().unwrap(),
+    }
+}
+
+const INLINE: &str = "
+    name: \"seq\" backend: \"fake\" max_batch_size: 1
+    instance_group { kind: KIND_CPU count: 1 }
+    input { name: \"IN\" data_type: TYPE_INT32 dims: [ 1 ] }
+    output { name: \"OUT\" data_type: TYPE_INT32 dims: [ 1 ] }";
+
+/// The server, for a backend that sends requests itself.
+type Later = Arc<OnceLock<Weak<TestServer>>>;
+
+fn send_to(server: &Later, number: i32, answers: &mpsc::Sender<i32>) {
+    let server = server.get().unwrap().upgrade().unwrap();
+    let answers = answers.clone();
+    let sender = ResponseSender::new(Box::new(move |_: Reply| {
+        let _ = answers.send(number);
+    }));
+    server.infer(step(0, "", number), sender);
+}
+
+#[test]
+fn a_thread_that_brings_a_request_does_not_work_for_others_for_ever() {
+    const COUNT: i32 = 1000;
+    let later = Later::default();
+    let (answers, inbox) = mpsc::channel();
+    let threads: Arc<Mutex<Vec<ThreadId>>> = Arc::default();
+    let (server, told, ran) = (later.clone(), answers.clone(), threads.clone());
+    // Each request is followed by another before it has run: the queue is never
+    // empty, as if other clients kept filling it.
+    let backend = Scripted::new(ExecutionPolicy::Inline, move |batch| {
+        for request in batch {
+            ran.lock().unwrap().push(std::thread::current().id());
+            let number = int(&request, "IN");
+            if number < COUNT {
+                send_to(&server, number + 1, &told);
+            }
+            answer(request, number);
+        }
+        Ok(())
+    });
+    let server = Setup::new(INLINE, backend).serve();
+    later.set(Arc::downgrade(&server)).unwrap();
+    send_to(&later, 1, &answers);
+    let own = threads.lock().unwrap().len();
+    for number in 1..=COUNT {
+        assert_eq!(inbox.recv_timeout(LONG).unwrap(), number);
+    }
+    let here = std::thread::current().id();
+    let by_this_thread = threads.lock().unwrap().iter().filter(|id| **id == here).count();
+    assert!(by_this_thread <= INLINE_BATCHES_MAX, "{by_this_thread} batches ran on this thread");
+    assert!(own >= by_this_thread);
+    wait_until_empty(&server);
+}
+
+#[test]
+fn whoever_comes_next_takes_up_what_was_left() {
+    let later = Later::default();
+    let (answers, inbox) = mpsc::channel();
+    let (server, told) = (later.clone(), answers.clone());
+    let backend = Scripted::new(ExecutionPolicy::Inline, move |batch| {
+        for request in batch {
+            let number = int(&request, "IN");
+            if number > 0 {
+                send_to(&server, number - 1, &told);
+            }
+            answer(request, number);
+        }
+        Ok(())
+    });
+    let server = Setup::new(INLINE, backend).without_timer().serve();
+    later.set(Arc::downgrade(&server)).unwrap();
+    let rounds = i32::try_from(INLINE_BATCHES_MAX).unwrap();
+    send_to(&later, rounds + 9, &answers);
+    let first: Vec<i32> = inbox.try_iter().collect();
+    assert_eq!(first.len(), INLINE_BATCHES_MAX);
+    assert_eq!(first.last(), Some(&10));
+    send_to(&later, 0, &answers);
+    let mut second: Vec<i32> = inbox.try_iter().collect();
+    second.sort_unstable();
+    assert_eq!(second, [0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+}
+
+/// A request that is released late makes a batch possible while the only thread
+/// inside is busy with another instance's.
+#[test]
+fn a_thread_takes_up_what_was_released_while_it_executed() {
+    let (kept, others) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
+    let (blocked, is_blocked) = mpsc::channel();
+    let (unblock, unblocked) = mpsc::channel::<()>();
+    let unblocked = Mutex::new(unblocked);
+    let (keep, ran) = (kept.clone(), others.clone());
+    let backend = Scripted::new(ExecutionPolicy::Inline, move |batch| {
+        for request in batch {
+            match int(&request, "IN") {
+                1 => keep.lock().unwrap().push(request),
+                2 => {
+                    blocked.send(()).unwrap();
+                    let _ = unblocked.lock().unwrap().recv_timeout(LONG);
+                    answer(request, 2);
+                }
+                number => {
+                    ran.fetch_add(1, Ordering::Relaxed);
+                    answer(request, number);
+                }
+            }
+        }
+        Ok(())
+    });
+    let server = Setup::new(config(1, DIRECT, TWO_INSTANCES), backend).serve();
+    let held = send(&server, step(1, "+", 1));
+    let waits = send(&server, step(1, ".", 3));
+    std::thread::scope(|scope| {
+        let server = &server;
+        let inside = scope.spawn(move || value(&send(server, step(2, "+.", 2))));
+        is_blocked.recv_timeout(LONG).unwrap();
+        let first = kept.lock().unwrap().remove(0);
+        answer(first, 1);
+        assert_eq!(value(&held), 1);
+        assert_eq!(others.load(Ordering::Relaxed), 0, "the thread that released executed");
+        unblock.send(()).unwrap();
+        assert_eq!(inside.join().unwrap(), 2);
+    });
+    assert_eq!(value(&waits), 3);
+    wait_until_empty(&server);
+}
+
+/// However quick an instance was: what it waits for must not be held back until it
+/// is done.
+#[test]
+fn an_instance_may_wait_for_another_after_any_number_of_quick_batches() {
+    const WAITS: i32 = -1;
+    const FAILED: i32 = -2;
+    let later = Later::default();
+    let server = later.clone();
+    let backend = Scripted::new(ExecutionPolicy::Blocking, move |batch| {
+        for request in batch {
+            let mut number = int(&request, "IN");
+            if number == WAITS {
+                let (told, inbox) = mpsc::channel();
+                send_to(&server, 1, &told);
+                number = inbox.recv_timeout(LONG).unwrap_or(FAILED);
+            }
+            answer(request, number);
+        }
+        Ok(())
+    });
+    let server = Setup::new(INLINE.replace("count: 1", "count: 2"), backend).serve();
+    later.set(Arc::downgrade(&server)).unwrap();
+    // Often enough that the other instance's thread has fallen asleep at least once.
+    for _ in 0..32 {
+        for number in 0..64 {
+            assert_eq!(value(&send(&server, step(0, "", number))), number);
+            wait_until(&server, "both are free", |dispatcher| {
+                let is_free = |lane: &LaneStatus| matches!(lane, LaneStatus::Free { .. });
+                dispatcher.report().status.lanes.iter().all(is_free)
+            });
+        }
+        assert_eq!(value(&send(&server, step(0, "", WAITS))), 1);
+    }
+    wait_until_empty(&server);
+}

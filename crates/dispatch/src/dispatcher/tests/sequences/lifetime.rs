@@ -1,0 +1,383 @@
+//! How sequences begin, go on and end.
+
+use std::sync::{Arc, Mutex};
+
+use galatea_backend::{ExecutionPolicy, RefusedBatch};
+use galatea_infer::{CancelToken, Code, InferenceRequest, PendingRequest, Status};
+use galatea_policy::LaneStatus;
+use serde_json::Value;
+
+use crate::testing::sequences::{
+    BLOCKING, DIRECT, Gate, OLDEST, ONE_INSTANCE, Scripted, TWO_INSTANCES, add, bytes, config,
+    error, int, log, no_time, response, step, value, wait_until, wait_until_empty,
+};
+use crate::testing::{LONG, Setup, send};
+
+#[test]
+fn a_state_goes_from_request_to_request_and_ends_with_its_sequence() {
+    for policy in [ExecutionPolicy::Inline, ExecutionPolicy::Blocking] {
+        for batching in [DIRECT, OLDEST] {
+            let text = config(4, batching, ONE_INSTANCE);
+            let server = Setup::new(text, Scripted::adding(policy)).serve();
+            for round in 0..3 {
+                let sums = [(1, "+"), (2, ""), (3, "."), (4, "+.")]
+                    .map(|(number, flags)| value(&send(&server, step(5, flags, number))));
+                assert_eq!(sums, [1, 3, 6, 4], "round {round}");
+            }
+            wait_until_empty(&server);
+        }
+    }
+}
+
+#[test]
+fn requests_that_wait_run_in_order() {
+    let (gate, backend) = Gate::before(add);
+    let server = Setup::new(config(4, DIRECT, ONE_INSTANCE), backend).serve();
+    let inboxes: Vec<_> = [(1, "+"), (2, ""), (3, ""), (4, ".")]
+        .into_iter()
+        .map(|(number, flags)| send(&server, step(5, flags, number)))
+        .collect();
+    gate.pass(&["1 1 0 5 1 0"]);
+    gate.pass(&["0 1 0 5 2 1"]);
+    gate.pass(&["0 1 0 5 3 3"]);
+    gate.pass(&["0 1 1 5 4 6"]);
+    assert_eq!(inboxes.iter().map(value).collect::<Vec<_>>(), [1, 3, 6, 10]);
+    wait_until_empty(&server);
+}
+
+#[test]
+fn a_start_on_a_live_id_begins_anew_and_is_logged() {
+    let (log, lines) = log();
+    let text = config(4, DIRECT, ONE_INSTANCE);
+    let server = Setup::new(text, Scripted::adding(BLOCKING)).log(log).serve();
+    let sum = |flags, number| value(&send(&server, step(5, flags, number)));
+    assert_eq!([sum("+", 1), sum("", 2), sum("+", 10), sum(".", 5)], [1, 3, 10, 15]);
+    let lines = lines.lock().unwrap();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].starts_with("sequence 5 of model 'seq' starts anew"), "{lines:?}");
+}
+
+#[test]
+fn an_id_may_be_used_again_before_its_sequence_has_run() {
+    let (gate, backend) = Gate::before(add);
+    let (log, lines) = log();
+    let server = Setup::new(config(1, DIRECT, ONE_INSTANCE), backend).log(log).serve();
+    let inboxes: Vec<_> = [("+", 1), (".", 2), ("+", 10), (".", 20)]
+        .into_iter()
+        .map(|(flags, number)| send(&server, step(5, flags, number)))
+        .collect();
+    gate.pass(&["1 1 0 5 1 0"]);
+    gate.pass(&["0 1 1 5 2 1"]);
+    gate.pass(&["1 1 0 5 10 0"]);
+    gate.pass(&["0 1 1 5 20 10"]);
+    assert_eq!(inboxes.iter().map(value).collect::<Vec<_>>(), [1, 3, 10, 30]);
+    assert!(lines.lock().unwrap().is_empty(), "that is no conflict");
+    wait_until_empty(&server);
+}
+
+#[test]
+fn an_idle_sequence_ends() {
+    let batching = "direct { } max_sequence_idle_microseconds: 1000";
+    let text = config(4, batching, ONE_INSTANCE);
+    let server = Setup::new(text, Scripted::adding(BLOCKING)).serve();
+    assert_eq!(value(&send(&server, step(5, "+", 1))), 1);
+    wait_until_empty(&server);
+    let status = error(&send(&server, step(5, "", 2)));
+    assert!(status.message().contains("must specify the START flag"), "{status}");
+    assert_eq!(value(&send(&server, step(5, "+.", 3))), 3);
+    wait_until_empty(&server);
+}
+
+/// Answers each request and keeps it.
+fn keeping() -> (Scripted, Arc<Mutex<Vec<PendingRequest>>>) {
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let keep = kept.clone();
+    let backend = Scripted::new(BLOCKING, move |batch| {
+        for mut request in batch.into_iter().filter(|request| !request.is_padding()) {
+            let sum = int(&request, "SUM_IN") + int(&request, "IN");
+            let shape = request.request().input("SUM_IN").unwrap().shape.clone();
+            request.update_state("SUM_OUT", shape, bytes(sum)).unwrap();
+            let answer = Ok(response(&request, sum));
+            let responder = request.take_responder().unwrap();
+            keep.lock().unwrap().push(request);
+            responder.complete(answer, &no_time());
+        }
+        Ok(())
+    });
+    (backend, kept)
+}
+
+#[test]
+fn a_request_that_is_released_late_keeps_its_sequence_waiting_and_no_other() {
+    for batching in [DIRECT, OLDEST] {
+        let (backend, kept) = keeping();
+        let server = Setup::new(config(4, batching, ONE_INSTANCE), backend).serve();
+        assert_eq!(value(&send(&server, step(1, "+", 1))), 1);
+        let waits = send(&server, step(1, ".", 2));
+        // The instance is free: another sequence runs.
+        assert_eq!(value(&send(&server, step(2, "+", 7))), 7);
+        assert!(waits.try_recv().is_err(), "{batching}");
+        let first = kept.lock().unwrap().remove(0);
+        drop(first);
+        assert_eq!(value(&waits), 3);
+        kept.lock().unwrap().clear();
+        assert_eq!(value(&send(&server, step(2, ".", 1))), 8);
+        kept.lock().unwrap().clear();
+        wait_until_empty(&server);
+    }
+}
+
+#[test]
+fn a_request_may_come_before_anybody_saw_that_its_sequence_has_idled_out() {
+    let batching = "direct { } max_sequence_idle_microseconds: 1";
+    let (backend, kept) = keeping();
+    let server = Setup::new(config(4, batching, ONE_INSTANCE), backend).without_timer().serve();
+    let instance_is_free = || {
+        wait_until(&server, "a free instance", |dispatcher| {
+            let lanes = dispatcher.report().status.lanes;
+            matches!(lanes[0], LaneStatus::Free { .. })
+        });
+    };
+    for round in 0..3 {
+        // The last thing that the scheduler hears of before time passes.
+        assert_eq!(value(&send(&server, step(1, "+", 7))), 7);
+        instance_is_free();
+        kept.lock().unwrap().clear();
+        // A new sequence, whose place the next one must not get.
+        assert_eq!(value(&send(&server, step(1, "+", round))), round);
+        assert_eq!(value(&send(&server, step(2, "+.", 5))), 5);
+        let goes_on = send(&server, step(1, ".", 1));
+        instance_is_free();
+        let held = std::mem::take(&mut *kept.lock().unwrap());
+        drop(held);
+        assert_eq!(value(&goes_on), round + 1);
+        instance_is_free();
+        kept.lock().unwrap().clear();
+    }
+    wait_until_empty(&server);
+}
+
+#[test]
+fn the_last_request_of_a_sequence_may_be_released_after_the_next_has_begun() {
+    let (backend, kept) = keeping();
+    let server = Setup::new(config(1, DIRECT, ONE_INSTANCE), backend).serve();
+    assert_eq!(value(&send(&server, step(1, "+.", 1))), 1);
+    // The same ID, in the same slot, while the first one's request is held.
+    assert_eq!(value(&send(&server, step(1, "+", 10))), 10);
+    let mut held = std::mem::take(&mut *kept.lock().unwrap());
+    drop(held.remove(1));
+    drop(held.remove(0));
+    assert_eq!(value(&send(&server, step(1, ".", 5))), 15);
+    kept.lock().unwrap().clear();
+    wait_until_empty(&server);
+}
+
+#[test]
+fn a_backend_that_refuses_or_panics_leaves_the_state_as_it_was() {
+    let backend = Scripted::new(BLOCKING, |batch| {
+        match batch[0].request().id.as_str() {
+            "refuse" => {
+                let status = Status::unavailable("not today");
+                return Err(RefusedBatch { requests: batch, status });
+            }
+            "panic" => panic!("planned"),
+            _ => batch.into_iter().for_each(add),
+        }
+        Ok(())
+    });
+    let server = Setup::new(config(4, DIRECT, ONE_INSTANCE), backend).serve();
+    let ask = |id: &str, flags, number| {
+        let request = InferenceRequest { id: id.into(), ..step(5, flags, number) };
+        send(&server, request)
+    };
+    assert_eq!(value(&ask("", "+", 1)), 1);
+    assert_eq!(error(&ask("refuse", "", 2)).code(), Code::Unavailable);
+    assert_eq!(error(&ask("panic", "", 4)).code(), Code::Internal);
+    assert_eq!(value(&ask("", ".", 8)), 9);
+    wait_until_empty(&server);
+}
+
+#[test]
+fn cancelling_a_request_fails_what_comes_behind_it_in_its_sequence() {
+    let (gate, backend) = Gate::before(add);
+    let server = Setup::new(config(4, DIRECT, ONE_INSTANCE), backend).serve();
+    let running = send(&server, step(5, "+", 1));
+    assert_eq!(gate.batch(), ["1 1 0 5 1 0"]);
+    let token = CancelToken::new();
+    let waits = send(&server, step(5, "", 2));
+    let cancelled = send(&server, InferenceRequest { cancel: token.clone(), ..step(5, "", 3) });
+    let behind = send(&server, step(5, "", 4));
+    token.cancel();
+    assert_eq!(error(&cancelled).code(), Code::Cancelled);
+    assert_eq!(error(&behind).code(), Code::Cancelled);
+    let unknown = error(&send(&server, step(5, ".", 5)));
+    assert!(unknown.message().contains("must specify the START flag"), "{unknown}");
+    gate.open();
+    gate.pass(&["0 1 0 5 2 1"]);
+    assert_eq!((value(&running), value(&waits)), (1, 3));
+    wait_until_empty(&server);
+}
+
+#[test]
+fn cancelling_what_runs_changes_nothing() {
+    let (gate, backend) = Gate::before(add);
+    let server = Setup::new(config(4, DIRECT, ONE_INSTANCE), backend).serve();
+    let token = CancelToken::new();
+    let running = send(&server, InferenceRequest { cancel: token.clone(), ..step(5, "+", 1) });
+    gate.batch();
+    token.cancel();
+    gate.open();
+    assert_eq!(value(&running), 1);
+    let next = send(&server, step(5, ".", 2));
+    gate.pass(&["0 1 1 5 2 1"]);
+    assert_eq!(value(&next), 3);
+    wait_until_empty(&server);
+}
+
+#[test]
+fn a_sequence_in_the_backlog_times_out_as_a_whole() {
+    let (gate, backend) = Gate::before(add);
+    let server = Setup::new(config(1, DIRECT, ONE_INSTANCE), backend).serve();
+    let first = send(&server, step(1, "+", 1));
+    gate.batch();
+    let waits = send(&server, step(2, "+", 1));
+    let hurries = InferenceRequest { timeout_microseconds: 1_000, ..step(2, "", 2) };
+    let hurries = send(&server, hurries);
+    for inbox in [&waits, &hurries] {
+        let status = error(inbox);
+        assert_eq!(status.code(), Code::Unavailable);
+        assert_eq!(status.message(), "timeout of the corresponding sequence has been expired");
+    }
+    gate.open();
+    assert_eq!(value(&first), 1);
+    // A timeout counts in the backlog only.
+    let hurries = InferenceRequest { timeout_microseconds: 1, ..step(1, ".", 2) };
+    let hurries = send(&server, hurries);
+    gate.pass(&["0 1 1 1 2 1"]);
+    assert_eq!(value(&hurries), 3);
+    assert_eq!(server.statistics(None, None).unwrap()[0].failures, [2, 0, 0, 0]);
+    wait_until_empty(&server);
+}
+
+#[test]
+fn unloading_ends_open_sequences_behind_what_waits() {
+    let (gate, backend) = Gate::before(add);
+    let server = Setup::new(config(4, DIRECT, ONE_INSTANCE), backend).serve();
+    let dispatcher = server.model("seq").dispatcher.clone();
+    let first = send(&server, step(5, "+", 1));
+    gate.batch();
+    let second = send(&server, step(5, "", 2));
+    let third = send(&server, step(5, "", 3));
+    dispatcher.drain();
+    for sent in [step(6, "+", 1), step(5, "", 4)] {
+        let refused = error(&send(&server, sent));
+        assert_eq!(refused.code(), Code::Unavailable);
+        assert!(refused.message().contains("has stopped accepting new"), "{refused:?}");
+    }
+    for _ in 0..3 {
+        gate.open();
+    }
+    assert_eq!((value(&first), value(&second), value(&third)), (1, 3, 6));
+    assert_eq!(server.unload_all(LONG), 0);
+    assert_eq!(dispatcher.counts(), (0, 0, 0));
+}
+
+#[test]
+fn unloading_does_not_wait_for_silent_sequences() {
+    let (gate, backend) = Gate::before(add);
+    let settings = "max_sequence_idle_microseconds: 3600000000 direct { }";
+    let server = Setup::new(config(1, settings, ONE_INSTANCE), backend).serve();
+    let silent = send(&server, step(5, "+", 1));
+    gate.batch();
+    gate.open();
+    assert_eq!(value(&silent), 1);
+    let backlog = [send(&server, step(6, "+", 2)), send(&server, step(6, "", 3))];
+    for _ in 0..2 {
+        gate.open();
+    }
+    assert_eq!(server.unload_all(LONG), 0);
+    assert_eq!(backlog.map(|inbox| value(&inbox)), [2, 5]);
+}
+
+#[test]
+fn a_broken_scheduler_answers_waiting_sequences_and_takes_running_ones_back() {
+    let (gate, backend) = Gate::before(add);
+    let server = Setup::new(config(4, DIRECT, ONE_INSTANCE), backend).serve();
+    let running = send(&server, step(5, "+", 1));
+    gate.batch();
+    let waits = send(&server, step(5, "", 2));
+    let model = server.model("seq");
+    model.dispatcher.break_scheduler();
+    assert_eq!(error(&waits).code(), Code::Internal);
+    assert_eq!(error(&send(&server, step(6, "+", 2))).code(), Code::Internal);
+    gate.open();
+    assert_eq!(value(&running), 1);
+    assert_eq!(server.unload_all(LONG), 0);
+    assert_eq!(model.dispatcher.counts(), (0, 0, 0));
+}
+
+#[test]
+fn the_status_says_what_slots_and_backlog_wait_for() {
+    let (gate, backend) = Gate::before(add);
+    let text = config(1, DIRECT, TWO_INSTANCES);
+    let server = Setup::new(text, backend).serve();
+    let rests = send(&server, step(1, "+", 1));
+    gate.pass(&["1 1 0 1 1 0"]);
+    value(&rests);
+    let runs = send(&server, step(2, "+", 1));
+    gate.batch();
+    let waits = send(&server, step(2, "", 1));
+    let mut named = step(3, "+", 1);
+    named.timeout_microseconds = 3_600_000_000;
+    let backlogged = send(&server, named);
+    // What the first request left behind is seen once its lane is free.
+    wait_until(&server, "a free instance", |dispatcher| {
+        let lanes = dispatcher.report().status.lanes;
+        lanes.iter().any(|lane| matches!(lane, LaneStatus::Free { .. }))
+    });
+    let model = server.model("seq");
+    let mut status: Value = serde_json::from_str(&model.scheduler_status()).unwrap();
+    let backlog = status["sequences"]["backlog"][0]["waits_for"].take();
+    assert!(backlog["remaining_us"].as_u64().unwrap() <= 3_600_000_000, "{backlog}");
+    let slots = status["sequences"]["slots"].take();
+    assert!(slots[0]["waits_for"]["remaining_us"].is_u64(), "{slots}");
+    let brief: Vec<_> = slots.as_array().unwrap().iter().map(brief).collect();
+    assert_eq!(brief, ["seq_0_0/0: 1 waits for request", "seq_0_1/0: 2 waits for execution"]);
+    assert_eq!(status["sequences"]["backlog"][0]["correlation_id"], 3);
+    assert_eq!(status["sequences"]["free_slots"], 0);
+    let instances = status["instances"].as_array().unwrap();
+    let states: Vec<_> = instances.iter().map(|one| one["state"].as_str().unwrap()).collect();
+    assert_eq!(states, ["free", "busy"]);
+    gate.open();
+    gate.pass(&["0 1 0 2 1 1"]);
+    assert_eq!((value(&runs), value(&waits)), (1, 2));
+    drop(backlogged);
+}
+
+fn brief(slot: &Value) -> String {
+    let text = |value: &Value| String::from(value.as_str().unwrap());
+    format!(
+        "{}/{}: {} waits for {}",
+        text(&slot["instance"]),
+        slot["slot"],
+        slot["correlation_id"],
+        text(&slot["waits_for"]["reason"])
+    )
+}
+
+#[test]
+fn tests_may_hold_requests_until_some_are_in_slots_and_some_in_the_backlog() {
+    let (gate, backend) = Gate::before(add);
+    let text = config(2, DIRECT, ONE_INSTANCE);
+    let server = Setup::new(text, backend).hold(2, 2).serve();
+    let held =
+        [(1, "+."), (2, "+."), (3, "+")].map(|(id, flags)| send(&server, step(id, flags, 1)));
+    let model = server.model("seq");
+    assert!(matches!(model.dispatcher.report().status.lanes[0], LaneStatus::Free { .. }));
+    let last = send(&server, step(3, ".", 1));
+    gate.pass(&["1 1 1 1 1 0", "1 1 1 2 1 0"]);
+    gate.pass(&["1 1 0 3 1 0"]);
+    gate.pass(&["0 1 1 3 1 1"]);
+    assert_eq!(held.iter().chain([&last]).map(value).collect::<Vec<_>>(), [1, 1, 1, 2]);
+    wait_until_empty(&server);
+}

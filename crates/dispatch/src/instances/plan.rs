@@ -1,0 +1,129 @@
+//! Which instances a configuration asks for.
+
+use std::collections::BTreeMap;
+
+use galatea_backend::{Device, Placement};
+use galatea_config::{InstanceGroup, InstanceKind, ModelSpec, RateLimiterSpec};
+use galatea_infer::Status;
+
+use crate::host_policy::{HostPolicies, ThreadBinding};
+use crate::rate_limiter::ResourceRequirements;
+
+/// Whether an instance is what a configuration asks for, whatever its name: two instances
+/// with equal keys are interchangeable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct InstanceKey {
+    /// Without name and count.
+    group: InstanceGroup,
+    device: Device,
+}
+
+/// One instance that the configuration asks for.
+pub(crate) struct PlannedInstance<'a> {
+    pub(crate) key: InstanceKey,
+    pub(super) placement: Placement,
+    pub(super) is_passive: bool,
+    pub(super) binding: Option<&'a ThreadBinding>,
+    pub(super) requirements: ResourceRequirements,
+}
+
+/// Every instance that the configuration's groups ask for, with the names that Triton gives
+/// them.
+pub(crate) fn planned_instances<'a>(
+    spec: &ModelSpec,
+    policies: &'a HostPolicies,
+) -> Result<Vec<PlannedInstance<'a>>, Status> {
+    let mut planned = Vec::new();
+    if spec.ensemble().is_some() {
+        // It has no groups, because it executes nothing itself.
+        planned.push(ensemble(spec));
+    }
+    for group in &spec.instance_groups {
+        let devices = devices(spec, group)?;
+        for number in 0..group.count {
+            let name = format!("{}_{number}", group.name);
+            planned.extend(devices.iter().map(|&device| {
+                let gpu = match device {
+                    Device::Gpu(gpu) => Some(gpu),
+                    Device::Cpu | Device::Model => None,
+                };
+                let key = InstanceGroup { name: String::new(), count: 0, ..group.clone() };
+                PlannedInstance {
+                    key: InstanceKey { group: key, device },
+                    placement: Placement {
+                        name: name.clone(),
+                        device,
+                        host_policy_settings: policies.settings(group, gpu),
+                    },
+                    is_passive: group.passive,
+                    binding: policies.binding(group, gpu),
+                    requirements: ResourceRequirements::new(group, device),
+                }
+            }));
+        }
+    }
+    Ok(planned)
+}
+
+/// What the model's instances require to execute, without repetitions.
+pub(crate) fn distinct_requirements(spec: &ModelSpec) -> Result<Vec<ResourceRequirements>, Status> {
+    let mut distinct: Vec<ResourceRequirements> = Vec::new();
+    let policies = HostPolicies::default();
+    let planned = planned_instances(spec, &policies)?;
+    for instance in planned.into_iter().filter(|instance| !instance.is_passive) {
+        if !distinct.contains(&instance.requirements) {
+            distinct.push(instance.requirements);
+        }
+    }
+    Ok(distinct)
+}
+
+fn ensemble(spec: &ModelSpec) -> PlannedInstance<'static> {
+    let group = InstanceGroup {
+        name: String::new(),
+        kind: InstanceKind::Model,
+        count: 0,
+        gpus: Vec::new(),
+        passive: false,
+        host_policy: String::new(),
+        rate_limiter: RateLimiterSpec::default(),
+        secondary_devices: Vec::new(),
+    };
+    PlannedInstance {
+        key: InstanceKey { group, device: Device::Model },
+        placement: Placement {
+            name: spec.name.clone(),
+            device: Device::Model,
+            host_policy_settings: BTreeMap::new(),
+        },
+        is_passive: false,
+        binding: None,
+        requirements: ResourceRequirements::default(),
+    }
+}
+
+fn devices(spec: &ModelSpec, group: &InstanceGroup) -> Result<Vec<Device>, Status> {
+    match group.kind {
+        InstanceKind::Cpu => Ok(vec![Device::Cpu]),
+        InstanceKind::Model => Ok(vec![Device::Model]),
+        InstanceKind::Gpu => {
+            let gpus = group.gpus.iter().map(|&gpu| u32::try_from(gpu).map(Device::Gpu));
+            gpus.collect::<Result<_, _>>().map_err(|_| {
+                Status::invalid_argument(format!(
+                    "instance group '{}' of model '{}' names a negative GPU",
+                    group.name, spec.name
+                ))
+            })
+        }
+    }
+}
+
+/// The host policies that groups name and that are not defined. They bind nothing. Triton
+/// doesn't warn about them.
+pub(crate) fn undefined_policies<'a>(
+    spec: &'a ModelSpec,
+    policies: &'a HostPolicies,
+) -> impl Iterator<Item = &'a str> {
+    let named = spec.instance_groups.iter().map(|group| group.host_policy.as_str());
+    named.filter(|name| !name.is_empty() && !policies.contains(name))
+}

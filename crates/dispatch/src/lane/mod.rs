@@ -1,0 +1,293 @@
+//! A lane: one instance in service, which executes one batch at a time.
+//!
+//! Where a batch is executed depends on the instance:
+//!
+//! - An instance whose backend never waits ([`ExecutionPolicy::Inline`]) has no thread. The
+//!   thread that formed the batch executes it ([`Lane::execute_threadless`]).
+//! - Any other instance has a thread of its own, which gets the batch through its inbox
+//!   ([`Lane::send`]). Handing a batch over and the responses back costs two wake-ups.
+//! - **Inline execution.** Two wake-ups cost more than a small model takes. So an I/O thread
+//!   that formed a batch executes it itself, if it has time left in its
+//!   [`InlineBudget`] and the batch will be short ([`Lane::try_execute_inline`]); the lane's
+//!   thread sleeps on. That requires that the instance guarantees to be predictable: it waits
+//!   for nothing, and its execution time depends on the shapes and sizes of inputs alone.
+//!
+//! Predictions come from the lane's past executions: see [`predictor`].
+
+mod predictor;
+#[cfg(test)]
+mod tests;
+mod worker;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use galatea_backend::{ExecutionGuarantee, ExecutionPolicy, Instance, LogLevel};
+use galatea_infer::{FailureReason, PendingRequest, Status};
+use galatea_policy::InstanceId;
+use galatea_stdx::{Inbox, InlineBudget, Lock};
+
+use self::predictor::LatencyPredictor;
+use self::worker::Worker;
+use crate::LogSink;
+use crate::batch::ClosedBatch;
+use crate::host_policy::{ThreadBinding, run_bound};
+use crate::log::request_log;
+use crate::rate_limiter::ResourceRequirements;
+
+/// What a lane works for: the dispatcher.
+pub(crate) trait LaneOwner: Send + Sync {
+    /// Turns a batch into the requests that the backend gets.
+    fn assemble(&self, batch: ClosedBatch) -> Vec<PendingRequest>;
+
+    /// The lane's thread has executed a batch. Returns the lane's next batch, if there is
+    /// one.
+    fn lane_free(&self, instance: InstanceId) -> Option<ClosedBatch>;
+}
+
+/// An instance in service.
+pub(crate) struct Lane {
+    name: String,
+    log: LogSink,
+    kind: LaneKind,
+    /// Where its thread runs; `None` for anywhere.
+    binding: Option<ThreadBinding>,
+    requirements: ResourceRequirements,
+}
+
+enum LaneKind {
+    Threaded {
+        inbox: Arc<Inbox<ClosedBatch>>,
+        instance: Arc<Lock<LaneInstance>>,
+        guarantee: ExecutionGuarantee,
+        thread: Lock<Option<JoinHandle<()>>>,
+        /// For tests: a stack size so large that the thread can't be started.
+        #[cfg(test)]
+        stack_size: Option<usize>,
+    },
+    /// The scheduler gives a lane one batch at a time, so that the lock is always free.
+    Threadless { instance: Lock<Option<Box<dyn Instance>>> },
+}
+
+/// The instance of a lane with a thread, and what is known of its execution times.
+///
+/// The thread that has the lane's batch locks this: the lane's own thread, or one that
+/// executes inline. There is one batch at a time, so that the lock is always free.
+struct LaneInstance {
+    /// `None` when the lane's thread has ended.
+    instance: Option<Box<dyn Instance>>,
+    predictor: LatencyPredictor,
+}
+
+impl Lane {
+    /// A lane around `instance`. [`Lane::start`] starts its thread.
+    pub(crate) fn new(
+        name: String,
+        instance: Box<dyn Instance>,
+        policy: ExecutionPolicy,
+        log: LogSink,
+    ) -> Self {
+        let kind = match policy {
+            ExecutionPolicy::Inline => LaneKind::Threadless { instance: Lock::new(Some(instance)) },
+            ExecutionPolicy::Blocking => {
+                let guarantee = instance.guarantee();
+                let predictor = LatencyPredictor::new(guarantee);
+                LaneKind::Threaded {
+                    inbox: Arc::default(),
+                    instance: Arc::new(Lock::new(LaneInstance {
+                        instance: Some(instance),
+                        predictor,
+                    })),
+                    guarantee,
+                    thread: Lock::new(None),
+                    #[cfg(test)]
+                    stack_size: None,
+                }
+            }
+        };
+        let requirements = ResourceRequirements::default();
+        Self { name, log, kind, binding: None, requirements }
+    }
+
+    /// Requires resources of the rate limiter for each execution. Only for lanes with a
+    /// thread: a permit arrives on any thread.
+    pub(crate) fn with_requirements(self, requirements: ResourceRequirements) -> Self {
+        Self { requirements, ..self }
+    }
+
+    /// What each execution requires of the rate limiter.
+    pub(crate) const fn requirements(&self) -> &ResourceRequirements {
+        &self.requirements
+    }
+
+    /// Binds the lane's thread, if it has one, to processors and memory.
+    pub(crate) fn with_binding(self, binding: Option<ThreadBinding>) -> Self {
+        Self { binding, ..self }
+    }
+
+    /// Whether the lane has no thread: it takes batches through
+    /// [`Lane::execute_threadless`], and other lanes through [`Lane::send`].
+    pub(crate) const fn is_threadless(&self) -> bool {
+        matches!(self.kind, LaneKind::Threadless { .. })
+    }
+
+    /// The instance's name.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Makes starting the thread fail.
+    #[cfg(test)]
+    pub(crate) fn request_huge_stack(&mut self) {
+        if let LaneKind::Threaded { stack_size, .. } = &mut self.kind {
+            *stack_size = Some(usize::MAX / 4);
+        }
+    }
+
+    /// Starts the lane's thread if it has one.
+    pub(crate) fn start<O: LaneOwner + 'static>(
+        &self,
+        id: InstanceId,
+        owner: &Arc<O>,
+    ) -> Result<(), Status> {
+        let LaneKind::Threaded { inbox, instance, thread, .. } = &self.kind else {
+            return Ok(());
+        };
+        let worker = Worker {
+            id,
+            instance: instance.clone(),
+            inbox: inbox.clone(),
+            owner: owner.clone(),
+            name: self.name.clone(),
+            log: self.log.clone(),
+        };
+        // A thread name must not contain NUL.
+        let builder = std::thread::Builder::new().name(self.name.replace('\0', ""));
+        #[cfg(test)]
+        let builder = match &self.kind {
+            LaneKind::Threaded { stack_size: Some(size), .. } => builder.stack_size(*size),
+            LaneKind::Threaded { .. } | LaneKind::Threadless { .. } => builder,
+        };
+        let spawned = run_bound(self.binding.as_ref(), || builder.spawn(move || worker.run()))?;
+        let handle = spawned.map_err(|error| {
+            Status::internal(format!("can't start a thread for {}: {error}", self.name))
+        })?;
+        *thread.lock("keep the thread") = Some(handle);
+        Ok(())
+    }
+
+    /// Sends a batch to the lane's thread. A lane that was stopped drops it, which replies to
+    /// its requests.
+    pub(crate) fn send(&self, batch: ClosedBatch) {
+        if let LaneKind::Threaded { inbox, .. } = &self.kind {
+            let _ = inbox.push(batch);
+        }
+    }
+
+    /// Executes a batch on this thread instead of the lane's, if this thread has time for it
+    /// and the batch will be short.
+    ///
+    /// # Errors
+    ///
+    /// The batch, if it was not executed.
+    pub(crate) fn try_execute_inline(
+        &self,
+        batch: ClosedBatch,
+        owner: &impl LaneOwner,
+    ) -> Result<(), ClosedBatch> {
+        let LaneKind::Threaded { instance, guarantee: ExecutionGuarantee::Predictable, .. } =
+            &self.kind
+        else {
+            return Err(batch);
+        };
+        // A host policy wants executions on its own processors.
+        if self.binding.is_some() {
+            return Err(batch);
+        }
+        let Some(mut budget) = InlineBudget::take() else { return Err(batch) };
+        let LaneInstance { instance, predictor } = &mut *instance.lock("execute inline");
+        let profile = predictor.inline_profile(&batch);
+        match instance {
+            Some(instance) if predictor.allows_inline_execution(profile) => {
+                let took = execute(instance.as_mut(), batch, owner, &self.name, &self.log);
+                predictor.observe(profile, took);
+                budget.charge(took);
+                Ok(())
+            }
+            Some(_) | None => Err(batch),
+        }
+    }
+
+    /// Executes a batch of a lane without a thread.
+    pub(crate) fn execute_threadless(&self, batch: ClosedBatch, owner: &impl LaneOwner) {
+        if let LaneKind::Threadless { instance } = &self.kind
+            && let Some(instance) = instance.lock("execute a batch").as_mut()
+        {
+            let _took = execute(instance.as_mut(), batch, owner, &self.name, &self.log);
+        }
+    }
+
+    /// Ends the thread, and the instance with it, after its last batch. An instance without
+    /// a thread is destroyed by [`Lane::join`]: the thread that calls this may be in the
+    /// middle of a call of its backend.
+    pub(crate) fn stop(&self) {
+        if let LaneKind::Threaded { inbox, .. } = &self.kind {
+            inbox.close();
+        }
+    }
+
+    /// Waits for the end of the thread. The instance is destroyed then.
+    pub(crate) fn join(&self) {
+        match &self.kind {
+            LaneKind::Threaded { thread, .. } => {
+                let handle = thread.lock("join the thread").take();
+                if let Some(handle) = handle {
+                    let _ = handle.join();
+                }
+            }
+            LaneKind::Threadless { instance } => {
+                let instance = instance.lock("destroy the instance").take();
+                drop(instance);
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Lane {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Lane({})", self.name)
+    }
+}
+
+/// Executes one batch and returns how long that took. Whatever the backend does, every
+/// request gets its final reply and is released.
+fn execute(
+    instance: &mut dyn Instance,
+    batch: ClosedBatch,
+    owner: &impl LaneOwner,
+    name: &str,
+    log: &LogSink,
+) -> Duration {
+    let start = Instant::now();
+    let execute = || {
+        let requests = owner.assemble(batch);
+        request_log::log_execution(log, name, &requests);
+        instance.execute(requests)
+    };
+    match catch_unwind(AssertUnwindSafe(execute)) {
+        Ok(Ok(())) => {}
+        Ok(Err(refused)) => {
+            for request in refused.requests {
+                request.fail(refused.status.clone(), FailureReason::Backend);
+            }
+        }
+        // The requests were dropped while the stack unwound. That replied to them with an
+        // internal error.
+        Err(_) => {
+            log.write(LogLevel::Error, format_args!("instance '{name}' panicked while executing"));
+        }
+    }
+    start.elapsed()
+}

@@ -1,0 +1,299 @@
+//! Predicts whether an execution of a lane's instance will be short.
+//!
+//! Two decisions depend on it: whether an I/O thread may execute a batch itself, and whether
+//! the lane's thread may hold back wake-ups while it executes a batch. The first is the more
+//! expensive mistake, because a connection's I/O stands still meanwhile; so it is decided
+//! per kind of request, by names and shapes of inputs. The second is decided for batches of
+//! any contents, by the latest executions and the size of their inputs.
+
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::time::Duration;
+
+use galatea_backend::ExecutionGuarantee;
+use galatea_infer::InputTensor;
+use galatea_tensor::DataType;
+
+use crate::batch::ClosedBatch;
+
+/// A short execution takes at most this long: about as long as waking another thread and
+/// being woken by it. A debug build takes longer for the same work.
+pub(crate) const SHORT_EXECUTION_MAX: Duration =
+    Duration::from_micros(if cfg!(debug_assertions) { 1_000 } else { 50 });
+
+/// After this many short executions in a row, the next one is expected to be short.
+const STREAK_MIN: u32 = 16;
+
+/// How many kinds of requests are remembered.
+const KINDS_MAX: usize = 4;
+
+/// The trust that allows inline execution. Each short execution adds one.
+const TRUST_MIN: u32 = 16;
+
+/// The limit of trust.
+const TRUST_MAX: u32 = 32;
+
+/// The trust that an execution costs which is not short. One may be bad luck, such as
+/// another thread on the processor; after three in a row, the kind is no longer trusted.
+const TRUST_LOSS: u32 = 8;
+
+/// An execution that takes this many times as long as a short one costs all trust.
+const LONG_FACTOR: u32 = 10;
+
+/// Learns from a lane's executions.
+#[derive(Debug)]
+pub(super) struct LatencyPredictor {
+    guarantee: ExecutionGuarantee,
+    /// The number of short executions in a row.
+    streak: u32,
+    /// The largest batch of the streak.
+    streak_byte_size_max: usize,
+    /// Has random keys, so that clients can't construct kinds with equal hashes.
+    hasher: RandomState,
+    kinds: [KnownKind; KINDS_MAX],
+    /// The index of the kind that was remembered last.
+    newest_kind: usize,
+}
+
+/// A kind of request, and how far it is trusted to be short.
+#[derive(Copy, Clone, Debug, Default)]
+struct KnownKind {
+    kind: RequestKind,
+    trust: u32,
+}
+
+/// A hash of the names, shapes and sizes of a request's inputs.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+struct RequestKind(u64);
+
+/// What a prediction is made of, and what an observation counts for.
+#[derive(Copy, Clone, Debug, Default)]
+pub(super) struct BatchProfile {
+    /// `None` if the execution neither continues nor ends the streak.
+    byte_size: Option<usize>,
+    /// `None` unless the batch is a single request.
+    kind: Option<RequestKind>,
+}
+
+impl LatencyPredictor {
+    /// A predictor that knows no execution. How much can be predicted depends on what the
+    /// instance guarantees.
+    pub(super) fn new(guarantee: ExecutionGuarantee) -> Self {
+        Self {
+            guarantee,
+            streak: 0,
+            streak_byte_size_max: 0,
+            hasher: RandomState::default(),
+            kinds: [KnownKind::default(); KINDS_MAX],
+            newest_kind: 0,
+        }
+    }
+
+    /// The profile of a batch that the lane's thread executes.
+    pub(super) fn profile(&self, batch: &ClosedBatch) -> BatchProfile {
+        let never_waits = self.guarantee >= ExecutionGuarantee::NonBlocking;
+        BatchProfile {
+            byte_size: never_waits.then(|| batch.input_byte_size()),
+            ..self.inline_profile(batch)
+        }
+    }
+
+    /// The profile of a batch that another thread executes inline.
+    pub(super) fn inline_profile(&self, batch: &ClosedBatch) -> BatchProfile {
+        let kind = match self.guarantee {
+            ExecutionGuarantee::Unspecified | ExecutionGuarantee::NonBlocking => None,
+            ExecutionGuarantee::Predictable => self.kind_of_batch(batch),
+        };
+        BatchProfile { byte_size: None, kind }
+    }
+
+    fn kind_of_batch(&self, batch: &ClosedBatch) -> Option<RequestKind> {
+        let ClosedBatch::Requests(requests) = batch else { return None };
+        let [request] = requests.as_slice() else { return None };
+        Some(self.kind_of(&request.request().inputs))
+    }
+
+    fn kind_of(&self, inputs: &[InputTensor]) -> RequestKind {
+        let mut hasher = self.hasher.build_hasher();
+        for input in inputs {
+            input.name.hash(&mut hasher);
+            input.shape.dims().hash(&mut hasher);
+            if input.datatype == DataType::Bytes {
+                // Sizes that differ by less than a factor of two may be equal.
+                hasher.write_u32(input.data.len().checked_ilog2().unwrap_or(0));
+            }
+        }
+        RequestKind(hasher.finish())
+    }
+
+    /// Whether an I/O thread may execute the batch inline: it is a single request of a
+    /// trusted kind.
+    pub(super) fn allows_inline_execution(&self, profile: BatchProfile) -> bool {
+        let is_trusted =
+            |known: &KnownKind| Some(known.kind) == profile.kind && known.trust >= TRUST_MIN;
+        self.kinds.iter().any(is_trusted)
+    }
+
+    /// Whether the batch will probably be short, so that wake-ups may wait for its end: the
+    /// executions before it were short, and it is no larger than they were.
+    pub(super) fn predicts_short_batch(&self, profile: BatchProfile) -> bool {
+        let is_expected =
+            |byte_size| self.streak >= STREAK_MIN && byte_size <= self.streak_byte_size_max;
+        profile.byte_size.is_some_and(is_expected)
+    }
+
+    /// Learns from an execution.
+    pub(super) fn observe(&mut self, profile: BatchProfile, took: Duration) {
+        if let Some(byte_size) = profile.byte_size {
+            self.observe_batch(byte_size, took);
+        }
+        if let Some(kind) = profile.kind {
+            self.observe_kind(kind, took);
+        }
+    }
+
+    fn observe_batch(&mut self, byte_size: usize, took: Duration) {
+        if took > SHORT_EXECUTION_MAX {
+            (self.streak, self.streak_byte_size_max) = (0, 0);
+        } else {
+            self.streak = self.streak.saturating_add(1);
+            self.streak_byte_size_max = self.streak_byte_size_max.max(byte_size);
+        }
+    }
+
+    fn observe_kind(&mut self, kind: RequestKind, took: Duration) {
+        let trust = match self.kinds.iter_mut().find(|known| known.kind == kind) {
+            Some(known) => &mut known.trust,
+            None => {
+                self.newest_kind = (self.newest_kind + 1) % KINDS_MAX;
+                let Some(oldest) = self.kinds.get_mut(self.newest_kind) else { return };
+                *oldest = KnownKind { kind, trust: 0 };
+                &mut oldest.trust
+            }
+        };
+        *trust = match took {
+            _ if took > SHORT_EXECUTION_MAX.saturating_mul(LONG_FACTOR) => 0,
+            _ if took > SHORT_EXECUTION_MAX => trust.saturating_sub(TRUST_LOSS),
+            _ => trust.saturating_add(1).min(TRUST_MAX),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use galatea_tensor::{Buffer, Shape};
+
+    use super::*;
+
+    fn input(name: &str, dims: &[i64], datatype: DataType, bytes: usize) -> InputTensor {
+        InputTensor {
+            name: String::from(name),
+            datatype,
+            shape: Shape::new(dims).unwrap(),
+            data: Buffer::from_vec(vec![0; bytes]),
+        }
+    }
+
+    fn predictor() -> LatencyPredictor {
+        LatencyPredictor::new(ExecutionGuarantee::Predictable)
+    }
+
+    fn of_kind(number: u64) -> BatchProfile {
+        BatchProfile { byte_size: None, kind: Some(RequestKind(number)) }
+    }
+
+    fn of_size(byte_size: usize) -> BatchProfile {
+        BatchProfile { byte_size: Some(byte_size), kind: None }
+    }
+
+    #[test]
+    fn names_shapes_and_sizes_of_strings_make_a_kind() {
+        let predictor = predictor();
+        let of = |input: InputTensor| predictor.kind_of(&[input]);
+        let floats = |name, dims: &[i64]| of(input(name, dims, DataType::Fp32, 48));
+        let strings = |bytes| of(input("a", &[3], DataType::Bytes, bytes));
+        assert_eq!(floats("a", &[3, 4]), floats("a", &[3, 4]));
+        assert_ne!(floats("a", &[3, 4]), floats("a", &[4, 3]));
+        assert_ne!(floats("a", &[3, 4]), floats("a", &[12]));
+        assert_ne!(floats("a", &[3, 4]), floats("b", &[3, 4]));
+        assert_eq!(strings(64), strings(127));
+        assert_ne!(strings(64), strings(128));
+        let both = [input("a", &[1], DataType::Fp32, 4), input("b", &[1], DataType::Fp32, 4)];
+        assert_ne!(predictor.kind_of(&both), predictor.kind_of(&both[..1]));
+    }
+
+    const TOO_LONG: Duration = SHORT_EXECUTION_MAX.saturating_add(Duration::from_nanos(1));
+
+    #[test]
+    fn each_kind_earns_trust_for_itself() {
+        let mut predictor = predictor();
+        let kinds = [1, 2, 3, 4].map(of_kind);
+        for round in 0..TRUST_MIN {
+            for kind in kinds {
+                assert!(!predictor.allows_inline_execution(kind), "in round {round}");
+                predictor.observe(kind, SHORT_EXECUTION_MAX);
+            }
+        }
+        assert!(kinds.iter().all(|&kind| predictor.allows_inline_execution(kind)));
+        predictor.observe(kinds[1], TOO_LONG);
+        assert!(!predictor.allows_inline_execution(kinds[1]));
+        assert!(predictor.allows_inline_execution(kinds[2]));
+        // A fifth kind takes the place of the first.
+        predictor.observe(of_kind(5), SHORT_EXECUTION_MAX);
+        assert!(!predictor.allows_inline_execution(kinds[0]));
+        assert!(predictor.allows_inline_execution(kinds[3]));
+    }
+
+    #[test]
+    fn trust_survives_two_long_executions_but_not_three() {
+        let mut predictor = predictor();
+        let kind = of_kind(1);
+        (0..999).for_each(|_| predictor.observe(kind, SHORT_EXECUTION_MAX));
+        for expected in [true, true, false] {
+            predictor.observe(kind, TOO_LONG);
+            assert_eq!(predictor.allows_inline_execution(kind), expected);
+        }
+        (0..99).for_each(|_| predictor.observe(kind, SHORT_EXECUTION_MAX));
+        predictor.observe(kind, SHORT_EXECUTION_MAX * LONG_FACTOR + Duration::from_nanos(1));
+        assert!(!predictor.allows_inline_execution(kind), "one is enough if it is that long");
+        (0..99).for_each(|_| predictor.observe(kind, TOO_LONG));
+        (0..TRUST_MIN).for_each(|_| predictor.observe(kind, SHORT_EXECUTION_MAX));
+        assert!(predictor.allows_inline_execution(kind), "trust can be regained");
+    }
+
+    #[test]
+    fn only_single_requests_are_executed_inline() {
+        let mut predictor = predictor();
+        let none = BatchProfile::default();
+        (0..99).for_each(|_| predictor.observe(none, SHORT_EXECUTION_MAX));
+        assert!(!predictor.allows_inline_execution(none));
+        let batches = [ClosedBatch::Requests(Vec::new()), ClosedBatch::Rows(Vec::new())];
+        for batch in batches {
+            assert_eq!(predictor.inline_profile(&batch).kind, None);
+        }
+    }
+
+    #[test]
+    fn predictions_are_limited_by_the_guarantee() {
+        let batch = ClosedBatch::Requests(Vec::new());
+        let size = |guarantee| LatencyPredictor::new(guarantee).profile(&batch).byte_size;
+        assert_eq!(size(ExecutionGuarantee::Unspecified), None);
+        assert_eq!(size(ExecutionGuarantee::NonBlocking), Some(0));
+        assert_eq!(size(ExecutionGuarantee::Predictable), Some(0));
+    }
+
+    #[test]
+    fn after_a_streak_batches_up_to_its_size_are_short() {
+        let after = |executions: &[(usize, Duration)]| {
+            let mut predictor = predictor();
+            executions.iter().for_each(|&(size, took)| predictor.observe(of_size(size), took));
+            predictor
+        };
+        let mut streak = vec![(8, Duration::from_micros(1)); 15];
+        assert!(!after(&streak).predicts_short_batch(of_size(8)));
+        streak.push((4, SHORT_EXECUTION_MAX));
+        assert!(after(&streak).predicts_short_batch(of_size(8)));
+        assert!(!after(&streak).predicts_short_batch(of_size(9)));
+        streak.push((1, TOO_LONG));
+        assert!(!after(&streak).predicts_short_batch(of_size(1)));
+    }
+}

@@ -1,0 +1,133 @@
+//! A lane's thread.
+//!
+//! **Gathered wake-ups.** A wake-up is a system call, and a thread that is woken early takes
+//! a shared core at once and finds one thing to do. So the wake-ups that a batch's responses
+//! cause are issued behind the batch, each receiver once (see [`WakeBatch`]). While batches
+//! are short, the wake-ups of several batches are gathered, for at most
+//! [`GATHERING_TIME_MAX`] of execution. That requires an instance that guarantees to wait
+//! for nothing: otherwise it might wait for a thread whose wake-up is being held back.
+//!
+//! **I/O threads go first.** The thread yields before its next batch. On a shared core the
+//! I/O threads then send the responses and read the next requests, and the next batch is
+//! larger. Elsewhere this costs next to nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use galatea_policy::InstanceId;
+use galatea_stdx::{Inbox, Lock, WakeBatch};
+
+use super::{LaneInstance, LaneOwner, execute};
+use crate::LogSink;
+use crate::batch::ClosedBatch;
+
+/// For how much execution time wake-ups are gathered.
+const GATHERING_TIME_MAX: Duration = Duration::from_micros(50);
+
+/// The state of a lane's thread.
+pub(super) struct Worker<O> {
+    pub(super) id: InstanceId,
+    pub(super) instance: Arc<Lock<LaneInstance>>,
+    pub(super) inbox: Arc<Inbox<ClosedBatch>>,
+    pub(super) owner: Arc<O>,
+    pub(super) name: String,
+    pub(super) log: LogSink,
+}
+
+impl<O: LaneOwner> Worker<O> {
+    /// Executes batches until the lane is stopped.
+    pub(super) fn run(self) {
+        let mut wake_ups = GatheredWakeUps::default();
+        while let Some(first) = self.inbox.recv() {
+            let mut next = Some(first);
+            while let Some(batch) = next {
+                let took = self.execute(batch, &mut wake_ups);
+                if wake_ups.is_due_after(took) {
+                    wake_ups.issue();
+                    std::thread::yield_now();
+                }
+                next = self.owner.lane_free(self.id);
+            }
+            wake_ups.flush();
+        }
+        // The instance is destroyed on the thread that executed it.
+        let instance = self.instance.lock("destroy the instance").instance.take();
+        drop(instance);
+    }
+
+    fn execute(&self, batch: ClosedBatch, wake_ups: &mut GatheredWakeUps) -> Duration {
+        let LaneInstance { instance, predictor } = &mut *self.instance.lock("execute a batch");
+        let profile = predictor.profile(&batch);
+        // No wake-up waits for a batch that may be long, or that may wait for its receiver.
+        wake_ups.prepare(predictor.predicts_short_batch(profile));
+        let Some(instance) = instance else { return Duration::ZERO };
+        let took = execute(instance.as_mut(), batch, &*self.owner, &self.name, &self.log);
+        predictor.observe(profile, took);
+        took
+    }
+}
+
+/// The wake-ups of short batches, which are issued together.
+#[derive(Default)]
+struct GatheredWakeUps {
+    /// `None` while wake-ups are not held back.
+    batch: Option<WakeBatch>,
+    /// The execution time since wake-ups were issued.
+    execution_time: Duration,
+}
+
+impl GatheredWakeUps {
+    /// Holds wake-ups back during a short batch. Before any other batch, the wake-ups that
+    /// were gathered are issued.
+    fn prepare(&mut self, is_short: bool) {
+        if is_short {
+            self.batch.get_or_insert_with(WakeBatch::begin);
+        } else {
+            self.batch = None;
+        }
+    }
+
+    /// Whether the wake-ups must be issued now, after a batch that took this long.
+    fn is_due_after(&mut self, took: Duration) -> bool {
+        self.execution_time = self.execution_time.saturating_add(took);
+        self.batch.is_none() || self.execution_time >= GATHERING_TIME_MAX
+    }
+
+    /// Issues the wake-ups, and begins to measure anew.
+    fn issue(&mut self) {
+        self.flush();
+        self.execution_time = Duration::ZERO;
+    }
+
+    /// Issues the wake-ups because there is no further batch.
+    fn flush(&mut self) {
+        self.batch = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wake_ups_are_gathered_for_a_limited_execution_time() {
+        let mut wake_ups = GatheredWakeUps::default();
+        wake_ups.prepare(true);
+        assert!(!wake_ups.is_due_after(GATHERING_TIME_MAX - Duration::from_micros(1)));
+        wake_ups.prepare(true);
+        assert!(wake_ups.is_due_after(Duration::from_micros(1)));
+        wake_ups.issue();
+        wake_ups.prepare(true);
+        assert!(!wake_ups.is_due_after(Duration::from_micros(1)));
+    }
+
+    #[test]
+    fn wake_ups_do_not_wait_for_a_batch_that_may_be_long() {
+        let mut wake_ups = GatheredWakeUps::default();
+        wake_ups.prepare(true);
+        assert!(!wake_ups.is_due_after(Duration::ZERO));
+        wake_ups.prepare(false);
+        assert!(wake_ups.batch.is_none());
+        assert!(wake_ups.is_due_after(Duration::ZERO));
+    }
+}

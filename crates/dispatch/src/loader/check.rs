@@ -1,0 +1,151 @@
+//! A load that stops before instances are created: `galatea check`.
+
+use std::sync::{Arc, Weak};
+
+use galatea_backend::{AutoComplete, Host, LoadedVersion, LogLevel, ModelFiles};
+use galatea_config::{ConfigErrors, ModelSpec, SchedulingChoice};
+use galatea_infer::{ExecutionTimes, Status};
+use galatea_policy::InstanceId;
+
+use super::ModelDefinition;
+use crate::LogSink;
+use crate::batch::SequenceAssembler;
+use crate::classes::read_classes;
+use crate::dispatcher::Dispatcher;
+use crate::instances::distinct_requirements;
+use crate::rate_limiter::{RateLimit, RateLimiterDriver};
+use crate::warmup::Warmup;
+
+/// The result of a check of a version.
+#[derive(Debug, Default)]
+pub struct VersionCheck {
+    /// The completed configuration, if it has no errors.
+    pub spec: Option<Arc<ModelSpec>>,
+    /// The problems.
+    pub problems: Vec<VersionProblem>,
+}
+
+/// Why a version would not load.
+#[derive(Debug)]
+pub enum VersionProblem {
+    /// Errors of its configuration.
+    Config(ConfigErrors),
+    /// The error of its files or its backend.
+    Load(Status),
+}
+
+/// Checks which models the server's rate limiter would refuse.
+#[derive(Debug)]
+pub struct ResourceLimitCheck {
+    /// `None` if resources are not limited.
+    driver: Option<RateLimiterDriver>,
+}
+
+impl ResourceLimitCheck {
+    /// A check without models.
+    #[must_use]
+    pub fn new(limit: &RateLimit) -> Self {
+        Self { driver: RateLimiterDriver::new(limit) }
+    }
+
+    /// Adds a model to those that were added before.
+    ///
+    /// # Errors
+    ///
+    /// Why it would be refused. It is not added then.
+    pub fn add(&self, spec: &ModelSpec) -> Result<(), Status> {
+        let Some(driver) = &self.driver else { return Ok(()) };
+        let requirements = distinct_requirements(spec)?;
+        let receiver = driver.join(Weak::<Dispatcher>::new());
+        let mut added = Vec::new();
+        for (instance, requirements) in (0..).map(InstanceId).zip(requirements) {
+            if let Err(status) = driver.register(receiver, instance, requirements) {
+                for instance in added {
+                    driver.unregister(receiver, instance);
+                }
+                return Err(status);
+            }
+            added.push(instance);
+        }
+        Ok(())
+    }
+}
+
+/// The host of a model that is only checked.
+struct DiscardingHost {
+    version: i64,
+}
+
+impl Host for DiscardingHost {
+    fn record_batch(&self, _: u64, _: &ExecutionTimes) {}
+
+    fn model_version(&self) -> i64 {
+        self.version
+    }
+
+    fn log(&self, _: LogLevel, _: &str) {}
+}
+
+impl ModelDefinition {
+    /// Loads a version up to the point where instances would be created: completes and checks
+    /// its configuration, reads the files that it names, and lets the backend load the model,
+    /// which is dropped then.
+    ///
+    /// Of an ensemble only the configuration is checked.
+    #[must_use]
+    pub fn check(&self, files: &dyn ModelFiles) -> VersionCheck {
+        let mut checked = VersionCheck::default();
+        let is_ensemble = !self.draft.composing_models().is_empty();
+        let mut draft = self.draft.clone();
+        let auto_complete =
+            if self.auto_complete { AutoComplete::Enabled } else { AutoComplete::Disabled };
+        let unconfigured = if is_ensemble {
+            Ok(None)
+        } else {
+            self.backend.begin_load(&mut draft, files, auto_complete)
+        };
+        let spec = match (draft.finish(&self.support), &unconfigured) {
+            (Ok(spec), _) => Arc::new(spec),
+            (Err(errors), Ok(_)) => {
+                checked.problems.push(VersionProblem::Config(errors));
+                return checked;
+            }
+            (Err(errors), Err(status)) => {
+                checked.problems.push(VersionProblem::Load(status.clone()));
+                // A setting without a position may be missing only because the
+                // configuration could not be completed.
+                let mut written = errors.diagnostics;
+                written.retain(|diagnostic| diagnostic.position.is_some());
+                if !written.is_empty() {
+                    let errors = ConfigErrors { diagnostics: written };
+                    checked.problems.push(VersionProblem::Config(errors));
+                }
+                return checked;
+            }
+        };
+        let discarded = LogSink::new(|_, _, _| {});
+        let assembler = SequenceAssembler::new(&spec, files).map(drop);
+        let warmup = Warmup::new(&spec, files, &discarded).map(drop);
+        let classes = read_classes(&spec, files, None).map(drop);
+        let host: Arc<dyn Host> = Arc::new(DiscardingHost { version: files.version() });
+        let loaded = unconfigured.and_then(|unconfigured| {
+            let model = match unconfigured {
+                _ if is_ensemble => return Ok(()),
+                Some(unconfigured) => unconfigured.finish_load(spec.clone(), host.clone()),
+                None => self.backend.load(spec.clone(), files, host.clone()),
+            }?;
+            let (spec, model, host) = (&spec, model.as_ref(), &host);
+            match spec.scheduling {
+                SchedulingChoice::Sequence(_) | SchedulingChoice::Ensemble(_) => Ok(()),
+                SchedulingChoice::Default | SchedulingChoice::Dynamic(_) => {
+                    let loaded = LoadedVersion { spec, files, model, host };
+                    self.backend.batch_rule(&loaded).map(drop)
+                }
+            }
+        });
+        let failed = [assembler, warmup, classes, loaded].into_iter().filter_map(Result::err);
+        checked.problems.extend(failed.map(VersionProblem::Load));
+        checked.spec = Some(spec);
+        checked
+    }
+}

@@ -1,0 +1,68 @@
+//! What a model is loaded from.
+
+use std::sync::Arc;
+
+use galatea_backend::{Backend, ModelAgents, ModelFiles};
+use galatea_config::{ConfigDraft, Support};
+use galatea_infer::Status;
+use galatea_policy::{ModelName, model_id};
+
+/// A model's configuration, files and backend: what [`Loader::load`](super::Loader::load)
+/// needs.
+pub struct ModelDefinition {
+    /// The model's namespace, if it has one.
+    pub namespace: Option<Arc<str>>,
+    /// The model's name.
+    pub name: String,
+    /// The configuration, with name, backend and file name resolved.
+    pub draft: ConfigDraft,
+    /// The backend that the configuration names.
+    pub backend: Arc<dyn Backend>,
+    /// The versions to serve. Loading none fails.
+    pub versions: Vec<Arc<dyn ModelFiles>>,
+    /// Whether the backend may complete the configuration.
+    pub auto_complete: bool,
+    /// What this server supports.
+    pub support: Support,
+    /// The repository agents that have approved the load, if the model has any.
+    pub agents: Option<Box<dyn ModelAgents>>,
+}
+
+/// A model that another one needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NeededModel {
+    /// Its name in the steps of the ensemble.
+    pub name: String,
+    /// `None` for the newest version.
+    pub version: Option<i64>,
+}
+
+impl ModelDefinition {
+    /// Checks that there is a version to serve.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`, with Triton's message.
+    pub fn check_versions(&self) -> Result<(), Status> {
+        if !self.versions.is_empty() {
+            return Ok(());
+        }
+        Err(Status::invalid_argument(format!(
+            "at least one version must be available under the version policy of model '{}'",
+            self.id()
+        )))
+    }
+
+    /// The model's id: its name, with its namespace if it has one.
+    #[must_use]
+    pub fn id(&self) -> ModelName {
+        model_id(self.namespace.as_deref(), &self.name)
+    }
+
+    /// The models that must serve before this one can.
+    #[must_use]
+    pub fn needed_models(&self) -> Vec<NeededModel> {
+        let models = self.draft.composing_models().into_iter();
+        models.map(|(name, version)| NeededModel { name, version }).collect()
+    }
+}

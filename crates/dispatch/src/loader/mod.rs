@@ -1,0 +1,349 @@
+//! From a model's definition and files to a loaded version.
+//!
+//! A load completes and checks the configuration, reads the files that it names, lets the
+//! backend load the model, builds and warms up the instances, and starts the dispatcher. What
+//! is cheap and may fail comes before what is expensive.
+//!
+//! [`ModelDefinition::check`] is a load that stops before instances are created.
+
+mod check;
+mod definition;
+mod instance_change;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
+
+use arc_swap::ArcSwap;
+use galatea_backend::{
+    AutoComplete, Backend, ComposingModels, Host, LoadedVersion, LogLevel, Model, ModelFiles,
+    ResponseCache, UnconfiguredModel,
+};
+use galatea_config::{ConfigErrors, ModelSpec, SchedulingChoice, validate_ensemble};
+use galatea_infer::{ModelConfigDocument, RequestObserver, Status};
+use galatea_policy::InstanceId;
+use galatea_stdx::Lock;
+
+pub use self::check::{ResourceLimitCheck, VersionCheck, VersionProblem};
+pub use self::definition::{ModelDefinition, NeededModel};
+pub use self::instance_change::InstanceChange;
+use crate::LogSink;
+use crate::admission::Admission;
+use crate::batch::SequenceAssembler;
+use crate::cache::{
+    CacheLayer, FilesFingerprint, FingerprintInputs, VersionFingerprint, VersionFingerprints,
+};
+use crate::classes::read_classes;
+use crate::dispatcher::{CustomBatching, Dispatcher, DispatcherOptions};
+use crate::host_policy::{HostPolicies, run_bound};
+use crate::instances::{
+    BuiltInstances, InstanceBuilder, keep_passive_instances, planned_instances, undefined_policies,
+};
+use crate::lane::Lane;
+use crate::rate_limiter::{RateLimit, RateLimiterDriver};
+use crate::reshape::OutputReshape;
+use crate::scheduling::{HoldThresholds, reply_ordering, scheduling_spec};
+use crate::statistics::Statistics;
+use crate::timer::Timer;
+use crate::version::{ComposingVersions, LoadedModel, VersionHost};
+use crate::warmup::{InstanceWarmup, Warmup};
+
+/// A version's configuration, and what its backend created to complete it.
+type CompletedSpec = (Arc<ModelSpec>, Option<Box<dyn UnconfiguredModel>>);
+
+/// What all versions of a server have in common.
+pub struct LoaderOptions {
+    /// Where the lines of the log go.
+    pub log: LogSink,
+    /// The response cache, for models whose configuration asks for it.
+    pub cache: Option<Arc<dyn ResponseCache>>,
+    /// Schedulers dispatch nothing until this many requests wait; 0 is off. Makes batches
+    /// predictable in tests.
+    pub hold_until_queued: u32,
+    /// The same for the backlog of sequence batchers, in addition.
+    pub hold_until_backlogged: u32,
+    /// Where instances run.
+    pub host_policies: HostPolicies,
+    /// How instances of all models share resources.
+    pub rate_limit: RateLimit,
+}
+
+/// Loads versions of models, and changes their instances.
+pub struct Loader {
+    timer: Timer,
+    log: LogSink,
+    cache: Option<Arc<dyn ResponseCache>>,
+    holds: HoldThresholds,
+    fingerprints: VersionFingerprints,
+    host_policies: HostPolicies,
+    /// `None` if resources are not limited.
+    rate_limiter: Option<Arc<RateLimiterDriver>>,
+}
+
+impl Loader {
+    /// A loader whose versions share one timer thread.
+    ///
+    /// # Errors
+    ///
+    /// `Internal` if the thread can't be started.
+    pub fn new(options: LoaderOptions) -> Result<Self, Status> {
+        let timer = Timer::start()
+            .map_err(|error| Status::internal(format!("can't start the timer thread: {error}")))?;
+        Ok(Self::with_timer(options, timer))
+    }
+
+    pub(crate) fn with_timer(options: LoaderOptions, timer: Timer) -> Self {
+        Self {
+            timer,
+            log: options.log,
+            cache: options.cache,
+            host_policies: options.host_policies,
+            rate_limiter: RateLimiterDriver::new(&options.rate_limit).map(Arc::new),
+            fingerprints: VersionFingerprints::default(),
+            holds: HoldThresholds {
+                until_queued: options.hold_until_queued,
+                until_backlogged: options.hold_until_backlogged,
+            },
+        }
+    }
+
+    /// Loads one version. `composing` are the versions that it executes as its steps.
+    ///
+    /// # Errors
+    ///
+    /// Why the version can't serve. A panic of the backend is an error too.
+    pub fn load(
+        &self,
+        definition: &ModelDefinition,
+        files: &Arc<dyn ModelFiles>,
+        composing: Option<Arc<dyn ComposingVersions>>,
+    ) -> Result<Arc<LoadedModel>, Status> {
+        let load = || self.load_version(definition, files, composing);
+        catch_unwind(AssertUnwindSafe(load)).unwrap_or_else(|_| {
+            Err(Status::internal("the backend failed while it loaded the model"))
+        })
+    }
+
+    fn load_version(
+        &self,
+        definition: &ModelDefinition,
+        files: &Arc<dyn ModelFiles>,
+        composing: Option<Arc<dyn ComposingVersions>>,
+    ) -> Result<Arc<LoadedModel>, Status> {
+        let started = Instant::now();
+        let name = format!("'{}' version {}", definition.id(), files.version());
+        // Before the files are read: a file that changes meanwhile makes another version.
+        let files_fingerprint = self.cache.is_some().then(|| FilesFingerprint::of(files.as_ref()));
+        let (spec, unconfigured) =
+            self.complete_spec(definition, files.as_ref(), composing.as_deref())?;
+        let classes = read_classes(&spec, files.as_ref(), composing.as_deref())?;
+        let composing_fingerprints = fingerprints_of(composing.as_deref());
+        let version_host = Arc::new(VersionHost {
+            statistics: Arc::new(Statistics::default()),
+            version: files.version(),
+            log: self.log.clone(),
+            composing: composing.map(|composing| composing as Arc<dyn ComposingModels>),
+        });
+        let assembler = SequenceAssembler::new(&spec, files.as_ref())?;
+        let warmup = Warmup::new(&spec, files.as_ref(), &self.log)?;
+        self.verbose(1, format_args!("{name}: loading with backend '{}'", spec.backend));
+        self.warn_about(&spec);
+        let host: Arc<dyn Host> = version_host.clone();
+        let backend = definition.backend.as_ref();
+        let model = self.load_model(backend, unconfigured, &spec, files.as_ref(), &host)?;
+        let loaded = LoadedVersion {
+            spec: &spec,
+            files: files.as_ref(),
+            model: model.as_ref(),
+            host: &host,
+        };
+        let fingerprint = files_fingerprint.map(|files| {
+            let (backend, composing) = (backend.fingerprint(&loaded), composing_fingerprints);
+            let inputs = FingerprintInputs { spec: &spec, files, backend, composing };
+            self.fingerprints.next(&definition.id(), &inputs)
+        });
+        let custom_batching = self.custom_batching(backend, &loaded)?;
+        let observer: Arc<dyn RequestObserver> = version_host.clone();
+        let warmup = InstanceWarmup {
+            warmup: &warmup,
+            assembler: assembler.as_ref(),
+            observer: &observer,
+            log: &self.log,
+        };
+        let builder = self.instance_builder(&spec, model.as_ref(), backend, warmup);
+        let planned = planned_instances(&spec, &self.host_policies)?;
+        let BuiltInstances { lanes, keys, passive } = builder.build(planned)?;
+        let dispatcher = self.start_dispatcher(&spec, lanes, assembler, custom_batching)?;
+        self.verbose(1, format_args!("{name}: loaded within {:?}", started.elapsed()));
+        Ok(Arc::new(LoadedModel {
+            version: files.version(),
+            id: definition.id(),
+            namespace: definition.namespace.clone(),
+            name: Arc::from(spec.name.as_str()),
+            config: ArcSwap::from_pointee(config_document(&spec)),
+            instances: Lock::new((0..).map(InstanceId).zip(keys).collect()),
+            dispatcher,
+            load_duration: started.elapsed(),
+            metric_tags: spec.metric_tags.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
+            admission: Admission::new(&spec),
+            output_reshape: OutputReshape::new(&spec),
+            classes,
+            cache: self.cache_layer(&spec, &version_host, fingerprint),
+            fingerprint,
+            host: version_host,
+            files: files.clone(),
+            model: keep_passive_instances(model, passive),
+            spec,
+        }))
+    }
+
+    /// Lets the backend load the model, on the processors that all of its instances are bound
+    /// to.
+    fn load_model(
+        &self,
+        backend: &dyn Backend,
+        unconfigured: Option<Box<dyn UnconfiguredModel>>,
+        spec: &Arc<ModelSpec>,
+        files: &dyn ModelFiles,
+        host: &Arc<dyn Host>,
+    ) -> Result<Box<dyn Model>, Status> {
+        run_bound(self.host_policies.shared_binding(spec).as_ref(), || match unconfigured {
+            Some(unconfigured) => unconfigured.finish_load(spec.clone(), host.clone()),
+            None => backend.load(spec.clone(), files, host.clone()),
+        })?
+    }
+
+    fn instance_builder<'a>(
+        &'a self,
+        spec: &'a ModelSpec,
+        model: &'a dyn Model,
+        backend: &dyn Backend,
+        warmup: InstanceWarmup<'a>,
+    ) -> InstanceBuilder<'a> {
+        let policy = backend.execution_policy(spec);
+        let is_rate_limited = self.rate_limiter.is_some();
+        InstanceBuilder { spec, model, policy, is_rate_limited, warmup, log: &self.log }
+    }
+
+    fn start_dispatcher(
+        &self,
+        spec: &ModelSpec,
+        lanes: Vec<Lane>,
+        sequence_assembler: Option<SequenceAssembler>,
+        custom_batching: Option<CustomBatching>,
+    ) -> Result<Arc<Dispatcher>, Status> {
+        let is_limited = lanes.iter().any(|lane| !lane.requirements().is_empty());
+        Dispatcher::start(DispatcherOptions {
+            rate_limiter: self.rate_limiter.clone().filter(|_| is_limited),
+            scheduling: scheduling_spec(spec, self.holds),
+            lanes,
+            sequence_assembler,
+            reply_order: reply_ordering(spec),
+            custom_batching,
+            model: spec.name.clone(),
+            log: self.log.clone(),
+            timer: self.timer.clone(),
+        })
+    }
+
+    /// The complete, checked configuration of a version, and what its backend created to
+    /// complete it.
+    fn complete_spec(
+        &self,
+        definition: &ModelDefinition,
+        files: &dyn ModelFiles,
+        composing: Option<&dyn ComposingVersions>,
+    ) -> Result<CompletedSpec, Status> {
+        let mut draft = definition.draft.clone();
+        let name = format!("'{}' version {}", definition.id(), files.version());
+        let auto_complete = if definition.auto_complete {
+            self.verbose(1, format_args!("{name}: completing the configuration"));
+            AutoComplete::Enabled
+        } else {
+            AutoComplete::Disabled
+        };
+        let unconfigured = definition.backend.begin_load(&mut draft, files, auto_complete)?;
+        let refused = |errors: ConfigErrors| Status::invalid_argument(errors.to_string());
+        let mut spec = draft.finish(&definition.support).map_err(refused)?;
+        if let Some(composing) = composing {
+            validate_ensemble(&mut spec, |name| composing.spec(name, None))
+                .map_err(|errors| refused(definition.draft.locate(errors)))?;
+            spec.set_composing_namespaces(|name| {
+                composing.version(name, None)?.namespace().map(str::to_owned)
+            });
+        }
+        self.verbose(2, format_args!("{name}: configuration {}", spec.to_json()));
+        Ok((Arc::new(spec), unconfigured))
+    }
+
+    /// The custom batching rule of a version. Only the dynamic batcher uses it; the default
+    /// scheduler checks and drops it.
+    fn custom_batching(
+        &self,
+        backend: &dyn Backend,
+        loaded: &LoadedVersion<'_>,
+    ) -> Result<Option<CustomBatching>, Status> {
+        let name = &loaded.spec.name;
+        match &loaded.spec.scheduling {
+            SchedulingChoice::Dynamic(_) => {
+                let custom = |rule| CustomBatching::new(rule, self.log.clone(), name.clone());
+                Ok(backend.batch_rule(loaded)?.map(custom))
+            }
+            SchedulingChoice::Default => {
+                if backend.batch_rule(loaded)?.is_some() {
+                    let line = format_args!(
+                        "'{name}' has a batching strategy, which changes nothing without \
+                         dynamic_batching"
+                    );
+                    self.log.write(LogLevel::Warning, line);
+                }
+                Ok(None)
+            }
+            SchedulingChoice::Sequence(_) | SchedulingChoice::Ensemble(_) => Ok(None),
+        }
+    }
+
+    /// Logs settings of a configuration that have no effect.
+    fn warn_about(&self, spec: &ModelSpec) {
+        for remark in spec.remarks() {
+            self.log.write(LogLevel::Warning, remark);
+        }
+        for name in undefined_policies(spec, &self.host_policies) {
+            let line = format_args!(
+                "'{}' has an instance group with the host policy '{name}', which --host-policy \
+                 doesn't define: it binds nothing",
+                spec.name
+            );
+            self.log.write(LogLevel::Warning, line);
+        }
+    }
+
+    /// The cache is used if both the server and the model are configured for it.
+    fn cache_layer(
+        &self,
+        spec: &ModelSpec,
+        host: &VersionHost,
+        fingerprint: Option<VersionFingerprint>,
+    ) -> Option<CacheLayer> {
+        let cache = self.cache.clone().filter(|_| spec.response_cache)?;
+        Some(CacheLayer::new(cache, host.statistics.clone(), fingerprint?))
+    }
+
+    #[track_caller]
+    fn verbose(&self, level: u32, line: fmt::Arguments<'_>) {
+        self.log.write(LogLevel::Verbose(level), line);
+    }
+}
+
+/// The fingerprints of composing versions, in their order.
+fn fingerprints_of(composing: Option<&dyn ComposingVersions>) -> Vec<Option<VersionFingerprint>> {
+    let versions = composing.map(|composing| composing.versions()).unwrap_or_default();
+    versions.into_iter().map(|version| version.fingerprint).collect()
+}
+
+fn config_document(spec: &ModelSpec) -> ModelConfigDocument {
+    ModelConfigDocument { json: spec.to_json(), protobuf: spec.to_protobuf() }
+}

@@ -1,0 +1,84 @@
+//! The server's log, and what it says about requests.
+
+pub(crate) mod request_log;
+#[cfg(test)]
+mod tests;
+
+use std::fmt::{self, Display};
+use std::panic::Location;
+use std::sync::Arc;
+
+use galatea_backend::LogLevel;
+use galatea_infer::{InferenceRequest, ResponseSender, Status};
+
+type WriteLine = dyn Fn(LogLevel, &Location<'_>, &dyn Display) + Send + Sync;
+
+type IsEnabled = dyn Fn(LogLevel) -> bool + Send + Sync;
+
+/// Writes lines to the server's log, each with its position in the source code. A client may
+/// have written a part of a line: the receiver of the lines escapes control characters, so
+/// that a line stays one line.
+#[derive(Clone)]
+pub struct LogSink {
+    write: Arc<WriteLine>,
+    /// Which levels are logged, if the log can tell.
+    is_enabled: Option<Arc<IsEnabled>>,
+}
+
+impl LogSink {
+    /// A sink that passes every line to `write`, which formats the lines that it logs.
+    pub fn new(
+        write: impl Fn(LogLevel, &Location<'_>, &dyn Display) + Send + Sync + 'static,
+    ) -> Self {
+        Self { write: Arc::new(write), is_enabled: None }
+    }
+
+    /// The same sink, which can also tell which levels are logged. Without this there are
+    /// no lines about single requests and sequences.
+    #[must_use]
+    pub fn with_levels(
+        self,
+        is_enabled: impl Fn(LogLevel) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        Self { is_enabled: Some(Arc::new(is_enabled)), ..self }
+    }
+
+    /// Whether lines of this level are certainly logged.
+    pub(crate) fn is_enabled(&self, level: LogLevel) -> bool {
+        self.is_enabled.as_ref().is_some_and(|is_enabled| is_enabled(level))
+    }
+
+    /// Writes a line, with the caller's position. A line that is not logged is not even
+    /// formatted if it is passed as `format_args!`.
+    #[track_caller]
+    pub fn write(&self, level: LogLevel, message: impl Display) {
+        (self.write)(level, Location::caller(), &message);
+    }
+}
+
+impl fmt::Debug for LogSink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LogSink")
+    }
+}
+
+/// Replies to a refused request with an error, and logs that.
+#[track_caller]
+pub fn refuse(sender: ResponseSender, status: Status, log: &LogSink) {
+    log.write(LogLevel::Verbose(1), refusal(&status));
+    sender.fail(status);
+}
+
+/// The line about a request that is refused with this status.
+pub(crate) fn refusal(status: &Status) -> impl Display {
+    fmt::from_fn(|f| write!(f, "a request is refused: {}", status.message()))
+}
+
+/// The same line with the request's identifier, whether or not the status has it.
+pub(crate) fn refusal_of(request: &InferenceRequest, status: &Status) -> impl Display {
+    fmt::from_fn(|f| {
+        let name = request.log_prefix();
+        let text = status.message().strip_prefix(&name).unwrap_or(status.message());
+        write!(f, "a request is refused: {name}{text}")
+    })
+}

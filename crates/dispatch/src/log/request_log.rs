@@ -1,0 +1,172 @@
+//! The verbose log of each request and each sequence.
+//!
+//! The level is checked first: if it is off, no sender is wrapped and no text is formatted.
+
+use std::any::Any;
+use std::fmt::{self, Display};
+use std::sync::Arc;
+use std::time::Instant;
+
+use galatea_backend::LogLevel;
+use galatea_infer::{
+    CorrelationId, InferenceRequest, PendingRequest, Reply, ResponseSender, ResponseSink,
+};
+use galatea_policy::Event;
+
+use super::LogSink;
+
+/// The level of lines about requests and sequences.
+const LEVEL: LogLevel = LogLevel::Verbose(1);
+
+/// How many requests of a batch are listed. The first ones suffice to recognize it.
+const LISTED_REQUESTS_MAX: usize = 16;
+
+/// Whether requests and sequences are logged.
+pub(crate) fn is_enabled(log: &LogSink) -> bool {
+    log.is_enabled(LEVEL)
+}
+
+/// Logs an admitted request, and returns a sender that logs the replies.
+pub(crate) fn log_request(
+    log: &LogSink,
+    request: &InferenceRequest,
+    version: i64,
+    arrival: Instant,
+    sender: ResponseSender,
+) -> ResponseSender {
+    if !is_enabled(log) {
+        return sender;
+    }
+    let prefix =
+        format!("{}model '{}' version {version}", request.log_prefix(), request.model_name);
+    log.write(LEVEL, format_args!("{prefix} is asked: {}", request_text(request)));
+    let log = log.clone();
+    sender.wrap(move |inner| Box::new(LoggingSink { log, prefix, arrival, inner }))
+}
+
+/// What a request asks for, without the parts that it leaves to the model.
+fn request_text(request: &InferenceRequest) -> impl Display {
+    fmt::from_fn(move |f| {
+        f.write_str("inputs")?;
+        for input in &request.inputs {
+            write!(f, " {} {} {}", input.name, input.datatype, input.shape)?;
+        }
+        if !request.outputs.is_empty() {
+            write!(f, ", outputs {}", request.outputs.join(" "))?;
+        }
+        if request.priority > 0 {
+            write!(f, ", priority {}", request.priority)?;
+        }
+        if request.timeout_microseconds > 0 {
+            write!(f, ", timeout {} us", request.timeout_microseconds)?;
+        }
+        if request.correlation_id != CorrelationId::None {
+            let flags = request.sequence_flags;
+            write!(f, ", {}", sequence_text(&request.correlation_id, flags.start, flags.end))?;
+        }
+        Ok(())
+    })
+}
+
+fn sequence_text(id: &CorrelationId, start: bool, end: bool) -> impl Display {
+    fmt::from_fn(move |f| {
+        match id {
+            CorrelationId::None => f.write_str("sequence 0")?,
+            CorrelationId::Number(number) => write!(f, "sequence {number}")?,
+            CorrelationId::Text(text) => write!(f, "sequence {text}")?,
+        }
+        f.write_str(if start { " START" } else { "" })?;
+        f.write_str(if end { " END" } else { "" })
+    })
+}
+
+/// Logs the replies that pass.
+struct LoggingSink {
+    log: LogSink,
+    prefix: String,
+    arrival: Instant,
+    inner: Box<dyn ResponseSink>,
+}
+
+impl ResponseSink for LoggingSink {
+    fn deliver(&mut self, reply: Reply) {
+        let (prefix, time) = (&self.prefix, self.arrival.elapsed().as_micros());
+        self.log
+            .write(LEVEL, format_args!("{prefix} answers after {time} us: {}", reply_text(&reply)));
+        self.inner.deliver(reply);
+    }
+
+    fn underlying(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.inner.underlying()
+    }
+}
+
+fn reply_text(reply: &Reply) -> impl Display {
+    fmt::from_fn(move |f| match reply {
+        Reply::Finished => f.write_str("no more"),
+        Reply::Response { result: Err(status), .. } => {
+            write!(f, "error {status}")
+        }
+        Reply::Response { result: Ok(response), .. } => {
+            f.write_str("outputs")?;
+            for output in &response.outputs {
+                write!(f, " {} {} {}", output.name, output.datatype, output.shape)?;
+            }
+            f.write_str(if reply.is_final() { "" } else { ", more may follow" })
+        }
+    })
+}
+
+/// Logs the batch that an instance is about to execute.
+pub(crate) fn log_execution(log: &LogSink, instance: &str, requests: &[PendingRequest]) {
+    if is_enabled(log) {
+        let requests = BatchText(requests);
+        log.write(LEVEL, format_args!("instance '{instance}' executes {requests}"));
+    }
+}
+
+struct BatchText<'a>(&'a [PendingRequest]);
+
+impl Display for BatchText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} requests:", self.0.len())?;
+        for request in self.0.iter().take(LISTED_REQUESTS_MAX) {
+            if request.is_padding() {
+                f.write_str(" [padding]")?;
+                continue;
+            }
+            write!(f, " {}", request.request().log_prefix().trim_end())?;
+            if let Some(step) = request.sequence() {
+                let (start, end) = (step.flags.start, step.flags.end);
+                write!(f, " {}", sequence_text(&step.correlation_id, start, end))?;
+            }
+        }
+        f.write_str(if self.0.len() > LISTED_REQUESTS_MAX { " ..." } else { "" })
+    }
+}
+
+/// A sequence of a model, for a line of the log.
+pub(crate) fn sequence_name(id: &CorrelationId, model: &str) -> impl Display {
+    fmt::from_fn(move |f| write!(f, "{} of model '{model}'", sequence_text(id, false, false)))
+}
+
+/// Why a sequence takes no further requests, by the event that closed it.
+pub(crate) const fn close_reason(event: &Event) -> &'static str {
+    match event {
+        Event::Enqueue(_) => "a request ended it or started it anew",
+        Event::Tick => "its time was up",
+        Event::Cancel(_) => "a request of it was cancelled",
+        Event::Drain => "the model is taken out of service",
+        Event::Released { .. }
+        | Event::LaneFree(_)
+        | Event::AddInstance(_)
+        | Event::RemoveInstance(_)
+        | Event::PermitGranted(_)
+        | Event::PermitDelayed(_) => "it was given up",
+    }
+}
+
+/// Writes a line, after a check with [`is_enabled`].
+pub(crate) fn write(log: &LogSink, line: impl Display) {
+    log.write(LEVEL, line);
+}

@@ -1,0 +1,248 @@
+//! The driver of the server's rate limiter, which decides where instances of all models
+//! share resources.
+//!
+//! **When a scheduler asks.** It requests a permit for an instance when a batch could close,
+//! and decides about the batch again when the permit arrives. So no permit is held by an
+//! instance that doesn't execute. If the permit is delayed, the scheduler may try another
+//! instance; an instance with nothing left to execute withdraws its request.
+//!
+//! **Order and delivery.** Dispatchers apply what their schedulers want under their own
+//! locks, in the step that decided it, so that the order is the order of decisions. The lock
+//! of this driver is below theirs, and nothing is called under it. Granted permits, of
+//! whatever model, are delivered without any lock.
+//!
+//! A scheduler that is broken returns nothing. Its permits are taken back when its instances
+//! finish.
+
+mod resources;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Weak};
+
+use galatea_infer::Status;
+use galatea_policy::{InstanceId, PermitEvent, PermitHolder, PermitUse, RateLimiter, ResourceId};
+use galatea_stdx::Lock;
+
+pub(crate) use self::resources::ResourceRequirements;
+pub use self::resources::{RateLimit, ResourceLimit};
+use self::resources::{Resource, ResourceLimits};
+
+/// What receives permits: a dispatcher.
+pub(crate) trait PermitReceiver: std::fmt::Debug + Send + Sync {
+    /// An instance may execute one batch. Returns permits that others get thereby. They are
+    /// not delivered in here, because a long row of instances may have no use for a permit.
+    fn permit_granted(&self, instance: InstanceId) -> GrantedPermits;
+}
+
+/// Grants permits to the instances of all dispatchers of a server.
+#[derive(Debug)]
+pub(crate) struct RateLimiterDriver {
+    limits: ResourceLimits,
+    state: Lock<RateLimiterState>,
+}
+
+#[derive(Debug, Default)]
+struct RateLimiterState {
+    limiter: RateLimiter,
+    /// Resources that were ever required. The index is the number.
+    resources: Vec<Resource>,
+    requirements: BTreeMap<PermitHolder, ResourceRequirements>,
+    receivers: BTreeMap<u32, Weak<dyn PermitReceiver>>,
+    next_receiver: u32,
+}
+
+/// The number of a dispatcher at the rate limiter.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ReceiverId(u32);
+
+impl ReceiverId {
+    fn holder(self, instance: InstanceId) -> PermitHolder {
+        PermitHolder(u64::from(self.0) << 32 | u64::from(instance.0))
+    }
+}
+
+/// What a scheduler wants of the rate limiter.
+#[derive(Copy, Clone, Debug)]
+pub(crate) enum PermitOperation {
+    Request(InstanceId),
+    Return { instance: InstanceId, used: bool },
+    Withdraw(InstanceId),
+}
+
+/// Permits on their way to their instances.
+pub(crate) type GrantedPermits = Vec<PermitHolder>;
+
+/// The result of a scheduler's operations.
+#[derive(Debug)]
+pub(crate) struct PermitDecision {
+    /// Instances of any model that may execute now.
+    pub(crate) granted: GrantedPermits,
+    /// Instances of this model whose requests have to wait.
+    pub(crate) delayed: Vec<InstanceId>,
+}
+
+impl RateLimiterDriver {
+    /// `None` if resources are not limited.
+    pub(crate) fn new(limit: &RateLimit) -> Option<Self> {
+        match limit {
+            RateLimit::Off => None,
+            RateLimit::ExecutionCount(limits) => {
+                let limits = ResourceLimits(limits.clone());
+                Some(Self { limits, state: Lock::default() })
+            }
+        }
+    }
+
+    /// Adds a dispatcher.
+    pub(crate) fn join(&self, receiver: Weak<dyn PermitReceiver>) -> ReceiverId {
+        let mut state = self.state.lock("add a dispatcher");
+        let number = state.next_receiver;
+        state.next_receiver += 1;
+        state.receivers.insert(number, receiver);
+        ReceiverId(number)
+    }
+
+    /// Removes a dispatcher whose instances have been unregistered.
+    pub(crate) fn leave(&self, receiver: ReceiverId) {
+        self.state.lock("remove a dispatcher").receivers.remove(&receiver.0);
+    }
+
+    /// Adds an instance.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if it could never execute, or if a resource would be both global
+    /// and specific to a device.
+    pub(crate) fn register(
+        &self,
+        receiver: ReceiverId,
+        instance: InstanceId,
+        requirements: ResourceRequirements,
+    ) -> Result<(), Status> {
+        let mut state = self.state.lock("add an instance");
+        for (resource, count) in &requirements.resources {
+            resource.check_scope(state.requirements.values().chain([&requirements]))?;
+            self.limits.check(resource, *count)?;
+        }
+        let holder = receiver.holder(instance);
+        let resources = requirements.resources.iter();
+        let numbered: Vec<(ResourceId, u64)> =
+            resources.map(|(resource, count)| (state.number(resource), *count)).collect();
+        let priority = requirements.priority;
+        state.requirements.insert(holder, requirements);
+        self.set_capacities(&mut state);
+        state.limiter.register(holder, &numbered, priority);
+        Ok(())
+    }
+
+    /// Removes an instance. Returns the permits that others get thereby.
+    pub(crate) fn unregister(&self, receiver: ReceiverId, instance: InstanceId) -> GrantedPermits {
+        let holder = receiver.holder(instance);
+        let mut state = self.state.lock("remove an instance");
+        let mut granted = Vec::new();
+        if state.requirements.remove(&holder).is_some() {
+            state.limiter.unregister(holder, &mut granted);
+            self.set_capacities(&mut state);
+        }
+        granted
+    }
+
+    /// Applies what a scheduler wants in one step. An error means that the scheduler broke
+    /// the rules.
+    pub(crate) fn apply(
+        &self,
+        receiver: ReceiverId,
+        operations: &[PermitOperation],
+    ) -> std::thread::Result<PermitDecision> {
+        let events: Vec<PermitEvent> =
+            operations.iter().map(|operation| event(receiver, *operation)).collect();
+        let mut state = self.state.lock("apply what a scheduler wants");
+        let mut granted = Vec::new();
+        let limiter = &mut state.limiter;
+        let step = AssertUnwindSafe(|| limiter.step_all(&events, &mut granted));
+        catch_unwind(step)?;
+        let requesting = operations.iter().filter_map(|operation| match operation {
+            PermitOperation::Request(instance) => Some(*instance),
+            PermitOperation::Return { .. } | PermitOperation::Withdraw(_) => None,
+        });
+        let limiter = &state.limiter;
+        let must_wait = |instance: &InstanceId| !limiter.has_permit(receiver.holder(*instance));
+        let delayed = requesting.filter(must_wait).collect();
+        Ok(PermitDecision { granted, delayed })
+    }
+
+    /// Takes an instance's permit back, if it has one, from a scheduler that is broken.
+    pub(crate) fn reclaim(
+        &self,
+        receiver: ReceiverId,
+        instance: InstanceId,
+        used_for: PermitUse,
+    ) -> GrantedPermits {
+        self.reclaim_from(receiver.holder(instance), used_for)
+    }
+
+    fn reclaim_from(&self, holder: PermitHolder, used_for: PermitUse) -> GrantedPermits {
+        let mut state = self.state.lock("take a permit back");
+        let mut granted = Vec::new();
+        if state.limiter.has_permit(holder) {
+            state.limiter.step(PermitEvent::Return { holder, used_for }, &mut granted);
+        }
+        granted
+    }
+
+    /// Delivers permits to their dispatchers, and the permits that those give up to the
+    /// next. This ends, because each of them was requested before. No lock may be held.
+    pub(crate) fn deliver(&self, granted: GrantedPermits) {
+        let mut granted = VecDeque::from(granted);
+        while let Some(holder) = granted.pop_front() {
+            let number = u32::try_from(holder.0 >> 32).unwrap_or(u32::MAX);
+            let instance = u32::try_from(holder.0 & u64::from(u32::MAX)).unwrap_or(u32::MAX);
+            let receiver = self.receiver(number);
+            granted.extend(match receiver {
+                Some(receiver) => receiver.permit_granted(InstanceId(instance)),
+                None => self.reclaim_from(holder, PermitUse::Unused),
+            });
+        }
+    }
+
+    fn receiver(&self, number: u32) -> Option<Arc<dyn PermitReceiver>> {
+        self.state.lock("find a dispatcher").receivers.get(&number).and_then(Weak::upgrade)
+    }
+
+    /// Sets how much there is of each resource: the limit or, without limits, the largest
+    /// requirement.
+    fn set_capacities(&self, state: &mut RateLimiterState) {
+        for (resource, id) in state.resources.iter().zip((0..).map(ResourceId)) {
+            let all = state.requirements.values().flat_map(|one| &one.resources);
+            let counts = all.filter(|(required, _)| required == resource).map(|(_, count)| *count);
+            let capacity = self.limits.of(resource).unwrap_or_else(|| counts.max().unwrap_or(0));
+            state.limiter.set_capacity(id, capacity);
+        }
+    }
+}
+
+impl RateLimiterState {
+    #[expect(clippy::expect_used, reason = "two resources must not have the same number")]
+    fn number(&mut self, resource: &Resource) -> ResourceId {
+        let known = self.resources.iter().position(|known| known == resource);
+        let index = known.unwrap_or_else(|| {
+            self.resources.push(resource.clone());
+            self.resources.len() - 1
+        });
+        ResourceId(u32::try_from(index).expect("there are fewer resources than numbers"))
+    }
+}
+
+fn event(receiver: ReceiverId, operation: PermitOperation) -> PermitEvent {
+    match operation {
+        PermitOperation::Request(instance) => PermitEvent::Request(receiver.holder(instance)),
+        PermitOperation::Withdraw(instance) => PermitEvent::Withdraw(receiver.holder(instance)),
+        PermitOperation::Return { instance, used } => PermitEvent::Return {
+            holder: receiver.holder(instance),
+            used_for: if used { PermitUse::Executed } else { PermitUse::Unused },
+        },
+    }
+}

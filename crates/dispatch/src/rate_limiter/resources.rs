@@ -1,0 +1,137 @@
+//! Resources of the rate limiter: how much there is, and what instances require.
+
+use std::collections::BTreeMap;
+
+use galatea_backend::Device;
+use galatea_config::InstanceGroup;
+use galatea_infer::Status;
+
+/// How instances of all models share resources.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum RateLimit {
+    /// They don't: `rate_limiter` settings of configurations are ignored.
+    #[default]
+    Off,
+    /// An instance executes when the resources that it requires are free; the one with the
+    /// fewest executions goes first. Without a list, the amount of a resource is the
+    /// largest that any instance requires.
+    ExecutionCount(Vec<ResourceLimit>),
+}
+
+/// The amount of a resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceLimit {
+    /// The resource's name.
+    pub name: String,
+    /// The number of units.
+    pub count: u32,
+    /// The device that the limit applies to; `None` for each device.
+    pub device: Option<u32>,
+}
+
+/// What an instance requires while it executes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ResourceRequirements {
+    pub(super) resources: Vec<(Resource, u64)>,
+    pub(super) priority: u32,
+}
+
+/// A resource by its name and scope.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Resource {
+    pub(super) name: String,
+    pub(super) scope: ResourceScope,
+}
+
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum ResourceScope {
+    /// There is one for the whole server.
+    Global,
+    Device(u32),
+}
+
+impl ResourceRequirements {
+    /// The requirements of a group's instance on a device. As in Triton, an instance without
+    /// a GPU counts for device 0, and of a resource that is named twice the last count
+    /// applies.
+    pub(crate) fn new(group: &InstanceGroup, device: Device) -> Self {
+        let device = match device {
+            Device::Gpu(gpu) => gpu,
+            Device::Cpu | Device::Model => 0,
+        };
+        let resources = group.rate_limiter.resources.iter().map(|one| {
+            let scope =
+                if one.global { ResourceScope::Global } else { ResourceScope::Device(device) };
+            (Resource { name: one.name.clone(), scope }, u64::from(one.count))
+        });
+        let resources: BTreeMap<Resource, u64> = resources.collect();
+        Self { resources: resources.into_iter().collect(), priority: group.rate_limiter.priority }
+    }
+
+    /// Whether the instance may execute without a permit.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.resources.is_empty()
+    }
+}
+
+impl Resource {
+    /// Checks that a resource of this name has the same scope everywhere.
+    pub(super) fn check_scope<'a>(
+        &self,
+        all: impl Iterator<Item = &'a ResourceRequirements>,
+    ) -> Result<(), Status> {
+        let is_global = |resource: &Self| resource.scope == ResourceScope::Global;
+        let mut resources = all.flat_map(|one| &one.resources);
+        let differs = |(other, _): &(Self, u64)| {
+            other.name == self.name && is_global(other) != is_global(self)
+        };
+        if resources.any(differs) {
+            return Err(Status::invalid_argument(format!(
+                "Resource \"{}\" is present as both global and device-specific resource in the \
+                 model configuration.",
+                self.name
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// The limits that the operator has set.
+#[derive(Debug)]
+pub(super) struct ResourceLimits(pub(super) Vec<ResourceLimit>);
+
+impl ResourceLimits {
+    /// The limit of a resource; `None` if there is no list. A list sets a limit for every
+    /// resource, which is zero for those that it doesn't name.
+    pub(super) fn of(&self, resource: &Resource) -> Option<u64> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let applies = |limit: &&ResourceLimit| {
+            let is_in_scope = match resource.scope {
+                ResourceScope::Global => true,
+                ResourceScope::Device(device) => limit.device.is_none_or(|other| other == device),
+            };
+            limit.name == resource.name && is_in_scope
+        };
+        // Of several entries for one device the smallest counts; of these, the largest.
+        let mut smallest: BTreeMap<Option<u32>, u32> = BTreeMap::new();
+        for limit in self.0.iter().filter(applies) {
+            let count = smallest.entry(limit.device).or_insert(limit.count);
+            *count = limit.count.min(*count);
+        }
+        Some(smallest.into_values().max().map_or(0, u64::from))
+    }
+
+    /// Checks that a requirement can ever be met.
+    pub(super) fn check(&self, resource: &Resource, required: u64) -> Result<(), Status> {
+        let Some(limit) = self.of(resource).filter(|limit| *limit < required) else {
+            return Ok(());
+        };
+        Err(Status::invalid_argument(format!(
+            "Resource count for \"{}\" is limited to {limit} which will prevent scheduling of one \
+             or more model instances, the minimum required count is {required}",
+            resource.name
+        )))
+    }
+}

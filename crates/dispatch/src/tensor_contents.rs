@@ -1,0 +1,32 @@
+//! The contents of tensors that a model's configuration specifies: warmup samples, and
+//! the initial states of sequences.
+
+use galatea_tensor::elements::count_bytes_elements;
+use galatea_tensor::{DataType, Shape};
+
+/// The size of an empty string of a BYTES tensor: its length field.
+const EMPTY_STRING_BYTES: u64 = 4;
+
+/// Zeros for a tensor of this shape; for BYTES, empty strings.
+pub(crate) fn zeros(shape: &Shape, datatype: DataType) -> Result<Vec<u8>, String> {
+    let byte_size = match datatype {
+        DataType::Bytes => shape.element_count().checked_mul(EMPTY_STRING_BYTES),
+        _ => shape.byte_size(datatype),
+    };
+    let too_large = || format!("shape {shape} is larger than memory");
+    let byte_size = byte_size.and_then(|size| usize::try_from(size).ok()).ok_or_else(too_large)?;
+    // An allocation that fails must not end the process.
+    Vec::<u8>::new().try_reserve_exact(byte_size).map_err(|_| too_large())?;
+    Ok(vec![0; byte_size])
+}
+
+/// Checks that a file holds one string for each element of a BYTES tensor. The error
+/// says what it holds instead.
+pub(crate) fn check_strings(bytes: &[u8], shape: &Shape) -> Result<(), String> {
+    let expected = shape.element_count();
+    let found = count_bytes_elements(bytes).map_err(|error| format!("has {error}"))?;
+    if found == expected {
+        return Ok(());
+    }
+    Err(format!("has {found} strings, but {expected} are expected"))
+}

@@ -1,0 +1,58 @@
+//! What a model version's requests and its backend report to.
+
+use std::sync::Arc;
+
+use galatea_backend::{ComposingModels, Host, LogLevel, ResponseRecord};
+use galatea_infer::{
+    ExecutionSummary, ExecutionTimes, FailureReason, RequestObserver, RequestTimes,
+};
+
+use crate::LogSink;
+use crate::statistics::Statistics;
+
+/// The [`Host`] of one model version, and the [`RequestObserver`] of its requests.
+pub(crate) struct VersionHost {
+    pub(crate) statistics: Arc<Statistics>,
+    pub(crate) version: i64,
+    pub(crate) log: LogSink,
+    /// The models that this one was loaded with, if it needs any.
+    pub(crate) composing: Option<Arc<dyn ComposingModels>>,
+}
+
+impl std::fmt::Debug for VersionHost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("VersionHost")
+    }
+}
+
+impl RequestObserver for VersionHost {
+    fn succeeded(&self, batch_size: u32, times: &RequestTimes, execution: &ExecutionSummary) {
+        self.statistics.succeeded(batch_size, times, execution);
+    }
+
+    fn failed(&self, times: &RequestTimes, reason: FailureReason) {
+        self.statistics.failed(times, reason);
+    }
+}
+
+impl Host for VersionHost {
+    fn record_batch(&self, batch_size: u64, times: &ExecutionTimes) {
+        self.statistics.executed(batch_size, times);
+    }
+
+    fn record_response(&self, response: &ResponseRecord) {
+        self.statistics.record_response(response);
+    }
+
+    fn model_version(&self) -> i64 {
+        self.version
+    }
+
+    fn composing_models(&self) -> Option<Arc<dyn ComposingModels>> {
+        self.composing.clone()
+    }
+
+    fn log(&self, level: LogLevel, message: &str) {
+        self.log.write(level, message);
+    }
+}

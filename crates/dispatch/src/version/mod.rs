@@ -1,0 +1,290 @@
+//! One loaded version of a model: where its requests enter this crate.
+//!
+//! [`LoadedModel::infer`] is the way of a request up to the queue. It checks the request,
+//! looks into the response cache, wraps the sender once for each layer that wants to see the
+//! replies, and hands the request to the dispatcher.
+//!
+//! **Traces.** A request may carry a trace. The version records arrival, queue and responses
+//! in it; the pending request records its execution and its end. Without a trace that is one
+//! check of a null pointer.
+//!
+//! **Lifetime.** A version is not pinned by its requests: its dispatcher is, by its lanes'
+//! threads. When the engine gives up the last handle of a version, it drains the dispatcher,
+//! waits for the lanes ([`LoadedModel::stop`]), and destroys the version.
+
+mod composing;
+mod host;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use galatea_backend::{Model, ModelFiles};
+use galatea_config::ModelSpec;
+use galatea_infer::{
+    InferenceRequest, ModelClasses, ModelConfigDocument, ModelMetadata, ModelStatistics,
+    PendingRequest, RequestTimes, ResponseSender, Status, TensorMetadata, Trace, TraceSubject,
+};
+use galatea_policy::InstanceId;
+use galatea_stdx::{Lock, len64};
+
+pub use self::composing::ComposingVersions;
+pub(crate) use self::host::VersionHost;
+use crate::admission::Admission;
+use crate::cache::{CacheLayer, CacheLookup, CacheMiss, VersionFingerprint};
+use crate::dispatcher::{AdmittedRequest, Dispatcher};
+use crate::instances::InstanceKey;
+use crate::log::{refuse, request_log};
+use crate::reshape::OutputReshape;
+
+/// A loaded version of a model.
+pub struct LoadedModel {
+    pub(crate) spec: Arc<ModelSpec>,
+    pub(crate) version: i64,
+    /// The model's name, with its namespace if it has one.
+    pub(crate) id: Arc<str>,
+    pub(crate) namespace: Option<Arc<str>>,
+    pub(crate) name: Arc<str>,
+    /// Changes with the instances.
+    pub(crate) config: ArcSwap<ModelConfigDocument>,
+    /// The instances of the dispatcher's lanes. Only a load of the model changes them.
+    pub(crate) instances: Lock<Vec<(InstanceId, InstanceKey)>>,
+    pub(crate) dispatcher: Arc<Dispatcher>,
+    pub(crate) load_duration: Duration,
+    pub(crate) metric_tags: Arc<[(String, String)]>,
+    pub(crate) admission: Admission,
+    pub(crate) output_reshape: Option<Arc<OutputReshape>>,
+    pub(crate) classes: Arc<ModelClasses>,
+    pub(crate) host: Arc<VersionHost>,
+    /// `None` if the server has no cache.
+    pub(crate) fingerprint: Option<VersionFingerprint>,
+    /// `None` unless the server has a cache and the configuration asks for it.
+    pub(crate) cache: Option<CacheLayer>,
+    /// Outlives the instances in the lanes.
+    pub(crate) model: Box<dyn Model>,
+    /// May be temporary files, which exist as long as this does.
+    pub(crate) files: Arc<dyn ModelFiles>,
+}
+
+impl LoadedModel {
+    /// Checks a request and queues it.
+    pub fn infer(&self, mut request: InferenceRequest, sender: ResponseSender) {
+        let arrival = Instant::now();
+        if let Some(classes) = request.classes.take() {
+            classes.set(&self.classes);
+        }
+        let trace = request.trace.take();
+        if let Some(trace) = &trace {
+            self.begin_trace(trace, &request.id, arrival);
+        }
+        let admitted = match self.admission.admit(request) {
+            Ok(admitted) => admitted,
+            Err(status) => return refuse(sender, status, &self.host.log),
+        };
+        let mut request = admitted.request;
+        if let Some(trace) = &trace {
+            trace.record_queued(&request.inputs, Instant::now());
+        }
+        let log = &self.host.log;
+        let sender = request_log::log_request(log, &request, self.version, arrival, sender);
+        let (sender, reply_number) = self.dispatcher.order_replies(sender);
+        let sender = match self.look_up(&request, arrival) {
+            CacheLookup::Hit(response) => {
+                self.dispatcher.start_reply(reply_number);
+                if let Some(trace) = &trace {
+                    trace.record_response(&response);
+                }
+                return sender.send_final(Ok(response));
+            }
+            CacheLookup::Miss(miss) => self.store_response(miss, sender),
+        };
+        let sender = match &trace {
+            Some(trace) => trace.wrap_sender(sender),
+            None => sender,
+        };
+        let sender = match &self.output_reshape {
+            Some(reshape) => reshape.wrap(sender),
+            None => sender,
+        };
+        request.trace = trace;
+        let times = RequestTimes { arrival, queued: Instant::now() };
+        let observer = self.host.clone();
+        let request = PendingRequest::new(request, sender, admitted.batch_size, times, observer);
+        let shape_class = admitted.shape_class;
+        self.dispatcher.enqueue(AdmittedRequest { request, shape_class, reply_number });
+    }
+
+    fn begin_trace(&self, trace: &Trace, request_id: &str, arrival: Instant) {
+        let (model_name, model_version) = (&*self.name, self.version);
+        trace.begin(&TraceSubject { model_name, model_version, request_id }, arrival);
+    }
+
+    fn look_up(&self, request: &InferenceRequest, arrival: Instant) -> CacheLookup {
+        let output_count = self.spec.outputs.len();
+        let layer = self.cache.as_ref();
+        layer.map_or(CacheLookup::Miss(None), |cache| cache.look_up(request, output_count, arrival))
+    }
+
+    fn store_response(&self, miss: Option<CacheMiss>, sender: ResponseSender) -> ResponseSender {
+        match (&self.cache, miss) {
+            (Some(cache), Some(miss)) => cache.store_response(miss, sender),
+            _ => sender,
+        }
+    }
+
+    /// The version's configuration.
+    #[must_use]
+    pub const fn spec(&self) -> &Arc<ModelSpec> {
+        &self.spec
+    }
+
+    /// The version's number.
+    #[must_use]
+    pub const fn version(&self) -> i64 {
+        self.version
+    }
+
+    /// The model's id: its name, with its namespace if it has one.
+    #[must_use]
+    pub const fn id(&self) -> &Arc<str> {
+        &self.id
+    }
+
+    /// The model's namespace, if it has one.
+    #[must_use]
+    pub fn namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
+    /// How outputs become classes.
+    #[must_use]
+    pub const fn classes(&self) -> &Arc<ModelClasses> {
+        &self.classes
+    }
+
+    /// The configuration as clients see it. It changes with the instances.
+    #[must_use]
+    pub fn config(&self) -> Arc<ModelConfigDocument> {
+        self.config.load_full()
+    }
+
+    /// Whether the model itself can serve.
+    ///
+    /// # Errors
+    ///
+    /// Why it can't, in the model's words.
+    pub fn check_ready(&self) -> Result<(), Status> {
+        self.model.check_ready()
+    }
+
+    /// Whether [`LoadedModel::check_ready`] may take a while.
+    #[must_use]
+    pub fn readiness_may_block(&self) -> bool {
+        self.model.readiness_may_block()
+    }
+
+    /// Refuses new requests and lets the queued ones run. Returns at once; calls
+    /// `on_drained` when that is done, on any thread.
+    pub fn drain(&self, on_drained: impl Fn() + Send + Sync + 'static) {
+        self.dispatcher.drain_and_notify(on_drained);
+    }
+
+    /// Whether every request has run since [`LoadedModel::drain`].
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.dispatcher.is_drained()
+    }
+
+    /// Waits until the threads of a drained version have ended, and destroys its custom
+    /// batching rule on this thread.
+    pub fn stop(&self) {
+        self.dispatcher.join_lanes();
+        self.dispatcher.destroy_custom_batching();
+    }
+
+    /// The interface that clients see. `versions` are the ready versions of the model.
+    #[must_use]
+    pub fn metadata(&self, versions: Vec<i64>) -> ModelMetadata {
+        let spec = &self.spec;
+        let shape = |dims: &[i64]| {
+            let batch = (spec.max_batch_size > 0).then_some(-1);
+            batch.into_iter().chain(dims.iter().copied()).collect()
+        };
+        let platform = if spec.platform.is_empty() { &spec.backend } else { &spec.platform };
+        ModelMetadata {
+            name: spec.name.clone(),
+            versions,
+            platform: platform.clone(),
+            inputs: spec
+                .inputs
+                .iter()
+                .map(|input| TensorMetadata {
+                    name: input.name.clone(),
+                    datatype: input.datatype,
+                    shape: shape(&input.dims),
+                })
+                .collect(),
+            outputs: spec
+                .outputs
+                .iter()
+                .map(|output| TensorMetadata {
+                    name: output.name.clone(),
+                    datatype: output.datatype,
+                    shape: shape(&output.dims),
+                })
+                .collect(),
+        }
+    }
+
+    /// The instances of the version.
+    pub(crate) fn instances(&self) -> Vec<(InstanceId, InstanceKey)> {
+        self.instances.lock("list the instances").clone()
+    }
+
+    /// Sets the instances and the configuration that describes them.
+    pub(crate) fn set_instances(
+        &self,
+        instances: Vec<(InstanceId, InstanceKey)>,
+        config: ModelConfigDocument,
+    ) {
+        *self.instances.lock("set the instances") = instances;
+        self.config.store(Arc::new(config));
+    }
+
+    /// The status of queues and instances, as JSON: what each of them waits for.
+    #[must_use]
+    pub fn scheduler_status(&self) -> String {
+        self.dispatcher.report().to_json(&self.name, self.version)
+    }
+
+    /// A copy of the counters.
+    #[must_use]
+    pub fn statistics(&self) -> ModelStatistics {
+        let counters = &self.host.statistics;
+        ModelStatistics {
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+            version: self.version,
+            last_inference_ms: counters.last_inference_ms(),
+            inference_count: counters.inference_count(),
+            execution_count: counters.execution_count(),
+            inference: counters.durations(),
+            batches: counters.batches(),
+            responses: counters.responses(),
+            memory: self.model.memory_usage(),
+            failures: counters.failures(),
+            is_cached: self.cache.is_some(),
+            pending: len64(self.dispatcher.queued()),
+            load_duration: self.load_duration,
+            metric_tags: self.metric_tags.clone(),
+        }
+    }
+}
+
+impl std::fmt::Debug for LoadedModel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "LoadedModel({} version {})", self.name, self.version)
+    }
+}

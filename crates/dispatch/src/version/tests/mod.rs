@@ -1,0 +1,4 @@
+//! A loaded version over backends under the test's control.
+
+mod requests;
+mod trace;
