@@ -9,7 +9,7 @@ use galatea_backend::{BackendFingerprint, FileFingerprint, ModelFiles};
 use galatea_config::ModelSpec;
 use galatea_stdx::Lock;
 
-use super::key::{add_bytes, add_count, add_text};
+use super::hashing::{add_bytes, add_count, add_text};
 
 /// A hash of what a version's responses depend on beside the request: its model's id, its
 /// number, configuration and files, its backend, the versions that it executes as its

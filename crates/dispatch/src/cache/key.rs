@@ -4,9 +4,8 @@ use blake3::Hasher;
 use galatea_backend::CacheKey;
 use galatea_infer::{InferenceRequest, InputTensor, Parameter, ParameterValue};
 
-use galatea_stdx::len64;
-
-use super::VersionFingerprint;
+use super::fingerprint::VersionFingerprint;
+use super::hashing::{add_bytes, add_count, add_text};
 
 /// The key of a request; `None` if an input isn't in CPU memory.
 ///
@@ -40,21 +39,6 @@ pub(crate) fn key_of(
         add_parameter(&mut hasher, parameter);
     }
     Some(CacheKey(*hasher.finalize().as_bytes()))
-}
-
-/// Every part begins with its length, so that different lists of parts have different
-/// bytes.
-pub(super) fn add_bytes(hasher: &mut Hasher, bytes: &[u8]) {
-    add_count(hasher, bytes.len());
-    hasher.update(bytes);
-}
-
-pub(super) fn add_text(hasher: &mut Hasher, text: &str) {
-    add_bytes(hasher, text.as_bytes());
-}
-
-pub(super) fn add_count(hasher: &mut Hasher, count: usize) {
-    hasher.update(&len64(count).to_le_bytes());
 }
 
 fn add_tensor(hasher: &mut Hasher, input: &InputTensor) -> Option<()> {

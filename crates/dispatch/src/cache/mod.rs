@@ -13,6 +13,7 @@
 //! What stores responses is a [`ResponseCache`]: the built-in [`LocalCache`], or a plug-in.
 
 mod fingerprint;
+mod hashing;
 mod key;
 mod local;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The cache as a layer before a model.
+//! The cache layer of a loaded version.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ fn statistics(server: &TestServer) -> (InferenceStatistics, u64, u64) {
 }
 
 #[test]
-fn an_equal_request_is_answered_without_running_the_model() {
+fn an_equal_request_gets_the_cached_response() {
     let backend = FakeBackend::new(ExecutionPolicy::Inline);
     let batches = backend.batches.clone();
     let server = serve(CACHED, backend);
@@ -40,13 +40,13 @@ fn an_equal_request_is_answered_without_running_the_model() {
     assert_eq!((stages.success.count, inferences, executions), (2, 2, 1));
     assert_eq!((stages.cache_hit.count, stages.cache_miss.count), (1, 1));
     assert_eq!(stages.compute_infer.count, 1);
-    // The same bytes in another shape are another question.
+    // The same bytes in another shape are a different request.
     send(&server, request(&[3, 2])).recv().unwrap().unwrap();
     assert_eq!(*batches.lock().unwrap(), [2, 3]);
 }
 
 #[test]
-fn a_cache_that_outlives_the_server_answers_for_the_same_backend_alone() {
+fn a_cache_that_outlives_the_server_has_responses_only_of_the_same_backend() {
     let cache = Arc::new(LocalCache::new(1 << 20));
     let hits = |version: Option<&str>| {
         let fingerprint = version.map(BackendFingerprint::of_version);
@@ -64,7 +64,7 @@ fn a_cache_that_outlives_the_server_answers_for_the_same_backend_alone() {
 }
 
 #[test]
-fn errors_are_not_kept() {
+fn errors_are_not_cached() {
     let backend =
         FakeBackend::acting(ExecutionPolicy::Inline, |_| Err(Status::internal("not today")));
     let server = serve(CACHED, backend);
@@ -76,7 +76,7 @@ fn errors_are_not_kept() {
 }
 
 #[test]
-fn server_and_model_must_both_want_the_cache() {
+fn the_cache_needs_both_server_and_model_settings() {
     let without_model = serve("", FakeBackend::new(ExecutionPolicy::Inline));
     let without_server =
         Setup::new(format!("{ECHO} {CACHED}"), FakeBackend::new(ExecutionPolicy::Inline)).serve();
@@ -90,7 +90,7 @@ fn server_and_model_must_both_want_the_cache() {
 }
 
 #[test]
-fn a_hit_keeps_its_place_where_replies_leave_in_order() {
+fn a_hit_keeps_its_place_among_ordered_replies() {
     let ordered = format!("{CACHED} dynamic_batching {{ preserve_ordering: true }}");
     let server = serve(&ordered, FakeBackend::new(ExecutionPolicy::Inline));
     for _ in 0..3 {

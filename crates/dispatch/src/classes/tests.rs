@@ -1,4 +1,4 @@
-//! Labels that are read when a model loads, and how doors get them.
+//! Labels are read when a model is loaded, and reach the door with the request.
 
 use std::sync::Arc;
 
@@ -20,15 +20,15 @@ fn setup(text: &str, labels: &str) -> Setup {
     Setup::new(text, FakeBackend::new(ExecutionPolicy::Inline)).files(vec![files])
 }
 
-fn asking() -> (InferenceRequest, ClassesCell) {
+fn request_with_classes() -> (InferenceRequest, ClassesCell) {
     let slot = ClassesCell::default();
     (InferenceRequest { classes: Some(slot.clone()), ..request(&[1, 2]) }, slot)
 }
 
 #[test]
-fn whoever_asks_gets_the_labels_of_the_version_that_answers() {
+fn a_request_gets_the_labels_of_the_version_that_executes_it() {
     let server = setup(LABELLED, "cat\n\ndog").serve();
-    let (request, slot) = asking();
+    let (request, slot) = request_with_classes();
     send(&server, request).recv().unwrap().unwrap();
     let classes = slot.get().unwrap();
     assert!(classes.batches());
@@ -39,7 +39,7 @@ fn whoever_asks_gets_the_labels_of_the_version_that_answers() {
 }
 
 #[test]
-fn a_model_without_labels_says_how_it_is_divided() {
+fn a_model_without_labels_reports_whether_it_has_batches() {
     for (max_batch_size, dims, batches) in [(8, [1, 2], true), (0, [1, 2], false)] {
         let text = ECHO.replace("max_batch_size: 8", &format!("max_batch_size: {max_batch_size}"));
         let text = if batches { text } else { text.replace("-1", "-1, -1") };
@@ -53,7 +53,7 @@ fn a_model_without_labels_says_how_it_is_divided() {
 }
 
 #[test]
-fn a_label_file_that_is_not_there_fails_the_load() {
+fn a_missing_label_file_fails_the_load() {
     let text = LABELLED.replace("labels.txt", "other.txt");
     let (_, failures) = setup(&text, "cat").load();
     let status = &failures[0].status;
@@ -62,7 +62,7 @@ fn a_label_file_that_is_not_there_fails_the_load() {
 }
 
 #[test]
-fn a_cached_answer_is_one_for_who_wants_classes_and_who_does_not() {
+fn a_cached_response_serves_requests_with_and_without_classes() {
     let backend = FakeBackend::new(ExecutionPolicy::Inline);
     let batches = backend.batches.clone();
     let cache = Arc::new(LocalCache::new(1 << 20));
@@ -70,7 +70,7 @@ fn a_cached_answer_is_one_for_who_wants_classes_and_who_does_not() {
         .cache(cache)
         .serve();
     send(&server, request(&[1, 2])).recv().unwrap().unwrap();
-    let (request, slot) = asking();
+    let (request, slot) = request_with_classes();
     send(&server, request).recv().unwrap().unwrap();
     assert!(slot.get().unwrap().batches());
     assert_eq!(*batches.lock().unwrap(), [1], "the second was not executed");

@@ -49,6 +49,8 @@ pub(crate) struct BuiltInstances {
     pub(crate) passive: Vec<Box<dyn Instance>>,
 }
 
+type CreationResult = Result<Box<dyn Instance>, Status>;
+
 impl InstanceBuilder<'_> {
     /// Builds all planned instances, or none.
     pub(crate) fn build(
@@ -90,7 +92,7 @@ impl InstanceBuilder<'_> {
     ) -> Result<Vec<Box<dyn Instance>>, Status> {
         let next = AtomicUsize::new(0);
         let has_failed = AtomicBool::new(false);
-        let results: Vec<Lock<Option<Result<Box<dyn Instance>, Status>>>> =
+        let results: Vec<Lock<Option<CreationResult>>> =
             planned.iter().map(|_| Lock::default()).collect();
         let work = || {
             while !has_failed.load(Ordering::Relaxed) {
@@ -116,7 +118,7 @@ impl InstanceBuilder<'_> {
         results.into_iter().filter_map(Lock::into_inner).collect()
     }
 
-    fn create(&self, planned: &PlannedInstance<'_>) -> Result<Box<dyn Instance>, Status> {
+    fn create(&self, planned: &PlannedInstance<'_>) -> CreationResult {
         let (placement, name) = (&planned.placement, &self.spec.name);
         let line = format_args!("creating instance '{}' of '{name}'", placement.name);
         self.log.write(LogLevel::Verbose(1), line);

@@ -1,4 +1,4 @@
-//! Which instances there are, which of them work at the same time, and where.
+//! Which instances a model has, which of them execute concurrently, and where.
 
 use std::sync::{Arc, Condvar, Mutex};
 
@@ -13,7 +13,7 @@ use crate::HostPolicies;
 use crate::testing::LONG;
 use crate::testing::{ECHO, FakeBackend, Setup, request, send};
 
-/// Where executions meet: each waits until as many as are expected are there.
+/// Where executions meet: each waits until the expected number is present.
 #[derive(Default)]
 struct Meeting {
     state: Mutex<State>,
@@ -28,8 +28,7 @@ struct State {
 }
 
 impl Meeting {
-    /// Comes in and stays until the meeting is over; `false` if that takes too
-    /// long.
+    /// Enters and stays until the meeting ends; `false` if that takes too long.
     fn attend(&self) -> bool {
         let mut state = self.state.lock().unwrap();
         state.inside += 1;
@@ -41,7 +40,7 @@ impl Meeting {
         !timeout.timed_out()
     }
 
-    /// Waits until so many are there at the same time.
+    /// Waits until `count` executions are present at the same time.
     #[track_caller]
     fn wait_for(&self, count: usize) {
         let state = self.state.lock().unwrap();
@@ -67,13 +66,13 @@ impl Meeting {
 }
 
 #[test]
-fn as_many_requests_run_at_once_as_there_are_instances() {
+fn each_instance_executes_a_request_concurrently() {
     let meeting = Arc::new(Meeting::default());
     let text = format!("{ECHO} instance_group {{ count: 3 }}");
     let server = Setup::new(text, meeting.backend()).serve();
     let inboxes: Vec<_> = (0..4).map(|_| send(&server, request(&[1, 1]))).collect();
     meeting.wait_for(3);
-    // The fourth waits: its turn comes when one of the three is done.
+    // The fourth request waits until one of the three is done.
     let statistics = server.statistics(Some("echo"), None).unwrap();
     assert_eq!(statistics[0].pending, 1);
     meeting.end();
@@ -97,7 +96,7 @@ fn one_instance_executes_one_request_after_another() {
 }
 
 #[test]
-fn groups_add_up_and_passive_ones_do_not_count() {
+fn groups_add_up_without_passive_ones() {
     let meeting = Arc::new(Meeting::default());
     let groups = "instance_group [ { count: 2 }, { count: 3 passive: true }, { count: 1 } ]";
     let server = Setup::new(format!("{ECHO} {groups}"), meeting.backend()).serve();
@@ -120,8 +119,8 @@ fn affinity() -> Vec<usize> {
     (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect()
 }
 
-/// Where a model with these groups executes, if the policy `here` is the first
-/// processor.
+/// The processors on which a model with these groups executes, if the policy `here` names the
+/// first processor.
 fn executes_on(policy: ExecutionPolicy, name: &str, groups: &str) -> Vec<usize> {
     let first = affinity()[0];
     let mut policies = HostPolicies::default();
@@ -144,7 +143,7 @@ fn executes_on(policy: ExecutionPolicy, name: &str, groups: &str) -> Vec<usize> 
 }
 
 #[test]
-fn an_instance_runs_where_its_host_policy_says() {
+fn an_instance_runs_on_the_processors_of_its_host_policy() {
     const BLOCKING: ExecutionPolicy = ExecutionPolicy::Blocking;
     let first = vec![affinity()[0]];
     assert_eq!(executes_on(BLOCKING, "here", "instance_group { host_policy: 'here' }"), first);
@@ -152,12 +151,12 @@ fn an_instance_runs_where_its_host_policy_says() {
     assert_eq!(executes_on(BLOCKING, "model", "instance_group { kind: KIND_MODEL }"), first);
     assert_eq!(executes_on(BLOCKING, "here", ""), affinity());
     assert_eq!(executes_on(BLOCKING, "model", ""), affinity());
-    // An instance that any thread may execute gets one that can be bound.
+    // An instance that needs no thread gets one, because only a thread can be bound.
     assert_eq!(executes_on(ExecutionPolicy::Inline, "cpu", ""), first);
 }
 
 #[test]
-fn a_model_on_a_processor_that_is_not_there_does_not_load() {
+fn a_missing_processor_fails_the_load() {
     let mut policies = HostPolicies::default();
     policies.set_cores("cpu", "1023-1023").unwrap();
     let backend = FakeBackend::new(ExecutionPolicy::Blocking);
@@ -168,7 +167,7 @@ fn a_model_on_a_processor_that_is_not_there_does_not_load() {
 
 type Make = dyn Fn(&str) -> Result<(), Status> + Send + Sync;
 
-/// A backend whose models make an instance by `make`, which is told its name.
+/// A backend whose models call `make` with the name of each instance that they create.
 struct Maker {
     making: InstanceCreation,
     make: Arc<Make>,
@@ -219,7 +218,7 @@ impl Model for Made {
 }
 
 #[test]
-fn instances_are_made_at_the_same_time_if_their_backend_allows_it() {
+fn instances_are_created_in_parallel_if_the_backend_allows_it() {
     let meeting = Arc::new(Meeting::default());
     let inside = meeting.clone();
     let backend = Maker::new(InstanceCreation::Parallel, move |_| {
@@ -239,7 +238,7 @@ fn instances_are_made_at_the_same_time_if_their_backend_allows_it() {
 }
 
 #[test]
-fn instances_are_made_in_turn_if_their_backend_says_nothing() {
+fn instances_are_created_sequentially_by_default() {
     let made = Arc::new(Mutex::new(Vec::new()));
     let noted = made.clone();
     let backend = Maker::new(InstanceCreation::Sequential, move |name| {
@@ -254,7 +253,7 @@ fn instances_are_made_in_turn_if_their_backend_says_nothing() {
 }
 
 #[test]
-fn an_instance_that_can_not_be_made_keeps_others_from_being_begun() {
+fn no_instance_is_begun_after_a_failed_one() {
     const COUNT: usize = 500;
     let begun = Arc::new(Mutex::new(0));
     let counted = begun.clone();
@@ -271,7 +270,7 @@ fn an_instance_that_can_not_be_made_keeps_others_from_being_begun() {
 }
 
 #[test]
-fn an_instance_that_panics_fails_its_model_alone() {
+fn a_panic_of_an_instance_fails_the_load() {
     let backend = Maker::new(InstanceCreation::Parallel, |name| {
         assert_ne!(name, "echo_0_1", "planned");
         Ok(())

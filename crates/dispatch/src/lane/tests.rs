@@ -1,4 +1,4 @@
-//! Which batches are executed by the threads that bring them.
+//! Inline execution: which batches an I/O thread executes itself.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -29,18 +29,18 @@ fn model(more: &str) -> String {
 const ONE: &str = "instance_group { kind: KIND_CPU count: 1 }";
 const TWO: &str = "instance_group { kind: KIND_CPU count: 2 }";
 
-/// More requests than are needed to know that they are quick.
+/// More requests than the predictor needs to trust a kind.
 const MANY: u32 = 128;
-/// Fewer.
+/// Fewer than that.
 const FEW: u32 = 16;
 
-/// What a request asks of the instance.
-const SHORT_EXECUTION_MAXLY: i32 = 1;
-const SLOWLY: i32 = 2;
-/// Send another request before it answers.
+/// What a request tells the instance to do.
+const SHORT_TASK: i32 = 1;
+const LONG_TASK: i32 = 2;
+/// Sends another request before it replies.
 const WITH_ANOTHER: i32 = 3;
 
-/// A server and who executes.
+/// A server, and the threads that have executed.
 struct Stage {
     server: Arc<TestServer>,
     ran: Arc<Mutex<Vec<ThreadId>>>,
@@ -63,12 +63,12 @@ impl Stage {
             for request in batch {
                 note.lock().unwrap().push(std::thread::current().id());
                 let task = int(&request, "IN");
-                if task == SLOWLY {
+                if task == LONG_TASK {
                     let start = Instant::now();
                     while start.elapsed() <= SHORT_EXECUTION_MAX {}
                 } else if task == WITH_ANOTHER {
                     let server = known.get().unwrap().upgrade().unwrap();
-                    let _answer = send(&server, step(0, "", SHORT_EXECUTION_MAXLY));
+                    let _answer = send(&server, step(0, "", SHORT_TASK));
                 }
                 answer(request, task);
             }
@@ -79,7 +79,7 @@ impl Stage {
         Self { server, ran }
     }
 
-    /// Who executes this request, when all instances are free.
+    /// The thread that executes this request while all instances are free.
     fn thread_of(&self, request: InferenceRequest) -> ThreadId {
         self.ran.lock().unwrap().clear();
         let task =
@@ -97,47 +97,47 @@ impl Stage {
     }
 
     /// Whether this thread executes the request.
-    fn is_errand(&self, request: InferenceRequest) -> bool {
+    fn is_inline(&self, request: InferenceRequest) -> bool {
         self.thread_of(request) == std::thread::current().id()
     }
 
-    /// Sends quick requests until one is executed on this thread: on a busy machine some
-    /// take longer than they should.
+    /// Sends short requests until one is executed on this thread. On a busy machine some take
+    /// longer than expected.
     fn warm_up(&self) {
         let deadline = Instant::now() + LONG;
-        while !self.is_errand(quick()) {
+        while !self.is_inline(short()) {
             assert!(Instant::now() < deadline, "no request is executed on this thread");
         }
     }
 
-    /// None of many quick requests is executed on this thread.
+    /// Checks that none of many short requests is executed on this thread.
     #[track_caller]
     fn check_never(&self) {
         for _ in 0..MANY {
-            assert!(!self.is_errand(quick()));
+            assert!(!self.is_inline(short()));
         }
     }
 }
 
-fn quick() -> InferenceRequest {
-    step(0, "", SHORT_EXECUTION_MAXLY)
+fn short() -> InferenceRequest {
+    step(0, "", SHORT_TASK)
 }
 
-/// A quick request of another shape.
+/// A short request of another shape.
 fn wider(width: i64) -> InferenceRequest {
-    let mut request = quick();
+    let mut request = short();
     let numbers = usize::try_from(width).unwrap();
     request.inputs[0] = InputTensor {
         name: String::from("IN"),
         datatype: DataType::Int32,
         shape: Shape::new(&[1, width]).unwrap(),
-        data: Buffer::from_vec(SHORT_EXECUTION_MAXLY.to_le_bytes().repeat(numbers)),
+        data: Buffer::from_vec(SHORT_TASK.to_le_bytes().repeat(numbers)),
     };
     request
 }
 
-/// More time for errands than a test takes, also if its thread is kept waiting in the
-/// middle of one: that counts too.
+/// A larger inline budget than a test can spend, even if its thread has to wait for the
+/// processor in the middle of an execution, which counts as well.
 const PLENTY: Duration = Duration::from_hours(24);
 
 /// Makes this thread an I/O thread with a full inline budget.
@@ -153,8 +153,8 @@ fn leave_one_nanosecond() {
     InlineBudget::take().unwrap().charge(PLENTY.saturating_sub(Duration::from_nanos(1)));
 }
 
-/// Runs a test on a thread with time for errands.
-fn with_time(test: impl FnOnce() + Send) {
+/// Runs a test on a thread with an inline budget.
+fn with_budget(test: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let _io_thread = io_thread(PLENTY);
@@ -164,60 +164,60 @@ fn with_time(test: impl FnOnce() + Send) {
 }
 
 #[test]
-fn what_was_quick_many_times_is_executed_by_who_brings_it() {
-    with_time(|| {
+fn a_kind_that_was_short_many_times_is_executed_inline() {
+    with_budget(|| {
         let stage = Stage::new(&model(ONE), ExecutionGuarantee::Predictable);
         for number in 0..FEW {
-            assert!(!stage.is_errand(quick()), "the first ones tell nothing: {number}");
+            assert!(!stage.is_inline(short()), "the first ones tell nothing: {number}");
         }
         stage.warm_up();
     });
 }
 
 #[test]
-fn what_is_slow_or_of_another_shape_is_not() {
-    with_time(|| {
+fn long_and_differently_shaped_requests_are_not_executed_inline() {
+    with_budget(|| {
         let stage = Stage::new(&model(ONE), ExecutionGuarantee::Predictable);
         stage.warm_up();
         for number in 0..FEW {
-            assert!(!stage.is_errand(wider(2)), "{number}");
+            assert!(!stage.is_inline(wider(2)), "{number}");
         }
         stage.warm_up();
         for _ in 0..3 {
-            stage.thread_of(step(0, "", SLOWLY));
+            stage.thread_of(step(0, "", LONG_TASK));
         }
         for number in 0..FEW / 2 {
-            assert!(!stage.is_errand(quick()), "{number}");
+            assert!(!stage.is_inline(short()), "{number}");
         }
         stage.warm_up();
     });
 }
 
 #[test]
-fn a_thread_without_time_executes_nothing() {
-    with_time(|| {
+fn a_thread_without_budget_executes_nothing() {
+    with_budget(|| {
         let stage = Stage::new(&model(ONE), ExecutionGuarantee::Predictable);
         stage.warm_up();
         let here = std::thread::current().id();
         std::thread::scope(|scope| {
-            let other = scope.spawn(|| (std::thread::current().id(), stage.thread_of(quick())));
+            let other = scope.spawn(|| (std::thread::current().id(), stage.thread_of(short())));
             let (other, ran) = other.join().unwrap();
             assert!(ran != other && ran != here);
         });
         stage.warm_up();
         let busy = InlineBudget::take().unwrap();
-        assert!(!stage.is_errand(quick()));
+        assert!(!stage.is_inline(short()));
         drop(busy);
-        // One takes more time than there is.
+        // One execution exceeds the budget.
         let deadline = Instant::now() + LONG;
         loop {
             stage.warm_up();
             leave_one_nanosecond();
-            if stage.is_errand(quick()) {
-                assert!(!stage.is_errand(quick()));
+            if stage.is_inline(short()) {
+                assert!(!stage.is_inline(short()));
                 break;
             }
-            // The last one of the warm-up was slow.
+            // The last execution of the warm-up was long.
             IoThread::refill();
             assert!(Instant::now() < deadline, "no request is executed on this thread");
         }
@@ -225,15 +225,15 @@ fn a_thread_without_time_executes_nothing() {
 }
 
 #[test]
-fn instances_that_do_not_promise_it_are_left_to_their_threads() {
+fn instances_without_the_guarantee_are_executed_by_their_threads() {
     for guarantee in [ExecutionGuarantee::Unspecified, ExecutionGuarantee::NonBlocking] {
-        with_time(|| Stage::new(&model(ONE), guarantee).check_never());
+        with_budget(|| Stage::new(&model(ONE), guarantee).check_never());
     }
 }
 
 #[test]
-fn batches_and_permits_are_left_to_the_threads() {
-    with_time(|| {
+fn batches_and_permits_exclude_inline_execution() {
+    with_budget(|| {
         let batching = model("dynamic_batching { } instance_group { kind: KIND_CPU count: 1 }");
         Stage::new(&batching, ExecutionGuarantee::Predictable).check_never();
         let limit = RateLimit::ExecutionCount(Vec::new());
@@ -245,8 +245,8 @@ fn batches_and_permits_are_left_to_the_threads() {
 }
 
 #[test]
-fn an_instance_that_is_bound_to_processors_is_left_to_its_thread() {
-    with_time(|| {
+fn a_bound_instance_is_executed_by_its_thread() {
+    with_budget(|| {
         let mut policies = HostPolicies::default();
         let allowed = sched_getaffinity(None).unwrap();
         let core = (0..CpuSet::MAX_CPU).find(|&core| allowed.is_set(core)).unwrap();
@@ -257,8 +257,8 @@ fn an_instance_that_is_bound_to_processors_is_left_to_its_thread() {
 }
 
 #[test]
-fn an_errand_leads_to_no_other() {
-    with_time(|| {
+fn inline_executions_are_not_nested() {
+    with_budget(|| {
         let stage = Stage::new(&model(TWO), ExecutionGuarantee::Predictable);
         stage.warm_up();
         let here = std::thread::current().id();
@@ -271,16 +271,16 @@ fn an_errand_leads_to_no_other() {
             assert_eq!(value(&send(&stage.server, step(0, "", WITH_ANOTHER))), WITH_ANOTHER);
             stage.wait_until_free();
             let ran = stage.ran.lock().unwrap().clone();
-            let is_errand = ran[0] == here;
-            assert!(!is_errand || ran[1] != here, "both ran here");
-            is_seen.store(is_errand, Ordering::Relaxed);
+            let is_inline = ran[0] == here;
+            assert!(!is_inline || ran[1] != here, "both ran here");
+            is_seen.store(is_inline, Ordering::Relaxed);
         }
     });
 }
 
-/// Many threads with time for errands, and some without, on one model.
+/// Many threads with an inline budget, and some without, use one model.
 #[test]
-fn every_request_is_answered_whoever_executes_it() {
+fn every_request_gets_its_reply_on_whatever_thread_it_is_executed() {
     let stage = Stage::new(&model(TWO), ExecutionGuarantee::Predictable);
     std::thread::scope(|scope| {
         for number in 0..8 {
@@ -288,7 +288,7 @@ fn every_request_is_answered_whoever_executes_it() {
             scope.spawn(move || {
                 let _io_thread = (number % 2 == 0).then(|| io_thread(PLENTY));
                 for round in 0..500 {
-                    let task = if round % 97 == 96 { SLOWLY } else { SHORT_EXECUTION_MAXLY };
+                    let task = if round % 97 == 96 { LONG_TASK } else { SHORT_TASK };
                     assert_eq!(value(&send(&stage.server, step(0, "", task))), task);
                 }
             });

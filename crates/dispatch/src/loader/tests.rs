@@ -1,4 +1,4 @@
-//! What the log says to those who look closely.
+//! What the verbose log says about loading and refused requests.
 
 use std::sync::{Arc, Mutex};
 
@@ -26,7 +26,7 @@ fn of_level(lines: &Lines, level: LogLevel) -> Vec<String> {
 }
 
 #[test]
-fn requests_that_the_scheduler_refuses_are_seen_too() {
+fn requests_that_the_scheduler_refuses_are_logged() {
     let (log, lines) = log();
     let queue = "dynamic_batching { default_queue_policy { max_queue_size: 1 } }";
     let backend = FakeBackend::new(ExecutionPolicy::Inline);
@@ -41,7 +41,7 @@ fn requests_that_the_scheduler_refuses_are_seen_too() {
 }
 
 #[test]
-fn a_refusal_that_names_no_request_is_told_of_one() {
+fn the_log_names_the_refused_request_even_if_the_error_does_not() {
     let (log, lines) = log();
     let backend = FakeBackend::new(ExecutionPolicy::Inline);
     let policy = "default_queue_policy { default_timeout_microseconds: 1 }";
@@ -58,7 +58,7 @@ fn a_refusal_that_names_no_request_is_told_of_one() {
 }
 
 #[test]
-fn the_steps_of_loading_are_seen() {
+fn the_steps_of_loading_are_logged() {
     let (log, lines) = log();
     let backend = FakeBackend::new(ExecutionPolicy::Inline);
     let server = Setup::new(ECHO, backend).log(log).serve();

@@ -1,4 +1,4 @@
-//! What the log tells of requests and sequences, and that it tells nothing unasked.
+//! What the verbose log says about requests and sequences.
 
 use std::sync::{Arc, Mutex};
 
@@ -13,8 +13,8 @@ use crate::testing::{ECHO, FakeBackend, LONG, Setup, request, send};
 
 const INLINE: ExecutionPolicy = ExecutionPolicy::Inline;
 
-/// What was logged since the last call, without times.
-fn taken(lines: &Arc<Mutex<Vec<String>>>) -> Vec<String> {
+/// The lines since the last call, without times.
+fn take_lines(lines: &Arc<Mutex<Vec<String>>>) -> Vec<String> {
     let lines = std::mem::take(&mut *lines.lock().unwrap());
     let timeless = |line: String| match line.split_once(" after ") {
         Some((before, after)) => format!("{before}{}", after.trim_start_matches(char::is_numeric)),
@@ -24,10 +24,10 @@ fn taken(lines: &Arc<Mutex<Vec<String>>>) -> Vec<String> {
 }
 
 #[test]
-fn a_request_is_followed_from_its_arrival_to_its_answer() {
+fn a_request_is_logged_from_its_arrival_to_its_response() {
     let (log, lines) = verbose_log(1);
     let server = Setup::new(ECHO, FakeBackend::new(INLINE)).log(log).serve();
-    taken(&lines);
+    take_lines(&lines);
     let asked = InferenceRequest {
         id: "a\nb".into(),
         outputs: vec!["OUT".into()],
@@ -42,19 +42,19 @@ fn a_request_is_followed_from_its_arrival_to_its_answer() {
         "instance 'echo_0' executes 1 requests: [request id: a\nb]",
         "[request id: a\nb] model 'echo' version 1 answers us: outputs OUT FP32 [2,1]",
     ];
-    assert_eq!(taken(&lines), expected);
+    assert_eq!(take_lines(&lines), expected);
 }
 
 #[test]
-fn an_error_is_an_answer() {
+fn an_error_is_logged_as_a_reply() {
     let (log, lines) = verbose_log(1);
     let backend = FakeBackend::acting(INLINE, |_| Err(Status::internal("no\nluck")));
     let server = Setup::new(ECHO, backend).log(log).serve();
-    taken(&lines);
+    take_lines(&lines);
     send(&server, request(&[1, 1])).recv_timeout(LONG).unwrap().unwrap_err();
     let about = "[request id: <id_unknown>] model 'echo' version 1";
     assert_eq!(
-        taken(&lines),
+        take_lines(&lines),
         [
             format!("{about} is asked: inputs IN FP32 [1,1]"),
             "instance 'echo_0' executes 1 requests: [request id: <id_unknown>]".into(),
@@ -64,29 +64,29 @@ fn an_error_is_an_answer() {
 }
 
 #[test]
-fn nobody_who_does_not_ask_sees_any_of_it() {
+fn requests_are_not_logged_at_lower_levels() {
     let (log, lines) = verbose_log(0);
     let server = Setup::new(ECHO, FakeBackend::new(INLINE)).log(log).serve();
-    taken(&lines);
+    take_lines(&lines);
     send(&server, request(&[1, 1])).recv_timeout(LONG).unwrap().unwrap();
-    assert_eq!(taken(&lines), [""; 0]);
+    assert_eq!(take_lines(&lines), [""; 0]);
     let (log, lines) = verbose_log(0);
     let text = config(4, DIRECT, ONE_INSTANCE);
     let server = Setup::new(text, Scripted::adding(INLINE)).log(log).serve();
-    taken(&lines);
+    take_lines(&lines);
     assert_eq!(value(&send(&server, step(5, "+.", 1))), 1);
     wait_until_empty(&server);
-    assert_eq!(taken(&lines), [""; 0]);
+    assert_eq!(take_lines(&lines), [""; 0]);
 }
 
-/// What is told of sequences alone, in the order in which it happens.
-fn of_sequences(lines: &Arc<Mutex<Vec<String>>>) -> Vec<String> {
+/// The lines about sequences, in order.
+fn sequence_lines(lines: &Arc<Mutex<Vec<String>>>) -> Vec<String> {
     let part = |line: &String| line.starts_with("sequence");
-    taken(lines).into_iter().filter(part).collect()
+    take_lines(lines).into_iter().filter(part).collect()
 }
 
 #[test]
-fn a_sequence_begins_and_ends() {
+fn the_begin_and_end_of_a_sequence_are_logged() {
     let ended = "sequence 5 of model 'seq' takes no further requests: a request ended it or \
                  started it anew";
     let free = "sequence 5 of model 'seq' has ended; its slot is free";
@@ -94,7 +94,7 @@ fn a_sequence_begins_and_ends() {
         let (log, lines) = verbose_log(1);
         let text = config(1, batching, ONE_INSTANCE);
         let server = Setup::new(text, Scripted::adding(INLINE)).log(log).serve();
-        taken(&lines);
+        take_lines(&lines);
         assert_eq!(value(&send(&server, step(5, "+", 1))), 1);
         let about = "[request id: <id_unknown>] model 'seq' version 1";
         let expected = [
@@ -104,28 +104,28 @@ fn a_sequence_begins_and_ends() {
                 .into(),
             format!("{about} answers us: outputs OUT INT32 [1,1]"),
         ];
-        assert_eq!(taken(&lines), expected);
+        assert_eq!(take_lines(&lines), expected);
         assert_eq!(value(&send(&server, step(5, ".", 2))), 3);
         wait_until_empty(&server);
-        assert_eq!(of_sequences(&lines), [ended, free]);
-        // One that never began doesn't end.
+        assert_eq!(sequence_lines(&lines), [ended, free]);
+        // A sequence that never began doesn't end.
         error(&send(&server, step(6, "", 1)));
-        assert_eq!(of_sequences(&lines), [""; 0]);
+        assert_eq!(sequence_lines(&lines), [""; 0]);
     }
 }
 
 #[test]
-fn a_sequence_whose_time_is_up_is_told_of() {
+fn the_idle_timeout_of_a_sequence_is_logged() {
     let (log, lines) = verbose_log(1);
     let batching = "direct { } max_sequence_idle_microseconds: 1000";
     let text = config(2, batching, TWO_INSTANCES);
     let server = Setup::new(text, Scripted::adding(INLINE)).log(log).serve();
     assert_eq!(value(&send(&server, step(7, "+", 1))), 1);
-    // The timer's thread tells of it after it has happened.
+    // The timer's thread logs it after it has happened.
     let is_told = || lines.lock().unwrap().iter().any(|line: &String| line.ends_with("is free"));
     wait_until(&server, "the end of the sequence", |_| is_told());
     assert_eq!(
-        of_sequences(&lines),
+        sequence_lines(&lines),
         [
             "sequence 7 of model 'seq' begins",
             "sequence 7 of model 'seq' takes no further requests: its time was up",

@@ -1,4 +1,6 @@
-//! Backends under the test's control, and requests to them.
+//! Fakes for tests: a backend under the test's control, files, and requests.
+//!
+//! Crates above this one get them with the feature `testing`.
 
 #[cfg(test)]
 pub(crate) mod sequences;
@@ -33,26 +35,26 @@ pub const ECHO: &str = r#"
 /// What an instance does with a batch.
 pub type Act = dyn Fn(&[PendingRequest]) -> Result<(), Status> + Send + Sync;
 
-/// Answers each request with its own input; what it does before is the
-/// test's to say.
+/// Replies to each request with its own input. The test decides what an instance does before
+/// that.
 pub struct FakeBackend {
-    /// Which threads execute it.
+    /// The threads that execute it.
     pub policy: ExecutionPolicy,
-    /// What an instance does before it answers.
+    /// What an instance does before it replies.
     pub act: Arc<Act>,
     /// The batch sizes executed, in order.
     pub batches: Arc<Mutex<Vec<u32>>>,
-    /// What the backend is recognized by.
+    /// The fingerprint of the backend.
     pub fingerprint: Option<BackendFingerprint>,
 }
 
 impl FakeBackend {
-    /// A backend that only answers.
+    /// A backend that only replies.
     pub fn new(policy: ExecutionPolicy) -> Self {
         Self::acting(policy, |_| Ok(()))
     }
 
-    /// A backend that does this with each batch before it answers.
+    /// A backend that does this with each batch before it replies.
     pub fn acting(
         policy: ExecutionPolicy,
         act: impl Fn(&[PendingRequest]) -> Result<(), Status> + Send + Sync + 'static,
@@ -128,10 +130,10 @@ impl Instance for FakeModel {
     }
 }
 
-/// The files of a version that needs none, but for those that are given.
+/// The files of a version in memory.
 #[derive(Default)]
 pub struct Files {
-    /// The number.
+    /// The number of the version.
     pub version: i64,
     /// Files of initial states, by name.
     pub initial_states: Vec<(&'static str, Vec<u8>)>,
@@ -139,7 +141,7 @@ pub struct Files {
     pub warmup: Vec<(&'static str, Vec<u8>)>,
     /// Files beside the directories of versions, by name.
     pub beside_versions: Vec<(&'static str, Vec<u8>)>,
-    /// What the files are recognized by.
+    /// The fingerprints of the files.
     pub marks: Option<Vec<FileFingerprint>>,
 }
 
@@ -205,7 +207,7 @@ pub fn draft(text: &str) -> ConfigDraft {
     draft
 }
 
-/// A request to [`ECHO`] with this shape and as many zeros as it needs.
+/// A request to [`ECHO`] with zeros of this shape.
 pub fn request(dims: &[i64]) -> InferenceRequest {
     let shape = Shape::new(dims).unwrap();
     let bytes = usize::try_from(shape.byte_size(DataType::Fp32).unwrap()).unwrap();
@@ -221,14 +223,13 @@ pub fn request(dims: &[i64]) -> InferenceRequest {
     }
 }
 
-/// How long a test waits for what is sure to come before it fails. Machines that have
-/// much to do keep threads waiting for seconds.
+/// How long a test waits before it fails. On a busy machine threads may wait for seconds.
 pub const LONG: Duration = Duration::from_secs(120);
 
-/// The final reply to one request, when it comes.
+/// Receives the final reply to one request.
 pub type Inbox = mpsc::Receiver<Result<InferenceResponse, Status>>;
 
-/// Sends a request and returns where its reply will arrive.
+/// Sends a request, and returns the receiver of its reply.
 pub fn send_to(service: &dyn InferenceService, request: InferenceRequest) -> Inbox {
     let (replies, inbox) = mpsc::channel();
     let sender = ResponseSender::new(Box::new(move |reply: Reply| {

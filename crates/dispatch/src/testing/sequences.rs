@@ -1,5 +1,4 @@
-//! A model with sequences, whose backend does what the test says with whole
-//! batches.
+//! A sequence model whose backend runs a script of the test on whole batches.
 
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Instant;
@@ -20,8 +19,8 @@ use crate::LogSink;
 use crate::testing::{LONG, TestServer};
 
 pub(crate) const BLOCKING: ExecutionPolicy = ExecutionPolicy::Blocking;
-/// A model with all controls and one state, which sums its input up. What is in
-/// `batching` goes into `sequence_batching`, what is in `more` beside it.
+/// A model with all controls and one state, the sum of its inputs. `batching` is put into
+/// `sequence_batching`, and `more` beside it.
 pub(crate) fn config(max_batch_size: u32, batching: &str, more: &str) -> String {
     let flag = |name: &str| {
         format!(
@@ -45,7 +44,7 @@ pub(crate) fn config(max_batch_size: u32, batching: &str, more: &str) -> String 
     )
 }
 
-/// Sequences may be idle for as long as a test takes.
+/// Sequences may be idle for longer than a test takes.
 pub(crate) const DIRECT: &str = "direct { } max_sequence_idle_microseconds: 600000000";
 pub(crate) const OLDEST: &str =
     "oldest { max_candidate_sequences: 4 } max_sequence_idle_microseconds: 600000000";
@@ -54,7 +53,7 @@ pub(crate) const TWO_INSTANCES: &str = "instance_group { kind: KIND_CPU count: 2
 
 type Script = dyn Fn(Vec<PendingRequest>) -> Result<(), RefusedBatch> + Send + Sync;
 
-/// Does with each batch what its script says.
+/// Runs a script on each batch.
 #[derive(Clone)]
 pub(crate) struct Scripted {
     policy: ExecutionPolicy,
@@ -120,7 +119,7 @@ pub(crate) fn int(request: &PendingRequest, name: &str) -> i32 {
     i32::from_le_bytes(*input.data.host().unwrap().first_chunk().unwrap())
 }
 
-/// Adds a request's input to its sequence's sum and answers with it.
+/// Adds a request's input to its sequence's sum and replies with the sum.
 pub(crate) fn add(mut request: PendingRequest) {
     let sum = int(&request, "SUM_IN") + int(&request, "IN");
     let shape = request.request().input("SUM_IN").unwrap().shape.clone();
@@ -157,7 +156,7 @@ pub(crate) fn bytes(value: i32) -> Buffer {
     Buffer::from_vec(value.to_le_bytes().to_vec())
 }
 
-/// What a model sees of a row: `padding` or `START READY END CORRID IN SUM_IN`.
+/// A row as the model gets it: `padding` or `START READY END CORRID IN SUM_IN`.
 pub(crate) fn row(request: &PendingRequest) -> String {
     let corrid = request.request().input("CORRID").unwrap().data.host().unwrap().clone();
     let corrid = u64::from_le_bytes(*corrid.first_chunk().unwrap());
@@ -189,18 +188,18 @@ pub(crate) fn step(id: u64, flags: &str, value: i32) -> InferenceRequest {
     }
 }
 
-/// The value that a request was answered with.
+/// The value of a response.
 pub(crate) fn value(inbox: &Inbox) -> i32 {
     let response = inbox.recv_timeout(LONG).unwrap().unwrap();
     i32::from_le_bytes(*response.outputs[0].data.host().unwrap().first_chunk().unwrap())
 }
 
-/// The error that a request was answered with.
+/// The error of a request.
 pub(crate) fn error(inbox: &Inbox) -> Status {
     inbox.recv_timeout(LONG).unwrap().unwrap_err()
 }
 
-/// Lets a test see each batch before it is executed, and decide when.
+/// Shows a test each batch before it is executed, and lets the test decide when that is.
 pub(crate) struct Gate {
     entered: mpsc::Receiver<Vec<String>>,
     go: mpsc::Sender<()>,
@@ -228,12 +227,12 @@ impl Gate {
         self.entered.recv_timeout(LONG).unwrap()
     }
 
-    /// Lets it pass.
+    /// Lets the batch pass.
     pub(crate) fn open(&self) {
         self.go.send(()).unwrap();
     }
 
-    /// Both, with the rows compared.
+    /// Compares the rows of the batch, and lets it pass.
     #[track_caller]
     pub(crate) fn pass(&self, expected: &[&str]) {
         assert_eq!(self.batch(), expected);
@@ -241,7 +240,7 @@ impl Gate {
     }
 }
 
-/// A log that can be read.
+/// A log of warnings and errors that the test can read.
 pub(crate) fn log() -> (LogSink, Arc<Mutex<Vec<String>>>) {
     let lines = Arc::new(Mutex::new(Vec::new()));
     let written = lines.clone();
@@ -253,8 +252,8 @@ pub(crate) fn log() -> (LogSink, Arc<Mutex<Vec<String>>>) {
     (log, lines)
 }
 
-/// A log of which everything can be read, up to this verbose level, but for what is told
-/// of models: that one is loaded may come between the first requests.
+/// A log that the test can read up to this verbose level, without the lines about models: one
+/// about the load may come between those of the first requests.
 pub(crate) fn verbose_log(shown: u32) -> (LogSink, Arc<Mutex<Vec<String>>>) {
     let lines = Arc::new(Mutex::new(Vec::new()));
     let written = lines.clone();
@@ -267,13 +266,13 @@ pub(crate) fn verbose_log(shown: u32) -> (LogSink, Arc<Mutex<Vec<String>>>) {
     (log.with_levels(shows), lines)
 }
 
-/// Waits until the server keeps nothing of any request or sequence.
+/// Waits until the server knows no request and no sequence.
 #[track_caller]
 pub(crate) fn wait_until_empty(server: &TestServer) {
     wait_until(server, "nothing is kept", |dispatcher| dispatcher.counts() == (0, 0, 0));
 }
 
-/// Waits for a state that comes without further events.
+/// Waits for a state that is reached without further events.
 #[track_caller]
 pub(crate) fn wait_until(
     server: &TestServer,

@@ -1,4 +1,4 @@
-//! Loaded versions without the engine that looks after them.
+//! A server of loaded versions without the engine.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -14,11 +14,10 @@ use crate::{
     HostPolicies, LoadedModel, Loader, LoaderOptions, LogSink, ModelDefinition, RateLimit, refuse,
 };
 
-/// How long versions that have nothing to do may take to end, without being counted as
-/// busy.
+/// How long idle versions may take to end before they count as unfinished.
 const IDLE_MODELS_TIME: Duration = Duration::from_millis(100);
 
-/// Serves the versions that it was told to load.
+/// Serves the versions that it has loaded.
 pub(crate) struct TestServer {
     loader: Loader,
     log: LogSink,
@@ -170,7 +169,7 @@ impl InferenceService for TestServer {
     }
 }
 
-/// A server to be.
+/// The settings of a server with one model.
 pub(crate) struct Setup {
     text: String,
     backend: Arc<dyn Backend>,
@@ -200,7 +199,7 @@ impl Setup {
         }
     }
 
-    /// Nothing happens because time has passed.
+    /// A server whose timer never fires.
     pub(crate) fn without_timer(mut self) -> Self {
         self.has_timer = false;
         self
@@ -277,7 +276,7 @@ pub(crate) fn serve(text: &str, backend: FakeBackend, hold_until_queued: u32) ->
     Setup::new(text, backend).hold(hold_until_queued, 0).serve()
 }
 
-/// Sends a request and returns where its reply will arrive.
+/// Sends a request, and returns the receiver of its reply.
 pub(crate) fn send(server: &TestServer, request: InferenceRequest) -> Inbox {
     send_to(server, request)
 }

@@ -1,4 +1,4 @@
-//! What instances execute before their model serves.
+//! The samples that instances execute before their model serves.
 
 use std::sync::{Arc, Mutex};
 
@@ -14,8 +14,8 @@ const INLINE: ExecutionPolicy = ExecutionPolicy::Inline;
 
 type Seen = Arc<Mutex<Vec<String>>>;
 
-/// A backend that notes the inputs of each batch: type, shape and bytes.
-fn noting() -> (FakeBackend, Seen) {
+/// A backend that records the inputs of each batch: type, shape and bytes.
+fn recording() -> (FakeBackend, Seen) {
     let seen = Seen::default();
     let notes = seen.clone();
     let backend = FakeBackend::acting(INLINE, move |batch| {
@@ -42,7 +42,7 @@ fn files(warmup: &[(&'static str, &[u8])]) -> Vec<Files> {
 /// The batches that a model with these samples executes while it loads.
 #[track_caller]
 fn executed(text: &str, warmup: &[(&'static str, &[u8])]) -> Vec<String> {
-    let (backend, seen) = noting();
+    let (backend, seen) = recording();
     let _server = Setup::new(text, backend).files(files(warmup)).serve();
     let seen = seen.lock().unwrap();
     seen.clone()
@@ -53,7 +53,7 @@ fn input(name: &str, rest: &str) -> String {
 }
 
 #[test]
-fn samples_are_executed_in_order_as_often_as_they_say() {
+fn samples_are_executed_in_order_and_repeated() {
     let fp32 = input("IN", "data_type: TYPE_FP32 dims: 1 zero_data: true");
     let sample = |settings: &str| format!("model_warmup {{ {settings} {fp32} }}");
     let one = "IN FP32 [1,1] [0, 0, 0, 0]";
@@ -73,7 +73,7 @@ fn samples_are_executed_in_order_as_often_as_they_say() {
 }
 
 #[test]
-fn tensors_come_from_nothing_from_chance_and_from_files() {
+fn tensors_are_zero_random_or_from_files() {
     let model = |max_batch_size: u32, datatype: &str| {
         format!(
             "name: 'echo' backend: 'fake' max_batch_size: {max_batch_size}
@@ -121,7 +121,7 @@ fn tensors_come_from_nothing_from_chance_and_from_files() {
 }
 
 #[test]
-fn a_reshaped_input_is_what_a_client_would_have_sent() {
+fn a_reshaped_input_is_reshaped_as_for_clients() {
     let text = "name: 'echo' backend: 'fake' max_batch_size: 2
          input { name: 'IN' data_type: TYPE_INT8 dims: [ 4 ] reshape { shape: [ 2, 2 ] } }
          output { name: 'OUT' data_type: TYPE_INT8 dims: [ 4 ] }
@@ -130,7 +130,7 @@ fn a_reshaped_input_is_what_a_client_would_have_sent() {
     assert_eq!(executed(text, &[]), ["IN INT8 [1,2,2] [0, 0, 0, 0]"]);
 }
 
-/// The reason why a model with this sample doesn't load.
+/// The error of loading a model with this sample.
 #[track_caller]
 fn refused(text: &str, backend: FakeBackend, warmup: &[(&'static str, &[u8])]) -> String {
     let (server, failures) = Setup::new(text, backend).files(files(warmup)).load();
@@ -140,10 +140,10 @@ fn refused(text: &str, backend: FakeBackend, warmup: &[(&'static str, &[u8])]) -
 }
 
 #[test]
-fn a_sample_that_can_not_be_a_request_fails_the_load() {
+fn an_invalid_sample_fails_the_load() {
     let check = |tensor: &str, expected: &str| {
         let text = format!("{ECHO} model_warmup {{ name: 's' batch_size: 1 {tensor} }}");
-        let (backend, seen) = noting();
+        let (backend, seen) = recording();
         let reason = refused(&text, backend, &[("short", &[0; 7]), ("text", b"a")]);
         assert!(reason.starts_with("failed to run warmup sample 's': "), "{reason}");
         assert!(reason.contains(expected), "{reason}");
@@ -173,7 +173,7 @@ const SAMPLE: &str = "model_warmup { name: 's' batch_size: 2 count: 3
     inputs { key: 'IN' value { data_type: TYPE_FP32 dims: 1 zero_data: true } } }";
 
 #[test]
-fn what_the_backend_answers_fails_the_load() {
+fn an_error_of_the_backend_fails_the_load() {
     let text = format!("{ECHO} {SAMPLE}");
     let calls = Arc::new(Mutex::new(0));
     let counted = calls.clone();
@@ -190,7 +190,7 @@ fn what_the_backend_answers_fails_the_load() {
 }
 
 #[test]
-fn warmup_counts_in_the_statistics_and_is_seen_in_the_log() {
+fn warmup_is_counted_and_logged() {
     let lines = Seen::default();
     let written = lines.clone();
     let log = LogSink::new(move |level, _, line| {
@@ -216,7 +216,7 @@ fn warmup_counts_in_the_statistics_and_is_seen_in_the_log() {
     }
 }
 
-/// What a model with sequences sees of these samples.
+/// The rows that a sequence model gets of these samples.
 fn rows(batching: &str, samples: &str) -> Vec<String> {
     let seen = Seen::default();
     let notes = seen.clone();
@@ -237,7 +237,7 @@ fn int32(name: &str) -> String {
 }
 
 #[test]
-fn controls_and_states_are_those_of_a_sequence_of_its_own_or_of_the_sample() {
+fn controls_and_states_are_those_of_a_new_sequence_unless_the_sample_replaces_them() {
     let zero = input("IN", "data_type: TYPE_INT32 dims: 1 zero_data: true");
     let sample = |inputs: &str| {
         format!("model_warmup {{ name: 's' batch_size: 2 count: 2 {zero} {inputs} }}")
@@ -258,7 +258,7 @@ fn controls_and_states_are_those_of_a_sequence_of_its_own_or_of_the_sample() {
 }
 
 #[test]
-fn a_sample_gives_a_state_its_own_contents() {
+fn a_sample_may_replace_a_state() {
     let seen = Seen::default();
     let notes = seen.clone();
     let backend = Scripted::new(BLOCKING, move |batch| {
@@ -293,7 +293,7 @@ fn a_control_of_another_type_or_shape_fails_the_load() {
 }
 
 #[test]
-fn requests_that_are_given_back_are_executed_again() {
+fn rescheduled_requests_are_executed_again() {
     let seen = Seen::default();
     let notes = seen.clone();
     let backend = Scripted::new(BLOCKING, move |batch| {

@@ -1,5 +1,4 @@
-//! How the dispatcher drives its lanes: the threads it starts, and the threads
-//! that it borrows.
+//! The threads on which a dispatcher executes batches.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak, mpsc};
@@ -19,7 +18,7 @@ use crate::testing::sequences::{
 use crate::testing::{LONG, Setup, send};
 use crate::timer::Timer;
 
-/// An instance that counts how many there are.
+/// An instance that counts the instances that exist.
 struct Counted(Arc<AtomicUsize>);
 
 impl Instance for Counted {
@@ -35,18 +34,18 @@ impl Drop for Counted {
 }
 
 #[test]
-fn if_a_thread_can_not_be_started_none_is_left() {
+fn a_failure_to_start_a_thread_stops_the_others() {
     let count = Arc::new(AtomicUsize::new(0));
     let mut parts = options(&count, ExecutionPolicy::Blocking);
     parts.lanes[1].request_huge_stack();
     let status = Dispatcher::start(parts).unwrap_err();
     assert!(status.message().contains("can't start a thread for b"), "{status}");
-    // The first one's thread was joined, so its instance is gone already.
+    // The first lane's thread was joined, so that its instance is destroyed.
     assert_eq!(count.load(Ordering::Relaxed), 0);
 }
 
 #[test]
-fn instances_are_gone_when_their_model_is() {
+fn instances_are_destroyed_with_their_model() {
     for policy in [ExecutionPolicy::Inline, ExecutionPolicy::Blocking] {
         let count = Arc::new(AtomicUsize::new(0));
         let dispatcher = Dispatcher::start(options(&count, policy)).unwrap();
@@ -100,14 +99,14 @@ fn send_to(server: &Later, number: i32, answers: &mpsc::Sender<i32>) {
 }
 
 #[test]
-fn a_thread_that_brings_a_request_does_not_work_for_others_for_ever() {
+fn a_thread_executes_a_limited_number_of_batches_of_others() {
     const COUNT: i32 = 1000;
     let later = Later::default();
     let (answers, inbox) = mpsc::channel();
     let threads: Arc<Mutex<Vec<ThreadId>>> = Arc::default();
     let (server, told, ran) = (later.clone(), answers.clone(), threads.clone());
-    // Each request is followed by another before it has run: the queue is never
-    // empty, as if other clients kept filling it.
+    // Each request sends another one while it is executed: the queue is never empty, as if
+    // other clients kept filling it.
     let backend = Scripted::new(ExecutionPolicy::Inline, move |batch| {
         for request in batch {
             ran.lock().unwrap().push(std::thread::current().id());
@@ -134,7 +133,7 @@ fn a_thread_that_brings_a_request_does_not_work_for_others_for_ever() {
 }
 
 #[test]
-fn whoever_comes_next_takes_up_what_was_left() {
+fn the_next_request_takes_over_parked_batches() {
     let later = Later::default();
     let (answers, inbox) = mpsc::channel();
     let (server, told) = (later.clone(), answers.clone());
@@ -161,10 +160,10 @@ fn whoever_comes_next_takes_up_what_was_left() {
     assert_eq!(second, [0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
 }
 
-/// A request that is released late makes a batch possible while the only thread
-/// inside is busy with another instance's.
+/// A late release makes a batch possible while the only executing thread is busy with
+/// another instance.
 #[test]
-fn a_thread_takes_up_what_was_released_while_it_executed() {
+fn a_thread_takes_over_batches_that_became_possible_while_it_executed() {
     let (kept, others) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
     let (blocked, is_blocked) = mpsc::channel();
     let (unblock, unblocked) = mpsc::channel::<()>();
@@ -205,10 +204,10 @@ fn a_thread_takes_up_what_was_released_while_it_executed() {
     wait_until_empty(&server);
 }
 
-/// However quick an instance was: what it waits for must not be held back until it
-/// is done.
+/// The wake-up that an instance waits for must not be held back until the instance is done,
+/// however short its executions were.
 #[test]
-fn an_instance_may_wait_for_another_after_any_number_of_quick_batches() {
+fn an_instance_may_wait_for_another_one_after_any_number_of_short_batches() {
     const WAITS: i32 = -1;
     const FAILED: i32 = -2;
     let later = Later::default();
@@ -227,7 +226,7 @@ fn an_instance_may_wait_for_another_after_any_number_of_quick_batches() {
     });
     let server = Setup::new(INLINE.replace("count: 1", "count: 2"), backend).serve();
     later.set(Arc::downgrade(&server)).unwrap();
-    // Often enough that the other instance's thread has fallen asleep at least once.
+    // Often enough for the other instance's thread to sleep at least once.
     for _ in 0..32 {
         for number in 0..64 {
             assert_eq!(value(&send(&server, step(0, "", number))), number);

@@ -1,4 +1,4 @@
-//! Replies in the order of requests, over instances that finish as they like.
+//! Replies in the order of requests, over instances that finish in any order.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex};
@@ -26,7 +26,7 @@ fn dynamic(more: &str) -> String {
     )
 }
 
-/// What happened in which order, and a way to wait for it.
+/// The order of what happened, and a way to wait for it.
 #[derive(Default)]
 struct Journal {
     lines: Mutex<Vec<String>>,
@@ -53,7 +53,7 @@ impl Journal {
     }
 }
 
-/// Requests that wait in their instance until the test names them.
+/// Requests that wait in their instance until the test lets them continue.
 #[derive(Default)]
 struct Rooms {
     open: Mutex<HashMap<i32, bool>>,
@@ -73,7 +73,7 @@ impl Rooms {
     }
 }
 
-/// A backend whose requests enter their rooms, do `act` and leave.
+/// A backend whose requests wait in their rooms, and do `act` then.
 fn rooms(
     journal: &Arc<Journal>,
     act: impl Fn(PendingRequest) + Send + Sync + 'static,
@@ -114,7 +114,7 @@ fn send(server: &TestServer, journal: &Arc<Journal>, request: InferenceRequest) 
     server.infer(request, sender);
 }
 
-/// The replies among the lines.
+/// The lines about replies.
 fn replies(journal: &Journal) -> Vec<String> {
     let lines = journal.lines().into_iter();
     lines.filter(|line| !line.ends_with("runs") && !line.ends_with("is done")).collect()
@@ -126,7 +126,7 @@ fn done(request: PendingRequest) {
 }
 
 #[test]
-fn who_finishes_first_waits_for_who_came_first() {
+fn a_reply_waits_for_the_replies_of_earlier_requests() {
     let journal = Arc::new(Journal::default());
     let (rooms, backend) = rooms(&journal, done);
     let server = Setup::new(dynamic(""), backend).serve();
@@ -147,7 +147,7 @@ fn who_finishes_first_waits_for_who_came_first() {
 }
 
 #[test]
-fn what_fails_before_it_runs_is_answered_at_once_and_keeps_nobody_waiting() {
+fn a_request_that_fails_in_the_queue_fails_at_once_and_holds_up_no_reply() {
     let journal = Arc::new(Journal::default());
     let (rooms, backend) = rooms(&journal, done);
     let policy = "default_queue_policy { max_queue_size: 2 }";
@@ -173,7 +173,7 @@ fn what_fails_before_it_runs_is_answered_at_once_and_keeps_nobody_waiting() {
 }
 
 #[test]
-fn errors_and_lost_requests_keep_the_order_too() {
+fn errors_and_dropped_requests_keep_the_order() {
     let journal = Arc::new(Journal::default());
     let (rooms, backend) = rooms(&journal, |request| match int(&request, "IN") {
         2 => drop(request),
@@ -197,7 +197,7 @@ fn errors_and_lost_requests_keep_the_order_too() {
 }
 
 #[test]
-fn a_decoupled_request_streams_while_it_is_first() {
+fn a_decoupled_request_streams_while_it_is_first_in_order() {
     let journal = Arc::new(Journal::default());
     let between = Arc::new(Rooms::default());
     let inside = between.clone();
@@ -227,7 +227,7 @@ fn a_decoupled_request_streams_while_it_is_first() {
 }
 
 #[test]
-fn what_waits_for_an_answer_leaves_at_the_latest_with_its_model() {
+fn a_waiting_reply_leaves_at_the_latest_when_the_model_is_destroyed() {
     let journal = Arc::new(Journal::default());
     let kept = Arc::new(Mutex::new(Vec::new()));
     let keep = kept.clone();
@@ -254,7 +254,7 @@ fn what_waits_for_an_answer_leaves_at_the_latest_with_its_model() {
 }
 
 #[test]
-fn a_front_end_that_panics_loses_its_own_reply_only() {
+fn a_sink_that_panics_loses_only_its_own_reply() {
     let journal = Arc::new(Journal::default());
     let (rooms, backend) = rooms(&journal, done);
     let server = Setup::new(dynamic(""), backend).serve();
@@ -272,7 +272,7 @@ fn a_front_end_that_panics_loses_its_own_reply_only() {
 }
 
 #[test]
-fn a_broken_scheduler_answers_what_waits_although_earlier_ones_run() {
+fn a_broken_scheduler_fails_queued_requests_while_earlier_ones_execute() {
     let journal = Arc::new(Journal::default());
     let (rooms, backend) = rooms(&journal, done);
     let server = Setup::new(dynamic(""), backend).serve();
@@ -293,7 +293,7 @@ const ORDERED_OLDEST: &str = "oldest { max_candidate_sequences: 1 preserve_order
                               max_sequence_idle_microseconds: 600000000";
 
 #[test]
-fn sequences_are_answered_in_the_order_of_their_requests() {
+fn replies_of_sequences_leave_in_the_order_of_requests() {
     let journal = Arc::new(Journal::default());
     let (rooms, backend) = rooms(&journal, add);
     let server = Setup::new(config(1, ORDERED_OLDEST, TWO_INSTANCES), backend).serve();
@@ -301,7 +301,7 @@ fn sequences_are_answered_in_the_order_of_their_requests() {
     send(&server, &journal, step(2, "+", 2));
     journal.wait_for("1 runs");
     journal.wait_for("2 runs");
-    // Of a sequence that runs, also what waits comes before what is later.
+    // The queued request of a sequence with a slot comes before later requests, too.
     send(&server, &journal, step(1, "", 3));
     send(&server, &journal, step(2, "", 4));
     for number in [2, 4] {
@@ -317,7 +317,7 @@ fn sequences_are_answered_in_the_order_of_their_requests() {
 }
 
 #[test]
-fn a_sequence_without_a_slot_keeps_nobody_waiting() {
+fn a_sequence_without_a_slot_holds_up_no_reply() {
     let journal = Arc::new(Journal::default());
     let (rooms, backend) = rooms(&journal, add);
     let server = Setup::new(config(1, ORDERED_OLDEST, ONE_INSTANCE), backend).serve();
@@ -326,8 +326,8 @@ fn a_sequence_without_a_slot_keeps_nobody_waiting() {
     }
     send(&server, &journal, step(1, "+", 1));
     journal.wait_for("1 answered");
-    // It gets the slot when the first sequence ends, which happens when the
-    // client has its answer: that must not wait for this one's.
+    // The slot becomes free when the first sequence ends, which the client does after it has
+    // received its replies. Those must not wait for this reply.
     send(&server, &journal, step(2, "+", 2));
     send(&server, &journal, step(2, "", 3));
     send(&server, &journal, step(1, "", 4));
@@ -339,7 +339,7 @@ fn a_sequence_without_a_slot_keeps_nobody_waiting() {
 }
 
 #[test]
-fn a_cancelled_request_of_a_running_sequence_leaves_no_gap() {
+fn a_cancelled_request_of_a_sequence_with_a_slot_holds_up_no_reply() {
     let journal = Arc::new(Journal::default());
     let (rooms, backend) = rooms(&journal, add);
     let server = Setup::new(config(1, ORDERED_OLDEST, TWO_INSTANCES), backend).serve();
@@ -358,9 +358,9 @@ fn a_cancelled_request_of_a_running_sequence_leaves_no_gap() {
     wait_until_empty(&server);
 }
 
-/// Two sequences on two instances: the first one's second request is the first
-/// that is not answered, and can't run, because its predecessor is answered and
-/// not released; the other sequence's request has run.
+/// Two sequences on two instances. The second request of the first sequence is the next in
+/// order, and can't be executed, because its predecessor has its reply but is not released.
+/// The request of the other sequence has been executed.
 fn stuck(cancel: &CancelToken) -> (Arc<Journal>, Arc<TestServer>, Arc<Mutex<Vec<PendingRequest>>>) {
     let journal = Arc::new(Journal::default());
     let kept = Arc::new(Mutex::new(Vec::new()));
@@ -388,7 +388,7 @@ fn stuck(cancel: &CancelToken) -> (Arc<Journal>, Arc<TestServer>, Arc<Mutex<Vec<
 }
 
 #[test]
-fn whoever_waited_for_a_cancelled_request_is_answered() {
+fn a_reply_that_waits_for_a_cancelled_request_leaves() {
     let token = CancelToken::new();
     let (journal, server, kept) = stuck(&token);
     token.cancel();
@@ -398,11 +398,11 @@ fn whoever_waited_for_a_cancelled_request_is_answered() {
 }
 
 #[test]
-fn whoever_waited_for_a_lost_request_is_answered() {
+fn a_reply_that_waits_for_a_dropped_request_leaves() {
     let (journal, server, kept) = stuck(&CancelToken::new());
     let model = server.model("seq");
     model.dispatcher.break_scheduler();
-    // What is lost is refused, and refusals keep no order.
+    // The request is dropped, and errors of dropped requests keep no order.
     let mut left = replies(&journal)[1..].to_vec();
     left.sort_unstable();
     assert_eq!(left, ["2 fails Internal", "3 answered"]);
@@ -410,7 +410,7 @@ fn whoever_waited_for_a_lost_request_is_answered() {
 }
 
 #[test]
-fn many_instances_that_finish_at_once_are_in_order() {
+fn replies_of_many_concurrent_instances_are_in_order() {
     let instances = "instance_group { kind: KIND_CPU count: 8 }";
     let text = dynamic("").replace(TWO_INSTANCES, instances);
     let backend = Scripted::new(BLOCKING, |batch| {

@@ -1,4 +1,4 @@
-//! Models that share a resource, over a backend that waits for the test.
+//! Models that share a resource, over a backend that the test controls.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, mpsc};
@@ -14,17 +14,17 @@ use crate::testing::LONG;
 use crate::testing::{Failure, FakeBackend, Files, Inbox, Setup, TestServer, draft, request, send};
 use crate::{ModelDefinition, RateLimit, ResourceLimit};
 
-/// A server, and what its instances do.
+/// A server, and the executions of its instances.
 struct Stage {
     server: Arc<TestServer>,
     failures: Vec<Failure>,
-    /// Names of models, as their executions begin.
+    /// The names of models whose executions begin.
     begun: mpsc::Receiver<String>,
-    /// Lets one execution end for each message.
+    /// Each message ends one execution.
     end: mpsc::Sender<()>,
 }
 
-/// A model with one instance that needs this; behind each OR is what another needs.
+/// A model with one instance that requires these resources. Each OR adds another instance.
 fn model(name: &str, limiter: &str) -> String {
     format!(
         "name: '{name}' backend: 'fake' max_batch_size: 8
@@ -50,7 +50,7 @@ fn backend(policy: ExecutionPolicy) -> (FakeBackend, mpsc::Receiver<String>, mps
 
 impl Stage {
     fn new(limit: RateLimit, models: &[(&str, &str)]) -> Self {
-        // Instances that need permits get threads, whatever their backend says.
+        // Instances that need permits get threads, whatever policy their backend has.
         let policy = match limit {
             RateLimit::Off => ExecutionPolicy::Blocking,
             RateLimit::ExecutionCount(_) => ExecutionPolicy::Inline,
@@ -109,7 +109,7 @@ impl Stage {
 const UNIT: &str = "resources { name: 'R' count: 1 }";
 
 #[test]
-fn models_that_share_a_resource_take_turns_and_the_status_says_so() {
+fn models_that_share_a_resource_alternate_and_the_status_shows_it() {
     let stage = Stage::new(RateLimit::ExecutionCount(Vec::new()), &[("a", UNIT), ("b", UNIT)]);
     assert_eq!(stage.failures, []);
     let first = stage.send("a");
@@ -143,7 +143,7 @@ fn a_request_is_executed_where_the_resources_are_free() {
 }
 
 #[test]
-fn without_a_rate_limiter_the_blocks_are_ignored() {
+fn without_a_rate_limiter_its_settings_are_ignored() {
     let stage = Stage::new(RateLimit::Off, &[("a", UNIT), ("b", UNIT)]);
     let (_first, _second) = (stage.send("a"), stage.send("b"));
     let mut both = [stage.next(), stage.next()];
@@ -153,7 +153,7 @@ fn without_a_rate_limiter_the_blocks_are_ignored() {
 }
 
 #[test]
-fn a_model_of_priority_two_gets_half_as_many_turns() {
+fn a_model_of_priority_two_executes_half_as_often() {
     let twice = format!("priority: 2 {UNIT}");
     let models = [("a", UNIT), ("b", twice.as_str())];
     let stage = Stage::new(RateLimit::ExecutionCount(Vec::new()), &models);
@@ -169,12 +169,12 @@ fn a_model_of_priority_two_gets_half_as_many_turns() {
 }
 
 #[test]
-fn a_model_that_goes_while_it_waits_has_its_turn_first() {
+fn a_draining_model_still_gets_its_permits() {
     let stage = Stage::new(RateLimit::ExecutionCount(Vec::new()), &[("a", UNIT), ("b", UNIT)]);
     let _first = stage.send("a");
     assert_eq!(stage.next(), "a");
     let second = stage.send("b");
-    // There is a third model, which does nothing and may need a while for that.
+    // The third model is idle, and may take a while to end.
     let deadline = Instant::now() + LONG;
     while stage.server.unload_all(Duration::ZERO) > 2 && Instant::now() < deadline {}
     assert_eq!(stage.server.unload_all(Duration::ZERO), 2);
@@ -186,7 +186,7 @@ fn a_model_that_goes_while_it_waits_has_its_turn_first() {
 }
 
 #[test]
-fn a_broken_scheduler_keeps_no_permit() {
+fn permits_of_a_broken_scheduler_are_taken_back() {
     let stage = Stage::new(RateLimit::ExecutionCount(Vec::new()), &[("a", UNIT), ("b", UNIT)]);
     let _first = stage.send("a");
     assert_eq!(stage.next(), "a");
@@ -198,7 +198,7 @@ fn a_broken_scheduler_keeps_no_permit() {
 }
 
 #[test]
-fn a_permit_that_many_instances_pass_on_takes_little_of_the_stack() {
+fn a_permit_that_many_instances_pass_on_does_not_overflow_the_stack() {
     let many = [UNIT; 200].join(" OR ");
     let models = [("a", many.as_str()), ("b", UNIT), ("c", UNIT)];
     let stage = Stage::new(RateLimit::ExecutionCount(Vec::new()), &models);
@@ -207,7 +207,7 @@ fn a_permit_that_many_instances_pass_on_takes_little_of_the_stack() {
     assert_eq!(stage.next(), "b");
     let (_second, _third) = (stage.send("a"), stage.send("c"));
     let dispatcher = |name| stage.server.model(name).dispatcher.clone();
-    // All instances of a wait for a permit, for nothing: each gives it to the next.
+    // All instances of a wait for a permit without a use for it: each passes it on.
     dispatcher("a").break_scheduler();
     dispatcher("b").break_scheduler();
     let small = std::thread::Builder::new().stack_size(128 << 10);
@@ -219,9 +219,9 @@ fn a_permit_that_many_instances_pass_on_takes_little_of_the_stack() {
     stage.end_all();
 }
 
-/// As in the original, whichever is larger.
+/// As in Triton, whichever count is larger.
 #[test]
-fn of_a_resource_named_twice_the_last_count_holds() {
+fn of_a_resource_named_twice_the_last_count_applies() {
     let twice = |first, last| {
         format!("resources [ {{ name: 'R' count: {first} }}, {{ name: 'R' count: {last} }} ]")
     };
@@ -230,7 +230,6 @@ fn of_a_resource_named_twice_the_last_count_holds() {
         let limit = ResourceLimit { name: String::from("R"), count: limit, device: None };
         let models = [("grows", grows.as_str()), ("shrinks", shrinks.as_str())];
         let stage = Stage::new(RateLimit::ExecutionCount(vec![limit]), &models);
-        // Each load tells of those that failed before, too.
         let failures: BTreeMap<&str, &str> = stage
             .failures
             .iter()
@@ -240,7 +239,7 @@ fn of_a_resource_named_twice_the_last_count_holds() {
             failures.values().filter_map(|message| message.rsplit(' ').next()).collect();
         assert_eq!(counts, needed);
     }
-    // What is needed is also what is taken.
+    // The count that is required is also the count that is taken.
     let limit = ResourceLimit { name: String::from("R"), count: 2, device: None };
     let models = [("a", shrinks.as_str()), ("b", shrinks.as_str())];
     let stage = Stage::new(RateLimit::ExecutionCount(vec![limit]), &models);
@@ -253,7 +252,7 @@ fn of_a_resource_named_twice_the_last_count_holds() {
 }
 
 #[test]
-fn what_could_never_execute_does_not_load() {
+fn a_model_that_could_never_execute_does_not_load() {
     let limit = ResourceLimit { name: String::from("R"), count: 1, device: None };
     let much = "resources { name: 'R' count: 2 }";
     let stage = Stage::new(RateLimit::ExecutionCount(vec![limit]), &[("a", UNIT), ("b", much)]);

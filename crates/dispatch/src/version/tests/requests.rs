@@ -1,4 +1,4 @@
-//! A loaded version: requests in, replies out, over a fake backend.
+//! Requests to a loaded version and their replies.
 
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ fn with(extra: &str) -> String {
 }
 
 #[test]
-fn queued_requests_of_one_shape_share_a_batch() {
+fn queued_requests_of_equal_shape_share_a_batch() {
     for policy in [Inline, Blocking] {
         let backend = FakeBackend::new(policy);
         let batches = backend.batches.clone();
@@ -30,7 +30,7 @@ fn queued_requests_of_one_shape_share_a_batch() {
 }
 
 #[test]
-fn a_boolean_is_zero_or_one() {
+fn a_boolean_must_be_zero_or_one() {
     let text = ECHO.replace("TYPE_FP32", "TYPE_BOOL");
     let server = serve(&text, FakeBackend::new(Inline), 0);
     let ask = |bytes: &[u8]| {
@@ -48,7 +48,7 @@ fn a_boolean_is_zero_or_one() {
 }
 
 #[test]
-fn data_for_a_host_policy_fits_the_shape() {
+fn data_for_a_host_policy_must_fit_the_shape() {
     let ask = |datatype: DataType, own: &[u8]| {
         let text = ECHO.replace("FP32", datatype.config_name().trim_start_matches("TYPE_"));
         let server = serve(&text, FakeBackend::new(Inline), 0);
@@ -75,7 +75,7 @@ fn data_for_a_host_policy_fits_the_shape() {
 }
 
 #[test]
-fn a_backend_that_refuses_or_panics_answers_and_lives_on() {
+fn requests_that_a_backend_refuses_or_panics_on_fail_and_others_continue() {
     for policy in [Inline, Blocking] {
         let backend =
             FakeBackend::acting(policy, |requests| match requests[0].request().id.as_str() {
@@ -96,7 +96,7 @@ fn a_backend_that_refuses_or_panics_answers_and_lives_on() {
     }
 }
 
-/// A backend whose batches wait until the test lets each of them go.
+/// A backend whose batches wait until the test releases each of them.
 fn gated() -> (FakeBackend, mpsc::Receiver<()>, mpsc::Sender<()>) {
     let (entered, entries) = mpsc::channel();
     let (release, releases) = mpsc::channel();
@@ -128,7 +128,7 @@ fn a_cancelled_request_leaves_the_queue_at_once() {
 }
 
 #[test]
-fn a_request_whose_time_runs_out_is_rejected_while_the_instance_is_busy() {
+fn a_request_whose_timeout_expires_is_rejected_while_the_instance_is_busy() {
     let (backend, entries, release) = gated();
     let text = with(&format!(
         "{ONE_INSTANCE} dynamic_batching {{ default_queue_policy {{ \
@@ -146,7 +146,7 @@ fn a_request_whose_time_runs_out_is_rejected_while_the_instance_is_busy() {
 }
 
 #[test]
-fn clients_see_the_configured_dims_and_backends_the_reshaped_ones() {
+fn clients_use_the_configured_dims_and_backends_the_reshaped_ones() {
     let text = r#"
         name: "echo" backend: "fake" max_batch_size: 4
         input { name: "IN" data_type: TYPE_FP32 dims: [ -1, 2 ] reshape { shape: [ -1, 1, 2 ] } }
@@ -165,7 +165,7 @@ fn clients_see_the_configured_dims_and_backends_the_reshaped_ones() {
 }
 
 #[test]
-fn a_broken_scheduler_costs_its_model_and_nothing_else() {
+fn a_broken_scheduler_fails_the_requests_of_its_model() {
     let (backend, entries, release) = gated();
     let server = serve(&with(ONE_INSTANCE), backend, 0);
     let running = send(&server, request(&[1, 1]));
@@ -181,7 +181,7 @@ fn a_broken_scheduler_costs_its_model_and_nothing_else() {
 }
 
 #[test]
-fn a_scheduler_that_breaks_while_it_drains_has_drained() {
+fn a_scheduler_that_breaks_during_a_drain_has_drained() {
     let (backend, entries, release) = gated();
     let server = serve(&with(ONE_INSTANCE), backend, 0);
     let running = send(&server, request(&[1, 1]));
@@ -200,7 +200,7 @@ fn a_scheduler_that_breaks_while_it_drains_has_drained() {
 }
 
 #[test]
-fn a_lane_stops_whose_removal_breaks_the_scheduler() {
+fn a_lane_whose_removal_breaks_the_scheduler_is_stopped() {
     let (backend, _entries, _release) = gated();
     let server = serve(&with(ONE_INSTANCE), backend, 0);
     let model = server.model("echo");

@@ -1,4 +1,4 @@
-//! What a request's trace is told, and when.
+//! What is recorded in a request's trace.
 
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -13,7 +13,7 @@ use crate::cache::LocalCache;
 use crate::testing::TestServer;
 use crate::testing::{ECHO, FakeBackend, Setup, request, send};
 
-/// What was told, and the latest time in it.
+/// The records, and the latest time among them.
 type Log = Arc<Mutex<(Vec<String>, Option<Instant>)>>;
 
 #[derive(Debug)]
@@ -61,7 +61,7 @@ fn traced(dims: &[i64]) -> (InferenceRequest, Log) {
     (InferenceRequest { id: String::from("id"), trace, ..request(dims) }, log)
 }
 
-fn told(log: &Log) -> Vec<String> {
+fn recorded(log: &Log) -> Vec<String> {
     log.lock().unwrap().0.clone()
 }
 
@@ -77,22 +77,21 @@ fn all_of(parts: &[&[&str]]) -> Vec<String> {
     parts.concat().into_iter().map(String::from).collect()
 }
 
-/// Sends a request and returns what its trace was told by the time that nothing
-/// more happens.
+/// Sends a request, and returns the records of its trace after its end.
 fn trace_of(server: &TestServer, dims: &[i64]) -> Vec<String> {
     let (request, log) = traced(dims);
     let _ = send(server, request).recv().unwrap();
-    told(&log)
+    recorded(&log)
 }
 
 #[test]
-fn a_request_passes_every_station() {
+fn every_trace_point_of_a_request_is_recorded() {
     let expected = all_of(&[&QUEUED, &["BackendOutput OUT [2, 3]"], &COMPUTED, &ENDED]);
     assert_eq!(trace_of(&serve("").serve(), &[2, 3]), expected);
 }
 
 #[test]
-fn outputs_are_told_in_the_shape_that_clients_see() {
+fn outputs_are_recorded_in_the_shape_of_clients() {
     let text = r#"
         name: "echo" backend: "fake" max_batch_size: 8
         input { name: "IN" data_type: TYPE_FP32 dims: [ 3 ] }
@@ -104,19 +103,19 @@ fn outputs_are_told_in_the_shape_that_clients_see() {
 }
 
 #[test]
-fn requests_of_a_batch_are_told_apart() {
+fn requests_of_a_batch_have_separate_traces() {
     let server = serve("dynamic_batching {}").hold(2, 0).serve();
     let (first, first_log) = traced(&[2, 3]);
     let first_inbox = send(&server, first);
-    assert_eq!(told(&first_log), all_of(&[&QUEUED]));
+    assert_eq!(recorded(&first_log), all_of(&[&QUEUED]));
     let expected = all_of(&[&QUEUED, &["BackendOutput OUT [2, 3]"], &COMPUTED, &ENDED]);
     assert_eq!(trace_of(&server, &[2, 3]), expected);
     first_inbox.recv().unwrap().unwrap();
-    assert_eq!(told(&first_log), expected);
+    assert_eq!(recorded(&first_log), expected);
 }
 
 #[test]
-fn a_cached_answer_is_not_executed() {
+fn the_trace_of_a_cached_response_has_no_execution() {
     let cache = Arc::new(LocalCache::new(1 << 20));
     let server = serve("response_cache { enable: true }").cache(cache).serve();
     let answer = ["BackendOutput OUT [2, 3]"];
@@ -131,11 +130,11 @@ fn a_refused_request_ends_its_trace() {
 }
 
 #[test]
-fn a_request_that_finds_no_model_never_begins_its_trace() {
+fn a_request_for_an_unknown_model_never_begins_its_trace() {
     let (mut request, log) = traced(&[2, 3]);
     request.model_name = String::from("other");
     send(&serve("").serve(), request).recv().unwrap().unwrap_err();
-    assert_eq!(told(&log), ["gone"]);
+    assert_eq!(recorded(&log), ["gone"]);
 }
 
 #[test]
@@ -152,8 +151,8 @@ fn a_cancelled_request_ends_its_trace() {
     let cancel = CancelToken::new();
     request.cancel = cancel.clone();
     let inbox = send(&server, request);
-    assert_eq!(told(&log), all_of(&[&QUEUED]));
+    assert_eq!(recorded(&log), all_of(&[&QUEUED]));
     cancel.cancel();
     inbox.recv().unwrap().unwrap_err();
-    assert_eq!(told(&log), all_of(&[&QUEUED, &ENDED]));
+    assert_eq!(recorded(&log), all_of(&[&QUEUED, &ENDED]));
 }

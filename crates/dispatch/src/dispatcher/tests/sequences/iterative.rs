@@ -1,4 +1,4 @@
-//! Requests that run again until their backend is done with them.
+//! Iterative sequences: requests that are rescheduled until their backend is done.
 
 use std::sync::{Arc, Mutex, mpsc};
 
@@ -19,7 +19,7 @@ const ITERATIVE_DIRECT: &str =
 const ITERATIVE_OLDEST: &str = "oldest { max_candidate_sequences: 4 } iterative_sequence: true \
                                 max_sequence_idle_microseconds: 600000000";
 
-/// Counts in the state, and answers once the count is the input's.
+/// Counts in the state, and replies when the count equals the input.
 fn count(request: PendingRequest) {
     count_and(request, |_, _| {});
 }
@@ -45,7 +45,7 @@ fn counting(policy: ExecutionPolicy) -> Scripted {
 }
 
 #[test]
-fn a_request_runs_until_its_backend_is_done() {
+fn a_request_is_rescheduled_until_its_backend_is_done() {
     for policy in [ExecutionPolicy::Inline, BLOCKING] {
         for batching in [ITERATIVE_DIRECT, ITERATIVE_OLDEST] {
             let text = config(4, batching, ONE_INSTANCE);
@@ -59,14 +59,14 @@ fn a_request_runs_until_its_backend_is_done() {
 }
 
 #[test]
-fn newcomers_join_and_the_finished_leave() {
+fn new_requests_join_the_batch_and_finished_ones_leave() {
     let (gate, backend) = Gate::before(count);
     let server = Setup::new(config(4, ITERATIVE_OLDEST, ONE_INSTANCE), backend).serve();
     let long = send(&server, step(0, "", 3));
     assert_eq!(gate.batch(), ["1 1 0 1 3 0"]);
     let short = send(&server, step(0, "", 2));
     gate.open();
-    // By the time of their becoming eligible: the newcomer waited longer.
+    // In the order in which they became eligible: the new request has waited longer.
     gate.pass(&["1 1 0 2 2 0", "0 1 0 1 3 1"]);
     let mut rows = gate.batch();
     rows.sort();
@@ -77,7 +77,7 @@ fn newcomers_join_and_the_finished_leave() {
 }
 
 #[test]
-fn a_clients_own_identity_is_kept_and_shared_by_nobody() {
+fn equal_correlation_ids_of_clients_are_separate_sequences() {
     let (seen, sees) = mpsc::channel();
     let backend = Scripted::new(BLOCKING, move |batch| {
         for request in batch.into_iter().filter(|request| !request.is_padding()) {
@@ -88,7 +88,7 @@ fn a_clients_own_identity_is_kept_and_shared_by_nobody() {
         Ok(())
     });
     let server = Setup::new(config(1, ITERATIVE_DIRECT, ONE_INSTANCE), backend).serve();
-    // Neither continues nor ends the other, whatever their flags say.
+    // Neither request continues or ends the sequence of the other, whatever its flags are.
     let first = send(&server, step(77, "", 2));
     let second = send(&server, step(77, "+.", 1));
     assert_eq!((value(&first), value(&second)), (2, 1));
@@ -125,7 +125,7 @@ fn decoupled_responses_come_from_every_iteration() {
 }
 
 #[test]
-fn cancelling_takes_effect_between_two_iterations() {
+fn a_cancellation_takes_effect_between_two_iterations() {
     let (gate, backend) = Gate::before(count);
     let server = Setup::new(config(4, ITERATIVE_DIRECT, ONE_INSTANCE), backend).serve();
     let token = CancelToken::new();
@@ -164,7 +164,7 @@ fn only_iterative_sequences_are_rescheduled() {
 }
 
 #[test]
-fn unloading_lets_requests_run_to_their_end() {
+fn a_drain_lets_requests_finish_their_iterations() {
     let (gate, backend) = Gate::before(count);
     let server = Setup::new(config(4, ITERATIVE_DIRECT, ONE_INSTANCE), backend).serve();
     let request = send(&server, step(0, "", 3));

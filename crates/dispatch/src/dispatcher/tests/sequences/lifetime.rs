@@ -1,4 +1,4 @@
-//! How sequences begin, go on and end.
+//! How sequences begin, continue and end.
 
 use std::sync::{Arc, Mutex};
 
@@ -14,7 +14,7 @@ use crate::testing::sequences::{
 use crate::testing::{LONG, Setup, send};
 
 #[test]
-fn a_state_goes_from_request_to_request_and_ends_with_its_sequence() {
+fn states_pass_from_request_to_request_within_a_sequence() {
     for policy in [ExecutionPolicy::Inline, ExecutionPolicy::Blocking] {
         for batching in [DIRECT, OLDEST] {
             let text = config(4, batching, ONE_INSTANCE);
@@ -30,7 +30,7 @@ fn a_state_goes_from_request_to_request_and_ends_with_its_sequence() {
 }
 
 #[test]
-fn requests_that_wait_run_in_order() {
+fn queued_requests_of_a_sequence_are_executed_in_order() {
     let (gate, backend) = Gate::before(add);
     let server = Setup::new(config(4, DIRECT, ONE_INSTANCE), backend).serve();
     let inboxes: Vec<_> = [(1, "+"), (2, ""), (3, ""), (4, ".")]
@@ -46,7 +46,7 @@ fn requests_that_wait_run_in_order() {
 }
 
 #[test]
-fn a_start_on_a_live_id_begins_anew_and_is_logged() {
+fn a_start_on_an_open_sequence_begins_a_new_one_and_is_logged() {
     let (log, lines) = log();
     let text = config(4, DIRECT, ONE_INSTANCE);
     let server = Setup::new(text, Scripted::adding(BLOCKING)).log(log).serve();
@@ -58,7 +58,7 @@ fn a_start_on_a_live_id_begins_anew_and_is_logged() {
 }
 
 #[test]
-fn an_id_may_be_used_again_before_its_sequence_has_run() {
+fn a_correlation_id_may_be_reused_before_its_sequence_was_executed() {
     let (gate, backend) = Gate::before(add);
     let (log, lines) = log();
     let server = Setup::new(config(1, DIRECT, ONE_INSTANCE), backend).log(log).serve();
@@ -88,7 +88,7 @@ fn an_idle_sequence_ends() {
     wait_until_empty(&server);
 }
 
-/// Answers each request and keeps it.
+/// Replies to each request and keeps it.
 fn keeping() -> (Scripted, Arc<Mutex<Vec<PendingRequest>>>) {
     let kept = Arc::new(Mutex::new(Vec::new()));
     let keep = kept.clone();
@@ -108,13 +108,13 @@ fn keeping() -> (Scripted, Arc<Mutex<Vec<PendingRequest>>>) {
 }
 
 #[test]
-fn a_request_that_is_released_late_keeps_its_sequence_waiting_and_no_other() {
+fn a_late_release_delays_only_its_own_sequence() {
     for batching in [DIRECT, OLDEST] {
         let (backend, kept) = keeping();
         let server = Setup::new(config(4, batching, ONE_INSTANCE), backend).serve();
         assert_eq!(value(&send(&server, step(1, "+", 1))), 1);
         let waits = send(&server, step(1, ".", 2));
-        // The instance is free: another sequence runs.
+        // The instance is free: another sequence is executed.
         assert_eq!(value(&send(&server, step(2, "+", 7))), 7);
         assert!(waits.try_recv().is_err(), "{batching}");
         let first = kept.lock().unwrap().remove(0);
@@ -128,7 +128,7 @@ fn a_request_that_is_released_late_keeps_its_sequence_waiting_and_no_other() {
 }
 
 #[test]
-fn a_request_may_come_before_anybody_saw_that_its_sequence_has_idled_out() {
+fn a_request_may_arrive_before_the_idle_timeout_of_its_sequence_is_noticed() {
     let batching = "direct { } max_sequence_idle_microseconds: 1";
     let (backend, kept) = keeping();
     let server = Setup::new(config(4, batching, ONE_INSTANCE), backend).without_timer().serve();
@@ -139,11 +139,11 @@ fn a_request_may_come_before_anybody_saw_that_its_sequence_has_idled_out() {
         });
     };
     for round in 0..3 {
-        // The last thing that the scheduler hears of before time passes.
+        // The last event before time passes.
         assert_eq!(value(&send(&server, step(1, "+", 7))), 7);
         instance_is_free();
         kept.lock().unwrap().clear();
-        // A new sequence, whose place the next one must not get.
+        // A new sequence, whose slot the next one must not get.
         assert_eq!(value(&send(&server, step(1, "+", round))), round);
         assert_eq!(value(&send(&server, step(2, "+.", 5))), 5);
         let goes_on = send(&server, step(1, ".", 1));
@@ -158,11 +158,11 @@ fn a_request_may_come_before_anybody_saw_that_its_sequence_has_idled_out() {
 }
 
 #[test]
-fn the_last_request_of_a_sequence_may_be_released_after_the_next_has_begun() {
+fn the_last_request_of_a_sequence_may_be_released_after_the_next_sequence_has_begun() {
     let (backend, kept) = keeping();
     let server = Setup::new(config(1, DIRECT, ONE_INSTANCE), backend).serve();
     assert_eq!(value(&send(&server, step(1, "+.", 1))), 1);
-    // The same ID, in the same slot, while the first one's request is held.
+    // The same correlation ID, in the same slot, while the first request is not released.
     assert_eq!(value(&send(&server, step(1, "+", 10))), 10);
     let mut held = std::mem::take(&mut *kept.lock().unwrap());
     drop(held.remove(1));
@@ -173,7 +173,7 @@ fn the_last_request_of_a_sequence_may_be_released_after_the_next_has_begun() {
 }
 
 #[test]
-fn a_backend_that_refuses_or_panics_leaves_the_state_as_it_was() {
+fn a_refusing_or_panicking_backend_leaves_the_state_unchanged() {
     let backend = Scripted::new(BLOCKING, |batch| {
         match batch[0].request().id.as_str() {
             "refuse" => {
@@ -198,7 +198,7 @@ fn a_backend_that_refuses_or_panics_leaves_the_state_as_it_was() {
 }
 
 #[test]
-fn cancelling_a_request_fails_what_comes_behind_it_in_its_sequence() {
+fn a_cancelled_request_fails_the_later_requests_of_its_sequence() {
     let (gate, backend) = Gate::before(add);
     let server = Setup::new(config(4, DIRECT, ONE_INSTANCE), backend).serve();
     let running = send(&server, step(5, "+", 1));
@@ -219,7 +219,7 @@ fn cancelling_a_request_fails_what_comes_behind_it_in_its_sequence() {
 }
 
 #[test]
-fn cancelling_what_runs_changes_nothing() {
+fn cancelling_an_executing_request_changes_nothing() {
     let (gate, backend) = Gate::before(add);
     let server = Setup::new(config(4, DIRECT, ONE_INSTANCE), backend).serve();
     let token = CancelToken::new();
@@ -250,7 +250,7 @@ fn a_sequence_in_the_backlog_times_out_as_a_whole() {
     }
     gate.open();
     assert_eq!(value(&first), 1);
-    // A timeout counts in the backlog only.
+    // A timeout applies only in the backlog.
     let hurries = InferenceRequest { timeout_microseconds: 1, ..step(1, ".", 2) };
     let hurries = send(&server, hurries);
     gate.pass(&["0 1 1 1 2 1"]);
@@ -260,7 +260,7 @@ fn a_sequence_in_the_backlog_times_out_as_a_whole() {
 }
 
 #[test]
-fn unloading_ends_open_sequences_behind_what_waits() {
+fn a_drain_ends_open_sequences_behind_their_queued_requests() {
     let (gate, backend) = Gate::before(add);
     let server = Setup::new(config(4, DIRECT, ONE_INSTANCE), backend).serve();
     let dispatcher = server.model("seq").dispatcher.clone();
@@ -283,7 +283,7 @@ fn unloading_ends_open_sequences_behind_what_waits() {
 }
 
 #[test]
-fn unloading_does_not_wait_for_silent_sequences() {
+fn a_drain_does_not_wait_for_idle_sequences() {
     let (gate, backend) = Gate::before(add);
     let settings = "max_sequence_idle_microseconds: 3600000000 direct { }";
     let server = Setup::new(config(1, settings, ONE_INSTANCE), backend).serve();
@@ -300,7 +300,7 @@ fn unloading_does_not_wait_for_silent_sequences() {
 }
 
 #[test]
-fn a_broken_scheduler_answers_waiting_sequences_and_takes_running_ones_back() {
+fn a_broken_scheduler_fails_queued_requests_and_takes_executing_ones_back() {
     let (gate, backend) = Gate::before(add);
     let server = Setup::new(config(4, DIRECT, ONE_INSTANCE), backend).serve();
     let running = send(&server, step(5, "+", 1));
@@ -330,7 +330,7 @@ fn the_status_says_what_slots_and_backlog_wait_for() {
     let mut named = step(3, "+", 1);
     named.timeout_microseconds = 3_600_000_000;
     let backlogged = send(&server, named);
-    // What the first request left behind is seen once its lane is free.
+    // The status is complete when the lane of the first request is free.
     wait_until(&server, "a free instance", |dispatcher| {
         let lanes = dispatcher.report().status.lanes;
         lanes.iter().any(|lane| matches!(lane, LaneStatus::Free { .. }))
@@ -366,7 +366,7 @@ fn brief(slot: &Value) -> String {
 }
 
 #[test]
-fn tests_may_hold_requests_until_some_are_in_slots_and_some_in_the_backlog() {
+fn requests_can_be_held_until_slots_and_backlog_are_filled() {
     let (gate, backend) = Gate::before(add);
     let text = config(2, DIRECT, ONE_INSTANCE);
     let server = Setup::new(text, backend).hold(2, 2).serve();

@@ -1,5 +1,5 @@
-//! Many clients at once, with everything that they do wrong: every sum is right,
-//! and nothing is left.
+//! Many concurrent clients that make every kind of mistake: every sum is correct, and nothing
+//! is left behind.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -17,7 +17,7 @@ use crate::testing::{LONG, Setup, send};
 const CLIENTS: u64 = 8;
 const ROUNDS: u64 = 60;
 
-/// Small numbers from a seed.
+/// Pseudo-random numbers.
 struct Chance(u64);
 
 impl Chance {
@@ -29,8 +29,8 @@ impl Chance {
     }
 }
 
-/// Runs sequences one after another under few IDs: some send ahead, some never
-/// end and begin anew, some are cancelled on the way.
+/// Runs sequences one after another with few correlation IDs. Some send ahead, some begin anew
+/// without an end, some are cancelled.
 fn client(server: &TestServer, number: u64, sequences: &AtomicU64) {
     let mut chance = Chance(0x9e37_79b9 + number);
     for round in 0..ROUNDS {
@@ -65,7 +65,7 @@ fn client(server: &TestServer, number: u64, sequences: &AtomicU64) {
                     assert_eq!(got, sum, "client {number}, sequence {id}, round {round}");
                 }
                 Err(status) => {
-                    // A client that was slow finds its sequence idled out.
+                    // The sequence of a slow client may have reached its idle timeout.
                     let is_gone = status.message().contains("must specify the START flag");
                     let is_cancelled = status.code() == Code::Cancelled;
                     assert!(is_gone || is_cancelled && cancels_at.is_some(), "{number}: {status}");
@@ -89,7 +89,7 @@ fn crowd(policy: ExecutionPolicy, batching: &str) {
         }
     });
     assert_eq!(sequences.load(Ordering::Relaxed), CLIENTS * ROUNDS);
-    // Those that nobody ended idle out.
+    // Sequences without an end reach their idle timeout.
     wait_until_empty(&server);
 }
 
@@ -121,7 +121,7 @@ fn oldest_with_ordered_replies() {
 }
 
 #[test]
-fn requests_released_by_other_threads() {
+fn requests_may_be_released_by_other_threads() {
     for policy in [ExecutionPolicy::Blocking, ExecutionPolicy::Inline] {
         let (hand_over, others) = mpsc::channel();
         let worker = thread::spawn(move || {

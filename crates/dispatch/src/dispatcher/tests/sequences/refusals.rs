@@ -1,4 +1,4 @@
-//! What is refused, with which words, and that nothing else is disturbed.
+//! Which requests and models are refused, and with which messages.
 
 use galatea_infer::{Code, CorrelationId, InferenceRequest};
 use galatea_tensor::{Buffer, DataType, Shape};
@@ -9,7 +9,7 @@ use crate::testing::sequences::{
 use crate::testing::{Files, Setup, send};
 
 #[test]
-fn requests_that_make_no_sequence_are_refused() {
+fn requests_that_belong_to_no_sequence_are_refused() {
     let text = config(4, DIRECT, ONE_INSTANCE);
     let server = Setup::new(text, Scripted::adding(BLOCKING)).serve();
     let disturbed = |number, flags| value(&send(&server, step(9, flags, number)));
@@ -50,7 +50,7 @@ fn requests_that_make_no_sequence_are_refused() {
          model 'seq' expects 'UINT64'",
     );
     assert_eq!(disturbed(2, "."), 3);
-    // Of these, admission refused two, which aren't counted.
+    // Admission refused two of these, which are not counted.
     assert_eq!(server.statistics(None, None).unwrap()[0].failures, [0, 0, 0, 3]);
     wait_until_empty(&server);
 }
@@ -62,7 +62,7 @@ fn with_input(mut request: InferenceRequest, dims: &[i64], byte_size: usize) -> 
 }
 
 #[test]
-fn a_number_is_no_identity_where_strings_are() {
+fn the_correlation_id_must_have_the_type_of_the_control() {
     let text = config(4, DIRECT, ONE_INSTANCE).replace("TYPE_UINT64", "TYPE_STRING");
     let server = Setup::new(text, Scripted::adding(BLOCKING)).serve();
     let status = error(&send(&server, step(5, "+", 1)));
@@ -71,10 +71,10 @@ fn a_number_is_no_identity_where_strings_are() {
 }
 
 #[test]
-fn what_the_server_fills_in_is_not_the_clients() {
+fn clients_must_not_send_controls_and_states() {
     let text =
         config(4, DIRECT, ONE_INSTANCE).replace("dims: [ 1 ] }", "dims: [ 1 ] optional: true }");
-    // The replacement makes the output optional too, which it can't be.
+    // The replacement also makes the output optional, which is not possible.
     let text = text.replacen(
         "TYPE_INT32 dims: [ 1 ] optional: true }\n         sequence",
         "TYPE_INT32 dims: [ 1 ] }\n         sequence",
@@ -98,7 +98,7 @@ fn what_the_server_fills_in_is_not_the_clients() {
     }
 }
 
-/// Loads a model whose state begins with a file.
+/// Loads a model whose initial state is a file.
 fn load(datatype: DataType, dims: &str, content: Option<&[u8]>) -> Result<(), String> {
     let datatype = datatype.config_name();
     let text = config(4, DIRECT, ONE_INSTANCE).replace(
@@ -120,7 +120,7 @@ fn load(datatype: DataType, dims: &str, content: Option<&[u8]>) -> Result<(), St
 }
 
 #[test]
-fn an_initial_state_must_fit() {
+fn an_initial_state_must_fit_its_shape() {
     let refused = |datatype, dims, content, expected: &str| {
         let message = load(datatype, dims, content).unwrap_err();
         assert!(message.starts_with("state 'SUM_IN' of 'seq': "), "{message}");
@@ -141,7 +141,7 @@ fn an_initial_state_must_fit() {
 }
 
 #[test]
-fn a_state_that_no_memory_holds_is_refused() {
+fn a_state_larger_than_memory_is_refused() {
     let huge = "data_type: TYPE_INT32\n             dims: [ 1000000000000000 ] }";
     let text = config(4, DIRECT, ONE_INSTANCE).replace(
         "data_type: TYPE_INT32\n             dims: [ 1 ] initial_state { name: \"zero\" data_type: \

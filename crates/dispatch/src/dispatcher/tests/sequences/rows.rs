@@ -1,4 +1,4 @@
-//! What a model sees of a batch: slots, controls, padding.
+//! The rows of a batch: slots, controls and padding.
 
 use galatea_backend::ExecutionPolicy;
 use galatea_infer::CorrelationId;
@@ -25,7 +25,7 @@ fn slots_keep_their_rows_and_idle_ones_are_padding() {
     gate.pass(&["padding", "padding", "0 1 0 9 30 3"]);
     assert_eq!(value(&last), 33);
 
-    // The slot that becomes free is the next sequence's, with a state of its own.
+    // The next sequence gets the free slot, with its own state.
     let ends = send(&server, step(8, ".", 20));
     gate.pass(&["padding", "0 1 1 8 20 2"]);
     assert_eq!(value(&ends), 22);
@@ -60,8 +60,8 @@ fn a_sequence_stays_with_its_instance() {
     gate.open();
     gate.open();
     assert_eq!((value(&first), value(&second)), (1, 2));
-    // Instance 0 is busy with its sequence, so the other one's goes at once and
-    // a third waits in the backlog.
+    // Instance 0 is busy with its sequence, so that the other sequence is executed at once
+    // and a third waits in the backlog.
     let third = send(&server, step(3, "+.", 3));
     let busy = send(&server, step(1, ".", 10));
     assert_eq!(gate.batch(), ["0 1 1 1 10 1"]);
@@ -93,7 +93,7 @@ fn a_model_without_batches_gets_controls_without_a_batch_dimension() {
     assert_eq!(value(&send(&server, request)), 1);
 }
 
-/// The bytes that a model with a correlation ID of this type sees.
+/// The bytes of the correlation ID that a model with a control of this type gets.
 fn correlation_id(datatype: &'static str, id: CorrelationId) -> Vec<u8> {
     let text = config(4, DIRECT, ONE_INSTANCE).replace("TYPE_UINT64", datatype);
     let (seen, sees) = std::sync::mpsc::channel();
@@ -115,7 +115,7 @@ fn correlation_id(datatype: &'static str, id: CorrelationId) -> Vec<u8> {
 }
 
 #[test]
-fn correlation_ids_have_the_type_that_the_model_asks_for() {
+fn correlation_ids_have_the_type_of_the_control() {
     let number = || CorrelationId::Number(0x0102_0304_0506_0708);
     let low = [8, 7, 6, 5, 4, 3, 2, 1];
     for datatype in ["TYPE_UINT64", "TYPE_INT64"] {
@@ -174,7 +174,7 @@ fn a_slot_whose_request_has_another_shape_is_padding() {
     gate.pass(&["padding", "1 1 1 2 2 0"]);
     assert_eq!(all.iter().map(value).collect::<Vec<_>>(), [1, 2, 3]);
 
-    // Unless the model takes different shapes in a batch.
+    // Unless the model accepts different shapes in a batch.
     let ragged = text.replace("dims: [ -1 ]", "dims: [ -1 ] allow_ragged_batch: true");
     let (gate, backend) = Gate::before(add);
     let server = Setup::new(ragged, backend).hold(2, 0).serve();
@@ -184,7 +184,7 @@ fn a_slot_whose_request_has_another_shape_is_padding() {
 }
 
 #[test]
-fn padding_is_no_request_in_the_statistics() {
+fn padding_is_not_counted_as_a_request() {
     let text = config(4, DIRECT, ONE_INSTANCE);
     let server = Setup::new(text, Scripted::adding(BLOCKING)).hold(2, 0).serve();
     let first = [send(&server, step(1, "+", 1)), send(&server, step(2, "+", 2))];

@@ -1,4 +1,4 @@
-//! Where states begin, and how they change.
+//! Initial states, and how states change.
 
 use std::sync::mpsc;
 
@@ -19,7 +19,7 @@ fn with_state(state: &str) -> String {
     text
 }
 
-/// What the first request of a sequence sees as its state.
+/// The state that the first request of a sequence gets.
 fn first_state(state: &str, files: Files) -> (DataType, Vec<i64>, Vec<u8>) {
     let (seen, sees) = mpsc::channel();
     let backend = Scripted::new(BLOCKING, move |batch| {
@@ -37,7 +37,7 @@ fn first_state(state: &str, files: Files) -> (DataType, Vec<i64>, Vec<u8>) {
 }
 
 #[test]
-fn a_sequence_begins_with_the_state_that_is_configured() {
+fn a_sequence_begins_with_the_configured_state() {
     let files = || Files {
         version: 1,
         initial_states: vec![
