@@ -1,12 +1,13 @@
 //! A server of loaded versions without the engine.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use galatea_backend::{Backend, ModelFiles, ResponseCache};
 use galatea_config::Support;
 use galatea_infer::{InferenceRequest, InferenceService, ModelStatistics, ResponseSender, Status};
+use galatea_stdx::Lock;
 
 use super::{FakeBackend, Files, Inbox, draft, send_to};
 use crate::timer::Timer;
@@ -21,8 +22,8 @@ const IDLE_MODELS_TIME: Duration = Duration::from_millis(100);
 pub(crate) struct TestServer {
     loader: Loader,
     log: LogSink,
-    models: Mutex<Models>,
-    unloads: Mutex<Unloads>,
+    models: Lock<Models>,
+    unloads: Lock<Unloads>,
 }
 
 /// The versions by the names of their models.
@@ -45,8 +46,8 @@ pub(crate) struct Failure {
 impl TestServer {
     fn new(loader: Loader, log: LogSink) -> Self {
         let (done, ended) = mpsc::channel();
-        let unloads = Mutex::new(Unloads { left: 0, done, ended });
-        Self { loader, log, models: Mutex::default(), unloads }
+        let unloads = Lock::new(Unloads { left: 0, done, ended });
+        Self { loader, log, models: Lock::default(), unloads }
     }
 
     /// Loads all versions of a model, or none of them.
@@ -60,7 +61,7 @@ impl TestServer {
             }
         }
         if failures.is_empty() {
-            self.models.lock().unwrap().insert(definition.name.clone(), loaded);
+            self.models.lock("serve").insert(definition.name.clone(), loaded);
         } else {
             self.unload(loaded.into_values().collect());
         }
@@ -77,7 +78,7 @@ impl TestServer {
         name: &str,
         version: Option<i64>,
     ) -> Result<Arc<LoadedModel>, Status> {
-        let models = self.models.lock().unwrap();
+        let models = self.models.lock("serve");
         let found = models.get(name).and_then(|versions| match version {
             Some(version) => versions.get(&version),
             None => versions.values().next_back(),
@@ -104,7 +105,7 @@ impl TestServer {
         if let Some(name) = name {
             return Ok(vec![self.find(name, version)?.statistics()]);
         }
-        let models = self.models.lock().unwrap();
+        let models = self.models.lock("serve");
         Ok(models.values().flat_map(BTreeMap::values).map(|model| model.statistics()).collect())
     }
 
@@ -114,7 +115,7 @@ impl TestServer {
         let deadline = Instant::now() + timeout.max(IDLE_MODELS_TIME);
         let models = self.take_all();
         self.unload(models);
-        let mut unloads = self.unloads.lock().unwrap();
+        let mut unloads = self.unloads.lock("unload");
         while unloads.left > 0 {
             let left = deadline.saturating_duration_since(Instant::now());
             if unloads.ended.recv_timeout(left).is_err() {
@@ -126,21 +127,21 @@ impl TestServer {
     }
 
     fn take_all(&self) -> Vec<Arc<LoadedModel>> {
-        let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut models = self.models.lock("serve");
         std::mem::take(&mut *models).into_values().flat_map(BTreeMap::into_values).collect()
     }
 
     /// Drains and destroys versions on threads of their own: this one may be a lane's.
     fn unload(&self, models: Vec<Arc<LoadedModel>>) {
-        let mut unloads = self.unloads.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut unloads = self.unloads.lock("serve");
         for model in models {
             unloads.left += 1;
             let done = unloads.done.clone();
             std::thread::spawn(move || {
                 let (drained, drain) = mpsc::channel();
-                let drained = Mutex::new(drained);
+                let drained = Lock::new(drained);
                 model.drain(move || {
-                    let _ = drained.lock().unwrap().send(());
+                    let _ = drained.lock("notify").send(());
                 });
                 if !model.is_drained() {
                     let _ = drain.recv();
