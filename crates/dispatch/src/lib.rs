@@ -21,6 +21,30 @@
 //!
 //! The way of a load: `loader`, `instances` with `host_policy`, `warmup`, `dispatcher`.
 //!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use galatea_dispatch::{
+//!     HostPolicies, LoadedModel, Loader, LoaderOptions, LogSink, ModelDefinition, RateLimit,
+//! };
+//! use galatea_infer::Status;
+//!
+//! /// Loads all versions of a model that needs no others.
+//! fn load(definition: &ModelDefinition) -> Result<Vec<Arc<LoadedModel>>, Status> {
+//!     let loader = Loader::new(LoaderOptions {
+//!         log: LogSink::new(|_level, _position, line| println!("{line}")),
+//!         cache: None,
+//!         hold_until_queued: 0,
+//!         hold_until_backlogged: 0,
+//!         host_policies: HostPolicies::default(),
+//!         rate_limit: RateLimit::Off,
+//!     })?;
+//!     definition.check_versions()?;
+//!     let load = |files| loader.load(definition, files, None);
+//!     definition.versions.iter().map(load).collect()
+//! }
+//! ```
+//!
 //! What this crate never does: it sees no bytes of a protocol, reads no file by itself, knows
 //! no backend by name, and doesn't know which other models there are. A version that executes
 //! others as its steps gets them as [`ComposingVersions`].
