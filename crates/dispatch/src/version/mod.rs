@@ -8,9 +8,10 @@
 //! in it; the pending request records its execution and its end. Without a trace that is one
 //! check of a null pointer.
 //!
-//! **Lifetime.** A version is not pinned by its requests: its dispatcher is, by its lanes'
-//! threads. When the engine gives up the last handle of a version, it drains the dispatcher,
-//! waits for the lanes ([`LoadedModel::stop`]), and destroys the version.
+//! **Lifetime.** A version is not pinned by its requests. Its dispatcher is kept by the threads
+//! of its lanes, and outlives the last handle of the version until it is drained. When the
+//! engine has no handle of a version any more, it drains the version, waits for its threads
+//! ([`LoadedModel::stop`]), and destroys it.
 
 mod composing;
 mod host;
@@ -179,19 +180,19 @@ impl LoadedModel {
         self.model.check_ready()
     }
 
-    /// Whether [`LoadedModel::check_ready`] may take a while.
+    /// Whether [`LoadedModel::check_ready`] may block.
     #[must_use]
     pub fn readiness_may_block(&self) -> bool {
         self.model.readiness_may_block()
     }
 
-    /// Refuses new requests and lets the queued ones run. Returns at once; calls
-    /// `on_drained` when that is done, on any thread.
+    /// Refuses new requests and executes the queued ones. Returns at once; calls
+    /// `on_drained` at the end, on any thread.
     pub fn drain(&self, on_drained: impl Fn() + Send + Sync + 'static) {
         self.dispatcher.drain_and_notify(on_drained);
     }
 
-    /// Whether every request has run since [`LoadedModel::drain`].
+    /// Whether every request has been executed since [`LoadedModel::drain`].
     #[must_use]
     pub fn is_drained(&self) -> bool {
         self.dispatcher.is_drained()
