@@ -1,9 +1,8 @@
 //! A bound on the threads that wait for backends.
 //!
-//! Some questions of clients, such as whether a model is ready, are passed on to a
-//! backend, which may take its time. They are asked on threads that may block, of which a
-//! door uses a bounded number: a backend that hangs holds up further such questions, and
-//! nothing else.
+//! Some requests of clients, such as readiness checks of models, call a backend, which may
+//! block. That happens on threads for blocking work, of which a door uses a bounded number:
+//! a backend that hangs holds up further requests of the kind, and nothing else.
 
 use std::sync::Arc;
 

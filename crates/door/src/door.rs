@@ -38,8 +38,8 @@ pub struct Connection {
     pub worker: usize,
     /// The phase of the door.
     pub phase: PhaseWatch,
-    /// `None` if the connection was made while the door was draining: it is told that the
-    /// server is not ready, and a drain doesn't wait for it.
+    /// `None` if the connection was made while the door was draining: its
+    /// requests are refused, and a drain doesn't wait for it.
     pub open: Option<OpenConnection>,
 }
 
@@ -118,7 +118,7 @@ impl RunningDoor {
     }
 
     /// Begins to drain: idle connections are closed, and other ones after the responses
-    /// that they wait for. New requests are told that the server is not ready.
+    /// that they wait for. New requests are refused.
     pub fn stop_accepting(&self) {
         self.advance(Phase::Draining);
     }

@@ -40,7 +40,7 @@
 //!
 //! A door stops in two steps. [`RunningDoor::stop_accepting`] begins to drain: protocols
 //! finish what is in progress on each connection and close it. The port stays open, so
-//! that new clients are told that the server is not ready instead of being refused.
+//! that new clients get the reason why they are not served.
 //! [`RunningDoor::drained`] waits for the connections that were made before, and
 //! [`RunningDoor::close`] closes the port and all connections that are left.
 

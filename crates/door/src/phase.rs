@@ -82,7 +82,7 @@ impl PhaseWatch {
         self.after(Phase::Draining).await;
     }
 
-    /// Whether the phase has changed since this was asked the last time.
+    /// Whether the phase has changed since the last call.
     pub fn take_change(&mut self) -> bool {
         let has_changed = self.receiver.has_changed().unwrap_or(true);
         if has_changed {

@@ -1,7 +1,7 @@
-//! A server with one model, `identity_fp32`, that gives back what it gets: for
+//! A server with one model, `identity_fp32`, that returns its inputs: for
 //! trying clients against the door, and for measuring the door alone.
 //!
-//! Usage: `echo ADDRESS [inline]`; inline answers on the connection's thread.
+//! Usage: `echo ADDRESS [inline]`; inline responds on the I/O thread.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -67,7 +67,7 @@ impl InferenceService for Inline {
     }
 }
 
-/// Answers on a thread of its own, as an engine does.
+/// Responds on a thread of its own, as the server does.
 struct OtherThread {
     work: mpsc::Sender<(InferenceRequest, ResponseSender)>,
 }
@@ -86,7 +86,7 @@ impl OtherThread {
 
 impl InferenceService for OtherThread {
     fn infer(&self, request: InferenceRequest, sender: ResponseSender) {
-        // A request that can't be sent is dropped, and its sender answers.
+        // The sender of a request that can't be sent is dropped, and then sends an error.
         let _ = self.work.send((request, sender));
     }
 }

@@ -21,7 +21,7 @@ pub(crate) struct DoorContext {
     pub(crate) options: GrpcOptions,
     /// Memory for long messages.
     pub(crate) message_pool: Arc<MessagePool>,
-    /// For backends that are asked whether they are ready.
+    /// For readiness checks that call a backend.
     pub(crate) blocking_permits: BlockingPermits,
     pub(crate) phase: PhaseWatch,
     pub(crate) connections: Lock<Slab<RegisteredConnection>>,
@@ -72,7 +72,7 @@ impl DoorContext {
         forwarding.parameters(headers.map(|(name, value)| (name.as_str(), value.as_bytes())))
     }
 
-    /// Tells every connection that the door has moved on to `phase`.
+    /// Announces to every connection that the door has moved on to `phase`.
     pub(crate) fn announce(&self, phase: Phase) {
         let connections: Vec<_> = {
             let connections = self.connections.lock("announce a phase");

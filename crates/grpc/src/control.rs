@@ -35,8 +35,8 @@ pub(crate) const fn may_block(method: Method) -> bool {
     }
 }
 
-/// Whether the call asks a backend, which may block.
-pub(crate) fn asks_backend(context: &DoorContext, method: Method, body: &Bytes) -> bool {
+/// Whether the call is a readiness check that calls a backend, which may block.
+pub(crate) fn calls_backend(context: &DoorContext, method: Method, body: &Bytes) -> bool {
     match method {
         Method::HealthCheck | Method::ServerReady => context.control.readiness_may_block(None),
         Method::ModelReady => {

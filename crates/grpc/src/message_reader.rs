@@ -166,8 +166,8 @@ mod tests {
 
     fn check(body: &[u8], expected: Result<usize, (GrpcCode, &str)>) {
         for size in [1, 2, 4, 5, 6, 100, 2000] {
-            let outcome = read(body, size);
-            match (&outcome, &expected) {
+            let result = read(body, size);
+            match (&result, &expected) {
                 (Ok(message), Ok(length)) => {
                     assert_eq!(message.len(), *length, "size {size}");
                     assert_eq!(message.as_ref(), &body[5..], "size {size}");
@@ -175,7 +175,7 @@ mod tests {
                 (Err((code, text)), Err((expected_code, expected_text))) => {
                     assert_eq!((code, text.as_str()), (expected_code, *expected_text));
                 }
-                _ => panic!("size {size}: {outcome:?} instead of {expected:?}"),
+                _ => panic!("size {size}: {result:?} instead of {expected:?}"),
             }
         }
     }

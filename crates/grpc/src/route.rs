@@ -154,15 +154,15 @@ mod tests {
 
     use super::*;
 
-    /// What becomes of a call with this path, content type and further header.
+    /// Checks the route of a call with this path, content type and further header.
     fn check(path: &str, content_type: &str, header: (&str, &str), expected: &str) {
         let request = Request::post(path).header("content-type", content_type);
         let request = request.header(header.0, header.1).body(()).unwrap();
-        let said = match route(&request.into_parts().0) {
+        let found = match route(&request.into_parts().0) {
             Ok(route) => format!("{route:?}"),
             Err(refusal) => format!("{refusal:?}"),
         };
-        assert!(said.contains(expected), "{path}: {said}");
+        assert!(found.contains(expected), "{path}: {found}");
     }
 
     const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
@@ -193,8 +193,8 @@ mod tests {
                     Err(failure) => {
                         let (code, message) = failure.into_parts();
                         assert_eq!(code, GrpcCode::Unimplemented);
-                        let says_so = ["not supported", "not available in this server"];
-                        let is_named = says_so.iter().any(|end| message.ends_with(end));
+                        let endings = ["not supported", "not available in this server"];
+                        let is_named = endings.iter().any(|end| message.ends_with(end));
                         assert!(is_named, "{}: {message}", rpc.name());
                     }
                 }
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_choose_how_they_hear_of_failures() {
+    fn streams_choose_the_form_of_failures() {
         let stream = "/inference.GRPCInferenceService/ModelStreamInfer";
         check(stream, "application/grpc", NONE, "AsMessages");
         check(stream, "application/grpc", ("triton_grpc_error", "true"), "AsStatus");

@@ -1,4 +1,4 @@
-//! Outputs that are wanted as classes.
+//! Outputs as classes.
 
 mod common;
 
@@ -13,7 +13,7 @@ use galatea_protocol::inference::{InferParameter, ModelInferRequest, ModelInferR
 
 const CLASSES: &[u8] = b"\x03\0\0\x009:2\x03\0\0\x007:1";
 
-/// Asks for two of three bytes.
+/// A request for the classes of two of three bytes.
 fn classified(model: &str) -> ModelInferRequest {
     let count = InferParameter { parameter_choice: Some(ParameterChoice::Int64Param(2)) };
     let output = InferRequestedOutputTensor {
@@ -33,13 +33,13 @@ fn check(response: &ModelInferResponse) {
 }
 
 #[tokio::test]
-async fn a_call_is_answered_with_classes() {
+async fn a_call_gets_classes() {
     let fixture = Fixture::new();
     let client = fixture.client().await;
     for model in ["inline", "thread", "split"] {
         let body = framed(&classified(model));
-        let answer = finish(client.begin(infer_head(), vec![body]).await).await.unwrap();
-        check(&answer.message());
+        let result = finish(client.begin(infer_head(), vec![body]).await).await.unwrap();
+        check(&result.message());
     }
 }
 
@@ -50,9 +50,9 @@ async fn a_type_without_classes_fails_the_call() {
     let mut request = classified("inline");
     request.inputs[0].datatype = "BOOL".into();
     let body = framed(&request);
-    let answer = finish(client.begin(infer_head(), vec![body]).await).await.unwrap();
+    let result = finish(client.begin(infer_head(), vec![body]).await).await.unwrap();
     let message = "class result not available for output due to unsupported type 'BOOL'";
-    answer.assert_failed(Code::InvalidArgument, message);
+    result.assert_failed(Code::InvalidArgument, message);
 }
 
 #[tokio::test]
@@ -69,7 +69,7 @@ async fn each_response_on_a_stream_has_classes() {
         check(&stream.next().await.unwrap().infer_response.unwrap());
     }
     sender.finish();
-    // A response that has no classes doesn't end the stream.
+    // A response without classes doesn't end the stream.
     let mut refused = classified("thread");
     refused.inputs[0].datatype = "BOOL".into();
     stream.request(&refused);

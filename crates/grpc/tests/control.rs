@@ -1,4 +1,4 @@
-//! Every method but inference, and paths that are none.
+//! Methods other than inference, and unknown paths.
 
 mod common;
 
@@ -19,21 +19,21 @@ fn named<M: Default>(name: &str, set: impl FnOnce(&mut M, String)) -> M {
 }
 
 #[tokio::test]
-async fn the_server_tells_about_itself() {
+async fn server_health_and_metadata() {
     let fixture = Fixture::new();
     let client = fixture.client().await;
-    let answer = client.control("ServerLive", &message::ServerLiveRequest {}).await;
-    assert!(answer.message::<message::ServerLiveResponse>().live);
-    let answer = client.control("ServerReady", &message::ServerReadyRequest {}).await;
-    assert!(answer.message::<message::ServerReadyResponse>().ready);
-    let answer = client.control("ServerMetadata", &message::ServerMetadataRequest {}).await;
-    let metadata: message::ServerMetadataResponse = answer.message();
+    let result = client.control("ServerLive", &message::ServerLiveRequest {}).await;
+    assert!(result.message::<message::ServerLiveResponse>().live);
+    let result = client.control("ServerReady", &message::ServerReadyRequest {}).await;
+    assert!(result.message::<message::ServerReadyResponse>().ready);
+    let result = client.control("ServerMetadata", &message::ServerMetadataRequest {}).await;
+    let metadata: message::ServerMetadataResponse = result.message();
     assert_eq!((metadata.name.as_str(), metadata.version.as_str()), ("s", "2"));
     assert_eq!(metadata.extensions, ["a", "b"]);
 }
 
 #[tokio::test]
-async fn the_server_tells_about_its_models() {
+async fn model_health_metadata_and_configuration() {
     let fixture = Fixture::new();
     let client = fixture.client().await;
     let ready = async |name: &str, version: &str| {
@@ -48,36 +48,36 @@ async fn the_server_tells_about_its_models() {
     ready("buggy", "").await.assert_failed(Code::Internal, "the server failed on this request");
 
     let request = message::ModelMetadataRequest { name: "m".into(), version: "3".into() };
-    let answer = client.control("ModelMetadata", &request).await;
-    let metadata: message::ModelMetadataResponse = answer.message();
+    let result = client.control("ModelMetadata", &request).await;
+    let metadata: message::ModelMetadataResponse = result.message();
     assert_eq!(metadata.versions, ["3", "7"]);
     assert_eq!((metadata.name.as_str(), metadata.platform.as_str()), ("m", "p"));
-    let shown: Vec<String> = metadata
+    let tensors: Vec<String> = metadata
         .inputs
         .iter()
         .chain(&metadata.outputs)
         .map(|tensor| format!("{} {} {:?}", tensor.name, tensor.datatype, tensor.shape))
         .collect();
-    assert_eq!(shown, ["I INT8 [-1, 2]", "O INT8 [-1, 2]"]);
+    assert_eq!(tensors, ["I INT8 [-1, 2]", "O INT8 [-1, 2]"]);
 
     let request: message::ModelConfigRequest =
         named("m", |request: &mut message::ModelConfigRequest, name| request.name = name);
-    let answer = client.control("ModelConfig", &request).await;
-    let config = answer.message::<message::ModelConfigResponse>().config.unwrap();
+    let result = client.control("ModelConfig", &request).await;
+    let config = result.message::<message::ModelConfigResponse>().config.unwrap();
     assert_eq!((config.name.as_str(), config.max_batch_size), ("m", 8));
 }
 
 #[tokio::test]
-async fn statistics_are_shown_for_one_or_all() {
+async fn statistics_of_one_or_all_models() {
     let fixture = Fixture::new();
     let client = fixture.client().await;
-    for (name, version, shown) in [("", "", "every 1"), ("m", "", "m 1"), ("m", "4", "m 4")] {
+    for (name, version, text) in [("", "", "every 1"), ("m", "", "m 1"), ("m", "4", "m 4")] {
         let request =
             message::ModelStatisticsRequest { name: name.into(), version: version.into() };
-        let answer = client.control("ModelStatistics", &request).await;
-        let statistics = answer.message::<message::ModelStatisticsResponse>().model_stats;
+        let result = client.control("ModelStatistics", &request).await;
+        let statistics = result.message::<message::ModelStatisticsResponse>().model_stats;
         let [model] = statistics.as_slice() else { panic!("{statistics:?}") };
-        assert_eq!(format!("{} {}", model.name, model.version), shown);
+        assert_eq!(format!("{} {}", model.name, model.version), text);
         let counts = (model.last_inference, model.inference_count, model.execution_count);
         assert_eq!(counts, (10, 11, 12));
         let inference = model.inference_stats.as_ref().unwrap();
@@ -98,13 +98,13 @@ async fn the_index_lists_models() {
         let request = message::RepositoryIndexRequest { repository_name, ready };
         client.control("RepositoryIndex", &request).await
     };
-    let shown = |answer: common::Answer| -> Vec<String> {
-        let models = answer.message::<message::RepositoryIndexResponse>().models;
+    let text_of = |result: common::CallResult| -> Vec<String> {
+        let models = result.message::<message::RepositoryIndexResponse>().models;
         models.iter().map(|m| [&*m.name, &*m.version, &*m.state, &*m.reason].join("|")).collect()
     };
-    assert_eq!(shown(index(true, "").await), ["a|1|READY|"]);
+    assert_eq!(text_of(index(true, "").await), ["a|1|READY|"]);
     let all = ["a|1|READY|", "b|2|UNAVAILABLE|unloaded", "c|||"];
-    assert_eq!(shown(index(false, "").await), all);
+    assert_eq!(text_of(index(false, "").await), all);
     let refused = "'repository_name' specification is not supported";
     index(false, "r").await.assert_failed(Code::Unsupported, refused);
 }
@@ -180,7 +180,7 @@ async fn models_are_unloaded() {
         .assert_failed(Code::InvalidArgument, wrong);
 }
 
-/// As a server answers that has the extension and no regions.
+/// The responses are those of a server with the extension and without regions.
 #[tokio::test]
 async fn no_shared_memory_is_registered() {
     let fixture = Fixture::new();
@@ -189,22 +189,22 @@ async fn no_shared_memory_is_registered() {
         let request = message::SystemSharedMemoryStatusRequest { name: name.into() };
         client.control("SystemSharedMemoryStatus", &request).await
     };
-    let answer: message::SystemSharedMemoryStatusResponse = system("").await.message();
-    assert!(answer.regions.is_empty());
+    let result: message::SystemSharedMemoryStatusResponse = system("").await.message();
+    assert!(result.regions.is_empty());
     let missing = "Unable to find system shared memory region: 'r'";
     system("r").await.assert_failed(Code::NotFound, missing);
     let cuda = async |name: &str| {
         let request = message::CudaSharedMemoryStatusRequest { name: name.into() };
         client.control("CudaSharedMemoryStatus", &request).await
     };
-    let answer: message::CudaSharedMemoryStatusResponse = cuda("").await.message();
-    assert!(answer.regions.is_empty());
+    let result: message::CudaSharedMemoryStatusResponse = cuda("").await.message();
+    assert!(result.regions.is_empty());
     let missing = "Unable to find cuda shared memory region: 'r'";
     cuda("r").await.assert_failed(Code::NotFound, missing);
 }
 
 #[tokio::test]
-async fn what_is_not_offered_is_named() {
+async fn methods_that_are_not_offered_are_named() {
     let fixture = Fixture::new();
     let client = fixture.client().await;
     let refused = async |path: &str, expected: &str| {
@@ -225,23 +225,23 @@ async fn what_is_not_offered_is_named() {
 }
 
 #[tokio::test]
-async fn what_is_no_grpc_is_refused_as_http() {
+async fn calls_other_than_grpc_are_refused_as_http() {
     let fixture = Fixture::new();
     let client = fixture.client().await;
     let body = framed(&infer_request("inline", Bytes::new()));
     let path = format!("http://localhost{}", inference("ModelInfer"));
     let plain = || http::Request::builder().method(Method::POST).uri(path.as_str());
-    let answer = client.call(plain(), body.clone()).await;
-    assert_eq!(answer.http, StatusCode::UNSUPPORTED_MEDIA_TYPE);
-    let answer =
+    let result = client.call(plain(), body.clone()).await;
+    assert_eq!(result.http, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    let result =
         client.call(plain().header("content-type", "application/json"), body.clone()).await;
-    assert_eq!(answer.http, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    assert_eq!(result.http, StatusCode::UNSUPPORTED_MEDIA_TYPE);
     let get = plain().method(Method::GET).header("content-type", "application/grpc");
     assert_eq!(client.call(get, body.clone()).await.http, StatusCode::METHOD_NOT_ALLOWED);
     for encoding in ["gzip", "deflate", "snappy"] {
         let head = request(&inference("ModelInfer")).header("grpc-encoding", encoding);
-        let answer = client.call(head, body.clone()).await;
-        answer.assert_failed(Code::Unsupported, "compressed requests are not supported");
-        assert_eq!(answer.headers["grpc-accept-encoding"], "identity");
+        let result = client.call(head, body.clone()).await;
+        result.assert_failed(Code::Unsupported, "compressed requests are not supported");
+        assert_eq!(result.headers["grpc-accept-encoding"], "identity");
     }
 }

@@ -1,4 +1,4 @@
-//! Inferences, as they should go and as they should fail.
+//! Inference calls that succeed and that fail.
 
 mod common;
 
@@ -9,7 +9,7 @@ use galatea_infer::Code;
 use galatea_protocol::inference::ModelInferResponse;
 
 #[tokio::test]
-async fn a_tensor_comes_back() {
+async fn a_tensor_is_echoed() {
     let fixture = Fixture::new();
     let client = fixture.client().await;
     for model in ["inline", "thread", "split"] {
@@ -20,15 +20,15 @@ async fn a_tensor_comes_back() {
 }
 
 #[tokio::test]
-async fn a_message_may_come_in_any_pieces() {
+async fn a_message_may_arrive_in_any_pieces() {
     let fixture = Fixture::new();
     let client = fixture.client().await;
     let body = framed(&infer_request("inline", Bytes::from_static(b"0123456789")));
     for size in [1, 4, 5, 6, 20] {
         let mut pieces: Vec<Bytes> = body.chunks(size).map(Bytes::copy_from_slice).collect();
         pieces.push(Bytes::new());
-        let answer = finish(client.begin(infer_head(), pieces).await).await.unwrap();
-        let response: ModelInferResponse = answer.message();
+        let result = finish(client.begin(infer_head(), pieces).await).await.unwrap();
+        let response: ModelInferResponse = result.message();
         assert_eq!(response.raw_output_contents, [Bytes::from_static(b"0123456789")]);
     }
 }
@@ -60,15 +60,15 @@ async fn large_messages_flow() {
     for model in ["inline", "thread"] {
         let (one, two) =
             tokio::join!(client.infer(model, data.clone()), client.infer(model, data.clone()));
-        for answer in [one, two] {
-            let response: ModelInferResponse = answer.message();
+        for result in [one, two] {
+            let response: ModelInferResponse = result.message();
             assert!(response.raw_output_contents == [data.clone()]);
         }
     }
 }
 
 #[tokio::test]
-async fn failures_have_their_codes_and_words() {
+async fn failures_have_codes_and_messages() {
     let fixture = Fixture::new();
     let client = fixture.client().await;
     let fails = async |model: &str, code, message: &str| {
@@ -89,35 +89,35 @@ async fn failures_have_their_codes_and_words() {
     fails("twice", Code::Internal, "expected a single response, got 2").await;
     fails("panicking", Code::Internal, "the server failed on this request").await;
     fails("buggy", Code::Internal, "the server failed on this request").await;
-    // After all that the connection is as good as new.
+    // The connection still works.
     client.check_echo("thread", Bytes::from_static(b"x")).await;
 }
 
-/// The model is looked up before the request is looked at, as in the original.
+/// The model is looked up before the request is checked, as in Triton.
 #[tokio::test]
-async fn an_unknown_model_is_the_first_complaint() {
+async fn an_unknown_model_is_reported_first() {
     let fixture = Fixture::new();
     let client = fixture.client().await;
     let mut request = infer_request("unknown", Bytes::new());
     request.raw_input_contents.clear();
-    let answer = client.call(infer_head(), framed(&request)).await;
-    answer.assert_failed(Code::NotFound, "Request for unknown model: 'unknown'");
+    let result = client.call(infer_head(), framed(&request)).await;
+    result.assert_failed(Code::NotFound, "Request for unknown model: 'unknown'");
     request.model_name = "inline".into();
     let missing = "unable to find data for input tensor 'T' for model 'inline' in request.";
-    let answer = client.call(infer_head(), framed(&request)).await;
-    answer.assert_failed(Code::InvalidArgument, missing);
+    let result = client.call(infer_head(), framed(&request)).await;
+    result.assert_failed(Code::InvalidArgument, missing);
     request.model_version = "one".into();
-    let answer = client.call(infer_head(), framed(&request)).await;
-    assert_eq!(answer.status().0, 3);
+    let result = client.call(infer_head(), framed(&request)).await;
+    assert_eq!(result.status().0, 3);
 }
 
 #[tokio::test]
-async fn bodies_that_are_no_message_are_refused() {
+async fn bodies_that_are_not_a_message_are_refused() {
     let fixture = Fixture::new();
     let client = fixture.client().await;
     let refused = async |body: &'static [u8], code, message: &str| {
-        let answer = client.call(infer_head(), Bytes::from_static(body)).await;
-        answer.assert_failed(code, message);
+        let result = client.call(infer_head(), Bytes::from_static(body)).await;
+        result.assert_failed(code, message);
     };
     refused(b"\0\0\0\0\x01\xff", Code::Internal, "Unable to parse request").await;
     refused(b"\0\0\0\0\x02\xff", Code::Internal, "the body ends inside a message").await;
@@ -135,8 +135,8 @@ async fn long_messages_are_refused_by_their_length() {
     options.message_bytes_max = 1000;
     let fixture = Fixture::with(options);
     let client = fixture.client().await;
-    let answer = client.infer("inline", Bytes::from(vec![0; 2000])).await;
-    let (code, message) = answer.status();
+    let result = client.infer("inline", Bytes::from(vec![0; 2000])).await;
+    let (code, message) = result.status();
     assert_eq!(code, 8);
     assert!(message.starts_with("Received message larger than max (20"), "{message}");
     client.check_echo("inline", Bytes::from(vec![0; 900])).await;

@@ -1,11 +1,11 @@
-//! Streams of inferences: order, ends and failures.
+//! Streams of inference requests: order, ends and failures.
 
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
 mod common;
 
 use bytes::Bytes;
-use common::{Client, Fixture, Held, echo, framed, infer_request, inference, request};
+use common::{Client, Fixture, HeldRequest, echo, framed, infer_request, inference, request};
 use galatea_infer::{CancelToken, Status};
 use galatea_protocol::inference::InferParameter;
 use galatea_protocol::inference::infer_parameter::ParameterChoice;
@@ -21,12 +21,12 @@ fn cancelled(cancel: &CancelToken) -> oneshot::Receiver<()> {
     receiver
 }
 
-fn answer((request, sender): Held) {
+fn respond((request, sender): HeldRequest) {
     sender.send_final(Ok(echo(request)));
 }
 
 #[tokio::test]
-async fn responses_come_in_the_order_of_their_requests() {
+async fn responses_arrive_in_the_order_of_their_requests() {
     let mut fixture = Fixture::new();
     let client = fixture.client().await;
     let mut stream = client.stream().await;
@@ -36,9 +36,9 @@ async fn responses_come_in_the_order_of_their_requests() {
     stream.end();
     let first = fixture.held.recv().await.unwrap();
     let last = fixture.held.recv().await.unwrap();
-    answer(last);
+    respond(last);
     client.settle().await;
-    answer(first);
+    respond(first);
     stream.check("1 held:1 1 output .").await;
     stream.check("2 inline:1 1 output .").await;
     stream.check("3 thread:1 1 output .").await;
@@ -47,7 +47,7 @@ async fn responses_come_in_the_order_of_their_requests() {
 }
 
 #[tokio::test]
-async fn tensors_pass_whole_in_both_directions() {
+async fn large_tensors_pass_in_both_directions() {
     let fixture = Fixture::new();
     let client = fixture.client().await;
     let mut stream = client.stream().await;
@@ -59,9 +59,9 @@ async fn tensors_pass_whole_in_both_directions() {
     }
 }
 
-/// Frames say nothing about messages.
+/// The borders of frames don't matter.
 #[tokio::test]
-async fn messages_may_lie_in_frames_as_they_like() {
+async fn messages_may_be_split_into_any_frames() {
     let fixture = Fixture::new();
     let client = fixture.client().await;
     let mut body = Vec::new();
@@ -99,36 +99,36 @@ async fn responses_of_decoupled_models_do_not_wait() {
     stream.check("b decoupled:1 1 output +").await;
     to_a.send(Ok(echo(a.clone())));
     stream.check("a decoupled:1 1 output +").await;
-    // The end of a request may come with a response or without one; the
-    // latter is not told unless the client asks.
+    // The final reply may have a response or not; in the latter case it is sent only if
+    // the client has requested that.
     to_b.finish();
     to_a.send(Ok(echo(a.clone())));
     to_a.send_final(Ok(echo(a)));
     stream.check("a decoupled:1 1 output +").await;
     stream.check("a decoupled:1 1 output .").await;
-    answer(held);
+    respond(held);
     stream.check("first held:1 1 output .").await;
     stream.check("end 0 ").await;
 }
 
 #[tokio::test]
-async fn empty_ends_are_told_to_those_who_ask() {
+async fn empty_final_responses_are_sent_on_request() {
     let mut fixture = Fixture::new();
     let client = fixture.client().await;
     let mut stream = client.stream().await;
     let mut request = infer_request("decoupled", Bytes::new());
-    let asks = InferParameter { parameter_choice: Some(ParameterChoice::BoolParam(true)) };
-    request.parameters.insert("triton_enable_empty_final_response".into(), asks);
+    let enabled = InferParameter { parameter_choice: Some(ParameterChoice::BoolParam(true)) };
+    request.parameters.insert("triton_enable_empty_final_response".into(), enabled);
     request.model_version = "3".into();
     stream.request(&request);
     let (_, sender) = fixture.held.recv().await.unwrap();
     sender.finish();
     stream.check("7 decoupled:3 empty .").await;
-    // A last response is an end of its own.
+    // A final response marks the end itself.
     stream.request(&request);
-    answer(fixture.held.recv().await.unwrap());
+    respond(fixture.held.recv().await.unwrap());
     stream.check("7 decoupled:3 1 output .").await;
-    // Other models have no such end.
+    // Other models have no empty final response.
     request.model_name = "split".into();
     stream.request(&request);
     stream.check("7 split:3 1 output .").await;
@@ -158,8 +158,8 @@ async fn failures_are_messages_and_the_stream_goes_on() {
     let mut request = infer_request("inline", Bytes::new());
     request.model_version = "x".into();
     stream.request(&request);
-    let shown = stream.shown().await;
-    assert!(shown.starts_with("7 inline:x failed to get model version"), "{shown}");
+    let next_as_text = stream.next_as_text().await;
+    assert!(next_as_text.starts_with("7 inline:x failed to get model version"), "{next_as_text}");
     request.model_version = "1".into();
     request.raw_input_contents.clear();
     stream.request(&request);
@@ -168,7 +168,7 @@ async fn failures_are_messages_and_the_stream_goes_on() {
     stream.send.send_data(Bytes::from_static(b"\0\0\0\0\x01\xff"), false).unwrap();
     stream.check(" : Unable to parse request .").await;
 
-    // A decoupled model may fail and go on.
+    // A decoupled model may fail and continue.
     stream.infer("decoupled", "d");
     let (request, mut sender) = fixture.held.recv().await.unwrap();
     sender.send(Err(Status::internal("once")));
@@ -182,7 +182,7 @@ async fn failures_are_messages_and_the_stream_goes_on() {
 }
 
 #[tokio::test]
-async fn failures_come_in_turn() {
+async fn failures_keep_the_order_of_requests() {
     let mut fixture = Fixture::new();
     let client = fixture.client().await;
     let mut stream = client.stream().await;
@@ -191,18 +191,18 @@ async fn failures_come_in_turn() {
     stream.infer("refusing", "3");
     let held = fixture.held.recv().await.unwrap();
     client.settle().await;
-    answer(held);
+    respond(held);
     stream.check("1 held:1 1 output .").await;
     stream.check("2 unknown: Request for unknown model: 'unknown' .").await;
     stream.check("3 refusing: nicht jetzt – später .").await;
 }
 
 #[tokio::test]
-async fn a_failure_ends_the_stream_of_a_client_that_wants_it_so() {
+async fn a_failure_ends_the_stream_if_the_client_requests_that() {
     let mut fixture = Fixture::new();
     let client = fixture.client().await;
     let head = || request(&inference("ModelStreamInfer")).header("triton_grpc_error", "true");
-    // What came before it is still answered, what came after is cancelled.
+    // Earlier requests get their responses, later ones are cancelled.
     let mut stream = client.stream_with(head()).await;
     for (model, id) in [("held", "1"), ("refusing", "2"), ("held", "3"), ("decoupled", "4")] {
         stream.infer(model, id);
@@ -211,34 +211,34 @@ async fn a_failure_ends_the_stream_of_a_client_that_wants_it_so() {
     let third = fixture.held.recv().await.unwrap();
     let fourth = fixture.held.recv().await.unwrap();
     let (third_told, fourth_told) = (cancelled(&third.0.cancel), cancelled(&fourth.0.cancel));
-    answer(first);
+    respond(first);
     stream.check("1 held:1 1 output .").await;
     stream.check("end 14 nicht jetzt %E2%80%93 sp%C3%A4ter").await;
     third_told.await.unwrap();
     fourth_told.await.unwrap();
-    answer(third);
-    answer(fourth);
-    // So does a request that reaches no model, and one response of many.
+    respond(third);
+    respond(fourth);
+    // The same for a request that reaches no model, and for one response of several.
     let mut stream = client.stream_with(head()).await;
     stream.infer("unknown", "1");
     stream.check("end 5 Request for unknown model: 'unknown'").await;
     let mut stream = client.stream_with(head()).await;
     stream.infer("decoupled", "1");
     let (request, mut sender) = fixture.held.recv().await.unwrap();
-    let told = cancelled(&request.cancel);
+    let cancellation = cancelled(&request.cancel);
     sender.send(Ok(echo(request)));
     sender.send(Err(Status::invalid_argument("bad")));
     sender.send(Err(Status::invalid_argument("worse")));
     stream.check("1 decoupled:1 1 output +").await;
     stream.check("end 3 bad").await;
-    told.await.unwrap();
+    cancellation.await.unwrap();
     sender.finish();
     client.check_echo("inline", Bytes::from_static(b"x")).await;
     fixture.unwritten_at_most(0).await;
 }
 
 #[tokio::test]
-async fn a_stream_without_requests_ends_well() {
+async fn a_stream_without_requests_succeeds() {
     let fixture = Fixture::new();
     let mut stream = fixture.client().await.stream().await;
     stream.end();
@@ -246,7 +246,7 @@ async fn a_stream_without_requests_ends_well() {
 }
 
 #[tokio::test]
-async fn bodies_that_are_no_messages_end_the_stream() {
+async fn malformed_bodies_end_the_stream() {
     let mut fixture = Fixture::new();
     let client = fixture.client().await;
     for (body, is_end, expected) in [
@@ -257,16 +257,16 @@ async fn bodies_that_are_no_messages_end_the_stream() {
         let mut stream = client.stream().await;
         stream.infer("held", "1");
         let held = fixture.held.recv().await.unwrap();
-        let told = cancelled(&held.0.cancel);
+        let cancellation = cancelled(&held.0.cancel);
         stream.send.send_data(Bytes::from_static(body), is_end).unwrap();
-        let shown = stream.shown().await;
-        assert!(shown.starts_with(expected), "{shown}");
-        told.await.unwrap();
+        let next_as_text = stream.next_as_text().await;
+        assert!(next_as_text.starts_with(expected), "{next_as_text}");
+        cancellation.await.unwrap();
     }
 }
 
 #[tokio::test]
-async fn a_reset_cancels_everything_inside() {
+async fn a_reset_cancels_all_requests_of_a_stream() {
     let mut fixture = Fixture::new();
     let client = fixture.client().await;
     let mut other = client.stream().await;
@@ -274,30 +274,30 @@ async fn a_reset_cancels_everything_inside() {
     let other_held = fixture.held.recv().await.unwrap();
     for is_half_closed in [false, true] {
         let mut stream = client.stream().await;
-        let mut told = Vec::new();
+        let mut cancellation = Vec::new();
         let mut held = Vec::new();
         for model in ["held", "decoupled", "held"] {
             stream.infer(model, "1");
             let one = fixture.held.recv().await.unwrap();
-            told.push(cancelled(&one.0.cancel));
+            cancellation.push(cancelled(&one.0.cancel));
             held.push(one);
         }
         if is_half_closed {
             stream.end();
         }
-        // One answer waits for its turn when the stream is given up.
-        answer(held.pop().unwrap());
-        told.pop();
+        // One response waits for an earlier one when the stream is reset.
+        respond(held.pop().unwrap());
+        cancellation.pop();
         client.settle().await;
         stream.send.send_reset(Reason::CANCEL);
-        for one in told {
+        for one in cancellation {
             one.await.unwrap();
         }
-        // Late answers find nobody.
-        held.into_iter().for_each(answer);
+        // Late responses find no stream.
+        held.into_iter().for_each(respond);
     }
     assert!(!other_held.0.cancel.is_cancelled());
-    answer(other_held);
+    respond(other_held);
     other.check("other held:1 1 output .").await;
     client.settle().await;
     assert_eq!(fixture.door.unwritten_bytes(), 0);
@@ -310,10 +310,10 @@ async fn a_lost_connection_cancels_its_streams() {
     let mut stream = client.stream().await;
     stream.infer("decoupled", "1");
     let (request, mut sender) = fixture.held.recv().await.unwrap();
-    let told = cancelled(&request.cancel);
+    let cancellation = cancelled(&request.cancel);
     client.task.abort();
     drop(client);
-    told.await.unwrap();
+    cancellation.await.unwrap();
     for _ in 0..100 {
         sender.send(Ok(echo(request.clone())));
     }
@@ -324,8 +324,7 @@ async fn a_lost_connection_cancels_its_streams() {
 async fn a_deadline_ends_a_stream() {
     let mut fixture = Fixture::new();
     let client = fixture.client().await;
-    // A machine that has much to do may take longer than the shortest to begin with what
-    // is to be ended.
+    // On a busy machine the shortest timeout may pass before everything has begun.
     for timeout in ["100m", "1S", "10S", "60S"] {
         if ends_by_its_deadline(&mut fixture, &client, timeout).await {
             return;
@@ -335,7 +334,7 @@ async fn a_deadline_ends_a_stream() {
     panic!("nothing begins before the deadline");
 }
 
-/// Checks how a stream ends; false if its time was up before all of it had begun.
+/// Checks how a stream ends; false if its time was up before everything had begun.
 async fn ends_by_its_deadline(fixture: &mut Fixture, client: &Client, timeout: &str) -> bool {
     const END: &str = "end 4 Deadline Exceeded";
     let head = request(&inference("ModelStreamInfer")).header("grpc-timeout", timeout);
@@ -344,7 +343,7 @@ async fn ends_by_its_deadline(fixture: &mut Fixture, client: &Client, timeout: &
         stream.check(END).await;
         return false;
     }
-    let first = stream.shown().await;
+    let first = stream.next_as_text().await;
     if first == END {
         return false;
     }
@@ -352,21 +351,21 @@ async fn ends_by_its_deadline(fixture: &mut Fixture, client: &Client, timeout: &
     let held = tokio::select! {
         biased;
         held = fixture.held.recv() => held.unwrap(),
-        end = stream.shown() => {
+        end = stream.next_as_text() => {
             assert_eq!(end, END);
             return false;
         }
     };
-    let told = cancelled(&held.0.cancel);
+    let cancellation = cancelled(&held.0.cancel);
     stream.check(END).await;
-    told.await.unwrap();
+    cancellation.await.unwrap();
     true
 }
 
 const STOPPING: &str = "GRPC server is shutting down and has stopped accepting new requests.";
 
 #[tokio::test]
-async fn a_stopping_door_finishes_what_streams_began() {
+async fn a_stopping_door_finishes_the_requests_of_streams() {
     let mut fixture = Fixture::new();
     let client = fixture.client().await;
     let (mut idle, mut busy) = (client.stream().await, client.stream().await);
@@ -381,14 +380,14 @@ async fn a_stopping_door_finishes_what_streams_began() {
     busy.infer("inline", "3");
     sender.send(Ok(echo(request)));
     busy.check("2 decoupled:1 1 output +").await;
-    answer(held);
+    respond(held);
     busy.check("1 held:1 1 output .").await;
     busy.check(&format!("3 inline: {STOPPING} .")).await;
     sender.finish();
     busy.check(&format!("end 14 {STOPPING}")).await;
     fixture.door.drained().await;
     client.task.await.unwrap();
-    // Whoever comes now is told at once.
+    // A later request is refused immediately.
     let late = fixture.client().await;
     late.stream().await.check(&format!("end 14 {STOPPING}")).await;
 }
@@ -400,10 +399,10 @@ async fn a_closed_door_cancels_streams() {
     let mut stream = client.stream().await;
     stream.infer("held", "1");
     let held = fixture.held.recv().await.unwrap();
-    let told = cancelled(&held.0.cancel);
+    let cancellation = cancelled(&held.0.cancel);
     fixture.door.close();
-    told.await.unwrap();
+    cancellation.await.unwrap();
     assert!(stream.body.data().await.is_none_or(|data| data.is_err()));
-    answer(held);
+    respond(held);
     fixture.unwritten_at_most(0).await;
 }

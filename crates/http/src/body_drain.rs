@@ -53,8 +53,8 @@ impl BodyDrain {
         self.phase.clone().stopping().await;
     }
 
-    /// Drains the rest of a body before `response` is sent, if so much is missing that the
-    /// client would not see the response.
+    /// Drains the rest of a body before `response` is sent, if more than [`MISSING_BYTES_MAX`]
+    /// is missing.
     pub(crate) async fn drain_rest<B: RequestBody>(
         &self,
         head: &RequestHead<'_>,

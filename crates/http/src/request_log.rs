@@ -1,4 +1,6 @@
 //! A log of requests and their responses.
+//!
+//! Whether the log is on is checked first, so that no text is made without it.
 
 use std::fmt::{self, Display};
 use std::sync::Arc;

@@ -5,21 +5,32 @@
 //! as long as the memory does, and that subtract them when they are dropped: no way out of
 //! the server can be forgotten.
 //!
-//! | counted | by | limit reached |
+//! | counted | by | at the limit (default) |
 //! |---|---|---|
-//! | messages that are not complete | [`ArrivalCharge`] | the message that brings too much is refused |
-//! | requests in progress, per kind of call | [`RequestCharge`] | no further request of the kind is read |
-//! | responses that are not written, of unary calls | [`Outgoing`] | no further unary call is read |
-//! | responses that are not written, of one stream | [`Outgoing`] | no further request of the stream is begun, and its decoupled models pause |
-//! | all responses that are not written | [`Outgoing`] | nothing more is read; from a second limit on, responses are dropped |
-//! | memory that unwritten responses keep alive beside their own | [`Outgoing`] | further responses are copied |
+//! | messages that are not complete | [`ArrivalCharge`] | the message that brings too much is refused (1 GiB) |
+//! | requests in progress, per kind of call | [`RequestCharge`] | no further request of the kind is read (512 MiB) |
+//! | unwritten responses of unary calls | [`Outgoing`] | no further unary call is read, except health checks (64 MiB) |
+//! | unwritten responses and requests in progress of one stream | [`Outgoing`] | no further request of the stream is begun, and its decoupled models pause (32 MiB, 4096 messages) |
+//! | all unwritten responses | [`Outgoing`] | nothing more is read (512 MiB); responses are dropped (2 GiB) |
+//! | memory that unwritten responses keep alive beside their own | [`Outgoing`] | further responses are copied (256 MiB) |
 //!
 //! A connection that doesn't read lets its client run out of the windows of HTTP/2. It reads
 //! again when there is room: the task of the connection is woken by the charge whose drop
 //! makes room.
 //!
-//! Refusing to read doesn't help where a message arrives: the rest of it may wait behind
-//! messages that are not read. That is why the message that brings too much is refused.
+//! - Unary calls and streams count apart, because a client may leave a stream unread while it
+//!   waits for the response to a call.
+//! - Requests that were read before a limit was reached may still have responses. Beyond the
+//!   second limit these are dropped: calls fail, and streams are reset. That also ends a
+//!   decoupled model's endless responses, because a sink must not block.
+//! - A response may be a part of something larger, such as the output of a batch or its
+//!   request, and keeps all of that alive. Parts of the same batch count it each, so the count
+//!   is never too low.
+//! - A request counts until its sink is dropped, even if its call was reset. Its memory counts,
+//!   not its message: decoded typed elements may be larger.
+//! - Refusing to read doesn't help where a message arrives: the rest of it may wait behind
+//!   messages that are not read. That is why the message that brings too much is refused,
+//!   unless it is the only one.
 
 mod charges;
 mod memory_budget;

@@ -76,11 +76,11 @@ impl<R: AsyncRead + Unpin> ReadAhead<R> {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            let outcome = self.poll_more(cx, buffer);
-            if outcome.is_pending() {
+            let polled = self.poll_more(cx, buffer);
+            if polled.is_pending() {
                 self.ahead.release_if_empty();
             }
-            ready!(outcome)?;
+            ready!(polled)?;
         }
         self.hand_on(buffer);
         Poll::Ready(Ok(()))

@@ -102,8 +102,8 @@ impl ConnectionTask {
         } else if control::may_block(method) {
             let blocking = self.control_call(key, method, message);
             tokio::task::spawn_blocking(blocking);
-        } else if control::asks_backend(&self.context, method, &message) {
-            self.ask_backend(key, method, message, cancel);
+        } else if control::calls_backend(&self.context, method, &message) {
+            self.check_backend(key, method, message, cancel);
         } else {
             let result = control_response(&self.context, &self.budget, method, message);
             self.finish_call(key, result);
@@ -111,7 +111,7 @@ impl ConnectionTask {
     }
 
     /// Responds to a control call on a thread that may block, when there is a permit.
-    fn ask_backend(&self, key: CallKey, method: Method, message: Bytes, cancel: CancelToken) {
+    fn check_backend(&self, key: CallKey, method: Method, message: Bytes, cancel: CancelToken) {
         let permits = self.context.blocking_permits.clone();
         let blocking = self.control_call(key, method, message);
         tokio::spawn(async move {

@@ -1,4 +1,4 @@
-//! A door over services that do what a test wants, and a client for it.
+//! A door over services that the tests steer, and a client for it.
 
 #![allow(dead_code, reason = "each test file uses a part of this")]
 #![allow(clippy::unwrap_used, reason = "only tests use this")]
@@ -26,12 +26,12 @@ use tokio::runtime::Builder;
 use tokio::sync::mpsc;
 use tokio::sync::oneshot;
 
-/// A request that a test answers when it likes.
-pub(crate) type Held = (InferenceRequest, ResponseSender);
+/// A request to which a test responds.
+pub(crate) type HeldRequest = (InferenceRequest, ResponseSender);
 
-/// Answers by the model's name.
+/// Responds depending on the name of the model.
 pub(crate) struct Models {
-    held: mpsc::UnboundedSender<Held>,
+    held: mpsc::UnboundedSender<HeldRequest>,
 }
 
 impl InferenceService for Models {
@@ -81,7 +81,7 @@ pub(crate) fn echo(request: InferenceRequest) -> InferenceResponse {
 /// Knows every model but `unknown`.
 #[derive(Default)]
 pub(crate) struct Control {
-    /// What was loaded and unloaded.
+    /// The models that were loaded and unloaded.
     pub(crate) orders: Mutex<Vec<String>>,
     pub(crate) stopping: std::sync::atomic::AtomicBool,
 }
@@ -223,7 +223,7 @@ impl ServerControl for Control {
 pub(crate) struct Fixture {
     pub(crate) door: RunningDoor,
     pub(crate) control: Arc<Control>,
-    pub(crate) held: mpsc::UnboundedReceiver<Held>,
+    pub(crate) held: mpsc::UnboundedReceiver<HeldRequest>,
     _ends: Vec<oneshot::Sender<()>>,
 }
 
@@ -253,15 +253,15 @@ impl Fixture {
         self.client_with(1 << 20).await
     }
 
-    /// A client that may be sent so many bytes of each answer before it reads
-    /// them, and a lot of all answers together.
+    /// A client with a window of `call_window_bytes` for each call, and a large window for
+    /// all calls together.
     pub(crate) async fn client_with(&self, call_window_bytes: u32) -> Client {
         let stream = TcpStream::connect(self.door.address()).await.unwrap();
         stream.set_nodelay(true).unwrap();
         let (send, mut connection) = h2::client::Builder::new()
             .initial_window_size(call_window_bytes)
             .initial_connection_window_size(1 << 30)
-            // Answers may wait here, however many and small.
+            // Any number of small responses may wait here.
             .data_frame_budget(1 << 30)
             .handshake(stream)
             .await
@@ -273,8 +273,7 @@ impl Fixture {
         Client { send, task, ping }
     }
 
-    /// Waits until the answers that are not written take at least `bytes`;
-    /// returns what they take.
+    /// Waits until the unwritten responses take at least `bytes`; returns what they take.
     pub(crate) async fn unwritten_at_least(&self, bytes: usize) -> usize {
         loop {
             let unwritten = self.door.unwritten_bytes();
@@ -285,7 +284,7 @@ impl Fixture {
         }
     }
 
-    /// Waits until the answers that are not written take at most `bytes`.
+    /// Waits until the unwritten responses take at most `bytes`.
     pub(crate) async fn unwritten_at_most(&self, bytes: usize) {
         while self.door.unwritten_bytes() > bytes {
             tokio::task::yield_now().await;
@@ -300,24 +299,24 @@ pub(crate) struct Client {
     ping: tokio::sync::Mutex<h2::PingPong>,
 }
 
-/// What came back.
+/// The result of a call.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct CallResult {
     pub(crate) http: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) data: Bytes,
     pub(crate) trailers: HeaderMap,
 }
 
-impl Answer {
-    /// The code and the message, wherever they are.
+impl CallResult {
+    /// Code and message of the status, in the head or in the trailers.
     pub(crate) fn status(&self) -> (u32, String) {
         let get = |name| self.trailers.get(name).or(self.headers.get(name));
         let text = |name| get(name).map_or("", |value| value.to_str().unwrap());
         (text("grpc-status").parse().unwrap(), text("grpc-message").to_owned())
     }
 
-    /// The message of a success.
+    /// The message of a call that succeeded.
     pub(crate) fn message<M: Message + Default>(&self) -> M {
         assert_eq!(self.status(), (0, String::new()));
         assert_eq!(self.data[0], 0);
@@ -388,38 +387,38 @@ impl Client {
         let last = pieces.len().saturating_sub(1);
         for (index, piece) in pieces.into_iter().enumerate() {
             if stream.send_data(piece, index == last).is_err() {
-                break; // the answer is there already
+                break; // the response has arrived already
             }
         }
         response
     }
 
-    pub(crate) async fn call(&self, head: http::request::Builder, body: Bytes) -> Answer {
+    pub(crate) async fn call(&self, head: http::request::Builder, body: Bytes) -> CallResult {
         let response = self.begin(head, vec![body]).await;
         finish(response).await.unwrap()
     }
 
-    pub(crate) async fn control(&self, method: &str, message: &impl Message) -> Answer {
+    pub(crate) async fn control(&self, method: &str, message: &impl Message) -> CallResult {
         self.call(request(&inference(method)), framed(message)).await
     }
 
-    pub(crate) async fn infer(&self, model: &str, data: Bytes) -> Answer {
+    pub(crate) async fn infer(&self, model: &str, data: Bytes) -> CallResult {
         self.call(infer_head(), framed(&infer_request(model, data))).await
     }
 
     pub(crate) async fn check_echo(&self, model: &str, data: Bytes) {
-        let answer = self.infer(model, data.clone()).await;
-        let response: ModelInferResponse = answer.message();
-        assert_eq!(answer.http, StatusCode::OK);
-        assert_eq!(answer.headers["content-type"], "application/grpc");
+        let result = self.infer(model, data.clone()).await;
+        let response: ModelInferResponse = result.message();
+        assert_eq!(result.http, StatusCode::OK);
+        assert_eq!(result.headers["content-type"], "application/grpc");
         assert_eq!((response.model_name.as_str(), response.id.as_str()), (model, "7"));
         assert!(response.raw_output_contents == [data], "other data came back");
     }
 }
 
 impl Client {
-    /// Waits until the door has done what it could with all that was sent: each
-    /// answer to a ping is the end of one of its rounds.
+    /// Waits until the door has handled everything that was sent: each response to a ping
+    /// marks the end of a round.
     pub(crate) async fn settle(&self) {
         let mut ping = self.ping.lock().await;
         for _ in 0..30 {
@@ -428,7 +427,7 @@ impl Client {
     }
 }
 
-pub(crate) async fn finish(response: h2::client::ResponseFuture) -> Result<Answer, h2::Error> {
+pub(crate) async fn finish(response: h2::client::ResponseFuture) -> Result<CallResult, h2::Error> {
     let (head, mut body) = response.await?.into_parts();
     let mut data = BytesMut::new();
     while let Some(piece) = body.data().await {
@@ -437,5 +436,5 @@ pub(crate) async fn finish(response: h2::client::ResponseFuture) -> Result<Answe
         data.extend_from_slice(&piece);
     }
     let trailers = body.trailers().await?.unwrap_or_default();
-    Ok(Answer { http: head.status, headers: head.headers, data: data.freeze(), trailers })
+    Ok(CallResult { http: head.status, headers: head.headers, data: data.freeze(), trailers })
 }

@@ -1,4 +1,4 @@
-//! A client's side of a stream of inferences.
+//! The client of a stream of inference requests.
 
 use bytes::{Bytes, BytesMut};
 use galatea_protocol::inference::{ModelInferRequest, ModelStreamInferResponse};
@@ -20,7 +20,7 @@ impl Client {
     }
 }
 
-/// A stream of inferences.
+/// A stream of inference requests.
 pub(crate) struct StreamCall {
     pub(crate) send: h2::SendStream<Bytes>,
     pub(crate) body: h2::RecvStream,
@@ -32,12 +32,12 @@ impl StreamCall {
         self.send.send_data(framed(request), false).unwrap();
     }
 
-    /// Sends a request with an identifier and some bytes.
+    /// Sends a request with an ID and some bytes.
     pub(crate) fn infer(&mut self, model: &str, id: &str) {
         assert!(self.try_infer(model, id), "the stream is over");
     }
 
-    /// The same on a stream that may be over; whether it isn't yet.
+    /// The same on a stream that may be over; returns whether it was not.
     pub(crate) fn try_infer(&mut self, model: &str, id: &str) -> bool {
         let mut request = infer_request(model, Bytes::from_static(b"x"));
         request.id = id.into();
@@ -76,21 +76,20 @@ impl StreamCall {
         (text("grpc-status").parse().unwrap(), text("grpc-message").to_owned())
     }
 
-    /// The next response as text: identifier, model and version, error, and
-    /// whether it is the last.
-    pub(crate) async fn shown(&mut self) -> String {
+    /// The next response as text: ID, model and version, error, and whether it is final.
+    pub(crate) async fn next_as_text(&mut self) -> String {
         match self.next().await {
             Err((code, message)) => format!("end {code} {message}"),
-            Ok(response) => shown(&response),
+            Ok(response) => text_of(&response),
         }
     }
 
     pub(crate) async fn check(&mut self, expected: &str) {
-        assert_eq!(self.shown().await, expected);
+        assert_eq!(self.next_as_text().await, expected);
     }
 }
 
-fn shown(response: &ModelStreamInferResponse) -> String {
+fn text_of(response: &ModelStreamInferResponse) -> String {
     use galatea_protocol::inference::infer_parameter::ParameterChoice;
     let infer = response.infer_response.as_ref().unwrap();
     let parameter = &infer.parameters["triton_final_response"];

@@ -33,7 +33,7 @@ pub(crate) struct Api {
     pub(crate) header_forward: Option<HeaderForward>,
     pub(crate) completions: CompletionQueues<InferenceResult>,
     chunks_max: u32,
-    /// For backends that are asked whether they are ready.
+    /// For readiness checks that call a backend.
     blocking_permits: BlockingPermits,
     body_drain: BodyDrain,
     request_log: Option<RequestLog>,
@@ -153,22 +153,22 @@ impl Api {
         if self.is_stopping() {
             return Err(exiting());
         }
-        self.ask_readiness(None, |control| control.ready()).await.map(health)
+        self.check_readiness(None, |control| control.ready()).await.map(health)
     }
 
     async fn model_ready(&self, name: &str, version: &str) -> Result<HttpResponse, Status> {
         let version = parse_version(version)?;
         let owned = name.to_owned();
         let is_ready = move |control: &dyn ServerControl| control.model_ready(&owned, version);
-        if self.ask_readiness(Some((name, version)), is_ready).await? {
+        if self.check_readiness(Some((name, version)), is_ready).await? {
             return Ok(http_response::empty(StatusCode::OK));
         }
         Ok(http_response::error(StatusCode::BAD_REQUEST, "Model version not ready"))
     }
 
-    /// Asks whether the server or a model is ready: on this thread, unless a backend is
-    /// asked, which may block.
-    async fn ask_readiness(
+    /// Checks whether the server or a model is ready: on this thread, unless that calls a
+    /// backend, which may block.
+    async fn check_readiness(
         &self,
         model: Option<(&str, Option<i64>)>,
         is_ready: impl FnOnce(&dyn ServerControl) -> Result<bool, Status> + Send + 'static,

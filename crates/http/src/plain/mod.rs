@@ -4,8 +4,10 @@
 //! headers, a body of a known length. They are served here: the head is parsed in the
 //! receive buffer, a large body is read into the memory that its tensors stay in, and the
 //! response leaves with one system call. A head that is anything else, for example chunked,
-//! upgraded, split or malformed, is handed to hyper unchanged, and with it the rest of its
-//! connection. So nothing here has to be lenient.
+//! upgraded, HTTP/1.0, split or malformed, is handed to hyper unchanged, and with it the rest
+//! of its connection. So this code refuses nothing for its form and is lenient about nothing:
+//! a head that two parsers might understand differently isn't plain. Neither endpoints nor
+//! clients see a difference.
 //!
 //! - `session.rs`: the requests of one connection, one after the other
 //! - `receive_buffer.rs`: bytes that were received and not served

@@ -1,10 +1,10 @@
-//! How bodies arrive: in pieces, too long, cut short, on demand.
+//! Request bodies: in pieces, too long, cut short, after an interim response.
 
 use std::sync::atomic::Ordering;
 
 use galatea_http::HttpOptions;
 
-use crate::harness::{PATIENCE, Server, infer_answer, infer_body, request};
+use crate::harness::{PATIENCE, Server, infer_body, infer_response, request};
 
 const INFER: &str = "/v2/models/echo/infer";
 const CHUNKED: &str =
@@ -26,28 +26,28 @@ fn chunks(body: &[u8], size: usize) -> Vec<u8> {
 }
 
 #[test]
-fn chunked_bodies() {
+fn chunked_bodies_are_read() {
     let server = Server::start();
     let mut client = server.connect();
     for size in [1, 3, 1000] {
         client.send(CHUNKED);
         client.send(chunks(infer_body(5).as_bytes(), size));
-        assert_eq!(client.response().text(), infer_answer("echo", 5), "chunks of {size}");
+        assert_eq!(client.response().text(), infer_response("echo", 5), "chunks of {size}");
     }
 }
 
 #[test]
-fn a_body_in_many_segments() {
+fn a_body_in_many_segments_is_read() {
     let server = Server::start();
     let mut client = server.connect();
     for byte in request("POST", INFER, "", infer_body(5).as_bytes()) {
         client.send([byte]);
     }
-    assert_eq!(client.response().text(), infer_answer("echo", 5));
+    assert_eq!(client.response().text(), infer_response("echo", 5));
 }
 
 #[test]
-fn a_large_body_arrives_whole() {
+fn a_large_body_arrives_complete() {
     let server = Server::start();
     let size = 3_000_000;
     let json = format!(
@@ -63,7 +63,7 @@ fn a_large_body_arrives_whole() {
 }
 
 #[test]
-fn a_body_beyond_the_limit() {
+fn a_body_beyond_the_limit_is_refused() {
     let server = small();
     let check = |headers: &str, expected: &str| {
         let mut client = server.connect();
@@ -102,7 +102,7 @@ fn a_body_beyond_the_limit() {
 }
 
 #[test]
-fn a_refused_client_that_falls_silent_is_answered() {
+fn a_refused_client_that_falls_silent_gets_its_response() {
     let server = small();
     let mut client = server.connect();
     client.send(format!("POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: 1001\r\n\r\n12345"));
@@ -112,12 +112,12 @@ fn a_refused_client_that_falls_silent_is_answered() {
 }
 
 #[test]
-fn a_client_that_sends_what_nobody_wants_is_answered() {
-    // The test's own thread may have to wait for its turn in the middle of a body.
+fn a_client_that_sends_a_refused_body_gets_its_response() {
+    // The thread of the test may be delayed in the middle of a body.
     let options = HttpOptions { drain_silence_max: PATIENCE, ..HttpOptions::default() };
     let server = Server::with(options);
     let body = vec![b'x'; 3_000_000];
-    // The second connection's requests are hyper's.
+    // Hyper serves the requests of the second connection.
     let mut clients = [(server.connect(), ""), (server.connect(), "TE: trailers\r\n")];
     for _ in 0..8 {
         for (client, headers) in &mut clients {
@@ -135,7 +135,7 @@ fn a_client_that_sends_what_nobody_wants_is_answered() {
 }
 
 #[test]
-fn a_client_that_asks_first_is_told() {
+fn a_client_that_expects_an_interim_response_gets_it() {
     let server = small();
     let expect = |length: usize| {
         format!(
@@ -147,8 +147,8 @@ fn a_client_that_asks_first_is_told() {
     client.send(expect(body.len()));
     assert_eq!(client.response().code, 100);
     client.send(&body);
-    assert_eq!(client.response().text(), infer_answer("echo", 3));
-    // There is nothing to wait for with an empty body.
+    assert_eq!(client.response().text(), infer_response("echo", 3));
+    // An empty body is not waited for.
     client.send(expect(0));
     assert_ne!(client.response().code, 100);
     client.send(expect(1001));
@@ -158,7 +158,7 @@ fn a_client_that_asks_first_is_told() {
 }
 
 #[test]
-fn a_body_that_is_cut_short_reaches_nobody() {
+fn a_body_that_is_cut_short_starts_no_request() {
     let server = Server::start();
     let body = infer_body(1);
     let whole = request("POST", INFER, "", body.as_bytes());
@@ -171,7 +171,7 @@ fn a_body_that_is_cut_short_reaches_nobody() {
     client.send(CHUNKED);
     client.send("5\r\nab");
     drop(client);
-    assert_eq!(server.ask("POST", INFER, &body).code, 200);
+    assert_eq!(server.call("POST", INFER, &body).code, 200);
     assert_eq!(server.service.requests.load(Ordering::SeqCst), 1);
 }
 

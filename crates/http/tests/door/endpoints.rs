@@ -19,20 +19,20 @@ fn unknown_paths_are_404() {
 }
 
 #[test]
-fn requests_are_told_of_while_somebody_wants_to_hear_of_them() {
+fn requests_are_logged_while_the_log_is_on() {
     let lines = Arc::new(Mutex::new(Vec::new()));
-    let (written, wanted) = (lines.clone(), Arc::new(AtomicBool::new(true)));
-    let asked = wanted.clone();
+    let (written, enabled) = (lines.clone(), Arc::new(AtomicBool::new(true)));
+    let is_on = enabled.clone();
     let request_log = RequestLog::new(
-        move || asked.load(Ordering::SeqCst),
+        move || is_on.load(Ordering::SeqCst),
         move |line| written.lock().unwrap().push(line.to_string()),
     );
     let options = HttpOptions { request_log: Some(request_log), ..HttpOptions::default() };
     let server = Server::with(options);
     assert_eq!(server.get("/v2").code, 200);
     assert_eq!(server.get("/v2/a%0Ab?c").code, 404);
-    assert_eq!(server.ask("POST", "/v2/models/echo/infer", "{").code, 400);
-    wanted.store(false, Ordering::SeqCst);
+    assert_eq!(server.call("POST", "/v2/models/echo/infer", "{").code, 400);
+    enabled.store(false, Ordering::SeqCst);
     assert_eq!(server.get("/v2").code, 200);
     let lines = lines.lock().unwrap();
     assert_eq!(lines[0], "HTTP GET /v2: 200 OK");
@@ -60,7 +60,7 @@ fn wrong_methods_are_405() {
         "/v2/systemsharedmemory/status",
     ] {
         for method in ["POST", "PUT", "HEAD", "DELETE"] {
-            assert_eq!(server.ask_head(method, path), 405, "{method} {path}");
+            assert_eq!(server.status_of(method, path), 405, "{method} {path}");
         }
     }
     for path in [
@@ -75,13 +75,13 @@ fn wrong_methods_are_405() {
     ] {
         server.check("GET", path, "", 405, r#"{"error":"Method Not Allowed"}"#);
     }
-    assert_eq!(server.ask_head("PUT", "/v2/logging"), 405);
-    assert_eq!(server.ask_head("DELETE", "/v2/trace/setting"), 405);
+    assert_eq!(server.status_of("PUT", "/v2/logging"), 405);
+    assert_eq!(server.status_of("DELETE", "/v2/trace/setting"), 405);
 }
 
 impl Server {
-    /// The status that a request without a body is answered with.
-    fn ask_head(&self, method: &str, path: &str) -> u16 {
+    /// The status of the response to a request without a body.
+    fn status_of(&self, method: &str, path: &str) -> u16 {
         let mut client = self.connect();
         client.send(format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"));
         let head = client.response_head();
@@ -184,10 +184,10 @@ fn repository() {
 }
 
 #[test]
-fn what_is_not_there_says_so() {
+fn extensions_that_are_not_offered_are_refused() {
     let server = Server::start();
     let check = |method: &str, path: &str, expected: &str| {
-        let response = server.ask(method, path, "{}");
+        let response = server.call(method, path, "{}");
         assert_eq!(response.code, 501, "{path}");
         assert!(response.text().contains(expected), "{path}: {}", response.text());
     };

@@ -11,17 +11,17 @@ use galatea_infer::{
 };
 use galatea_tensor::DataType;
 
-/// A request that the test answers.
-pub(crate) type Held = (InferenceRequest, ResponseSender);
+/// A request to which the test responds.
+pub(crate) type HeldRequest = (InferenceRequest, ResponseSender);
 
-/// Echoes inputs as outputs; what else it does depends on the model's name.
+/// Echoes inputs as outputs, or misbehaves, depending on the name of the model.
 pub(crate) struct FakeService {
     pub(crate) requests: AtomicU32,
-    held: Mutex<mpsc::Sender<Held>>,
+    held: Mutex<mpsc::Sender<HeldRequest>>,
 }
 
 impl FakeService {
-    pub(crate) fn new() -> (Arc<Self>, mpsc::Receiver<Held>) {
+    pub(crate) fn new() -> (Arc<Self>, mpsc::Receiver<HeldRequest>) {
         let (sender, receiver) = mpsc::channel();
         (Arc::new(Self { requests: AtomicU32::new(0), held: Mutex::new(sender) }), receiver)
     }
@@ -33,7 +33,7 @@ impl InferenceService for FakeService {
         match request.model_name.as_str() {
             "echo" => sender.send_final(Ok(echo(request))),
             "hold" => self.held.lock().unwrap().send((request, sender)).unwrap(),
-            "panic" => panic!("the test asked for it"),
+            "panic" => panic!("on purpose"),
             "drop" => drop(sender),
             "twice" => {
                 sender.send(Ok(echo(request.clone())));
@@ -133,7 +133,7 @@ impl ServerControl for FakeControl {
         Ok(Arc::new(ModelConfigDocument { json: r#"{"name":"echo"}"#.into(), protobuf }))
     }
 
-    /// Every name is an order to the service here, but for the missing model.
+    /// Every name selects a behaviour of the service, except that of the missing model.
     fn is_decoupled(&self, name: &str, _version: Option<i64>) -> Result<bool, Status> {
         match name {
             "missing" => Err(Status::not_found("Request for unknown model: 'missing'")),

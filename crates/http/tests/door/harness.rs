@@ -10,9 +10,9 @@ use galatea_http::{HttpOptions, RunningDoor, start};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
-use crate::fake::{FakeControl, FakeService, Held};
+use crate::fake::{FakeControl, FakeService, HeldRequest};
 
-/// Threads that each drive a runtime, as the server's workers do.
+/// Threads that each drive a runtime, like the I/O threads of the server.
 pub(crate) struct Workers {
     pub(crate) handles: Vec<Handle>,
     threads: Vec<(oneshot::Sender<()>, JoinHandle<()>)>,
@@ -48,7 +48,7 @@ pub(crate) struct Server {
     pub(crate) door: RunningDoor,
     pub(crate) service: Arc<FakeService>,
     pub(crate) control: Arc<FakeControl>,
-    pub(crate) held: mpsc::Receiver<Held>,
+    pub(crate) held: mpsc::Receiver<HeldRequest>,
     pub(crate) workers: Workers,
 }
 
@@ -79,25 +79,25 @@ impl Server {
     }
 
     /// Sends one request on a connection of its own.
-    pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> Response {
+    pub(crate) fn call(&self, method: &str, path: &str, body: &str) -> Response {
         let mut client = self.connect();
         client.request(method, path, "", body.as_bytes());
         client.response()
     }
 
     pub(crate) fn get(&self, path: &str) -> Response {
-        self.ask("GET", path, "")
+        self.call("GET", path, "")
     }
 
-    /// Checks the status and body that a request is answered with.
+    /// Checks status and body of the response to a request.
     #[track_caller]
     pub(crate) fn check(&self, method: &str, path: &str, body: &str, code: u16, expected: &str) {
-        let response = self.ask(method, path, body);
+        let response = self.call(method, path, body);
         assert_eq!((response.code, response.text()), (code, expected), "{method} {path}");
     }
 
-    /// The held request that comes next.
-    pub(crate) fn next_held(&self) -> Held {
+    /// The next request that is held.
+    pub(crate) fn next_held(&self) -> HeldRequest {
         self.held.recv_timeout(PATIENCE).expect("no request was held")
     }
 }
@@ -123,7 +123,7 @@ impl Response {
         std::str::from_utf8(&self.body).unwrap()
     }
 
-    /// The value of a header; names are compared as they are written.
+    /// The value of a header; the case of names matters.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let value = |line: &'_ str| line.split_once(": ").map(|(n, v)| (n.to_owned(), v.len()));
         self.head.lines().find_map(|line| {
@@ -145,7 +145,7 @@ impl Client {
         self.stream.get_mut().write_all(bytes.as_ref()).unwrap();
     }
 
-    /// Sends what the server may refuse to read.
+    /// Sends bytes that the server may refuse to read.
     pub(crate) fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.stream.get_mut().write_all(bytes.as_ref()).is_ok()
     }
@@ -158,7 +158,7 @@ impl Client {
         self.try_response().expect("the connection was closed")
     }
 
-    /// The next response's head alone.
+    /// The head of the next response.
     pub(crate) fn response_head(&mut self) -> String {
         self.try_head().expect("the connection was closed")
     }
@@ -205,13 +205,13 @@ pub(crate) fn request(method: &str, path: &str, headers: &str, body: &[u8]) -> V
     [head.as_bytes(), body].concat()
 }
 
-/// The body of an inference of one byte.
+/// The body of an inference request with one byte.
 pub(crate) fn infer_body(value: u8) -> String {
     format!(r#"{{"inputs":[{{"name":"x","datatype":"UINT8","shape":[1],"data":[{value}]}}]}}"#)
 }
 
-/// What [`infer_body`] is answered with by `model`.
-pub(crate) fn infer_answer(model: &str, value: u8) -> String {
+/// The response of `model` to [`infer_body`].
+pub(crate) fn infer_response(model: &str, value: u8) -> String {
     format!(
         r#"{{"model_name":"{model}","model_version":"1","outputs":[{{"name":"x","datatype":"UINT8","shape":[1],"data":[{value}]}}]}}"#
     )

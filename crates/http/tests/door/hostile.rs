@@ -1,15 +1,15 @@
-//! Requests shaped after published vulnerabilities of servers like this one.
-//! Each ends with a server that still answers.
+//! Requests like those of published vulnerabilities of similar servers. The server must
+//! respond to other requests afterwards.
 
 use galatea_http::HttpOptions;
 
-use crate::harness::{Server, infer_answer, infer_body};
+use crate::harness::{Server, infer_body, infer_response};
 
 const INFER: &str = "/v2/models/echo/infer";
 
 #[track_caller]
-fn still_answers(server: &Server) {
-    assert_eq!(server.ask("POST", INFER, &infer_body(9)).text(), infer_answer("echo", 9));
+fn check_serves(server: &Server) {
+    assert_eq!(server.call("POST", INFER, &infer_body(9)).text(), infer_response("echo", 9));
 }
 
 fn chunk_flood(server: &Server, path: &str, count: usize) -> u16 {
@@ -33,9 +33,9 @@ fn cve_2025_23310_23311_33202_2026_47476_floods_of_chunks() {
         assert_eq!(chunk_flood(&server, path, 65_537), 400);
     }
     assert_eq!(chunk_flood(&server, INFER, 300_000), 400);
-    // As many as are allowed make a body, which is no JSON.
+    // With the allowed number of chunks there is a body, which is not JSON.
     assert_eq!(chunk_flood(&server, INFER, 65_536), 400);
-    still_answers(&server);
+    check_serves(&server);
 }
 
 #[test]
@@ -45,11 +45,11 @@ fn cve_2025_23317_header_length_beyond_the_body_in_segments() {
         let mut client = server.connect();
         client.send(format!("POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: 20\r\n"));
         client.send(format!("Inference-Header-Content-Length: {length}\r\n\r\n0123456789"));
-        // The answer may be there already.
+        // The response may have been sent already.
         client.try_send("0123456789");
         assert_eq!(client.response().code, 400, "{length}");
     }
-    still_answers(&server);
+    check_serves(&server);
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn cve_2025_33201_a_declared_length_allocates_nothing() {
         ));
         assert_eq!(client.response().code, 400, "{length}");
     }
-    still_answers(&server);
+    check_serves(&server);
 }
 
 #[test]
@@ -77,17 +77,17 @@ fn cve_2025_23325_2026_47477_nested_json_over_the_wire() {
         (INFER, &deep),
         (INFER, &data),
     ] {
-        let response = server.ask("POST", path, body);
+        let response = server.call("POST", path, body);
         assert_eq!(response.code, 400, "{path}: {}", response.text());
     }
-    still_answers(&server);
+    check_serves(&server);
 }
 
 #[test]
 fn cve_2024_0087_2024_0100_no_file_is_named_by_a_client() {
     let server = Server::start();
-    let log = server.ask("POST", "/v2/logging", r#"{"log_file":"/var/log/x"}"#);
-    let trace = server.ask("POST", "/v2/trace/setting", r#"{"trace_file":"/var/log/x"}"#);
+    let log = server.call("POST", "/v2/logging", r#"{"log_file":"/var/log/x"}"#);
+    let trace = server.call("POST", "/v2/trace/setting", r#"{"trace_file":"/var/log/x"}"#);
     assert_eq!((log.code, trace.code), (501, 501));
 }
 
@@ -95,9 +95,9 @@ fn cve_2024_0087_2024_0100_no_file_is_named_by_a_client() {
 fn cve_2023_31036_2024_53880_files_of_a_load_are_only_handed_on() {
     let server = Server::start();
     let body = r#"{"parameters":{"config":"{}","file:../../x":"QQ=="}}"#;
-    let response = server.ask("POST", "/v2/repository/models/m/load", body);
+    let response = server.call("POST", "/v2/repository/models/m/load", body);
     assert_eq!(response.code, 200);
-    // Where they may lie is the repository's decision, and tested there.
+    // The repository decides where they may be written, and tests that.
     let changes = server.control.changes.lock().unwrap().clone();
     assert_eq!(changes, ["load m config {} ../../x [65]"]);
 }
@@ -108,21 +108,21 @@ fn cve_2026_24175_numbers_in_headers_that_no_type_holds() {
     let mut client = server.connect();
     let header = "Accept-Encoding: gzip;q=1e9999, deflate;q=, ;q=1\r\n";
     client.request("POST", INFER, header, infer_body(4).as_bytes());
-    assert_eq!(client.response().text(), infer_answer("echo", 4));
+    assert_eq!(client.response().text(), infer_response("echo", 4));
 }
 
 #[test]
 fn cve_2025_23316_2026_24208_24209_names_are_only_names() {
     let server = Server::start();
     for name in ["..", ".", "%2e%2e", "a;touch%20x", "$(x)", "a%00", "..%2f..%2fetc"] {
-        let response = server.ask("POST", &format!("/v2/models/{name}/infer"), &infer_body(1));
+        let response = server.call("POST", &format!("/v2/models/{name}/infer"), &infer_body(1));
         assert_eq!(response.code, 404, "{name}");
         assert!(response.text().contains("unknown model"), "{}", response.text());
     }
     for path in ["/v2/models/../infer/x", "/v2/models/a/b/infer", "/v2/../etc/passwd"] {
         assert_eq!(server.get(path).code, 404, "{path}");
     }
-    still_answers(&server);
+    check_serves(&server);
 }
 
 #[test]
@@ -132,9 +132,9 @@ fn cve_2025_23331_cve_2025_23323_shapes_over_the_wire() {
         let body = format!(
             r#"{{"inputs":[{{"name":"x","datatype":"FP32","shape":{shape},"data":[1]}}]}}"#
         );
-        assert_eq!(server.ask("POST", INFER, &body).code, 400, "{shape}");
+        assert_eq!(server.call("POST", INFER, &body).code, 400, "{shape}");
     }
-    still_answers(&server);
+    check_serves(&server);
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn nonsense_before_any_request() {
     ] {
         let mut client = server.connect();
         client.try_send(nonsense);
-        // Refused or closed, as long as it ends.
+        // Refused or closed; either ends the connection.
         if let Some(response) = client.try_response() {
             assert_eq!(response.code, 400);
         }
@@ -162,5 +162,5 @@ fn nonsense_before_any_request() {
     if let Some(response) = client.try_response() {
         assert_eq!(response.code, 431);
     }
-    still_answers(&server);
+    check_serves(&server);
 }

@@ -1,4 +1,4 @@
-//! Inferences, connections that stay open, and clients that go away.
+//! Inference requests, persistent connections, and clients that disconnect.
 
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use galatea_infer::Status;
 
 use crate::fake::echo;
-use crate::harness::{Client, PATIENCE, Server, infer_answer, infer_body, request};
+use crate::harness::{Client, PATIENCE, Server, infer_body, infer_response, request};
 
 const INFER: &str = "/v2/models/echo/infer";
 const HOLD: &str = "/v2/models/hold/infer";
@@ -14,8 +14,8 @@ const HOLD: &str = "/v2/models/hold/infer";
 #[test]
 fn json_in_json_out() {
     let server = Server::start();
-    let response = server.ask("POST", INFER, &infer_body(7));
-    assert_eq!((response.code, response.text()), (200, infer_answer("echo", 7).as_str()));
+    let response = server.call("POST", INFER, &infer_body(7));
+    assert_eq!((response.code, response.text()), (200, infer_response("echo", 7).as_str()));
     assert_eq!(response.header("Content-Type"), Some("application/json"));
     assert_eq!(response.header("Inference-Header-Content-Length"), None);
     let body = r#"{"id":"i","inputs":[{"name":"x","datatype":"INT8","shape":[1],"data":[1]}]}"#;
@@ -56,18 +56,18 @@ fn a_raw_body_is_the_input() {
     assert_eq!(response.code, 200, "{}", response.text());
     assert!(response.body.ends_with(b"]}raw"), "{}", response.text());
     assert!(response.text().contains(r#""name":"x","datatype":"UINT8","shape":[3]"#));
-    // A body without anything is raw too, and its tensor empty.
-    let response = server.ask("POST", INFER, "");
+    // An empty body is raw too, and its tensor empty.
+    let response = server.call("POST", INFER, "");
     assert!(response.text().contains(r#""shape":[0],"parameters":{"binary_data_size":0}"#));
     let unknown = r#"{"error":"Request for unknown model: 'no' is not found"}"#;
     server.check("POST", "/v2/models/no/infer", "", 404, unknown);
 }
 
 #[test]
-fn errors_are_json_whoever_makes_them() {
+fn errors_are_json() {
     let server = Server::start();
     let check = |model: &str, body: &str, code: u16, message: &str| {
-        let response = server.ask("POST", &format!("/v2/models/{model}/infer"), body);
+        let response = server.call("POST", &format!("/v2/models/{model}/infer"), body);
         assert_eq!(
             (response.code, response.text()),
             (code, format!(r#"{{"error":"{message}"}}"#).as_str())
@@ -87,13 +87,13 @@ fn errors_are_json_whoever_makes_them() {
 }
 
 #[test]
-fn a_panic_is_one_requests_misfortune() {
+fn a_panic_fails_one_request() {
     let server = Server::start();
     let mut client = server.connect();
     client.request("POST", "/v2/models/panic/infer", "", infer_body(1).as_bytes());
     assert_eq!(client.response().code, 500);
     client.request("POST", INFER, "", infer_body(2).as_bytes());
-    assert_eq!(client.response().text(), infer_answer("echo", 2));
+    assert_eq!(client.response().text(), infer_response("echo", 2));
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn a_connection_serves_many_requests() {
     let mut client = server.connect();
     for value in 0..50 {
         client.request("POST", INFER, "", infer_body(value).as_bytes());
-        assert_eq!(client.response().text(), infer_answer("echo", value));
+        assert_eq!(client.response().text(), infer_response("echo", value));
     }
     client.request("GET", "/v2/health/live", "Connection: close\r\n", b"");
     assert_eq!(client.response().code, 200);
@@ -110,7 +110,7 @@ fn a_connection_serves_many_requests() {
 }
 
 #[test]
-fn pipelined_requests_are_answered_in_order() {
+fn pipelined_requests_get_responses_in_order() {
     let server = Server::start();
     let mut client = server.connect();
     let mut burst = Vec::new();
@@ -119,25 +119,25 @@ fn pipelined_requests_are_answered_in_order() {
     }
     client.send(burst);
     for value in 0..20 {
-        assert_eq!(client.response().text(), infer_answer("echo", value));
+        assert_eq!(client.response().text(), infer_response("echo", value));
     }
 }
 
 #[test]
-fn a_pipelined_answer_does_not_wait_for_the_next() {
+fn a_pipelined_response_does_not_wait_for_the_next() {
     let server = Server::start();
     let mut client = server.connect();
     let infer = |path, value| request("POST", path, "", infer_body(value).as_bytes());
     client.send([infer(INFER, 1), infer(HOLD, 2), infer(INFER, 3)].concat());
-    assert_eq!(client.response().text(), infer_answer("echo", 1));
+    assert_eq!(client.response().text(), infer_response("echo", 1));
     let (request, sender) = server.next_held();
     sender.send_final(Ok(echo(request)));
-    assert_eq!(client.response().text(), infer_answer("hold", 2));
-    assert_eq!(client.response().text(), infer_answer("echo", 3));
+    assert_eq!(client.response().text(), infer_response("hold", 2));
+    assert_eq!(client.response().text(), infer_response("echo", 3));
 }
 
 #[test]
-fn a_request_that_waits_keeps_no_other_waiting() {
+fn a_request_that_waits_delays_no_other() {
     let server = Server::start();
     let mut waiting: Vec<Client> = Vec::new();
     for value in 0..4 {
@@ -146,12 +146,12 @@ fn a_request_that_waits_keeps_no_other_waiting() {
         waiting.push(client);
     }
     let held: Vec<_> = waiting.iter().map(|_| server.next_held()).collect();
-    assert_eq!(server.ask("POST", INFER, &infer_body(9)).code, 200);
+    assert_eq!(server.call("POST", INFER, &infer_body(9)).code, 200);
     for (request, sender) in held {
         sender.send_final(Ok(echo(request)));
     }
     for (client, value) in waiting.iter_mut().zip(0..) {
-        assert_eq!(client.response().text(), infer_answer("hold", value));
+        assert_eq!(client.response().text(), infer_response("hold", value));
     }
 }
 
@@ -166,21 +166,21 @@ fn a_late_error_arrives() {
 }
 
 #[test]
-fn a_client_that_goes_away_cancels_its_request() {
+fn a_client_that_disconnects_cancels_its_request() {
     let server = Server::start();
     let mut client = server.connect();
     client.request("POST", HOLD, "", infer_body(0).as_bytes());
     let (request, sender) = server.next_held();
     assert!(!request.cancel.is_cancelled());
-    let (told, cancelled) = mpsc::channel();
-    request.cancel.on_cancel(move || told.send(()).unwrap());
+    let (cancel, cancelled) = mpsc::channel();
+    request.cancel.on_cancel(move || cancel.send(()).unwrap());
     drop(client);
     cancelled.recv_timeout(PATIENCE).expect("the request was not cancelled");
-    sender.fail(Status::cancelled("nobody reads this"));
+    sender.fail(Status::cancelled("unread"));
 }
 
 #[test]
-fn an_answered_request_is_not_cancelled() {
+fn a_finished_request_is_not_cancelled() {
     let server = Server::start();
     let mut client = server.connect();
     client.request("POST", HOLD, "", infer_body(0).as_bytes());
@@ -196,7 +196,7 @@ fn an_answered_request_is_not_cancelled() {
 }
 
 #[test]
-fn the_model_is_looked_for_before_the_body_is_read() {
+fn an_unknown_model_is_reported_before_a_bad_body() {
     let server = Server::start();
     let missing = r#"{"error":"Request for unknown model: 'missing'"}"#;
     server.check("POST", "/v2/models/missing/infer", "{}", 404, missing);
@@ -208,7 +208,7 @@ fn the_model_is_looked_for_before_the_body_is_read() {
 }
 
 #[test]
-fn outputs_may_be_wanted_as_classes() {
+fn outputs_may_be_requested_as_classes() {
     let server = Server::start();
     let input = r#"{"name":"x","datatype":"INT8","shape":[3],"data":[1,3,2]}"#;
     let body = |classes: u32| {
@@ -216,14 +216,14 @@ fn outputs_may_be_wanted_as_classes() {
             r#"{{"inputs":[{input}],"outputs":[{{"name":"x","parameters":{{"classification":{classes}}}}}]}}"#
         )
     };
-    let answer = |fields: &str| {
+    let response = |fields: &str| {
         format!(
             r#"{{"model_name":"echo","model_version":"1","outputs":[{{"name":"x",{fields}}}]}}"#
         )
     };
-    let classes = answer(r#""datatype":"BYTES","shape":[2],"data":["3:1","2:2"]"#);
+    let classes = response(r#""datatype":"BYTES","shape":[2],"data":["3:1","2:2"]"#);
     server.check("POST", INFER, &body(2), 200, &classes);
-    let elements = answer(r#""datatype":"INT8","shape":[3],"data":[1,3,2]"#);
+    let elements = response(r#""datatype":"INT8","shape":[3],"data":[1,3,2]"#);
     server.check("POST", INFER, &body(0), 200, &elements);
     let refused =
         r#"{"error":"class result not available for output due to unsupported type 'BOOL'"}"#;

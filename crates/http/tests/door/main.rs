@@ -1,8 +1,7 @@
-//! The door over real sockets, with a service and a control that the tests
-//! steer. Clients are plain blocking sockets, so that what goes over the
-//! wire is exactly what a test says.
+//! The door over real sockets, with a service and a control that the tests steer. Clients
+//! are blocking sockets, so that a test decides every byte on the wire.
 
-#![expect(clippy::unwrap_used, reason = "a test that can't go on fails")]
+#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod bodies;
 mod endpoints;

@@ -11,7 +11,7 @@ fn metrics_are_text_and_other_paths_are_empty() {
     let workers = Workers::start(1);
     let render = Arc::new(|| String::from("a_metric 1\n"));
     let door = start_metrics(&workers.handles, listener(), render).unwrap();
-    let ask = |method: &str, path: &str| {
+    let call = |method: &str, path: &str| {
         let mut client = Client::connect(door.address());
         client.request(method, path, "", b"");
         client.response()
@@ -19,21 +19,21 @@ fn metrics_are_text_and_other_paths_are_empty() {
     for (path, expected) in
         [("/metrics", "a_metric 1\n"), ("/metrics/", "a_metric 1\n"), ("/", ""), ("/metrics/x", "")]
     {
-        let response = ask("GET", path);
+        let response = call("GET", path);
         assert_eq!((response.code, response.text()), (200, expected), "{path}");
         assert_eq!(response.header("Content-Type"), Some("text/plain; charset=utf-8"));
     }
-    let response = ask("POST", "/metrics");
+    let response = call("POST", "/metrics");
     assert_eq!((response.code, response.text()), (405, r#"{"error":"Method Not Allowed"}"#));
 }
 
 #[test]
-fn a_client_that_sends_what_nobody_wants_is_answered() {
+fn a_client_that_sends_a_refused_body_gets_its_response() {
     let workers = Workers::start(1);
     let render = Arc::new(|| String::from("a_metric 1\n"));
     let door = start_metrics(&workers.handles, listener(), render).unwrap();
     let body = vec![b'x'; 10_000_000];
-    // The second connection's requests are hyper's.
+    // Hyper serves the requests of the second connection.
     for headers in ["", "TE: trailers\r\n"] {
         let mut client = Client::connect(door.address());
         for (method, path, code) in [("POST", "/metrics", 405), ("GET", "/metrics", 200)] {

@@ -1,5 +1,5 @@
-//! What the door serves itself, and what it leaves to hyper: a client must not be able
-//! to tell.
+//! Requests that the door serves itself and requests that it leaves to hyper: a client must
+//! not see a difference.
 
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
@@ -9,7 +9,7 @@ use galatea_http::HttpOptions;
 use galatea_infer::{ParameterValue, Status};
 
 use crate::fake::echo;
-use crate::harness::{Client, PATIENCE, Response, Server, infer_answer, infer_body, request};
+use crate::harness::{Client, PATIENCE, Response, Server, infer_body, infer_response, request};
 use crate::stopping::check_drains;
 
 const INFER: &str = "/v2/models/echo/infer";
@@ -19,14 +19,14 @@ const LIVE: &str = "/v2/health/live";
 /// With this header no request is plain.
 const NOT_PLAIN: &str = "TE: trailers\r\n";
 
-/// An inference whose body has so many bytes, and the tensor at its end.
+/// An inference request with a body of `length` bytes, and the tensor at its end.
 fn infer_of(length: usize, headers: &str) -> (Vec<u8>, Vec<u8>) {
     let json = |size: usize| {
         format!(
             r#"{{"inputs":[{{"name":"x","datatype":"UINT8","shape":[{size}],"parameters":{{"binary_data_size":{size}}}}}],"outputs":[{{"name":"x","parameters":{{"binary_data":true}}}}]}}"#
         )
     };
-    // The length of the text depends on the number of digits in it.
+    // The length of the text depends on the number of its digits.
     let size = (0..length).rev().find(|size| json(*size).len() + size <= length).unwrap();
     let json = json(size) + &" ".repeat(length - json(size).len() - size);
     let tensor: Vec<u8> = (0..size).map(|index| index.to_le_bytes()[0] ^ 0x5a).collect();
@@ -40,7 +40,7 @@ fn check_tensor(response: &Response, tensor: &[u8]) {
     assert!(response.body.ends_with(tensor), "the tensor changed on its way");
 }
 
-/// A response's head, but for the moment at which it was made.
+/// The head of a response without its date.
 fn timeless(response: &Response) -> String {
     let date = response.header("Date").unwrap_or_else(|| panic!("no date: {}", response.head));
     assert_eq!((date.len(), &date[26..]), (29, "GMT"), "{date}");
@@ -48,7 +48,7 @@ fn timeless(response: &Response) -> String {
 }
 
 #[test]
-fn answers_do_not_tell_who_gave_them() {
+fn responses_do_not_depend_on_what_serves_them() {
     let server = Server::start();
     let body = infer_body(1);
     let mut connections = [server.connect(), server.connect()];
@@ -83,21 +83,21 @@ fn answers_do_not_tell_who_gave_them() {
 }
 
 #[test]
-fn a_connection_may_become_another_ones() {
+fn a_connection_may_be_handed_to_hyper() {
     let server = Server::start();
     let mut client = server.connect();
     let plain = || request("POST", INFER, "", infer_body(1).as_bytes());
     let other = || request("POST", INFER, NOT_PLAIN, infer_body(2).as_bytes());
     let check = |client: &mut Client, values: &[u8]| {
         for value in values {
-            assert_eq!(client.response().text(), infer_answer("echo", *value));
+            assert_eq!(client.response().text(), infer_response("echo", *value));
         }
     };
     client.send([plain(), plain(), other(), plain()].concat());
     check(&mut client, &[1, 1, 2, 1]);
     client.send([other(), plain()].concat());
     check(&mut client, &[2, 1]);
-    // A head in pieces isn't plain either, nor is half a head behind a request.
+    // A head in pieces isn't plain, and neither is half a head behind a request.
     let mut client = server.connect();
     let two = [plain(), plain()].concat();
     let (first, second) = two.split_at(plain().len() + 20);
@@ -109,7 +109,7 @@ fn a_connection_may_become_another_ones() {
 }
 
 #[test]
-fn bodies_of_every_length_around_a_buffers() {
+fn bodies_around_the_size_of_a_buffer_arrive_complete() {
     let server = Server::start();
     let mut client = server.connect();
     let (head, _) = infer_of(16 << 10, "");
@@ -130,16 +130,16 @@ fn a_client_may_pause_within_a_body() {
     for cut in [150, 500, 20_000, 500_000, 599_999] {
         let (request, tensor) = infer_of(600_000, "");
         client.send(&request[..cut]);
-        // Others are served meanwhile, and this one is far from done.
+        // Other requests are served meanwhile.
         assert_eq!(server.get(LIVE).code, 200);
-        assert_eq!(server.ask("POST", INFER, &infer_body(1)).code, 200);
+        assert_eq!(server.call("POST", INFER, &infer_body(1)).code, 200);
         client.send(&request[cut..]);
         check_tensor(&client.response(), &tensor);
     }
 }
 
 #[test]
-fn requests_behind_a_large_body_are_answered_in_order() {
+fn requests_behind_a_large_body_get_responses_in_order() {
     let server = Server::start();
     let mut client = server.connect();
     let (large, tensor) = infer_of(600_000, "");
@@ -150,16 +150,16 @@ fn requests_behind_a_large_body_are_answered_in_order() {
         if behind.len() == 1 {
             client.send(&small(1)[1..]);
         } else {
-            assert_eq!(client.response().text(), infer_answer("echo", 1));
+            assert_eq!(client.response().text(), infer_response("echo", 1));
             client.send(small(1));
-            assert_eq!(client.response().text(), infer_answer("echo", 2));
+            assert_eq!(client.response().text(), infer_response("echo", 2));
         }
-        assert_eq!(client.response().text(), infer_answer("echo", 1));
+        assert_eq!(client.response().text(), infer_response("echo", 1));
     }
 }
 
 #[test]
-fn a_client_may_leave_within_a_large_body() {
+fn a_client_may_disconnect_within_a_large_body() {
     let server = Server::start();
     let (request, _) = infer_of(600_000, "");
     for cut in [200, 20_000, 599_999] {
@@ -173,7 +173,7 @@ fn a_client_may_leave_within_a_large_body() {
 }
 
 #[test]
-fn what_is_not_wanted_is_read_if_it_is_there() {
+fn a_refused_body_is_read_if_it_has_arrived() {
     let server = Server::start();
     let mut client = server.connect();
     let refused = request("POST", "/v2/absent", "", &[b'x'; 1000]);
@@ -181,7 +181,7 @@ fn what_is_not_wanted_is_read_if_it_is_there() {
     let response = client.response();
     assert_eq!((response.code, response.header("Connection")), (404, None));
     assert_eq!(client.response().code, 200);
-    // Nobody knows where the next request would begin.
+    // The beginning of the next request would be unknown.
     client.send("POST /v2/absent HTTP/1.1\r\nContent-Length: 10\r\n\r\n12345");
     let response = client.response();
     assert_eq!((response.code, response.header("Connection")), (404, Some("close")));
@@ -189,7 +189,7 @@ fn what_is_not_wanted_is_read_if_it_is_there() {
 }
 
 #[test]
-fn a_client_that_sends_on_is_still_answered() {
+fn a_client_that_pipelines_gets_its_response() {
     let server = Server::start();
     let mut client = server.connect();
     client.request("POST", HOLD, "", infer_body(1).as_bytes());
@@ -198,12 +198,12 @@ fn a_client_that_sends_on_is_still_answered() {
     assert_eq!(server.get(LIVE).code, 200);
     assert!(!held.cancel.is_cancelled());
     sender.send_final(Ok(echo(held)));
-    assert_eq!(client.response().text(), infer_answer("hold", 1));
+    assert_eq!(client.response().text(), infer_response("hold", 1));
     assert_eq!(client.response().code, 200);
 }
 
 #[test]
-fn headers_are_forwarded_whoever_reads_them() {
+fn headers_are_forwarded_by_door_and_hyper() {
     let header_forward = HeaderForward::new("^my-").ok();
     let server = Server::with(HttpOptions { header_forward, ..HttpOptions::default() });
     let mut client = server.connect();
@@ -219,80 +219,80 @@ fn headers_are_forwarded_whoever_reads_them() {
     }
 }
 
-/// A connection that only looks at its next request until it is answered.
-fn alone(server: &Server) -> Client {
+/// A connection whose requests had immediate responses.
+fn warm_client(server: &Server) -> Client {
     let mut client = server.connect();
     for value in [1, 2, 3] {
         client.request("POST", INFER, "", infer_body(value).as_bytes());
-        assert_eq!(client.response().text(), infer_answer("echo", value));
+        assert_eq!(client.response().text(), infer_response("echo", value));
     }
     client
 }
 
 #[test]
-fn whatever_follows_a_request_that_was_answered_at_once() {
+fn any_bytes_may_follow_a_request() {
     let server = Server::start();
     let small = |value| request("POST", INFER, "", infer_body(value).as_bytes());
     let other = request("POST", INFER, NOT_PLAIN, infer_body(7).as_bytes());
-    let answers = |client: &mut Client, values: &[u8]| {
+    let check_responses = |client: &mut Client, values: &[u8]| {
         for value in values {
-            assert_eq!(client.response().text(), infer_answer("echo", *value));
+            assert_eq!(client.response().text(), infer_response("echo", *value));
         }
-        // And nothing else: whatever was only looked at was taken once.
+        // And no other response follows.
         client.request("GET", LIVE, "", b"");
         let response = client.response();
         assert_eq!((response.code, response.text()), (200, ""));
     };
-    let mut client = alone(&server);
+    let mut client = warm_client(&server);
     client.send([small(4), small(5)].concat());
-    answers(&mut client, &[4, 5]);
+    check_responses(&mut client, &[4, 5]);
 
-    let mut client = alone(&server);
+    let mut client = warm_client(&server);
     let (whole, half) = (small(4), small(5));
     client.send([&whole[..], &half[..half.len() - 3]].concat());
-    assert_eq!(client.response().text(), infer_answer("echo", 4));
+    assert_eq!(client.response().text(), infer_response("echo", 4));
     client.send(&half[half.len() - 3..]);
-    answers(&mut client, &[5]);
+    check_responses(&mut client, &[5]);
 
-    // Behind a blank line it is hyper's; so is half a head.
+    // Hyper serves a request behind a blank line, and half a head.
     for first in [other, [b"\r\n", &small(7)[..]].concat()] {
-        let mut client = alone(&server);
+        let mut client = warm_client(&server);
         client.send([first, small(8)].concat());
-        answers(&mut client, &[7, 8]);
+        check_responses(&mut client, &[7, 8]);
     }
-    let mut client = alone(&server);
+    let mut client = warm_client(&server);
     client.send(&small(7)[..10]);
     assert_eq!(server.get(LIVE).code, 200);
     client.send(&small(7)[10..]);
-    answers(&mut client, &[7]);
+    check_responses(&mut client, &[7]);
 
     for length in [2000, 2047, 2048, 2049, 5000, 20_000, 600_000] {
-        let mut client = alone(&server);
+        let mut client = warm_client(&server);
         let (large, tensor) = infer_of(length, "");
         client.send([&large[..], &small(9)].concat());
         check_tensor(&client.response(), &tensor);
-        answers(&mut client, &[9]);
+        check_responses(&mut client, &[9]);
     }
 
-    let mut client = alone(&server);
+    let mut client = warm_client(&server);
     client.request("POST", INFER, "", b"nonsense");
     assert_eq!(client.response().code, 400);
     client.send(small(4));
-    answers(&mut client, &[4]);
+    check_responses(&mut client, &[4]);
 }
 
 #[test]
-fn a_client_that_goes_away_behind_a_request_answered_at_once_cancels_the_next() {
+fn a_client_that_disconnects_behind_finished_requests_cancels_the_next() {
     let server = Server::start();
-    // A client that is quick sends the next one before the last was taken.
+    // A quick client sends the next request before the server waits for it.
     for _ in 0..20 {
-        let mut client = alone(&server);
+        let mut client = warm_client(&server);
         client.request("POST", HOLD, "", infer_body(1).as_bytes());
         let (held, sender) = server.next_held();
-        let (told, cancelled) = mpsc::channel();
-        held.cancel.on_cancel(move || told.send(()).unwrap());
+        let (cancel, cancelled) = mpsc::channel();
+        held.cancel.on_cancel(move || cancel.send(()).unwrap());
         drop(client);
         cancelled.recv_timeout(PATIENCE).expect("the request was not cancelled");
-        sender.fail(Status::cancelled("nobody reads this"));
+        sender.fail(Status::cancelled("unread"));
     }
 }

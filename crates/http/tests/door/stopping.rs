@@ -10,12 +10,12 @@ use galatea_http::{HttpOptions, start};
 use tokio::runtime::Builder;
 
 use crate::fake::{FakeControl, FakeService, echo};
-use crate::harness::{Client, PATIENCE, Server, infer_answer, infer_body, listener};
+use crate::harness::{Client, PATIENCE, Server, infer_body, infer_response, listener};
 
 const HOLD: &str = "/v2/models/hold/infer";
 
 #[test]
-fn requests_on_the_way_are_answered_and_idle_connections_closed() {
+fn requests_in_progress_get_responses_and_idle_connections_are_closed() {
     let server = Server::start();
     let mut idle = server.connect();
     idle.request("GET", "/v2/health/ready", "", b"");
@@ -32,15 +32,15 @@ fn requests_on_the_way_are_answered_and_idle_connections_closed() {
 
     sender.send_final(Ok(echo(request)));
     let response = busy.response();
-    assert_eq!(response.text(), infer_answer("hold", 1));
+    assert_eq!(response.text(), infer_response("hold", 1));
     assert!(busy.is_closed());
     server.workers.handles[0].block_on(drained);
     assert_eq!(server.door.connections(), 0);
 }
 
 #[test]
-fn a_request_that_came_before_the_order_to_stop_is_answered() {
-    // Nobody drives it unless this test does, as if the server were a little late.
+fn a_request_from_before_the_stop_gets_its_response() {
+    // Only this test drives the runtime, as if the server were a little late.
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let workers = [runtime.handle().clone()];
     let (service, _held) = FakeService::new();
@@ -50,23 +50,23 @@ fn a_request_that_came_before_the_order_to_stop_is_answered() {
         client.request("GET", "/v2/health/ready", "", b"");
         client
     };
-    let answered = |mut client: Client| {
-        let answering = runtime.spawn_blocking(move || (client.response(), client));
-        runtime.block_on(answering).unwrap()
+    let respond = |mut client: Client| {
+        let response = runtime.spawn_blocking(move || (client.response(), client));
+        runtime.block_on(response).unwrap()
     };
     let client = probe(Client::connect(door.address()));
-    let (response, client) = answered(client);
+    let (response, client) = respond(client);
     assert_eq!((response.code, response.header("Connection")), (200, None));
 
     let client = probe(client);
     door.stop_accepting();
-    let (response, mut client) = answered(client);
+    let (response, mut client) = respond(client);
     assert_eq!((response.code, response.header("Connection")), (503, Some("close")));
     assert!(client.is_closed());
 }
 
 #[test]
-fn while_draining_probes_are_told_and_inferences_refused() {
+fn a_draining_door_refuses_probes_and_inferences() {
     let server = Server::start();
     server.door.stop_accepting();
     let exiting = r#"{"error":"Server exiting"}"#;
@@ -78,14 +78,14 @@ fn while_draining_probes_are_told_and_inferences_refused() {
     client.request("GET", "/v2/health/ready", "", b"");
     assert_eq!(client.response().header("Connection"), Some("close"));
     assert!(client.is_closed());
-    // Connections made since then keep nobody from being done.
+    // Later connections don't delay the drain.
     let open = server.connect();
     server.workers.handles[0].block_on(server.door.drained());
     drop(open);
 }
 
 #[test]
-fn pipelined_requests_behind_one_that_waits_are_refused() {
+fn pipelined_requests_behind_one_that_waits_are_refused_while_draining() {
     let server = Server::start();
     let mut client = server.connect();
     client.request("POST", HOLD, "", infer_body(1).as_bytes());
@@ -96,8 +96,7 @@ fn pipelined_requests_behind_one_that_waits_are_refused() {
     assert!(client.is_closed());
 }
 
-/// Whether every connection ends soon after the order to stop. Tests that this
-/// fails for wait for a while.
+/// Checks that all connections end soon after the door began to stop.
 #[track_caller]
 pub(crate) fn check_drains(server: &Server) {
     let drained = async { tokio::time::timeout(PATIENCE, server.door.drained()).await };
@@ -105,7 +104,7 @@ pub(crate) fn check_drains(server: &Server) {
 }
 
 #[test]
-fn half_a_head_does_not_delay_the_end() {
+fn half_a_head_does_not_delay_the_drain() {
     let server = Server::start();
     let mut first = server.connect();
     first.send("GET /v2/health/ready HTTP/1.1\r\nHo");
@@ -123,7 +122,7 @@ fn half_a_head_does_not_delay_the_end() {
 }
 
 #[test]
-fn a_head_that_is_completed_while_stopping_is_answered() {
+fn a_head_that_is_completed_while_stopping_is_served_or_closed() {
     let server = Server::start();
     let mut client = server.connect();
     client.send("GET /v2/health/ready HTTP/1.1\r\nHost: x\r\n");
@@ -131,7 +130,7 @@ fn a_head_that_is_completed_while_stopping_is_answered() {
         std::thread::yield_now();
     }
     server.door.stop_accepting();
-    // Too late, or in time: either way it ends, with an answer if it was read.
+    // Too late or in time, the connection ends; with a response if the head was read.
     client.try_send("\r\n");
     if let Some(response) = client.try_response() {
         assert_eq!(response.code, 503);
@@ -157,15 +156,15 @@ fn half_a_body_is_refused_when_the_door_stops() {
         check("/v2/models/echo/infer", &chunk),
         check("/v2/repository/index", &length),
     ];
-    // A client that asked first is told to go on when its body is read.
-    let mut told =
+    // A client that waits for an interim response gets it when its body is read.
+    let mut continued =
         check("/v2/models/echo/infer", "Expect: 100-continue\r\nContent-Length: 5\r\n\r\n");
-    assert_eq!(told.response().code, 100);
+    assert_eq!(continued.response().code, 100);
     while server.door.connections() < 4 {
         std::thread::yield_now();
     }
     server.door.stop_accepting();
-    for client in clients.iter_mut().chain([&mut told]) {
+    for client in clients.iter_mut().chain([&mut continued]) {
         let response = client.response();
         assert_eq!((response.code, response.text()), (503, r#"{"error":"Server exiting"}"#));
         assert_eq!(response.header("Connection"), Some("close"));
@@ -176,7 +175,7 @@ fn half_a_body_is_refused_when_the_door_stops() {
 }
 
 #[test]
-fn a_body_that_trickles_does_not_delay_the_end() {
+fn a_body_that_trickles_does_not_delay_the_drain() {
     let server = Server::start();
     let mut client = server.connect();
     client.send(
@@ -195,13 +194,13 @@ fn a_body_that_trickles_does_not_delay_the_end() {
 }
 
 #[test]
-fn closing_cancels_what_is_left() {
+fn closing_cancels_requests_in_progress() {
     let server = Server::start();
     let mut client = server.connect();
     client.request("POST", HOLD, "", infer_body(1).as_bytes());
     let (request, sender) = server.next_held();
-    let (told, cancelled) = mpsc::channel();
-    request.cancel.on_cancel(move || told.send(()).unwrap());
+    let (cancel, cancelled) = mpsc::channel();
+    request.cancel.on_cancel(move || cancel.send(()).unwrap());
     server.door.close();
     cancelled.recv_timeout(PATIENCE).expect("the request was not cancelled");
     assert!(client.is_closed());
@@ -210,14 +209,14 @@ fn closing_cancels_what_is_left() {
 }
 
 #[test]
-fn a_dropped_door_gives_its_port_back() {
-    // Nobody else listens at this address, whose ports go round otherwise.
+fn a_dropped_door_frees_its_port() {
+    // No other socket uses this address, so the port is not reused.
     let listener = TcpListener::bind("127.0.63.1:0").unwrap();
     let server = Server::at(listener, HttpOptions::default());
     let address = server.door.address();
     let Server { door, workers, .. } = server;
     drop(door);
-    // The acceptor ends on its worker; when all is done the port is free.
+    // The accept loop ends on its worker; then the port is free.
     drop(workers);
     assert!(TcpStream::connect(address).is_err());
 }

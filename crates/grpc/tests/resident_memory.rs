@@ -1,6 +1,6 @@
-//! What clients can have the process hold without sending much.
+//! The memory that clients can make the process hold without sending much.
 //!
-//! The process is looked at from outside, so its tests are one, in a file of its own.
+//! The memory of the process is measured, so this is a single test in a file of its own.
 
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
@@ -19,22 +19,22 @@ const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
 
 #[tokio::test]
-async fn what_clients_hold_is_bounded() {
-    // In this order, as memory of the one may be left for the next.
+async fn memory_held_by_clients_is_bounded() {
+    // The order matters: memory of one may be left for the next.
     idle_connections_take_little().await;
-    answers_that_are_not_read_keep_little_beside_them().await;
+    unread_responses_retain_little_memory().await;
     announced_messages_take_no_memory().await;
-    announced_messages_take_no_memory_of_others().await;
-    begun_messages_take_what_came_and_as_much_again().await;
+    announced_messages_take_no_pooled_memory().await;
+    begun_messages_take_twice_what_has_arrived().await;
 }
 
-/// What the process takes of the machine's memory.
+/// The resident memory of the process.
 fn resident_bytes() -> usize {
     let sizes = std::fs::read_to_string("/proc/self/statm").unwrap();
     sizes.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4 * KIB
 }
 
-/// The first bytes of a message of this length.
+/// The first `there` bytes of a message of this length.
 fn beginning(bytes: usize, there: usize) -> Bytes {
     let mut beginning = vec![0];
     beginning.extend(u32::try_from(bytes).unwrap().to_be_bytes());
@@ -42,7 +42,7 @@ fn beginning(bytes: usize, there: usize) -> Bytes {
     Bytes::from(beginning)
 }
 
-/// A call whose message is begun with these bytes.
+/// A call that has sent these bytes of its message.
 async fn begin(client: &Client, beginning: &Bytes) -> (ResponseFuture, SendStream<Bytes>) {
     let mut send = client.send.clone().ready().await.unwrap();
     let (call, mut body) = send.send_request(infer_head().body(()).unwrap(), false).unwrap();
@@ -50,7 +50,7 @@ async fn begin(client: &Client, beginning: &Bytes) -> (ResponseFuture, SendStrea
     (call, body)
 }
 
-/// The shape of CVE-2025-23331: long messages are announced, and don't come.
+/// The attack of CVE-2025-23331: long messages are announced, and not sent.
 async fn announced_messages_take_no_memory() {
     let fixture = Fixture::new();
     let client = fixture.client().await;
@@ -73,10 +73,15 @@ async fn announced_messages_take_no_memory() {
     }
 }
 
-/// In each of so many rounds a client's message of `announced` bytes comes and goes,
-/// and others begin `each` of that length, of which `there` are sent. Returns what that
-/// takes.
-async fn taken_by_beginnings(rounds: usize, each: usize, announced: usize, there: usize) -> usize {
+/// In each round a client sends a complete message of `announced` bytes, and others begin
+/// `each` messages of that length, of which they send `there` bytes. Returns the memory that
+/// this takes.
+async fn bytes_of_begun_messages(
+    rounds: usize,
+    each: usize,
+    announced: usize,
+    there: usize,
+) -> usize {
     let fixture = Fixture::new();
     let sender = fixture.client().await;
     let beginners = [fixture.client().await, fixture.client().await, fixture.client().await];
@@ -85,8 +90,8 @@ async fn taken_by_beginnings(rounds: usize, each: usize, announced: usize, there
     let before = resident_bytes();
     let mut calls = Vec::new();
     for client in beginners.iter().cycle().take(rounds) {
-        let answer = finish(sender.begin(infer_head(), vec![long.clone()]).await).await;
-        assert_ne!(answer.unwrap().status().0, 0);
+        let result = finish(sender.begin(infer_head(), vec![long.clone()]).await).await;
+        assert_ne!(result.unwrap().status().0, 0);
         sender.settle().await;
         for _ in 0..each {
             calls.push(begin(client, &beginning).await);
@@ -98,24 +103,24 @@ async fn taken_by_beginnings(rounds: usize, each: usize, announced: usize, there
     resident_bytes().saturating_sub(before)
 }
 
-/// Others' long messages leave memory behind, in the door and with the allocator. It
-/// isn't for those who only announce...
-async fn announced_messages_take_no_memory_of_others() {
+/// Complete long messages leave memory behind, in the door and in the allocator. Clients
+/// that only announce messages don't get it...
+async fn announced_messages_take_no_pooled_memory() {
     // The door keeps 64 MiB.
-    let taken = taken_by_beginnings(12, 1, 60 * MIB, 100).await;
+    let taken = bytes_of_begun_messages(12, 1, 60 * MIB, 100).await;
     assert!(taken < 150 * MIB, "{taken}");
-    let taken = taken_by_beginnings(12, 100, 16 * MIB, 5 * KIB).await;
+    let taken = bytes_of_begun_messages(12, 100, 16 * MIB, 5 * KIB).await;
     assert!(taken < 150 * MIB, "{taken}");
 }
 
-/// ...nor for those who send a part.
-async fn begun_messages_take_what_came_and_as_much_again() {
-    let taken = taken_by_beginnings(150, 1, 16 * MIB, MIB + 100 * KIB).await;
+/// ...nor do clients that send a part.
+async fn begun_messages_take_twice_what_has_arrived() {
+    let taken = bytes_of_begun_messages(150, 1, 16 * MIB, MIB + 100 * KIB).await;
     assert!(taken < 360 * MIB, "{taken}");
 }
 
-/// Answers that are small parts of their requests, as those of a batch are of its output.
-async fn answers_that_are_not_read_keep_little_beside_them() {
+/// Responses that are small parts of their requests, like slices of the output of a batch.
+async fn unread_responses_retain_little_memory() {
     let mut options = GrpcOptions::default();
     options.retained_bytes_max = 16 * MIB;
     let mut fixture = Fixture::with(options);
@@ -136,14 +141,14 @@ async fn answers_that_are_not_read_keep_little_beside_them() {
     assert!(fixture.unwritten_at_least(1000 * 3 * KIB).await < 10 * MIB);
     let taken = resident_bytes().saturating_sub(before);
     assert!(taken < 100 * MIB, "{taken}");
-    // Copied or not, what is read in the end is the same.
+    // Copied or not, the bytes are the same.
     for call in calls {
         let response: ModelInferResponse = finish(call).await.unwrap().message();
         assert_eq!(response.raw_output_contents, [vec![7; 4 * KIB]]);
     }
 }
 
-/// An HTTP/2 client with nothing of its own: what it takes is the server's.
+/// An HTTP/2 client without memory of its own, so that the process has only the server's.
 struct RawClient {
     socket: TcpStream,
     received: Vec<u8>,
@@ -189,7 +194,7 @@ impl RawClient {
         }
     }
 
-    /// A call with a message in frames of this length, and its answer.
+    /// A call with a message in frames of this length, and its response.
     async fn call(&mut self, message: &[u8], frame_bytes: usize) {
         let mut head = Vec::new();
         for (name, value) in [
@@ -212,15 +217,14 @@ impl RawClient {
         bytes.extend(frame(Self::DATA, 1, 1, &[]));
         self.socket.write_all(&bytes).await.unwrap();
         self.receive(Self::HEADERS, 1).await;
-        // The server has nothing more to do for it.
+        // The server has finished the call.
         self.socket.write_all(&frame(Self::PING, 0, 0, &[7; 8])).await.unwrap();
         self.receive(Self::PING, 1).await;
         self.received = Vec::new();
     }
 }
 
-/// Those who sent and got something in short frames, which are read ahead and written
-/// together.
+/// The connections have received and sent short frames, which are read ahead and gathered.
 async fn idle_connections_take_little() {
     let fixture = Fixture::new();
     let message = framed(&infer_request("inline", Bytes::from(vec![7; 300 * KIB])));

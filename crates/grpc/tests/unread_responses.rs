@@ -1,4 +1,4 @@
-//! Clients that don't read their answers.
+//! Clients that don't read their responses.
 
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use common::{Answer, Fixture, echo, finish, framed, infer_head, infer_request, request};
+use common::{CallResult, Fixture, echo, finish, framed, infer_head, infer_request, request};
 use galatea_grpc::GrpcOptions;
 use galatea_infer::{InferenceRequest, ResponseSender};
 use galatea_protocol::health::{HealthCheckRequest, HealthCheckResponse};
@@ -19,12 +19,12 @@ use tokio::net::TcpStream;
 
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
-/// What clients here may be sent of an answer that they don't read.
+/// How much of an unread response may be sent to the clients here.
 const CALL_WINDOW_BYTES: u32 = 16 << 10;
-/// More than an answer takes beside its tensor.
+/// More than a response takes beside its tensor.
 const BESIDE_BYTES: usize = 4 * KIB;
 
-/// With this limit for single calls and that for dropping answers.
+/// With these limits of unary calls and for dropping responses.
 fn options(call_unwritten_bytes_max: usize, unwritten_bytes_dropped: usize) -> GrpcOptions {
     let mut options = GrpcOptions::default();
     options.call_unwritten_bytes_max = call_unwritten_bytes_max;
@@ -32,26 +32,26 @@ fn options(call_unwritten_bytes_max: usize, unwritten_bytes_dropped: usize) -> G
     options
 }
 
-/// With this limit for everything on a connection.
+/// With this limit for all responses of a connection.
 fn options_for_all(unwritten_bytes_max: usize) -> GrpcOptions {
     let mut options = GrpcOptions::default();
     options.unwritten_bytes_max = unwritten_bytes_max;
     options
 }
 
-/// Reads all answers at once: which requests came first is the client's affair.
-async fn finish_all(calls: Vec<h2::client::ResponseFuture>) -> Vec<Answer> {
+/// Reads all responses concurrently, because their order is not defined.
+async fn finish_all(calls: Vec<h2::client::ResponseFuture>) -> Vec<CallResult> {
     let calls: Vec<_> = calls.into_iter().map(|call| tokio::spawn(finish(call))).collect();
-    let mut answers = Vec::new();
+    let mut results = Vec::new();
     for call in calls {
-        answers.push(call.await.unwrap().unwrap());
+        results.push(call.await.unwrap().unwrap());
     }
-    answers
+    results
 }
 
-/// Fifty mebibytes of answers. None is read, then all are.
+/// Fifty mebibytes of responses. None is read, then all are.
 #[tokio::test]
-async fn answers_that_are_not_read_stop_the_reading_of_requests() {
+async fn unread_responses_stop_the_reading_of_requests() {
     let fixture = Fixture::with(options(4 * MIB, 1 << 40));
     let client = fixture.client_with(CALL_WINDOW_BYTES).await;
     let body = framed(&infer_request("inline", Bytes::from(vec![7; MIB / 2])));
@@ -63,21 +63,20 @@ async fn answers_that_are_not_read_stop_the_reading_of_requests() {
     client.settle().await;
     let unwritten = fixture.door.unwritten_bytes();
     assert!(unwritten <= 4 * MIB + MIB / 2 + BESIDE_BYTES, "{unwritten}");
-    // Whether the server is well can be asked all the same.
+    // Health checks are read nevertheless.
     let head = request("/grpc.health.v1.Health/Check");
     let health = client.call(head, framed(&HealthCheckRequest::default())).await;
     assert_eq!(health.message::<HealthCheckResponse>().status, 1);
-    // The others come once there is room.
-    for answer in finish_all(calls).await {
-        let _: ModelInferResponse = answer.message();
+    // The other requests are read when there is room.
+    for result in finish_all(calls).await {
+        let _: ModelInferResponse = result.message();
     }
     fixture.unwritten_at_most(0).await;
 }
 
-/// Answers to calls that are given up are never written; they must not count
-/// for ever.
+/// Responses to calls that were reset are never written; they must not count for ever.
 #[tokio::test]
-async fn calls_that_are_given_up_make_room() {
+async fn calls_that_are_reset_make_room() {
     let fixture = Fixture::with(options(4 * MIB, 1 << 40));
     let client = fixture.client_with(CALL_WINDOW_BYTES).await;
     let body = framed(&infer_request("inline", Bytes::from(vec![7; MIB / 2])));
@@ -100,9 +99,9 @@ async fn calls_that_are_given_up_make_room() {
     client.check_echo("thread", Bytes::from(vec![1; 100_000])).await;
 }
 
-/// A request that was read before the limit was reached may be answered after.
+/// A request that was read before the limit was reached may have its response afterwards.
 #[tokio::test]
-async fn answers_beyond_the_second_limit_are_dropped() {
+async fn responses_beyond_the_second_limit_are_dropped() {
     let mut fixture = Fixture::with(options(2 * MIB, 3 * MIB));
     let client = fixture.client_with(CALL_WINDOW_BYTES).await;
     let body = framed(&infer_request("held", Bytes::from(vec![7; MIB])));
@@ -117,10 +116,10 @@ async fn answers_beyond_the_second_limit_are_dropped() {
         let unwritten = fixture.door.unwritten_bytes();
         assert!(unwritten <= 4 * MIB + BESIDE_BYTES, "{unwritten}");
     }
-    let codes: Vec<u32> = finish_all(calls).await.iter().map(|answer| answer.status().0).collect();
+    let codes: Vec<u32> = finish_all(calls).await.iter().map(|result| result.status().0).collect();
     let failed = codes.iter().filter(|code| **code == 8).count();
-    let answered = codes.iter().filter(|code| **code == 0).count();
-    assert_eq!(failed + answered, 6, "{codes:?}");
+    let succeeded = codes.iter().filter(|code| **code == 0).count();
+    assert_eq!(failed + succeeded, 6, "{codes:?}");
     assert!((1..=3).contains(&failed), "{codes:?}");
     client.check_echo("inline", Bytes::from_static(b"x")).await;
 }
@@ -134,7 +133,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A head in which nothing is indexed or compressed.
+/// A head without indexed or compressed headers.
 fn head() -> Vec<u8> {
     let fields = [
         (":method", "POST"),
@@ -154,8 +153,8 @@ fn head() -> Vec<u8> {
     head
 }
 
-/// Reads up to the update of the connection's window, the last thing that a
-/// door says by itself.
+/// Reads up to the update of the connection's window, the last frame that a door sends by
+/// itself.
 async fn wait_for_window(socket: &mut TcpStream) {
     let mut kind = 0;
     while kind != 8 {
@@ -169,7 +168,7 @@ async fn wait_for_window(socket: &mut TcpStream) {
 /// The frames of a call.
 fn call(number: u32, body: &[u8]) -> Vec<u8> {
     let mut sent = frame(1, 4, number, &head());
-    // The largest frames that servers must take.
+    // The largest frames that servers must accept.
     let pieces: Vec<&[u8]> = body.chunks(16 * KIB).collect();
     for (index, piece) in pieces.iter().enumerate() {
         sent.extend(frame(0, u8::from(index + 1 == pieces.len()), number, piece));
@@ -181,10 +180,10 @@ fn reset(number: u32) -> Vec<u8> {
     frame(3, 0, number, &8_u32.to_be_bytes())
 }
 
-/// A client that opens every window, sends hundreds of requests and then never
-/// takes a byte from its socket.
+/// A client that opens every window, sends hundreds of requests and then never reads a byte
+/// from its socket.
 #[tokio::test]
-async fn a_socket_that_nobody_reads_is_held_at_the_limit() {
+async fn a_socket_that_is_not_read_is_held_at_the_limit() {
     let mut fixture = Fixture::with(options(MIB, 1 << 40));
     let mut socket = TcpStream::connect(fixture.door.address()).await.unwrap();
     let window = (1_u32 << 30).to_be_bytes();
@@ -192,7 +191,7 @@ async fn a_socket_that_nobody_reads_is_held_at_the_limit() {
     settings.extend(window);
     let mut sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     sent.extend(frame(4, 0, 0, &settings));
-    // Acknowledges the door's settings.
+    // Acknowledges the settings of the door.
     sent.extend(frame(4, 1, 0, &[]));
     sent.extend(frame(8, 0, 0, &window));
     socket.write_all(&sent).await.unwrap();
@@ -208,13 +207,13 @@ async fn a_socket_that_nobody_reads_is_held_at_the_limit() {
     sent.extend(reset(1));
     socket.write_all(&sent).await.unwrap();
     everything_was_read.await.unwrap();
-    // The kernel takes some megabytes before answers are held here.
+    // The kernel buffers some megabytes before responses are held here.
     let unwritten = fixture.unwritten_at_least(MIB).await;
     assert!(unwritten <= MIB + 64 * KIB + BESIDE_BYTES, "{unwritten}");
     for number in numbers {
         socket.write_all(&reset(number)).await.unwrap();
     }
-    // One answer is on its way to the socket and stays.
+    // One response is being written to the socket and stays.
     fixture.unwritten_at_most(64 * KIB + BESIDE_BYTES).await;
     let other = fixture.client().await;
     other.check_echo("inline", Bytes::from_static(b"x")).await;
@@ -222,9 +221,9 @@ async fn a_socket_that_nobody_reads_is_held_at_the_limit() {
     fixture.unwritten_at_most(0).await;
 }
 
-/// Requests of a stream whose client doesn't read are begun up to a number.
+/// A bounded number of requests is begun for a stream whose client doesn't read.
 #[tokio::test]
-async fn a_stream_begins_so_many_requests_ahead_of_its_client() {
+async fn a_stream_begins_a_bounded_number_of_requests_ahead() {
     let mut options = GrpcOptions::default();
     options.stream_messages_max = 100;
     let mut fixture = Fixture::with(options);
@@ -239,7 +238,7 @@ async fn a_stream_begins_so_many_requests_ahead_of_its_client() {
     }
     client.settle().await;
     assert!(fixture.held.try_recv().is_err());
-    // An answer that is written makes room for one more request.
+    // A response that is written makes room for one more request.
     for number in 0..20 {
         let (request, sender) = held.remove(0);
         sender.send_final(Ok(echo(request)));
@@ -250,7 +249,7 @@ async fn a_stream_begins_so_many_requests_ahead_of_its_client() {
     }
 }
 
-/// The same in bytes. The other streams of the connection go on.
+/// The same in bytes. Other streams of the connection continue.
 #[tokio::test]
 async fn a_stream_that_is_not_read_holds_a_bounded_part() {
     let mut options = GrpcOptions::default();
@@ -274,8 +273,7 @@ async fn a_stream_that_is_not_read_holds_a_bounded_part() {
     fixture.unwritten_at_most(0).await;
 }
 
-/// A window for each call is the client's own: one stream that it doesn't read
-/// stops no other.
+/// Each call has a window of its own: a stream that is not read stops no other.
 #[tokio::test]
 async fn a_stream_that_is_not_read_stops_no_other() {
     let mut options = GrpcOptions::default();
@@ -292,15 +290,15 @@ async fn a_stream_that_is_not_read_stops_no_other() {
         read.check(&format!("{number} thread:1 1 output .")).await;
     }
     client.check_echo("thread", Bytes::from_static(b"x")).await;
-    // It was only slow.
+    // The first stream was only slow.
     for _ in 0..1000 {
         unread.check("1 thread:1 1 output .").await;
     }
 }
 
-/// A client may leave a stream alone while it waits for the answer to a call.
+/// A client may leave a stream unread while it waits for the response to a call.
 #[tokio::test]
-async fn a_stream_that_is_not_read_stops_no_calls() {
+async fn a_stream_that_is_not_read_stops_no_unary_calls() {
     let fixture = Fixture::with(options(MIB, 1 << 40));
     let client = fixture.client_with(CALL_WINDOW_BYTES).await;
     let mut unread = client.stream().await;
@@ -314,10 +312,10 @@ async fn a_stream_that_is_not_read_stops_no_calls() {
     }
 }
 
-/// So much is unwritten for single calls that streams wait as well, and both
-/// go on afterwards.
+/// The responses of unary calls fill the connection, so that streams wait as well; both go
+/// on afterwards.
 #[tokio::test]
-async fn streams_wait_for_their_connection() {
+async fn streams_wait_for_room_in_their_connection() {
     let fixture = Fixture::with(options_for_all(2 * MIB));
     let client = fixture.client_with(CALL_WINDOW_BYTES).await;
     let mut stream = client.stream().await;
@@ -334,8 +332,8 @@ async fn streams_wait_for_their_connection() {
     client.settle().await;
     let unwritten = fixture.door.unwritten_bytes();
     assert!(unwritten <= 3 * MIB + BESIDE_BYTES, "{unwritten}");
-    for answer in finish_all(calls).await {
-        let _: ModelInferResponse = answer.message();
+    for result in finish_all(calls).await {
+        let _: ModelInferResponse = result.message();
     }
     for number in 0..10 {
         stream.check(&format!("{number} inline:1 1 output .")).await;
@@ -343,9 +341,9 @@ async fn streams_wait_for_their_connection() {
     stream.check("end 0 ").await;
 }
 
-/// Answers that wait for their turn are given up with their stream.
+/// Responses that wait for earlier ones are dropped with their stream.
 #[tokio::test]
-async fn a_stream_that_is_given_up_makes_room() {
+async fn a_stream_that_is_reset_makes_room() {
     let mut fixture = Fixture::with(options_for_all(2 * MIB));
     let client = fixture.client_with(CALL_WINDOW_BYTES).await;
     let mut stream = client.stream().await;
@@ -364,10 +362,10 @@ async fn a_stream_that_is_given_up_makes_room() {
     fixture.unwritten_at_most(0).await;
 }
 
-/// Nobody stops a model that makes responses to one request without end, but
-/// the stream ends, and the model is told.
+/// A model that makes responses without end is not stopped, but its stream ends, and its
+/// request is cancelled.
 #[tokio::test]
-async fn a_stream_ends_that_has_responses_without_end() {
+async fn a_stream_with_endless_responses_ends() {
     let mut fixture = Fixture::with(options(MIB, 8 * MIB));
     let client = fixture.client_with(CALL_WINDOW_BYTES).await;
     let mut stream = client.stream().await;
@@ -399,7 +397,7 @@ async fn a_stream_ends_that_has_responses_without_end() {
     client.check_echo("inline", Bytes::from_static(b"x")).await;
 }
 
-/// A model that answers for as long as nobody asks it to pause.
+/// A model that makes responses until it is throttled.
 struct Endless {
     request: InferenceRequest,
     sender: ResponseSender,
@@ -421,10 +419,9 @@ impl Endless {
     }
 }
 
-/// A model that answers many times is asked to pause, and goes on when the client
-/// reads, or when it goes.
+/// A decoupled model is throttled, and resumes when the client reads or disconnects.
 #[tokio::test]
-async fn a_model_pauses_for_a_client_that_does_not_read() {
+async fn a_decoupled_model_is_throttled_by_a_client_that_does_not_read() {
     const RESPONSES: usize = 2_000;
     let mut options = GrpcOptions::default();
     options.stream_messages_max = 20;
@@ -455,7 +452,7 @@ async fn a_model_pauses_for_a_client_that_does_not_read() {
         } else {
             stream.send.send_reset(Reason::CANCEL);
             fixture.unwritten_at_most(0).await;
-            // It goes on for nobody: whether it is cancelled is its own affair.
+            // It resumes without a client: a cancelled model decides itself when to end.
             while count() < RESPONSES {
                 tokio::task::yield_now().await;
             }

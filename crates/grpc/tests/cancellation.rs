@@ -1,11 +1,11 @@
-//! Calls and connections that end before their time, and doors that close.
+//! Calls and connections that end early, and doors that close.
 
 mod common;
 
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use common::{Fixture, Held, echo, finish, framed, infer_head, infer_request, request};
+use common::{Fixture, HeldRequest, echo, finish, framed, infer_head, infer_request, request};
 use galatea_infer::Code;
 use galatea_protocol::health::{HealthCheckRequest, HealthCheckResponse};
 use galatea_protocol::inference::ModelInferResponse;
@@ -13,7 +13,7 @@ use h2::Reason;
 use tokio::sync::oneshot;
 
 /// Resolves when the request is cancelled.
-fn cancelled(held: &Held) -> oneshot::Receiver<()> {
+fn cancelled(held: &HeldRequest) -> oneshot::Receiver<()> {
     let (sender, receiver) = oneshot::channel();
     held.0.cancel.on_cancel(move || {
         let _ = sender.send(());
@@ -25,7 +25,7 @@ fn held_body() -> Vec<Bytes> {
     vec![framed(&infer_request("held", Bytes::from_static(b"x")))]
 }
 
-/// Begins a call and waits until the service has it.
+/// Begins a call and waits until the service has its request.
 macro_rules! begin_held {
     ($fixture:ident, $client:ident, $head:expr) => {{
         let call = $client.begin($head, held_body()).await;
@@ -42,21 +42,21 @@ async fn a_reset_cancels_its_call_and_no_other() {
     let (response, mut stream) = send.send_request(infer_head().body(()).unwrap(), false).unwrap();
     stream.send_data(held_body().remove(0), true).unwrap();
     let held = fixture.held.recv().await.unwrap();
-    let told = cancelled(&held);
+    let cancellation = cancelled(&held);
     stream.send_reset(Reason::CANCEL);
     drop(response);
-    told.await.unwrap();
-    // The late answer finds nobody; the other call finds its own.
+    cancellation.await.unwrap();
+    // The late response finds no call; the other call has its own.
     held.1.send_final(Ok(echo(held.0)));
     assert!(!other_held.0.cancel.is_cancelled());
     other_held.1.send_final(Ok(echo(other_held.0)));
     let _: ModelInferResponse = finish(other).await.unwrap().message();
 }
 
-/// Opened and given up a thousand times, in every state: nothing stays
+/// Calls are opened and reset a thousand times, in every state: nothing stays
 /// (CVE-2025-23322).
 #[tokio::test]
-async fn calls_given_up_early_leave_nothing_behind() {
+async fn calls_that_are_reset_early_leave_nothing_behind() {
     let mut fixture = Fixture::new();
     let client = fixture.client().await;
     for round in 0..1000 {
@@ -71,14 +71,14 @@ async fn calls_given_up_early_leave_nothing_behind() {
             _ => {
                 stream.send_data(body, true).unwrap();
                 let held = fixture.held.recv().await.unwrap();
-                let told = cancelled(&held);
+                let cancellation = cancelled(&held);
                 stream.send_reset(Reason::CANCEL);
-                told.await.unwrap();
+                cancellation.await.unwrap();
             }
         }
         stream.send_reset(Reason::CANCEL);
-        // An answer from the server shows that it has come this far, so that
-        // it is not taken for an attack.
+        // A response from the server shows that it has read the resets, so that they are
+        // not taken for an attack.
         client.check_echo("inline", Bytes::from_static(b"x")).await;
     }
 }
@@ -88,11 +88,11 @@ async fn a_lost_connection_cancels_its_calls() {
     let mut fixture = Fixture::new();
     let client = fixture.client().await;
     let (call, held) = begin_held!(fixture, client, infer_head());
-    let told = cancelled(&held);
+    let cancellation = cancelled(&held);
     drop(call);
     client.task.abort();
     drop(client);
-    told.await.unwrap();
+    cancellation.await.unwrap();
     held.1.send_final(Ok(echo(held.0)));
     fixture.client().await.check_echo("inline", Bytes::from_static(b"x")).await;
 }
@@ -105,24 +105,24 @@ async fn a_deadline_ends_and_cancels_its_call() {
         begin_held!(fixture, client, infer_head().header("grpc-timeout", "1H"));
     for timeout in ["30m", "1m", "0n", "2000u"] {
         let head = infer_head().header("grpc-timeout", timeout);
-        let answer = finish(client.begin(head, held_body()).await).await.unwrap();
-        assert_eq!(answer.status(), (4, String::from("Deadline Exceeded")));
-        // Time may be up before the service hears of the call.
+        let result = finish(client.begin(head, held_body()).await).await.unwrap();
+        assert_eq!(result.status(), (4, String::from("Deadline Exceeded")));
+        // The time may be up before the service has the request.
         if let Ok(held) = fixture.held.try_recv() {
             assert!(held.0.cancel.is_cancelled());
             held.1.send_final(Ok(echo(held.0)));
         }
     }
-    // The places of those calls were used again, and nothing was mixed up.
+    // The indices of those calls were used again, and no response went to another call.
     client.check_echo("inline", Bytes::from_static(b"y")).await;
     patient_held.1.send_final(Ok(echo(patient_held.0)));
     let response: ModelInferResponse = finish(patient).await.unwrap().message();
     assert_eq!(response.raw_output_contents, [Bytes::from_static(b"x")]);
 }
 
-/// The timer goes off for the first and must be set for the second.
+/// The timer expires for the first deadline and must be set for the second.
 #[tokio::test]
-async fn every_deadline_has_its_turn() {
+async fn every_deadline_is_kept() {
     let fixture = Fixture::new();
     let client = fixture.client().await;
     let mut calls = Vec::new();
@@ -136,7 +136,7 @@ async fn every_deadline_has_its_turn() {
 }
 
 #[tokio::test]
-async fn a_deadline_ends_a_call_whose_message_never_comes() {
+async fn a_deadline_ends_a_call_whose_message_never_arrives() {
     let fixture = Fixture::new();
     let client = fixture.client().await;
     let mut send = client.send.clone().ready().await.unwrap();
@@ -148,33 +148,33 @@ async fn a_deadline_ends_a_call_whose_message_never_comes() {
 async fn health(fixture: &Fixture) -> i32 {
     let client = fixture.client().await;
     let head = request("/grpc.health.v1.Health/Check");
-    let answer = client.call(head, framed(&HealthCheckRequest { service: "any".into() })).await;
-    answer.message::<HealthCheckResponse>().status
+    let result = client.call(head, framed(&HealthCheckRequest { service: "any".into() })).await;
+    result.message::<HealthCheckResponse>().status
 }
 
 const SERVING: i32 = 1;
 const NOT_SERVING: i32 = 2;
 
 #[tokio::test]
-async fn a_stopping_door_finishes_what_it_began() {
+async fn a_stopping_door_finishes_its_calls() {
     let mut fixture = Fixture::new();
     assert_eq!(health(&fixture).await, SERVING);
     let idle = fixture.client().await;
-    // A connection that was not accepted yet would count as a late one.
+    // A connection that is not accepted yet would count as a late one.
     idle.check_echo("inline", Bytes::new()).await;
     let client = fixture.client().await;
     let (call, held) = begin_held!(fixture, client, infer_head());
     fixture.door.stop_accepting();
     // Connections without calls are closed at once.
     idle.task.await.unwrap();
-    // Whoever comes now hears why it is not served.
+    // A later client gets the reason why it is not served.
     assert_eq!(health(&fixture).await, NOT_SERVING);
     let late = fixture.client().await.infer("inline", Bytes::new()).await;
     late.assert_failed(
         Code::Unavailable,
         "GRPC server is shutting down and has stopped accepting new requests.",
     );
-    // The idle one was ended by the door, which may be about to forget it still.
+    // The door has ended the idle connection, which may still be registered.
     while fixture.door.connections() > 1 {
         tokio::task::yield_now().await;
     }
@@ -185,9 +185,9 @@ async fn a_stopping_door_finishes_what_it_began() {
     client.task.await.unwrap();
 }
 
-/// The door stops between accepting a connection and hearing of its client.
+/// The door stops between accepting a connection and its handshake.
 #[tokio::test]
-async fn a_connection_that_is_being_made_while_the_door_stops_is_let_go() {
+async fn a_connection_in_its_handshake_ends_when_the_door_stops() {
     let fixture = Fixture::new();
     let silent = tokio::net::TcpStream::connect(fixture.door.address()).await.unwrap();
     while fixture.door.connections() == 0 {
@@ -199,9 +199,9 @@ async fn a_connection_that_is_being_made_while_the_door_stops_is_let_go() {
     fixture.door.drained().await;
 }
 
-/// As what probes a port without speaking does.
+/// Like a probe of the port that sends nothing.
 #[tokio::test]
-async fn nobody_waits_for_a_client_that_says_nothing() {
+async fn a_drain_does_not_wait_for_a_silent_client() {
     let fixture = Fixture::new();
     let silent = tokio::net::TcpStream::connect(fixture.door.address()).await.unwrap();
     while fixture.door.connections() == 0 {
@@ -213,20 +213,20 @@ async fn nobody_waits_for_a_client_that_says_nothing() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_ready_does_not_serve() {
+async fn health_checks_report_a_server_that_is_not_ready() {
     let fixture = Fixture::new();
     fixture.control.stopping.store(true, Ordering::Relaxed);
     assert_eq!(health(&fixture).await, NOT_SERVING);
 }
 
 #[tokio::test]
-async fn a_closed_door_cancels_everything() {
+async fn a_closed_door_cancels_all_calls() {
     let mut fixture = Fixture::new();
     let client = fixture.client().await;
     let (call, held) = begin_held!(fixture, client, infer_head());
-    let told = cancelled(&held);
+    let cancellation = cancelled(&held);
     fixture.door.close();
-    told.await.unwrap();
+    cancellation.await.unwrap();
     assert!(finish(call).await.is_err());
     fixture.door.drained().await;
     assert_eq!(fixture.door.connections(), 0);

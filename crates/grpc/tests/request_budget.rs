@@ -1,4 +1,4 @@
-//! Clients that send more than is answered.
+//! Clients that send requests faster than they are executed.
 
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
@@ -7,7 +7,7 @@ mod common;
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use common::{Fixture, Held, echo, finish, framed, infer_head, infer_request, request};
+use common::{Fixture, HeldRequest, echo, finish, framed, infer_head, infer_request, request};
 use galatea_grpc::GrpcOptions;
 use galatea_protocol::health::{HealthCheckRequest, HealthCheckResponse};
 use galatea_protocol::inference::{InferTensorContents, ModelInferRequest, ModelInferResponse};
@@ -31,11 +31,11 @@ fn body(model: &str, bytes: usize) -> Bytes {
     framed(&infer_request(model, Bytes::from(vec![7; bytes])))
 }
 
-fn answer((request, sender): Held) {
+fn respond((request, sender): HeldRequest) {
     sender.send_final(Ok(echo(request)));
 }
 
-async fn check_answered(call: ResponseFuture) {
+async fn check_responded(call: ResponseFuture) {
     let _: ModelInferResponse = finish(call).await.unwrap().message();
 }
 
@@ -47,7 +47,7 @@ async fn requests_take_at_most(fixture: &Fixture, bytes: usize) {
 
 /// Ten mebibytes of requests, of which two may be in progress.
 #[tokio::test]
-async fn requests_in_progress_stop_the_reading_of_others() {
+async fn requests_in_progress_stop_the_reading_of_further_ones() {
     let mut fixture = Fixture::with(options(2 * MIB, 1 << 30));
     let client = fixture.client().await;
     let mut calls = Vec::new();
@@ -62,30 +62,30 @@ async fn requests_in_progress_stop_the_reading_of_others() {
     assert!(fixture.held.try_recv().is_err());
     let taken = fixture.door.request_bytes();
     assert!((2 * MIB..=2 * (MIB + BESIDE_BYTES)).contains(&taken), "{taken}");
-    // Whether the server is well can be asked all the same, and streams go on.
+    // Health checks are read nevertheless, and streams continue.
     let head = request("/grpc.health.v1.Health/Check");
     let health = client.call(head, framed(&HealthCheckRequest::default())).await;
     assert_eq!(health.message::<HealthCheckResponse>().status, 1);
     let mut stream = client.stream().await;
     stream.infer("inline", "1");
     stream.check("1 inline:1 1 output .").await;
-    // Each answer makes room for a request.
+    // Each response makes room for a request.
     for _ in 0..8 {
-        answer(held.pop_front().unwrap());
+        respond(held.pop_front().unwrap());
         held.push_back(fixture.held.recv().await.unwrap());
         client.settle().await;
         assert!(fixture.held.try_recv().is_err());
     }
-    held.into_iter().for_each(answer);
+    held.into_iter().for_each(respond);
     for call in calls {
-        check_answered(call).await;
+        check_responded(call).await;
     }
     requests_take_at_most(&fixture, 0).await;
 }
 
-/// A call that is given up may have its request computed all the same.
+/// The request of a call that was reset may still be executed.
 #[tokio::test]
-async fn requests_count_until_nobody_works_on_them() {
+async fn requests_count_until_their_sinks_are_dropped() {
     let mut fixture = Fixture::with(options(MIB, 1 << 30));
     let client = fixture.client().await;
     let mut send = client.send.clone().ready().await.unwrap();
@@ -102,7 +102,7 @@ async fn requests_count_until_nobody_works_on_them() {
     client.settle().await;
     assert!(fixture.door.request_bytes() >= MIB);
     drop((request, sender));
-    check_answered(next).await;
+    check_responded(next).await;
     requests_take_at_most(&fixture, 0).await;
 }
 
@@ -117,9 +117,9 @@ fn typed(elements: usize) -> ModelInferRequest {
     request
 }
 
-/// Not what came counts, but what is kept of it.
+/// The memory of a request counts, not the length of its message.
 #[tokio::test]
-async fn requests_count_as_what_they_take() {
+async fn requests_count_with_their_decoded_tensors() {
     let mut fixture = Fixture::with(options(1 << 30, 1 << 30));
     let client = fixture.client().await;
     let mut stream = client.stream().await;
@@ -131,11 +131,11 @@ async fn requests_count_as_what_they_take() {
     let second = fixture.held.recv().await.unwrap();
     let taken = fixture.door.request_bytes();
     assert!((16 * MIB..=16 * MIB + 2 * BESIDE_BYTES).contains(&taken), "{taken}");
-    answer(first);
-    check_answered(call).await;
-    answer(second);
+    respond(first);
+    check_responded(call).await;
+    respond(second);
     stream.check("7 held:1 1 output .").await;
-    // Nor is one that is small for nothing.
+    // A small request counts as well.
     for _ in 0..100 {
         stream.infer("held", "");
     }
@@ -148,7 +148,7 @@ async fn requests_count_as_what_they_take() {
     drop(held);
 }
 
-/// What a stream has in progress stops other streams, and no calls.
+/// The requests of a stream stop other streams, and no unary calls.
 #[tokio::test]
 async fn requests_of_streams_count_apart() {
     let mut fixture = Fixture::with(options(2 * MIB, 1 << 30));
@@ -162,8 +162,8 @@ async fn requests_of_streams_count_apart() {
     client.settle().await;
     assert!(fixture.held.try_recv().is_err());
     client.check_echo("inline", Bytes::from_static(b"x")).await;
-    held.into_iter().for_each(answer);
-    answer(fixture.held.recv().await.unwrap());
+    held.into_iter().for_each(respond);
+    respond(fixture.held.recv().await.unwrap());
     second.check("small held:1 1 output .").await;
     for _ in 0..2 {
         first.check("7 held:1 1 output .").await;
@@ -172,12 +172,12 @@ async fn requests_of_streams_count_apart() {
 }
 
 #[tokio::test]
-async fn what_arrives_at_once_is_bounded() {
+async fn arriving_messages_are_bounded() {
     let fixture = Fixture::with(options(1 << 30, MIB));
     let client = fixture.client().await;
     let whole = body("inline", 4 * MIB);
-    // One message alone may be as long as messages may be.
-    check_answered(client.begin(infer_head(), vec![whole.clone()]).await).await;
+    // A single message may be as long as messages may be.
+    check_responded(client.begin(infer_head(), vec![whole.clone()]).await).await;
     let mut uploads = Vec::new();
     for part in [700 * KIB, 200 * KIB] {
         let mut send = client.send.clone().ready().await.unwrap();
@@ -188,18 +188,18 @@ async fn what_arrives_at_once_is_bounded() {
         client.settle().await;
     }
     assert_eq!(fixture.door.request_bytes(), 900 * KIB);
-    // The one that brings too much fails, and the other goes on.
+    // The message that brings too much fails, and the other goes on.
     let (call, mut stream, sent) = uploads.pop().unwrap();
     stream.send_data(whole.slice(sent..MIB), false).unwrap();
     assert_eq!(finish(call).await.unwrap().status(), (8, TOO_MUCH.to_owned()));
     let (call, mut stream, sent) = uploads.pop().unwrap();
     stream.send_data(whole.slice(sent..), true).unwrap();
-    check_answered(call).await;
+    check_responded(call).await;
     requests_take_at_most(&fixture, 0).await;
 }
 
 #[tokio::test]
-async fn what_arrives_on_streams_is_bounded_too() {
+async fn arriving_messages_of_streams_are_bounded() {
     let fixture = Fixture::with(options(1 << 30, MIB));
     let client = fixture.client().await;
     let whole = body("inline", 4 * MIB);
@@ -216,9 +216,9 @@ async fn what_arrives_on_streams_is_bounded_too() {
     requests_take_at_most(&fixture, 0).await;
 }
 
-/// Some fit into a frame, some are put together in memory of others.
+/// Some fit into a frame, some are assembled in memory of earlier messages.
 #[tokio::test]
-async fn long_messages_come_whole() {
+async fn long_messages_arrive_complete() {
     let fixture = Fixture::new();
     let client = fixture.client().await;
     let mut stream = client.stream().await;
