@@ -43,16 +43,6 @@ impl BodyDrain {
         Self { limits, phase }
     }
 
-    /// Whether the door stops.
-    pub(crate) fn is_stopping(&self) -> bool {
-        self.phase.is_stopping()
-    }
-
-    /// Waits until the door begins to stop.
-    pub(crate) async fn stopping(&self) {
-        self.phase.clone().stopping().await;
-    }
-
     /// Drains the rest of a body before `response` is sent, if more than [`MISSING_BYTES_MAX`]
     /// is missing.
     pub(crate) async fn drain_rest<B: RequestBody>(
@@ -72,7 +62,7 @@ impl BodyDrain {
     /// Lets a client finish what it is sending, within the limits.
     pub(crate) async fn drain<B: RequestBody>(&self, body: &mut B) {
         let stopped = async {
-            self.stopping().await;
+            self.phase.clone().stopping().await;
             tokio::time::sleep(STOPPING_TIME_MAX).await;
         };
         tokio::select! {

@@ -17,8 +17,8 @@ pub(crate) struct MessageSplitter {
     pool: Arc<MessagePool>,
     frames: VecDeque<Bytes>,
     state: SplitterState,
-    /// How many bytes were taken out of the frames since [`MessageSplitter::take_count`].
-    taken: usize,
+    /// How many bytes were taken out of the frames since [`MessageSplitter::take_consumed`].
+    consumed: usize,
 }
 
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl MessageSplitter {
             pool,
             frames: VecDeque::new(),
             state: SplitterState::START,
-            taken: 0,
+            consumed: 0,
         }
     }
 
@@ -54,24 +54,24 @@ impl MessageSplitter {
     /// The next message, if it is complete. A message within a single frame isn't copied.
     pub(crate) fn next(&mut self) -> Result<Option<Bytes>, Failure> {
         loop {
-            if let Some(message) = self.take_whole() {
+            if let Some(message) = self.take_complete() {
                 return Ok(Some(message));
             }
             let Some(mut frame) = self.frames.pop_front() else { return Ok(None) };
             let before = frame.len();
-            let whole = self.advance(&mut frame);
-            self.taken = self.taken.saturating_add(before.saturating_sub(frame.len()));
+            let complete = self.advance(&mut frame);
+            self.consumed = self.consumed.saturating_add(before.saturating_sub(frame.len()));
             if !frame.is_empty() {
                 self.frames.push_front(frame);
             }
-            if let Some(message) = whole? {
+            if let Some(message) = complete? {
                 return Ok(Some(message));
             }
         }
     }
 
-    /// The message that is complete.
-    fn take_whole(&mut self) -> Option<Bytes> {
+    /// The current message, if it is complete.
+    fn take_complete(&mut self) -> Option<Bytes> {
         match std::mem::replace(&mut self.state, SplitterState::START) {
             SplitterState::Message(part) if part.missing() == 0 => Some(part.finish()),
             state => {
@@ -87,9 +87,9 @@ impl MessageSplitter {
         match &mut self.state {
             SplitterState::Prefix(prefix, filled) => {
                 let missing = prefix.iter_mut().skip(*filled);
-                let taken = missing.zip(frame.iter()).map(|(to, from)| *to = *from).count();
-                frame.advance(taken);
-                *filled = filled.saturating_add(taken);
+                let copied = missing.zip(frame.iter()).map(|(to, from)| *to = *from).count();
+                frame.advance(copied);
+                *filled = filled.saturating_add(copied);
                 if *filled == MESSAGE_PREFIX_BYTES {
                     let length = message_length(*prefix, self.message_bytes_max)?;
                     self.state = SplitterState::Message(PartialMessage::new(length, &self.pool));
@@ -102,20 +102,20 @@ impl MessageSplitter {
                 Ok(Some(message))
             }
             SplitterState::Message(part) => {
-                let taken = frame.split_to(part.missing().min(frame.len()));
-                part.push(&taken)?;
+                let bytes = frame.split_to(part.missing().min(frame.len()));
+                part.push(&bytes)?;
                 Ok(None)
             }
         }
     }
 
     /// How many bytes were taken out since the last call: the client may send as many again.
-    pub(crate) const fn take_count(&mut self) -> usize {
-        std::mem::replace(&mut self.taken, 0)
+    pub(crate) const fn take_consumed(&mut self) -> usize {
+        std::mem::replace(&mut self.consumed, 0)
     }
 
     /// How much has arrived of an incomplete message.
-    pub(crate) fn part_bytes(&self) -> usize {
+    pub(crate) fn partial_bytes(&self) -> usize {
         match &self.state {
             SplitterState::Prefix(..) => 0,
             SplitterState::Message(part) => part.len(),
@@ -178,8 +178,8 @@ mod tests {
             let expected: Vec<Vec<u8>> =
                 lengths.iter().zip(0..).map(|(&length, number)| vec![number; length]).collect();
             assert_eq!(read, expected, "size {size}");
-            assert_eq!(messages.take_count(), body.len());
-            assert_eq!(messages.take_count(), 0);
+            assert_eq!(messages.take_consumed(), body.len());
+            assert_eq!(messages.take_consumed(), 0);
         }
     }
 
@@ -189,11 +189,11 @@ mod tests {
         messages.push(Bytes::from(body(&[10, 20])));
         messages.push(Bytes::from(body(&[30])));
         assert_eq!(messages.next().unwrap().unwrap().len(), 10);
-        assert_eq!(messages.take_count(), 15);
+        assert_eq!(messages.take_consumed(), 15);
         assert!(messages.finish().is_err());
         assert_eq!(messages.next().unwrap().unwrap().len(), 20);
         assert_eq!(messages.next().unwrap().unwrap().len(), 30);
-        assert_eq!(messages.take_count(), 60);
+        assert_eq!(messages.take_consumed(), 60);
         assert_eq!(messages.next().unwrap(), None);
     }
 

@@ -109,7 +109,7 @@ impl Stream {
     /// The next input among the frames that were taken.
     pub(crate) fn next_input(&mut self) -> StreamInput {
         let next = self.messages.next();
-        if let Err(failure) = self.arrival.set(self.messages.part_bytes()) {
+        if let Err(failure) = self.arrival.set(self.messages.partial_bytes()) {
             return StreamInput::Malformed(failure);
         }
         match next {
@@ -125,9 +125,9 @@ impl Stream {
 
     /// Lets the client send as many bytes again as were taken out.
     pub(crate) fn release(&mut self) {
-        let taken = self.messages.take_count();
-        if taken > 0 {
-            let _ = self.body.flow_control().release_capacity(taken);
+        let consumed = self.messages.take_consumed();
+        if consumed > 0 {
+            let _ = self.body.flow_control().release_capacity(consumed);
         }
     }
 

@@ -36,6 +36,7 @@ pub(crate) struct Api {
     /// For readiness checks that call a backend.
     blocking_permits: BlockingPermits,
     body_drain: BodyDrain,
+    phase: PhaseWatch,
     request_log: Option<RequestLog>,
 }
 
@@ -59,6 +60,30 @@ impl Endpoint for Api {
 }
 
 impl Api {
+    pub(crate) fn new(
+        service: Arc<dyn InferenceService>,
+        control: Arc<dyn ServerControl>,
+        completions: CompletionQueues<InferenceResult>,
+        phase: PhaseWatch,
+        options: &HttpOptions,
+    ) -> Self {
+        let limits = options.limits();
+        let drain_bytes_max = limits.input_bytes_max.saturating_mul(4);
+        Self {
+            service,
+            control,
+            limits,
+            header_forward: options.header_forward.clone(),
+            completions,
+            chunks_max: options.chunks_max,
+            blocking_permits: BlockingPermits::default(),
+            body_drain: BodyDrain::new(drain_bytes_max, options.drain_silence_max, phase.clone()),
+            phase,
+            request_log: options.request_log.clone(),
+        }
+    }
+
+    /// Finds the endpoint of the request and has it respond.
     async fn route<B: RequestBody>(
         &self,
         head: &RequestHead<'_>,
@@ -94,30 +119,12 @@ impl Api {
         }
     }
 
-    pub(crate) fn new(
-        service: Arc<dyn InferenceService>,
-        control: Arc<dyn ServerControl>,
-        completions: CompletionQueues<InferenceResult>,
-        phase: PhaseWatch,
-        options: &HttpOptions,
-    ) -> Self {
-        let limits = options.limits();
-        let drain_bytes_max = limits.input_bytes_max.saturating_mul(4);
-        Self {
-            service,
-            control,
-            limits,
-            header_forward: options.header_forward.clone(),
-            completions,
-            chunks_max: options.chunks_max,
-            blocking_permits: BlockingPermits::default(),
-            body_drain: BodyDrain::new(drain_bytes_max, options.drain_silence_max, phase),
-            request_log: options.request_log.clone(),
-        }
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.phase.is_stopping()
     }
 
-    pub(crate) fn is_stopping(&self) -> bool {
-        self.body_drain.is_stopping()
+    async fn stopping(&self) {
+        self.phase.clone().stopping().await;
     }
 
     /// Responds to a request that needs no body and does not wait.
@@ -298,7 +305,7 @@ impl Api {
             biased;
             collected = body.collect(limits) => collected,
             // A body that has not arrived by now would keep the server from stopping.
-            () = self.body_drain.stopping() => Err(BodyError::Stopping),
+            () = self.stopping() => Err(BodyError::Stopping),
         };
         let error = match collected {
             Ok(bytes) => return Ok(Ok(bytes)),
