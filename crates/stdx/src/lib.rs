@@ -22,10 +22,10 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::expect_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
 
-mod driver_slot;
-mod inbox;
+pub mod driver_slot;
+pub mod inbox;
 pub mod io_thread;
-mod lock;
+pub mod lock;
 mod numbers;
 
 pub use driver_slot::DriverSlot;
