@@ -27,8 +27,9 @@ pub enum ReplyKind {
 
 /// Releases replies in the order of their requests' numbers.
 ///
-/// Only a started request delays others. One that is not started may never run, or only
-/// after an event elsewhere. Replies to it are refusals and pass at once.
+/// Only a started request delays others. One that is not started may never run: a request
+/// whose sequence waits for a slot may wait for an action of a client that itself waits for
+/// replies. Replies to a request that is not started are refusals and pass at once.
 ///
 /// ```
 /// use galatea_policy::{ReplyKind, ReplyNumber, ReplyOrder};

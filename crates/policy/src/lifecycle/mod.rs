@@ -4,8 +4,9 @@
 //! which revision, and on which others each of them depends (an ensemble depends on its
 //! composing models). Its outputs are loads and unloads, at most one per model at a
 //! time, for different models concurrently. The driver reports how each ended, and the
-//! plan continues until the serving models are the desired ones. A desired model that is
-//! set again without a change has no effect.
+//! plan continues until the serving models are the desired ones. So start, reload, poll,
+//! client requests and failures are one case. A desired model that is set again without a
+//! change has no effect.
 //!
 //! - A model is loaded when all of its dependencies serve. A dependency that can't serve
 //!   blocks it, and unloads it if it serves.

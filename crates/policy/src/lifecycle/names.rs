@@ -4,6 +4,10 @@
 //! then identified by its namespace and name, `NAMESPACE::NAME`, as Triton shows it, and
 //! [`ModelNames`] maps a name to its ids. A name must not contain `::` or begin with a
 //! colon, so that an id is unambiguous. Without namespaces an id is the name.
+//!
+//! The names of an ensemble's composing models are resolved among the desired models. When
+//! a name refers to another model than before, the driver sets the ensemble desired in a new
+//! revision before the earlier model is removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -15,6 +15,19 @@
 //! An iterative sequence is one request, which becomes eligible again until its
 //! backend has finished it; then the sequence ends.
 //!
+//! # Keys
+//!
+//! A key is not a correlation ID: a client may reuse an ID for a new sequence while the
+//! requests of the previous one are still queued. The driver maps an ID to a key only
+//! until the sequence closes, and the key is in use until the sequence ends. So the
+//! driver steps due deadlines before it looks up an ID (see
+//! [`Event::Enqueue`](crate::Event::Enqueue)).
+//!
+//! A request is known until its backend releases it, before or after the end of its batch
+//! and on any thread. Only the release makes the next request of the sequence eligible.
+//! The last request of a sequence may be in execution after the sequence has ended: no
+//! other request uses the state that it leaves.
+//!
 //! # Bounds
 //!
 //! Sequences in slots are bounded by the configuration. The backlog and the waiting
