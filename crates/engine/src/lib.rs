@@ -19,19 +19,12 @@
 mod agent_lease;
 mod catalog;
 mod composing;
-mod control;
 mod failure;
 mod handle;
-#[cfg(test)]
-mod loading_tests;
 mod manager;
-#[cfg(test)]
-mod manager_tests;
 mod reaper;
 mod registry;
 mod server;
-#[cfg(test)]
-mod server_tests;
 #[cfg(test)]
 mod testing;
 

@@ -14,11 +14,11 @@ use galatea_infer::Status;
 use galatea_policy::ModelName;
 use galatea_stdx::{Condvar, Guard, Lock};
 
-use super::effect::{Effect, ManagerEvent, Step, VersionWork};
+use super::effect::{Effect, LoadOrder, ManagerEvent, Step, VersionWork};
 use super::plan::Plan;
 use super::pool::Pool;
 use super::worker::LoadWorker;
-use crate::registry::RegistryChange;
+use crate::registry::{Registry, RegistryChange};
 
 /// The plan, and everything that performs its effects.
 pub(super) struct Driver {
@@ -87,23 +87,14 @@ impl Driver {
         mut plan: Guard<'_, Plan>,
         change: impl FnOnce(&mut Plan, &mut Step) -> T,
     ) -> (T, Option<VersionWork>) {
-        let mut step = Step::default();
-        let result = change(&mut plan, &mut step);
-        let Step { mut changes, effects, ended } = step;
-        changes.extend(effects.iter().filter_map(|effect| blocked_change(effect, &plan)));
-        self.worker.registry.apply(plan.desired(), changes);
-        let begun: Vec<(Effect, EffectInProgress<'_>)> = effects
-            .into_iter()
-            .map(|effect| {
-                plan.begin_effect(effect.id());
-                let guard = EffectInProgress { driver: self, id: effect.id().clone() };
-                (effect, guard)
-            })
-            .collect();
+        let (result, effects, ended) = step_plan(&mut plan, &self.worker.registry, change);
+        let guard = |effect: &Effect| EffectInProgress { driver: self, id: effect.id().clone() };
+        let begun: Vec<(EffectInProgress<'_>, Effect)> =
+            effects.into_iter().map(|effect| (guard(&effect), effect)).collect();
         drop(plan);
         drop(ended);
         let mut next = None;
-        for (effect, guard) in begun {
+        for (guard, effect) in begun {
             match effect {
                 Effect::WorkOnVersion(work) if next.is_none() => next = Some(work),
                 effect => self.perform(effect),
@@ -165,6 +156,22 @@ impl Driver {
         }
         self.worker.work_on_version(work)
     }
+}
+
+/// Steps a plan, and has the registry agree with it. Returns the effects, which begin, and
+/// the loads that ended.
+pub(super) fn step_plan<T>(
+    plan: &mut Plan,
+    registry: &Registry,
+    change: impl FnOnce(&mut Plan, &mut Step) -> T,
+) -> (T, Vec<Effect>, Vec<Arc<LoadOrder>>) {
+    let mut step = Step::default();
+    let result = change(plan, &mut step);
+    let Step { mut changes, effects, ended } = step;
+    changes.extend(effects.iter().filter_map(|effect| blocked_change(effect, plan)));
+    registry.apply(plan.desired(), changes);
+    effects.iter().for_each(|effect| plan.begin_effect(effect.id()));
+    (result, effects, ended)
 }
 
 /// What the registry has to know of a model that is blocked and still desired.

@@ -36,6 +36,8 @@ mod plan;
 mod polling;
 mod pool;
 mod search;
+#[cfg(test)]
+mod tests;
 mod worker;
 
 use std::sync::Arc;

@@ -371,6 +371,12 @@ impl Plan {
         self.lifecycle.desired().any(|desired| **desired == *id)
     }
 
+    /// Whether a revision of the model serves.
+    #[cfg(test)]
+    pub(super) fn is_serving(&self, id: &str) -> bool {
+        self.lifecycle.serving_revision(id).is_some()
+    }
+
     pub(super) fn is_loading(&self, id: &str) -> bool {
         self.lifecycle.is_loading(id)
     }

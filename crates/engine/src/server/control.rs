@@ -9,7 +9,7 @@ use galatea_infer::{
     RepositoryEntry, ServerControl, ServerMetadata, Status,
 };
 
-use crate::Server;
+use super::Server;
 use crate::handle::ModelHandle;
 
 /// The protocol extensions that are there, in the order in which the original lists

@@ -1,5 +1,7 @@
 //! The engine as a whole: requests in, replies out, over a fake backend.
 
+mod loading;
+
 use std::sync::Mutex;
 use std::sync::mpsc;
 use std::time::Duration;

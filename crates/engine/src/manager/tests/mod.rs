@@ -6,6 +6,7 @@ mod ensembles;
 mod instances;
 mod namespaces;
 mod orders;
+mod simulation;
 mod versions;
 
 use std::collections::BTreeMap;

@@ -4,6 +4,9 @@ use galatea_backend::ModelAgents;
 
 use super::*;
 
+/// What no agents may be told.
+pub(super) const LOADED_TOO_LATE: &str = "loaded after unloading";
+
 /// Agents of one definition, which write down what they are told.
 pub(super) struct Diary {
     bench: Arc<Bench>,
@@ -34,7 +37,9 @@ impl Diary {
 
 impl ModelAgents for Diary {
     fn loaded(&self) {
-        self.write("loaded");
+        let unloading = format!("{} unloading", self.number);
+        let is_late = self.bench.told.lock().unwrap().contains(&unloading);
+        self.write(if is_late { LOADED_TOO_LATE } else { "loaded" });
     }
 
     fn load_failed(&self) {

@@ -1,6 +1,10 @@
 //! The server: every model, and the one entrance to them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+mod control;
+#[cfg(test)]
+mod tests;
+
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
