@@ -1,4 +1,4 @@
-//! The models that another one, an ensemble, was loaded with.
+//! The models that an ensemble was loaded with.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,30 +12,30 @@ use galatea_policy::ModelName;
 use crate::handle::ModelHandle;
 use crate::registry::Snapshot;
 
-/// What an ensemble sends its steps to: the very versions that it was checked
-/// with, for as long as it lives. One that was replaced or taken out of service
-/// meanwhile serves on for it, so that no request changes models under way.
+/// The versions that execute the steps of an ensemble: those that it was checked with, for
+/// as long as it lives. A version that is replaced or taken out of service serves on for
+/// it, so no request changes models halfway.
 #[derive(Debug)]
 pub(crate) struct PinnedModels {
     models: BTreeMap<String, BTreeMap<i64, Arc<ModelHandle>>>,
 }
 
 impl PinnedModels {
-    /// The needed models as they are now.
+    /// Pins the ready versions of the models that the ensemble `id` needs. `dependencies`
+    /// has the ids of these models by name.
     ///
     /// # Errors
     ///
-    /// Says what the ensemble `id` needs and doesn't have, in the original's words.
-    /// `meant` has the ids of the models that are meant by name.
+    /// What the ensemble needs and doesn't have, in Triton's words.
     pub(crate) fn new(
         id: &str,
         needed: &[NeededModel],
-        meant: &BTreeMap<String, ModelName>,
+        dependencies: &BTreeMap<String, ModelName>,
         snapshot: &Snapshot,
     ) -> Result<Self, Status> {
         let mut models: BTreeMap<String, BTreeMap<i64, Arc<ModelHandle>>> = BTreeMap::new();
         for need in needed {
-            let need_id = meant.get(&need.name).map_or(need.name.as_str(), |id| id);
+            let need_id = dependencies.get(&need.name).map_or(need.name.as_str(), |id| id);
             let ready = || snapshot.ready_of(need_id).map(|model| (model.version(), model.clone()));
             let versions = models.entry(need.name.clone()).or_insert_with(|| ready().collect());
             let depends = format!("ensemble '{id}' depends on '{need_id}'");
@@ -59,8 +59,8 @@ impl PinnedModels {
     }
 }
 
-/// Why an ensemble doesn't load that names a version which its model doesn't have, in the
-/// original's words.
+/// Why an ensemble fails to load that needs a version which its model doesn't have. The text
+/// is Triton's.
 #[must_use]
 pub fn version_not_loaded(ensemble: &str, model: &str, version: i64) -> Status {
     Status::invalid_argument(format!(

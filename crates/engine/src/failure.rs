@@ -1,4 +1,4 @@
-//! Why a model doesn't serve.
+//! Failures to load.
 
 use galatea_infer::Status;
 
@@ -7,8 +7,8 @@ use galatea_infer::Status;
 pub struct LoadFailure {
     /// The model's name.
     pub name: String,
-    /// The version; `None` if it is the model as a whole that failed.
+    /// The version; `None` if the model failed as a whole.
     pub version: Option<i64>,
-    /// Why.
+    /// Why it failed.
     pub status: Status,
 }

@@ -1,17 +1,35 @@
-//! The engine: models that come and go, and the requests that find them, behind the
-//! traits [`InferenceService`](galatea_infer::InferenceService) and
+//! The engine: brings models into service and takes them out of it, and finds the model of
+//! each request, behind the traits
+//! [`InferenceService`](galatea_infer::InferenceService) and
 //! [`ServerControl`](galatea_infer::ServerControl).
 //!
-//! Which models shall serve is decided by the pure lifecycle of `galatea-policy`; this
-//! crate is its driver. How one version executes its requests is the business of
-//! `galatea-dispatch`.
+//! Which models shall serve is decided by the pure lifecycle of `galatea-policy`; this crate
+//! drives it. How one version executes its requests is up to `galatea-dispatch`.
 //!
-//! It is no front end (it never sees bytes of a protocol), reads no file, and
-//! knows no backend by name: models come in as
+//! The engine is no front end: it never sees bytes of a protocol. It reads no file: models
+//! come from a [`Catalog`]. It knows no backend by name: a catalog defines models as
 //! [`ModelDefinition`](galatea_dispatch::ModelDefinition)s.
 //!
-//! The way of a request: [`Server`] finds the model in a snapshot of the registry and
-//! hands the request to its version.
+//! Open `server/mod.rs` first for requests, and `manager/mod.rs` for models.
+//!
+//! # A request
+//!
+//! [`Server`] finds the version in a `Snapshot` of the `Registry`, without a lock, and hands
+//! the request to its `LoadedModel` (`server/mod.rs`, `registry/snapshot.rs`).
+//!
+//! # A load
+//!
+//! | what happens | types | file in `manager/` |
+//! |---|---|---|
+//! | an order or a poll asks for models | `Manager` | `orders.rs`, `polling.rs` |
+//! | the catalog is searched for them and for what they need | [`CatalogModel`], `Searcher` | `search.rs` |
+//! | those that changed are defined | `DefinedModel`, `AgentLeaseSlot`, `Candidate` | `defined_model.rs`, `candidate.rs` |
+//! | they become desired; the lifecycle says what to load | `Plan`, `Lifecycle` | `plan/mod.rs` |
+//! | a load begins: its order goes to a thread | `Load`, `LoadOrder`, `Effect`, `Pool` | `plan/loads.rs`, `load.rs`, `effect.rs`, `driver.rs`, `pool.rs` |
+//! | the versions that are new are loaded, those that stay get instances | `LoadWorker`, `VersionWork`, `Loader` | `worker.rs` |
+//! | each result is an event for the plan, the last one decides | `ManagerEvent`, `Load` | `plan/loads.rs` |
+//! | all versions serve, in one swap | `RegistryChange`, `ModelHandle` | `../registry/mod.rs`, `../handle.rs` |
+//! | what they replaced is drained and destroyed | `Reaper`, `AgentLease` | `../reaper.rs`, `../agent_lease.rs` |
 
 #![forbid(unsafe_code)]
 #![deny(clippy::expect_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]

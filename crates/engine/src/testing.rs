@@ -32,7 +32,7 @@ impl Catalog for OneModel {
     }
 }
 
-/// A server to be.
+/// The options of a server with one model.
 pub(crate) struct Setup {
     text: String,
     backend: Arc<dyn Backend>,
@@ -99,7 +99,7 @@ impl Setup {
         (Arc::new(server), failures)
     }
 
-    /// The server with its one model, which loads.
+    /// The server with its one model. Loading must succeed.
     pub(crate) fn serve(self) -> Arc<Server> {
         let (server, failures) = self.load();
         assert!(failures.is_empty(), "{failures:?}");

@@ -15,9 +15,10 @@ use galatea_telemetry::{
 };
 
 use crate::backends::Backends;
+use crate::catalog::RepositoryCatalog;
+use crate::definer::Definer;
 use crate::environment::Environment;
 use crate::flags::Settings;
-use crate::models::{Definer, RepositoryCatalog};
 use crate::shutdown::{Expired, count_down};
 use crate::{backends, banner, c_log, cache};
 

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use galatea_policy::{can_have_namespace, model_id};
+use galatea_stdx::Lock;
 
 use crate::name::check_model_name;
 use crate::root::{RepositoryError, Root};
@@ -17,7 +18,7 @@ use crate::source::{ModelSource, ScanOptions};
 /// the set of repositories as it was when the call began.
 #[derive(Debug)]
 pub struct Repository {
-    roots: RwLock<Arc<Roots>>,
+    roots: Lock<Arc<Roots>>,
     /// Whether repositories may have models of the same name.
     has_namespaces: bool,
 }
@@ -39,7 +40,7 @@ impl Repository {
         paths.dedup();
         let roots = paths.into_iter().map(|path| Root::open(path).map(Arc::new));
         let roots = Roots::new(roots.collect::<Result<_, _>>()?);
-        Ok(Self { roots: RwLock::new(Arc::new(roots)), has_namespaces: false })
+        Ok(Self { roots: Lock::new(Arc::new(roots)), has_namespaces: false })
     }
 
     /// The same repositories, each a namespace of its own, so that they may have models
@@ -219,14 +220,14 @@ impl Repository {
     }
 
     fn roots(&self) -> Arc<Roots> {
-        self.roots.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.roots.lock("read the list of repositories").clone()
     }
 
     fn change(
         &self,
         change: impl FnOnce(&mut Roots) -> Result<(), RegisterError>,
     ) -> Result<(), RegisterError> {
-        let mut roots = self.roots.write().unwrap_or_else(PoisonError::into_inner);
+        let mut roots = self.roots.lock("change the list of repositories");
         change(Arc::make_mut(&mut roots))
     }
 }

@@ -1,4 +1,4 @@
-//! What doors may ask the server.
+//! The questions and orders of doors to the server.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use galatea_infer::{
 use super::Server;
 use crate::handle::ModelHandle;
 
-/// The protocol extensions that are there, in the order in which the original lists
-/// them; a client looks here for what it can ask for.
+/// The protocol extensions that the server supports, in the order in which Triton lists
+/// them.
 const EXTENSIONS: [&str; 9] = [
     "classification",
     "sequence",
@@ -31,7 +31,7 @@ impl Server {
         self.registry.snapshot().find(name, version).cloned()
     }
 
-    /// Whether the model itself says so too.
+    /// Whether the model itself says that it is ready.
     fn can_serve(&self, model: &LoadedModel) -> bool {
         let Err(status) = model.check_ready() else { return true };
         self.options.log.write(
@@ -120,7 +120,7 @@ impl ServerControl for Server {
         let Some(name) = name else {
             let mut all: Vec<ModelStatistics> =
                 snapshot.ready().map(|model| model.statistics()).collect();
-            // The last minutes are worth measuring too.
+            // Requests that drain at exit are measured too.
             if self.is_exiting() {
                 all.extend(snapshot.draining().map(|model| model.statistics()));
             }
@@ -133,7 +133,7 @@ impl ServerControl for Server {
             )));
         }
         let models =
-            ready.iter().filter(|model| version.is_none_or(|wanted| wanted == model.version()));
+            ready.iter().filter(|model| version.is_none_or(|number| number == model.version()));
         let statistics: Vec<ModelStatistics> = models.map(|model| model.statistics()).collect();
         if statistics.is_empty() {
             return Err(Status::invalid_argument(format!(

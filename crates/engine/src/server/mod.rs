@@ -1,10 +1,10 @@
-//! The server: every model, and the one entrance to them.
+//! The server: all models, and the entry of all requests.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 mod control;
 #[cfg(test)]
 mod tests;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -20,36 +20,36 @@ use crate::manager::{ControlMode, Manager, ManagerOptions, Namespaces};
 use crate::reaper::Reaper;
 use crate::registry::Registry;
 
-/// What a server is told when it is made.
+/// The options of a server.
 pub struct ServerOptions {
-    /// The name that the metadata shows.
+    /// The server's name in its metadata.
     pub name: String,
-    /// The version that the metadata shows.
+    /// The server's version in its metadata.
     pub version: String,
     /// Whether the server is ready only if all of its models are.
     pub strict_readiness: bool,
-    /// Schedulers hold back until this many requests wait; 0 is off. Makes
-    /// batches predictable in tests.
+    /// Schedulers hold back until this number of requests waits; 0 is off. Makes batches
+    /// predictable in tests.
     pub hold_until_queued: u32,
     /// The same for the backlog of sequence batchers, in addition.
     pub hold_until_backlogged: u32,
-    /// Where models come from.
+    /// The catalog of the models.
     pub catalog: Arc<dyn Catalog>,
-    /// How they come and go.
+    /// What causes models to be loaded and unloaded.
     pub control: ControlMode,
-    /// Whether several of them may have the same name.
+    /// Whether several models may have the same name.
     pub namespaces: Namespaces,
-    /// How many models load at the same time.
+    /// The number of threads that load models.
     pub load_threads: usize,
-    /// How often a version that fails to load is tried again.
+    /// The number of times that a version which fails to load is tried again.
     pub load_retries: u32,
-    /// Where models that ask for it in their configuration keep responses.
+    /// The cache of models whose configuration asks for one.
     pub cache: Option<Arc<dyn ResponseCache>>,
-    /// On which processors instances run.
+    /// The processors on which instances run.
     pub host_policies: HostPolicies,
     /// How instances of all models share resources.
     pub rate_limit: RateLimit,
-    /// Where lines of the log go.
+    /// The log.
     pub log: LogSink,
 }
 
@@ -103,32 +103,32 @@ impl Server {
         Ok(Self { options, registry, manager, reaper, exiting: AtomicBool::new(false) })
     }
 
-    /// The counters of the response cache as a whole, if it tells any.
+    /// The counters of the response cache, if it has any.
     #[must_use]
     pub fn cache_statistics(&self) -> Option<CacheStatistics> {
         self.options.cache.as_ref()?.statistics()
     }
 
-    /// Loads models that are in no repository, and reports what failed.
+    /// Loads models that are in no repository. Returns what failed.
     pub fn load(&self, definitions: Vec<ModelDefinition>) -> Vec<LoadFailure> {
         self.manager.load_definitions(definitions)
     }
 
-    /// Makes what serves what the repositories hold now: loads what is new or
-    /// changed and unloads what is gone. Returns, when that is done, whether
-    /// every model of the repositories serves.
+    /// Makes the models of the repositories serve, and no others: loads what is new or
+    /// changed and unloads what was removed. Returns when that is done, and whether every
+    /// model of the repositories serves.
     pub fn follow_repositories(&self) -> bool {
         self.manager.poll()
     }
 
-    /// Loads models by name, with what they need. Returns, when that is done,
+    /// Loads models by name, with the models that they need. Returns when that is done, and
     /// whether all of them serve.
     pub fn load_named(&self, names: &[String]) -> bool {
         self.manager.load_named(names)
     }
 
-    /// From now on the server isn't ready and takes no new requests; those
-    /// that it has go on.
+    /// From now on the server isn't ready and refuses new requests. Requests that it has
+    /// go on.
     pub fn begin_exit(&self) {
         self.exiting.store(true, Ordering::Release);
     }
@@ -139,22 +139,21 @@ impl Server {
         self.exiting.load(Ordering::Acquire)
     }
 
-    /// Takes every model out of service, lets every queued request run and
-    /// destroys the models. Returns how many model versions, with those that
-    /// were still being loaded, were not done within `timeout`.
+    /// Takes every model out of service, executes every queued request and destroys the
+    /// models. Returns the number of model versions that are left after `timeout`, with
+    /// those that are being loaded.
     pub fn unload_all(&self, timeout: Duration) -> usize {
         let deadline = Instant::now() + timeout.max(IDLE_MODELS_TIME);
         let left = || deadline.saturating_duration_since(Instant::now());
         self.manager.close();
         let loading = self.manager.wait_idle(left());
-        // What was loaded at the last moment goes too.
+        // A load may have ended meanwhile.
         self.manager.withdraw_all();
         loading + self.reaper.wait_idle(left())
     }
 }
 
-/// How long models that have nothing to do may take to end, without being
-/// counted as busy.
+/// The time in which models without requests end. They are not counted as busy before.
 const IDLE_MODELS_TIME: Duration = Duration::from_millis(100);
 
 impl InferenceService for Server {

@@ -30,9 +30,9 @@ pub(crate) use self::report::ReportFormat;
 use self::report::{ModelReport, Report};
 use crate::backends::Backends;
 use crate::console::print_line;
+use crate::definer::{DefineError, Definer};
 use crate::environment::Environment;
 use crate::flags::Settings;
-use crate::models::{DefineError, Definer};
 
 /// Checks the repositories of the settings and prints a report. Returns whether there is
 /// no error.

@@ -11,7 +11,7 @@ fn with_ensemble() -> World {
 }
 
 #[test]
-fn an_ensemble_brings_what_it_needs_and_changes_with_it() {
+fn an_ensemble_loads_the_models_that_it_needs_and_is_reloaded_with_them() {
     let world = with_ensemble();
     world.check_index(&["e 1 READY", "m 1 READY"]);
     assert_eq!(world.tag("e"), "one");
@@ -29,20 +29,20 @@ fn an_ensemble_brings_what_it_needs_and_changes_with_it() {
 }
 
 #[test]
-fn an_ensemble_goes_with_what_it_needs_and_finishes_its_requests_first() {
+fn an_ensemble_is_unloaded_with_a_model_that_it_needs_after_its_requests() {
     let world = with_ensemble();
-    world.bench.executing.close();
+    world.controls.executing.close();
     let asked = InferenceRequest { model_name: "e".into(), ..request(&[1, 1]) };
     let inbox = send(&world.server, asked);
-    world.bench.executing.wait_for(1);
+    world.controls.executing.wait_for(1);
     let later = InferenceRequest { model_name: "e".into(), ..request(&[1, 1]) };
     let later = send(&world.server, later);
     world.unload("m");
     assert_eq!(world.ask("e", None).unwrap_err().code(), Code::NotFound);
     assert_eq!(world.ask("m", None).unwrap_err().code(), Code::NotFound);
-    // The ensemble has handed on what it took, and may be gone by now.
+    // The ensemble has forwarded its requests, and may be destroyed by now.
     assert_eq!(world.index()[1], "m 1 UNLOADING");
-    world.bench.executing.open();
+    world.controls.executing.open();
     for inbox in [inbox, later] {
         assert_eq!(inbox.recv_timeout(LONG).unwrap().unwrap().id, "one");
     }
@@ -53,7 +53,7 @@ fn an_ensemble_goes_with_what_it_needs_and_finishes_its_requests_first() {
 }
 
 #[test]
-fn what_only_an_ensemble_needs_goes_with_it_if_that_is_wanted() {
+fn models_that_only_an_ensemble_needs_are_unloaded_with_it_on_request() {
     let world = with_ensemble();
     world.unload("e");
     world.check_index(&["e 1 UNAVAILABLE: unloaded", "m 1 READY"]);
@@ -67,7 +67,7 @@ fn what_only_an_ensemble_needs_goes_with_it_if_that_is_wanted() {
 }
 
 #[test]
-fn ensembles_that_can_not_be_say_why_in_the_originals_words() {
+fn invalid_ensembles_fail_with_the_texts_of_triton() {
     let world = World::new();
     let check = |name: &str, expected: &str| {
         let status = world.load(name).unwrap_err();
@@ -103,7 +103,7 @@ fn ensembles_that_can_not_be_say_why_in_the_originals_words() {
 }
 
 #[test]
-fn an_ensemble_that_fails_says_so_also_if_it_served_once() {
+fn an_ensemble_that_served_before_reports_a_failed_reload() {
     let world = with_ensemble();
     world.put_text("m", &config("two", 1).replace("TYPE_FP32", "TYPE_INT32"), &[1]);
     world.load("m").unwrap();
@@ -116,14 +116,14 @@ fn an_ensemble_that_fails_says_so_also_if_it_served_once() {
     world.check_index(&["e 1 READY", "m 1 READY"]);
     assert_eq!(world.server.ready(), Ok(true));
 
-    // Who unloads a model means the ensemble too.
+    // The unload of a model unloads the ensemble too.
     world.unload("m");
     world.check_index(&["e 1 UNAVAILABLE: unloaded", "m 1 UNAVAILABLE: unloaded"]);
     assert_eq!(world.server.ready(), Ok(true));
 }
 
 #[test]
-fn an_ensemble_whose_model_is_gone_from_the_repository_lacks_it() {
+fn an_ensemble_whose_model_was_removed_from_the_repository_is_blocked() {
     let world = World::with(ControlMode::Poll, 2);
     world.put("m", "one", &[1]);
     world.put_text("e", &ensemble_of("m"), &[1]);
@@ -140,7 +140,7 @@ fn an_ensemble_whose_model_is_gone_from_the_repository_lacks_it() {
 }
 
 #[test]
-fn an_override_stays_when_another_model_is_asked_for() {
+fn an_override_survives_the_load_of_another_model() {
     let world = World::new();
     world.put("m", "one", &[1]);
     world.put_text("e", &ensemble_of("m"), &[1]);
@@ -154,7 +154,7 @@ fn an_override_stays_when_another_model_is_asked_for() {
     world.put("m", "two", &[1]);
     world.load("e").unwrap();
     assert_eq!(world.tag("e"), "two", "it changed");
-    // Files that came along are not the repository's.
+    // Files of the load are not files of the repository.
     world.server.load_model("m", mine(vec![(String::from("1/x"), Vec::new())])).unwrap();
     world.load("e").unwrap();
     assert_eq!(world.tag("e"), "two");

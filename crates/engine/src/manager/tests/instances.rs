@@ -1,9 +1,9 @@
-//! Instances that come and go while their model serves.
+//! Instances that are added and removed while their model serves.
 
 use super::*;
 
 #[test]
-fn other_instances_come_and_go_in_place() {
+fn instances_are_added_and_removed_in_place() {
     let world = World::new();
     world.put_text("m", &config("one", 1), &[1]);
     world.load("m").unwrap();
@@ -19,7 +19,7 @@ fn other_instances_come_and_go_in_place() {
     check(3, 3);
     check(1, 1);
     check(2, 2);
-    world.bench.refuses_instances.store(true, Ordering::SeqCst);
+    world.controls.refuses_instances.store(true, Ordering::SeqCst);
     world.put_config("m", &config("one", 4), &[1]);
     let status = world.load("m").unwrap_err();
     assert_eq!(
@@ -28,7 +28,7 @@ fn other_instances_come_and_go_in_place() {
          another;\n"
     );
     assert_eq!((world.tag("m").as_str(), world.instances()), ("one", 2));
-    world.bench.refuses_instances.store(false, Ordering::SeqCst);
+    world.controls.refuses_instances.store(false, Ordering::SeqCst);
     world.load("m").unwrap();
     assert_eq!((world.instances(), world.loads()), (4, 1));
     world.put_config("m", &config("two", 4), &[1]);
@@ -40,7 +40,7 @@ fn other_instances_come_and_go_in_place() {
 }
 
 #[test]
-fn a_busy_instance_finishes_before_it_goes_and_others_take_over() {
+fn a_removed_instance_finishes_its_batch_and_others_take_over() {
     let world = World::new();
     world.put_text("m", &config("one", 2), &[1]);
     world.load("m").unwrap();
@@ -48,13 +48,13 @@ fn a_busy_instance_finishes_before_it_goes_and_others_take_over() {
         let asked = InferenceRequest { model_name: "m".into(), ..request(&[1, 1]) };
         send(&world.server, asked)
     };
-    world.bench.executing.close();
+    world.controls.executing.close();
     let inboxes: Vec<_> = (0..5).map(|_| ask()).collect();
-    world.bench.executing.wait_for(2);
+    world.controls.executing.wait_for(2);
     world.put_config("m", &config("one", 1), &[1]);
     world.load("m").unwrap();
     assert_eq!(world.instances(), 2, "both are busy");
-    world.bench.executing.open();
+    world.controls.executing.open();
     for inbox in inboxes {
         inbox.recv_timeout(LONG).unwrap().unwrap();
     }
@@ -62,7 +62,7 @@ fn a_busy_instance_finishes_before_it_goes_and_others_take_over() {
     assert_eq!(world.tag("m"), "one");
 }
 
-/// How many wait at the gate at the same time, if that comes to be so many.
+/// The number of threads at the gate, once it is `count` or time is up.
 fn waiting(gate: &Gate, count: usize) -> usize {
     let deadline = std::time::Instant::now() + LONG;
     let now = || gate.waiting.load(Ordering::SeqCst);
@@ -73,16 +73,16 @@ fn waiting(gate: &Gate, count: usize) -> usize {
 }
 
 #[test]
-fn versions_get_instances_side_by_side_also_beside_one_that_is_loaded() {
+fn versions_get_instances_side_by_side_and_beside_a_new_version() {
     let world = World::with(ControlMode::Explicit, 3);
     world.put_text("m", &config("one", 1), &[1, 2]);
     world.load("m").unwrap();
     world.put_config("m", &config("one", 2), &[1, 2, 3]);
-    world.bench.making.close();
+    world.controls.creating.close();
     std::thread::scope(|scope| {
         let load = scope.spawn(|| world.load("m"));
-        let at_once = waiting(&world.bench.making, 3);
-        world.bench.making.open();
+        let at_once = waiting(&world.controls.creating, 3);
+        world.controls.creating.open();
         load.join().unwrap().unwrap();
         assert_eq!(at_once, 3);
     });
@@ -91,12 +91,12 @@ fn versions_get_instances_side_by_side_also_beside_one_that_is_loaded() {
 }
 
 #[test]
-fn a_new_version_that_fails_takes_the_instances_back_that_others_got() {
+fn a_new_version_that_fails_undoes_the_new_instances_of_others() {
     let world = World::new();
     world.put_text("m", &config("one", 1), &[1, 2]);
     world.load("m").unwrap();
     world.put_config("m", &config("one", 3), &[1, 2, 3]);
-    world.bench.full_version.store(3, Ordering::SeqCst);
+    world.controls.full_version.store(3, Ordering::SeqCst);
     let status = world.load("m").unwrap_err();
     let expected = "load failed for model 'm': version 3 is at UNAVAILABLE state: Unavailable: no \
                     room for another;\n";
@@ -106,18 +106,18 @@ fn a_new_version_that_fails_takes_the_instances_back_that_others_got() {
         let shown = world.server.model_config("m", Some(version)).unwrap();
         assert!(shown.json.contains("\"count\":1"), "{}", shown.json);
     }
-    world.bench.full_version.store(0, Ordering::SeqCst);
+    world.controls.full_version.store(0, Ordering::SeqCst);
     world.load("m").unwrap();
     assert_eq!((world.instances(), world.tag("m").as_str()), (9, "one"));
 }
 
 #[test]
-fn a_backend_that_panics_over_an_instance_fails_the_order_alone() {
+fn a_panic_while_an_instance_is_created_fails_only_the_order() {
     let world = World::new();
     world.put_text("m", &config("one", 1), &[1, 2]);
     world.load("m").unwrap();
     world.put_config("m", &config("one", 2), &[1, 2]);
-    world.bench.making_panics.store(true, Ordering::SeqCst);
+    world.controls.creation_panics.store(true, Ordering::SeqCst);
     let failed = std::thread::scope(|scope| {
         let load = scope.spawn(|| world.load("m"));
         let deadline = std::time::Instant::now() + LONG;
@@ -132,7 +132,7 @@ fn a_backend_that_panics_over_an_instance_fails_the_order_alone() {
     let text = failed.unwrap_err();
     assert!(text.message().contains("failed while it made an instance"), "{text}");
     assert_eq!((world.tag("m").as_str(), world.instances()), ("one", 2));
-    world.bench.making_panics.store(false, Ordering::SeqCst);
+    world.controls.creation_panics.store(false, Ordering::SeqCst);
     world.load("m").unwrap();
     assert_eq!(world.instances(), 4);
 }

@@ -1,4 +1,4 @@
-//! Models that come and go while requests flow, over a catalog and a backend
+//! Models that are loaded and unloaded while requests flow, with a catalog and a backend
 //! under the test's control.
 
 mod agents;
@@ -31,10 +31,10 @@ use galatea_repository::{ListedModel, Lookup, Scan, ScanProblem};
 use crate::testing::{ECHO, Files, LONG, request, send};
 use crate::{Catalog, CatalogModel, ControlMode, LoadOverride, Namespaces, Server, ServerOptions};
 
-/// Instead of a configuration: several repositories have the model.
-const TWICE: &str = "twice";
+/// The configuration of a model that several repositories hold.
+const DUPLICATED: &str = "twice";
 
-/// A door that threads wait at until the test opens it; open at first.
+/// A gate at which threads wait until the test opens it. It is open at first.
 #[derive(Default)]
 struct Gate {
     closed: Mutex<bool>,
@@ -66,58 +66,59 @@ impl Gate {
     }
 }
 
-/// Waits for something that is sure to come.
+/// Waits until a condition holds.
 #[track_caller]
 fn until(condition: impl Fn() -> bool) {
     let deadline = std::time::Instant::now() + LONG;
     while !condition() {
-        assert!(std::time::Instant::now() < deadline, "it never came");
+        assert!(std::time::Instant::now() < deadline, "the condition never held");
         std::thread::yield_now();
     }
 }
 
-/// Ends what goes on until then, also if the test fails.
-struct Ends<'a>(&'a AtomicBool);
+/// Sets a flag when it is dropped, also if the test fails.
+struct SetOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Ends<'_> {
+impl Drop for SetOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::SeqCst);
     }
 }
 
-/// What the backend and the test share.
+/// How the test controls the catalog, the backend and the repository agents, and what it
+/// counts.
 #[derive(Default)]
-struct Bench {
+struct Controls {
     loading: Gate,
     executing: Gate,
     loads: AtomicUsize,
     instances: AtomicUsize,
-    /// Rules for batches.
+    /// The number of batch rules.
     rules: AtomicUsize,
-    /// Instances that are made wait here, or panic.
-    making: Gate,
-    making_panics: AtomicBool,
+    /// The creation of an instance waits here, or panics.
+    creating: Gate,
+    creation_panics: AtomicBool,
     refuses_instances: AtomicBool,
-    /// The version of which no more instances are made; 0 is none.
+    /// The version that refuses more instances; 0 is none.
     full_version: AtomicI64,
-    /// Looks at the model `m`, and looks at all models.
+    /// Lookups of the model `m` wait here, and scans.
     finding: Gate,
-    surveying: Gate,
-    surveys: AtomicUsize,
-    /// Agents that are told of the end of their model wait here, or panic.
+    scanning: Gate,
+    scans: AtomicUsize,
+    /// Agents that are told of an unload wait here, or panic.
     unloading: Gate,
     agents_panic: AtomicBool,
-    /// How many definitions had repository agents.
-    asked: AtomicUsize,
-    /// What those were told.
-    told: Mutex<Vec<String>>,
+    /// The number of definitions with repository agents.
+    agent_count: AtomicUsize,
+    /// What the agents were told.
+    notices: Mutex<Vec<String>>,
 }
 
-/// Answers with the parameter `tag` of the configuration; a tag `corrupt` fails
-/// to load, `panic` panics.
-struct Tagging(Arc<Bench>);
+/// Models respond with the parameter `tag` of their configuration. One with the tag
+/// `corrupt` fails to load, one with `panic` panics.
+struct TagBackend(Arc<Controls>);
 
-impl Backend for Tagging {
+impl Backend for TagBackend {
     fn execution_policy(&self, _: &ModelSpec) -> ExecutionPolicy {
         ExecutionPolicy::Blocking
     }
@@ -137,19 +138,19 @@ impl Backend for Tagging {
             "panic" => panic!("planned"),
             _ => {}
         }
-        Ok(Box::new(Tagged { spec, host, bench: self.0.clone(), version: files.version() }))
+        Ok(Box::new(TagModel { spec, host, controls: self.0.clone(), version: files.version() }))
     }
 
     fn batch_rule(&self, _: &LoadedVersion<'_>) -> Result<Option<Box<dyn BatchRule>>, Status> {
         self.0.rules.fetch_add(1, Ordering::SeqCst);
-        Ok(Some(Box::new(Joining(self.0.clone()))))
+        Ok(Some(Box::new(AcceptingRule(self.0.clone()))))
     }
 }
 
-/// A rule that lets everything in.
-struct Joining(Arc<Bench>);
+/// A batch rule that accepts every request.
+struct AcceptingRule(Arc<Controls>);
 
-impl BatchRule for Joining {
+impl BatchRule for AcceptingRule {
     fn open(&mut self) -> Result<(), Status> {
         Ok(())
     }
@@ -163,54 +164,54 @@ impl BatchRule for Joining {
     }
 }
 
-impl Drop for Joining {
+impl Drop for AcceptingRule {
     fn drop(&mut self) {
         self.0.rules.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-struct Tagged {
+struct TagModel {
     spec: Arc<ModelSpec>,
     host: Arc<dyn Host>,
-    bench: Arc<Bench>,
+    controls: Arc<Controls>,
     version: i64,
 }
 
-impl Model for Tagged {
+impl Model for TagModel {
     fn create_instance(&self, _: &Placement) -> Result<Box<dyn Instance>, Status> {
-        let is_full = self.bench.full_version.load(Ordering::SeqCst) == self.version;
-        if is_full || self.bench.refuses_instances.load(Ordering::SeqCst) {
+        let is_full = self.controls.full_version.load(Ordering::SeqCst) == self.version;
+        if is_full || self.controls.refuses_instances.load(Ordering::SeqCst) {
             return Err(Status::unavailable("no room for another"));
         }
-        self.bench.making.pass();
-        assert!(!self.bench.making_panics.load(Ordering::SeqCst), "planned");
-        self.bench.instances.fetch_add(1, Ordering::SeqCst);
-        let Self { spec, host, bench, version } = self;
-        let (spec, host, bench) = (spec.clone(), host.clone(), bench.clone());
-        Ok(Box::new(TaggedInstance { spec, host, bench, version: *version }))
+        self.controls.creating.pass();
+        assert!(!self.controls.creation_panics.load(Ordering::SeqCst), "planned");
+        self.controls.instances.fetch_add(1, Ordering::SeqCst);
+        let Self { spec, host, controls, version } = self;
+        let (spec, host, controls) = (spec.clone(), host.clone(), controls.clone());
+        Ok(Box::new(TagInstance { spec, host, controls, version: *version }))
     }
 }
 
-struct TaggedInstance {
+struct TagInstance {
     spec: Arc<ModelSpec>,
     host: Arc<dyn Host>,
-    bench: Arc<Bench>,
+    controls: Arc<Controls>,
     version: i64,
 }
 
-impl Drop for TaggedInstance {
+impl Drop for TagInstance {
     fn drop(&mut self) {
-        self.bench.instances.fetch_sub(1, Ordering::SeqCst);
+        self.controls.instances.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-impl Instance for TaggedInstance {
+impl Instance for TagInstance {
     fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), RefusedBatch> {
         if let Some(models) = self.host.composing_models() {
             requests.into_iter().for_each(|pending| forward(models.as_ref(), pending));
             return Ok(());
         }
-        self.bench.executing.pass();
+        self.controls.executing.pass();
         let now = std::time::Instant::now();
         let times = ExecutionTimes { start: now, compute_start: now, compute_end: now, end: now };
         self.host.record_batch(1, &times);
@@ -228,7 +229,7 @@ impl Instance for TaggedInstance {
     }
 }
 
-/// Lets the model `m` answer.
+/// Has the model `m` complete a request.
 fn forward(models: &dyn ComposingModels, pending: PendingRequest) {
     let inputs = pending.request().inputs.clone();
     let asked = InferenceRequest { model_name: "m".into(), inputs, ..InferenceRequest::default() };
@@ -245,19 +246,19 @@ fn forward(models: &dyn ComposingModels, pending: PendingRequest) {
     models.infer(asked, sender);
 }
 
-/// A model as the catalog has it.
+/// A model in the catalog.
 #[derive(Clone)]
-struct Kept {
+struct CatalogEntry {
     text: String,
     versions: Vec<i64>,
-    place: PathBuf,
+    path: PathBuf,
     modified: ModificationTimes,
 }
 
-/// Models by their ids.
+/// A catalog of models by their ids.
 struct FakeCatalog {
-    bench: Arc<Bench>,
-    models: Mutex<BTreeMap<String, Kept>>,
+    controls: Arc<Controls>,
+    models: Mutex<BTreeMap<String, CatalogEntry>>,
 }
 
 /// The namespace and the name in an id.
@@ -269,20 +270,20 @@ fn parts(id: &str) -> (Option<Arc<str>>, String) {
 }
 
 impl FakeCatalog {
-    fn found(&self, id: &str, kept: Kept, parameters: LoadParameters) -> CatalogModel {
+    fn found(&self, id: &str, entry: CatalogEntry, parameters: LoadParameters) -> CatalogModel {
         let overrides = match (&parameters.config, parameters.files.is_empty()) {
             (_, false) => LoadOverride::Files,
             (Some(_), true) => LoadOverride::Configuration,
             (None, true) => LoadOverride::None,
         };
-        let text = parameters.config.unwrap_or(kept.text);
-        let ((namespace, name), versions) = (parts(id), kept.versions);
-        let bench = self.bench.clone();
+        let text = parameters.config.unwrap_or(entry.text);
+        let ((namespace, name), versions) = (parts(id), entry.versions);
+        let controls = self.controls.clone();
         CatalogModel {
             namespace: namespace.clone(),
             name: name.clone(),
-            path: kept.place,
-            modified: kept.modified,
+            path: entry.path,
+            modified: entry.modified,
             overrides,
             define: Box::new(move || {
                 let mut draft = ConfigDraft::from_pbtxt("config.pbtxt", &text)
@@ -294,9 +295,9 @@ impl FakeCatalog {
                 Ok(ModelDefinition {
                     namespace,
                     name,
-                    agents: agents::Diary::of(&draft, &bench),
+                    agents: agents::AgentRecorder::of(&draft, &controls),
                     draft,
-                    backend: Arc::new(Tagging(bench)),
+                    backend: Arc::new(TagBackend(controls)),
                     versions: files.collect(),
                     auto_complete: true,
                     support: Support::default(),
@@ -318,35 +319,36 @@ impl Catalog for FakeCatalog {
 
     fn scan(&self) -> Scan<CatalogModel> {
         let models = self.models.lock().unwrap().clone();
-        self.bench.surveys.fetch_add(1, Ordering::SeqCst);
-        self.bench.surveying.pass();
+        self.controls.scans.fetch_add(1, Ordering::SeqCst);
+        self.controls.scanning.pass();
         let (twice, once): (Vec<_>, Vec<_>) =
-            models.into_iter().partition(|(_, kept)| kept.text == TWICE);
-        let found =
-            once.into_iter().map(|(name, kept)| self.found(&name, kept, LoadParameters::default()));
+            models.into_iter().partition(|(_, entry)| entry.text == DUPLICATED);
+        let found = once
+            .into_iter()
+            .map(|(name, entry)| self.found(&name, entry, LoadParameters::default()));
         let problems = twice.into_iter().map(|(name, _)| ScanProblem::Duplicate { name }).collect();
         Scan { models: found.collect(), problems }
     }
 
     fn find(&self, name: &str, parameters: LoadParameters) -> Lookup<CatalogModel> {
         if name == "m" {
-            self.bench.finding.pass();
+            self.controls.finding.pass();
         }
         let models = self.models.lock().unwrap().clone();
         let found: Vec<CatalogModel> = models
             .into_iter()
             .filter(|(id, _)| parts(id).1 == name)
-            .map(|(id, kept)| self.found(&id, kept, parameters.clone()))
+            .map(|(id, entry)| self.found(&id, entry, parameters.clone()))
             .collect();
         if found.is_empty() { Lookup::Missing } else { Lookup::Models(found) }
     }
 }
 
-/// A server for explicit control and what it works with.
+/// A server with its catalog and its controls.
 struct World {
     server: Arc<Server>,
     catalog: Arc<FakeCatalog>,
-    bench: Arc<Bench>,
+    controls: Arc<Controls>,
     clock: AtomicUsize,
 }
 
@@ -360,8 +362,9 @@ impl World {
     }
 
     fn made(control: ControlMode, load_threads: usize, namespaces: Namespaces) -> Self {
-        let bench = Arc::new(Bench::default());
-        let catalog = Arc::new(FakeCatalog { bench: bench.clone(), models: Mutex::default() });
+        let controls = Arc::new(Controls::default());
+        let catalog =
+            Arc::new(FakeCatalog { controls: controls.clone(), models: Mutex::default() });
         let options = ServerOptions {
             name: String::from("triton"),
             version: String::from("0"),
@@ -379,7 +382,7 @@ impl World {
             log: LogSink::new(|_, _, _| {}),
         };
         let server = Server::new(options).unwrap();
-        Self { server: Arc::new(server), catalog, bench, clock: AtomicUsize::new(1) }
+        Self { server: Arc::new(server), catalog, controls, clock: AtomicUsize::new(1) }
     }
 
     /// Puts a model with this tag into the repository, or changes it.
@@ -394,30 +397,31 @@ impl World {
             versions: versions.iter().map(|version| (*version, now)).collect(),
             shared: 0,
         };
-        let place = PathBuf::from("repository").join(name);
-        let kept = Kept { text: text.to_owned(), versions: versions.to_vec(), place, modified };
-        self.catalog.models.lock().unwrap().insert(name.to_owned(), kept);
+        let path = PathBuf::from("repository").join(name);
+        let entry =
+            CatalogEntry { text: text.to_owned(), versions: versions.to_vec(), path, modified };
+        self.catalog.models.lock().unwrap().insert(name.to_owned(), entry);
     }
 
     /// Changes a model's configuration, and none of its files.
     fn put_config(&self, name: &str, text: &str, versions: &[i64]) {
         let now = i64::try_from(self.clock.fetch_add(1, Ordering::SeqCst)).unwrap();
         let mut models = self.catalog.models.lock().unwrap();
-        let kept = models.get_mut(name).unwrap();
-        kept.text = text.to_owned();
-        kept.versions = versions.to_vec();
-        kept.modified.newest = now;
+        let entry = models.get_mut(name).unwrap();
+        entry.text = text.to_owned();
+        entry.versions = versions.to_vec();
+        entry.modified.newest = now;
         for version in versions {
-            kept.modified.versions.entry(*version).or_insert(now);
+            entry.modified.versions.entry(*version).or_insert(now);
         }
     }
 
-    /// Puts a model as old as this one in its place, from another directory.
+    /// Replaces a model by one in another directory whose files are not newer.
     fn move_model(&self, name: &str, text: &str) {
         let mut models = self.catalog.models.lock().unwrap();
-        let kept = models.get_mut(name).unwrap();
-        kept.text = text.to_owned();
-        kept.place = PathBuf::from("elsewhere").join(name);
+        let entry = models.get_mut(name).unwrap();
+        entry.text = text.to_owned();
+        entry.path = PathBuf::from("elsewhere").join(name);
     }
 
     fn load(&self, name: &str) -> Result<(), Status> {
@@ -428,7 +432,7 @@ impl World {
         self.server.unload_model(name, false).unwrap();
     }
 
-    /// The answer's version and tag.
+    /// The version and the tag of the response.
     fn ask(&self, name: &str, version: Option<i64>) -> Result<(i64, String), Status> {
         let asked = InferenceRequest {
             model_name: name.into(),
@@ -443,7 +447,7 @@ impl World {
         self.ask(name, None).unwrap().1
     }
 
-    /// The index, a line each.
+    /// The lines of the repository index.
     fn index(&self) -> Vec<String> {
         let entries = self.server.repository_index(false).into_iter();
         let line = |entry: galatea_infer::RepositoryEntry| {
@@ -467,11 +471,11 @@ impl World {
     }
 
     fn loads(&self) -> usize {
-        self.bench.loads.load(Ordering::SeqCst)
+        self.controls.loads.load(Ordering::SeqCst)
     }
 
     fn instances(&self) -> usize {
-        self.bench.instances.load(Ordering::SeqCst)
+        self.controls.instances.load(Ordering::SeqCst)
     }
 }
 
@@ -495,19 +499,19 @@ fn ensemble_of(model: &str) -> String {
 }
 
 #[test]
-fn a_rule_for_batches_ends_with_its_model_although_a_timer_has_it() {
+fn a_batch_strategy_ends_with_its_model_although_a_timer_has_the_dispatcher() {
     let world = World::new();
     world.put_text("m", &format!("{} dynamic_batching {{ }}", config("one", 1)), &[1]);
     world.load("m").unwrap();
     assert_eq!(world.tag("m"), "one");
-    assert_eq!(world.bench.rules.load(Ordering::SeqCst), 1);
+    assert_eq!(world.controls.rules.load(Ordering::SeqCst), 1);
     let snapshot = world.server.registry.snapshot();
     // As an alarm of the timer has it, or a request that is cancelled.
     let model = snapshot.find("m", None).unwrap().downgrade().upgrade();
     drop(snapshot);
     world.unload("m");
     world.check_index(&["m 1 UNAVAILABLE: unloaded"]);
-    assert_eq!(world.bench.rules.load(Ordering::SeqCst), 0);
+    assert_eq!(world.controls.rules.load(Ordering::SeqCst), 0);
     drop(model);
 }
 
@@ -517,7 +521,7 @@ fn a_model_is_loaded_reloaded_and_unloaded_by_order() {
     world.put("m", "one", &[1]);
     world.check_index(&["m"]);
     assert_eq!(world.ask("m", None).unwrap_err().code(), Code::NotFound);
-    assert_eq!(world.server.ready(), Ok(true), "nobody told it to load");
+    assert_eq!(world.server.ready(), Ok(true), "no order loaded it");
     world.load("m").unwrap();
     assert_eq!(world.ask("m", None).unwrap(), (1, String::from("one")));
     world.check_index(&["m 1 READY"]);
@@ -547,7 +551,7 @@ fn a_model_is_loaded_reloaded_and_unloaded_by_order() {
 }
 
 #[test]
-fn impossible_orders_are_refused_in_the_originals_words() {
+fn invalid_orders_are_refused_with_the_texts_of_triton() {
     let world = World::new();
     let check = |name: &str, code: Code, expected: &str| {
         let status = world.load(name).unwrap_err();
@@ -576,7 +580,7 @@ fn impossible_orders_are_refused_in_the_originals_words() {
     world.put("x", "panic", &[1]);
     assert_eq!(world.load("x").unwrap_err().code(), Code::InvalidArgument);
     world.unload("x");
-    assert_eq!(world.server.ready(), Ok(true), "nobody wants it any more");
+    assert_eq!(world.server.ready(), Ok(true), "it is not desired any more");
 
     for mode in [ControlMode::None, ControlMode::Poll] {
         let world = World::with(mode, 1);
@@ -589,7 +593,7 @@ fn impossible_orders_are_refused_in_the_originals_words() {
 }
 
 #[test]
-fn a_reload_that_fails_leaves_the_old_model_serving_and_is_tried_again() {
+fn a_failed_reload_leaves_the_old_model_serving_and_can_be_repeated() {
     let world = World::new();
     world.put("m", "one", &[1, 2]);
     world.load("m").unwrap();
@@ -616,23 +620,23 @@ fn the_old_model_serves_until_the_new_one_is_ready_and_finishes_what_it_took() {
     world.put("m", "one", &[1]);
     world.load("m").unwrap();
     world.put("m", "two", &[1]);
-    world.bench.loading.close();
+    world.controls.loading.close();
     std::thread::scope(|scope| {
         let load = scope.spawn(|| world.load("m"));
-        world.bench.loading.wait_for(1);
+        world.controls.loading.wait_for(1);
         assert_eq!((world.tag("m").as_str(), world.index()[0].as_str()), ("one", "m 1 READY"));
-        world.bench.executing.close();
+        world.controls.executing.close();
         let early: Vec<_> = (0..3)
             .map(|_| {
                 let asked = InferenceRequest { model_name: "m".into(), ..request(&[1, 1]) };
                 send(&world.server, asked)
             })
             .collect();
-        world.bench.executing.wait_for(1);
-        world.bench.loading.open();
+        world.controls.executing.wait_for(1);
+        world.controls.loading.open();
         load.join().unwrap().unwrap();
         assert_eq!(world.instances(), 2, "the old one has requests left");
-        world.bench.executing.open();
+        world.controls.executing.open();
         for inbox in early {
             assert_eq!(inbox.recv_timeout(LONG).unwrap().unwrap().id, "one");
         }
@@ -663,20 +667,20 @@ fn an_override_lasts_until_the_next_load_without() {
 }
 
 #[test]
-fn loads_of_one_name_come_one_after_another_and_of_several_at_once() {
+fn orders_for_one_name_run_one_after_another_and_for_several_at_once() {
     let world = World::new();
     world.put("a", "one", &[1]);
     world.put("b", "one", &[1]);
-    world.bench.loading.close();
+    world.controls.loading.close();
     std::thread::scope(|scope| {
         let first = scope.spawn(|| world.load("a"));
-        world.bench.loading.wait_for(1);
+        world.controls.loading.wait_for(1);
         let again = scope.spawn(|| world.load("a"));
         let unload = scope.spawn(|| world.server.unload_model("a", false));
         let other = scope.spawn(|| world.load("b"));
-        world.bench.loading.wait_for(2);
+        world.controls.loading.wait_for(2);
         assert_eq!(world.loads(), 2, "a and b");
-        world.bench.loading.open();
+        world.controls.loading.open();
         for done in [first, again, unload, other] {
             done.join().unwrap().unwrap();
         }
@@ -693,7 +697,7 @@ fn no_request_is_lost_while_a_model_is_reloaded_again_and_again() {
     let over = AtomicBool::new(false);
     let answers = [0, 0, 0].map(AtomicUsize::new);
     std::thread::scope(|scope| {
-        let end = Ends(&over);
+        let end = SetOnDrop(&over);
         let clients = answers.each_ref().map(|answers| {
             scope.spawn(|| {
                 let mut newest = 0;
@@ -750,7 +754,7 @@ fn polling_follows_the_repository() {
 }
 
 #[test]
-fn repositories_come_and_go_under_explicit_control_only() {
+fn repositories_are_registered_under_explicit_control_only() {
     for control in [ControlMode::None, ControlMode::Poll] {
         let world = World::with(control, 1);
         let status = world.server.register_repository("/r", &[]).unwrap_err();
@@ -777,27 +781,27 @@ fn models_are_loaded_by_name_at_start() {
 }
 
 #[test]
-fn the_end_waits_for_requests_and_for_loads_and_begins_no_others() {
+fn the_exit_waits_for_requests_and_loads_and_begins_no_others() {
     let world = World::new();
     world.put("a", "one", &[1]);
     world.put("b", "one", &[1]);
     world.load("a").unwrap();
-    world.bench.executing.close();
+    world.controls.executing.close();
     let asked = InferenceRequest { model_name: "a".into(), ..request(&[1, 1]) };
     let inbox = send(&world.server, asked);
-    world.bench.executing.wait_for(1);
-    world.bench.loading.close();
+    world.controls.executing.wait_for(1);
+    world.controls.loading.close();
     std::thread::scope(|scope| {
         let load = scope.spawn(|| world.load("b"));
-        world.bench.loading.wait_for(1);
+        world.controls.loading.wait_for(1);
         world.server.begin_exit();
         assert_eq!(world.server.unload_all(Duration::ZERO), 2);
         assert_eq!(load.join().unwrap().unwrap_err().code(), Code::Unavailable);
         assert_eq!(world.load("a").unwrap_err().code(), Code::Unavailable);
         let statistics = world.server.statistics(None, None).unwrap();
         assert_eq!(statistics.len(), 1, "what still runs can be measured");
-        world.bench.loading.open();
-        world.bench.executing.open();
+        world.controls.loading.open();
+        world.controls.executing.open();
         assert_eq!(world.server.unload_all(LONG), 0);
     });
     assert_eq!(inbox.recv_timeout(LONG).unwrap().unwrap().id, "one");

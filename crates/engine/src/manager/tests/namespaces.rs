@@ -33,7 +33,7 @@ fn namespace_of_step(world: &World, ensemble: &str) -> String {
 }
 
 #[test]
-fn ensembles_mean_the_model_in_their_own_namespace() {
+fn names_in_ensembles_mean_the_model_in_their_own_namespace() {
     let world = with_ensembles(ControlMode::Explicit);
     world.load("ea").unwrap();
     world.load("eb").unwrap();
@@ -47,7 +47,7 @@ fn ensembles_mean_the_model_in_their_own_namespace() {
 }
 
 #[test]
-fn a_name_that_several_have_is_refused_and_so_is_one_that_nobody_has() {
+fn ambiguous_and_unknown_names_are_refused() {
     let world = with_ensembles(ControlMode::Explicit);
     refused(&world, "m", Code::InvalidArgument, "Request for unknown model: 'm' is not found");
     world.load("m").unwrap();
@@ -73,7 +73,7 @@ fn a_name_that_several_have_is_refused_and_so_is_one_that_nobody_has() {
 }
 
 #[test]
-fn one_model_of_a_name_is_reached_by_it_and_called_by_its_id_in_messages() {
+fn the_only_model_of_a_name_is_found_by_it_and_shown_by_its_id() {
     let world = with_ensembles(ControlMode::Explicit);
     world.catalog.models.lock().unwrap().remove("/b::m");
     world.load("ea").unwrap();
@@ -87,14 +87,14 @@ fn one_model_of_a_name_is_reached_by_it_and_called_by_its_id_in_messages() {
     let error = "load failed for model '/b::m': version 1 is at UNAVAILABLE state: Internal: it is \
                  corrupt;\n";
     assert_eq!(world.load("m").unwrap_err().message(), error);
-    // It is wanted, so the name is not the other one's alone.
+    // It is desired, so the name doesn't mean only the other one.
     refused(&world, "m", Code::InvalidArgument, AMBIGUOUS);
     assert_eq!(world.tag("ea"), "a");
     until(|| world.ask("ec", None).is_err());
 }
 
 #[test]
-fn ensembles_change_over_to_another_model_of_the_name_and_back() {
+fn ensembles_switch_to_another_model_of_the_name_and_back() {
     let world = with_ensembles(ControlMode::Poll);
     world.catalog.models.lock().unwrap().remove("/c::ec");
     assert!(world.server.follow_repositories());
@@ -102,7 +102,7 @@ fn ensembles_change_over_to_another_model_of_the_name_and_back() {
     let own = world.catalog.models.lock().unwrap().remove("/a::m").unwrap();
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let end = Ends(&over);
+        let end = SetOnDrop(&over);
         let client = scope.spawn(|| {
             while !over.load(Ordering::SeqCst) {
                 world.ask("ea", None).expect("it serves all the time");
@@ -139,19 +139,19 @@ fn unloading_a_name_unloads_all_models_of_it_and_what_only_they_need() {
 }
 
 #[test]
-fn a_model_that_is_given_up_while_it_loads_does_not_stand_for_its_name() {
+fn a_name_does_not_mean_a_model_whose_load_was_cancelled() {
     let world = with_ensembles(ControlMode::Poll);
     world.catalog.models.lock().unwrap().retain(|id, _| id == "/a::m");
     assert!(world.server.follow_repositories());
     world.put("/b::m", "b", &[1]);
-    world.bench.loading.close();
+    world.controls.loading.close();
     std::thread::scope(|scope| {
         let load = scope.spawn(|| world.server.follow_repositories());
-        world.bench.loading.wait_for(1);
+        world.controls.loading.wait_for(1);
         world.catalog.models.lock().unwrap().remove("/b::m");
         let gone = scope.spawn(|| world.server.follow_repositories());
         until(|| world.ask("m", None).is_ok());
-        world.bench.loading.open();
+        world.controls.loading.open();
         load.join().unwrap();
         assert!(gone.join().unwrap());
     });
@@ -159,7 +159,7 @@ fn a_model_that_is_given_up_while_it_loads_does_not_stand_for_its_name() {
 }
 
 #[test]
-fn an_order_that_failed_at_start_does_not_stand_for_its_name() {
+fn a_name_does_not_mean_an_order_that_failed_at_start() {
     let world = world(ControlMode::Explicit);
     let names = [String::from("m"), String::from("n")];
     assert!(!world.server.load_named(&names));
@@ -174,7 +174,7 @@ fn an_order_that_failed_at_start_does_not_stand_for_its_name() {
 }
 
 #[test]
-fn a_model_that_can_not_be_read_does_not_stand_for_its_name() {
+fn a_name_does_not_mean_a_model_that_can_not_be_read() {
     let world = world(ControlMode::Poll);
     world.put("/b::m", "b", &[1]);
     world.put_text("/a::m", "colour: 1", &[1]);
@@ -190,7 +190,7 @@ fn a_model_that_can_not_be_read_does_not_stand_for_its_name() {
 }
 
 #[test]
-fn models_of_a_needed_name_go_with_what_brought_them() {
+fn models_of_a_needed_name_are_unloaded_with_the_ensemble() {
     let world = with_ensembles(ControlMode::Explicit);
     world.load("ea").unwrap();
     world.check_index(&["ea 1 READY", "m 1 READY", "eb", "m 1 READY", "ec"]);

@@ -1,10 +1,10 @@
-//! Orders and polls that come while others are carried out.
+//! Orders and polls that arrive while others are in progress.
 
-use super::agents::{told, with_agents};
+use super::agents::{take_notices, with_agents};
 use super::*;
 
-/// Whether this comes to its end while something else stands still. The gate is opened
-/// in any case, so that a test that fails ends.
+/// Checks that an action ends while threads wait at a gate. The gate is opened in any case,
+/// so that a failing test ends.
 #[track_caller]
 fn ends_before(gate: &Gate, action: impl FnOnce() + Send) {
     let done = AtomicBool::new(false);
@@ -36,12 +36,12 @@ fn with_slow_ensemble() -> World {
 #[test]
 fn a_model_that_is_loaded_again_during_its_unload_serves() {
     let world = with_slow_ensemble();
-    world.bench.unloading.close();
+    world.controls.unloading.close();
     std::thread::scope(|scope| {
         let unload = scope.spawn(|| world.server.unload_model("z", true));
-        world.bench.unloading.wait_for(1);
-        // The model m is gone already, and nobody holds it.
-        ends_before(&world.bench.unloading, || world.load("m").unwrap());
+        world.controls.unloading.wait_for(1);
+        // The model m is out of service already, and no order is changing it.
+        ends_before(&world.controls.unloading, || world.load("m").unwrap());
         unload.join().unwrap().unwrap();
     });
     assert_eq!(world.tag("m"), "one");
@@ -49,23 +49,23 @@ fn a_model_that_is_loaded_again_during_its_unload_serves() {
 }
 
 #[test]
-fn an_unload_is_answered_when_the_model_is_out_of_service_whoever_takes_it_out() {
+fn an_unload_returns_once_another_order_took_the_model_out_of_service() {
     let world = World::new();
     world.put("m", "one", &[1]);
     world.put_text("a", &with_agents(&ensemble_of("m")), &[1]);
     world.load("a").unwrap();
-    world.bench.unloading.close();
+    world.controls.unloading.close();
     let is_answered = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let first = scope.spawn(|| world.server.unload_model("a", true));
-        world.bench.unloading.wait_for(1);
-        // The model m is to go behind the ensemble, whose agents take their time.
+        world.controls.unloading.wait_for(1);
+        // The model m is unloaded after the ensemble, whose agents are slow.
         let second = scope.spawn(|| {
             world.unload("m");
             is_answered.store(true, Ordering::SeqCst);
             world.ask("m", None).is_ok()
         });
-        // An answer that doesn't wait would come soon.
+        // A reply that doesn't wait would arrive soon.
         for _ in 0..100_000 {
             if is_answered.load(Ordering::SeqCst) {
                 break;
@@ -73,7 +73,7 @@ fn an_unload_is_answered_when_the_model_is_out_of_service_whoever_takes_it_out()
             std::thread::yield_now();
         }
         let is_early = is_answered.load(Ordering::SeqCst);
-        world.bench.unloading.open();
+        world.controls.unloading.open();
         assert!(!second.join().unwrap(), "it serves behind the answer");
         first.join().unwrap().unwrap();
         assert!(!is_early);
@@ -82,18 +82,18 @@ fn an_unload_is_answered_when_the_model_is_out_of_service_whoever_takes_it_out()
 }
 
 #[test]
-fn an_unload_waits_for_no_load_that_begins_behind_it() {
+fn an_unload_does_not_wait_for_a_later_load() {
     let world = with_slow_ensemble();
-    world.bench.unloading.close();
+    world.controls.unloading.close();
     std::thread::scope(|scope| {
         let unload = scope.spawn(|| world.server.unload_model("z", true));
-        world.bench.unloading.wait_for(1);
-        // The model m is wanted again, and takes its time.
-        world.bench.loading.close();
+        world.controls.unloading.wait_for(1);
+        // The model m is loaded again, slowly.
+        world.controls.loading.close();
         let load = scope.spawn(|| world.load("m"));
-        world.bench.loading.wait_for(1);
-        ends_before(&world.bench.loading, || {
-            world.bench.unloading.open();
+        world.controls.loading.wait_for(1);
+        ends_before(&world.controls.loading, || {
+            world.controls.unloading.open();
             unload.join().unwrap().unwrap();
         });
         load.join().unwrap().unwrap();
@@ -104,29 +104,29 @@ fn an_unload_waits_for_no_load_that_begins_behind_it() {
 #[test]
 fn slow_agents_delay_no_other_model() {
     let world = with_slow_ensemble();
-    world.bench.unloading.close();
+    world.controls.unloading.close();
     std::thread::scope(|scope| {
         let unload = scope.spawn(|| world.server.unload_model("z", false));
-        world.bench.unloading.wait_for(1);
-        ends_before(&world.bench.unloading, || world.load("other").unwrap());
+        world.controls.unloading.wait_for(1);
+        ends_before(&world.controls.unloading, || world.load("other").unwrap());
         unload.join().unwrap().unwrap();
     });
     assert_eq!(world.tag("other"), "one");
 }
 
 #[test]
-fn agents_that_panic_keep_no_model_from_going() {
+fn agents_that_panic_do_not_prevent_an_unload() {
     let world = with_slow_ensemble();
-    world.bench.agents_panic.store(true, Ordering::SeqCst);
+    world.controls.agents_panic.store(true, Ordering::SeqCst);
     world.unload("z");
     world.check_index(&["m 1 READY", "other", "z 1 UNAVAILABLE: unloaded"]);
-    world.bench.agents_panic.store(false, Ordering::SeqCst);
+    world.controls.agents_panic.store(false, Ordering::SeqCst);
     world.load("z").unwrap();
     assert_eq!(world.tag("z"), "one");
 }
 
 #[test]
-fn a_model_that_failed_at_start_can_be_given_up() {
+fn a_model_that_failed_at_start_can_be_unloaded() {
     let world = World::new();
     assert!(!world.server.load_named(&[String::from("x")]));
     assert_eq!(world.server.ready(), Ok(false));
@@ -135,54 +135,54 @@ fn a_model_that_failed_at_start_can_be_given_up() {
 }
 
 #[test]
-fn a_model_that_is_given_up_while_it_loads_never_serves() {
+fn a_model_that_is_removed_while_it_loads_never_serves() {
     let world = World::with(ControlMode::Poll, 2);
     world.put_text("m", &with_agents(&config("one", 1)), &[1]);
-    world.bench.loading.close();
+    world.controls.loading.close();
     std::thread::scope(|scope| {
         let load = scope.spawn(|| world.server.follow_repositories());
-        world.bench.loading.wait_for(1);
+        world.controls.loading.wait_for(1);
         world.catalog.models.lock().unwrap().clear();
         let gone = scope.spawn(|| world.server.follow_repositories());
         until(|| world.index().is_empty());
-        world.bench.loading.open();
+        world.controls.loading.open();
         load.join().unwrap();
         assert!(gone.join().unwrap());
     });
-    until(|| world.bench.told.lock().unwrap().len() == 3);
-    assert_eq!(told(&world), ["1 asked", "1 failed", "1 gone, 0 instances left"]);
+    until(|| world.controls.notices.lock().unwrap().len() == 3);
+    assert_eq!(take_notices(&world), ["1 asked", "1 failed", "1 gone, 0 instances left"]);
     assert_eq!(world.server.ready(), Ok(true));
 }
 
 #[test]
-fn repositories_are_followed_one_survey_after_another() {
+fn scans_are_followed_one_after_another() {
     let world = World::with(ControlMode::Poll, 2);
     world.put("m", "one", &[1]);
-    world.bench.surveying.close();
-    let surveys = || world.bench.surveys.load(Ordering::SeqCst);
+    world.controls.scanning.close();
+    let scans = || world.controls.scans.load(Ordering::SeqCst);
     std::thread::scope(|scope| {
         let first = scope.spawn(|| world.server.follow_repositories());
-        world.bench.surveying.wait_for(1);
+        world.controls.scanning.wait_for(1);
         world.catalog.models.lock().unwrap().clear();
         let second = scope.spawn(|| world.server.follow_repositories());
-        // A second one would come soon.
+        // A second scan would begin soon.
         for _ in 0..100_000 {
-            if surveys() > 1 {
+            if scans() > 1 {
                 break;
             }
             std::thread::yield_now();
         }
-        let early = surveys();
-        world.bench.surveying.open();
+        let early = scans();
+        world.controls.scanning.open();
         first.join().unwrap();
         assert!(second.join().unwrap());
         assert_eq!(early, 1);
     });
-    assert_eq!((surveys(), world.ask("m", None).is_err()), (2, true));
+    assert_eq!((scans(), world.ask("m", None).is_err()), (2, true));
 }
 
 #[test]
-fn what_is_unloaded_while_an_order_looks_for_it_is_loaded_again() {
+fn a_model_that_is_unloaded_during_a_search_for_it_is_loaded_again() {
     let world = World::new();
     world.put("m", "one", &[1]);
     world.put("n", "one", &[1]);
@@ -202,26 +202,26 @@ fn what_is_unloaded_while_an_order_looks_for_it_is_loaded_again() {
     );
     world.put_text("e", &two_steps, &[1]);
     world.load("e").unwrap();
-    world.bench.finding.close();
+    world.controls.finding.close();
     std::thread::scope(|scope| {
         let load = scope.spawn(|| world.load("e"));
-        // It has found that n did not change.
-        world.bench.finding.wait_for(1);
+        // The search has found that n did not change.
+        world.controls.finding.wait_for(1);
         world.unload("n");
         assert!(world.ask("e", None).is_err());
-        world.bench.finding.open();
+        world.controls.finding.open();
         load.join().unwrap().unwrap();
     });
     assert_eq!((world.tag("e").as_str(), world.tag("n").as_str()), ("one", "one"));
 }
 
 #[test]
-fn instances_of_all_versions_change_or_of_none() {
+fn the_instances_of_all_versions_change_or_of_none() {
     let world = World::new();
     world.put_text("m", &config("one", 1), &[1, 2]);
     world.load("m").unwrap();
     world.put_config("m", &config("one", 3), &[1, 2]);
-    world.bench.full_version.store(2, Ordering::SeqCst);
+    world.controls.full_version.store(2, Ordering::SeqCst);
     let status = world.load("m").unwrap_err();
     assert!(status.message().contains("version 2 is at READY state"), "{status}");
     until(|| world.instances() == 2);
@@ -229,7 +229,7 @@ fn instances_of_all_versions_change_or_of_none() {
         let shown = world.server.model_config("m", Some(version)).unwrap();
         assert!(shown.json.contains("\"count\":1"), "{}", shown.json);
     }
-    world.bench.full_version.store(0, Ordering::SeqCst);
+    world.controls.full_version.store(0, Ordering::SeqCst);
     world.load("m").unwrap();
     assert_eq!((world.instances(), world.loads()), (6, 2));
 }

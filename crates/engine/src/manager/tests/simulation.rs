@@ -48,7 +48,7 @@ impl Random {
 }
 
 /// An order, and what it does next.
-enum Order {
+enum SimulatedOrder {
     Load { name: String, phase: LoadPhase },
     Unload { name: String, with_unused: bool, phase: UnloadPhase },
     Poll { candidates: Option<Vec<Candidate>> },
@@ -75,7 +75,7 @@ struct Simulation {
     /// How many of a hundred orders are polls.
     polls: usize,
     effects: Vec<Effect>,
-    orders: Vec<(usize, Order)>,
+    orders: Vec<(usize, SimulatedOrder)>,
     replies: Vec<usize>,
 }
 
@@ -105,7 +105,7 @@ impl Simulation {
         let worker =
             LoadWorker { registry: registry.clone(), loader: loader.unwrap(), reaper, log };
         let plan = Plan::new(has_namespaces.then(ModelNames::default), 2);
-        // Only its catalog and its bench are used.
+        // Only its catalog and its controls are used.
         let world = World::new();
         let (effects, orders, replies) = (Vec::new(), Vec::new(), Vec::new());
         let mut simulation = Self {
@@ -247,14 +247,14 @@ impl Simulation {
     fn begin_order(&mut self) {
         let name = NAMES[self.random.below(NAMES.len())].to_owned();
         let order = match self.random.below(3) {
-            _ if self.random.percent(self.polls) => Order::Poll { candidates: None },
-            0 | 1 => Order::Load { name, phase: LoadPhase::LookUp },
+            _ if self.random.percent(self.polls) => SimulatedOrder::Poll { candidates: None },
+            0 | 1 => SimulatedOrder::Load { name, phase: LoadPhase::LookUp },
             _ => {
                 let with_unused = self.random.percent(50);
-                Order::Unload { name, with_unused, phase: UnloadPhase::WaitForLoad }
+                SimulatedOrder::Unload { name, with_unused, phase: UnloadPhase::WaitForLoad }
             }
         };
-        if let Order::Load { name, .. } | Order::Unload { name, .. } = &order {
+        if let SimulatedOrder::Load { name, .. } | SimulatedOrder::Unload { name, .. } = &order {
             let name = ModelName::from(name.as_str());
             if self.plan.is_ordered(&name) {
                 return;
@@ -270,8 +270,10 @@ impl Simulation {
         let index = self.random.below(self.orders.len());
         let (number, order) = self.orders.swap_remove(index);
         let name = match &order {
-            Order::Load { name, .. } | Order::Unload { name, .. } => Some(name.clone()),
-            Order::Poll { .. } => None,
+            SimulatedOrder::Load { name, .. } | SimulatedOrder::Unload { name, .. } => {
+                Some(name.clone())
+            }
+            SimulatedOrder::Poll { .. } => None,
         };
         match self.advance(order) {
             Some(order) => self.orders.push((number, order)),
@@ -283,21 +285,23 @@ impl Simulation {
     }
 
     /// The order as it goes on, unless it is done.
-    fn advance(&mut self, order: Order) -> Option<Order> {
+    fn advance(&mut self, order: SimulatedOrder) -> Option<SimulatedOrder> {
         match order {
-            Order::Load { name, phase } => {
+            SimulatedOrder::Load { name, phase } => {
                 let phase = self.advance_load(&name, phase)?;
-                Some(Order::Load { name, phase })
+                Some(SimulatedOrder::Load { name, phase })
             }
-            Order::Unload { name, with_unused, phase } => {
+            SimulatedOrder::Unload { name, with_unused, phase } => {
                 let phase = self.advance_unload(&name, with_unused, phase)?;
-                Some(Order::Unload { name, with_unused, phase })
+                Some(SimulatedOrder::Unload { name, with_unused, phase })
             }
-            Order::Poll { candidates: None } => {
+            SimulatedOrder::Poll { candidates: None } => {
                 let found = self.world.catalog.scan().models;
-                Some(Order::Poll { candidates: Some(self.candidates(found, LoadReason::Direct)) })
+                Some(SimulatedOrder::Poll {
+                    candidates: Some(self.candidates(found, LoadReason::Direct)),
+                })
             }
-            Order::Poll { candidates: Some(candidates) } => self.follow(candidates),
+            SimulatedOrder::Poll { candidates: Some(candidates) } => self.follow(candidates),
         }
     }
 
@@ -370,10 +374,10 @@ impl Simulation {
         }
     }
 
-    fn follow(&mut self, candidates: Vec<Candidate>) -> Option<Order> {
+    fn follow(&mut self, candidates: Vec<Candidate>) -> Option<SimulatedOrder> {
         let present: Vec<ModelName> = candidates.iter().map(|one| one.id.clone()).collect();
         if self.step(|plan, step| plan.set_desired(candidates, step)).is_err() {
-            return Some(Order::Poll { candidates: None });
+            return Some(SimulatedOrder::Poll { candidates: None });
         }
         self.step(|plan, step| {
             let absent: Vec<ModelName> =
@@ -454,7 +458,7 @@ impl Simulation {
         drop(self.plan);
         assert_eq!(self.worker.reaper.wait_idle(LONG), 0);
         assert_eq!(self.world.instances(), 0);
-        check_agents(&self.world.bench.told);
+        check_agents(&self.world.controls.notices);
     }
 }
 

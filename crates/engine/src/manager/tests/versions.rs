@@ -3,16 +3,16 @@
 use super::*;
 
 #[test]
-fn versions_load_at_the_same_time_on_as_many_threads_as_there_are() {
+fn versions_load_side_by_side_on_all_threads() {
     let world = World::with(ControlMode::Explicit, 2);
     world.put("m", "one", &[1, 2, 3]);
-    world.bench.loading.close();
+    world.controls.loading.close();
     std::thread::scope(|scope| {
         let load = scope.spawn(|| world.load("m"));
-        world.bench.loading.wait_for(2);
+        world.controls.loading.wait_for(2);
         assert_eq!(world.loads(), 2, "two threads");
         world.check_index(&["m 1 LOADING", "m 2 LOADING", "m 3 LOADING"]);
-        world.bench.loading.open();
+        world.controls.loading.open();
         load.join().unwrap().unwrap();
     });
     world.check_index(&["m 1 READY", "m 2 READY", "m 3 READY"]);
@@ -34,7 +34,7 @@ fn one_thread_is_enough_for_all_versions_of_all_models() {
 }
 
 #[test]
-fn versions_beside_one_that_fails_are_waited_for_and_given_up() {
+fn versions_beside_one_that_fails_are_abandoned() {
     let world = World::with(ControlMode::Explicit, 3);
     world.put("m", "corrupt2", &[1, 2, 3]);
     let status = world.load("m").unwrap_err();
@@ -51,7 +51,7 @@ fn versions_beside_one_that_fails_are_waited_for_and_given_up() {
 }
 
 #[test]
-fn all_versions_that_fail_are_named_in_their_order() {
+fn all_failed_versions_are_reported_in_ascending_order() {
     let world = World::with(ControlMode::Explicit, 3);
     world.put("m", "corrupt", &[1, 2, 10]);
     let one = |version: i64| {
@@ -72,17 +72,17 @@ fn a_version_that_panics_fails_the_model_and_the_thread_goes_on() {
 }
 
 #[test]
-fn versions_that_were_not_begun_when_the_server_ends_are_not_loaded() {
+fn versions_that_wait_when_the_server_exits_are_not_loaded() {
     let world = World::with(ControlMode::Explicit, 2);
     world.put("m", "one", &[1, 2, 3, 4]);
-    world.bench.loading.close();
+    world.controls.loading.close();
     std::thread::scope(|scope| {
         let load = scope.spawn(|| world.load("m"));
-        world.bench.loading.wait_for(2);
+        world.controls.loading.wait_for(2);
         world.server.begin_exit();
         assert_eq!(world.server.unload_all(Duration::ZERO), 4, "two run and two wait");
         assert_eq!(load.join().unwrap().unwrap_err().code(), Code::Unavailable);
-        world.bench.loading.open();
+        world.controls.loading.open();
         assert_eq!(world.server.unload_all(LONG), 0);
     });
     assert_eq!((world.loads(), world.instances()), (2, 0));
@@ -93,11 +93,11 @@ fn a_model_of_another_directory_is_another_model() {
     let world = World::new();
     world.put("m", "one", &[1]);
     world.load("m").unwrap();
-    // Not the times of its files tell that.
+    // The times of its files don't tell that.
     world.move_model("m", &config("two", 1));
     world.load("m").unwrap();
     assert_eq!((world.tag("m"), world.loads()), (String::from("two"), 2));
-    // Nor what its configuration says: that only instances differ.
+    // Its configuration doesn't tell it either: only instances differ.
     world.put("n", "one", &[1]);
     world.load("n").unwrap();
     world.move_model("n", &config("one", 2));
@@ -106,13 +106,13 @@ fn a_model_of_another_directory_is_another_model() {
 }
 
 #[test]
-fn a_model_that_served_once_and_can_not_be_read_now_says_why() {
+fn a_model_that_served_before_and_can_not_be_read_reports_why() {
     let world = World::with(ControlMode::Poll, 2);
     world.put("m", "one", &[1]);
     world.server.follow_repositories();
     let gone = world.catalog.models.lock().unwrap().remove("m").unwrap();
     world.server.follow_repositories();
-    // Nobody wants it.
+    // It is not desired.
     until(|| world.server.ready() == Ok(true));
     world.put_text("m", "colour: \"blue\"", &[1]);
     world.server.follow_repositories();
@@ -122,7 +122,7 @@ fn a_model_that_served_once_and_can_not_be_read_now_says_why() {
     world.put_text("m", &gone.text, &[1]);
     world.server.follow_repositories();
     world.check_index(&["m 1 READY"]);
-    // One that serves on is no failure.
+    // A version that serves on is no failure.
     world.put_text("m", "colour: \"blue\"", &[1]);
     world.server.follow_repositories();
     world.check_index(&["m 1 READY"]);
@@ -130,7 +130,7 @@ fn a_model_that_served_once_and_can_not_be_read_now_says_why() {
 }
 
 #[test]
-fn an_order_for_a_model_without_versions_counts_also_if_it_served_once() {
+fn a_model_without_versions_fails_even_if_it_served_before() {
     let world = World::new();
     world.put("m", "one", &[1]);
     world.load("m").unwrap();
@@ -145,11 +145,11 @@ fn an_order_for_a_model_without_versions_counts_also_if_it_served_once() {
 }
 
 #[test]
-fn a_model_that_a_second_repository_gets_fails_until_one_of_them_goes() {
+fn a_model_fails_while_two_repositories_hold_it() {
     let world = World::with(ControlMode::Poll, 2);
     world.put("m", "one", &[1]);
     assert!(world.server.follow_repositories());
-    world.put_text("m", TWICE, &[1]);
+    world.put_text("m", DUPLICATED, &[1]);
     assert!(!world.server.follow_repositories());
     let failed = "m UNAVAILABLE: model appears in two or more repositories";
     world.check_index(&[failed]);

@@ -1,4 +1,4 @@
-//! Loading that fails at first, and requests that are refused.
+//! Loads that fail at first, and requests that are refused.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use galatea_infer::{InferenceRequest, Status};
 
 use crate::testing::{ECHO, FakeBackend, LONG, Setup, request, send};
 
-/// Fails to load as often as it says.
+/// Fails to load a number of times.
 struct Flaky {
     backend: FakeBackend,
     failures: Arc<AtomicU32>,
@@ -61,7 +61,7 @@ fn of_level(lines: &Lines, level: LogLevel) -> Vec<String> {
 }
 
 #[test]
-fn a_version_is_tried_again_as_often_as_allowed() {
+fn a_version_is_retried_the_configured_number_of_times() {
     let check = |failures: u32, retries: u32, expected: Result<&[&str], &str>| {
         let failures = Arc::new(AtomicU32::new(failures));
         let backend = Flaky {
@@ -93,13 +93,13 @@ fn a_version_is_tried_again_as_often_as_allowed() {
 }
 
 #[test]
-fn refused_requests_are_seen_with_their_reason() {
+fn refused_requests_are_logged_with_their_reason() {
     let (log, lines) = log();
     let server = Setup::new(ECHO, FakeBackend::new(ExecutionPolicy::Inline)).log(log).serve();
     lines.lock().unwrap().clear();
     let refused = |asked: InferenceRequest| {
         send(&server, asked).recv_timeout(LONG).unwrap().unwrap_err();
-        // That the model is loaded may be told only now, at another level.
+        // The line that the model is loaded may be written only now, at another level.
         let told = of_level(&lines, LogLevel::Verbose(1));
         lines.lock().unwrap().clear();
         let [line] = &told[..] else { panic!("{told:?}") };

@@ -1,4 +1,4 @@
-//! The engine as a whole: requests in, replies out, over a fake backend.
+//! The engine as a whole: requests and replies, with a fake backend.
 
 mod loading;
 
@@ -95,7 +95,7 @@ fn a_version_that_fails_to_load_is_listed_with_its_reason() {
     assert_eq!(server.model_ready("echo", Some(1)).unwrap_err().code(), Code::Unavailable);
 }
 
-/// A backend whose batches wait until the test lets each of them go.
+/// A backend whose batches wait until the test releases each of them.
 fn gated() -> (FakeBackend, mpsc::Receiver<()>, mpsc::Sender<()>) {
     let (entered, entries) = mpsc::channel();
     let (release, releases) = mpsc::channel();
@@ -111,7 +111,7 @@ fn gated() -> (FakeBackend, mpsc::Receiver<()>, mpsc::Sender<()>) {
 const ONE_INSTANCE: &str = "instance_group { kind: KIND_CPU count: 1 }";
 
 #[test]
-fn unloading_runs_what_is_queued_and_refuses_what_comes_later() {
+fn unloading_executes_queued_requests_and_refuses_later_ones() {
     let (backend, entries, release) = gated();
     let (server, _) = serve(&with(ONE_INSTANCE), backend, &[1], 0);
     let early: Vec<_> = (0..3).map(|_| send(&server, request(&[1, 1]))).collect();

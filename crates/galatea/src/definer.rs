@@ -1,20 +1,17 @@
-//! The catalog of the models in the repositories, and how they are defined.
+//! From what a scan found to the definition of a model.
+//!
+//! A server that loads a model and `galatea check` define it in the same way.
 
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use galatea_allocator::release_free_memory;
 use galatea_backend::{Backend, ModelFiles};
 use galatea_backend_plugin::Agents;
 use galatea_config::{ConfigDraft, ConfigErrors, Support};
 use galatea_dispatch::ModelDefinition;
-use galatea_engine::{Catalog, CatalogModel, LoadOverride};
-use galatea_infer::{Code, LoadParameters, NameMapping, Status};
-use galatea_repository::{
-    ListedModel, Lookup, ModelSource, Overlays, RegisterError, Repository, Scan, ScanOptions,
-    ScanProblem, versions_to_load,
-};
+use galatea_engine::LoadOverride;
+use galatea_repository::{ModelSource, ScanOptions, versions_to_load};
 use galatea_telemetry::Logger;
 
 use crate::agents::{AgentVisit, visit_agents};
@@ -26,115 +23,6 @@ const OVERRIDE: &str = "load parameter 'config'";
 
 /// The platform of ensembles.
 const ENSEMBLE: &str = "ensemble";
-
-/// Repositories, and what is needed to load models from them.
-pub(crate) struct RepositoryCatalog {
-    /// The repositories.
-    pub(crate) repository: Repository,
-    /// Writes files that come with a load.
-    pub(crate) overlays: Overlays,
-    /// What to look for in a model's directory.
-    pub(crate) options: ScanOptions,
-    /// Defines models.
-    pub(crate) definer: Arc<Definer>,
-}
-
-impl Catalog for RepositoryCatalog {
-    fn names(&self) -> Vec<ListedModel> {
-        self.repository.names()
-    }
-
-    fn scan(&self) -> Scan<CatalogModel> {
-        let scan = self.repository.scan(&self.options);
-        scan.map(|source| self.catalog_model(source, None, LoadOverride::None))
-    }
-
-    fn find(&self, name: &str, parameters: LoadParameters) -> Lookup<CatalogModel> {
-        let LoadParameters { config, files } = parameters;
-        if !files.is_empty() {
-            return self.find_overlay(name, config, &files);
-        }
-        let overrides = match config {
-            Some(_) => LoadOverride::Configuration,
-            None => LoadOverride::None,
-        };
-        let lookup = self.repository.find(name, &self.options);
-        lookup.map(|source| self.catalog_model(source, config.clone(), overrides))
-    }
-
-    fn register(&self, path: &str, names: &[NameMapping]) -> Result<(), Status> {
-        let names: Vec<(String, String)> =
-            names.iter().map(|given| (given.directory.clone(), given.name.clone())).collect();
-        self.repository.register(path, &names).map_err(|error| register_status(&error))
-    }
-
-    fn unregister(&self, path: &str) -> Result<(), Status> {
-        self.repository.unregister(path).map_err(|error| register_status(&error))
-    }
-
-    fn release_memory(&self) {
-        release_free_memory();
-    }
-}
-
-fn register_status(error: &RegisterError) -> Status {
-    let code = match error {
-        RegisterError::AlreadyRegistered { .. } | RegisterError::NameTaken { .. } => {
-            Code::AlreadyExists
-        }
-        RegisterError::Unsupported(_) => Code::Unsupported,
-        RegisterError::NotFound { .. }
-        | RegisterError::InvalidName { .. }
-        | RegisterError::NotRegistered { .. } => Code::InvalidArgument,
-    };
-    Status::new(code, error.to_string())
-}
-
-impl RepositoryCatalog {
-    /// A model that consists of a client's files alone.
-    fn find_overlay(
-        &self,
-        name: &str,
-        config: Option<String>,
-        files: &[(String, Vec<u8>)],
-    ) -> Lookup<CatalogModel> {
-        let problem =
-            |reason| Lookup::Problem(ScanProblem::Model { name: name.to_owned(), reason });
-        if config.is_none() {
-            let reason = "Load parameter 'config' must be specified for model file override";
-            return problem(String::from(reason));
-        }
-        match self.overlays.model(name, files) {
-            Ok(source) => {
-                let is_mapped = self.repository.is_mapped_name(name);
-                let namespace = self.repository.overlay_namespace();
-                let source = ModelSource { is_mapped, namespace, ..source };
-                Lookup::Models(vec![self.catalog_model(source, config, LoadOverride::Files)])
-            }
-            Err(status) => problem(status.to_string()),
-        }
-    }
-
-    fn catalog_model(
-        &self,
-        source: ModelSource,
-        config: Option<String>,
-        overrides: LoadOverride,
-    ) -> CatalogModel {
-        let definer = self.definer.clone();
-        CatalogModel {
-            namespace: source.namespace.clone(),
-            name: source.name.clone(),
-            path: source.directory.path().to_owned(),
-            modified: source.modified.clone(),
-            overrides,
-            define: Box::new(move || {
-                let defined = definer.define(&source, config.as_deref(), overrides);
-                defined.map_err(|error| error.to_string())
-            }),
-        }
-    }
-}
 
 /// Defines models: reads their configurations and finds their backends.
 pub(crate) struct Definer {
