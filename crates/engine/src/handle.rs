@@ -11,7 +11,8 @@ use crate::reaper::{Reaper, RetiredVersion};
 /// A version that requests can be sent to. The reaper destroys the version when the last
 /// share of its handle is dropped.
 pub(crate) struct ModelHandle {
-    model: Arc<LoadedModel>,
+    /// `None` once it is dropped: the reaper gets the only share, and so the destruction.
+    model: Option<Arc<LoadedModel>>,
     lease: Option<Arc<AgentLease>>,
     reaper: Reaper,
 }
@@ -24,17 +25,21 @@ impl ModelHandle {
         lease: Option<Arc<AgentLease>>,
         reaper: &Reaper,
     ) -> Arc<Self> {
-        Arc::new(Self { model, lease, reaper: reaper.clone() })
+        Arc::new(Self { model: Some(model), lease, reaper: reaper.clone() })
     }
 
     /// Identifies the version when it is destroyed.
     pub(crate) fn downgrade(&self) -> Weak<LoadedModel> {
-        Arc::downgrade(&self.model)
+        Arc::downgrade(self.model())
     }
 
     /// The lease of the model's repository agents, if it has any.
     pub(crate) const fn lease(&self) -> Option<&Arc<AgentLease>> {
         self.lease.as_ref()
+    }
+
+    fn model(&self) -> &Arc<LoadedModel> {
+        self.model.as_ref().unwrap_or_else(|| panic!("a handle has its model until it is dropped"))
     }
 }
 
@@ -42,19 +47,68 @@ impl Deref for ModelHandle {
     type Target = LoadedModel;
 
     fn deref(&self) -> &LoadedModel {
-        &self.model
+        self.model()
     }
 }
 
 impl Drop for ModelHandle {
     fn drop(&mut self) {
         let lease = self.lease.take().map(|lease| lease as Arc<dyn Send + Sync>);
-        self.reaper.retire(RetiredVersion { model: self.model.clone(), lease });
+        if let Some(model) = self.model.take() {
+            self.reaper.retire(RetiredVersion { model, lease });
+        }
     }
 }
 
 impl std::fmt::Debug for ModelHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.model.fmt(f)
+        self.model().fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Mutex, mpsc};
+
+    use galatea_backend::{ExecutionPolicy, ModelAgents};
+    use galatea_dispatch::LogSink;
+
+    use super::*;
+    use crate::testing::{FakeBackend, LONG, load_version};
+
+    /// Agents whose end waits for the test.
+    struct SlowAgents(Mutex<mpsc::Receiver<()>>);
+
+    impl ModelAgents for SlowAgents {
+        fn loaded(&self) {}
+
+        fn load_failed(&self) {}
+
+        fn unloading(&self) {}
+    }
+
+    impl Drop for SlowAgents {
+        fn drop(&mut self) {
+            let _ = self.0.lock().unwrap().recv_timeout(LONG);
+        }
+    }
+
+    #[test]
+    fn the_reaper_gets_the_only_share_of_a_retired_version() {
+        let log = LogSink::new(|_, _, _| {});
+        let reaper = Reaper::start(Box::new(|_, _, _| {}), log).unwrap();
+        let (release, wait) = mpsc::channel();
+        let handle = ModelHandle::new(
+            load_version(FakeBackend::new(ExecutionPolicy::Inline)),
+            None,
+            &reaper,
+        );
+        let model = handle.downgrade();
+        reaper.end_agents(Box::new(SlowAgents(Mutex::new(wait))));
+        drop(handle);
+        assert_eq!(model.strong_count(), 1, "that of the reaper, which is busy");
+        release.send(()).unwrap();
+        assert_eq!(reaper.wait_idle(LONG), 0);
+        assert!(model.upgrade().is_none());
     }
 }

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use galatea_backend::Backend;
+use galatea_backend::{Backend, ModelFiles};
 use galatea_config::Support;
 use galatea_dispatch::testing::send_to;
 pub(crate) use galatea_dispatch::testing::{ECHO, FakeBackend, Files, Inbox, LONG, draft, request};
-use galatea_dispatch::{HostPolicies, LogSink, ModelDefinition, RateLimit};
+use galatea_dispatch::{
+    HostPolicies, LoadedModel, Loader, LoaderOptions, LogSink, ModelDefinition, RateLimit,
+};
 use galatea_infer::{InferenceRequest, LoadParameters};
 use galatea_repository::{ListedModel, Lookup, Scan, ScanProblem};
 
@@ -105,6 +107,31 @@ impl Setup {
         assert!(failures.is_empty(), "{failures:?}");
         server
     }
+}
+
+/// Version 1 of the model `echo`, without a server.
+pub(crate) fn load_version(backend: FakeBackend) -> Arc<LoadedModel> {
+    let loader = Loader::new(LoaderOptions {
+        log: LogSink::new(|_, _, _| {}),
+        cache: None,
+        hold_until_queued: 0,
+        hold_until_backlogged: 0,
+        host_policies: HostPolicies::default(),
+        rate_limit: RateLimit::Off,
+    });
+    let draft = draft(ECHO);
+    let files: Arc<dyn ModelFiles> = Arc::new(Files { version: 1, ..Files::default() });
+    let definition = ModelDefinition {
+        namespace: None,
+        name: String::from(draft.name()),
+        draft,
+        backend: Arc::new(backend),
+        versions: vec![files.clone()],
+        auto_complete: true,
+        support: Support::default(),
+        agents: None,
+    };
+    loader.unwrap().load(&definition, &files, None).unwrap()
 }
 
 /// A server with one model in these versions.
