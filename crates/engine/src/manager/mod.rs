@@ -4,9 +4,9 @@
 //! # Desired state
 //!
 //! Orders, polls and the start all say the same: which models shall serve. The pure
-//! [`Plan`] decides what is loaded and unloaded for that, and in which order; the
-//! [`Driver`](driver::Driver) performs its effects and reports the results as events. It
-//! knows repositories only as a [`Catalog`].
+//! [`Plan`] decides what is loaded and unloaded for that, and in which order; the [`Driver`]
+//! performs its effects and reports the results as events. It knows repositories only as a
+//! [`Catalog`].
 //!
 //! The one lock is held for a step of the plan, and while the registry applies the step's
 //! changes, so that both always agree. Nothing is looked up, loaded or destroyed under it.
@@ -15,7 +15,7 @@
 //!
 //! The versions of a model are loaded side by side on the threads of a [`Pool`], each as
 //! work of its own, next to the versions that serve. The last one to be done replaces the
-//! model in the registry once, or not at all; [`Load`](load::Load) is the state of that.
+//! model in the registry once, or not at all. [`Load`](load::Load) is the state of that.
 //!
 //! # Files
 //!

@@ -1,0 +1,233 @@
+//! The desired models, and what their names mean.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use galatea_policy::{
+    DesiredModel, LifecycleEvent, LifecycleStatus, LoadReason, ModelName, ModelNames, Revision,
+};
+
+use super::Plan;
+use crate::catalog::{CatalogModel, LoadOverride};
+use crate::manager::candidate::{Candidate, CandidateContent};
+use crate::manager::defined_model::DefinedModel;
+use crate::manager::effect::Step;
+use crate::registry::RegistryChange;
+
+/// Models that only a removed model needed.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(in crate::manager) enum UnusedModels {
+    Keep,
+    Remove,
+}
+
+/// The ids of the models that a model needs, by name.
+fn resolve_dependencies(
+    model: &DefinedModel,
+    names: Option<&ModelNames>,
+) -> BTreeMap<String, ModelName> {
+    let namespace = model.definition.namespace.as_deref().unwrap_or_default();
+    let resolve = |name: &str| match names {
+        Some(names) => names.resolve(namespace, name),
+        None => name.into(),
+    };
+    model.dependency_names().map(|name| (name.clone(), resolve(&name))).collect()
+}
+
+impl Plan {
+    /// The names of the models that a model needs, if defining and loading it again for
+    /// this reason would change nothing.
+    pub(in crate::manager) fn current_dependencies(
+        &self,
+        id: &str,
+        found: &CatalogModel,
+        reason: LoadReason,
+    ) -> Option<BTreeSet<String>> {
+        let planned = self.models.get(id)?;
+        let (_, model) = planned.desired.as_ref()?;
+        let is_kept = match model.overrides {
+            LoadOverride::None => true,
+            // As in Triton, only an order for the model itself reverts an override.
+            LoadOverride::Configuration => reason == LoadReason::Dependency,
+            LoadOverride::Files => false,
+        };
+        let is_current = is_kept
+            && model.is_current(found)
+            && self.lifecycle.status(id) != LifecycleStatus::Failed;
+        is_current.then(|| planned.dependencies.keys().cloned().collect())
+    }
+
+    /// Makes candidates desired: all of them or, if the plan has changed since one was
+    /// looked up, none. Then they are given back.
+    pub(in crate::manager) fn set_desired(
+        &mut self,
+        candidates: Vec<Candidate>,
+        step: &mut Step,
+    ) -> Result<(), Vec<Candidate>> {
+        if self.is_closed {
+            return Ok(());
+        }
+        if candidates.iter().any(|candidate| self.is_outdated(candidate)) {
+            return Err(candidates);
+        }
+        self.insert_names(candidates.iter().map(|candidate| candidate.id.clone()));
+        self.insert_dependencies_first(candidates, step);
+        self.resolve_names(step);
+        step.keep_last_block_reasons();
+        Ok(())
+    }
+
+    fn is_outdated(&self, candidate: &Candidate) -> bool {
+        let Candidate { id, reason, content, .. } = candidate;
+        match content {
+            CandidateContent::Unchanged(found) => {
+                self.current_dependencies(id, found, *reason).is_none()
+            }
+            CandidateContent::Defined(_) => false,
+        }
+    }
+
+    /// What others need becomes desired first, so that it is never reported as missing.
+    fn insert_dependencies_first(&mut self, mut candidates: Vec<Candidate>, step: &mut Step) {
+        while !candidates.is_empty() {
+            let names: BTreeSet<String> = candidates.iter().map(|one| one.name.clone()).collect();
+            let is_next = |candidate: &Candidate| {
+                let mut needed = candidate.dependencies.iter();
+                needed.all(|name| *name == candidate.name || !names.contains(name))
+            };
+            let (mut next, mut rest): (Vec<Candidate>, Vec<Candidate>) =
+                candidates.into_iter().partition(is_next);
+            // Models that need each other in a cycle. The lifecycle reports that.
+            if next.is_empty() {
+                std::mem::swap(&mut next, &mut rest);
+            }
+            next.into_iter().for_each(|candidate| self.insert(candidate, step));
+            candidates = rest;
+        }
+    }
+
+    fn insert(&mut self, candidate: Candidate, step: &mut Step) {
+        let planned = self.models.entry(candidate.id.clone()).or_default();
+        if let CandidateContent::Defined(model) = candidate.content {
+            self.revision_count += 1;
+            planned.dependencies = resolve_dependencies(&model, self.names.as_ref());
+            planned.desired = Some((Revision(self.revision_count), model));
+        }
+        self.update_desired(&candidate.id, candidate.reason, step);
+    }
+
+    fn update_desired(&mut self, id: &ModelName, reason: LoadReason, step: &mut Step) {
+        let Some(planned) = self.models.get(id) else { return };
+        let Some((revision, _)) = planned.desired else { return };
+        let dependencies = planned.dependencies.values().cloned().collect();
+        let desired = DesiredModel { revision, dependencies, reason };
+        self.step_lifecycle(LifecycleEvent::SetDesired(id.clone(), desired), step);
+    }
+
+    /// Resolves the names of needed models again. A model for which one of them means
+    /// another model now is desired in another revision.
+    fn resolve_names(&mut self, step: &mut Step) {
+        let Some(names) = &self.names else { return };
+        let desired: BTreeSet<&ModelName> = self.lifecycle.desired().collect();
+        let mut changed = Vec::new();
+        for (id, planned) in &mut self.models {
+            let Some((revision, model)) = &mut planned.desired else { continue };
+            let dependencies = resolve_dependencies(model, Some(names));
+            if dependencies != planned.dependencies && desired.contains(id) {
+                self.revision_count += 1;
+                *revision = Revision(self.revision_count);
+                planned.dependencies = dependencies;
+                changed.push(id.clone());
+            }
+        }
+        // The reason of a desired model stays what it was.
+        changed.iter().for_each(|id| self.update_desired(id, LoadReason::Dependency, step));
+    }
+
+    /// Removes models from the desired ones, and why they failed. `unused` says what
+    /// happens to models that only they need. Models that need others of the same name are
+    /// resolved to these first, so that they serve on. Returns the models that are not
+    /// desired any more.
+    pub(in crate::manager) fn remove_desired(
+        &mut self,
+        ids: &[ModelName],
+        unused: UnusedModels,
+        step: &mut Step,
+    ) -> Vec<ModelName> {
+        let namesakes = match unused {
+            UnusedModels::Keep => Vec::new(),
+            UnusedModels::Remove => self.namesakes_of_dependencies(ids),
+        };
+        self.remove_names(ids);
+        self.resolve_names(step);
+        let before: BTreeSet<ModelName> = self.desired().cloned().collect();
+        for id in ids {
+            let event = match unused {
+                UnusedModels::Keep => LifecycleEvent::RemoveDesired(id.clone()),
+                UnusedModels::Remove => LifecycleEvent::RemoveDesiredAndUnused(id.clone()),
+            };
+            self.step_lifecycle(event, step);
+        }
+        let mut removed = self.remove_undesired_names(&before, step);
+        for id in namesakes {
+            // Another model may need it now.
+            if self.lifecycle.is_unused(&id) {
+                self.step_lifecycle(LifecycleEvent::RemoveDesiredAndUnused(id), step);
+            }
+        }
+        if self.names.is_some() {
+            removed = self.remove_undesired_names(&before, step);
+        }
+        ids.iter().chain(&removed).for_each(|id| self.forget_failure(id, step));
+        removed
+    }
+
+    /// Removes the names of those models that are not desired; returns the models.
+    fn remove_undesired_names(
+        &mut self,
+        ids: &BTreeSet<ModelName>,
+        step: &mut Step,
+    ) -> Vec<ModelName> {
+        let removed: Vec<ModelName> =
+            ids.iter().filter(|id| !self.is_desired(id)).cloned().collect();
+        self.remove_names(&removed);
+        self.resolve_names(step);
+        removed
+    }
+
+    /// All models of the names that these need, directly or not. An order loads all of
+    /// them, because only then their names can be resolved.
+    fn namesakes_of_dependencies(&self, ids: &[ModelName]) -> Vec<ModelName> {
+        let Some(names) = &self.names else { return Vec::new() };
+        let mut found: Vec<ModelName> = Vec::new();
+        let mut seen: BTreeSet<&str> = BTreeSet::new();
+        let mut pending: Vec<&ModelName> = ids.iter().collect();
+        while let Some(id) = pending.pop() {
+            let planned = self.models.get(id).into_iter();
+            let needed = planned.flat_map(|planned| planned.dependencies.keys());
+            for name in needed.filter(|name| seen.insert(name.as_str())) {
+                found.extend(names.ids_of(name).cloned());
+                pending.extend(names.ids_of(name));
+            }
+        }
+        found
+    }
+
+    /// Forgets why a model failed, unless it is desired.
+    pub(super) fn forget_failure(&self, id: &ModelName, step: &mut Step) {
+        if !self.is_desired(id) {
+            step.changes.push(RegistryChange::ForgetFailure(id.clone()));
+        }
+    }
+
+    fn insert_names(&mut self, ids: impl Iterator<Item = ModelName>) {
+        if let Some(names) = &mut self.names {
+            ids.for_each(|id| names.insert(id));
+        }
+    }
+
+    fn remove_names(&mut self, ids: &[ModelName]) {
+        if let Some(names) = &mut self.names {
+            ids.iter().for_each(|id| names.remove(id));
+        }
+    }
+}
